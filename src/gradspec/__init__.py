@@ -1,0 +1,52 @@
+"""gradspec: what convolution and pooling mean, in both derivative modes, over any scalar.
+
+>>> import gradspec as gs
+>>> x = gs.exact.tensor([[1, 2], [4, 3]])
+>>> gs.spec.avg_pool(x, (2, 2)).tolist()
+[[5/2]]
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from gradspec import spec
+from gradspec.spec.errors import AmbiguityError, DTypeError, ShapeError, UnsupportedError
+
+if TYPE_CHECKING:
+    from gradspec import conformance, domains
+    from gradspec.domains import ball, dual, exact, ieee, interval
+
+__version__ = "0.1.0"
+
+# python-flint takes longer to import than the rest together, so the number systems load when first used.
+_LAZY = dict.fromkeys(("ball", "dual", "exact", "ieee", "interval"), "gradspec.domains")
+_LAZY_MODULES = ("conformance", "domains")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY_MODULES:
+        return import_module(f"gradspec.{name}")
+    if name in _LAZY:
+        globals()[name] = getattr(import_module(_LAZY[name]), name)
+        return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+__all__ = [
+    "AmbiguityError",
+    "DTypeError",
+    "ShapeError",
+    "UnsupportedError",
+    "ball",
+    "conformance",
+    "domains",
+    "dual",
+    "exact",
+    "ieee",
+    "interval",
+    "spec",
+]
