@@ -10,7 +10,8 @@ from flint import arb, ctx, fmpq
 
 from gradspec.domains.domain import Domain
 from gradspec.domains.enclosure import candidates
-from gradspec.domains.exact import rational
+from gradspec.domains.exact import rational_or_special
+from gradspec.spec.errors import UnsupportedError
 from gradspec.spec.scalar import Choice, Scalar, choose_among, embed, exp, hull, larger, log, pivot
 
 
@@ -128,10 +129,11 @@ class Ball:
         """Whether a number, or all of another ball, lies inside."""
         if isinstance(value, Ball):
             return bool(self.arb.contains(value.arb))
-        if not self.arb.is_finite():
-            return bool(self.arb.contains(arb(float(value))))
+        number = rational_or_special(value)
+        if isinstance(number, float) or not self.arb.is_finite():
+            return bool(self.arb.contains(arb(number)))
         low, high = endpoints(self.arb)
-        return bool(low <= rational(value) <= high)
+        return bool(low <= number <= high)
 
     def mid(self) -> float:
         return float(self.arb.mid())
@@ -142,28 +144,48 @@ class Ball:
     def __float__(self) -> float:
         return self.mid()
 
+    def as_integer_ratio(self) -> tuple[int, int]:
+        """The number, if the ball holds only one."""
+        if not self.arb.is_exact():
+            raise UnsupportedError(f"{self} is not a single number; use .mid() and .rad(), or compute with balls")
+        if not self.arb.is_finite():
+            return self.mid().as_integer_ratio()
+        ratio = _dyadic(self.arb)
+        return int(ratio.p), int(ratio.q)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        parts = (tuple(int(p) for p in part.man_exp()) for part in (self.arb.mid(), self.arb.rad()))
-        return _from_parts, (*parts, self.bits)
+        return _from_parts, (_parts(self.arb.mid()), _parts(self.arb.rad()), self.bits)
 
     def __repr__(self) -> str:
-        return str(self.arb)
+        with working(self.bits):  # as many digits as the ball's own precision holds
+            return str(self.arb)
 
 
-def _from_parts(mid: tuple[int, int], rad: tuple[int, int], bits: int) -> Ball:
-    with working(max(bits, mid[0].bit_length(), 2)):
-        return Ball(arb(mid, rad), bits)
+def _parts(x: arb) -> tuple[int, int] | float:
+    """An exact ball as mantissa and exponent, or as the infinity it is."""
+    if not x.is_finite():
+        return float(x)
+    mantissa, exponent = x.man_exp()
+    return int(mantissa), int(exponent)
+
+
+def _from_parts(mid: tuple[int, int] | float, rad: tuple[int, int] | float, bits: int) -> Ball:
+    with working(max(bits, mid[0].bit_length() if isinstance(mid, tuple) else 2)):
+        ball = arb(mid, rad)
+        if isinstance(rad, tuple) and _parts(ball.rad()) != rad:
+            # arb takes an odd radius of thirty bits one unit larger. The even one below it, plus a crumb, rounds to it.
+            mantissa, exponent = rad
+            narrower = arb(mid, (mantissa - 1, exponent)) + arb(0, (1, exponent - 64))
+            ball = narrower if _parts(narrower.rad()) == rad else ball
+        return Ball(ball, bits)
 
 
 def _enclose(value: Scalar, bits: int) -> arb:
-    if isinstance(value, arb):
-        return value
-    if isinstance(value, int):
+    if isinstance(value, arb | int | float):
         return arb(value)
-    if isinstance(value, float) or not hasattr(value, "numerator"):
-        return arb(float(value))  # infinities included
+    number = rational_or_special(value)
     with working(bits):
-        return arb(rational(value))
+        return arb(number)
 
 
 @embed.register
@@ -183,8 +205,14 @@ def _(a: Ball, b: Scalar) -> Ball:
 
 @choose_among.register
 def _(like: Ball, cells: Sequence[Ball], ties: str, strict: bool) -> Choice:
-    with working(like.bits):  # ends rounded outward are still ends of an enclosure
-        return candidates([c.arb.lower() for c in cells], [c.arb.upper() for c in cells], ties, strict)
+    with working(like.bits):
+        ends = [_outer_ends(c.arb) for c in cells]
+    return candidates([low for low, _ in ends], [high for _, high in ends], ties, strict)
+
+
+def _outer_ends(x: arb) -> tuple[arb, arb]:
+    """A number as it is; the ends of a wider ball rounded outward, which still enclose it."""
+    return (x, x) if x.is_exact() else (x.lower(), x.upper())
 
 
 @pivot.register

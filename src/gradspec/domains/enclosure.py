@@ -24,7 +24,7 @@ class Candidates:
     @property
     def winner(self) -> int:
         if len(self.possible) > 1:
-            raise _ambiguous(self.possible)
+            raise _ambiguous(self.possible, "or ask for the value without its index")
         return self.possible[0]
 
     def push(self, tangents: Sequence[Scalar]) -> Scalar:
@@ -55,12 +55,10 @@ def candidates(lows: Sequence[Scalar], highs: Sequence[Scalar], ties: str, stric
         possible = tuple(i for i in cells if all(highs[i] >= lows[j] for j in cells))
     certain = frozenset(i for i in possible if all(lows[i] >= highs[j] for j in possible if j != i))
     if strict and len(possible) > 1 and not len(possible) == len(certain):
-        raise _ambiguous(possible)
+        raise _ambiguous(possible, "or leave out strict=True to enclose every possible winner")
     return Candidates(possible, certain, ties)
 
 
-def _ambiguous(possible: Sequence[int]) -> AmbiguityError:
-    return AmbiguityError(
-        f"cells {', '.join(map(str, possible))} of a window may each win; "
-        "give narrower enclosures, or leave out strict=True to enclose every possible winner"
-    )
+def _ambiguous(possible: Sequence[int], otherwise: str) -> AmbiguityError:
+    cells = ", ".join(map(str, possible))
+    return AmbiguityError(f"cells {cells} of a window may each win; give narrower enclosures, {otherwise}")

@@ -1,12 +1,17 @@
 """Rational numbers: every operation exact, nothing rounded (python-flint's ``fmpq``)."""
 
+import re
+from fractions import Fraction
+from numbers import Integral
 from typing import NoReturn
 
-from flint import fmpq, fmpz
+from flint import arb, fmpq, fmpz
 
 from gradspec.domains.domain import Domain
-from gradspec.spec.errors import UnsupportedError
+from gradspec.spec.errors import DTypeError, UnsupportedError
 from gradspec.spec.scalar import Scalar, embed, exp, log
+
+_SPECIAL = re.compile(r"\s*[-+]?(nan|inf|infinity)\s*", re.IGNORECASE)
 
 
 class Exact(Domain):
@@ -26,20 +31,43 @@ class Exact(Domain):
 def rational(value: Scalar) -> fmpq:
     """``value`` as a rational, exactly.
 
-    >>> rational("1/3") + rational(0.5)
-    5/6
+    >>> rational("1/3") + rational(0.5), rational("0.1")
+    (5/6, 1/10)
     """
-    if isinstance(value, fmpq | fmpz | int | str):
-        return fmpq(value)
-    try:
-        ratio = value if hasattr(value, "as_integer_ratio") else float(value)
-        numerator, denominator = ratio.as_integer_ratio()
-    except (OverflowError, ValueError):
+    number = rational_or_special(value)
+    if isinstance(number, float):
         raise UnsupportedError(
             f"{value} is not a rational number: gs.exact has no NaN or infinity; "
             "use gs.ieee('f64') to compute with them"
-        ) from None
+        )
+    return number
+
+
+def rational_or_special(value: Scalar) -> fmpq | float:
+    """``value`` as the rational it is, exactly, or as the NaN or infinity it is."""
+    if isinstance(value, fmpq | fmpz):
+        return fmpq(value)
+    if isinstance(value, Integral):
+        return fmpq(int(value))
+    number = value if hasattr(value, "as_integer_ratio") else _read(value)
+    try:
+        numerator, denominator = number.as_integer_ratio()
+    except (OverflowError, ValueError):
+        return float(number)
     return fmpq(int(numerator), int(denominator))
+
+
+def _read(value: Scalar) -> Fraction | float:
+    """A numeral, or a small float type that every double holds."""
+    if isinstance(value, arb):
+        raise UnsupportedError(f"{value} is a ball, not one number; put it in gs.ball(bits) and compute with that")
+    try:
+        return Fraction(value) if isinstance(value, str) and not _SPECIAL.fullmatch(value) else float(value)
+    except (TypeError, ValueError):
+        raise DTypeError(
+            f"{value!r}, a {type(value).__name__}, is not a number of one value; give an int, a float, a Fraction or a "
+            'numeral such as "1/3" or "0.1", and bring everything that meets into one number system'
+        ) from None
 
 
 @embed.register

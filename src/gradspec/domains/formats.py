@@ -59,8 +59,9 @@ class Format:
         if self.precision == 53 or x == 0 or not math.isfinite(x):
             return x
         exponent = max(math.frexp(x)[1] - self.precision, self.lowest_bit)
-        rounded = math.copysign(math.ldexp(round(math.ldexp(x, -exponent)), exponent), x)
-        return rounded if abs(rounded) <= self.largest else math.copysign(math.inf, x)
+        quotient = round(math.ldexp(x, -exponent))
+        overflows = abs(quotient).bit_length() + exponent > self.emax + 1
+        return math.copysign(math.inf if overflows else math.ldexp(quotient, exponent), x)
 
     def nearest_ratio(self, numerator: int, denominator: int = 1) -> float:
         """The nearest number of this format to a fraction, rounded once.
@@ -70,7 +71,7 @@ class Format:
         """
         if numerator == 0:
             return 0.0
-        sign, n, d = math.copysign(1.0, numerator), abs(numerator), denominator
+        sign, n, d = -1.0 if numerator < 0 else 1.0, abs(numerator), denominator
         # 2^(exponent + precision) is within a factor of two of n/d; a quotient that comes out one bit too long is
         # still rounded once, because the exponent is settled before the division that rounds.
         exponent = n.bit_length() - d.bit_length() - self.precision

@@ -11,8 +11,9 @@ from flint import arb
 
 from gradspec.domains.ball import endpoints, working
 from gradspec.domains.domain import Domain
-from gradspec.domains.exact import rational
+from gradspec.domains.exact import rational_or_special
 from gradspec.domains.formats import Format, format_named
+from gradspec.spec.errors import UnsupportedError
 from gradspec.spec.scalar import Scalar, embed, exp, is_infinite, log, stored
 
 
@@ -46,14 +47,21 @@ def ieee(format: str | Format, *, accumulate: str | Format | None = None) -> IEE
     [2050.0]
     """
     storage = format_named(format)
-    return IEEE(storage, storage if accumulate is None else format_named(accumulate))
+    compute = storage if accumulate is None else format_named(accumulate)
+    for each in (storage, compute):
+        if (each.precision, each.emax) != (53, 1023) and (each.precision > 25 or each.emax > 255):
+            raise UnsupportedError(
+                f"{each} does not round correctly from float64: ieee takes formats of at most 25 bits with emax at "
+                "most 255, and f64; for more precision use gs.ball(bits)"
+            )
+    return IEEE(storage, compute)
 
 
 class Float:
     """A number of an IEEE system.
 
-    A double holds it, and rounding a double's ``+ − × ÷`` to a format of at most 24 bits is rounding the true result:
-    with 53 ≥ 2·24 + 2 bits in between, the second rounding never changes the first one's answer.
+    A double holds it, and rounding a double's ``+ − × ÷`` to a format of at most 25 bits is rounding the true result:
+    with 53 ≥ 2·25 + 2 bits in between, the second rounding never changes the first one's answer.
     """
 
     __slots__ = ("domain", "value")
@@ -130,10 +138,12 @@ def _divide(a: float, b: float) -> float:
 def _rounded(value: Scalar, format: Format) -> float:
     if isinstance(value, float | Float):
         return format.nearest(float(value))
-    if not hasattr(value, "numerator"):  # every other kind of float fits a double
-        return format.nearest(float(value))
-    ratio = rational(value)
-    return format.nearest_ratio(int(ratio.p), int(ratio.q))
+    number = rational_or_special(value)
+    if isinstance(number, float):
+        return format.nearest(number)
+    if number == 0 and not isinstance(value, str):
+        return float(value)  # with its sign
+    return format.nearest_ratio(int(number.p), int(number.q))
 
 
 @embed.register

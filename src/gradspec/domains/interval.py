@@ -11,8 +11,9 @@ from flint import arb
 from gradspec.domains.ball import endpoints, working
 from gradspec.domains.domain import Domain
 from gradspec.domains.enclosure import candidates
-from gradspec.domains.exact import rational
+from gradspec.domains.exact import rational, rational_or_special
 from gradspec.domains.formats import float_above, float_below
+from gradspec.spec.errors import UnsupportedError
 from gradspec.spec.scalar import Choice, Scalar, choose_among, embed, exp, hull, larger, log, pivot
 from gradspec.spec.tensor import Tensor, TensorLike, require_shape
 
@@ -77,7 +78,9 @@ class Interval:
     def __truediv__(self, other: Scalar) -> Interval:
         that = _enclose(other)
         if that.lo <= 0 <= that.hi:
-            raise ZeroDivisionError(f"{self} / {that}: the divisor contains zero, so the quotient has no bounds")
+            raise ZeroDivisionError(
+                f"{self} / {that}: the divisor contains zero, so the quotient has no bounds; narrow it"
+            )
         corners = [(a, b) for a in (self.lo, self.hi) for b in (that.lo, that.hi)]
         return Interval(
             min(_quotient_below(a, b) for a, b in corners), max(-_quotient_below(-a, b) for a, b in corners)
@@ -102,11 +105,11 @@ class Interval:
         """Whether a number, or all of another interval, lies inside."""
         if isinstance(value, Interval):
             return self.lo <= value.lo and value.hi <= self.hi
-        if isinstance(value, float) and math.isinf(value):
-            return self.lo <= value <= self.hi
-        exact = rational(value)
-        above = self.lo == -math.inf or (self.lo < math.inf and rational(self.lo) <= exact)
-        return above and (self.hi == math.inf or (self.hi > -math.inf and exact <= rational(self.hi)))
+        number = rational_or_special(value)
+        if isinstance(number, float):
+            return self.lo <= number <= self.hi
+        above = self.lo == -math.inf or (self.lo < math.inf and rational(self.lo) <= number)
+        return above and (self.hi == math.inf or (self.hi > -math.inf and number <= rational(self.hi)))
 
     @property
     def width(self) -> float:
@@ -117,6 +120,12 @@ class Interval:
         if self.lo != self.hi:
             raise ValueError(f"{self} is not a single number; use .lo, .hi or .width")
         return self.lo
+
+    def as_integer_ratio(self) -> tuple[int, int]:
+        """The number, if the interval holds only one."""
+        if self.lo != self.hi:
+            raise UnsupportedError(f"{self} is not a single number; use .lo, .hi or .width, or compute with intervals")
+        return self.lo.as_integer_ratio()
 
     def __repr__(self) -> str:
         return f"[{self.lo}, {self.hi}]"
@@ -158,16 +167,14 @@ def _below(a: float, b: float, exactly: Callable[[int, int, int, int], tuple[int
 def _enclose(value: Any) -> Interval:
     if isinstance(value, Interval):
         return value
-    if isinstance(value, float):
-        if math.isnan(value):
-            raise ValueError("a NaN is not in any interval; remove NaNs first, or use gs.ieee to compute with them")
-        return Interval(float(value), float(value))
     if isinstance(value, int) and abs(value) <= 2**53:
         return Interval(float(value), float(value))
-    if not hasattr(value, "numerator"):
-        return _enclose(float(value))
-    ratio = rational(value)
-    n, d = int(ratio.p), int(ratio.q)
+    number = value if isinstance(value, float) else rational_or_special(value)
+    if isinstance(number, float):
+        if math.isnan(number):
+            raise ValueError("a NaN is not in any interval; remove NaNs first, or use gs.ieee to compute with them")
+        return Interval(float(number), float(number))
+    n, d = int(number.p), int(number.q)
     return Interval(float_below(n, d), float_above(n, d))
 
 

@@ -164,7 +164,7 @@ def conv(
     [[121, 132]]
     """
     x, w, b = tensor(x), tensor(weight), _tensor_or_none(bias)
-    form = _conv_form(x, w, b, stride, padding, dilation, groups)
+    form = conv_form(x, w, b, stride, padding, dilation, groups)
     return _plus_bias(form, read(form, x, w), b).stored()
 
 
@@ -187,7 +187,7 @@ def conv_jvp(
     """
     x, w, b = tensor(x), tensor(weight), _tensor_or_none(bias)
     dx, dw, db = tensor(dx), tensor(dweight), _tensor_or_none(dbias)
-    form = _conv_form(x, w, b, stride, padding, dilation, groups)
+    form = conv_form(x, w, b, stride, padding, dilation, groups)
     _require_tangents(x, w, b, dx, dw, db)
     return _plus_bias(form, _plus(read(form, dx, w), read(form, x, dw)), db).stored()
 
@@ -209,7 +209,7 @@ def conv_vjp(
     ([[1, 11, 10]], [[[3, 5]]], [2])
     """
     x, w, b, g = tensor(x), tensor(weight), _tensor_or_none(bias), tensor(g)
-    form = _conv_form(x, w, b, stride, padding, dilation, groups)
+    form = conv_form(x, w, b, stride, padding, dilation, groups)
     require_shape("cotangent", g, form.lead(x) + form.g_shape)
     return write(form, g, w).stored(), compare(form, x, g).stored(), _bias_cotangent(form, g, b)
 
@@ -233,7 +233,7 @@ def conv_transpose(
     [[1, 10, 2, 20]]
     """
     x, w, b = tensor(x), tensor(weight), _tensor_or_none(bias)
-    form = _transposed_form(x, w, b, stride, padding, output_padding, groups, dilation)
+    form = transposed_form(x, w, b, stride, padding, output_padding, groups, dilation)
     return _plus_bias(form, write(form, x, w), b).stored()
 
 
@@ -257,7 +257,7 @@ def conv_transpose_jvp(
     """
     x, w, b = tensor(x), tensor(weight), _tensor_or_none(bias)
     dx, dw, db = tensor(dx), tensor(dweight), _tensor_or_none(dbias)
-    form = _transposed_form(x, w, b, stride, padding, output_padding, groups, dilation)
+    form = transposed_form(x, w, b, stride, padding, output_padding, groups, dilation)
     _require_tangents(x, w, b, dx, dw, db)
     return _plus_bias(form, _plus(write(form, dx, w), write(form, x, dw)), db).stored()
 
@@ -280,7 +280,7 @@ def conv_transpose_vjp(
     ([[11, 11]], [[[3, 3]]], None)
     """
     x, w, b, g = tensor(x), tensor(weight), _tensor_or_none(bias), tensor(g)
-    form = _transposed_form(x, w, b, stride, padding, output_padding, groups, dilation)
+    form = transposed_form(x, w, b, stride, padding, output_padding, groups, dilation)
     require_shape("cotangent", g, form.lead(x) + form.x_shape)
     return read(form, g, w).stored(), compare(form, g, x).stored(), _bias_cotangent(form, g, b)
 
@@ -288,7 +288,7 @@ def conv_transpose_vjp(
 # --- sizes that must agree -------------------------------------------------------------------------------------------
 
 
-def _conv_form(
+def conv_form(
     x: Tensor, w: Tensor, b: Tensor | None, stride: Ints, padding: Padding, dilation: Ints, groups: int
 ) -> Form:
     rank, kernel = _kernel_of(w)
@@ -305,7 +305,7 @@ def _conv_form(
     return Form(window, channels, outputs, groups, kernel)
 
 
-def _transposed_form(
+def transposed_form(
     x: Tensor,
     w: Tensor,
     b: Tensor | None,

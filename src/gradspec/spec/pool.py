@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from gradspec.spec.errors import ShapeError
-from gradspec.spec.scalar import TIES, Scalar, add_up, choose, larger, refuse_fixed_width_integers
+from gradspec.spec.scalar import TIES, Scalar, add_up, choose, embed, larger, refuse_fixed_width_integers
 from gradspec.spec.tensor import Tensor, TensorLike, require_shape, split_shape, tensor
 from gradspec.spec.window import (
     Ints,
@@ -132,12 +132,14 @@ def _avg(window: Window, x: Tensor, divisor: Divisor) -> Tensor:
 
 
 def _avg_jvp(window: Window, x: Tensor, dx: Tensor, divisor: Divisor) -> Tensor:
+    refuse_fixed_width_integers("average pooling", x.zero)
     require_shape("tangent", dx, x.shape)
     return _avg(window, dx, divisor)
 
 
 def _avg_vjp(window: Window, x: Tensor, g: Tensor, divisor: Divisor) -> Tensor:
-    refuse_fixed_width_integers("average pooling", g.zero)
+    for number in (x.zero, g.zero):
+        refuse_fixed_width_integers("average pooling", number)
 
     def to_every_cell(taps: Taps, cotangent: Scalar, _: Plane) -> list[tuple[int, Scalar]]:
         return [(t, cotangent / divisor(taps)) for t in real(taps)]
@@ -149,11 +151,15 @@ def _number_of_cells(taps: Taps) -> int:
     return len(real(taps))
 
 
-def _divisor(count_include_pad: bool, divisor_override: Scalar | None) -> Divisor:
+def _divisor(divided: Tensor, count_include_pad: bool, divisor_override: Scalar | None) -> Divisor:
     if divisor_override is not None:
-        if divisor_override == 0:
-            raise ShapeError("divisor_override is 0; give a non-zero divisor, or None to divide by the window's size")
-        return lambda taps: divisor_override
+        number = embed(divided.zero, divisor_override) if hasattr(divisor_override, "__float__") else None
+        if number is None or number == 0 or isinstance(divisor_override, bool):
+            raise ShapeError(
+                f"divisor_override={divisor_override!r} is not a number other than 0 in this number system; "
+                "give one, or None to divide by the window's size"
+            )
+        return lambda taps: number
     return len if count_include_pad else _number_of_cells
 
 
@@ -253,7 +259,7 @@ def avg_pool(
     """
     x = tensor(x)
     window = sliding(x, kernel_size, stride, padding, dilation, ceil_mode)
-    return _avg(window, x, _divisor(count_include_pad, divisor_override))
+    return _avg(window, x, _divisor(x, count_include_pad, divisor_override))
 
 
 def avg_pool_jvp(
@@ -275,7 +281,7 @@ def avg_pool_jvp(
     """
     x, dx = tensor(x), tensor(dx)
     window = sliding(x, kernel_size, stride, padding, dilation, ceil_mode)
-    return _avg_jvp(window, x, dx, _divisor(count_include_pad, divisor_override))
+    return _avg_jvp(window, x, dx, _divisor(dx, count_include_pad, divisor_override))
 
 
 def avg_pool_vjp(
@@ -297,13 +303,13 @@ def avg_pool_vjp(
     """
     x, g = tensor(x), tensor(g)
     window = sliding(x, kernel_size, stride, padding, dilation, ceil_mode)
-    return _avg_vjp(window, x, g, _divisor(count_include_pad, divisor_override))
+    return _avg_vjp(window, x, g, _divisor(g, count_include_pad, divisor_override))
 
 
 # --- adaptive windows -------------------------------------------------------------------------------------------------
 
 
-def _bins(x: Tensor, output_size: Sequence[int | None]) -> Window:
+def bins(x: Tensor, output_size: Sequence[int | None]) -> Window:
     return adaptive(spatial_sizes(x.shape, spatial_rank("output_size", output_size)), output_size)
 
 
@@ -317,7 +323,7 @@ def adaptive_max_pool(
     """
     x = tensor(x)
     require_ties(ties)
-    window = _bins(x, output_size)
+    window = bins(x, output_size)
     return (_max(window, x), _max_indices(window, x)) if return_indices else _max(window, x)
 
 
@@ -337,7 +343,7 @@ def adaptive_max_pool_jvp(
     """
     x, dx = tensor(x), tensor(dx)
     require_ties(ties)
-    return _max_jvp(_bins(x, output_size), x, dx, ties, strict)
+    return _max_jvp(bins(x, output_size), x, dx, ties, strict)
 
 
 def adaptive_max_pool_vjp(
@@ -356,7 +362,7 @@ def adaptive_max_pool_vjp(
     """
     x, g = tensor(x), tensor(g)
     require_ties(ties)
-    return _max_vjp(_bins(x, output_size), x, g, ties, strict)
+    return _max_vjp(bins(x, output_size), x, g, ties, strict)
 
 
 def adaptive_avg_pool(x: TensorLike, output_size: Sequence[int | None]) -> Tensor:
@@ -366,7 +372,7 @@ def adaptive_avg_pool(x: TensorLike, output_size: Sequence[int | None]) -> Tenso
     [0.5, 2.0, 3.5]
     """
     x = tensor(x)
-    return _avg(_bins(x, output_size), x, _number_of_cells)
+    return _avg(bins(x, output_size), x, _number_of_cells)
 
 
 def adaptive_avg_pool_jvp(x: TensorLike, dx: TensorLike, output_size: Sequence[int | None]) -> Tensor:
@@ -376,7 +382,7 @@ def adaptive_avg_pool_jvp(x: TensorLike, dx: TensorLike, output_size: Sequence[i
     [3.0, 5.0]
     """
     x, dx = tensor(x), tensor(dx)
-    return _avg_jvp(_bins(x, output_size), x, dx, _number_of_cells)
+    return _avg_jvp(bins(x, output_size), x, dx, _number_of_cells)
 
 
 def adaptive_avg_pool_vjp(x: TensorLike, g: TensorLike, output_size: Sequence[int | None]) -> Tensor:
@@ -386,13 +392,13 @@ def adaptive_avg_pool_vjp(x: TensorLike, g: TensorLike, output_size: Sequence[in
     [1.0, 3.0, 2.0]
     """
     x, g = tensor(x), tensor(g)
-    return _avg_vjp(_bins(x, output_size), x, g, _number_of_cells)
+    return _avg_vjp(bins(x, output_size), x, g, _number_of_cells)
 
 
 # --- global windows ---------------------------------------------------------------------------------------------------
 
 
-def _everything(x: Tensor, rank: int) -> Window:
+def everything(x: Tensor, rank: int) -> Window:
     return whole(spatial_sizes(x.shape, whole_number("rank", rank, least=0)))
 
 
@@ -401,7 +407,7 @@ def _flattened(y: Tensor, rank: int, keepdims: bool) -> Tensor:
 
 
 def _kept(g: Tensor, rank: int, keepdims: bool) -> Tensor:
-    return g if keepdims else g.reshape(*g.shape, *(1,) * rank)
+    return g if keepdims else g.reshape(*g.shape, *(1,) * whole_number("rank", rank, least=0))
 
 
 def global_max_pool(x: TensorLike, rank: int = 2, keepdims: bool = True, *, ties: str = "first") -> Tensor:
@@ -412,7 +418,7 @@ def global_max_pool(x: TensorLike, rank: int = 2, keepdims: bool = True, *, ties
     """
     x = tensor(x)
     require_ties(ties)
-    return _flattened(_max(_everything(x, rank), x), rank, keepdims)
+    return _flattened(_max(everything(x, rank), x), rank, keepdims)
 
 
 def global_max_pool_jvp(
@@ -431,7 +437,7 @@ def global_max_pool_jvp(
     """
     x, dx = tensor(x), tensor(dx)
     require_ties(ties)
-    return _flattened(_max_jvp(_everything(x, rank), x, dx, ties, strict), rank, keepdims)
+    return _flattened(_max_jvp(everything(x, rank), x, dx, ties, strict), rank, keepdims)
 
 
 def global_max_pool_vjp(
@@ -450,7 +456,7 @@ def global_max_pool_vjp(
     """
     x, g = tensor(x), _kept(tensor(g), rank, keepdims)
     require_ties(ties)
-    return _max_vjp(_everything(x, rank), x, g, ties, strict)
+    return _max_vjp(everything(x, rank), x, g, ties, strict)
 
 
 def global_avg_pool(x: TensorLike, rank: int = 2, keepdims: bool = True) -> Tensor:
@@ -460,7 +466,7 @@ def global_avg_pool(x: TensorLike, rank: int = 2, keepdims: bool = True) -> Tens
     [[[2.25]]]
     """
     x = tensor(x)
-    return _flattened(_avg(_everything(x, rank), x, _number_of_cells), rank, keepdims)
+    return _flattened(_avg(everything(x, rank), x, _number_of_cells), rank, keepdims)
 
 
 def global_avg_pool_jvp(x: TensorLike, dx: TensorLike, rank: int = 2, keepdims: bool = True) -> Tensor:
@@ -470,7 +476,7 @@ def global_avg_pool_jvp(x: TensorLike, dx: TensorLike, rank: int = 2, keepdims: 
     [6.0]
     """
     x, dx = tensor(x), tensor(dx)
-    return _flattened(_avg_jvp(_everything(x, rank), x, dx, _number_of_cells), rank, keepdims)
+    return _flattened(_avg_jvp(everything(x, rank), x, dx, _number_of_cells), rank, keepdims)
 
 
 def global_avg_pool_vjp(x: TensorLike, g: TensorLike, rank: int = 2, keepdims: bool = True) -> Tensor:
@@ -480,7 +486,7 @@ def global_avg_pool_vjp(x: TensorLike, g: TensorLike, rank: int = 2, keepdims: b
     [2.0, 2.0]
     """
     x, g = tensor(x), _kept(tensor(g), rank, keepdims)
-    return _avg_vjp(_everything(x, rank), x, g, _number_of_cells)
+    return _avg_vjp(everything(x, rank), x, g, _number_of_cells)
 
 
 def require_ties(ties: str) -> None:

@@ -54,7 +54,7 @@ def _(like: int, value: Scalar) -> Scalar:  # integers mix with every system alr
 
 @embed.register
 def _(like: Fraction, value: Scalar) -> Scalar:
-    return Fraction(*value.as_integer_ratio())
+    return Fraction(int(value)) if isinstance(value, Integral) else Fraction(*value.as_integer_ratio())
 
 
 @singledispatch

@@ -22,7 +22,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gradspec.spec.pool import Plane, Taps, real, reduce_windows, scatter_windows, sliding
-from gradspec.spec.scalar import Scalar, add_up, embed, exp, is_infinite, larger, log, pivot
+from gradspec.spec.scalar import (
+    Scalar,
+    add_up,
+    embed,
+    exp,
+    is_infinite,
+    larger,
+    log,
+    pivot,
+    refuse_fixed_width_integers,
+)
 from gradspec.spec.tensor import Tensor, TensorLike, require_shape, tensor
 from gradspec.spec.window import Ints, Padding, Window
 
@@ -108,6 +118,7 @@ def _pool(
         raise ValueError(f'padding_mode={padding_mode!r} is not known; use "zeros" (the default) or "ignore"')
     if isinstance(beta, bool) or not hasattr(beta, "__float__") or not math.isfinite(beta) or beta == 0:
         raise ValueError(f"beta={beta!r}: smooth max pooling needs a finite number other than 0, such as beta=1.0")
+    refuse_fixed_width_integers("smooth max pooling", x.zero)
     rounded = embed(x.cells[0], beta) if x.cells else beta
     if rounded == 0 or is_infinite(rounded):
         raise ValueError(f"beta={beta!r} becomes {rounded} in the number system of x; choose a beta it can hold")

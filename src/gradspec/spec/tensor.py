@@ -127,7 +127,7 @@ def split_shape(shape: Index, rank: int) -> tuple[Index, Index]:
 def require_shape(name: str, given: Tensor, expected: Index) -> None:
     """Tangents and cotangents have the shape of what they belong to."""
     if given.shape != expected:
-        raise ShapeError(f"{name} has shape {given.shape}, but {expected} is needed here; pass a {name} of that shape")
+        raise ShapeError(f"{name} has shape {given.shape}, but {expected} is needed here; pass one of that shape")
 
 
 def _shape_of(data: Any) -> Index:

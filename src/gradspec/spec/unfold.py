@@ -11,7 +11,7 @@ from math import prod
 
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.scalar import add_up
-from gradspec.spec.tensor import Tensor, TensorLike, require_shape, tensor
+from gradspec.spec.tensor import Index, Tensor, TensorLike, require_shape, tensor
 from gradspec.spec.window import Ints, Padding, Window, per_axis, regular, spatial_rank, spatial_sizes
 
 
@@ -59,8 +59,9 @@ def unfold_vjp(
     >>> unfold_vjp([[1, 2, 3]], [[1, 2], [3, 4]], (2,)).tolist()
     [[1, 5, 4]]
     """
-    x = tensor(x)
+    x, g = tensor(x), tensor(g)
     sizes = spatial_sizes(x.shape, spatial_rank("kernel_size", kernel_size), channels=1)
+    require_shape("cotangent", g, unfold(x, kernel_size, dilation, padding, stride).shape)
     return fold(g, sizes, kernel_size, dilation, padding, stride)
 
 
@@ -79,17 +80,11 @@ def fold(
     """
     x = tensor(x)
     window = _fold_window(output_size, kernel_size, dilation, padding, stride)
-    taps, outputs = len(window.table()[0]), prod(window.outputs)
-    if x.ndim < 2 or x.shape[-1] != outputs or x.shape[-2] % taps:
-        raise ShapeError(
-            f"columns of shape {x.shape} do not fold onto {tuple(output_size)}: "
-            f"(..., C·{taps}, {outputs}) is needed for {taps} taps and {outputs} windows"
-        )
-    readers = window.readers()
-    channels = x.shape[-2] // taps
-    blocks = Tensor((prod(x.shape[:-2]) * channels, taps * outputs), x.cells).planes(1)
+    readers, outputs = window.readers(), prod(window.outputs)
+    shape = _folded_shape(x, window)
+    blocks = Tensor((prod(shape[: x.ndim - 1]), prod(kernel_size) * outputs), x.cells).planes(1)
     sums = (add_up((block[k * outputs + o] for k, o in pairs), x.zero) for block in blocks for pairs in readers)
-    return Tensor((*x.shape[:-2], channels, *window.sizes), sums).stored()
+    return Tensor(shape, sums).stored()
 
 
 def fold_jvp(
@@ -126,9 +121,7 @@ def fold_vjp(
     [[1, 5], [5, 4]]
     """
     x, g = tensor(x), tensor(g)
-    window = _fold_window(output_size, kernel_size, dilation, padding, stride)
-    channels = x.shape[-2] // len(window.table()[0])
-    require_shape("cotangent", g, (*x.shape[:-2], channels, *window.sizes))
+    require_shape("cotangent", g, _folded_shape(x, _fold_window(output_size, kernel_size, dilation, padding, stride)))
     return unfold(g, kernel_size, dilation, padding, stride)
 
 
@@ -137,3 +130,14 @@ def _fold_window(
 ) -> Window:
     rank = spatial_rank("kernel_size", kernel_size)
     return regular(per_axis("output_size", output_size, rank, least=1), kernel_size, stride, padding, dilation)
+
+
+def _folded_shape(x: Tensor, window: Window) -> Index:
+    """``(*lead, C, *output_size)`` for columns ``(*lead, C·K, L)``."""
+    taps, outputs = len(window.table()[0]), prod(window.outputs)
+    if x.ndim < 2 or x.shape[-1] != outputs or x.shape[-2] % taps:
+        raise ShapeError(
+            f"columns of shape {x.shape} do not fold onto {window.sizes}: "
+            f"(..., C·{taps}, {outputs}) is needed for {taps} taps and {outputs} windows"
+        )
+    return (*x.shape[:-2], x.shape[-2] // taps, *window.sizes)

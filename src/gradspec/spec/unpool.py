@@ -51,9 +51,11 @@ def max_unpool_vjp(x: TensorLike, indices: TensorLike, g: TensorLike, output_siz
     >>> max_unpool_vjp([5, 7], [1, 2], [10, 20, 30, 40], (4,)).tolist()
     [20, 30]
     """
-    x, g, rank = tensor(x), tensor(g), spatial_rank("output_size", output_size)
-    require_shape("cotangent", g, split_shape(x.shape, rank)[0] + tuple(output_size))
-    return max_gather(g, indices, rank)
+    x, places, g = tensor(x), tensor(indices), tensor(g)
+    sizes = per_axis("output_size", output_size, spatial_rank("output_size", output_size), least=1)
+    lead = _lead(x.shape, len(sizes), places, sizes)
+    require_shape("cotangent", g, lead + sizes)
+    return max_gather(g, places, len(sizes))
 
 
 def max_gather(x: TensorLike, indices: TensorLike, rank: int) -> Tensor:
@@ -86,8 +88,11 @@ def max_gather_vjp(x: TensorLike, indices: TensorLike, g: TensorLike, rank: int)
     >>> max_gather_vjp([10, 20], [1, 1], [1, 2], 1).tolist()
     [0, 3]
     """
-    x = tensor(x)
-    return max_unpool(g, indices, spatial_sizes(x.shape, whole_number("rank", rank, least=0)))
+    x, places, g, rank = tensor(x), tensor(indices), tensor(g), whole_number("rank", rank, least=0)
+    sizes = spatial_sizes(x.shape, rank)
+    _lead(x.shape, rank, places, sizes, same_shape=False)
+    require_shape("cotangent", g, places.shape)
+    return max_unpool(g, places, sizes)
 
 
 def _lead(shape: Index, rank: int, places: Tensor, sizes: Index, same_shape: bool = True) -> Index:

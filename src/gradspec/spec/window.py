@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from operator import index
 from typing import TypeAlias
 
 from gradspec.spec.errors import ShapeError
@@ -188,16 +189,20 @@ def adaptive(sizes: Index, output_size: Sequence[int | None]) -> Window:
     >>> adaptive((7,), (5,)).table()
     [[0, 1], [1, 2], [2, 3, 4], [4, 5], [5, 6]]
     """
-    if not isinstance(output_size, list | tuple):
-        raise _needs_tuple("output_size", output_size)
     _require_cells(sizes)
+    if spatial_rank("output_size", output_size) != len(sizes):
+        raise _wrong_count("output_size", output_size, len(sizes))
     wanted = [n if m is None else m for n, m in zip(sizes, output_size, strict=True)]
     bins = per_axis("output_size", wanted, len(sizes), least=1)
     return Window(tuple(map(Adaptive, sizes, bins)))
 
 
 def whole(sizes: Index) -> Window:
-    """One window over everything: global pooling."""
+    """One window over everything: global pooling.
+
+    >>> whole((2, 2)).table()
+    [[0, 1, 2, 3]]
+    """
     return adaptive(sizes, (1,) * len(sizes))
 
 
@@ -205,18 +210,21 @@ def per_axis(name: str, value: Ints, rank: int, least: int) -> Index:
     """One integer per spatial axis, from one for all of them or a sequence."""
     values = tuple(value) if isinstance(value, list | tuple) else (value,) * rank
     if len(values) != rank:
-        raise ShapeError(f"{name}={value} gives {len(values)} numbers for {rank} spatial axes; give one per axis")
+        raise _wrong_count(name, values, rank)
     return tuple(whole_number(f"{name} on spatial axis {axis}", v, least) for axis, v in enumerate(values))
 
 
 def whole_number(what: str, value: object, least: int) -> int:
     """``value`` as an int of at least ``least``; a bool, a float or a string is a mistake."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ShapeError(f"{what} is {value!r}, a {type(value).__name__}; give an int of at least {least}")
-    number = value.__index__()
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ShapeError(f"{what} is {value!r}, a {type(value).__name__}; give an int of at least {least}") from None
     if number < least:
         raise ShapeError(f"{what} is {number}; it must be at least {least}")
-    return int(number)
+    return number
 
 
 def paddings(padding: Padding, sizes: Index, kernel: Index, stride: Index, dilation: Index) -> list[tuple[int, int]]:
@@ -232,7 +240,7 @@ def paddings(padding: Padding, sizes: Index, kernel: Index, stride: Index, dilat
         )
     entries = padding if isinstance(padding, list | tuple) else (padding,) * rank
     if len(entries) != rank:
-        raise ShapeError(f"padding={padding} gives {len(entries)} entries for {rank} spatial axes; give one per axis")
+        raise _wrong_count("padding", entries, rank)
     return [_pair(axis, entry) for axis, entry in enumerate(entries)]
 
 
@@ -266,6 +274,10 @@ def spatial_sizes(shape: Index, rank: int, channels: int = 0) -> Index:
             f"the layout is {layout}"
         )
     return shape[len(shape) - rank :]
+
+
+def _wrong_count(name: str, values: Sequence[object], rank: int) -> ShapeError:
+    return ShapeError(f"{name}={values} gives {len(values)} entries for {rank} spatial axes; give one per axis")
 
 
 def _needs_tuple(name: str, value: object) -> ShapeError:

@@ -1,0 +1,45 @@
+"""The exact meaning of every operator on float arrays, fast enough to judge kernels by.
+
+``meaning("conv_vjp", x, w, b, g, stride=2)`` takes the arguments of ``gs.spec.conv_vjp`` and gives, for each array that
+it returns, a `Meaning`: something that rounds to the correct result and judges a kernel's. The geometry, the choice of
+winners and the checks of shapes are the specification's; only the arithmetic is done here, in bulk.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from gradspec import spec
+from gradspec.conformance.oracle import conv, pool, unpool
+from gradspec.conformance.oracle.meaning import Judgement, Meaning
+from gradspec.conformance.oracle.smooth_pool import smooth
+
+
+def meaning(name: str, *args: Any, **attributes: Any) -> Any:
+    """The exact meaning of ``gs.spec.<name>(*args, **attributes)`` on float arrays.
+
+    >>> import numpy as np
+    >>> x = np.array([1, 2**-30, -1], np.float32)
+    >>> total = meaning("avg_pool", x, (3,), divisor_override=1)
+    >>> total.judge(np.array([2**-30], np.float32)).passed, total.judge(np.array([2**-20], np.float32)).passed
+    (True, False)
+    """
+    if name not in _MEANINGS:
+        raise ValueError(f"{name!r} is not an operator or derivative the oracle knows; it knows {', '.join(_MEANINGS)}")
+    call = inspect.signature(getattr(spec, name)).bind(*args, **attributes)
+    call.apply_defaults()
+    return _MEANINGS[name](**call.arguments)
+
+
+_MEANINGS: dict[str, Callable[..., Any]] = {
+    **pool.MEANINGS,
+    "smooth_max_pool": smooth("value"),
+    "smooth_max_pool_jvp": smooth("jvp"),
+    "smooth_max_pool_vjp": smooth("vjp"),
+    **conv.MEANINGS,
+    **unpool.MEANINGS,
+}
+
+__all__ = ["Judgement", "Meaning", "meaning"]

@@ -1,0 +1,156 @@
+"""Convolution on float arrays: the trilinear form of the specification as matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradspec.conformance.oracle.arrays import float_array, has_exact_products, leaf_sums, planes_of, require_shape
+from gradspec.conformance.oracle.meaning import Floats, Ints
+from gradspec.conformance.oracle.sums import ENTRIES_AT_ONCE, MISSING, PADDED, REAL, ProductChunk, Sums
+from gradspec.conformance.oracle.tables import readers, table, take
+from gradspec.spec.conv import Form, conv_form, transposed_form
+
+Pair: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
+"""A tensor and the weight it meets."""
+
+
+class _Trilinear:
+    """The three partial transposes of one form, each as matrix products per sample and group."""
+
+    def __init__(self, form: Form) -> None:
+        self.form, self.rank = form, form.window.rank
+        self.taps = table(form.window)
+        self.readers = readers(self.taps, int(np.prod(form.window.sizes)))
+
+    def _split(self, array: NDArray[Any]) -> Floats:
+        """``[sample, group, channel, position]``."""
+        planes = planes_of(array, self.rank)
+        channels = array.shape[-1 - self.rank]
+        samples = int(np.prod(array.shape[: array.ndim - self.rank - 1]))
+        return planes.reshape(samples, self.form.groups, channels // self.form.groups, planes.shape[-1])
+
+    def _weights(self, w: NDArray[Any]) -> Floats:
+        """``[group, m, c, k]``."""
+        f = self.form
+        return w.astype(np.float64).reshape(
+            f.groups, f.g_channels // f.groups, f.x_channels // f.groups, self.taps.shape[1]
+        )
+
+    def read(self, pairs: Sequence[Pair], added: NDArray[Any] | None) -> Sums:
+        """``read(x, W)`` over one pair or, for a JVP, two, plus one addend per channel of ``g``."""
+        return self._gathered(pairs, added, self.taps, PADDED, (1, 2, 0), self.form.g_shape)
+
+    def write(self, pairs: Sequence[Pair], added: NDArray[Any] | None) -> Sums:
+        """``write(g, W)``, likewise, plus one addend per channel of ``x``."""
+        return self._gathered(pairs, added, self.readers, MISSING, (0, 2, 1), self.form.x_shape)
+
+    def _gathered(
+        self,
+        pairs: Sequence[Pair],
+        added: NDArray[Any] | None,
+        places: Ints,
+        otherwise: int,
+        order: tuple[int, int, int],
+        out: tuple[int, ...],
+    ) -> Sums:
+        """Rows gather one channel group's cells at ``places``; columns are its weights, axes in ``order``."""
+        first, groups, rows = pairs[0][0], self.form.groups, len(places)
+        lead = first.shape[: first.ndim - self.rank - 1]
+        samples, width = int(np.prod(lead)), out[0] // groups
+        depth = first.shape[-1 - self.rank] // groups * places.shape[1]
+        split = [(self._split(x), self._weights(w)) for x, w in pairs]
+        narrow = has_exact_products(*(array for pair in pairs for array in pair), *(() if added is None else (added,)))
+        extra = None if added is None else added.astype(np.float64).reshape(groups, 1, width)
+        where = np.arange(samples * groups * width * rows, dtype=np.int64).reshape(samples, groups, width, rows)
+
+        def chunk(sample: int, group: int, part: slice) -> ProductChunk:
+            here = places[part]
+            cells = [take(x[sample, group], here).transpose(1, 0, 2).reshape(len(here), depth) for x, _ in split]
+            columns = [w[group].transpose(order).reshape(depth, width) for _, w in split]
+            roles = np.tile(np.where(here >= 0, REAL, otherwise), len(split) * depth // places.shape[1])
+            addend = None if extra is None else extra[group]
+            target = where[sample, group, :, part].T
+            return ProductChunk(target, np.concatenate(cells, 1), roles, np.concatenate(columns), addend, narrow)
+
+        parts = list(_slices(rows, depth * len(split)))
+        each = list(product(range(samples), range(groups), parts))
+        return Sums(lead + out, lambda: (chunk(*which) for which in each))
+
+    def compare(self, x: NDArray[Any], g: NDArray[Any]) -> Sums:
+        """``compare(x, g)``: rows are ``(c, k)``, columns ``m``, summed over samples and outputs."""
+        xs, gs, form, narrow = self._split(x), self._split(g), self.form, has_exact_products(x, g)
+        samples, _, channels, _ = xs.shape
+        outputs, taps = self.taps.shape
+        rows, width, depth = channels * taps, gs.shape[2], samples * outputs
+        where = np.arange(int(np.prod(form.w_shape)), dtype=np.int64).reshape(form.groups, width, rows)
+        roles = np.tile(np.where(self.taps.T >= 0, REAL, PADDED), (channels, samples)).reshape(rows, depth)
+
+        def chunks() -> Iterator[ProductChunk]:
+            for group in range(form.groups):
+                cells = take(xs[:, group], self.taps.T).transpose(1, 2, 0, 3).reshape(rows, depth)
+                columns = gs[:, group].transpose(0, 2, 1).reshape(depth, width)
+                for part in _slices(rows, depth):
+                    yield ProductChunk(where[group, :, part].T, cells[part], roles[part], columns, None, narrow)
+
+        return Sums(form.w_shape, chunks)
+
+
+def _slices(rows: int, width: int) -> Iterator[slice]:
+    step = max(ENTRIES_AT_ONCE // max(width, 1), 1)
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+def _bias_sums(form: Form, g: NDArray[Any], b: NDArray[Any] | None) -> Sums | None:
+    if b is None:
+        return None
+    channels, rank = b.shape[0], form.window.rank
+    samples, plane = int(np.prod(g.shape[: g.ndim - rank - 1])), int(np.prod(g.shape[g.ndim - rank :]))
+    by_channel = g.astype(np.float64).reshape(samples, channels, plane).transpose(1, 0, 2)
+    return leaf_sums(b.shape, by_channel.reshape(channels, samples * plane), None, has_exact_products(g))
+
+
+def _optional(data: Any) -> NDArray[Any] | None:
+    return None if data is None else float_array(data)
+
+
+def _conv(transposed: bool, mode: str) -> Callable[..., Any]:
+    """Convolution or its transpose: the same form, entered from either side."""
+    make_form: Any = transposed_form if transposed else conv_form
+
+    def build(x: Any, weight: Any, bias: Any, **arguments: Any) -> Any:
+        x, w, b = float_array(x), float_array(weight), _optional(bias)
+        other = {name: _optional(arguments.pop(name)) for name in ("dx", "dweight", "dbias", "g") if name in arguments}
+        form = make_form(x, w, b, **arguments)
+        trilinear = _Trilinear(form)
+        forward, backward = (trilinear.write, trilinear.read) if transposed else (trilinear.read, trilinear.write)
+        if mode == "value":
+            return forward([(x, w)], b)
+        if mode == "jvp":
+            dx, dw, db = other["dx"], other["dweight"], other["dbias"]
+            for name, tangent, primal in (("dx", dx, x), ("dweight", dw, w), ("dbias", db, b)):
+                if tangent is not None and primal is not None:
+                    require_shape(name, tangent, primal.shape)
+            return forward([(dx, w), (x, dw)], db)  # type: ignore[list-item]
+        g = other["g"]
+        assert g is not None
+        out = form.x_shape if transposed else form.g_shape
+        require_shape("cotangent", g, x.shape[: x.ndim - form.window.rank - 1] + out)
+        weight_gradient = trilinear.compare(g, x) if transposed else trilinear.compare(x, g)
+        return backward([(g, w)], None), weight_gradient, _bias_sums(form, g, b)
+
+    return build
+
+
+MEANINGS: dict[str, Callable[..., Any]] = {
+    "conv": _conv(False, "value"),
+    "conv_jvp": _conv(False, "jvp"),
+    "conv_vjp": _conv(False, "vjp"),
+    "conv_transpose": _conv(True, "value"),
+    "conv_transpose_jvp": _conv(True, "jvp"),
+    "conv_transpose_vjp": _conv(True, "vjp"),
+}

@@ -1,0 +1,129 @@
+"""The exact meaning of an array of outputs, and the judgement of a kernel's results against it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gradspec.conformance.tolerance import Arithmetic, Permitted
+from gradspec.domains.exact import rational
+from gradspec.domains.formats import F64, Format, format_named
+from gradspec.spec.errors import DTypeError, ShapeError
+
+Floats: TypeAlias = NDArray[np.float64]
+Bools: TypeAlias = NDArray[np.bool_]
+Ints: TypeAlias = NDArray[np.int64]
+
+FORMAT_NAMES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
+
+
+def format_of(dtype: Any) -> Format:
+    """The Format of a NumPy or ml_dtypes floating-point dtype.
+
+    >>> format_of(np.float32).name
+    'f32'
+    """
+    name = np.dtype(dtype).name
+    if name not in FORMAT_NAMES:
+        raise DTypeError(f"dtype {name} has no rounding to judge; use one of {', '.join(FORMAT_NAMES)}")
+    return format_named(FORMAT_NAMES[name])
+
+
+def round_array(x: Floats, format: Format) -> Floats:
+    """``Format.nearest`` on every entry.
+
+    >>> round_array(np.array([2049.0, 1e9]), format_named("f16")).tolist()
+    [2048.0, inf]
+    """
+    if format == F64:
+        return x
+    finite = np.isfinite(x)
+    safe = np.where(finite, x, 0.0)
+    exponent = np.maximum(np.frexp(safe)[1] - format.precision, format.lowest_bit)
+    rounded = np.copysign(np.ldexp(np.rint(np.ldexp(safe, -exponent)), exponent), x)
+    rounded = np.where(np.abs(rounded) <= float(format.largest), rounded, np.copysign(np.inf, x))
+    return np.where(finite, rounded, x)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Which results a correct kernel may have returned, and how many of them needed the exact path."""
+
+    ok: Bools
+    exact: int
+    meaning: Meaning
+    got: NDArray[Any]
+    arithmetic: Arithmetic
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.ok.all())
+
+    def failures(self, limit: int = 5) -> list[str]:
+        """The first failures in words."""
+        return [self._explain(int(place)) for place in np.flatnonzero(~self.ok.ravel())[:limit]]
+
+    def _explain(self, place: int) -> str:
+        index = [int(i) for i in np.unravel_index(place, self.ok.shape)]
+        allowed = self.meaning.permitted_at(place, self.arithmetic)
+        return f"{index}: got {float(self.got.ravel()[place])!r}, permitted {allowed}"
+
+
+class Meaning(ABC):
+    """What every output of an operator is, exactly."""
+
+    shape: tuple[int, ...]
+
+    def judge(self, got: ArrayLike, arithmetic: Arithmetic | None = None) -> Judgement:
+        """Decide for every output whether a correct kernel of this ``arithmetic`` may have returned it.
+
+        ``arithmetic`` defaults to the result's own dtype, accumulated in float32 (float64 for float64).
+        """
+        array = np.asarray(got)
+        if array.shape != self.shape:
+            raise ShapeError(f"the result has shape {array.shape}, the operator gives {self.shape}; pass all of it")
+        how = self._default_arithmetic(array) if arithmetic is None else arithmetic
+        ok, exact = self._decide(array.astype(np.float64).ravel(), how)
+        return Judgement(ok.reshape(self.shape), exact, self, array, how)
+
+    def _default_arithmetic(self, array: NDArray[Any]) -> Arithmetic:
+        return Arithmetic.of(format_of(array.dtype))
+
+    @abstractmethod
+    def rounded(self, format: str | Format) -> Floats:
+        """The results rounded once to ``format``, in an array of float64."""
+
+    @abstractmethod
+    def permitted_at(self, place: int, arithmetic: Arithmetic) -> Permitted:
+        """What the output at a flat place may be."""
+
+    @abstractmethod
+    def _decide(self, got: Floats, arithmetic: Arithmetic) -> tuple[Bools, int]:
+        """Which results are permitted, and how many were decided exactly."""
+
+
+class Selected(Meaning):
+    """Outputs that are copies of inputs, or indices: nothing rounds, so equality is demanded (zeros have no sign)."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self.values = values.astype(np.float64)
+        self.shape = values.shape
+
+    def _default_arithmetic(self, array: NDArray[Any]) -> Arithmetic:
+        return Arithmetic.of("f64")
+
+    def rounded(self, format: str | Format) -> Floats:
+        return round_array(self.values, format_named(format))
+
+    def permitted_at(self, place: int, arithmetic: Arithmetic) -> Permitted:
+        value = float(self.values.ravel()[place])
+        exact = rational(value) if np.isfinite(value) else None
+        return Permitted(exact, exact, value == np.inf, value == -np.inf, value != value)
+
+    def _decide(self, got: Floats, arithmetic: Arithmetic) -> tuple[Bools, int]:
+        values = self.values.ravel()
+        return (got == values) | (np.isnan(got) & np.isnan(values)), 0

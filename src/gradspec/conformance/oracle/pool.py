@@ -1,0 +1,186 @@
+"""Max and average pooling on float arrays: winners and gathered leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradspec.conformance.oracle.arrays import (
+    float_array,
+    has_exact_products,
+    lead_of,
+    leaf_sums,
+    planes_of,
+    require_shape,
+)
+from gradspec.conformance.oracle.meaning import Bools, Floats, Ints, Meaning, Selected
+from gradspec.conformance.oracle.tables import ABSENT, hits, table, take
+from gradspec.spec.pool import bins, everything, sliding
+from gradspec.spec.window import Window
+
+# --- maxima ----------------------------------------------------------------------------------------------------------
+
+
+class _Winners:
+    """Who wins and who ties, for every plane and window."""
+
+    def __init__(self, x: NDArray[Any], window: Window) -> None:
+        self.window, self.taps = window, table(window)
+        cells = take(planes_of(x, window.rank), self.taps)
+        real = np.broadcast_to(self.taps >= 0, cells.shape)
+        nans = np.isnan(cells) & real
+        top = np.where(real & ~nans, cells, -np.inf).max(axis=-1, keepdims=True, initial=-np.inf)
+        self.tied: Bools = np.where(nans.any(axis=-1, keepdims=True), nans, real & (cells == top))
+        self.shape = lead_of(x, window.rank) + window.outputs
+        first = np.argmax(self.tied, axis=-1)
+        found = np.take_along_axis(np.broadcast_to(self.taps, cells.shape), first[..., None], -1)[..., 0]
+        self.winners: Ints = np.where(self.tied.any(axis=-1), found, -1)
+
+    def values(self, planes: Floats) -> Selected:
+        """What the winners hold."""
+        chosen = np.take_along_axis(planes, np.maximum(self.winners, 0), axis=-1)
+        return Selected(np.where(self.winners >= 0, chosen, 0.0).reshape(self.shape))
+
+    def tangents(self, dx: NDArray[Any], ties: str) -> Meaning:
+        planes = planes_of(dx, self.window.rank)
+        if ties == "first":
+            return self.values(planes)
+        leaves = np.where(self.tied, take(planes, self.taps), 0.0)
+        share = np.maximum(self.tied.sum(axis=-1, keepdims=True), 1).astype(np.float64)
+        return leaf_sums(self.shape, leaves, share if ties == "split" else None, has_exact_products(dx))
+
+    def cotangents(self, g: NDArray[Any], ties: str, shape: tuple[int, ...]) -> Meaning:
+        """What each cell receives from the windows that chose it."""
+        cells = int(np.prod(self.window.sizes))
+        offset = np.arange(len(self.winners))[:, None, None] * cells
+        if ties == "first":
+            targets, share = self.winners[..., None], np.ones((*self.winners.shape, 1))
+        else:
+            targets = np.where(self.tied, self.taps, -1)
+            share = np.broadcast_to(self.tied.sum(axis=-1, keepdims=True), targets.shape).astype(np.float64)
+        received = hits(np.where(targets >= 0, targets + offset, -1), cells * len(self.winners))
+        sent = np.broadcast_to(planes_of(g, self.window.rank)[..., None], targets.shape)
+        divisors = np.where(received >= 0, share.ravel()[np.maximum(received, 0)], 1.0) if ties == "split" else None
+        return leaf_sums(shape, take(sent.ravel(), received), divisors, has_exact_products(g))
+
+
+def _max(x: Any, window: Window, return_indices: bool = False) -> Meaning | tuple[Meaning, Meaning]:
+    x = float_array(x)
+    won = _Winners(x, window)
+    values = won.values(planes_of(x, window.rank))
+    return (values, Selected(won.winners.reshape(won.shape))) if return_indices else values
+
+
+def _max_jvp(x: Any, dx: Any, window: Window, ties: str) -> Meaning:
+    x, dx = float_array(x), float_array(dx)
+    require_shape("tangent", dx, x.shape)
+    return _Winners(x, window).tangents(dx, ties)
+
+
+def _max_vjp(x: Any, g: Any, window: Window, ties: str) -> Meaning:
+    x, g = float_array(x), float_array(g)
+    require_shape("cotangent", g, lead_of(x, window.rank) + window.outputs)
+    return _Winners(x, window).cotangents(g, ties, x.shape)
+
+
+# --- averages --------------------------------------------------------------------------------------------------------
+
+
+def _divisors(taps: Ints, count_include_pad: bool, divisor_override: Any) -> Floats:
+    """One divisor per output; 1 for windows without a real cell, which are 0 whatever divides them."""
+    if divisor_override is not None:
+        return np.full(len(taps), float(divisor_override))
+    counted = taps != ABSENT if count_include_pad else taps >= 0
+    return np.asarray(np.maximum(counted.sum(axis=1), 1), np.float64)
+
+
+def _avg(x: Any, window: Window, count_include_pad: bool = False, divisor_override: Any = None) -> Meaning:
+    x, taps = float_array(x), table(window)
+    divisors = _divisors(taps, count_include_pad, divisor_override)[:, None]
+    return leaf_sums(
+        lead_of(x, window.rank) + window.outputs, take(planes_of(x, window.rank), taps), divisors, has_exact_products(x)
+    )
+
+
+def _avg_jvp(x: Any, dx: Any, window: Window, *rule: Any) -> Meaning:
+    x, dx = float_array(x), float_array(dx)
+    require_shape("tangent", dx, x.shape)
+    return _avg(dx, window, *rule)
+
+
+def _avg_vjp(x: Any, g: Any, window: Window, count_include_pad: bool = False, divisor_override: Any = None) -> Meaning:
+    x, g, taps = float_array(x), float_array(g), table(window)
+    require_shape("cotangent", g, lead_of(x, window.rank) + window.outputs)
+    received = hits(taps, int(np.prod(window.sizes)))
+    outputs = np.where(received >= 0, received // taps.shape[1], -1)
+    divisors = _divisors(taps, count_include_pad, divisor_override)
+    shares = np.where(outputs >= 0, divisors[np.maximum(outputs, 0)], 1.0)
+    return leaf_sums(x.shape, take(planes_of(g, window.rank), outputs), shares, has_exact_products(g))
+
+
+# --- regular, adaptive and global windows ----------------------------------------------------------------------------
+
+
+def sliding_window(
+    x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any, **_: Any
+) -> Window:
+    return sliding(x, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def _bins(x: Any, output_size: Any, **_: Any) -> Window:
+    return bins(x, output_size)
+
+
+def _everything(x: Any, rank: int, **_: Any) -> Window:
+    return everything(x, rank)
+
+
+def _pooled(reduction: Callable[..., Any], window_of: Callable[..., Window], *names: str) -> Callable[..., Any]:
+    """An operator: its reduction of the inputs and options called ``names``, over the windows of its arguments."""
+
+    def build(**arguments: Any) -> Any:
+        window = window_of(**arguments | {"x": np.asarray(arguments["x"])})
+        inputs = [arguments[name] for name in ("x", "dx", "g") if name in arguments]
+        if "keepdims" in arguments and not arguments["keepdims"]:
+            return _flat_global(reduction, window, inputs, "g" in arguments, [arguments[name] for name in names])
+        return reduction(*inputs, window, *(arguments[name] for name in names))
+
+    return build
+
+
+def _flat_global(
+    reduction: Callable[..., Any], window: Window, inputs: list[Any], reverse: bool, options: list[Any]
+) -> Any:
+    if reverse:
+        cotangent = np.asarray(inputs[1])
+        return reduction(inputs[0], cotangent.reshape(*cotangent.shape, *(1,) * window.rank), window, *options)
+    kept = reduction(*inputs, window, *options)
+    kept.shape = kept.shape[: len(kept.shape) - window.rank]
+    return kept
+
+
+_AVERAGE = ("count_include_pad", "divisor_override")
+
+MEANINGS: dict[str, Callable[..., Any]] = {
+    "max_pool": _pooled(_max, sliding_window, "return_indices"),
+    "max_pool_jvp": _pooled(_max_jvp, sliding_window, "ties"),
+    "max_pool_vjp": _pooled(_max_vjp, sliding_window, "ties"),
+    "avg_pool": _pooled(_avg, sliding_window, *_AVERAGE),
+    "avg_pool_jvp": _pooled(_avg_jvp, sliding_window, *_AVERAGE),
+    "avg_pool_vjp": _pooled(_avg_vjp, sliding_window, *_AVERAGE),
+    "adaptive_max_pool": _pooled(_max, _bins, "return_indices"),
+    "adaptive_max_pool_jvp": _pooled(_max_jvp, _bins, "ties"),
+    "adaptive_max_pool_vjp": _pooled(_max_vjp, _bins, "ties"),
+    "adaptive_avg_pool": _pooled(_avg, _bins),
+    "adaptive_avg_pool_jvp": _pooled(_avg_jvp, _bins),
+    "adaptive_avg_pool_vjp": _pooled(_avg_vjp, _bins),
+    "global_max_pool": _pooled(_max, _everything),
+    "global_max_pool_jvp": _pooled(_max_jvp, _everything, "ties"),
+    "global_max_pool_vjp": _pooled(_max_vjp, _everything, "ties"),
+    "global_avg_pool": _pooled(_avg, _everything),
+    "global_avg_pool_jvp": _pooled(_avg_jvp, _everything),
+    "global_avg_pool_vjp": _pooled(_avg_vjp, _everything),
+}

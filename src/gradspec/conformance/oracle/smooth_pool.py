@@ -1,0 +1,220 @@
+"""Smooth max pooling on float arrays, in balls: there is no exact path, only narrower and narrower enclosures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from flint import arb, fmpq
+from numpy.typing import NDArray
+
+from gradspec import spec
+from gradspec.conformance.oracle.arrays import float_array, lead_of, planes_of, require_shape
+from gradspec.conformance.oracle.meaning import Bools, Floats, Meaning
+from gradspec.conformance.oracle.pool import sliding_window
+from gradspec.conformance.oracle.tables import ABSENT, hits, table
+from gradspec.conformance.tolerance import Arithmetic, Permitted, gamma, power, stored_error
+from gradspec.domains.ball import endpoints, working
+from gradspec.domains.exact import rational
+from gradspec.domains.formats import Format, format_named
+from gradspec.spec.errors import UnsupportedError
+from gradspec.spec.window import Window
+
+BITS, MOST_BITS = 160, 4096
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """One window around its pivot, as ``spec.smooth_pool`` defines it: exponents, their total, and the weights."""
+
+    pivot: float
+    exponents: tuple[fmpq | None, ...]
+    """``zᵢ = β(xᵢ − c)`` exactly, None for −∞."""
+
+    @staticmethod
+    def of(cells: Sequence[float], beta: float) -> Softmax:
+        pivot = max(cells) if beta > 0 else min(cells)
+        if any(map(math.isnan, cells)):
+            return Softmax(math.nan, ())
+        return Softmax(pivot, tuple(_exponent(x, pivot, beta) for x in cells))
+
+    def scaled(self, factor: fmpq) -> list[arb]:
+        """``exp(zᵢ·factor)``."""
+        return [arb(0) if z is None else arb(z * factor).exp() for z in self.exponents]
+
+    def total(self) -> arb:
+        return sum(self.scaled(fmpq(1)), arb(0))
+
+    def weight(self, i: int) -> arb:
+        return self.scaled(fmpq(1))[i] / self.total()
+
+
+def _exponent(x: float, pivot: float, beta: float) -> fmpq | None:
+    if math.isinf(pivot) or math.isinf(x):
+        return fmpq(0) if x == pivot else None
+    return rational(beta) * (rational(x) - rational(pivot))
+
+
+@dataclass(frozen=True)
+class Slack:
+    """The errors of one window's parts in floating point: of ``log A`` (λ), and of each weight (Bᵢ)."""
+
+    log_total: arb
+    weights: list[arb]
+
+    @staticmethod
+    def of(soft: Softmax, arithmetic: Arithmetic) -> Slack:
+        n, u = len(soft.exponents), arithmetic.u
+        eta, epsilon = rational(arithmetic.accumulate.tiniest), arithmetic.relative_error("exp")
+        total, powers = soft.total(), soft.scaled(fmpq(1))
+        # e^{zᵢ}·e^{|zᵢ|Γ₂}, in one exponential because zᵢ ≤ 0 may be huge.
+        grown = soft.scaled(1 - gamma(u, 2))
+        off = sum((g * arb((1 + epsilon) * power(u, n - 1)) - e for g, e in zip(grown, powers, strict=True)), arb(0))
+        rho = (off + arb(2 * n * eta)) / total
+        if not rho < 1:
+            raise UnsupportedError(
+                f"a smooth maximum of {n} cells accumulated in {arithmetic.accumulate.name} has no useful error bound; "
+                "judge it with a wider accumulator"
+            )
+        factor = arb((1 + epsilon) * (1 + u)) / (1 - rho)
+        weights = [(g * factor - e) / total + arb(2 * eta) for g, e in zip(grown, powers, strict=True)]
+        return Slack(-(1 - rho).log(), weights)
+
+
+class SmoothMax(Meaning):
+    """The value (``mode="value"``), the JVP along ``other`` or the VJP of ``other``."""
+
+    def __init__(
+        self, x: NDArray[Any], window: Window, beta: float, padding_mode: str, mode: str, other: NDArray[Any] | None
+    ) -> None:
+        self.taps, self.planes, self.mode = table(window), planes_of(x, window.rank), mode
+        self.beta, self.zeros = beta, padding_mode == "zeros"
+        self.other = np.zeros((len(self.planes), 0)) if other is None else planes_of(other, window.rank)
+        self.shape = x.shape if mode == "vjp" else lead_of(x, window.rank) + window.outputs
+        self.readers = hits(self.taps, self.planes.shape[1])
+        self._softmax = lru_cache(maxsize=None)(self._make_softmax)
+
+    def _members(self, output: int) -> list[int]:
+        """The taps that take part; negative ones are padding zeros."""
+        return [int(t) for t in self.taps[output] if t >= 0 or (self.zeros and t != ABSENT)]
+
+    def _make_softmax(self, plane: int, output: int, beta: float) -> Softmax | None:
+        cells = [float(self.planes[plane, t]) if t >= 0 else 0.0 for t in self._members(output)]
+        return Softmax.of(cells, beta) if cells else None
+
+    def _terms(self, place: int, beta: float) -> list[tuple[float, Softmax, int]]:
+        """A derivative as a sum: ``(tangent or cotangent, window, its cell)``."""
+        if self.mode == "jvp":
+            plane, output = divmod(place, len(self.taps))
+            soft, members = self._softmax(plane, output, beta), self._members(output)
+            return [(float(self.other[plane, t]), soft, i) for i, t in enumerate(members) if t >= 0 and soft]
+        plane, cell = divmod(place, self.planes.shape[1])
+        outputs = [int(h) // self.taps.shape[1] for h in self.readers[cell] if h >= 0]
+        terms = [
+            (float(self.other[plane, o]), self._softmax(plane, o, beta), self._members(o).index(cell)) for o in outputs
+        ]
+        return [(g, soft, i) for g, soft, i in terms if soft is not None]
+
+    # --- the real result, and how far a kernel may be from it
+
+    def _value(self, place: int, beta: float) -> arb | float:
+        """The result as a ball in the working precision, or the special number it is."""
+        if self.mode == "value":
+            soft = self._softmax(*divmod(place, len(self.taps)), beta)
+            if soft is None:
+                return arb(0)
+            finite = math.isfinite(soft.pivot)
+            return arb(soft.pivot) + soft.total().log() / arb(beta) if finite else soft.pivot
+        terms = self._terms(place, beta)
+        special = _special_sum([c for c, _, _ in terms] + [s.pivot for _, s, _ in terms if math.isnan(s.pivot)])
+        return special if special is not None else sum((arb(c) * s.weight(i) for c, s, i in terms), arb(0))
+
+    def _error(self, place: int, beta: float, arithmetic: Arithmetic) -> arb:
+        u, eta = arithmetic.u, rational(arithmetic.accumulate.tiniest)
+        if self.mode == "value":
+            soft = self._softmax(*divmod(place, len(self.taps)), beta)
+            return arb(0) if soft is None else _value_error(soft, beta, arithmetic)
+        terms = self._terms(place, beta)
+        n = len(self._members(place % len(self.taps))) if self.mode == "jvp" else len(terms)
+        drift = spread = arb(0)
+        for coefficient, soft, i in terms:
+            off = Slack.of(soft, arithmetic).weights[i]
+            drift += abs(arb(coefficient)) * off
+            spread += abs(arb(coefficient)) * (soft.weight(i) + off)
+        return drift + arb(gamma(u, n + 1)) * spread + arb(n * eta)
+
+    def permitted_at(self, place: int, arithmetic: Arithmetic) -> Permitted:
+        beta = arithmetic.accumulate.nearest(self.beta)
+        with working(BITS):
+            value = self._value(place, beta)
+            if isinstance(value, float):
+                # An infinite tangent whose weight underflows to zero is 0 × ∞.
+                nan = math.isnan(value) or self.mode != "value"
+                return Permitted(None, None, value == math.inf, value == -math.inf, nan)
+            (low, high), (_, error) = endpoints(value), endpoints(self._error(place, beta, arithmetic))
+        storage, accumulate = arithmetic.storage, arithmetic.accumulate
+        if storage != accumulate:
+            error = max(stored_error(low, error, storage), stored_error(high, error, storage))
+        edge = rational(storage.overflow)
+        return Permitted(low - error, high + error, bool(high + error >= edge), bool(low - error <= -edge), False)
+
+    def rounded(self, format: str | Format) -> Floats:
+        to = format_named(format)
+        beta = Arithmetic.of(to).accumulate.nearest(self.beta)
+        places = range(int(np.prod(self.shape)))
+        return np.asarray([self._rounded_at(place, beta, to) for place in places]).reshape(self.shape)
+
+    def _rounded_at(self, place: int, beta: float, to: Format) -> float:
+        bits = BITS
+        while True:
+            with working(bits):
+                value = self._value(place, beta)
+                if isinstance(value, float):
+                    return value
+                low, high = (to.nearest_ratio(int(end.p), int(end.q)) for end in endpoints(value))
+            if low == high or bits >= MOST_BITS:  # only a rational result can sit on a boundary for ever
+                return high
+            bits *= 2
+
+    def _decide(self, got: Floats, arithmetic: Arithmetic) -> tuple[Bools, int]:
+        allowed = [self.permitted_at(place, arithmetic).allows(float(y)) for place, y in enumerate(got)]
+        return np.asarray(allowed, np.bool_), len(allowed)
+
+
+def _value_error(soft: Softmax, beta: float, arithmetic: Arithmetic) -> arb:
+    if not math.isfinite(soft.pivot):
+        return arb(0)
+    u, eta = arb(arithmetic.u), arb(rational(arithmetic.accumulate.tiniest))
+    epsilon, slope = arb(arithmetic.relative_error("log")), abs(arb(beta))
+    log_total, drift = soft.total().log(), Slack.of(soft, arithmetic).log_total
+    y = arb(soft.pivot) + log_total / arb(beta)
+    quotient = (1 + u) * (drift + epsilon * (log_total + drift)) / slope + u * log_total / slope + eta
+    return (1 + u) * quotient + u * abs(y)
+
+
+def _special_sum(terms: Sequence[float]) -> float | None:
+    """The sum of terms if one of them is not finite, and None otherwise."""
+    special = [t for t in terms if not math.isfinite(t)]
+    if not special:
+        return None
+    return math.nan if len(set(special)) > 1 or math.isnan(special[0]) else special[0]
+
+
+def smooth(mode: str) -> Callable[..., Meaning]:
+    """The builder of one mode's meaning."""
+
+    def build(x: Any, beta: Any, padding_mode: str, **arguments: Any) -> Meaning:
+        x = float_array(x)
+        window = sliding_window(x, **arguments)
+        spec.smooth_max_pool(np.zeros((1,) * window.rank), (1,) * window.rank, beta=beta, padding_mode=padding_mode)
+        other = None if mode == "value" else float_array(arguments["dx" if mode == "jvp" else "g"])
+        if other is not None:
+            outputs = lead_of(x, window.rank) + window.outputs
+            require_shape("tangent" if mode == "jvp" else "cotangent", other, x.shape if mode == "jvp" else outputs)
+        return SmoothMax(x, window, float(beta), padding_mode, mode, other)
+
+    return build

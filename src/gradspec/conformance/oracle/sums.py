@@ -1,0 +1,439 @@
+"""Outputs that are sums of leaves, judged: first in float64 with its own error bound, then, if need be, exactly.
+
+A convolution, its derivatives and its transpose are matrix products: rows of gathered cells times columns of weights.
+Pooling's sums are rows of leaves, some of them divided. For both, a *chunk* is a set of outputs that can give
+
+- `Estimates`: value, mass and counts in float64. Inputs of at most 26 significand bits have exact products there, so
+  the error of the value is that of one summation, which the theorem of ``tolerance`` bounds as it bounds a kernel's;
+- `Facts`: the same in integers and rationals (``fmpz_mat`` for the matrix products), rounded at most once, at the end.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from flint import fmpq, fmpz_mat
+
+from gradspec.conformance.oracle.meaning import Bools, Floats, Ints, Meaning, round_array
+from gradspec.conformance.tolerance import Arithmetic, Facts, Permitted, mean_bound, permitted, power, sum_bound
+from gradspec.domains.exact import rational
+from gradspec.domains.formats import Format, format_named
+
+SLACK = 2.0**-40
+"""Relative room for the roundings of the filter's own comparisons: a handful of float64 operations."""
+
+NO_GRAIN = -(1 << 20)
+"""The grain of an output whose leaves have no common power of two, so that no sum is known to be exact."""
+
+ZERO_GRAIN = 1 << 20
+"""The grain of a zero: a multiple of every power of two."""
+
+ENTRIES_AT_ONCE = 1 << 22
+"""Matrix entries gathered at a time."""
+
+
+@dataclass
+class Estimates:
+    """Float64 facts about the outputs of a chunk."""
+
+    value: Floats
+    error: Floats
+    """How far ``value`` may be off; infinite where float64 says nothing."""
+    mass: Floats
+    reach: Floats
+    """The sum of |leaves| before any division: what an accumulator may pass through."""
+    leaves: Ints
+    products: Ints
+    grain: Ints
+    special: Bools
+
+
+class Chunk(ABC):
+    """A set of outputs, at flat ``places`` of the result."""
+
+    places: Ints
+    divided: bool = False
+
+    @abstractmethod
+    def estimates(self) -> Estimates:
+        """Float64 facts about all outputs."""
+
+    def divides_by_rounded(self, format: Format) -> Bools:
+        """Outputs with a divisor that ``format`` must round."""
+        return np.zeros(len(self.places), np.bool_)
+
+    @abstractmethod
+    def facts(self, chosen: Ints, estimates: Estimates, normal: fmpq | None) -> Iterator[Facts]:
+        """Exact facts about the chosen ones; ``normal`` asks for the mass of leaves with a factor below it."""
+
+
+class Sums(Meaning):
+    """Outputs that are sums, given as chunks that can be made again and again."""
+
+    def __init__(self, shape: tuple[int, ...], chunks: Callable[[], Iterable[Chunk]]) -> None:
+        self.shape, self._chunks = shape, chunks
+
+    def _decide(self, got: Floats, arithmetic: Arithmetic) -> tuple[Bools, int]:
+        ok, exact = np.zeros(got.shape, np.bool_), 0
+        for chunk in self._chunks():
+            results = got[chunk.places]
+            estimates = chunk.estimates()
+            passes, fails = _filtered(results, chunk, estimates, arithmetic)
+            undecided = np.flatnonzero(~passes & ~fails)
+            for i, facts in zip(undecided, _facts(chunk, undecided, estimates, arithmetic), strict=True):
+                passes[i] = permitted(facts, arithmetic).allows(float(results[i]))
+            ok[chunk.places] = passes
+            exact += len(undecided)
+        return ok, exact
+
+    def rounded(self, format: str | Format) -> Floats:
+        to = format_named(format)
+        values = np.zeros(int(np.prod(self.shape)))
+        for chunk in self._chunks():
+            e = chunk.estimates()
+            with np.errstate(invalid="ignore"):
+                low, high = (round_array(e.value + side * e.error, to) for side in (-2, 2))
+            undecided = np.flatnonzero(e.special | (low != high))
+            for i, facts in zip(undecided, chunk.facts(undecided, e, None), strict=True):
+                low[i] = _round_facts(facts, to)
+            values[chunk.places] = low
+        return values.reshape(self.shape)
+
+    def facts_at(self, place: int, arithmetic: Arithmetic) -> Facts:
+        """The exact facts of the output at a flat place."""
+        for chunk in self._chunks():
+            (found,) = np.nonzero(chunk.places == place)
+            if len(found):
+                return next(_facts(chunk, found, chunk.estimates(), arithmetic))
+        raise IndexError(f"place {place} is not an output of shape {self.shape}")
+
+    def permitted_at(self, place: int, arithmetic: Arithmetic) -> Permitted:
+        return permitted(self.facts_at(place, arithmetic), arithmetic)
+
+
+def _facts(chunk: Chunk, chosen: Ints, estimates: Estimates, arithmetic: Arithmetic) -> Iterator[Facts]:
+    normal = rational(arithmetic.accumulate.normal) if arithmetic.flush_to_zero else None
+    rounded = chunk.divides_by_rounded(arithmetic.accumulate)[chosen]
+    for facts, large in zip(chunk.facts(chosen, estimates, normal), rounded, strict=True):
+        yield replace(facts, large_divisor=True) if large else facts
+
+
+def _round_facts(facts: Facts, format: Format) -> float:
+    if facts.nan or facts.nan_from_padding or (facts.plus_infinity and facts.minus_infinity):
+        return np.nan
+    if facts.plus_infinity or facts.minus_infinity:
+        return np.inf if facts.plus_infinity else -np.inf
+    return format.nearest_ratio(int(facts.value.p), int(facts.value.q))
+
+
+# --- the filter ------------------------------------------------------------------------------------------------------
+
+
+def _filtered(got: Floats, chunk: Chunk, e: Estimates, arithmetic: Arithmetic) -> tuple[Bools, Bools]:
+    """``(passes, fails)``; neither where float64 cannot tell."""
+    per_mass, per_count, constant, growth = _coefficients(chunk, e, arithmetic)
+    storage = arithmetic.storage
+    with np.errstate(invalid="ignore", over="ignore"):
+        tolerance = per_mass * e.mass + per_count * (e.leaves if chunk.divided else e.products) + constant
+        if storage != arithmetic.accumulate:
+            rounding = np.maximum(float(storage.unit) * (np.abs(e.value) + tolerance), float(storage.tiniest) / 2)
+            tolerance = tolerance + rounding
+        far_from_overflow = (2 * growth * e.reach < float(arithmetic.accumulate.largest)) & (
+            2 * growth * e.mass < float(storage.largest)
+        )
+        plain = ~e.special & np.isfinite(got) & far_from_overflow
+        distance = np.abs(got - e.value)
+        passes = plain & (distance * (1 + SLACK) + e.error <= tolerance * (1 - SLACK))
+        fails = plain & (distance * (1 - SLACK) - e.error > tolerance * (1 + SLACK))
+    if arithmetic.flush_to_zero:  # the tolerance above leaves out the mass of subnormal leaves
+        return passes, np.zeros_like(fails)
+    if not arithmetic.exact_sums_are_exact:
+        return passes, fails
+    exact, maybe = _exact_sums(e, arithmetic)
+    equal = got == round_array(e.value, storage)
+    return (passes & ~maybe) | (plain & exact & equal), (fails & ~maybe) | (plain & exact & ~equal)
+
+
+def _exact_sums(e: Estimates, arithmetic: Arithmetic) -> tuple[Bools, Bools]:
+    """Outputs whose sum must be exact, in float64 too, and outputs for which that may be so."""
+    accumulate = arithmetic.accumulate
+    with np.errstate(over="ignore"):
+        limit = np.ldexp(1.0, np.clip(accumulate.precision + e.grain, -1074, 1023))
+    fine = e.grain >= accumulate.lowest_bit
+    maybe = fine & (e.mass * (1 - SLACK) <= limit)
+    exact = maybe & (e.mass * (1 + SLACK) <= limit) & np.isfinite(e.error)
+    nothing = e.leaves == 0
+    return exact | nothing, maybe | nothing
+
+
+def _coefficients(chunk: Chunk, e: Estimates, arithmetic: Arithmetic) -> tuple[Floats, Floats, Floats, Floats]:
+    """The bound's coefficients for every output, looked up by what they depend on."""
+    flags = chunk.divides_by_rounded(arithmetic.accumulate) if chunk.divided else e.products > 0
+    kinds = np.stack([e.leaves, flags])
+    distinct, which = np.unique(kinds, axis=1, return_inverse=True)
+    rows = []
+    for n, flag in distinct.T:
+        bound = (mean_bound if chunk.divided else sum_bound)(int(n), bool(flag), arithmetic)
+        growth = power(arithmetic.u, int(n) + 2)
+        rows.append([float(v) for v in (bound.per_mass, bound.per_count, bound.constant, growth)])
+    per_mass, per_count, constant, growth = np.asarray(rows).reshape(-1, 4).T[:, which.ravel()]
+    return per_mass, per_count, constant, growth
+
+
+# --- grains: the powers of two that divide floats ---------------------------------------------------------------------
+
+
+def lowest_bits(x: Floats) -> Ints:
+    """The exponent of the last set bit of every entry; ZERO_GRAIN for zeros.
+
+    >>> lowest_bits(np.array([1.0, 6.0, 0.375, 0.0])).tolist()[:3]
+    [0, 1, -3]
+    """
+    mantissa, exponent = np.frexp(x)
+    whole = np.ldexp(mantissa, 53).astype(np.int64)
+    trailing = np.frexp((whole & -whole).astype(np.float64))[1] - 1
+    return np.where(x == 0, ZERO_GRAIN, exponent.astype(np.int64) - 53 + trailing)
+
+
+def _integers(x: Floats) -> tuple[list[int], list[int]]:
+    """The rows of ``x`` as integers times a power of two per row: flat integers, and the exponents."""
+    grain = lowest_bits(x).min(axis=1, initial=ZERO_GRAIN)
+    grain = np.where(grain == ZERO_GRAIN, 0, grain)
+    with np.errstate(over="ignore"):
+        scaled = np.ldexp(x, -grain[:, None])
+    if np.abs(scaled).max(initial=0.0) < 2.0**62:
+        return scaled.astype(np.int64).ravel().tolist(), grain.tolist()
+    flat: list[int] = []
+    for row, shift in zip(x.tolist(), grain.tolist(), strict=True):
+        ratios = (value.as_integer_ratio() for value in row)
+        flat += [(n << -shift) // d if shift < 0 else (n >> shift) // d for n, d in ratios]
+    return flat, grain.tolist()
+
+
+def _scale(number: int, exponent: int) -> fmpq:
+    return fmpq(number << max(exponent, 0), 1 << max(-exponent, 0))
+
+
+# --- sums of products ------------------------------------------------------------------------------------------------
+
+REAL, PADDED, MISSING = 0, 1, 2
+"""A factor that is a cell, a padding zero (which takes part in the arithmetic), or no factor at all."""
+
+
+class ProductChunk(Chunk):
+    """``rows @ columns (+ added)``: outputs ``[row, column]``, flattened."""
+
+    def __init__(
+        self, places: Ints, rows: Floats, roles: Ints, columns: Floats, added: Floats | None, narrow: bool
+    ) -> None:
+        self.places = places.ravel()
+        self.shape = (rows.shape[0], columns.shape[1])
+        self.rows, self.roles, self.columns = rows, roles, columns
+        self.added = np.zeros(self.shape) if added is None else np.broadcast_to(added, self.shape)
+        self.narrow = narrow
+        self.finite = bool(np.isfinite(rows).all() and np.isfinite(columns).all() and np.isfinite(self.added).all())
+
+    def estimates(self) -> Estimates:
+        rows, columns, added = (self._finite(part) for part in (self.rows, self.columns, self.added))
+        products = ((rows != 0).astype(np.float64) @ (columns != 0)).astype(np.int64)
+        leaves = products + (added != 0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = rows @ columns + added
+            mass = np.abs(rows) @ np.abs(columns) + np.abs(added)
+        error = (leaves + 4) * 2.0**-53 * mass if self.narrow else np.full(self.shape, np.inf)
+        special = np.zeros(self.shape, np.bool_) if self.finite else np.logical_or.reduce(self._specials())
+        return Estimates(
+            value=value.ravel(),
+            error=error.ravel(),
+            mass=mass.ravel(),
+            reach=mass.ravel(),
+            leaves=leaves.ravel(),
+            products=products.ravel(),
+            grain=self._grain(rows, columns, added, mass).ravel(),
+            special=special.ravel(),
+        )
+
+    def _grain(self, rows: Floats, columns: Floats, added: Floats, mass: Floats) -> Ints:
+        """The least lowest bit of every output's leaves: a matrix product with (min, +) for (+, ×).
+
+        The grain only falls as leaves are seen, and a sum of more than 53 bits of it is exact in no format here, so the
+        loop ends once that holds for every output.
+        """
+        grain = lowest_bits(added)
+        hopeless = np.frexp(mass)[1] - 55 if self.narrow else np.full(self.shape, NO_GRAIN)
+        for start in range(0, rows.shape[1], 8):
+            left, right = lowest_bits(rows[:, start : start + 8]), lowest_bits(columns[start : start + 8])
+            for k in range(left.shape[1]):
+                np.minimum(grain, left[:, k, None] + right[k], out=grain)
+            if (grain < hopeless).all():
+                return np.full(self.shape, NO_GRAIN, np.int64)
+        return grain
+
+    def _finite(self, part: Floats) -> Floats:
+        return part if self.finite else np.where(np.isfinite(part), part, 0.0)
+
+    def _specials(self) -> tuple[Bools, Bools, Bools, Bools]:
+        """Outputs with a NaN leaf, with one only through padding, with a +∞ leaf, with a −∞ leaf."""
+        a, b, real = self.rows, self.columns, self.roles == REAL
+
+        def meet(left: Bools, right: Bools) -> Bools:
+            return (left.astype(np.float64) @ right.astype(np.float64)) > 0
+
+        wild = np.isinf(b)
+        nan = meet(real & np.isnan(a), np.ones_like(wild)) | meet(real, np.isnan(b))
+        nan |= meet(np.isinf(a), b == 0) | meet(real & (a == 0), wild) | np.isnan(self.added)
+        padded = meet(self.roles == PADDED, wild | np.isnan(b))
+        plus = (
+            meet(a == np.inf, b > 0) | meet(a == -np.inf, b < 0) | meet(a > 0, b == np.inf) | meet(a < 0, b == -np.inf)
+        )
+        minus = (
+            meet(a == np.inf, b < 0) | meet(a == -np.inf, b > 0) | meet(a > 0, b == -np.inf) | meet(a < 0, b == np.inf)
+        )
+        return nan, padded, plus | (self.added == np.inf), minus | (self.added == -np.inf)
+
+    def facts(self, chosen: Ints, estimates: Estimates, normal: fmpq | None) -> Iterator[Facts]:
+        at_row, at_column = np.unravel_index(chosen, self.shape)
+        rows, row_of = np.unique(at_row, return_inverse=True)
+        columns, column_of = np.unique(at_column, return_inverse=True)
+        exactly = _ExactProducts(self.rows[rows], self.columns[:, columns], normal)
+        specials = np.zeros((4, *self.shape), np.bool_) if self.finite else np.stack(self._specials())
+        flags = specials.reshape(4, -1)[:, chosen].T.tolist()
+        for i, row, column, (nan, padded, plus, minus) in zip(chosen, row_of, column_of, flags, strict=True):
+            added = float(self.added.ravel()[i])
+            single = rational(added) if np.isfinite(added) else fmpq(0)
+            value, mass, flushed = exactly.at(int(row), int(column))
+            value, mass = value + single, mass + abs(single)
+            if normal is not None and abs(single) < normal:
+                flushed += abs(single)
+            yield Facts(
+                value=value,
+                mass=mass,
+                leaves=int(estimates.leaves[i]),
+                products=int(estimates.products[i]),
+                positive=(mass + value) / 2,
+                negative=(mass - value) / 2,
+                grain=grain_or_none(int(estimates.grain[i])),
+                subnormal_mass=flushed,
+                nan=nan,
+                nan_from_padding=padded,
+                plus_infinity=plus,
+                minus_infinity=minus,
+            )
+
+
+class _ExactProducts:
+    """A matrix product in integers, with its mass, and the mass of products with a factor below ``normal``."""
+
+    def __init__(self, rows: Floats, columns: Floats, normal: fmpq | None) -> None:
+        a, b = (np.where(np.isfinite(part), part, 0.0) for part in (rows, columns))
+        self.width = b.shape[1]
+        left, self.row_exponents = _integers(a)
+        right, self.column_exponents = _integers(b.T)
+        self.values = self._product(a.shape, left, right)
+        self.masses = self._product(a.shape, list(map(abs, left)), list(map(abs, right)))
+        self.flushed = None if normal is None else self._flushed(a, b, left, right, float(normal))
+
+    def _product(self, shape: tuple[int, int], left: list[int], right: list[int]) -> list[Any]:
+        m, k = shape
+        if k == 0:
+            return [0] * (m * self.width)
+        entries: list[Any] = (fmpz_mat(m, k, left) * fmpz_mat(self.width, k, right).transpose()).entries()
+        return entries
+
+    def _flushed(self, a: Floats, b: Floats, left: list[int], right: list[int], normal: float) -> list[Any]:
+        """All products less those of two normal factors."""
+        large_left = [abs(v) if keep else 0 for v, keep in zip(left, (np.abs(a) >= normal).ravel(), strict=True)]
+        large_right = [abs(v) if keep else 0 for v, keep in zip(right, (np.abs(b.T) >= normal).ravel(), strict=True)]
+        normal_masses = self._product(a.shape, large_left, large_right)
+        return [every - kept for every, kept in zip(self.masses, normal_masses, strict=True)]
+
+    def at(self, row: int, column: int) -> tuple[fmpq, fmpq, fmpq]:
+        place = row * self.width + column
+        exponent = self.row_exponents[row] + self.column_exponents[column]
+        flushed = fmpq(0) if self.flushed is None else _scale(int(self.flushed[place]), exponent)
+        return _scale(int(self.values[place]), exponent), _scale(int(self.masses[place]), exponent), flushed
+
+
+def grain_or_none(grain: int) -> int | None:
+    return None if grain <= NO_GRAIN // 2 else grain
+
+
+# --- sums of leaves --------------------------------------------------------------------------------------------------
+
+
+class LeafChunk(Chunk):
+    """Row sums of ``leaves``, each divided by its divisor if there are divisors; absent leaves are zeros."""
+
+    def __init__(self, leaves: Floats, divisors: Floats | None, narrow: bool) -> None:
+        self.places = np.arange(leaves.shape[0])
+        self.leaves = leaves
+        self.divided = divisors is not None
+        self.divisors = np.broadcast_to(np.ones(1) if divisors is None else divisors, leaves.shape)
+        self.narrow = narrow
+
+    def estimates(self) -> Estimates:
+        finite = np.where(np.isfinite(self.leaves), self.leaves, 0.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            quotients = finite / self.divisors
+            mass = np.abs(quotients).sum(axis=1)
+            value = quotients.sum(axis=1)
+            reach = np.maximum(np.abs(finite).sum(axis=1), mass)
+        count = (finite != 0).sum(axis=1)
+        error = (count + 4) * 2.0**-53 * mass if self.narrow else np.full(len(count), np.inf)
+        return Estimates(
+            value=value,
+            error=error,
+            mass=mass,
+            reach=reach,
+            leaves=count,
+            products=np.zeros_like(count),
+            grain=self._grain(finite),
+            special=np.logical_not(np.isfinite(self.leaves).all(axis=1)),
+        )
+
+    def divides_by_rounded(self, format: Format) -> Bools:
+        inexact = round_array(self.divisors, format) != self.divisors
+        return np.asarray(np.any(inexact | (np.abs(self.divisors) > 2.0**format.precision), axis=1))
+
+    def _grain(self, finite: Floats) -> Ints:
+        """Division by a power of two moves the lowest bit; by anything else, nothing is known to be exact."""
+        mantissa, exponent = np.frexp(self.divisors)
+        bits = lowest_bits(finite) - (exponent - 1)
+        known = np.where(np.abs(mantissa) == 0.5, bits, NO_GRAIN)
+        grain = np.where(finite == 0, ZERO_GRAIN, known)
+        return np.asarray(grain.min(axis=1, initial=ZERO_GRAIN), np.int64)
+
+    def facts(self, chosen: Ints, estimates: Estimates, normal: fmpq | None) -> Iterator[Facts]:
+        for i in chosen:
+            row, divisors = self.leaves[i], self.divisors[i]
+            signed = row * np.sign(divisors)
+            pairs = [(rational(v), rational(d)) for v, d in zip(row, divisors, strict=True) if _counts(v)]
+            raw, quotients = [v for v, _ in pairs], [v / d for v, d in pairs]
+            small = [abs(q) for v, q in zip(raw, quotients, strict=True) if normal is not None and abs(v) < normal]
+            yield Facts(
+                value=sum(quotients, fmpq(0)),
+                mass=sum(map(abs, quotients), fmpq(0)),
+                leaves=len(pairs),
+                products=0,
+                positive=_side(raw, quotients, 1),
+                negative=_side(raw, quotients, -1),
+                grain=grain_or_none(int(estimates.grain[i])),
+                subnormal_mass=sum(small, fmpq(0)),
+                divided=self.divided,
+                nan=bool(np.isnan(row).any()),
+                plus_infinity=bool((signed == np.inf).any()),
+                minus_infinity=bool((signed == -np.inf).any()),
+            )
+
+
+def _counts(value: float) -> bool:
+    return value != 0 and bool(np.isfinite(value))
+
+
+def _side(raw: list[fmpq], divided: list[fmpq], sign: int) -> fmpq:
+    """The leaves of one sign added up, before or after division, whichever reaches further."""
+    return max(sum((sign * v for v in leaves if sign * v > 0), fmpq(0)) for leaves in (raw, divided))

@@ -1,0 +1,92 @@
+"""What a demo is written on: sentences, lines of Python that are shown and then run, and pictures of small grids.
+
+Everything is ASCII and reads the same without colour: a winner stands in brackets, padding is a dot.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from textwrap import dedent, fill
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+from rich.console import Console
+from rich.rule import Rule
+from rich.text import Text
+
+NARROWEST, WIDEST = 60, 88  # columns: pictures need the first, and sentences read badly beyond the second
+
+WINNER, CODE, TITLE, FAINT = "bold green", "cyan", "bold", "dim"
+
+Picture: TypeAlias = list[Text]
+
+
+class Page:
+    """Standard output, and the Python session the demo goes through."""
+
+    def __init__(self) -> None:
+        self.console = Console(markup=False, emoji=False, highlight=False)
+        self.console.width = min(max(self.console.width, NARROWEST), WIDEST)
+        self.names: dict[str, Any] = {}
+        self.sections = 0
+
+    def section(self, title: str, sentence: str) -> None:
+        self.sections += 1
+        heading = Text(f"{self.sections}. {title}", TITLE)
+        self.console.print("", Rule(heading, characters="-", align="left", style=FAINT), sep="\n")
+        self.say(sentence)
+
+    def say(self, sentence: str, style: str = "") -> None:
+        self.console.print(Text(fill(sentence, self.console.width - 1), style), "", sep="\n")
+
+    def enter(self, code: str) -> SimpleNamespace:
+        """Show ``code`` as typed at a prompt, run it, and give back every name the session has so far.
+
+        What is shown is what is run, so a reader who types it gets what the page draws.
+        """
+        lines = dedent(code).strip().splitlines()
+        for line in lines:
+            prompt = "..." if line[:1] in ("", " ") else ">>>"
+            self.console.print(Text(f"{prompt} {line}".rstrip(), CODE), soft_wrap=True)
+        self.console.print()
+        exec("\n".join(lines), self.names)
+        return SimpleNamespace(**self.names)
+
+    def draw(self, *pictures: Picture) -> None:
+        """Pictures side by side."""
+        widths = [max(map(len, picture)) for picture in pictures]
+        for parts in zip_longest(*pictures, fillvalue=Text()):
+            line = Text(" ")
+            for part, width in zip(parts, widths, strict=True):
+                line.append(" ").append_text(part).append(" " * (width - len(part) + 2))
+            line.rstrip()
+            self.console.print(line, soft_wrap=True)
+        self.console.print()
+
+
+def grid(rows: Iterable[Iterable[Text]], title: str = "", width: int = 0) -> Picture:
+    """Cells in columns of one width, aligned on the right, under a title."""
+    cells = [list(row) for row in rows]
+    width = width or 1 + max(len(cell) for row in cells for cell in row)
+    lines = [Text.assemble(*(part for cell in row for part in (" " * (width - len(cell)), cell))) for row in cells]
+    return [Text(title, TITLE), *lines] if title else lines
+
+
+def table(header: Sequence[str], rows: Iterable[Iterable[object]]) -> Picture:
+    """Rows under a header, aligned on the left."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+
+    def line(row: Sequence[str], style: str = "") -> Text:
+        return Text("   ".join(map(str.ljust, row, widths)), style)
+
+    return [line(header, TITLE), *map(line, cells)]
+
+
+def number(value: object, wins: bool = False) -> Text:
+    """A number, in brackets if it wins; the digits line up either way."""
+    digits = f"{value:g}" if isinstance(value, float) else str(value)
+    return Text(f"[{digits}]", WINNER) if wins else Text(f"{digits} ")
+
+
+def faint(sign: str) -> Text:
+    return Text(f"{sign} ", FAINT)

@@ -1,0 +1,354 @@
+"""Intervals: every possible result is inside, and the result is no wider than it has to be."""
+
+import math
+import operator
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import gradspec as gs
+from domains.calls import LINEAR, MAXIMA, RATIONAL, SMOOTH, TRANSCENDENTAL, Call, cells, converted, each
+from domains.reals import is_largest_float_at_most, real_exp, real_log
+from gradspec.domains import Interval
+from gradspec.spec.scalar import exp, log
+from gradspec.spec.tensor import Tensor
+
+INF = math.inf
+ULP = Fraction(1, 2**52)  # rounding toward −∞ or +∞ moves a normal number by less than this part of it
+TINIEST = Fraction(1, 2**1074)
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+
+
+def between(ends: tuple[float, float]) -> Interval:
+    return Interval(min(ends), max(ends))
+
+
+EXTREMES = [0.0, 5e-324, -5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, -1.7976931348623157e308]
+finite = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(EXTREMES)
+intervals = st.tuples(finite, finite).map(between)
+unbounded = st.tuples(*[st.floats(allow_nan=False)] * 2).map(between)
+
+
+# --- one operation ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("symbol", OPERATIONS)
+@given(a=intervals, b=intervals)
+def test_arithmetic_gives_the_tightest_float_ends(symbol: str, a: Interval, b: Interval) -> None:
+    assume(symbol != "/" or not b.contains(0))
+    result = OPERATIONS[symbol](a, b)
+    ends = [OPERATIONS[symbol](Fraction(p), Fraction(q)) for p in (a.lo, a.hi) for q in (b.lo, b.hi)]
+    assert is_largest_float_at_most(result.lo, min(ends))
+    assert is_largest_float_at_most(-result.hi, -max(ends))
+
+
+@pytest.mark.parametrize("symbol", OPERATIONS)
+@given(a=unbounded, b=unbounded, p=finite, q=finite)
+def test_arithmetic_of_unbounded_intervals_contains_the_result(
+    symbol: str, a: Interval, b: Interval, p: float, q: float
+) -> None:
+    p, q = (min(max(v, box.lo), box.hi) for v, box in ((p, a), (q, b)))
+    assume(math.isfinite(p) and math.isfinite(q) and (symbol != "/" or not b.contains(0)))
+    assert OPERATIONS[symbol](a, b).contains(OPERATIONS[symbol](Fraction(p), Fraction(q)))
+
+
+@pytest.mark.parametrize(
+    ("symbol", "a", "b", "expected"),
+    [
+        ("*", (0, 0), (-INF, INF), (0, 0)),
+        ("*", (0, 0), (INF, INF), (0, 0)),
+        ("*", (0, 1), (1, INF), (0, INF)),
+        ("*", (-1, 0), (2, INF), (-INF, 0)),
+        ("*", (2, 3), (4, INF), (8, INF)),
+        ("*", (-2, 3), (-INF, 5), (-INF, INF)),
+        ("+", (-INF, 1), (2, INF), (-INF, INF)),
+        ("+", (1, INF), (2, 3), (3, INF)),
+        ("-", (1, INF), (2, INF), (-INF, INF)),
+        ("/", (1, 2), (4, INF), (0, 0.5)),
+        ("/", (1, INF), (2, 4), (0.25, INF)),
+        ("/", (-INF, 6), (-3, -2), (-3, INF)),
+        ("/", (2, INF), (1, INF), (0, INF)),
+        ("/", (0, 0), (1, INF), (0, 0)),
+    ],
+)
+def test_infinite_ends_are_bounds_not_values(symbol: str, a: tuple, b: tuple, expected: tuple) -> None:
+    result = OPERATIONS[symbol](Interval(*map(float, a)), Interval(*map(float, b)))
+    assert (result.lo, result.hi) == expected
+
+
+@given(a=intervals, b=intervals)
+def test_comparisons_are_true_only_when_certain(a: Interval, b: Interval) -> None:
+    assert (a > b) == (a.lo > b.hi)
+    assert (a < b) == (a.hi < b.lo)
+    assert (a == b) == (a.lo == a.hi == b.lo == b.hi)
+
+
+@given(box=intervals, value=st.fractions() | finite.map(Fraction))
+def test_contains_is_exact(box: Interval, value: Fraction) -> None:
+    assert box.contains(value) == (Fraction(box.lo) <= value <= Fraction(box.hi))
+
+
+def test_contains_sees_the_smallest_distance() -> None:
+    point = Interval(1 / 3, 1 / 3)
+    assert point.contains(Fraction(1 / 3))
+    assert not point.contains(Fraction(1 / 3) + Fraction(1, 10**400))
+    assert Interval(0.0, INF).contains(10**400)
+    assert not Interval(-INF, 0.0).contains(Fraction(1, 10**400))
+    assert Interval(1.0, 4.0).contains(Interval(1.0, 2.0))
+    assert not Interval(1.0, 4.0).contains(Interval(0.0, 2.0))
+
+
+@given(a=intervals)
+def test_width_bounds_the_distance_of_the_ends(a: Interval) -> None:
+    assert is_largest_float_at_most(-a.width, Fraction(a.lo) - Fraction(a.hi))
+
+
+@pytest.mark.parametrize(
+    ("function", "real", "domain"),
+    [(exp, real_exp, st.floats(-760, 720)), (log, real_log, st.floats(min_value=5e-324, allow_infinity=False))],
+    ids=["exp", "log"],
+)
+@given(data=st.data())
+def test_exp_and_log_are_enclosed_within_two_floats(
+    function: Callable, real: Callable, domain: st.SearchStrategy, data: st.DataObject
+) -> None:
+    x = data.draw(domain)
+    box, (low, high) = function(Interval(x, x)), real(x)
+    assert box.lo == -INF or Fraction(box.lo) <= high
+    assert box.hi == INF or low <= Fraction(box.hi)
+    assert math.nextafter(math.nextafter(box.lo, INF), INF) >= box.hi
+
+
+@pytest.mark.parametrize(
+    ("function", "ends", "expected"),
+    [
+        (exp, (0.0, 0.0), (1.0, 1.0)),
+        (exp, (-INF, 0.0), (0.0, 1.0)),
+        (exp, (0.0, INF), (1.0, INF)),
+        (exp, (-1e9, 1e9), (0.0, INF)),
+        (log, (1.0, 1.0), (0.0, 0.0)),
+        (log, (0.0, 1.0), (-INF, 0.0)),
+        (log, (1.0, INF), (0.0, INF)),
+    ],
+)
+def test_exp_and_log_at_their_ends(function: Callable, ends: tuple, expected: tuple) -> None:
+    box = function(Interval(*ends))
+    assert (box.lo, box.hi) == expected
+
+
+# --- whole operators: containment -------------------------------------------------------------------------------------
+
+
+def random_interval(rng: random.Random) -> Interval:
+    """Ends on a coarse grid, so that intervals touch, nest and tie; two in three are single numbers."""
+    low = rng.randint(-12, 12) / 4
+    return Interval(low, low + rng.choice([0, 0, rng.randint(1, 12) / 8]))
+
+
+def sample(box: Interval, rng: random.Random) -> Fraction:
+    """A rational in ``box``; its ends are as likely as its inside, for extremes and ties sit there."""
+    share = rng.choice([Fraction(0), Fraction(1), Fraction(1, 2), Fraction(rng.randint(1, 999), 1000)])
+    return Fraction(box.lo) + share * (Fraction(box.hi) - Fraction(box.lo))
+
+
+@pytest.mark.parametrize(**each(RATIONAL))
+def test_every_sampled_result_is_inside(call: Call) -> None:
+    rng = random.Random(str(call))
+    for _ in range(4):
+        boxes = call.arguments(lambda: random_interval(rng))
+        enclosures = cells(call(boxes))
+        for _ in range(12):
+            results = cells(call(converted(boxes, lambda box: gs.exact.scalar(sample(box, rng)))))
+            assert all(box.contains(y) for box, y in zip(enclosures, results, strict=True))
+
+
+@pytest.mark.parametrize(**each(TRANSCENDENTAL))
+def test_every_sampled_smooth_result_is_inside(call: Call) -> None:
+    rng = random.Random(str(call))
+    boxes = call.arguments(lambda: random_interval(rng))
+    enclosures = cells(call(boxes))
+    for _ in range(8):
+        results = cells(call(converted(boxes, lambda box: gs.ball(200).scalar(sample(box, rng)))))
+        # The sample's ball is 2^−190 wide: an enclosure it is not certainly outside of contains the sampled result.
+        assert not any(y < box.lo or y > box.hi for box, y in zip(enclosures, results, strict=True))
+
+
+# --- whole operators: width -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExactBox:
+    """Interval arithmetic with rational ends and no rounding: the narrowest that enclosing term by term allows."""
+
+    lo: Fraction
+    hi: Fraction
+
+    @classmethod
+    def of(cls, value: Interval) -> "ExactBox":
+        return cls(Fraction(value.lo), Fraction(value.hi))
+
+    def __add__(self, other: "ExactBox") -> "ExactBox":
+        return ExactBox(self.lo + other.lo, self.hi + other.hi)
+
+    def __mul__(self, other: "ExactBox") -> "ExactBox":
+        corners = [p * q for p in (self.lo, self.hi) for q in (other.lo, other.hi)]
+        return ExactBox(min(corners), max(corners))
+
+    def __truediv__(self, divisor: "int | ExactBox") -> "ExactBox":
+        divisor = divisor if isinstance(divisor, int) else divisor.lo
+        return ExactBox(self.lo / divisor, self.hi / divisor)
+
+
+@gs.spec.scalar.embed.register
+def _(like: ExactBox, value: int) -> ExactBox:
+    return ExactBox(Fraction(value), Fraction(value))
+
+
+@pytest.mark.parametrize(**each(LINEAR))
+def test_sums_and_products_widen_by_a_few_ulps_per_operation_only(call: Call) -> None:
+    """Each end passes at most N roundings, each of at most one ulp of a partial result no larger than Σ|terms|.
+
+    N counts a product and an addition for every cell of the arguments, and a division.
+    """
+    rng = random.Random(str(call))
+    boxes = call.arguments(lambda: between((rng.uniform(-3, 3), rng.uniform(-3, 3))))
+    exact = cells(call(converted(boxes, ExactBox.of)))
+    mass = cells(call(converted(boxes, lambda box: Fraction(max(-box.lo, box.hi)))))
+    roundings = 2 * sum(len(box.cells) for box in boxes.values()) + 1
+    for box, narrowest, terms in zip(cells(call(boxes)), exact, mass, strict=True):
+        slack = roundings * (ULP * terms * Fraction(101, 100) + TINIEST)
+        assert narrowest.lo - slack <= Fraction(box.lo) <= narrowest.lo
+        assert narrowest.hi <= Fraction(box.hi) <= narrowest.hi + slack
+
+
+@pytest.mark.parametrize(**each(RATIONAL))
+def test_points_stay_points_where_every_operation_is_exact(call: Call) -> None:
+    """Distinct multiples of 144: no tie, and every window size in the table divides them twice."""
+    rng = random.Random(str(call))
+    numbers = iter(rng.sample(range(-500, 500), 400))
+    points = call.arguments(lambda: 144 * next(numbers))
+    results = cells(call(converted(points, gs.interval.scalar)))
+    exact = cells(call(converted(points, gs.exact.scalar)))
+    assert [(box.lo, box.hi) for box in results] == [(float(y), float(y)) for y in exact]
+
+
+@pytest.mark.parametrize(**each([call for call in MAXIMA if call.function.endswith("pool")]))
+def test_the_maximum_is_the_interval_of_the_maxima_of_the_ends(call: Call) -> None:
+    rng = random.Random(str(call))
+    boxes = call.arguments(lambda: random_interval(rng))
+    lows, highs = (cells(call(converted(boxes, operator.attrgetter(end)))) for end in ("lo", "hi"))
+    assert [(box.lo, box.hi) for box in cells(call(boxes))] == list(zip(lows, highs, strict=True))
+
+
+@pytest.mark.parametrize(**each([call for call in SMOOTH if call.function.endswith("pool")]))
+@pytest.mark.parametrize("width", [0.0, 2.0**-30, 3.0])
+def test_the_smooth_maximum_is_as_wide_as_its_range(call: Call, width: float) -> None:
+    """It increases in every cell, and each cell occurs once around a fixed pivot: the range is [y(lo), y(hi)].
+
+    What is added: with |z| ≤ Z for every exponent and n cells, two ulps of z in each exponent, n in the sum and one in
+    the power, the logarithm, the division and the last addition.
+    """
+    rng = random.Random(str(call))
+    lows = call.arguments(lambda: rng.uniform(-3, 3))
+    boxes = converted(lows, lambda low: Interval(low, low + width))
+    ends = [cells(call(converted(boxes, lambda b, e=e: gs.ball(200).scalar(getattr(b, e))))) for e in ("lo", "hi")]
+    beta = abs(call.options["beta"])
+    largest_exponent, largest_value = beta * 2 * (6 + width), 3 + width + math.log(4) / beta
+    slack = float(ULP) * ((2 * largest_exponent + 4 + 4 + math.log(4)) / beta + largest_value)
+    for box, low, high in zip(cells(call(boxes)), *ends, strict=True):
+        assert abs(box.lo - low.mid()) <= slack
+        assert abs(box.hi - high.mid()) <= slack
+
+
+@pytest.mark.parametrize(**each([call for call in SMOOTH if not call.function.endswith("pool")]))
+@pytest.mark.parametrize("width", [0.0, 2.0**-30, 2.0**-8])
+def test_smooth_derivatives_widen_in_proportion(call: Call, width: float) -> None:
+    """Cells of width δ make every power and the total grow by at most e^{|β|δ}, so every weight by e^{2|β|δ}.
+
+    Weights add up to 1 in a window and a cell lies in at most four of these.
+    """
+    rng = random.Random(str(call))
+    boxes = {
+        name: tensor.map(lambda low, w=width if name == "x" else 0.0: Interval(low, low + w))
+        for name, tensor in call.arguments(lambda: rng.uniform(-3, 3)).items()
+    }
+    growth = math.expm1(2 * abs(call.options["beta"]) * width)
+    for box in cells(call(boxes)):
+        assert box.width <= 4 * 3 * (growth + 200 * float(ULP))
+
+
+# --- who may win (every box of three cells with ends in {0, 1, 2}) ----------------------------------------------------
+
+ENDS = [(low, high) for low in range(3) for high in range(low, 3)]
+BOXES = list(product(ENDS, repeat=3))
+TANGENTS = (1.0, 10.0, 100.0)  # distinct, and distinct in every partial sum
+
+
+def realised_outcomes(box: tuple[tuple[int, int], ...], ties: str) -> set[frozenset[int]]:
+    """The cells that take part in the derivative, for the ends and middles of every cell.
+
+    The ends suffice: a cell that can win wins at its upper end against the others' lower ends.
+    """
+    outcomes = set()
+    for point in product(*(sorted({low, (low + high) / 2, high}) for low, high in box)):
+        tied = [i for i, value in enumerate(point) if value == max(point)]
+        outcomes.add(frozenset(tied[:1] if ties == "first" else tied))
+    return outcomes
+
+
+def as_intervals(box: tuple[tuple[int, int], ...]) -> Tensor:
+    return gs.interval.tensor([low for low, _ in box], [high for _, high in box])
+
+
+@pytest.mark.parametrize("ties", ["first", "all", "split"])
+def test_the_cotangent_reaches_exactly_the_cells_that_may_win(ties: str) -> None:
+    for box in BOXES:
+        outcomes = realised_outcomes(box, ties)
+        possible = frozenset.union(*outcomes)
+        received = gs.spec.max_pool_vjp(as_intervals(box), gs.interval.tensor([8.0]), (3,), ties=ties).cells
+        share = (8.0, 8.0) if len(possible) == 1 else (0.0, 8.0)
+        assert [(r.lo, r.hi) for r in received] == [share if i in possible else (0.0, 0.0) for i in range(3)]
+
+
+@pytest.mark.parametrize("ties", ["first", "all", "split"])
+def test_the_tangent_is_the_stated_hull_of_the_cells_that_may_win(ties: str) -> None:
+    for box in BOXES:
+        outcomes = realised_outcomes(box, ties)
+        possible, certain = frozenset.union(*outcomes), frozenset.intersection(*outcomes)
+        seen = [TANGENTS[i] for i in sorted(possible)]
+        stated = (sum(TANGENTS[i] for i in certain), sum(seen)) if ties == "all" else (min(seen), max(seen))
+        tangent = gs.spec.max_pool_jvp(as_intervals(box), gs.interval.tensor(TANGENTS), (3,), ties=ties)[0]
+        assert (tangent.lo, tangent.hi) == stated
+
+
+@pytest.mark.parametrize("ties", ["first", "all", "split"])
+@pytest.mark.parametrize("mode", ["jvp", "vjp"])
+def test_strict_refuses_exactly_the_undecided_boxes(ties: str, mode: str) -> None:
+    refused = {box for box in BOXES if isinstance(outcome_of_strict(box, ties, mode), gs.AmbiguityError)}
+    assert refused == {box for box in BOXES if len(realised_outcomes(box, ties)) > 1}
+
+
+def outcome_of_strict(box: tuple[tuple[int, int], ...], ties: str, mode: str) -> object:
+    function = getattr(gs.spec, f"max_pool_{mode}")
+    other = TANGENTS if mode == "jvp" else [1.0]
+    try:
+        return function(as_intervals(box), gs.interval.tensor(other), (3,), ties=ties, strict=True)
+    except gs.AmbiguityError as error:
+        return error
+
+
+def test_indices_exist_exactly_where_the_first_winner_is_decided() -> None:
+    for box in BOXES:
+        outcomes = realised_outcomes(box, "first")
+        if len(outcomes) > 1:
+            with pytest.raises(gs.AmbiguityError):
+                gs.spec.max_pool(as_intervals(box), (3,), return_indices=True)
+        else:
+            (winners,) = outcomes
+            assert frozenset(gs.spec.max_pool(as_intervals(box), (3,), return_indices=True)[1].cells) == winners

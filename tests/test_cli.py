@@ -1,0 +1,301 @@
+"""The command line, and its demo: true numbers, lines one can type, and a page that reads well anywhere."""
+
+import code
+import math
+import random
+import re
+import struct
+import subprocess
+import sys
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import reduce
+from importlib.metadata import version
+from operator import add, mul
+from string import ascii_uppercase
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import gradspec as gs
+from gradspec.cli import main
+
+COMMANDS = [(), *((name,) for name in main.commands)]
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def run(*arguments, width=80, charset="utf-8", **env):
+    environment = {"NO_COLOR": None, "FORCE_COLOR": None, "TTY_COMPATIBLE": None, "COLUMNS": str(width), **env}
+    return CliRunner(charset=charset).invoke(main, arguments, env=environment)
+
+
+def demo(**settings):
+    result = run("demo", **settings)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def page():
+    return demo()
+
+
+def is_code(line):
+    return line.startswith((">>>", "..."))
+
+
+@pytest.fixture(scope="module")
+def session(page):
+    """The names a reader has after typing every line of the page at a Python prompt."""
+
+    class Prompt(code.InteractiveConsole):
+        def write(self, complaint):
+            raise AssertionError(complaint)
+
+    prompt = Prompt()
+    pending = [prompt.push(line[4:]) for line in page.splitlines() if is_code(line)]
+    assert not pending[-1]
+    return prompt.locals
+
+
+@pytest.fixture(scope="module")
+def shown(page):
+    """What the page shows in answer, line by line, with single spaces."""
+    return [" ".join(line.split()) for line in page.splitlines() if not is_code(line)]
+
+
+# --- what the demo shows, computed here in another way ----------------------------------------------------------------
+
+WINDOWS = [[(2 * i - 1 + r, 2 * j - 1 + c) for r in range(3) for c in range(3)] for i in range(3) for j in range(3)]
+
+
+def real_cells(window):
+    return [(r, c) for r, c in window if 0 <= r < 5 and 0 <= c < 5]
+
+
+def winner(image, window):
+    return max(real_cells(window), key=lambda place: image[place[0]][place[1]])  # max keeps the first of equals
+
+
+def test_demo_draws_what_each_axis_reads(page):
+    for output, (first, last) in enumerate([(-1, 1), (1, 3), (3, 5)]):
+        marks = [" " if not first <= p <= last else "o" if 0 <= p < 5 else "." for p in range(-1, 6)]
+        assert re.search(rf"^.*    {re.escape(f'{output}       ' + '  '.join(marks).rstrip())}$", page, re.MULTILINE)
+
+
+def test_demo_draws_windows_and_winners(session, shown):
+    image = session["image"]
+
+    def drawn(window, place):
+        if place not in real_cells(window):
+            return "."
+        value = image[place[0]][place[1]]
+        return f"[{value}]" if place == winner(image, window) else str(value)
+
+    for band in (0, 3, 6):
+        for row in range(3):
+            parts = []
+            for name, window in zip(ascii_uppercase[band:], WINDOWS[band : band + 3], strict=False):
+                parts += [name] * (row == 0) + [drawn(window, place) for place in window[3 * row : 3 * row + 3]]
+            assert " ".join(parts) in shown
+
+
+def test_demo_maps_each_winner_to_its_windows_and_ignores_padding(session, shown):
+    image = session["image"]
+    winners = [winner(image, window) for window in WINDOWS]
+    served = {
+        place: "".join(n for n, w in zip(ascii_uppercase, winners, strict=False) if w == place) for place in winners
+    }
+    names = [[served.get((r, c), "-") for c in range(5)] for r in range(5)]
+    values = [image[r][c] for r, c in winners]
+    with_zeros = [max(v, 0) if len(real_cells(w)) < 9 else v for v, w in zip(values, WINDOWS, strict=True)]
+    for row in range(3):
+        line = [*values[3 * row : 3 * row + 3], *with_zeros[3 * row : 3 * row + 3], *names[row]]
+        assert " ".join(map(str, line)) in shown
+    assert [" ".join(row) in shown for row in names[3:]] == [True, True]
+    assert any(len(name) > 1 for row in names for name in row), "some cell serves several windows"
+    fooled = [name for name, v, z in zip(ascii_uppercase, values, with_zeros, strict=False) if v != z]
+    assert fooled, "zero padding makes a difference"
+    assert f"as zeros, windows {' and '.join(fooled)} would" in " ".join(shown)
+
+
+def averages(x, v, g):
+    """Value, JVP and VJP of a mean of three at stride 1, and both sides of adjointness."""
+
+    def means(row):
+        return [reduce(add, row[o : o + 3]) / 3 for o in (0, 1)]
+
+    vjp = [reduce(add, [g[o] / 3 for o in (0, 1) if 0 <= cell - o < 3]) for cell in range(4)]
+    return [*means(x), *means(v), *vjp, reduce(add, map(mul, g, means(v))), reduce(add, map(mul, vjp, v))]
+
+
+def test_demo_sets_floats_beside_rationals(page, shown):
+    typed = re.findall(r">>> [xvg] = gs\.exact\.tensor\((\[\".*\])\)", page)
+    rationals = [[Fraction(text) for text in re.findall(r"-?\d+(?:/\d+)?", line)] for line in typed]
+    exact, rounded = averages(*rationals), averages(*([float(q) for q in row] for row in rationals))
+    start = shown.index("floats rationals") + 1
+    numbers = [line.split()[-2:] for line in shown[start : start + 10]]
+    assert numbers == [[str(f), str(q)] for f, q in zip(rounded, exact, strict=True)]
+    assert f"difference {rounded[-2] - rounded[-1]} 0" in shown
+    assert exact[-2] == exact[-1]
+    assert rounded[-2] != rounded[-1], "the data shows that floats round"
+
+
+def test_demo_states_the_three_tie_rules(session, shown):
+    window, v = session["tied"].cells, session["v"].cells
+    tied = [cell == max(window) for cell in window]
+    assert sum(tied) > 1
+    shares = {
+        "first": [int(i == tied.index(True)) for i in range(4)],
+        "all": [int(t) for t in tied],
+        "split": [Fraction(int(t), sum(tied)) for t in tied],
+    }
+    for rule, (a, b, c, d) in shares.items():
+        tangent = sum(share * Fraction(str(t)) for share, t in zip((a, b, c, d), v, strict=True))
+        assert f"{rule} [[{a}, {b}], [{c}, {d}]] {tangent} {tangent}" in shown
+
+
+def test_demo_intervals_are_what_images_in_the_box_attain(session, shown):
+    image = session["image"]
+    bounds = [f"[{image[r][c] - 0.25}, {image[r][c] + 0.25}]" for r, c in (winner(image, w) for w in WINDOWS)]
+    assert [" ".join(bounds[i : i + 3]) in shown for i in (0, 3, 6)] == [True] * 3
+
+    pick = random.Random(1)
+    counts = []
+    for _ in range(500):
+        sample = [[p + pick.uniform(-0.25, 0.25) for p in row] for row in image]
+        winners = [winner(sample, window) for window in WINDOWS]
+        counts.append([winners.count((r, c)) for r in range(5) for c in range(5)])
+    ranges = [(min(cell), max(cell)) for cell in zip(*counts, strict=True)]
+    drawn = ["-" if high == 0 else str(low) if low == high else f"{low}..{high}" for low, high in ranges]
+    start = next(i for i, line in enumerate(shown) if line.startswith("how many windows")) + 1
+    assert shown[start : start + 5] == [" ".join(drawn[i : i + 5]) for i in range(0, 25, 5)]
+
+
+def test_demo_smooth_max_tends_to_the_maximum(session, shown):
+    cells = [cell for row in session["patch"] for cell in row]
+    for beta in (1, 2, 4, 8, 16):
+        total = math.fsum(math.exp(beta * cell) for cell in cells)
+        value, weight = math.log(total) / beta, math.exp(beta * max(cells)) / total
+        row = next(line for line in shown if line.startswith(f"{beta} {value:.9f} "))
+        excess, bound = map(float, row.split()[2:4])
+        assert excess == pytest.approx(value - max(cells), rel=6e-3)
+        assert bound == pytest.approx(math.log(len(cells)) / beta, rel=6e-3)
+        assert row.endswith(f" {weight:.9f}")
+    assert f"hard {max(cells):.9f} {1:.9f}" in shown
+
+
+def test_demo_ball_contains_the_number(session, shown):
+    ball = next(line for line in shown if "+/-" in line)
+    middle, radius = map(Decimal, re.fullmatch(r"\[(\S+) \+/- (\S+)\]", ball).groups())
+    with localcontext(prec=60):
+        truth = sum(Decimal(cell).exp() for row in session["patch"] for cell in row).ln()
+        assert abs(truth - middle) <= radius < Decimal("1e-35")
+
+
+@pytest.mark.parametrize(
+    ("row", "storage", "compute", "pack"),
+    [
+        ("f16 f16", np.float16, np.float16, ">e"),
+        ("f16 f32", np.float16, np.float32, ">e"),
+        ("f32 f32", np.float32, np.float32, ">f"),
+    ],
+)
+def test_demo_low_precision_is_bit_exact(row, storage, compute, pack, shown):
+    total, tenth = compute(0), compute(storage(0.1))
+    for _ in range(4096):
+        total = compute(total + tenth)
+    average = float(storage(total / compute(4096)))
+    bits = struct.pack(pack, average).hex()
+    assert f"{row} {average} {bits} {bits}" in shown
+
+
+def test_demo_original_scan_and_documented_rule(session, shown):
+    # TorchLean's published behaviour: the cell each window's gradient goes to under its row-by-row scan.
+    golden = [([[1, 2], [4, 3]], (1, 1)), ([[1, 5, 3]], (0, 2)), ([[0, 3, 3]], (0, 2)), ([[1, 2], [3, 4]], (1, 1))]
+    assert [session["original"](window) for window, _ in golden] == [cell for _, cell in golden]
+    start = shown.index("window original gradspec slope")
+    assert shown[start + 1 : start + 3] == ["1 2 0 0 0 0 0 0", "4 3 0 1 1 0 1 0"]
+    text = " ".join(shown)
+    assert "sends the gradient to the 3, gradspec to the 4." in text
+    assert (
+        "Of the 24 ways to order four numbers in a 2x2 window, the original goes wrong in 2." in text
+    )  # one in twelve
+
+
+# --- how the page looks -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_demo_fits_the_terminal(width, page):
+    lines = demo(width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert all(line == line.rstrip() for line in lines)
+
+    def unwrapped(text):
+        return [line for line in text if is_code(line) or line.startswith("  ")]
+
+    assert unwrapped(lines) == unwrapped(page.splitlines()), "only sentences may wrap"
+
+
+def test_demo_is_ascii_everywhere(page):
+    assert page.isascii()
+    assert demo(charset="ascii") == page
+
+
+def test_demo_reads_the_same_without_colour(page):
+    coloured = demo(FORCE_COLOR="1", TERM="xterm-256color")
+    assert "\x1b[" in coloured
+    assert ESCAPES.sub("", coloured) == page
+    assert demo(FORCE_COLOR="1", TERM="dumb") == page
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", demo(FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="1"))
+
+
+# --- the command line itself ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_every_command_has_help(command, flag):
+    result = run(*command, flag)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Usage: ")
+    described = (main.commands[command[0]] if command else main).help
+    assert described.partition(".")[0] in " ".join(result.stdout.split())
+
+
+def test_version():
+    result = run("--version")
+    assert (result.exit_code, result.stdout.split()[-1]) == (0, gs.__version__)
+    assert gs.__version__ == version("gradspec")
+
+
+def test_a_wrong_command_complains_on_stderr():
+    result = run("no-such-command")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no-such-command" in result.stderr
+
+
+def python(program, **settings):
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings)
+
+
+def test_demo_needs_no_framework():
+    process = python(
+        "import sys, gradspec.cli\n"
+        "early = {'rich', 'flint', 'numpy'} & set(sys.modules)\n"
+        "gradspec.cli.main(['demo'], standalone_mode=False)\n"
+        "late = {'torch', 'jax', 'onnx', 'onnxruntime', 'numba', 'llvmlite'} & set(sys.modules)\n"
+        "sys.exit(f'imported {early | late}' if early | late else 0)"
+    )
+    _, complaint = process.communicate(timeout=20)
+    assert (process.returncode, complaint) == (0, b"")
+
+
+def test_a_closed_pipe_is_silent():
+    process = python("import sys, gradspec.cli; sys.argv = ['gradspec', 'demo']; gradspec.cli.main()")
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    process.wait(timeout=20)

@@ -1,0 +1,142 @@
+"""Imports point one way, the specification stands on the standard library alone, and ``import gradspec`` is light."""
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "gradspec"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+ROOMS = (
+    "spec",
+    "domains",
+    "graph",
+    "ops",
+    "transforms",
+    "runtime",
+    "backends",
+    "interop",
+    "conformance",
+    "verify",
+    "",  # gradspec/__init__.py, which hands out all of the above
+    "demo",
+    "cli",
+)
+FRAMEWORKS = {"numba", "llvmlite", "torch", "jax", "onnx", "onnxruntime"}
+HEAVY = FRAMEWORKS | {"flint", "rich", "click"}
+
+
+def module_name(file: Path) -> str:
+    """``gradspec.spec.pool`` for a file, ``gradspec.spec.__init__`` for a package, so that its parent is itself."""
+    return ".".join(("gradspec", *file.relative_to(SOURCE).with_suffix("").parts))
+
+
+def room_of(module: str) -> str:
+    """The first name below ``gradspec``; what is not a room (``gradspec.exact``, say) belongs to ``__init__``."""
+    return next((name for name in module.split(".")[1:2] if name in ROOMS), "")
+
+
+def imported(node: ast.AST, module: str) -> list[str]:
+    """The absolute names that one statement imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        source = importlib.util.resolve_name("." * node.level + (node.module or ""), module.rpartition(".")[0])
+        return [f"{source}.{alias.name}" for alias in node.names]
+    return []
+
+
+def run_on_import(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements that run when the module is imported: everything outside function bodies."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield child
+            yield from run_on_import(child)
+
+
+def violations(module: str, source: str) -> list[str]:
+    """Every import in ``source`` that breaks a rule."""
+    tree, room = ast.parse(source), room_of(module)
+    anywhere = [name for node in ast.walk(tree) for name in imported(node, module)]
+    on_import = [name for node in run_on_import(tree) for name in imported(node, module)]
+    return [
+        *(f"{module} imports {name}, which comes later" for name in anywhere if is_later(name, room)),
+        *(f"{module} imports {name}: standard library only" for name in anywhere if is_foreign(name, room)),
+        *(f"{module} imports {name}: only inside functions" for name in on_import if is_framework(name, room)),
+    ]
+
+
+def is_later(name: str, room: str) -> bool:
+    return package(name) == "gradspec" and ROOMS.index(room_of(name)) > ROOMS.index(room)
+
+
+def is_foreign(name: str, room: str) -> bool:
+    return room == "spec" and package(name) not in {"gradspec", *sys.stdlib_module_names}
+
+
+def is_framework(name: str, room: str) -> bool:
+    return room != "interop" and package(name) in FRAMEWORKS
+
+
+def package(name: str) -> str:
+    return name.split(".")[0]
+
+
+@pytest.mark.parametrize("file", FILES, ids=module_name)
+def test_imports_obey_the_rules(file):
+    module = module_name(file)
+    assert violations(module, file.read_text()) == []
+
+
+def test_every_file_has_its_room():
+    named = {file.relative_to(SOURCE).parts[0].removesuffix(".py") for file in FILES}
+    assert {"spec", "domains"} <= named <= {*ROOMS, "__init__"}
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("gradspec.spec.pool", "import numpy"),
+        ("gradspec.spec.pool", "def f():\n    from flint import fmpq"),
+        ("gradspec.spec.pool", "from gradspec.domains.exact import rational"),
+        ("gradspec.spec.pool", "from gradspec import domains"),
+        ("gradspec.spec.pool", "from ..domains import exact"),
+        ("gradspec.spec.__init__", "from ..domains import exact"),
+        ("gradspec.domains.ball", "from gradspec import exact"),
+        ("gradspec.domains.ball", "import gradspec"),
+        ("gradspec.domains.ball", "if TYPE_CHECKING:\n    import gradspec.conformance.oracle"),
+        ("gradspec.conformance.oracle", "class A:\n    import torch.nn"),
+        ("gradspec.backends.cpu.kernels", "try:\n    import numba\nexcept ImportError:\n    pass"),
+        ("gradspec.__init__", "import jax"),
+        ("gradspec.__init__", "from gradspec.cli import main"),
+    ],
+)
+def test_the_rules_see_a_violation(module, source):
+    assert len(violations(module, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("gradspec.spec.pool", "import math\nfrom .tensor import Tensor\nfrom gradspec.spec import window"),
+        ("gradspec.spec.__init__", "from .pool import max_pool"),
+        ("gradspec.domains.ball", "import flint\nfrom gradspec import spec"),
+        ("gradspec.conformance.targets", "def f():\n    import torch"),
+        ("gradspec.interop.torch", "import torch"),
+        ("gradspec.cli", "from gradspec import demo, exact"),
+    ],
+)
+def test_the_rules_let_the_rest_pass(module, source):
+    assert violations(module, source) == []
+
+
+def test_importing_gradspec_loads_nothing_heavy():
+    script = "import sys, gradspec; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
+    assert "gradspec.spec.pool" in loaded
+    assert HEAVY.isdisjoint(map(package, loaded))
