@@ -1,4 +1,5 @@
-"""The table of cases: every operator in every situation its laws should meet. A new operator is a new group of rows.
+"""The table of cases: every operator in every situation its laws should meet. A new operator is an entry
+of ``TRAITS`` and its ``ROWS``; every law in ``laws.py`` then runs on it.
 
 A row is ``(situation, shapes of the inputs, shape of the output, attributes)``. Output shapes are worked out by hand
 from the size formulas, so they test the geometry instead of repeating it.

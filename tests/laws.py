@@ -75,8 +75,12 @@ def dot(a: Arrays, b: Arrays) -> Any:
     return sum(((p.ravel() * q.ravel()).sum() for p, q in zip(a, b, strict=True) if p is not None), start=0)
 
 
+def full(shape: Shape, number: Any) -> np.ndarray:
+    return array(shape, [number] * math.prod(shape))
+
+
 def zeros_like(t: np.ndarray | None, domain: gs.domains.Domain) -> np.ndarray | None:
-    return None if t is None else array(t.shape, [domain.scalar(0)] * t.size)
+    return None if t is None else full(t.shape, domain.scalar(0))
 
 
 def basis(t: np.ndarray, domain: gs.domains.Domain) -> Iterator[np.ndarray]:

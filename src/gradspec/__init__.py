@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# python-flint takes longer to import than the rest together, so the number systems load when first used.
+# python-flint takes longer to import than the rest together, so the number systems load when first used; so does
+# everything in ``gradspec.library``.
 _LAZY = dict.fromkeys(("ball", "dual", "exact", "ieee", "interval"), "gradspec.domains")
 _LAZY_MODULES = ("conformance", "domains")
 
@@ -28,6 +29,9 @@ def __getattr__(name: str) -> Any:
         return import_module(f"gradspec.{name}")
     if name in _LAZY:
         globals()[name] = getattr(import_module(_LAZY[name]), name)
+        return globals()[name]
+    if not name.startswith("_") and hasattr(library := import_module("gradspec.library"), name):
+        globals()[name] = getattr(library, name)
         return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

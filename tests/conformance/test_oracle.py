@@ -34,11 +34,17 @@ def arguments(case: OpCase, mode: str, dtype, kind: str):
     """The arguments of ``case`` in a mode, as float arrays."""
     random = Random(f"{case.id} {mode} {kind}")
     inputs = [
-        shape.draw(random) if isinstance(shape, Places) else shape if shape is None else floats(shape, random, dtype, kind)
+        shape.draw(random)
+        if isinstance(shape, Places)
+        else shape
+        if shape is None
+        else floats(shape, random, dtype, kind)
         for shape in case.shapes
     ]
     if mode == "_jvp":
-        inputs += [None if case.shapes[i] is None else floats(case.shapes[i], random, dtype, kind) for i in case.differentiable]
+        inputs += [
+            None if case.shapes[i] is None else floats(case.shapes[i], random, dtype, kind) for i in case.differentiable
+        ]
     if mode == "_vjp":
         inputs.append(floats(case.output, random, dtype, kind))
     return inputs
@@ -80,7 +86,9 @@ def test_rounds_to_the_exact_meaning(case, mode):
         expected = getattr(gs.spec, case.operator + mode)(
             *(in_domain(case.domain, a) for a in args), **beta_in(name, settings)
         )
-        for actual, exact in zip(several(meaning(case.operator + mode, *args, **settings)), several(expected), strict=True):
+        for actual, exact in zip(
+            several(meaning(case.operator + mode, *args, **settings)), several(expected), strict=True
+        ):
             assert (actual is None) == (exact is None)
             if exact is not None:
                 right = [rounded_once(cell, FORMATS[name]) for cell in exact.cells]
@@ -98,7 +106,9 @@ def test_accepts_the_specification_in_every_format(case, mode, name):
         arithmetic = Arithmetic.of(name)
         domain = gs.ieee(name, accumulate=arithmetic.accumulate)
         results = getattr(gs.spec, case.operator + mode)(*(in_domain(domain, a) for a in args), **settings)
-        for exact, result in zip(several(meaning(case.operator + mode, *args, **settings)), several(results), strict=True):
+        for exact, result in zip(
+            several(meaning(case.operator + mode, *args, **settings)), several(results), strict=True
+        ):
             if exact is None:
                 continue
             got = np.asarray(result.map(float).cells, np.float64).reshape(result.shape)

@@ -6,8 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hypothesis import settings
+
 import gradspec as gs
 from gradspec.spec.tensor import Tensor, tensor
+
+patient = settings(deadline=None)  # a busy machine is no failure
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Real numbers from the standard library's decimals, to judge exp and log by something that is not python-flint."""
 
-import math
 from decimal import Context, Decimal
 from fractions import Fraction
 
@@ -21,8 +20,3 @@ def _around(y: Decimal) -> tuple[Fraction, Fraction]:
     exact = Fraction(y)
     slack = abs(exact) / 10 ** (DIGITS - 1)
     return exact - slack, exact + slack
-
-
-def is_largest_float_at_most(x: float, bound: Fraction) -> bool:
-    above = math.nextafter(x, math.inf)
-    return (x == -math.inf or Fraction(x) <= bound) and (above == math.inf or Fraction(above) > bound)

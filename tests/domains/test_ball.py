@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gradspec as gs
-from domains.calls import LINEAR, MAXIMA, RATIONAL, TRANSCENDENTAL, Call, cells, converted, each
+from domains.calls import LINEAR, MAXIMA, RATIONAL, TRANSCENDENTAL, Call, cells, converted, each, patient
 from domains.reals import real_exp, real_log
 from gradspec.domains import Ball
 from gradspec.domains.ball import endpoints
@@ -37,6 +37,7 @@ def bounds(x: Ball) -> tuple[Fraction, Fraction]:
 
 
 @pytest.mark.parametrize("symbol", ["add", "sub", "mul", "truediv"])
+@patient
 @given(a=fractions, b=fractions, radius=fractions.map(abs), bits=st.integers(2, 200))
 def test_arithmetic_contains_the_exact_result(
     symbol: str, a: Fraction, b: Fraction, radius: Fraction, bits: int
@@ -54,6 +55,7 @@ def test_arithmetic_contains_the_exact_result(
         assert operation(b, x).contains(operation(b, a))
 
 
+@patient
 @given(value=fractions, bits=st.integers(2, 200))
 def test_a_rational_is_enclosed_within_its_precision(value: Fraction, bits: int) -> None:
     low, high = bounds(gs.ball(bits).scalar(value))
@@ -61,6 +63,7 @@ def test_a_rational_is_enclosed_within_its_precision(value: Fraction, bits: int)
     assert high - low <= abs(value) * Fraction(4, 2**bits)
 
 
+@patient
 @given(x=st.floats(-700, 700), bits=st.integers(2, 150))
 def test_exp_contains_the_real_result(x: float, bits: int) -> None:
     (low, high), (real_low, real_high) = bounds(exp(gs.ball(bits).scalar(x))), real_exp(x)
@@ -68,6 +71,7 @@ def test_exp_contains_the_real_result(x: float, bits: int) -> None:
     assert real_low <= high
 
 
+@patient
 @given(x=st.floats(5e-324, 1e308), bits=st.integers(2, 150))
 def test_log_contains_the_real_result(x: float, bits: int) -> None:
     (low, high), (real_low, real_high) = bounds(log(gs.ball(bits).scalar(x))), real_log(x)
@@ -75,6 +79,7 @@ def test_log_contains_the_real_result(x: float, bits: int) -> None:
     assert real_low <= high
 
 
+@patient
 @given(middle=fractions, radius=fractions.map(abs), offset=fractions)
 def test_contains_compares_a_rational_with_the_exact_ends(middle: Fraction, radius: Fraction, offset: Fraction) -> None:
     box = around(middle, radius)
@@ -103,6 +108,7 @@ def test_infinite_balls_contain_what_they_should() -> None:
     assert not gs.ball(64).scalar(1).contains(INF)
 
 
+@patient
 @given(a=fractions, b=fractions, radius=fractions.map(abs))
 def test_comparisons_are_true_only_when_certain(a: Fraction, b: Fraction, radius: Fraction) -> None:
     x, y = around(a, radius), around(b, radius)
@@ -112,6 +118,7 @@ def test_comparisons_are_true_only_when_certain(a: Fraction, b: Fraction, radius
     assert (x == y) == (x_low == x_high == y_low == y_high)
 
 
+@patient
 @given(a=fractions, b=fractions, p=fractions.map(abs), q=fractions.map(abs))
 def test_the_larger_of_overlapping_balls_contains_every_maximum(
     a: Fraction, b: Fraction, p: Fraction, q: Fraction
@@ -130,6 +137,7 @@ def identical(x: Ball, y: Ball) -> bool:
     return x.bits == y.bits and parts[:2] == parts[2:]
 
 
+@patient
 @given(value=fractions, radius=fractions.map(abs), bits=st.integers(2, 300))
 def test_pickles_round_trip_exactly(value: Fraction, radius: Fraction, bits: int) -> None:
     for x in (gs.ball(bits).scalar(value), around(value, radius, bits), exp(gs.ball(bits).scalar(value / 10**29))):

@@ -19,6 +19,7 @@ from domains.calls import (
     cells,
     converted,
     each,
+    patient,
 )
 from gradspec.domains import Ball, Dual, Interval
 from gradspec.spec.tensor import Tensor
@@ -50,6 +51,7 @@ def shifted(values: dict[str, Tensor], tangents: dict[str, Tensor], steps: int) 
 # --- one number -------------------------------------------------------------------------------------------------------
 
 
+@patient
 @given(a=nonzero, b=nonzero, c=nonzero, d=nonzero)
 def test_arithmetic_follows_the_rules_of_calculus(a: Fraction, b: Fraction, c: Fraction, d: Fraction) -> None:
     x, y = Dual(a, b), Dual(c, d)

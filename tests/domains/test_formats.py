@@ -10,17 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from domains.reals import is_largest_float_at_most
+from domains.calls import patient
+from domains.floats import DTYPES, is_largest_float_at_most, same_bits
 from gradspec.domains import FORMATS, Format
 from gradspec.domains.formats import float_above, float_below
 
-DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
 TINY = [Format("p2", 2, 1), Format("p3", 3, 2), Format("p5", 5, 3), Format("p4", 4, 7)]
 integers = st.integers(-(10**320), 10**320) | st.integers(-100, 100)
-
-
-def same(a: float, b: float) -> bool:
-    return (math.isnan(a) and math.isnan(b)) or (a == b and math.copysign(1, a) == math.copysign(1, b))
 
 
 def finite_numbers(format: Format) -> list[Fraction]:
@@ -72,6 +68,7 @@ def test_numbers_midpoints_and_what_is_next_to_them(format: Format) -> None:
 
 
 @pytest.mark.parametrize("name", DTYPES)
+@patient
 @given(bits=st.integers(0, 2**64 - 1) | st.integers(0, 100), half=st.booleans())
 @example(bits=0x7FEFFFFFFFFFFFFF, half=False)
 def test_nearest_is_the_cast(name: str, bits: int, half: bool) -> None:
@@ -85,9 +82,10 @@ def test_nearest_is_the_cast(name: str, bits: int, half: bool) -> None:
         if name == "bf16":  # from float64 the cast would go by way of float32 and round twice
             x = float(np.float32(x))
         expected = float(np.array(x).astype(dtype))
-    assert same(FORMATS[name].nearest(x), expected)
+    assert same_bits(FORMATS[name].nearest(x), expected)
 
 
+@patient
 @given(numerator=integers, denominator=integers.filter(bool))
 def test_a_ratio_in_float64_is_the_division_of_integers(numerator: int, denominator: int) -> None:
     numerator, denominator = (numerator, denominator) if denominator > 0 else (-numerator, -denominator)
@@ -99,11 +97,13 @@ def test_a_ratio_in_float64_is_the_division_of_integers(numerator: int, denomina
 
 
 @pytest.mark.parametrize("name", DTYPES)
+@patient
 @given(x=st.floats(allow_nan=False, allow_infinity=False))
 def test_a_ratio_and_its_float_round_alike(name: str, x: float) -> None:
     assert FORMATS[name].nearest_ratio(*x.as_integer_ratio()) == FORMATS[name].nearest(x)
 
 
+@patient
 @given(numerator=integers, denominator=integers.filter(lambda d: d > 0))
 def test_floats_on_either_side_are_the_closest_ones(numerator: int, denominator: int) -> None:
     exact = Fraction(numerator, denominator)

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gradspec as gs
-from domains.calls import AVERAGES, CONVOLUTIONS, MAXIMA, SMOOTH, Call, cells, each
+from domains.calls import AVERAGES, CONVOLUTIONS, MAXIMA, SMOOTH, Call, cells, each, patient
+from domains.floats import DTYPES, same_bits
 from domains.reals import real_exp, real_log
 from gradspec.domains import FORMATS
 from gradspec.domains.ieee import IEEE, rounded_exp, rounded_log
 
-DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
 Index = tuple[int, ...]
 Windows = dict[Index, list[Index | None]]
 
@@ -343,10 +343,6 @@ SYSTEMS = [
 ]
 
 
-def same_bits(a: float, b: float) -> bool:
-    return (math.isnan(a) and math.isnan(b)) or (a == b and math.copysign(1, a) == math.copysign(1, b))
-
-
 def differences(call: Call, arrays: dict[str, np.ndarray], system: tuple[IEEE, Any, Any]) -> list[tuple[float, float]]:
     domain, storage, compute = system
     got = [float(y) for y in cells(call({name: domain.tensor(array) for name, array in arrays.items()}))]
@@ -404,6 +400,7 @@ def test_accumulation_rounds_once_at_the_end() -> None:
     ids=["exp", "log"],
 )
 @pytest.mark.parametrize("name", DTYPES)
+@patient
 @given(data=st.data())
 def test_exp_and_log_are_correctly_rounded(
     name: str, function: Callable, real: Callable, inputs: st.SearchStrategy, data: st.DataObject
@@ -442,6 +439,7 @@ def test_exp_and_log_of_special_values(name: str, function: Callable, x: float, 
 
 
 @pytest.mark.parametrize("name", DTYPES)
+@patient
 @given(bits=st.tuples(*[st.integers(0, 2**64 - 1)] * 2))
 def test_each_operation_is_that_of_the_dtype(name: str, bits: tuple[int, int]) -> None:
     dtype = DTYPES[name]

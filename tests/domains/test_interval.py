@@ -13,8 +13,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import gradspec as gs
-from domains.calls import LINEAR, MAXIMA, RATIONAL, SMOOTH, TRANSCENDENTAL, Call, cells, converted, each
-from domains.reals import is_largest_float_at_most, real_exp, real_log
+from domains.calls import LINEAR, MAXIMA, RATIONAL, SMOOTH, TRANSCENDENTAL, Call, cells, converted, each, patient
+from domains.floats import is_largest_float_at_most
+from domains.reals import real_exp, real_log
 from gradspec.domains import Interval
 from gradspec.spec.scalar import exp, log
 from gradspec.spec.tensor import Tensor
@@ -39,6 +40,7 @@ unbounded = st.tuples(*[st.floats(allow_nan=False)] * 2).map(between)
 
 
 @pytest.mark.parametrize("symbol", OPERATIONS)
+@patient
 @given(a=intervals, b=intervals)
 def test_arithmetic_gives_the_tightest_float_ends(symbol: str, a: Interval, b: Interval) -> None:
     assume(symbol != "/" or not b.contains(0))
@@ -49,6 +51,7 @@ def test_arithmetic_gives_the_tightest_float_ends(symbol: str, a: Interval, b: I
 
 
 @pytest.mark.parametrize("symbol", OPERATIONS)
+@patient
 @given(a=unbounded, b=unbounded, p=finite, q=finite)
 def test_arithmetic_of_unbounded_intervals_contains_the_result(
     symbol: str, a: Interval, b: Interval, p: float, q: float
@@ -82,6 +85,7 @@ def test_infinite_ends_are_bounds_not_values(symbol: str, a: tuple, b: tuple, ex
     assert (result.lo, result.hi) == expected
 
 
+@patient
 @given(a=intervals, b=intervals)
 def test_comparisons_are_true_only_when_certain(a: Interval, b: Interval) -> None:
     assert (a > b) == (a.lo > b.hi)
@@ -89,6 +93,7 @@ def test_comparisons_are_true_only_when_certain(a: Interval, b: Interval) -> Non
     assert (a == b) == (a.lo == a.hi == b.lo == b.hi)
 
 
+@patient
 @given(box=intervals, value=st.fractions() | finite.map(Fraction))
 def test_contains_is_exact(box: Interval, value: Fraction) -> None:
     assert box.contains(value) == (Fraction(box.lo) <= value <= Fraction(box.hi))
@@ -104,6 +109,7 @@ def test_contains_sees_the_smallest_distance() -> None:
     assert not Interval(1.0, 4.0).contains(Interval(0.0, 2.0))
 
 
+@patient
 @given(a=intervals)
 def test_width_bounds_the_distance_of_the_ends(a: Interval) -> None:
     assert is_largest_float_at_most(-a.width, Fraction(a.lo) - Fraction(a.hi))
@@ -114,6 +120,7 @@ def test_width_bounds_the_distance_of_the_ends(a: Interval) -> None:
     [(exp, real_exp, st.floats(-760, 720)), (log, real_log, st.floats(min_value=5e-324, allow_infinity=False))],
     ids=["exp", "log"],
 )
+@patient
 @given(data=st.data())
 def test_exp_and_log_are_enclosed_within_two_floats(
     function: Callable, real: Callable, domain: st.SearchStrategy, data: st.DataObject

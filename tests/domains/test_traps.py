@@ -98,7 +98,7 @@ def test_numpy_exp_and_log_are_not_correctly_rounded() -> None:
 
 
 def test_an_input_that_libraries_round_the_wrong_way() -> None:
-    """exp of this float32 lies 0.497 of a unit above one float32: single-precision kernels tend to return the next."""
+    """exp of this float32 lies 0.4997 of a unit above one float32: single-precision kernels tend to return the next."""
     x = 5.1296067237854
     low, high = real_exp(x)
     below, above = (Fraction(float(y)) for y in (np.float32(168.95065), np.float32(168.95067)))

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:Using padding='same' with even kernel lengths:UserWarning",  # about speed
 )
 
-TORCH = Peer(torch.from_numpy, torch.func.jvp, torch.func.vjp)
+TORCH = Peer(torch.from_numpy, lambda f, *primals: f(*primals), torch.func.jvp, torch.func.vjp)
 PLANES = (1, 2)
 SIZES = (7, 6, 5)
 

@@ -72,7 +72,8 @@ class Ball:
     def __init__(self, value: arb, bits: int) -> None:
         if value.is_nan():
             raise ValueError(
-                "a ball became NaN (0 × ∞, a division by zero, or a logarithm outside its domain): it proves nothing"
+                "a ball became NaN (from a NaN, 0 × ∞, a division by zero or a logarithm outside its domain) and proves "
+                "nothing; narrow what went in, or use gs.ieee to compute with NaN"
             )
         self.arb, self.bits = value, bits
 

@@ -213,7 +213,7 @@ def _(x: Interval) -> Interval:
 @log.register
 def _(x: Interval) -> Interval:
     if x.lo < 0:
-        raise ValueError(f"log of {x}: part of the interval is negative, where the logarithm is not real")
+        raise ValueError(f"log of {x}: the logarithm is not real below 0; narrow the interval")
     return Interval(_log_ends(x.lo)[0], _log_ends(x.hi)[1])
 
 

@@ -25,7 +25,7 @@ from typing import TypeAlias
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.scalar import Scalar, add_up
 from gradspec.spec.tensor import Index, Tensor, TensorLike, require_shape, tensor
-from gradspec.spec.window import Ints, Padding, Window, regular, spatial_sizes, transposed, whole_number
+from gradspec.spec.window import Ints, Padding, Window, per_axis, regular, spatial_sizes, transposed, whole_number
 
 Sample: TypeAlias = list[list[Scalar]]
 """The flat planes of one sample, one per channel."""
@@ -301,7 +301,7 @@ def conv_form(
             f"reads {per_group * groups}; the weight is (C_out, C_in / groups, *kernel)"
         )
     _require_bias(b, outputs)
-    window = regular(sizes, kernel, stride, padding, dilation)
+    window = regular(sizes, kernel, per_axis("stride", stride, rank, least=1), padding, dilation)
     return Form(window, channels, outputs, groups, kernel)
 
 

@@ -128,7 +128,7 @@ def refuse_fixed_width_integers(operator: str, x: Scalar) -> None:
     if isinstance(x, Integral) and not isinstance(x, int):
         raise DTypeError(
             f"{operator} divides, and {type(x).__name__} cannot hold the quotient; "
-            "convert the array to a floating-point dtype, or to gs.exact for an exact answer"
+            "convert the array to a floating-point dtype, or to a number system such as gs.ball(bits)"
         )
 
 

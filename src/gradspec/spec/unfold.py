@@ -25,7 +25,8 @@ def unfold(
     """
     x = tensor(x)
     rank = spatial_rank("kernel_size", kernel_size)
-    window = regular(spatial_sizes(x.shape, rank, channels=1), kernel_size, stride, padding, dilation)
+    steps = per_axis("stride", stride, rank, least=1)
+    window = regular(spatial_sizes(x.shape, rank, channels=1), kernel_size, steps, padding, dilation)
     by_tap = list(zip(*window.table(), strict=True))
     lead, channels = x.shape[: x.ndim - rank - 1], x.shape[-1 - rank]
     rows = ((plane, taps) for plane in x.planes(rank) for taps in by_tap)
@@ -129,7 +130,8 @@ def _fold_window(
     output_size: Sequence[int], kernel_size: Sequence[int], dilation: Ints, padding: Padding, stride: Ints
 ) -> Window:
     rank = spatial_rank("kernel_size", kernel_size)
-    return regular(per_axis("output_size", output_size, rank, least=1), kernel_size, stride, padding, dilation)
+    sizes, steps = per_axis("output_size", output_size, rank, least=1), per_axis("stride", stride, rank, least=1)
+    return regular(sizes, kernel_size, steps, padding, dilation)
 
 
 def _folded_shape(x: Tensor, window: Window) -> Index:

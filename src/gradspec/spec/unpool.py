@@ -107,5 +107,7 @@ def _lead(shape: Index, rank: int, places: Tensor, sizes: Index, same_shape: boo
     for place in places.cells:
         whole_number("an index", place, least=-1)
         if place >= prod(sizes):
-            raise ShapeError(f"index {place} lies outside the plane {sizes}, which has {prod(sizes)} cells")
+            raise ShapeError(
+                f"index {place} lies outside the plane {sizes}; give 0 to {prod(sizes) - 1}, or -1 for none"
+            )
     return lead

@@ -217,13 +217,13 @@ def per_axis(name: str, value: Ints, rank: int, least: int) -> Index:
 def whole_number(what: str, value: object, least: int) -> int:
     """``value`` as an int of at least ``least``; a bool, a float or a string is a mistake."""
     try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = index(value)  # type: ignore[arg-type]
+        number = None if isinstance(value, bool) else index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise ShapeError(f"{what} is {value!r}, a {type(value).__name__}; give an int of at least {least}") from None
+        number = None
+    if number is None:
+        raise ShapeError(f"{what} is {value!r}, a {type(value).__name__}; give an int of at least {least}")
     if number < least:
-        raise ShapeError(f"{what} is {number}; it must be at least {least}")
+        raise ShapeError(f"{what} is {number}; give an int of at least {least}")
     return number
 
 
@@ -270,8 +270,8 @@ def spatial_sizes(shape: Index, rank: int, channels: int = 0) -> Index:
     if len(shape) < needed:
         layout = "(..., C, *spatial)" if channels else "(..., *spatial)"
         raise ShapeError(
-            f"a tensor of shape {shape} has {len(shape)} axes, but {rank} spatial axes need at least {needed}: "
-            f"the layout is {layout}"
+            f"a tensor of shape {shape} has {len(shape)} axes, but {rank} spatial axes need at least {needed}; "
+            f"lay it out as {layout}"
         )
     return shape[len(shape) - rank :]
 
@@ -291,5 +291,5 @@ def _require_cells(sizes: Index) -> None:
     for axis, n in enumerate(sizes):
         if n == 0:
             raise ShapeError(
-                f"spatial axis {axis} has size 0; a window needs at least one cell (batch axes may be empty)"
+                f"spatial axis {axis} has size 0; give it at least one cell (only leading axes may be empty)"
             )

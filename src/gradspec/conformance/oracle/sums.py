@@ -205,13 +205,18 @@ def _integers(x: Floats) -> tuple[list[int], list[int]]:
     grain = np.where(grain == ZERO_GRAIN, 0, grain)
     with np.errstate(over="ignore"):
         scaled = np.ldexp(x, -grain[:, None])
-    if np.abs(scaled).max(initial=0.0) < 2.0**62:
-        return scaled.astype(np.int64).ravel().tolist(), grain.tolist()
+    fits = np.abs(scaled).max(axis=1, initial=0.0) < 2.0**62
+    whole = np.where(fits[:, None], scaled, 0.0).astype(np.int64)
     flat: list[int] = []
-    for row, shift in zip(x.tolist(), grain.tolist(), strict=True):
-        ratios = (value.as_integer_ratio() for value in row)
-        flat += [(n << -shift) // d if shift < 0 else (n >> shift) // d for n, d in ratios]
+    for i, shift in enumerate(grain.tolist()):
+        flat += whole[i].tolist() if fits[i] else [_whole(value, shift) for value in x[i].tolist()]
     return flat, grain.tolist()
+
+
+def _whole(value: float, exponent: int) -> int:
+    """``value / 2^exponent``, which is known to be an integer."""
+    numerator, denominator = value.as_integer_ratio()
+    return (numerator << max(-exponent, 0)) // (denominator << max(exponent, 0))
 
 
 def _scale(number: int, exponent: int) -> fmpq:

@@ -1,0 +1,149 @@
+"""Building graphs: variables, constants, and the application of operators with their shapes checked at once."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.ir import Array, Graph, Node, Var
+from gradspec.graph.later import later
+from gradspec.graph.op import Attributes, Op
+from gradspec.graph.types import TensorType, type_of
+from gradspec.spec.errors import DTypeError, ShapeError
+
+
+class Builder:
+    """Collects inputs, constants and nodes; ``build`` freezes them into a Graph.
+
+    >>> import gradspec as gs
+    >>> b = Builder()
+    >>> x = b.input(gs.f32[2], "x")
+    >>> g = b.build(x * 2.0 + b.const(np.ones(2, np.float32)))
+    >>> g(np.array([1, 2], np.float32)).tolist()
+    [3.0, 5.0]
+    """
+
+    def __init__(self) -> None:
+        self._inputs: list[Var] = []
+        self._nodes: list[Node] = []
+        self._constants: dict[Var, Array] = {}
+        self._names: dict[str, int] = {}
+
+    def input(self, type: TensorType, name: str | None = None) -> Var:
+        """A new input; its name must be new to the graph."""
+        if not isinstance(type, TensorType):
+            raise DTypeError(f"an input needs a type such as gs.f32[3, 32, 32], not {type!r}")
+        if name is not None and name in self._names:
+            raise ValueError(f"the graph already has a variable called {name!r}; choose another name for this input")
+        var = self._new(type, name or "x")
+        self._inputs.append(var)
+        return var
+
+    def const(self, value: Any, name: str = "c") -> Var:
+        """A constant: a copy of ``value``, so that later changes to it are not seen."""
+        array = np.array(value)
+        if array.dtype == np.float64 and isinstance(value, float):
+            array = array.astype(np.float32)
+        return self._constant(array, name)
+
+    def share(self, array: Array, name: str) -> Var:
+        """A constant that is already frozen, and need not be copied."""
+        return self._constant(array, name)
+
+    def zeros(self, type: TensorType) -> Var:
+        """A constant zero, which takes no memory."""
+        return self._constant(np.broadcast_to(np.zeros((), type.dtype.numpy), type.shape), "zero")
+
+    def _constant(self, array: Array, name: str) -> Var:
+        array.flags.writeable = False
+        var = self._new(type_of(array), name)
+        self._constants[var] = array
+        return var
+
+    def _new(self, type: TensorType, stem: str) -> Var:
+        """A variable with a name of its own: the stem if it is free, else the stem with a number."""
+        name, count = stem, self._names.get(stem, 0)
+        while name in self._names:
+            count += 1
+            name = f"{stem}_{count}"
+        self._names[stem] = count
+        self._names.setdefault(name, 0)
+        return Var(name, type, self)
+
+    def operand(self, value: Any, like: Var) -> Var:
+        """A variable as it is; a number or an array as a constant (numbers take the dtype of ``like``)."""
+        if isinstance(value, Var):
+            return value
+        if isinstance(value, numbers.Number) and not isinstance(value, np.generic):
+            return self._constant(np.asarray(value, like.dtype.numpy), "c")
+        return self.const(value)
+
+    def apply(self, op: Op, attrs: Attributes, *operands: Var) -> tuple[Var, ...]:
+        """Add a node; the operator's shape rule decides whether it fits."""
+        for var in operands:
+            if var.owner is not self:
+                raise ValueError(
+                    f"{op}: {var!r} belongs to another graph; a graph's operands must come from its own builder "
+                    "(pass arrays as inputs or constants instead)"
+                )
+        try:
+            types = op.types(attrs, *(v.type for v in operands))
+        except (ShapeError, DTypeError) as error:
+            raise type(error)(f"{op}({', '.join(map(repr, operands))}): {error}") from None
+        outputs = tuple(self._new(t, op.name) for t in types)
+        self._nodes.append(Node(op, attrs, tuple(operands), outputs))
+        return outputs
+
+    def build(self, outputs: Var | Sequence[Var], *, allow_unused: bool = False) -> Graph:
+        """Freeze what the outputs need into a Graph."""
+        results = (outputs,) if isinstance(outputs, Var) else tuple(outputs)
+        if not results:
+            raise ValueError("a graph needs at least one output; pass the variables it should return to build()")
+        for var in results:
+            if not isinstance(var, Var) or var.owner is not self:
+                raise ValueError(f"the output {var!r} is not a variable of this graph; return variables built from it")
+        nodes, used = needed(self._nodes, results)
+        unused = [v.name for v in self._inputs if v not in used]
+        if unused and not allow_unused:
+            raise ValueError(
+                f"the input{'s' if len(unused) > 1 else ''} {', '.join(unused)} "
+                f"do{'' if len(unused) > 1 else 'es'} not reach any output; remove it, or build(..., allow_unused=True)"
+            )
+        constants = {v: a for v, a in self._constants.items() if v in used}
+        return Graph(tuple(self._inputs), nodes, results, MappingProxyType(constants))
+
+
+def needed(nodes: Sequence[Node], results: Sequence[Var]) -> tuple[tuple[Node, ...], set[Var]]:
+    """The nodes that ``results`` depend on, and the variables these use."""
+    used, kept = set(results), []
+    for node in reversed(nodes):
+        if used.intersection(node.outputs):
+            kept.append(node)
+            used.update(node.inputs)
+    return tuple(reversed(kept)), used
+
+
+def operands(*values: Any) -> tuple[Any, ...]:
+    """The operands of one application: all variables if one is, else arrays.
+
+    Among arrays, plain numbers take the dtype of the first array.
+    """
+    like = next((v for v in values if isinstance(v, Var)), None)
+    if like is not None:
+        return tuple(like.owner.operand(v, like) for v in values)
+    dtype = next((np.asarray(v).dtype for v in values if not isinstance(v, int | float)), np.dtype(np.float32))
+    return tuple(np.asarray(v, dtype if isinstance(v, int | float) else None) for v in values)
+
+
+def apply(op: Op, attrs: Attributes, *values: Any) -> Any:
+    """Apply an operator: to variables by adding a node, to arrays at once. One result, or a tuple of several."""
+    ready = operands(*values)
+    if isinstance(ready[0], Var):
+        results = ready[0].owner.apply(op, attrs, *ready)
+    else:
+        results = later("eager", op, attrs, *ready)
+    return results[0] if len(results) == 1 else results

@@ -1,0 +1,114 @@
+"""Types of tensors: a dtype and a shape, written ``gs.f32[3, 32, 32]``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from gradspec.spec.errors import DTypeError, ShapeError
+from gradspec.spec.window import whole_number
+
+
+@dataclass(frozen=True)
+class DType:
+    """A kind of number in an array; ``dtype[shape]`` is a TensorType.
+
+    >>> f32[3, 32, 32], f32[()]
+    (f32[3, 32, 32], f32[()])
+    """
+
+    name: str
+    numpy: np.dtype[Any]
+
+    @property
+    def is_float(self) -> bool:
+        return self.numpy.kind not in "iu"
+
+    def __getitem__(self, shape: int | tuple[int, ...]) -> TensorType:
+        sizes = shape if isinstance(shape, tuple) else (shape,)
+        return TensorType(self, tuple(whole_number(f"axis {i} of a type", n, 0) for i, n in enumerate(sizes)))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """The dtype and shape of a variable."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype.is_float
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape)) or '()'}]"
+
+
+f16 = DType("f16", np.dtype(np.float16))
+bf16 = DType("bf16", np.dtype(ml_dtypes.bfloat16))
+f32 = DType("f32", np.dtype(np.float32))
+f64 = DType("f64", np.dtype(np.float64))
+i8 = DType("i8", np.dtype(np.int8))
+u8 = DType("u8", np.dtype(np.uint8))
+i32 = DType("i32", np.dtype(np.int32))
+i64 = DType("i64", np.dtype(np.int64))
+
+DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, u8, i32, i64)}
+_BY_NUMPY = {d.numpy: d for d in DTYPES.values()}
+
+
+def dtype_of(array: np.ndarray[Any, Any]) -> DType:
+    """The DType of an array.
+
+    >>> dtype_of(np.zeros(2, np.float32))
+    f32
+    """
+    if array.dtype not in _BY_NUMPY:
+        raise DTypeError(f"arrays of {array.dtype} are not supported; convert to one of {', '.join(DTYPES)}")
+    return _BY_NUMPY[array.dtype]
+
+
+def type_of(array: np.ndarray[Any, Any]) -> TensorType:
+    """The TensorType of an array.
+
+    >>> type_of(np.zeros((2, 3)))
+    f64[2, 3]
+    """
+    return TensorType(dtype_of(array), array.shape)
+
+
+def require_floats(operator: str, *types: TensorType) -> DType:
+    """The one floating-point dtype of all ``types``."""
+    for t in types:
+        if not t.is_float:
+            raise DTypeError(f"{operator} needs floating-point operands, not {t}; convert the integers first")
+    return require_one_dtype(operator, *types)
+
+
+def require_one_dtype(operator: str, *types: TensorType) -> DType:
+    """The dtype that all ``types`` share: nothing is converted behind the caller's back."""
+    dtypes = dict.fromkeys(t.dtype for t in types)
+    if len(dtypes) > 1:
+        given = ", ".join(map(str, types))
+        raise DTypeError(f"{operator} needs operands of one dtype, not {given}; convert one of them explicitly")
+    return next(iter(dtypes))
+
+
+def require_rank(operator: str, what: str, t: TensorType, rank: int) -> None:
+    if t.ndim != rank:
+        raise ShapeError(f"{operator}: {what} is {t}, which has {t.ndim} axes; {rank} are needed")

@@ -1,0 +1,66 @@
+"""Rules that many operators share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.builder import apply
+from gradspec.graph.ir import Var
+from gradspec.graph.op import Attributes, Op
+from gradspec.graph.types import TensorType, require_floats
+from gradspec.spec.errors import ShapeError
+from gradspec.spec.tensor import Tensor
+
+Batched = tuple[Var, ...]
+
+
+def same_types(name: str) -> Callable[..., tuple[TensorType, ...]]:
+    """The shape rule of a pointwise operator on floats: one type in, the same out."""
+
+    def types(attrs: Attributes, *operands: TensorType) -> tuple[TensorType, ...]:
+        require_floats(name, *operands)
+        if len({t.shape for t in operands}) > 1:
+            raise ShapeError(
+                f"{name} needs operands of one shape, not {', '.join(map(str, operands))}; broadcast them first"
+            )
+        return (operands[0],)
+
+    return types
+
+
+def pointwise_spec(function: Callable[..., Any]) -> Callable[..., tuple[Tensor]]:
+    """A function of scalars (and the attribute record), cell by cell."""
+
+    def spec(attrs: Attributes, *operands: Tensor) -> tuple[Tensor]:
+        cells = (function(attrs, *cell) for cell in zip(*(t.cells for t in operands), strict=True))
+        return (Tensor(operands[0].shape, cells).stored(),)
+
+    return spec
+
+
+def leading_batch(op: Op, attrs: Attributes, operands: Sequence[Var], batched: Sequence[bool]) -> Batched:
+    """The batching rule where leading axes are independent: the same node, one axis more on each operand."""
+    return whole(apply(op, attrs, *with_leading_axis(operands, batched)))
+
+
+def with_leading_axis(operands: Sequence[Var], batched: Sequence[bool]) -> list[Var]:
+    """Every operand with the batch axis in front."""
+    from gradspec.ops.layout import spread
+
+    n = next(v.shape[0] for v, has in zip(operands, batched, strict=True) if has)
+    return [v if has else spread(v, n) for v, has in zip(operands, batched, strict=True)]
+
+
+def whole(results: Any) -> tuple[Var, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
+def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that all ``shapes`` broadcast to."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ShapeError(f"{name}: the shapes {', '.join(map(str, shapes))} do not broadcast to one shape") from None

@@ -1,0 +1,84 @@
+"""Reverse mode: the linear part of a graph's JVP, transposed.
+
+In the graph of a JVP everything that depends on the tangents is linear in them. Walking those nodes backwards and
+applying each operator's transpose turns the map of tangents into the map of cotangents. The rest is kept as it is, so a
+VJP costs what its JVP costs, whatever the number of inputs, and each node is visited once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradspec.graph.ir import Graph, Node, Var
+from gradspec.graph.later import provides
+from gradspec.transforms.copy import Copier
+from gradspec.transforms.jvp import jvp, or_zero
+
+
+@provides("graph_vjp")
+def vjp(graph: Graph, wrt: Any = None) -> Graph:
+    """``(inputs…, output cotangents…) → (outputs…, input cotangents…)``."""
+    forward = jvp(graph, wrt)
+    count = len(graph.inputs)
+    floats = [i for i, v in enumerate(graph.outputs) if v.type.is_float]
+    tangent_inputs = forward.inputs[count:]
+    tangent_outputs = forward.outputs[len(graph.outputs) :]
+    linear = _dependents(forward, tangent_inputs)
+    copy = Copier(Graph(forward.inputs[:count], forward.nodes, forward.outputs, forward.constants))
+    for node in forward.nodes:
+        if not linear.intersection(node.outputs):
+            copy.node(node)
+    cotangents = _Cotangents()
+    for i, var in zip(floats, tangent_outputs, strict=True):
+        name = _fresh_name(copy, f"ct_{graph.outputs[i].name}")
+        seed = copy.builder.input(var.type, name)
+        if var in linear:
+            cotangents.add(var, seed)
+    for node in reversed(forward.nodes):
+        if linear.intersection(node.outputs):
+            _pull_back(node, linear, cotangents, copy)
+    results = [or_zero(cotangents.get(v), v, copy.builder) for v in tangent_inputs]
+    return copy.builder.build([*copy.all(forward.outputs[: len(graph.outputs)]), *results], allow_unused=True)
+
+
+def _dependents(graph: Graph, sources: tuple[Var, ...]) -> set[Var]:
+    """The sources and everything computed from them."""
+    found = set(sources)
+    for node in graph.nodes:
+        if found.intersection(node.inputs):
+            found.update(node.outputs)
+    return found
+
+
+class _Cotangents:
+    """Cotangents, added up where a variable is used more than once."""
+
+    def __init__(self) -> None:
+        self._found: dict[Var, Var] = {}
+
+    def get(self, var: Var) -> Var | None:
+        return self._found.get(var)
+
+    def add(self, var: Var, cotangent: Var) -> None:
+        before = self._found.get(var)
+        self._found[var] = cotangent if before is None else before + cotangent
+
+
+def _pull_back(node: Node, linear: set[Var], cotangents: _Cotangents, copy: Copier) -> None:
+    """Send a node's cotangents to the operands it is linear in."""
+    arriving = [cotangents.get(v) for v in node.outputs]
+    if all(ct is None for ct in arriving):
+        return
+    if node.op.transpose is None:
+        raise node.op.missing("transpose")
+    operands = [v.type if v in linear else copy(v) for v in node.inputs]
+    for i, var in enumerate(node.inputs):
+        if var in linear:
+            cotangents.add(var, node.op.transpose(node.attrs, arriving, operands, i))
+
+
+def _fresh_name(copy: Copier, name: str) -> str:
+    taken = {v.name for v in copy.vars.values()}
+    while name in taken:
+        name += "'"
+    return name
