@@ -185,7 +185,7 @@ CONVS: dict[str, Options] = {
     "asymmetric padding": {"padding": ((1, 0), (0, 1), (0, 2), (1, 1))},
     "dilation, no bias": {"dilation": (3, 1, 2, 2), "bias": False},
     "same, strides differ": {"padding": "same", "stride": (3, 2, 2, 1), "dilation": (2, 1, 1, 2)},
-    "groups": {"groups": 2, "stride": (1, 2, 1, 1), "padding": ((0, 1), (0, 0), (1, 0), (0, 0))},
+    "groups": {"channels": 4, "groups": 2, "stride": (1, 2, 1, 1), "padding": ((0, 1), (0, 0), (1, 0), (0, 0))},
     "depthwise": {"groups": 2, "outputs": 2, "dilation": (1, 1, 2, 1)},
     "empty batch": {"lead": (0,)},
 }
