@@ -21,7 +21,7 @@ from domains.calls import (
     each,
     patient,
 )
-from gradspec.domains import Ball, Dual, Interval
+from gradspec.domains import Ball, Domain, Dual, Interval
 from gradspec.spec.tensor import Tensor
 
 VALUES = [call for call in RATIONAL if not call.function.endswith(("_jvp", "_vjp"))]
@@ -196,11 +196,12 @@ def test_dual_intervals_contain_the_derivatives_of_every_sample(call: Call) -> N
 # --- floats: value and tangent are the operator's own, bit for bit ---------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize(
+    "domain", [*map(gs.ieee, ("f16", "bf16", "f32", "f64")), gs.ieee("f16", accumulate="f32")], ids=repr
+)
 @pytest.mark.parametrize(**each([call for call in FIRST if "pool" in call.function]))
-def test_dual_floats_of_a_pool_are_its_value_and_jvp(call: Call, name: str) -> None:
+def test_dual_floats_of_a_pool_are_its_value_and_jvp(call: Call, domain: Domain) -> None:
     rng = random.Random(str(call))
-    domain = gs.ieee(name)
     values, tangents = (call.arguments(lambda: domain.scalar(rng.gauss(0, 1))) for _ in range(2))
     duals = cells(call(with_tangents(values, tangents, domain)))
     jvp = Call(f"{call.function}_jvp", {}, call.options)({**values, "dx": tangents["x"]})
@@ -209,8 +210,8 @@ def test_dual_floats_of_a_pool_are_its_value_and_jvp(call: Call, name: str) -> N
 
 
 @pytest.mark.parametrize(**each([call for call in CONVOLUTIONS if call in VALUES]))
-def test_dual_floats_store_value_and_tangent(call: Call) -> None:
-    """Whole numbers below 2¹¹ in float16, accumulated in float32: nothing rounds, and both parts end up in float16."""
+def test_dual_floats_of_a_convolution_are_exact_where_nothing_rounds(call: Call) -> None:
+    """Whole numbers below 2¹¹ in float16, accumulated in float32: nothing rounds."""
     rng = random.Random(str(call))
     values, tangents = (call.arguments(lambda: rng.randint(-3, 3)) for _ in range(2))
     duals = cells(call(with_tangents(values, tangents, gs.ieee("f16", accumulate="f32"))))

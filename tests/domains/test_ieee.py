@@ -411,6 +411,23 @@ def test_exp_and_log_are_correctly_rounded(
     assert low == high or x in (0.0, 1.0)
 
 
+# The result lies within 10⁻⁵ of a unit from the middle of two neighbours: a library's exp and log miss half of these.
+HARD = [
+    *(("f64", rounded_exp, real_exp, x) for x in (13.324107081301456, -15.528413764540057, 17.277719930325702)),
+    *(("f64", rounded_exp, real_exp, x) for x in (12.09586702920813, 0.3874343827493547, 0.7518472510590684)),
+    *(("f64", rounded_log, real_log, x) for x in (384.5403902957732, 863.7690388307357, 965.5002686868589)),
+    *(("f64", rounded_log, real_log, x) for x in (588.5538619724551, 701.7331420597685, 906.5654913985156)),
+    *(("f32", rounded_exp, real_exp, x) for x in (-5.027754783630371, -9.641036033630371, -14.240129470825195)),
+    *(("f32", rounded_log, real_log, x) for x in (526.833251953125, 13.389593124389648, 388.2793273925781)),
+]
+
+
+@pytest.mark.parametrize(("name", "function", "real", "x"), HARD)
+def test_exp_and_log_next_to_a_midpoint(name: str, function: Callable, real: Callable, x: float) -> None:
+    low, high = (FORMATS[name].nearest_ratio(end.numerator, end.denominator) for end in real(x))
+    assert function(x, FORMATS[name]) == low == high
+
+
 @pytest.mark.parametrize(
     ("function", "x", "expected"),
     [

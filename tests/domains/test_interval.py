@@ -133,6 +133,15 @@ def test_exp_and_log_are_enclosed_within_two_floats(
 
 
 @pytest.mark.parametrize(
+    "x", [709.0, 709.5, 709.78, 709.79, 710.0, 710.5, -708.5, -745.0, -745.2, -746.0, -746.5, -800.0]
+)
+def test_exp_is_enclosed_where_floats_run_out(x: float) -> None:
+    box, (low, high) = exp(Interval(x, x)), real_exp(x)
+    assert is_largest_float_at_most(box.lo, low)
+    assert is_largest_float_at_most(-box.hi, -high)
+
+
+@pytest.mark.parametrize(
     ("function", "ends", "expected"),
     [
         (exp, (0.0, 0.0), (1.0, 1.0)),

@@ -211,6 +211,15 @@ def test_a_smooth_maximum_of_padding(beta: float, number: Callable) -> None:
         assert math.isclose(plain(gs.spec.smooth_max_pool_vjp(x, g, **options)[0]), 100 * weight, rel_tol=1e-2)
 
 
+@pytest.mark.parametrize(
+    ("operator", "options"),
+    [("max_pool", {}), ("avg_pool", {}), ("smooth_max_pool", {"beta": 1.0, "padding_mode": "ignore"})],
+)
+def test_a_tangent_of_padding_is_zero_in_the_system_of_the_tangents(operator: str, options: dict) -> None:
+    tangents = getattr(gs.spec, f"{operator}_jvp")([3.0], gs.interval.tensor([5]), **ONE_CELL, **options)
+    assert {type(t) for t in tangents.cells} == {gs.domains.Interval}
+
+
 @every_system
 def test_a_convolution_of_padding_is_the_bias(number: Callable) -> None:
     x, w, b = (tensor(t).map(number) for t in ([[3]], [[[2, 7]]], [1]))
@@ -234,6 +243,8 @@ DIVISORS = [
     ((5, 2, 3, (0, 0), 1), [(2, 2), (2, 2)]),
     ((2, 1, 3, (0, 0), 1), [(1, 1)]),  # the added window would start at 3, beyond the axis: dropped
     ((4, 2, 3, (0, 2), 1), [(2, 2), (1, 2)]),  # it would start inside the upper padding: dropped
+    ((4, 3, 2, (0, 2), 1), [(3, 3), (2, 3)]),  # it would start exactly where the upper padding does: dropped
+    ((3, 3, 2, (1, 2), 1), [(2, 3), (2, 3)]),
     ((5, 2, 2, (0, 0), 3), [(2, 2), (1, 1)]),
     ((2, 4, 3, (0, 0), 1), [(2, 2)]),  # wider than the axis, and rounding up still yields one
     ((3, 2, 2, (2, 0), 1), [(0, 2), (2, 2), (1, 1)]),
