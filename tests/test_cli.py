@@ -224,6 +224,20 @@ def test_demo_original_scan_and_documented_rule(session, shown):
     )  # one in twelve
 
 
+def test_demo_differentiates_a_graph_twice(shown):
+    """By hand: the first window wins with its second cell, y = x[1]·w[0] + x[2]·w[1], and the other is 0."""
+    x, w, along = [Fraction(1, 2), Fraction(2)], [Fraction(3, 10), Fraction(7, 10)], [1, 0]
+    y, dy = sum(map(mul, x, w)), sum(map(mul, x, along))
+    gradient, hessian = [3 * y**2 * c for c in x], [6 * y * dy * c for c in x]
+    expected = [str(y**3), *(f"[[[{a}, {b}]]]" for a, b in (gradient, hessian, hessian))]
+    start = shown.index("nodes exactly") + 1
+    assert [right in line for line, right in zip(shown[start : start + 4], expected, strict=True)] == [True] * 4
+    first = shown.index("variable is type") + 1
+    names = ["conv", "relu", "max_pool", "mul", "mul_1", "sum"]
+    assert [line.split()[0] for line in shown[first : first + 6]] == names
+    assert shown[first] == "conv conv(signal, w) f32[1, 4]"
+
+
 # --- how the page looks -----------------------------------------------------------------------------------------------
 
 

@@ -10,11 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gradspec import spec
-from gradspec.spec.errors import AmbiguityError, DTypeError, ShapeError, UnsupportedError
+from gradspec.spec.errors import AmbiguityError, DTypeError, FormatError, ShapeError, UnsupportedError
 
 if TYPE_CHECKING:
     from gradspec import conformance, domains
     from gradspec.domains import ball, dual, exact, ieee, interval
+    from gradspec.library import *  # noqa: F403
 
 __version__ = "0.1.0"
 
@@ -37,12 +38,13 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted({*__all__, *import_module("gradspec.library").__all__})
 
 
 __all__ = [
     "AmbiguityError",
     "DTypeError",
+    "FormatError",
     "ShapeError",
     "UnsupportedError",
     "ball",

@@ -21,3 +21,24 @@ def demo() -> None:
     from gradspec.demo import show
 
     show()
+
+
+@main.command("show")
+@click.argument("file", type=click.Path())
+@click.option("--html", "page", type=click.Path(), help="Write the graph as a picture to this HTML file instead.")
+def show_graph(file: str, page: str | None) -> None:
+    """Print a saved graph: inputs, constants, operators with their attributes, types and outputs."""
+    from pathlib import Path
+
+    import gradspec as gs
+    from gradspec.graph.picture import document
+    from gradspec.graph.show import ascii_only
+
+    try:
+        graph = gs.load(file)
+        if page is None:
+            click.echo(str(graph))
+        else:
+            Path(page).write_text(document(graph, Path(file).name), encoding="utf-8")
+    except (OSError, gs.FormatError) as error:
+        raise click.ClickException(ascii_only(str(error))) from error

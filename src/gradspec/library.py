@@ -1,38 +1,139 @@
 """Everything ``import gradspec as gs`` offers beyond the specification, loaded when a name of it is first used."""
 
+from typing import Any
+
 import gradspec.backends.numpy
+import gradspec.graph.picture
+import gradspec.graph.show
 import gradspec.runtime.run
 import gradspec.transforms.batch
 import gradspec.transforms.jvp
+import gradspec.transforms.simplify
 import gradspec.transforms.vjp  # noqa: F401  (the rooms above register what graphs call)
 from gradspec.graph.builder import Builder
 from gradspec.graph.ir import Graph
 from gradspec.graph.types import bf16, f16, f32, f64, i8, i32, i64, u8
-from gradspec.ops.layout import broadcast_to, reshape
-from gradspec.ops.pointwise import add, div, mul, neg, sub
-from gradspec.ops.reduce import sum
+from gradspec.ops.conv import conv, conv_transpose
+from gradspec.ops.layout import broadcast_to, concat, flatten, pad, reshape, slice, transpose
+from gradspec.ops.linear import batch_norm, linear, matmul
+from gradspec.ops.loss import cross_entropy, mse_loss
+from gradspec.ops.lp_pool import lp_pool
+from gradspec.ops.pointwise import (
+    abs,
+    add,
+    clamp,
+    detach,
+    div,
+    exp,
+    gelu,
+    leaky_relu,
+    log,
+    maximum,
+    minimum,
+    mul,
+    neg,
+    relu,
+    scale,
+    sigmoid,
+    silu,
+    softplus,
+    sqrt,
+    sub,
+    tanh,
+)
+from gradspec.ops.pool import adaptive_avg_pool, adaptive_max_pool, avg_pool, global_avg_pool, global_max_pool, max_pool
+from gradspec.ops.reduce import log_softmax, mean, softmax, sum
+from gradspec.ops.resize import resize
+from gradspec.ops.smooth_pool import smooth_max_pool
+from gradspec.ops.unfold import fold, unfold
+from gradspec.ops.unpool import max_gather, max_unpool
 from gradspec.runtime.evaluate import evaluate
+from gradspec.runtime.serialize import load
+from gradspec.spec import RANKED
+from gradspec.spec.ranked import ranked_operator
+from gradspec.transforms.functions import grad, hvp, jacobian, jvp, value_and_grad, vjp
 from gradspec.transforms.trace import trace
+
+
+def __getattr__(name: str) -> Any:
+    """The 1d, 2d and 3d names."""
+    operator = ranked_operator(name, RANKED, globals())
+    if operator is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = operator
+    return operator
+
 
 __all__ = [
     "Builder",
     "Graph",
+    "abs",
+    "adaptive_avg_pool",
+    "adaptive_max_pool",
     "add",
+    "avg_pool",
+    "batch_norm",
     "bf16",
     "broadcast_to",
+    "clamp",
+    "concat",
+    "conv",
+    "conv_transpose",
+    "cross_entropy",
+    "detach",
     "div",
     "evaluate",
+    "exp",
     "f16",
     "f32",
     "f64",
+    "flatten",
+    "fold",
+    "gelu",
+    "global_avg_pool",
+    "global_max_pool",
+    "grad",
+    "hvp",
     "i8",
     "i32",
     "i64",
+    "jacobian",
+    "jvp",
+    "leaky_relu",
+    "linear",
+    "load",
+    "log",
+    "log_softmax",
+    "lp_pool",
+    "matmul",
+    "max_gather",
+    "max_pool",
+    "max_unpool",
+    "maximum",
+    "mean",
+    "minimum",
+    "mse_loss",
     "mul",
     "neg",
+    "pad",
+    "relu",
     "reshape",
+    "resize",
+    "scale",
+    "sigmoid",
+    "silu",
+    "slice",
+    "smooth_max_pool",
+    "softmax",
+    "softplus",
+    "sqrt",
     "sub",
     "sum",
+    "tanh",
     "trace",
+    "transpose",
     "u8",
+    "unfold",
+    "value_and_grad",
+    "vjp",
 ]

@@ -291,6 +291,45 @@ def original_rule(page: Page) -> None:
     )
 
 
+def graphs(page: Page) -> None:
+    page.section(
+        "A network is a graph, and so are its derivatives",
+        "Traced, a function becomes a list of operators. Differentiated, it is a list of operators again. Forward over "
+        "reverse and reverse over forward are two graphs for one Hessian, and in rationals their results are equal.",
+    )
+    at = page.enter("""
+        def network(signal, w):
+            y = gs.relu(gs.conv1d(signal, w))
+            top = gs.max_pool1d(y, 2)
+            return gs.sum(top * top * top)
+
+        net = gs.trace(network, gs.f32[1, 5], gs.f32[1, 1, 2])
+        signal = gs.exact.tensor([[1, "1/2", 2, -1, "1/10"]])
+        w = gs.exact.tensor([[["3/10", "7/10"]]])
+        along = gs.exact.tensor([[[1, 0]]])
+        def exactly(graph, *more):
+            return gs.evaluate(graph, signal, w, *more,
+                               domain=gs.exact)
+
+        slope = exactly(net.vjp("w"), 1)
+        twice = (net.vjp("w").jvp("w"), net.jvp("w").vjp("w"))
+        bend = (exactly(twice[0], 1, along)[-1],
+                exactly(twice[1], along, 0, 1)[-1])
+    """)
+    page.draw(table(("variable", "is", "type"), map(_assignment, at.net.nodes)))
+    value, gradient = at.slope
+    names = ("value", "gradient", "forward over reverse", "reverse over forward")
+    programs = (at.net, at.net.vjp("w"), *at.twice)
+    results = (value, gradient, *at.bend)
+    rows = [(name, len(g.nodes), r.tolist()) for name, g, r in zip(names, programs, results, strict=True)]
+    page.draw(table(("", "nodes", "exactly"), rows))
+
+
+def _assignment(node: Any) -> tuple[str, str, str]:
+    (output,) = node.outputs
+    return output.name, f"{node.op}({', '.join(v.name for v in node.inputs)})", str(output.type)
+
+
 def closing(page: Page) -> None:
     page.say("Read on: python -m pydoc gradspec.spec.pool shows the specification that these lines ran.")
 
@@ -305,5 +344,6 @@ SECTIONS = (
     smooth_maximum,
     low_precision,
     original_rule,
+    graphs,
     closing,
 )

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from flint import arb, ctx, fmpq
 
 from gradspec.domains.domain import Domain
-from gradspec.domains.enclosure import candidates
+from gradspec.domains.enclosure import candidates, possible_order
 from gradspec.domains.exact import rational_or_special
 from gradspec.spec.errors import UnsupportedError
-from gradspec.spec.scalar import Choice, Scalar, choose_among, embed, exp, hull, larger, log, pivot
+from gradspec.spec.scalar import (
+    Choice,
+    Scalar,
+    choose_among,
+    embed,
+    exp,
+    hull,
+    increasing,
+    larger,
+    log,
+    log1p,
+    normal_cdf,
+    normal_density,
+    order,
+    pivot,
+    power,
+    rational_power,
+    sqrt,
+    tanh,
+)
 
 
 def working(bits: int) -> Any:
@@ -72,7 +93,7 @@ class Ball:
     def __init__(self, value: arb, bits: int) -> None:
         if value.is_nan():
             raise ValueError(
-                "a ball became NaN (from a NaN, 0 × ∞, a division by zero or a logarithm outside its domain) and proves "
+                "a ball became NaN (from a NaN, 0 × ∞, a division by zero or a function outside its domain) and proves "
                 "nothing; narrow what went in, or use gs.ieee to compute with NaN"
             )
         self.arb, self.bits = value, bits
@@ -106,7 +127,10 @@ class Ball:
         return self._with(other, lambda a, b: b / a)
 
     def __neg__(self) -> Ball:
-        return Ball(-self.arb, self.bits)
+        return self.map(lambda a: -a)  # negation, too, rounds to the working precision
+
+    def __abs__(self) -> Ball:
+        return self.map(lambda a: abs(a) if not a.contains(0) or a.is_exact() else a.abs_upper().union(0))
 
     def _certainly(self, other: Scalar, holds: Callable[[arb, arb], bool]) -> bool:
         return bool(holds(self.arb, other.arb if isinstance(other, Ball) else _enclose(other, self.bits)))
@@ -211,6 +235,13 @@ def _(like: Ball, cells: Sequence[Ball], ties: str, strict: bool) -> Choice:
     return candidates([low for low, _ in ends], [high for _, high in ends], ties, strict)
 
 
+@order.register
+def _(a: Ball, b: Scalar) -> tuple[int, ...]:
+    that = embed(a, b)
+    with working(min(a.bits, that.bits)):
+        return possible_order(_outer_ends(a.arb), _outer_ends(that.arb))
+
+
 def _outer_ends(x: arb) -> tuple[arb, arb]:
     """A number as it is; the ends of a wider ball rounded outward, which still enclose it."""
     return (x, x) if x.is_exact() else (x.lower(), x.upper())
@@ -221,11 +252,75 @@ def _(x: Ball) -> Ball:
     return Ball(x.arb.mid(), x.bits)
 
 
-@exp.register
-def _(x: Ball) -> Ball:
-    return x.map(lambda a: a.exp())
+@increasing.register
+def _(x: Ball, function: Callable[[Ball], Ball]) -> Ball:
+    if x.arb.is_exact():
+        return function(x)
+    with working(x.bits):
+        low, high = _outer_ends(x.arb)
+    return hull(function(Ball(low, x.bits)), function(Ball(high, x.bits)))  # type: ignore[no-any-return]
 
 
-@log.register
+def arb_normal_cdf(x: arb) -> arb:
+    return (-x / arb(2).sqrt()).erfc() / 2
+
+
+def arb_normal_density(x: arb) -> arb:
+    """By the ends of ``|x|``, in which it decreases: squaring a wide ball would forget that its square is positive."""
+    near, far = ((-(end * end) / 2).exp() / (2 * arb.pi()).sqrt() for end in (x.abs_lower(), x.abs_upper()))
+    return near.union(far)
+
+
+_INCREASING: dict[Any, Callable[[arb], arb]] = {
+    exp: arb.exp,
+    log: arb.log,
+    log1p: arb.log1p,
+    tanh: arb.tanh,
+    normal_cdf: arb_normal_cdf,
+}
+
+for _function, _on_arb in _INCREASING.items():
+    _function.register(Ball, partial(increasing, function=partial(Ball.map, function=_on_arb)))
+
+
+@normal_density.register
 def _(x: Ball) -> Ball:
-    return x.map(lambda a: a.log())
+    return x.map(arb_normal_density)
+
+
+@sqrt.register
+def _(x: Ball) -> Ball:
+    return x.map(lambda a: arb_power(a, Fraction(1, 2)))
+
+
+@power.register
+def _(x: Ball, p: int | float | Fraction) -> Ball:
+    return x.map(lambda a: arb_power(a, Fraction(p)))
+
+
+def arb_power(x: arb, p: Fraction) -> arb:
+    """``x^p``, by the ends of ``x``, between which it turns at 0 if at all; NaN where it is not real.
+
+    A ball cannot end at 0 exactly, so of one that holds 0 and has powers only above, the part above is meant.
+    """
+    exponent = arb(fmpq(p.numerator, p.denominator))
+    if p == 0 or x.is_exact():
+        return x**exponent
+    if not x.contains(0):
+        return (x.lower() ** exponent).union(x.upper() ** exponent)
+    if p < 0:
+        return arb.nan()
+    below, above = (end**exponent for end in (-x.lower(), x.upper()))
+    if p.denominator > 1:
+        return above.union(0)
+    return above.union(-below) if p.numerator % 2 else above.union(below).union(0)
+
+
+def float_power_ratio(x: float, p: Fraction) -> tuple[int, int] | None:
+    """``x^p`` as a fraction, if it is one, and a short one at that.
+
+    A power of a double that is a double, or halfway between two, has an odd part of at most 54 bits; in range, it is
+    short enough to be found here.
+    """
+    n, d = x.as_integer_ratio()
+    return rational_power(n, d, p) if abs(p) * (n.bit_length() + d.bit_length()) < 2**13 else None

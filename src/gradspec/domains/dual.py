@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
 
 from gradspec.domains.domain import Domain
 from gradspec.spec.scalar import (
@@ -11,14 +13,24 @@ from gradspec.spec.scalar import (
     Scalar,
     choose,
     choose_among,
+    constant,
     embed,
     exp,
     hull,
+    increasing,
     is_infinite,
     larger,
     log,
+    log1p,
+    maximum,
+    normal_cdf,
+    normal_density,
+    order,
     pivot,
+    power,
+    sqrt,
     stored,
+    tanh,
 )
 from gradspec.spec.tensor import Tensor, TensorLike, require_shape
 
@@ -108,6 +120,11 @@ class Dual:
     def __rtruediv__(self, other: Scalar) -> Dual:
         return self._lift(other) / self
 
+    def __abs__(self) -> Dual:
+        slopes = {-1: -self.tangent, 0: embed(self.tangent, 0), 1: self.tangent}
+        possible = (slopes[sign] for sign in order(self.value, embed(self.value, 0)))
+        return Dual(abs(self.value), reduce(hull, possible))
+
     def __gt__(self, other: Scalar) -> bool:
         return bool(self.value > self._lift(other).value)
 
@@ -152,10 +169,31 @@ def _(a: Dual, b: Dual) -> Dual:
     return Dual(larger(a.value, b.value), choice.push([a.tangent, b.tangent]))
 
 
+@maximum.register
+def _(a: Dual, b: Dual) -> Dual:
+    choice = choose([a.value, b.value], "split")
+    return Dual(maximum(a.value, b.value), choice.push([a.tangent, b.tangent]))
+
+
 @hull.register
 def _(a: Dual, b: Scalar) -> Dual:
     that = a._lift(b)
     return Dual(hull(a.value, that.value), hull(a.tangent, that.tangent))
+
+
+@order.register
+def _(a: Dual, b: Scalar) -> tuple[int, ...]:
+    return order(a.value, a._lift(b).value)
+
+
+@constant.register
+def _(x: Dual) -> Dual:
+    return Dual(constant(x.value), embed(x.tangent, 0))
+
+
+@increasing.register
+def _(x: Dual, function: Callable[[Scalar], Scalar]) -> Dual:
+    return Dual(increasing(x.value, function), function(x).tangent)
 
 
 @choose_among.register
@@ -172,3 +210,39 @@ def _(x: Dual) -> Dual:
 @log.register
 def _(x: Dual) -> Dual:
     return Dual(log(x.value), x.tangent / x.value)
+
+
+@sqrt.register
+def _(x: Dual) -> Dual:
+    root = sqrt(x.value)
+    return Dual(root, x.tangent / (root * 2))
+
+
+@power.register
+def _(x: Dual, p: int | float | Fraction) -> Dual:
+    value = power(x.value, p)
+    if p == 0:
+        return Dual(value, embed(x.tangent, 0))
+    return Dual(value, embed(value, p) * power(x.value, Fraction(p) - 1) * x.tangent)
+
+
+@log1p.register
+def _(x: Dual) -> Dual:
+    return Dual(log1p(x.value), x.tangent / (x.value + 1))
+
+
+@tanh.register
+def _(x: Dual) -> Dual:
+    value = tanh(x.value)
+    return Dual(value, (1 - value * value) * x.tangent)
+
+
+@normal_cdf.register
+def _(x: Dual) -> Dual:
+    return Dual(normal_cdf(x.value), normal_density(x.value) * x.tangent)
+
+
+@normal_density.register
+def _(x: Dual) -> Dual:
+    value = normal_density(x.value)
+    return Dual(value, -(value * x.value) * x.tangent)

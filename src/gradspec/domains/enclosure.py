@@ -62,3 +62,10 @@ def candidates(lows: Sequence[Scalar], highs: Sequence[Scalar], ties: str, stric
 def _ambiguous(possible: Sequence[int], otherwise: str) -> AmbiguityError:
     cells = ", ".join(map(str, possible))
     return AmbiguityError(f"cells {cells} of a window may each win; give narrower enclosures, {otherwise}")
+
+
+def possible_order(a: tuple[Scalar, Scalar], b: tuple[Scalar, Scalar]) -> tuple[int, ...]:
+    """How two enclosures, given by their ends, may compare."""
+    (a_low, a_high), (b_low, b_high) = a, b
+    answers = ((-1, a_low < b_high), (0, a_low <= b_high and b_low <= a_high), (1, a_high > b_low))
+    return tuple(answer for answer, possible in answers if possible)

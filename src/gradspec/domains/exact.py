@@ -1,15 +1,28 @@
 """Rational numbers: every operation exact, nothing rounded (python-flint's ``fmpq``)."""
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from numbers import Integral
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from flint import arb, fmpq, fmpz
 
 from gradspec.domains.domain import Domain
 from gradspec.spec.errors import DTypeError, UnsupportedError
-from gradspec.spec.scalar import Scalar, embed, exp, log
+from gradspec.spec.scalar import (
+    Scalar,
+    embed,
+    exp,
+    log,
+    log1p,
+    normal_cdf,
+    normal_density,
+    power,
+    rational_power,
+    sqrt,
+    tanh,
+)
 
 _SPECIAL = re.compile(r"\s*[-+]?(nan|inf|infinity)\s*", re.IGNORECASE)
 
@@ -82,18 +95,45 @@ def _irrational(function: str, x: fmpq) -> NoReturn:
     )
 
 
-@exp.register
-def _(x: fmpq) -> Scalar:
-    if x == 0:
-        return fmpq(1)
-    _irrational("exp", x)
+_RATIONAL_AT: dict[Any, tuple[fmpq, fmpq] | None] = {
+    exp: (fmpq(0), fmpq(1)),
+    log: (fmpq(1), fmpq(0)),
+    log1p: (fmpq(0), fmpq(0)),
+    tanh: (fmpq(0), fmpq(0)),
+    normal_cdf: (fmpq(0), fmpq(1, 2)),
+    normal_density: None,
+}
+"""Where each function has its only rational value at a rational number, and that value."""
 
 
-@log.register
+def _at_one_point(name: str, point: tuple[fmpq, fmpq] | None) -> Callable[[fmpq], fmpq]:
+    def function(x: fmpq) -> fmpq:
+        if point is None or x != point[0]:
+            _irrational(name, x)
+        return point[1]
+
+    return function
+
+
+for _function, _point in _RATIONAL_AT.items():
+    _function.register(fmpq, _at_one_point(_function.__name__, _point))
+
+
+@sqrt.register
 def _(x: fmpq) -> Scalar:
-    if x == 1:
-        return fmpq(0)
-    _irrational("log", x)
+    return _power("sqrt", x, Fraction(1, 2))
+
+
+@power.register
+def _(x: fmpq, p: int | float | Fraction) -> Scalar:
+    return _power(f"the power {p} of ", x, Fraction(p))
+
+
+def _power(function: str, x: fmpq, p: Fraction) -> fmpq:
+    ratio = rational_power(int(x.p), int(x.q), p)
+    if ratio is None:
+        _irrational(function, x)
+    return fmpq(*ratio)
 
 
 exact = Exact()

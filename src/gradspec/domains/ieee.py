@@ -5,16 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from flint import arb
 
-from gradspec.domains.ball import endpoints, working
+from gradspec.domains.ball import arb_normal_cdf, arb_normal_density, arb_power, endpoints, float_power_ratio, working
 from gradspec.domains.domain import Domain
 from gradspec.domains.exact import rational_or_special
 from gradspec.domains.formats import Format, format_named
 from gradspec.spec.errors import UnsupportedError
-from gradspec.spec.scalar import Scalar, embed, exp, is_infinite, log, stored
+from gradspec.spec.scalar import (
+    Scalar,
+    embed,
+    exp,
+    float_power,
+    is_infinite,
+    log,
+    log1p,
+    normal_cdf,
+    normal_density,
+    power,
+    sqrt,
+    stored,
+    tanh,
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,7 +51,7 @@ class IEEE(Domain):
 def ieee(format: str | Format, *, accumulate: str | Format | None = None) -> IEEE:
     """The number system of a floating-point format.
 
-    Every operation rounds once, to nearest, ties to even; ``exp`` and ``log`` are correctly rounded. With
+    Every operation rounds once, to nearest, ties to even; ``exp``, ``log`` and the like too. With
     ``accumulate`` an operator computes in that format and rounds its results to ``format`` at the end, as kernels do.
 
     >>> import gradspec as gs
@@ -107,6 +122,9 @@ class Float:
     def __neg__(self) -> Float:
         return Float(-self.value, self.domain)
 
+    def __abs__(self) -> Float:
+        return Float(abs(self.value), self.domain)
+
     def __gt__(self, other: Scalar) -> bool:
         return self.value > self._operand(other)
 
@@ -161,14 +179,8 @@ def _(x: Float) -> bool:
     return math.isinf(x.value)
 
 
-@exp.register
-def _(x: Float) -> Float:
-    return Float(rounded_exp(x.value, x.domain.compute), x.domain)
-
-
-@log.register
-def _(x: Float) -> Float:
-    return Float(rounded_log(x.value, x.domain.compute), x.domain)
+def _applied(rounded: Callable[[float, Format], float]) -> Callable[[Float], Float]:
+    return lambda x: Float(rounded(x.value, x.domain.compute), x.domain)
 
 
 def rounded_exp(x: float, format: Format) -> float:
@@ -200,10 +212,100 @@ def rounded_log(x: float, format: Format) -> float:
     return _correctly_rounded(lambda: arb(x).log(), format)
 
 
+def rounded_log1p(x: float, format: Format) -> float:
+    """``log(1 + x)``, correctly rounded.
+
+    >>> rounded_log1p(1e-20, format_named("f64"))
+    1e-20
+    """
+    if x == 0 or not x > -1 or x == math.inf:
+        return -math.inf if x == -1 else math.nan if x < -1 else x
+    return _correctly_rounded(lambda: arb(x).log1p(), format)
+
+
+def rounded_tanh(x: float, format: Format) -> float:
+    """``tanh(x)``, correctly rounded. (``1 − |tanh x| < 2·exp(−2|x|)``, soon less than any format can tell.)
+
+    >>> rounded_tanh(0.5, format_named("f64"))
+    0.46211715726000974
+    """
+    if x == 0 or math.isnan(x):
+        return x
+    if abs(x) > format.precision:
+        return math.copysign(1.0, x)
+    return _correctly_rounded(lambda: arb(x).tanh(), format)
+
+
+def rounded_normal_cdf(x: float, format: Format) -> float:
+    """``Φ(x)``, correctly rounded. (For ``|x| ≥ 1``, what is missing from 0 or 1 is less than ``exp(−x²/2)``.)
+
+    >>> rounded_normal_cdf(0.0, format_named("f16")), rounded_normal_cdf(-1.0, format_named("f64"))
+    (0.5, 0.15865525393145705)
+    """
+    if x == 0 or math.isnan(x):
+        return 0.5 if x == 0 else x
+    if x > 0 and x * x > 2 * format.precision:
+        return 1.0
+    if x < 0 and x * x > -2 * format.lowest_bit:
+        return 0.0
+    return _correctly_rounded(lambda: arb_normal_cdf(arb(x)), format)
+
+
+def rounded_normal_density(x: float, format: Format) -> float:
+    """``exp(−x²/2) / √(2π)``, correctly rounded.
+
+    >>> rounded_normal_density(0.0, format_named("f64"))
+    0.3989422804014327
+    """
+    if math.isnan(x) or x * x > -2 * format.lowest_bit:
+        return x if math.isnan(x) else 0.0
+    return _correctly_rounded(lambda: arb_normal_density(arb(x)), format)
+
+
+for _function, _rounded_function in (
+    (exp, rounded_exp),
+    (log, rounded_log),
+    (log1p, rounded_log1p),
+    (tanh, rounded_tanh),
+    (normal_cdf, rounded_normal_cdf),
+    (normal_density, rounded_normal_density),
+):
+    _function.register(Float, _applied(_rounded_function))
+
+
+@sqrt.register
+def _(x: Float) -> Float:
+    root = x.value if not x.value < 0 else math.nan
+    return Float(x.domain.compute.nearest(math.sqrt(root)), x.domain)  # innocent double rounding, as for ``+ − × ÷``
+
+
+@power.register
+def _(x: Float, p: int | float | Fraction) -> Float:
+    return Float(rounded_power(x.value, Fraction(p), x.domain.compute), x.domain)
+
+
+def rounded_power(x: float, p: Fraction, format: Format) -> float:
+    """``x^p``, correctly rounded.
+
+    >>> rounded_power(2.0, Fraction(1, 2), format_named("f16"))
+    1.4140625
+    """
+    if x == 0 or p == 0 or not math.isfinite(x) or (x < 0 and p.denominator > 1):
+        return float_power(x, float(p))
+    sign = -1.0 if x < 0 and p % 2 == 1 else 1.0
+    bits = float(p) * math.log2(abs(x))  # the exponent of the result, to within a unit
+    if bits > format.emax + 2:
+        return sign * math.inf
+    if bits < format.lowest_bit - 2:
+        return sign * 0.0
+    exact = float_power_ratio(x, p)  # or a ball would never decide a result halfway between two numbers
+    return format.nearest_ratio(*exact) if exact else _correctly_rounded(lambda: arb_power(arb(x), p), format)
+
+
 def _correctly_rounded(evaluate: Callable[[], Any], format: Format) -> float:
     """Evaluate in ever narrower balls until both ends round to the same number.
 
-    It ends: exp and log of a double are irrational except at 0 and 1, where the ball is exact.
+    It ends where the result is irrational, as exp and log of a double are (except at 0 and 1, where the ball is exact).
     """
     bits = 2 * format.precision + 20
     while True:

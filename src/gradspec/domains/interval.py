@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 from flint import arb
 
-from gradspec.domains.ball import endpoints, working
+from gradspec.domains.ball import arb_normal_cdf, arb_normal_density, arb_power, endpoints, float_power_ratio, working
 from gradspec.domains.domain import Domain
-from gradspec.domains.enclosure import candidates
+from gradspec.domains.enclosure import candidates, possible_order
 from gradspec.domains.exact import rational, rational_or_special
 from gradspec.domains.formats import float_above, float_below
 from gradspec.spec.errors import UnsupportedError
-from gradspec.spec.scalar import Choice, Scalar, choose_among, embed, exp, hull, larger, log, pivot
+from gradspec.spec.scalar import (
+    Choice,
+    Scalar,
+    choose_among,
+    embed,
+    exp,
+    float_power,
+    hull,
+    increasing,
+    larger,
+    log,
+    log1p,
+    normal_cdf,
+    normal_density,
+    order,
+    pivot,
+    power,
+    sqrt,
+    tanh,
+)
 from gradspec.spec.tensor import Tensor, TensorLike, require_shape
 
 
@@ -61,6 +81,10 @@ class Interval:
 
     def __neg__(self) -> Interval:
         return Interval(-self.hi, -self.lo)
+
+    def __abs__(self) -> Interval:
+        low, high = sorted((abs(self.lo), abs(self.hi)))
+        return Interval(0.0 if self.lo <= 0 <= self.hi else low, high)
 
     def __sub__(self, other: Scalar) -> Interval:
         return self + -_enclose(other)
@@ -199,6 +223,12 @@ def _(like: Interval, cells: Sequence[Interval], ties: str, strict: bool) -> Cho
     return candidates([c.lo for c in cells], [c.hi for c in cells], ties, strict)
 
 
+@order.register
+def _(a: Interval, b: Scalar) -> tuple[int, ...]:
+    that = _enclose(b)
+    return possible_order((a.lo, a.hi), (that.lo, that.hi))
+
+
 @pivot.register
 def _(x: Interval) -> Interval:
     middle = x.lo / 2 + x.hi / 2
@@ -217,6 +247,65 @@ def _(x: Interval) -> Interval:
     return Interval(_log_ends(x.lo)[0], _log_ends(x.hi)[1])
 
 
+@log1p.register
+def _(x: Interval) -> Interval:
+    if x.lo < -1:
+        raise ValueError(f"log1p of {x}: the logarithm is not real below 0; narrow the interval")
+    return Interval(_log1p_ends(x.lo)[0], _log1p_ends(x.hi)[1])
+
+
+@tanh.register
+def _(x: Interval) -> Interval:
+    low, high = _outward(lambda: arb(x.lo).tanh())[0], _outward(lambda: arb(x.hi).tanh())[1]
+    return Interval(max(low, -1.0), min(high, 1.0))
+
+
+@normal_cdf.register
+def _(x: Interval) -> Interval:
+    return Interval(_normal_cdf_ends(x.lo)[0], _normal_cdf_ends(x.hi)[1])
+
+
+@normal_density.register
+def _(x: Interval) -> Interval:
+    size = abs(x)
+    return Interval(_normal_density_ends(size.hi)[0], _normal_density_ends(size.lo)[1])
+
+
+@increasing.register
+def _(x: Interval, function: Callable[[Interval], Interval]) -> Interval:
+    return Interval(function(Interval(x.lo, x.lo)).lo, function(Interval(x.hi, x.hi)).hi)
+
+
+@sqrt.register
+def _(x: Interval) -> Interval:
+    return power(x, Fraction(1, 2))  # type: ignore[no-any-return]
+
+
+@power.register
+def _(x: Interval, p: int | float | Fraction) -> Interval:
+    p = Fraction(p)
+    if p.denominator > 1 and x.lo < 0:
+        raise ValueError(f"{x} to the power {p} is not real below 0; narrow the interval")
+    if p < 0 and x.lo <= 0 <= x.hi and (x.lo < 0 or p.denominator == 1):
+        raise ZeroDivisionError(f"{x} to the power {p} is not bounded: the interval contains zero; narrow it")
+    ends = [_power_ends(x.lo, p), _power_ends(x.hi, p)]
+    turns = [(0.0, 0.0)] if p > 0 and p % 2 == 0 and x.lo < 0 < x.hi else []
+    return Interval(min(low for low, _ in ends + turns), max(high for _, high in ends + turns))
+
+
+def _power_ends(x: float, p: Fraction) -> tuple[float, float]:
+    """Floats on either side of ``x^p``."""
+    if x == 0 or math.isinf(x) or p == 0:
+        exact = float_power(x, float(p))
+        return exact, exact
+    bits = float(p) * math.log2(abs(x))  # the exponent of the result, to within a unit
+    if abs(bits) < 1100:
+        ratio = float_power_ratio(x, p)
+        return (float_below(*ratio), float_above(*ratio)) if ratio else _outward(lambda: arb_power(arb(x), p))
+    low, high = (1.7976931348623157e308, math.inf) if bits > 0 else (0.0, 5e-324)
+    return (-high, -low) if x < 0 and p % 2 == 1 else (low, high)
+
+
 def _exp_ends(x: float) -> tuple[float, float]:
     """Floats on either side of ``exp(x)``."""
     if x > 710:
@@ -230,6 +319,26 @@ def _log_ends(x: float) -> tuple[float, float]:
     if x == 0 or x == math.inf:
         return (-math.inf, -math.inf) if x == 0 else (math.inf, math.inf)
     return _outward(lambda: arb(x).log())
+
+
+def _log1p_ends(x: float) -> tuple[float, float]:
+    if x == -1 or x == math.inf:
+        return (-math.inf, -math.inf) if x == -1 else (math.inf, math.inf)
+    return _outward(lambda: arb(x).log1p())
+
+
+def _normal_cdf_ends(x: float) -> tuple[float, float]:
+    if x < -40:
+        return 0.0, (0.0 if x == -math.inf else 5e-324)
+    if x > 40:
+        return (1.0 if x == math.inf else math.nextafter(1.0, 0.0)), 1.0
+    return _outward(lambda: arb_normal_cdf(arb(x)))
+
+
+def _normal_density_ends(x: float) -> tuple[float, float]:
+    if x > 40:
+        return 0.0, (0.0 if x == math.inf else 5e-324)
+    return _outward(lambda: arb_normal_density(arb(x)))
 
 
 def _outward(evaluate: Callable[[], arb]) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
+from itertools import count
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +15,8 @@ from gradspec.graph.later import later
 from gradspec.graph.op import Attributes, Op
 from gradspec.graph.types import TensorType, type_of
 from gradspec.spec.errors import DTypeError, ShapeError
+
+_levels = count()  # of builders: the one begun last is the innermost
 
 
 class Builder:
@@ -27,7 +30,10 @@ class Builder:
     [3.0, 5.0]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, capture: bool = False) -> None:
+        """``capture``: variables of graphs begun earlier become inputs of this one (see ``captured``)."""
+        self.level = next(_levels)
+        self._captures: dict[Var, Var] | None = {} if capture else None
         self._inputs: list[Var] = []
         self._nodes: list[Node] = []
         self._constants: dict[Var, Array] = {}
@@ -54,6 +60,10 @@ class Builder:
         """A constant that is already frozen, and need not be copied."""
         return self._constant(array, name)
 
+    def value(self, var: Var) -> Array | None:
+        """The array of a constant; None for other variables."""
+        return self._constants.get(var)
+
     def zeros(self, type: TensorType) -> Var:
         """A constant zero, which takes no memory."""
         return self._constant(np.broadcast_to(np.zeros((), type.dtype.numpy), type.shape), "zero")
@@ -74,10 +84,24 @@ class Builder:
         self._names.setdefault(name, 0)
         return Var(name, type, self)
 
+    @property
+    def captured(self) -> tuple[Var, ...]:
+        """The variables of other graphs that this one uses, in the order of the inputs that stand for them."""
+        return tuple(self._captures or ())
+
+    def adopt(self, var: Var) -> Var:
+        """``var`` in this graph: itself, or the input that stands for a variable of a graph begun earlier."""
+        if var.owner is self or self._captures is None or var.owner.level > self.level:
+            return var
+        if var not in self._captures:
+            self._captures[var] = self._new(var.type, var.name)
+            self._inputs.append(self._captures[var])
+        return self._captures[var]
+
     def operand(self, value: Any, like: Var) -> Var:
         """A variable as it is; a number or an array as a constant (numbers take the dtype of ``like``)."""
         if isinstance(value, Var):
-            return value
+            return self.adopt(value)
         if isinstance(value, numbers.Number) and not isinstance(value, np.generic):
             return self._constant(np.asarray(value, like.dtype.numpy), "c")
         return self.const(value)
@@ -132,7 +156,7 @@ def operands(*values: Any) -> tuple[Any, ...]:
 
     Among arrays, plain numbers take the dtype of the first array.
     """
-    like = next((v for v in values if isinstance(v, Var)), None)
+    like = max((v for v in values if isinstance(v, Var)), key=lambda v: v.owner.level, default=None)
     if like is not None:
         return tuple(like.owner.operand(v, like) for v in values)
     dtype = next((np.asarray(v).dtype for v in values if not isinstance(v, int | float)), np.dtype(np.float32))

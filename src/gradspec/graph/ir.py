@@ -73,6 +73,9 @@ class Var:
     def __neg__(self) -> Any:
         return later("neg", self)
 
+    def __getitem__(self, key: Any) -> Any:
+        return later("getitem", self, key)
+
     def __bool__(self) -> bool:
         raise TypeError(f"{self!r} has no value while the graph is built, so Python cannot branch on it")
 

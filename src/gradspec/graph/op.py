@@ -30,8 +30,8 @@ class Op:
 
     - ``types(attrs, *types)``: the types of the outputs, or a ShapeError or DTypeError.
     - ``spec(attrs, *tensors)``: the outputs on any scalar, from ``gradspec.spec``.
-    - ``linear``: ``"jointly"`` if the operator is one linear map of all its float operands, ``"each"`` if it is linear in
-      each of them while the others are held. Both get their JVP for nothing.
+    - ``linear``: ``"jointly"`` if the operator is one linear map of all its float operands, ``"each"`` if it is linear
+      in each of them while the others are held. Both get their JVP for nothing.
     - ``jvp(attrs, primals, tangents)``: ``(outputs, output tangents)``; a tangent is None where it is zero, and at
       least one is not.
     - ``transpose(attrs, cotangents, operands, i)``: the cotangent of operand ``i``, in which the operator is linear.
@@ -47,6 +47,8 @@ class Op:
     linear: str | None = None
     jvp: Callable[..., tuple[Sequence[Var], Sequence[Var | None]]] | None = None
     transpose: Callable[..., Var] | None = None
+    moves: bool = False
+    """The operator only moves numbers, so that applying it to constants while compiling is exact."""
     constant: bool = False
     """The outputs do not change with the operands as far as derivatives go (comparisons, detach)."""
 

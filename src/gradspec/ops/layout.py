@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index as as_index
 from typing import Any
+
+import numpy as np
 
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Var
 from gradspec.graph.later import provides
 from gradspec.graph.op import Op
-from gradspec.graph.types import TensorType
-from gradspec.spec.errors import ShapeError
-from gradspec.spec.tensor import Tensor, flat, indices
+from gradspec.graph.types import TensorType, require_one_dtype, type_of
+from gradspec.ops.rules import with_leading_axis
+from gradspec.spec import layout as spec
+from gradspec.spec.errors import DTypeError, ShapeError
 
 
 @dataclass(frozen=True)
@@ -22,23 +27,18 @@ class Shape:
     shape: tuple[int, ...]
 
 
+def recorded_axis(name: str, axis: int, rank: int) -> int:
+    """An axis as an attribute record holds it, so that every rule may count on it: from 0 to rank−1."""
+    if spec.normal_axis(name, axis, rank) != axis:
+        raise ShapeError(f"{name}: a node's axis counts from the front, so {axis} should be {axis + rank}")
+    return axis
+
+
 # --- broadcast_to ----------------------------------------------------------------------------------------------------
 
 
 def _broadcast_types(attrs: Shape, x: TensorType) -> tuple[TensorType]:
-    extra = len(attrs.shape) - x.ndim
-    fits = extra >= 0 and all(n in (1, m) for n, m in zip(x.shape, attrs.shape[extra:], strict=True))
-    if not fits:
-        raise ShapeError(
-            f"{x} does not broadcast to {attrs.shape}; sizes must be equal or 1, counted from the last axis"
-        )
-    return (TensorType(x.dtype, attrs.shape),)
-
-
-def _broadcast_spec(attrs: Shape, x: Tensor) -> tuple[Tensor]:
-    extra = len(attrs.shape) - x.ndim
-    places = (tuple(i if n > 1 else 0 for i, n in zip(o[extra:], x.shape, strict=True)) for o in indices(attrs.shape))
-    return (Tensor(attrs.shape, (x.cells[flat(place, x.shape)] for place in places)),)
+    return (TensorType(x.dtype, spec.broadcast_sizes(x.shape, attrs.shape)),)
 
 
 def _broadcast_transpose(attrs: Shape, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
@@ -61,9 +61,10 @@ BROADCAST_TO = Op(
     "broadcast_to",
     Shape,
     types=_broadcast_types,
-    spec=_broadcast_spec,
+    spec=lambda attrs, x: (spec.broadcast_to(x, attrs.shape),),
     batch=_broadcast_batch,
     linear="jointly",
+    moves=True,
     transpose=_broadcast_transpose,
 )
 
@@ -76,7 +77,8 @@ def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
     [[1.0, 2.0], [1.0, 2.0]]
     """
     (x,) = operands(x)
-    return x if x.shape == tuple(shape) else apply(BROADCAST_TO, Shape(tuple(shape)), x)
+    sizes = spec.broadcast_sizes(x.shape, shape)
+    return x if x.shape == sizes else apply(BROADCAST_TO, Shape(sizes), x)
 
 
 @provides("spread")
@@ -89,12 +91,7 @@ def spread(x: Any, n: int) -> Any:
 
 
 def _reshape_types(attrs: Shape, x: TensorType) -> tuple[TensorType]:
-    result = TensorType(x.dtype, attrs.shape)
-    if result.size != x.size:
-        raise ShapeError(
-            f"{x} has {x.size} numbers, and the shape {attrs.shape} holds {result.size}; they must be equal"
-        )
-    return (result,)
+    return (TensorType(x.dtype, spec.reshaped_sizes(x.shape, attrs.shape)),)
 
 
 def _reshape_batch(op: Op, attrs: Shape, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
@@ -106,34 +103,334 @@ RESHAPE = Op(
     "reshape",
     Shape,
     types=_reshape_types,
-    spec=lambda attrs, x: (x.reshape(*attrs.shape),),
+    spec=lambda attrs, x: (spec.reshape(x, attrs.shape),),
     batch=_reshape_batch,
     linear="jointly",
+    moves=True,
     transpose=lambda attrs, cotangents, types, i: reshape(cotangents[0], types[0].shape),
 )
 
 
 def reshape(x: Any, shape: Sequence[int]) -> Any:
-    """The same numbers in another shape; one size may be −1.
+    """The same numbers in another shape; one size may be −1, for what is left.
 
     >>> import numpy as np
     >>> reshape(np.float32([1, 2, 3, 4]), (2, -1)).tolist()
     [[1.0, 2.0], [3.0, 4.0]]
     """
     (x,) = operands(x)
-    sizes = _filled_in(x.shape, tuple(shape))
+    sizes = spec.reshaped_sizes(x.shape, shape)
     return x if x.shape == sizes else apply(RESHAPE, Shape(sizes), x)
 
 
-def _filled_in(given: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
-    """``wanted`` with its −1 replaced by what is left."""
-    if wanted.count(-1) != 1:
-        return wanted
-    total, known = 1, 1
-    for n in given:
-        total *= n
-    for n in wanted:
-        known *= n if n != -1 else 1
-    if known == 0 or total % known:
-        raise ShapeError(f"reshape: no size for the -1 in {wanted} fits the {total} numbers of shape {given}")
-    return tuple(total // known if n == -1 else n for n in wanted)
+provides("reshape")(reshape)  # not as a decorator, which would hide its type from the record above
+
+
+def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    """The axes from ``start_dim`` to ``end_dim`` as one; a scalar becomes a vector of one number.
+
+    >>> import numpy as np
+    >>> flatten(np.zeros((2, 3, 4, 5), np.float32), 1, 2).shape
+    (2, 12, 5)
+    """
+    (x,) = operands(x)
+    return reshape(x, spec.flattened_sizes(x.shape, start_dim, end_dim))
+
+
+# --- transpose -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Order:
+    """The axes of the operand in the order the result has them."""
+
+    axes: tuple[int, ...]
+
+
+def _transpose_types(attrs: Order, x: TensorType) -> tuple[TensorType]:
+    order = spec.permutation([recorded_axis("transpose", a, x.ndim) for a in attrs.axes], x.ndim)
+    return (TensorType(x.dtype, tuple(x.shape[a] for a in order)),)
+
+
+def _transpose_batch(op: Op, attrs: Order, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+    return (apply(op, Order((0, *(a + 1 for a in attrs.axes))), *operands_),)
+
+
+TRANSPOSE = Op(
+    "transpose",
+    Order,
+    types=_transpose_types,
+    spec=lambda attrs, x: (spec.transpose(x, attrs.axes),),
+    batch=_transpose_batch,
+    linear="jointly",
+    moves=True,
+    transpose=lambda attrs, cotangents, types, i: transpose(cotangents[0], _inverse(attrs.axes)),
+)
+
+
+def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(axes.index(a) for a in range(len(axes)))
+
+
+def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
+    """Axis ``k`` of the result is axis ``axes[k]`` of ``x``; all axes in reverse order unless given.
+
+    >>> import numpy as np
+    >>> transpose(np.zeros((2, 3, 4), np.float32), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    (x,) = operands(x)
+    order = spec.permutation(axes, len(x.shape))
+    return x if order == tuple(range(len(order))) else apply(TRANSPOSE, Order(order), x)
+
+
+provides("transpose")(transpose)
+
+
+# --- concat ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The axis along which the operator works."""
+
+    axis: int
+
+
+def _concat_types(attrs: Axis, *xs: TensorType) -> tuple[TensorType]:
+    shape = spec.concatenated_sizes([x.shape for x in xs], attrs.axis)
+    recorded_axis("concat", attrs.axis, len(shape))
+    return (TensorType(require_one_dtype("concat", *xs), shape),)
+
+
+def _concat_transpose(attrs: Axis, cotangents: Sequence[Var], xs: Sequence[TensorType | Var], i: int) -> Var:
+    (g,) = cotangents
+    before = sum(x.shape[attrs.axis] for x in xs[:i])
+    window: list[Any] = [builtins.slice(None)] * len(g.shape)
+    window[attrs.axis] = builtins.slice(before, before + xs[i].shape[attrs.axis])
+    return getitem(g, tuple(window))  # type: ignore[no-any-return]
+
+
+def _concat_batch(op: Op, attrs: Axis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+    return (apply(op, Axis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
+
+
+CONCAT = Op(
+    "concat",
+    Axis,
+    types=_concat_types,
+    spec=lambda attrs, *xs: (spec.concat(xs, attrs.axis),),
+    batch=_concat_batch,
+    linear="jointly",
+    moves=True,
+    transpose=_concat_transpose,
+)
+
+
+def concat(xs: Sequence[Any], axis: int = 0) -> Any:
+    """The tensors one after another along ``axis``.
+
+    >>> import numpy as np
+    >>> concat([np.float32([1, 2]), np.float32([3])]).tolist()
+    [1.0, 2.0, 3.0]
+    """
+    if isinstance(xs, Var):
+        raise ShapeError(f"concat takes a list of tensors, not {xs!r} alone; write concat([x, y], axis)")
+    parts = operands(*xs)
+    shape = spec.concatenated_sizes([x.shape for x in parts], axis)
+    return parts[0] if len(parts) == 1 else apply(CONCAT, Axis(spec.normal_axis("concat", axis, len(shape))), *parts)
+
+
+# --- slice and pad: each the other's transpose ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Steps:
+    """On every axis the positions ``start + i·step``, ``0 ≤ i < size``."""
+
+    starts: tuple[int, ...]
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+def _slice_types(attrs: Steps, x: TensorType) -> tuple[TensorType]:
+    spec.require_inside(x.shape, attrs.starts, attrs.sizes, attrs.steps)
+    return (TensorType(x.dtype, attrs.sizes),)
+
+
+def _slice_transpose(attrs: Steps, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
+    """Put every number back where it was read: turn the axes read backwards, then pad before, after and between."""
+    (g,), (x,) = cotangents, types
+    forwards = getitem(g, tuple(builtins.slice(None, None, -1 if step < 0 else 1) for step in attrs.steps))
+    pairs = []
+    for n, start, size, step in zip(x.shape, attrs.starts, attrs.sizes, attrs.steps, strict=True):
+        first, last = sorted((start, start + (size - 1) * step)) if size else (0, -1)
+        pairs.append((first, n - 1 - last))
+    return _spaced(forwards, tuple(pairs), tuple(abs(step) - 1 for step in attrs.steps))  # type: ignore[no-any-return]
+
+
+def _slice_batch(op: Op, attrs: Steps, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+    (x,) = operands_
+    whole = Steps((0, *attrs.starts), (x.shape[0], *attrs.sizes), (1, *attrs.steps))
+    return (apply(op, whole, x),)
+
+
+SLICE = Op(
+    "slice",
+    Steps,
+    types=_slice_types,
+    spec=lambda attrs, x: (spec.strided(x, attrs.starts, attrs.sizes, attrs.steps),),
+    batch=_slice_batch,
+    linear="jointly",
+    moves=True,
+    transpose=_slice_transpose,
+)
+
+
+def slice(
+    x: Any,
+    starts: Sequence[int | None],
+    stops: Sequence[int | None],
+    steps: Sequence[int | None] | None = None,
+) -> Any:
+    """``x[start:stop:step, …]`` with one entry per axis, which means what Python's slices mean; None is an open end.
+
+    Variables also take ``x[...]`` with integers, slices, ``...`` and ``None``.
+
+    >>> import numpy as np
+    >>> slice(np.float32([1, 2, 3, 4]), (-3,), (None,), (2,)).tolist()
+    [2.0, 4.0]
+    """
+    (x,) = operands(x)
+    return _strided(x, Steps(*spec.progressions(x.shape, starts, stops, steps)))
+
+
+def _strided(x: Any, attrs: Steps) -> Any:
+    whole = attrs == Steps((0,) * len(x.shape), x.shape, (1,) * len(x.shape))
+    return x if whole else apply(SLICE, attrs, x)
+
+
+@provides("getitem")
+def getitem(x: Any, key: Any) -> Any:
+    """``x[key]`` for integers, slices, ``...`` and ``None`` (a new axis of size 1).
+
+    >>> import numpy as np
+    >>> getitem(np.float32([[1, 2], [3, 4]]), (..., -1)).tolist()
+    [2.0, 4.0]
+    """
+    slices, shape, axis = [], [], 0
+    for entry in _every_axis(key if isinstance(key, tuple) else (key,), x.shape):
+        if entry is None:
+            shape.append(1)
+            continue
+        n = x.shape[axis]
+        if isinstance(entry, builtins.slice):
+            slices.append(entry)
+            shape.append(len(range(n)[entry]))
+        else:
+            place = _place(entry, n, axis)
+            slices.append(builtins.slice(place, place + 1))
+        axis += 1
+    return reshape(_strided(x, Steps(*spec.progressions_of(slices, x.shape))), shape)
+
+
+def _every_axis(key: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """The key with its ``...`` written out, so that it has one entry for each axis."""
+    dots = [i for i, entry in enumerate(key) if entry is Ellipsis]
+    missing = len(shape) - sum(entry is not None and entry is not Ellipsis for entry in key)
+    if missing < 0 or len(dots) > 1:
+        raise ShapeError(
+            f"the index {key} does not fit the shape {shape}; give one entry per axis, and one ... at most"
+        )
+    at = dots[0] if dots else len(key)
+    return (*key[:at], *[builtins.slice(None)] * missing, *key[at + 1 :])
+
+
+def _place(entry: Any, n: int, axis: int) -> int:
+    try:
+        place = None if isinstance(entry, bool) else as_index(entry)
+    except TypeError:
+        place = None
+    if place is None:
+        raise TypeError(f"a variable is indexed by integers, slices, ... and None, not by {entry!r}")
+    if not -n <= place < n:
+        raise IndexError(f"index {place} lies outside axis {axis}, of size {n}")
+    return place % n
+
+
+@dataclass(frozen=True)
+class Padding:
+    """``(lo, hi)`` cells of ``value`` before and after each axis, and ``interior`` ones between its neighbours."""
+
+    padding: tuple[tuple[int, int], ...]
+    interior: tuple[int, ...]
+    value: float | int
+
+
+def _pad_types(attrs: Padding, x: TensorType) -> tuple[TensorType]:
+    pairs = spec.padding_pairs(attrs.padding, x.ndim)
+    if len(attrs.interior) != x.ndim or any(gap < 0 for gap in attrs.interior):
+        raise ShapeError(f"pad: the interior padding {attrs.interior} must be one size for each axis of {x}")
+    return (TensorType(x.dtype, spec.spaced_sizes(x.shape, pairs, attrs.interior)),)
+
+
+def _pad_jvp(attrs: Padding, primals: Sequence[Var], tangents: Sequence[Var]) -> Any:
+    return [apply(PAD, attrs, *primals)], [_spaced(tangents[0], attrs.padding, attrs.interior)]
+
+
+def _pad_transpose(attrs: Padding, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
+    (g,), (x,) = cotangents, types
+    steps = tuple(gap + 1 for gap in attrs.interior)
+    ends = [
+        builtins.slice(lo, lo + n * step, step) for (lo, _), n, step in zip(attrs.padding, x.shape, steps, strict=True)
+    ]
+    return getitem(g, tuple(ends))  # type: ignore[no-any-return]
+
+
+def _pad_batch(op: Op, attrs: Padding, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+    return (apply(op, Padding(((0, 0), *attrs.padding), (0, *attrs.interior), attrs.value), *operands_),)
+
+
+PAD = Op(
+    "pad",
+    Padding,
+    types=_pad_types,
+    spec=lambda attrs, x: (spec.spaced(x, attrs.padding, attrs.interior, attrs.value),),
+    batch=_pad_batch,
+    moves=True,
+    jvp=_pad_jvp,
+    transpose=_pad_transpose,
+)
+
+
+def pad(x: Any, padding: Sequence[tuple[int, int]], value: float = 0.0) -> Any:
+    """``x`` with ``lo`` cells of ``value`` before it and ``hi`` after it, for the pair ``(lo, hi)`` of every axis.
+
+    The value is rounded to the dtype of ``x``.
+
+    >>> import numpy as np
+    >>> pad(np.float32([1, 2]), ((1, 2),)).tolist()
+    [0.0, 1.0, 2.0, 0.0, 0.0]
+    """
+    (x,) = operands(x)
+    pairs = spec.padding_pairs(padding, len(x.shape))
+    return _spaced(x, pairs, (0,) * len(pairs), _number(value, x))
+
+
+def _spaced(x: Any, pairs: spec.Pairs, interior: tuple[int, ...], value: float | int = 0) -> Any:
+    idle = not any(n for pair in pairs for n in pair) and not any(interior)
+    return x if idle else apply(PAD, Padding(pairs, interior, value), x)
+
+
+def _number(value: Any, x: Any) -> float | int:
+    """``value`` as a number that the dtype of ``x`` holds."""
+    kind = x.type if isinstance(x, Var) else type_of(x)
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        raise DTypeError(f"pad: value={value!r} is a {type(value).__name__}; give a number")
+    if kind.is_float:
+        with np.errstate(over="ignore"):
+            return float(np.asarray(float(value)).astype(kind.dtype.numpy))
+    limits = np.iinfo(kind.dtype.numpy)
+    if not float(value).is_integer() or not limits.min <= int(value) <= limits.max:
+        raise DTypeError(f"pad: value={value!r} is not a number of {kind}; give an integer that fits, or pad floats")
+    return int(value)

@@ -1,21 +1,39 @@
-"""Operators that work cell by cell. Operands of different shapes are broadcast first, by a node of its own."""
+"""Operators that work cell by cell. Operands of different shapes are broadcast first, by a node of its own.
+
+Derivatives at kinks are those of ``gradspec.spec.pointwise``: an operator without derivative, such as ``step``, says
+how much of a tangent passes, and ``gate`` lets it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from math import inf, isfinite
+from numbers import Real
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.later import provides
-from gradspec.graph.op import NoAttributes, Op
+from gradspec.graph.op import Attributes, NoAttributes, Op
+from gradspec.graph.types import TensorType, require_one_dtype
 from gradspec.ops.layout import broadcast_to
-from gradspec.ops.rules import broadcast_shape, leading_batch, pointwise_spec, same_types
+from gradspec.ops.rules import applying, broadcast_shape, leading_batch, same_types
+from gradspec.spec import pointwise as spec
+from gradspec.spec.errors import ShapeError
+from gradspec.spec.tensor import Tensor
 
 NONE = NoAttributes()
 
 
+def _meaning(function: Callable[..., Tensor]) -> Callable[..., tuple[Tensor]]:
+    """The specification of an operator whose attributes are the keyword arguments of ``function``."""
+    return lambda attrs, *tensors: (function(*tensors, **asdict(attrs)),)
+
+
 def _binary(op: Op, a: Any, b: Any) -> Any:
     a, b = operands(a, b)
-    shape = broadcast_shape(op.name, a.shape, b.shape)
+    with applying(op.name, a, b):
+        shape = broadcast_shape(op.name, a.shape, b.shape)
     return apply(op, NONE, broadcast_to(a, shape), broadcast_to(b, shape))
 
 
@@ -25,7 +43,7 @@ NEG = Op(
     "neg",
     NoAttributes,
     types=same_types("neg"),
-    spec=pointwise_spec(lambda _, x: -x),
+    spec=_meaning(spec.neg),
     batch=leading_batch,
     linear="jointly",
     transpose=lambda attrs, cotangents, types, i: -cotangents[0],
@@ -47,7 +65,7 @@ ADD = Op(
     "add",
     NoAttributes,
     types=same_types("add"),
-    spec=pointwise_spec(lambda _, a, b: a + b),
+    spec=_meaning(spec.add),
     batch=leading_batch,
     linear="jointly",
     jvp=lambda attrs, primals, tangents: ([primals[0] + primals[1]], [_sum_of(*tangents)]),
@@ -74,7 +92,7 @@ SUB = Op(
     "sub",
     NoAttributes,
     types=same_types("sub"),
-    spec=pointwise_spec(lambda _, a, b: a - b),
+    spec=_meaning(spec.sub),
     batch=leading_batch,
     linear="jointly",
     jvp=lambda attrs, primals, tangents: ([primals[0] - primals[1]], [_difference_of(*tangents)]),
@@ -101,7 +119,7 @@ MUL = Op(
     "mul",
     NoAttributes,
     types=same_types("mul"),
-    spec=pointwise_spec(lambda _, a, b: a * b),
+    spec=_meaning(spec.mul),
     batch=leading_batch,
     linear="each",
     transpose=lambda attrs, cotangents, operands, i: cotangents[0] * operands[1 - i],
@@ -129,7 +147,7 @@ DIV = Op(
     "div",
     NoAttributes,
     types=same_types("div"),
-    spec=pointwise_spec(lambda _, a, b: a / b),
+    spec=_meaning(spec.div),
     batch=leading_batch,
     jvp=_div_jvp,
     transpose=lambda attrs, cotangents, operands, i: cotangents[0] / operands[1],
@@ -145,3 +163,404 @@ def div(a: Any, b: Any) -> Any:
     [0.5, 1.0]
     """
     return _binary(DIV, a, b)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """What to multiply by."""
+
+    factor: float
+
+
+SCALE = Op(
+    "scale",
+    Factor,
+    types=same_types("scale"),
+    spec=_meaning(spec.scale),
+    batch=leading_batch,
+    linear="jointly",
+    transpose=lambda attrs, cotangents, types, i: scale(cotangents[0], attrs.factor),
+)
+
+
+def scale(x: Any, factor: float) -> Any:
+    """``factor · x`` for a constant factor, which is rounded to the dtype of ``x``.
+
+    >>> import numpy as np
+    >>> scale(np.float32([1, 2]), 0.5).tolist()
+    [0.5, 1.0]
+    """
+    return apply(SCALE, Factor(_number("scale", "factor", factor)), x)
+
+
+def _number(operator: str, name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
+        raise ValueError(f"{operator}: {name}={value!r} must be a finite number")
+    return float(value)
+
+
+def _one_type(name: str) -> Callable[..., tuple[TensorType, ...]]:
+    """One type in, the same out, integers included."""
+
+    def types(attrs: Attributes, *operands: TensorType) -> tuple[TensorType, ...]:
+        require_one_dtype(name, *operands)
+        if len({t.shape for t in operands}) > 1:
+            raise ShapeError(
+                f"{name} needs operands of one shape, not {', '.join(map(str, operands))}; broadcast them first"
+            )
+        return (operands[0],)
+
+    return types
+
+
+DETACH = Op(
+    "detach", NoAttributes, types=_one_type("detach"), spec=_meaning(spec.detach), batch=leading_batch, constant=True
+)
+
+
+def detach(x: Any) -> Any:
+    """``x`` as a constant: derivatives do not see what it depends on.
+
+    >>> import gradspec as gs
+    >>> g = gs.trace(lambda x: x * detach(x), gs.f32[1]).jvp()
+    >>> [y.tolist() for y in gs.evaluate(g, [3], [1], domain=gs.exact)]
+    [[9], [3]]
+    """
+    return apply(DETACH, NONE, x)
+
+
+# --- what derivatives of kinks are made of ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The values of a step function below, at and above 0."""
+
+    below: float
+    at: float
+    above: float
+
+
+STEP = Op("step", Levels, types=same_types("step"), spec=_meaning(spec.step), batch=leading_batch, constant=True)
+
+MAX_SHARE = Op(
+    "max_share",
+    NoAttributes,
+    types=same_types("max_share"),
+    spec=_meaning(spec.max_share),
+    batch=leading_batch,
+    constant=True,
+)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A closed range; None is no bound."""
+
+    min: float | None
+    max: float | None
+
+
+WITHIN = Op(
+    "within", Bounds, types=same_types("within"), spec=_meaning(spec.within), batch=leading_batch, constant=True
+)
+
+GATE = Op(
+    "gate",
+    NoAttributes,
+    types=same_types("gate"),
+    spec=_meaning(spec.gate),
+    batch=leading_batch,
+    jvp=lambda attrs, primals, tangents: ([_gate(*primals)], [_gate(primals[0], tangents[1])]),
+    transpose=lambda attrs, cotangents, operands, i: _gate(operands[0], cotangents[0]),
+)
+"""``weight · t`` with a constant weight, linear in ``t``; 0 where the weight is 0, whatever ``t`` is."""
+
+
+def _gate(weight: Any, t: Any) -> Any:
+    return apply(GATE, NONE, weight, t)
+
+
+def _unary(
+    name: str,
+    function: Callable[..., Tensor],
+    tangent: Callable[[Attributes, Any, Any, Any], Any],
+    attributes: type = NoAttributes,
+) -> Op:
+    """An operator of one operand; ``tangent(attrs, x, y, dx)`` is that of its value ``y``."""
+
+    def jvp(attrs: Attributes, primals: Any, tangents: Any) -> Any:
+        (x,), (dx,) = primals, tangents
+        y = apply(op, attrs, x)
+        return [y], [tangent(attrs, x, y, dx)]
+
+    op = Op(name, attributes, types=same_types(name), spec=_meaning(function), batch=leading_batch, jvp=jvp)
+    return op
+
+
+# --- piecewise linear -------------------------------------------------------------------------------------------------
+
+
+def _step(x: Any, below: float, at: float, above: float) -> Any:
+    return apply(STEP, Levels(below, at, above), x)
+
+
+RELU = _unary("relu", spec.relu, lambda attrs, x, y, dx: _gate(_step(x, 0.0, 0.0, 1.0), dx))
+
+
+def relu(x: Any) -> Any:
+    """``max(0, x)``; its derivative at 0 is 0.
+
+    >>> import numpy as np
+    >>> relu(np.float32([-1, 0, 2])).tolist()
+    [0.0, 0.0, 2.0]
+    """
+    return apply(RELU, NONE, x)
+
+
+@dataclass(frozen=True)
+class NegativeSlope:
+    """The slope below 0."""
+
+    negative_slope: float
+
+
+LEAKY_RELU = _unary(
+    "leaky_relu",
+    spec.leaky_relu,
+    lambda attrs, x, y, dx: _gate(_step(x, attrs.negative_slope, attrs.negative_slope, 1.0), dx),
+    attributes=NegativeSlope,
+)
+
+
+def leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
+    """``x`` above 0, ``negative_slope · x`` below; its derivative at 0 is ``negative_slope``.
+
+    >>> import numpy as np
+    >>> leaky_relu(np.float32([-1, 0, 2]), 0.5).tolist()
+    [-0.5, 0.0, 2.0]
+    """
+    return apply(LEAKY_RELU, NegativeSlope(_number("leaky_relu", "negative_slope", negative_slope)), x)
+
+
+ABS = _unary("abs", spec.abs, lambda attrs, x, y, dx: _gate(_step(x, -1.0, 0.0, 1.0), dx))
+
+
+def abs(x: Any) -> Any:
+    """|x|; its derivative at 0 is 0.
+
+    >>> import numpy as np
+    >>> abs(np.float32([-1, 2])).tolist()
+    [1.0, 2.0]
+    """
+    return apply(ABS, NONE, x)
+
+
+CLAMP = _unary("clamp", spec.clamp, lambda attrs, x, y, dx: _gate(apply(WITHIN, attrs, x), dx), attributes=Bounds)
+
+
+def clamp(x: Any, min: float | None = None, max: float | None = None) -> Any:
+    """The number from ``min`` to ``max`` nearest to ``x``; its derivative is 1 from ``min`` to ``max``, both included.
+
+    A bound is a number; for one that varies use ``maximum`` and ``minimum``.
+
+    >>> import numpy as np
+    >>> clamp(np.float32([-1, 0.5, 2]), 0, 1).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    low = None if min is None or min == -inf else _number("clamp", "min", min)
+    high = None if max is None or max == inf else _number("clamp", "max", max)
+    spec.require_bounds(min, max)
+    return apply(CLAMP, Bounds(low, high), x)
+
+
+def _larger_jvp(attrs: Attributes, primals: Any, tangents: Any) -> Any:
+    (a, b), (da, db) = primals, tangents
+    from_a = None if da is None else _gate(apply(MAX_SHARE, NONE, a, b), da)
+    from_b = None if db is None else _gate(apply(MAX_SHARE, NONE, b, a), db)
+    return [apply(MAXIMUM, NONE, a, b)], [_sum_of(from_a, from_b)]
+
+
+MAXIMUM = Op(
+    "maximum",
+    NoAttributes,
+    types=_one_type("maximum"),
+    spec=_meaning(spec.maximum),
+    batch=leading_batch,
+    jvp=_larger_jvp,
+)
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """The larger of two numbers, NaN if one is; of equal numbers each has half of the derivative.
+
+    >>> import numpy as np
+    >>> maximum(np.float32([1, 5]), 3.0).tolist()
+    [3.0, 5.0]
+    """
+    return _binary(MAXIMUM, a, b)
+
+
+def _smaller_jvp(attrs: Attributes, primals: Any, tangents: Any) -> Any:
+    (a, b), (da, db) = primals, tangents
+    from_a = None if da is None else _gate(apply(MAX_SHARE, NONE, -a, -b), da)
+    from_b = None if db is None else _gate(apply(MAX_SHARE, NONE, -b, -a), db)
+    return [apply(MINIMUM, NONE, a, b)], [_sum_of(from_a, from_b)]
+
+
+MINIMUM = Op(
+    "minimum",
+    NoAttributes,
+    types=_one_type("minimum"),
+    spec=_meaning(spec.minimum),
+    batch=leading_batch,
+    jvp=_smaller_jvp,
+)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The smaller of two numbers, NaN if one is; of equal numbers each has half of the derivative.
+
+    >>> import numpy as np
+    >>> minimum(np.float32([1, 5]), 3.0).tolist()
+    [1.0, 3.0]
+    """
+    return _binary(MINIMUM, a, b)
+
+
+# --- smooth -----------------------------------------------------------------------------------------------------------
+
+
+EXP = _unary("exp", spec.exp, lambda attrs, x, y, dx: dx * y)
+LOG = _unary("log", spec.log, lambda attrs, x, y, dx: dx / x)
+SQRT = _unary("sqrt", spec.sqrt, lambda attrs, x, y, dx: dx / scale(y, 2.0))
+TANH = _unary("tanh", spec.tanh, lambda attrs, x, y, dx: dx * (1.0 - y * y))
+SIGMOID = _unary("sigmoid", spec.sigmoid, lambda attrs, x, y, dx: dx * (y * sigmoid(-x)))
+
+
+def exp(x: Any) -> Any:
+    """eˣ.
+
+    >>> import numpy as np
+    >>> exp(np.float32([0])).tolist()
+    [1.0]
+    """
+    return apply(EXP, NONE, x)
+
+
+def log(x: Any) -> Any:
+    """The natural logarithm: −∞ at 0, NaN below; the derivative is 1/x wherever that is.
+
+    >>> import numpy as np
+    >>> log(np.float32([1, 0])).tolist()
+    [0.0, -inf]
+    """
+    return apply(LOG, NONE, x)
+
+
+def sqrt(x: Any) -> Any:
+    """√x: NaN below 0; the derivative at 0 is ∞.
+
+    >>> import numpy as np
+    >>> sqrt(np.float32([4])).tolist()
+    [2.0]
+    """
+    return apply(SQRT, NONE, x)
+
+
+def tanh(x: Any) -> Any:
+    """The hyperbolic tangent.
+
+    >>> import numpy as np
+    >>> tanh(np.float32([0])).tolist()
+    [0.0]
+    """
+    return apply(TANH, NONE, x)
+
+
+def sigmoid(x: Any) -> Any:
+    """``1 / (1 + exp(−x))``.
+
+    >>> import numpy as np
+    >>> sigmoid(np.float32([0, -1000])).tolist()
+    [0.5, 0.0]
+    """
+    return apply(SIGMOID, NONE, x)
+
+
+@dataclass(frozen=True)
+class Beta:
+    """How sharply softplus bends."""
+
+    beta: float
+
+
+SOFTPLUS = _unary(
+    "softplus", spec.softplus, lambda attrs, x, y, dx: dx * sigmoid(scale(x, attrs.beta)), attributes=Beta
+)
+
+
+def softplus(x: Any, beta: float = 1.0) -> Any:
+    """``log(1 + exp(β·x)) / β``, at every ``x``: there is no threshold from which it is the identity.
+
+    >>> import numpy as np
+    >>> softplus(np.float32([-1000, 1000])).tolist()
+    [0.0, 1000.0]
+    """
+    spec.require_beta(beta)
+    return apply(SOFTPLUS, Beta(_number("softplus", "beta", beta)), x)
+
+
+SILU = _unary("silu", spec.silu, lambda attrs, x, y, dx: dx * (sigmoid(x) + y * sigmoid(-x)))
+
+
+def silu(x: Any) -> Any:
+    """``x · sigmoid(x)``.
+
+    >>> import numpy as np
+    >>> silu(np.float32([0, 1000])).tolist()
+    [0.0, 1000.0]
+    """
+    return apply(SILU, NONE, x)
+
+
+NORMAL_CDF = _unary("normal_cdf", spec.normal_cdf, lambda attrs, x, y, dx: dx * _normal_density(x))
+NORMAL_DENSITY = _unary("normal_density", spec.normal_density, lambda attrs, x, y, dx: -dx * (x * y))
+
+
+def _normal_density(x: Any) -> Any:
+    return apply(NORMAL_DENSITY, NONE, x)
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """Which form of gelu is meant."""
+
+    approximate: str
+
+
+def _gelu_tangent(attrs: Approximation, x: Any, y: Any, dx: Any) -> Any:
+    """With ``y = x·s(u)``: ``s(u) + x·s(u)·s(−u)·u′``, ``s`` the sigmoid and ``u = c·(x + a·x³)``.
+
+    ``w = x·s(u)·s(−u)`` vanishes long before the powers of ``x`` overflow, so it is multiplied first.
+    """
+    if attrs.approximate == "none":
+        return dx * (apply(NORMAL_CDF, NONE, x) + x * _normal_density(x))
+    u = scale(x + scale(x * x * x, spec.GELU_CUBIC), spec.GELU_SCALE)
+    s = sigmoid(u)
+    w = x * (s * sigmoid(-u))
+    return dx * (s + scale(w + scale(scale(w * x * x, spec.GELU_CUBIC), 3.0), spec.GELU_SCALE))
+
+
+GELU = _unary("gelu", spec.gelu, _gelu_tangent, attributes=Approximation)
+
+
+def gelu(x: Any, approximate: str = "none") -> Any:
+    """``x · Φ(x)``, Φ the normal distribution; ``approximate="tanh"`` is the form with a tanh instead.
+
+    >>> import numpy as np
+    >>> gelu(np.float32([0, 1000])).tolist()
+    [0.0, 1000.0]
+    """
+    spec.require_approximation(approximate)
+    return apply(GELU, Approximation(approximate), x)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
 from gradspec.graph.op import Attributes, Op
 from gradspec.graph.types import TensorType, require_floats
-from gradspec.spec.errors import ShapeError
+from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.tensor import Tensor
 
 Batched = tuple[Var, ...]
@@ -63,4 +64,18 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
-        raise ShapeError(f"{name}: the shapes {', '.join(map(str, shapes))} do not broadcast to one shape") from None
+        given = ", ".join(map(str, shapes))
+        raise ShapeError(
+            f"{name}: the shapes {given} do not broadcast to one; sizes must be equal or 1, counted from the last axis"
+        ) from None
+
+
+@contextmanager
+def applying(name: str, *operands: Any) -> Iterator[None]:
+    """Errors met while an operator's arguments are read name the variables it was applied to."""
+    try:
+        yield
+    except (ShapeError, DTypeError) as error:
+        if not any(isinstance(v, Var) for v in operands):
+            raise
+        raise type(error)(f"{name}({', '.join(map(repr, operands))}): {error}") from None

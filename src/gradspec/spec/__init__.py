@@ -8,10 +8,6 @@ axes, which also take an int where the N-d form wants one size per axis.
 [[5, 6], [8, 9]]
 """
 
-import inspect
-import re
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 from gradspec.spec.conv import (
@@ -23,6 +19,33 @@ from gradspec.spec.conv import (
     conv_vjp,
 )
 from gradspec.spec.errors import AmbiguityError, DTypeError, ShapeError, UnsupportedError
+from gradspec.spec.layout import broadcast_to, concat, flatten, pad, reshape, slice, transpose
+from gradspec.spec.linear import batch_norm, linear, matmul
+from gradspec.spec.loss import cross_entropy, mse_loss, pick, place
+from gradspec.spec.lp_pool import lp_pool
+from gradspec.spec.pointwise import (
+    abs,
+    add,
+    clamp,
+    detach,
+    div,
+    exp,
+    gelu,
+    leaky_relu,
+    log,
+    maximum,
+    minimum,
+    mul,
+    neg,
+    relu,
+    scale,
+    sigmoid,
+    silu,
+    softplus,
+    sqrt,
+    sub,
+    tanh,
+)
 from gradspec.spec.pool import (
     adaptive_avg_pool,
     adaptive_avg_pool_jvp,
@@ -43,6 +66,9 @@ from gradspec.spec.pool import (
     max_pool_jvp,
     max_pool_vjp,
 )
+from gradspec.spec.ranked import ranked_operator
+from gradspec.spec.reduce import log_softmax, mean, share, softmax, sum
+from gradspec.spec.resize import resize
 from gradspec.spec.smooth_pool import (
     smooth_max_pool,
     smooth_max_pool_jvp,
@@ -78,61 +104,28 @@ OPERATORS = (
     "fold",
 )
 
-_RANKED = re.compile(rf"({'|'.join(OPERATORS)})([123])d((?:_jvp|_vjp)*)")
-
-
-def _at_rank(operator: Callable[..., Any], rank: int, name: str) -> Callable[..., Any]:
-    """``operator`` for ``rank`` spatial axes: sizes may be a single int, and no argument says the rank."""
-    full = inspect.signature(operator)
-    signature = full.replace(parameters=[p for p in full.parameters.values() if p.name != "rank"])
-
-    @wraps(operator)
-    def ranked(*args: Any, **kwargs: Any) -> Any:
-        arguments = signature.bind(*args, **kwargs).arguments
-        for size in ("kernel_size", "output_size"):
-            if size in arguments:
-                arguments[size] = _sizes(name, size, arguments[size], rank)
-        if "weight" in arguments and tensor(arguments["weight"]).ndim != rank + 2:
-            shape = tensor(arguments["weight"]).shape
-            raise ShapeError(
-                f"{name}: the weight has shape {shape}; two channel axes and {rank} kernel axes are needed"
-            )
-        if "rank" in full.parameters:
-            arguments["rank"] = rank
-
-        return operator(**arguments)
-
-    ranked.__name__ = ranked.__qualname__ = name
-    ranked.__signature__ = signature  # type: ignore[attr-defined]
-    ranked.__doc__ = f"``{operator.__name__}`` over {rank} spatial {'axis' if rank == 1 else 'axes'}."
-    return ranked
-
-
-def _sizes(name: str, argument: str, value: Any, rank: int) -> Any:
-    if not isinstance(value, list | tuple):
-        return (value,) * rank
-    if len(value) != rank:
-        raise ShapeError(f"{name}: {argument}={value} has {len(value)} entries; give one int, or {rank} of them")
-    return value
+RANKED = (*OPERATORS, "lp_pool")
+"""The operators with 1d, 2d and 3d names."""
 
 
 def __getattr__(name: str) -> Any:
-    match = _RANKED.fullmatch(name)
-    operator = globals().get(match[1] + match[3]) if match else None
-    if match is None or operator is None:
+    operator = ranked_operator(name, RANKED, globals())
+    if operator is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = _at_rank(operator, int(match[2]), name)
-    return globals()[name]
+    globals()[name] = operator
+    return operator
 
 
 __all__ = [
     "OPERATORS",
+    "RANKED",
     "AmbiguityError",
     "DTypeError",
     "ShapeError",
     "Tensor",
     "UnsupportedError",
     "Window",
+    "abs",
     "adaptive",
     "adaptive_avg_pool",
     "adaptive_avg_pool_jvp",
@@ -140,24 +133,41 @@ __all__ = [
     "adaptive_max_pool",
     "adaptive_max_pool_jvp",
     "adaptive_max_pool_vjp",
+    "add",
     "avg_pool",
     "avg_pool_jvp",
     "avg_pool_vjp",
+    "batch_norm",
+    "broadcast_to",
+    "clamp",
+    "concat",
     "conv",
     "conv_jvp",
     "conv_transpose",
     "conv_transpose_jvp",
     "conv_transpose_vjp",
     "conv_vjp",
+    "cross_entropy",
+    "detach",
+    "div",
+    "exp",
+    "flatten",
     "fold",
     "fold_jvp",
     "fold_vjp",
+    "gelu",
     "global_avg_pool",
     "global_avg_pool_jvp",
     "global_avg_pool_vjp",
     "global_max_pool",
     "global_max_pool_jvp",
     "global_max_pool_vjp",
+    "leaky_relu",
+    "linear",
+    "log",
+    "log_softmax",
+    "lp_pool",
+    "matmul",
     "max_gather",
     "max_gather_jvp",
     "max_gather_vjp",
@@ -167,13 +177,37 @@ __all__ = [
     "max_unpool",
     "max_unpool_jvp",
     "max_unpool_vjp",
+    "maximum",
+    "mean",
+    "minimum",
+    "mse_loss",
+    "mul",
+    "neg",
+    "pad",
+    "pick",
+    "place",
     "regular",
+    "relu",
+    "reshape",
+    "resize",
+    "scale",
+    "share",
+    "sigmoid",
+    "silu",
+    "slice",
     "smooth_max_pool",
     "smooth_max_pool_jvp",
     "smooth_max_pool_jvp_jvp",
     "smooth_max_pool_jvp_vjp",
     "smooth_max_pool_vjp",
+    "softmax",
+    "softplus",
+    "sqrt",
+    "sub",
+    "sum",
+    "tanh",
     "tensor",
+    "transpose",
     "transposed",
     "unfold",
     "unfold_jvp",
@@ -184,4 +218,4 @@ __all__ = [
 
 def __dir__() -> list[str]:
     ranked = [f"{op}{rank}d{mode}" for op in OPERATORS for rank in (1, 2, 3) for mode in ("", "_jvp", "_vjp")]
-    return [*__all__, *ranked]
+    return [*__all__, *ranked, *(f"lp_pool{rank}d" for rank in (1, 2, 3))]

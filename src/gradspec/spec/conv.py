@@ -127,7 +127,7 @@ def _plus(a: Tensor, b: Tensor) -> Tensor:
     return Tensor(a.shape, (p + q for p, q in zip(a.cells, b.cells, strict=True)))
 
 
-def _plus_bias(form: Form, y: Tensor, b: Tensor | None) -> Tensor:
+def plus_bias(form: Form, y: Tensor, b: Tensor | None) -> Tensor:
     if b is None:
         return y
     return Tensor(y.shape, (v + b[m] for sample in form.samples(y) for m, plane in enumerate(sample) for v in plane))
@@ -165,7 +165,7 @@ def conv(
     """
     x, w, b = tensor(x), tensor(weight), _tensor_or_none(bias)
     form = conv_form(x, w, b, stride, padding, dilation, groups)
-    return _plus_bias(form, read(form, x, w), b).stored()
+    return plus_bias(form, read(form, x, w), b).stored()
 
 
 def conv_jvp(
@@ -189,7 +189,7 @@ def conv_jvp(
     dx, dw, db = tensor(dx), tensor(dweight), _tensor_or_none(dbias)
     form = conv_form(x, w, b, stride, padding, dilation, groups)
     _require_tangents(x, w, b, dx, dw, db)
-    return _plus_bias(form, _plus(read(form, dx, w), read(form, x, dw)), db).stored()
+    return plus_bias(form, _plus(read(form, dx, w), read(form, x, dw)), db).stored()
 
 
 def conv_vjp(
@@ -234,7 +234,7 @@ def conv_transpose(
     """
     x, w, b = tensor(x), tensor(weight), _tensor_or_none(bias)
     form = transposed_form(x, w, b, stride, padding, output_padding, groups, dilation)
-    return _plus_bias(form, write(form, x, w), b).stored()
+    return plus_bias(form, write(form, x, w), b).stored()
 
 
 def conv_transpose_jvp(
@@ -259,7 +259,7 @@ def conv_transpose_jvp(
     dx, dw, db = tensor(dx), tensor(dweight), _tensor_or_none(dbias)
     form = transposed_form(x, w, b, stride, padding, output_padding, groups, dilation)
     _require_tangents(x, w, b, dx, dw, db)
-    return _plus_bias(form, _plus(write(form, dx, w), write(form, x, dw)), db).stored()
+    return plus_bias(form, _plus(write(form, dx, w), write(form, x, dw)), db).stored()
 
 
 def conv_transpose_vjp(

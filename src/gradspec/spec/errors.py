@@ -15,3 +15,7 @@ class UnsupportedError(NotImplementedError):
 
 class AmbiguityError(ValueError):
     """A strict derivative of a maximum whose winner the enclosures do not decide."""
+
+
+class FormatError(ValueError):
+    """A file that is not a saved graph; the message says where it goes wrong."""

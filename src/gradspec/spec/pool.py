@@ -72,7 +72,7 @@ def real(taps: Taps) -> list[int]:
 # --- the maximum ------------------------------------------------------------------------------------------------------
 
 
-def _max(window: Window, x: Tensor) -> Tensor:
+def max_over(window: Window, x: Tensor) -> Tensor:
     def largest(taps: Taps, plane: Plane) -> Scalar:
         cells = [plane[t] for t in real(taps)]
         if not cells:
@@ -85,7 +85,7 @@ def _max(window: Window, x: Tensor) -> Tensor:
     return reduce_windows(window, largest, x)
 
 
-def _max_indices(window: Window, x: Tensor) -> Tensor:
+def winners_over(window: Window, x: Tensor) -> Tensor:
     def winner(taps: Taps, plane: Plane) -> int:
         cells = real(taps)
         return cells[choose([plane[t] for t in cells]).winner] if cells else -1
@@ -93,7 +93,7 @@ def _max_indices(window: Window, x: Tensor) -> Tensor:
     return reduce_windows(window, winner, x)
 
 
-def _max_jvp(window: Window, x: Tensor, dx: Tensor, ties: str, strict: bool) -> Tensor:
+def max_over_jvp(window: Window, x: Tensor, dx: Tensor, ties: str, strict: bool) -> Tensor:
     require_shape("tangent", dx, x.shape)
 
     def tangent(taps: Taps, plane: Plane, tangents: Plane) -> Scalar:
@@ -105,7 +105,7 @@ def _max_jvp(window: Window, x: Tensor, dx: Tensor, ties: str, strict: bool) -> 
     return reduce_windows(window, tangent, x, dx).stored()
 
 
-def _max_vjp(window: Window, x: Tensor, g: Tensor, ties: str, strict: bool) -> Tensor:
+def max_over_vjp(window: Window, x: Tensor, g: Tensor, ties: str, strict: bool) -> Tensor:
     def to_the_chosen(taps: Taps, cotangent: Scalar, plane: Plane) -> list[tuple[int, Scalar]]:
         cells = real(taps)
         if not cells:
@@ -121,7 +121,7 @@ def _max_vjp(window: Window, x: Tensor, g: Tensor, ties: str, strict: bool) -> T
 Divisor: TypeAlias = Callable[[Taps], Scalar]
 
 
-def _avg(window: Window, x: Tensor, divisor: Divisor) -> Tensor:
+def mean_over(window: Window, x: Tensor, divisor: Divisor) -> Tensor:
     refuse_fixed_width_integers("average pooling", x.zero)
 
     def mean(taps: Taps, plane: Plane) -> Scalar:
@@ -131,13 +131,13 @@ def _avg(window: Window, x: Tensor, divisor: Divisor) -> Tensor:
     return reduce_windows(window, mean, x).stored()
 
 
-def _avg_jvp(window: Window, x: Tensor, dx: Tensor, divisor: Divisor) -> Tensor:
+def mean_over_jvp(window: Window, x: Tensor, dx: Tensor, divisor: Divisor) -> Tensor:
     refuse_fixed_width_integers("average pooling", x.zero)
     require_shape("tangent", dx, x.shape)
-    return _avg(window, dx, divisor)
+    return mean_over(window, dx, divisor)
 
 
-def _avg_vjp(window: Window, x: Tensor, g: Tensor, divisor: Divisor) -> Tensor:
+def mean_over_vjp(window: Window, x: Tensor, g: Tensor, divisor: Divisor) -> Tensor:
     for number in (x.zero, g.zero):
         refuse_fixed_width_integers("average pooling", number)
 
@@ -151,7 +151,7 @@ def _number_of_cells(taps: Taps) -> int:
     return len(real(taps))
 
 
-def _divisor(divided: Tensor, count_include_pad: bool, divisor_override: Scalar | None) -> Divisor:
+def divisor_rule(divided: Tensor, count_include_pad: bool, divisor_override: Scalar | None) -> Divisor:
     if divisor_override is not None:
         number = embed(divided.zero, divisor_override) if hasattr(divisor_override, "__float__") else None
         if number is None or number == 0 or isinstance(divisor_override, bool):
@@ -192,7 +192,7 @@ def max_pool(
     x = tensor(x)
     require_ties(ties)
     window = sliding(x, kernel_size, stride, padding, dilation, ceil_mode)
-    return (_max(window, x), _max_indices(window, x)) if return_indices else _max(window, x)
+    return (max_over(window, x), winners_over(window, x)) if return_indices else max_over(window, x)
 
 
 def max_pool_jvp(
@@ -215,7 +215,7 @@ def max_pool_jvp(
     """
     x, dx = tensor(x), tensor(dx)
     require_ties(ties)
-    return _max_jvp(sliding(x, kernel_size, stride, padding, dilation, ceil_mode), x, dx, ties, strict)
+    return max_over_jvp(sliding(x, kernel_size, stride, padding, dilation, ceil_mode), x, dx, ties, strict)
 
 
 def max_pool_vjp(
@@ -238,7 +238,7 @@ def max_pool_vjp(
     """
     x, g = tensor(x), tensor(g)
     require_ties(ties)
-    return _max_vjp(sliding(x, kernel_size, stride, padding, dilation, ceil_mode), x, g, ties, strict)
+    return max_over_vjp(sliding(x, kernel_size, stride, padding, dilation, ceil_mode), x, g, ties, strict)
 
 
 def avg_pool(
@@ -259,7 +259,7 @@ def avg_pool(
     """
     x = tensor(x)
     window = sliding(x, kernel_size, stride, padding, dilation, ceil_mode)
-    return _avg(window, x, _divisor(x, count_include_pad, divisor_override))
+    return mean_over(window, x, divisor_rule(x, count_include_pad, divisor_override))
 
 
 def avg_pool_jvp(
@@ -281,7 +281,7 @@ def avg_pool_jvp(
     """
     x, dx = tensor(x), tensor(dx)
     window = sliding(x, kernel_size, stride, padding, dilation, ceil_mode)
-    return _avg_jvp(window, x, dx, _divisor(dx, count_include_pad, divisor_override))
+    return mean_over_jvp(window, x, dx, divisor_rule(dx, count_include_pad, divisor_override))
 
 
 def avg_pool_vjp(
@@ -303,7 +303,7 @@ def avg_pool_vjp(
     """
     x, g = tensor(x), tensor(g)
     window = sliding(x, kernel_size, stride, padding, dilation, ceil_mode)
-    return _avg_vjp(window, x, g, _divisor(g, count_include_pad, divisor_override))
+    return mean_over_vjp(window, x, g, divisor_rule(g, count_include_pad, divisor_override))
 
 
 # --- adaptive windows -------------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def adaptive_max_pool(
     x = tensor(x)
     require_ties(ties)
     window = bins(x, output_size)
-    return (_max(window, x), _max_indices(window, x)) if return_indices else _max(window, x)
+    return (max_over(window, x), winners_over(window, x)) if return_indices else max_over(window, x)
 
 
 def adaptive_max_pool_jvp(
@@ -343,7 +343,7 @@ def adaptive_max_pool_jvp(
     """
     x, dx = tensor(x), tensor(dx)
     require_ties(ties)
-    return _max_jvp(bins(x, output_size), x, dx, ties, strict)
+    return max_over_jvp(bins(x, output_size), x, dx, ties, strict)
 
 
 def adaptive_max_pool_vjp(
@@ -362,7 +362,7 @@ def adaptive_max_pool_vjp(
     """
     x, g = tensor(x), tensor(g)
     require_ties(ties)
-    return _max_vjp(bins(x, output_size), x, g, ties, strict)
+    return max_over_vjp(bins(x, output_size), x, g, ties, strict)
 
 
 def adaptive_avg_pool(x: TensorLike, output_size: Sequence[int | None]) -> Tensor:
@@ -372,7 +372,7 @@ def adaptive_avg_pool(x: TensorLike, output_size: Sequence[int | None]) -> Tenso
     [0.5, 2.0, 3.5]
     """
     x = tensor(x)
-    return _avg(bins(x, output_size), x, _number_of_cells)
+    return mean_over(bins(x, output_size), x, _number_of_cells)
 
 
 def adaptive_avg_pool_jvp(x: TensorLike, dx: TensorLike, output_size: Sequence[int | None]) -> Tensor:
@@ -382,7 +382,7 @@ def adaptive_avg_pool_jvp(x: TensorLike, dx: TensorLike, output_size: Sequence[i
     [3.0, 5.0]
     """
     x, dx = tensor(x), tensor(dx)
-    return _avg_jvp(bins(x, output_size), x, dx, _number_of_cells)
+    return mean_over_jvp(bins(x, output_size), x, dx, _number_of_cells)
 
 
 def adaptive_avg_pool_vjp(x: TensorLike, g: TensorLike, output_size: Sequence[int | None]) -> Tensor:
@@ -392,7 +392,7 @@ def adaptive_avg_pool_vjp(x: TensorLike, g: TensorLike, output_size: Sequence[in
     [1.0, 3.0, 2.0]
     """
     x, g = tensor(x), tensor(g)
-    return _avg_vjp(bins(x, output_size), x, g, _number_of_cells)
+    return mean_over_vjp(bins(x, output_size), x, g, _number_of_cells)
 
 
 # --- global windows ---------------------------------------------------------------------------------------------------
@@ -418,7 +418,7 @@ def global_max_pool(x: TensorLike, rank: int = 2, keepdims: bool = True, *, ties
     """
     x = tensor(x)
     require_ties(ties)
-    return _flattened(_max(everything(x, rank), x), rank, keepdims)
+    return _flattened(max_over(everything(x, rank), x), rank, keepdims)
 
 
 def global_max_pool_jvp(
@@ -437,7 +437,7 @@ def global_max_pool_jvp(
     """
     x, dx = tensor(x), tensor(dx)
     require_ties(ties)
-    return _flattened(_max_jvp(everything(x, rank), x, dx, ties, strict), rank, keepdims)
+    return _flattened(max_over_jvp(everything(x, rank), x, dx, ties, strict), rank, keepdims)
 
 
 def global_max_pool_vjp(
@@ -456,7 +456,7 @@ def global_max_pool_vjp(
     """
     x, g = tensor(x), _kept(tensor(g), rank, keepdims)
     require_ties(ties)
-    return _max_vjp(everything(x, rank), x, g, ties, strict)
+    return max_over_vjp(everything(x, rank), x, g, ties, strict)
 
 
 def global_avg_pool(x: TensorLike, rank: int = 2, keepdims: bool = True) -> Tensor:
@@ -466,7 +466,7 @@ def global_avg_pool(x: TensorLike, rank: int = 2, keepdims: bool = True) -> Tens
     [[[2.25]]]
     """
     x = tensor(x)
-    return _flattened(_avg(everything(x, rank), x, _number_of_cells), rank, keepdims)
+    return _flattened(mean_over(everything(x, rank), x, _number_of_cells), rank, keepdims)
 
 
 def global_avg_pool_jvp(x: TensorLike, dx: TensorLike, rank: int = 2, keepdims: bool = True) -> Tensor:
@@ -476,7 +476,7 @@ def global_avg_pool_jvp(x: TensorLike, dx: TensorLike, rank: int = 2, keepdims: 
     [6.0]
     """
     x, dx = tensor(x), tensor(dx)
-    return _flattened(_avg_jvp(everything(x, rank), x, dx, _number_of_cells), rank, keepdims)
+    return _flattened(mean_over_jvp(everything(x, rank), x, dx, _number_of_cells), rank, keepdims)
 
 
 def global_avg_pool_vjp(x: TensorLike, g: TensorLike, rank: int = 2, keepdims: bool = True) -> Tensor:
@@ -486,7 +486,7 @@ def global_avg_pool_vjp(x: TensorLike, g: TensorLike, rank: int = 2, keepdims: b
     [2.0, 2.0]
     """
     x, g = tensor(x), _kept(tensor(g), rank, keepdims)
-    return _avg_vjp(everything(x, rank), x, g, _number_of_cells)
+    return mean_over_vjp(everything(x, rank), x, g, _number_of_cells)
 
 
 def require_ties(ties: str) -> None:

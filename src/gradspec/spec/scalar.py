@@ -4,11 +4,12 @@ Every scalar has ``+ - * /`` with itself and with Python integers. The functions
 generic functions: they work on ``int``, ``float``, ``fractions.Fraction`` and NumPy scalars as they stand, and each
 number system in ``gradspec.domains`` registers what differs for it.
 
-An order is needed only where a maximum is differentiated, and ``exp``/``log`` only by smooth pooling.
+An order is needed only where a maximum is differentiated, and ``exp``, ``log`` and the like only by the operators that
+are made of them.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import singledispatch
@@ -82,16 +83,12 @@ def pivot(x: Scalar) -> Scalar:
 
 @singledispatch
 def exp(x: Scalar) -> Scalar:
-    raise UnsupportedError(
-        f"exp is not defined on {type(x).__name__}: use float, gs.ieee(...), gs.ball(bits) or gs.interval"
-    )
+    raise _undefined("exp", x)
 
 
 @singledispatch
 def log(x: Scalar) -> Scalar:
-    raise UnsupportedError(
-        f"log is not defined on {type(x).__name__}: use float, gs.ieee(...), gs.ball(bits) or gs.interval"
-    )
+    raise _undefined("log", x)
 
 
 @exp.register
@@ -109,6 +106,162 @@ def _(x: Real) -> Scalar:
     if x == 0 or float(x) < 0:
         return _result_type(x)(-math.inf if x == 0 else math.nan)
     return _result_type(x)(math.log(x))
+
+
+@singledispatch
+def sqrt(x: Scalar) -> Scalar:
+    """√x; of a rational, if its root is rational too.
+
+    >>> sqrt(Fraction(9, 4)), sqrt(2.25), sqrt(-1.0)
+    (Fraction(3, 2), 1.5, nan)
+    """
+    raise _undefined("sqrt", x)
+
+
+@sqrt.register
+def _(x: Real) -> Scalar:
+    if isinstance(x, Rational) and not isinstance(x, Integral):
+        return power(x, Fraction(1, 2))
+    return _result_type(x)(math.sqrt(x) if not x < 0 else math.nan)
+
+
+@singledispatch
+def power(x: Scalar, p: int | float | Fraction) -> Scalar:
+    """``x`` to the constant power ``p``, which is taken as the rational number it is.
+
+    A negative ``x`` has integer powers only; the others are NaN, or an error in systems without one.
+
+    >>> power(3, 2), power(Fraction(8, 27), Fraction(-2, 3)), power(0.25, 1.5)
+    (9, Fraction(9, 4), 0.125)
+    """
+    raise _undefined("power", x)
+
+
+@power.register
+def _(x: Real, p: int | float | Fraction) -> Scalar:
+    if isinstance(x, Integral) and p == int(p) and p >= 0:
+        return x ** int(p)
+    if isinstance(x, Rational) and not isinstance(x, Integral):
+        ratio = rational_power(int(x.numerator), int(x.denominator), Fraction(p))
+        if ratio is None:
+            _refuse_rational(x, f"the power {p}")
+        else:
+            return Fraction(*ratio)
+    return _result_type(x)(float_power(float(x), float(p)))
+
+
+def float_power(x: float, p: float) -> float:
+    """IEEE's power: no exception, but infinities and NaN.
+
+    >>> float_power(0.0, -1.0), float_power(-8.0, 0.5), float_power(-10.0, 333.0)
+    (inf, nan, -inf)
+    """
+    try:
+        return math.pow(x, p)
+    except OverflowError:
+        return -math.inf if x < 0 and p % 2 == 1 else math.inf
+    except ValueError:  # zero to a negative power, or a negative number to one that is not whole
+        return math.copysign(math.inf, x) if x == 0 and p % 2 == 1 else math.inf if x == 0 else math.nan
+
+
+def rational_power(numerator: int, denominator: int, p: Fraction) -> tuple[int, int] | None:
+    """``(numerator/denominator)^p`` as a fraction, if it is one.
+
+    In lowest terms a fraction is a ``q``-th power exactly if its numerator and denominator are.
+
+    >>> rational_power(4, 9, Fraction(-3, 2)), rational_power(2, 1, Fraction(1, 2))
+    ((27, 8), None)
+    """
+    if numerator == 0 and p < 0:
+        raise ZeroDivisionError(f"0 to the power {p} is a division by zero")
+    if numerator < 0 and p.denominator > 1:
+        return None
+    up, down = _root(numerator, p.denominator), _root(denominator, p.denominator)
+    if up is None or down is None:
+        return None
+    n, d = up ** abs(p.numerator), down ** abs(p.numerator)
+    return (n, d) if p >= 0 else (d, n) if n > 0 else (-d, -n)
+
+
+def _root(n: int, q: int) -> int | None:
+    """The integer whose ``q``-th power is ``n``, by bisection, or None."""
+    if q == 1 or n in (0, 1):
+        return n
+    if q >= n.bit_length():  # 2^q > n
+        return None
+    low, high = 1, 1 << (n.bit_length() // q + 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if middle**q <= n else (low, middle - 1)
+    return low if low**q == n else None
+
+
+@singledispatch
+def log1p(x: Scalar) -> Scalar:
+    """``log(1 + x)``, accurate near 0."""
+    raise _undefined("log1p", x)
+
+
+@log1p.register
+def _(x: Real) -> Scalar:
+    _refuse_rational(x, "log1p")
+    if not float(x) > -1:
+        return _result_type(x)(-math.inf if x == -1 else math.nan)
+    return _result_type(x)(math.log1p(x))
+
+
+@singledispatch
+def tanh(x: Scalar) -> Scalar:
+    raise _undefined("tanh", x)
+
+
+@tanh.register
+def _(x: Real) -> Scalar:
+    _refuse_rational(x, "tanh")
+    return _result_type(x)(math.tanh(x))
+
+
+@singledispatch
+def normal_cdf(x: Scalar) -> Scalar:
+    """``Φ(x) = (1 + erf(x/√2)) / 2``, by ``erfc`` so that the lower tail is accurate too."""
+    raise _undefined("normal_cdf", x)
+
+
+@normal_cdf.register
+def _(x: Real) -> Scalar:
+    _refuse_rational(x, "normal_cdf")
+    return _result_type(x)(math.erfc(-float(x) * math.sqrt(0.5)) / 2)
+
+
+@singledispatch
+def normal_density(x: Scalar) -> Scalar:
+    """``φ(x) = exp(−x²/2) / √(2π)``, the derivative of Φ."""
+    raise _undefined("normal_density", x)
+
+
+@normal_density.register
+def _(x: Real) -> Scalar:
+    _refuse_rational(x, "normal_density")
+    value = float(x)
+    return _result_type(x)(math.exp(-value * value / 2) / math.sqrt(2 * math.pi))
+
+
+@singledispatch
+def increasing(x: Scalar, function: Callable[[Scalar], Scalar]) -> Scalar:
+    """``function(x)`` for a function that never decreases: of an enclosure its ends are enough."""
+    return function(x)
+
+
+@singledispatch
+def constant(x: Scalar) -> Scalar:
+    """``x`` as a constant of differentiation: a dual number loses its tangent."""
+    return x
+
+
+def _undefined(function: str, x: Scalar) -> UnsupportedError:
+    return UnsupportedError(
+        f"{function} is not defined on {type(x).__name__}: use float, gs.ieee(...), gs.ball(bits) or gs.interval"
+    )
 
 
 def _refuse_rational(x: Real, function: str) -> None:
@@ -148,6 +301,22 @@ def exceeds(a: Scalar, b: Scalar) -> bool:
 def larger(a: Scalar, b: Scalar) -> Scalar:
     """The larger of two numbers, the earlier one if neither exceeds the other."""
     return b if exceeds(b, a) else a
+
+
+@singledispatch
+def order(a: Scalar, b: Scalar) -> tuple[int, ...]:
+    """The possible answers to "is ``a`` smaller (−1), tied (0) or larger (1) than ``b``": one, except of enclosures.
+
+    >>> order(1, 2), order(0.0, -0.0), order(math.nan, 1.0)
+    ((-1,), (0,), (1,))
+    """
+    return (1,) if exceeds(a, b) else (-1,) if exceeds(b, a) else (0,)
+
+
+@singledispatch
+def maximum(a: Scalar, b: Scalar) -> Scalar:
+    """The larger of two numbers; where they are equal, a derivative sees half of each."""
+    return larger(a, b)
 
 
 @singledispatch

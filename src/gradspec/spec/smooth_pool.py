@@ -77,9 +77,11 @@ class _Pool:
         return Softened(counted, center, powers, add_up(powers, embed(powers[0], 0)))
 
     def reduce(self, formula: Callable[..., Scalar], *tensors: Tensor) -> Tensor:
+        nothing = (self.x, *tensors)[-1].zero
+
         def over(taps: Taps, plane: Plane, *planes: Plane) -> Scalar:
             soft = self.soften(taps, plane)
-            return self.x.zero if soft is None else formula(soft, *planes)
+            return nothing if soft is None else formula(soft, *planes)
 
         return reduce_windows(self.window, over, self.x, *tensors).stored()
 
@@ -114,15 +116,21 @@ def _pool(
     padding_mode: str,
 ) -> _Pool:
     x = tensor(x)
+    refuse_fixed_width_integers("smooth max pooling", x.zero)
+    softness = settled(beta, padding_mode, x.cells[0] if x.cells else beta)
+    return _Pool(x, sliding(x, kernel_size, stride, padding, dilation, ceil_mode), softness, padding_mode)
+
+
+def settled(beta: Scalar, padding_mode: str, like: Scalar) -> Scalar:
+    """β in the number system of ``like``, once it and the padding mode are found to make sense."""
     if padding_mode not in PADDING_MODES:
         raise ValueError(f'padding_mode={padding_mode!r} is not known; use "zeros" (the default) or "ignore"')
     if isinstance(beta, bool) or not hasattr(beta, "__float__") or not math.isfinite(beta) or beta == 0:
         raise ValueError(f"beta={beta!r}: smooth max pooling needs a finite number other than 0, such as beta=1.0")
-    refuse_fixed_width_integers("smooth max pooling", x.zero)
-    rounded = embed(x.cells[0], beta) if x.cells else beta
+    rounded = embed(like, beta)
     if rounded == 0 or is_infinite(rounded):
         raise ValueError(f"beta={beta!r} becomes {rounded} in the number system of x; choose a beta it can hold")
-    return _Pool(x, sliding(x, kernel_size, stride, padding, dilation, ceil_mode), rounded, padding_mode)
+    return rounded
 
 
 def smooth_max_pool(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from gradspec.graph.builder import Builder
+from gradspec.graph.builder import Builder, operands
 from gradspec.graph.ir import Graph, Node, Var
 
 
@@ -30,3 +31,16 @@ class Copier:
 
     def assign(self, node: Node, outputs: Iterable[Var]) -> None:
         self.vars.update(zip(node.outputs, outputs, strict=True))
+
+
+def inline(graph: Graph, arguments: Sequence[Any]) -> tuple[Var, ...]:
+    """Add the nodes of ``graph`` to the graph that the variables among ``arguments`` belong to."""
+    ready = operands(*arguments)
+    builder = ready[0].owner
+    new = dict(zip(graph.inputs, ready, strict=True))
+    for node in graph.nodes:
+        inputs = [
+            new[v] if v in new else new.setdefault(v, builder.share(graph.constants[v], v.name)) for v in node.inputs
+        ]
+        new |= zip(node.outputs, builder.apply(node.op, node.attrs, *inputs), strict=True)
+    return tuple(new[v] if v in new else builder.share(graph.constants[v], v.name) for v in graph.outputs)

@@ -3,39 +3,79 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from gradspec.graph.builder import Builder
 from gradspec.graph.ir import Graph, Var
 from gradspec.graph.types import TensorType
+from gradspec.transforms import tree
 
 
-def trace(function: Callable[..., Any], *types: TensorType, allow_unused: bool = False) -> Graph:
+def trace(function: Callable[..., Any], *types: Any, allow_unused: bool = False) -> Graph:
     """Call ``function`` on variables of ``types`` and record the operators it applies.
+
+    ``types`` may be tuples, lists and dicts of types; the graph's inputs are their leaves in order.
 
     >>> import gradspec as gs
     >>> gs.trace(lambda x, y: x * y, gs.f32[3], gs.f32[3]).outputs
     (mul: f32[3],)
     """
+    for t in tree.leaves(types):
+        if not isinstance(t, TensorType):
+            raise TypeError(f"trace needs types such as gs.f32[3, 32, 32], not {t!r}")
     builder = Builder()
-    variables = [builder.input(t, name) for t, name in zip(types, _names(function, types), strict=True)]
-    results = function(*variables)
-    outputs = (results,) if not isinstance(results, list | tuple) else tuple(results)
+    results = _call(function, types, builder)
+    return builder.build(_outputs(results, builder), allow_unused=allow_unused)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """The graph of a function, the structure of its result, and the variables of outer graphs that it captured.
+
+    Captured variables are the last inputs of the graph.
+    """
+
+    graph: Graph
+    result: Any
+    captured: tuple[Var, ...]
+
+
+def trace_within(function: Callable[..., Any], types: tuple[Any, ...]) -> Traced:
+    """Trace a function that may be called while another is traced, and may use the other's variables."""
+    builder = Builder(capture=True)
+    results = _call(function, types, builder)
+    graph = builder.build(_outputs(results, builder), allow_unused=True)
+    return Traced(graph, results, builder.captured)
+
+
+def _call(function: Callable[..., Any], types: tuple[Any, ...], builder: Builder) -> Any:
+    names = iter(_names(function, types))
+    arguments = [tree.map_leaves(lambda t: builder.input(t, next(names)), argument) for argument in types]
+    return function(*arguments)
+
+
+def _outputs(results: Any, builder: Builder) -> list[Var]:
+    outputs = tree.leaves(results)
     for result in outputs:
         if not isinstance(result, Var):
             raise TypeError(
-                f"the traced function returned {type(result).__name__}, not a variable; it must return what it "
-                "computed from its arguments (one variable, or a tuple of them)"
+                f"the traced function returned {result!r}, not a variable; it must return what it computed from its "
+                "arguments: variables, or tuples, lists and dicts of them"
             )
-    return builder.build(outputs, allow_unused=allow_unused)
+    return [builder.adopt(v) for v in outputs]
 
 
-def _names(function: Callable[..., Any], types: Sequence[TensorType]) -> list[str]:
-    """The function's own names for its arguments, where it has them."""
+def _names(function: Callable[..., Any], types: tuple[Any, ...]) -> list[str]:
+    """The function's own names for its arguments, where it has them; numbered within trees."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         parameters = []
-    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return [positional[i] if i < len(positional) else f"x{i}" for i in range(len(types))]
+    stems = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    names: list[str] = []
+    for i, argument in enumerate(types):
+        stem, count = stems[i] if i < len(stems) else f"x{i}", len(tree.leaves(argument))
+        names += [stem] if isinstance(argument, TensorType) else [f"{stem}_{j}" for j in range(count)]
+    return names

@@ -1,7 +1,7 @@
 """Rows of the pointwise operators."""
 
 import gradspec as gs
-from graph.op_cases import GraphCase
+from graph.op_cases import GraphCase, Integers
 
 ROWS = [
     GraphCase("neg", lambda x: -x, ((2, 3),), "tied"),
@@ -11,4 +11,35 @@ ROWS = [
     GraphCase("div broadcast", lambda x, y: x / y, ((2, 3), (3,))),
     GraphCase("one operand twice", lambda x: x * x + x, ((2, 2),), "tied"),
     GraphCase("div method", lambda x, y: gs.div(x, y), ((2,), (2,))),
+    GraphCase("scale", lambda x: gs.scale(x, -0.75), ((2, 3),), "tied"),
+    GraphCase("detach", lambda x, y: x * gs.detach(y) + gs.detach(x * x), ((2, 2), (2, 2)), "tied"),
+    GraphCase("relu", gs.relu, ((2, 3),)),
+    GraphCase("leaky_relu", gs.leaky_relu, ((2, 3),)),
+    GraphCase("leaky_relu steep", lambda x: gs.leaky_relu(x, -1.5), ((5,),)),
+    GraphCase("abs", gs.abs, ((2, 3),)),
+    GraphCase("clamp", lambda x: gs.clamp(x, -1, 2), ((7,),), "wide"),
+    GraphCase("clamp below", lambda x: gs.clamp(x, min=1), ((2, 3),), "wide"),
+    GraphCase("clamp above", lambda x: gs.clamp(x, max=-1), ((2, 3),), "wide"),
+    GraphCase("maximum broadcast", gs.maximum, ((3, 1), (4,)), "tied"),
+    GraphCase("minimum broadcast", gs.minimum, ((3, 1), (4,)), "tied"),
+    GraphCase("maximum of a product", lambda x, y: gs.maximum(x * y, y), ((4,), (4,))),
+    GraphCase("minimum with itself", lambda x: gs.minimum(x, x) * x, ((4,),)),
+    GraphCase(
+        "maximum of integers",
+        lambda x, i, j: (x * x, gs.maximum(i, j), gs.minimum(i, j)),
+        ((2,), Integers((2, 3), -3, 3), Integers((3,), -3, 3)),
+        "tied",
+    ),
+    GraphCase("exp", gs.exp, ((2, 2),), irrational=True),
+    GraphCase("log", gs.log, ((2, 3),), "positive", irrational=True),
+    GraphCase("sqrt", gs.sqrt, ((2, 3),), "positive", irrational=True),
+    GraphCase("tanh", gs.tanh, ((2, 3),), irrational=True),
+    GraphCase("sigmoid", gs.sigmoid, ((2, 3),), "tied", irrational=True),
+    GraphCase("softplus", gs.softplus, ((2, 3),), "tied", irrational=True),
+    GraphCase("softplus beta", lambda x: gs.softplus(x, 2.5), ((2, 3),), irrational=True),
+    GraphCase("softplus negative beta", lambda x: gs.softplus(x, -0.5), ((2, 3),), irrational=True),
+    GraphCase("silu", gs.silu, ((2, 3),), "tied", irrational=True),
+    GraphCase("gelu", gs.gelu, ((2, 3),), "tied", irrational=True),
+    GraphCase("gelu tanh", lambda x: gs.gelu(x, approximate="tanh"), ((2, 3),), "tied", irrational=True),
+    GraphCase("a chain", lambda x: gs.tanh(gs.exp(-gs.abs(x)) * gs.relu(x)), ((5,),), irrational=True),
 ]

@@ -12,7 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.backends.numpy import layout, pointwise, reduce
+from gradspec.backends.numpy import (
+    conv,
+    layout,
+    linear,
+    loss,
+    lp_pool,
+    pointwise,
+    pool,
+    reduce,
+    resize,
+    smooth_pool,
+    unfold,
+)
 from gradspec.graph.ir import Graph
 from gradspec.graph.later import provides
 from gradspec.graph.op import Attributes, Op
@@ -21,7 +33,19 @@ from gradspec.spec.errors import UnsupportedError
 
 Array = NDArray[Any]
 
-KERNELS: dict[str, Callable[..., Any]] = {**layout.KERNELS, **pointwise.KERNELS, **reduce.KERNELS}
+KERNELS: dict[str, Callable[..., Any]] = {
+    **conv.KERNELS,
+    **layout.KERNELS,
+    **linear.KERNELS,
+    **loss.KERNELS,
+    **lp_pool.KERNELS,
+    **pointwise.KERNELS,
+    **pool.KERNELS,
+    **reduce.KERNELS,
+    **resize.KERNELS,
+    **smooth_pool.KERNELS,
+    **unfold.KERNELS,
+}
 
 _SMALL = {"float16", "bfloat16"}
 

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gradspec.backends.numpy.tables import readers, table, take
 from gradspec.conformance.oracle.arrays import float_array, has_exact_products, leaf_sums, planes_of, require_shape
 from gradspec.conformance.oracle.meaning import Floats, Ints
 from gradspec.conformance.oracle.sums import ENTRIES_AT_ONCE, MISSING, PADDED, REAL, ProductChunk, Sums
-from gradspec.conformance.oracle.tables import readers, table, take
 from gradspec.spec.conv import Form, conv_form, transposed_form
 
 Pair: TypeAlias = tuple[NDArray[Any], NDArray[Any]]

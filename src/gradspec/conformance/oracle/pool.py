@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradspec.backends.numpy.tables import ABSENT, hits, table, take
 from gradspec.conformance.oracle.arrays import (
     float_array,
     has_exact_products,
@@ -17,7 +18,6 @@ from gradspec.conformance.oracle.arrays import (
     require_shape,
 )
 from gradspec.conformance.oracle.meaning import Bools, Floats, Ints, Meaning, Selected
-from gradspec.conformance.oracle.tables import ABSENT, hits, table, take
 from gradspec.spec.pool import bins, everything, sliding
 from gradspec.spec.window import Window
 

@@ -13,10 +13,10 @@ from flint import arb, fmpq
 from numpy.typing import NDArray
 
 from gradspec import spec
+from gradspec.backends.numpy.tables import ABSENT, hits, table
 from gradspec.conformance.oracle.arrays import float_array, lead_of, planes_of, require_shape
 from gradspec.conformance.oracle.meaning import Bools, Floats, Meaning
 from gradspec.conformance.oracle.pool import sliding_window
-from gradspec.conformance.oracle.tables import ABSENT, hits, table
 from gradspec.conformance.tolerance import Arithmetic, Permitted, gamma, power, stored_error
 from gradspec.domains.ball import endpoints, working
 from gradspec.domains.exact import rational

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from gradspec import spec
+from gradspec.backends.numpy.tables import hits, table, take
 from gradspec.conformance.oracle.arrays import float_array, has_exact_products, lead_of, leaf_sums, planes_of
 from gradspec.conformance.oracle.meaning import Meaning, Selected
-from gradspec.conformance.oracle.tables import hits, table, take
 from gradspec.spec.window import regular, spatial_rank, spatial_sizes
 
 

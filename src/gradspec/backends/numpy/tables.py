@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import prod
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,20 +16,22 @@ PADDING, ABSENT = -1, -2
 Ints = NDArray[np.int64]
 
 
-def table(window: Window) -> Ints:
-    """``[output, tap]``: the flat position each tap reads, PADDING or ABSENT.
+def table(window: Window, outputs: range | None = None) -> Ints:
+    """``[output, tap]``: the flat position each tap reads, PADDING or ABSENT; of all outputs, or of a range of them.
 
     >>> from gradspec.spec.window import regular
     >>> table(regular((3,), (2,), stride=1, padding=1)).tolist()
     [[-1, 0], [0, 1], [1, 2], [2, -1]]
     """
-    taps = np.zeros((1, 1), np.int64)
+    wanted = np.asarray(range(prod(window.outputs)) if outputs is None else outputs, np.int64)
+    taps = np.zeros((len(wanted), 1), np.int64)
+    inner_outputs = prod(window.outputs)
     for axis in window.axes:
-        inner = _axis_table(axis)
-        outer = taps[:, None, :, None]
-        both = np.minimum(outer, inner[None, :, None, :])
-        place = np.where(both >= 0, outer * axis.size + inner[None, :, None, :], both)
-        taps = place.reshape(taps.shape[0] * inner.shape[0], taps.shape[1] * inner.shape[1])
+        inner_outputs //= axis.outputs
+        inner = _axis_table(axis)[wanted // inner_outputs % axis.outputs][:, None, :]
+        outer = taps[:, :, None]
+        both = np.minimum(outer, inner)
+        taps = np.where(both >= 0, outer * axis.size + inner, both).reshape(len(wanted), taps.shape[1] * inner.shape[2])
     return taps
 
 
@@ -63,7 +68,7 @@ def hits(targets: Ints, cells: int) -> Ints:
     return found
 
 
-def take(values: NDArray[np.float64], places: Ints) -> NDArray[np.float64]:
-    """``values[..., places]`` with 0 where the place is negative."""
-    extended = np.concatenate([values, np.zeros((*values.shape[:-1], 1))], axis=-1)
+def take(values: NDArray[Any], places: Ints, fill: Any = 0) -> NDArray[Any]:
+    """``values[..., places]``, with ``fill`` where the place is negative."""
+    extended = np.concatenate([values, np.full((*values.shape[:-1], 1), fill, values.dtype)], axis=-1)
     return np.take(extended, np.where(places >= 0, places, values.shape[-1]), axis=-1)

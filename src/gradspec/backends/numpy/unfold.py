@@ -1,0 +1,76 @@
+"""Windows of an array: gathered as a strided view, and added back tap by tap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from gradspec.graph.ir import Array
+from gradspec.ops.unfold import Geometry
+
+
+def windows(geometry: Geometry, x: Array) -> Array:
+    """A view ``(*lead, *kernel, *outputs)`` of ``x (*lead, *sizes)``, which is copied only to pad it."""
+    lead, rank = x.shape[: x.ndim - geometry.rank], geometry.rank
+    missing = zip(_extents(geometry), geometry.sizes, geometry.padding, strict=True)
+    pads = [(lo, max(extent - n - lo, 0)) for extent, n, (lo, _) in missing]
+    padded = np.pad(x, [(0, 0)] * len(lead) + pads) if any(map(any, pads)) else x
+    steps = padded.strides[padded.ndim - rank :]
+    taps = [step * d for step, d in zip(steps, geometry.dilation, strict=True)]
+    moves = [step * s for step, s in zip(steps, geometry.stride, strict=True)]
+    return as_strided(
+        padded,
+        (*lead, *geometry.kernel, *geometry.outputs),
+        (*padded.strides[: padded.ndim - rank], *taps, *moves),
+        writeable=False,
+    )
+
+
+def add_windows(geometry: Geometry, lead: tuple[int, ...], dtype: Any, parts: Iterator[tuple[Any, Array]]) -> Array:
+    """The transpose of ``windows``: ``(index, values)`` of its view, part by part, added onto ``(*lead, *sizes)``.
+
+    An index has one slice for the first leading axis and one for each output axis.
+    """
+    padded = np.zeros((*lead, *_extents(geometry)), dtype)
+    others = (slice(None),) * (len(lead) - 1)
+    for (first, *box), values in parts:
+        for tap in product(*map(range, geometry.kernel)):
+            starts = [
+                slice(d * k + s * o.start, d * k + s * (o.stop - 1) + 1, s)
+                for k, d, s, o in zip(tap, geometry.dilation, geometry.stride, box, strict=True)
+            ]
+            target: Any = (first, *others, *starts)
+            source: Any = (slice(None), *others, *tap)
+            padded[target] += values[source]
+    inner: Any = [slice(lo, lo + n) for n, (lo, _) in zip(geometry.sizes, geometry.padding, strict=True)]
+    return padded[(..., *inner)]
+
+
+def _extents(geometry: Geometry) -> list[int]:
+    """How far a padded axis reaches: to its last cell or its last tap, whichever is further."""
+    axes = zip(geometry.kernel, geometry.stride, geometry.dilation, geometry.outputs, strict=True)
+    reach = [(o - 1) * s + d * (k - 1) + 1 for k, s, d, o in axes]
+    cells = zip(geometry.sizes, geometry.padding, reach, strict=True)
+    return [max(lo + n, last) for n, (lo, _), last in cells]
+
+
+def _unfold(attrs: Geometry, x: Array) -> Array:
+    *lead, channels = x.shape[: x.ndim - attrs.rank]
+    return windows(attrs, x).reshape(*lead, channels * prod(attrs.kernel), prod(attrs.outputs))
+
+
+def _fold(attrs: Geometry, x: Array) -> Array:
+    *lead, rows, _ = x.shape
+    planes = prod(lead) * (rows // prod(attrs.kernel))
+    every = (slice(0, planes), *(slice(0, o) for o in attrs.outputs))
+    values = x.reshape(planes, *attrs.kernel, *attrs.outputs)
+    folded = add_windows(attrs, (planes,), x.dtype, iter([(every, values)]))
+    return folded.reshape(*lead, rows // prod(attrs.kernel), *attrs.sizes)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {"unfold": _unfold, "fold": _fold}

@@ -1,0 +1,205 @@
+"""Convolution, transposed convolution and their weight gradient: the three partial transposes of one trilinear form.
+
+``T(x, w, g)`` (``spec/conv.py``) has three tensors. An operator takes two of them and gives the third, so it is linear
+in each, its transposes are the other two operators, and one rule serves all three. They share one attribute record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gradspec.graph.builder import apply, operands
+from gradspec.graph.ir import Var
+from gradspec.graph.op import Op
+from gradspec.graph.types import TensorType, require_floats, require_rank
+from gradspec.ops.layout import broadcast_to, reshape
+from gradspec.ops.linear import biased_jvp, merge_batch, split_batch
+from gradspec.ops.reduce import sum as sum_over
+from gradspec.ops.rules import applying, with_leading_axis
+from gradspec.ops.unfold import Geometry, stated
+from gradspec.spec.conv import Form, compare, conv_form, plus_bias, read, transposed_form, write
+from gradspec.spec.errors import ShapeError
+from gradspec.spec.tensor import Tensor
+from gradspec.spec.window import Ints, Padding, spatial_sizes, whole_number
+
+ROLES = {"conv": ("x", "w", "g"), "conv_transpose": ("g", "w", "x"), "conv_compare": ("x", "g", "w")}
+"""Which tensors of the form an operator takes, and which it gives."""
+
+
+@dataclass(frozen=True)
+class Convolution(Geometry):
+    """The form's window, and the groups that split the channels."""
+
+    groups: int
+
+    @classmethod
+    def of(cls, form: Form) -> Convolution:
+        return cls(**stated(form.window), groups=int(form.groups))
+
+
+def _form(attrs: Convolution, x: Any = None, w: Any = None, g: Any = None) -> Form:
+    """The form, its channels read off two of its three tensors, which must fit it."""
+    groups, rank = whole_number("groups", attrs.groups, least=1), attrs.rank
+    for t in (x, g):
+        if t is not None:
+            spatial_sizes(t.shape, rank, channels=1)
+    if w is not None:
+        require_rank("convolution", "the weight", w, rank + 2)
+    x_channels = w.shape[1] * groups if x is None else x.shape[-1 - rank]
+    g_channels = w.shape[0] if g is None else g.shape[-1 - rank]
+    if x_channels % groups or g_channels % groups:
+        raise ShapeError(f"groups={groups} does not divide the {x_channels} and {g_channels} channels")
+    form = Form(attrs.window, x_channels, g_channels, groups, attrs.kernel)
+    for t, shape in ((x, form.x_shape), (g, form.g_shape), (w, form.w_shape)):
+        if t is not None and t.shape[-len(shape) :] != shape:
+            raise ShapeError(f"a tensor of shape {t.shape} does not end in {shape}, which the geometry states")
+    return form
+
+
+def _types(name: str) -> Callable[..., tuple[TensorType]]:
+    a, b, result = ROLES[name]
+
+    def rule(attrs: Convolution, first: TensorType, second: TensorType, *bias: TensorType) -> tuple[TensorType]:
+        dtype = require_floats(name, first, second, *bias)
+        form = _form(attrs, **{a: first, b: second})
+        lead = first.shape[: first.ndim - attrs.rank - 1]
+        if result == "w" and second.shape[: second.ndim - attrs.rank - 1] != lead:
+            raise ShapeError(f"{name}: the leading axes of {first} and {second} differ")
+        shape = {"x": lead + form.x_shape, "g": lead + form.g_shape, "w": form.w_shape}[result]
+        channels = shape[-1 - attrs.rank]
+        if bias and bias[0].shape != (channels,):
+            raise ShapeError(f"{name}: the bias is {bias[0]}; one number per output channel, ({channels},), is needed")
+        return (TensorType(dtype, shape),)
+
+    return rule
+
+
+def _spec(name: str) -> Callable[..., tuple[Tensor]]:
+    a, b, result = ROLES[name]
+    contract = {"g": read, "x": write, "w": compare}[result]
+
+    def rule(attrs: Convolution, first: Tensor, second: Tensor, bias: Tensor | None = None) -> tuple[Tensor]:
+        form = _form(attrs, **{a: first, b: second})
+        return (plus_bias(form, contract(form, first, second), bias).stored(),)
+
+    return rule
+
+
+def _transpose(name: str) -> Callable[..., Var]:
+    roles = ROLES[name]
+
+    def rule(attrs: Convolution, cotangents: Sequence[Var], operands_: Sequence[Any], i: int) -> Var:
+        (cotangent,) = cotangents
+        if i == 2:  # the bias
+            channel = cotangent.ndim - attrs.rank - 1
+            return sum_over(cotangent, [a for a in range(cotangent.ndim) if a != channel])  # type: ignore[no-any-return]
+        known = {roles[2]: cotangent, roles[1 - i]: operands_[1 - i]}
+        op = BY_RESULT[roles[i]]
+        return apply(op, attrs, *(known[role] for role in ROLES[op.name][:2]))  # type: ignore[no-any-return]
+
+    return rule
+
+
+def _spread_bias(attrs: Convolution, bias: Var, like: Var) -> Var:
+    return broadcast_to(reshape(bias, (*bias.shape, *(1,) * attrs.rank)), like.shape)  # type: ignore[no-any-return]
+
+
+def _batch(op: Op, attrs: Convolution, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var, ...]:
+    """One more leading axis, if only the operand that has them is batched; else the batch is folded into the groups."""
+    if op is not COMPARE and not any(batched[1:]):
+        return (apply(op, attrs, *operands_),)
+    together = with_leading_axis(operands_, batched)
+    n = together[0].shape[0]
+    if n == 0:
+        (one,) = op.types(attrs, *(TensorType(v.dtype, v.shape[1:]) for v in together))
+        return (together[0].owner.zeros(TensorType(one.dtype, (0, *one.shape))),)
+    roles = (*ROLES[op.name][:2], "bias")
+    folded = [merge_batch(v, _channel_axis(attrs, v, role)) for v, role in zip(together, roles, strict=False)]
+    result = apply(op, replace(attrs, groups=n * attrs.groups), *folded)
+    axis = _channel_axis(attrs, result, ROLES[op.name][2], batch=0)
+    return (split_batch(result, axis, (n, result.shape[axis] // n)),)
+
+
+def _channel_axis(attrs: Convolution, v: Var, role: str, batch: int = 1) -> int:
+    """The axis that groups split, behind ``batch`` batch axes: the first of weights and biases."""
+    return v.ndim - attrs.rank - 1 if role in ("x", "g") else batch
+
+
+def _biased(name: str) -> Op:
+    return Op(
+        name,
+        Convolution,
+        types=_types(name),
+        spec=_spec(name),
+        batch=_batch,
+        jvp=biased_jvp(lambda: BY_NAME[name], _spread_bias),
+        transpose=_transpose(name),
+    )
+
+
+READ = _biased("conv")
+WRITE = _biased("conv_transpose")
+COMPARE = Op(
+    "conv_compare",
+    Convolution,
+    types=_types("conv_compare"),
+    spec=_spec("conv_compare"),
+    batch=_batch,
+    linear="each",
+    transpose=_transpose("conv_compare"),
+)
+BY_NAME = {op.name: op for op in (READ, WRITE, COMPARE)}
+BY_RESULT = {ROLES[op.name][2]: op for op in (READ, WRITE, COMPARE)}
+
+
+def conv(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+) -> Any:
+    """Convolution of ``x (..., C, *spatial)`` with ``weight (M, C / groups, *kernel)``, which fixes the rank.
+
+    Padding is an int, one int or ``(lo, hi)`` per axis, ``"same"`` or ``"valid"``. The kernel is not flipped.
+
+    >>> import numpy as np
+    >>> conv(np.float32([[1, 2, 3]]), np.float32([[[1, 10]]]), np.float32([100])).tolist()
+    [[121.0, 132.0]]
+    """
+    given = operands(x, weight, *(() if bias is None else (bias,)))
+    with applying("conv", *given):
+        form = conv_form(*_with_bias(given), stride, padding, dilation, groups)
+    return apply(READ, Convolution.of(form), *given)
+
+
+def conv_transpose(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    output_padding: Ints = 0,
+    groups: int = 1,
+    dilation: Ints = 1,
+) -> Any:
+    """Transposed convolution of ``x (..., C, *spatial)`` with ``weight (C, M / groups, *kernel)``.
+
+    >>> import numpy as np
+    >>> conv_transpose(np.float32([[1, 2]]), np.float32([[[1, 10]]]), stride=2).tolist()
+    [[1.0, 10.0, 2.0, 20.0]]
+    """
+    given = operands(x, weight, *(() if bias is None else (bias,)))
+    with applying("conv_transpose", *given):
+        form = transposed_form(*_with_bias(given), stride, padding, output_padding, groups, dilation)
+    return apply(WRITE, Convolution.of(form), *given)
+
+
+def _with_bias(given: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """x, weight, and the bias or None."""
+    x, weight, *bias = given
+    return x, weight, bias[0] if bias else None

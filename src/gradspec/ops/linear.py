@@ -1,0 +1,285 @@
+"""Products of matrices, linear layers and the affine map of batch normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.builder import apply, operands
+from gradspec.graph.ir import Var
+from gradspec.graph.later import provides
+from gradspec.graph.op import Attributes, Op
+from gradspec.graph.types import TensorType, require_floats
+from gradspec.ops.layout import broadcast_to, reshape, transpose
+from gradspec.ops.reduce import sum as sum_over
+from gradspec.ops.rules import broadcast_shape, leading_batch, with_leading_axis
+from gradspec.spec.errors import ShapeError
+from gradspec.spec.linear import batch_norm as batch_norm_spec
+from gradspec.spec.linear import product, swap_last
+from gradspec.spec.tensor import Tensor
+
+
+def biased_jvp(op: Callable[[], Op], spread_bias: Callable[..., Var]) -> Callable[..., Any]:
+    """The JVP of a product of two operands, plus a bias if there is a third: ``da·b + a·db + dbias``.
+
+    The tangent of the bias joins the last product, so that they are rounded together.
+    """
+
+    def rule(attrs: Attributes, primals: Sequence[Var], tangents: Sequence[Var | None]) -> Any:
+        (a, b, *_), (da, db, *dbias) = primals, tangents
+        products = [(da, b)] * (da is not None) + [(a, db)] * (db is not None)
+        moving = [bias for bias in dbias if bias is not None]
+        output = apply(op(), attrs, *primals)
+        if not products:
+            return [output], [spread_bias(attrs, moving[0], output)]
+        tangent = apply(op(), attrs, *products[-1], *moving)
+        for factors in products[:-1]:
+            tangent = apply(op(), attrs, *factors) + tangent
+        return [output], [tangent]
+
+    return rule
+
+
+def merge_batch(x: Var, axis: int) -> Var:
+    """The batch axis moved in front of ``axis`` and merged with it."""
+    n, *sizes = x.shape
+    moved = transpose(x, (*range(1, axis), 0, *range(axis, x.ndim)))
+    sizes[axis - 1] *= n
+    return reshape(moved, sizes)  # type: ignore[no-any-return]
+
+
+def split_batch(x: Var, axis: int, parts: tuple[int, int]) -> Var:
+    """``merge_batch`` undone: ``axis`` split in two, the first of which becomes the leading axis."""
+    split = reshape(x, (*x.shape[:axis], *parts, *x.shape[axis + 1 :]))
+    return transpose(split, (axis, *range(axis), *range(axis + 1, split.ndim)))  # type: ignore[no-any-return]
+
+
+# --- matmul ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Product:
+    """Which of the two matrices are read transposed."""
+
+    transpose_a: bool = False
+    transpose_b: bool = False
+
+
+def _swapped(shape: tuple[int, ...], swap: bool) -> tuple[int, ...]:
+    return (*shape[:-2], shape[-1], shape[-2]) if swap else shape
+
+
+def _matmul_types(attrs: Product, a: TensorType, b: TensorType, *bias: TensorType) -> tuple[TensorType]:
+    dtype = require_floats("matmul", a, b, *bias)
+    if a.ndim < 2 or b.ndim < 2 or a.shape[:-2] != b.shape[:-2]:
+        raise ShapeError(f"matmul needs matrices with equal leading axes, not {a} and {b}")
+    (*lead, rows, inner), (*_, height, columns) = (
+        _swapped(a.shape, attrs.transpose_a),
+        _swapped(b.shape, attrs.transpose_b),
+    )
+    if inner != height:
+        raise ShapeError(f"matmul sums over {inner} numbers of {a} but {height} of {b}; they must be equal")
+    if bias and bias[0].shape != (*lead, columns):
+        raise ShapeError(f"matmul: the bias is {bias[0]}; one number per column, {(*lead, columns)}, is needed")
+    return (TensorType(dtype, (*lead, rows, columns)),)
+
+
+def _matmul_spec(attrs: Product, a: Tensor, b: Tensor, bias: Tensor | None = None) -> tuple[Tensor]:
+    left = swap_last(a) if attrs.transpose_a else a
+    right = swap_last(b) if attrs.transpose_b else b
+    return (product(left, right, bias),)
+
+
+def _matmul_transpose(attrs: Product, cotangents: Sequence[Var], operands_: Sequence[Any], i: int) -> Any:
+    """From ``y = a·b``: ``da = g·bᵀ`` and ``db = aᵀ·g``, each transposed once more if the operand was read so."""
+    (g,), (a, b) = cotangents, operands_[:2]
+    if i == 2:
+        return sum_over(g, -2)
+    if i == 0:
+        pair, flags = (
+            ((b, g), (attrs.transpose_b, True)) if attrs.transpose_a else ((g, b), (False, not attrs.transpose_b))
+        )
+    else:
+        pair, flags = (
+            ((g, a), (True, attrs.transpose_a)) if attrs.transpose_b else ((a, g), (not attrs.transpose_a, False))
+        )
+    return apply(MATMUL, Product(*flags), *pair)
+
+
+def _matmul_batch(op: Op, attrs: Product, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var, ...]:
+    """A batch of left matrices for one right matrix is one tall matrix; otherwise every operand gets the axis."""
+    a, *others = operands_
+    if any(batched[1:]) or a.ndim > 3 or attrs.transpose_a:
+        return leading_batch(op, attrs, operands_, batched)
+    n, rows, inner = a.shape
+    tall = apply(op, attrs, reshape(a, (n * rows, inner)), *others)
+    return (reshape(tall, (n, rows, tall.shape[-1])),)
+
+
+def _spread_columns(attrs: Product, bias: Var, like: Var) -> Var:
+    return broadcast_to(reshape(bias, (*bias.shape[:-1], 1, bias.shape[-1])), like.shape)  # type: ignore[no-any-return]
+
+
+MATMUL: Op = Op(
+    "matmul",
+    Product,
+    types=_matmul_types,
+    spec=_matmul_spec,
+    batch=_matmul_batch,
+    jvp=biased_jvp(lambda: MATMUL, _spread_columns),
+    transpose=_matmul_transpose,
+)
+
+
+@provides("matmul")
+def matmul(a: Any, b: Any) -> Any:
+    """The product of matrices over the last two axes, for every index of the leading axes, which broadcast.
+
+    A vector is a row on the left and a column on the right, and its axis is dropped from the result.
+
+    >>> import numpy as np
+    >>> matmul(np.float32([[1, 2], [3, 4]]), np.float32([1, 10])).tolist()
+    [21.0, 43.0]
+    """
+    a, b = operands(a, b)
+    if not a.shape or not b.shape:
+        raise ShapeError(f"matmul needs at least one axis on each side, not shapes {a.shape} and {b.shape}; use mul")
+    left = reshape(a, (1, *a.shape)) if a.ndim == 1 else a
+    right = reshape(b, (*b.shape, 1)) if b.ndim == 1 else b
+    y = _rows_times(left, right) if right.ndim == 2 else _stacks_times(left, right)
+    lead, matrix = y.shape[:-2], y.shape[-2:]
+    return reshape(y, (*lead, *matrix[: a.ndim > 1], *matrix[1 : 1 + (b.ndim > 1)]))
+
+
+def _rows_times(a: Any, b: Any, *bias: Any, transpose_b: bool = False) -> Any:
+    """All rows of ``a`` times one matrix."""
+    rows = reshape(a, (prod(a.shape[:-1]), a.shape[-1]))
+    y = apply(MATMUL, Product(transpose_b=transpose_b), rows, b, *bias)
+    return reshape(y, (*a.shape[:-1], y.shape[-1]))
+
+
+def _stacks_times(a: Any, b: Any) -> Any:
+    lead = broadcast_shape("matmul", a.shape[:-2], b.shape[:-2])
+    return apply(MATMUL, Product(), broadcast_to(a, lead + a.shape[-2:]), broadcast_to(b, lead + b.shape[-2:]))
+
+
+def linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    """``x·weightᵀ + bias`` over the last axis: x ``(..., C)``, weight ``(M, C)``, bias ``(M,)`` or None.
+
+    >>> import numpy as np
+    >>> linear(np.float32([1, 2]), np.float32([[1, 10], [0, 1]]), np.float32([100, 0])).tolist()
+    [121.0, 2.0]
+    """
+    x, weight, *rest = operands(x, weight, *(() if bias is None else (bias,)))
+    if not x.shape or len(weight.shape) != 2:
+        raise ShapeError(
+            f"linear needs x (..., C) and a weight (M, C), not shapes {x.shape} and {weight.shape}; "
+            "give x at least one axis and the weight two"
+        )
+    return _rows_times(x, weight, *rest, transpose_b=True)
+
+
+# --- batch normalisation ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BatchNorm:
+    """What is added to the variance, and which of the two optional operands follow it."""
+
+    eps: float
+    weight: bool
+    bias: bool
+
+
+def _named(attrs: BatchNorm, operands_: Sequence[Any]) -> tuple[Any, Any, Any, Any, Any]:
+    """x, mean, variance, weight and bias; None for what there is not."""
+    x, mean, var, *rest = operands_
+    return x, mean, var, rest[0] if attrs.weight else None, rest[-1] if attrs.bias else None
+
+
+def _batch_norm_types(attrs: BatchNorm, x: TensorType, *statistics: TensorType) -> tuple[TensorType]:
+    require_floats("batch_norm", x, *statistics)
+    if x.ndim < 2:
+        raise ShapeError(f"batch_norm needs x (N, C, ...), not {x}")
+    for t in statistics:
+        if t.shape != x.shape[1:2]:
+            raise ShapeError(f"batch_norm: {t} does not hold one number for each of the {x.shape[1]} channels of {x}")
+    return (x,)
+
+
+def _batch_norm_spec(attrs: BatchNorm, *tensors: Tensor) -> tuple[Tensor]:
+    return (batch_norm_spec(*_named(attrs, tensors), attrs.eps),)
+
+
+def _batch_norm_jvp(attrs: BatchNorm, primals: Sequence[Var], tangents: Sequence[Var | None]) -> Any:
+    """With ``r = 1/√(var + eps)`` and ``z = (x − mean)·r``: ``(dx − dmean − z·r·dvar/2)·r·weight + z·dweight + dbias``.
+
+    The operator itself gives ``z``, and ``r`` as the ``z`` of ones, so that eps is the same number in all of them.
+    """
+    x, mean, var, weight, _ = _named(attrs, primals)
+    dx, dmean, dvar, dweight, dbias = _named(attrs, tangents)
+    plain = BatchNorm(attrs.eps, weight=False, bias=False)
+    normal = apply(BATCH_NORM, plain, x, mean, var)
+    ones = np.broadcast_to(np.ones((), var.dtype.numpy), (1, *var.shape))
+    scale = apply(BATCH_NORM, plain, var.owner.share(ones, "one"), var.owner.zeros(mean.type), var)
+
+    def across(v: Any) -> Any:
+        """One number per channel, along the channel axis of x."""
+        return reshape(v, (x.shape[1], *(1,) * (x.ndim - 2)))
+
+    moved = [] if dx is None else [dx]
+    moved += [] if dmean is None else [-across(dmean)]
+    moved += [] if dvar is None else [-(normal * across(dvar * reshape(scale, var.shape) * 0.5))]
+    terms = [] if dbias is None else [across(dbias)]
+    if moved:
+        through = _total(moved) * across(scale)
+        terms.append(through if weight is None else through * across(weight))
+    if dweight is not None:
+        terms.append(normal * across(dweight))
+    return [apply(BATCH_NORM, attrs, *primals)], [broadcast_to(_total(terms), x.shape)]
+
+
+def _total(terms: Sequence[Any]) -> Any:
+    first, *rest = terms
+    for term in rest:
+        first = first + term
+    return first
+
+
+def _batch_norm_batch(op: Op, attrs: BatchNorm, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var, ...]:
+    """The batch is merged with the samples, or, if the statistics have one of their own, with the channels."""
+    x, *statistics = operands_
+    if not any(batched[1:]):
+        n, samples, *rest = x.shape
+        return (reshape(apply(op, attrs, reshape(x, (n * samples, *rest)), *statistics), x.shape),)
+    x, *statistics = with_leading_axis(operands_, batched)
+    merged = apply(op, attrs, merge_batch(x, 2), *(merge_batch(v, 1) for v in statistics))
+    return (split_batch(merged, 1, (x.shape[0], x.shape[2])),)
+
+
+BATCH_NORM: Op = Op(
+    "batch_norm",
+    BatchNorm,
+    types=_batch_norm_types,
+    spec=_batch_norm_spec,
+    batch=_batch_norm_batch,
+    jvp=_batch_norm_jvp,
+)
+
+
+def batch_norm(
+    x: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
+    """``(x − mean) / √(var + eps) · weight + bias`` with given statistics, one per channel of ``x (N, C, ...)``.
+
+    >>> import numpy as np
+    >>> batch_norm(np.float32([[5], [1]]), np.float32([1]), np.float32([4]), eps=0.0).tolist()
+    [[2.0], [0.0]]
+    """
+    optional = [v for v in (weight, bias) if v is not None]
+    attrs = BatchNorm(float(eps), weight is not None, bias is not None)
+    return apply(BATCH_NORM, attrs, x, running_mean, running_var, *optional)

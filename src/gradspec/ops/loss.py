@@ -1,0 +1,119 @@
+"""Losses, and the linear pair behind the cross entropy: picking one cell per label, and placing it back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.builder import apply, operands
+from gradspec.graph.ir import Var
+from gradspec.graph.op import Op
+from gradspec.graph.types import TensorType
+from gradspec.ops.layout import Axis, recorded_axis
+from gradspec.ops.pointwise import neg
+from gradspec.ops.reduce import log_softmax, mean, sum
+from gradspec.ops.rules import with_leading_axis
+from gradspec.spec import loss as spec
+from gradspec.spec.errors import DTypeError
+from gradspec.spec.window import whole_number
+
+
+def _reduced(losses: Any, reduction: str) -> Any:
+    return mean(losses) if reduction == "mean" else sum(losses) if reduction == "sum" else losses
+
+
+def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Any:
+    """``(input − target)²``, its mean (the default), sum or, with ``"none"``, every cell. The shapes are equal.
+
+    >>> import numpy as np
+    >>> float(mse_loss(np.float32([1, 4]), np.float32([0, 2])))
+    2.5
+    """
+    spec.require_reduction(reduction)
+    input, target = operands(input, target)
+    spec.require_equal_shapes(input.shape, target.shape)
+    difference = input - target
+    return _reduced(difference * difference, reduction)
+
+
+# --- pick and place --------------------------------------------------------------------------------------------------
+
+
+def _require_labels(labels: TensorType, shape: tuple[int, ...], axis: int) -> None:
+    if labels.is_float:
+        raise DTypeError(f"labels are integers, not {labels}; convert class numbers by .astype(int)")
+    spec.require_label_shape(shape, labels.shape, axis)
+
+
+def _pick_types(attrs: Axis, x: TensorType, labels: TensorType) -> tuple[TensorType]:
+    _require_labels(labels, x.shape, recorded_axis("pick", attrs.axis, x.ndim))
+    return (TensorType(x.dtype, labels.shape),)
+
+
+def _pick_transpose(attrs: Axis, cotangents: Sequence[Var], operands_: Sequence[Any], i: int) -> Var:
+    x, labels = operands_
+    return apply(PLACE, Place(attrs.axis, x.shape[attrs.axis]), cotangents[0], labels)  # type: ignore[no-any-return]
+
+
+def _pick_batch(op: Op, attrs: Axis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+    return (apply(op, Axis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
+
+
+PICK = Op(
+    "pick",
+    Axis,
+    types=_pick_types,
+    spec=lambda attrs, x, labels: (spec.pick(x, labels, attrs.axis),),
+    batch=_pick_batch,
+    linear="jointly",
+    transpose=_pick_transpose,
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The axis of classes in the result, and how many there are."""
+
+    axis: int
+    size: int
+
+
+def _place_types(attrs: Place, x: TensorType, labels: TensorType) -> tuple[TensorType]:
+    axis = recorded_axis("place", attrs.axis, x.ndim + 1)
+    shape = (*x.shape[:axis], whole_number("the number of classes", attrs.size, 0), *x.shape[axis:])
+    _require_labels(labels, shape, axis)
+    return (TensorType(x.dtype, shape),)
+
+
+def _place_batch(op: Op, attrs: Place, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+    return (apply(op, Place(attrs.axis + 1, attrs.size), *with_leading_axis(operands_, batched)),)
+
+
+PLACE = Op(
+    "place",
+    Place,
+    types=_place_types,
+    spec=lambda attrs, x, labels: (spec.place(x, labels, attrs.axis, attrs.size),),
+    batch=_place_batch,
+    linear="jointly",
+    transpose=lambda attrs, cotangents, operands, i: apply(PICK, Axis(attrs.axis), cotangents[0], operands[1]),
+)
+
+
+def cross_entropy(logits: Any, labels: Any, reduction: str = "mean") -> Any:
+    """``−log softmax(logits)[label]``, its mean (the default), sum or, with ``"none"``, one for each label.
+
+    Logits are ``(C,)``, ``(N, C)`` or ``(N, C, d₁, …)``, labels integers of the same shape without the class axis. A
+    label outside 0 … C−1 is an error when the graph runs.
+
+    >>> import numpy as np
+    >>> cross_entropy(np.float64([[0, 0], [0, 1000]]), [1, 0], "none").round(6).tolist()
+    [0.693147, 1000.0]
+    """
+    spec.require_reduction(reduction)
+    logits, labels = operands(logits, labels if isinstance(labels, Var) else np.asarray(labels))
+    axis = spec.class_axis(logits.shape)
+    return _reduced(neg(apply(PICK, Axis(axis), log_softmax(logits, axis), labels)), reduction)

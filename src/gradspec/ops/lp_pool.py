@@ -1,0 +1,99 @@
+"""Power pooling.
+
+With ``y`` the p-norm of a window, ``dy = y^(1−p) · Σ sign(xᵢ)·|xᵢ|^(p−1)·dxᵢ``: a power of the output, and the sum of a
+power of the input times its tangent. For p = ∞ it is the maximum of ``|xᵢ|``, with the derivative of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from gradspec.graph.builder import apply, operands
+from gradspec.graph.op import Op
+from gradspec.graph.types import TensorType, require_floats
+from gradspec.ops.pointwise import scale
+from gradspec.ops.pool import AVG_POOL, MAX_POOL_PUSH, AvgPool, MaxPool, Windows, plain_number, sliding_windows
+from gradspec.ops.rules import leading_batch, pointwise_spec, same_types
+from gradspec.spec.lp_pool import abs_power, require_exponent
+from gradspec.spec.lp_pool import lp_pool as lp_pool_spec
+from gradspec.spec.tensor import Tensor
+from gradspec.spec.window import Ints
+
+# --- powers of |x|, which 0 does not trouble --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AbsPower:
+    """``|x|^exponent``, with the sign of ``x`` if it is ``signed``."""
+
+    exponent: float
+    signed: bool = False
+
+
+def _abs_power_jvp(attrs: AbsPower, primals: Any, tangents: Any) -> Any:
+    (x,), (dx,), q = primals, tangents, attrs.exponent
+    slope = None if q == 0 else scale(apply(ABS_POWER, AbsPower(q - 1, not attrs.signed), x), q)
+    return [apply(ABS_POWER, attrs, x)], [None if slope is None else slope * dx]
+
+
+ABS_POWER = Op(
+    "abs_power",
+    AbsPower,
+    types=same_types("abs_power"),
+    spec=pointwise_spec(lambda attrs, x: abs_power(x, attrs.exponent, attrs.signed)),
+    batch=leading_batch,
+    jvp=_abs_power_jvp,
+)
+
+
+# --- the pooling ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LpPool(Windows):
+    p: float = field(kw_only=True)
+
+
+def _types(attrs: LpPool, x: TensorType) -> tuple[TensorType]:
+    require_exponent(attrs.p)
+    require_floats("lp_pool", x)
+    return (attrs.pooled(x),)
+
+
+def _spec(attrs: LpPool, x: Tensor) -> tuple[Tensor]:
+    return (lp_pool_spec(x, attrs.p, attrs.kernel_size, attrs.stride, attrs.ceil_mode),)
+
+
+def _jvp(attrs: LpPool, primals: Any, tangents: Any) -> Any:
+    (x,), (dx,), p = primals, tangents, attrs.p
+    y = apply(LP_POOL, attrs, x)
+    windows = {name: value for name, value in vars(attrs).items() if name != "p"}
+    if p == inf:
+        outward = apply(ABS_POWER, AbsPower(0.0, signed=True), x) * dx
+        return [y], [apply(MAX_POOL_PUSH, MaxPool(**windows), apply(ABS_POWER, AbsPower(1.0), x), outward)]
+    steps = apply(ABS_POWER, AbsPower(p - 1, signed=True), x) * dx
+    total = apply(AVG_POOL, AvgPool(**windows, divisor_override=1), steps)
+    return [y], [apply(ABS_POWER, AbsPower(1 - p), y) * total]
+
+
+LP_POOL = Op("lp_pool", LpPool, types=_types, spec=_spec, batch=leading_batch, jvp=_jvp)
+
+
+def lp_pool(x: Any, p: float, kernel_size: Sequence[int], stride: Ints | None = None, ceil_mode: bool = False) -> Any:
+    """The p-norm ``(Σ |xᵢ|^p)^(1/p)`` of each window, p > 0; the largest ``|xᵢ|`` for p = ∞.
+
+    A cell at 0, and every cell of a window whose norm is 0, has derivative 0. PyTorch's ``lp_pool`` leaves out the
+    absolute value (so negative cells matter unless p is even), scales up the windows that ``ceil_mode`` cuts short, and
+    for p < 1 has NaN as derivative where the norm is 0.
+
+    >>> import numpy as np
+    >>> lp_pool(np.float32([3, -4, 0]), 2, (2,), 1).tolist()
+    [5.0, 4.0]
+    """
+    (x,) = operands(x)
+    require_exponent(p)
+    windows = sliding_windows("lp_pool", x, kernel_size, stride, 0, 1, ceil_mode)
+    return apply(LP_POOL, LpPool(**windows, p=float(plain_number(p))), x)

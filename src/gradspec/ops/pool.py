@@ -1,0 +1,364 @@
+"""Max and average pooling: sliding, adaptive and global windows in one record.
+
+A maximum is differentiated by a pair of operators that are linear in their second operand and each other's transpose:
+``max_pool_push(x, dx)`` takes the tangents of the winners, ``max_pool_pull(x, g)`` sends cotangents to them. Who wins
+is a constant of differentiation, so neither has a derivative in ``x``. They are given ``x`` and not the winners'
+places: on intervals and balls several cells may win, and the derivatives enclose all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.builder import apply, operands
+from gradspec.graph.ir import Var
+from gradspec.graph.op import Op
+from gradspec.graph.types import DType, TensorType, f64, i64, require_floats
+from gradspec.ops.layout import reshape
+from gradspec.ops.rules import leading_batch, whole
+from gradspec.spec.errors import ShapeError
+from gradspec.spec.pool import (
+    bins,
+    divisor_rule,
+    everything,
+    max_over,
+    max_over_jvp,
+    max_over_vjp,
+    mean_over,
+    mean_over_vjp,
+    require_ties,
+    sliding,
+    winners_over,
+)
+from gradspec.spec.tensor import Index, Tensor, split_shape
+from gradspec.spec.window import Ints, Padding, Regular, Window
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Sliding windows or, if ``output_size`` is given, that many bins per axis (one: global pooling)."""
+
+    kernel_size: Index = ()
+    stride: Index = ()
+    padding: Pairs = ()
+    dilation: Index = ()
+    ceil_mode: bool = False
+    output_size: Index | None = None
+
+    def window(self, x: Any) -> Window:
+        """The windows over the last axes of ``x``: of a type, a tensor or an array."""
+        if self.output_size is not None:
+            return bins(x, self.output_size)
+        return sliding(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+
+    def pooled(self, x: TensorType) -> TensorType:
+        window = self.window(x)
+        return TensorType(x.dtype, split_shape(x.shape, window.rank)[0] + window.outputs)
+
+
+def sliding_windows(
+    name: str,
+    x: Any,
+    kernel_size: Sequence[int],
+    stride: Ints | None,
+    padding: Padding,
+    dilation: Ints,
+    ceil_mode: bool,
+) -> dict[str, Any]:
+    """The fields of ``Windows``, with every default and ``"same"`` settled for ``x``."""
+    with blamed_on(name, x):
+        axes = [a for a in sliding(x, kernel_size, stride, padding, dilation, ceil_mode).axes if isinstance(a, Regular)]
+    return {
+        "kernel_size": tuple(a.kernel for a in axes),
+        "stride": tuple(a.stride for a in axes),
+        "padding": tuple((a.lo, a.hi) for a in axes),
+        "dilation": tuple(a.dilation for a in axes),
+        "ceil_mode": bool(ceil_mode),
+    }
+
+
+def adaptive_windows(name: str, x: Any, output_size: Sequence[int | None]) -> dict[str, Any]:
+    with blamed_on(name, x):
+        return {"output_size": bins(x, output_size).outputs}
+
+
+def global_windows(name: str, x: Any, rank: int) -> dict[str, Any]:
+    with blamed_on(name, x):
+        return {"output_size": everything(x, rank).outputs}
+
+
+@contextmanager
+def blamed_on(name: str, *values: Any) -> Iterator[None]:
+    """An error in an operator's arguments says which operator, and on which variables."""
+    try:
+        yield
+    except ShapeError as error:
+        given = ", ".join(repr(v) if isinstance(v, Var) else f"array of shape {v.shape}" for v in values)
+        raise ShapeError(f"{name}({given}): {error}") from None
+
+
+def _flattened(y: Any, rank: int, keepdims: bool) -> Any:
+    return y if keepdims else reshape(y, split_shape(y.shape, rank)[0])
+
+
+# --- the maximum ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MaxPool(Windows):
+    ties: str = "first"
+    return_indices: bool = False
+
+
+def _max_types(attrs: MaxPool, x: TensorType) -> tuple[TensorType, ...]:
+    require_ties(attrs.ties)
+    y = attrs.pooled(x)
+    return (y, TensorType(i64, y.shape)) if attrs.return_indices else (y,)
+
+
+def _max_spec(attrs: MaxPool, x: Tensor) -> tuple[Tensor, ...]:
+    window = attrs.window(x)
+    return (max_over(window, x), winners_over(window, x)) if attrs.return_indices else (max_over(window, x),)
+
+
+def _max_jvp(attrs: MaxPool, primals: Any, tangents: Any) -> Any:
+    (x,), (dx,) = primals, tangents
+    moved = apply(MAX_POOL_PUSH, replace(attrs, return_indices=False), x, dx)
+    return whole(apply(MAX_POOL, attrs, x)), [moved, None][: 1 + attrs.return_indices]
+
+
+MAX_POOL = Op("max_pool", MaxPool, types=_max_types, spec=_max_spec, batch=leading_batch, jvp=_max_jvp)
+
+
+def _push_types(attrs: MaxPool, x: TensorType, dx: TensorType) -> tuple[TensorType]:
+    require_ties(attrs.ties)
+    require_floats("max_pool_push", x, dx)
+    if dx.shape != x.shape:
+        raise ShapeError(f"the tangent is {dx}, and {x} is pooled; give it the same shape")
+    return (attrs.pooled(x),)
+
+
+def _pull_types(attrs: MaxPool, x: TensorType, g: TensorType) -> tuple[TensorType]:
+    require_ties(attrs.ties)
+    require_floats("max_pool_pull", x, g)
+    if g.shape != attrs.pooled(x).shape:
+        raise ShapeError(f"the cotangent is {g}, and {x} is pooled to {attrs.pooled(x)}; give it that shape")
+    return (x,)
+
+
+def linear_in_second(op: Op, attrs: Any, primals: Sequence[Var], tangents: Sequence[Var | None]) -> Any:
+    """The JVP of an operator that is linear in its second operand and constant in its first."""
+    (x, u), (_, du) = primals, tangents
+    return [apply(op, attrs, x, u)], [None if du is None else apply(op, attrs, x, du)]
+
+
+MAX_POOL_PUSH: Op = Op(
+    "max_pool_push",
+    MaxPool,
+    types=_push_types,
+    spec=lambda attrs, x, dx: (max_over_jvp(attrs.window(x), x, dx, attrs.ties, strict=False),),
+    batch=leading_batch,
+    jvp=lambda attrs, primals, tangents: linear_in_second(MAX_POOL_PUSH, attrs, primals, tangents),
+    transpose=lambda attrs, cotangents, operands, i: apply(MAX_POOL_PULL, attrs, operands[0], cotangents[0]),
+)
+
+MAX_POOL_PULL: Op = Op(
+    "max_pool_pull",
+    MaxPool,
+    types=_pull_types,
+    spec=lambda attrs, x, g: (max_over_vjp(attrs.window(x), x, g, attrs.ties, strict=False),),
+    batch=leading_batch,
+    jvp=lambda attrs, primals, tangents: linear_in_second(MAX_POOL_PULL, attrs, primals, tangents),
+    transpose=lambda attrs, cotangents, operands, i: apply(MAX_POOL_PUSH, attrs, operands[0], cotangents[0]),
+)
+
+
+def max_pool(
+    x: Any,
+    kernel_size: Sequence[int],
+    stride: Ints | None = None,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    *,
+    ties: str = "first",
+) -> Any:
+    """The largest real cell of each window, and with ``return_indices`` the winner's place in its spatial plane.
+
+    ``ties`` says who takes part in derivatives among equal cells: ``"first"``, ``"all"`` of them, or ``"split"``.
+
+    >>> import numpy as np
+    >>> max_pool(np.float32([[1, 2, 3], [4, 5, 6], [7, 8, 9]]), (2, 2), 1).tolist()
+    [[5.0, 6.0], [8.0, 9.0]]
+    """
+    (x,) = operands(x)
+    require_ties(ties)
+    windows = sliding_windows("max_pool", x, kernel_size, stride, padding, dilation, ceil_mode)
+    return apply(MAX_POOL, MaxPool(**windows, ties=ties, return_indices=bool(return_indices)), x)
+
+
+def adaptive_max_pool(
+    x: Any, output_size: Sequence[int | None], return_indices: bool = False, *, ties: str = "first"
+) -> Any:
+    """The largest cell of each of ``output_size`` bins per axis; None keeps an axis as it is.
+
+    >>> import numpy as np
+    >>> adaptive_max_pool(np.float32([0, 4, 1, 3, 2]), (3,)).tolist()
+    [4.0, 4.0, 3.0]
+    """
+    (x,) = operands(x)
+    require_ties(ties)
+    windows = adaptive_windows("adaptive_max_pool", x, output_size)
+    return apply(MAX_POOL, MaxPool(**windows, ties=ties, return_indices=bool(return_indices)), x)
+
+
+def global_max_pool(x: Any, rank: int = 2, keepdims: bool = True, *, ties: str = "first") -> Any:
+    """The largest cell over the last ``rank`` axes, which stay as ones or, without ``keepdims``, go.
+
+    >>> import numpy as np
+    >>> global_max_pool(np.float32([[[1, 3], [3, 2]]])).tolist()
+    [[[3.0]]]
+    """
+    (x,) = operands(x)
+    require_ties(ties)
+    y = apply(MAX_POOL, MaxPool(**global_windows("global_max_pool", x, rank), ties=ties), x)
+    return _flattened(y, rank, keepdims)
+
+
+# --- the average ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AvgPool(Windows):
+    count_include_pad: bool = False
+    divisor_override: int | float | None = None
+
+    def divisor(self, like: Tensor) -> Any:
+        return divisor_rule(like, self.count_include_pad, self.divisor_override)
+
+
+@dataclass(frozen=True)
+class AvgSpread(AvgPool):
+    """Average pooling read backwards, onto spatial axes of ``sizes``."""
+
+    sizes: Index = ()
+
+    @property
+    def forward(self) -> AvgPool:
+        return AvgPool(**{name: value for name, value in vars(self).items() if name != "sizes"})
+
+
+def zero_of(dtype: DType) -> Any:
+    """Zero as kernels compute with it: the small formats in float32."""
+    return np.float64(0) if dtype == f64 else np.float32(0)
+
+
+def _avg_types(attrs: AvgPool, x: TensorType) -> tuple[TensorType]:
+    require_floats("avg_pool", x)
+    with np.errstate(over="ignore"):
+        attrs.divisor(Tensor((1,), [zero_of(x.dtype)]))
+    return (attrs.pooled(x),)
+
+
+def _spread_types(attrs: AvgSpread, g: TensorType) -> tuple[TensorType]:
+    rank = len(attrs.sizes)
+    x = TensorType(g.dtype, split_shape(g.shape, rank)[0] + attrs.sizes)
+    (y,) = _avg_types(attrs, x)
+    if y != g or g.ndim < rank:
+        raise ShapeError(f"the cotangent is {g}, and windows over {attrs.sizes} need {y}")
+    return (x,)
+
+
+def _spread_spec(attrs: AvgSpread, g: Tensor) -> tuple[Tensor]:
+    shape = split_shape(g.shape, len(attrs.sizes))[0] + attrs.sizes
+    x = Tensor(shape, [g.zero] * int(np.prod(shape)))
+    return (mean_over_vjp(attrs.window(x), x, g, attrs.divisor(g)),)
+
+
+def _avg_transpose(attrs: AvgPool, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
+    sizes = split_shape(types[0].shape, attrs.window(types[0]).rank)[1]
+    return apply(AVG_POOL_SPREAD, AvgSpread(**vars(attrs), sizes=sizes), cotangents[0])  # type: ignore[no-any-return]
+
+
+AVG_POOL = Op(
+    "avg_pool",
+    AvgPool,
+    types=_avg_types,
+    spec=lambda attrs, x: (mean_over(attrs.window(x), x, attrs.divisor(x)),),
+    batch=leading_batch,
+    linear="jointly",
+    transpose=_avg_transpose,
+)
+
+AVG_POOL_SPREAD = Op(
+    "avg_pool_spread",
+    AvgSpread,
+    types=_spread_types,
+    spec=_spread_spec,
+    batch=leading_batch,
+    linear="jointly",
+    transpose=lambda attrs, cotangents, types, i: apply(AVG_POOL, attrs.forward, cotangents[0]),
+)
+
+
+def avg_pool(
+    x: Any,
+    kernel_size: Sequence[int],
+    stride: Ints | None = None,
+    padding: Padding = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | float | None = None,
+    *,
+    dilation: Ints = 1,
+) -> Any:
+    """The sum of each window's real cells over its number of taps, of real cells, or ``divisor_override``.
+
+    >>> import numpy as np
+    >>> avg_pool(np.ones((2, 2), np.float32), (2, 2), 1, 1).tolist()
+    [[0.25, 0.5, 0.25], [0.5, 1.0, 0.5], [0.25, 0.5, 0.25]]
+    """
+    (x,) = operands(x)
+    windows = sliding_windows("avg_pool", x, kernel_size, stride, padding, dilation, ceil_mode)
+    attrs = AvgPool(
+        **windows, count_include_pad=bool(count_include_pad), divisor_override=plain_number(divisor_override)
+    )
+    return apply(AVG_POOL, attrs, x)
+
+
+def adaptive_avg_pool(x: Any, output_size: Sequence[int | None]) -> Any:
+    """The mean of each of ``output_size`` bins per axis; None keeps an axis as it is.
+
+    >>> import numpy as np
+    >>> adaptive_avg_pool(np.float32([0, 1, 2, 3, 4]), (3,)).tolist()
+    [0.5, 2.0, 3.5]
+    """
+    (x,) = operands(x)
+    return apply(AVG_POOL, AvgPool(**adaptive_windows("adaptive_avg_pool", x, output_size)), x)
+
+
+def global_avg_pool(x: Any, rank: int = 2, keepdims: bool = True) -> Any:
+    """The mean over the last ``rank`` axes, which stay as ones or, without ``keepdims``, go.
+
+    >>> import numpy as np
+    >>> global_avg_pool(np.float32([[[1, 3], [3, 2]]])).tolist()
+    [[[2.25]]]
+    """
+    (x,) = operands(x)
+    return _flattened(apply(AVG_POOL, AvgPool(**global_windows("global_avg_pool", x, rank)), x), rank, keepdims)
+
+
+def plain_number(value: Any) -> Any:
+    """A number of any kind as an int or a float, which attributes may hold; anything else as it is."""
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)

@@ -1,0 +1,108 @@
+"""Gather at places and scatter to places: a transpose pair, linear in its floating-point operand.
+
+``indices`` are flat places in the spatial plane, as ``max_pool(..., return_indices=True)`` gives them; −1 names no
+cell. ``max_unpool`` adds where several indices name one cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradspec.graph.builder import apply, operands
+from gradspec.graph.op import Op
+from gradspec.graph.types import TensorType
+from gradspec.ops.pool import blamed_on
+from gradspec.ops.rules import leading_batch
+from gradspec.spec.errors import DTypeError, ShapeError
+from gradspec.spec.tensor import Index, split_shape
+from gradspec.spec.unpool import max_gather as max_gather_spec
+from gradspec.spec.unpool import max_unpool as max_unpool_spec
+from gradspec.spec.window import per_axis, spatial_rank, spatial_sizes, whole_number
+
+
+@dataclass(frozen=True)
+class Plane:
+    """The spatial sizes that indices point into."""
+
+    output_size: Index
+
+
+@dataclass(frozen=True)
+class Rank:
+    """The number of spatial axes."""
+
+    rank: int
+
+
+def _require_integers(indices: TensorType) -> None:
+    if indices.is_float:
+        raise DTypeError(f"indices are {indices}; give integers, as max_pool(..., return_indices=True) does")
+
+
+def _unpool_types(attrs: Plane, x: TensorType, indices: TensorType) -> tuple[TensorType]:
+    sizes = per_axis("output_size", attrs.output_size, spatial_rank("output_size", attrs.output_size), least=1)
+    _require_integers(indices)
+    spatial_sizes(x.shape, len(sizes))
+    if indices.shape != x.shape:
+        raise ShapeError(f"indices are {indices}, and {x} is scattered; give one index per cell")
+    return (TensorType(x.dtype, split_shape(x.shape, len(sizes))[0] + sizes),)
+
+
+def _gather_types(attrs: Rank, x: TensorType, indices: TensorType) -> tuple[TensorType]:
+    rank = whole_number("rank", attrs.rank, least=0)
+    _require_integers(indices)
+    spatial_sizes(x.shape, rank)
+    if indices.ndim < rank or split_shape(indices.shape, rank)[0] != split_shape(x.shape, rank)[0]:
+        raise ShapeError(f"indices are {indices}, and {x} is read; all axes but the last {rank} must agree")
+    return (TensorType(x.dtype, indices.shape),)
+
+
+MAX_UNPOOL = Op(
+    "max_unpool",
+    Plane,
+    types=_unpool_types,
+    spec=lambda attrs, x, indices: (max_unpool_spec(x, indices, attrs.output_size),),
+    batch=leading_batch,
+    linear="jointly",
+    transpose=lambda attrs, cotangents, operands, i: max_gather(cotangents[0], operands[1], len(attrs.output_size)),
+)
+
+MAX_GATHER = Op(
+    "max_gather",
+    Rank,
+    types=_gather_types,
+    spec=lambda attrs, x, indices: (max_gather_spec(x, indices, attrs.rank),),
+    batch=leading_batch,
+    linear="jointly",
+    transpose=lambda attrs, cotangents, operands, i: max_unpool(
+        cotangents[0], operands[1], split_shape(operands[0].shape, attrs.rank)[1]
+    ),
+)
+
+
+def max_unpool(x: Any, indices: Any, output_size: Sequence[int]) -> Any:
+    """Zeros of ``output_size``, with each cell of ``x`` added at its index.
+
+    >>> import numpy as np
+    >>> max_unpool(np.float32([5, 7]), np.array([1, 2]), (4,)).tolist()
+    [0.0, 5.0, 7.0, 0.0]
+    """
+    x, indices = operands(x, indices)
+    with blamed_on("max_unpool", x, indices):
+        sizes = per_axis("output_size", output_size, spatial_rank("output_size", output_size), least=1)
+    return apply(MAX_UNPOOL, Plane(sizes), x, indices)
+
+
+def max_gather(x: Any, indices: Any, rank: int) -> Any:
+    """The cells of ``x`` at ``indices``, over the last ``rank`` axes.
+
+    >>> import numpy as np
+    >>> max_gather(np.float32([10, 20, 30, 40]), np.array([1, -1, 2]), 1).tolist()
+    [20.0, 0.0, 30.0]
+    """
+    x, indices = operands(x, indices)
+    with blamed_on("max_gather", x, indices):
+        spatial = whole_number("rank", rank, least=0)
+    return apply(MAX_GATHER, Rank(spatial), x, indices)

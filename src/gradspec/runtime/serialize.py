@@ -1,0 +1,329 @@
+"""Saving and loading graphs. The format is described in ``docs/format.md``.
+
+A file is read as if it came from an enemy: nothing in it is believed before it is checked, nothing is allocated that
+the file does not really hold, and whatever is wrong becomes a FormatError that says where.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, BinaryIO
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from gradspec.graph.builder import Builder
+from gradspec.graph.check import check
+from gradspec.graph.ir import Array, Graph, Node, Var
+from gradspec.graph.later import provides
+from gradspec.graph.show import distinct
+from gradspec.graph.types import DTYPES, TensorType
+from gradspec.ops.table import operators
+from gradspec.runtime.attributes import LARGEST_INT, brief, fields_from_json, fields_to_json, require_keys
+from gradspec.spec.errors import FormatError
+
+VERSION = 1
+KEY = "gradspec"
+METADATA = "__metadata__"
+
+MAX_HEADER = 100_000_000  # bytes; safetensors has the same limit
+MAX_NESTED = 10_000_000  # lists and objects in one JSON text
+MAX_NODES = 1_000_000
+MAX_RANK = 64
+
+STORED = {
+    "F16": DTYPES["f16"],
+    "BF16": DTYPES["bf16"],
+    "F32": DTYPES["f32"],
+    "F64": DTYPES["f64"],
+    "I8": DTYPES["i8"],
+    "U8": DTYPES["u8"],
+    "I32": DTYPES["i32"],
+    "I64": DTYPES["i64"],
+}
+
+
+# --- saving ----------------------------------------------------------------------------------------------------------
+
+
+@provides("graph_save")
+def save(graph: Graph, path: Any) -> None:
+    """Write the graph to ``path``, all of it or nothing: a file that is there stays until the new one is complete."""
+    text = json.dumps(_structure(check(graph)))
+    tensors = {v.name: np.asarray(distinct(array), order="C") for v, array in graph.constants.items()}
+    _graph(strict_json(text, "the graph"), tensors)  # what could not be loaded is not saved
+    target = Path(os.path.realpath(path))
+    partial = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
+    try:
+        partial.touch(exist_ok=False)
+        mode = partial.stat().st_mode
+        save_file(tensors, partial, {KEY: text})  # which gives its file to the user alone
+        partial.chmod(mode)
+        with partial.open("r+b") as file:
+            if int.from_bytes(file.read(8), "little") > MAX_HEADER:
+                raise ValueError(f"the graph is too large to save: its structure takes more than {MAX_HEADER} bytes")
+            os.fsync(file.fileno())
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _structure(graph: Graph) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "inputs": [_declaration(v) for v in graph.inputs],
+        "constants": [_declaration(v) for v in graph.constants],
+        "nodes": [_application(node) for node in graph.nodes],
+        "outputs": [v.name for v in graph.outputs],
+    }
+
+
+def _declaration(var: Var) -> dict[str, Any]:
+    return {"name": var.name, "dtype": var.dtype.name, "shape": list(map(int, var.shape))}
+
+
+def _application(node: Node) -> dict[str, Any]:
+    if operators().get(node.op.name) is not node.op:
+        raise ValueError(f"{node.op} is not an operator of gradspec's own, so a file cannot name it")
+    return {
+        "op": node.op.name,
+        "attributes": fields_to_json(node.attrs),
+        "inputs": [v.name for v in node.inputs],
+        "outputs": [_declaration(v) for v in node.outputs],
+    }
+
+
+# --- loading ---------------------------------------------------------------------------------------------------------
+
+
+def load(path: Any) -> Graph:
+    """The graph that ``g.save(path)`` wrote. A file that is not one, or is damaged, raises ``gs.FormatError``.
+
+    >>> import gradspec as gs, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     gs.trace(lambda x: x * 2.0, gs.f32[()]).save(f"{folder}/double.gradspec")
+    ...     print(load(f"{folder}/double.gradspec"))
+    graph(x: f32[()]):
+      c   : f32[()] = constant 2.0
+      mul : f32[()] = mul(x, c)
+      return mul
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise FormatError(f"{os.fspath(path)} is not a regular file")
+    with open(path, "rb") as file:
+        try:
+            header, size = _header(file)
+            structure = strict_json(_embedded(header), "the graph")
+            return check(_graph(structure, _tensors(header, file, size)))
+        except Exception as error:  # operators' own rules may refuse a file with any exception
+            raise FormatError(f"{os.fspath(path)}: {error or type(error).__name__}") from error
+
+
+def _header(file: BinaryIO) -> tuple[dict[str, Any], int]:
+    """The JSON at the start of a safetensors file, and how many bytes follow it."""
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 or length > size - 8:
+        raise FormatError(f"bytes 0 to 7: the file is cut short: it has {size} bytes, and its header alone {length}")
+    if length > MAX_HEADER:
+        raise FormatError(f"bytes 0 to 7: a header of {length} bytes is too long; at most {MAX_HEADER} are read")
+    try:
+        text = file.read(length).decode()
+    except UnicodeDecodeError as error:
+        raise FormatError(f"byte {8 + error.start}: the header is not UTF-8") from None
+    header = strict_json(text, "the header")
+    if not isinstance(header, dict):
+        raise FormatError(f"the header: expected an object, not {brief(header)}")
+    return header, size - 8 - length
+
+
+def _embedded(header: dict[str, Any]) -> str:
+    metadata = header.pop(METADATA, None)
+    if not isinstance(metadata, dict) or not isinstance(metadata.get(KEY), str):
+        raise FormatError(f"the header: no graph is stored under {METADATA}.{KEY}; this is another kind of file")
+    return str(metadata[KEY])
+
+
+def _tensors(header: dict[str, Any], file: BinaryIO, size: int) -> dict[str, Array]:
+    """The stored arrays, which must fill the rest of the file exactly, in the order of their places."""
+    places = []
+    for name, entry in header.items():
+        where = f"the header, tensor {brief(name)}"
+        require_keys(entry, ("dtype", "shape", "data_offsets"), where)
+        type_ = _type(STORED, entry["dtype"], entry["shape"], where)
+        offsets = entry["data_offsets"]
+        if not isinstance(offsets, list) or [type(n) for n in offsets] != [int, int]:
+            raise FormatError(f"{where}.data_offsets: expected two integers, not {brief(offsets)}")
+        begin, end = offsets
+        if not 0 <= begin <= end or end - begin != type_.size * type_.dtype.numpy.itemsize:
+            raise FormatError(f"{where}.data_offsets: {begin} to {end} does not hold {type_}")
+        places.append((begin, end, name, type_))
+    places.sort(key=lambda place: place[:2])
+    end = 0
+    for begin, next_end, name, _ in places:
+        if begin != end:
+            raise FormatError(
+                f"the header, tensor {brief(name)}: its data begins at {begin}, not where the last ended, {end}"
+            )
+        end = next_end
+    if end != size:
+        raise FormatError(f"the header: its tensors take {end} bytes, but {size} follow it")
+    return {name: _read(file, type) for _, _, name, type in places}
+
+
+def _read(file: BinaryIO, type: TensorType) -> Array:
+    array = np.empty(type.shape, type.dtype.numpy)
+    if file.readinto(array.reshape(-1).view(np.uint8)) != array.nbytes:  # type: ignore[attr-defined]
+        raise FormatError("the file became shorter while it was read")
+    array.flags.writeable = False
+    return array
+
+
+# --- JSON to graph ---------------------------------------------------------------------------------------------------
+
+
+def strict_json(text: str, where: str) -> Any:
+    """JSON with nothing that could be read in two ways: no key twice, no NaN, no number beyond its type."""
+    if text.count("[") + text.count("{") > MAX_NESTED:
+        raise FormatError(f"{where}: more than {MAX_NESTED} lists and objects")
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_int, parse_float=_float)
+    except RecursionError:
+        raise FormatError(f"{where}: lists or objects are nested too deeply") from None
+    except ValueError as error:
+        raise FormatError(f"{where}: {error}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise FormatError(f"the key {brief(key)} appears twice in one object")
+        found[key] = value
+    return found
+
+
+def _constant(text: str) -> Any:
+    raise FormatError(f"{text} is not JSON")
+
+
+def _int(text: str) -> int:
+    number = int(text) if len(text) <= 20 else LARGEST_INT + 1
+    if abs(number) > LARGEST_INT:
+        raise FormatError(f"the integer {brief(text)} does not fit in 64 bits")
+    return number
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise FormatError(f"the number {brief(text)} is too large for a float")
+    return number
+
+
+class _Finished(Builder):
+    """The owner of a loaded graph's variables, to which nothing can be added."""
+
+    def operand(self, value: Any, like: Var) -> Var:
+        raise ValueError(f"{like!r} belongs to a loaded graph, which is finished; apply operators to what it returns")
+
+
+class _Variables(dict[str, Var]):
+    """The variables assigned so far, by name."""
+
+    def __init__(self) -> None:
+        self.owner = _Finished()
+
+    def declare(self, data: Any, where: str) -> Var:
+        require_keys(data, ("name", "dtype", "shape"), where)
+        name = data["name"]
+        if not isinstance(name, str) or name == METADATA or any("\ud800" <= c <= "\udfff" for c in name):
+            raise FormatError(f"{where}.name: {brief(name)} is not a name")
+        if name in self:
+            raise FormatError(f"{where}.name: there is already a variable called {brief(name)}")
+        self[name] = Var(name, _type(DTYPES, data["dtype"], data["shape"], where), self.owner)
+        return self[name]
+
+    def used(self, name: Any, where: str) -> Var:
+        if not isinstance(name, str) or name not in self:
+            raise FormatError(f"{where}: no variable called {brief(name)} is assigned before this place")
+        return self[name]
+
+
+def _graph(structure: Any, tensors: Mapping[str, Array]) -> Graph:
+    """The graph that a structure describes, every part of it checked."""
+    version = structure.get("version") if isinstance(structure, dict) else None
+    if type(version) is not int or version != VERSION:
+        raise FormatError(f"version {brief(version)} of the format is unknown; this gradspec reads version {VERSION}")
+    require_keys(structure, ("version", "inputs", "constants", "nodes", "outputs"), "the graph")
+    for key in ("inputs", "constants", "nodes", "outputs"):
+        if not isinstance(structure[key], list):
+            raise FormatError(f"{key}: expected a list, not {brief(structure[key])}")
+    if len(structure["nodes"]) > MAX_NODES:
+        raise FormatError(f"nodes: there are {len(structure['nodes'])}; at most {MAX_NODES} are read")
+    variables = _Variables()
+    inputs = tuple(variables.declare(d, f"inputs[{i}]") for i, d in enumerate(structure["inputs"]))
+    constants = _constants(structure["constants"], tensors, variables)
+    nodes = tuple(_node(d, variables, f"nodes[{i}]") for i, d in enumerate(structure["nodes"]))
+    outputs = tuple(variables.used(name, f"outputs[{i}]") for i, name in enumerate(structure["outputs"]))
+    return Graph(inputs, nodes, outputs, MappingProxyType(constants))
+
+
+def _constants(declared: list[Any], tensors: Mapping[str, Array], variables: _Variables) -> dict[Var, Array]:
+    constants = {}
+    for i, data in enumerate(declared):
+        var = variables.declare(data, where := f"constants[{i}]")
+        if var.name not in tensors:
+            raise FormatError(f"{where}: the file holds no tensor called {brief(var.name)}")
+        array = tensors[var.name]
+        repeated = array.ndim == var.ndim and all(n in (1, m) for n, m in zip(array.shape, var.shape, strict=True))
+        if array.dtype != var.dtype.numpy or not repeated:
+            raise FormatError(f"{where}: a tensor of {array.dtype} and shape {array.shape} does not give {var.type}")
+        constants[var] = array if array.shape == var.shape else np.broadcast_to(array, var.shape)
+    if len(constants) != len(tensors):
+        extra = next(name for name in tensors if name not in {v.name for v in constants})
+        raise FormatError(f"constants: the tensor {brief(extra)} is not among them")
+    return constants
+
+
+def _node(data: Any, variables: _Variables, where: str) -> Node:
+    require_keys(data, ("op", "attributes", "inputs", "outputs"), where)
+    if not isinstance(data["op"], str) or data["op"] not in operators():
+        raise FormatError(f"{where}.op: {brief(data['op'])} is not an operator that this gradspec knows")
+    if not isinstance(data["inputs"], list) or not isinstance(data["outputs"], list):
+        raise FormatError(f"{where}: its inputs and outputs are not both lists")
+    op = operators()[data["op"]]
+    inputs = tuple(variables.used(name, f"{where}.inputs[{i}]") for i, name in enumerate(data["inputs"]))
+    try:
+        attrs = fields_from_json(op.attributes, data["attributes"], f"{where}.attributes")
+        expected = op.types(attrs, *(v.type for v in inputs))
+    except FormatError:
+        raise
+    except Exception as error:
+        raise FormatError(f"{where} ({op}): {error}") from error
+    outputs = tuple(variables.declare(d, f"{where}.outputs[{i}]") for i, d in enumerate(data["outputs"]))
+    if expected != tuple(v.type for v in outputs):
+        raise FormatError(f"{where}.outputs: {op} gives {_types(expected)}, not {_types([v.type for v in outputs])}")
+    return Node(op, attrs, inputs, outputs)
+
+
+def _types(types: Any) -> str:
+    return ", ".join(map(str, types)) or "nothing"
+
+
+def _type(dtypes: Mapping[str, Any], dtype: Any, shape: Any, where: str) -> TensorType:
+    if not isinstance(dtype, str) or dtype not in dtypes:
+        raise FormatError(f"{where}.dtype: {brief(dtype)} is not one of {', '.join(dtypes)}")
+    sizes = shape if isinstance(shape, list) and len(shape) <= MAX_RANK else None
+    if sizes is None or any(type(n) is not int or n < 0 for n in sizes):
+        raise FormatError(f"{where}.shape: expected at most {MAX_RANK} sizes, not {brief(shape)}")
+    if prod(max(n, 1) for n in sizes) * dtypes[dtype].numpy.itemsize > LARGEST_INT:
+        raise FormatError(f"{where}.shape: no memory holds a tensor of shape {sizes}")
+    return TensorType(dtypes[dtype], tuple(sizes))

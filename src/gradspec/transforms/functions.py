@@ -1,0 +1,239 @@
+"""Derivatives of functions: of arrays, or, while another function is traced, of its variables.
+
+Each call traces its function anew, so arrays that the function captures are read as they are at that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.ir import Graph, Var
+from gradspec.graph.later import later
+from gradspec.graph.types import TensorType, type_of
+from gradspec.spec.errors import ShapeError
+from gradspec.transforms import tree
+from gradspec.transforms.copy import inline
+from gradspec.transforms.jvp import jvp as graph_jvp
+from gradspec.transforms.trace import Traced, trace_within
+from gradspec.transforms.vjp import vjp as graph_vjp
+
+Function = Callable[..., Any]
+
+
+def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """``(result, its tangent)``: the derivative of ``function`` at ``primals`` along ``tangents``.
+
+    Primals and tangents are sequences of arguments, each an array or a tree of arrays. Integers take no tangent: give
+    None in their place.
+
+    >>> import numpy as np
+    >>> jvp(lambda x: x * x, (np.array([3.0]),), (np.array([1.0]),))
+    (array([9.]), array([6.]))
+    """
+    arguments, directions = _as_tuple("primals", primals), _as_tuple("tangents", tangents)
+    traced = _traced(function, arguments)
+    values = _values(arguments)
+    moving = [
+        _tangent(v, t)
+        for v, t in zip(values, tree.aligned(arguments, directions, "tangents"), strict=True)
+        if _is_float(v)
+    ]
+    forward = graph_jvp(traced.graph, _floats(traced, len(values)))
+    results = iter(_run(forward, [*values, *traced.captured, *moving]))
+    result = tree.rebuild(traced.result, results)
+    return result, tree.map_leaves(lambda v: next(results) if v.type.is_float else None, traced.result)
+
+
+def vjp(function: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    """``(result, pullback)``; ``pullback(cotangent)`` gives one cotangent per primal (None for integers).
+
+    >>> import numpy as np
+    >>> result, pullback = vjp(lambda x, y: x * y, np.array([3.0]), np.array([4.0]))
+    >>> pullback(np.array([1.0]))
+    (array([4.]), array([3.]))
+    """
+    traced, values = _traced(function, primals), _values(primals)
+    reverse = graph_vjp(traced.graph, _floats(traced, len(values)))
+    result = tree.rebuild(traced.result, iter(_run(traced.graph, [*values, *traced.captured])))
+
+    def pullback(cotangent: Any) -> tuple[Any, ...]:
+        parts = tree.aligned(result, cotangent, "the cotangent")
+        seeds = [_tangent(v, c) for v, c in zip(tree.leaves(result), parts, strict=True) if _is_float(v)]
+        outputs = _run(reverse, [*values, *traced.captured, *seeds])
+        found = iter(outputs[len(traced.graph.outputs) :])
+        return tuple(tree.map_leaves(lambda v: next(found) if _is_float(v) else None, p) for p in primals)
+
+    return result, pullback
+
+
+def value_and_grad(function: Function, argnums: int | Sequence[int] = 0) -> Callable[..., tuple[Any, Any]]:
+    """A function that gives ``(value, gradient)`` of a scalar ``function`` in the arguments ``argnums``.
+
+    >>> import numpy as np
+    >>> import gradspec as gs
+    >>> value, gradient = value_and_grad(lambda x: gs.sum(x * x))(np.array([1.0, 2.0]))
+    >>> float(value), gradient.tolist()
+    (5.0, [2.0, 4.0])
+    """
+    chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @wraps(function)
+    def with_gradient(*args: Any) -> tuple[Any, Any]:
+        _require_arguments(chosen, args)
+        traced, values = _traced(function, args), _values(args)
+        if len(traced.graph.outputs) != 1 or not isinstance(traced.result, Var) or traced.result.shape != ():
+            raise ShapeError(
+                f"grad needs a function with one scalar result, not {[v.type for v in traced.graph.outputs]}; "
+                "sum or average it, or use jacobian"
+            )
+        positions = _positions(args, chosen)
+        outputs = _run(
+            graph_vjp(traced.graph, positions),
+            [*values, *traced.captured, np.ones((), traced.result.dtype.numpy)],
+        )
+        found = iter(outputs[1:])
+        gradients = [tree.rebuild(args[i % len(args)], found) for i in sorted(c % len(args) for c in chosen)]
+        by_argument = dict(zip(sorted(c % len(args) for c in chosen), gradients, strict=True))
+        ordered = tuple(by_argument[c % len(args)] for c in chosen)
+        return outputs[0], ordered[0] if isinstance(argnums, int) else ordered
+
+    return with_gradient
+
+
+def grad(function: Function, argnums: int | Sequence[int] = 0) -> Function:
+    """The gradient of a scalar function in the arguments ``argnums``.
+
+    >>> import numpy as np
+    >>> import gradspec as gs
+    >>> grad(lambda x: gs.sum(x * x))(np.array([1.0, 2.0]))
+    array([2., 4.])
+    """
+    both = value_and_grad(function, argnums)
+
+    @wraps(function)
+    def gradient(*args: Any) -> Any:
+        return both(*args)[1]
+
+    return gradient
+
+
+def hvp(function: Function, x: Any, v: Any) -> Any:
+    """The Hessian of a scalar function at ``x``, times ``v``: forward over reverse.
+
+    >>> import numpy as np
+    >>> import gradspec as gs
+    >>> hvp(lambda x: gs.sum(x * x * x), np.array([1.0, 2.0]), np.array([1.0, 1.0]))
+    array([ 6., 12.])
+    """
+    return jvp(grad(function), (x,), (v,))[1]
+
+
+def jacobian(function: Function, mode: str = "forward") -> Function:
+    """The Jacobian of a function of one array: ``result.shape + argument.shape``, column by column or row by row.
+
+    >>> import numpy as np
+    >>> jacobian(lambda x: x * x)(np.array([1.0, 2.0]))
+    array([[2., 0.],
+           [0., 4.]])
+    """
+    if mode not in ("forward", "reverse"):
+        raise ValueError(f'mode={mode!r} is not known; use "forward" (columns) or "reverse" (rows)')
+
+    @wraps(function)
+    def of(x: Any) -> Any:
+        traced, (value,) = _traced(function, (x,)), _values((x,))
+        if len(traced.graph.outputs) != 1:
+            raise ShapeError(f"jacobian needs a function with one result, not {len(traced.graph.outputs)}")
+        (result,) = traced.graph.outputs
+        derived = graph_jvp(traced.graph, [0]) if mode == "forward" else graph_vjp(traced.graph, [0])
+        side = value.shape if mode == "forward" else result.shape
+        count = prod(side)
+        fixed = [None] * (1 + len(traced.captured))
+        basis = np.eye(count, dtype=result.dtype.numpy).reshape(count, *side)
+        rows = _run(derived.batch(count, [*fixed, 0]), [value, *traced.captured, basis])[1]
+        if mode == "reverse":
+            return later("reshape", rows, (*result.shape, *value.shape))
+        order = (*range(1, 1 + len(result.shape)), 0)
+        return later("reshape", later("transpose", rows, order), (*result.shape, *value.shape))
+
+    return of
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def _values(arguments: Any) -> list[Any]:
+    """The leaves: variables as they are, everything else as arrays."""
+    return [v if isinstance(v, Var) else np.asarray(v) for v in tree.leaves(tuple(arguments))]
+
+
+def _type(value: Any) -> TensorType:
+    return value.type if isinstance(value, Var) else type_of(value)
+
+
+def _is_float(value: Any) -> bool:
+    return _type(value if isinstance(value, Var) else np.asarray(value)).is_float
+
+
+def _traced(function: Function, arguments: Sequence[Any]) -> Traced:
+    types = tree.map_leaves(lambda v: _type(v if isinstance(v, Var) else np.asarray(v)), tuple(arguments))
+    return trace_within(function, types)
+
+
+def _floats(traced: Traced, count: int) -> list[int]:
+    found = [i for i, v in enumerate(traced.graph.inputs[:count]) if v.type.is_float]
+    if not found:
+        raise TypeError("every argument is an integer, and integers have no derivative; pass floating-point arrays")
+    return found
+
+
+def _positions(args: Sequence[Any], chosen: Sequence[int]) -> list[int]:
+    """The inputs of the graph that the chosen arguments' leaves are."""
+    wanted, positions, start = {c % len(args) for c in chosen}, [], 0
+    for i, argument in enumerate(args):
+        values = tree.leaves(argument)
+        if i in wanted:
+            for j, value in enumerate(values):
+                if not _is_float(value):
+                    raise TypeError(f"argument {i} holds integers, which have no gradient; pass floats such as 2.0")
+                positions.append(start + j)
+        start += len(values)
+    return positions
+
+
+def _require_arguments(chosen: Sequence[int], args: Sequence[Any]) -> None:
+    for c in chosen:
+        if not -len(args) <= c < len(args):
+            raise TypeError(f"argnums={c} names no argument of a call with {len(args)}; use 0 to {len(args) - 1}")
+
+
+def _as_tuple(name: str, arguments: Any) -> tuple[Any, ...]:
+    if not isinstance(arguments, list | tuple):
+        raise TypeError(
+            f"{name} must be a tuple with one entry per argument of the function, not {type(arguments).__name__}"
+        )
+    return tuple(arguments)
+
+
+def _tangent(value: Any, tangent: Any) -> Any:
+    """A tangent or cotangent in the type of its value; None is zero."""
+    t = _type(value if isinstance(value, Var) else np.asarray(value))
+    if isinstance(tangent, Var):
+        return tangent
+    array = np.zeros(t.shape, t.dtype.numpy) if tangent is None else np.asarray(tangent, t.dtype.numpy)
+    if array.shape != t.shape:
+        raise ShapeError(f"a tangent or cotangent has shape {array.shape}; it belongs to {t} and needs that shape")
+    return array
+
+
+def _run(graph: Graph, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Run on arrays, or add to the graph being traced if an argument is a variable."""
+    if any(isinstance(a, Var) for a in arguments):
+        return inline(graph, arguments)
+    results = graph(*arguments)
+    return results if isinstance(results, tuple) else (results,)

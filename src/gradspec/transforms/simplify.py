@@ -1,0 +1,95 @@
+"""Simplification: the same meaning, exactly, with fewer nodes.
+
+Each pass rebuilds the graph, replacing some nodes by variables that already hold their results. None names an operator:
+they use what its record says, that it is linear or that it only moves numbers. Rounding is part of what a float graph
+means, so arithmetic on constants is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gradspec.graph.builder import Builder
+from gradspec.graph.ir import Array, Graph, Node, Var
+from gradspec.graph.later import later, provides
+from gradspec.transforms.copy import Copier
+
+Replacement = Sequence[Var] | None
+
+
+@provides("graph_simplify")
+def simplify(graph: Graph) -> Graph:
+    """Fold moved constants, drop what is multiplied by a zero constant, merge equal nodes, remove unused ones."""
+    smaller = merge_equal_nodes(drop_zeros(fold_constants(graph)))
+    return smaller if len(smaller.nodes) == len(graph.nodes) else simplify(smaller)
+
+
+def remove_unused(graph: Graph) -> Graph:
+    """Only the nodes and constants that the outputs depend on."""
+    return _rewritten(graph, lambda node, inputs, builder: None)
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """Operators that only move numbers, applied to constants now."""
+
+    def fold(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
+        arrays = [builder.value(v) for v in inputs]
+        if not node.op.moves or any(a is None for a in arrays):
+            return None
+        results = later("eager", node.op, node.attrs, *arrays)
+        return [builder.share(array.view(), v.name) for array, v in zip(results, node.outputs, strict=True)]
+
+    return _rewritten(graph, fold)
+
+
+def drop_zeros(graph: Graph) -> Graph:
+    """Linear operators of zero constants are zero constants."""
+
+    def vanish(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
+        zeros = [_is_zero(builder.value(v)) for v in inputs if v.type.is_float]
+        vanishes = {"jointly": all(zeros), "each": any(zeros), None: False}[node.op.linear]
+        return [builder.zeros(v.type) for v in node.outputs] if vanishes else None
+
+    return _rewritten(graph, vanish)
+
+
+def merge_equal_nodes(graph: Graph) -> Graph:
+    """Equal operators of equal operands are computed once; equal constants are kept once."""
+    seen: dict[Any, Sequence[Var]] = {}
+    constants: dict[Any, Var] = {}
+
+    def merge(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
+        same = [_first(v, builder, constants) for v in inputs]
+        key = (node.op.name, node.attrs, tuple(map(id, same)))
+        if key not in seen:
+            seen[key] = builder.apply(node.op, node.attrs, *same)
+        return seen[key]
+
+    return _rewritten(graph, merge)
+
+
+def _first(var: Var, builder: Builder, constants: dict[Any, Var]) -> Var:
+    """The first constant equal to this one."""
+    array = builder.value(var)
+    if array is None:
+        return var
+    repeated = array.size > 1 and not any(array.strides)
+    content = array.ravel()[:1].tobytes() if repeated else array.tobytes()
+    return constants.setdefault((var.type, repeated, content), var)
+
+
+def _rewritten(graph: Graph, replace: Callable[[Node, Sequence[Var], Builder], Replacement]) -> Graph:
+    copy = Copier(graph)
+    for node in graph.nodes:
+        found = replace(node, copy.all(node.inputs), copy.builder)
+        if found is None:
+            copy.node(node)
+        else:
+            copy.assign(node, found)
+    return copy.builder.build(copy.all(graph.outputs), allow_unused=True)
+
+
+def _is_zero(array: Array | None) -> bool:
+    """Whether a constant is the zero that ``Builder.zeros`` makes: one number, repeated."""
+    return array is not None and not any(array.strides) and array.size > 0 and not array.ravel()[0]

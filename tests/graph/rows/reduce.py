@@ -1,0 +1,42 @@
+"""Rows of the reductions and the softmax."""
+
+import gradspec as gs
+from gradspec.graph.builder import apply
+from gradspec.ops.reduce import SHARE, Share
+from graph.op_cases import GraphCase
+
+
+def squared(y):
+    return y * y
+
+
+ROWS = [
+    *(
+        GraphCase(
+            f"{name} {id}", lambda x, reduce=reduce, axis=axis, kept=kept: squared(reduce(x, axis, kept)), (shape,)
+        )
+        for name, reduce in (("sum", gs.sum), ("mean", gs.mean))
+        for id, shape, axis, kept in (
+            ("all", (2, 3), None, False),
+            ("last", (2, 3), -1, False),
+            ("kept", (2, 3, 2), (0, -1), True),
+            ("one cell", (1,), 0, True),
+            ("no axes", (2, 2), (), False),
+            ("a scalar", (), None, False),
+            ("empty batch", (0, 2), 1, False),
+        )
+    ),
+    GraphCase("sum of nothing", lambda x: gs.sum(x, 0), ((0, 2),)),
+    GraphCase("share", lambda x: squared(apply(SHARE, Share((0, 2), (2, 3, 1)), x)), ((3,),)),
+    *(
+        GraphCase(f"{name} {id}", lambda x, f=f, axis=axis: f(x, axis), (shape,), data, irrational=True)
+        for name, f in (("softmax", gs.softmax), ("log_softmax", gs.log_softmax))
+        for id, shape, axis, data in (
+            ("last", (2, 3), -1, "distinct"),
+            ("first", (3, 1, 2), 0, "distinct"),
+            ("ties", (4,), 0, "tied"),
+            ("one class", (2, 1), 1, "distinct"),
+            ("no classes", (2, 0), 1, "distinct"),
+        )
+    ),
+]

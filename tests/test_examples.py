@@ -1,0 +1,145 @@
+"""Programs for readers: the page "From scratch", block by block, and the scripts in ``examples``."""
+
+import importlib.util
+import re
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from gradspec import library
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "from_scratch.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CLAIM = re.compile(r"  # → (.*)$", re.MULTILINE)
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def printed(page: str) -> list[str]:
+    """What the page's blocks print, run in order as one program."""
+    output = StringIO()
+    with redirect_stdout(output):
+        exec(compile("\n".join(BLOCK.findall(page)), "from_scratch", "exec"), {"__name__": __name__})
+    return output.getvalue().splitlines()
+
+
+def claimed(page: str) -> list[str]:
+    return [claim for block in BLOCK.findall(page) for claim in CLAIM.findall(block)]
+
+
+def test_every_line_prints_what_the_page_says():
+    assert printed(PAGE) == claimed(PAGE)
+    assert len(claimed(PAGE)) == PAGE.count("print(")
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("if x[i] > x[best]", "if x[i] >= x[best]"),
+        ("spread(g, operands[1]) if i == 0", "spread(g, operands[1]) if i == 1"),
+        ("x[o + k] + g[o] * w[k]", "g[o] * w[k]"),
+        ("add(cotangent[var], g) if var in cotangent else g", "g"),
+        ("return reduce(add, terms)", "return terms[0]"),
+        ("nextafter(min(ends), -inf)", "max(ends)"),
+    ],
+)
+def test_a_wrong_program_is_found_out(right, wrong):
+    """A mistake in the page's own code contradicts what the page says it prints, or stops it."""
+    assert right in PAGE
+    broken = PAGE.replace(right, wrong, 1)
+    try:
+        result = printed(broken)
+    except Exception as error:
+        result = [str(error)]
+    assert result != claimed(broken)
+
+
+def test_it_is_about_a_hundred_lines():
+    """Specification, operators, graphs and both derivatives: what comes before the first network."""
+    machinery, _, _ = PAGE.partition("## 5.")
+    lines = [line for block in BLOCK.findall(machinery) for line in block.splitlines()]
+    assert 80 <= sum(bool(line) and not line.startswith("print") for line in lines) <= 120
+    assert "gradspec" not in "".join(BLOCK.findall(machinery))
+
+
+# --- the operators ----------------------------------------------------------------------------------------------------
+
+
+def test_the_page_on_graphs_lists_every_operator():
+    page = (ROOT / "docs" / "graphs.md").read_text(encoding="utf-8")
+    table = page[page.index("| operators |") : page.index("Arguments follow PyTorch")]
+    listed = set(re.findall(r"`([a-z_]+)`", table))
+    offered = {name for name in library.__all__ if getattr(library, name).__module__.startswith("gradspec.ops.")}
+    assert listed == offered
+
+
+# --- quotations -------------------------------------------------------------------------------------------------------
+
+
+def quotations(page: str) -> list[tuple[Path, str]]:
+    """``(file, passage)`` of every block that begins with the name of a file; ``...`` stands for what is left out."""
+    blocks = [block.partition("\n") for block in BLOCK.findall(page)]
+    named = [(ROOT / name.removeprefix("# "), text) for name, _, text in blocks if name.startswith("# ")]
+    return [(file, passage) for file, text in named for passage in text.split("...\n")]
+
+
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def test_the_guide_quotes_the_operator_as_it_is():
+    found = quotations(GUIDE)
+    assert {file.parent.name for file, _ in found} == {"spec", "ops", "rows"}
+    assert [passage for file, passage in found if passage not in file.read_text(encoding="utf-8")] == []
+
+
+def test_a_wrong_quotation_is_found_out():
+    changed = quotations(GUIDE.replace("1 / Fraction(p)", "Fraction(p)"))
+    assert any(passage not in file.read_text(encoding="utf-8") for file, passage in changed)
+
+
+# --- the scripts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lenet():
+    source = importlib.util.spec_from_file_location("train_lenet", ROOT / "examples" / "train_lenet.py")
+    script = importlib.util.module_from_spec(source)
+    source.loader.exec_module(script)
+    return script
+
+
+def test_digits_are_drawn_the_same_from_one_seed_and_differ_between_seeds(lenet):
+    images, labels = lenet.draw(40, np.random.default_rng(1))
+    again, _ = lenet.draw(40, np.random.default_rng(1))
+    others, _ = lenet.draw(40, np.random.default_rng(2))
+    assert (images.shape, images.dtype, labels.shape) == ((40, 1, 28, 28), np.float32, (40,))
+    assert np.array_equal(images, again)
+    assert not np.array_equal(images, others)
+    assert set(lenet.draw(400, np.random.default_rng(3))[1]) == set(range(10))
+
+
+def test_the_distance_to_a_stroke(lenet):
+    """From a pen moving along the row y = 3 from x = 2 to x = 5."""
+    found = lenet.distance(np.float32([[[2, 5]]]), np.float32([[[3, 3]]]))[0]
+    assert found[3, 2:6].tolist() == [0, 0, 0, 0]
+    assert found[7, 3] == 4
+    assert found[7, 8] == 5
+
+
+def test_a_few_steps_of_training_lower_the_loss(lenet):
+    losses = []
+    params = lenet.train(steps=12, batch=16, seed=0, rate=0.003, seconds=60, report=losses.append)
+    assert len(losses) == 12
+    assert np.mean(losses[-3:]) < 0.9 * np.mean(losses[:3])
+    assert {layer: params[layer]["weight"].shape for layer in params} == lenet.LAYERS
+
+
+def test_the_command_trains_and_reports(lenet):
+    result = CliRunner().invoke(lenet.main, ["--steps", "2", "--batch", "4", "--held-out", "8", "--seed", "5"])
+    assert result.exit_code == 0
+    assert re.search(r"after 2 steps\naccuracy \d+\.\d\d% on new images\n", result.stdout)
