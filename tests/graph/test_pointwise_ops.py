@@ -16,7 +16,13 @@ import torch.nn.functional as F  # noqa: N812
 
 import gradspec as gs
 from gradspec.domains import Dual, Interval
+from gradspec.graph.builder import apply
 from gradspec.graph.check import check
+from gradspec.graph.op import NoAttributes, Op
+from gradspec.ops.pointwise import NORMAL_CDF, NORMAL_DENSITY
+from graph.op_cases import GraphCase, dyadics
+from graph.rows.pointwise import ROWS
+from graph.test_op_laws import same, several
 
 INF, NAN = math.inf, math.nan
 
@@ -136,6 +142,26 @@ def test_what_a_kink_cuts_off_is_not_multiplied() -> None:
     assert math.isnan(float(pulled[1]))
 
 
+# --- second derivatives -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ROWS, ids=lambda case: case.id)
+def test_second_derivatives_are_those_of_nested_duals(case: GraphCase) -> None:
+    """``D²f[u, v]`` as the JVP of the JVP, and as the coefficient of ε₁ε₂."""
+    graph, arrays, domain = case.graph(), case.arrays(), case.domain
+    u, v = ([dyadics(arrays[i].shape, Random(f"{case.id} {name}"), "distinct") for i in case.floats] for name in "uv")
+    names = [graph.inputs[i].name for i in case.floats]
+    twice = gs.evaluate(check(graph.jvp().jvp(names)), *arrays, *u, *v, domain=domain)
+    lifted = [gs.spec.tensor(a) for a in arrays]
+    for i, p, q in zip(case.floats, u, v, strict=True):
+        inner = gs.dual(domain).tensor(arrays[i], p)
+        lifted[i] = gs.spec.Tensor(inner.shape, map(Dual, inner.cells, gs.dual(domain).tensor(q).cells))
+    values = gs.evaluate(graph, *lifted, domain=gs.dual(gs.dual(domain)))
+    floats = [t for t, o in zip(several(values), graph.outputs, strict=True) if o.type.is_float]
+    for pushed, dual in zip(twice[-len(floats) :], floats, strict=True):
+        assert all(same(a, b.tangent.tangent) for a, b in zip(pushed.cells, dual.cells, strict=True))
+
+
 # --- accuracy ---------------------------------------------------------------------------------------------------------
 
 SMOOTH = {
@@ -156,7 +182,7 @@ CONDITION = {"gelu tanh": 700.0, "softplus sharp": 700.0, "softplus falling": 70
 def finite_floats(random: Random) -> list[float]:
     near = [random.uniform(-8, 8) for _ in range(60)]
     spread = [random.choice((-1, 1)) * 2 ** random.uniform(-40, 12) for _ in range(60)]
-    tails = [709.5, 710.5, -709.5, -745.0, -746.0, 37.5, -38.0]
+    tails = [709.5, 710.5, -709.5, -740.0, -745.0, -746.0, 37.5, -38.0]
     return [*near, *spread, *tails, 0.0, -0.0, 1e-300, -1e-300, 5e-324, 1.7e308, -1.7e308]
 
 
@@ -173,9 +199,9 @@ def test_numpy_values_are_accurate_for_every_finite_float(name: str) -> None:
         elif abs(exact.mid()) > 1.7e308:
             assert got == INF
         else:
-            assert (
-                abs(got - exact.mid()) <= 2e-15 * CONDITION.get(name, 1) * abs(exact.mid()) + (4 + abs(x)) * 5e-324
-            ), x
+            relative = 2e-15 * CONDITION.get(name, 1)
+            steps = abs(x) if name.startswith(("silu", "gelu")) else 1  # x times a weight that may be subnormal
+            assert abs(got - exact.mid()) <= relative * abs(exact.mid()) + 2 * steps * 5e-324, x
 
 
 @pytest.mark.parametrize("name", [n for n in SMOOTH if n != "exp"])
@@ -203,6 +229,15 @@ def test_the_specification_overflows_nowhere(name: str, kind: Callable) -> None:
         assert math.isfinite(high)
         assert math.isfinite(low)
         assert abs(low) <= 1
+
+
+@pytest.mark.parametrize("op", [NORMAL_CDF, NORMAL_DENSITY], ids=str)
+def test_the_normal_distribution_has_the_stated_error(op: Op) -> None:
+    random = Random(str(op))
+    x = [random.uniform(-37.5, 9) for _ in range(600)] + [random.uniform(-1, 1) for _ in range(200)]
+    (exact,) = op.spec(NoAttributes(), gs.ball(120).tensor(x))
+    for got, ball in zip(apply(op, NoAttributes(), np.array(x)), exact.cells, strict=True):
+        assert abs(got - ball.mid()) <= 1e-15 * ball.mid()
 
 
 def test_gelu_in_the_lower_tail_keeps_its_digits() -> None:

@@ -374,11 +374,11 @@ def clamp(x: Any, min: float | None = None, max: float | None = None) -> Any:
     return apply(CLAMP, Bounds(low, high), x)
 
 
-def _larger_jvp(attrs: Attributes, primals: Any, tangents: Any) -> Any:
-    (a, b), (da, db) = primals, tangents
+def _shared(a: Any, b: Any, da: Any, db: Any) -> Any:
+    """The tangent of ``maximum(a, b)``: what passes of each operand's."""
     from_a = None if da is None else _gate(apply(MAX_SHARE, NONE, a, b), da)
     from_b = None if db is None else _gate(apply(MAX_SHARE, NONE, b, a), db)
-    return [apply(MAXIMUM, NONE, a, b)], [_sum_of(from_a, from_b)]
+    return _sum_of(from_a, from_b)
 
 
 MAXIMUM = Op(
@@ -387,7 +387,7 @@ MAXIMUM = Op(
     types=_one_type("maximum"),
     spec=_meaning(spec.maximum),
     batch=leading_batch,
-    jvp=_larger_jvp,
+    jvp=lambda attrs, primals, tangents: ([maximum(*primals)], [_shared(*primals, *tangents)]),
 )
 
 
@@ -401,20 +401,13 @@ def maximum(a: Any, b: Any) -> Any:
     return _binary(MAXIMUM, a, b)
 
 
-def _smaller_jvp(attrs: Attributes, primals: Any, tangents: Any) -> Any:
-    (a, b), (da, db) = primals, tangents
-    from_a = None if da is None else _gate(apply(MAX_SHARE, NONE, -a, -b), da)
-    from_b = None if db is None else _gate(apply(MAX_SHARE, NONE, -b, -a), db)
-    return [apply(MINIMUM, NONE, a, b)], [_sum_of(from_a, from_b)]
-
-
 MINIMUM = Op(
     "minimum",
     NoAttributes,
     types=_one_type("minimum"),
     spec=_meaning(spec.minimum),
     batch=leading_batch,
-    jvp=_smaller_jvp,
+    jvp=lambda attrs, primals, tangents: ([minimum(*primals)], [_shared(-primals[0], -primals[1], *tangents)]),
 )
 
 
