@@ -140,6 +140,23 @@ def test_second_derivatives_agree(case):
     assert_same(a, b)
 
 
+def test_second_derivatives_are_those_of_nested_duals(case):
+    """``D²f[u, v]`` as the JVP of the JVP, and as the coefficient of ε₁ε₂."""
+    graph, arrays, domain = case.graph(), case.arrays(), case.domain
+    inputs = [graph.inputs[i] for i in case.floats]
+    u, v = (tangents_for(inputs, f"{case.id} {name}") for name in "uv")
+    twice = evaluated(check(graph.jvp().jvp([x.name for x in inputs])), [*arrays, *u, *v], domain)
+    lifted = list(arrays)
+    for i, p, q in zip(case.floats, u, v, strict=True):
+        inner = gs.dual(domain).tensor(arrays[i], p)
+        lifted[i] = gs.spec.Tensor(inner.shape, map(Dual, inner.cells, gs.dual(domain).tensor(q).cells))
+    values = evaluated(graph, lifted, gs.dual(gs.dual(domain)))
+    nested = [cells for cells, o in zip(values, graph.outputs, strict=True) if o.type.is_float]
+    zero = domain.scalar(0)
+    expected = [[c.tangent.tangent if isinstance(c, Dual) else zero for c in cells] for cells in nested]
+    assert_same(twice[-len(nested) :], expected)
+
+
 def test_batch_is_a_loop(case):
     graph = case.graph()
     samples = [case.arrays(f"sample {i}") for i in range(2)]

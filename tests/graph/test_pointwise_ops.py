@@ -20,9 +20,6 @@ from gradspec.graph.builder import apply
 from gradspec.graph.check import check
 from gradspec.graph.op import NoAttributes, Op
 from gradspec.ops.pointwise import NORMAL_CDF, NORMAL_DENSITY
-from graph.op_cases import GraphCase, dyadics
-from graph.rows.pointwise import ROWS
-from graph.test_op_laws import same, several
 
 INF, NAN = math.inf, math.nan
 
@@ -143,23 +140,6 @@ def test_what_a_kink_cuts_off_is_not_multiplied() -> None:
 
 
 # --- second derivatives -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("case", ROWS, ids=lambda case: case.id)
-def test_second_derivatives_are_those_of_nested_duals(case: GraphCase) -> None:
-    """``D²f[u, v]`` as the JVP of the JVP, and as the coefficient of ε₁ε₂."""
-    graph, arrays, domain = case.graph(), case.arrays(), case.domain
-    u, v = ([dyadics(arrays[i].shape, Random(f"{case.id} {name}"), "distinct") for i in case.floats] for name in "uv")
-    names = [graph.inputs[i].name for i in case.floats]
-    twice = gs.evaluate(check(graph.jvp().jvp(names)), *arrays, *u, *v, domain=domain)
-    lifted = [gs.spec.tensor(a) for a in arrays]
-    for i, p, q in zip(case.floats, u, v, strict=True):
-        inner = gs.dual(domain).tensor(arrays[i], p)
-        lifted[i] = gs.spec.Tensor(inner.shape, map(Dual, inner.cells, gs.dual(domain).tensor(q).cells))
-    values = gs.evaluate(graph, *lifted, domain=gs.dual(gs.dual(domain)))
-    floats = [t for t, o in zip(several(values), graph.outputs, strict=True) if o.type.is_float]
-    for pushed, dual in zip(twice[-len(floats) :], floats, strict=True):
-        assert all(same(a, b.tangent.tangent) for a, b in zip(pushed.cells, dual.cells, strict=True))
 
 
 # --- accuracy ---------------------------------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ places: on intervals and balls several cells may win, and the derivatives enclos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
@@ -21,7 +20,7 @@ from gradspec.graph.ir import Var
 from gradspec.graph.op import Op
 from gradspec.graph.types import DType, TensorType, f64, i64, require_floats
 from gradspec.ops.layout import reshape
-from gradspec.ops.rules import leading_batch, whole
+from gradspec.ops.rules import applying, leading_batch, whole
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.pool import (
     bins,
@@ -74,7 +73,7 @@ def sliding_windows(
     ceil_mode: bool,
 ) -> dict[str, Any]:
     """The fields of ``Windows``, with every default and ``"same"`` settled for ``x``."""
-    with blamed_on(name, x):
+    with applying(name, x):
         axes = [a for a in sliding(x, kernel_size, stride, padding, dilation, ceil_mode).axes if isinstance(a, Regular)]
     return {
         "kernel_size": tuple(a.kernel for a in axes),
@@ -86,23 +85,13 @@ def sliding_windows(
 
 
 def adaptive_windows(name: str, x: Any, output_size: Sequence[int | None]) -> dict[str, Any]:
-    with blamed_on(name, x):
+    with applying(name, x):
         return {"output_size": bins(x, output_size).outputs}
 
 
 def global_windows(name: str, x: Any, rank: int) -> dict[str, Any]:
-    with blamed_on(name, x):
+    with applying(name, x):
         return {"output_size": everything(x, rank).outputs}
-
-
-@contextmanager
-def blamed_on(name: str, *values: Any) -> Iterator[None]:
-    """An error in an operator's arguments says which operator, and on which variables."""
-    try:
-        yield
-    except ShapeError as error:
-        given = ", ".join(repr(v) if isinstance(v, Var) else f"array of shape {v.shape}" for v in values)
-        raise ShapeError(f"{name}({given}): {error}") from None
 
 
 def _flattened(y: Any, rank: int, keepdims: bool) -> Any:

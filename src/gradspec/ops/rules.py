@@ -18,10 +18,18 @@ from gradspec.spec.tensor import Tensor
 Batched = tuple[Var, ...]
 
 
-def same_types(name: str) -> Callable[..., tuple[TensorType, ...]]:
-    """The shape rule of a pointwise operator on floats: one type in, the same out."""
+def require_count(name: str, operands: Sequence[TensorType], *counts: int) -> None:
+    """Refuse a number of operands other than ``counts``, which a file may give."""
+    if len(operands) not in counts:
+        wanted = " or ".join(map(str, counts))
+        raise ShapeError(f"{name} takes {wanted} operand{'s' * (counts != (1,))}, not {len(operands)}")
+
+
+def same_types(name: str, count: int) -> Callable[..., tuple[TensorType, ...]]:
+    """The shape rule of a pointwise operator of ``count`` floats: one type in, the same out."""
 
     def types(attrs: Attributes, *operands: TensorType) -> tuple[TensorType, ...]:
+        require_count(name, operands, count)
         require_floats(name, *operands)
         if len({t.shape for t in operands}) > 1:
             raise ShapeError(
@@ -72,10 +80,9 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 @contextmanager
 def applying(name: str, *operands: Any) -> Iterator[None]:
-    """Errors met while an operator's arguments are read name the variables it was applied to."""
+    """Errors met while an operator's arguments are read say which operator, and on which variables or arrays."""
     try:
         yield
     except (ShapeError, DTypeError) as error:
-        if not any(isinstance(v, Var) for v in operands):
-            raise
-        raise type(error)(f"{name}({', '.join(map(repr, operands))}): {error}") from None
+        given = ", ".join(repr(v) if isinstance(v, Var) else f"array of shape {v.shape}" for v in operands)
+        raise type(error)(f"{name}({given}): {error}") from None

@@ -13,8 +13,7 @@ from typing import Any
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.op import Op
 from gradspec.graph.types import TensorType
-from gradspec.ops.pool import blamed_on
-from gradspec.ops.rules import leading_batch
+from gradspec.ops.rules import applying, leading_batch
 from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.tensor import Index, split_shape
 from gradspec.spec.unpool import max_gather as max_gather_spec
@@ -90,7 +89,7 @@ def max_unpool(x: Any, indices: Any, output_size: Sequence[int]) -> Any:
     [0.0, 5.0, 7.0, 0.0]
     """
     x, indices = operands(x, indices)
-    with blamed_on("max_unpool", x, indices):
+    with applying("max_unpool", x, indices):
         sizes = per_axis("output_size", output_size, spatial_rank("output_size", output_size), least=1)
     return apply(MAX_UNPOOL, Plane(sizes), x, indices)
 
@@ -103,6 +102,6 @@ def max_gather(x: Any, indices: Any, rank: int) -> Any:
     [20.0, 0.0, 30.0]
     """
     x, indices = operands(x, indices)
-    with blamed_on("max_gather", x, indices):
+    with applying("max_gather", x, indices):
         spatial = whole_number("rank", rank, least=0)
     return apply(MAX_GATHER, Rank(spatial), x, indices)
