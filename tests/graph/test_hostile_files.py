@@ -231,6 +231,8 @@ GRAPH_FAULTS = {
     "operands a text": (["nodes", 0, "inputs"], "xc", r"nodes\[0\]"),
     "no operands": (["nodes", 0, "inputs"], [], r"nodes\[0\]"),
     "too many operands": (["nodes", 1, "inputs"], ["y"] * 2, r"nodes\[1\]"),
+    "one operand of two": (["nodes", 0, "inputs"], ["x"], r"nodes\[0\] \(mul\): mul takes 2 operands, not 1"),
+    "three operands of two": (["nodes", 0, "inputs"], ["x"] * 3, r"nodes\[0\] \(mul\): mul takes 2 operands, not 3"),
     "outputs not a list": (["nodes", 0, "outputs"], X, r"nodes\[0\]"),
     "no outputs of a node": (["nodes", 0, "outputs"], [], r"nodes\[0\].outputs: mul gives f32\[2, 3\], not nothing"),
     "too many outputs": (["nodes", 0, "outputs"], [*NODE["outputs"], X], r"nodes\[0\].outputs"),

@@ -17,6 +17,15 @@ Attributes: TypeAlias = Any
 """A frozen dataclass of numbers, strings, bools, None and tuples of them: what a node knows besides its operands."""
 
 
+IMPLIED = {"implied": True}
+"""Metadata of an attribute that follows from the types around it, so that printing leaves it out."""
+
+
+def usual(entry: Any) -> dict[str, Any]:
+    """Metadata of an attribute that printing leaves out where every entry is this one."""
+    return {"usual": entry}
+
+
 @dataclass(frozen=True)
 class NoAttributes:
     """An operator without attributes."""

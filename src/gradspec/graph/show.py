@@ -60,13 +60,16 @@ def application(node: Node) -> str:
 
 
 def attributes(record: Attributes) -> list[str]:
-    """The fields of a record that are not at their defaults, as keyword arguments."""
-    return [f"{name}={_written(value)}" for name, value in _unusual(record)]
+    """The fields of a record that a reader needs, as keyword arguments."""
+    return [f"{f.name}={_written(getattr(record, f.name))}" for f in dataclasses.fields(record) if _matters(f, record)]
 
 
-def _unusual(record: Attributes) -> list[tuple[str, Any]]:
-    values = [(f, getattr(record, f.name)) for f in dataclasses.fields(record)]
-    return [(f.name, value) for f, value in values if f.default is dataclasses.MISSING or value != f.default]
+def _matters(field: dataclasses.Field[Any], record: Attributes) -> bool:
+    """Not at its default, not implied by the types around it, and not the usual entry on every axis."""
+    value = getattr(record, field.name)
+    if value == field.default or field.metadata.get("implied"):
+        return False
+    return "usual" not in field.metadata or any(entry != field.metadata["usual"] for entry in value)
 
 
 def _written(value: Any) -> str:

@@ -17,7 +17,7 @@ from gradspec.graph.types import TensorType, require_floats, require_rank
 from gradspec.ops.layout import broadcast_to, reshape
 from gradspec.ops.linear import biased_jvp, merge_batch, split_batch
 from gradspec.ops.reduce import sum as sum_over
-from gradspec.ops.rules import applying, with_leading_axis
+from gradspec.ops.rules import applying, require_count, with_leading_axis
 from gradspec.ops.unfold import Geometry, stated
 from gradspec.spec.conv import Form, compare, conv_form, plus_bias, read, transposed_form, write
 from gradspec.spec.errors import ShapeError
@@ -32,7 +32,7 @@ ROLES = {"conv": ("x", "w", "g"), "conv_transpose": ("g", "w", "x"), "conv_compa
 class Convolution(Geometry):
     """The form's window, and the groups that split the channels."""
 
-    groups: int
+    groups: int = 1
 
     @classmethod
     def of(cls, form: Form) -> Convolution:
@@ -62,6 +62,7 @@ def _types(name: str) -> Callable[..., tuple[TensorType]]:
     a, b, result = ROLES[name]
 
     def rule(attrs: Convolution, first: TensorType, second: TensorType, *bias: TensorType) -> tuple[TensorType]:
+        require_count(name, (first, second, *bias), *((2,) if result == "w" else (2, 3)))
         dtype = require_floats(name, first, second, *bias)
         form = _form(attrs, **{a: first, b: second})
         lead = first.shape[: first.ndim - attrs.rank - 1]

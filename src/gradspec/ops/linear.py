@@ -16,7 +16,7 @@ from gradspec.graph.op import Attributes, Op
 from gradspec.graph.types import TensorType, require_floats
 from gradspec.ops.layout import broadcast_to, reshape, transpose
 from gradspec.ops.reduce import sum as sum_over
-from gradspec.ops.rules import broadcast_shape, leading_batch, with_leading_axis
+from gradspec.ops.rules import broadcast_shape, leading_batch, require_count, with_leading_axis
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.linear import batch_norm as batch_norm_spec
 from gradspec.spec.linear import product, swap_last
@@ -74,6 +74,7 @@ def _swapped(shape: tuple[int, ...], swap: bool) -> tuple[int, ...]:
 
 
 def _matmul_types(attrs: Product, a: TensorType, b: TensorType, *bias: TensorType) -> tuple[TensorType]:
+    require_count("matmul", (a, b, *bias), 2, 3)
     dtype = require_floats("matmul", a, b, *bias)
     if a.ndim < 2 or b.ndim < 2 or a.shape[:-2] != b.shape[:-2]:
         raise ShapeError(f"matmul needs matrices with equal leading axes, not {a} and {b}")
@@ -202,6 +203,7 @@ def _named(attrs: BatchNorm, operands_: Sequence[Any]) -> tuple[Any, Any, Any, A
 
 
 def _batch_norm_types(attrs: BatchNorm, x: TensorType, *statistics: TensorType) -> tuple[TensorType]:
+    require_count("batch_norm", (x, *statistics), 3 + attrs.weight + attrs.bias)
     require_floats("batch_norm", x, *statistics)
     if x.ndim < 2:
         raise ShapeError(f"batch_norm needs x (N, C, ...), not {x}")

@@ -42,7 +42,7 @@ def _abs_power_jvp(attrs: AbsPower, primals: Any, tangents: Any) -> Any:
 ABS_POWER = Op(
     "abs_power",
     AbsPower,
-    types=same_types("abs_power"),
+    types=same_types("abs_power", 1),
     spec=pointwise_spec(lambda attrs, x: abs_power(x, attrs.exponent, attrs.signed)),
     batch=leading_batch,
     jvp=_abs_power_jvp,

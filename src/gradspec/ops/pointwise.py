@@ -15,11 +15,9 @@ from typing import Any
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.later import provides
 from gradspec.graph.op import Attributes, NoAttributes, Op
-from gradspec.graph.types import TensorType, require_one_dtype
 from gradspec.ops.layout import broadcast_to
 from gradspec.ops.rules import applying, broadcast_shape, leading_batch, same_types
 from gradspec.spec import pointwise as spec
-from gradspec.spec.errors import ShapeError
 from gradspec.spec.tensor import Tensor
 
 NONE = NoAttributes()
@@ -42,7 +40,7 @@ def _binary(op: Op, a: Any, b: Any) -> Any:
 NEG = Op(
     "neg",
     NoAttributes,
-    types=same_types("neg"),
+    types=same_types("neg", 1),
     spec=_meaning(spec.neg),
     batch=leading_batch,
     linear="jointly",
@@ -64,7 +62,7 @@ def neg(x: Any) -> Any:
 ADD = Op(
     "add",
     NoAttributes,
-    types=same_types("add"),
+    types=same_types("add", 2),
     spec=_meaning(spec.add),
     batch=leading_batch,
     linear="jointly",
@@ -91,7 +89,7 @@ def add(a: Any, b: Any) -> Any:
 SUB = Op(
     "sub",
     NoAttributes,
-    types=same_types("sub"),
+    types=same_types("sub", 2),
     spec=_meaning(spec.sub),
     batch=leading_batch,
     linear="jointly",
@@ -118,7 +116,7 @@ def sub(a: Any, b: Any) -> Any:
 MUL = Op(
     "mul",
     NoAttributes,
-    types=same_types("mul"),
+    types=same_types("mul", 2),
     spec=_meaning(spec.mul),
     batch=leading_batch,
     linear="each",
@@ -146,7 +144,7 @@ def _div_jvp(attrs: Any, primals: Any, tangents: Any) -> Any:
 DIV = Op(
     "div",
     NoAttributes,
-    types=same_types("div"),
+    types=same_types("div", 2),
     spec=_meaning(spec.div),
     batch=leading_batch,
     jvp=_div_jvp,
@@ -175,7 +173,7 @@ class Factor:
 SCALE = Op(
     "scale",
     Factor,
-    types=same_types("scale"),
+    types=same_types("scale", 1),
     spec=_meaning(spec.scale),
     batch=leading_batch,
     linear="jointly",
@@ -199,22 +197,13 @@ def _number(operator: str, name: str, value: Any) -> float:
     return float(value)
 
 
-def _one_type(name: str) -> Callable[..., tuple[TensorType, ...]]:
-    """One type in, the same out, integers included."""
-
-    def types(attrs: Attributes, *operands: TensorType) -> tuple[TensorType, ...]:
-        require_one_dtype(name, *operands)
-        if len({t.shape for t in operands}) > 1:
-            raise ShapeError(
-                f"{name} needs operands of one shape, not {', '.join(map(str, operands))}; broadcast them first"
-            )
-        return (operands[0],)
-
-    return types
-
-
 DETACH = Op(
-    "detach", NoAttributes, types=_one_type("detach"), spec=_meaning(spec.detach), batch=leading_batch, constant=True
+    "detach",
+    NoAttributes,
+    types=same_types("detach", 1, integers=True),
+    spec=_meaning(spec.detach),
+    batch=leading_batch,
+    constant=True,
 )
 
 
@@ -241,12 +230,12 @@ class Levels:
     above: float
 
 
-STEP = Op("step", Levels, types=same_types("step"), spec=_meaning(spec.step), batch=leading_batch, constant=True)
+STEP = Op("step", Levels, types=same_types("step", 1), spec=_meaning(spec.step), batch=leading_batch, constant=True)
 
 MAX_SHARE = Op(
     "max_share",
     NoAttributes,
-    types=same_types("max_share"),
+    types=same_types("max_share", 2),
     spec=_meaning(spec.max_share),
     batch=leading_batch,
     constant=True,
@@ -262,13 +251,13 @@ class Bounds:
 
 
 WITHIN = Op(
-    "within", Bounds, types=same_types("within"), spec=_meaning(spec.within), batch=leading_batch, constant=True
+    "within", Bounds, types=same_types("within", 1), spec=_meaning(spec.within), batch=leading_batch, constant=True
 )
 
 GATE = Op(
     "gate",
     NoAttributes,
-    types=same_types("gate"),
+    types=same_types("gate", 2),
     spec=_meaning(spec.gate),
     batch=leading_batch,
     jvp=lambda attrs, primals, tangents: ([_gate(*primals)], [_gate(primals[0], tangents[1])]),
@@ -294,7 +283,7 @@ def _unary(
         y = apply(op, attrs, x)
         return [y], [tangent(attrs, x, y, dx)]
 
-    op = Op(name, attributes, types=same_types(name), spec=_meaning(function), batch=leading_batch, jvp=jvp)
+    op = Op(name, attributes, types=same_types(name, 1), spec=_meaning(function), batch=leading_batch, jvp=jvp)
     return op
 
 
@@ -384,7 +373,7 @@ def _shared(a: Any, b: Any, da: Any, db: Any) -> Any:
 MAXIMUM = Op(
     "maximum",
     NoAttributes,
-    types=_one_type("maximum"),
+    types=same_types("maximum", 2, integers=True),
     spec=_meaning(spec.maximum),
     batch=leading_batch,
     jvp=lambda attrs, primals, tangents: ([maximum(*primals)], [_shared(*primals, *tangents)]),
@@ -404,7 +393,7 @@ def maximum(a: Any, b: Any) -> Any:
 MINIMUM = Op(
     "minimum",
     NoAttributes,
-    types=_one_type("minimum"),
+    types=same_types("minimum", 2, integers=True),
     spec=_meaning(spec.minimum),
     batch=leading_batch,
     jvp=lambda attrs, primals, tangents: ([minimum(*primals)], [_shared(-primals[0], -primals[1], *tangents)]),

@@ -9,7 +9,7 @@ places: on intervals and balls several cells may win, and the derivatives enclos
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Var
-from gradspec.graph.op import Op
+from gradspec.graph.op import Op, usual
 from gradspec.graph.types import DType, TensorType, f64, i64, require_floats
 from gradspec.ops.layout import reshape
 from gradspec.ops.rules import applying, leading_batch, whole
@@ -47,8 +47,8 @@ class Windows:
 
     kernel_size: Index = ()
     stride: Index = ()
-    padding: Pairs = ()
-    dilation: Index = ()
+    padding: Pairs = field(default=(), metadata=usual((0, 0)))
+    dilation: Index = field(default=(), metadata=usual(1))
     ceil_mode: bool = False
     output_size: Index | None = None
 

@@ -11,7 +11,7 @@ import numpy as np
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
 from gradspec.graph.op import Attributes, Op
-from gradspec.graph.types import TensorType, require_floats
+from gradspec.graph.types import TensorType, require_floats, require_one_dtype
 from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.tensor import Tensor
 
@@ -25,12 +25,13 @@ def require_count(name: str, operands: Sequence[TensorType], *counts: int) -> No
         raise ShapeError(f"{name} takes {wanted} operand{'s' * (counts != (1,))}, not {len(operands)}")
 
 
-def same_types(name: str, count: int) -> Callable[..., tuple[TensorType, ...]]:
-    """The shape rule of a pointwise operator of ``count`` floats: one type in, the same out."""
+def same_types(name: str, count: int, *, integers: bool = False) -> Callable[..., tuple[TensorType, ...]]:
+    """The shape rule of a pointwise operator of ``count`` operands: one type in, the same out."""
+    require_dtype = require_one_dtype if integers else require_floats
 
     def types(attrs: Attributes, *operands: TensorType) -> tuple[TensorType, ...]:
         require_count(name, operands, count)
-        require_floats(name, *operands)
+        require_dtype(name, *operands)
         if len({t.shape for t in operands}) > 1:
             raise ShapeError(
                 f"{name} needs operands of one shape, not {', '.join(map(str, operands))}; broadcast them first"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.op import Op
+from gradspec.graph.op import IMPLIED, Op, usual
 from gradspec.graph.types import TensorType
 from gradspec.ops.rules import applying, leading_batch
 from gradspec.spec.errors import ShapeError
@@ -33,12 +33,12 @@ Sizes = tuple[int, ...]
 class Geometry:
     """A regular window with every extent stated, one entry per spatial axis."""
 
-    sizes: Sizes
+    sizes: Sizes = field(metadata=IMPLIED)
     kernel: Sizes
-    stride: Sizes
-    padding: tuple[tuple[int, int], ...]
-    dilation: Sizes
-    outputs: Sizes
+    stride: Sizes = field(metadata=usual(1))
+    padding: tuple[tuple[int, int], ...] = field(metadata=usual((0, 0)))
+    dilation: Sizes = field(metadata=usual(1))
+    outputs: Sizes = field(metadata=IMPLIED)
 
     @property
     def rank(self) -> int:
