@@ -48,6 +48,7 @@ from gradspec.ops.smooth_pool import smooth_max_pool
 from gradspec.ops.unfold import fold, unfold
 from gradspec.ops.unpool import max_gather, max_unpool
 from gradspec.runtime.evaluate import evaluate
+from gradspec.runtime.run import compile
 from gradspec.runtime.serialize import load
 from gradspec.spec import RANKED
 from gradspec.spec.ranked import ranked_operator
@@ -76,6 +77,7 @@ __all__ = [
     "bf16",
     "broadcast_to",
     "clamp",
+    "compile",
     "concat",
     "conv",
     "conv_transpose",

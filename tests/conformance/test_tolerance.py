@@ -340,6 +340,14 @@ def test_what_overflow_allows(terms, verdicts):
     assert {got: allowed.allows(got) for got in verdicts} == verdicts
 
 
+@pytest.mark.parametrize("terms", [(248,), (128, 120)])
+def test_an_exact_sum_does_not_overflow(terms):
+    """The largest number of the format comes out as itself: nothing rounds, so nothing rounds up to infinity."""
+    leaves = [(Fraction(t),) for t in terms]
+    assert permitted(facts(leaves), PLAIN).allows(math.inf)
+    assert str(permitted(facts(leaves, grain=3), PLAIN)) == "248.0"
+
+
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
@@ -523,6 +531,19 @@ def test_smooth_max_of_special_values(x, expected):
     assert not exact.judge(np.asarray([7.0], np.float32)).passed
 
 
+def test_smooth_max_derivatives_may_overflow_on_the_way():
+    """All three windows send nearly their whole cotangent to the middle cell: 3e38 + 3e38 overflows, −3e38 is late."""
+    x = np.array([0, 0, 100, 0, 0], np.float32)
+    for g, verdicts in [
+        ([3e38, 3e38, -3e38], {3e38: True, np.inf: True, -np.inf: False, np.nan: False}),
+        ([-3e38, -3e38, 3e38], {-3e38: True, np.inf: False, -np.inf: True, np.nan: False}),
+        ([1e38, 1e38, -1e38], {1e38: True, np.inf: False, -np.inf: False, np.nan: False}),
+    ]:
+        exact = meaning("smooth_max_pool_vjp", x, np.array(g, np.float32), (3,), 1, beta=1.0)
+        allowed = exact.permitted_at(2, Arithmetic.of("f32"))
+        assert {got: allowed.allows(float(np.float32(got))) for got in verdicts} == verdicts
+
+
 def test_computed_derivatives_are_adjoint_within_their_tolerance():
     random, arithmetic, f32 = np.random.default_rng(9), Arithmetic.of("f32"), gs.ieee("f32")
     draw = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
@@ -562,7 +583,13 @@ ONES, KERNEL = np.ones((1, 3)), np.ones((1, 1, 1))
         (lambda: meaning("avg_pool", np.ones(4), (2,)).judge(np.ones(3)), gs.ShapeError, r"\(3,\).*\(2,\)"),
         (lambda: meaning("avg_pool", np.ones(4), (2,)).judge(np.ones(2, int)), gs.DTypeError, "no rounding to judge"),
         (lambda: meaning("avg_pool_vjp", np.ones(4), np.ones(3), (2,)), gs.ShapeError, "cotangent"),
-        (lambda: meaning("conv_jvp", ONES, KERNEL, None, ONES[:, 1:], KERNEL, None), gs.ShapeError, "dx"),
+        (lambda: meaning("conv_jvp", ONES, KERNEL, None, ONES[:, 1:], KERNEL, None), gs.ShapeError, "tangent of x"),
+        (lambda: meaning("conv_jvp", ONES, KERNEL, None, ONES, None, None), gs.DTypeError, "object is not judged"),
+        (lambda: meaning("conv_jvp", ONES, KERNEL, np.ones(1), ONES, KERNEL, None), gs.ShapeError, "go together"),
+        (lambda: meaning("avg_pool", np.ones(4), (2,), divisor_override=0), gs.ShapeError, "divisor_override=0"),
+        (lambda: meaning("max_pool_jvp", np.ones(4), np.ones(4), (2,), ties="last"), ValueError, "ties='last'"),
+        (lambda: meaning("max_pool", np.ones(4), (2,), ties="last"), ValueError, "ties='last'"),
+        (lambda: meaning("conv", ONES), TypeError, r"^conv\(\) missing a required argument: 'weight'"),
     ],
 )
 def test_errors(call, error, words):

@@ -57,6 +57,7 @@ def no_shape():
         (not_built_here, ValueError, r"the output x: f32\[2, 3\] is not a variable of this graph"),
         (lambda: gs.Builder().build([]), ValueError, "at least one output"),
         (branch, TypeError, r"x: f32\[2, 3\] has no value while the graph is built"),
+        (lambda: two_inputs()[0].input(gs.f32[1], 3), TypeError, "is a text, not 3"),
         (lambda: two_inputs()[0].input(gs.f32[1], "x"), ValueError, "already has a variable called 'x'"),
         (lambda: gs.Builder().input((2, 3)), gs.DTypeError, r"a type such as gs.f32\[3, 32, 32\]"),
         (lambda: gs.f32[-1], gs.ShapeError, "axis 0 of a type is -1"),
@@ -103,6 +104,62 @@ def test_constants_are_copied_and_scalars_take_the_dtype():
     assert graph(np.float32([1, 2, 3])).tolist() == [3, 4, 5]
     assert {v.dtype for v in graph.constants} == {gs.f32}
     assert all(not array.flags.writeable for array in graph.constants.values())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: gs.broadcast_to(x, (5,)),
+        lambda x: gs.reshape(x, (5,)),
+        lambda x: gs.flatten(x, 2),
+        lambda x: gs.transpose(x, (0, 0)),
+        lambda x: gs.concat([x, gs.reshape(x, (3, 2))]),
+        lambda x: gs.slice(x, (0,), (1,)),
+        lambda x: gs.pad(x, (1, 1)),
+        lambda x: gs.sum(x, 2),
+        lambda x: gs.mean(x, 2),
+        lambda x: gs.softmax(x, 2),
+        lambda x: gs.log_softmax(x, 2),
+        lambda x: gs.mse_loss(x, np.zeros(3, np.float32)),
+        lambda x: gs.maximum(x, np.zeros(4, np.float32)),
+        lambda x: gs.matmul(x, x),
+        lambda x: gs.conv(x, np.zeros((1, 3, 1), np.float32)),
+        lambda x: gs.max_pool1d(x, 2, stride=0),
+    ],
+)
+def test_errors_name_the_variables_and_their_types(function):
+    with pytest.raises(gs.ShapeError, match=r"\bx: f32\[2, 3\]"):
+        gs.trace(function, gs.f32[2, 3])
+
+
+@pytest.mark.parametrize("dtype", [gs.f16, gs.f32, gs.f64])
+@pytest.mark.parametrize("number", [2, 2.5, True, np.sqrt(6.25), np.ones(3).mean()])
+def test_numbers_take_the_dtype_eagerly_and_traced(dtype, number):
+    """NumPy's own float64 results are numbers like Python's, of which they are a subclass."""
+    x = np.ones(3, dtype.numpy)
+    eager, traced = gs.mul(x, number), gs.trace(lambda x: number * x, dtype[3])(x)
+    assert eager.dtype == traced.dtype == dtype.numpy
+    assert eager.tolist() == traced.tolist() == [number] * 3
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: gs.maximum(np.int32([1, 2]), 1.5),
+        lambda: gs.trace(lambda n: gs.maximum(n, 1.5), gs.i32[2]),
+        lambda: gs.trace(lambda n: gs.maximum(n, float("nan")), gs.i32[2]),
+        lambda: gs.trace(lambda n: gs.maximum(n, n), gs.i32[()])(1.5),
+        lambda: gs.evaluate(gs.trace(lambda n: gs.maximum(n, n), gs.i32[()]), 1.5, domain=gs.exact),
+    ],
+)
+def test_fractions_are_not_cut_off_to_integers(call):
+    with pytest.raises(gs.DTypeError, match="is not an integer"):
+        call()
+
+
+def test_a_domain_is_not_a_name():
+    with pytest.raises(TypeError, match=r"domain='exact' .*gs\.exact"):
+        gs.evaluate(gs.trace(gs.relu, gs.f32[()]), 1.0, domain="exact")
 
 
 def test_results_are_fresh_arrays():

@@ -19,7 +19,7 @@ from gradspec.domains import Dual, Interval
 from gradspec.graph.builder import apply
 from gradspec.graph.check import check
 from gradspec.graph.op import NoAttributes, Op
-from gradspec.ops.pointwise import NORMAL_CDF, NORMAL_DENSITY
+from gradspec.ops.pointwise import GATE, NORMAL_CDF, NORMAL_DENSITY
 
 INF, NAN = math.inf, math.nan
 
@@ -441,3 +441,12 @@ def test_piecewise_linear_operators_are_exact_in_rationals() -> None:
     assert gs.spec.clamp(x, -1, 0.25) == [-1, Fraction(1, 4)]
     assert gs.spec.sigmoid(gs.exact.tensor([0])) == [Fraction(1, 2)]
     assert gs.spec.relu(gs.interval.tensor([-1.0], [2.0]))[0].contains(Interval(0.0, 2.0))
+
+
+def test_the_weight_of_a_gate_is_constant():
+    """A file may hold a gate whose weight depends on an input; its derivative is taken in the other operand alone."""
+    b = gs.Builder()
+    x = b.input(gs.f64[()], "x")
+    (y,) = b.apply(GATE, NoAttributes(), x, b.const(np.array(2.0)))
+    (z,) = b.apply(GATE, NoAttributes(), x, x)
+    assert [v.tolist() for v in gs.evaluate(b.build([y, z]).jvp(), 3, 1, domain=gs.exact)] == [6, 9, 0, 3]

@@ -1,5 +1,6 @@
 """Random programs: branching, sharing, repeated variables, several outputs, under every law, exactly in rationals."""
 
+from itertools import product
 from random import Random
 
 import numpy as np
@@ -110,6 +111,16 @@ def test_forward_over_reverse_is_reverse_over_forward(program):
     a = exactly(check(graph.vjp().jvp(names)), [*x, *g, *u])[-n:]
     b = exactly(check(graph.jvp().vjp(names)), [*x, *u, *[np.zeros(SHAPE)] * m, *g])[2 * m :]
     assert a == b
+
+
+@pytest.mark.parametrize("modes", list(product(("jvp", "vjp"), repeat=3)), ids="-".join)
+def test_every_composition_exists(modes):
+    """With a variable returned twice and every input differentiated, names would clash were they not made new."""
+    graph = gs.trace(lambda x, y: (x, x, x * y), gs.f64[2], gs.f64[2])
+    for mode in modes:
+        n, m = len(graph.inputs), len(graph.outputs)
+        graph = check(getattr(graph, mode)())
+        assert (len(graph.inputs), len(graph.outputs)) == ((2 * n, 2 * m) if mode == "jvp" else (n + m, m + n))
 
 
 @settings(max_examples=15, deadline=None)

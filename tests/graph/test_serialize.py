@@ -74,7 +74,7 @@ def test_a_loaded_graph_runs_and_transforms(path):
 
 def test_a_loaded_graph_is_finished(path):
     gs.trace(lambda x: -x, gs.f32[2]).save(path)
-    with pytest.raises(ValueError, match=r"neg: f32\[2\] belongs to a loaded graph"):
+    with pytest.raises(ValueError, match=r"neg: f32\[2\] belongs to a graph that is finished"):
         gs.load(path).outputs[0] + 1.0
 
 

@@ -75,8 +75,7 @@ def test_attributes_are_printed_as_keyword_arguments(graph):
             quiet = (
                 value == f.default
                 or "implied" in f.metadata
-                or ("usual" in f.metadata
-                and set(value) <= {f.metadata["usual"]})
+                or ("usual" in f.metadata and set(value) <= {f.metadata["usual"]})
             )
             assert (f"{f.name}={value!r}" in line) == (not quiet)
 

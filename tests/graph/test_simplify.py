@@ -1,6 +1,7 @@
 """Simplification keeps the meaning and removes what it says it removes."""
 
 import numpy as np
+import pytest
 
 import gradspec as gs
 from gradspec.graph.check import check
@@ -24,9 +25,24 @@ def test_equal_constants_are_kept_once():
     assert len(smaller.constants) == 1
 
 
-def test_different_attributes_are_not_merged():
-    graph = gs.trace(lambda x: (gs.sum(x, 0), gs.sum(x, 1)), gs.f32[2, 2])
-    assert len(merge_equal_nodes(graph).nodes) == 2
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (gs.sum(x, 0), gs.sum(x, 1)),
+        lambda x: (gs.pad(x, ((1, 0), (0, 0)), 0.0), gs.pad(x, ((1, 0), (0, 0)), -0.0)),
+        lambda x: (gs.clamp(x, min=0.0), gs.clamp(x, min=-0.0)),
+    ],
+)
+def test_different_attributes_are_not_merged(function):
+    assert len(merge_equal_nodes(gs.trace(function, gs.f32[2, 2])).nodes) == 2
+
+
+def test_repeated_constants_take_no_memory():
+    """2⁵⁰ zeros: compared and merged by the one number that is stored."""
+    b = gs.Builder()
+    x = b.input(gs.f32[2**25, 2**25], "x")
+    graph = b.build(gs.maximum(x, b.zeros(x.type)) + gs.maximum(x, b.zeros(x.type)))
+    assert names(check(graph.simplify())) == ["maximum", "add"]
 
 
 def test_constants_that_only_move_are_folded():

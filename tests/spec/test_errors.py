@@ -445,6 +445,22 @@ TENSORS = [
         (r"\[\(1,\), \(2,\)\]", "every row the same length"),
     ),
     Mistake("rows and numbers", lambda: gs.spec.tensor([1, [2]]), SHAPE, ("rows of different shapes", "same length")),
+    Mistake("None", lambda: gs.spec.tensor(None), DTYPE, ("None is not a tensor", "list or an array")),
+    *(
+        Mistake(
+            f"bool array of {name}",
+            lambda name=name: getattr(gs.spec, name)(np.ones((2, 2), bool), **OPERATORS[name][1]),
+            DTYPE,
+            ("array of bool", "add up", "convert"),
+        )
+        for name in AVERAGES
+    ),
+    Mistake(
+        "argument of a 2d name",
+        lambda: gs.spec.max_pool2d([[1]], 1, kernel=1),
+        TypeError,
+        (r"^max_pool2d\(\) got an unexpected keyword argument 'kernel'",),
+    ),
     Mistake("too few scalars", lambda: Tensor((2, 2), [1]), SHAPE, ("1 scalars", r"shape \(2, 2\), which holds 4")),
     Mistake("reshape", lambda: Tensor((2,), [1, 2]).reshape(3), SHAPE, ("2 scalars", r"shape \(3,\), which holds 3")),
     Mistake("index", lambda: Tensor((2, 2), [1] * 4)[0, 2], IndexError, (r"index \(0, 2\)", r"shape \(2, 2\)")),

@@ -260,11 +260,13 @@ def permitted(facts: Facts, arithmetic: Arithmetic) -> Permitted:
 
 def _may_overflow(side: fmpq, facts: Facts, arithmetic: Arithmetic) -> bool:
     """Whether a partial sum of leaves of one sign can round to infinity."""
-    n, u, (_, edge) = facts.leaves, arithmetic.u, arithmetic.accumulator_limits
-    growth = power(u, n)
-    if growth * side < edge / 2:  # underflowing products add nothing to speak of
+    n, u, (largest, edge) = facts.leaves, arithmetic.u, arithmetic.accumulator_limits
+    # For n < 2^(p−1) the growth (1+u)^n is less than e, and underflowing products add nothing to speak of.
+    if n < 2 ** (arithmetic.accumulate.precision - 1) and 4 * side < edge:
         return False
-    return bool(growth * side + facts.products * arithmetic.underflow * power(u, n - 1) >= edge)
+    if facts.is_exact_sum(arithmetic):  # nothing rounds, so nothing rounds up to infinity
+        return bool(side > largest)
+    return bool(power(u, n) * side + facts.products * arithmetic.underflow * power(u, n - 1) >= edge)
 
 
 def _finite_results(facts: Facts, arithmetic: Arithmetic) -> tuple[fmpq | None, fmpq | None, bool, bool]:

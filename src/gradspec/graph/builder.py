@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
 from itertools import count
 from types import MappingProxyType
@@ -13,10 +12,16 @@ import numpy as np
 from gradspec.graph.ir import Array, Graph, Node, Var
 from gradspec.graph.later import later
 from gradspec.graph.op import Attributes, Op
-from gradspec.graph.types import TensorType, type_of
+from gradspec.graph.types import DTYPES, TensorType, dtype_of, number_as, type_of
 from gradspec.spec.errors import DTypeError, ShapeError
 
 _levels = count()  # of builders: the one begun last is the innermost
+_ZEROS = {dtype: np.zeros((), dtype.numpy) for dtype in DTYPES.values()}
+
+
+def is_symbolic_zero(array: Array | None) -> bool:
+    """Whether a constant is a zero that a builder made: zero times it is zero, even where a float 0.0 gives NaN."""
+    return array is not None and array.size > 0 and array.ctypes.data == _ZEROS[dtype_of(array)].ctypes.data
 
 
 class Builder:
@@ -38,11 +43,14 @@ class Builder:
         self._nodes: list[Node] = []
         self._constants: dict[Var, Array] = {}
         self._names: dict[str, int] = {}
+        self._finished = False
 
     def input(self, type: TensorType, name: str | None = None) -> Var:
         """A new input; its name must be new to the graph."""
         if not isinstance(type, TensorType):
             raise DTypeError(f"an input needs a type such as gs.f32[3, 32, 32], not {type!r}")
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"the name of an input is a text, not {name!r}")
         if name is not None and name in self._names:
             raise ValueError(f"the graph already has a variable called {name!r}; choose another name for this input")
         var = self._new(type, name or "x")
@@ -52,7 +60,7 @@ class Builder:
     def const(self, value: Any, name: str = "c") -> Var:
         """A constant: a copy of ``value``, so that later changes to it are not seen."""
         array = np.array(value)
-        if array.dtype == np.float64 and isinstance(value, float):
+        if type(value) is float:
             array = array.astype(np.float32)
         return self._constant(array, name)
 
@@ -66,7 +74,7 @@ class Builder:
 
     def zeros(self, type: TensorType) -> Var:
         """A constant zero, which takes no memory."""
-        return self._constant(np.broadcast_to(np.zeros((), type.dtype.numpy), type.shape), "zero")
+        return self._constant(np.broadcast_to(_ZEROS[type.dtype], type.shape), "zero")
 
     def _constant(self, array: Array, name: str) -> Var:
         array.flags.writeable = False
@@ -84,6 +92,12 @@ class Builder:
         self._names.setdefault(name, 0)
         return Var(name, type, self)
 
+    def unused(self, name: str) -> str:
+        """``name``, with as many primes as it needs to be new to the graph."""
+        while name in self._names:
+            name += "'"
+        return name
+
     @property
     def captured(self) -> tuple[Var, ...]:
         """The variables of other graphs that this one uses, in the order of the inputs that stand for them."""
@@ -93,6 +107,7 @@ class Builder:
         """``var`` in this graph: itself, or the input that stands for a variable of a graph begun earlier."""
         if var.owner is self or self._captures is None or var.owner.level > self.level:
             return var
+        var.owner.require_open(var)
         if var not in self._captures:
             self._captures[var] = self._new(var.type, var.name)
             self._inputs.append(self._captures[var])
@@ -100,10 +115,11 @@ class Builder:
 
     def operand(self, value: Any, like: Var) -> Var:
         """A variable as it is; a number or an array as a constant (numbers take the dtype of ``like``)."""
+        self.require_open(like)
         if isinstance(value, Var):
             return self.adopt(value)
-        if isinstance(value, numbers.Number) and not isinstance(value, np.generic):
-            return self._constant(np.asarray(value, like.dtype.numpy), "c")
+        if isinstance(value, int | float):
+            return self._constant(number_as(value, like.dtype.numpy), "c")
         return self.const(value)
 
     def apply(self, op: Op, attrs: Attributes, *operands: Var) -> tuple[Var, ...]:
@@ -121,6 +137,17 @@ class Builder:
         outputs = tuple(self._new(t, op.name) for t in types)
         self._nodes.append(Node(op, attrs, tuple(operands), outputs))
         return outputs
+
+    def finish(self) -> None:
+        """Let nothing more be added: the function that was traced has returned, or the graph came from a file."""
+        self._finished = True
+
+    def require_open(self, var: Var) -> None:
+        if self._finished:
+            raise ValueError(
+                f"{var!r} belongs to a graph that is finished, so nothing can be added to it; use a variable only "
+                "inside the function that is traced, and apply operators to what a graph returns"
+            )
 
     def build(self, outputs: Var | Sequence[Var], *, allow_unused: bool = False) -> Graph:
         """Freeze what the outputs need into a Graph."""
@@ -160,7 +187,7 @@ def operands(*values: Any) -> tuple[Any, ...]:
     if like is not None:
         return tuple(like.owner.operand(v, like) for v in values)
     dtype = next((np.asarray(v).dtype for v in values if not isinstance(v, int | float)), np.dtype(np.float32))
-    return tuple(np.asarray(v, dtype if isinstance(v, int | float) else None) for v in values)
+    return tuple(number_as(v, dtype) if isinstance(v, int | float) else np.asarray(v) for v in values)
 
 
 def apply(op: Op, attrs: Attributes, *values: Any) -> Any:

@@ -92,6 +92,13 @@ def type_of(array: np.ndarray[Any, Any]) -> TensorType:
     return TensorType(dtype_of(array), array.shape)
 
 
+def number_as(value: float, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A plain number as an array of ``dtype``; a fraction is not cut off to make it an integer."""
+    if dtype.kind in "iu" and isinstance(value, float) and not value.is_integer():
+        raise DTypeError(f"{value} is not an integer, so {dtype} cannot hold it; give an integer, or convert to floats")
+    return np.asarray(value, dtype)
+
+
 def require_floats(operator: str, *types: TensorType) -> DType:
     """The one floating-point dtype of all ``types``."""
     for t in types:

@@ -15,7 +15,7 @@ from gradspec.graph.ir import Var
 from gradspec.graph.later import provides
 from gradspec.graph.op import Op
 from gradspec.graph.types import TensorType, require_one_dtype, type_of
-from gradspec.ops.rules import with_leading_axis
+from gradspec.ops.rules import applying, with_leading_axis
 from gradspec.spec import layout as spec
 from gradspec.spec.errors import DTypeError, ShapeError
 
@@ -77,7 +77,8 @@ def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
     [[1.0, 2.0], [1.0, 2.0]]
     """
     (x,) = operands(x)
-    sizes = spec.broadcast_sizes(x.shape, shape)
+    with applying("broadcast_to", x):
+        sizes = spec.broadcast_sizes(x.shape, shape)
     return x if x.shape == sizes else apply(BROADCAST_TO, Shape(sizes), x)
 
 
@@ -119,7 +120,8 @@ def reshape(x: Any, shape: Sequence[int]) -> Any:
     [[1.0, 2.0], [3.0, 4.0]]
     """
     (x,) = operands(x)
-    sizes = spec.reshaped_sizes(x.shape, shape)
+    with applying("reshape", x):
+        sizes = spec.reshaped_sizes(x.shape, shape)
     return x if x.shape == sizes else apply(RESHAPE, Shape(sizes), x)
 
 
@@ -134,7 +136,9 @@ def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     (2, 12, 5)
     """
     (x,) = operands(x)
-    return reshape(x, spec.flattened_sizes(x.shape, start_dim, end_dim))
+    with applying("flatten", x):
+        sizes = spec.flattened_sizes(x.shape, start_dim, end_dim)
+    return reshape(x, sizes)
 
 
 # --- transpose -------------------------------------------------------------------------------------------------------
@@ -180,7 +184,8 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
     (4, 2, 3)
     """
     (x,) = operands(x)
-    order = spec.permutation(axes, len(x.shape))
+    with applying("transpose", x):
+        order = spec.permutation(axes, len(x.shape))
     return x if order == tuple(range(len(order))) else apply(TRANSPOSE, Order(order), x)
 
 
@@ -237,7 +242,8 @@ def concat(xs: Sequence[Any], axis: int = 0) -> Any:
     if isinstance(xs, Var):
         raise ShapeError(f"concat takes a list of tensors, not {xs!r} alone; write concat([x, y], axis)")
     parts = operands(*xs)
-    shape = spec.concatenated_sizes([x.shape for x in parts], axis)
+    with applying("concat", *parts):
+        shape = spec.concatenated_sizes([x.shape for x in parts], axis)
     return parts[0] if len(parts) == 1 else apply(CONCAT, Axis(spec.normal_axis("concat", axis, len(shape))), *parts)
 
 
@@ -302,7 +308,9 @@ def slice(
     [2.0, 4.0]
     """
     (x,) = operands(x)
-    return _strided(x, Steps(*spec.progressions(x.shape, starts, stops, steps)))
+    with applying("slice", x):
+        window = Steps(*spec.progressions(x.shape, starts, stops, steps))
+    return _strided(x, window)
 
 
 def _strided(x: Any, attrs: Steps) -> Any:
@@ -413,8 +421,9 @@ def pad(x: Any, padding: Sequence[tuple[int, int]], value: float = 0.0) -> Any:
     [0.0, 1.0, 2.0, 0.0, 0.0]
     """
     (x,) = operands(x)
-    pairs = spec.padding_pairs(padding, len(x.shape))
-    return _spaced(x, pairs, (0,) * len(pairs), _number(value, x))
+    with applying("pad", x):
+        pairs, number = spec.padding_pairs(padding, len(x.shape)), _number(value, x)
+    return _spaced(x, pairs, (0,) * len(pairs), number)
 
 
 def _spaced(x: Any, pairs: spec.Pairs, interior: tuple[int, ...], value: float | int = 0) -> Any:

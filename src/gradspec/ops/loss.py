@@ -15,7 +15,7 @@ from gradspec.graph.types import TensorType
 from gradspec.ops.layout import Axis, recorded_axis
 from gradspec.ops.pointwise import neg
 from gradspec.ops.reduce import log_softmax, mean, sum
-from gradspec.ops.rules import with_leading_axis
+from gradspec.ops.rules import applying, with_leading_axis
 from gradspec.spec import loss as spec
 from gradspec.spec.errors import DTypeError
 from gradspec.spec.window import whole_number
@@ -34,7 +34,8 @@ def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Any:
     """
     spec.require_reduction(reduction)
     input, target = operands(input, target)
-    spec.require_equal_shapes(input.shape, target.shape)
+    with applying("mse_loss", input, target):
+        spec.require_equal_shapes(input.shape, target.shape)
     difference = input - target
     return _reduced(difference * difference, reduction)
 
@@ -115,5 +116,6 @@ def cross_entropy(logits: Any, labels: Any, reduction: str = "mean") -> Any:
     """
     spec.require_reduction(reduction)
     logits, labels = operands(logits, labels if isinstance(labels, Var) else np.asarray(labels))
-    axis = spec.class_axis(logits.shape)
+    with applying("cross_entropy", logits, labels):
+        axis = spec.class_axis(logits.shape)
     return _reduced(neg(apply(PICK, Axis(axis), log_softmax(logits, axis), labels)), reduction)

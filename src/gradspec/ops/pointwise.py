@@ -260,7 +260,7 @@ GATE = Op(
     types=same_types("gate", 2),
     spec=_meaning(spec.gate),
     batch=leading_batch,
-    jvp=lambda attrs, primals, tangents: ([_gate(*primals)], [_gate(primals[0], tangents[1])]),
+    jvp=lambda attrs, primals, tangents: ([_gate(*primals)], [_gate_tangent(primals[0], tangents[1])]),
     transpose=lambda attrs, cotangents, operands, i: _gate(operands[0], cotangents[0]),
 )
 """``weight · t`` with a constant weight, linear in ``t``; 0 where the weight is 0, whatever ``t`` is."""
@@ -268,6 +268,10 @@ GATE = Op(
 
 def _gate(weight: Any, t: Any) -> Any:
     return apply(GATE, NONE, weight, t)
+
+
+def _gate_tangent(weight: Any, dt: Any) -> Any:
+    return None if dt is None else _gate(weight, dt)
 
 
 def _unary(

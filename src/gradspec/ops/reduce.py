@@ -11,6 +11,7 @@ from gradspec.graph.ir import Var
 from gradspec.graph.op import Op
 from gradspec.graph.types import TensorType, require_floats
 from gradspec.ops.layout import Axis, broadcast_to, recorded_axis, reshape
+from gradspec.ops.rules import applying
 from gradspec.spec import reduce as spec
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.layout import normal_axes, normal_axis
@@ -39,7 +40,8 @@ def _one_further(axes: tuple[int, ...]) -> tuple[int, ...]:
 
 def _reduction(op: Op, x: Any, axis: int | Sequence[int] | None, keepdims: bool) -> Any:
     (x,) = operands(x)
-    axes = normal_axes(op.name, axis, len(x.shape))
+    with applying(op.name, x):
+        axes = normal_axes(op.name, axis, len(x.shape))
     result = apply(op, Axes(axes), x) if axes else x
     return reshape(result, spec.reduced_sizes(x.shape, axes, keepdims))
 
@@ -192,7 +194,9 @@ def softmax(x: Any, axis: int = -1) -> Any:
     [0.5, 0.5, 0.0]
     """
     (x,) = operands(x)
-    return apply(SOFTMAX, Axis(normal_axis("softmax", axis, len(x.shape))), x)
+    with applying("softmax", x):
+        place = normal_axis("softmax", axis, len(x.shape))
+    return apply(SOFTMAX, Axis(place), x)
 
 
 LOG_SOFTMAX = Op(
@@ -213,4 +217,6 @@ def log_softmax(x: Any, axis: int = -1) -> Any:
     [0.0, -1000.0]
     """
     (x,) = operands(x)
-    return apply(LOG_SOFTMAX, Axis(normal_axis("log_softmax", axis, len(x.shape))), x)
+    with applying("log_softmax", x):
+        place = normal_axis("log_softmax", axis, len(x.shape))
+    return apply(LOG_SOFTMAX, Axis(place), x)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gradspec.domains.domain import Domain
 from gradspec.graph.ir import Graph, Var
-from gradspec.spec.errors import ShapeError
+from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.scalar import Scalar
 from gradspec.spec.tensor import Tensor, tensor
 
@@ -25,6 +25,8 @@ def evaluate(graph: Graph, *args: Any, domain: Domain) -> Any:
         raise TypeError(
             f"the graph takes {len(graph.inputs)} arguments ({', '.join(map(repr, graph.inputs))}), not {len(args)}"
         )
+    if not isinstance(domain, Domain):
+        raise TypeError(f"domain={domain!r} is not a number system; give gs.exact, gs.ball(128) or another")
     values = {v: _given(v, a, domain) for v, a in zip(graph.inputs, args, strict=True)}
     values |= {v: _in_domain(v, array, domain) for v, array in graph.constants.items()}
     for node in graph.nodes:
@@ -46,4 +48,6 @@ def _in_domain(var: Var, value: Any, domain: Domain) -> Tensor:
 
 
 def _integer(value: Scalar) -> int:
+    if int(value) != value:
+        raise DTypeError(f"{value} is not an integer, and an integer input was given it; give whole numbers")
     return int(value)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gradspec.graph.ir import Array, Graph, Var
 from gradspec.graph.later import later, provides
-from gradspec.graph.types import type_of
-from gradspec.spec.errors import DTypeError, ShapeError
+from gradspec.graph.types import number_as, type_of
+from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
+from gradspec.transforms.trace import trace
 
 
 @provides("run")
@@ -19,12 +22,29 @@ def run(graph: Graph, *arrays: Any) -> Any:
         wanted = ", ".join(map(repr, graph.inputs))
         raise TypeError(f"the graph takes {len(graph.inputs)} arrays ({wanted}), not {len(arrays)}")
     given = [_fitting(v, a) for v, a in zip(graph.inputs, arrays, strict=True)]
-    results = tuple(_owned(r, given) for r in later("run_numpy", graph, *given))
+    results = _fresh(later("run_numpy", graph, *given), given)
     return results[0] if len(results) == 1 else results
 
 
+def compile(program: Graph | Callable[..., Any], *types: Any, backend: str = "numpy") -> Callable[..., Any]:
+    """A function of arrays that runs a graph, or a function traced on ``types``, on a backend.
+
+    ``"numpy"``, the readable reference, is the only backend there is.
+
+    >>> import gradspec as gs
+    >>> run = compile(lambda x: x * x, gs.f32[2], backend="numpy")
+    >>> run(np.float32([1, 2])).tolist()
+    [1.0, 4.0]
+    """
+    if backend != "numpy":
+        raise UnsupportedError(f'there is no backend {backend!r}; use backend="numpy"')
+    if isinstance(program, Graph) and types:
+        raise TypeError("a graph has its types already; give types with a function only")
+    return partial(run, program if isinstance(program, Graph) else trace(program, *types))
+
+
 def _fitting(var: Var, value: Any) -> Array:
-    array = np.asarray(value, var.dtype.numpy if isinstance(value, int | float) else None)
+    array = number_as(value, var.dtype.numpy) if isinstance(value, int | float) else np.asarray(value)
     found = type_of(array)
     if found.shape != var.shape:
         raise ShapeError(f"input {var!r} was given an array of shape {found.shape}; pass one of shape {var.shape}")
@@ -33,10 +53,12 @@ def _fitting(var: Var, value: Any) -> Array:
     return array
 
 
-def _owned(result: Array, inputs: list[Array]) -> Array:
-    """A fresh, writable array: views of inputs or constants are copied."""
-    return (
-        result
-        if result.flags.owndata and result.flags.writeable and not any(result is a for a in inputs)
-        else result.copy()
-    )
+def _fresh(results: Sequence[Array], inputs: Sequence[Array]) -> tuple[Array, ...]:
+    """Writable arrays of their own: views, inputs and repeated results are copied."""
+    taken = {id(a) for a in inputs}
+    fresh = []
+    for result in results:
+        shared = id(result) in taken or not (result.flags.owndata and result.flags.writeable)
+        fresh.append(result.copy() if shared else result)
+        taken.add(id(result))
+    return tuple(fresh)

@@ -228,18 +228,12 @@ def _float(text: str) -> float:
     return number
 
 
-class _Finished(Builder):
-    """The owner of a loaded graph's variables, to which nothing can be added."""
-
-    def operand(self, value: Any, like: Var) -> Var:
-        raise ValueError(f"{like!r} belongs to a loaded graph, which is finished; apply operators to what it returns")
-
-
 class _Variables(dict[str, Var]):
     """The variables assigned so far, by name."""
 
     def __init__(self) -> None:
-        self.owner = _Finished()
+        self.owner = Builder()
+        self.owner.finish()
 
     def declare(self, data: Any, where: str) -> Var:
         require_keys(data, ("name", "dtype", "shape"), where)

@@ -104,7 +104,7 @@ OPERATORS = (
     "fold",
 )
 
-RANKED = (*OPERATORS, "lp_pool")
+RANKED = (*OPERATORS, "lp_pool", "resize")
 """The operators with 1d, 2d and 3d names."""
 
 

@@ -188,7 +188,7 @@ def conv_jvp(
     x, w, b = tensor(x), tensor(weight), _tensor_or_none(bias)
     dx, dw, db = tensor(dx), tensor(dweight), _tensor_or_none(dbias)
     form = conv_form(x, w, b, stride, padding, dilation, groups)
-    _require_tangents(x, w, b, dx, dw, db)
+    require_tangents(x, w, b, dx, dw, db)
     return plus_bias(form, _plus(read(form, dx, w), read(form, x, dw)), db).stored()
 
 
@@ -258,7 +258,7 @@ def conv_transpose_jvp(
     x, w, b = tensor(x), tensor(weight), _tensor_or_none(bias)
     dx, dw, db = tensor(dx), tensor(dweight), _tensor_or_none(dbias)
     form = transposed_form(x, w, b, stride, padding, output_padding, groups, dilation)
-    _require_tangents(x, w, b, dx, dw, db)
+    require_tangents(x, w, b, dx, dw, db)
     return plus_bias(form, _plus(write(form, dx, w), write(form, x, dw)), db).stored()
 
 
@@ -347,7 +347,7 @@ def _require_bias(b: Tensor | None, channels: int) -> None:
         raise ShapeError(f"bias has shape {b.shape}; one number per output channel, shape ({channels},), is needed")
 
 
-def _require_tangents(x: Tensor, w: Tensor, b: Tensor | None, dx: Tensor, dw: Tensor, db: Tensor | None) -> None:
+def require_tangents(x: Tensor, w: Tensor, b: Tensor | None, dx: Tensor, dw: Tensor, db: Tensor | None) -> None:
     require_shape("tangent of x", dx, x.shape)
     require_shape("tangent of weight", dw, w.shape)
     if (b is None) != (db is None):

@@ -24,8 +24,11 @@ def _at_rank(operator: Callable[..., Any], rank: int, name: str) -> Callable[...
 
     @wraps(operator)
     def ranked(*args: Any, **kwargs: Any) -> Any:
-        arguments = signature.bind(*args, **kwargs).arguments
-        for size in ("kernel_size", "output_size"):
+        try:
+            arguments = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"{name}() {error}") from None
+        for size in ("kernel_size", "output_size", "size"):
             if size in arguments:
                 arguments[size] = _sizes(name, size, arguments[size], rank)
         if "weight" in arguments:

@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 from typing import Any, TypeAlias
 
-from gradspec.spec.errors import ShapeError
+from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.scalar import Scalar, embed, stored
 
 TensorLike: TypeAlias = Any
@@ -94,6 +94,10 @@ def tensor(data: TensorLike) -> Tensor:
     """
     if isinstance(data, Tensor):
         return data
+    if data is None:
+        raise DTypeError("None is not a tensor; give a nested list or an array, of zeros where nothing is meant")
+    if getattr(getattr(data, "dtype", None), "kind", None) == "b":  # whose + is "or"
+        raise DTypeError("an array of bool does not add up; convert it, to a floating-point dtype or by .astype(int)")
     if hasattr(data, "shape"):
         shape = tuple(int(n) for n in data.shape)
         return Tensor(shape, data.flat if hasattr(data, "flat") else _leaves(data.tolist(), shape))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from math import prod
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,8 @@ def vjp(function: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[A
     >>> pullback(np.array([1.0]))
     (array([4.]), array([3.]))
     """
-    traced, values = _traced(function, primals), _values(primals)
+    traced = _traced(function, primals)
+    values = [v if isinstance(v, Var) else v.copy() for v in _values(primals)]  # the caller may change them meanwhile
     reverse = graph_vjp(traced.graph, _floats(traced, len(values)))
     result = tree.rebuild(traced.result, iter(_run(traced.graph, [*values, *traced.captured])))
 
@@ -80,27 +81,22 @@ def value_and_grad(function: Function, argnums: int | Sequence[int] = 0) -> Call
     >>> float(value), gradient.tolist()
     (5.0, [2.0, 4.0])
     """
-    chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    chosen = [index(c) for c in (argnums if isinstance(argnums, Sequence) else [argnums])]
 
     @wraps(function)
     def with_gradient(*args: Any) -> tuple[Any, Any]:
         _require_arguments(chosen, args)
         traced, values = _traced(function, args), _values(args)
-        if len(traced.graph.outputs) != 1 or not isinstance(traced.result, Var) or traced.result.shape != ():
-            raise ShapeError(
-                f"grad needs a function with one scalar result, not {[v.type for v in traced.graph.outputs]}; "
-                "sum or average it, or use jacobian"
-            )
         positions = _positions(args, chosen)
+        _require_scalar(traced)
         outputs = _run(
             graph_vjp(traced.graph, positions),
             [*values, *traced.captured, np.ones((), traced.result.dtype.numpy)],
         )
         found = iter(outputs[1:])
-        gradients = [tree.rebuild(args[i % len(args)], found) for i in sorted(c % len(args) for c in chosen)]
-        by_argument = dict(zip(sorted(c % len(args) for c in chosen), gradients, strict=True))
-        ordered = tuple(by_argument[c % len(args)] for c in chosen)
-        return outputs[0], ordered[0] if isinstance(argnums, int) else ordered
+        gradients = {i: tree.rebuild(args[i], found) for i in sorted({c % len(args) for c in chosen})}
+        ordered = tuple(gradients[c % len(args)] for c in chosen)
+        return outputs[0], ordered if isinstance(argnums, Sequence) else ordered[0]
 
     return with_gradient
 
@@ -134,7 +130,10 @@ def hvp(function: Function, x: Any, v: Any) -> Any:
 
 
 def jacobian(function: Function, mode: str = "forward") -> Function:
-    """The Jacobian of a function of one array: ``result.shape + argument.shape``, column by column or row by row.
+    """The Jacobian of a function of one argument: ``result.shape + argument.shape``, column by column or row by row.
+
+    Where the result is a tree, so is the Jacobian; where the argument is one, every leaf of that is again a tree. Pairs
+    with an integer in them have None.
 
     >>> import numpy as np
     >>> jacobian(lambda x: x * x)(np.array([1.0, 2.0]))
@@ -146,22 +145,58 @@ def jacobian(function: Function, mode: str = "forward") -> Function:
 
     @wraps(function)
     def of(x: Any) -> Any:
-        traced, (value,) = _traced(function, (x,)), _values((x,))
-        if len(traced.graph.outputs) != 1:
-            raise ShapeError(f"jacobian needs a function with one result, not {len(traced.graph.outputs)}")
-        (result,) = traced.graph.outputs
-        derived = graph_jvp(traced.graph, [0]) if mode == "forward" else graph_vjp(traced.graph, [0])
-        side = value.shape if mode == "forward" else result.shape
-        count = prod(side)
-        fixed = [None] * (1 + len(traced.captured))
-        basis = np.eye(count, dtype=result.dtype.numpy).reshape(count, *side)
-        rows = _run(derived.batch(count, [*fixed, 0]), [value, *traced.captured, basis])[1]
-        if mode == "reverse":
-            return later("reshape", rows, (*result.shape, *value.shape))
-        order = (*range(1, 1 + len(result.shape)), 0)
-        return later("reshape", later("transpose", rows, order), (*result.shape, *value.shape))
+        traced, values = _traced(function, (x,)), _values((x,))
+        if not any(v.type.is_float for v in traced.graph.outputs):
+            raise TypeError(f"the result is {traced.result!r}: integers have no derivative; return floats")
+        blocks = (_columns if mode == "forward" else _rows)(traced, values)
+        sources, results = range(len(values)), range(len(traced.graph.outputs))
+        rows = [tree.rebuild(x, iter([blocks.get((j, i)) for i in sources])) for j in results]
+        return tree.rebuild(traced.result, iter(rows))
 
     return of
+
+
+Blocks = dict[tuple[int, int], Any]
+"""The Jacobian of each result in each argument, by their places."""
+
+
+def _columns(traced: Traced, values: Sequence[Any]) -> Blocks:
+    """One tangent for each cell of an argument: JVPs, batched."""
+    graph, given, blocks = traced.graph, [*values, *traced.captured], {}
+    floats = [j for j, v in enumerate(graph.outputs) if v.type.is_float]
+    for i in _floats(traced, len(values)):
+        basis = _basis(graph.inputs[i].type)
+        derived = graph_jvp(graph, [i]).batch(len(basis), [*[None] * len(given), 0])
+        found = _run(derived, [*given, basis])[len(graph.outputs) :]
+        for j, tangents in zip(floats, found, strict=True):
+            shape = graph.outputs[j].shape
+            columns = later("transpose", tangents, (*range(1, 1 + len(shape)), 0))
+            blocks[j, i] = later("reshape", columns, shape + graph.inputs[i].shape)
+    return blocks
+
+
+def _rows(traced: Traced, values: Sequence[Any]) -> Blocks:
+    """One cotangent for each cell of a result: VJPs, batched."""
+    graph, given, blocks = traced.graph, [*values, *traced.captured], {}
+    floats, sources = [j for j, v in enumerate(graph.outputs) if v.type.is_float], _floats(traced, len(values))
+    derived = graph_vjp(graph, sources)
+    for j in floats:
+        shape, basis = graph.outputs[j].shape, _basis(graph.outputs[j].type)
+        axes = [*[None] * len(given), *(0 if k == j else None for k in floats)]
+        seeds = [basis if k == j else _zeros(graph.outputs[k].type) for k in floats]
+        found = _run(derived.batch(len(basis), axes), [*given, *seeds])[len(graph.outputs) :]
+        for i, cotangents in zip(sources, found, strict=True):
+            blocks[j, i] = later("reshape", cotangents, shape + graph.inputs[i].shape)
+    return blocks
+
+
+def _basis(type: TensorType) -> Any:
+    """The arrays of one 1 and zeros."""
+    return np.eye(type.size, dtype=type.dtype.numpy).reshape(type.size, *type.shape)
+
+
+def _zeros(type: TensorType) -> Any:
+    return np.zeros(type.shape, type.dtype.numpy)
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------
@@ -190,6 +225,15 @@ def _floats(traced: Traced, count: int) -> list[int]:
     if not found:
         raise TypeError("every argument is an integer, and integers have no derivative; pass floating-point arrays")
     return found
+
+
+def _require_scalar(traced: Traced) -> None:
+    result = traced.result
+    if not isinstance(result, Var) or result.shape != () or not result.type.is_float:
+        types = [v.type for v in traced.graph.outputs]
+        raise ShapeError(
+            f"grad needs a function with one scalar floating-point result, not {types}; sum it, or use jacobian"
+        )
 
 
 def _positions(args: Sequence[Any], chosen: Sequence[int]) -> list[int]:
@@ -225,7 +269,7 @@ def _tangent(value: Any, tangent: Any) -> Any:
     t = _type(value if isinstance(value, Var) else np.asarray(value))
     if isinstance(tangent, Var):
         return tangent
-    array = np.zeros(t.shape, t.dtype.numpy) if tangent is None else np.asarray(tangent, t.dtype.numpy)
+    array = _zeros(t) if tangent is None else np.asarray(tangent, t.dtype.numpy)
     if array.shape != t.shape:
         raise ShapeError(f"a tangent or cotangent has shape {array.shape}; it belongs to {t} and needs that shape")
     return array

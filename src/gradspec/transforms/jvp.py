@@ -23,7 +23,7 @@ def jvp(graph: Graph, wrt: Any = None) -> Graph:
     copy = Copier(graph)
     tangents: dict[Var, Var] = {}
     for var in differentiated(graph, wrt):
-        tangents[var] = copy.builder.input(var.type, _fresh(graph, f"d{var.name}"))
+        tangents[var] = copy.builder.input(var.type, copy.builder.unused(f"d{var.name}"))
     for node in graph.nodes:
         seen = [tangents.get(v) for v in node.inputs]
         if node.op.constant or not any(seen_one is not None for seen_one in seen):
@@ -84,12 +84,5 @@ def differentiated(graph: Graph, wrt: Any) -> list[Var]:
         chosen.append(var)
     if not chosen:
         raise ValueError("wrt names no input; name at least one, or leave it out for all of them")
-    return [v for v in graph.inputs if v in chosen]
-
-
-def _fresh(graph: Graph, name: str) -> str:
-    """A name that no input has."""
-    taken = {v.name for v in graph.inputs}
-    while name in taken:
-        name += "'"
-    return name
+    wanted = set(chosen)
+    return [v for v in graph.inputs if v in wanted]

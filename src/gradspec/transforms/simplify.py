@@ -2,7 +2,8 @@
 
 Each pass rebuilds the graph, replacing some nodes by variables that already hold their results. None names an operator:
 they use what its record says, that it is linear or that it only moves numbers. Rounding is part of what a float graph
-means, so arithmetic on constants is left alone.
+means, so arithmetic on constants is left alone. Zero constants are the exception: they are the number 0, as tangents
+that vanish are, so that 0·x is 0 even for an infinite x, and the sign of a zero is not kept.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gradspec.graph.builder import Builder
-from gradspec.graph.ir import Array, Graph, Node, Var
+from gradspec.graph.builder import Builder, is_symbolic_zero
+from gradspec.graph.ir import Graph, Node, Var
 from gradspec.graph.later import later, provides
+from gradspec.graph.show import distinct
 from gradspec.transforms.copy import Copier
 
 Replacement = Sequence[Var] | None
@@ -44,10 +46,10 @@ def fold_constants(graph: Graph) -> Graph:
 
 
 def drop_zeros(graph: Graph) -> Graph:
-    """Linear operators of zero constants are zero constants."""
+    """Linear operators of the zeros that derivatives and batches bring along are such zeros again."""
 
     def vanish(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
-        zeros = [_is_zero(builder.value(v)) for v in inputs if v.type.is_float]
+        zeros = [is_symbolic_zero(builder.value(v)) for v in inputs if v.type.is_float]
         vanishes = {"jointly": all(zeros), "each": any(zeros), None: False}[node.op.linear]
         return [builder.zeros(v.type) for v in node.outputs] if vanishes else None
 
@@ -61,7 +63,7 @@ def merge_equal_nodes(graph: Graph) -> Graph:
 
     def merge(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
         same = [_first(v, builder, constants) for v in inputs]
-        key = (node.op.name, node.attrs, tuple(map(id, same)))
+        key = (node.op.name, repr(node.attrs), tuple(map(id, same)))  # 0.0 == -0.0, but they are written differently
         if key not in seen:
             seen[key] = builder.apply(node.op, node.attrs, *same)
         return seen[key]
@@ -74,9 +76,8 @@ def _first(var: Var, builder: Builder, constants: dict[Any, Var]) -> Var:
     array = builder.value(var)
     if array is None:
         return var
-    repeated = array.size > 1 and not any(array.strides)
-    content = array.ravel()[:1].tobytes() if repeated else array.tobytes()
-    return constants.setdefault((var.type, repeated, content), var)
+    cells = distinct(array)
+    return constants.setdefault((var.type, cells.shape, cells.tobytes()), var)
 
 
 def _rewritten(graph: Graph, replace: Callable[[Node, Sequence[Var], Builder], Replacement]) -> Graph:
@@ -88,8 +89,3 @@ def _rewritten(graph: Graph, replace: Callable[[Node, Sequence[Var], Builder], R
         else:
             copy.assign(node, found)
     return copy.builder.build(copy.all(graph.outputs), allow_unused=True)
-
-
-def _is_zero(array: Array | None) -> bool:
-    """Whether a constant is the zero that ``Builder.zeros`` makes: one number, repeated."""
-    return array is not None and not any(array.strides) and array.size > 0 and not array.ravel()[0]

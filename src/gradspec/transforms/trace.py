@@ -27,7 +27,7 @@ def trace(function: Callable[..., Any], *types: Any, allow_unused: bool = False)
             raise TypeError(f"trace needs types such as gs.f32[3, 32, 32], not {t!r}")
     builder = Builder()
     results = _call(function, types, builder)
-    return builder.build(_outputs(results, builder), allow_unused=allow_unused)
+    return _finished(builder, results, allow_unused)
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,13 @@ def trace_within(function: Callable[..., Any], types: tuple[Any, ...]) -> Traced
     """Trace a function that may be called while another is traced, and may use the other's variables."""
     builder = Builder(capture=True)
     results = _call(function, types, builder)
-    graph = builder.build(_outputs(results, builder), allow_unused=True)
-    return Traced(graph, results, builder.captured)
+    return Traced(_finished(builder, results, allow_unused=True), results, builder.captured)
+
+
+def _finished(builder: Builder, results: Any, allow_unused: bool) -> Graph:
+    graph = builder.build(_outputs(results, builder), allow_unused=allow_unused)
+    builder.finish()
+    return graph
 
 
 def _call(function: Callable[..., Any], types: tuple[Any, ...], builder: Builder) -> Any:

@@ -30,8 +30,7 @@ def vjp(graph: Graph, wrt: Any = None) -> Graph:
             copy.node(node)
     cotangents = _Cotangents()
     for i, var in zip(floats, tangent_outputs, strict=True):
-        name = _fresh_name(copy, f"ct_{graph.outputs[i].name}")
-        seed = copy.builder.input(var.type, name)
+        seed = copy.builder.input(var.type, copy.builder.unused(f"ct_{graph.outputs[i].name}"))
         if var in linear:
             cotangents.add(var, seed)
     for node in reversed(forward.nodes):
@@ -75,10 +74,3 @@ def _pull_back(node: Node, linear: set[Var], cotangents: _Cotangents, copy: Copi
     for i, var in enumerate(node.inputs):
         if var in linear:
             cotangents.add(var, node.op.transpose(node.attrs, arriving, operands, i))
-
-
-def _fresh_name(copy: Copier, name: str) -> str:
-    taken = {v.name for v in copy.vars.values()}
-    while name in taken:
-        name += "'"
-    return name

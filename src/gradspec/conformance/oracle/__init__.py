@@ -28,7 +28,10 @@ def meaning(name: str, *args: Any, **attributes: Any) -> Any:
     """
     if name not in _MEANINGS:
         raise ValueError(f"{name!r} is not an operator or derivative the oracle knows; it knows {', '.join(_MEANINGS)}")
-    call = inspect.signature(getattr(spec, name)).bind(*args, **attributes)
+    try:
+        call = inspect.signature(getattr(spec, name)).bind(*args, **attributes)
+    except TypeError as error:
+        raise TypeError(f"{name}() {error}") from None
     call.apply_defaults()
     return _MEANINGS[name](**call.arguments)
 

@@ -13,7 +13,7 @@ from gradspec.backends.numpy.tables import readers, table, take
 from gradspec.conformance.oracle.arrays import float_array, has_exact_products, leaf_sums, planes_of, require_shape
 from gradspec.conformance.oracle.meaning import Floats, Ints
 from gradspec.conformance.oracle.sums import ENTRIES_AT_ONCE, MISSING, PADDED, REAL, ProductChunk, Sums
-from gradspec.spec.conv import Form, conv_form, transposed_form
+from gradspec.spec.conv import Form, conv_form, require_tangents, transposed_form
 
 Pair: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 """A tensor and the weight it meets."""
@@ -124,20 +124,17 @@ def _conv(transposed: bool, mode: str) -> Callable[..., Any]:
 
     def build(x: Any, weight: Any, bias: Any, **arguments: Any) -> Any:
         x, w, b = float_array(x), float_array(weight), _optional(bias)
-        other = {name: _optional(arguments.pop(name)) for name in ("dx", "dweight", "dbias", "g") if name in arguments}
+        other = {name: arguments.pop(name) for name in ("dx", "dweight", "dbias", "g") if name in arguments}
         form = make_form(x, w, b, **arguments)
         trilinear = _Trilinear(form)
         forward, backward = (trilinear.write, trilinear.read) if transposed else (trilinear.read, trilinear.write)
         if mode == "value":
             return forward([(x, w)], b)
         if mode == "jvp":
-            dx, dw, db = other["dx"], other["dweight"], other["dbias"]
-            for name, tangent, primal in (("dx", dx, x), ("dweight", dw, w), ("dbias", db, b)):
-                if tangent is not None and primal is not None:
-                    require_shape(name, tangent, primal.shape)
-            return forward([(dx, w), (x, dw)], db)  # type: ignore[list-item]
-        g = other["g"]
-        assert g is not None
+            dx, dw, db = float_array(other["dx"]), float_array(other["dweight"]), _optional(other["dbias"])
+            require_tangents(x, w, b, dx, dw, db)  # type: ignore[arg-type]
+            return forward([(dx, w), (x, dw)], db)
+        g = float_array(other["g"])
         out = form.x_shape if transposed else form.g_shape
         require_shape("cotangent", g, x.shape[: x.ndim - form.window.rank - 1] + out)
         weight_gradient = trilinear.compare(g, x) if transposed else trilinear.compare(x, g)

@@ -18,7 +18,8 @@ from gradspec.conformance.oracle.arrays import (
     require_shape,
 )
 from gradspec.conformance.oracle.meaning import Bools, Floats, Ints, Meaning, Selected
-from gradspec.spec.pool import bins, everything, sliding
+from gradspec.spec.pool import bins, divisor_rule, everything, require_ties, sliding
+from gradspec.spec.tensor import Tensor
 from gradspec.spec.window import Window
 
 # --- maxima ----------------------------------------------------------------------------------------------------------
@@ -91,6 +92,7 @@ def _max_vjp(x: Any, g: Any, window: Window, ties: str) -> Meaning:
 
 def _divisors(taps: Ints, count_include_pad: bool, divisor_override: Any) -> Floats:
     """One divisor per output; 1 for windows without a real cell, which are 0 whatever divides them."""
+    divisor_rule(Tensor((1,), [1.0]), count_include_pad, divisor_override)
     if divisor_override is not None:
         return np.full(len(taps), float(divisor_override))
     counted = taps != ABSENT if count_include_pad else taps >= 0
@@ -143,6 +145,7 @@ def _pooled(reduction: Callable[..., Any], window_of: Callable[..., Window], *na
 
     def build(**arguments: Any) -> Any:
         window = window_of(**arguments | {"x": np.asarray(arguments["x"])})
+        require_ties(arguments.get("ties", "first"))
         inputs = [arguments[name] for name in ("x", "dx", "g") if name in arguments]
         if "keepdims" in arguments and not arguments["keepdims"]:
             return _flat_global(reduction, window, inputs, "g" in arguments, [arguments[name] for name in names])

@@ -121,17 +121,17 @@ class SmoothMax(Meaning):
 
     # --- the real result, and how far a kernel may be from it
 
-    def _value(self, place: int, beta: float) -> arb | float:
-        """The result as a ball in the working precision, or the special number it is."""
+    def _leaves(self, place: int, beta: float) -> list[arb] | float:
+        """What the result adds up, as balls in the working precision, or the special number it is."""
         if self.mode == "value":
             soft = self._softmax(*divmod(place, len(self.taps)), beta)
             if soft is None:
-                return arb(0)
+                return []
             finite = math.isfinite(soft.pivot)
-            return arb(soft.pivot) + soft.total().log() / arb(beta) if finite else soft.pivot
+            return [arb(soft.pivot), soft.total().log() / arb(beta)] if finite else soft.pivot
         terms = self._terms(place, beta)
         special = _special_sum([c for c, _, _ in terms] + [s.pivot for _, s, _ in terms if math.isnan(s.pivot)])
-        return special if special is not None else sum((arb(c) * s.weight(i) for c, s, i in terms), arb(0))
+        return special if special is not None else [arb(c) * s.weight(i) for c, s, i in terms]
 
     def _error(self, place: int, beta: float, arithmetic: Arithmetic) -> arb:
         u, eta = arithmetic.u, rational(arithmetic.accumulate.tiniest)
@@ -150,17 +150,21 @@ class SmoothMax(Meaning):
     def permitted_at(self, place: int, arithmetic: Arithmetic) -> Permitted:
         beta = arithmetic.accumulate.nearest(self.beta)
         with working(BITS):
-            value = self._value(place, beta)
-            if isinstance(value, float):
+            leaves = self._leaves(place, beta)
+            if isinstance(leaves, float):
                 # An infinite tangent whose weight underflows to zero is 0 × ∞.
-                nan = math.isnan(value) or self.mode != "value"
-                return Permitted(None, None, value == math.inf, value == -math.inf, nan)
-            (low, high), (_, error) = endpoints(value), endpoints(self._error(place, beta, arithmetic))
+                nan = math.isnan(leaves) or self.mode != "value"
+                return Permitted(None, None, leaves == math.inf, leaves == -math.inf, nan)
+            (low, high), (_, error) = endpoints(sum(leaves, arb(0))), endpoints(self._error(place, beta, arithmetic))
+            # A partial sum reaches no further than all leaves of one sign, and errs no more than the whole.
+            reach = [sum((endpoints((sign * leaf).max(arb(0)))[1] for leaf in leaves), error) for sign in (1, -1)]
         storage, accumulate = arithmetic.storage, arithmetic.accumulate
+        plus, minus = (bool(side >= arithmetic.accumulator_limits[1]) for side in reach)
         if storage != accumulate:
             error = max(stored_error(low, error, storage), stored_error(high, error, storage))
         edge = rational(storage.overflow)
-        return Permitted(low - error, high + error, bool(high + error >= edge), bool(low - error <= -edge), False)
+        above, below = bool(high + error >= edge), bool(low - error <= -edge)
+        return Permitted(low - error, high + error, plus or above, minus or below, plus and minus)
 
     def rounded(self, format: str | Format) -> Floats:
         to = format_named(format)
@@ -172,10 +176,10 @@ class SmoothMax(Meaning):
         bits = BITS
         while True:
             with working(bits):
-                value = self._value(place, beta)
-                if isinstance(value, float):
-                    return value
-                low, high = (to.nearest_ratio(int(end.p), int(end.q)) for end in endpoints(value))
+                leaves = self._leaves(place, beta)
+                if isinstance(leaves, float):
+                    return leaves
+                low, high = (to.nearest_ratio(int(end.p), int(end.q)) for end in endpoints(sum(leaves, arb(0))))
             if low == high or bits >= MOST_BITS:  # only a rational result can sit on a boundary for ever
                 return high
             bits *= 2

@@ -10,9 +10,11 @@ Pooling's sums are rows of leaves, some of them divided. For both, a *chunk* is 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from flint import fmpq, fmpz_mat
 from gradspec.conformance.oracle.meaning import Bools, Floats, Ints, Meaning, round_array
 from gradspec.conformance.tolerance import Arithmetic, Facts, Permitted, mean_bound, permitted, power, sum_bound
 from gradspec.domains.exact import rational
-from gradspec.domains.formats import Format, format_named
+from gradspec.domains.formats import F64, Format, format_named
 
 SLACK = 2.0**-40
 """Relative room for the roundings of the filter's own comparisons: a handful of float64 operations."""
@@ -51,6 +53,25 @@ class Estimates:
     grain: Ints
     special: Bools
 
+    @property
+    def slack(self) -> Floats:
+        """Relative room for the roundings in ``mass``, and in a handful of operations with it."""
+        return np.asarray(SLACK + self.leaves * 2.0**-50, np.float64)
+
+    def at(self, chosen: Ints) -> Estimates:
+        return Estimates(*(getattr(self, f.name)[chosen] for f in fields(self)))
+
+
+@dataclass
+class Gap:
+    """How far results are from the real ones: a distance and how far off that may be, and whether they are equal."""
+
+    distance: Floats
+    error: Floats
+    equal: Bools
+    known: Bools
+    """Where ``equal`` can be relied on, if the sum is an exact one."""
+
 
 class Chunk(ABC):
     """A set of outputs, at flat ``places`` of the result."""
@@ -65,6 +86,10 @@ class Chunk(ABC):
     def divides_by_rounded(self, format: Format) -> Bools:
         """Outputs with a divisor that ``format`` must round."""
         return np.zeros(len(self.places), np.bool_)
+
+    @abstractmethod
+    def distances(self, chosen: Ints, got: Floats) -> Floats:
+        """``|got − y|`` for the chosen outputs, which are finite, from the exact ``y``, to within 2^−50 of itself."""
 
     @abstractmethod
     def facts(self, chosen: Ints, estimates: Estimates, normal: fmpq | None) -> Iterator[Facts]:
@@ -82,12 +107,14 @@ class Sums(Meaning):
         for chunk in self._chunks():
             results = got[chunk.places]
             estimates = chunk.estimates()
-            passes, fails = _filtered(results, chunk, estimates, arithmetic)
-            undecided = np.flatnonzero(~passes & ~fails)
-            for i, facts in zip(undecided, _facts(chunk, undecided, estimates, arithmetic), strict=True):
-                passes[i] = permitted(facts, arithmetic).allows(float(results[i]))
+            passes, fails = _filtered(
+                results, _estimated_gap(results, estimates, arithmetic), chunk, estimates, arithmetic
+            )
+            left = np.flatnonzero(~passes & ~fails)
+            exact += len(left)
+            if len(left):
+                passes[left] = _decide_exactly(results, left, chunk, estimates, arithmetic)
             ok[chunk.places] = passes
-            exact += len(undecided)
         return ok, exact
 
     def rounded(self, format: str | Format) -> Floats:
@@ -133,10 +160,34 @@ def _round_facts(facts: Facts, format: Format) -> float:
 # --- the filter ------------------------------------------------------------------------------------------------------
 
 
-def _filtered(got: Floats, chunk: Chunk, e: Estimates, arithmetic: Arithmetic) -> tuple[Bools, Bools]:
+def _estimated_gap(got: Floats, e: Estimates, arithmetic: Arithmetic) -> Gap:
+    """The gap as float64 sees it. A sum that is exact in the accumulator is exact in float64 too."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        distance = np.abs(got - e.value)
+    return Gap(distance, e.error, got == round_array(e.value, arithmetic.storage), np.isfinite(e.error))
+
+
+def _decide_exactly(got: Floats, left: Ints, chunk: Chunk, e: Estimates, arithmetic: Arithmetic) -> Bools:
+    """Whether the results at ``left`` are permitted: by their exact distance, or at the very edge by exact facts."""
+    finite = left[np.isfinite(got[left]) & ~e.special[left] & np.isfinite(e.mass[left])]
+    distance = np.zeros(len(got))
+    distance[finite] = chunk.distances(finite, got[finite])
+    same_format = np.full(len(got), arithmetic.storage == arithmetic.accumulate)
+    gap = Gap(distance, np.zeros(len(got)), distance == 0, same_format)
+    passes, fails = _filtered(got, gap, chunk, e, arithmetic)
+    decided = np.zeros(len(got), np.bool_)
+    # Below this, products may have underflowed in float64, and the mass says too little.
+    decided[finite] = (passes | fails)[finite] & (e.mass[finite] > 2.0**-900)
+    edge = left[~decided[left]]
+    for i, facts in zip(edge, _facts(chunk, edge, e, arithmetic), strict=True):
+        passes[i] = permitted(facts, arithmetic).allows(float(got[i]))
+    return passes[left]
+
+
+def _filtered(got: Floats, gap: Gap, chunk: Chunk, e: Estimates, arithmetic: Arithmetic) -> tuple[Bools, Bools]:
     """``(passes, fails)``; neither where float64 cannot tell."""
     per_mass, per_count, constant, growth = _coefficients(chunk, e, arithmetic)
-    storage = arithmetic.storage
+    storage, slack = arithmetic.storage, e.slack
     with np.errstate(invalid="ignore", over="ignore"):
         tolerance = per_mass * e.mass + per_count * (e.leaves if chunk.divided else e.products) + constant
         if storage != arithmetic.accumulate:
@@ -146,26 +197,24 @@ def _filtered(got: Floats, chunk: Chunk, e: Estimates, arithmetic: Arithmetic) -
             2 * growth * e.mass < float(storage.largest)
         )
         plain = ~e.special & np.isfinite(got) & far_from_overflow
-        distance = np.abs(got - e.value)
-        passes = plain & (distance * (1 + SLACK) + e.error <= tolerance * (1 - SLACK))
-        fails = plain & (distance * (1 - SLACK) - e.error > tolerance * (1 + SLACK))
+        passes = plain & (gap.distance * (1 + slack) + gap.error <= tolerance * (1 - slack))
+        fails = plain & (gap.distance * (1 - slack) - gap.error > tolerance * (1 + slack))
     if arithmetic.flush_to_zero:  # the tolerance above leaves out the mass of subnormal leaves
         return passes, np.zeros_like(fails)
     if not arithmetic.exact_sums_are_exact:
         return passes, fails
     exact, maybe = _exact_sums(e, arithmetic)
-    equal = got == round_array(e.value, storage)
-    return (passes & ~maybe) | (plain & exact & equal), (fails & ~maybe) | (plain & exact & ~equal)
+    told = plain & exact & gap.known
+    return (passes & ~maybe) | (told & gap.equal), (fails & ~maybe) | (told & ~gap.equal)
 
 
 def _exact_sums(e: Estimates, arithmetic: Arithmetic) -> tuple[Bools, Bools]:
-    """Outputs whose sum must be exact, in float64 too, and outputs for which that may be so."""
+    """Outputs whose sum must be exact, and outputs for which that may be so."""
     accumulate = arithmetic.accumulate
     with np.errstate(over="ignore"):
         limit = np.ldexp(1.0, np.clip(accumulate.precision + e.grain, -1074, 1023))
-    fine = e.grain >= accumulate.lowest_bit
-    maybe = fine & (e.mass * (1 - SLACK) <= limit)
-    exact = maybe & (e.mass * (1 + SLACK) <= limit) & np.isfinite(e.error)
+    maybe = (e.grain >= accumulate.lowest_bit) & (e.mass * (1 - e.slack) <= limit)
+    exact = maybe & (e.mass * (1 + e.slack) <= limit)
     nothing = e.leaves == 0
     return exact | nothing, maybe | nothing
 
@@ -300,17 +349,30 @@ class ProductChunk(Chunk):
         )
         return nan, padded, plus | (self.added == np.inf), minus | (self.added == -np.inf)
 
-    def facts(self, chosen: Ints, estimates: Estimates, normal: fmpq | None) -> Iterator[Facts]:
+    def distances(self, chosen: Ints, got: Floats) -> Floats:
+        exactly, row_of, column_of = self._exactly(chosen)
+        others = zip(self.added.ravel()[chosen].tolist(), got.tolist(), strict=True)
+        places = zip(row_of.tolist(), column_of.tolist(), strict=True)
+        pairs = zip(places, others, strict=True)
+        return np.asarray([_size(exactly.value(*place), _binary(a), _binary(-y)) for place, (a, y) in pairs])
+
+    def _exactly(self, chosen: Ints) -> tuple[_ExactProducts, Ints, Ints]:
+        """The rows and columns that hold the chosen outputs, multiplied exactly, and where each output is in them."""
         at_row, at_column = np.unravel_index(chosen, self.shape)
         rows, row_of = np.unique(at_row, return_inverse=True)
         columns, column_of = np.unique(at_column, return_inverse=True)
-        exactly = _ExactProducts(self.rows[rows], self.columns[:, columns], normal)
+        return _ExactProducts(self.rows[rows], self.columns[:, columns]), row_of, column_of
+
+    def facts(self, chosen: Ints, estimates: Estimates, normal: fmpq | None) -> Iterator[Facts]:
+        exactly, row_of, column_of = self._exactly(chosen)
         specials = np.zeros((4, *self.shape), np.bool_) if self.finite else np.stack(self._specials())
         flags = specials.reshape(4, -1)[:, chosen].T.tolist()
         for i, row, column, (nan, padded, plus, minus) in zip(chosen, row_of, column_of, flags, strict=True):
             added = float(self.added.ravel()[i])
             single = rational(added) if np.isfinite(added) else fmpq(0)
-            value, mass, flushed = exactly.at(int(row), int(column))
+            place = int(row), int(column)
+            value, mass = _scale(*exactly.value(*place)), _scale(*exactly.mass(*place))
+            flushed = fmpq(0) if normal is None else _scale(*exactly.small_mass(*place, float(normal)))
             value, mass = value + single, mass + abs(single)
             if normal is not None and abs(single) < normal:
                 flushed += abs(single)
@@ -331,36 +393,68 @@ class ProductChunk(Chunk):
 
 
 class _ExactProducts:
-    """A matrix product in integers, with its mass, and the mass of products with a factor below ``normal``."""
+    """A matrix product in integers: ``(number, exponent)`` for each entry, of the products or of their sizes."""
 
-    def __init__(self, rows: Floats, columns: Floats, normal: fmpq | None) -> None:
-        a, b = (np.where(np.isfinite(part), part, 0.0) for part in (rows, columns))
-        self.width = b.shape[1]
-        left, self.row_exponents = _integers(a)
-        right, self.column_exponents = _integers(b.T)
-        self.values = self._product(a.shape, left, right)
-        self.masses = self._product(a.shape, list(map(abs, left)), list(map(abs, right)))
-        self.flushed = None if normal is None else self._flushed(a, b, left, right, float(normal))
+    def __init__(self, rows: Floats, columns: Floats) -> None:
+        self.rows, self.columns = (np.where(np.isfinite(part), part, 0.0) for part in (rows, columns.T))
+        self.left, self.row_exponents = _integers(self.rows)
+        self.right, self.column_exponents = _integers(self.columns)
 
-    def _product(self, shape: tuple[int, int], left: list[int], right: list[int]) -> list[Any]:
-        m, k = shape
+    def value(self, row: int, column: int) -> tuple[int, int]:
+        return self._entry(self._values, row, column)
+
+    def mass(self, row: int, column: int) -> tuple[int, int]:
+        return self._entry(self._masses, row, column)
+
+    def small_mass(self, row: int, column: int, normal: float) -> tuple[int, int]:
+        """The mass of products with a factor below ``normal``."""
+        all_of_them, exponent = self.mass(row, column)
+        return all_of_them - self._entry(self._normal_masses(normal), row, column)[0], exponent
+
+    def _entry(self, numbers: list[Any], row: int, column: int) -> tuple[int, int]:
+        exponent = self.row_exponents[row] + self.column_exponents[column]
+        return int(numbers[row * len(self.columns) + column]), exponent
+
+    @cached_property
+    def _values(self) -> list[Any]:
+        return self._product(self.left, self.right)
+
+    @cached_property
+    def _masses(self) -> list[Any]:
+        return self._product(list(map(abs, self.left)), list(map(abs, self.right)))
+
+    @cache  # noqa: B019  (one instance judges one chunk, and goes)
+    def _normal_masses(self, normal: float) -> list[Any]:
+        sides = ((self.left, self.rows), (self.right, self.columns))
+        large = (
+            [abs(v) if keep else 0 for v, keep in zip(numbers, (np.abs(part) >= normal).ravel(), strict=True)]
+            for numbers, part in sides
+        )
+        return self._product(*large)
+
+    def _product(self, left: list[int], right: list[int]) -> list[Any]:
+        m, k, n = len(self.rows), self.rows.shape[1], len(self.columns)
         if k == 0:
-            return [0] * (m * self.width)
-        entries: list[Any] = (fmpz_mat(m, k, left) * fmpz_mat(self.width, k, right).transpose()).entries()
+            return [0] * (m * n)
+        entries: list[Any] = (fmpz_mat(m, k, left) * fmpz_mat(n, k, right).transpose()).entries()
         return entries
 
-    def _flushed(self, a: Floats, b: Floats, left: list[int], right: list[int], normal: float) -> list[Any]:
-        """All products less those of two normal factors."""
-        large_left = [abs(v) if keep else 0 for v, keep in zip(left, (np.abs(a) >= normal).ravel(), strict=True)]
-        large_right = [abs(v) if keep else 0 for v, keep in zip(right, (np.abs(b.T) >= normal).ravel(), strict=True)]
-        normal_masses = self._product(a.shape, large_left, large_right)
-        return [every - kept for every, kept in zip(self.masses, normal_masses, strict=True)]
 
-    def at(self, row: int, column: int) -> tuple[fmpq, fmpq, fmpq]:
-        place = row * self.width + column
-        exponent = self.row_exponents[row] + self.column_exponents[column]
-        flushed = fmpq(0) if self.flushed is None else _scale(int(self.flushed[place]), exponent)
-        return _scale(int(self.values[place]), exponent), _scale(int(self.masses[place]), exponent), flushed
+def _binary(x: float) -> tuple[int, int]:
+    """A finite float as a number times a power of two."""
+    mantissa, exponent = math.frexp(x)
+    return int(math.ldexp(mantissa, 53)), exponent - 53
+
+
+def _size(*terms: tuple[int, int]) -> float:
+    """``|Σ number·2^exponent|`` as a float, to within 2^−50 of itself; infinite beyond the largest."""
+    exponent = min(e for n, e in terms if n) if any(n for n, _ in terms) else 0
+    total = abs(sum(n << (e - exponent) for n, e in terms if n))
+    excess = max(total.bit_length() - 60, 0)
+    try:
+        return math.ldexp(total >> excess, exponent + excess)
+    except OverflowError:
+        return math.inf
 
 
 def grain_or_none(grain: int) -> int | None:
@@ -411,6 +505,14 @@ class LeafChunk(Chunk):
         known = np.where(np.abs(mantissa) == 0.5, bits, NO_GRAIN)
         grain = np.where(finite == 0, ZERO_GRAIN, known)
         return np.asarray(grain.min(axis=1, initial=ZERO_GRAIN), np.int64)
+
+    def distances(self, chosen: Ints, got: Floats) -> Floats:
+        return np.asarray([self._distance(i, y) for i, y in zip(chosen, got.tolist(), strict=True)])
+
+    def _distance(self, row: int, got: float) -> float:
+        pairs = zip(self.leaves[row].tolist(), self.divisors[row].tolist(), strict=True)
+        away = abs(sum((rational(v) / rational(d) for v, d in pairs if v), -rational(got)))
+        return F64.nearest_ratio(int(away.p), int(away.q))
 
     def facts(self, chosen: Ints, estimates: Estimates, normal: fmpq | None) -> Iterator[Facts]:
         for i in chosen:
