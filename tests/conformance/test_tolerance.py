@@ -475,6 +475,28 @@ def test_the_filter_and_the_exact_path_agree():
         assert (judgement.ok == inside).all()
 
 
+def test_ranked_names_mean_the_same():
+    random = np.random.default_rng(1)
+    x, w = random.standard_normal((1, 4, 4)), random.standard_normal((2, 1, 3, 3))
+    assert np.array_equal(meaning("conv2d", x, w).rounded("f64"), meaning("conv", x, w).rounded("f64"))
+    pooled = meaning("max_pool2d_vjp", x, np.ones((1, 2, 2)), 2).rounded("f64")
+    assert np.array_equal(pooled, meaning("max_pool_vjp", x, np.ones((1, 2, 2)), (2, 2)).rounded("f64"))
+
+
+@pytest.mark.parametrize("liberty", [{"flush_to_zero": True}, {"input_error": 2.0**-11}])
+def test_smooth_max_has_no_bound_for_liberties(liberty):
+    exact = meaning("smooth_max_pool", np.ones(2, np.float32), (2,), beta=1.0)
+    with pytest.raises(gs.UnsupportedError, match="no error bound is known"):
+        exact.judge(np.ones(1, np.float32), Arithmetic.of("f32", **liberty))
+
+
+def test_leaves_of_both_signs_may_cancel_at_the_top():
+    """240 + 8 − 8: each side fits, so every partial sum does, although their sizes add up to more than the largest."""
+    described = facts([(Fraction(240),), (Fraction(8),), (Fraction(-8),)], grain=3)
+    assert described.is_exact_sum(PLAIN)
+    assert str(permitted(described, PLAIN)) == "240.0"
+
+
 def test_float16_accumulation_is_not_float32_accumulation():
     """A sum that stalls in float16 is outside what accumulating in float32 allows."""
     x = np.full((1, 4096), 0.1, np.float16)

@@ -120,3 +120,10 @@ def test_bfloat16_is_no_number_to_the_standard_library() -> None:
     assert not hasattr(half, "as_integer_ratio")
     assert gs.exact.scalar(half) == fmpq(1, 2)
     assert gs.spec.max_pool(np.array([0.5, 2], ml_dtypes.bfloat16), (2,)).tolist() == [2]
+
+
+@pytest.mark.parametrize("scalar", [gs.interval.scalar(1), gs.ball(64).scalar(1)], ids=["interval", "ball"])
+@pytest.mark.parametrize("other", [None, "one", object(), [1]], ids=["None", "str", "object", "list"])
+def test_an_enclosure_differs_from_what_is_no_number(scalar, other):
+    assert (scalar == other) is False
+    assert (scalar != other) is True

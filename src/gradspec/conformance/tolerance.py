@@ -203,7 +203,7 @@ class Facts:
         if self.grain is None or not arithmetic.exact_sums_are_exact:
             return False
         accumulate = arithmetic.accumulate
-        if self.grain < accumulate.lowest_bit or self.mass > arithmetic.accumulator_limits[0]:
+        if self.grain < accumulate.lowest_bit or max(self.positive, self.negative) > arithmetic.accumulator_limits[0]:
             return False
         return bool(self.mass <= fmpq(2) ** (accumulate.precision + self.grain))
 
@@ -266,7 +266,8 @@ def _may_overflow(side: fmpq, facts: Facts, arithmetic: Arithmetic) -> bool:
         return False
     if facts.is_exact_sum(arithmetic):  # nothing rounds, so nothing rounds up to infinity
         return bool(side > largest)
-    return bool(power(u, n) * side + facts.products * arithmetic.underflow * power(u, n - 1) >= edge)
+    growth = power(u, n + facts.divided)  # a reciprocal may be rounded before anything is added
+    return bool(growth * side + facts.products * arithmetic.underflow * power(u, n - 1) >= edge)
 
 
 def _finite_results(facts: Facts, arithmetic: Arithmetic) -> tuple[fmpq | None, fmpq | None, bool, bool]:

@@ -13,7 +13,7 @@ from flint import arb, ctx, fmpq
 from gradspec.domains.domain import Domain
 from gradspec.domains.enclosure import candidates, possible_order
 from gradspec.domains.exact import rational_or_special
-from gradspec.spec.errors import UnsupportedError
+from gradspec.spec.errors import DTypeError, UnsupportedError
 from gradspec.spec.scalar import (
     Choice,
     Scalar,
@@ -142,7 +142,10 @@ class Ball:
         return self._certainly(other, lambda a, b: a < b)
 
     def __eq__(self, other: object) -> bool:
-        return self._certainly(other, lambda a, b: a == b)
+        try:
+            return self._certainly(other, lambda a, b: a == b)
+        except DTypeError:
+            return NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # equality is certainty, not identity
 

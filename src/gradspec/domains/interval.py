@@ -14,7 +14,7 @@ from gradspec.domains.domain import Domain
 from gradspec.domains.enclosure import candidates, possible_order
 from gradspec.domains.exact import rational, rational_or_special
 from gradspec.domains.formats import float_above, float_below
-from gradspec.spec.errors import UnsupportedError
+from gradspec.spec.errors import DTypeError, UnsupportedError
 from gradspec.spec.scalar import (
     Choice,
     Scalar,
@@ -120,7 +120,10 @@ class Interval:
         return self.hi < _enclose(other).lo
 
     def __eq__(self, other: object) -> bool:
-        that = _enclose(other)
+        try:
+            that = _enclose(other)
+        except DTypeError:
+            return NotImplemented
         return self.lo == self.hi == that.lo == that.hi
 
     __hash__ = None  # type: ignore[assignment]  # equality is certainty, not identity

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from gradspec.spec.errors import ShapeError
-from gradspec.spec.scalar import TIES, Scalar, add_up, choose, embed, larger, refuse_fixed_width_integers
+from gradspec.spec.scalar import TIES, Scalar, add_up, choose, embed, is_infinite, larger, refuse_fixed_width_integers
 from gradspec.spec.tensor import Tensor, TensorLike, require_shape, split_shape, tensor
 from gradspec.spec.window import (
     Ints,
@@ -154,7 +154,13 @@ def _number_of_cells(taps: Taps) -> int:
 def divisor_rule(divided: Tensor, count_include_pad: bool, divisor_override: Scalar | None) -> Divisor:
     if divisor_override is not None:
         number = embed(divided.zero, divisor_override) if hasattr(divisor_override, "__float__") else None
-        if number is None or number == 0 or isinstance(divisor_override, bool):
+        if (
+            number is None
+            or number == 0
+            or number != number
+            or is_infinite(number)
+            or isinstance(divisor_override, bool)
+        ):
             raise ShapeError(
                 f"divisor_override={divisor_override!r} is not a number other than 0 in this number system; "
                 "give one, or None to divide by the window's size"

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from gradspec import spec
 from gradspec.conformance.oracle import conv, pool, unpool
 from gradspec.conformance.oracle.meaning import Judgement, Meaning
 from gradspec.conformance.oracle.smooth_pool import smooth
+from gradspec.spec.ranked import ranked_operator
 
 
 def meaning(name: str, *args: Any, **attributes: Any) -> Any:
@@ -27,6 +29,9 @@ def meaning(name: str, *args: Any, **attributes: Any) -> Any:
     (True, False)
     """
     if name not in _MEANINGS:
+        ranked = ranked_operator(name, spec.OPERATORS, {known: _named(known) for known in _MEANINGS})
+        if ranked is not None:
+            return ranked(*args, **attributes)
         raise ValueError(f"{name!r} is not an operator or derivative the oracle knows; it knows {', '.join(_MEANINGS)}")
     try:
         call = inspect.signature(getattr(spec, name)).bind(*args, **attributes)
@@ -34,6 +39,16 @@ def meaning(name: str, *args: Any, **attributes: Any) -> Any:
         raise TypeError(f"{name}() {error}") from None
     call.apply_defaults()
     return _MEANINGS[name](**call.arguments)
+
+
+def _named(name: str) -> Callable[..., Any]:
+    """``meaning`` of one operator, with the signature of its specification."""
+
+    @wraps(getattr(spec, name))
+    def of(*args: Any, **attributes: Any) -> Any:
+        return meaning(name, *args, **attributes)
+
+    return of
 
 
 _MEANINGS: dict[str, Callable[..., Any]] = {

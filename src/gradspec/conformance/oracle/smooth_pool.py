@@ -148,6 +148,10 @@ class SmoothMax(Meaning):
         return drift + arb(gamma(u, n + 1)) * spread + arb(n * eta)
 
     def permitted_at(self, place: int, arithmetic: Arithmetic) -> Permitted:
+        if arithmetic.flush_to_zero or arithmetic.input_error:
+            raise UnsupportedError(
+                "no error bound is known for a smooth maximum with flushed results or rounded inputs; judge it without"
+            )
         beta = arithmetic.accumulate.nearest(self.beta)
         with working(BITS):
             leaves = self._leaves(place, beta)
