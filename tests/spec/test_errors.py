@@ -23,6 +23,7 @@ import gradspec as gs
 from gradspec.domains import Ball, Format, Interval
 from gradspec.spec import Tensor
 from gradspec.spec.scalar import exp, hull, log, log1p, normal_cdf, normal_density, power, sqrt, tanh
+from gradspec.spec.window import stated
 
 SHAPE, DTYPE, UNSUPPORTED = gs.ShapeError, gs.DTypeError, gs.UnsupportedError
 NAN, INF = math.nan, math.inf
@@ -255,6 +256,12 @@ CHANNELS = [
         SHAPE,
         ("spatial axis 0: the transposed convolution would have 0 cells", "size 5", "padding 3 and 3", "less padding"),
         padding=3,
+    ),
+    Mistake(
+        "more windows stated than fit",
+        lambda: stated((5,), (2,), (1,), ((0, 0),), (1,), (5,)),
+        SHAPE,
+        ("spatial axis 0: 5 windows", "span 6 cells, but the padded axis has 5", "state fewer windows"),
     ),
     Mistake(
         "conv_jvp without the bias's tangent",

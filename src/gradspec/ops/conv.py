@@ -18,7 +18,7 @@ from gradspec.ops.layout import broadcast_to, reshape
 from gradspec.ops.linear import biased_jvp, merge_batch, split_batch
 from gradspec.ops.reduce import sum as sum_over
 from gradspec.ops.rules import applying, require_count, with_leading_axis
-from gradspec.ops.unfold import Geometry, stated
+from gradspec.ops.unfold import Geometry, extents
 from gradspec.spec.conv import Form, compare, conv_form, plus_bias, read, transposed_form, write
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.tensor import Tensor
@@ -36,7 +36,7 @@ class Convolution(Geometry):
 
     @classmethod
     def of(cls, form: Form) -> Convolution:
-        return cls(**stated(form.window), groups=int(form.groups))
+        return cls(**extents(form.window), groups=int(form.groups))
 
 
 def _form(attrs: Convolution, x: Any = None, w: Any = None, g: Any = None) -> Form:

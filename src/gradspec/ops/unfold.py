@@ -19,11 +19,11 @@ from gradspec.spec.window import (
     Padding,
     Regular,
     Window,
-    paddings,
     per_axis,
     regular,
     spatial_rank,
     spatial_sizes,
+    stated,
 )
 
 Sizes = tuple[int, ...]
@@ -47,25 +47,10 @@ class Geometry:
     @property
     def window(self) -> Window:
         """The window, if its numbers make one: every tap must lie on the padded axis."""
-        for name in ("sizes", "kernel", "stride", "dilation", "outputs"):
-            per_axis(name, getattr(self, name), self.rank, least=1)
-        pads = paddings(self.padding, self.sizes, self.kernel, self.stride, self.dilation)
-        numbers = zip(self.sizes, self.kernel, self.stride, pads, self.dilation, self.outputs, strict=True)
-        return Window(tuple(_axis(i, *axis) for i, axis in enumerate(numbers)))
+        return stated(self.sizes, self.kernel, self.stride, self.padding, self.dilation, self.outputs)
 
 
-def _axis(axis: int, n: int, k: int, s: int, pad: tuple[int, int], d: int, outputs: int) -> Regular:
-    lo, hi = pad
-    reach, room = (outputs - 1) * s + d * (k - 1) + 1, n + lo + hi
-    if reach > room:
-        raise ShapeError(
-            f"spatial axis {axis}: {outputs} windows (kernel {k}, stride {s}, dilation {d}) span {reach} cells, "
-            f"but the padded axis has {room}"
-        )
-    return Regular(n, k, s, lo, hi, d, outputs)
-
-
-def stated(window: Window) -> dict[str, Any]:
+def extents(window: Window) -> dict[str, Any]:
     """The fields of Geometry, from a regular window."""
     axes = [axis for axis in window.axes if isinstance(axis, Regular)]
     return {
@@ -123,7 +108,7 @@ def unfold(x: Any, kernel_size: Sequence[int], dilation: Ints = 1, padding: Padd
 
 def _geometry(sizes: Sizes, kernel_size: Sequence[int], dilation: Ints, padding: Padding, stride: Ints) -> Geometry:
     steps = per_axis("stride", stride, len(sizes), least=1)
-    return Geometry(**stated(regular(sizes, kernel_size, steps, padding, dilation)))
+    return Geometry(**extents(regular(sizes, kernel_size, steps, padding, dilation)))
 
 
 # --- fold ------------------------------------------------------------------------------------------------------------

@@ -183,6 +183,28 @@ def _transposed_axis(axis: int, n: int, k: int, s: int, pad: tuple[int, int], ex
     return Regular(size, k, s, lo, hi, d, n)
 
 
+def stated(sizes: Index, kernel: Index, stride: Index, padding: Padding, dilation: Index, outputs: Index) -> Window:
+    """Regular windows with every extent given, the number of outputs too; each tap must lie on the padded axis.
+
+    >>> stated((6,), (4,), (2,), ((1, 1),), (1,), (3,)) == transposed((3,), (4,), 2, 1, 0, 1)
+    True
+    """
+    given = {"sizes": sizes, "kernel": kernel, "stride": stride, "dilation": dilation, "outputs": outputs}
+    extents = [per_axis(name, values, len(kernel), least=1) for name, values in given.items()]
+    pads = paddings(padding, sizes, kernel, stride, dilation)
+    return Window(tuple(_stated_axis(i, pad, *axis) for i, (pad, *axis) in enumerate(zip(pads, *extents, strict=True))))
+
+
+def _stated_axis(axis: int, pad: tuple[int, int], n: int, k: int, s: int, d: int, outputs: int) -> Regular:
+    (lo, hi), reach = pad, (outputs - 1) * s + d * (k - 1) + 1
+    if reach > n + lo + hi:
+        raise ShapeError(
+            f"spatial axis {axis}: {outputs} windows (kernel {k}, stride {s}, dilation {d}) span {reach} cells, "
+            f"but the padded axis has {n + lo + hi}; state fewer windows or more padding"
+        )
+    return Regular(n, k, s, lo, hi, d, outputs)
+
+
 def adaptive(sizes: Index, output_size: Sequence[int | None]) -> Window:
     """``output_size`` bins per axis; None keeps the axis as it is.
 

@@ -3,7 +3,7 @@
 import gradspec as gs
 from gradspec.graph.builder import apply
 from gradspec.ops.conv import COMPARE, Convolution
-from gradspec.ops.unfold import stated
+from gradspec.ops.unfold import extents
 from gradspec.spec.window import regular
 from graph.op_cases import GraphCase
 
@@ -22,7 +22,7 @@ def conv_transpose(id, x, weight, bias=False, **options):
 def weight_gradient(id, x, g, kernel, groups=1, **options):
     """The third partial transpose, which has no public name."""
     window = regular(x[len(x) - len(kernel) :], kernel, **options)
-    attrs = Convolution(**stated(window), groups=groups)
+    attrs = Convolution(**extents(window), groups=groups)
     return GraphCase(f"conv weight gradient {id}", lambda x, g: apply(COMPARE, attrs, x, g), (x, g), "tied")
 
 
