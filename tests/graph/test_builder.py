@@ -42,6 +42,11 @@ def branch():
     return 1 if x else 2
 
 
+def compared():
+    _, x, _ = two_inputs()
+    return x == 0
+
+
 def no_shape():
     b, x, _ = two_inputs()
     return x + b.input(gs.f32[4], "z")
@@ -58,6 +63,7 @@ def no_shape():
         (lambda: gs.Builder().build([]), ValueError, "at least one output"),
         (branch, TypeError, r"x: f32\[2, 3\] has no value while the graph is built"),
         (lambda: two_inputs()[0].input(gs.f32[1], 3), TypeError, "is a text, not 3"),
+        (compared, TypeError, r"x: f32\[2, 3\] has no value.*compared with 0; relu, clamp"),
         (lambda: two_inputs()[0].input(gs.f32[1], "x"), ValueError, "already has a variable called 'x'"),
         (lambda: gs.Builder().input((2, 3)), gs.DTypeError, r"a type such as gs.f32\[3, 32, 32\]"),
         (lambda: gs.f32[-1], gs.ShapeError, "axis 0 of a type is -1"),

@@ -76,6 +76,17 @@ class Var:
     def __getitem__(self, key: Any) -> Any:
         return later("getitem", self, key)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether they are the same variable; a comparison of values would be decided while the graph is built."""
+        if not isinstance(other, Var):
+            raise TypeError(
+                f"{self!r} has no value while the graph is built, so it cannot be compared with {other!r}; "
+                "relu, clamp, maximum and minimum choose by value"
+            )
+        return self is other
+
+    __hash__ = object.__hash__
+
     def __bool__(self) -> bool:
         raise TypeError(f"{self!r} has no value while the graph is built, so Python cannot branch on it")
 
