@@ -1,8 +1,8 @@
 """Train a LeNet on digits that the program draws itself, by ``gs.value_and_grad`` and a few lines of Adam.
 
 Every digit is a set of pen strokes: turned, slanted, scaled, moved, drawn with a pen of random width, and covered with
-noise. Training never sees an image twice, and the images it is judged on are drawn from another seed. It takes about a
-minute.
+noise. Training never sees an image twice, and the images it is judged on are drawn from another seed. It takes well
+under a minute on two cores.
 
     python examples/train_lenet.py
 """

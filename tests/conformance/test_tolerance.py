@@ -461,18 +461,55 @@ def test_an_impulse_demands_equality():
     assert not exact.judge(np.nextafter(right, np.float32(np.inf))).ok.any()
 
 
-def test_the_filter_and_the_exact_path_agree():
-    """Results at the very edge of the tolerance, where float64 cannot tell: the exact path decides each."""
+@pytest.mark.parametrize("accumulate", ["f32", "f64"])
+def test_the_exact_path_decides_at_the_very_edge(accumulate):
+    """Results a float64 apart on either side of the tolerance, where the filter cannot tell."""
     random = np.random.default_rng(11)
     x = (random.standard_normal((3, 4, 4)) * 2.0 ** random.integers(-8, 8, (3, 4, 4))).astype(np.float32)
     w = random.standard_normal((2, 3, 2, 2)).astype(np.float32)
-    exact, wide = meaning("conv", x, w), Arithmetic.of("f64")
-    edges = [exact.permitted_at(place, wide) for place in range(math.prod(exact.shape))]
+    exact, arithmetic = meaning("conv", x, w), Arithmetic.of(accumulate)
+    edges = [exact.permitted_at(place, arithmetic) for place in range(math.prod(exact.shape))]
     for inside, towards in ((True, -np.inf), (False, np.inf)):
         got = np.asarray([np.nextafter(float(edge.high), towards) for edge in edges])
-        judgement = exact.judge(got.reshape(exact.shape), wide)
+        judgement = exact.judge(got.reshape(exact.shape), arithmetic)
         assert judgement.exact == got.size
         assert (judgement.ok == inside).all()
+
+
+@pytest.mark.parametrize(
+    ("terms", "verdicts"),
+    [
+        (1, {0.0: True, 5e-324: False}),
+        (3, {0.0: True, 5e-324: True, -5e-324: True, 1e-323: False}),
+    ],
+)
+def test_products_far_below_every_float(terms, verdicts):
+    """10⁻⁴⁰⁰ is zero in float64, which the filter computes in; K products may each be off by half a subnormal."""
+    x, w = np.full((terms, 1), 1e-200), np.full((1, terms, 1), 1e-200)
+    exact = meaning("conv", x, w)
+    assert {y: exact.judge(np.array([[y]])).passed for y in verdicts} == verdicts
+
+
+def test_the_facts_of_an_output():
+    """Zero leaves do not count, the bias does, and a JVP has both products of every tap."""
+    x, w, b = np.array([[1.0, 0.0, -3.0]]), np.array([[[2.0, 5.0]]]), np.array([7.0])
+    values = [meaning("conv", x, w, b).facts_at(place, PLAIN) for place in range(2)]
+    assert [(f.value, f.mass, f.leaves, f.products, f.grain) for f in values] == [(9, 9, 2, 1, 0), (-8, 22, 2, 1, 0)]
+    (first, _) = (meaning("conv_jvp", x, w, b, x, w, b).facts_at(place, PLAIN) for place in range(2))
+    assert (first.value, first.leaves, first.products) == (11, 3, 2)
+    dw = meaning("conv_vjp", x, w, b, np.array([[1.0, 1.0]]))[1].facts_at(1, PLAIN)
+    assert (dw.value, dw.mass, dw.leaves, dw.products, dw.positive, dw.negative) == (-3, 3, 1, 1, 0, 3)
+
+
+def test_float64_results_are_judged_by_exact_distance():
+    """No float64 estimate is trusted here: wrong by one unit in an exact sum fails, a huge sum does not overflow."""
+    x, w = np.array([[2.0**52, 1.0, 3e300]]), np.array([[[1.0, 1.0, 0.0]]])
+    exact = meaning("conv", x, w)
+    assert exact.judge(np.array([[2.0**52 + 1]])).passed
+    assert not exact.judge(np.array([[2.0**52]])).passed
+    huge = meaning("conv", x, np.array([[[0.0, 0.0, 1e7]]]))
+    assert huge.judge(np.array([[3e307]])).passed
+    assert not huge.judge(np.array([[3.1e307]])).passed
 
 
 def test_ranked_names_mean_the_same():
