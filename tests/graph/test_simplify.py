@@ -71,6 +71,15 @@ def test_zeros_do_not_travel():
     assert names(check(drop_zeros(graph))) == ["add"]
 
 
+def test_a_zero_that_was_written_is_a_float():
+    """It is not merged with the zeros that derivatives bring along, and 0.0 times NaN stays NaN."""
+    b = gs.Builder()
+    x, vanishing = b.input(gs.f32[()], "x"), b.zeros(gs.f32[()])
+    graph = b.build([x + vanishing, x * 0.0])
+    for smaller in (graph.simplify(), drop_zeros(merge_equal_nodes(graph)), drop_zeros(graph)):
+        assert np.isnan(check(smaller)(np.float32(np.nan))[1])
+
+
 def test_a_jvp_along_one_input_leaves_the_others_alone():
     graph = gs.trace(lambda x, y: (x * x) * (y * y), gs.f32[2], gs.f32[2])
     assert len(graph.jvp("x").nodes) < len(graph.jvp().nodes)

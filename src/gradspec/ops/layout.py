@@ -125,9 +125,6 @@ def reshape(x: Any, shape: Sequence[int]) -> Any:
     return x if x.shape == sizes else apply(RESHAPE, Shape(sizes), x)
 
 
-provides("reshape")(reshape)  # not as a decorator, which would hide its type from the record above
-
-
 def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     """The axes from ``start_dim`` to ``end_dim`` as one; a scalar becomes a vector of one number.
 
@@ -187,9 +184,6 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
     with applying("transpose", x):
         order = spec.permutation(axes, len(x.shape))
     return x if order == tuple(range(len(order))) else apply(TRANSPOSE, Order(order), x)
-
-
-provides("transpose")(transpose)
 
 
 # --- concat ----------------------------------------------------------------------------------------------------------
@@ -443,3 +437,19 @@ def _number(value: Any, x: Any) -> float | int:
     if not float(value).is_integer() or not limits.min <= int(value) <= limits.max:
         raise DTypeError(f"pad: value={value!r} is not a number of {kind}; give an integer that fits, or pad floats")
     return int(value)
+
+
+# --- stacks of results, one for each cell of something, as derivatives collect them ----------------------------------
+
+
+@provides("unstack_first")
+def unstack_first(stack: Any, shape: tuple[int, ...]) -> Any:
+    """The leading axis of a stack as axes of ``shape``."""
+    return reshape(stack, (*shape, *stack.shape[1:]))
+
+
+@provides("unstack_last")
+def unstack_last(stack: Any, shape: tuple[int, ...]) -> Any:
+    """The leading axis of a stack as axes of ``shape``, behind the others."""
+    moved = transpose(stack, (*range(1, len(stack.shape)), 0))
+    return reshape(moved, (*stack.shape[1:], *shape))

@@ -169,9 +169,7 @@ def _columns(traced: Traced, values: Sequence[Any]) -> Blocks:
         derived = graph_jvp(graph, [i]).batch(len(basis), [*[None] * len(given), 0])
         found = _run(derived, [*given, basis])[len(graph.outputs) :]
         for j, tangents in zip(floats, found, strict=True):
-            shape = graph.outputs[j].shape
-            columns = later("transpose", tangents, (*range(1, 1 + len(shape)), 0))
-            blocks[j, i] = later("reshape", columns, shape + graph.inputs[i].shape)
+            blocks[j, i] = later("unstack_last", tangents, graph.inputs[i].shape)
     return blocks
 
 
@@ -181,12 +179,12 @@ def _rows(traced: Traced, values: Sequence[Any]) -> Blocks:
     floats, sources = [j for j, v in enumerate(graph.outputs) if v.type.is_float], _floats(traced, len(values))
     derived = graph_vjp(graph, sources)
     for j in floats:
-        shape, basis = graph.outputs[j].shape, _basis(graph.outputs[j].type)
+        basis = _basis(graph.outputs[j].type)
         axes = [*[None] * len(given), *(0 if k == j else None for k in floats)]
         seeds = [basis if k == j else _zeros(graph.outputs[k].type) for k in floats]
         found = _run(derived.batch(len(basis), axes), [*given, *seeds])[len(graph.outputs) :]
         for i, cotangents in zip(sources, found, strict=True):
-            blocks[j, i] = later("reshape", cotangents, shape + graph.inputs[i].shape)
+            blocks[j, i] = later("unstack_first", cotangents, graph.outputs[j].shape)
     return blocks
 
 

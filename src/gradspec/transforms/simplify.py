@@ -2,8 +2,8 @@
 
 Each pass rebuilds the graph, replacing some nodes by variables that already hold their results. None names an operator:
 they use what its record says, that it is linear or that it only moves numbers. Rounding is part of what a float graph
-means, so arithmetic on constants is left alone. Zero constants are the exception: they are the number 0, as tangents
-that vanish are, so that 0·x is 0 even for an infinite x, and the sign of a zero is not kept.
+means, so arithmetic on constants is left alone. Only the zeros that builders make, tangents and cotangents that vanish,
+are the number 0: times anything they are 0. A 0.0 that a user wrote is a float like any other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Replacement = Sequence[Var] | None
 
 @provides("graph_simplify")
 def simplify(graph: Graph) -> Graph:
-    """Fold moved constants, drop what is multiplied by a zero constant, merge equal nodes, remove unused ones."""
+    """Fold moved constants, drop what derivatives multiply by zero, merge equal nodes, remove unused ones."""
     smaller = merge_equal_nodes(drop_zeros(fold_constants(graph)))
     return smaller if len(smaller.nodes) == len(graph.nodes) else simplify(smaller)
 
@@ -77,7 +77,8 @@ def _first(var: Var, builder: Builder, constants: dict[Any, Var]) -> Var:
     if array is None:
         return var
     cells = distinct(array)
-    return constants.setdefault((var.type, cells.shape, cells.tobytes()), var)
+    key = (var.type, is_symbolic_zero(array), cells.shape, cells.tobytes())
+    return constants.setdefault(key, var)
 
 
 def _rewritten(graph: Graph, replace: Callable[[Node, Sequence[Var], Builder], Replacement]) -> Graph:
