@@ -24,6 +24,7 @@ ROOMS = (
     "conformance",
     "verify",
     "",  # gradspec/__init__.py, which hands out all of the above
+    "bench",
     "demo",
     "cli",
 )

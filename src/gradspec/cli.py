@@ -42,3 +42,48 @@ def show_graph(file: str, page: str | None) -> None:
             Path(page).write_text(document(graph, Path(file).name), encoding="utf-8")
     except (OSError, gs.FormatError) as error:
         raise click.ClickException(ascii_only(str(error))) from error
+
+
+def _listed(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
+    return None if value is None else [name.strip() for name in value.split(",") if name.strip()]
+
+
+@main.command()
+@click.argument("suite", type=click.Choice(["pool", "conv", "net"]), default="pool")
+@click.option(
+    "--peers", callback=_listed, help="torch, jax, onnxruntime or a part of torch: torch-eager, ... [all installed]"
+)
+@click.option("--cells", callback=_listed, help="Cells of the grid: P1,P2 and so on. [all]")
+@click.option("--ops", callback=_listed, help="Pooling operators: max,avg,smooth. [all]")
+@click.option("--modes", callback=_listed, help="forward,jvp,vjp: the value alone or with a derivative. [all]")
+@click.option("--rounds", type=click.IntRange(1), help="Turns that every contender has at every problem. [7]")
+@click.option("--threads", type=click.IntRange(1), help="Threads for every contender. [what this process may use]")
+@click.option("--timeout", type=click.FloatRange(1), help="Seconds after which a contender is given up. [180]")
+@click.option("--quick", is_flag=True, help="Two short rounds, without torch-compile unless it is named.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Write everything measured to this file.")
+@click.option("--plot", "plot_file", type=click.Path(dir_okay=False), help="Draw the result: .png, .pdf or .svg.")
+def bench(
+    suite: str,
+    peers: list[str] | None,
+    cells: list[str] | None,
+    ops: list[str] | None,
+    modes: list[str] | None,
+    rounds: int | None,
+    threads: int | None,
+    timeout: float | None,
+    quick: bool,
+    json_file: str | None,
+    plot_file: str | None,
+) -> None:
+    """Time the standard grid for gradspec and every installed peer, side by side.
+
+    Each contender has a process of its own, which is stopped while another runs. They take turns on the same numbers,
+    and their results are compared before anything is timed. Ctrl-C ends early and shows what was measured.
+    """
+    from gradspec.bench.command import Request, UserError, perform
+
+    request = Request(suite, peers, cells, ops, modes, rounds, threads, timeout, quick, json_file, plot_file)
+    try:
+        perform(request)
+    except UserError as error:
+        raise click.ClickException(str(error)) from error

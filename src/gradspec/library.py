@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import gradspec.backends.cpu
 import gradspec.backends.numpy
 import gradspec.graph.picture
 import gradspec.graph.show
-import gradspec.runtime.run
+import gradspec.runtime.plan_text
 import gradspec.transforms.batch
 import gradspec.transforms.jvp
 import gradspec.transforms.simplify
@@ -44,12 +45,14 @@ from gradspec.ops.pointwise import (
 from gradspec.ops.pool import adaptive_avg_pool, adaptive_max_pool, avg_pool, global_avg_pool, global_max_pool, max_pool
 from gradspec.ops.reduce import log_softmax, mean, softmax, sum
 from gradspec.ops.resize import resize
+from gradspec.ops.rules import remembers_calls
 from gradspec.ops.smooth_pool import smooth_max_pool
 from gradspec.ops.unfold import fold, unfold
 from gradspec.ops.unpool import max_gather, max_unpool
 from gradspec.runtime.evaluate import evaluate
 from gradspec.runtime.run import compile
 from gradspec.runtime.serialize import load
+from gradspec.runtime.threads import get_num_threads, set_num_threads
 from gradspec.spec import RANKED
 from gradspec.spec.ranked import ranked_operator
 from gradspec.transforms.functions import grad, hvp, jacobian, jvp, value_and_grad, vjp
@@ -61,6 +64,8 @@ def __getattr__(name: str) -> Any:
     operator = ranked_operator(name, RANKED, globals())
     if operator is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if hasattr(operator, "remembers_calls"):
+        operator = remembers_calls(operator)
     globals()[name] = operator
     return operator
 
@@ -92,6 +97,7 @@ __all__ = [
     "flatten",
     "fold",
     "gelu",
+    "get_num_threads",
     "global_avg_pool",
     "global_max_pool",
     "grad",
@@ -122,6 +128,7 @@ __all__ = [
     "reshape",
     "resize",
     "scale",
+    "set_num_threads",
     "sigmoid",
     "silu",
     "slice",

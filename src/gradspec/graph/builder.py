@@ -138,6 +138,12 @@ class Builder:
         self._nodes.append(Node(op, attrs, tuple(operands), outputs))
         return outputs
 
+    def repeat(self, node: Node, operands: Sequence[Var]) -> tuple[Var, ...]:
+        """Add a node like one of another graph, on operands of the same types: it is known to fit."""
+        outputs = tuple(self._new(v.type, node.op.name) for v in node.outputs)
+        self._nodes.append(Node(node.op, node.attrs, tuple(operands), outputs))
+        return outputs
+
     def finish(self) -> None:
         """Let nothing more be added: the function that was traced has returned, or the graph came from a file."""
         self._finished = True

@@ -20,7 +20,7 @@ from gradspec.graph.ir import Var
 from gradspec.graph.op import Op, usual
 from gradspec.graph.types import DType, TensorType, f64, i64, require_floats
 from gradspec.ops.layout import reshape
-from gradspec.ops.rules import applying, leading_batch, whole
+from gradspec.ops.rules import applying, leading_batch, remembers_calls, whole
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.pool import (
     bins,
@@ -170,6 +170,7 @@ MAX_POOL_PULL: Op = Op(
 )
 
 
+@remembers_calls
 def max_pool(
     x: Any,
     kernel_size: Sequence[int],
@@ -195,6 +196,7 @@ def max_pool(
     return apply(MAX_POOL, MaxPool(**windows, ties=ties, return_indices=bool(return_indices)), x)
 
 
+@remembers_calls
 def adaptive_max_pool(
     x: Any, output_size: Sequence[int | None], return_indices: bool = False, *, ties: str = "first"
 ) -> Any:
@@ -210,6 +212,7 @@ def adaptive_max_pool(
     return apply(MAX_POOL, MaxPool(**windows, ties=ties, return_indices=bool(return_indices)), x)
 
 
+@remembers_calls
 def global_max_pool(x: Any, rank: int = 2, keepdims: bool = True, *, ties: str = "first") -> Any:
     """The largest cell over the last ``rank`` axes, which stay as ones or, without ``keepdims``, go.
 
@@ -299,6 +302,7 @@ AVG_POOL_SPREAD = Op(
 )
 
 
+@remembers_calls
 def avg_pool(
     x: Any,
     kernel_size: Sequence[int],
@@ -324,6 +328,7 @@ def avg_pool(
     return apply(AVG_POOL, attrs, x)
 
 
+@remembers_calls
 def adaptive_avg_pool(x: Any, output_size: Sequence[int | None]) -> Any:
     """The mean of each of ``output_size`` bins per axis; None keeps an axis as it is.
 
@@ -335,6 +340,7 @@ def adaptive_avg_pool(x: Any, output_size: Sequence[int | None]) -> Any:
     return apply(AVG_POOL, AvgPool(**adaptive_windows("adaptive_avg_pool", x, output_size)), x)
 
 
+@remembers_calls
 def global_avg_pool(x: Any, rank: int = 2, keepdims: bool = True) -> Any:
     """The mean over the last ``rank`` axes, which stay as ones or, without ``keepdims``, go.
 

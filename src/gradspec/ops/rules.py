@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
-from gradspec.graph.builder import apply
-from gradspec.graph.ir import Var
+from gradspec.graph.builder import Builder, apply
+from gradspec.graph.ir import Array, Graph, Var
+from gradspec.graph.later import later
 from gradspec.graph.op import Attributes, Op
-from gradspec.graph.types import TensorType, require_floats, require_one_dtype
+from gradspec.graph.recent import Recent
+from gradspec.graph.types import TensorType, require_floats, require_one_dtype, type_of
 from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.tensor import Tensor
 
@@ -87,3 +90,55 @@ def applying(name: str, *operands: Any) -> Iterator[None]:
     except (ShapeError, DTypeError) as error:
         given = ", ".join(repr(v) if isinstance(v, Var) else f"array of shape {v.shape}" for v in operands)
         raise type(error)(f"{name}({given}): {error}") from None
+
+
+# --- calls on arrays --------------------------------------------------------------------------------------------------
+
+MOST_CALLS = 1024
+"""How many calls of one operator are remembered."""
+
+
+def remembers_calls(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator of one array whose arguments are worked out once for each type of array.
+
+    What a call comes to is remembered under the array's type and the other arguments as they are written, if these are
+    plain; other calls, and those that fail, are carried out as they are.
+    """
+    known = Recent(MOST_CALLS)
+
+    @wraps(operator)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not args or type(args[0]) is not np.ndarray or not _are_plain(args[1:]) or not _are_plain(kwargs.values()):
+            return operator(*args, **kwargs)
+        x = args[0]
+        key = (x.shape, x.dtype, repr(args[1:]), repr(kwargs) if kwargs else "")
+        program = known.get(key)
+        if program is None:
+            graph = _graph(operator, x, args[1:], kwargs)
+            if graph is None:
+                return operator(*args, **kwargs)
+            program = later("program", graph)
+            known.put(key, program)
+        return program.call((x,))
+
+    call.remembers_calls = True  # type: ignore[attr-defined]
+    return call
+
+
+_PLAIN = frozenset((type(None), bool, int, float, str))
+
+
+def _are_plain(values: Iterable[Any]) -> bool:
+    for value in values:
+        if type(value) not in _PLAIN and not (type(value) in (tuple, list) and _are_plain(value)):
+            return False
+    return True
+
+
+def _graph(operator: Callable[..., Any], x: Array, others: Sequence[Any], kwargs: dict[str, Any]) -> Graph | None:
+    """The graph of the call; None if it fails, so that it can fail on the array and speak of that."""
+    builder = Builder()
+    try:
+        return builder.build(operator(builder.input(type_of(x), "x"), *others, **kwargs))
+    except Exception:
+        return None

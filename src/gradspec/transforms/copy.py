@@ -27,7 +27,7 @@ class Copier:
 
     def node(self, node: Node) -> None:
         """The same application on the new variables."""
-        self.assign(node, self.builder.apply(node.op, node.attrs, *self.all(node.inputs)))
+        self.assign(node, self.builder.repeat(node, self.all(node.inputs)))
 
     def assign(self, node: Node, outputs: Iterable[Var]) -> None:
         self.vars.update(zip(node.outputs, outputs, strict=True))

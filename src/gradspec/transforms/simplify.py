@@ -50,7 +50,7 @@ def drop_zeros(graph: Graph) -> Graph:
 
     def vanish(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
         zeros = [is_symbolic_zero(builder.value(v)) for v in inputs if v.type.is_float]
-        vanishes = {"jointly": all(zeros), "each": any(zeros), None: False}[node.op.linear]
+        vanishes = {"jointly": any(zeros) and all(zeros), "each": any(zeros), None: False}[node.op.linear]
         return [builder.zeros(v.type) for v in node.outputs] if vanishes else None
 
     return _rewritten(graph, vanish)
@@ -65,7 +65,7 @@ def merge_equal_nodes(graph: Graph) -> Graph:
         same = [_first(v, builder, constants) for v in inputs]
         key = (node.op.name, repr(node.attrs), tuple(map(id, same)))  # 0.0 == -0.0, but they are written differently
         if key not in seen:
-            seen[key] = builder.apply(node.op, node.attrs, *same)
+            seen[key] = builder.repeat(node, same)
         return seen[key]
 
     return _rewritten(graph, merge)

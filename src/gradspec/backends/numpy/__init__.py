@@ -25,10 +25,9 @@ from gradspec.backends.numpy import (
     smooth_pool,
     unfold,
 )
-from gradspec.graph.ir import Graph
 from gradspec.graph.later import provides
 from gradspec.graph.op import Attributes, Op
-from gradspec.graph.types import type_of
+from gradspec.graph.types import TensorType, bf16, f16, type_of
 from gradspec.spec.errors import UnsupportedError
 
 Array = NDArray[Any]
@@ -47,32 +46,28 @@ KERNELS: dict[str, Callable[..., Any]] = {
     **unfold.KERNELS,
 }
 
-_SMALL = {"float16", "bfloat16"}
+_SMALL = (f16, bf16)
 
 
-@provides("eager")
+@provides("numpy_eager")
 def apply(op: Op, attrs: Attributes, *arrays: Array) -> tuple[Array, ...]:
     """One operator on arrays."""
-    types = op.types(attrs, *map(type_of, arrays))
-    kernel = KERNELS.get(op.name)
-    if kernel is None:
+    return kernel(op, attrs, tuple(map(type_of, arrays)))(*arrays)
+
+
+@provides("numpy_kernel")
+def kernel(op: Op, attrs: Attributes, types: tuple[TensorType, ...]) -> Callable[..., tuple[Array, ...]]:
+    """One operator as a function of arrays of these types."""
+    dtypes = [t.dtype.numpy for t in op.types(attrs, *types)]
+    if op.name not in KERNELS:
         raise UnsupportedError(f"{op} has no NumPy kernel; add one to src/gradspec/backends/numpy")
-    widened = [a.astype(np.float32) if a.dtype.name in _SMALL else a for a in arrays]
-    with np.errstate(all="ignore"):
-        results = kernel(attrs, *widened)
-    several = results if isinstance(results, tuple) else (results,)
-    return tuple(np.asarray(r).astype(t.dtype.numpy, copy=False) for r, t in zip(several, types, strict=True))
+    function, is_small = KERNELS[op.name], [t.dtype in _SMALL for t in types]
 
+    def run(*arrays: Array) -> tuple[Array, ...]:
+        operands = [a.astype(np.float32) if s else a for a, s in zip(arrays, is_small, strict=True)]
+        with np.errstate(all="ignore"):
+            results = function(attrs, *operands)
+        several = results if isinstance(results, tuple) else (results,)
+        return tuple(np.asarray(r).astype(d, copy=False) for r, d in zip(several, dtypes, strict=True))
 
-@provides("run_numpy")
-def run(graph: Graph, *arrays: Array) -> tuple[Array, ...]:
-    """Every node in order; arrays are forgotten after their last use."""
-    values: dict[Any, Array] = dict(zip(graph.inputs, arrays, strict=True))
-    values |= graph.constants
-    last = {v: i for i, node in enumerate(graph.nodes) for v in node.inputs}
-    keep = set(graph.outputs)
-    for i, node in enumerate(graph.nodes):
-        values |= zip(node.outputs, apply(node.op, node.attrs, *(values[v] for v in node.inputs)), strict=True)
-        for v in {v for v in node.inputs if last[v] == i and v not in keep}:
-            del values[v]
-    return tuple(values[v] for v in graph.outputs)
+    return run

@@ -1,0 +1,17 @@
+"""The compiled backend: how operators are lowered to kernels. Kernel sources are imported only to be compiled."""
+
+from __future__ import annotations
+
+from gradspec.backends.cpu import pointwise
+from gradspec.graph.later import provides
+from gradspec.runtime.task import Lowering
+
+LOWERINGS: dict[str, Lowering] = {
+    **pointwise.LOWERINGS,
+}
+
+
+@provides("cpu_lowering")
+def lowering(op_name: str) -> Lowering | None:
+    """How an operator is lowered; None where it runs on the NumPy backend."""
+    return LOWERINGS.get(op_name)

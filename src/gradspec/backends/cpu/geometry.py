@@ -1,0 +1,408 @@
+"""From windows and strides to the block of integers that a pooling kernel is given (``fields``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from struct import Struct, pack, unpack
+from typing import Any
+
+import numpy as np
+
+from gradspec.backends.cpu.kernels import fields as f
+from gradspec.graph.ir import Array
+from gradspec.runtime.task import address
+from gradspec.spec.window import Adaptive, AxisWindow, Window
+
+FRAME_BYTES = 64 * 8
+LONGEST_TILE = 2048
+LONGEST_TABLE = 4096
+INNER_BLOCK = 64
+UNITS_WANTED = 32
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial axis as kernels see it: of which kind, and its numbers."""
+
+    kind: int
+    size: int
+    outputs: int
+    kernel: int
+    stride: int = 1
+    low: int = 0
+    high: int = 0
+    dilation: int = 1
+    window: AxisWindow | None = None
+    """The window whose outputs are counted, which for an axis read backwards are its inputs."""
+
+    @property
+    def reach(self) -> int:
+        return self.dilation * (self.kernel - 1)
+
+    @property
+    def is_empty_somewhere(self) -> bool:
+        return self.kind == f.SLIDING and not real_cells(self.window).all()
+
+    @property
+    def inside(self) -> tuple[int, int]:
+        """The outputs of sliding windows whose taps are all real: the first, and the first after them."""
+        first = min(-(-self.low // self.stride), self.outputs)
+        end = (self.size - 1 - self.reach + self.low) // self.stride + 1
+        return first, min(max(end, first), self.outputs)
+
+    @property
+    def slots(self) -> int:
+        """The most rows that are put together at a time."""
+        return -(-self.kernel // self.stride) + 1 if self.kind == f.EXPANDING else self.kernel
+
+    @property
+    def scans(self) -> bool:
+        """Whether prefixes and suffixes cost less than putting together: three steps a row against one a tap."""
+        return self.kind == f.SLIDING and self.kernel > 4 * self.stride + 3
+
+    @property
+    def doubles(self) -> bool:
+        """The same along the last axis, where runs are doubled."""
+        return self.kind == f.SLIDING and self.kernel >= (8 if self.stride <= 2 else 4 * self.stride)
+
+
+def axis_of(window: AxisWindow) -> Axis:
+    if isinstance(window, Adaptive):
+        size, outputs = window.size, window.outputs
+        if size % outputs == 0 and outputs > 1:
+            return Axis(f.SLIDING, size, outputs, size // outputs, size // outputs, window=window)
+        longest = max(map(len, map(window.positions, range(min(outputs, size)))))
+        return Axis(f.BINS, size, outputs, longest, window=window)
+    w = window
+    return Axis(f.SLIDING, w.size, w.outputs, w.kernel, w.stride, w.lo, w.hi, w.dilation, window)
+
+
+def backwards(axis: Axis) -> Axis:
+    """The axis on which cells read the windows that cover them."""
+    size, outputs = axis.outputs, axis.size
+    if axis.kind == f.BINS:
+        # Bin o of m reaches cell p of n exactly if cell p of n, as a bin, reaches bin o of m as a cell.
+        return replace(axis_of(Adaptive(size, outputs)), window=axis.window)
+    if axis.stride == 1:
+        return replace(axis, size=size, outputs=outputs, low=axis.reach - axis.low)
+    return replace(axis, kind=f.EXPANDING, size=size, outputs=outputs)
+
+
+Counts = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def counted_taps(window: Any) -> Counts:
+    """The taps of each output, padding included."""
+    if isinstance(window, Adaptive):
+        o = np.arange(window.outputs)
+        return np.asarray(-(-(o + 1) * window.size // window.outputs) - o * window.size // window.outputs)
+    start = np.arange(window.outputs) * window.stride - window.lo
+    return np.minimum(window.kernel, -((start - window.size - window.hi) // window.dilation))
+
+
+def real_cells(window: Any) -> Counts:
+    """The real cells of each output."""
+    if isinstance(window, Adaptive):
+        return counted_taps(window)
+    start = np.arange(window.outputs) * window.stride - window.lo
+    first = np.maximum(0, -(start // window.dilation))
+    end = np.minimum(window.kernel, -((start - window.size) // window.dilation))
+    return np.maximum(end - first, 0)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What a kernel does with its arrays: the field of each, in the order in which they are bound."""
+
+    fields: tuple[int, ...]
+    settings: Mapping[int, int]
+    """Header fields that do not depend on layouts."""
+    components: tuple[int, ...]
+    """Bytes per element of each part of a running result."""
+    stored: int
+    """Bytes per stored number."""
+    sizes: tuple[int, ...]
+    """Bytes per element of each array."""
+    is_quiet: bool = False
+    """Whether a result that no window lacks cells for needs nothing more."""
+    counts: Callable[[AxisWindow], Counts] | None = None
+    """What fills the tables COUNTED, if anything does."""
+    reals: bool = False
+    """Whether the tables REAL are wanted."""
+
+
+def cells_of(roles: Roles) -> frozenset[int]:
+    """The fields whose arrays have the shape of the input; the others have that of the output."""
+    pulls = roles.settings.get(f.PULLS, 0)
+    return frozenset({f.X, f.V if pulls else f.U})
+
+
+Strides = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What one call needs for arrays laid out in one way, all but their addresses."""
+
+    rest: bytes
+    units: int
+    workspace: int
+    keeps: tuple[Counts, ...]
+    """The tables that the block points to."""
+
+
+class Binder:
+    """Blocks of arguments for any arrays of given shapes. Layouts that were met before cost a dictionary lookup."""
+
+    def __init__(self, axes: Sequence[Axis], leads: Sequence[int], roles: Roles) -> None:
+        self.axes, self.leads, self.roles = tuple(axes), tuple(leads), roles
+        self._bound: dict[tuple[Strides, ...], Bound] = {}
+        self._pack = Struct(f"<{f.ARRAYS}q").pack
+        self._order = [roles.fields.index(i) if i in roles.fields else -1 for i in range(f.ARRAYS)]
+
+    def __call__(self, *arrays: Array) -> tuple[bytes, int, int]:
+        """The block, the units and the workspace of a call on these arrays."""
+        layout = tuple([a.strides for a in arrays])
+        bound = self._bound.get(layout)
+        if bound is None:
+            if len(self._bound) >= 64:
+                self._bound.clear()
+            bound = self._bound.setdefault(layout, self._for_strides(layout))
+        addresses = [address(arrays[i]) if i >= 0 else 0 for i in self._order]
+        return self._pack(*addresses) + bound.rest, bound.units, bound.workspace
+
+    def _for_strides(self, layout: Sequence[Strides]) -> Bound:
+        """For arrays of these strides, in bytes."""
+        sized = zip(layout, self.roles.sizes, strict=True)
+        return self._for_steps([[s // size for s in strides] for strides, size in sized])
+
+    def _for_steps(self, steps: Sequence[Sequence[int]]) -> Bound:
+        return _Layout(self.axes, self.leads, self.roles, dict(zip(self.roles.fields, steps, strict=True))).bound()
+
+    def dense(self) -> Bound:
+        """For C-contiguous arrays."""
+        inputs, outputs = ([*self.leads, *(getattr(a, n) for a in self.axes)] for n in ("size", "outputs"))
+        cells = cells_of(self.roles)
+        return self._for_steps([c_strides(inputs if i in cells else outputs) for i in self.roles.fields])
+
+
+def c_strides(shape: Sequence[int]) -> Strides:
+    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+class _Layout:
+    """Arrays of known strides, on their way to a block."""
+
+    def __init__(
+        self, axes: Sequence[Axis], leads: Sequence[int], roles: Roles, steps: Mapping[int, Sequence[int]]
+    ) -> None:
+        self.roles = roles
+        strides = [[steps[i][j] if i in steps else 0 for i in range(f.ARRAYS)] for j in range(len(leads) + len(axes))]
+        self.leads = [(n, s) for n, s in zip(leads, strides[: len(leads)], strict=True) if n != 1]
+        self.axes = list(zip(axes, strides[len(leads) :], strict=True))
+        self._take_inner()
+        self.leads = _merged_leads(self.leads)
+        self._merge_whole_axes()
+
+    def _take_inner(self) -> None:
+        """Neighbours in memory are pooled side by side if they belong to a leading axis."""
+        self.inner, self.inner_strides = 1, [0] * f.ARRAYS
+        last, steps = self.axes[-1]
+        if steps[f.X] == 1 or last.size == 1:
+            return
+        for i, (n, s) in enumerate(self.leads):
+            if s[f.X] == 1:
+                self.inner, self.inner_strides = n, s
+                del self.leads[i]
+                return
+
+    def _merge_whole_axes(self) -> None:
+        """Neighbouring axes that one bin covers are one axis, if their cells follow each other in memory."""
+        cells = cells_of(self.roles) & set(self.roles.fields)
+        merged = [self.axes[0]]
+        for axis, steps in self.axes[1:]:
+            before, before_steps = merged[-1]
+            whole = before.kind == axis.kind == f.BINS and before.outputs == axis.outputs == 1
+            if whole and all(before_steps[i] == axis.size * steps[i] for i in cells):
+                size = before.size * axis.size
+                merged[-1] = (Axis(f.BINS, size, 1, size, window=Adaptive(size, 1)), steps)
+            else:
+                merged.append((axis, steps))
+        self.axes = merged
+
+    # --- sizes ------------------------------------------------------------------------------------------------------
+
+    def bound(self) -> Bound:
+        blocks = -(-self.inner // INNER_BLOCK)
+        inner = -(-self.inner // blocks)
+        planes = prod(n for n, _ in self.leads) * blocks
+        bands = self._bands(planes)
+        slabs, rings, end = self._slabs()
+        tile, room = self._tile()
+        tile_at = end * inner
+        component = -(-(tile_at + (3 * room if self.inner == 1 else 0)) // 16) * 16
+        table = self._table_room()
+        table_at = FRAME_BYTES + component * sum(self.roles.components)
+        table_at = -(-table_at // 64) * 64
+        plane_at = table_at + 16 * table
+        workspace = plane_at + self._plane_bytes(bands, inner)
+        is_direct, has_holes = self._is_direct(blocks), any(axis.is_empty_somewhere for axis, _ in self.axes)
+        header = [0] * (f.HEADER - f.ARRAYS)
+        fixed = {
+            f.RANK: len(self.axes),
+            f.LEADS: len(self.leads),
+            f.AXES: f.HEADER + f.LEAD * len(self.leads),
+            f.INNER: inner,
+            f.INNER_TOTAL: self.inner,
+            f.BLOCKS: blocks,
+            f.BANDS: bands,
+            f.HOLES: int(has_holes),
+            f.QUIET: int(self.roles.is_quiet and is_direct and not has_holes),
+            f.ROWS: prod(axis.outputs for axis, _ in self.axes[1:-1]),
+            f.DIRECT: int(is_direct),
+            f.TILE: tile,
+            f.SLAB_AT: 0,
+            f.TILE_AT: tile_at,
+            f.TILE_ROOM: room,
+            f.TABLE_AT: table_at,
+            f.TABLE_ROOM: table,
+            f.COMPONENT: component,
+            f.PLANE_AT: plane_at,
+            **{f.INNER_STRIDE + i: s for i, s in enumerate(self.inner_strides)},
+            **self.roles.settings,
+        }
+        for field, value in fixed.items():
+            header[field - f.ARRAYS] = value
+        numbers = header + [x for n, s in self.leads for x in (n, *s)]
+        tables: list[Counts] = []
+        for i, (axis, steps) in enumerate(self.axes):
+            numbers += self._axis_record(i, axis, steps, slabs[i], rings[i], tables)
+        return Bound(pack(f"<{len(numbers)}q", *numbers), planes * bands, -(-workspace // 64) * 64, tuple(tables))
+
+    def _axis_record(
+        self, i: int, axis: Axis, steps: Sequence[int], slab: int, ring: int, tables: list[Counts]
+    ) -> list[int]:
+        is_row = i == len(self.axes) - 1 and self.inner == 1
+        record = [0] * f.AXIS
+        record[f.KIND], record[f.SIZE], record[f.OUTPUTS] = axis.kind, axis.size, axis.outputs
+        record[f.KERNEL], record[f.STRIDE], record[f.DILATION] = axis.kernel, axis.stride, axis.dilation
+        record[f.LOW], record[f.HIGH] = axis.low, axis.high
+        record[f.SCANS] = int(axis.doubles if is_row else axis.scans)
+        record[f.PLANAR] = int(self._is_planar(i))
+        record[f.VOLUME] = prod(later.kernel for later, _ in self.axes[i + 1 :])
+        record[f.SLAB], record[f.RING], record[f.SLOTS] = slab, ring, axis.slots
+        record[f.EMPTY] = int(axis.is_empty_somewhere)
+        record[f.INSIDE], record[f.BEYOND] = axis.inside
+        record[f.COUNTED] = self._table(self.roles.counts, axis, tables)
+        record[f.REAL] = self._table(real_cells if self.roles.reals else None, axis, tables)
+        record[f.STRIDES :] = steps
+        return record
+
+    def _is_planar(self, i: int) -> bool:
+        """Values alone may be reduced along the rows last, and so straight from memory."""
+        if i != len(self.axes) - 2 or self.inner != 1 or self.roles.fields != (f.X, f.Y):
+            return False
+        (before, _), (last, steps) = self.axes[i:]
+        simple = before.kind == last.kind == f.SLIDING and not before.scans and before.dilation == 1
+        return simple and before.stride > 1 and steps[f.X] == 1 and not self.roles.settings.get(f.SCALED, 0)
+
+    @staticmethod
+    def _table(counts: Callable[[AxisWindow], Counts] | None, axis: Axis, tables: list[Counts]) -> int:
+        if counts is None or axis.window is None:
+            return 0
+        tables.append(np.ascontiguousarray(counts(axis.window), np.int64))
+        return address(tables[-1])
+
+    def _slabs(self) -> tuple[list[int], list[int], int]:
+        """Per axis the outputs of the later ones and where its ring begins, and where the last ring ends.
+
+        The finished slab of the first axis comes first; a ring has a slab per row, and one more for the prefix.
+        """
+        outputs = [axis.outputs for axis, _ in self.axes]
+        slabs = [prod(outputs[i + 1 :]) for i in range(len(outputs))]
+        rings, end = [], slabs[0] if len(outputs) > 1 or self.inner > 1 else min(outputs[0], LONGEST_TILE)
+        for i, (axis, _) in enumerate(self.axes):
+            rings.append(end)
+            if i < len(outputs) - 1 or self.inner > 1:
+                end += slabs[i] * (axis.slots + int(axis.scans))
+        return slabs, rings, end
+
+    def _tile(self) -> tuple[int, int]:
+        """How many outputs of the last axis are made at a time, and the cells that they read."""
+        axis, _ = self.axes[-1]
+        tile = max(1, min(axis.outputs, LONGEST_TILE, 4 * LONGEST_TILE // axis.stride))
+        if axis.kind == f.BINS:
+            return tile, min(LONGEST_TILE * 2, axis.size)
+        if axis.kind == f.EXPANDING:
+            return tile, (tile + axis.reach) // axis.stride + 3
+        return tile, (tile - 1) * axis.stride + axis.reach + 1
+
+    def _bands(self, planes: int) -> int:
+        """Enough units for every thread, while a band has more rows of its own than it shares with the next."""
+        if planes >= UNITS_WANTED or not planes:
+            return 1
+        axis, _ = self.axes[0]
+        if len(self.axes) == 1 and self.inner == 1:
+            longest = axis.outputs // LONGEST_TILE
+        else:
+            longest = axis.outputs // max(4, 2 * -(-(axis.reach + 1) // axis.stride))
+        return max(1, min(-(-UNITS_WANTED // planes), longest, axis.size))
+
+    def _table_room(self) -> int:
+        volume = prod(axis.kernel for axis, _ in self.axes)
+        wanted = any(i in self.roles.fields for i in (f.U, f.V, f.INDICES)) and f.X in self.roles.fields
+        wanted = wanted or f.TAPE in self.roles.fields
+        return volume if wanted and volume <= LONGEST_TABLE else 0
+
+    def _plane_bytes(self, bands: int, inner: int) -> int:
+        if not self.roles.settings.get(f.PULLS, 0) or self.roles.stored >= 4:
+            return 0
+        rows = -(-self.axes[0][0].size // bands)
+        return 4 * inner * rows * prod(axis.size for axis, _ in self.axes[1:])
+
+    def _is_direct(self, blocks: int) -> bool:
+        """Whether finished slabs can be put together in the output itself."""
+        if f.Y not in self.roles.fields or self.roles.stored != self.roles.components[0] or blocks != 1:
+            return False
+        step = self.inner
+        if self.inner > 1 and self.inner_strides[f.Y] != 1:
+            return False
+        for axis, steps in reversed(self.axes[1:]):
+            if axis.outputs > 1 and steps[f.Y] != step:
+                return False
+            step *= axis.outputs
+        return len(self.axes) > 1 or self.inner > 1 or self.axes[0][1][f.Y] == 1 or self.axes[0][0].outputs == 1
+
+
+def _merged_leads(leads: Sequence[tuple[int, list[int]]]) -> list[tuple[int, list[int]]]:
+    """Neighbouring leading axes as one wherever every array allows it."""
+    merged: list[tuple[int, list[int]]] = []
+    for n, steps in leads:
+        if merged and all(before == n * s for before, s in zip(merged[-1][1], steps, strict=True)):
+            merged[-1] = (merged[-1][0] * n, steps)
+        else:
+            merged.append((n, steps))
+    return merged
+
+
+def as_bits(value: float) -> int:
+    """A float64 as the integer of the same bits.
+
+    >>> as_bits(1.0) == 0x3FF << 52
+    True
+    """
+    (bits,) = unpack("<q", pack("<d", value))
+    return int(bits)
+
+
+def spatial_axes(window: Window) -> tuple[Axis, ...]:
+    """The axes of a window; one cell where it has none.
+
+    >>> spatial_axes(Window(()))[0].size
+    1
+    """
+    return tuple(map(axis_of, window.axes)) or (axis_of(Adaptive(1, 1)),)
+
+

@@ -1,0 +1,16 @@
+"""The pooling kernels by name: ``operation:format``."""
+
+from gradspec.backends.cpu.kernels.compiler import Module
+from gradspec.backends.cpu.kernels.memory import FORMATS, KERNEL_ARGUMENTS
+from gradspec.backends.cpu.kernels.values import max_value, sum_value
+from gradspec.backends.cpu.kernels.winners import max_winners, recorded_winners
+
+KERNELS = {"max": max_value, "winners": max_winners, "tape": recorded_winners, "sum": sum_value}
+
+
+def build(name: str) -> str:
+    """LLVM's intermediate code of a kernel, whose entry is ``kernel``."""
+    operation, form = name.split(":")
+    module = Module()
+    module.entry("kernel", KERNELS[operation](FORMATS[form]), KERNEL_ARGUMENTS)
+    return str(module.ir)

@@ -1,0 +1,118 @@
+"""What ``gradspec bench`` does with its options."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from gradspec.bench.contenders import Entry, MissingPeerError, UnknownPeerError
+from gradspec.bench.contenders import peers as named_peers
+from gradspec.bench.grid import GRID, MODES, Problem, problems
+from gradspec.bench.measure import Run, Settings, measure
+from gradspec.bench.report import as_json, show
+from gradspec.runtime.threads import get_num_threads
+
+PICTURES = (".png", ".pdf", ".svg")
+
+
+class UserError(Exception):
+    """The request cannot be carried out; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options as given; ``None`` stands for the default."""
+
+    suite: str = "pool"
+    peers: list[str] | None = None
+    cells: list[str] | None = None
+    ops: list[str] | None = None
+    modes: list[str] | None = None
+    rounds: int | None = None
+    threads: int | None = None
+    timeout: float | None = None
+    quick: bool = False
+    json_file: str | None = None
+    plot_file: str | None = None
+
+    def problems(self) -> list[Problem]:
+        grid = GRID[self.suite]
+        _require("cell", self.cells, [cell.name for cell in grid])
+        _require("operator", self.ops, {op: None for cell in grid for op in cell.ops})
+        _require("mode", self.modes, MODES)
+        chosen = problems(self.suite, self.cells or (), self.ops or (), self.modes or ())
+        if not chosen:
+            raise UserError("no problem of the grid has such a cell, operator and mode")
+        return chosen
+
+    def contenders(self) -> list[Entry]:
+        try:
+            chosen = named_peers(self.peers)
+        except (UnknownPeerError, MissingPeerError) as error:
+            raise UserError(str(error)) from error
+        slow_to_compile = self.quick and "torch-compile" not in (self.peers or ())
+        return [peer for peer in chosen if not (slow_to_compile and peer.name == "torch-compile")]
+
+    def settings(self) -> Settings:
+        given = {"rounds": self.rounds, "timeout": self.timeout}
+        quick: dict[str, Any] = {"rounds": 2, "turn": 0.05, "repeats": 5} if self.quick else {}
+        changes = quick | {name: value for name, value in given.items() if value is not None}
+        return Settings(threads=self.threads or get_num_threads(), **changes)
+
+
+def _require(what: str, given: Collection[str] | None, known: Collection[str]) -> None:
+    for name in given or ():
+        if name not in known:
+            raise UserError(f"there is no {what} {name!r}; choose from {', '.join(known)}")
+
+
+def perform(request: Request, console: Console | None = None) -> Run:
+    """Measure, print the tables, and write what was asked for."""
+    chosen, peers, settings = request.problems(), request.contenders(), request.settings()
+    _require_possible(request)
+    console = console or Console(highlight=False, markup=False)
+    with _progress(len(chosen)) as advance:
+        run = measure(request.suite, chosen, peers, settings, advance)
+    show(run, console)
+    if request.json_file:
+        Path(request.json_file).write_text(json.dumps(as_json(run), indent=1) + "\n", encoding="utf-8")
+    if request.plot_file and any(timing.samples for result in run.results for timing in result.timings.values()):
+        from gradspec.bench.plot import draw
+
+        draw(run, Path(request.plot_file))
+    return run
+
+
+def _require_possible(request: Request) -> None:
+    """Said before an hour of measuring, not after it."""
+    if os.name != "posix":
+        raise UserError("workers are stopped and continued by POSIX signals, which this system does not have")
+    if request.plot_file and find_spec("matplotlib") is None:
+        raise UserError("a plot needs matplotlib; pip install matplotlib")
+    if request.plot_file and Path(request.plot_file).suffix not in PICTURES:
+        raise UserError(f"{request.plot_file} is to be drawn as one of {', '.join(PICTURES)}; give it that suffix")
+    for file in (request.json_file, request.plot_file):
+        if file and not Path(file).absolute().parent.is_dir():
+            raise UserError(f"there is no folder for {file}; create it first")
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Any]:
+    """A bar on standard error, redrawn only between turns: a thread that redraws would be timed along."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as bar:
+        task = bar.add_task("", total=total)
+
+        def advance(doing: str, share: float) -> None:
+            bar.update(task, description=doing, advance=share, refresh=True)
+
+        yield advance

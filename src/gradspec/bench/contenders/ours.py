@@ -1,0 +1,93 @@
+"""gradspec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradspec as gs
+from gradspec.bench.contenders import NotOfferedError, Variants
+from gradspec.bench.data import Array, data, labels
+from gradspec.bench.grid import BETA, Conv, Network, Pool, Problem
+from gradspec.bench.networks import run
+
+
+class Ours:
+    def __init__(self, threads: int) -> None:
+        """The number of threads is read from the environment, GRADSPEC_NUM_THREADS."""
+
+    def versions(self) -> dict[str, str]:
+        return {"gradspec": gs.__version__}
+
+    def variants(self, problem: Problem) -> Variants:
+        types = [gs.f32[shape] for shape in problem.cell.inputs().values()]
+        graph, given, active = gs.trace(function(problem), *types), data(problem), problem.cell.active()
+        if problem.mode == "jvp":
+            moved = gs.compile(graph.jvp(wrt=active))
+            return {"": lambda: moved(*given.inputs, *given.tangents)}
+        if problem.mode == "vjp":
+            pulled = gs.compile(graph.vjp(wrt=active))
+            return {"": lambda: pulled(*given.inputs, given.cotangent)}
+        compiled = gs.compile(graph)
+        return {"": lambda: compiled(*given.inputs)}
+
+    def arrays(self, results: Any) -> list[Array]:
+        return list(results) if isinstance(results, tuple) else [results]
+
+
+def function(problem: Problem) -> Callable[..., Any]:
+    """The problem's value as a function of variables."""
+    cell = problem.cell
+    if isinstance(cell, Pool):
+        return lambda x: pooled(cell, problem.op, x)
+    if isinstance(cell, Conv):
+        return lambda x, weight: convolved(cell, x, weight)
+    if isinstance(cell, Network):
+        return lambda x, *parameters: _network(cell, problem.mode, x, parameters)
+    raise NotOfferedError("no matrix product is timed here")
+
+
+def pooled(cell: Pool, op: str, x: Any) -> Any:
+    if op == "smooth":
+        return gs.smooth_max_pool(x, *cell.windows, beta=BETA)
+    pool = {"max": gs.max_pool, "avg": gs.avg_pool}[op]
+    adaptive = {"max": gs.adaptive_max_pool, "avg": gs.adaptive_avg_pool}[op]
+    whole = {"max": gs.global_max_pool, "avg": gs.global_avg_pool}[op]
+    if cell.is_global:
+        return whole(x, rank=cell.rank)
+    return adaptive(x, cell.output_size) if cell.is_adaptive else pool(x, *cell.windows)
+
+
+def convolved(cell: Conv, x: Any, weight: Any) -> Any:
+    if cell.transposed:
+        return gs.conv_transpose(x, weight, None, cell.stride, cell.padding)
+    return gs.conv(x, weight, None, cell.stride, cell.padding, cell.dilation, cell.groups)
+
+
+class Operators:
+    """What a network is made of, on variables."""
+
+    def relu(self, x: Any) -> Any:
+        return gs.relu(x)
+
+    def flatten(self, x: Any) -> Any:
+        return gs.flatten(x, 1)
+
+    def add(self, x: Any, y: Any) -> Any:
+        return x + y
+
+    def conv(self, x: Any, weight: Any, bias: Any, stride: int, padding: int) -> Any:
+        return gs.conv(x, weight, bias, stride, padding)
+
+    def linear(self, x: Any, weight: Any, bias: Any) -> Any:
+        return gs.linear(x, weight, bias)
+
+    def max_pool(self, x: Any, kernel: int, stride: int, padding: int) -> Any:
+        return gs.max_pool(x, (kernel, kernel), stride, padding)
+
+
+def _network(cell: Network, mode: str, x: Any, parameters: tuple[Any, ...]) -> Any:
+    result = run(cell, Operators(), x, parameters)
+    if mode == "forward":
+        return result
+    return gs.cross_entropy(result, labels(cell)) if cell.loss == "cross_entropy" else gs.mean(result * result)

@@ -1,0 +1,322 @@
+"""The standard grid: what is timed, as data. All numbers are float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from math import prod
+
+Shape = tuple[int, ...]
+ITEM = 4  # bytes of a float32
+
+MODES = {"forward": "value", "jvp": "value + JVP", "vjp": "value + VJP"}
+POOL_OPS = ("max", "avg", "smooth")
+BETA = 1.0  # of the smooth maximum; its padding counts as zeros
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Windows of one width along every spatial axis or, if ``output_size`` is given, adaptive ones (global: all 1)."""
+
+    name: str
+    shape: Shape
+    kernel: int = 0
+    stride: int = 0
+    padding: int = 0
+    output_size: Shape = ()
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape) - 2
+
+    @property
+    def is_global(self) -> bool:
+        return self.output_size == (1,) * self.rank
+
+    @property
+    def is_adaptive(self) -> bool:
+        return bool(self.output_size) and not self.is_global
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        return POOL_OPS[:2] if self.is_adaptive else POOL_OPS  # nobody has an adaptive smooth maximum
+
+    modes = tuple(MODES)
+
+    @property
+    def windows(self) -> tuple[Shape, Shape, Shape]:
+        """Kernel, stride and padding per axis; a global pool is one window as large as the plane."""
+        if self.is_global:
+            return self.shape[2:], self.shape[2:], (0,) * self.rank
+        return (self.kernel,) * self.rank, (self.stride,) * self.rank, (self.padding,) * self.rank
+
+    @property
+    def text(self) -> str:
+        if self.output_size:
+            return f"{_dims(self.shape)} to {_dims(self.output_size)}"
+        return f"{_dims(self.shape)} k{self.kernel} s{self.stride} p{self.padding}"
+
+    def inputs(self) -> dict[str, Shape]:
+        return {"x": self.shape}
+
+    def output(self) -> Shape:
+        return self.shape[:2] + (self.output_size or _slid(self.shape[2:], *self.windows))
+
+    def active(self) -> Shape:
+        return (0,)
+
+    def flops(self, mode: str) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution without bias, kernel and stride the same along every spatial axis."""
+
+    name: str
+    shape: Shape
+    channels: int
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int = 1
+    groups: int = 1
+    transposed: bool = False
+
+    ops = ("conv",)
+    modes = tuple(MODES)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape) - 2
+
+    @property
+    def text(self) -> str:
+        extras = ("transposed", self.transposed), (f"dilation {self.dilation}", self.dilation > 1)
+        named = [name for name, present in (*extras, (f"groups {self.groups}", self.groups > 1)) if present]
+        plain = f"{_dims(self.shape)} to {self.channels}, k{self.kernel} s{self.stride} p{self.padding}"
+        return " ".join((plain, *named))
+
+    @property
+    def weight(self) -> Shape:
+        given = self.shape[1]
+        ends = (given, self.channels) if self.transposed else (self.channels, given // self.groups)
+        return (*ends, *(self.kernel,) * self.rank)
+
+    def inputs(self) -> dict[str, Shape]:
+        return {"x": self.shape, "weight": self.weight}
+
+    def output(self) -> Shape:
+        reach, lost = self.dilation * (self.kernel - 1) + 1, 2 * self.padding
+        if self.transposed:
+            spatial = tuple((n - 1) * self.stride + reach - lost for n in self.shape[2:])
+        else:
+            spatial = tuple((n + lost - reach) // self.stride + 1 for n in self.shape[2:])
+        return (self.shape[0], self.channels, *spatial)
+
+    def active(self) -> Shape:
+        return (0, 1)
+
+    def flops(self, mode: str) -> int:
+        """A multiplication and an addition per weight and position; a derivative takes two more such products."""
+        positions = self.shape if self.transposed else self.output()
+        per_position = prod(self.weight[1:])
+        return 2 * prod(positions) * per_position * (1 if mode == "forward" else 3)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One step of a network; which fields mean something depends on ``kind``."""
+
+    kind: str  # conv, linear, max_pool, relu, flatten; "keep" remembers the value that the next "add" adds
+    channels: int = 0
+    kernel: int = 0
+    stride: int = 1
+    padding: int = 0
+
+
+@dataclass(frozen=True)
+class Network:
+    """Layers with biases; its gradient is that of a loss in all parameters."""
+
+    name: str
+    shape: Shape
+    layers: tuple[Layer, ...]
+    loss: str  # cross_entropy or mean_square
+    text: str
+
+    ops = ("net",)
+    modes = ("forward", "vjp")
+    rank = 2
+
+    @cached_property
+    def _walk(self) -> tuple[dict[str, Shape], list[int], Shape]:
+        """Parameter shapes, multiplications per layer that has any, and the shape of the result."""
+        shape, parameters, products = self.shape, dict[str, Shape](), list[int]()
+        for i, layer in enumerate(self.layers):
+            if layer.kind in ("conv", "max_pool"):
+                windows = (layer.kernel,) * 2, (layer.stride,) * 2, (layer.padding,) * 2
+                after = (shape[0], layer.channels or shape[1], *_slid(shape[2:], *windows))
+            elif layer.kind == "linear":
+                after = (shape[0], layer.channels)
+            else:
+                after = (shape[0], prod(shape[1:])) if layer.kind == "flatten" else shape
+            if layer.kind in ("conv", "linear"):
+                kernel = (layer.kernel,) * 2 if layer.kind == "conv" else ()
+                parameters |= {f"weight{i}": (layer.channels, shape[1], *kernel), f"bias{i}": (layer.channels,)}
+                products.append(prod(after) * shape[1] * prod(kernel))
+            shape = after
+        return parameters, products, shape
+
+    def inputs(self) -> dict[str, Shape]:
+        return {"x": self.shape, **self._walk[0]}
+
+    def output(self) -> Shape:
+        return self._walk[2]
+
+    def active(self) -> Shape:
+        return tuple(range(1, len(self.inputs())))
+
+    def flops(self, mode: str) -> int:
+        """The input has no gradient, so the first layer's transposed product is never needed."""
+        first, total = self._walk[1][0], sum(self._walk[1])
+        return 2 * (total if mode == "forward" else 3 * total - first)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What the machine can do: a plain copy of memory, or a square matrix product."""
+
+    name: str
+    side: int
+
+    ops = ("copy", "matmul")
+    modes = ("forward",)
+    rank = 0
+    text = ""
+
+    def inputs(self) -> dict[str, Shape]:
+        return dict.fromkeys("ab" if self.name == "matmul" else "a", (self.side, self.side))
+
+    def output(self) -> Shape:
+        return (self.side, self.side)
+
+    def active(self) -> Shape:
+        return ()
+
+    def flops(self, mode: str) -> int:
+        return 2 * self.side**3 if self.name == "matmul" else 0
+
+
+Cell = Pool | Conv | Network | Limit
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A cell, which operator on it, and value alone or with a derivative."""
+
+    cell: Cell
+    op: str
+    mode: str
+
+    def __str__(self) -> str:
+        return f"{self.cell.name} {self.op} {self.mode}"
+
+    @property
+    def bytes(self) -> int:
+        """What must at least be read and written: inputs and result, and as much again for what moves along them."""
+        inputs, output = (ITEM * prod(shape) for shape in self.cell.inputs().values()), ITEM * prod(self.cell.output())
+        if isinstance(self.cell, Network) and self.mode == "vjp":
+            x, *parameters = inputs
+            return x + 2 * sum(parameters) + output
+        return (sum(inputs) + output) * (1 if self.mode == "forward" else 2)
+
+    @property
+    def flops(self) -> int:
+        return self.cell.flops(self.mode)
+
+
+def _slid(sizes: Shape, kernel: Shape, stride: Shape, padding: Shape) -> Shape:
+    return tuple((n + 2 * p - k) // s + 1 for n, k, s, p in zip(sizes, kernel, stride, padding, strict=True))
+
+
+def _dims(shape: Shape) -> str:
+    return "×".join(map(str, shape))
+
+
+def _conv(channels: int, kernel: int, stride: int = 1, padding: int = 0) -> tuple[Layer, Layer]:
+    return Layer("conv", channels, kernel, stride, padding), Layer("relu")
+
+
+RESIDUAL = (Layer("keep"), *_conv(64, 3, 1, 1), Layer("conv", 64, 3, 1, 1), Layer("add"), Layer("relu"))
+LENET = (
+    *(*_conv(6, 5, 1, 2), Layer("max_pool", 0, 2, 2)),
+    *(*_conv(16, 5), Layer("max_pool", 0, 2, 2), Layer("flatten")),
+    *(Layer("linear", 120), Layer("relu"), Layer("linear", 84), Layer("relu"), Layer("linear", 10)),
+)
+RESNET = (*_conv(64, 7, 2, 3), Layer("max_pool", 0, 3, 2, 1), *RESIDUAL, *RESIDUAL)
+
+GRID: dict[str, tuple[Cell, ...]] = {
+    "pool": (
+        Pool("P1", (8, 64, 112, 112), 3, 2, 1),
+        Pool("P2", (8, 64, 112, 112), 2, 2, 0),
+        Pool("P3", (8, 64, 56, 56), 3, 1, 1),
+        Pool("P4", (4, 32, 128, 128), 13, 1, 6),
+        Pool("P5", (1, 3, 1024, 1024), 5, 1, 2),
+        Pool("P6", (2, 32, 32, 64, 64), 3, 2, 1),
+        Pool("P7", (16, 64, 16384), 4, 4, 0),
+        Pool("P8", (1, 8, 16, 16, 16, 16), 2, 2, 0),
+        Pool("P9", (8, 256, 14, 14), output_size=(7, 5)),
+        Pool("P10", (8, 512, 28, 28), output_size=(1, 1)),
+        Pool("P11", (1, 16, 14, 14), 2, 2, 0),
+    ),
+    "conv": (
+        Conv("C1", (8, 64, 56, 56), 64, 3, 1, 1),
+        Conv("C2", (8, 3, 224, 224), 64, 7, 2, 3),
+        Conv("C3", (8, 256, 14, 14), 256, 3, 1, 1),
+        Conv("C4", (8, 64, 56, 56), 256, 1, 1, 0),
+        Conv("C5", (1, 64, 56, 56), 64, 3, 1, 1),
+        Conv("C6", (8, 128, 56, 56), 128, 3, 1, 1, groups=128),
+        Conv("C7", (4, 64, 64, 64), 64, 3, 1, 2, dilation=2),
+        Conv("C8", (16, 64, 4096), 128, 9, 1, 4),
+        Conv("C9", (1, 16, 16, 56, 56), 32, 3, 1, 1),
+        Conv("C10", (8, 64, 28, 28), 64, 4, 2, 1, transposed=True),
+        Conv("C11", (1, 8, 14, 14), 8, 3, 1, 1),
+        Conv("C12", (1, 4, 10, 10, 10, 10), 8, 3, 1, 1),
+    ),
+    "net": (
+        Network("N1", (64, 1, 28, 28), LENET, "cross_entropy", "LeNet-5, batch 64"),
+        Network("N2", (4, 3, 224, 224), RESNET, "mean_square", "ResNet-18 stem and first stage, batch 4"),
+    ),
+}
+COPY, MATMUL = Limit("copy", 4096), Limit("matmul", 1024)  # 64 MiB to copy: more than any cache here
+CELLS: dict[str, Cell] = {cell.name: cell for cell in (*chain(*GRID.values()), COPY, MATMUL)}
+
+
+def problem(cell: str, op: str, mode: str) -> Problem:
+    """The problem that three names stand for.
+
+    >>> problem("P2", "max", "forward").cell.output()
+    (8, 64, 56, 56)
+    """
+    return Problem(CELLS[cell], op, mode)
+
+
+def problems(suite: str, cells: Iterable[str], ops: Iterable[str], modes: Iterable[str]) -> list[Problem]:
+    """The part of a suite that the names choose, ordered by mode, operator and cell; no names choose everything.
+
+    >>> [str(p) for p in problems("pool", ["P9"], [], ["jvp"])]
+    ['P9 max jvp', 'P9 avg jvp']
+    """
+    chosen = [cell for cell in GRID[suite] if cell.name in (*cells,) or not cells]
+    wanted_ops = [op for op in dict.fromkeys(op for cell in chosen for op in cell.ops) if op in (*ops,) or not ops]
+    wanted_modes = [mode for mode in MODES if mode in (*modes,) or not modes]
+    return [
+        Problem(cell, op, mode)
+        for mode in wanted_modes
+        for op in wanted_ops
+        for cell in chosen
+        if op in cell.ops and mode in cell.modes
+    ]

@@ -1,0 +1,255 @@
+"""Taking turns: every contender prepares a problem, all results are compared, then each is timed round by round."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from gradspec.bench.contenders import LIMITS, OURS, Entry
+from gradspec.bench.grid import COPY, MATMUL, Problem
+from gradspec.bench.remote import Remote, WorkerLostError
+
+SHORTEST = 2e-3  # seconds that a timing lasts at least: short calls are repeated inside it
+LOOSE = 1e-3  # of the largest number: enough for any order of summation, too little for another operator
+
+
+@dataclass(frozen=True)
+class Settings:
+    threads: int
+    rounds: int = 7
+    turn: float = 0.15  # seconds of timings in one turn
+    repeats: int = 10  # timings in one turn, at most
+    patience: float = 8.0  # seconds that one contender may spend on one problem's rounds
+    timeout: float = 180.0  # seconds after which a worker is given up
+
+    def plan(self, seconds: float) -> tuple[int, int, int]:
+        """Calls per timing, timings per turn, and rounds, for a call that takes so long.
+
+        >>> Settings(threads=2).plan(10e-6), Settings(threads=2).plan(5.0)
+        ((200, 10, 7), (1, 1, 1))
+        """
+        calls = max(1, ceil(SHORTEST / max(seconds, 1e-9)))
+        repeats = min(self.repeats, max(1, int(self.turn / (calls * seconds))))
+        warm_and_timed = seconds * (1 + calls * repeats)
+        return calls, repeats, min(self.rounds, max(1, int(self.patience / warm_and_timed)))
+
+
+@dataclass
+class Timing:
+    """What one contender did on one problem; ``reason`` says why there are no samples, or no more."""
+
+    samples: list[float] = field(default_factory=list)
+    offered: bool = True
+    reason: str = ""
+    variant: str = ""
+    disagrees: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self.samples))
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        low, high = np.quantile(self.samples, (0.25, 0.75))
+        return float(low), float(high)
+
+
+@dataclass
+class Result:
+    """One problem: a timing by contender, and the copy measured in the same rounds."""
+
+    problem: Problem
+    timings: dict[str, Timing]
+    copy: Timing = field(default_factory=Timing)
+
+    @property
+    def copy_limit(self) -> float | None:
+        """Seconds to read and write the problem's bytes and do nothing else."""
+        if not self.copy.samples:
+            return None
+        return self.problem.bytes * self.copy.median / COPY_PROBLEM.bytes
+
+    def median(self, name: str) -> float | None:
+        timing = self.timings.get(name)
+        return timing.median if timing and timing.samples else None
+
+    def fastest_peer(self) -> tuple[str, float] | None:
+        peers = [(name, t.median) for name, t in self.timings.items() if name != OURS.name and t.samples]
+        return min(peers, key=lambda peer: peer[1], default=None)
+
+
+@dataclass
+class Run:
+    """Everything measured, and on what."""
+
+    suite: str
+    settings: Settings
+    contenders: list[str]
+    results: list[Result] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    unavailable: dict[str, str] = field(default_factory=dict)
+    matmul: Result | None = None
+    interrupted: bool = False
+
+    def best_product(self) -> tuple[str, float] | None:
+        """Who multiplied matrices fastest, and at how many operations per second."""
+        if self.matmul is None:
+            return None
+        rates = {n: MATMUL_PROBLEM.flops / t.median for n, t in self.matmul.timings.items() if t.samples}
+        return max(rates.items(), key=lambda item: item[1], default=None)
+
+
+COPY_PROBLEM = Problem(COPY, "copy", "forward")
+MATMUL_PROBLEM = Problem(MATMUL, "matmul", "forward")
+
+
+def measure(
+    suite: str,
+    problems: Sequence[Problem],
+    peers: Sequence[Entry],
+    settings: Settings,
+    progress: Callable[[str, float], None] = lambda doing, share: None,
+) -> Run:
+    """Time the problems for gradspec and the peers; Ctrl-C ends it early with what there is.
+
+    ``progress`` is told what is being done, and which part of the problem that completes.
+    """
+    run = Run(suite, settings, [OURS.name, *(peer.name for peer in peers)])
+    try:
+        with workers([LIMITS, OURS, *peers], settings) as remotes:
+            started = {remote.entry.name: remote for remote in remotes if _started(remote, run, progress)}
+            limits, contenders = started.pop(LIMITS.name), started
+            if any(problem.flops for problem in problems):
+                run.matmul = Result(MATMUL_PROBLEM, {})
+                _measure(run.matmul, {**contenders, LIMITS.name: limits}, None, settings, progress)
+            _prepare(limits, COPY_PROBLEM, Timing())
+            for problem in problems:
+                run.results.append(Result(problem, {name: Timing(offered=False) for name in run.unavailable}))
+                _measure(run.results[-1], contenders, limits, settings, progress)
+    except KeyboardInterrupt:
+        run.interrupted = True
+    return run
+
+
+@contextmanager
+def workers(entries: Sequence[Entry], settings: Settings) -> Iterator[list[Remote]]:
+    """Handles of the contenders' processes; all are gone at the end."""
+    with TemporaryDirectory(prefix="gradspec-bench-") as folder, ExitStack() as stack:
+        yield [stack.enter_context(Remote(e, settings.threads, Path(folder), settings.timeout)) for e in entries]
+
+
+def _started(remote: Remote, run: Run, progress: Callable[[str, float], None]) -> bool:
+    progress(f"starting {remote.entry.name}", 0.0)
+    try:
+        remote.start()
+    except WorkerLostError as loss:
+        run.unavailable[remote.entry.name] = str(loss)
+        return False
+    run.versions |= remote.versions
+    return True
+
+
+def _measure(
+    result: Result,
+    contenders: dict[str, Remote],
+    limits: Remote | None,
+    settings: Settings,
+    progress: Callable[[str, float], None],
+) -> None:
+    """Prepare, compare with ours, and go round; a contender that is lost on the way keeps the samples it has."""
+    turns = len(contenders) * (1 + settings.rounds)
+    plans, reference = {}, None
+    for name, remote in contenders.items():
+        progress(f"{result.problem}: {name} prepares", 1 / turns)
+        timing = result.timings[name] = Timing()
+        seconds = _prepare(remote, result.problem, timing)
+        if seconds is not None:
+            plans[name] = settings.plan(seconds)
+            found = _stored(remote)
+            reference = found if reference is None else reference
+            timing.disagrees = disagreement(found, reference)
+    for done in range(settings.rounds):
+        for name, (calls, repeats, rounds) in plans.items():
+            progress(f"{result.problem}: {name}", 1 / turns)
+            if done < rounds and not result.timings[name].reason:
+                _time(contenders[name], result.timings[name], calls, repeats)
+        if limits is not None:
+            _time(limits, result.copy, 1, 3)
+
+
+def _results_file(remote: Remote) -> Path:
+    return remote.folder / f"{remote.entry.name}.npz"
+
+
+def _prepare(remote: Remote, problem: Problem, timing: Timing) -> float | None:
+    """Seconds that a call takes, or None with the reason in ``timing``."""
+    names = {"cell": problem.cell.name, "op": problem.op, "mode": problem.mode}
+    try:
+        answer = remote.ask(do="prepare", **names, results=str(_results_file(remote)))
+    except WorkerLostError as loss:
+        answer = {"failed": str(loss)}
+    timing.offered = "not_offered" not in answer
+    timing.reason = answer.get("not_offered") or answer.get("failed") or ""
+    timing.variant, timing.notes = answer.get("variant", ""), [*answer.get("notes", ())]
+    return answer.get("seconds")
+
+
+def _time(remote: Remote, timing: Timing, calls: int, repeats: int) -> None:
+    try:
+        answer = remote.ask(do="time", calls=calls, repeats=repeats)
+    except WorkerLostError as loss:
+        answer = {"failed": str(loss)}
+    timing.samples += answer.get("seconds", [])
+    timing.reason = answer.get("failed", "")
+
+
+def _stored(remote: Remote) -> list[Any]:
+    with np.load(_results_file(remote), allow_pickle=False) as file:
+        return [file[name] for name in file.files]
+
+
+def disagreement(found: Sequence[Any], expected: Sequence[Any]) -> str:
+    """What two contenders' results differ in, or nothing.
+
+    >>> disagreement([np.ones(3)], [np.ones(3)]), disagreement([np.ones(3)], [np.zeros(3)])
+    ('', 'differs from gradspec by 1 in result 1 of 1')
+    """
+    shapes = [a.shape for a in found], [a.shape for a in expected]
+    if shapes[0] != shapes[1]:
+        return f"has results of shape {shapes[0]}, gradspec {shapes[1]}"
+    for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+        difference = np.max(np.abs(a - b), initial=0.0)
+        if not difference <= LOOSE * np.max(np.abs(b), initial=1e-30):
+            return f"differs from gradspec by {difference:.3g} in result {i + 1} of {len(found)}"
+    return ""
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on and no version says."""
+    return {
+        "processor": _processor(),
+        "architecture": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def _processor() -> str:
+    """The model's name; Arm kernels give only numbers, which ``lscpu`` knows the names of."""
+    try:
+        printed = subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return platform.processor() or platform.machine()
+    fields = dict(line.split(":", 1) for line in printed.splitlines() if ":" in line)
+    return fields.get("Model name", platform.machine()).strip()

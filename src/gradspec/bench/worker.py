@@ -1,0 +1,129 @@
+"""The process of one contender: ``python -m gradspec.bench.worker MODULE:FACTORY THREADS``.
+
+It reads one JSON request per line and answers each with one JSON line:
+
+    (greeting)                                         {"versions": {name: version}}
+    {"do": "prepare", "cell", "op", "mode", "results"}   {"variant", "seconds", "notes"}   results: a file to write to
+    {"do": "time", "calls", "repeats"}                 {"seconds": [per call, …]}
+    anything that fails                                {"failed": reason} or {"not_offered": reason}
+
+The end of its input ends it, and so does, on Linux, the death of its parent, even while it is stopped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from time import perf_counter
+from typing import Any, TextIO
+
+import numpy as np
+
+from gradspec.bench.contenders import Contender, NotOfferedError
+from gradspec.bench.grid import problem
+
+PR_SET_PDEATHSIG = 1
+CLEARLY_SLOWER = 4  # times the best so far: such a variant is not tried again
+TRIAL = 0.02  # seconds to try a variant for
+
+
+class Worker:
+    """Answers requests; between them it keeps the problem it was last asked to prepare."""
+
+    def __init__(self, contender: Contender) -> None:
+        self.contender = contender
+        self.call: Callable[[], Any] = lambda: None
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            actions: dict[str, Callable[..., dict[str, Any]]] = {"prepare": self.prepare, "time": self.time}
+            return actions[request.pop("do")](**request)
+        except NotOfferedError as refusal:
+            return {"not_offered": str(refusal)}
+        except Exception as error:
+            return {"failed": f"{type(error).__name__}: {error}"}
+
+    def prepare(self, cell: str, op: str, mode: str, results: str) -> dict[str, Any]:
+        """Keep the fastest way to write the problem, and store what it returns."""
+        self.call = lambda: None  # frees the last problem's memory
+        times, notes, calls = dict[str, float](), list[str](), self.contender.variants(problem(cell, op, mode))
+        for name, call in calls.items():
+            try:
+                times[name] = trial(call, CLEARLY_SLOWER * min(times.values(), default=float("inf")))
+            except Exception as error:
+                notes.append(f"{name}: {type(error).__name__}: {error}")
+        if not times:
+            return {"failed": "; ".join(notes)}
+        best = min(times, key=times.__getitem__)
+        self.call = calls[best]
+        np.savez(results, *self.contender.arrays(self.call()))
+        return {"variant": best, "seconds": times[best], "notes": notes}
+
+    def time(self, calls: int, repeats: int) -> dict[str, Any]:
+        """Seconds per call; the first call of a turn warms up threads and caches and is not counted."""
+        self.call()
+        gc.disable()
+        try:
+            return {"seconds": [once(self.call, calls) for _ in range(repeats)]}
+        finally:
+            gc.enable()
+
+
+def once(call: Callable[[], Any], calls: int) -> float:
+    start = perf_counter()
+    for _ in range(calls):
+        call()
+    return (perf_counter() - start) / calls
+
+
+def trial(call: Callable[[], Any], hopeless: float) -> float:
+    """The best of at least two calls and ``TRIAL`` seconds after one that may compile; fewer if clearly too slow."""
+    call()
+    times = [once(call, 1)]
+    while times[0] < hopeless and (len(times) < 2 or sum(times) < TRIAL):
+        times.append(once(call, 1))
+    return min(times)
+
+
+def private_output() -> TextIO:
+    """The pipe to the parent; whatever a library prints goes to standard error instead."""
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return channel
+
+
+def end_with_parent() -> None:
+    """A stopped process reads no end of input. Its parent's death wakes it with a hangup, but not where both end up in
+    the session of a container's first process; Linux can be asked for more.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main(factory: str, threads: int) -> None:
+    end_with_parent()
+    channel = private_output()
+
+    def say(message: dict[str, Any]) -> None:
+        print(json.dumps(message), file=channel, flush=True)
+
+    module, _, name = factory.partition(":")
+    try:
+        contender = getattr(import_module(module), name)(threads)
+        say({"versions": contender.versions()})
+    except Exception as error:
+        say({"failed": f"{type(error).__name__}: {error}"})
+        return
+    worker = Worker(contender)
+    for line in sys.stdin:
+        say(worker.answer(json.loads(line)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,44 @@
+"""A memory of bounded size."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any
+
+
+class Recent:
+    """The values of the keys that were used last, at most ``size`` of them; any number of threads may use it.
+
+    >>> squares = Recent(2)
+    >>> for n in (1, 2, 3):
+    ...     squares.put(n, n * n)
+    >>> squares.get(1), squares.get(3)
+    (None, 9)
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._items: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable) -> Any:
+        """The value of a key, or None."""
+        value = self._items.get(key)
+        if value is not None:
+            try:
+                self._items.move_to_end(key)
+            except KeyError:  # another thread has just let go of it
+                self._items[key] = value
+        return value
+
+    def put(self, key: Hashable, value: Any) -> None:
+        """Remember a value, and forget what was not used for longest."""
+        self._items[key] = value
+        while len(self._items) > self._size:
+            self._items.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def clear(self) -> None:
+        self._items.clear()

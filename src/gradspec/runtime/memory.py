@@ -1,0 +1,141 @@
+"""Memory of a call: one arena in which buffers that are not live together share their place, and the workspace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any, NamedTuple
+from weakref import WeakSet
+
+import numpy as np
+
+from gradspec.graph.ir import Array
+from gradspec.graph.types import TensorType
+from gradspec.runtime.task import address
+
+ALIGNMENT = 64
+
+
+class Interval(NamedTuple):
+    """A buffer of ``size`` bytes that is live from step ``first`` to step ``last``, both included."""
+
+    first: int
+    last: int
+    size: int
+
+
+def aligned(size: int) -> int:
+    """The next multiple of 64.
+
+    >>> [aligned(n) for n in (0, 1, 64, 65)]
+    [0, 64, 64, 128]
+    """
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def nbytes(type: TensorType) -> int:
+    return type.size * type.dtype.numpy.itemsize
+
+
+def offsets(intervals: Sequence[Interval]) -> list[int]:
+    """A place for each buffer, so that buffers which are live together do not overlap.
+
+    The largest come first, each at the lowest place that is free as long as it lives.
+
+    >>> offsets([Interval(0, 1, 64), Interval(1, 2, 128), Interval(2, 3, 64)])
+    [128, 0, 128]
+    """
+    taken: dict[int, list[tuple[int, int]]] = {}
+    found = [0] * len(intervals)
+    for i in sorted(range(len(intervals)), key=lambda i: (-intervals[i].size, intervals[i].first)):
+        first, last, size = intervals[i]
+        steps = range(first, last + 1)
+        busy = sorted({span for step in steps for span in taken.get(step, ())})
+        found[i] = _lowest_gap(busy, aligned(size))
+        for step in steps:
+            taken.setdefault(step, []).append((found[i], found[i] + aligned(size)))
+    return found
+
+
+def _lowest_gap(busy: Sequence[tuple[int, int]], size: int) -> int:
+    start = 0
+    for first, end in busy:
+        if first - start >= size:
+            break
+        start = max(start, end)
+    return start
+
+
+# --- frames -----------------------------------------------------------------------------------------------------------
+
+
+def aligned_bytes(size: int) -> Array:
+    """Bytes that begin at a multiple of 64."""
+    whole = np.empty(size + ALIGNMENT, np.uint8)
+    start = -address(whole) % ALIGNMENT
+    return whole[start : start + size]
+
+
+class Frame:
+    """What one call at a time works in: the arena's buffers as arrays, and a workspace."""
+
+    __slots__ = ("_memory", "room", "values", "workspace")
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+        self.reserve(0)
+
+    def reserve(self, room: int) -> None:
+        """Have a workspace of that many bytes; what the old one held is lost."""
+        self._memory, self.room = aligned_bytes(room), room
+        self.workspace = address(self._memory)
+
+
+KEPT_FRAMES = 8
+KEPT_BYTES = 512 * 2**20
+"""Idle memory that all frames together may hold."""
+SMALL = 2**20
+"""Frames of at most this many bytes are not counted."""
+
+_all: WeakSet[Frames] = WeakSet()
+_lock = Lock()
+
+
+def _unlock_in_child() -> None:
+    global _lock
+    _lock = Lock()  # a thread that the child does not have may hold the other one
+
+
+os.register_at_fork(after_in_child=_unlock_in_child)
+
+
+class Frames:
+    """Idle frames of one plan. Any number of threads may take and give back frames at once."""
+
+    def __init__(self, arena: int, values: Callable[[Array], list[Any]]) -> None:
+        """``values(arena)``: the slots of a call, with views of the arena in those that live there."""
+        self._arena, self._values = arena, values
+        self._idle: list[Frame] = []
+        with _lock:
+            _all.add(self)
+
+    def take(self) -> Frame:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Frame(self._values(aligned_bytes(self._arena)))
+
+    def give_back(self, frame: Frame) -> None:
+        """Keep a frame for the next call, unless there are enough."""
+        size = self._arena + frame.room
+        if len(self._idle) < KEPT_FRAMES and (size <= SMALL or self._is_room_for(size)):
+            self._idle.append(frame)
+
+    def _is_room_for(self, size: int) -> bool:
+        with _lock:
+            return size + sum(frames.idle_bytes for frames in _all) <= KEPT_BYTES
+
+    @property
+    def idle_bytes(self) -> int:
+        return sum(self._arena + frame.room for frame in list(self._idle))

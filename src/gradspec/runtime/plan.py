@@ -1,0 +1,122 @@
+"""Plans: what a compiled graph does, step by step, and where every value lies. They hold no values of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from gradspec.graph.ir import Array, Graph, Node, Var
+from gradspec.graph.later import later
+from gradspec.runtime.group import Lowerings, Step, steps
+from gradspec.runtime.memory import Interval, aligned, nbytes, offsets
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of a graph and their memory; ``print(plan)`` shows one line for each step."""
+
+    inputs: tuple[Var, ...]
+    operands: tuple[Var, ...]
+    """Constants whose arrays are given when the plan is attached to a graph."""
+    constants: Mapping[Var, Array]
+    """Constants that belong to the structure: zeros that derivatives bring along."""
+    prologue: tuple[Node, ...]
+    """What is carried out once, on constants only."""
+    steps: tuple[Step, ...]
+    outputs: tuple[Var, ...]
+    arena: Mapping[Var, int]
+    """The offsets of the variables that live in the arena."""
+    fallback: str
+    """What the plan says of a step without a task."""
+
+    @cached_property
+    def made(self) -> tuple[Var, ...]:
+        """What the steps write, in order."""
+        return tuple(v for step in self.steps for v in step.outputs)
+
+    @cached_property
+    def arena_bytes(self) -> int:
+        return max((at + aligned(nbytes(v.type)) for v, at in self.arena.items()), default=0)
+
+    @cached_property
+    def bytes_without_reuse(self) -> int:
+        return sum(aligned(nbytes(v.type)) for v in self.arena)
+
+    @cached_property
+    def workspace(self) -> int:
+        """Bytes per thread."""
+        return max((step.task.workspace for step in self.steps if step.task is not None), default=0)
+
+    @cached_property
+    def last_use(self) -> Mapping[Var, int]:
+        """The last step that reads a variable; one past the end for what is returned."""
+        return _last_use(self.steps, self.outputs)
+
+    def __str__(self) -> str:
+        return str(later("plan_text", self))
+
+
+def plan(graph: Graph, inputs: int, lowerings: Lowerings, fallback: str = "numpy: no compiled kernel") -> Plan:
+    """Plan a graph whose first ``inputs`` inputs are given at each call and the others once, as constants."""
+    still, nodes = _prologue(graph, inputs)
+    ordered = _views_first(nodes, {*graph.inputs, *graph.constants, *(v for n in still for v in n.outputs)}, lowerings)
+    found = steps(ordered, graph.outputs, lowerings)
+    return Plan(
+        inputs=graph.inputs[:inputs],
+        operands=graph.inputs[inputs:],
+        constants=graph.constants,
+        prologue=still,
+        steps=tuple(found),
+        outputs=graph.outputs,
+        arena=_arena(found, graph.outputs),
+        fallback=fallback,
+    )
+
+
+def _prologue(graph: Graph, inputs: int) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    """The nodes that only move constants, and the others."""
+    fixed = {*graph.inputs[inputs:], *graph.constants}
+    still, rest = [], []
+    for node in graph.nodes:
+        if node.op.moves and fixed.issuperset(node.inputs):
+            fixed.update(node.outputs)
+            still.append(node)
+        else:
+            rest.append(node)
+    return tuple(still), tuple(rest)
+
+
+def _views_first(nodes: Sequence[Node], there: set[Var], lowerings: Lowerings) -> list[Node]:
+    """Views of what is there at the start come first, so that they do not stand between nodes of one chain."""
+    early, rest = [], []
+    for node in nodes:
+        if node.op.moves and there.issuperset(node.inputs) and lowerings(node.op.name) is None:
+            there.update(node.outputs)
+            early.append(node)
+        else:
+            rest.append(node)
+    return early + rest
+
+
+def _last_use(found: Sequence[Step], outputs: Collection[Var]) -> dict[Var, int]:
+    last = {v: i for i, step in enumerate(found) for v in step.inputs}
+    return last | dict.fromkeys(outputs, len(found))
+
+
+def _arena(found: Sequence[Step], outputs: Sequence[Var]) -> dict[Var, int]:
+    """Offsets for what tasks write and nobody is given. A buffer is live while anything that may be a view of it is."""
+    last = _last_use(found, outputs)
+    roots: dict[Var, set[Var]] = {}
+    first: dict[Var, int] = {}
+    until: dict[Var, int] = {}
+    for i, step in enumerate(found):
+        for v in step.outputs:
+            if step.may_alias:
+                roots[v] = {root for operand in step.inputs for root in roots.get(operand, ())}
+            elif step.task is not None and v not in outputs:
+                roots[v], first[v] = {v}, i
+            for root in roots.get(v, ()):
+                until[root] = max(until.get(root, i), last.get(v, i))
+    places = offsets([Interval(first[v], until[v], nbytes(v.type)) for v in first])
+    return dict(zip(first, places, strict=True))

@@ -1,0 +1,112 @@
+"""What the planner asks of a backend, and what the backend answers: work, and tasks that carry it out.
+
+A compiled kernel is ``void kernel(const int64_t *args, intptr_t lo, intptr_t hi, char *workspace)``: it carries out the
+work units ``lo … hi - 1`` of what its block of arguments describes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from ctypes import c_size_t, string_at
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from gradspec.graph.ir import Array, Node, Var
+from gradspec.graph.types import TensorType
+
+Kernel = Callable[[int, int, int, int], None]
+
+Bound = tuple[bytes, int, int]
+"""A block of arguments, the units of work that it describes, and the workspace that they take."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a lowering is asked to carry out in one task."""
+
+    nodes: tuple[Node, ...]
+    """In order; several when their keys agree or when they form one pointwise chain."""
+    outputs: tuple[Var, ...]
+    """The variables among the nodes' outputs that anything outside reads, in order."""
+    tape: Var | None = None
+    """A tensor that carries what a first task found to later nodes of the same key."""
+    reads_tape: bool = False
+    """Whether these nodes come later and read the tape; otherwise this task writes it."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One call of a kernel. Its arrays may have any strides; outputs never overlap inputs."""
+
+    kernel: str
+    """What the plan shows, such as ``"max_pool f32, winners"``."""
+    inputs: tuple[Var, ...]
+    """Variables read, a tape among them where one is read."""
+    outputs: tuple[Var, ...]
+    """Variables written, a tape among them where one is written."""
+    function: Kernel
+    units: int
+    """How many units of work there are, for C-contiguous arrays; they are independent of each other."""
+    cost: float
+    """Nanoseconds on one thread, roughly: small work stays in the calling thread."""
+    workspace: int
+    """Bytes per thread for C-contiguous arrays, a multiple of 64."""
+    bind: Callable[..., bytes | Bound]
+    """``bind(*inputs, *outputs)``: the block of arguments for these arrays, or what they come to if layouts matter."""
+    keeps_layout: bool = False
+    """Whether a fresh result is laid out like the first input where that is not C-contiguous."""
+
+
+class Lowering(Protocol):
+    """How a backend carries out an operator."""
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether nodes can be chained: one shape and dtype, cell by cell."""
+
+    def key(self, node: Node) -> Hashable | None:
+        """Nodes with equal keys may share one task; None: the node stays alone."""
+
+    def tape(self, node: Node) -> TensorType | None:
+        """What a node that comes after the first of its key would like to be kept; None: nothing."""
+
+    def task(self, work: Work) -> Task | None:
+        """The task, or None where no kernel does this."""
+
+
+# A NumPy array is a Python object whose first field is the address of its data, and a bytes object ends with its bytes
+# and a zero: both are part of the binary interface that every extension module relies on. Reading them there takes
+# 0.3 µs; ``array.ctypes.data`` takes 2 µs.
+_DATA = object.__basicsize__
+_BYTES = bytes.__basicsize__ - 1
+_word_at = c_size_t.from_address
+
+
+def address(array: Array) -> int:
+    """Where an array's data begins.
+
+    >>> x = np.zeros(3)
+    >>> address(x) == x.ctypes.data
+    True
+    """
+    return _word_at(id(array) + _DATA).value
+
+
+def block_address(block: bytes) -> int:
+    """Where the bytes of a block of arguments lie, as long as the block lives.
+
+    >>> string_at(block_address(b"abc"), 3)
+    b'abc'
+    """
+    return id(block) + _BYTES
+
+
+def _require_known_layout() -> None:
+    probe, text = np.arange(8.0)[3:], b"gradspec"
+    if address(probe) != probe.ctypes.data or string_at(block_address(text), len(text)) != text:
+        raise ImportError("this Python interpreter lays out its objects in a way that gradspec does not know")
+
+
+_require_known_layout()

@@ -1,0 +1,346 @@
+"""Pointwise chains on the CPU agree with the NumPy backend bit for bit: operators, chains, layouts, thread counts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gradspec as gs
+from gradspec.backends import numpy as numpy_backend
+from gradspec.backends.cpu.pointwise import BLOCK_BYTES, LOWERINGS
+from gradspec.graph.ir import Graph, Var
+from gradspec.graph.types import TensorType
+from gradspec.ops import pointwise as ops
+from gradspec.ops.table import operators
+from gradspec.runtime import threads
+from gradspec.runtime.task import Task, Work, address, block_address
+
+FORMATS = {"f32": gs.f32, "f64": gs.f64}
+HUGE, TINY = 1e300, 1e-310
+ATTRIBUTES: dict[str, list[Any]] = {
+    **{name: [ops.NONE] for name in ("neg", "abs", "sqrt", "relu", "detach")},
+    **{name: [ops.NONE] for name in ("add", "sub", "mul", "div", "maximum", "minimum", "max_share", "gate")},
+    "scale": [ops.Factor(x) for x in (0.1, -3.0, 0.0, -0.0, HUGE, TINY)],
+    "leaky_relu": [ops.NegativeSlope(x) for x in (0.01, -2.0, 0.0, -0.0, HUGE, TINY)],
+    "clamp": [ops.Bounds(*b) for b in ((-1.0, 0.1), (None, 0.1), (-0.1, None), (0.0, -0.0), (-HUGE, HUGE))],
+    "within": [ops.Bounds(*b) for b in ((-1.0, 0.1), (None, 0.1), (-0.1, None), (0.0, -0.0), (-HUGE, HUGE))],
+    "step": [ops.Levels(*x) for x in ((0.0, 0.0, 1.0), (-1.0, -0.0, 0.1), (HUGE, TINY, -HUGE))],
+}
+BINARY = {"add", "sub", "mul", "div", "maximum", "minimum", "max_share", "gate"}
+INSTRUCTIONS = [(name, attrs) for name, records in ATTRIBUTES.items() for attrs in records]
+
+
+def specials(dtype: np.dtype) -> np.ndarray:
+    """Zeros, kinks, infinities, NaN, and the ends of the subnormal, normal and finite numbers, of either sign."""
+    info = np.finfo(dtype)
+    sizes = [0.0, 0.1, 0.5, 1.0, 1 + info.eps, 3.0, info.smallest_subnormal, info.tiny, info.max, np.inf, np.nan]
+    near = np.nextafter(np.asarray([info.tiny, info.max], dtype), dtype.type(0))
+    return np.concatenate([np.asarray(sizes, dtype), near, -np.asarray(sizes, dtype), -near])
+
+
+def numbers(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """Numbers of every size, one in four of them special."""
+    ordinary = rng.standard_normal(shape) * 10.0 ** rng.integers(-6, 6, shape)
+    return np.where(rng.random(shape) < 0.25, rng.choice(specials(dtype), shape), ordinary.astype(dtype))
+
+
+# --- the reference ----------------------------------------------------------------------------------------------------
+
+ZEROS: dict[str, Callable[..., Any]] = {"maximum": lambda a, b: a + b, "minimum": lambda a, b: -(-a - b)}
+"""Which zero is the larger or smaller: 0 exceeds −0. NumPy leaves that to the processor."""
+
+
+@np.errstate(all="ignore")
+def reference(graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Every node by the NumPy backend, one after the other."""
+    values = dict(zip(graph.inputs, arrays, strict=True))
+    for node in graph.nodes:
+        operands = [values[v] for v in node.inputs]
+        (result,) = numpy_backend.apply(node.op, node.attrs, *operands)
+        if node.op.name in ZEROS:
+            both_zero = (operands[0] == 0) & (operands[1] == 0)
+            result = np.where(both_zero, ZEROS[node.op.name](*operands), result)
+        values[node.outputs[0]] = result
+    return [values[v] for v in graph.outputs]
+
+
+def assert_same_bits(found: np.ndarray, wanted: np.ndarray) -> None:
+    """Bit for bit, but for the sign and payload of a NaN."""
+    assert found.dtype == wanted.dtype
+    assert found.shape == wanted.shape
+    bits = f"u{wanted.itemsize}"
+    same = (found.copy().view(bits) == wanted.copy().view(bits)) | (np.isnan(found) & np.isnan(wanted))
+    assert same.all(), (found[~same], wanted[~same])
+
+
+# --- carrying out a task ----------------------------------------------------------------------------------------------
+
+GUARD = 4096
+
+
+@cache
+def lowered(graph: Graph) -> Task | None:
+    """One task for a graph, which is then bound to arrays of different layouts."""
+    return LOWERINGS[graph.nodes[0].op.name].task(Work(graph.nodes, tuple(dict.fromkeys(graph.outputs))))
+
+
+def carry_out(graph: Graph, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray], count: int = 1) -> None:
+    """The graph by its task, in one piece or on ``count`` threads; nothing behind the workspace is written."""
+    task = lowered(graph)
+    assert task is not None
+    assert task.workspace % 64 == 0
+    values = dict(zip((*graph.inputs, *graph.outputs), (*arrays, *outputs), strict=True))
+    block = task.bind(*(values[v] for v in (*task.inputs, *task.outputs)))
+    workspace = np.full(task.workspace * count + GUARD, 0xFF, np.uint8)
+    if count == 1:
+        task.function(block_address(block), 0, task.units, address(workspace))
+    else:
+        threads.run(task.function, block_address(block), task.units, address(workspace), task.workspace, count)
+    assert (workspace[task.workspace * count :] == 0xFF).all()
+
+
+def results(graph: Graph, arrays: Sequence[np.ndarray], count: int = 1) -> list[np.ndarray]:
+    outputs = [np.empty(v.shape, v.dtype.numpy) for v in graph.outputs]
+    carry_out(graph, arrays, outputs, count)
+    return outputs
+
+
+def one_node(name: str, attrs: Any, type: TensorType) -> Graph:
+    builder = gs.Builder()
+    operands = [builder.input(type, letter) for letter in ("ab" if name in BINARY else "a")]
+    return builder.build(builder.apply(operators()[name], attrs, *operands))
+
+
+def test_every_lowered_operator_is_tested():
+    assert set(ATTRIBUTES) == set(LOWERINGS)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(("name", "attrs"), INSTRUCTIONS)
+def test_special_values(name, attrs, format):
+    values = specials(FORMATS[format].numpy)
+    pairs = np.array(list(product(values, values)), values.dtype).T.copy()
+    graph = one_node(name, attrs, FORMATS[format][pairs.shape[1]])
+    arrays = list(pairs[: len(graph.inputs)])
+    assert_same_bits(*results(graph, arrays), *reference(graph, arrays))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_products_and_sums_are_rounded_one_by_one(format):
+    type = FORMATS[format][64]
+    graph = gs.trace(lambda a, b, c: a * b + c, type, type, type)
+    a = np.random.default_rng(1).uniform(1, 2, 64).astype(type.dtype.numpy)
+    c = -(a * a)
+    assert not results(graph, [a, a, c])[0].any()
+
+
+@pytest.mark.parametrize("dtype", [gs.f16, gs.bf16, gs.i8, gs.u8, gs.i32, gs.i64], ids=str)
+def test_formats_without_a_kernel_are_left_to_numpy(dtype):
+    assert lowered(one_node("maximum", ops.NONE, dtype[4])) is None
+
+
+# --- layouts ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A view of an array of another shape."""
+
+    parent: Callable[[tuple[int, ...]], tuple[int, ...]]
+    view: Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
+
+
+LAYOUTS = {
+    "C": Layout(lambda s: s, lambda p, s: p),
+    "transposed": Layout(lambda s: s[::-1], lambda p, s: p.T),
+    "channels last": Layout(
+        lambda s: (*s[:1], *s[2:], *s[1:2]), lambda p, s: p if p.ndim < 3 else np.moveaxis(p, -1, 1)
+    ),
+    "reversed": Layout(lambda s: s, lambda p, s: p[..., *(slice(None, None, -1),) * p.ndim]),
+    "sliced": Layout(
+        lambda s: tuple(2 * n + 1 for n in s),
+        lambda p, s: p[..., *(slice(1, 1 + 2 * n, 2) for n in s)],
+    ),
+    "padded rows": Layout(
+        lambda s: (*s[:-1], *(n + 5 for n in s[-1:])), lambda p, s: p[..., 2 : 2 + s[-1]] if s else p
+    ),
+}
+REPEATED = {
+    "one number": Layout(lambda s: (), np.broadcast_to),
+    "first axis repeated": Layout(lambda s: (*(1 for _ in s[:1]), *s[1:]), np.broadcast_to),
+    "last axis repeated": Layout(lambda s: (*s[:-1], *(1 for _ in s[-1:])), np.broadcast_to),
+    "per channel": Layout(lambda s: tuple(n if i == 1 else 1 for i, n in enumerate(s)), np.broadcast_to),
+}
+READABLE = LAYOUTS | REPEATED
+SHAPES = [
+    (),
+    (0,),
+    (1,),
+    (3, 0, 2),
+    (BLOCK_BYTES // 8 - 1,),
+    (BLOCK_BYTES // 8 + 1,),
+    (BLOCK_BYTES // 4 - 1,),
+    (BLOCK_BYTES // 4,),
+    (BLOCK_BYTES // 4 + 1,),
+    (1, 5, 1),
+    (2, 3, 4, 5),
+    (7, 1, 11, 31),
+    (3, 64, 7, 5),
+    (2, 3, 2, 2, 3, 2, 5),
+]
+
+
+def laid_out(rng: np.random.Generator, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    layout = READABLE[name]
+    return layout.view(numbers(rng, layout.parent(shape), dtype), shape)
+
+
+def chain_of(type: TensorType) -> Graph:
+    """Two outputs, one of which the other reads, and one intermediate value."""
+
+    def chain(a: Var, b: Var) -> tuple[Var, Var]:
+        difference = a - b
+        return difference, gs.maximum(gs.scale(difference, 0.3), b) * a
+
+    return gs.trace(chain, type, type)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("layout", READABLE)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_layout_is_read(shape, layout, format):
+    type, rng = FORMATS[format][shape], np.random.default_rng(prod(shape))
+    graph = chain_of(type)
+    for names in ((layout, "C"), ("C", layout), (layout, layout), ("one number", layout)):
+        arrays = [laid_out(rng, name, shape, type.dtype.numpy) for name in names]
+        for found, wanted in zip(results(graph, arrays), reference(graph, arrays), strict=True):
+            assert_same_bits(found, wanted)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_layout_is_written_and_nothing_beside_it(shape, layout, format):
+    type, rng = FORMATS[format][shape], np.random.default_rng(prod(shape))
+    dtype, form, graph = type.dtype.numpy, LAYOUTS[layout], chain_of(type)
+    for inputs, second in ((layout, "C"), ("C", layout)):
+        arrays = [laid_out(rng, inputs, shape, dtype) for _ in range(2)]
+        parent = np.full(form.parent(shape), -7, dtype)
+        wanted = parent.copy()
+        outputs = [form.view(parent, shape), laid_out(rng, second, shape, dtype)]
+        carry_out(graph, arrays, outputs)
+        first, other = reference(graph, arrays)
+        form.view(wanted, shape)[...] = first
+        assert_same_bits(parent, wanted)
+        assert_same_bits(outputs[1], other)
+
+
+# --- chains -----------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> Graph:
+    """Operators of earlier values, of which several may be returned."""
+    type = draw(st.sampled_from(list(FORMATS.values())))[draw(st.sampled_from(SHAPES))]
+    builder = gs.Builder()
+    values = [builder.input(type) for _ in range(draw(st.integers(1, 3)))]
+    for name, attrs in draw(st.lists(st.sampled_from(INSTRUCTIONS), min_size=1, max_size=25)):
+        operands = [values[draw(st.integers(0, len(values) - 1))] for _ in range(2 if name in BINARY else 1)]
+        values += builder.apply(operators()[name], attrs, *operands)
+    made = values[len(builder._inputs) :]
+    outputs = {made[-1], *draw(st.lists(st.sampled_from(made), max_size=3))}
+    return builder.build(sorted(outputs, key=made.index), allow_unused=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(chains(), st.data())
+def test_chains(graph, data):
+    type = graph.outputs[0].type
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    read = [data.draw(st.sampled_from(list(READABLE))) for _ in graph.inputs]
+    written = [data.draw(st.sampled_from(list(LAYOUTS))) for _ in graph.outputs]
+    arrays = [laid_out(rng, name, type.shape, type.dtype.numpy) for name in read]
+    outputs = [laid_out(rng, name, type.shape, type.dtype.numpy) for name in written]
+    carry_out(graph, arrays, outputs, data.draw(st.integers(1, 3)))
+    for found, wanted in zip(outputs, reference(graph, arrays), strict=True):
+        assert_same_bits(found, wanted)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("layout", READABLE)
+def test_results_do_not_depend_on_the_number_of_threads(layout, count):
+    type, rng = gs.f32[5, 40, 33], np.random.default_rng(7)
+    arrays = [laid_out(rng, layout, type.shape, np.dtype(np.float32)) for _ in range(2)]
+    graph = chain_of(type)
+    for alone, together in zip(results(graph, arrays), results(graph, arrays, count), strict=True):
+        assert_same_bits(together, alone)
+
+
+def test_long_chains_with_many_values_at_once():
+    """No limit on instructions or registers stands in the way of a chain."""
+
+    def chain(x: Var) -> Var:
+        values = [x]
+        for i in range(300):
+            values.append(gs.abs(values[-1] - x) if i % 3 else gs.scale(values[-1], 1.5))
+        total = x
+        for value in values:
+            total = total + value
+        return total
+
+    graph = gs.trace(chain, gs.f64[1000])
+    arrays = [np.random.default_rng(3).standard_normal(1000)]
+    assert_same_bits(*results(graph, arrays), *reference(graph, arrays))
+
+
+def test_registers_are_used_again():
+    def chain(x: Var, length: int) -> Var:
+        for _ in range(length):
+            x = gs.abs(gs.neg(x))
+        return x
+
+    short, long = (lowered(gs.trace(lambda x, n=n: chain(x, n), gs.f32[4])) for n in (4, 100))
+    assert short.workspace == long.workspace
+
+
+# --- in a compiled graph ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("mode", ["value", "jvp", "vjp"])
+def test_compiled_graphs_agree_with_the_numpy_backend(mode, format):
+    """Chains between other steps, in derivatives, and with broadcast operands and constants."""
+    dtype = FORMATS[format]
+
+    def network(x: Var, bias: Var) -> Var:
+        shifted = gs.leaky_relu(x * 0.7 + gs.broadcast_to(bias, x.shape), 0.1)
+        return gs.clamp(gs.avg_pool(shifted, (2, 2)), -0.5, 0.5) / 3.0 - gs.abs(gs.max_pool(shifted, (2, 2)))
+
+    graph = gs.trace(network, dtype[2, 3, 6, 8], dtype[1, 3, 1, 1])
+    graph = {"value": lambda: graph, "jvp": graph.jvp, "vjp": graph.vjp}[mode]()
+    rng = np.random.default_rng(5)
+    arrays = [rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in graph.inputs]
+    found, wanted = (gs.compile(graph, backend=backend)(*arrays) for backend in ("cpu", "numpy"))
+    for one, other in zip(*((r if isinstance(r, tuple) else (r,)) for r in (found, wanted)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_chain_is_one_step():
+    run = gs.compile(lambda x, y: gs.relu(x * y + 1.0) - x, gs.f32[4, 5], gs.f32[4, 5])
+    assert [[node.op.name for node in step.nodes] for step in run.plan.steps] == [["mul", "add", "relu", "sub"]]
+
+
+@pytest.mark.parametrize("repeated_first", [False, True])
+def test_results_are_laid_out_like_the_first_operand_unless_that_repeats_cells(repeated_first):
+    x = np.ones((2, 5, 6, 3), np.float32).transpose(0, 3, 1, 2)
+    bias = np.broadcast_to(np.ones((1, 3, 1, 1), np.float32), x.shape)
+    run = gs.compile(gs.add, gs.f32[x.shape], gs.f32[x.shape])
+    result = run(bias, x) if repeated_first else run(x, bias)
+    assert result.strides == (np.empty(x.shape, np.float32) if repeated_first else x).strides

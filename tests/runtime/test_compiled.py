@@ -1,0 +1,478 @@
+"""Compiled graphs as they are called: results, ``out``, errors, threads, and the plans that calls share."""
+
+import gc
+import tracemalloc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from ctypes import memset
+
+import numpy as np
+import pytest
+
+import gradspec as gs
+from gradspec.runtime import run as running
+from gradspec.runtime import threads as pool
+from runtime.toys import Toy, negated, program
+
+RANDOM = np.random.default_rng(4)
+NAMES = ("add", "sub", "mul", "neg", "relu", "max_pool", "max_pool_push", "max_pool_pull")
+
+
+def normal(*shape):
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+def square(x):
+    return x * x
+
+
+def several(x):
+    """An input, views, a repeated result and a constant, all returned."""
+    y = -x
+    return x, y, gs.reshape(y, (6,)), y, gs.transpose(x, (1, 0)), gs.detach(x), y + np.float32([1, 2, 3])
+
+
+def toy(graph, lowering, names=NAMES):
+    run = program(graph, dict.fromkeys(names, lowering))
+    return lambda *arrays, out=None: run.call(arrays, out)
+
+
+RUNNERS = {
+    "cpu": lambda g: gs.compile(g),
+    "one thread": lambda g: gs.compile(g, threads=1),
+    "numpy": lambda g: gs.compile(g, backend="numpy"),
+    "graph": lambda g: g,
+    "toy": lambda g: toy(g, Toy()),
+    "toy chains": lambda g: toy(g, Toy(pointwise=True), NAMES[:5]),
+}
+runners = pytest.mark.parametrize("runner", RUNNERS.values(), ids=RUNNERS)
+outs = pytest.mark.parametrize("runner", [r for name, r in RUNNERS.items() if name != "graph"])
+
+
+@runners
+def test_results_share_no_memory(runner):
+    x = normal(2, 3)
+    before = x.copy()
+    results = runner(gs.trace(several, gs.f32[2, 3]))(x)
+    right = (x, -x, -x.reshape(6), -x, x.T, x, -x + np.float32([1, 2, 3]))
+    for got, wanted in zip(results, right, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    for result in results:
+        result[...] = 7
+    np.testing.assert_array_equal(x, before)
+    assert sum(np.shares_memory(a, b) for a in results for b in results) == len(results)
+
+
+@runners
+def test_a_result_that_is_returned_twice_is_two_arrays(runner):
+    first, second = runner(gs.trace(lambda x: (y := -x, y), gs.f32[3]))(normal(3))
+    np.testing.assert_array_equal(first, second)
+    assert not np.shares_memory(first, second)
+
+
+def test_a_numpy_step_that_gives_back_its_operand_does_not_see_the_arena_change():
+    graph = gs.trace(lambda x: gs.detach(-x) + gs.exp(x * x), gs.f32[3])
+    x = normal(3)
+    np.testing.assert_array_equal(toy(graph, Toy(), ("neg", "mul"))(x), -x + np.exp(x * x))
+
+
+@runners
+def test_constants_are_not_given_away(runner):
+    b = gs.Builder()
+    x = b.input(gs.f32[3], "x")
+    c = b.const(np.float32([1, 2, 3]))
+    graph = b.build((-x, c, gs.reshape(c, (3, 1)), gs.concat([c, c], 0)))
+    run = runner(graph)
+    for result in run(normal(3)):
+        result[...] = 9
+    assert [r.ravel().tolist() for r in run(normal(3))[1:]] == [[1, 2, 3], [1, 2, 3], [1, 2, 3, 1, 2, 3]]
+
+
+def test_constants_may_lie_at_odd_addresses():
+    b = gs.Builder()
+    odd = strange(normal(2, 3), "odd")
+    odd[...] = 2
+    run = toy(b.build(b.input(gs.f32[2, 3], "x") * b.share(odd, "c")), Toy())
+    assert run(np.ones((2, 3), np.float32)).tolist() == [[2.0] * 3] * 2
+
+
+# --- out --------------------------------------------------------------------------------------------------------------
+
+
+def strange(array, how):
+    """Room for a result that no kernel writes at once."""
+    if how == "fresh":
+        return np.empty_like(array)
+    if how == "reversed":
+        return np.empty_like(array)[:, ::-1]
+    if how == "columns":
+        return np.empty(array.shape[::-1], array.dtype).T
+    if how == "spread":
+        return np.empty((4, 6), array.dtype)[::2, ::2]
+    return np.empty(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)  # at an odd address
+
+
+@outs
+@pytest.mark.parametrize("how", ["fresh", "reversed", "columns", "spread", "odd"])
+def test_a_result_is_put_into_out(runner, how):
+    x = normal(2, 3)
+    out = strange(x, how)
+    assert runner(gs.trace(lambda x: x * x - x, gs.f32[2, 3]))(x, out=out) is out
+    np.testing.assert_array_equal(out, x * x - x)
+
+
+@outs
+def test_out_may_be_the_input(runner):
+    x = normal(3, 3)
+    right = (x * x).T
+    assert runner(gs.trace(lambda x: gs.transpose(x * x, (1, 0)), gs.f32[3, 3]))(x, out=x) is x
+    np.testing.assert_array_equal(x, right)
+    y, z = normal(3, 3), normal(3, 3)
+    right = y + z, -y, y.T.copy()
+    graph = gs.trace(lambda y, z: (y + z, -y, gs.transpose(y, (1, 0))), gs.f32[3, 3], gs.f32[3, 3])
+    results = runner(graph)(y, z, out=(y, z, None))
+    assert results[0] is y
+    assert results[1] is z
+    for got, wanted in zip(results, right, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@outs
+def test_out_for_repeated_results_and_views(runner):
+    x = normal(2, 3)
+    wanted = runner(gs.trace(several, gs.f32[2, 3]))(x)
+    given = tuple(np.empty_like(w) if i != 3 else None for i, w in enumerate(wanted))
+    results = runner(gs.trace(several, gs.f32[2, 3]))(x, out=given)
+    assert all(r is g for r, g in zip(results, given, strict=True) if g is not None)
+    for got, right in zip(results, wanted, strict=True):
+        np.testing.assert_array_equal(got, right)
+    assert sum(np.shares_memory(a, b) for a in results for b in results) == len(results)
+
+
+def read_only():
+    array = np.empty((2, 3), np.float32)
+    array.flags.writeable = False
+    return array
+
+
+TWICE = np.empty((2, 3), np.float32)
+
+
+@outs
+@pytest.mark.parametrize(
+    ("out", "error", "words"),
+    [
+        (np.empty((3, 2), np.float32), gs.ShapeError, ["neg: f32[2, 3]", "(3, 2)", "shape (2, 3)"]),
+        (np.empty((2, 3)), gs.DTypeError, ["neg: f32[2, 3]", "float64", "float32"]),
+        (np.empty((2, 3), ">f4"), gs.DTypeError, [">f4", "float32"]),
+        (read_only(), ValueError, ["read-only"]),
+        ([[0.0] * 3] * 2, TypeError, ["list", "NumPy array"]),
+        ((), TypeError, ["holds 0 arrays", "returns 2"]),
+        ((None,), TypeError, ["holds 1 array,", "returns 2", "tuple"]),
+        ((TWICE, TWICE[:, ::-1]), ValueError, ["out[0] and out[1] share memory"]),
+    ],
+)
+def test_a_wrong_out_is_refused_before_any_work(runner, out, error, words):
+    x = normal(2, 3)
+    graph = gs.trace(lambda x: (-x, x * x), gs.f32[2, 3])
+    whole = out if isinstance(out, tuple) else (out, None)
+    with pytest.raises(error) as caught:
+        runner(graph)(x, out=whole)
+    assert all(word in str(caught.value) for word in words)
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+@runners
+@pytest.mark.parametrize(
+    ("arrays", "error", "words"),
+    [
+        ([], TypeError, ["takes 1 arrays", "x: f32[2, 3]", "not 0"]),
+        ([normal(2, 3)] * 2, TypeError, ["not 2"]),
+        ([normal(3, 2)], gs.ShapeError, ["x: f32[2, 3]", "(3, 2)"]),
+        ([np.zeros((2, 3))], gs.DTypeError, ["f64", ".astype(float32)"]),
+        ([np.zeros((2, 3), ">f4")], gs.DTypeError, [">f4"]),
+        ([np.zeros((2, 3), object)], gs.DTypeError, ["object"]),
+    ],
+)
+def test_wrong_arguments_are_refused(runner, arrays, error, words):
+    with pytest.raises(error) as caught:
+        runner(gs.trace(square, gs.f32[2, 3]))(*arrays)
+    assert all(word in str(caught.value) for word in words)
+
+
+@runners
+@pytest.mark.parametrize("how", ["fresh", "reversed", "columns", "spread", "odd"])
+def test_arguments_of_any_layout(runner, how):
+    x = strange(normal(2, 3), how)
+    x[...] = normal(2, 3)
+    np.testing.assert_array_equal(runner(gs.trace(square, gs.f32[2, 3]))(x), x * x)
+    np.testing.assert_array_equal(runner(gs.trace(square, gs.f32[2, 3]))(x.view(np.memmap)), x * x)
+
+
+@runners
+def test_numbers_and_lists_are_arguments_too(runner):
+    graph = gs.trace(lambda x, y: x * y, gs.f64[()], gs.f64[2])
+    assert runner(graph)(2, [1.0, 4.0]).tolist() == [2.0, 8.0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"backend": "gpu"}, gs.UnsupportedError),
+        ({"threads": 0}, ValueError),
+        ({"threads": True}, ValueError),
+        ({"threads": 1.5}, ValueError),
+    ],
+)
+def test_what_cannot_be_compiled_for(arguments, error):
+    with pytest.raises(error, match="|".join(str(v) for v in arguments.values())):
+        gs.compile(square, gs.f32[2], **arguments)
+    with pytest.raises(TypeError, match="types already"):
+        gs.compile(gs.trace(square, gs.f32[2]), gs.f32[2])
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_fresh_result_may_keep_the_layout_of_its_input(keeps):
+    graph = gs.trace(square, gs.f32[2, 3, 4])
+    run = program(graph, {"mul": Toy(keeps_layout=keeps)})
+    x = normal(3, 4, 2).transpose(2, 0, 1)
+    assert run.call((x,)).strides == (x.strides if keeps else (48, 16, 4))
+    for out in (np.empty_like(x), np.empty((2, 3, 4), np.float32), np.empty((2, 4, 3), np.float32).swapaxes(1, 2)):
+        assert run.call((x,), out) is out
+        np.testing.assert_array_equal(out, x * x)
+
+
+def test_the_layout_of_the_arrays_may_change_the_work():
+    class Layered(Toy):
+        def task(self, work):
+            task = super().task(work)
+
+            def bind(*arrays):
+                return task.bind(*arrays), 1, 64 if arrays[0].flags.c_contiguous else 4096
+
+            def function(args, lo, hi, workspace):
+                memset(workspace, 255, 64 if self.dense else 4096)
+                task.function(args, lo, hi, workspace)
+
+            return type(task)(**{**vars(task), "bind": bind, "function": function})
+
+    toy = Layered()
+    run = program(gs.trace(square, gs.f32[3, 3]), {"mul": toy})
+    for x in (normal(3, 3), normal(3, 3).T, normal(3, 3)):
+        toy.dense = x.flags.c_contiguous
+        np.testing.assert_array_equal(run.call((x,)), x * x)
+
+
+def test_empty_arrays_reach_no_kernel():
+    class Refusing(Toy):
+        def task(self, work):
+            task = super().task(work)
+            return type(task)(**{**vars(task), "units": 0, "bind": None})
+
+    assert program(gs.trace(square, gs.f32[0, 3]), {"mul": Refusing()}).call((normal(0, 3),)).shape == (0, 3)
+
+
+# --- many calls -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["cpu", "toy"])
+def test_32_threads_call_one_object(name):
+    def network(x):
+        return gs.max_pool2d(gs.relu(x * x - 1.0), 2) + gs.max_pool2d(-x, 2)
+
+    graph = gs.trace(network, gs.f32[2, 8, 8])
+    run = RUNNERS[name](graph)
+    arrays = [normal(2, 8, 8) for _ in range(128)]
+    with ThreadPoolExecutor(32) as threads:
+        results = list(threads.map(run, arrays))
+    for got, x in zip(results, arrays, strict=True):
+        np.testing.assert_array_equal(got, gs.compile(graph, backend="numpy")(x))
+
+
+def test_the_arena_is_all_the_memory_a_call_takes():
+    graph = gs.trace(lambda x: gs.sum(negated(x, 5)), gs.f64[512, 512])
+    run = program(graph, dict.fromkeys(("neg", "sum"), Toy()))
+    x = np.ones((512, 512))
+    tracemalloc.start()
+    run.call((x,))
+    first = tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()
+    run.call((x,))
+    peak = tracemalloc.get_traced_memory()[1] - first
+    tracemalloc.stop()
+    assert run.plan.arena_bytes == 2 * x.nbytes
+    assert run.plan.arena_bytes <= first < run.plan.arena_bytes + 2**17
+    assert peak < x.nbytes + 2**17  # what the toy's own NumPy kernel makes
+
+
+def test_what_is_no_longer_read_is_let_go():
+    x = np.ones((512, 512))
+    for names in ((), ("neg",)):
+        run = program(
+            gs.trace(lambda x: gs.sum(-gs.exp(-gs.exp(-gs.exp(x)))), gs.f64[x.shape]), dict.fromkeys(names, Toy())
+        )
+        run.call((x,))
+        tracemalloc.start()
+        run.call((x,))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2.5 * x.nbytes
+
+
+def test_work_is_split_by_its_cost(monkeypatch):
+    asked = []
+    monkeypatch.setattr(pool, "run", lambda function, args, units, workspace, stride, threads: asked.append(threads))
+
+    class Costly(Toy):
+        def task(self, work):
+            return type(task := super().task(work))(**{**vars(task), "units": 100, "cost": 1e6})
+
+    run = program(gs.trace(square, gs.f32[2]), {"mul": Costly()})
+    for threads in (1, 4, 64):
+        run.call((normal(2),), None, threads)
+    assert asked == [1, 4, 20]
+    gs.set_num_threads(3)
+    run.call((normal(2),))
+    gs.set_num_threads(None)
+    assert asked[-1] == 3
+
+
+def test_an_interrupted_call_keeps_no_frame():
+    class Interrupted(Toy):
+        stop = True
+
+        def carry_out(self, work, values):
+            if self.stop:
+                raise KeyboardInterrupt
+            super().carry_out(work, values)
+
+    toy = Interrupted()
+    run = program(gs.trace(lambda x: gs.sum(-x), gs.f32[2]), {"neg": toy})
+    with pytest.raises(KeyboardInterrupt):
+        run.call((normal(2),))
+    toy.stop = False
+    assert run.call((np.float32([1, 2]),)) == -3
+
+
+# --- plans that calls share -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def looked_up(monkeypatch):
+    """The structures that plans were looked up by."""
+    found = []
+    structure = running.structure
+    monkeypatch.setattr(running, "structure", lambda graph: found.append(structure(graph)) or found[-1])
+    return found
+
+
+@pytest.fixture
+def plans(monkeypatch):
+    """How many plans were made."""
+    made = []
+    plan = running.plan
+    monkeypatch.setattr(running, "plan", lambda *args, **kwargs: made.append(1) or plan(*args, **kwargs))
+    running._executables.clear()
+    running._applications.clear()
+    return made
+
+
+def test_a_graph_is_planned_once(plans, looked_up):
+    graph = gs.trace(square, gs.f32[3])
+    for _ in range(3):
+        graph(normal(3))
+    assert len(looked_up) == 1
+    gs.trace(lambda other: other * other, gs.f32[3])(normal(3))
+    assert len(plans) == 1
+    gs.trace(square, gs.f32[4])(normal(4))
+    gs.trace(square, gs.f64[4])(np.ones(4))
+    gs.trace(lambda x, y: x * y, gs.f32[4], gs.f32[4])(normal(4), normal(4))
+    assert len(plans) == 4
+
+
+def test_captured_arrays_are_read_as_they_are(plans):
+    weight = np.float64([1, 2])
+    gradient = gs.grad(lambda x: gs.sum(x * weight * weight))
+    assert gradient(np.ones(2)).tolist() == [1, 4]
+    weight[:] = 3, 5
+    assert gradient(np.ones(2)).tolist() == [9, 25]
+    assert len(plans) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda x: gs.scale(x, 0.0), lambda x: gs.scale(x, -0.0)),
+        (lambda x: gs.clamp(x, 1, 2), lambda x: gs.clamp(x, 1, 3)),
+        (lambda x: x - gs.relu(x), lambda x: gs.relu(x) - x),
+        (lambda x: (x, -x), lambda x: (-x, x)),
+    ],
+)
+def test_graphs_that_differ_have_plans_of_their_own(plans, one, other):
+    x = np.float64([-1, 0, 2])
+    found = [gs.trace(f, gs.f64[3])(x) for f in (one, other)]
+    right = [gs.compile(f, gs.f64[3], backend="numpy")(x) for f in (one, other)]
+    assert len(plans) == 4
+    assert str(found) == str(right)
+
+
+def test_operators_on_arrays_are_planned_once(plans, looked_up):
+    for _ in range(3):
+        gs.relu(normal(7))
+        gs.add(normal(7), normal(7))
+    gs.relu(normal(8))
+    gs.relu(np.ones(7))
+    assert len(plans) == len(looked_up) == 4
+
+
+def test_nothing_keeps_arrays_or_graphs_alive():
+    x, weight = normal(2, 6, 6), normal(1024)
+    graph = gs.trace(lambda x: gs.sum(x) + gs.sum(gs.reshape(weight, (32, 32))), gs.f32[2, 6, 6])
+    gs.max_pool2d(x, 2), gs.relu(x), graph(x)
+    constant = next(iter(graph.constants.values()))
+    dying = [weakref.ref(x), weakref.ref(graph), weakref.ref(constant)]
+    del x, graph, constant
+    gc.collect()
+    assert [ref() for ref in dying] == [None] * 3
+
+
+def pool2(x):
+    return gs.max_pool2d(x, 2, 1)
+
+
+@pytest.mark.parametrize("ranked", [True, False])
+def test_calls_of_pooling_operators_are_remembered(ranked):
+    x = normal(2, 3, 5, 5)
+
+    def pool(*args, **kwargs):
+        return gs.max_pool2d(x, *args, **kwargs) if ranked else gs.max_pool(x, (2, 2), *args[1:], **kwargs)
+
+    shapes = [pool(2, 2).shape, pool(2, (1, 2)).shape, pool(2, 2, ceil_mode=True).shape, pool(2, 2).shape]
+    assert shapes == [(2, 3, 2, 2), (2, 3, 4, 2), (2, 3, 3, 3), (2, 3, 2, 2)]
+    for _ in range(2):
+        with pytest.raises(gs.ShapeError, match="True"):
+            pool(2, True)
+    np.testing.assert_array_equal(pool(2, np.int64(1)), pool(2, 1))
+    np.testing.assert_array_equal(pool(2, 1), gs.compile(pool2, gs.f32[x.shape], backend="numpy")(x))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: gs.avg_pool2d(x, 2),
+        lambda x: gs.smooth_max_pool2d(x, 2, beta=2.0),
+        lambda x: gs.adaptive_avg_pool2d(x, 3),
+        lambda x: gs.adaptive_max_pool2d(x, (3, None), True),
+        lambda x: gs.global_avg_pool2d(x, False),
+        lambda x: gs.global_max_pool(x, 1, keepdims=False),
+        lambda x: gs.max_pool3d(x, 2, return_indices=True),
+    ],
+)
+def test_remembered_calls_mean_the_same(call):
+    x = normal(2, 4, 5, 6)
+    right = gs.compile(call, gs.f32[x.shape])(x)
+    for _ in range(2):
+        for got, wanted in zip(np.atleast_1d(call(x)), np.atleast_1d(right), strict=True):
+            np.testing.assert_array_equal(got, wanted)
