@@ -80,7 +80,7 @@ def test_a_request_that_cannot_be_met_is_refused_before_any_work(arguments, word
 def test_a_missing_peer_comes_with_the_command_that_installs_it(monkeypatch):
     monkeypatch.setattr(contenders, "find_spec", lambda package: None)
     assert contenders.peers(None) == []
-    result = bench("--peers", "jax,onnxruntime")
+    result = bench("--peers", "jax,onnxruntime", "--cells", "P11", "--ops", "max", "--modes", "forward", "--quick")
     assert result.exit_code == 1
     assert "jax is not installed; pip install jax" in result.stderr
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from gradspec.backends.cpu import pointwise
+from gradspec.backends.cpu import pointwise, pool
 from gradspec.graph.later import provides
 from gradspec.runtime.task import Lowering
 
 LOWERINGS: dict[str, Lowering] = {
     **pointwise.LOWERINGS,
+    **pool.LOWERINGS,
 }
 
 

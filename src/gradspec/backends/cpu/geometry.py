@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 from struct import Struct, pack, unpack
 from typing import Any
 
@@ -55,7 +55,10 @@ class Axis:
     @property
     def slots(self) -> int:
         """The most rows that are put together at a time."""
-        return -(-self.kernel // self.stride) + 1 if self.kind == f.EXPANDING else self.kernel
+        if self.kind != f.EXPANDING:
+            return self.kernel
+        stride = self.stride // gcd(self.stride, self.dilation)  # among the windows of one residue class
+        return -(-self.kernel // stride) + 1
 
     @property
     def scans(self) -> bool:
@@ -73,8 +76,9 @@ def axis_of(window: AxisWindow) -> Axis:
         size, outputs = window.size, window.outputs
         if size % outputs == 0 and outputs > 1:
             return Axis(f.SLIDING, size, outputs, size // outputs, size // outputs, window=window)
-        longest = max(map(len, map(window.positions, range(min(outputs, size)))))
-        return Axis(f.BINS, size, outputs, longest, window=window)
+        # In lowest terms n/m, bin o has ⌈(r + n)/m⌉ cells, where r = o·n mod m is every remainder once, m − 1 too.
+        cells, bins = size // gcd(size, outputs), outputs // gcd(size, outputs)
+        return Axis(f.BINS, size, outputs, (cells - 2) // bins + 2, window=window)
     w = window
     return Axis(f.SLIDING, w.size, w.outputs, w.kernel, w.stride, w.lo, w.hi, w.dilation, window)
 
@@ -199,7 +203,8 @@ class _Layout:
         self, axes: Sequence[Axis], leads: Sequence[int], roles: Roles, steps: Mapping[int, Sequence[int]]
     ) -> None:
         self.roles = roles
-        strides = [[steps[i][j] if i in steps else 0 for i in range(f.ARRAYS)] for j in range(len(leads) + len(axes))]
+        padded = {i: (*s, *[0] * len(axes)) for i, s in steps.items()}  # one axis of one cell stands for none
+        strides = [[padded[i][j] if i in padded else 0 for i in range(f.ARRAYS)] for j in range(len(leads) + len(axes))]
         self.leads = [(n, s) for n, s in zip(leads, strides[: len(leads)], strict=True) if n != 1]
         self.axes = list(zip(axes, strides[len(leads) :], strict=True))
         self._take_inner()
@@ -259,6 +264,7 @@ class _Layout:
             f.BLOCKS: blocks,
             f.BANDS: bands,
             f.HOLES: int(has_holes),
+            f.APART: int(all(a.kind == f.SLIDING and a.stride > a.reach for a, _ in self.axes)),
             f.QUIET: int(self.roles.is_quiet and is_direct and not has_holes),
             f.ROWS: prod(axis.outputs for axis, _ in self.axes[1:-1]),
             f.DIRECT: int(is_direct),
@@ -278,11 +284,11 @@ class _Layout:
         numbers = header + [x for n, s in self.leads for x in (n, *s)]
         tables: list[Counts] = []
         for i, (axis, steps) in enumerate(self.axes):
-            numbers += self._axis_record(i, axis, steps, slabs[i], rings[i], tables)
+            numbers += self._axis_record(i, axis, steps, slabs[i], rings[i], is_direct, tables)
         return Bound(pack(f"<{len(numbers)}q", *numbers), planes * bands, -(-workspace // 64) * 64, tuple(tables))
 
     def _axis_record(
-        self, i: int, axis: Axis, steps: Sequence[int], slab: int, ring: int, tables: list[Counts]
+        self, i: int, axis: Axis, steps: Sequence[int], slab: int, ring: int, is_direct: bool, tables: list[Counts]
     ) -> list[int]:
         is_row = i == len(self.axes) - 1 and self.inner == 1
         record = [0] * f.AXIS
@@ -290,7 +296,7 @@ class _Layout:
         record[f.KERNEL], record[f.STRIDE], record[f.DILATION] = axis.kernel, axis.stride, axis.dilation
         record[f.LOW], record[f.HIGH] = axis.low, axis.high
         record[f.SCANS] = int(axis.doubles if is_row else axis.scans)
-        record[f.PLANAR] = int(self._is_planar(i))
+        record[f.PLANAR] = self._planar(i, is_direct)
         record[f.VOLUME] = prod(later.kernel for later, _ in self.axes[i + 1 :])
         record[f.SLAB], record[f.RING], record[f.SLOTS] = slab, ring, axis.slots
         record[f.EMPTY] = int(axis.is_empty_somewhere)
@@ -300,13 +306,27 @@ class _Layout:
         record[f.STRIDES :] = steps
         return record
 
-    def _is_planar(self, i: int) -> bool:
-        """Values alone may be reduced along the rows last, and so straight from memory."""
-        if i != len(self.axes) - 2 or self.inner != 1 or self.roles.fields != (f.X, f.Y):
-            return False
-        (before, _), (last, steps) = self.axes[i:]
+    def _planar(self, i: int, is_direct: bool) -> int:
+        """Whether the last two axes are reduced together, straight from memory, and in which way.
+
+        Values alone may be reduced along the rows last. At stride 1 that does not pay, because rows that were just made
+        would be read before they reach the cache. Windows of 3 × 3 and 2 × 2 at stride 2 are read as they are, and so are
+        3 × 3 at stride 1 where output and input are equally wide.
+        """
+        if i != len(self.axes) - 2 or self.inner != 1 or f.X not in self.roles.fields:
+            return 0
+        (before, before_steps), (last, steps) = self.axes[i:]
         simple = before.kind == last.kind == f.SLIDING and not before.scans and before.dilation == 1
-        return simple and before.stride > 1 and steps[f.X] == 1 and not self.roles.settings.get(f.SCALED, 0)
+        if not simple or steps[f.X] != 1 or self.roles.settings.get(f.SCALED, 0):
+            return 0
+        shape = before.kernel, before.stride
+        if shape != (last.kernel, last.stride) or last.dilation != 1:
+            shape = (0, 0)
+        if self.roles.fields != (f.X, f.Y):
+            return 3 if shape in ((3, 2), (2, 2)) else 0
+        widths_agree = last.outputs == last.size > 2 and before_steps[f.X] == last.size
+        many = shape in ((3, 2), (2, 2)) or (shape == (3, 1) and widths_agree)
+        return 2 if many and (i > 0 or is_direct) else int(before.stride > 1)
 
     @staticmethod
     def _table(counts: Callable[[AxisWindow], Counts] | None, axis: Axis, tables: list[Counts]) -> int:

@@ -188,6 +188,11 @@ def _at_least_one(window: Any) -> Any:
     return np.maximum(real_cells(window), 1)
 
 
+def _inverse(divisor: float, number: Any) -> float:
+    """The rounded inverse, or 0 where it or the divisor is far from 1, and a division is safer."""
+    return float(number(1) / number(divisor)) if 2.0**-60 < abs(divisor) < 2.0**60 else 0.0
+
+
 @dataclass(frozen=True)
 class _AverageLowering:
     """The sum over windows, divided, or read backwards: what cells receive from the windows that cover them."""
@@ -208,14 +213,15 @@ class _AverageLowering:
         divisor, counts = _divisor(node.attrs, window)
         axes = spatial_axes(window)
         stored, computed = x.dtype.numpy.itemsize, COMPUTED[x.dtype.name]
-        settings = {f.DIVISOR: as_bits(divisor), f.SCALED: int(self.spreads)}
+        inverse = _inverse(divisor, np.float64 if computed == 8 else np.float32)
+        settings = {f.DIVISOR: as_bits(divisor), f.INVERSE: as_bits(inverse), f.SCALED: int(self.spreads)}
         return pooling_task(
             f"window {'spread' if self.spreads else 'mean'} {x.dtype}",
             "sum",
             x.dtype,
             tuple(map(backwards, axes)) if self.spreads else axes,
             x.shape[: x.ndim - window.rank],
-            Roles((f.X, f.Y), settings, (computed,), stored, (stored, stored), counts=counts),
+            Roles((f.X, f.Y), settings, (computed,), stored, (stored, stored), counts is None, counts),
             (x,),
             (y,),
             nanoseconds=0.8,

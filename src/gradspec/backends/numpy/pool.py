@@ -42,7 +42,7 @@ def reduced(window: Window, reduce: Callable[..., Array], *arrays: Array, dtype:
     found = np.empty((len(planes[0]), prod(window.outputs)), x.dtype if dtype is None else dtype)
     for some, outputs, taps in _blocks(len(found), window):
         found[some, outputs] = reduce(taps, *(p[some] for p in planes))
-    return found.reshape(*x.shape[: x.ndim - window.rank], *window.outputs)
+    return found.reshape(x.shape[: x.ndim - window.rank] + window.outputs)
 
 
 def scattered(window: Window, spread: Callable[..., tuple[Array, Array]], g: Array, *arrays: Array) -> Array:
@@ -56,7 +56,7 @@ def scattered(window: Window, spread: Callable[..., tuple[Array, Array]], g: Arr
         flat = (len(some_received), taps.size)
         places = np.broadcast_to(np.where(mask, taps, -1), shape).reshape(flat)
         _add_at(some_received, places, np.broadcast_to(share, shape).reshape(flat))
-    return received.reshape(*g.shape[: g.ndim - window.rank], *window.sizes)
+    return received.reshape(g.shape[: g.ndim - window.rank] + window.sizes)
 
 
 def _add_at(planes: Array, places: Ints, values: Array) -> None:
@@ -79,7 +79,7 @@ def scatter(x: Array, places: Ints, sizes: tuple[int, ...]) -> Array:
     lead = x.shape[: x.ndim - len(sizes)]
     planes = np.zeros((prod(lead), prod(sizes)), x.dtype)
     _add_at(planes, _planes(places, len(sizes)), _planes(x, len(sizes)))
-    return planes.reshape(*lead, *sizes)
+    return planes.reshape(lead + sizes)
 
 
 def _in_plane(places: Array, cells: int) -> Ints:

@@ -610,7 +610,9 @@ class _Translation:
         if isinstance(function, Type):
             return self._converted(args[0], function.of(args[0].type.lanes)) if isinstance(args[0], Value) else function(args[0])
         if isinstance(function, Intrinsic):
-            return function.emit(self.builder, *(self._typed(a) for a in args))
+            values = [self._typed(a) for a in args]
+            width = max(value.type.lanes for value in values)
+            return function.emit(self.builder, *(self._converted(v, v.type.of(width)) for v in values))
         if function is strided:
             return self._strided(*args)
         if function is put_strided:

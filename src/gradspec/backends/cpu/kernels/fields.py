@@ -33,7 +33,7 @@ ARRAYS = 6
     PADDED,  # whether padding takes part as zeros in smooth pooling
     SCALED,  # whether the input is divided rather than the output (the average read backwards)
     DIVISOR,  # float64 bits; 0.0: count the cells of the window
-    COUNTS_PADDING,
+    INVERSE,  # its inverse, rounded to the numbers computed with; 0.0 where that is no use
     SOFTNESS,  # |β| as float64 bits
     TIES,  # 0 first, 1 all, 2 split
     TILE,  # outputs of one stretch of the last axis
@@ -43,11 +43,12 @@ ARRAYS = 6
     TABLE_AT,  # bytes
     TABLE_ROOM,  # entries of a table of the places of a window's cells; 0 where it would be too long
     COMPONENT,  # elements from one component of a running result to the next
+    APART,  # whether windows share no cell
     ZERO,  # 0, which the compiler does not know
     PLANE_AT,  # where the float32 plane of a 16-bit pull begins, in bytes
-) = range(6, 35)
+) = range(6, 36)
 
-INNER_STRIDE = 35  # one per array
+INNER_STRIDE = 36  # one per array
 HEADER = INNER_STRIDE + ARRAYS
 
 LEAD = 1 + ARRAYS
@@ -68,7 +69,7 @@ LEAD = 1 + ARRAYS
     RING,  # where its slabs begin, in inner blocks
     SLOTS,  # how many there are
     EMPTY,  # whether some output has no real cell on this axis
-    PLANAR,  # whether this axis and the next, the last, are reduced together
+    PLANAR,  # whether this axis and the next, the last, are reduced together: 1 row by row, 2 many rows at once, 3 full rows
     INSIDE,  # the first output whose taps are all real, and
     BEYOND,  # the first after it whose are not
     COUNTED,  # pointer to the taps that each window counts (sums: its divisor), or 0

@@ -79,6 +79,8 @@ prefetch = Intrinsic(_prefetch)
 float_of_bits = same_bits(f64)
 maximum = float_function("maximum")
 """The larger of two floats; a NaN if either is one."""
+multiply_add = float_function("fma")
+"""``a·b + c``, rounded once."""
 _f32_bits, _f32_of_bits, _half, _bits_of_half = same_bits(u32), same_bits(f32), same_bits(f16), same_bits(u16)
 
 

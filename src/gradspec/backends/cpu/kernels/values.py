@@ -1,12 +1,12 @@
 """Reductions to one number: the maximum without its winner, and the sum."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gradspec.backends.cpu.kernels import fields as f
 from gradspec.backends.cpu.kernels.compiler import Type, choose, following, i8, inlined, lanes, lanes_once, outlined, put_strided, strided, total
-from gradspec.backends.cpu.kernels.memory import Format, address_of, float_of_bits, maximum, pointer_to
+from gradspec.backends.cpu.kernels.memory import Format, address_of, float_of_bits, maximum, multiply_add, pointer_to
 from gradspec.backends.cpu.kernels.rows import (
     count_before_last,
     emit_by_rows,
@@ -314,16 +314,22 @@ def value_rows(form: Format, group: Semigroup, emit: Any) -> Any:
             if even + 2 * n < end:
                 dv[to + 2 * n] = combine(t[at + n], t[at + n - 1]) if kernel == 3 else t[at + n]
             return
-        for cell in range(first, end):
-            value = neutral
-            if dilation == 1:
-                for o in range(ceil_div(cell + low - kernel + 1, stride), floor_div(cell + low, stride) + 1):
-                    value = combine(value, t[at + o])
-            else:
+        if dilation > 1:
+            for cell in range(first, end):
+                value = neutral
                 for k in range(kernel - 1, -1, -1):
                     if (cell + low - k * dilation) % stride == 0:
                         value = combine(value, t[at + (cell + low - k * dilation) // stride])
-            dv[to + cell - first] = value
+                dv[to + cell - first] = value
+            return
+        for remainder in range(stride):
+            cell = first + (remainder - first - low) % stride
+            o, taps_here = (cell + low) // stride, max(0, (kernel - remainder + stride - 1) // stride)
+            for i in range((end - cell + stride - 1) // stride):
+                value = neutral
+                for k in range(taps_here):
+                    value = combine(value, t[at + o + i - k])
+                dv[to + cell - first + i * stride] = value
 
     @outlined
     def row(args, frame, a, x_at, u_at, count, v, dv, w, z, to, first_output, end_output):
@@ -378,7 +384,67 @@ def value_rows(form: Format, group: Semigroup, emit: Any) -> Any:
                 fold(v, buffer, x, w, z, at + i * step, 0, n)
             sliding(args, last, v, buffer - inside, v, dv, to + first, first, end)
 
-    return row, None if form.converts else plane_row
+    def nine(dv, to, p, at, width, n):
+        for i in lanes(number, n):
+            above = combine(combine(p[at + i], p[at + 1 + i]), p[at + 2 + i])
+            here = combine(combine(p[at + width + i], p[at + width + 1 + i]), p[at + width + 2 + i])
+            below = combine(combine(p[at + 2 * width + i], p[at + 2 * width + 1 + i]), p[at + 2 * width + 2 + i])
+            dv[to + i] = combine(combine(above, here), below)
+
+    def nine2(dv, to, p, at, width, n):
+        for i in lanes(number, n):
+            (a, b), (c, d) = strided(p, at + 2 * i, 2), strided(p, at + width + 2 * i, 2)
+            e, g = strided(p, at + 2 * width + 2 * i, 2)
+            above = combine(combine(a, b), following(p, at + 2 * i, 2, a))
+            here = combine(combine(c, d), following(p, at + width + 2 * i, 2, c))
+            below = combine(combine(e, g), following(p, at + 2 * width + 2 * i, 2, e))
+            dv[to + i] = combine(combine(above, here), below)
+
+    def four2(dv, to, p, at, width, n):
+        for i in lanes(number, n):
+            (a, b), (c, d) = strided(p, at + 2 * i, 2), strided(p, at + width + 2 * i, 2)
+            dv[to + i] = combine(combine(a, b), combine(c, d))
+
+    @inlined
+    def edge(p, at, width, rows, first, end):
+        """The cells first … end−1 of some rows."""
+        value = neutral
+        if rows == 3 and end - first == 2:
+            at += first
+            above, here = combine(p[at], p[at + 1]), combine(p[at + width], p[at + width + 1])
+            return combine(combine(above, here), combine(p[at + 2 * width], p[at + 2 * width + 1]))
+        for cell in range(first, end):
+            value = combine(value, combine(p[at + cell], p[at + width + cell]))
+            if rows == 3:
+                value = combine(value, p[at + 2 * width + cell])
+        return value
+
+    @outlined
+    def plane_rows(args, a, x_at, first_row, rows, dv, to):
+        """Output rows of 3 × 3 or 2 × 2 windows at stride 2, or of 3 × 3 at stride 1 that are as wide as the input.
+
+        In the last case output and input move on together, from row to row too, so that one run makes all of them.
+        What it makes of cells beyond the ends of a row is then made again from real cells.
+        """
+        last = a + f.AXIS
+        x, width, kernel, stride = pointer_x(args[f.X]), args[a + f.STRIDES + f.X], args[a + f.KERNEL], args[a + f.STRIDE]
+        low, outputs, size = args[last + f.LOW], args[last + f.OUTPUTS], args[last + f.SIZE]
+        inside, beyond = args[last + f.INSIDE], args[last + f.BEYOND]
+        here, there = x_at + first_row * width, to
+        if stride == 1:
+            nine(dv, to + low, x, here, width, rows * width - 2)
+        for _ in range(rows):
+            if stride == 2 and kernel == 3:
+                nine2(dv, there + inside, x, here + inside * 2 - low, width, beyond - inside)
+            elif stride == 2:
+                four2(dv, there + inside, x, here + inside * 2 - low, width, beyond - inside)
+            for o in range(inside):
+                dv[there + o] = edge(x, here, width, kernel, 0, min(o * stride - low + kernel, size))
+            for o in range(beyond, outputs):
+                dv[there + o] = edge(x, here, width, kernel, max(o * stride - low, 0), size)
+            here, there = here + stride * width, there + outputs
+
+    return row, None if form.converts else plane_row, None if form.converts else plane_rows
 
 
 def value_reduction(form: Format, group: Semigroup, emit: Any) -> Reduction:
@@ -419,28 +485,34 @@ def value_reduction(form: Format, group: Semigroup, emit: Any) -> Reduction:
         for i in lanes_once(number, n):
             dv[to + i] = combine(combine(dv[to + i], v[a + i]), v[b + i])
 
-    row, plane_row = value_rows(form, group, emit)
-    return Reduction(load, row, blank, copy, fold, fold2, join, join3, emit, nothing_to_do, nothing_to_do, plane_row)
+    row, plane_row, plane_rows = value_rows(form, group, emit)
+    return Reduction(load, row, blank, copy, fold, fold2, join, join3, emit, nothing_to_do, nothing_to_do, plane_row, plane_rows)
+
+
+def hole_filler(form: Format) -> Any:
+    """``fill(args, frame, first, end, v, at)``: 0 for the outputs of a row that have no real cell."""
+    zero = form.computed(0)
+
+    @outlined
+    def fill(args, frame, first, end, v, at):
+        last, n = args[f.AXES] + (args[f.RANK] - 1) * f.AXIS, frame[NEIGHBOURS]
+        rows = rows_have_cells(args, frame)
+        for o in range(first, end):
+            _, k, k_end = real_taps(args, last, o)
+            if k >= k_end or not rows:
+                for i in range(n):
+                    v[at + (o - first) * n + i] = zero
+
+    return fill
 
 
 def max_value(form: Format) -> Any:
     """The kernel of the maximum alone: the sign of a zero and a NaN's payload are free."""
-    zero, write = form.computed(0), writer(form)
+    fill, write = hole_filler(form), writer(form)
 
     def emit_row(args, frame, first, end, v, w, z, at):
-        last = args[f.AXES] + (args[f.RANK] - 1) * f.AXIS
-        n = frame[NEIGHBOURS]
-        if args[f.HOLES] == 0:
-            pass
-        elif not rows_have_cells(args, frame):
-            for i in range((end - first) * n):
-                v[at + i] = zero
-        elif args[last + f.EMPTY] != 0:
-            for o in range(first, end):
-                _, k, k_end = real_taps(args, last, o)
-                if k >= k_end:
-                    for i in range(n):
-                        v[at + (o - first) * n + i] = zero
+        if args[f.HOLES] != 0:
+            fill(args, frame, first, end, v, at)
         if args[f.DIRECT] == 0:
             write(args, frame, f.Y, first, end, v, at)
 
@@ -450,23 +522,43 @@ def max_value(form: Format) -> Any:
 
 def sum_value(form: Format) -> Any:
     """The kernel of averages, forwards and backwards."""
-    number, write = form.computed, writer(form)
+    number, fill, write = form.computed, hole_filler(form), writer(form)
+
+    @outlined
+    def scale(args, v, at, n):
+        """Divide by the one divisor of all windows.
+
+        With ``r`` the rounded inverse of ``d`` and ``q = x·r``, the remainder ``x − q·d`` is exact in one operation, and
+        ``q + remainder·r`` is the rounded quotient: the same as a division, in less time. Where ``q`` is infinite there
+        is no remainder.
+        """
+        divisor, inverse = number(float_of_bits(args[f.DIVISOR])), number(float_of_bits(args[f.INVERSE]))
+        if inverse != number(0):
+            for i in lanes_once(number, n):
+                quotient = v[at + i] * inverse
+                remainder = multiply_add(-quotient, divisor, v[at + i])
+                better = multiply_add(remainder, inverse, quotient)
+                v[at + i] = choose(remainder == remainder, better, quotient)
+        else:
+            for i in lanes_once(number, n):
+                v[at + i] = v[at + i] / divisor
 
     def emit_row(args, frame, first, end, v, w, z, at):
         last = args[f.AXES] + (args[f.RANK] - 1) * f.AXIS
-        n, divisor = frame[NEIGHBOURS], number(float_of_bits(args[f.DIVISOR]))
+        n = frame[NEIGHBOURS]
         if args[f.SCALED] == 0:
-            if divisor != number(0):
-                for i in lanes_once(number, (end - first) * n):
-                    v[at + i] = v[at + i] / divisor
+            if float_of_bits(args[f.DIVISOR]) != 0.0:
+                scale(args, v, at, (end - first) * n)
             else:
                 count, counts = count_before_last(args, frame, f.COUNTED), pointer_i64(args[last + f.COUNTED])
                 for o in range(first, end):
                     share = number(count * counts[o])
                     for i in range(n):
                         v[at + (o - first) * n + i] = v[at + (o - first) * n + i] / share
+        if args[f.HOLES] != 0:
+            fill(args, frame, first, end, v, at)
         if args[f.DIRECT] == 0:
             write(args, frame, f.Y, first, end, v, at)
 
-    emit = emit_by_rows(emit_row)
-    return kernel_of(value_reduction(form, summed(form), emit), number, i8, i8)
+    do = value_reduction(form, summed(form), emit_by_rows(emit_row))
+    return kernel_of(replace(do, scale=scale), number, i8, i8)

@@ -54,7 +54,9 @@ class Reduction:
     emit: Any  # (args, frame, first output, end, v, w, z, offset): finished outputs of the first axis
     prepare: Any  # (args, frame): before a unit
     finish: Any  # (args, frame): after a unit
-    plane_row: Any = None  # the last two axes at once, where that is possible: see ``values``
+    plane_row: Any = None  # one row of the last two axes at once, where that is possible: see ``values``
+    plane_rows: Any = None  # many of them
+    scale: Any = None  # (args, v, offset, n): what finished outputs still need where all need the same
 
 
 @inlined
@@ -110,7 +112,7 @@ def residue_class(args, a, r):
         g, rest = rest, g % rest
     step = dilation // g
     for o in range(min(step, windows)):
-        if (o * stride - low - r) % dilation == 0 and r < cells:
+        if (o * stride - low - r) % dilation == 0:  # with r ≥ cells, the class has windows but no cell for them
             begin = (o * stride - low - r) // dilation
             if backwards:
                 return True, o, step, ceil_div(windows - o, step), r, dilation, begin, stride // g
@@ -140,7 +142,8 @@ def walk(do: Reduction, number: Type) -> Any:
     """The recursive function that reduces one axis and, through itself, all later ones."""
     output = output_pointer(number)
     load, row, blank, copy, emit = do.load, do.row, do.blank, do.copy, do.emit
-    fold, fold2, join, join3, plane_row = do.fold, do.fold2, do.join, do.join3, do.plane_row
+    fold, fold2, join, join3 = do.fold, do.fold2, do.join, do.join3
+    plane_row, plane_rows, scale = do.plane_row, do.plane_rows, do.scale
 
     @outlined
     def suffixes(slots, ring, slab, first, last, volume, v, w, z):
@@ -183,7 +186,7 @@ def walk(do: Reduction, number: Type) -> Any:
         volume = args[a + f.VOLUME]
         counts = pointer_i64(args[a + f.COUNTED])
         rows_axis = args[f.RANK] - 2 if args[f.INNER_TOTAL] == 1 else -1
-        emits = axis == 0 and args[f.QUIET] == 0
+        emits, scales = axis == 0 and args[f.QUIET] == 0, axis == 0 and args[f.QUIET] != 0 and args[f.SCALED] == 0
         counting = args[f.SCALED] != 0 and args[a + f.COUNTED] != 0
         for r in range(args[a + f.DILATION]):
             exists, row_first, row_step, rows, out_first, out_step, begin, stride = residue_class(args, a, r)
@@ -209,8 +212,22 @@ def walk(do: Reduction, number: Type) -> Any:
                         frame[PLACE] = o
                         emit(args, frame, o, o + 1, out, w, z, at)
                     continue
-                if plane_row is not None and args[a + f.PLANAR] != 0:
+                if plane_rows is not None and args[a + f.PLANAR] == 2 and end - first == kernel:
+                    run = min(q_end - q + 1, (rows - kernel - b) // stride + 1)
+                    plane_rows(args, a, x_at, first, run, out, at)
+                    q += run - 1
+                    if scale is not None and scales:
+                        scale(args, out, at, run * slab)
+                    if emits:
+                        for i in range(run):
+                            frame[PLACE] = o + i
+                            emit(args, frame, o + i, o + i + 1, out, w, z, at + i * slab)
+                    continue
+                planar = args[a + f.PLANAR]
+                if plane_row is not None and planar != 0 and (planar < 3 or end - first == kernel):
                     plane_row(args, frame, a, x_at, first, end, v, out, w, z, at, join, join3, fold, fold2)
+                    if scale is not None and scales:
+                        scale(args, out, at, slab)
                     if emits:
                         frame[PLACE] = o
                         emit(args, frame, o, o + 1, out, w, z, at)
@@ -261,6 +278,8 @@ def walk(do: Reduction, number: Type) -> Any:
                         shift = (block_start + kernel - b) * volume
                         suffix = ring + (first % slots) * slab
                         join(out, at, v, w, z, suffix, (first - b) * volume, prefix, shift, slab)
+                if scale is not None and scales:
+                    scale(args, out, at, slab)
                 if emits:
                     frame[PLACE] = o
                     emit(args, frame, o, o + 1, out, w, z, at)

@@ -206,7 +206,7 @@ def winner_doubling(form: Format) -> Any:
 
 def winner_rows(form: Format, emit: Any) -> Any:
     read, exceeds, lane, lowest = reader(form), exceeding(form), form.lane, lowest_of(form)
-    number, fetch = form.computed, prefetcher(form)
+    number, fetch, pointer_x = form.computed, prefetcher(form), pointer_to(form.stored)
     taps, doubled, output = winner_taps(form), winner_doubling(form), output_pointer(form.computed)
 
     def some_taps(p, at, first, end, dilation, dv, w, to):
@@ -286,6 +286,66 @@ def winner_rows(form: Format, emit: Any) -> Any:
             dv[to + o - first] = best
             w[to + o - first] = who
 
+    @inlined
+    def best_of_row(a, b, c, zero):
+        later = exceeds(b, a)
+        better, who = choose(later, b, a), choose(later, zero + 1, zero)
+        last = exceeds(c, better)
+        return choose(last, c, better), choose(last, zero + 2, who)
+
+    @inlined
+    def better_of(a, who_a, b, who_b):
+        later = exceeds(b, a)
+        return choose(later, b, a), choose(later, who_b, who_a)
+
+    def nine2(t, w, to, p, at, width, n, zero):
+        for i in lanes(number, n):
+            (a, b), (c, d) = strided(p, at + 2 * i, 2), strided(p, at + width + 2 * i, 2)
+            e, g = strided(p, at + 2 * width + 2 * i, 2)
+            above, who_above = best_of_row(a, b, following(p, at + 2 * i, 2, a), zero)
+            here, who_here = best_of_row(c, d, following(p, at + width + 2 * i, 2, c), zero + 3)
+            below, who_below = best_of_row(e, g, following(p, at + 2 * width + 2 * i, 2, e), zero + 6)
+            best, who = better_of(above, who_above, here, who_here)
+            t[to + i], w[to + i] = better_of(best, who, below, who_below)
+
+    def four2(t, w, to, p, at, width, n, zero):
+        for i in lanes(number, n):
+            (a, b), (c, d) = strided(p, at + 2 * i, 2), strided(p, at + width + 2 * i, 2)
+            above, who_above = better_of(a, zero, b, zero + 1)
+            below, who_below = better_of(c, zero + 2, d, zero + 3)
+            t[to + i], w[to + i] = better_of(above, who_above, below, who_below)
+
+    @inlined
+    def edge(p, at, width, kernel, first, end, dv, w, to):
+        """The taps first … end−1 of each row of a window that begins at ``at``."""
+        best, who = lowest, lane(NOBODY)
+        if first < end:
+            best, who = p[at + first], lane(first)
+        for r in range(kernel):
+            for k in range(first, end):
+                b = p[at + r * width + k]
+                later = exceeds(b, best)
+                best, who = choose(later, b, best), choose(later, lane(r * kernel + k), who)
+        dv[to] = best
+        w[to] = who
+
+    @outlined
+    def plane_row(args, frame, a, x_at, row_first, row_end, v, dv, w, z, to, join, join3, fold, fold2):
+        """One output row of 3 × 3 or 2 × 2 windows at stride 2 whose rows are all real, straight from memory."""
+        last, width = a + f.AXIS, args[a + f.STRIDES + f.X]
+        x, kernel = pointer_x(args[f.X]), args[a + f.KERNEL]
+        low, outputs, size = args[last + f.LOW], args[last + f.OUTPUTS], args[last + f.SIZE]
+        inside, beyond = args[last + f.INSIDE], args[last + f.BEYOND]
+        at = x_at + row_first * width - low
+        if kernel == 3:
+            nine2(dv, w, to + inside, x, at + 2 * inside, width, beyond - inside, lane(args[f.ZERO]))
+        else:
+            four2(dv, w, to + inside, x, at + 2 * inside, width, beyond - inside, lane(args[f.ZERO]))
+        for o in range(inside):
+            edge(x, at + 2 * o, width, kernel, low - 2 * o, min(kernel, size + low - 2 * o), dv, w, to + o)
+        for o in range(beyond, outputs):
+            edge(x, at + 2 * o, width, kernel, max(0, low - 2 * o), size + low - 2 * o, dv, w, to + o)
+
     @outlined
     def row(args, frame, a, x_at, u_at, count, v, dv, w, z, to, first_output, end_output):
         step, at = args[f.TILE], to
@@ -304,7 +364,7 @@ def winner_rows(form: Format, emit: Any) -> Any:
                 emit(args, frame, first, end, out, w, z, at)
             at += end - first
 
-    return row
+    return row, None if form.converts else plane_row
 
 
 # --- where cells lie --------------------------------------------------------------------------------------------------
@@ -445,14 +505,26 @@ def winner_emission(form: Format) -> Any:
             sums, scale, inner_v = sum_pointer(args[f.V]), 1, args[f.INNER_STRIDE + f.V]
             origin, along = origin_at(args, frame, f.V), args[last + f.STRIDES + f.V]
         tabled, all_mine = args[f.TABLE_ROOM] > 0, args[f.BANDS] == 1
-        if n == 1 and tabled and all_mine and args[last + f.KIND] == f.SLIDING:
+        front_step = n * dense_stride(args, 0) if converts else args[args[f.AXES] + f.STRIDES + f.V]
+        dense = converts or front_step == dense_stride(args, 0)
+        if n == 1 and tabled and (all_mine or dense) and args[last + f.KIND] == f.SLIDING:
+            # In a dense plane the cells of this unit are a run, which tells its cells from others.
+            mine = 0 if converts else frame[BASES + f.V] + frame[FIRST_CELL] * front_step
+            beyond = mine + (frame[END_CELL] - frame[FIRST_CELL]) * front_step
             move = args[last + f.STRIDE] * along
             start = origin - args[last + f.LOW] * along
+            if args[f.APART] != 0 and all_mine:
+                for o in range(first, end):
+                    winner = i64(w[at + o - first])
+                    if winner >= 0:
+                        sums[start + o * move + table[winner]] = zero + widen(u[to + o * step])
+                return
             for o in range(first, end):
                 winner = i64(w[at + o - first])
                 if winner >= 0:
                     there = start + o * move + table[winner]
-                    sums[there] = sums[there] + widen(u[to + o * step])
+                    if all_mine or (there >= mine and there < beyond):
+                        sums[there] = sums[there] + widen(u[to + o * step])
             return
         front = args[f.AXES]
         for o in range(first, end):
@@ -652,9 +724,9 @@ def max_winners(form: Format) -> Any:
             dv[to + i] = choose(latest, last, best)
             w[to + i] = choose(latest, w[c + i] + more_c, who)
 
-    row = winner_rows(form, emit)
+    row, plane_row = winner_rows(form, emit)
     prepare, finish = pulling(form)
-    do = Reduction(load, row, blank, copy, fold, fold2, join, join3, emit, prepare, finish)
+    do = Reduction(load, row, blank, copy, fold, fold2, join, join3, emit, prepare, finish, plane_row)
     return kernel_of(do, form.computed, lane, i8)
 
 
