@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gradspec.domains.domain import Domain
 from gradspec.graph.ir import Graph, Var
 from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.scalar import Scalar
 from gradspec.spec.tensor import Tensor, tensor
+
+if TYPE_CHECKING:
+    from gradspec.domains.domain import Domain
 
 
 def evaluate(graph: Graph, *args: Any, domain: Domain) -> Any:
@@ -21,6 +23,8 @@ def evaluate(graph: Graph, *args: Any, domain: Domain) -> Any:
     >>> evaluate(g, [1, 2], domain=gs.exact).tolist()
     [1/3, 2/3]
     """
+    from gradspec.domains.domain import Domain  # python-flint takes longer to import than the rest of the library
+
     if len(args) != len(graph.inputs):
         raise TypeError(
             f"the graph takes {len(graph.inputs)} arguments ({', '.join(map(repr, graph.inputs))}), not {len(args)}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from gradspec.backends.cpu import pointwise, pool
+from gradspec.backends.cpu import pointwise, pool, smooth_pool
 from gradspec.graph.later import provides
 from gradspec.runtime.task import Lowering
 
 LOWERINGS: dict[str, Lowering] = {
     **pointwise.LOWERINGS,
     **pool.LOWERINGS,
+    **smooth_pool.LOWERINGS,
 }
 
 

@@ -135,6 +135,10 @@ class Roles:
     """What fills the tables COUNTED, if anything does."""
     reals: bool = False
     """Whether the tables REAL are wanted."""
+    scan_volume: int = 0
+    """Along an axis, prefixes are used only where a window has this many cells per tap of the axis."""
+    lists_taps: bool = False
+    """Whether a table of the taps of the last axis takes the place of that of a window's cells."""
 
 
 def cells_of(roles: Roles) -> frozenset[int]:
@@ -253,7 +257,8 @@ class _Layout:
         table_at = -(-table_at // 64) * 64
         plane_at = table_at + 16 * table
         workspace = plane_at + self._plane_bytes(bands, inner)
-        is_direct, has_holes = self._is_direct(blocks), any(axis.is_empty_somewhere for axis, _ in self.axes)
+        is_direct, is_scaled = self._is_direct(blocks), self.roles.settings.get(f.SCALED, 0)
+        has_holes = not is_scaled and any(axis.is_empty_somewhere for axis, _ in self.axes)
         header = [0] * (f.HEADER - f.ARRAYS)
         fixed = {
             f.RANK: len(self.axes),
@@ -295,7 +300,7 @@ class _Layout:
         record[f.KIND], record[f.SIZE], record[f.OUTPUTS] = axis.kind, axis.size, axis.outputs
         record[f.KERNEL], record[f.STRIDE], record[f.DILATION] = axis.kernel, axis.stride, axis.dilation
         record[f.LOW], record[f.HIGH] = axis.low, axis.high
-        record[f.SCANS] = int(axis.doubles if is_row else axis.scans)
+        record[f.SCANS] = int(axis.doubles if is_row else self._scans(axis))
         record[f.PLANAR] = self._planar(i, is_direct)
         record[f.VOLUME] = prod(later.kernel for later, _ in self.axes[i + 1 :])
         record[f.SLAB], record[f.RING], record[f.SLOTS] = slab, ring, axis.slots
@@ -323,10 +328,11 @@ class _Layout:
         if shape != (last.kernel, last.stride) or last.dilation != 1:
             shape = (0, 0)
         if self.roles.fields != (f.X, f.Y):
-            return 3 if shape in ((3, 2), (2, 2)) else 0
+            return 3 if shape in ((3, 1), (3, 2), (2, 2)) and last.outputs <= LONGEST_TILE else 0
         widths_agree = last.outputs == last.size > 2 and before_steps[f.X] == last.size
         many = shape in ((3, 2), (2, 2)) or (shape == (3, 1) and widths_agree)
-        return 2 if many and (i > 0 or is_direct) else int(before.stride > 1)
+        follow_on = i > 0 or (is_direct and (before_steps[f.Y] == last.outputs or before.outputs == 1))
+        return 2 if many and follow_on else int(before.stride > 1)
 
     @staticmethod
     def _table(counts: Callable[[AxisWindow], Counts] | None, axis: Axis, tables: list[Counts]) -> int:
@@ -334,6 +340,10 @@ class _Layout:
             return 0
         tables.append(np.ascontiguousarray(counts(axis.window), np.int64))
         return address(tables[-1])
+
+    def _scans(self, axis: Axis) -> bool:
+        volume = prod(other.kernel for other, _ in self.axes)
+        return axis.scans and volume >= self.roles.scan_volume * axis.kernel
 
     def _slabs(self) -> tuple[list[int], list[int], int]:
         """Per axis the outputs of the later ones and where its ring begins, and where the last ring ends.
@@ -346,7 +356,7 @@ class _Layout:
         for i, (axis, _) in enumerate(self.axes):
             rings.append(end)
             if i < len(outputs) - 1 or self.inner > 1:
-                end += slabs[i] * (axis.slots + int(axis.scans))
+                end += slabs[i] * (axis.slots + int(self._scans(axis)))
         return slabs, rings, end
 
     def _tile(self) -> tuple[int, int]:
@@ -371,6 +381,8 @@ class _Layout:
         return max(1, min(-(-UNITS_WANTED // planes), longest, axis.size))
 
     def _table_room(self) -> int:
+        if self.roles.lists_taps:
+            return self.axes[-1][0].kernel
         volume = prod(axis.kernel for axis, _ in self.axes)
         wanted = any(i in self.roles.fields for i in (f.U, f.V, f.INDICES)) and f.X in self.roles.fields
         wanted = wanted or f.TAPE in self.roles.fields

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import frexp, prod
 from typing import Any
 
 import numpy as np
@@ -214,7 +214,12 @@ class _AverageLowering:
         axes = spatial_axes(window)
         stored, computed = x.dtype.numpy.itemsize, COMPUTED[x.dtype.name]
         inverse = _inverse(divisor, np.float64 if computed == 8 else np.float32)
-        settings = {f.DIVISOR: as_bits(divisor), f.INVERSE: as_bits(inverse), f.SCALED: int(self.spreads)}
+        settings = {
+            f.DIVISOR: as_bits(divisor),
+            f.INVERSE: as_bits(inverse),
+            f.EXACT: int(abs(frexp(inverse)[0]) == 0.5),
+            f.SCALED: int(self.spreads),
+        }
         return pooling_task(
             f"window {'spread' if self.spreads else 'mean'} {x.dtype}",
             "sum",

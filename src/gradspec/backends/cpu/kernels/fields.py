@@ -29,12 +29,13 @@ ARRAYS = 6
     DIRECT,  # whether output slabs are dense in Y and need no conversion
     PULLS,  # whether U is a cotangent, to be sent to V's cells, rather than a tangent
     TAPE_BYTES,  # bytes per winner on the tape
-    FLIPPED,  # whether smooth pooling works on the negated numbers (β < 0)
+    UNIT,  # what smooth pooling multiplies numbers by when it reads them, as float64 bits
     PADDED,  # whether padding takes part as zeros in smooth pooling
     SCALED,  # whether the input is divided rather than the output (the average read backwards)
     DIVISOR,  # float64 bits; 0.0: count the cells of the window
     INVERSE,  # its inverse, rounded to the numbers computed with; 0.0 where that is no use
-    SOFTNESS,  # |β| as float64 bits
+    EXACT,  # whether the inverse was not rounded: the divisor is a power of two
+    SOFTNESS,  # β/UNIT > 0 as float64 bits
     TIES,  # 0 first, 1 all, 2 split
     TILE,  # outputs of one stretch of the last axis
     SLAB_AT,  # where buffers begin in the workspace, in elements of one component
@@ -46,9 +47,9 @@ ARRAYS = 6
     APART,  # whether windows share no cell
     ZERO,  # 0, which the compiler does not know
     PLANE_AT,  # where the float32 plane of a 16-bit pull begins, in bytes
-) = range(6, 36)
+) = range(6, 37)
 
-INNER_STRIDE = 36  # one per array
+INNER_STRIDE = 37  # one per array
 HEADER = INNER_STRIDE + ARRAYS
 
 LEAD = 1 + ARRAYS

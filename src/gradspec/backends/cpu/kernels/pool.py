@@ -2,10 +2,19 @@
 
 from gradspec.backends.cpu.kernels.compiler import Module
 from gradspec.backends.cpu.kernels.memory import FORMATS, KERNEL_ARGUMENTS
+from gradspec.backends.cpu.kernels.soft import soft_mean, soft_spread, soft_value
 from gradspec.backends.cpu.kernels.values import max_value, sum_value
 from gradspec.backends.cpu.kernels.winners import max_winners, recorded_winners
 
-KERNELS = {"max": max_value, "winners": max_winners, "tape": recorded_winners, "sum": sum_value}
+KERNELS = {
+    "max": max_value,
+    "winners": max_winners,
+    "tape": recorded_winners,
+    "sum": sum_value,
+    "soft": soft_value,
+    "soft_mean": soft_mean,
+    "soft_spread": soft_spread,
+}
 
 
 def build(name: str) -> str:

@@ -533,7 +533,10 @@ def sum_value(form: Format) -> Any:
         is no remainder.
         """
         divisor, inverse = number(float_of_bits(args[f.DIVISOR])), number(float_of_bits(args[f.INVERSE]))
-        if inverse != number(0):
+        if args[f.EXACT] != 0:
+            for i in lanes_once(number, n):
+                v[at + i] = v[at + i] * inverse
+        elif inverse != number(0):
             for i in lanes_once(number, n):
                 quotient = v[at + i] * inverse
                 remainder = multiply_add(-quotient, divisor, v[at + i])

@@ -56,7 +56,9 @@ class Reduction:
     finish: Any  # (args, frame): after a unit
     plane_row: Any = None  # one row of the last two axes at once, where that is possible: see ``values``
     plane_rows: Any = None  # many of them
+    kept_rows: Any = None  # many of them where winners are found: see ``winners``
     scale: Any = None  # (args, v, offset, n): what finished outputs still need where all need the same
+    put_together: Any = None  # a window from rows, where joins are no use: see ``walk``; ``join`` then takes args first
 
 
 @inlined
@@ -138,20 +140,29 @@ def output_pointer(number: Type) -> Any:
     return output
 
 
+def with_args(join: Any) -> Any:
+    @inlined
+    def joined(args, dv, to, v, w, z, a, shift_a, b, shift_b, n):
+        join(dv, to, v, w, z, a, shift_a, b, shift_b, n)
+
+    return joined
+
+
 def walk(do: Reduction, number: Type) -> Any:
     """The recursive function that reduces one axis and, through itself, all later ones."""
     output = output_pointer(number)
     load, row, blank, copy, emit = do.load, do.row, do.blank, do.copy, do.emit
     fold, fold2, join, join3 = do.fold, do.fold2, do.join, do.join3
-    plane_row, plane_rows, scale = do.plane_row, do.plane_rows, do.scale
+    plane_row, plane_rows, kept_rows, scale = do.plane_row, do.plane_rows, do.kept_rows, do.scale
+    joined = with_args(join) if do.put_together is None else join
 
     @outlined
-    def suffixes(slots, ring, slab, first, last, volume, v, w, z):
+    def suffixes(args, slots, ring, slab, first, last, volume, v, w, z):
         for i in range(last - 1, first - 1, -1):
             at, after = ring + (i % slots) * slab, ring + ((i + 1) % slots) * slab
-            join(v, at, v, w, z, at, 0, after, volume, slab)
+            joined(args, v, at, v, w, z, at, 0, after, volume, slab)
 
-    def put_together(ring, ring_end, slab, at, shift, rows, volume, dv, to, v, w, z):
+    def put_together(args, ring, ring_end, slab, at, shift, rows, volume, dv, to, v, w, z):
         """A window of some rows, of which the first lies at ``at`` in the ring and begins at ``shift``."""
         if rows == 1:
             copy(dv, to, v, w, z, at, shift, slab)
@@ -171,6 +182,9 @@ def walk(do: Reduction, number: Type) -> Any:
             else:
                 fold(dv, to, v, w, z, at, shift + i * volume, slab)
             i += 2
+
+    if do.put_together is not None:
+        put_together = do.put_together
 
     def reduce_axis(args, frame, axis, x_at, u_at, count, dv, v, w, z, to, first_output, end_output):
         a = args[f.AXES] + axis * f.AXIS
@@ -223,8 +237,13 @@ def walk(do: Reduction, number: Type) -> Any:
                             frame[PLACE] = o + i
                             emit(args, frame, o + i, o + i + 1, out, w, z, at + i * slab)
                     continue
-                planar = args[a + f.PLANAR]
-                if plane_row is not None and planar != 0 and (planar < 3 or end - first == kernel):
+                if kept_rows is not None and args[a + f.PLANAR] == 3 and end - first == kernel:
+                    run = min(q_end - q + 1, (rows - kernel - b) // stride + 1)
+                    start = x_at + first * args[a + f.STRIDES + f.X]
+                    kept_rows(args, frame, axis, a, start, o, run, v, dv, w, z, at)
+                    q += run - 1
+                    continue
+                if plane_row is not None and args[a + f.PLANAR] != 0:
                     plane_row(args, frame, a, x_at, first, end, v, out, w, z, at, join, join3, fold, fold2)
                     if scale is not None and scales:
                         scale(args, out, at, slab)
@@ -240,7 +259,7 @@ def walk(do: Reduction, number: Type) -> Any:
                 while produced < end:
                     j = produced
                     if scans != 0 and j % kernel == 0 and j > origin and suffixed != j // kernel - 1:
-                        suffixes(slots, ring, slab, max(origin, j - kernel), j - 1, volume, v, w, z)
+                        suffixes(args, slots, ring, slab, max(origin, j - kernel), j - 1, volume, v, w, z)
                         suffixed = j // kernel - 1
                     i = row_first + j * row_step
                     x_row, u_row = x_at + i * args[a + f.STRIDES + f.X], u_at + i * args[a + f.STRIDES + f.U]
@@ -257,13 +276,13 @@ def walk(do: Reduction, number: Type) -> Any:
                         if j % kernel == 0 or j == origin:
                             copy(v, prefix, v, w, z, slot, 0, slab)
                         else:
-                            join(v, prefix, v, w, z, prefix, 0, slot, (j % kernel) * volume, slab)
+                            joined(args, v, prefix, v, w, z, prefix, 0, slot, (j % kernel) * volume, slab)
                     produced += 1
                     slot = slot + slab if slot + slab < prefix else ring
                 if scans == 0:
                     start = slot - (produced - first) * slab
                     start = start if start >= ring else start + slots * slab
-                    put_together(ring, prefix, slab, start, (first - b) * volume, end - first, volume, out, at, v, w, z)
+                    put_together(args, ring, prefix, slab, start, (first - b) * volume, end - first, volume, out, at, v, w, z)
                 else:
                     block_of = first // kernel
                     block_start = block_of * kernel
@@ -271,13 +290,13 @@ def walk(do: Reduction, number: Type) -> Any:
                         copy(out, at, v, w, z, prefix, (first - b) * volume, slab)
                     elif end <= block_start + kernel:
                         if suffixed != block_of:
-                            suffixes(slots, ring, slab, max(origin, block_start), end - 1, volume, v, w, z)
+                            suffixes(args, slots, ring, slab, max(origin, block_start), end - 1, volume, v, w, z)
                             suffixed = block_of
                         copy(out, at, v, w, z, ring + (first % slots) * slab, (first - b) * volume, slab)
                     else:
                         shift = (block_start + kernel - b) * volume
                         suffix = ring + (first % slots) * slab
-                        join(out, at, v, w, z, suffix, (first - b) * volume, prefix, shift, slab)
+                        joined(args, out, at, v, w, z, suffix, (first - b) * volume, prefix, shift, slab)
                 if scale is not None and scales:
                     scale(args, out, at, slab)
                 if emits:

@@ -298,15 +298,23 @@ def winner_rows(form: Format, emit: Any) -> Any:
         later = exceeds(b, a)
         return choose(later, b, a), choose(later, who_b, who_a)
 
-    def nine2(t, w, to, p, at, width, n, zero):
+    def below1(t, v, w, to, p, at, n, above, here, below, zero):
+        """Windows of 3 rows at stride 1: ``above`` and ``here`` are known, ``below`` is found at ``at`` and kept."""
+        for i in lanes(number, n):
+            new, who = best_of_row(p[at + i], p[at + 1 + i], p[at + 2 + i], zero)
+            v[below + i], w[below + i] = new, who
+            best, who_best = better_of(v[above + i], w[above + i], v[here + i], w[here + i] + (zero + 3))
+            t[to + i], w[to + i] = better_of(best, who_best, new, who + (zero + 6))
+
+    def below2(t, v, w, to, p, at, width, n, above, below, zero):
+        """The same at stride 2: ``above`` is known, two rows are found from ``at`` on, and the last is kept."""
         for i in lanes(number, n):
             (a, b), (c, d) = strided(p, at + 2 * i, 2), strided(p, at + width + 2 * i, 2)
-            e, g = strided(p, at + 2 * width + 2 * i, 2)
-            above, who_above = best_of_row(a, b, following(p, at + 2 * i, 2, a), zero)
-            here, who_here = best_of_row(c, d, following(p, at + width + 2 * i, 2, c), zero + 3)
-            below, who_below = best_of_row(e, g, following(p, at + 2 * width + 2 * i, 2, e), zero + 6)
-            best, who = better_of(above, who_above, here, who_here)
-            t[to + i], w[to + i] = better_of(best, who, below, who_below)
+            here, who_here = best_of_row(a, b, following(p, at + 2 * i, 2, a), zero + 3)
+            new, who = best_of_row(c, d, following(p, at + width + 2 * i, 2, c), zero)
+            v[below + i], w[below + i] = new, who
+            best, who_best = better_of(v[above + i], w[above + i], here, who_here)
+            t[to + i], w[to + i] = better_of(best, who_best, new, who + (zero + 6))
 
     def four2(t, w, to, p, at, width, n, zero):
         for i in lanes(number, n):
@@ -330,21 +338,47 @@ def winner_rows(form: Format, emit: Any) -> Any:
         w[to] = who
 
     @outlined
-    def plane_row(args, frame, a, x_at, row_first, row_end, v, dv, w, z, to, join, join3, fold, fold2):
-        """One output row of 3 × 3 or 2 × 2 windows at stride 2 whose rows are all real, straight from memory."""
-        last, width = a + f.AXIS, args[a + f.STRIDES + f.X]
-        x, kernel = pointer_x(args[f.X]), args[a + f.KERNEL]
+    def plane_rows(args, frame, axis, a, x_at, o, rows, v, dv, w, z, to):
+        """Output rows of 3 × 3 windows at stride 1 or 2, or 2 × 2 at stride 2, whose rows are all real.
+
+        Rows of cells that the next windows share are kept, in slots that take turns.
+        """
+        last, width, zero = a + f.AXIS, args[a + f.STRIDES + f.X], lane(args[f.ZERO])
+        x, kernel, stride = pointer_x(args[f.X]), args[a + f.KERNEL], args[a + f.STRIDE]
         low, outputs, size = args[last + f.LOW], args[last + f.OUTPUTS], args[last + f.SIZE]
         inside, beyond = args[last + f.INSIDE], args[last + f.BEYOND]
-        at = x_at + row_first * width - low
+        n, column = beyond - inside, inside * stride - low
+        above = args[f.TILE_AT]
+        here, below = above + args[f.TILE_ROOM], above + 2 * args[f.TILE_ROOM]
         if kernel == 3:
-            nine2(dv, w, to + inside, x, at + 2 * inside, width, beyond - inside, lane(args[f.ZERO]))
-        else:
-            four2(dv, w, to + inside, x, at + 2 * inside, width, beyond - inside, lane(args[f.ZERO]))
-        for o in range(inside):
-            edge(x, at + 2 * o, width, kernel, low - 2 * o, min(kernel, size + low - 2 * o), dv, w, to + o)
-        for o in range(beyond, outputs):
-            edge(x, at + 2 * o, width, kernel, max(0, low - 2 * o), size + low - 2 * o, dv, w, to + o)
+            taps(v, w, above, x, x_at + column, n, 3, stride, 1, args[f.ZERO])
+            if stride == 1:
+                taps(v, w, here, x, x_at + width + column, n, 3, 1, 1, args[f.ZERO])
+        at = x_at
+        for row in range(rows):
+            out, there = dv, to + row * outputs
+            if axis == 0:
+                out, there = output(args, frame, dv, o + row, to), to
+            for i in range(stride):
+                fetch(args, f.X, at + (kernel + 2 * stride + i) * width, size)
+            if kernel == 2:
+                four2(out, w, there + inside, x, at + column, width, n, zero)
+            elif stride == 2:
+                below2(out, v, w, there + inside, x, at + width + column, width, n, above, below, zero)
+                above, below = below, above
+            else:
+                below1(out, v, w, there + inside, x, at + 2 * width + column, n, above, here, below, zero)
+                above, here, below = here, below, above
+            for i in range(inside):
+                first = low - stride * i
+                edge(x, at - first, width, kernel, first, min(kernel, size + first), out, w, there + i)
+            for i in range(beyond, outputs):
+                first = low - stride * i
+                edge(x, at - first, width, kernel, max(0, first), min(kernel, size + first), out, w, there + i)
+            if axis == 0:
+                frame[PLACE] = o + row
+                emit(args, frame, o + row, o + row + 1, out, w, z, there)
+            at += stride * width
 
     @outlined
     def row(args, frame, a, x_at, u_at, count, v, dv, w, z, to, first_output, end_output):
@@ -364,7 +398,7 @@ def winner_rows(form: Format, emit: Any) -> Any:
                 emit(args, frame, first, end, out, w, z, at)
             at += end - first
 
-    return row, None if form.converts else plane_row
+    return row, None if form.converts else plane_rows
 
 
 # --- where cells lie --------------------------------------------------------------------------------------------------
@@ -376,6 +410,14 @@ def dense_stride(args, axis):
     for later in range(axis + 1, args[f.RANK]):
         stride *= args[args[f.AXES] + later * f.AXIS + f.SIZE]
     return stride
+
+
+def is_dense(args, array):
+    """Whether a plane of an array is dense, and so its first cells are a run."""
+    for axis in range(args[f.RANK]):
+        if args[args[f.AXES] + axis * f.AXIS + f.STRIDES + array] != dense_stride(args, axis):
+            return False
+    return True
 
 
 @outlined
@@ -506,8 +548,8 @@ def winner_emission(form: Format) -> Any:
             origin, along = origin_at(args, frame, f.V), args[last + f.STRIDES + f.V]
         tabled, all_mine = args[f.TABLE_ROOM] > 0, args[f.BANDS] == 1
         front_step = n * dense_stride(args, 0) if converts else args[args[f.AXES] + f.STRIDES + f.V]
-        dense = converts or front_step == dense_stride(args, 0)
-        if n == 1 and tabled and (all_mine or dense) and args[last + f.KIND] == f.SLIDING:
+        dense = converts or all_mine or is_dense(args, f.V)
+        if n == 1 and tabled and dense and args[last + f.KIND] == f.SLIDING:
             # In a dense plane the cells of this unit are a run, which tells its cells from others.
             mine = 0 if converts else frame[BASES + f.V] + frame[FIRST_CELL] * front_step
             beyond = mine + (frame[END_CELL] - frame[FIRST_CELL]) * front_step
@@ -724,9 +766,9 @@ def max_winners(form: Format) -> Any:
             dv[to + i] = choose(latest, last, best)
             w[to + i] = choose(latest, w[c + i] + more_c, who)
 
-    row, plane_row = winner_rows(form, emit)
+    row, plane_rows = winner_rows(form, emit)
     prepare, finish = pulling(form)
-    do = Reduction(load, row, blank, copy, fold, fold2, join, join3, emit, prepare, finish, plane_row)
+    do = Reduction(load, row, blank, copy, fold, fold2, join, join3, emit, prepare, finish, kept_rows=plane_rows)
     return kernel_of(do, form.computed, lane, i8)
 
 
