@@ -2,8 +2,8 @@
 
 A kernel is machine code behind one signature,
 ``void kernel(const int64_t *args, intptr_t lo, intptr_t hi, char *workspace)``.
-It is compiled once per machine from a source module, by Numba or by LLVM directly, stored as object code, and from
-then on loaded by llvmlite alone, so that a process which finds its kernels on disk never imports Numba.
+It is compiled once per machine, stored as object code, and from then on loaded: a process that finds its kernels on
+disk imports neither their sources nor what translates them.
 
 A stored kernel is one file: a line with the format's name and the SHA-256 of all that follows, a line of JSON, and the
 object code. It is loaded only if the digest is right, the JSON says exactly what this process would write (sources,
@@ -37,33 +37,23 @@ from gradspec.spec.errors import UnsupportedError
 
 Kernel = Callable[[int, int, int, int], None]
 
-FORMAT = b"gradspec kernel 1"
+FORMAT = b"gradspec kernel 2"
+ENTRY = "kernel"
 LARGEST = 1 << 28  # bytes; no kernel comes near, and nothing larger is read
 KERNEL_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_ssize_t, ctypes.c_void_p)
 
-# What Numba's wrapper would call to report an exception. A kernel that can raise is refused, so nothing gets there.
-UNREACHABLE = {
-    "NRT_Free",
-    "numba_do_raise",
-    "numba_gil_ensure",
-    "numba_gil_release",
-    "numba_runtime_build_excinfo_struct",
-    "numba_unpickle",
-}
-RAISES = b".const.pickledata."  # how Numba names the exceptions that code can raise
-
 _LOADED: dict[tuple[str, str], Kernel] = {}
 _ENGINES: list[Any] = []  # they own the machine code of the kernels
-_LOCK = threading.RLock()  # held while anything is loaded or compiled: LLVM and Numba do one thing at a time anyway
+_LOCK = threading.RLock()  # held while anything is loaded or compiled: LLVM does one thing at a time anyway
 _compilations = 0
 
 
 def kernel(source: str, name: str) -> Kernel:
     """The kernel ``name`` of the module ``source``: from memory, from disk, or compiled now.
 
-    The module has a function ``build(name)`` that gives the kernel as a Numba ``cfunc``, or as LLVM's intermediate
-    code in which it is called ``kernel``. It is imported only when something must be compiled. The result is called
-    with addresses and bounds, and without the GIL.
+    The module has a function ``build(name)`` that gives LLVM's intermediate code, in which the kernel is called
+    ``kernel``. It is imported only when something must be compiled. The result is called with addresses and bounds,
+    and without the GIL.
     """
     found = _LOADED.get((source, name))
     return found if found is not None else _load_or_compile(source, name)
@@ -121,19 +111,13 @@ def _identity(source: str, name: str) -> dict[str, str]:
     return {"source": source, "kernel": name, "sources": _sources(source), **_compiler()}
 
 
-def _sources(source: str) -> str:
-    """The digest of all that a kernel can be made of: the Python files around its module, and what compiles them.
-
-    A kernel module has its helpers in its folder, and the language it is written in one above.
-    """
-    package, _, _ = source.rpartition(".")
-    above, _, _ = package.rpartition(".")
-    return _digest(above or package or source)
-
-
 @cache
-def _digest(package: str) -> str:
-    """The digest of the Python files below a package. Those that cannot be read, in an archive, might be any."""
+def _sources(source: str) -> str:
+    """The digest of all that a kernel is made of: the Python files beside its module and below, and what compiles them.
+
+    Files that cannot be read, in an archive, might be any.
+    """
+    package = source.rpartition(".")[0] or source
     spec = importlib.util.find_spec(package)
     folders = [] if spec is None else spec.submodule_search_locations or [os.path.dirname(spec.origin or "")]
     files = sorted(file for folder in folders for file in Path(folder).rglob("*.py"))
@@ -153,21 +137,10 @@ def _compiler() -> dict[str, str]:
     features = llvm.get_host_cpu_features()
     return {
         "llvmlite": llvmlite.__version__,
-        "numba": _numba_version(),
         "target": llvm.get_process_triple(),
         "cpu": llvm.get_host_cpu_name(),
         "features": ",".join(name for name in sorted(features) if features[name]),
     }
-
-
-def _numba_version() -> str:
-    """The version, from the name of the folder that says so: ``importlib.metadata`` takes 20 ms to import."""
-    spec = importlib.util.find_spec("numba")
-    site = Path(spec.origin).parents[1] if spec is not None and spec.origin else Path()
-    named = [folder.name for folder in site.glob("numba-*.dist-info")]
-    if len(named) == 1:
-        return named[0].removeprefix("numba-").removesuffix(".dist-info")
-    return importlib.import_module("importlib.metadata").version("numba")  # type: ignore[no-any-return]
 
 
 def _path(identity: dict[str, str]) -> Path | None:
@@ -248,25 +221,16 @@ def _compile(identity: dict[str, str]) -> bytes:
     """The entry of a kernel, compiled from its source."""
     global _compilations
     source, name = identity["source"], identity["kernel"]
-    built = importlib.import_module(source).build(name)
-    if isinstance(built, str):
-        symbol, code = "kernel", codegen.object_code(built)
-    else:
-        symbol, code = built._wrapper_name, built._library.serialize_using_object_code()[2][0]
+    code = codegen.object_code(importlib.import_module(source).build(name))
     _compilations += 1
     needs = sorted(undefined_symbols(code))
     unknown = [symbol for symbol in needs if _address(symbol) is None]
-    if RAISES in code:
-        raise UnsupportedError(
-            f"kernel {name!r} of {source} can raise an exception, and nobody could catch it; "
-            "guard what may fail (a run-time step of range, a tuple index, an array expression)"
-        )
     if unknown:
         raise UnsupportedError(
-            f"kernel {name!r} of {source} calls {', '.join(unknown)}, which a process without Numba does not have; "
-            "write it without (kernels may call the C library and allocate nothing)"
+            f"kernel {name!r} of {source} calls {', '.join(unknown)}, which this process does not have; "
+            "kernels may call the C library and allocate nothing"
         )
-    return _entry({"identity": identity, "symbol": symbol, "needs": needs}, code)
+    return _entry({"identity": identity, "needs": needs}, code)
 
 
 def _load(entry: bytes | None, identity: dict[str, str]) -> Kernel | None:
@@ -280,7 +244,7 @@ def _load(entry: bytes | None, identity: dict[str, str]) -> Kernel | None:
     engine = _engine()
     engine.add_object_file(_llvm().ObjectFileRef.from_data(code))
     engine.finalize_object()
-    address = engine.get_function_address(header["symbol"])
+    address = engine.get_function_address(ENTRY)
     if not address:
         return None
     _ENGINES.append(engine)
@@ -312,7 +276,7 @@ def _llvm() -> Any:
 def _provide(symbols: Iterable[str]) -> bool:
     """Make every symbol known to LLVM, which aborts the process for one that is not. False if one is unknown.
 
-    What LLVM knows already stays as it is: it may be Numba's own.
+    What LLVM knows already stays as it is: it may belong to someone else.
     """
     llvm = _llvm()
     addresses = {symbol: _address(symbol) for symbol in symbols}
@@ -324,8 +288,6 @@ def _provide(symbols: Iterable[str]) -> bool:
 
 def _address(symbol: str) -> int | None:
     """Where a function that a kernel calls is: in the C library, the mathematical one, the compiler's, or Python."""
-    if symbol in UNREACHABLE:
-        symbol = "abort"
     for library in _libraries():
         with contextlib.suppress(AttributeError):
             return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
@@ -392,7 +354,7 @@ def _text(code: bytes, start: int) -> str:
 
 
 def _before_fork() -> None:
-    """A child forked in the middle of a compilation would find LLVM's and Numba's locks held for ever."""
+    """A child forked in the middle of a compilation would find LLVM's locks held for ever."""
     _LOCK.acquire(timeout=10)
 
 

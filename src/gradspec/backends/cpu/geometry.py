@@ -116,6 +116,12 @@ def real_cells(window: Any) -> Counts:
     return np.maximum(end - first, 0)
 
 
+def _spans(window: Adaptive) -> Counts:
+    """Where each bin begins, and how many cells it has."""
+    starts = np.arange(window.outputs) * window.size // window.outputs
+    return np.stack([starts, counted_taps(window)], axis=1)
+
+
 @dataclass(frozen=True)
 class Roles:
     """What a kernel does with its arrays: the field of each, in the order in which they are bound."""
@@ -269,6 +275,7 @@ class _Layout:
             f.BLOCKS: blocks,
             f.BANDS: bands,
             f.HOLES: int(has_holes),
+            f.WHOLE: int(is_direct and bands == blocks == 1 and len(self.leads) <= 1 and self._is_whole()),
             f.APART: int(all(a.kind == f.SLIDING and a.stride > a.reach for a, _ in self.axes)),
             f.QUIET: int(self.roles.is_quiet and is_direct and not has_holes),
             f.ROWS: prod(axis.outputs for axis, _ in self.axes[1:-1]),
@@ -306,6 +313,7 @@ class _Layout:
         record[f.SLAB], record[f.RING], record[f.SLOTS] = slab, ring, axis.slots
         record[f.EMPTY] = int(axis.is_empty_somewhere)
         record[f.INSIDE], record[f.BEYOND] = axis.inside
+        record[f.SPANS] = self._table(_spans if axis.kind == f.BINS else None, axis, tables)
         record[f.COUNTED] = self._table(self.roles.counts, axis, tables)
         record[f.REAL] = self._table(real_cells if self.roles.reals else None, axis, tables)
         record[f.STRIDES :] = steps
@@ -321,13 +329,15 @@ class _Layout:
         if i != len(self.axes) - 2 or self.inner != 1 or f.X not in self.roles.fields:
             return 0
         (before, before_steps), (last, steps) = self.axes[i:]
-        simple = before.kind == last.kind == f.SLIDING and not before.scans and before.dilation == 1
+        alone = self.roles.fields == (f.X, f.Y)
+        kinds = {before.kind, last.kind}
+        simple = kinds <= {f.SLIDING, f.BINS} and not before.scans and before.dilation == 1
         if not simple or steps[f.X] != 1 or self.roles.settings.get(f.SCALED, 0):
             return 0
         shape = before.kernel, before.stride
-        if shape != (last.kernel, last.stride) or last.dilation != 1:
+        if shape != (last.kernel, last.stride) or last.dilation != 1 or f.BINS in kinds:
             shape = (0, 0)
-        if self.roles.fields != (f.X, f.Y):
+        if not alone:
             return 3 if shape in ((3, 1), (3, 2), (2, 2)) and last.outputs <= LONGEST_TILE else 0
         widths_agree = last.outputs == last.size > 2 and before_steps[f.X] == last.size
         many = shape in ((3, 2), (2, 2)) or (shape == (3, 1) and widths_agree)
@@ -335,10 +345,11 @@ class _Layout:
         return 2 if many and follow_on else int(before.stride > 1)
 
     @staticmethod
-    def _table(counts: Callable[[AxisWindow], Counts] | None, axis: Axis, tables: list[Counts]) -> int:
+    def _table(counts: Callable[[Any], Counts] | None, axis: Axis, tables: list[Counts]) -> int:
         if counts is None or axis.window is None:
             return 0
-        tables.append(np.ascontiguousarray(counts(axis.window), np.int64))
+        about = Adaptive(axis.size, axis.outputs) if counts is _spans else axis.window
+        tables.append(np.ascontiguousarray(counts(about), np.int64))
         return address(tables[-1])
 
     def _scans(self, axis: Axis) -> bool:
@@ -380,9 +391,17 @@ class _Layout:
             longest = axis.outputs // max(4, 2 * -(-(axis.reach + 1) // axis.stride))
         return max(1, min(-(-UNITS_WANTED // planes), longest, axis.size))
 
+    def _is_whole(self) -> bool:
+        """Whether the plane is one run of cells with one output and one divisor."""
+        axis, steps = self.axes[0]
+        alone = len(self.axes) == 1 and self.inner == 1 and self.roles.fields == (f.X, f.Y)
+        one = axis.kind == f.BINS and axis.outputs == 1 and steps[f.X] == 1
+        return alone and one and not self.roles.settings.get(f.SCALED, 0) and self.roles.counts is None
+
     def _table_room(self) -> int:
         if self.roles.lists_taps:
-            return self.axes[-1][0].kernel
+            last, _ = self.axes[-1]
+            return last.kernel if last.kind == f.SLIDING else 0
         volume = prod(axis.kernel for axis, _ in self.axes)
         wanted = any(i in self.roles.fields for i in (f.U, f.V, f.INDICES)) and f.X in self.roles.fields
         wanted = wanted or f.TAPE in self.roles.fields

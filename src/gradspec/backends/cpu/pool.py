@@ -112,13 +112,11 @@ class _MaxLowering:
     pointwise: bool = False
 
     def key(self, node: Node) -> Hashable | None:
-        if node.attrs.ties != "first" and node.op.name != "max_pool":
-            return None
-        return node.inputs[0], replace(node.attrs, ties="first", return_indices=False)
+        return node.inputs[0], replace(node.attrs, return_indices=False)
 
     def tape(self, node: Node) -> TensorType | None:
         """Winners as bytes. A value alone is found faster without them."""
-        if node.op.name == "max_pool":
+        if node.op.name == "max_pool" or node.attrs.ties != "first":
             return None
         window, x = _window(node), node.inputs[0]
         shape = x.shape[: x.ndim - window.rank] + window.outputs
@@ -126,9 +124,11 @@ class _MaxLowering:
 
     def task(self, work: Work) -> Task | None:
         wanted, node = _Wanted.of(work), work.nodes[0]
-        if wanted is None or (node.attrs.ties != "first" and wanted.received is not None):
+        if wanted is None:
             return None
         window, x = _window(node), node.inputs[0]
+        if node.attrs.ties != "first" and wanted.received is not None:
+            return None if wanted.indices else _ties_task(window, x, wanted, node.attrs.ties)
         if _volume(window) >= 1 << 30 or (work.reads_tape and (wanted.value or wanted.indices)):
             return None
         return _max_task(window, x, wanted, work)
@@ -163,6 +163,32 @@ def _max_task(window: Window, x: Var, wanted: _Wanted, work: Work) -> Task:
         tuple(v for v in sources.values() if v is not None),
         tuple(results.values()),
         nanoseconds=0.7 if alone else 3.0,
+    )
+
+
+def _ties_task(window: Window, x: Var, wanted: _Wanted, ties: str) -> Task:
+    stored, axes = x.dtype.numpy.itemsize, spatial_axes(window)
+    pairs = ((f.X, x), (f.U, wanted.sent), (f.Y, wanted.value), (f.V, wanted.received))
+    arrays = {field: v for field, v in pairs if v is not None}
+    roles = Roles(
+        tuple(arrays),
+        {f.DIRECT: 0, f.PULLS: int(wanted.pulls), f.TIES: f.SPLIT if ties == "split" else f.ALL},
+        (COMPUTED[x.dtype.name],) * 3,
+        stored,
+        (stored,) * len(arrays),
+        reals=True,
+        lists_taps=True,
+    )
+    return pooling_task(
+        f"window ties {x.dtype}",
+        "ties",
+        x.dtype,
+        axes,
+        x.shape[: x.ndim - window.rank],
+        roles,
+        tuple(v for field, v in arrays.items() if field in (f.X, f.U)),
+        tuple(v for field, v in arrays.items() if field in (f.Y, f.V)),
+        nanoseconds=3.0 + 0.5 * _volume(window),
     )
 
 

@@ -12,159 +12,91 @@ functions. This one takes milliseconds, and what remains is LLVM's own time. Not
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
-import textwrap
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+import linecache
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from typing import Any
 
 from llvmlite import ir
 
-# --- types and values -------------------------------------------------------------------------------------------------
+from gradspec.backends.cpu.kernels.instructions import Instructions, element_of
+from gradspec.backends.cpu.kernels.language import (
+    Affine,
+    AffineType,
+    Intrinsic,
+    KernelError,
+    Refusal,
+    Type,
+    Value,
+    boolean,
+    choose,
+    f16,
+    f32,
+    f64,
+    following,
+    i8,
+    i16,
+    i32,
+    i64,
+    inlined,
+    lanes,
+    lanes_once,
+    outlined,
+    pointer,
+    put_strided,
+    strided,
+    total,
+    u8,
+    u16,
+    u32,
+    u64,
+)
+
+__all__ = [
+    "Affine",
+    "Intrinsic",
+    "KernelError",
+    "Module",
+    "Type",
+    "Value",
+    "boolean",
+    "choose",
+    "f16",
+    "f32",
+    "f64",
+    "following",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "inlined",
+    "lanes",
+    "lanes_once",
+    "outlined",
+    "pointer",
+    "put_strided",
+    "strided",
+    "total",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+]
+
+Result = Type | tuple[Type, ...] | None
+"""What a function gives."""
+
+SHORT_VECTOR = 4
+"""Lanes for what is too short for a whole vector, before numbers are taken one by one."""
+
+SIDE_BY_SIDE = 4
+"""How many vectors ``total`` adds up at once, so that an addition need not wait for the one before."""
 
 
-@dataclass(frozen=True)
-class Type:
-    """A number of fixed width or, with an element, a pointer; calling it makes a constant, or converts in a kernel."""
-
-    name: str
-    bits: int
-    is_float: bool = False
-    is_signed: bool = True
-    element: Type | None = None
-    lanes: int = 1
-
-    @property
-    def llvm(self) -> Any:
-        if self.element is not None:
-            return ir.PointerType()
-        floats = {16: ir.HalfType(), 32: ir.FloatType(), 64: ir.DoubleType()}
-        one = floats[self.bits] if self.is_float else ir.IntType(self.bits)
-        return one if self.lanes == 1 else ir.VectorType(one, self.lanes)
-
-    def of(self, lanes: int) -> Type:
-        """A vector of that many of these numbers."""
-        return replace(self, lanes=lanes)
-
-    @property
-    def bytes(self) -> int:
-        return self.bits // 8
-
-    def __call__(self, value: float) -> Value:
-        number = float(value) if self.is_float else int(value)
-        return Value(self, ir.Constant(self.llvm, number if self.lanes == 1 else [number] * self.lanes))
-
-
-@dataclass(frozen=True)
-class Value:
-    """Something that a kernel computes."""
-
-    type: Type
-    llvm: Any
-
-
-def pointer(element: Type) -> Type:
-    return Type(f"{element.name}*", 64, element=element)
-
-
-boolean = Type("bool", 1, is_signed=False)
-i8, i16, i32, i64 = (Type(f"i{n}", n) for n in (8, 16, 32, 64))
-u8, u16, u32, u64 = (Type(f"u{n}", n, is_signed=False) for n in (8, 16, 32, 64))
-f16, f32, f64 = (Type(f"f{n}", n, is_float=True) for n in (16, 32, 64))
-
-
-@dataclass(frozen=True)
-class Affine:
-    """``base + step·i`` for the iterations ``i = 0 … lanes−1`` that are carried out at once."""
-
-    base: Value
-    step: int
-    lanes: int
-
-    @property
-    def type(self) -> AffineType:
-        return AffineType(self.step, self.lanes)
-
-    @property
-    def llvm(self) -> Any:
-        return self.base.llvm
-
-
-@dataclass(frozen=True)
-class AffineType:
-    """The type of such an index as an argument: its base is passed, the rest is known."""
-
-    step: int
-    lanes: int
-    llvm = ir.IntType(64)
-
-
-class lanes:  # noqa: N801  (it stands where ``range`` does)
-    """``for i in lanes(number, n)``: like ``range(n)``, in vectors of ``number``.
-
-    The body reads memory and writes elsewhere, so iterations may be carried out twice: a last vector that would reach
-    beyond the end begins earlier instead. ``i`` appears in indices only, as ``base + step·i`` with a known step.
-    """
-
-    again = True
-
-
-class lanes_once(lanes):  # noqa: N801
-    """The same for a body that changes what it reads: each iteration is carried out once."""
-
-    again = False
-
-
-def strided(p, at, step):  # type: ignore[no-untyped-def]
-    """``p[at], …, p[at + step − 1]``; with ``at = base + step·i`` whole vectors of each, from one read."""
-    raise NotImplementedError("in kernels only")
-
-
-def put_strided(p, at, values):  # type: ignore[no-untyped-def]
-    """The same for writing."""
-    raise NotImplementedError("in kernels only")
-
-
-def following(p, at, step, values):  # type: ignore[no-untyped-def]
-    """What ``values``, read at ``at = base + step·i``, are for ``i + 1``: one more number is read."""
-    raise NotImplementedError("in kernels only")
-
-
-def choose(test, a, b):  # type: ignore[no-untyped-def]
-    """``a if test else b``, both computed."""
-    raise NotImplementedError("in kernels only")
-
-
-def total(combine, neutral, p, at, n):  # type: ignore[no-untyped-def]
-    """``p[at] ⊕ … ⊕ p[at + n − 1]`` in an order that depends on ``n`` alone."""
-    raise NotImplementedError("in kernels only")
-
-
-@dataclass(frozen=True)
-class Intrinsic:
-    """A function that writes LLVM code itself: ``emit(builder, *values) -> Value``."""
-
-    emit: Callable[..., Any]
-
-
-def inlined(function: Any) -> Any:
-    """Mark a function whose body always takes the place of its call."""
-    function.inlining = "alwaysinline"
-    return function
-
-
-def outlined(function: Any) -> Any:
-    """Mark a function that is never copied into its callers: a loop that many of them use."""
-    function.inlining = "noinline"
-    return function
-
-
-class KernelError(TypeError):
-    """A kernel that is not in the subset: a mistake in this package."""
-
-
-# --- a module: every function once per combination of argument types --------------------------------------------------
+# --- modules ----------------------------------------------------------------------------------------------------------
 
 
 class Module:
@@ -173,92 +105,154 @@ class Module:
     def __init__(self, vector_bytes: int = 32) -> None:
         self.ir = ir.Module()
         self.vector_bytes = vector_bytes
-        self.functions: dict[Any, tuple[Any, Any]] = {}
+        self._functions: dict[Any, _Translation] = {}
 
     def entry(self, name: str, function: Any, types: Sequence[Type]) -> None:
         """Make ``function`` callable from outside under ``name``; it returns nothing."""
-        body, _ = self.translated(function, tuple(types))
-        body.linkage, body.name = "external", name
+        translation = self.translated(function, tuple(types))
+        if translation.result is not None:
+            raise KernelError(f"{name} returns something, and nobody would see it")
+        translation.body.linkage, translation.body.name = "external", name
 
-    def translated(self, function: Any, types: tuple[Any, ...]) -> tuple[Any, Any]:
-        """The LLVM function and its result: None, a type, or a tuple of types.
-
-        A function that is met while it is being translated calls itself; such a function returns nothing.
-        """
+    def translated(self, function: Any, types: tuple[Any, ...]) -> _Translation:
+        """A function for arguments of these types; where it calls itself, it is found half written."""
         key = (function, types)
-        if key not in self.functions:
-            translation = _Translation(self, function, types)
-            self.functions[key] = (translation.body, None)
-            self.functions[key] = translation.result()
-        return self.functions[key]
+        if key not in self._functions:
+            self._functions[key] = translation = _Translation(self, function, types)
+            translation.translate()
+        return self._functions[key]
+
+    def __str__(self) -> str:
+        """The code. Functions that are called in one place are put there, unless they are marked otherwise."""
+        for translation in self._functions.values():
+            if translation.calls == 1 and not hasattr(translation.function, "inlining"):
+                translation.body.attributes.add("alwaysinline")
+        return str(self.ir)
+
+
+# --- what is known about a function from its text ---------------------------------------------------------------------
 
 
 @cache
-def _parsed(code: Any) -> ast.FunctionDef:
-    tree = ast.parse(textwrap.dedent(inspect.getsource(code))).body[0]
-    if not isinstance(tree, ast.FunctionDef):
-        raise KernelError(f"{code.co_name} is not a plain function")
-    return tree
+def _definitions(file: str) -> dict[int, ast.FunctionDef]:
+    """The functions in a file, by the line where they begin: that of the first decorator, if there is one."""
+    tree = ast.parse("".join(linecache.getlines(file)))
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return {min([node.lineno, *(d.lineno for d in node.decorator_list)]): node for node in found}
 
 
-def _scope(function: Any) -> dict[str, Any]:
-    """What the names in a function mean before it runs."""
-    found = inspect.getclosurevars(function)
-    return {**found.builtins, **found.globals, **found.nonlocals}
+def _definition(function: Any) -> ast.FunctionDef:
+    code = function.__code__
+    linecache.lazycache(code.co_filename, function.__globals__)
+    found = _definitions(code.co_filename).get(code.co_firstlineno)
+    if found is None or found.name != code.co_name:
+        raise KernelError(f"{code.co_filename}, line {code.co_firstlineno}: {code.co_name} is not a plain function")
+    return found
 
 
-_ARITHMETIC = {ast.Add: ("fadd", "add"), ast.Sub: ("fsub", "sub"), ast.Mult: ("fmul", "mul")}
-_BITS = {ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor", ast.LShift: "shl"}
-_COMPARISONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+@cache
+def _fixed_names(tree: ast.FunctionDef) -> frozenset[str]:
+    """The names that are given a value once, and read only after that in the same block: they need no memory.
+
+    What is changed, or might be read where it was not set, lives in memory until LLVM finds something better.
+    """
+    stores: Counter[str] = Counter(argument.arg for argument in tree.args.args)
+    unseen: set[str] = set()
+
+    def visit(statements: Sequence[ast.stmt], known: frozenset[str]) -> None:
+        for statement in statements:
+            named = [node for part in _own_parts(statement) for node in ast.walk(part) if isinstance(node, ast.Name)]
+            stored = [node.id for node in named if isinstance(node.ctx, ast.Store)]
+            changed = isinstance(statement, ast.AugAssign)
+            stores.update(stored * 2 if changed else stored)
+            unseen.update(node.id for node in named if isinstance(node.ctx, ast.Load) and node.id not in known)
+            inside = known.union(stored) if isinstance(statement, ast.For) else known
+            for block in _blocks(statement):
+                visit(block, inside)
+            known = known if isinstance(statement, ast.For) else known.union(stored)
+
+    visit(tree.body, frozenset(stores))
+    return frozenset(name for name, count in stores.items() if count == 1 and name not in unseen)
+
+
+def _blocks(statement: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
+    for field in ("body", "orelse"):
+        yield getattr(statement, field, [])
+
+
+def _own_parts(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The expressions of a statement, without the statements inside it."""
+    return (node for node in ast.iter_child_nodes(statement) if not isinstance(node, ast.stmt))
+
+
+# --- translation ------------------------------------------------------------------------------------------------------
 
 
 class _Translation:
-    """One function with given argument types, being written."""
+    """One function with given argument types, being written.
+
+    Expressions are a ``Value``, an ``Affine`` index, a tuple of them, or an ordinary Python object that is known now.
+    """
 
     def __init__(self, module: Module, function: Any, types: tuple[Any, ...]) -> None:
         self.module, self.function = module, function
-        self.tree, self.scope = _parsed(function.__code__), _scope(function)
-        self.variables: dict[str, tuple[Type, Any]] = {}
-        self.loops: list[tuple[Any, Any]] = []
-        self.lane_index: dict[str, Any] = {}
-        names = [argument.arg for argument in self.tree.args.args]
-        if len(names) != len(types):
-            raise KernelError(f"{function.__name__} takes {len(names)} arguments, not {len(types)}")
-        passed = Type | AffineType
-        self.statics = {name: t for name, t in zip(names, types, strict=True) if not isinstance(t, passed)}
-        self.given = [(name, t) for name, t in zip(names, types, strict=True) if isinstance(t, passed)]
-        self.returns: Any = None
-        kind = ir.FunctionType(ir.VoidType(), [t.llvm for _, t in self.given])
-        self.body = ir.Function(module.ir, kind, f"{function.__name__}.{len(module.functions)}")
+        self.code = function.__code__
+        self.tree = _definition(function)
+        self.fixed = _fixed_names(self.tree)
+        self.result: Result = None
+        self.calls = 0
+        self.given = self._given(types)
+        passed = [kind.llvm for kind in self.given.values() if isinstance(kind, Type | AffineType)]
+        kind = ir.FunctionType(ir.VoidType(), passed)
+        self.body = ir.Function(module.ir, kind, f"{function.__name__}.{len(module._functions)}")
         self.body.linkage = "internal"
         if hasattr(function, "inlining"):
             self.body.attributes.add(function.inlining)
-        self.entry = ir.IRBuilder(self.body.append_basic_block("entry"))
-        self.builder = ir.IRBuilder(self.body.append_basic_block("body"))
+        self.names: dict[str, Any] = {}  # what does not change
+        self.slots: dict[str, tuple[Type, Any]] = {}  # where the rest lies
+        self.loops: list[_Loop | None] = []  # None: a loop over lanes
+        self.returns, self.recursive, self.finished = False, False, False
+        self.entry = ir.IRBuilder(self._new_block("entry"))
+        self.builder = ir.IRBuilder(self._new_block("body"))
+        self.write = Instructions(self.builder)
 
-    def result(self) -> tuple[Any, Any]:
-        for (name, kind), value in zip(self.given, self.body.args, strict=True):
+    def _given(self, types: tuple[Any, ...]) -> dict[str, Any]:
+        arguments = self.tree.args
+        names = [argument.arg for argument in arguments.args]
+        if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults:
+            raise self._error(self.tree, "parameters are plain names")
+        if len(names) != len(types):
+            raise self._error(self.tree, f"{self.function.__name__} takes {len(names)} arguments, not {len(types)}")
+        return dict(zip(names, types, strict=True))
+
+    def translate(self) -> None:
+        """The whole function."""
+        values = iter(self.body.args)
+        for name, kind in self.given.items():
             if isinstance(kind, AffineType):
-                self.lane_index[name] = Affine(Value(i64, value), kind.step, kind.lanes)
+                self.names[name] = Affine(Value(i64, next(values)), kind.step, kind.lanes)
+            elif isinstance(kind, Type):
+                self._assign_name(name, Value(kind, next(values)))
             else:
-                self._assign_name(name, Value(kind, value))
+                self.names[name] = kind
+        start = self.builder.block
         self._block(self.tree.body)
         if not self.builder.block.is_terminated:
-            if self.returns is None:
-                self.builder.ret_void()
-            else:
-                self.builder.unreachable()
-        self.entry.branch(self.body.blocks[1])
-        return self.body, self.returns
+            if self.result is not None:
+                raise self._error(self.tree, "some paths return a value and others end without one")
+            self.builder.ret_void()
+        if self.recursive and self.result is not None:
+            raise self._error(self.tree, "a function that calls itself returns nothing")
+        self.entry.branch(start)
+        self.finished = True
 
-    def _return_type(self, value: Any) -> None:
-        """The first return fixes what the function returns."""
-        found = tuple(self._typed(v).type for v in value) if isinstance(value, tuple) else self._typed(value).type
-        kind = ir.LiteralStructType([t.llvm for t in found]) if isinstance(found, tuple) else found.llvm
-        self.returns = found
-        self.body.ftype = ir.FunctionType(kind, self.body.ftype.args)
-        self.body.type = self.body.ftype.as_pointer()
-        self.body.return_value = ir.values.ReturnValue(self.body, kind)
+    def _new_block(self, name: str) -> Any:
+        return self.body.append_basic_block(name)
+
+    def _error(self, node: ast.AST, problem: object) -> KernelError:
+        where = f"{self.code.co_filename}, line {getattr(node, 'lineno', self.code.co_firstlineno)}"
+        text = "" if node is self.tree else f"`{ast.unparse(node).splitlines()[0]}`: "
+        return KernelError(f"{where}, in {self.function.__name__}: {text}{problem}")
 
     # --- statements ---------------------------------------------------------------------------------------------------
 
@@ -266,566 +260,495 @@ class _Translation:
         for statement in statements:
             if self.builder.block.is_terminated:
                 return
-            getattr(self, f"_do_{type(statement).__name__}", self._refuse)(statement)
+            try:
+                getattr(self, f"_do_{type(statement).__name__.lower()}", self._refuse)(statement)
+            except Refusal as refusal:
+                raise self._error(statement, refusal) from None
 
     def _refuse(self, node: ast.AST) -> Any:
-        raise KernelError(f"{self.function.__name__}, line {getattr(node, 'lineno', 0)}: {ast.unparse(node)} is no kernel code")
+        raise Refusal(f"{type(node).__name__} is not in the language of kernels")
 
-    def _do_Expr(self, node: ast.Expr) -> None:
+    def _do_pass(self, node: ast.Pass) -> None:
+        return
+
+    def _do_expr(self, node: ast.Expr) -> None:
         if not isinstance(node.value, ast.Constant):
             self._value(node.value)
 
-    def _do_Pass(self, node: ast.Pass) -> None:
-        return
-
-    def _do_Assign(self, node: ast.Assign) -> None:
+    def _do_assign(self, node: ast.Assign) -> None:
         value = self._value(node.value)
         for target in node.targets:
             self._assign(target, value)
 
-    def _do_AugAssign(self, node: ast.AugAssign) -> None:
-        place = ast.parse(ast.unparse(node.target), mode="eval").body
-        self._assign(node.target, self._binary(node.op, self._value(place), self._value(node.value)))
+    def _do_augassign(self, node: ast.AugAssign) -> None:
+        changed = self.write.binary(node.op, self._value(node.target), self._value(node.value))
+        self._assign(node.target, changed)
 
     def _assign(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Tuple):
+            if not isinstance(value, tuple) or len(value) != len(target.elts):
+                raise Refusal(f"there are not {len(target.elts)} values to assign")
             for part, item in zip(target.elts, value, strict=True):
                 self._assign(part, item)
         elif isinstance(target, ast.Name):
             self._assign_name(target.id, value)
         elif isinstance(target, ast.Subscript):
-            p, at = self._value(target.value), self._value(target.slice)
-            self._put(p, at, value)
+            self.write.put(self._value(target.value), self._value(target.slice), value)
         else:
             self._refuse(target)
 
     def _assign_name(self, name: str, value: Any) -> None:
-        typed = self._typed(value)
-        if name not in self.variables:
-            self.variables[name] = (typed.type, self.entry.alloca(typed.type.llvm, name=name))
-        kind, slot = self.variables[name]
-        self.builder.store(self._converted(typed, kind).llvm, slot)
-
-    def _do_Return(self, node: ast.Return) -> None:
-        if node.value is None:
-            self.builder.ret_void()
+        """A name keeps the type that it is given first."""
+        typed = self.write.typed(value)
+        if name in self.fixed:
+            self.names[name] = typed
             return
-        value = self._value(node.value)
-        if self.returns is None:
-            self._return_type(value)
-        if isinstance(self.returns, tuple):
-            packed = ir.Constant(self.body.ftype.return_type, ir.Undefined)
-            for i, (item, kind) in enumerate(zip(value, self.returns, strict=True)):
-                packed = self.builder.insert_value(packed, self._converted(item, kind).llvm, i)
-            self.builder.ret(packed)
-        else:
-            self.builder.ret(self._converted(value, self.returns).llvm)
+        if name not in self.slots:
+            self.slots[name] = (typed.type, self.entry.alloca(typed.type.llvm, name=name))
+        kind, slot = self.slots[name]
+        self.builder.store(self.write.converted(typed, kind).llvm, slot)
 
-    def _do_If(self, node: ast.If) -> None:
+    def _do_return(self, node: ast.Return) -> None:
+        value = None if node.value is None else self._value(node.value)
+        if None in self.loops:
+            raise Refusal("a loop over lanes is left at its end")
+        if not self.returns:
+            self._fix_result(value)
+        kinds, values = self.result, value
+        if isinstance(kinds, tuple) != isinstance(values, tuple) or (kinds is None) != (values is None):
+            raise Refusal("some paths return something else")
+        if kinds is None:
+            self.builder.ret_void()
+        elif isinstance(kinds, tuple):
+            self.builder.ret(self._packed(kinds, values))
+        else:
+            self.builder.ret(self.write.converted(values, kinds).llvm)
+
+    def _packed(self, kinds: tuple[Type, ...], values: Any) -> Any:
+        if len(kinds) != len(values):
+            raise Refusal(f"{len(values)} values where other paths return {len(kinds)}")
+        packed = ir.Constant(self.body.ftype.return_type, ir.Undefined)
+        for i, (item, kind) in enumerate(zip(values, kinds, strict=True)):
+            packed = self.builder.insert_value(packed, self.write.converted(item, kind).llvm, i)
+        return packed
+
+    def _fix_result(self, value: Any) -> None:
+        """The first return says what the function gives; until then LLVM was told nothing."""
+        self.returns = True
+        if value is None:
+            return
+        typed = self.write.typed
+        self.result = tuple(typed(v).type for v in value) if isinstance(value, tuple) else typed(value).type
+        kinds = self.result
+        kind = ir.LiteralStructType([t.llvm for t in kinds]) if isinstance(kinds, tuple) else kinds.llvm
+        self.body.ftype = ir.FunctionType(kind, self.body.ftype.args)
+        self.body.type = self.body.ftype.as_pointer()
+        self.body.return_value = ir.values.ReturnValue(self.body, kind)
+
+    def _do_if(self, node: ast.If) -> None:
         test = self._value(node.test)
         if not isinstance(test, Value):
             self._block(node.body if test else node.orelse)
             return
-        yes, no, after = (self.body.append_basic_block(n) for n in ("then", "else", "after"))
-        self.builder.cbranch(self._truth(test), yes, no)
-        for block, statements in ((yes, node.body), (no, node.orelse)):
-            self.builder.position_at_end(block)
-            self._block(statements)
-            if not self.builder.block.is_terminated:
-                self.builder.branch(after)
-        self.builder.position_at_end(after)
+        after = self._new_block("after")
+        open_ends = [
+            self._branch(block, partial(self._block, statements), after)
+            for block, statements in zip(self._fork(test), (node.body, node.orelse), strict=True)
+        ]
+        self._continue_at(after, any(open_ends))
 
-    def _do_While(self, node: ast.While) -> None:
-        head, body, after = (self.body.append_basic_block(n) for n in ("head", "loop", "after"))
+    def _fork(self, test: Any) -> tuple[Any, Any]:
+        """Two new blocks, for a test that holds and one that does not."""
+        yes, no = self._new_block("then"), self._new_block("else")
+        self.builder.cbranch(self._condition(test), yes, no)
+        return yes, no
+
+    def _branch(self, block: Any, write: Callable[[], None], after: Any) -> bool:
+        """Write a block that goes on to ``after``; whether it does so."""
+        self.builder.position_at_end(block)
+        write()
+        goes_on = not self.builder.block.is_terminated
+        if goes_on:
+            self.builder.branch(after)
+        return goes_on
+
+    def _continue_at(self, block: Any, is_reached: bool) -> None:
+        self.builder.position_at_end(block)
+        if not is_reached:
+            self.builder.unreachable()
+
+    def _condition(self, value: Any) -> Any:
+        return self.write.truth(self.write.scalar(value)).llvm
+
+    # --- loops --------------------------------------------------------------------------------------------------------
+
+    def _do_while(self, node: ast.While) -> None:
+        self._no_else(node)
+        head, body = self._new_block("head"), self._new_block("loop")
         self.builder.branch(head)
         self.builder.position_at_end(head)
         test = self._value(node.test)
-        self.builder.cbranch(self._truth(test), body, after)
-        self._loop_body(node.body, body, head, head, after)
+        loop = _Loop(head, self._new_block("after"), ends=isinstance(test, Value) or not test)
+        if isinstance(test, Value):
+            self.builder.cbranch(self._condition(test), body, loop.after)
+        else:
+            self.builder.branch(body if test else loop.after)
+        self._loop_body(node.body, body, loop)
 
-    def _do_For(self, node: ast.For) -> None:
-        """The count is fixed before the loop, and the variable is the loop's own, as in Python."""
-        if not isinstance(node.iter, ast.Call):
-            self._refuse(node.iter)
-        kind = self._static(node.iter.func)
-        if kind in (lanes, lanes_once):
-            self._vector_loop(node, kind.again)
-            return
-        if kind is not range:
-            self._refuse(node.iter)
-        bounds = [self._typed(self._value(a)) for a in node.iter.args]
-        start, stop = (i64(0), bounds[0]) if len(bounds) == 1 else (bounds[0], bounds[1])
-        step = bounds[2] if len(bounds) == 3 else i64(1)
-        counter = self.entry.alloca(ir.IntType(64))
-        self.builder.store(start.llvm, counter)
-        head, body, following, after = (self.body.append_basic_block(n) for n in ("head", "loop", "next", "after"))
+    def _loop_body(self, statements: Sequence[ast.stmt], body: Any, loop: _Loop) -> None:
+        self.loops.append(loop)
+        self._branch(body, partial(self._block, statements), loop.next)
+        self.loops.pop()
+        self._continue_at(loop.after, loop.ends)
+
+    def _no_else(self, node: ast.For | ast.While) -> None:
+        if node.orelse:
+            raise Refusal("a loop has no else")
+
+    def _do_break(self, node: ast.Break) -> None:
+        loop = self._innermost_loop()
+        loop.ends = True
+        self.builder.branch(loop.after)
+
+    def _do_continue(self, node: ast.Continue) -> None:
+        self.builder.branch(self._innermost_loop().next)
+
+    def _innermost_loop(self) -> _Loop:
+        loop = self.loops[-1]
+        if loop is None:
+            raise Refusal("a loop over lanes is left at its end")
+        return loop
+
+    def _do_for(self, node: ast.For) -> None:
+        self._no_else(node)
+        kind = self._static(node.iter.func) if isinstance(node.iter, ast.Call) else None
+        arguments = [self._value(a) for a in node.iter.args] if isinstance(node.iter, ast.Call) else []
+        if kind is range:
+            self._counted_loop(node, *_range(arguments))
+        elif kind in (lanes, lanes_once) and len(arguments) == 2 and isinstance(node.target, ast.Name):
+            self._vector_loop(node.target.id, node.body, arguments[0], arguments[1], kind.again)
+        else:
+            raise Refusal("loops are over range, lanes or lanes_once")
+
+    def _counted_loop(self, node: ast.For, start: Any, stop: Any, step: Any) -> None:
+        """The count is fixed before the loop, and the counter is the loop's own, as in Python.
+
+        A step that is not known now must be positive.
+        """
+        counter, limit, by = self._counter(start), self._index(stop), self._index(step)
+        sign = by.llvm.constant if isinstance(by.llvm, ir.Constant) else 1
+        if sign == 0:
+            raise Refusal("a step of 0")
+        head, body = self._new_block("head"), self._new_block("loop")
+        loop = _Loop(self._new_block("next"), self._new_block("after"), ends=True)
         self.builder.branch(head)
         self.builder.position_at_end(head)
-        here = Value(i64, self.builder.load(counter, typ=ir.IntType(64)))
-        downwards = isinstance(step.llvm, ir.Constant) and step.llvm.constant < 0
-        self.builder.cbranch(self.builder.icmp_signed(">" if downwards else "<", here.llvm, stop.llvm), body, after)
-        self.builder.position_at_end(following)
-        moved = self.builder.add(self.builder.load(counter, typ=ir.IntType(64)), step.llvm, flags=("nsw",))
-        self.builder.store(moved, counter)
-        self.builder.branch(head)
+        here = counter.load()
+        more = ast.Gt() if sign < 0 else ast.Lt()
+        self.builder.cbranch(self.write.compared(more, here, limit).llvm, body, loop.after)
+        self._branch(loop.next, lambda: counter.store(self.write.binary(ast.Add(), counter.load(), by)), head)
         self.builder.position_at_end(body)
         self._assign(node.target, here)
-        self._loop_body(node.body, body, following, following, after)
+        self._loop_body(node.body, body, loop)
 
-    def _loop_body(self, statements: Sequence[ast.stmt], body: Any, again: Any, on: Any, after: Any) -> None:
-        self.builder.position_at_end(body)
-        self.loops.append((on, after))
-        self._block(statements)
-        self.loops.pop()
-        if not self.builder.block.is_terminated:
-            self.builder.branch(again)
-        self.builder.position_at_end(after)
+    def _counter(self, start: Any) -> _Slot:
+        slot = _Slot(i64, self.entry.alloca(i64.llvm), self.builder)
+        slot.store(self._index(start))
+        return slot
 
-    def _vector_loop(self, node: ast.For, again: bool) -> None:
-        number, n = self._value(node.iter.args[0]), self._typed(self._value(node.iter.args[1]))
-        widest = self.module.vector_bytes // number.bytes
-        counter = self.entry.alloca(ir.IntType(64))
-        self.builder.store(i64(0).llvm, counter)
+    def _index(self, value: Any) -> Value:
+        return self.write.converted(self.write.scalar(value), i64)
 
-        def here() -> Value:
-            return Value(i64, self.builder.load(counter, typ=ir.IntType(64)))
+    # --- vectors ------------------------------------------------------------------------------------------------------
 
-        def body(width: int, at: Value) -> None:
-            outside = dict(self.variables)
-            self.lane_index[node.target.id] = Affine(at, 1, width) if width > 1 else at
-            self._block(node.body)
-            del self.lane_index[node.target.id]
-            self.variables = outside
+    def _lanes(self, number: Any) -> int:
+        if not isinstance(number, Type) or number.element is not None:
+            raise Refusal(f"lanes are of a type of numbers, not {number!r}")
+        return max(1, self.module.vector_bytes // number.bytes)
 
-        def step(width: int, more: Any) -> None:
-            """Carry out the body, and again as long as ``more`` is set and another vector fits."""
-            head, loop, after = (self.body.append_basic_block(name) for name in ("head", "vector", "after"))
-            self.builder.branch(head)
-            self.builder.position_at_end(head)
-            end = self.builder.add(here().llvm, i64(width).llvm, flags=("nsw",))
-            self.builder.cbranch(self.builder.icmp_signed("<=", end, n.llvm), loop, after)
-            self.builder.position_at_end(loop)
-            body(width, here())
-            self.builder.store(self.builder.add(here().llvm, i64(width).llvm, flags=("nsw",)), counter)
-            self.builder.branch(head if more else after)
-            self.builder.position_at_end(after)
+    def _vector_loop(self, name: str, statements: Sequence[ast.stmt], number: Any, n: Any, again: bool) -> None:
+        """Whole vectors, then short ones, then single numbers.
 
-        done = self.body.append_basic_block("done")
-        step(widest, True)
-        if again:
-            last, short = self.body.append_basic_block("last"), self.body.append_basic_block("short")
-            unfinished = self.builder.icmp_signed("<", here().llvm, n.llvm)
-            enough = self.builder.icmp_signed(">=", n.llvm, i64(widest).llvm)
-            rest = self.body.append_basic_block("rest")
-            self.builder.cbranch(unfinished, rest, done)
-            self.builder.position_at_end(rest)
-            self.builder.cbranch(enough, last, short)
-            self.builder.position_at_end(last)
-            body(widest, Value(i64, self.builder.sub(n.llvm, i64(widest).llvm, flags=("nsw",))))
-            self.builder.branch(done)
-            self.builder.position_at_end(short)
-        width = widest // 2
-        while width:
-            step(width, width == 1)
-            width //= 2
+        If iterations may be carried out again, the loop that fits the length goes once more over its last vector, and
+        no shorter one is needed.
+        """
+        widest, length, counter = self._lanes(number), self._index(n), self._counter(0)
+        done = self._new_block("done")
+        for width in sorted({widest, min(SHORT_VECTOR, max(1, widest // 2)), 1}, reverse=True):
+            write = partial(self._lane_body, name, statements, width)
+            head = self._vectors(width, counter, length, write)
+            if again and width > 1:
+                self._last_vector(width, counter, length, head, done)
         self.builder.branch(done)
         self.builder.position_at_end(done)
 
-    def _do_Break(self, node: ast.Break) -> None:
-        self.builder.branch(self.loops[-1][1])
+    def _vectors(self, width: int, counter: _Slot, length: Value, write: Callable[[Value], None]) -> Any:
+        """``write(at)`` for ``at`` = the counter and every ``width`` on, as long as whole vectors fit.
 
-    def _do_Continue(self, node: ast.Continue) -> None:
-        self.builder.branch(self.loops[-1][0])
+        The result is the block that decides whether one more fits.
+        """
+        head, body, after = (self._new_block(name) for name in ("head", "vector", "after"))
+        self.builder.branch(head)
+        self.builder.position_at_end(head)
+        here = counter.load()
+        end = self.write.binary(ast.Add(), here, width)
+        self.builder.cbranch(self.write.compared(ast.LtE(), end, length).llvm, body, after)
+        self.builder.position_at_end(body)
+        write(here)
+        counter.store(end)
+        self.builder.branch(head)
+        self.builder.position_at_end(after)
+        return head
 
-    # --- expressions: a Value, a tuple of them, or an ordinary Python object that is known now --------------------------
+    def _last_vector(self, width: int, counter: _Slot, length: Value, head: Any, done: Any) -> None:
+        """Behind ``_vectors``: back to the last vector, unless all is done or there is not even one."""
+        rest, back, shorter = (self._new_block(name) for name in ("rest", "back", "shorter"))
+        self.builder.cbranch(self.write.compared(ast.Lt(), counter.load(), length).llvm, rest, done)
+        self.builder.position_at_end(rest)
+        self.builder.cbranch(self.write.compared(ast.GtE(), length, width).llvm, back, shorter)
+        self.builder.position_at_end(back)
+        counter.store(self.write.binary(ast.Sub(), length, width))
+        self.builder.branch(head)
+        self.builder.position_at_end(shorter)
+
+    def _lane_body(self, name: str, statements: Sequence[ast.stmt], width: int, at: Value) -> None:
+        """The names that the body makes are its own: they have other types for other widths."""
+        names, slots = dict(self.names), dict(self.slots)
+        self.names[name] = Affine(at, 1, width) if width > 1 else at
+        self.loops.append(None)
+        self._block(statements)
+        self.loops.pop()
+        self.names, self.slots = names, slots
+
+    def _total(self, combine: Any, neutral: Any, p: Any, at: Any, n: Any) -> Value:
+        """Several vectors side by side, then one, then their lanes, then what is left over."""
+        number = element_of(p)
+        width = self._lanes(number)
+        kind, counter, length = number.of(width), self._counter(0), self._index(n)
+        sums = [_Slot(kind, self.entry.alloca(kind.llvm), self.builder) for _ in range(SIDE_BY_SIDE)]
+        for part in sums:
+            part.store(self.write.converted(neutral, kind))
+
+        def add_vectors(parts: Sequence[_Slot], here: Value) -> None:
+            for i, part in enumerate(parts):
+                place = self.write.binary(ast.Add(), self._index(at), self.write.binary(ast.Add(), here, i * width))
+                part.store(self._call(combine, [part.load(), self.write.get(p, Affine(place, 1, width))]))
+
+        self._vectors(SIDE_BY_SIDE * width, counter, length, lambda here: add_vectors(sums, here))
+        self._vectors(width, counter, length, lambda here: add_vectors(sums[:1], here))
+        vector = self._folded(combine, [part.load() for part in sums])
+        numbers = [Value(number, self.builder.extract_element(vector.llvm, i64(i).llvm)) for i in range(width)]
+        result = _Slot(number, self.entry.alloca(number.llvm), self.builder)
+        result.store(self._folded(combine, numbers))
+
+        def add_number(here: Value) -> None:
+            value = self.write.get(p, self.write.binary(ast.Add(), self._index(at), here))
+            result.store(self._call(combine, [result.load(), value]))
+
+        self._vectors(1, counter, length, add_number)
+        return result.load()
+
+    def _folded(self, combine: Any, values: list[Value]) -> Value:
+        """Halves with halves, as far as one."""
+        while len(values) > 1:
+            half = len(values) // 2
+            values = [self._call(combine, [a, b]) for a, b in zip(values[:half], values[half:], strict=True)]
+        return values[0]
+
+    # --- expressions --------------------------------------------------------------------------------------------------
 
     def _value(self, node: ast.expr) -> Any:
-        return getattr(self, f"_of_{type(node).__name__}", self._refuse)(node)
+        try:
+            return getattr(self, f"_of_{type(node).__name__.lower()}", self._refuse)(node)
+        except Refusal as refusal:
+            raise self._error(node, refusal) from None
 
     def _static(self, node: ast.expr) -> Any:
         value = self._value(node)
-        return self._refuse(node) if isinstance(value, Value) else value
+        if isinstance(value, Value | Affine):
+            raise Refusal(f"`{ast.unparse(node)}` is not known before the kernel runs")
+        return value
 
-    def _of_Constant(self, node: ast.Constant) -> Any:
+    def _of_constant(self, node: ast.Constant) -> Any:
         return node.value
 
-    def _of_Name(self, node: ast.Name) -> Any:
-        if node.id in self.lane_index:
-            return self.lane_index[node.id]
-        if node.id in self.variables:
-            kind, slot = self.variables[node.id]
+    def _of_name(self, node: ast.Name) -> Any:
+        name = node.id
+        if name in self.names:
+            return self.names[name]
+        if name in self.slots:
+            kind, slot = self.slots[name]
             return Value(kind, self.builder.load(slot, typ=kind.llvm))
-        for names in (self.statics, self.scope):
-            if node.id in names:
-                return names[node.id]
-        return self._refuse(node)
+        if name in self.code.co_freevars:
+            return self.function.__closure__[self.code.co_freevars.index(name)].cell_contents
+        if name in self.code.co_varnames:
+            raise Refusal("nothing was assigned to this name yet")
+        if name in self.function.__globals__:
+            return self.function.__globals__[name]
+        if hasattr(builtins, name):
+            return getattr(builtins, name)
+        raise Refusal("nobody knows this name")
 
-    def _of_Attribute(self, node: ast.Attribute) -> Any:
+    def _of_attribute(self, node: ast.Attribute) -> Any:
         return getattr(self._static(node.value), node.attr)
 
-    def _of_Tuple(self, node: ast.Tuple) -> Any:
+    def _of_tuple(self, node: ast.Tuple) -> Any:
         return tuple(self._value(item) for item in node.elts)
 
-    def _of_Subscript(self, node: ast.Subscript) -> Any:
+    def _of_subscript(self, node: ast.Subscript) -> Any:
         p, at = self._value(node.value), self._value(node.slice)
         if isinstance(p, tuple):
-            return p[at]
-        return self._get(p, at)
+            return p[self._static(node.slice)]
+        return self.write.get(p, at)
 
-    def _get(self, p: Value, at: Any) -> Value:
-        element = p.type.element
-        if element is None:
-            raise KernelError(f"{self.function.__name__}: {p.type.name} is not a pointer")
-        if isinstance(at, Affine):
-            if at.step != 1:
-                raise KernelError(f"{self.function.__name__}: a step of {at.step}; use strided")
-            at, kind = at.base, element.of(at.lanes)
-        else:
-            at, kind = self._typed(at), element
-        return Value(kind, self.builder.load(self._element(p, at), typ=kind.llvm, align=element.bytes))
+    def _of_binop(self, node: ast.BinOp) -> Any:
+        return self.write.binary(node.op, self._value(node.left), self._value(node.right))
 
-    def _put(self, p: Value, at: Any, value: Any) -> None:
-        element = p.type.element
-        kind, at = (element.of(at.lanes), at.base) if isinstance(at, Affine) else (element, self._typed(at))
-        self.builder.store(self._converted(value, kind).llvm, self._element(p, at), align=element.bytes)
-
-    def _strided(self, p: Value, at: Any, step: int) -> tuple[Value, ...]:
-        if not isinstance(at, Affine):
-            return tuple(self._get(p, self._binary(ast.Add(), at, i)) for i in range(step))
-        wide = self._get(p, Affine(at.base, 1, at.lanes * step))
-        nothing = ir.Constant(wide.type.llvm, ir.Undefined)
-        return tuple(
-            Value(p.type.element.of(at.lanes), self.builder.shuffle_vector(wide.llvm, nothing, _mask(i, step, at.lanes)))
-            for i in range(step)
-        )
-
-    def _following(self, p: Value, at: Any, step: int, values: Value) -> Value:
-        if not isinstance(at, Affine):
-            return self._get(p, self._binary(ast.Add(), at, step))
-        last = self._get(p, self._binary(ast.Add(), at.base, step * at.lanes))
-        order = ir.Constant(ir.VectorType(ir.IntType(32), at.lanes), [*range(1, at.lanes + 1)])
-        more = self._spread(last, values.type)
-        return Value(values.type, self.builder.shuffle_vector(values.llvm, more.llvm, order))
-
-    def _put_strided(self, p: Value, at: Any, values: tuple[Any, ...]) -> None:
-        step, element = len(values), p.type.element
-        if not isinstance(at, Affine):
-            for i, value in enumerate(values):
-                self._put(p, self._binary(ast.Add(), at, i), value)
-            return
-        if step != 2:
-            raise KernelError(f"{self.function.__name__}: {step} vectors to put")
-        a, b = (self._converted(value, element.of(at.lanes)) for value in values)
-        order = [i // 2 + (i % 2) * at.lanes for i in range(2 * at.lanes)]
-        mask = ir.Constant(ir.VectorType(ir.IntType(32), len(order)), order)
-        both = Value(element.of(2 * at.lanes), self.builder.shuffle_vector(a.llvm, b.llvm, mask))
-        self._put(p, Affine(at.base, 1, 2 * at.lanes), both)
-
-    def _of_BinOp(self, node: ast.BinOp) -> Any:
-        return self._binary(node.op, self._value(node.left), self._value(node.right))
-
-    def _of_UnaryOp(self, node: ast.UnaryOp) -> Any:
+    def _of_unaryop(self, node: ast.UnaryOp) -> Any:
         value = self._value(node.operand)
         if isinstance(node.op, ast.Not):
-            if not isinstance(value, Value):
-                return not value
-            return Value(boolean.of(value.type.lanes), self.builder.not_(self._truth(value)))
-        if not isinstance(node.op, ast.USub):
-            return self._refuse(node)
-        if not isinstance(value, Value):
-            return -value
-        return Value(value.type, self.builder.fneg(value.llvm) if value.type.is_float else self.builder.neg(value.llvm))
+            return self.write.denied(value)
+        if isinstance(node.op, ast.USub):
+            return self.write.negated(value)
+        return self._refuse(node.op)
 
-    def _of_Compare(self, node: ast.Compare) -> Any:
+    def _of_compare(self, node: ast.Compare) -> Any:
         if len(node.ops) != 1:
-            return self._refuse(node)
-        left, right = self._value(node.left), self._value(node.comparators[0])
-        if isinstance(node.ops[0], ast.Is | ast.IsNot):
-            return (left is right) == isinstance(node.ops[0], ast.Is)
-        sign = _COMPARISONS[type(node.ops[0])]
-        if not isinstance(left, Value) and not isinstance(right, Value):
-            return {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}.get(
-                sign, (left == right) == (sign == "==")
-            )
-        a, b = self._alike(left, right)
-        if a.type.is_float:
-            compare = self.builder.fcmp_unordered if sign == "!=" else self.builder.fcmp_ordered
-        else:
-            compare = self.builder.icmp_signed if a.type.is_signed else self.builder.icmp_unsigned
-        return Value(boolean.of(a.type.lanes), compare(sign, a.llvm, b.llvm))
+            raise Refusal("a comparison has two sides")
+        return self.write.compared(node.ops[0], self._value(node.left), self._value(node.comparators[0]))
 
-    def _of_BoolOp(self, node: ast.BoolOp) -> Any:
+    def _of_boolop(self, node: ast.BoolOp) -> Any:
         """From left to right, as far as needed: what comes later may be meaningless."""
-        test, rest = self._value(node.values[0]), node.values[1:]
-        for following in rest:
-            stops_at = isinstance(node.op, ast.Or)
-            if not isinstance(test, Value):
-                test = test if bool(test) == stops_at else self._value(following)
-                continue
-            first, first_block = self._truth(test), self.builder.block
-            more, after = self.body.append_basic_block("more"), self.body.append_basic_block("after")
-            self.builder.cbranch(first, *((after, more) if stops_at else (more, after)))
-            self.builder.position_at_end(more)
-            second = self._truth(self._value(following))
-            test = self._merged(boolean, after, [(first, first_block), (second, self.builder.block)])
+        stops_at = isinstance(node.op, ast.Or)
+        test = self._value(node.values[0])
+        for operand in node.values[1:]:
+            if isinstance(test, Value):
+                test = self._also(test, operand, stops_at)
+            elif bool(test) != stops_at:
+                test = self._value(operand)
         return test
 
-    def _of_IfExp(self, node: ast.IfExp) -> Any:
+    def _also(self, test: Value, operand: ast.expr, stops_at: bool) -> Value:
+        result = _Slot(boolean, self.entry.alloca(boolean.llvm), self.builder)
+        first = self._condition(test)
+        self.builder.store(first, result.place)
+        more, after = self._new_block("more"), self._new_block("after")
+        self.builder.cbranch(first, *((after, more) if stops_at else (more, after)))
+        self.builder.position_at_end(more)
+        self.builder.store(self._condition(self._value(operand)), result.place)
+        self.builder.branch(after)
+        self.builder.position_at_end(after)
+        return result.load()
+
+    def _of_ifexp(self, node: ast.IfExp) -> Any:
         test = self._value(node.test)
         if not isinstance(test, Value):
             return self._value(node.body if test else node.orelse)
         if test.type.lanes > 1:
-            return self._chosen(test, self._value(node.body), self._value(node.orelse))
-        yes, no, after = (self.body.append_basic_block(n) for n in ("then", "else", "after"))
-        self.builder.cbranch(self._truth(test), yes, no)
+            return self.write.chosen(test, self._value(node.body), self._value(node.orelse))
         ends = []
-        for block, expression in ((yes, node.body), (no, node.orelse)):
+        for block, expression in zip(self._fork(test), (node.body, node.orelse), strict=True):
             self.builder.position_at_end(block)
             ends.append((self._value(expression), self.builder.block))
-        if isinstance(ends[0][0], tuple):
-            return self._refuse(node)
-        common = _common(ends[0][0], ends[1][0])
-        incoming = []
+        return self._joined(ends)
+
+    def _joined(self, ends: list[tuple[Any, Any]]) -> Value:
+        """The value of whichever of two blocks was gone through."""
+        kind = self.write.common(ends[0][0], ends[1][0])
+        result, after = _Slot(kind, self.entry.alloca(kind.llvm), self.builder), self._new_block("after")
         for value, block in ends:
             self.builder.position_at_end(block)
-            incoming.append((self._converted(value, common).llvm, block))
-        return self._merged(common, after, incoming)
-
-    def _merged(self, kind: Type, after: Any, incoming: list[tuple[Any, Any]]) -> Value:
-        if self.builder.block is incoming[-1][1] and not self.builder.block.is_terminated:
+            result.store(self.write.converted(value, kind))
             self.builder.branch(after)
-        for _, block in incoming:
-            if not block.is_terminated:
-                self.builder.position_at_end(block)
-                self.builder.branch(after)
         self.builder.position_at_end(after)
-        phi = self.builder.phi(kind.llvm)
-        for value, block in incoming:
-            phi.add_incoming(value, block)
-        return Value(kind, phi)
+        return result.load()
 
-    def _of_Call(self, node: ast.Call) -> Any:
-        function = self._static(node.func)
-        args = [self._value(a) for a in node.args]
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def _of_call(self, node: ast.Call) -> Any:
+        if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
+            raise Refusal("arguments are given one by one and by position")
+        function, args = self._static(node.func), [self._value(a) for a in node.args]
         if isinstance(function, Type):
-            return self._converted(args[0], function.of(args[0].type.lanes)) if isinstance(args[0], Value) else function(args[0])
+            return self._conversion(function, *args)
         if isinstance(function, Intrinsic):
-            values = [self._typed(a) for a in args]
-            width = max(value.type.lanes for value in values)
-            return function.emit(self.builder, *(self._converted(v, v.type.of(width)) for v in values))
-        if function is strided:
-            return self._strided(*args)
-        if function is put_strided:
-            return self._put_strided(*args)
-        if function is following:
-            return self._following(*args)
-        if function is choose:
-            return self._chosen(*args)
-        if function is total:
-            return self._total(*args)
-        if function is min or function is max:
-            return self._extreme("<" if function is min else ">", *args)
-        return self._call(function, [a if isinstance(a, Affine | Type) or inspect.isfunction(a) else self._typed(a) for a in args])
+            return function.emit(self.builder, *self._equally_wide(args))
+        word, arity = self._word(function)
+        if word is None:
+            return self._call(function, args)
+        if len(args) != arity:
+            raise Refusal(f"{function.__name__} takes {arity} arguments here, not {len(args)}")
+        return word(*args)
 
-    def _chosen(self, test: Value, left: Any, right: Any) -> Value:
-        a, b = self._alike(left, right)
-        kind = a.type.of(max(a.type.lanes, test.type.lanes))
-        yes, no = self._converted(a, kind), self._converted(b, kind)
-        return Value(kind, self.builder.select(test.llvm, yes.llvm, no.llvm))
+    def _word(self, function: Any) -> tuple[Callable[..., Any] | None, int]:
+        """What is translated where it is called, and how many arguments it takes."""
+        write = self.write
+        words: dict[Any, tuple[Callable[..., Any], int]] = {
+            strided: (write.strided, 3),
+            put_strided: (write.put_strided, 3),
+            following: (write.following, 4),
+            choose: (write.chosen, 3),
+            total: (self._total, 5),
+            min: (partial(write.extreme, ast.Lt()), 2),
+            max: (partial(write.extreme, ast.Gt()), 2),
+        }
+        return words.get(function, (None, 0)) if callable(function) else (None, 0)
 
-    def _total(self, combine: Any, neutral: Value, p: Value, at: Value, n: Value) -> Value:
-        """Four vectors side by side, then one, then their lanes, then what is left over."""
-        number, w = p.type.element, self.builder
-        width = self.module.vector_bytes // number.bytes
-        kind = number.of(width)
-        sums = [self.entry.alloca(kind.llvm) for _ in range(4)]
-        for slot in sums:
-            w.store(self._converted(neutral, kind).llvm, slot)
-        counter = self.entry.alloca(ir.IntType(64))
-        w.store(i64(0).llvm, counter)
-        n = self._converted(n, i64)
+    def _equally_wide(self, args: Sequence[Any]) -> list[Value]:
+        values = [self.write.typed(a) for a in args]
+        width = max((value.type.lanes for value in values), default=1)
+        return [self.write.converted(value, value.type.of(width)) for value in values]
 
-        def loop(length: int, add: Callable[[Value], None]) -> None:
-            head, body, after = (self.body.append_basic_block(name) for name in ("head", "total", "after"))
-            w.branch(head)
-            w.position_at_end(head)
-            here = w.load(counter, typ=ir.IntType(64))
-            end = w.add(here, i64(length).llvm, flags=("nsw",))
-            w.cbranch(w.icmp_signed("<=", end, n.llvm), body, after)
-            w.position_at_end(body)
-            add(Value(i64, w.add(self._converted(at, i64).llvm, here)))
-            w.store(end, counter)
-            w.branch(head)
-            w.position_at_end(after)
-
-        def add_vector(slot: Any, place: Value) -> None:
-            here = Value(kind, w.load(slot, typ=kind.llvm))
-            w.store(self._call(combine, [here, self._get(p, Affine(place, 1, width))]).llvm, slot)
-
-        def add_four(place: Value) -> None:
-            for i, slot in enumerate(sums):
-                add_vector(slot, self._binary(ast.Add(), place, i * width))
-
-        loop(4 * width, add_four)
-        loop(width, lambda place: add_vector(sums[0], place))
-        parts = [Value(kind, w.load(slot, typ=kind.llvm)) for slot in sums]
-        while len(parts) > 1:
-            parts = [self._call(combine, [a, b]) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-        numbers = [Value(number, w.extract_element(parts[0].llvm, i64(i).llvm)) for i in range(width)]
-        while len(numbers) > 1:
-            half = len(numbers) // 2
-            numbers = [self._call(combine, [a, b]) for a, b in zip(numbers[:half], numbers[half:], strict=True)]
-        result = self.entry.alloca(number.llvm)
-        w.store(numbers[0].llvm, result)
-
-        def add_one(place: Value) -> None:
-            here = Value(number, w.load(result, typ=number.llvm))
-            w.store(self._call(combine, [here, self._get(p, place)]).llvm, result)
-
-        loop(1, add_one)
-        return Value(number, w.load(result, typ=number.llvm))
-
-    def _extreme(self, sign: str, left: Any, right: Any) -> Value:
-        a, b = self._alike(left, right)
-        return Value(a.type, self.builder.select(self.builder.icmp_signed(sign, a.llvm, b.llvm), a.llvm, b.llvm))
-
-    def _call(self, function: Any, args: list[Any]) -> Any:
-        body, returns = self.module.translated(function, tuple(a.type if isinstance(a, Value | Affine) else a for a in args))
-        called = self.builder.call(body, [a.llvm for a in args if isinstance(a, Value | Affine)])
-        if isinstance(returns, tuple):
-            return tuple(Value(t, self.builder.extract_value(called, i)) for i, t in enumerate(returns))
-        return None if returns is None else Value(returns, called)
-
-    # --- arithmetic -----------------------------------------------------------------------------------------------------
-
-    def _binary(self, op: ast.operator, left: Any, right: Any) -> Any:
-        if isinstance(left, Affine) or isinstance(right, Affine):
-            return self._affine(op, left, right)
-        if not isinstance(left, Value) and not isinstance(right, Value):
-            return _PYTHON[type(op)](left, right)
-        a, b = self._alike(left, right)
-        kind = a.type
-        if type(op) in _ARITHMETIC:
-            name = _ARITHMETIC[type(op)][0 if kind.is_float else 1]
-            flags = ("nsw",) if kind == i64 else ()
-            return Value(kind, getattr(self.builder, name)(a.llvm, b.llvm, flags=flags))
-        if isinstance(op, ast.Div) and kind.is_float:
-            return Value(kind, self.builder.fdiv(a.llvm, b.llvm))
-        if kind.is_float:
-            raise KernelError(f"{self.function.__name__}: {type(op).__name__} of floats")
-        if type(op) in _BITS:
-            return Value(kind, getattr(self.builder, _BITS[type(op)])(a.llvm, b.llvm))
-        if isinstance(op, ast.RShift):
-            return Value(kind, (self.builder.ashr if kind.is_signed else self.builder.lshr)(a.llvm, b.llvm))
-        return self._floored(op, a, b)
-
-    def _affine(self, op: ast.operator, left: Any, right: Any) -> Affine:
-        """A sum with something that is the same for all lanes, or a multiple."""
-        i, other = (left, right) if isinstance(left, Affine) else (right, left)
-        if isinstance(op, ast.Mult) and isinstance(other, int):
-            return Affine(self._binary(op, i.base, other), i.step * other, i.lanes)
-        if isinstance(op, ast.Add) or (isinstance(op, ast.Sub) and left is i):
-            return Affine(self._binary(op, i.base, other), i.step, i.lanes)
-        raise KernelError(f"{self.function.__name__}: the index of a vector is base + step·i")
-
-    def _floored(self, op: ast.operator, a: Value, b: Value) -> Value:
-        """``//`` and ``%`` towards −∞, as in Python."""
-        w = self.builder
-        if not a.type.is_signed:
-            return Value(a.type, (w.udiv if isinstance(op, ast.FloorDiv) else w.urem)(a.llvm, b.llvm))
-        zero = ir.Constant(a.type.llvm, 0)
-        if isinstance(b.llvm, ir.Constant) and isinstance(op, ast.FloorDiv) and _is_power_of_two(b.llvm.constant):
-            return Value(a.type, w.ashr(a.llvm, ir.Constant(a.type.llvm, b.llvm.constant.bit_length() - 1)))
-        rest = w.srem(a.llvm, b.llvm)
-        differ = w.icmp_signed("<", w.xor(rest, b.llvm), zero)
-        inexact = w.and_(w.icmp_signed("!=", rest, zero), differ)
-        if isinstance(op, ast.Mod):
-            return Value(a.type, w.select(inexact, w.add(rest, b.llvm), rest))
-        quotient = w.sdiv(a.llvm, b.llvm)
-        return Value(a.type, w.select(inexact, w.sub(quotient, ir.Constant(a.type.llvm, 1)), quotient))
-
-    def _truth(self, value: Any) -> Any:
-        typed = self._typed(value)
-        if typed.type.of(1) == boolean:
-            return typed.llvm
-        return self.builder.icmp_signed("!=", typed.llvm, ir.Constant(typed.type.llvm, 0))
-
-    def _typed(self, value: Any) -> Value:
-        if isinstance(value, Value):
-            return value
-        if isinstance(value, bool):
-            return boolean(value)
-        if isinstance(value, int):
-            return i64(value)
-        if isinstance(value, float):
-            return f64(value)
-        raise KernelError(f"{self.function.__name__}: {value!r} is no number")
-
-    def _alike(self, left: Any, right: Any) -> tuple[Value, Value]:
-        common = _common(left, right)
-        return self._converted(left, common), self._converted(right, common)
-
-    def _converted(self, value: Any, kind: Type) -> Value:
+    def _conversion(self, kind: Type, value: Any) -> Value:
         if not isinstance(value, Value):
             return kind(value)
-        old, w = value.type, self.builder
-        if old == kind:
-            return value
-        if old.lanes != kind.lanes:
-            if old.lanes != 1:
-                raise KernelError(f"{self.function.__name__}: {old.lanes} lanes do not turn into {kind.lanes}")
-            return self._spread(self._converted(value, kind.of(1)), kind)
-        if old.is_float and kind.is_float:
-            return Value(kind, (w.fpext if kind.bits > old.bits else w.fptrunc)(value.llvm, kind.llvm))
-        if kind.is_float:
-            return Value(kind, (w.sitofp if old.is_signed else w.uitofp)(value.llvm, kind.llvm))
-        if old.is_float or kind.element is not None or old.element is not None:
-            raise KernelError(f"{self.function.__name__}: {old.name} does not turn into {kind.name}")
-        if kind.bits < old.bits:
-            return Value(kind, w.trunc(value.llvm, kind.llvm))
-        if kind.bits == old.bits:
-            return Value(kind, value.llvm)
-        return Value(kind, (w.sext if old.is_signed else w.zext)(value.llvm, kind.llvm))
+        return self.write.converted(value, kind.of(value.type.lanes))
 
-    def _spread(self, value: Value, kind: Type) -> Value:
-        """One number in every lane."""
-        nothing = ir.Constant(kind.llvm, ir.Undefined)
-        first = self.builder.insert_element(nothing, value.llvm, ir.Constant(ir.IntType(32), 0))
-        mask = ir.Constant(ir.VectorType(ir.IntType(32), kind.lanes), [0] * kind.lanes)
-        return Value(kind, self.builder.shuffle_vector(first, nothing, mask))
-
-    def _element(self, p: Value, at: Value) -> Any:
-        return self.builder.gep(p.llvm, [self._converted(at, i64).llvm], source_etype=p.type.element.llvm)
+    def _call(self, function: Any, args: Sequence[Any]) -> Any:
+        if not inspect.isfunction(function):
+            raise Refusal(f"{function!r} is no function of kernels")
+        given = [a if _is_passed_as_it_is(a) else self.write.typed(a) for a in args]
+        types = tuple(a.type if isinstance(a, Value | Affine) else a for a in given)
+        callee = self.module.translated(function, types)
+        callee.calls += 1
+        callee.recursive |= not callee.finished
+        called = self.builder.call(callee.body, [a.llvm for a in given if isinstance(a, Value | Affine)])
+        if isinstance(callee.result, tuple):
+            return tuple(Value(t, self.builder.extract_value(called, i)) for i, t in enumerate(callee.result))
+        return None if callee.result is None else Value(callee.result, called)
 
 
-def _mask(first: int, step: int, lanes: int) -> Any:
-    return ir.Constant(ir.VectorType(ir.IntType(32), lanes), [first + step * i for i in range(lanes)])
+class _Loop:
+    """Where ``continue`` and ``break`` go, and whether anything leaves the loop."""
+
+    def __init__(self, next: Any, after: Any, ends: bool) -> None:
+        self.next, self.after, self.ends = next, after, ends
 
 
-def _is_power_of_two(n: Any) -> bool:
-    return isinstance(n, int) and n > 0 and n & (n - 1) == 0
+class _Slot:
+    """Memory of the function for one value."""
+
+    def __init__(self, kind: Type, place: Any, builder: Any) -> None:
+        self.kind, self.place, self.builder = kind, place, builder
+
+    def load(self) -> Value:
+        return Value(self.kind, self.builder.load(self.place, typ=self.kind.llvm))
+
+    def store(self, value: Value) -> None:
+        self.builder.store(value.llvm, self.place)
 
 
-def _common(left: Any, right: Any) -> Type:
-    """The type that two operands are brought to: a plain Python number takes the other's."""
-    if not isinstance(left, Value) or not isinstance(right, Value):
-        known = left if isinstance(left, Value) else right
-        if isinstance(known, Value):
-            return known.type
-        return f64 if isinstance(left, float) or isinstance(right, float) else i64
-    a, b = left.type, right.type
-    wider = a if (a.is_float, a.bits) >= (b.is_float, b.bits) else b
-    return wider.of(max(a.lanes, b.lanes))
+def _is_passed_as_it_is(argument: Any) -> bool:
+    """Indices of vectors, and what is known: a function is translated for each such argument."""
+    return isinstance(argument, Affine | Type) or inspect.isfunction(argument)
 
 
-_PYTHON: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.Div: lambda a, b: a / b,
-    ast.FloorDiv: lambda a, b: a // b,
-    ast.Mod: lambda a, b: a % b,
-    ast.LShift: lambda a, b: a << b,
-    ast.BitOr: lambda a, b: a | b,
-    ast.BitAnd: lambda a, b: a & b,
-}
+def _range(arguments: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """Start, stop and step."""
+    if len(arguments) == 1:
+        return 0, arguments[0], 1
+    if len(arguments) == 2:
+        return arguments[0], arguments[1], 1
+    if len(arguments) == 3:
+        return arguments[0], arguments[1], arguments[2]
+    raise Refusal("range takes one to three arguments")

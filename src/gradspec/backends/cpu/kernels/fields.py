@@ -36,7 +36,7 @@ ARRAYS = 6
     INVERSE,  # its inverse, rounded to the numbers computed with; 0.0 where that is no use
     EXACT,  # whether the inverse was not rounded: the divisor is a power of two
     SOFTNESS,  # β/UNIT > 0 as float64 bits
-    TIES,  # 0 first, 1 all, 2 split
+    TIES,  # whether the tied cells of a window share its cotangent, or the mean of tangents is wanted: SPLIT, else ALL
     TILE,  # outputs of one stretch of the last axis
     SLAB_AT,  # where buffers begin in the workspace, in elements of one component
     TILE_AT,
@@ -45,11 +45,12 @@ ARRAYS = 6
     TABLE_ROOM,  # entries of a table of the places of a window's cells; 0 where it would be too long
     COMPONENT,  # elements from one component of a running result to the next
     APART,  # whether windows share no cell
+    WHOLE,  # whether each plane is one run of cells and has one output
     ZERO,  # 0, which the compiler does not know
     PLANE_AT,  # where the float32 plane of a 16-bit pull begins, in bytes
-) = range(6, 37)
+) = range(6, 38)
 
-INNER_STRIDE = 37  # one per array
+INNER_STRIDE = 38  # one per array
 HEADER = INNER_STRIDE + ARRAYS
 
 LEAD = 1 + ARRAYS
@@ -73,12 +74,16 @@ LEAD = 1 + ARRAYS
     PLANAR,  # whether this axis and the next, the last, are reduced together: 1 row by row, 2 many rows at once, 3 full rows
     INSIDE,  # the first output whose taps are all real, and
     BEYOND,  # the first after it whose are not
+    SPANS,  # pointer to where each bin begins and how many cells it has
     COUNTED,  # pointer to the taps that each window counts (sums: its divisor), or 0
     REAL,  # pointer to the real cells of each window, or 0
     STRIDES,  # one per array
-) = range(20)
+) = range(21)
 AXIS = STRIDES + ARRAYS
 """A spatial axis."""
 
 SLIDING, BINS, EXPANDING = range(3)
 """Kinds of axis: regular windows, adaptive bins, and regular windows read backwards (outputs are cells)."""
+
+ALL, SPLIT = range(2)
+"""How cells that tie are treated."""

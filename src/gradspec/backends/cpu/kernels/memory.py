@@ -26,10 +26,6 @@ from gradspec.backends.cpu.kernels.compiler import (
     u32,
 )
 
-KERNEL_ARGUMENTS = (pointer(i64), i64, i64, pointer(u8))
-"""``(args, lo, hi, workspace)``."""
-
-
 def pointer_to(element: Type) -> Intrinsic:
     """The function that makes a pointer to ``element`` of an address."""
     kind = pointer(element)

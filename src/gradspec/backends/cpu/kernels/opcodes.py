@@ -7,7 +7,7 @@ COPY, NEG, ABS, SQRT, SCALE, RELU, LEAKY_RELU, CLAMP, STEP, WITHIN = range(10)
 ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, MAX_SHARE, GATE = range(10, 18)
 GATHER, SCATTER = range(18, 20)
 
-FIRST_BINARY, FIRST_TRANSFER = ADD, GATHER
-"""From these opcodes on there are two operands; a place and the word where an array is described."""
+FIRST_TRANSFER = GATHER
+"""From this opcode on, operands are a place and the word where an array is described."""
 
 HEADER_WORDS, PLACE_WORDS, INSTRUCTION_WORDS = 5, 3, 7

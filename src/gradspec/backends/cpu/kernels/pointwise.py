@@ -11,26 +11,21 @@ The words of ``args`` are
 
 Every instruction is a loop over one block. Contiguous arrays are read and written where they lie; of others a block
 lies in the workspace, where further instructions bring it or fetch it from. A result lies in no place that its
-instruction reads, so that the loops vectorise. Products and sums are made by different loops, so that each is rounded.
+instruction reads. Products and sums are made by different loops, so that each is rounded.
 """
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import Any
 
-import numba
-from llvmlite import ir
-from numba import int64, types, void
-from numba.extending import intrinsic
-
+from gradspec.backends.cpu.kernels.compiler import Type, choose, f32, f64, i64, inlined, lanes, outlined
+from gradspec.backends.cpu.kernels.memory import address_of, float_function, float_of_bits, maximum, pointer_to
 from gradspec.backends.cpu.kernels.opcodes import (
     ABS,
     ADD,
     CLAMP,
     COPY,
     DIV,
-    FIRST_BINARY,
     FIRST_TRANSFER,
     GATE,
     GATHER,
@@ -48,159 +43,153 @@ from gradspec.backends.cpu.kernels.opcodes import (
     SUB,
     WITHIN,
 )
+from gradspec.backends.cpu.kernels.target import kernel_code
 
-SCALARS = {"f32": types.float32, "f64": types.float64}
-WORDS = types.CPointer(int64)
-KERNEL = void(WORDS, types.intp, types.intp, types.CPointer(types.uint8))
+FORMATS = {"f32": f32, "f64": f64}
 
-njit: Any = numba.njit  # their stubs know neither all of their options nor what an intrinsic takes
-cfunc: Any = numba.cfunc
+absolute, square_root, words_at = float_function("fabs"), float_function("sqrt"), pointer_to(i64)
 
 
-def build(name: str) -> Any:
-    """The kernel called ``"program:f32"`` or ``"program:f64"``."""
-    return _program(SCALARS[name.removeprefix("program:")])
+def build(name: str) -> str:
+    """The code of the kernel called ``"program:f32"`` or ``"program:f64"``."""
+    return kernel_code(_program(FORMATS[name.removeprefix("program:")]))
 
 
-def _part(signature: Any) -> Any:
-    """A part of a kernel, for these types only and not to be called from Python, which halves the time to compile."""
-    return njit(signature, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# --- instructions -----------------------------------------------------------------------------------------------------
 
 
-# --- what Numba has no words for --------------------------------------------------------------------------------------
+def _instructions(number: Type) -> dict[int, Any]:
+    """What each opcode makes of two cells and three numbers. Operators of one operand leave the second alone."""
+    zero, half, one = number(0), number(0.5), number(1)
+    table: dict[int, Any] = {}
+
+    def instruction(opcode: int) -> Any:
+        return lambda function: table.setdefault(opcode, inlined(function))
+
+    @instruction(COPY)
+    def copy(a, b, p, q, r):
+        return a
+
+    @instruction(NEG)
+    def neg(a, b, p, q, r):
+        return -a
+
+    @instruction(ABS)
+    def abs(a, b, p, q, r):
+        return absolute(a)
+
+    @instruction(SQRT)
+    def sqrt(a, b, p, q, r):
+        return square_root(a)
+
+    @instruction(SCALE)
+    def scale(a, b, p, q, r):
+        return a * p
+
+    @instruction(RELU)
+    def relu(a, b, p, q, r):
+        return choose(a <= zero, zero, a)
+
+    @instruction(LEAKY_RELU)
+    def leaky_relu(a, b, p, q, r):
+        return choose(a <= zero, p * a, a)
+
+    @instruction(CLAMP)
+    def clamp(a, b, p, q, r):
+        above = choose(a < p, p, a)
+        return choose(above > q, q, above)
+
+    @instruction(STEP)
+    def step(a, b, p, q, r):
+        return choose(a < zero, p, choose(a == zero, q, r))
+
+    @instruction(WITHIN)
+    def within(a, b, p, q, r):
+        return choose((a < p) | (a > q), zero, one)
+
+    @instruction(ADD)
+    def add(a, b, p, q, r):
+        return a + b
+
+    @instruction(SUB)
+    def sub(a, b, p, q, r):
+        return a - b
+
+    @instruction(MUL)
+    def mul(a, b, p, q, r):
+        return a * b
+
+    @instruction(DIV)
+    def div(a, b, p, q, r):
+        return a / b
+
+    @instruction(MAXIMUM)
+    def larger(a, b, p, q, r):
+        return maximum(a, b)
+
+    @instruction(MINIMUM)
+    def smaller(a, b, p, q, r):
+        return -maximum(-a, -b)
+
+    @instruction(MAX_SHARE)
+    def max_share(a, b, p, q, r):
+        above = (b == b) & (not a <= b)  # a NaN exceeds every number
+        below = (a == a) & (not b <= a)
+        return choose(above, one, choose(below, zero, half))
+
+    @instruction(GATE)
+    def gate(a, b, p, q, r):
+        return choose(a == zero, zero, a * b)
+
+    return table
 
 
-def _emits(result: Any, operands: Any, emit: Any) -> Any:
-    """The function for which ``emit(builder, LLVM type of the result, *operands)`` writes the code."""
+def _loop(number: Type, opcode: int, apply: Any, others: Any) -> Any:
+    """``run(which, y, a, b, n, p, q, r)``: the loop over a block for one opcode, and ``others`` for the rest."""
 
-    def code(context, builder, signature, args):
-        return emit(builder, context.get_value_type(result), *args)
-
-    signature = result(*operands)
-    if len(operands) == 1:
-        return intrinsic(lambda typing, a: (signature, code))
-    return intrinsic(lambda typing, a, b: (signature, code))
-
-
-def _pointer(scalar: Any) -> Any:
-    """A pointer from an address."""
-    return _emits(types.CPointer(scalar), [int64], lambda builder, kind, address: builder.inttoptr(address, kind))
-
-
-def _maximum(scalar: Any) -> Any:
-    """The larger of two numbers, NaN if one is; 0 exceeds −0."""
-
-    def emit(builder, kind, a, b):
-        larger = builder.module.declare_intrinsic("llvm.maximum", [kind], ir.FunctionType(kind, [kind, kind]))
-        return builder.call(larger, [a, b])
-
-    return _emits(scalar, [scalar, scalar], emit)
-
-
-words_at = _pointer(int64)
-address_of = _emits(int64, [types.CPointer(types.uint8)], lambda builder, kind, p: builder.ptrtoint(p, kind))
-float_of_bits = _emits(types.float64, [int64], lambda builder, kind, bits: builder.bitcast(bits, kind))
-
-
-# --- loops over one block ---------------------------------------------------------------------------------------------
-
-
-def _unary(scalar: Any) -> Any:
-    zero, one = scalar(0), scalar(1)
-    cells = types.CPointer(scalar)
-
-    @_part(void(int64, cells, cells, int64, scalar, scalar, scalar))
-    def run(opcode, y, x, n, p, q, r):
-        if opcode == COPY:
-            for i in range(n):
-                y[i] = x[i]
-        elif opcode == NEG:
-            for i in range(n):
-                y[i] = -x[i]
-        elif opcode == ABS:
-            for i in range(n):
-                y[i] = abs(x[i])
-        elif opcode == SQRT:
-            for i in range(n):
-                y[i] = sqrt(x[i])
-        elif opcode == SCALE:
-            for i in range(n):
-                y[i] = x[i] * p
-        elif opcode == RELU:
-            for i in range(n):
-                y[i] = zero if x[i] <= zero else x[i]
-        elif opcode == LEAKY_RELU:
-            for i in range(n):
-                y[i] = p * x[i] if x[i] <= zero else x[i]
-        elif opcode == CLAMP:
-            for i in range(n):
-                above = p if x[i] < p else x[i]
-                y[i] = q if above > q else above
-        elif opcode == STEP:
-            for i in range(n):
-                y[i] = p if x[i] < zero else (q if x[i] == zero else r)
-        elif opcode == WITHIN:
-            for i in range(n):
-                y[i] = zero if (x[i] < p) | (x[i] > q) else one
-
-    return run
-
-
-def _binary(scalar: Any) -> Any:
-    zero, half, one = scalar(0), scalar(0.5), scalar(1)
-    cells, maximum = types.CPointer(scalar), _maximum(scalar)
-
-    @_part(void(int64, cells, cells, cells, int64))
-    def run(opcode, y, a, b, n):
-        if opcode == ADD:
-            for i in range(n):
-                y[i] = a[i] + b[i]
-        elif opcode == SUB:
-            for i in range(n):
-                y[i] = a[i] - b[i]
-        elif opcode == MUL:
-            for i in range(n):
-                y[i] = a[i] * b[i]
-        elif opcode == DIV:
-            for i in range(n):
-                y[i] = a[i] / b[i]
-        elif opcode == MAXIMUM:
-            for i in range(n):
-                y[i] = maximum(a[i], b[i])
-        elif opcode == MINIMUM:
-            for i in range(n):
-                y[i] = -maximum(-a[i], -b[i])
-        elif opcode == MAX_SHARE:
-            for i in range(n):
-                above = (b[i] == b[i]) & (not a[i] <= b[i])  # a NaN exceeds every number
-                below = (a[i] == a[i]) & (not b[i] <= a[i])
-                y[i] = one if above else (zero if below else half)
-        elif opcode == GATE:
-            for i in range(n):
-                product = a[i] * b[i]
-                y[i] = zero if a[i] == zero else product
+    @inlined
+    def run(which, y, a, b, n, p, q, r):
+        if which == opcode:
+            for i in lanes(number, n):
+                y[i] = apply(a[i], b[i], p, q, r)
+        else:
+            others(which, y, a, b, n, p, q, r)
 
     return run
 
 
-def _transfer(scalar: Any) -> Any:
-    cells_at, width = _pointer(scalar), scalar.bitwidth // 8
+def _loops(number: Type) -> Any:
+    """The same for every opcode."""
 
-    @_part(void(int64, int64, int64, int64, int64))
+    def run(which, y, a, b, n, p, q, r):
+        return
+
+    for opcode, apply in _instructions(number).items():
+        run = _loop(number, opcode, apply, run)
+    return outlined(run)
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+
+def _transfer(number: Type) -> Any:
+    cells_at, width = pointer_to(number), number.bytes
+
+    @outlined
     def copy_row(target, target_stride, source, source_stride, n):
+        y, x = cells_at(target), cells_at(source)
         if target_stride == width and source_stride == width:
-            y, x = cells_at(target), cells_at(source)
-            for i in range(n):
+            for i in lanes(number, n):
                 y[i] = x[i]
         elif target_stride == width and source_stride == 0:
-            y, number = cells_at(target), cells_at(source)[0]
-            for i in range(n):
-                y[i] = number
+            repeated = x[0]
+            for i in lanes(number, n):
+                y[i] = repeated
         else:
             for i in range(n):
                 cells_at(target + i * target_stride)[0] = cells_at(source + i * source_stride)[0]
 
-    @_part(void(int64, WORDS, int64, int64, int64, int64, WORDS))
+    @outlined
     def run(opcode, args, at, local, start, n, position):
         """Cells ``start … start + n − 1`` of the view described at a word, to ``local`` or from there, row by row.
 
@@ -237,16 +226,17 @@ def _transfer(scalar: Any) -> Any:
 # --- the program ------------------------------------------------------------------------------------------------------
 
 
-def _program(scalar: Any) -> Any:
-    unary, binary, transfer = _unary(scalar), _binary(scalar), _transfer(scalar)
-    cells_at = _pointer(scalar)
+def _program(number: Type) -> Any:
+    run, transfer, cells_at = _loops(number), _transfer(number), pointer_to(number)
 
-    @_part(int64(WORDS, int64, int64, int64))
     def place(args, at, start, workspace):
         origin = args[at]
-        return workspace + origin if args[at + 2] else args[origin] + start * args[at + 1]
+        return workspace + origin if args[at + 2] != 0 else args[origin] + start * args[at + 1]
 
-    @cfunc(KERNEL, nopython=True, error_model="numpy")
+    @inlined
+    def parameter(args, at):
+        return number(float_of_bits(args[at]))
+
     def kernel(args, lo, hi, workspace_pointer):
         size, block, first, length, once = args[0], args[1], args[2], args[3], args[4]
         workspace = address_of(workspace_pointer)
@@ -260,11 +250,8 @@ def _program(scalar: Any) -> Any:
                     transfer(opcode, args, args[at + 2], result, start, n, words_at(workspace))
                     continue
                 a = cells_at(place(args, args[at + 2], start, workspace))
-                if opcode >= FIRST_BINARY:
-                    b = cells_at(place(args, args[at + 3], start, workspace))
-                    binary(opcode, cells_at(result), a, b, n)
-                else:
-                    p, q, r = float_of_bits(args[at + 4]), float_of_bits(args[at + 5]), float_of_bits(args[at + 6])
-                    unary(opcode, cells_at(result), a, n, scalar(p), scalar(q), scalar(r))
+                b = cells_at(place(args, args[at + 3], start, workspace))
+                p, q, r = parameter(args, at + 4), parameter(args, at + 5), parameter(args, at + 6)
+                run(opcode, cells_at(result), a, b, n, p, q, r)
 
     return kernel

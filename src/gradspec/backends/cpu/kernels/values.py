@@ -353,6 +353,27 @@ def value_rows(form: Format, group: Semigroup, emit: Any) -> Any:
                 emit(args, frame, first, end, out, w, z, at)
             at += end - first
 
+    def cells_of(args, a, first, end):
+        """The real cells that outputs first … end−1 read: from where to where."""
+        if args[a + f.KIND] == f.BINS:
+            start, _, n = real_taps(args, a, end - 1)
+            return real_taps(args, a, first)[0], start + n
+        _, _, inside, outside = span(args, a, first, end)
+        return inside, outside
+
+    def along(args, a, p, at, t, dv, to, first, end):
+        """Outputs first … end−1 from a row whose cell 0 is ``p[at]``."""
+        if args[a + f.KIND] == f.BINS:
+            spans = pointer_i64(args[a + f.SPANS])
+            for o in range(first, end):
+                start, n = at + spans[2 * o], spans[2 * o + 1]
+                value = combine(neutral, p[start])
+                for i in range(1, n):
+                    value = combine(value, p[start + i])
+                dv[to + o - first] = value
+        else:
+            sliding(args, a, p, at, t, dv, to, first, end)
+
     def plane_row(args, frame, a, x_at, row_first, row_end, v, dv, w, z, to, join, join3, fold, fold2):
         """One output row of the last two axes: rows of cells first, which lie in memory as they are, then along them.
 
@@ -366,11 +387,11 @@ def value_rows(form: Format, group: Semigroup, emit: Any) -> Any:
             fetch(args, f.X, x_at + (row_end + i) * step, args[last + f.SIZE])
         for first in range(0, outputs, tile):
             end = min(first + tile, outputs)
-            _, _, inside, outside = span(args, last, first, end)
+            inside, outside = cells_of(args, last, first, end)
             at, n = x_at + row_first * step + inside, outside - inside
             rows = row_end - row_first
             if rows == 1 or n <= 0:
-                sliding(args, last, x, at - inside, v, dv, to + first, first, end)
+                along(args, last, x, at - inside, v, dv, to + first, first, end)
                 continue
             if rows == 2:
                 join(v, buffer, x, w, z, at, 0, at + step, 0, n)
@@ -382,7 +403,7 @@ def value_rows(form: Format, group: Semigroup, emit: Any) -> Any:
                 i += 2
             if i < rows:
                 fold(v, buffer, x, w, z, at + i * step, 0, n)
-            sliding(args, last, v, buffer - inside, v, dv, to + first, first, end)
+            along(args, last, v, buffer - inside, v, dv, to + first, first, end)
 
     def nine(dv, to, p, at, width, n):
         for i in lanes(number, n):
@@ -447,7 +468,23 @@ def value_rows(form: Format, group: Semigroup, emit: Any) -> Any:
     return row, None if form.converts else plane_row, None if form.converts else plane_rows
 
 
-def value_reduction(form: Format, group: Semigroup, emit: Any) -> Reduction:
+def whole_planes(form: Format, group: Semigroup, divides: bool) -> Any:
+    """``whole(args, lo, hi)`` of a reduction to one number, of planes that are evenly spaced."""
+    number, combine, neutral, stored_pointer = form.computed, group.combine, group.neutral, pointer_to(form.stored)
+
+    def whole(args, lo, hi):
+        x, y, n = stored_pointer(args[f.X]), stored_pointer(args[f.Y]), args[args[f.AXES] + f.SIZE]
+        x_step, y_step = args[f.HEADER + 1 + f.X], args[f.HEADER + 1 + f.Y]
+        for unit in range(lo, hi):
+            value = total(combine, neutral, x, unit * x_step, n)
+            if divides:
+                value = value / number(float_of_bits(args[f.DIVISOR]))
+            y[unit * y_step] = value
+
+    return None if form.converts else whole
+
+
+def value_reduction(form: Format, group: Semigroup, emit: Any, divides: bool = False) -> Reduction:
     combine, neutral, number = group.combine, group.neutral, form.computed
     read_neighbours = neighbours_reader(form)
 
@@ -486,7 +523,12 @@ def value_reduction(form: Format, group: Semigroup, emit: Any) -> Reduction:
             dv[to + i] = combine(combine(dv[to + i], v[a + i]), v[b + i])
 
     row, plane_row, plane_rows = value_rows(form, group, emit)
-    return Reduction(load, row, blank, copy, fold, fold2, join, join3, emit, nothing_to_do, nothing_to_do, plane_row, plane_rows)
+    return Reduction(
+        *(load, row, blank, copy, fold, fold2, join, join3, emit, nothing_to_do, nothing_to_do),
+        plane_row=plane_row,
+        plane_rows=plane_rows,
+        whole=whole_planes(form, group, divides),
+    )
 
 
 def hole_filler(form: Format) -> Any:
@@ -563,5 +605,5 @@ def sum_value(form: Format) -> Any:
         if args[f.DIRECT] == 0:
             write(args, frame, f.Y, first, end, v, at)
 
-    do = value_reduction(form, summed(form), emit_by_rows(emit_row))
+    do = value_reduction(form, summed(form), emit_by_rows(emit_row), divides=True)
     return kernel_of(replace(do, scale=scale), number, i8, i8)

@@ -57,6 +57,7 @@ class Reduction:
     plane_row: Any = None  # one row of the last two axes at once, where that is possible: see ``values``
     plane_rows: Any = None  # many of them
     kept_rows: Any = None  # many of them where winners are found: see ``winners``
+    whole: Any = None  # (args, lo, hi): planes that are one run of cells and have one output
     scale: Any = None  # (args, v, offset, n): what finished outputs still need where all need the same
     put_together: Any = None  # a window from rows, where joins are no use: see ``walk``; ``join`` then takes args first
 
@@ -76,8 +77,8 @@ def real_taps(args, a, o):
     """Where window ``o`` begins, and its first and end tap among real cells."""
     size, kernel = args[a + f.SIZE], args[a + f.KERNEL]
     if args[a + f.KIND] == f.BINS:
-        start = o * size // args[a + f.OUTPUTS]
-        return start, 0, ceil_div((o + 1) * size, args[a + f.OUTPUTS]) - start
+        spans = pointer_i64(args[a + f.SPANS])
+        return spans[2 * o], 0, spans[2 * o + 1]
     start, dilation = o * args[a + f.STRIDE] - args[a + f.LOW], args[a + f.DILATION]
     if dilation == 1:
         first = max(0, -start)
@@ -94,8 +95,8 @@ def window(args, a, q, begin, stride):
         b = begin + q * stride
         return b, b + kernel
     if kind == f.BINS:
-        size, outputs = args[a + f.SIZE], args[a + f.OUTPUTS]
-        return q * size // outputs, ceil_div((q + 1) * size, outputs)
+        spans = pointer_i64(args[a + f.SPANS])
+        return spans[2 * q], spans[2 * q] + spans[2 * q + 1]
     # Read backwards: window j covers the cells begin + j·stride … + kernel − 1, and these are the j that cover q.
     return ceil_div(q - begin - kernel + 1, stride), floor_div(q - begin, stride) + 1
 
@@ -314,10 +315,12 @@ def kernel_of(do: Reduction, number: Type, second: Type, third: Type) -> Any:
         x_at, u_at = frame[BASES + f.X], frame[BASES + f.U]
         reduce_axis(args, frame, 0, x_at, u_at, 1, v, v, w, z, args[f.SLAB_AT], first, end)
 
-    return units_of(body, do.prepare, do.finish, number, second, third)
+    return units_of(body, do.prepare, do.finish, number, second, third, do.whole)
 
 
-def units_of(body: Any, prepare: Any, finish: Any, number: Type, second: Type, third: Type) -> Any:
+def units_of(
+    body: Any, prepare: Any, finish: Any, number: Type, second: Type, third: Type, whole: Any = None
+) -> Any:
     """The same from ``body(args, frame, v, w, z, first, end)``, which makes some outputs of the first axis."""
     pointer_v, pointer_w, pointer_z = pointer_to(number), pointer_to(second), pointer_to(third)
     v_bytes, w_bytes = number.bytes, second.bytes
@@ -357,6 +360,9 @@ def units_of(body: Any, prepare: Any, finish: Any, number: Type, second: Type, t
         return first, end
 
     def units(args, lo, hi, workspace):
+        if whole is not None and args[f.WHOLE] != 0:
+            whole(args, lo, hi)
+            return
         base = address_of(workspace)
         frame = pointer_i64(base)
         frame[TABLED], frame[WORKSPACE] = 0, base

@@ -1,0 +1,329 @@
+"""Instructions on typed values: conversions, arithmetic as Python means it, comparisons, memory, vectors.
+
+An operand is a ``Value`` or a plain Python number, which takes the type of the other one.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from gradspec.backends.cpu.kernels.language import Affine, Refusal, Type, Value, boolean, f64, i64
+
+STATIC: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+}
+"""Operators on what is known when a kernel is built."""
+
+SIGNS: dict[type[ast.AST], str] = {
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
+
+ARITHMETIC = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
+BITWISE = {ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor", ast.LShift: "shl"}
+
+
+class Instructions:
+    """What is written at the place where ``builder`` stands."""
+
+    def __init__(self, builder: Any) -> None:
+        self.builder = builder
+
+    # --- types --------------------------------------------------------------------------------------------------------
+
+    def typed(self, value: Any) -> Value:
+        """A value; a Python number becomes a constant."""
+        if isinstance(value, Value):
+            return value
+        if isinstance(value, bool):
+            return boolean(value)
+        if isinstance(value, int):
+            return i64(value)
+        if isinstance(value, float):
+            return f64(value)
+        if isinstance(value, Affine):
+            raise Refusal("the index of a vector can only be added to, multiplied and used as an index")
+        raise Refusal(f"{value!r} is no number")
+
+    def scalar(self, value: Any) -> Value:
+        typed = self.typed(value)
+        if typed.type.lanes > 1:
+            raise Refusal(f"{typed.type} where one number is wanted (choose works on vectors)")
+        return typed
+
+    def alike(self, left: Any, right: Any) -> tuple[Value, Value]:
+        """Both operands in the type that holds them: floats before integers, the wider of two."""
+        common = self.common(left, right)
+        return self.converted(left, common), self.converted(right, common)
+
+    def common(self, left: Any, right: Any) -> Type:
+        if isinstance(left, Value) and isinstance(right, Value):
+            a, b = left.type, right.type
+            wider = a if (a.is_float, a.bits) >= (b.is_float, b.bits) else b
+            return wider.of(max(a.lanes, b.lanes))
+        if isinstance(left, Value) or isinstance(right, Value):
+            return left.type if isinstance(left, Value) else right.type
+        return f64 if isinstance(left, float) or isinstance(right, float) else i64
+
+    def converted(self, value: Any, kind: Type) -> Value:
+        """A value in another type: integers keep their low bits or are extended, floats are rounded to nearest."""
+        if not isinstance(value, Value):
+            return self._constant(value, kind)
+        old = value.type
+        if old == kind:
+            return value
+        if old.lanes != kind.lanes:
+            if old.lanes != 1:
+                raise Refusal(f"{old} does not turn into {kind}")
+            return self.spread(self.converted(value, kind.of(1)), kind)
+        if kind.element is not None or old.element is not None or (old.is_float and not kind.is_float):
+            raise Refusal(f"{old} does not turn into {kind}")
+        if kind.of(1) == boolean:
+            return self.truth(value)
+        change = self._conversion(old, kind)
+        return Value(kind, value.llvm if change is None else change(value.llvm, kind.llvm))
+
+    def _constant(self, value: Any, kind: Type) -> Value:
+        if not isinstance(value, bool | int | float) or kind.element is not None:
+            self.typed(value)
+            raise Refusal(f"{value!r} does not turn into {kind}")
+        if isinstance(value, float) and not kind.is_float:
+            raise Refusal(f"{value!r} does not turn into {kind}")
+        return kind(value)
+
+    def _conversion(self, old: Type, new: Type) -> Any:
+        w = self.builder
+        if old.is_float:
+            return w.fpext if new.bits > old.bits else w.fptrunc
+        if new.is_float:
+            return w.sitofp if old.is_signed else w.uitofp
+        if new.bits == old.bits:
+            return None
+        if new.bits < old.bits:
+            return w.trunc
+        return w.sext if old.is_signed else w.zext
+
+    def spread(self, value: Value, kind: Type) -> Value:
+        """One number in every lane."""
+        if isinstance(value.llvm, ir.Constant):
+            return Value(kind, ir.Constant(kind.llvm, [value.llvm.constant] * kind.lanes))
+        nothing = ir.Constant(kind.llvm, ir.Undefined)
+        first = self.builder.insert_element(nothing, value.llvm, ir.Constant(ir.IntType(32), 0))
+        return self._shuffled(kind, first, nothing, [0] * kind.lanes)
+
+    # --- arithmetic ---------------------------------------------------------------------------------------------------
+
+    def binary(self, op: ast.operator, left: Any, right: Any) -> Any:
+        """``left op right``; what is known stays known."""
+        if isinstance(left, Affine) or isinstance(right, Affine):
+            return self._affine(op, left, right)
+        if not isinstance(left, Value) and not isinstance(right, Value):
+            return STATIC[type(op)](left, right)
+        a, b = self.alike(left, right)
+        kind, w = a.type, self.builder
+        if kind.element is not None:
+            raise Refusal("arithmetic on pointers; index them, or compute addresses")
+        if kind.is_float:
+            return Value(kind, self._float_instruction(op)(a.llvm, b.llvm))
+        if type(op) in ARITHMETIC:
+            flags = ("nsw",) if kind == i64 else ()
+            return Value(kind, getattr(w, ARITHMETIC[type(op)])(a.llvm, b.llvm, flags=flags))
+        if type(op) in BITWISE:
+            return Value(kind, getattr(w, BITWISE[type(op)])(a.llvm, b.llvm))
+        if isinstance(op, ast.RShift):
+            return Value(kind, (w.ashr if kind.is_signed else w.lshr)(a.llvm, b.llvm))
+        if isinstance(op, ast.FloorDiv | ast.Mod):
+            return self._floored(op, a, b)
+        raise Refusal(f"{type(op).__name__} of integers")
+
+    def _float_instruction(self, op: ast.operator) -> Any:
+        if isinstance(op, ast.Div):
+            return self.builder.fdiv
+        if type(op) not in ARITHMETIC:
+            raise Refusal(f"{type(op).__name__} of floats")
+        return getattr(self.builder, "f" + ARITHMETIC[type(op)])
+
+    def _affine(self, op: ast.operator, left: Any, right: Any) -> Affine:
+        """A sum with something that is the same for all lanes, or a known multiple."""
+        i, other = (left, right) if isinstance(left, Affine) else (right, left)
+        if not isinstance(other, Affine):
+            if isinstance(op, ast.Mult) and isinstance(other, int):
+                return Affine(self.binary(op, i.base, other), i.step * other, i.lanes)
+            if isinstance(op, ast.Add) or (isinstance(op, ast.Sub) and left is i):
+                return Affine(self.scalar(self.binary(op, i.base, other)), i.step, i.lanes)
+        raise Refusal("the index of a vector is base + step·i with a known step")
+
+    def _floored(self, op: ast.operator, a: Value, b: Value) -> Value:
+        """``//`` and ``%`` towards −∞, as in Python: LLVM's quotient is one too large if inexact and negative."""
+        kind, w, divides = a.type, self.builder, isinstance(op, ast.FloorDiv)
+        if not kind.is_signed:
+            return Value(kind, (w.udiv if divides else w.urem)(a.llvm, b.llvm))
+        if divides and kind.lanes == 1 and isinstance(b.llvm, ir.Constant) and _is_power_of_two(b.llvm.constant):
+            return Value(kind, w.ashr(a.llvm, ir.Constant(kind.llvm, b.llvm.constant.bit_length() - 1)))
+        zero, rest = kind(0).llvm, w.srem(a.llvm, b.llvm)
+        signs_differ = w.icmp_signed("<", w.xor(rest, b.llvm), zero)
+        too_large = w.and_(w.icmp_signed("!=", rest, zero), signs_differ)
+        if not divides:
+            return Value(kind, w.select(too_large, w.add(rest, b.llvm), rest))
+        quotient = w.sdiv(a.llvm, b.llvm)
+        return Value(kind, w.select(too_large, w.sub(quotient, kind(1).llvm), quotient))
+
+    def negated(self, value: Any) -> Any:
+        if not isinstance(value, Value):
+            return -value
+        if value.type.element is not None:
+            raise Refusal("arithmetic on pointers; index them, or compute addresses")
+        return Value(value.type, (self.builder.fneg if value.type.is_float else self.builder.neg)(value.llvm))
+
+    # --- truth --------------------------------------------------------------------------------------------------------
+
+    def compared(self, op: ast.cmpop, left: Any, right: Any) -> Any:
+        """``left op right``; a comparison with NaN is false, but for ``!=``."""
+        if isinstance(left, Affine) or isinstance(right, Affine) or type(op) not in STATIC:
+            raise Refusal("numbers are compared by <, <=, >, >=, == and !=")
+        if isinstance(op, ast.Is | ast.IsNot) or not (isinstance(left, Value) or isinstance(right, Value)):
+            return STATIC[type(op)](left, right)
+        a, b = self.alike(left, right)
+        sign = SIGNS[type(op)]
+        return Value(boolean.of(a.type.lanes), self._comparison(a.type, sign)(sign, a.llvm, b.llvm))
+
+    def _comparison(self, kind: Type, sign: str) -> Any:
+        w = self.builder
+        if kind.is_float:
+            return w.fcmp_unordered if sign == "!=" else w.fcmp_ordered
+        return w.icmp_signed if kind.is_signed else w.icmp_unsigned
+
+    def truth(self, value: Any) -> Value:
+        """Whether a number is not 0."""
+        typed = self.typed(value)
+        if typed.type.of(1) == boolean:
+            return typed
+        if typed.type.element is not None:
+            raise Refusal("a pointer is neither true nor false")
+        truth: Value = self.compared(ast.NotEq(), typed, typed.type(0))
+        return truth
+
+    def denied(self, value: Any) -> Any:
+        if not isinstance(value, Value):
+            return not value
+        truth = self.truth(value)
+        return Value(truth.type, self.builder.not_(truth.llvm))
+
+    def chosen(self, test: Any, left: Any, right: Any) -> Any:
+        """``left if test else right``, both computed, lane by lane."""
+        if not isinstance(test, Value):
+            return left if test else right
+        a, b = self.alike(left, right)
+        kind = a.type.of(max(a.type.lanes, test.type.lanes))
+        yes, no = self.converted(a, kind), self.converted(b, kind)
+        return Value(kind, self.builder.select(self.truth(test).llvm, yes.llvm, no.llvm))
+
+    def extreme(self, op: ast.cmpop, left: Any, right: Any) -> Any:
+        """Python's ``min`` or ``max`` of two: the second if it is less, or greater."""
+        return self.chosen(self.compared(op, right, left), right, left)
+
+    # --- memory -------------------------------------------------------------------------------------------------------
+
+    def get(self, p: Any, at: Any) -> Value:
+        """``p[at]``: a number, or a vector of neighbours."""
+        place, kind, align = self._place(p, at)
+        return Value(kind, self.builder.load(place, typ=kind.llvm, align=align))
+
+    def put(self, p: Any, at: Any, value: Any) -> None:
+        place, kind, align = self._place(p, at)
+        self.builder.store(self.converted(value, kind).llvm, place, align=align)
+
+    def _place(self, p: Any, at: Any) -> tuple[Any, Type, int]:
+        """The address of ``p[at]``, the type of what is there, and its alignment."""
+        element = element_of(p)
+        if isinstance(at, Affine):
+            if at.step != 1:
+                raise Refusal(f"an index with a step of {at.step}; use strided")
+            kind, index = element.of(at.lanes), at.base
+        else:
+            kind, index = element, self.scalar(at)
+        offset = self.converted(index, i64)
+        return self.builder.gep(p.llvm, [offset.llvm], source_etype=element.llvm), kind, max(1, element.bytes)
+
+    def strided(self, p: Any, at: Any, step: Any) -> tuple[Value, ...]:
+        if not isinstance(step, int) or step < 1:
+            raise Refusal("the step of strided is a known positive number")
+        if not isinstance(at, Affine):
+            return tuple(self.get(p, self._moved(at, i)) for i in range(step))
+        self._check_step(at, step)
+        wide = self.get(p, Affine(at.base, 1, at.lanes * step)).llvm
+        nothing, kind = ir.Constant(wide.type, ir.Undefined), element_of(p).of(at.lanes)
+        return tuple(self._shuffled(kind, wide, nothing, range(i, at.lanes * step, step)) for i in range(step))
+
+    def put_strided(self, p: Any, at: Any, values: Any) -> None:
+        if not isinstance(values, tuple):
+            raise Refusal("put_strided takes a tuple")
+        if not isinstance(at, Affine):
+            for i, value in enumerate(values):
+                self.put(p, self._moved(at, i), value)
+            return
+        if len(values) != 2:
+            raise Refusal(f"put_strided writes two vectors, not {len(values)}")
+        self._check_step(at, 2)
+        kind = element_of(p).of(at.lanes)
+        a, b = (self.converted(value, kind) for value in values)
+        order = [i // 2 + (i % 2) * at.lanes for i in range(2 * at.lanes)]
+        self.put(p, Affine(at.base, 1, 2 * at.lanes), self._shuffled(kind.of(2 * at.lanes), a.llvm, b.llvm, order))
+
+    def following(self, p: Any, at: Any, step: Any, values: Any) -> Value:
+        if not isinstance(at, Affine):
+            return self.get(p, self._moved(at, step))
+        self._check_step(at, step)
+        more = self.spread(self.get(p, self._moved(at.base, step * at.lanes)), values.type)
+        return self._shuffled(values.type, values.llvm, more.llvm, range(1, at.lanes + 1))
+
+    def _moved(self, at: Any, by: Any) -> Any:
+        return self.binary(ast.Add(), at, by)
+
+    def _check_step(self, at: Affine, step: Any) -> None:
+        if at.step != step:
+            raise Refusal(f"an index with a step of {at.step} where one of {step} is wanted")
+
+    def _shuffled(self, kind: Type, a: Any, b: Any, order: Sequence[int]) -> Value:
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), len(order)), list(order))
+        return Value(kind, self.builder.shuffle_vector(a, b, mask))
+
+
+def element_of(p: Any) -> Type:
+    """What a pointer points to."""
+    element = p.type.element if isinstance(p, Value) else None
+    if element is None:
+        raise Refusal(f"{p.type if isinstance(p, Value) else repr(p)} is not a pointer")
+    return element
+
+
+def _is_power_of_two(n: Any) -> bool:
+    return isinstance(n, int) and n > 0 and n & (n - 1) == 0
