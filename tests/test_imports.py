@@ -29,6 +29,8 @@ ROOMS = (
     "cli",
 )
 FRAMEWORKS = {"numba", "llvmlite", "torch", "jax", "onnx", "onnxruntime"}
+NEVER = {"numba"}
+KERNELS = "gradspec.backends.cpu.kernels"
 HEAVY = FRAMEWORKS | {"flint", "rich", "click"}
 
 
@@ -68,7 +70,9 @@ def violations(module: str, source: str) -> list[str]:
     return [
         *(f"{module} imports {name}, which comes later" for name in anywhere if is_later(name, room)),
         *(f"{module} imports {name}: standard library only" for name in anywhere if is_foreign(name, room)),
-        *(f"{module} imports {name}: only inside functions" for name in on_import if is_framework(name, room)),
+        *(f"{module} imports {name}: nobody does" for name in anywhere if package(name) in NEVER),
+        *(f"{module} imports {name}: only inside functions" for name in on_import if is_framework(name, module)),
+        *(f"{module} imports {name}: only kernels do" for name in anywhere if is_kernel(name, module)),
     ]
 
 
@@ -80,8 +84,16 @@ def is_foreign(name: str, room: str) -> bool:
     return room == "spec" and package(name) not in {"gradspec", *sys.stdlib_module_names}
 
 
-def is_framework(name: str, room: str) -> bool:
-    return room != "interop" and package(name) in FRAMEWORKS
+def is_framework(name: str, module: str) -> bool:
+    allowed = NEVER | ({"llvmlite"} if module.startswith(f"{KERNELS}.") else set())
+    return room_of(module) != "interop" and package(name) in FRAMEWORKS - allowed
+
+
+def is_kernel(name: str, module: str) -> bool:
+    """Whether a module is imported that says how kernels are made, rather than what is passed to them."""
+    words = {f"{KERNELS}.fields", f"{KERNELS}.opcodes"}
+    inside = name.startswith(f"{KERNELS}.") and not any(f"{name}.".startswith(f"{word}.") for word in words)
+    return inside and not module.startswith(f"{KERNELS}.")
 
 
 def package(name: str) -> str:
@@ -112,7 +124,12 @@ def test_every_file_has_its_room():
         ("gradspec.domains.ball", "import gradspec"),
         ("gradspec.domains.ball", "if TYPE_CHECKING:\n    import gradspec.conformance.oracle"),
         ("gradspec.conformance.oracle", "class A:\n    import torch.nn"),
-        ("gradspec.backends.cpu.kernels", "try:\n    import numba\nexcept ImportError:\n    pass"),
+        ("gradspec.backends.cpu.kernels.pool", "try:\n    import numba\nexcept ImportError:\n    pass"),
+        ("gradspec.backends.cpu.kernels.pool", "import torch"),
+        ("gradspec.runtime.cache", "import llvmlite.binding"),
+        ("gradspec.backends.cpu.pool", "from llvmlite import ir"),
+        ("gradspec.backends.cpu.pool", "def f():\n    from gradspec.backends.cpu.kernels.pool import build"),
+        ("gradspec.backends.cpu.pool", "from gradspec.backends.cpu.kernels import pool"),
         ("gradspec.__init__", "import jax"),
         ("gradspec.__init__", "from gradspec.cli import main"),
     ],
@@ -129,6 +146,10 @@ def test_the_rules_see_a_violation(module, source):
         ("gradspec.domains.ball", "import flint\nfrom gradspec import spec"),
         ("gradspec.conformance.targets", "def f():\n    import torch"),
         ("gradspec.interop.torch", "import torch"),
+        ("gradspec.backends.cpu.kernels.pool", "from llvmlite import ir"),
+        ("gradspec.backends.cpu.pool", "from gradspec.backends.cpu.kernels import fields as f, opcodes"),
+        ("gradspec.backends.cpu.pool", "from gradspec.backends.cpu.kernels.opcodes import HEADER_WORDS"),
+        ("gradspec.runtime.cache", "def f():\n    import llvmlite.binding"),
         ("gradspec.cli", "from gradspec import demo, exact"),
     ],
 )

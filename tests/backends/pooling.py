@@ -176,7 +176,11 @@ def everything(pooling: Pooling, arrays: Arrays, count: int = 1) -> Iterator[tup
 
 
 def rubbish(type: TensorType) -> np.ndarray:
-    return np.full(prod(type.shape) * type.dtype.numpy.itemsize, PATTERN, np.uint8).view(type.dtype.numpy).reshape(type.shape)
+    return (
+        np.full(prod(type.shape) * type.dtype.numpy.itemsize, PATTERN, np.uint8)
+        .view(type.dtype.numpy)
+        .reshape(type.shape)
+    )
 
 
 # --- layouts ----------------------------------------------------------------------------------------------------------
@@ -203,9 +207,7 @@ LAYOUTS = {
     "channels last": Layout(_last_first, lambda p, s: p if p.ndim < 3 else np.moveaxis(p, -1, 1)),
     "batch last": Layout(lambda s: (*s[1:], *s[:1]), lambda p, s: np.moveaxis(p, -1, 0) if p.ndim else p),
     "reversed": Layout(lambda s: s, lambda p, s: p[..., *(slice(None, None, -1),) * p.ndim]),
-    "sliced": Layout(
-        lambda s: tuple(2 * n + 1 for n in s), lambda p, s: p[..., *(slice(1, 1 + 2 * n, 2) for n in s)]
-    ),
+    "sliced": Layout(lambda s: tuple(2 * n + 1 for n in s), lambda p, s: p[..., *(slice(1, 1 + 2 * n, 2) for n in s)]),
     "padded rows": Layout(
         lambda s: (*s[:-1], *(n + 5 for n in s[-1:])), lambda p, s: p[..., 2 : 2 + s[-1]] if s else p
     ),
@@ -238,8 +240,10 @@ class Fenced:
         return memory[first : first + size]
 
     def copy(self, array: np.ndarray) -> np.ndarray:
-        """The same numbers in a fenced array of C order."""
-        fenced = self.bytes(array.nbytes).view(array.dtype).reshape(array.shape)
+        """The same numbers in a dense fenced array, whose axes are in the same order in memory."""
+        order = np.argsort([-abs(stride) for stride in array.strides], kind="stable")
+        dense = self.bytes(array.nbytes).view(array.dtype).reshape([array.shape[axis] for axis in order])
+        fenced = dense.transpose(np.argsort(order))
         fenced[...] = array
         return fenced
 
@@ -249,5 +253,6 @@ class Fenced:
         fenced = {name: self.copy(arrays[name]) for name in job.takes.split()}
         found = {name: self.copy(rubbish(types[name])) for name in job.gives.split()}
         block, units, workspace = task.bind({**fenced, **found})
-        task.task.function(block_address(block), 0, units, address(self.bytes(workspace)))
+        memory = self.bytes(workspace)
+        task.task.function(block_address(block), 0, units, address(memory))
         return found

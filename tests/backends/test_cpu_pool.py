@@ -3,8 +3,9 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -38,10 +39,10 @@ from gradspec.backends import numpy as numpy_backend
 from gradspec.backends.cpu import pool as cpu_pool
 from gradspec.backends.cpu.kernels import fields
 from gradspec.conformance import meaning
+from gradspec.graph.builder import apply
 from gradspec.graph.types import DType, TensorType
 from gradspec.ops import pool as ops
 from gradspec.spec.tensor import Tensor
-from strategies import Geometry
 
 FLOATS = {t.name: t for t in (gs.f32, gs.f64, gs.f16, gs.bf16)}
 INTEGERS = {t.name: t for t in (gs.i8, gs.u8, gs.i32, gs.i64)}
@@ -71,7 +72,11 @@ def nans(rng: np.random.Generator, shape: Any, dtype: np.dtype) -> np.ndarray:
     """Quiet NaNs of either sign with payloads, so that one can be told from another."""
     kind = np.dtype(f"u{dtype.itemsize}")
     quiet = np.asarray(np.nan).astype(dtype).view(kind)
-    return (quiet | rng.integers(0, 8, shape).astype(kind) | (rng.integers(0, 2, shape).astype(kind) << (8 * dtype.itemsize - 1))).view(dtype)
+    return (
+        quiet
+        | rng.integers(0, 8, shape).astype(kind)
+        | (rng.integers(0, 2, shape).astype(kind) << (8 * dtype.itemsize - 1))
+    ).view(dtype)
 
 
 def infinitely_low(rng: np.random.Generator, shape: Any, dtype: np.dtype) -> np.ndarray:
@@ -190,18 +195,22 @@ def assert_meant(pooling: Pooling, arrays: Arrays, count: int = 1) -> None:
     """Every job: selections exactly, sums as far as the certified tolerance allows, few hits rounded once."""
     if not pooling.is_max:
         for job, found in everything(pooling, arrays, count):
-            exact = meant(pooling, "", arrays["x"]) if job == VALUE else meant(pooling, "_vjp", arrays["x"], arrays["g"])
+            exact = (
+                meant(pooling, "", arrays["x"]) if job == VALUE else meant(pooling, "_vjp", arrays["x"], arrays["g"])
+            )
             assert_permitted(exact, *found.values(), pooling, job)
         return
     winners, pulled = spec_winners(pooling, arrays["x"]), None
     for job, found in everything(pooling, arrays, count):
         assert_maxima(pooling, job, arrays, found, winners)
-        if "ct" in found:
-            pulled = pulled or meant(pooling, "_vjp", arrays["x"], arrays["g"])
-            assert_permitted(pulled, found["ct"], pooling, job)
+        if pulled is not None and "ct" in found:
+            assert_same_bits(found["ct"], pulled, pooling, job, "with and without a tape, with a value and alone")
+        elif "ct" in found:
+            pulled = found["ct"]
+            exact = meant(pooling, "_vjp", arrays["x"], arrays["g"])
+            assert_permitted(exact, pulled, pooling, job)
             few = received(pooling, np.ones(winners.shape), winners) <= 2
-            right = pulled.rounded(pooling.x.dtype.name)
-            assert_same_numbers(found["ct"][few], right[few], pooling, job)
+            assert_same_numbers(pulled[few], exact.rounded(pooling.x.dtype.name)[few], pooling, job)
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -213,21 +222,671 @@ def pooling_of(case: Any, dtype: DType) -> Pooling:
     return Pooling(graph.nodes[0].attrs, graph.inputs[0].type)
 
 
-TABLE = [c for c in CASES if c.operator.endswith(("max_pool", "avg_pool")) and not c.needs_exp and c.ties in ("first", None)]
+TABLE = [
+    c for c in CASES if c.operator.endswith(("max_pool", "avg_pool")) and not c.needs_exp and c.ties in ("first", None)
+]
 MAXIMA = [c for c in TABLE if c.ordered]
 
 
-@pytest.mark.parametrize("numbers", [halves, rough, special, infinitely_low])
+@pytest.mark.parametrize("dtype", FLOATS.values(), ids=str)
 @pytest.mark.parametrize("case", TABLE, ids=lambda case: case.id)
-def test_kernels_are_the_specification(case, numbers):
-    for dtype in FLOATS.values():
-        pooling = pooling_of(case, dtype)
+def test_kernels_are_the_specification(case, dtype):
+    pooling = pooling_of(case, dtype)
+    for numbers in (rough, special, infinitely_low) if pooling.is_max else (rough, special):
         assert_meant(pooling, drawn(pooling, numbers))
 
 
-@pytest.mark.parametrize("numbers", [lowest, extremes, digits])
+@pytest.mark.parametrize("dtype", INTEGERS.values(), ids=str)
 @pytest.mark.parametrize("case", MAXIMA, ids=lambda case: case.id)
-def test_integers_are_pooled_too(case, numbers):
-    for dtype in INTEGERS.values():
-        pooling = pooling_of(case, dtype)
+def test_integers_are_pooled_too(case, dtype):
+    pooling = pooling_of(case, dtype)
+    for numbers in (lowest, extremes, digits):
         assert_meant(pooling, drawn(pooling, numbers))
+
+
+# --- every path through the kernels -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Path:
+    """A geometry, and what shows that it goes where it is meant to go."""
+
+    id: str
+    attrs: ops.MaxPool | ops.AvgPool
+    shape: tuple[int, ...]
+    takes: Callable[[Block], bool]
+    job: Job = VALUE
+    dtype: DType = gs.f32
+    layout: str = "C"
+    """How ``x``, or the cotangent that is spread, is laid out."""
+
+    def of(self, dtype: DType) -> Pooling:
+        return Pooling(self.attrs, dtype[self.shape])
+
+    def arrays(self, dtype: DType, numbers: Numbers = halves) -> dict[str, np.ndarray]:
+        """Half-integers as tangents and cotangents, whose sums are exact."""
+        pooling = self.of(dtype)
+        return {
+            name: laid_out(array, self.layout)
+            for name, array in drawn(pooling, numbers, halves if dtype.name in FLOATS else None).items()
+        }
+
+
+def laid_out(array: np.ndarray, layout: str) -> np.ndarray:
+    """The same numbers in another layout; where cells share memory, the first of them everywhere."""
+    form = {**LAYOUTS, **REPEATED}[layout]
+    parent = np.empty(form.parent(array.shape), array.dtype)
+    if layout in REPEATED:
+        parent[...] = array[tuple(slice(0, n) for n in parent.shape)]
+    else:
+        form.view(parent, array.shape)[...] = array
+    return form.view(parent, array.shape)
+
+
+def sliding(
+    kernel: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> dict[str, Any]:
+    """Fields of a record of windows; one number stands for all axes."""
+    rank = len(kernel)
+    steps = {"stride": stride, "dilation": dilation}
+    pads = padding if isinstance(padding, tuple) else ((padding, padding),) * rank
+    return {
+        "kernel_size": kernel,
+        **{name: (n,) * rank if isinstance(n, int) else n for name, n in steps.items()},
+        "padding": tuple((p, p) if isinstance(p, int) else p for p in pads),
+        "ceil_mode": ceil_mode,
+    }
+
+
+def largest(kernel: Any, *settings: Any) -> ops.MaxPool:
+    return ops.MaxPool(**sliding(kernel, *settings))
+
+
+def mean(kernel: Any, *settings: Any, by: Any = None, cells: bool = False) -> ops.AvgPool:
+    return ops.AvgPool(**sliding(kernel, *settings), count_include_pad=not cells, divisor_override=by)
+
+
+def largest_bins(*outputs: int) -> ops.MaxPool:
+    return ops.MaxPool(output_size=outputs)
+
+
+def mean_bins(*outputs: int) -> ops.AvgPool:
+    return ops.AvgPool(output_size=outputs)
+
+
+def is_plain(b: Block) -> bool:
+    """Windows put together row by row, from taps."""
+    return not any(b[i].SCANS or b[i].PLANAR for i in range(b.RANK))
+
+
+def scans(b: Block) -> bool:
+    """Prefixes and suffixes of rows, or runs of cells that are doubled."""
+    return b[0].SCANS == 1
+
+
+def keeps_rows(b: Block) -> bool:
+    """Small windows whose rows are searched together and kept for the next."""
+    return b[0].PLANAR == 3
+
+
+def expands(b: Block) -> bool:
+    """Cells along the last axis find the windows that cover them."""
+    return b[1].KIND == EXPANDING
+
+
+SLIDING, BINS, EXPANDING = fields.SLIDING, fields.BINS, fields.EXPANDING
+LAST = {"layout": "channels last"}
+
+MAX_PATHS = [
+    Path("taps", largest((3, 4), (3, 1), 1), (2, 10, 41), is_plain, PUSH),
+    Path("taps, dilated", largest((3, 3), (1, 1), 2, (3, 2)), (2, 13, 37), is_plain),
+    Path("taps of four at stride four", largest((4, 4), (4, 4)), (2, 9, 70), lambda b: b[1].STRIDE == 4, PUSH),
+    Path("long rows of far strides", largest((2, 9), (3, 8)), (5, 60), lambda b: b[1].KERNEL >= 8 and not b[1].SCANS),
+    Path("row doubled", largest((9,), 1, ((3, 5),)), (2, 45), scans, PUSH),
+    Path("row doubled, strided and dilated", largest((11,), 2, 4, 2), (3, 70), scans, PUSH),
+    Path("row doubled, far strides", largest((17,), 4, 3), (3, 90), scans, PULL),
+    Path("prefixes and suffixes", largest((9, 2), 1, ((4, 3), 0)), (30, 21), scans, PUSH),
+    Path("prefixes, strided", largest((13, 2), (2, 1), ((0, 9), 0)), (40, 9), scans, PULL),
+    Path("prefixes, dilated", largest((8, 1), 1, ((5, 8), 0), (3, 1)), (41, 9), scans, PULL),
+    Path("prefixes of short axes", largest((20, 2), 1, ((9, 9), 0)), (5, 9), scans, PUSH),
+    Path(
+        "prefixes on three axes", largest((9, 8, 8), 1, 3), (14, 13, 15), lambda b: b[0].SCANS == b[1].SCANS == 1, PULL
+    ),
+    *(
+        Path(f"planes of {k} rows", largest((k, 3), (2, 1), 1), (2, 11, 43), lambda b: b[0].PLANAR == 1)
+        for k in (1, 2, 3, 4, 5, 6)
+    ),
+    Path("planes, doubled", largest((3, 9), (2, 1), 1), (2, 11, 43), lambda b: b[0].PLANAR == 1 and b[1].SCANS == 1),
+    *(
+        Path(f"planes of 3 × 3, {pads}", largest((3, 3), 1, (1, pads)), (3, 9, 37), lambda b: b[0].PLANAR == 2)
+        for pads in ((1, 1), (0, 2), (2, 0))
+    ),
+    *(
+        Path(f"planes of {k} × {k} by two", largest((k, k), 2, ((3, 1), (2, 5))), (9, 40), lambda b: b[0].PLANAR == 2)
+        for k in (2, 3)
+    ),
+    *(
+        Path(f"winners in planes of {k} × {k} by {s}", largest((k, k), s, pads), (2, 9, 41), keeps_rows, PULL)
+        for k, s, pads in ((2, 2, 0), (3, 2, 1), (3, 2, ((1, 2), (4, 3))), (3, 1, 1), (3, 1, ((3, 0), (0, 4))))
+    ),
+    Path(
+        "winners in planes of space", largest((2, 3, 3), (2, 1, 1), 1), (2, 5, 6, 21), lambda b: b[1].PLANAR == 3, PUSH
+    ),
+    Path(
+        "planes of space", largest((2, 3, 3), (2, 1, 1), 1), (2, 5, 6, 21), lambda b: b[1].PLANAR == 2 and b.RANK == 3
+    ),
+    Path("small planes", largest((3, 3), 1, 1), (3, 3, 1, 2), is_plain),
+    Path("tiles on one axis", largest((3,), 1, 1), (5000,), lambda b: b.BANDS == 2 and b.TILE < 2500, PULL),
+    Path("tiles of far strides", largest((3,), 9), (2, 19000), lambda b: b.TILE * 9 < 19000, PUSH),
+    Path("tiles on two axes", largest((2, 3), 1, 1), (3, 4200), lambda b: b.TILE < 4200, PUSH),
+    Path("tiles in planes", largest((2, 3), (2, 1), 1), (5, 4200), lambda b: b.TILE < 4200 and b[0].PLANAR == 1),
+    Path("tiles doubled", largest((2, 12), 1, 1), (3, 4200), lambda b: b.TILE < 4200 and b[1].SCANS == 1, PULL),
+    Path("bands that overlap", largest((13, 3), (2, 3), 6), (1, 257, 30), lambda b: b.BANDS > 8, PULL),
+    Path("bands of prefixes", largest((9, 3), 1, 4), (1, 200, 11), lambda b: b.BANDS > 8 and b[0].SCANS == 1, PULL),
+    Path("bands of space", largest((3, 2, 2), 1, 1), (1, 40, 7, 9), lambda b: b.BANDS > 4 and b.RANK == 3, PULL),
+    Path(
+        "dilated bands", largest((3, 2), 1, 2, (3, 2)), (1, 150, 9), lambda b: b.BANDS > 8 and b[0].DILATION > 1, PULL
+    ),
+    Path("bands of bins", largest_bins(70, 3), (1, 99, 8), lambda b: b.BANDS > 4 and b[0].KIND == BINS, PULL),
+    Path("windows apart", largest((2, 3), (3, 4)), (2, 9, 23), lambda b: b.APART == 1, PULL),
+    Path(
+        "windows of padding", largest((2, 2), 1, ((3, 2), (0, 3))), (3, 5, 12), lambda b: b.HOLES == 1 and not b.QUIET
+    ),
+    Path("no hole and nothing to do", largest((2, 2)), (3, 5, 12), lambda b: b.QUIET == 1 and b.DIRECT == 1),
+    Path(
+        "classes without cells",
+        largest((1, 3), (2, 5), ((3, 1), 0), (4, 3)),
+        (3, 17),
+        lambda b: b[0].DILATION > b[0].SIZE,
+    ),
+    Path(
+        "side by side", largest((3, 2), (2, 1), 1, (1, 2)), (2, 40, 6, 7), lambda b: b.INNER_TOTAL == 40, PULL, **LAST
+    ),
+    Path("side by side in blocks", largest((3, 2), (2, 1), 1), (2, 150, 6, 7), lambda b: b.BLOCKS == 3, PULL, **LAST),
+    Path(
+        "side by side in bands",
+        largest((5, 3), 1, 2),
+        (1, 9, 60, 7),
+        lambda b: b.BANDS > 4 and b.INNER == 9,
+        PULL,
+        **LAST,
+    ),
+    Path("side by side on one axis", largest((3,), 2, 1), (2, 9, 30), lambda b: b.INNER == 9, PUSH, **LAST),
+    Path(
+        "prefixes side by side",
+        largest((9, 9), 1, 4),
+        (2, 5, 20, 21),
+        lambda b: b[1].SCANS == 1 and b.INNER == 5,
+        PULL,
+        **LAST,
+    ),
+    Path("bins", largest_bins(5, 3), (2, 7, 10), lambda b: b[0].KIND == b[1].KIND == BINS, PULL),
+    Path("more bins than cells", largest_bins(9, 5), (2, 4, 2), lambda b: b[0].KERNEL == 2 and b[1].KERNEL == 2, PULL),
+    Path(
+        "bins side by side",
+        largest_bins(5, 3),
+        (2, 6, 7, 10),
+        lambda b: b[0].KIND == BINS and b.INNER == 6,
+        PULL,
+        **LAST,
+    ),
+    Path("bins that divide", largest_bins(3, 2), (2, 9, 32), lambda b: b[0].KIND == b[1].KIND == SLIDING, PUSH),
+    Path("long bins", largest_bins(2), (3, 45), lambda b: b[0].KIND == BINS and b[0].KERNEL > 16),
+    Path("bins in pieces", largest_bins(1), (2, 9000), lambda b: b.TILE_ROOM < 9000, PULL),
+    Path("whole axes merged", largest_bins(1, 1, 1), (3, 5, 6, 7), lambda b: b.RANK == 1, PULL),
+    Path("whole axes apart", largest_bins(1, 1), (3, 5, 6), lambda b: b.RANK == 2, PULL, layout="sliced"),
+    Path("a full table", largest((64, 64)), (70, 66), lambda b: b.TABLE_ROOM == 4096 and b.TAPE_BYTES == 2, PULL),
+    Path("no table", largest((65, 65)), (70, 67), lambda b: b.TABLE_ROOM == 0 and b.TAPE_BYTES == 2, PULL),
+    Path("winners of one byte", largest((5, 51)), (6, 53), lambda b: b.TAPE_BYTES == 1, PULL),
+    Path("winners of two bytes", largest((4, 64)), (6, 66), lambda b: b.TAPE_BYTES == 2, PULL),
+    Path("winners of four bytes", largest_bins(1, 1), (257, 256), lambda b: b.TAPE_BYTES == 4, PULL),
+    Path("not direct", largest((3, 2), 1), (2, 9, 21), lambda b: b.DIRECT == 0, dtype=gs.f16),
+    Path("rank 4", largest((2, 2, 2, 3), (1, 2, 1, 2), 1), (4, 5, 4, 9), lambda b: b.RANK == 4, PULL),
+    Path("rank 0", largest(()), (2, 3), lambda b: b.RANK == 1 and b[0].SIZE == 1, PULL),
+]
+
+AVERAGE_PATHS = [
+    Path("sums doubled", mean((13,), 1, 4), (2, 45), scans),
+    Path("sums of prefixes", mean((9, 2), 1, 4), (30, 21), scans),
+    Path("sums in planes", mean((3, 3), 1, 1), (2, 9, 37), lambda b: b[0].PLANAR == 2),
+    Path("sums in planes by two", mean((3, 3), 2, 1), (2, 9, 37), lambda b: b[0].PLANAR == 2),
+    Path("sums in rows of planes", mean((5, 2), (2, 1), 1), (2, 9, 37), lambda b: b[0].PLANAR == 1),
+    Path("sums in bins", mean_bins(5, 3), (2, 7, 10), lambda b: b[0].KIND == BINS and b[0].COUNTED),
+    Path("sums in bins of one size", mean_bins(2, 2), (2, 7, 5), lambda b: b[0].KIND == BINS and not b[0].COUNTED),
+    Path("sums of everything", mean_bins(1, 1), (2, 70, 130), lambda b: b.RANK == 1 and b.TILE_ROOM < 9100),
+    Path("sums side by side", mean((3, 2), (2, 1), 1, cells=True), (2, 70, 6, 7), lambda b: b.BLOCKS == 2, **LAST),
+    Path("counted cells", mean((3, 2), (2, 1), 1, cells=True), (2, 9, 12), lambda b: b[0].COUNTED != 0),
+    Path("counted taps", mean((3, 2), (2, 3), 1, 1, True), (2, 8, 12), lambda b: b[0].COUNTED != 0),
+    Path("holes divided", mean((2, 2), 1, ((3, 2), (0, 3)), cells=True), (3, 5, 12), lambda b: b.HOLES == 1),
+    Path("spread at stride 1", mean((3, 2), 1, 1, cells=True), (2, 9, 21), lambda b: b[0].KIND == SLIDING, SPREAD),
+    Path("spread, doubled", mean((9, 9), 1, 4), (2, 30, 31), lambda b: b[0].SCANS == b[1].SCANS == 1, SPREAD),
+    *(
+        Path(
+            f"spread of {k} by 2 from {low}",
+            mean((k, k), 2, ((low, 1), (low, 2)), cells=True),
+            (3, 9, 43),
+            expands,
+            SPREAD,
+        )
+        for k, low in ((1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1), (5, 2))
+    ),
+    Path("spread of short rows", mean((3, 3), 2, 1), (2, 5, 3), expands, SPREAD),
+    Path("spread with gaps", mean((2, 3), (3, 5)), (2, 11, 33), expands, SPREAD),
+    Path(
+        "spread, dilated",
+        mean((3, 3), 2, 2, 3),
+        (2, 13, 23),
+        lambda b: b[1].KIND == EXPANDING and b[1].DILATION == 3,
+        SPREAD,
+    ),
+    Path(
+        "spread, a common factor",
+        mean((8, 4), (2, 6), ((2, 0), 3), (2, 4)),
+        (28, 41),
+        lambda b: b[0].SLOTS == 9,
+        SPREAD,
+    ),
+    Path(
+        "spread over holes",
+        mean((1, 4), (1, 8), ((2, 0), (4, 1)), (3, 1), cells=True),
+        (3, 3, 11),
+        lambda b: not b.HOLES,
+        SPREAD,
+    ),
+    Path("spread to bins", mean_bins(5, 3), (2, 7, 10), lambda b: b[0].KIND == BINS, SPREAD),
+    Path("spread to overlapping bins", mean_bins(1, 2), (2, 3, 5), lambda b: b[1].KERNEL == 2, SPREAD),
+    Path("spread to everything", mean_bins(1, 1), (2, 70, 40), lambda b: b[0].KIND == BINS, SPREAD),
+    Path("spread in tiles", mean((3,), 2, 1), (5000,), lambda b: b.TILE < 2500, SPREAD),
+    Path("spread in bands", mean((7, 2), 2, 1, cells=True), (1, 150, 9), lambda b: b.BANDS > 4, SPREAD),
+    Path(
+        "spread side by side",
+        mean((3, 2), (2, 1), 1, cells=True),
+        (2, 70, 6, 7),
+        lambda b: b.BLOCKS == 2,
+        SPREAD,
+        **LAST,
+    ),
+    Path("means in bands", mean((9, 2), 2, 4), (1, 150, 9), lambda b: b.BANDS > 4),
+]
+PATHS = [*MAX_PATHS, *AVERAGE_PATHS]
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.id)
+def test_paths_go_where_they_are_meant_to(path):
+    """Otherwise a way through the kernels could fall out of the tests unnoticed."""
+    pooling = path.of(path.dtype)
+    empty = {name: rubbish(type) for name, type in types_of(pooling).items()}
+    assert path.takes(Block(pooling, path.job, {**empty, **path.arrays(path.dtype)}))
+
+
+def spread_bound(pooling: Pooling, g: np.ndarray) -> np.ndarray:
+    """How far sums of rounded quotients may be off: a few units per window that covers a cell."""
+    (size,) = numpy_backend.apply(ops.AVG_POOL_SPREAD, replace(pooling.spread, divisor_override=1), np.ones(g.shape))
+    (total,) = numpy_backend.apply(ops.AVG_POOL_SPREAD, pooling.spread, np.abs(g.astype(np.float64)))
+    return (size + 2) * np.abs(total)
+
+
+def assert_right(pooling: Pooling, arrays: Arrays, job: Job, found: Arrays, winners: np.ndarray | None) -> None:
+    """By the NumPy backend. Sums of half-integers are exact, so only quotients are rounded."""
+    if winners is not None:
+        assert_maxima(pooling, job, arrays, found, winners)
+        if "ct" in found:
+            assert_same_numbers(found["ct"], received(pooling, arrays["g"], winners), pooling, job)
+        return
+    unit = UNITS[pooling.x.dtype.name]
+    smallest = float(np.finfo(np.float32).smallest_subnormal) if pooling.x.dtype.name != "f64" else 0.0
+    if job == VALUE:
+        (exact,) = numpy_backend.apply(ops.AVG_POOL, pooling.attrs, arrays["x"].astype(np.float64))
+        allowed = np.abs(exact) * unit * 2
+    else:
+        (exact,) = numpy_backend.apply(ops.AVG_POOL_SPREAD, pooling.spread, arrays["g"].astype(np.float64))
+        allowed = spread_bound(pooling, arrays["g"]) * unit
+    (got,) = found.values()
+    assert (np.abs(got.astype(np.float64) - exact) <= allowed + smallest).all(), (pooling, job)
+
+
+UNITS = {"f32": 2.0**-24, "f64": 2.0**-53, "f16": 2.0**-11, "bf16": 2.0**-8}
+
+
+WIDTHS = [gs.f32, gs.f64, gs.f16, gs.i8, gs.i64]
+"""Every way to read, to compute and to write; the table above has all formats."""
+
+
+@pytest.mark.parametrize(
+    ("path", "dtype"),
+    [(path, t) for path in PATHS for t in WIDTHS if t.name in FLOATS or path in MAX_PATHS],
+    ids=lambda value: getattr(value, "id", str(value)),
+)
+def test_every_path_is_right(path, dtype):
+    pooling = path.of(dtype)
+    arrays = path.arrays(dtype, halves if not pooling.is_max else special if dtype.name in FLOATS else extremes)
+    winners = numpy_winners(pooling, arrays["x"]) if pooling.is_max else None
+    for job, found in everything(pooling, arrays):
+        assert_right(pooling, arrays, job, found, winners)
+
+
+@pytest.mark.parametrize("dtype", FLOATS.values(), ids=str)
+@pytest.mark.parametrize("by", [4, -0.5, 3, -7, 0.75, 2.0**-70, 2.0**80, 3e-25, -3e25])
+def test_every_divisor(by, dtype):
+    """Powers of two, others, and those whose inverse is far away; sums that overflow or vanish when divided."""
+    for attrs in (mean((3, 2), 2, 1, by=by), mean((1, 1), by=by), mean((2, 3), 1, 2, 2, True, by=by)):
+        pooling = Pooling(attrs, dtype[2, 6, 19])
+        for numbers in (rough, special):
+            assert_meant(pooling, drawn(pooling, numbers))
+
+
+# --- layouts ----------------------------------------------------------------------------------------------------------
+
+LAID_OUT = [
+    Pooling(attrs, dtype[shape])
+    for dtype in (gs.f32, gs.f16)
+    for attrs, shape in (
+        (largest((3, 2), (2, 1), ((1, 2), (3, 0)), (1, 2)), (2, 3, 9, 19)),
+        (largest((3, 3), 1, 1), (2, 3, 40, 9)),
+        (largest((9, 8), 1, 3), (3, 70, 11, 12)),
+        (largest((2, 3, 2), 2, 1, (1, 2, 1), True), (2, 5, 6, 9)),
+        (largest_bins(3, 4), (3, 2, 7, 6)),
+        (mean((3, 2), (2, 1), ((1, 2), (3, 0)), (1, 2), cells=True), (2, 3, 9, 19)),
+        (mean((3, 3), 1, 1), (2, 3, 40, 9)),
+        (mean((3, 3), 2, 1), (2, 70, 11, 12)),
+        (mean_bins(3, 4), (3, 2, 7, 6)),
+    )
+]
+
+
+def check_layouts(pooling: Pooling, inputs: str, outputs: str) -> None:
+    arrays = {name: laid_out(array, inputs) for name, array in drawn(pooling, halves).items()}
+    winners = numpy_winners(pooling, arrays["x"]) if pooling.is_max else None
+    form, types, tapes = LAYOUTS[outputs], types_of(pooling), {}
+    for job in jobs_of(pooling):
+        parents = {
+            name: rubbish(TensorType(types[name].dtype, form.parent(types[name].shape))) for name in job.gives.split()
+        }
+        views = {name: form.view(parent, types[name].shape) for name, parent in parents.items()}
+        if "tape" in views:  # tapes are made by plans, in C order
+            views["tape"] = rubbish(types["tape"])
+        carry_out(pooling, job, {**arrays, **tapes, **views})
+        tapes = {"tape": views["tape"]} if "tape" in views else tapes
+        assert_right(pooling, arrays, job, views, winners)
+        for name in views.keys() - {"tape"}:
+            beside = rubbish(TensorType(types[name].dtype, form.parent(types[name].shape)))
+            form.view(beside, types[name].shape)[...] = views[name]
+            assert_same_bits(parents[name], beside, pooling, job, "something beside the result is written")
+
+
+@pytest.mark.parametrize("layout", {**LAYOUTS, **REPEATED})
+@pytest.mark.parametrize("pooling", LAID_OUT, ids=str)
+def test_every_layout_is_read_and_written_and_nothing_beside_it(pooling, layout):
+    check_layouts(pooling, layout, "C")
+    if layout in LAYOUTS:
+        check_layouts(pooling, layout, layout)
+        check_layouts(pooling, "C", layout)
+
+
+@pytest.mark.parametrize("pooling", [p for p in LAID_OUT if p.x.dtype == gs.f32], ids=str)
+def test_out_of_any_layout(pooling):
+    """Through the compiled graph, which decides what kernels may write to."""
+    op = ops.MAX_POOL if pooling.is_max else ops.AVG_POOL
+    builder = gs.Builder()
+    run = gs.compile(builder.build(builder.apply(op, pooling.attrs, builder.input(pooling.x, "x"))))
+    x = drawn(pooling, halves)["x"]
+    wanted = run(x)
+    for inputs, outputs in product({**LAYOUTS, **REPEATED}, LAYOUTS):
+        out = LAYOUTS[outputs].view(rubbish(TensorType(gs.f32, LAYOUTS[outputs].parent(wanted.shape))), wanted.shape)
+        given = laid_out(x, inputs)
+        assert run(given, out=out) is out
+        np.testing.assert_allclose(out, run(np.ascontiguousarray(given)), rtol=1e-6)
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [gs.f32, gs.f16], ids=str)
+@pytest.mark.parametrize(
+    "path", [p for p in PATHS if {"bands", "blocks", "tiles"} & {*p.id.split()}], ids=lambda path: path.id
+)
+def test_results_do_not_depend_on_the_number_of_threads(path, dtype):
+    pooling = path.of(dtype)
+    arrays = {name: laid_out(array, path.layout) for name, array in drawn(pooling, rough).items()}
+    for (job, alone), *others in zip(*(everything(pooling, arrays, count) for count in (1, 2, 3, 7)), strict=True):
+        for (_, found), (name, array) in product(others, alone.items()):
+            assert_same_bits(found[name], array, job, name)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+ROWS = [
+    Path(
+        f"rows of {k} by {s}, {d} apart", make((2, k), (1, s), 0, (1, d)), (2, 3, d * (k - 1) + 1 + s * more), is_plain
+    )
+    for make in (largest, mean)
+    for more in (0, 1, 4, 7, 9)
+    for k, s, d in (
+        (1, 1, 1),
+        (2, 1, 1),
+        (3, 1, 2),
+        (5, 1, 1),
+        (9, 1, 1),
+        (2, 2, 1),
+        (3, 2, 1),
+        (6, 2, 1),
+        (4, 4, 1),
+        (9, 8, 1),
+    )
+]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pages are protected with mprotect")
+@pytest.mark.parametrize("dtype", [gs.f32, gs.f16], ids=str)
+@pytest.mark.parametrize("paths", [[path] for path in PATHS] + [ROWS], ids=lambda paths: paths[0].id)
+@pytest.mark.parametrize("at_end", [True, False])
+def test_nothing_beyond_an_array_is_touched(paths, dtype, at_end):
+    """Arrays and workspaces end, or begin, where a page does that nobody may read or write."""
+    fenced = Fenced(at_end)
+    for path in paths:
+        pooling, tapes = path.of(dtype), {}
+        arrays = path.arrays(dtype)
+        winners = numpy_winners(pooling, arrays["x"]) if pooling.is_max else None
+        for job in jobs_of(pooling):
+            found = fenced.carry_out(pooling, job, {**arrays, **tapes})
+            tapes = {"tape": found["tape"]} if "tape" in found else tapes
+            assert_right(pooling, arrays, job, found, winners)
+
+
+RANKS = {1: (9, 12), 2: (9, 6), 3: (4, 3)}
+"""The longest kernel, and the most cells more than one window needs, by rank."""
+
+
+@st.composite
+def poolings(draw: st.DrawFn) -> Pooling:
+    """Windows over one to three axes: any padding, strides and dilation, bins, every divisor."""
+    rank = draw(st.sampled_from(list(RANKS)))
+    longest, more = RANKS[rank]
+    axes = []
+    for _ in range(rank):
+        k, s, d = (draw(st.integers(1, most)) for most in (longest, 4, 3))
+        low, high = draw(st.integers(0, 4)), draw(st.integers(0, 4))
+        smallest = max(1, d * (k - 1) + 1 - low - high)
+        axes.append((draw(st.integers(smallest, smallest + more)), k, s, (low, high), d))
+    sizes, *windows = zip(*axes, strict=True)
+    fields = {"output_size": draw(st.tuples(*(st.integers(1, n + 3) for n in sizes)))}
+    if draw(st.integers(0, 3)):
+        fields = sliding(*windows, draw(st.booleans()))
+    if draw(st.booleans()):
+        attrs: Any = ops.MaxPool(**fields)
+    elif "output_size" in fields:
+        attrs = ops.AvgPool(**fields)
+    else:
+        attrs = ops.AvgPool(
+            **fields,
+            count_include_pad=draw(st.booleans()),
+            divisor_override=draw(st.sampled_from([None, None, -3, 0.75])),
+        )
+    lead = draw(st.sampled_from([(), (2,), (1, 3), (3, 1)]))
+    return Pooling(attrs, draw(st.sampled_from(list(FLOATS.values())))[lead + sizes])
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    poolings(),
+    st.sampled_from([rough, special, infinitely_low]),
+    st.sampled_from([*LAYOUTS, *REPEATED]),
+    st.integers(1, 3),
+)
+def test_random_windows_mean_what_the_specification_says(pooling, numbers, layout, count):
+    arrays = {name: laid_out(array, layout) for name, array in drawn(pooling, numbers).items()}
+    assert_meant(pooling, arrays, count)
+
+
+# --- in a compiled graph ----------------------------------------------------------------------------------------------
+
+
+def network(x: Any) -> Any:
+    """Max pooling in the middle, so that its cotangent comes long after its value."""
+    hidden = gs.max_pool2d(gs.relu(x) * 0.5, 3, 2, 1)
+    return gs.sum(gs.avg_pool2d(hidden * hidden, 2, 1) * gs.adaptive_max_pool(hidden, (4, 3)))
+
+
+def with_indices(x: Any) -> Any:
+    return gs.max_pool2d(x, 3, 1, return_indices=True)
+
+
+def pushed_twice(x: Any) -> Any:
+    windows = largest((3, 3), 2, 1)
+    pushed = apply(ops.MAX_POOL_PUSH, windows, x, x * 0.5), apply(ops.MAX_POOL_PUSH, windows, x, x + 1.0)
+    return apply(ops.MAX_POOL, windows, x) + pushed[0] * pushed[1]
+
+
+WHOLE = {
+    "value": lambda graph: graph,
+    "jvp": lambda graph: graph.jvp(),
+    "vjp": lambda graph: graph.vjp(),
+    "jvp of vjp": lambda graph: graph.vjp().jvp(["x"]),
+    "vjp of jvp": lambda graph: graph.jvp().vjp(["x"]),
+}
+
+
+@pytest.mark.parametrize("mode", WHOLE)
+@pytest.mark.parametrize("function", [network, with_indices, pushed_twice])
+def test_compiled_graphs_agree_with_the_numpy_backend(function, mode):
+    graph = WHOLE[mode](gs.trace(function, gs.f32[2, 9, 8]))
+    rng = np.random.default_rng(5)
+    arrays = [halves(rng, v.shape, v.dtype.numpy) for v in graph.inputs]
+    found, wanted = (gs.compile(graph, backend=backend)(*arrays) for backend in ("cpu", "numpy"))
+    for one, other in zip(*((r if isinstance(r, tuple) else (r,)) for r in (found, wanted)), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def kernels_of(graph: Any) -> list[str]:
+    """The pooling kernels of a plan, by their first two words."""
+    names = [step.task.kernel for step in gs.compile(graph).plan.steps if step.task is not None]
+    return [" ".join(name.split()[:2]) for name in names if name.split()[0] in ("window", "recorded")]
+
+
+@pytest.mark.parametrize(
+    ("graph", "kernels"),
+    [
+        (gs.trace(with_indices, gs.f32[9, 8]), ["window winners"]),
+        (gs.trace(with_indices, gs.f32[9, 8]).jvp(), ["window winners"]),
+        (gs.trace(with_indices, gs.f32[9, 8]).vjp(), ["window winners"]),
+        (gs.trace(lambda x: gs.max_pool2d(x, 2), gs.f32[9, 8]), ["window maximum"]),
+        (
+            gs.trace(lambda x: gs.sum(gs.exp(gs.max_pool2d(x, 2))), gs.f32[9, 8]).vjp(),
+            ["window winners", "recorded winners"],
+        ),
+        (gs.trace(lambda x: gs.avg_pool2d(x, 2), gs.f32[9, 8]).vjp(), ["window mean", "window spread"]),
+    ],
+)
+def test_winners_are_searched_for_once(graph, kernels):
+    """Value and derivative in one task, or the derivative from a tape where its cotangent depends on the value."""
+    assert kernels_of(graph) == kernels
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.id)
+def test_workspaces_hold_slabs_never_planes(path):
+    """Per thread: ``kernel + 2`` slabs of value and winner (a slab: the outputs of the later axes), as many for each
+    later axis; four stretches of at most 8,192 cells and a window of the last axis; a table of at most 4,096 places; a
+    kilobyte; and, for a 16-bit VJP, the float32 cells of a plane.
+    """
+    for dtype in (gs.f32, gs.f16):
+        pooling = path.of(dtype)
+        arrays = {name: LAYOUTS[path.layout].empty(type) for name, type in types_of(pooling).items()}
+        for job in (job for job in jobs_of(pooling) if "tape" not in job.takes + job.gives):
+            block = Block(pooling, job, arrays)
+            axes = [block[i] for i in range(block.RANK)]
+            slabs = sum((a.KERNEL + 2) * prod(b.OUTPUTS for b in axes[i + 1 :]) for i, a in enumerate(axes))
+            last = axes[-1]
+            stretch = min(last.SIZE + last.LOW + last.HIGH + last.STRIDE, 8192) + last.DILATION * last.KERNEL
+            numbers = 2 if pooling.is_max and job != VALUE else 1
+            most = 4 * numbers * (slabs * block.INNER + 4 * stretch) + 16 * block.TABLE_ROOM + 1024
+            if job.gives.endswith("ct") and pooling.is_max and dtype == gs.f16:
+                most += 4 * prod(a.SIZE for a in axes) * block.INNER
+            assert block.TABLE_ROOM <= 4096
+            assert block.workspace <= most, job
+
+
+def test_kernels_are_few(monkeypatch):
+    """Geometries of every rank and mode in every format ask for the same few kernels."""
+    asked = set()
+    monkeypatch.setattr(cpu_pool, "kernel", lambda source, name: asked.add(name))
+    rng = np.random.default_rng(11)
+    for i in range(1000):
+        rank = 1 + i % 4
+        dtype = [*FLOATS.values(), *INTEGERS.values()][i // 4 % 8]
+        pooling = Pooling(random_windows(rng, rank, dtype), dtype[(2, *rng.integers(9, 20, rank).tolist())])
+        for job in jobs_of(pooling):
+            lowered.__wrapped__(pooling, job)
+    assert len(asked) == 2 * len(INTEGERS) + 4 * len(FLOATS)
+
+
+def random_windows(rng: np.random.Generator, rank: int, dtype: DType) -> Any:
+    kernel, stride, dilation = (tuple(rng.integers(1, most, rank).tolist()) for most in (6, 4, 3))
+    fields = sliding(kernel, stride, int(rng.integers(0, 3)), dilation, bool(rng.integers(2)))
+    if rng.integers(3) == 0:
+        fields = {"output_size": tuple(rng.integers(1, 9, rank).tolist())}
+    return ops.MaxPool(**fields) if dtype.name in INTEGERS or rng.integers(2) else ops.AvgPool(**fields)
+
+
+COUNTING = """
+import random, sys
+import gradspec as gs
+from gradspec.runtime.cache import compilations
+
+random.seed(3)
+for i in range(1000):
+    rank = 1 + i % 4
+    x = gs.f32[(2, *(random.randint(5, 12) for _ in range(rank)))]
+    kernel = tuple(random.randint(1, 4) for _ in range(rank))
+    windows = {"stride": random.randint(1, 3), "padding": random.randint(0, 2), "ceil_mode": random.random() < 0.5}
+    pool = random.choice([
+        lambda x: gs.max_pool(x, kernel, **windows),
+        lambda x: gs.max_pool(x, kernel, **windows, return_indices=True),
+        lambda x: gs.avg_pool(x, kernel, **windows, dilation=random.randint(1, 2)),
+        lambda x: gs.adaptive_max_pool(x, kernel),
+        lambda x: gs.adaptive_avg_pool(x, kernel),
+        lambda x: gs.global_max_pool(x, rank),
+        lambda x: gs.global_avg_pool(x, rank),
+    ])
+    graph = gs.trace(pool, x)
+    gs.compile(random.choice([graph, graph.jvp(), graph.vjp()]))
+print(compilations(), "numba" in sys.modules, "gradspec.backends.cpu.kernels.values" in sys.modules)
+"""
+
+
+def test_a_thousand_geometries_compile_few_kernels_and_later_processes_none(tmp_path):
+    """A process that finds its kernels on disk imports no source of a kernel."""
+    environment = {**os.environ, "GRADSPEC_CACHE_DIR": str(tmp_path / "kernels")}
+    counts = [
+        subprocess.run(
+            [sys.executable, "-c", COUNTING], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+        for _ in range(2)
+    ]
+    first, *_ = counts[0].split()
+    assert 1 <= int(first) <= 60
+    assert counts[1].split() == ["0", "False", "False"]

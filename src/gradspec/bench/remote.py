@@ -23,7 +23,7 @@ class WorkerLostError(Exception):
 
 def environment(threads: int) -> dict[str, str]:
     """What makes every library use this number of threads and start no helper processes."""
-    names = ("OMP", "MKL", "OPENBLAS", "GRADSPEC", "NUMBA")
+    names = ("OMP", "MKL", "OPENBLAS", "GRADSPEC")
     counts = dict.fromkeys((*(f"{name}_NUM_THREADS" for name in names), "PJRT_NPROC", "NPROC"), str(threads))
     return os.environ | counts | {"TORCHINDUCTOR_COMPILE_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 

@@ -22,7 +22,9 @@ def compiled(intermediate: str, target: Any, cpu: str, features: str = "") -> by
     """The same for any processor."""
     import llvmlite.binding as llvm
 
-    machine = target.create_target_machine(cpu=cpu, features=features, opt=2, reloc="pic", jit=True)
+    # Code for x86 that may lie anywhere in memory would refer to a table of addresses that only a linker makes.
+    reloc = "static" if target.triple.startswith("x86") else "pic"
+    machine = target.create_target_machine(cpu=cpu, features=features, opt=2, reloc=reloc, jit=True)
     module = llvm.parse_assembly(intermediate)
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     module.verify()

@@ -107,7 +107,8 @@ def _unlock_in_child() -> None:
     _lock = Lock()  # a thread that the child does not have may hold the other one
 
 
-os.register_at_fork(after_in_child=_unlock_in_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock_in_child)
 
 
 class Frames:

@@ -1,29 +1,34 @@
 """Small kernels for the tests of the kernel cache, each with what it does to a number."""
 
-import math
-from collections.abc import Callable
+from llvmlite import ir
 
-from numba import cfunc, njit, types
-from numba.core.ccallback import CFunc
-
-SIGNATURE = types.void(types.CPointer(types.int64), types.intp, types.intp, types.CPointer(types.uint8))
-
-only_numba_has = types.ExternalFunction("numba_fptoui", types.uint64(types.float64))
+from gradspec.backends.cpu.kernels.compiler import Intrinsic, Value, f64, i64
+from gradspec.backends.cpu.kernels.target import kernel_code
 
 
-@njit(error_model="numpy")
+def c_function(name):
+    """A function of the C library, of one float64."""
+
+    def emit(builder, x):
+        known = builder.module.globals.get(name)
+        function = known or ir.Function(builder.module, ir.FunctionType(f64.llvm, [f64.llvm]), name)
+        return Value(f64, builder.call(function, [x.llvm]))
+
+    return Intrinsic(emit)
+
+
+exp, log1p, no_such_function = (c_function(name) for name in ("exp", "log1p", "no_such_function"))
+whole = Intrinsic(lambda builder, x: Value(i64, builder.fptosi(x.llvm, i64.llvm)))
+
+
 def step(n):
     return 1
 
 
-@njit(error_model="numpy")
-def factorial(n):
-    return 1 if n <= 1 else n * factorial(n - 1)
-
-
-@njit(error_model="numpy")
-def whole_exp(n):
-    return int(math.exp(float(n)))
+def times_factorial(args, i, n):
+    if n > 1:
+        args[i] *= n
+        times_factorial(args, i, n - 1)
 
 
 def increment(args, lo, hi, workspace):
@@ -38,28 +43,23 @@ def decrement(args, lo, hi, workspace):
 
 def recursive(args, lo, hi, workspace):
     for i in range(lo, hi):
-        args[i] = factorial(args[i])
+        n = args[i]
+        args[i] = 1
+        times_factorial(args, i, n)
 
 
 def external(args, lo, hi, workspace):
     for i in range(lo, hi):
-        args[i] = whole_exp(args[i]) + int(math.log1p(float(args[i])))
-
-
-def raising(args, lo, hi, workspace):
-    for i in range(lo, hi, args[0]):
-        args[i] += 1
+        args[i] = whole(exp(f64(args[i]))) + whole(log1p(f64(args[i])))
 
 
 def foreign(args, lo, hi, workspace):
     for i in range(lo, hi):
-        args[i] = only_numba_has(float(args[i]))
+        args[i] = whole(no_such_function(f64(args[i])))
 
 
-KERNELS: dict[str, Callable[..., None]] = {
-    f.__name__: f for f in (increment, decrement, recursive, external, raising, foreign)
-}
+KERNELS = {f.__name__: f for f in (increment, decrement, recursive, external, foreign)}
 
 
-def build(name: str) -> CFunc:
-    return cfunc(SIGNATURE, nopython=True, error_model="numpy")(KERNELS[name.partition(":")[0]])
+def build(name: str) -> str:
+    return kernel_code(KERNELS[name.partition(":")[0]])

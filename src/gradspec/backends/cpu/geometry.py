@@ -15,7 +15,7 @@ from gradspec.graph.ir import Array
 from gradspec.runtime.task import address
 from gradspec.spec.window import Adaptive, AxisWindow, Window
 
-FRAME_BYTES = 64 * 8
+FRAME_BYTES = (16 + 64) * 8  # ``windows.FRAME``
 LONGEST_TILE = 2048
 LONGEST_TABLE = 4096
 INNER_BLOCK = 64
@@ -137,7 +137,7 @@ class Roles:
     """Bytes per element of each array."""
     is_quiet: bool = False
     """Whether a result that no window lacks cells for needs nothing more."""
-    counts: Callable[[AxisWindow], Counts] | None = None
+    counts: Callable[[Any], Counts] | None = None
     """What fills the tables COUNTED, if anything does."""
     reals: bool = False
     """Whether the tables REAL are wanted."""
@@ -163,7 +163,7 @@ class Bound:
     rest: bytes
     units: int
     workspace: int
-    keeps: tuple[Counts, ...]
+    keeps: tuple[Array, ...]
     """The tables that the block points to."""
 
 
@@ -265,6 +265,8 @@ class _Layout:
         workspace = plane_at + self._plane_bytes(bands, inner)
         is_direct, is_scaled = self._is_direct(blocks), self.roles.settings.get(f.SCALED, 0)
         has_holes = not is_scaled and any(axis.is_empty_somewhere for axis, _ in self.axes)
+        tables: list[Array] = []
+        shares = self._shares(tables) if is_direct and not has_holes and bands == 1 and self.inner == 1 else 0
         header = [0] * (f.HEADER - f.ARRAYS)
         fixed = {
             f.RANK: len(self.axes),
@@ -277,7 +279,8 @@ class _Layout:
             f.HOLES: int(has_holes),
             f.WHOLE: int(is_direct and bands == blocks == 1 and len(self.leads) <= 1 and self._is_whole()),
             f.APART: int(all(a.kind == f.SLIDING and a.stride > a.reach for a, _ in self.axes)),
-            f.QUIET: int(self.roles.is_quiet and is_direct and not has_holes),
+            f.QUIET: 2 if shares else int(self.roles.is_quiet and is_direct and not has_holes),
+            f.SHARES: shares,
             f.ROWS: prod(axis.outputs for axis, _ in self.axes[1:-1]),
             f.DIRECT: int(is_direct),
             f.TILE: tile,
@@ -294,13 +297,12 @@ class _Layout:
         for field, value in fixed.items():
             header[field - f.ARRAYS] = value
         numbers = header + [x for n, s in self.leads for x in (n, *s)]
-        tables: list[Counts] = []
         for i, (axis, steps) in enumerate(self.axes):
             numbers += self._axis_record(i, axis, steps, slabs[i], rings[i], is_direct, tables)
         return Bound(pack(f"<{len(numbers)}q", *numbers), planes * bands, -(-workspace // 64) * 64, tuple(tables))
 
     def _axis_record(
-        self, i: int, axis: Axis, steps: Sequence[int], slab: int, ring: int, is_direct: bool, tables: list[Counts]
+        self, i: int, axis: Axis, steps: Sequence[int], slab: int, ring: int, is_direct: bool, tables: list[Array]
     ) -> list[int]:
         is_row = i == len(self.axes) - 1 and self.inner == 1
         record = [0] * f.AXIS
@@ -345,7 +347,7 @@ class _Layout:
         return 2 if many and follow_on else int(before.stride > 1)
 
     @staticmethod
-    def _table(counts: Callable[[Any], Counts] | None, axis: Axis, tables: list[Counts]) -> int:
+    def _table(counts: Callable[[Any], Counts] | None, axis: Axis, tables: list[Array]) -> int:
         if counts is None or axis.window is None:
             return 0
         about = Adaptive(axis.size, axis.outputs) if counts is _spans else axis.window
@@ -390,6 +392,17 @@ class _Layout:
         else:
             longest = axis.outputs // max(4, 2 * -(-(axis.reach + 1) // axis.stride))
         return max(1, min(-(-UNITS_WANTED // planes), longest, axis.size))
+
+    def _shares(self, tables: list[Array]) -> int:
+        """Where the divisors of all outputs of a small plane lie."""
+        counts, outputs = self.roles.counts, [axis.outputs for axis, _ in self.axes]
+        if counts is None or self.roles.settings.get(f.SCALED, 0) or prod(outputs) > LONGEST_TABLE:
+            return 0
+        shares = np.ones((), np.int64)
+        for axis, _ in self.axes:
+            shares = np.multiply.outer(shares, counts(axis.window))
+        tables.append(np.ascontiguousarray(shares, np.float64 if self.roles.components[0] == 8 else np.float32))
+        return address(tables[-1])
 
     def _is_whole(self) -> bool:
         """Whether the plane is one run of cells with one output and one divisor."""

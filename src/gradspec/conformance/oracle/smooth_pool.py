@@ -25,6 +25,7 @@ from gradspec.spec.errors import UnsupportedError
 from gradspec.spec.window import Window
 
 BITS, MOST_BITS = 160, 4096
+DEEP = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,18 @@ class Softmax:
 
     def scaled(self, factor: fmpq) -> list[arb]:
         """``exp(zᵢ·factor)``."""
-        return [arb(0) if z is None else arb(z * factor).exp() for z in self.exponents]
+        return [arb(0) if z is None else _exp(z * factor) for z in self.exponents]
 
     def total(self) -> arb:
         return sum(self.scaled(fmpq(1)), arb(0))
 
     def weight(self, i: int) -> arb:
         return self.scaled(fmpq(1))[i] / self.total()
+
+
+def _exp(z: fmpq) -> arb:
+    """``exp z``; far below every format's smallest number an enclosure of it, which has fewer digits."""
+    return arb(z).exp() if z > -DEEP else arb(0, arb(2) ** -DEEP)
 
 
 def _exponent(x: float, pivot: float, beta: float) -> fmpq | None:

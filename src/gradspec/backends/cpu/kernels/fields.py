@@ -24,7 +24,7 @@ ARRAYS = 6
     BLOCKS,
     BANDS,
     HOLES,  # whether some output has no real cell at all
-    QUIET,  # whether outputs are finished as soon as they are put together
+    QUIET,  # whether outputs are finished as soon as they are put together; 2: when their plane is
     ROWS,  # rows of the last axis in a slab of the first
     DIRECT,  # whether output slabs are dense in Y and need no conversion
     PULLS,  # whether U is a cotangent, to be sent to V's cells, rather than a tangent
@@ -35,6 +35,7 @@ ARRAYS = 6
     DIVISOR,  # float64 bits; 0.0: count the cells of the window
     INVERSE,  # its inverse, rounded to the numbers computed with; 0.0 where that is no use
     EXACT,  # whether the inverse was not rounded: the divisor is a power of two
+    SHARES,  # pointer to the divisors of a small plane's outputs, one after another, or 0
     SOFTNESS,  # β/UNIT > 0 as float64 bits
     TIES,  # whether the tied cells of a window share its cotangent, or the mean of tangents is wanted: SPLIT, else ALL
     TILE,  # outputs of one stretch of the last axis
@@ -48,9 +49,9 @@ ARRAYS = 6
     WHOLE,  # whether each plane is one run of cells and has one output
     ZERO,  # 0, which the compiler does not know
     PLANE_AT,  # where the float32 plane of a 16-bit pull begins, in bytes
-) = range(6, 38)
+) = range(6, 39)
 
-INNER_STRIDE = 38  # one per array
+INNER_STRIDE = 39  # one per array
 HEADER = INNER_STRIDE + ARRAYS
 
 LEAD = 1 + ARRAYS

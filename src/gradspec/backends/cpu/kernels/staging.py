@@ -136,6 +136,60 @@ def tap_row(args, frame, r, array):
     return at, cell
 
 
+def carrier(form: Format, is_back: bool) -> Any:
+    """``carry(args, frame, last, sums, row, along, first, end, t)``: a row of sums to ``t``, staged, or back.
+
+    Of a row that is shared by bands only the unit's own cells are carried.
+    """
+    number = form.computed
+
+    def run(sums, to, t, at, n):
+        for i in lanes(number, n):
+            if is_back:
+                sums[to + i] = t[at + i]
+            else:
+                t[at + i] = sums[to + i]
+
+    def pairs(sums, to, t, at, length, n):
+        for i in lanes(number, n):
+            if is_back:
+                put_strided(sums, to + 2 * i, (t[at + i], t[at + length + i]))
+            else:
+                a, b = strided(sums, to + 2 * i, 2)
+                t[at + i] = a
+                t[at + length + i] = b
+
+    def every(sums, to, step, t, at, n):
+        for i in range(n):
+            if is_back:
+                sums[to + i * step] = t[at + i]
+            else:
+                t[at + i] = sums[to + i * step]
+
+    @outlined
+    def carry(args, frame, last, sums, row, along, first, end, t):
+        begin, stop, inside, outside = span(args, last, first, end)
+        if args[f.RANK] == 1:
+            inside = max(inside, frame[FIRST_CELL])
+            outside = max(min(outside, frame[END_CELL]), inside)
+        tile, stride = args[f.TILE_AT], args[last + f.STRIDE]
+        length, to, j, n = phase_length(stop - begin, stride), row + inside * along, inside - begin, outside - inside
+        if stride == 1 and along == 1:
+            run(sums, to, t, tile + j, n)
+        elif stride == 2 and along == 1 and n > 0:
+            odd = j % 2
+            every(sums, to, 1, t, tile + length + j // 2, odd)
+            to, j, n = to + odd, j + odd, n - odd
+            pairs(sums, to, t, tile + j // 2, length, n // 2)
+            every(sums, to + n - 1, 1, t, tile + (j + n) // 2, n % 2)
+        else:
+            for i in range(min(stride, n)):
+                here = tile + (j + i) % stride * length + (j + i) // stride
+                every(sums, to + i * along, stride * along, t, here, (n - i + stride - 1) // stride)
+
+    return carry
+
+
 def sender(form: Format, in_units: bool, lowest: Any, contribution: Any) -> Any:
     """``send(args, frame, first, end, v, q, t, at)``: what the windows of an output row send to their cells in ``V``.
 
@@ -144,6 +198,7 @@ def sender(form: Format, in_units: bool, lowest: Any, contribution: Any) -> Any:
     """
     stored_pointer, number, converts = pointer_to(form.stored), form.computed, form.converts
     sum_pointer, stage, zero = pointer_to(number), stager(form, lowest, in_units), number(0)
+    fetch_row, bring_row = carrier(form, False), carrier(form, True)
     widen, _ = form.functions()
 
     def target(args, frame, r):
@@ -170,45 +225,11 @@ def sender(form: Format, in_units: bool, lowest: Any, contribution: Any) -> Any:
 
     @outlined
     def add_taps(args, offsets, p, p_at, v, q, at, t, to, n):
-        for k in range(args[args[f.AXES] + (args[f.RANK] - 1) * f.AXIS + f.KERNEL]):
+        """The last tap first, so that every cell hears from its windows in their order, however they are cut up."""
+        for k in range(args[args[f.AXES] + (args[f.RANK] - 1) * f.AXIS + f.KERNEL] - 1, -1, -1):
             here, there = p_at + offsets[k], to + offsets[k]
             for i in lanes_once(number, n):
                 t[there + i] = t[there + i] + contribution(args, p[here + i], v[at + i], q[at + i])
-
-    def add_pairs(sums, to, t, at, length, n):
-        for i in lanes_once(number, n):
-            a, b = strided(sums, to + 2 * i, 2)
-            put_strided(sums, to + 2 * i, (a + t[at + i], b + t[at + length + i]))
-
-    def add_run(sums, to, t, at, n):
-        for i in lanes_once(number, n):
-            sums[to + i] = sums[to + i] + t[at + i]
-
-    @outlined
-    def add_row(args, frame, last, sums, row, along, part, stop_part, t):
-        """Cells of a staged row to where they are added up."""
-        begin, stop, inside, outside = span(args, last, part, stop_part)
-        if args[f.RANK] == 1:
-            inside = max(inside, frame[FIRST_CELL])
-            outside = max(min(outside, frame[END_CELL]), inside)
-        tile, stride = args[f.TILE_AT], args[last + f.STRIDE]
-        length, to, j, n = phase_length(stop - begin, stride), row + inside * along, inside - begin, outside - inside
-        if stride == 1 and along == 1:
-            add_run(sums, to, t, tile + j, n)
-            return
-        if stride == 2 and along == 1 and n > 0:
-            if j % 2 != 0:
-                sums[to] = sums[to] + t[tile + length + j // 2]
-                to, j, n = to + 1, j + 1, n - 1
-            add_pairs(sums, to, t, tile + j // 2, length, n // 2)
-            if n % 2 != 0:
-                sums[to + n - 1] = sums[to + n - 1] + t[tile + (j + n) // 2]
-            return
-        for i in range(min(stride, n)):
-            here = tile + (j + i) % stride * length + (j + i) // stride
-            for m in range((n - i + stride - 1) // stride):
-                there = to + (i + m * stride) * along
-                sums[there] = sums[there] + t[here + m]
 
     @outlined
     def send_rows(args, frame, first, end, v, q, t, at):
@@ -227,8 +248,9 @@ def sender(form: Format, in_units: bool, lowest: Any, contribution: Any) -> Any:
                     p, p_at = stage(args, last, f.X, x_row, part, stop_part, stride, 0, v)
                     for i in lanes(number, room):
                         t[tile + i] = zero
+                    fetch_row(args, frame, last, sums, row, along, part, stop_part, t)
                     add_taps(args, offsets, p, p_at, v, q, at + part - first, t, tile, stop_part - part)
-                    add_row(args, frame, last, sums, row, along, part, stop_part, t)
+                    bring_row(args, frame, last, sums, row, along, part, stop_part, t)
 
     @outlined
     def send_cell(args, x_at, x_step, v, q, here, sums, to, step, n):

@@ -18,6 +18,7 @@ from gradspec.backends.cpu.kernels.rows import (
     writer,
 )
 from gradspec.backends.cpu.kernels.windows import (
+    BASES,
     NEIGHBOURS,
     Reduction,
     ceil_div,
@@ -349,7 +350,7 @@ def value_rows(form: Format, group: Semigroup, emit: Any) -> Any:
                 bins(args, a, x_at, u_at, count, v, out, at, first, end)
             else:
                 expanding(args, a, x_at, u_at, count, v, out, at, first, end)
-            if args[f.RANK] == 1:
+            if args[f.RANK] == 1 and args[f.QUIET] < 2:
                 emit(args, frame, first, end, out, w, z, at)
             at += end - first
 
@@ -565,6 +566,7 @@ def max_value(form: Format) -> Any:
 def sum_value(form: Format) -> Any:
     """The kernel of averages, forwards and backwards."""
     number, fill, write = form.computed, hole_filler(form), writer(form)
+    number_pointer = pointer_to(form.computed)
 
     @outlined
     def scale(args, v, at, n):
@@ -605,5 +607,12 @@ def sum_value(form: Format) -> Any:
         if args[f.DIRECT] == 0:
             write(args, frame, f.Y, first, end, v, at)
 
+    def share_out(args, frame):
+        """Divide the outputs of a small plane, each by its own divisor."""
+        if args[f.SHARES] != 0:
+            y, shares, at = number_pointer(args[f.Y]), number_pointer(args[f.SHARES]), frame[BASES + f.Y]
+            for i in lanes_once(number, args[args[f.AXES] + f.OUTPUTS] * args[args[f.AXES] + f.SLAB]):
+                y[at + i] = y[at + i] / shares[i]
+
     do = value_reduction(form, summed(form), emit_by_rows(emit_row), divides=True)
-    return kernel_of(replace(do, scale=scale), number, i8, i8)
+    return kernel_of(replace(do, scale=scale, finish=share_out), number, i8, i8)

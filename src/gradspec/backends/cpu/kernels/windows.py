@@ -32,7 +32,7 @@ FIRST_CELL, END_CELL = NEIGHBOURS + 3, NEIGHBOURS + 4  # on the first axis: the 
 TABLED = NEIGHBOURS + 5  # whether the tables of places are made
 WORKSPACE = NEIGHBOURS + 6  # the address of all this
 PLACE = 16  # the index of the output row at hand
-FRAME = 64  # so that the rank is at most 48
+FRAME = PLACE + 64  # as many axes as a NumPy array can have
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def walk(do: Reduction, number: Type) -> Any:
         volume = args[a + f.VOLUME]
         counts = pointer_i64(args[a + f.COUNTED])
         rows_axis = args[f.RANK] - 2 if args[f.INNER_TOTAL] == 1 else -1
-        emits, scales = axis == 0 and args[f.QUIET] == 0, axis == 0 and args[f.QUIET] != 0 and args[f.SCALED] == 0
+        emits, scales = axis == 0 and args[f.QUIET] == 0, axis == 0 and args[f.QUIET] == 1 and args[f.SCALED] == 0
         counting = args[f.SCALED] != 0 and args[a + f.COUNTED] != 0
         for r in range(args[a + f.DILATION]):
             exists, row_first, row_step, rows, out_first, out_step, begin, stride = residue_class(args, a, r)

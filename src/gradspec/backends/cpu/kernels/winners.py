@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from gradspec.backends.cpu.kernels import fields as f
-from gradspec.backends.cpu.kernels.compiler import choose, following, i8, i64, inlined, lanes, lanes_once, outlined, strided, u8, u16, u32
+from gradspec.backends.cpu.kernels.compiler import choose, following, i8, i64, inlined, lanes, lanes_once, outlined, strided, total, u8, u16, u32
 from gradspec.backends.cpu.kernels.memory import Format, address_of, pointer_to
 from gradspec.backends.cpu.kernels.rows import (
     emit_by_rows,
@@ -462,6 +462,7 @@ def first_real(args, frame, o):
 
 def winner_emission(form: Format) -> Any:
     """``emit_row`` of the maximum with its winner."""
+    number, nought = form.computed, form.lane(0)
     write, zero, stored_pointer = writer(form), form.computed(0), pointer_to(form.stored)
     widen, _ = form.functions()
     sum_pointer = pointer_to(form.computed)
@@ -591,8 +592,8 @@ def winner_emission(form: Format) -> Any:
         size = args[f.TAPE_BYTES]
         if size == 1 and n == 1:
             bytes = pointer_u8(args[f.TAPE])
-            for o in range(first, end):
-                bytes[to + o] = u8(w[at + o - first])
+            for i in lanes(number, end - first):
+                bytes[to + first + i] = u8(w[at + i])
             return
         for o in range(first, end):
             for i in range(n):
@@ -615,14 +616,15 @@ def winner_emission(form: Format) -> Any:
             else:
                 push(args, frame, first, end, w, at, table)
 
+    @inlined
+    def smaller(a, b):
+        return choose(b < a, b, a)
+
     def emit_row(args, frame, first, end, v, w, z, at):
         if frame[TABLED] == 0:
             make_tables(args, frame)
         n = (end - first) * frame[NEIGHBOURS]
-        lowest = form.lane(0)
-        for i in range(n):
-            lowest = min(lowest, w[at + i])
-        if lowest < 0:
+        if total(smaller, nought, w, at, n) < 0:
             settle(args, frame, first, end, v, w, at)
         if args[f.Y] != 0 and args[f.DIRECT] == 0:
             write(args, frame, f.Y, first, end, v, at)
