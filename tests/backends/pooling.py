@@ -207,6 +207,7 @@ LAYOUTS = {
     "channels last": Layout(_last_first, lambda p, s: p if p.ndim < 3 else np.moveaxis(p, -1, 1)),
     "batch last": Layout(lambda s: (*s[1:], *s[:1]), lambda p, s: np.moveaxis(p, -1, 0) if p.ndim else p),
     "reversed": Layout(lambda s: s, lambda p, s: p[..., *(slice(None, None, -1),) * p.ndim]),
+    "rows reversed": Layout(lambda s: s, lambda p, s: p[..., ::-1] if s else p),
     "sliced": Layout(lambda s: tuple(2 * n + 1 for n in s), lambda p, s: p[..., *(slice(1, 1 + 2 * n, 2) for n in s)]),
     "padded rows": Layout(
         lambda s: (*s[:-1], *(n + 5 for n in s[-1:])), lambda p, s: p[..., 2 : 2 + s[-1]] if s else p

@@ -164,7 +164,7 @@ def assert_same_numbers(found: np.ndarray, wanted: np.ndarray, *context: Any) ->
 
 
 def assert_maxima(pooling: Pooling, job: Job, arrays: Arrays, found: Arrays, winners: np.ndarray) -> None:
-    """All but sums of cotangents: with winners bit for bit, without them the same number."""
+    """With winners bit for bit, without them the same number; of sums of cotangents only that no zero is negative."""
     context = pooling, job
     value = gathered(pooling, arrays["x"], winners)
     if job == VALUE:
@@ -175,6 +175,8 @@ def assert_maxima(pooling: Pooling, job: Job, arrays: Arrays, found: Arrays, win
         assert_same_bits(found["indices"], winners, *context, "indices")
     if "dy" in found:
         assert_same_bits(found["dy"], gathered(pooling, arrays["dx"], winners), *context, "dy")
+    if "ct" in found:
+        assert not np.signbit(found["ct"][found["ct"] == 0]).any(), (*context, "sums begin at 0")
 
 
 def meant(pooling: Pooling, mode: str, *arrays: np.ndarray) -> Any:
@@ -336,6 +338,7 @@ def expands(b: Block) -> bool:
 
 SLIDING, BINS, EXPANDING = fields.SLIDING, fields.BINS, fields.EXPANDING
 LAST = {"layout": "channels last"}
+PLANES = [(1, 1), (9, 3, 2), (2, 3, 5, 7), (37, 8, 9)]
 
 MAX_PATHS = [
     Path("taps", largest((3, 4), (3, 1), 1), (2, 10, 41), is_plain, PUSH),
@@ -433,6 +436,7 @@ MAX_PATHS = [
     Path("bins that divide", largest_bins(3, 2), (2, 9, 32), lambda b: b[0].KIND == b[1].KIND == SLIDING, PUSH),
     Path("long bins", largest_bins(2), (3, 45), lambda b: b[0].KIND == BINS and b[0].KERNEL > 16),
     Path("bins in pieces", largest_bins(1), (2, 9000), lambda b: b.TILE_ROOM < 9000, PULL),
+    *(Path(f"whole planes {shape}", largest_bins(1, 1), shape, lambda b: b.WHOLE == 1) for shape in PLANES),
     Path("whole axes merged", largest_bins(1, 1, 1), (3, 5, 6, 7), lambda b: b.RANK == 1, PULL),
     Path("whole axes apart", largest_bins(1, 1), (3, 5, 6), lambda b: b.RANK == 2, PULL, layout="sliced"),
     Path("a full table", largest((64, 64)), (70, 66), lambda b: b.TABLE_ROOM == 4096 and b.TAPE_BYTES == 2, PULL),
@@ -453,6 +457,7 @@ AVERAGE_PATHS = [
     Path("sums in rows of planes", mean((5, 2), (2, 1), 1), (2, 9, 37), lambda b: b[0].PLANAR == 1),
     Path("sums in bins", mean_bins(5, 3), (2, 7, 10), lambda b: b[0].KIND == BINS and b[0].COUNTED),
     Path("sums in bins of one size", mean_bins(2, 2), (2, 7, 5), lambda b: b[0].KIND == BINS and not b[0].COUNTED),
+    *(Path(f"sums of whole planes {shape}", mean_bins(1, 1), shape, lambda b: b.WHOLE == 1) for shape in PLANES),
     Path("sums of everything", mean_bins(1, 1), (2, 70, 130), lambda b: b.RANK == 1 and b.TILE_ROOM < 9100),
     Path("sums side by side", mean((3, 2), (2, 1), 1, cells=True), (2, 70, 6, 7), lambda b: b.BLOCKS == 2, **LAST),
     Path("counted cells", mean((3, 2), (2, 1), 1, cells=True), (2, 9, 12), lambda b: b[0].COUNTED != 0),
@@ -559,10 +564,14 @@ WIDTHS = [gs.f32, gs.f64, gs.f16, gs.i8, gs.i64]
 )
 def test_every_path_is_right(path, dtype):
     pooling = path.of(dtype)
-    arrays = path.arrays(dtype, halves if not pooling.is_max else special if dtype.name in FLOATS else extremes)
-    winners = numpy_winners(pooling, arrays["x"]) if pooling.is_max else None
-    for job, found in everything(pooling, arrays):
-        assert_right(pooling, arrays, job, found, winners)
+    kinds = (
+        [halves] if not pooling.is_max else [special, infinitely_low] if dtype.name in FLOATS else [extremes, lowest]
+    )
+    for numbers in kinds:
+        arrays = path.arrays(dtype, numbers)
+        winners = numpy_winners(pooling, arrays["x"]) if pooling.is_max else None
+        for job, found in everything(pooling, arrays):
+            assert_right(pooling, arrays, job, found, winners)
 
 
 @pytest.mark.parametrize("dtype", FLOATS.values(), ids=str)

@@ -103,7 +103,7 @@ def counted_taps(window: Any) -> Counts:
         o = np.arange(window.outputs)
         return np.asarray(-(-(o + 1) * window.size // window.outputs) - o * window.size // window.outputs)
     start = np.arange(window.outputs) * window.stride - window.lo
-    return np.minimum(window.kernel, -((start - window.size - window.hi) // window.dilation))
+    return np.asarray(np.minimum(window.kernel, -((start - window.size - window.hi) // window.dilation)))
 
 
 def real_cells(window: Any) -> Counts:
@@ -113,7 +113,7 @@ def real_cells(window: Any) -> Counts:
     start = np.arange(window.outputs) * window.stride - window.lo
     first = np.maximum(0, -(start // window.dilation))
     end = np.minimum(window.kernel, -((start - window.size) // window.dilation))
-    return np.maximum(end - first, 0)
+    return np.asarray(np.maximum(end - first, 0))
 
 
 def _spans(window: Adaptive) -> Counts:
@@ -427,7 +427,9 @@ class _Layout:
         return 4 * inner * rows * prod(axis.size for axis, _ in self.axes[1:])
 
     def _is_direct(self, blocks: int) -> bool:
-        """Whether finished slabs can be put together in the output itself."""
+        """Whether finished slabs can be put together in the output itself, unless the kernel says no."""
+        if not self.roles.settings.get(f.DIRECT, 1):
+            return False
         if f.Y not in self.roles.fields or self.roles.stored != self.roles.components[0] or blocks != 1:
             return False
         step = self.inner

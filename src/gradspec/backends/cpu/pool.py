@@ -24,7 +24,7 @@ from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType, TensorType, u8
 from gradspec.ops.pool import AvgPool
 from gradspec.runtime.cache import kernel
-from gradspec.runtime.task import Task, Work
+from gradspec.runtime.task import Lowering, Task, Work
 from gradspec.spec.window import Window
 
 SOURCE = "gradspec.backends.cpu.kernels.pool"
@@ -96,7 +96,7 @@ class _Wanted:
         for node in work.nodes:
             is_value = node.op.name == "max_pool"
             names = ("value", "indices") if is_value else ("received",)
-            mine = {name: v for name, v in zip(names, node.outputs, strict=False) if v in work.outputs}
+            mine: dict[str, Any] = {n: v for n, v in zip(names, node.outputs, strict=False) if v in work.outputs}
             if not is_value:
                 mine |= {"sent": node.inputs[1], "pulls": node.op.name == "max_pool_pull"}
             if found.keys() & mine.keys():
@@ -136,11 +136,11 @@ class _MaxLowering:
 
 def _max_task(window: Window, x: Var, wanted: _Wanted, work: Work) -> Task:
     computed, stored, tape = COMPUTED[x.dtype.name], x.dtype.numpy.itemsize, work.tape
-    sources = {f.TAPE: tape} if work.reads_tape else {f.X: x}
-    sources |= {f.U: wanted.sent} if wanted.sent is not None else {}
-    results = {f.Y: wanted.value, f.INDICES: wanted.indices, f.V: wanted.received}
-    results |= {} if work.reads_tape else {f.TAPE: tape}
-    results = {field: v for field, v in results.items() if v is not None}
+    reads = {f.TAPE: tape, f.U: wanted.sent} if work.reads_tape else {f.X: x, f.U: wanted.sent}
+    sources = {field: v for field, v in reads.items() if v is not None}
+    writes = {f.Y: wanted.value, f.INDICES: wanted.indices, f.V: wanted.received}
+    writes |= {} if work.reads_tape else {f.TAPE: tape}
+    results = {field: v for field, v in writes.items() if v is not None}
     alone = [*results] == [f.Y]
     operation = "tape" if work.reads_tape else "max" if alone else "winners"
     fields = (*sources, *results)
@@ -160,7 +160,7 @@ def _max_task(window: Window, x: Var, wanted: _Wanted, work: Work) -> Task:
         spatial_axes(window),
         x.shape[: x.ndim - window.rank],
         roles,
-        tuple(v for v in sources.values() if v is not None),
+        tuple(sources.values()),
         tuple(results.values()),
         nanoseconds=0.7 if alone else 3.0,
     )
@@ -261,7 +261,7 @@ class _AverageLowering:
 
 MAXIMUM = _MaxLowering()
 
-LOWERINGS = {
+LOWERINGS: dict[str, Lowering] = {
     "max_pool": MAXIMUM,
     "max_pool_push": MAXIMUM,
     "max_pool_pull": MAXIMUM,

@@ -85,20 +85,28 @@ def constants(number: Type) -> Constants:
 
 
 def polynomial(number: Type, coefficients: Sequence[float]) -> Any:
-    """The function of ``x`` with these coefficients, the constant first."""
-    first, slope = number(coefficients[0]), number(coefficients[1])
-    if len(coefficients) == 2:
+    """The function of ``x`` with these coefficients, the constant first.
+
+    Its halves are independent of each other (Estrin's scheme), so that they are computed side by side.
+    """
+    first = number(coefficients[0])
+    if len(coefficients) == 1:
 
         @inlined
-        def line(x):
-            return multiply_add(x, slope, first)
+        def constant(x):
+            return first
 
-        return line
-    later = polynomial(number, coefficients[1:])
+        return constant
+    half = 1 << ((len(coefficients) - 1).bit_length() - 1)
+    low, high = polynomial(number, coefficients[:half]), polynomial(number, coefficients[half:])
+    squarings = half.bit_length() - 1
 
     @inlined
     def value(x):
-        return multiply_add(x, later(x), first)
+        power = x
+        for _ in range(squarings):
+            power = power * power
+        return multiply_add(power, high(x), low(x))
 
     return value
 

@@ -15,23 +15,29 @@ none, and is given the count of its real cells. Padding that takes part joins at
 and otherwise of one per join. Gaps to larger and larger ``m`` add up to the gap to the last, so that errors of
 exponents are those of a single exponential. Each factor errs by 1.6u, and is multiplied and added, by u each (in one
 operation). With the n − 1 additions that the certified tolerance allows anyway, an exponential of error 8u, which it
-assumes unless told otherwise, is never exceeded: runs are doubled at most ⌊log₂ k⌋ + 1 times for k ≥ 8 taps, and
-prefixes, which may be joined k times, are used only where the other axes make n ≥ 4k.
+assumes unless told otherwise, is never exceeded: runs for k ≥ 8 taps take at most 3⌈log₂ k⌉/2 joins, and prefixes, which may be joined k times, are used only where the other axes make n ≥ 4k.
 """
 
 import math
 from typing import Any
 
 from gradspec.backends.cpu.kernels import fields as f
-from gradspec.backends.cpu.kernels.compiler import choose, i8, inlined, lanes, lanes_once, outlined, total
+from gradspec.backends.cpu.kernels.compiler import choose, i8, inlined, lanes, lanes_once, outlined, strided, total
 from gradspec.backends.cpu.kernels.elementary import exp_of, log_of
-from gradspec.backends.cpu.kernels.memory import Format, float_function, float_of_bits, maximum, multiply_add, pointer_to
+from gradspec.backends.cpu.kernels.memory import (
+    Format,
+    float_function,
+    float_of_bits,
+    maximum,
+    multiply_add,
+    pointer_to,
+)
 from gradspec.backends.cpu.kernels.rows import count_before_last, emit_by_rows, neighbours_reader, nothing_to_do, writer
 from gradspec.backends.cpu.kernels.staging import outputs_reader, sender, span, stager, tap_offsets, tap_row, tap_rows
 from gradspec.backends.cpu.kernels.windows import NEIGHBOURS, Reduction, kernel_of, pointer_i64, real_taps
 from gradspec.backends.cpu.kernels.winners import pulling
 
-magnitude = float_function("fabs")
+minimum = float_function("minimum")
 
 
 class Soft:
@@ -50,16 +56,27 @@ class Soft:
             return exp(choose(x == m, number(0), b * (x - m)))
 
         @inlined
+        def ordered(m1, m2):
+            """The larger and the smaller of two pivots, and whether the second is the larger."""
+            return maximum(m1, m2), minimum(m1, m2), m2 > m1
+
+        @inlined
         def meeting(b, m1, m2):
             """The larger of two pivots, whether it is the second, and what the sums of the other are multiplied by."""
-            gap = choose(m1 == m2, number(0), b * magnitude(m1 - m2))
-            return maximum(m1, m2), m2 > m1, exp(-gap)
+            m, low, is_second = ordered(m1, m2)
+            return m, is_second, power(b, low, m)
 
         @inlined
         def together(is_second, d, s1, s2):
             return multiply_add(choose(is_second, s1, s2), d, choose(is_second, s2, s1))
 
-        self.softness, self.power, self.meeting, self.together = softness, power, meeting, together
+        self.softness, self.power, self.ordered, self.meeting, self.together = (
+            softness,
+            power,
+            ordered,
+            meeting,
+            together,
+        )
 
 
 def joining(form: Format, soft: Soft, has_tangent: bool) -> Any:
@@ -81,7 +98,7 @@ def joining(form: Format, soft: Soft, has_tangent: bool) -> Any:
 def soft_rows(form: Format, soft: Soft, has_tangent: bool, join: Any, emit: Any) -> Any:
     """``row`` of the reduction. Results always go to the workspace: ``dv`` is ``v``."""
     number, lowest, zero = form.computed, form.computed(-math.inf), form.computed(0)
-    power, softness = soft.power, soft.softness
+    power, ordered, softness = soft.power, soft.ordered, soft.softness
     stage, stage_tangent = stager(form, lowest, True), stager(form, zero, False)
 
     @outlined
@@ -106,50 +123,105 @@ def soft_rows(form: Format, soft: Soft, has_tangent: bool, join: Any, emit: Any)
                 z[to + i] = t
 
     @outlined
-    def picked(v, w, z, to, at, n, stride):
-        for i in range(n):
-            v[to + i] = v[at + i * stride]
-            w[to + i] = w[at + i * stride]
-            if has_tangent:
-                z[to + i] = z[at + i * stride]
+    def direct2(b, offset, p, at, v, w, to, n):
+        """Two taps: one exponential."""
+        for i in lanes(number, n):
+            m, low, _ = ordered(p[at + i], p[at + offset + i])
+            v[to + i] = m
+            w[to + i] = power(b, low, m) + 1
+
+    @outlined
+    def pairs(b, p, at, v, w, to, n):
+        """Two taps at a stride of two, as they are in memory."""
+        for i in lanes(number, n):
+            left, right = strided(p, at + 2 * i, 2)
+            m, low, _ = ordered(left, right)
+            v[to + i] = m
+            w[to + i] = power(b, low, m) + 1
+
+    @outlined
+    def direct3(b, offsets, p, at, v, w, to, n):
+        """Three taps: two exponentials."""
+        for i in lanes(number, n):
+            larger, low, _ = ordered(p[at + i], p[at + offsets[1] + i])
+            m, middle, _ = ordered(larger, p[at + offsets[2] + i])
+            v[to + i] = m
+            w[to + i] = power(b, low, m) + power(b, middle, m) + 1
+
+    def copied(v, to, at, n):
+        for i in lanes(number, n):
+            v[to + i] = v[at + i]
+
+    def picked(v, to, at, n, stride):
+        if stride == 1:
+            copied(v, to, at, n)
+        else:
+            for i in range(n):
+                v[to + i] = v[at + i * stride]
+
+    @outlined
+    def all_picked(v, w, z, to, at, n, stride):
+        picked(v, to, at, n, stride)
+        picked(w, to, at, n, stride)
+        if has_tangent:
+            picked(z, to, at, n, stride)
 
     @outlined
     def doubled(args, a, v, w, z, to, length, n):
-        """Windows from the runs of the binary digits of their length, as in ``values.doubling_of``."""
-        b, room, kernel, stride = softness(args), args[f.TILE_ROOM], args[a + f.KERNEL], args[a + f.STRIDE]
-        here, dilation = args[f.TILE_AT], args[a + f.DILATION]
-        there, spare, width, offset = here + room, here + 2 * room, 1, 0
+        """Windows from runs of neighbouring cells that are doubled and lengthened by 1 or 3.
+
+        The binary digits of the window's length are read from the front, two ones at a time.
+        """
+        b, room, kernel, dilation = softness(args), args[f.TILE_ROOM], args[a + f.KERNEL], args[a + f.DILATION]
+        one_cell = args[f.TILE_AT]
+        three_cells, run = one_cell + room, one_cell + 2 * room
         for i in lanes(number, length):
-            w[here + i] = number(1)
-        while True:
-            if kernel & width:
-                if offset == 0:
-                    picked(v, w, z, to, here, n, stride)
-                elif stride == 1:
-                    join(b, v, w, z, to, to, here + offset * dilation, n)
-                else:
-                    picked(v, w, z, spare, here + offset * dilation, n, stride)
-                    join(b, v, w, z, to, to, spare, n)
-                offset += width
-            if 2 * width > kernel:
-                break
-            length -= width * dilation
-            join(b, v, w, z, there, here, here + width * dilation, length)
-            here, there, width = there, here, 2 * width
+            w[one_cell + i] = number(1)
+        join(b, v, w, z, run, one_cell, one_cell + dilation, length - dilation)
+        if kernel & (kernel >> 1) != 0:
+            join(b, v, w, z, three_cells, run, one_cell + 2 * dilation, length - 2 * dilation)
+        bit, width = 1, 2
+        while 4 * bit <= kernel:
+            bit *= 2
+        if kernel & bit != 0:
+            width = 3
+            all_picked(v, w, z, run, three_cells, length - 2 * dilation, 1)
+        bit = bit // 2
+        while bit != 0:
+            is_one = kernel & bit != 0
+            are_two = is_one and kernel & (bit // 2) != 0
+            for _ in range(2 if are_two else 1):
+                join(b, v, w, z, run, run, run + width * dilation, length - (2 * width - 1) * dilation)
+                width, bit = 2 * width, bit // 2
+            if are_two:
+                join(b, v, w, z, run, run, three_cells + width * dilation, length - (width + 2) * dilation)
+                width += 3
+            elif is_one:
+                join(b, v, w, z, run, run, one_cell + width * dilation, length - width * dilation)
+                width += 1
+        all_picked(v, w, z, to, run, n, args[a + f.STRIDE])
 
     @outlined
     def row(args, frame, a, x_at, u_at, count, v, dv, w, z, to, first_output, end_output):
         kernel, stride, at, scans = args[a + f.KERNEL], args[a + f.STRIDE], to, args[a + f.SCANS]
-        phases = stride if scans == 0 else 1
+        are_pairs = (not has_tangent) and kernel == 2 and stride == 2 and args[a + f.DILATION] == 1
+        phases = 1 if scans != 0 or are_pairs else stride
         for first in range(first_output, end_output, args[f.TILE]):
             end = min(first + args[f.TILE], end_output)
             p, p_at = stage(args, a, f.X, x_at, first, end, phases, scans, v)
             q, q_at = p, p_at
             if has_tangent:
                 q, q_at = stage_tangent(args, a, f.U, u_at, first, end, phases, scans, z)
-            if scans == 0:
+            if are_pairs:
+                pairs(softness(args), p, p_at, v, w, at, end - first)
+            elif scans == 0:
                 offsets = tap_offsets(args, frame, a, first, end)
-                direct(softness(args), offsets, kernel, p, p_at, q, q_at, v, w, z, at, end - first)
+                if (not has_tangent) and kernel == 2:
+                    direct2(softness(args), offsets[1], p, p_at, v, w, at, end - first)
+                elif (not has_tangent) and kernel == 3:
+                    direct3(softness(args), offsets, p, p_at, v, w, at, end - first)
+                else:
+                    direct(softness(args), offsets, kernel, p, p_at, q, q_at, v, w, z, at, end - first)
             else:
                 begin, stop, _, _ = span(args, a, first, end)
                 doubled(args, a, v, w, z, at, stop - begin, end - first)
@@ -163,7 +235,7 @@ def soft_rows(form: Format, soft: Soft, has_tangent: bool, join: Any, emit: Any)
 
 def soft_reduction(form: Format, soft: Soft, has_tangent: bool, emit: Any, prepare: Any, finish: Any) -> Reduction:
     number, lowest, zero = form.computed, form.computed(-math.inf), form.computed(0)
-    power, softness = soft.power, soft.softness
+    power, ordered, together, softness = soft.power, soft.ordered, soft.together, soft.softness
     read_neighbours, join = neighbours_reader(form), joining(form, soft, has_tangent)
 
     @outlined
@@ -193,8 +265,26 @@ def soft_reduction(form: Format, soft: Soft, has_tangent: bool, emit: Any, prepa
                 z[to + i] = z[a + i]
 
     @inlined
+    def together3(is_second, is_third, d_low, d_middle, s1, s2, s3):
+        """``together`` of the third with the larger of the others, and what the smaller one adds."""
+        both = together(is_third, d_middle, choose(is_second, s2, s1), s3)
+        return multiply_add(choose(is_second, s1, s2), d_low, both)
+
+    @inlined
     def join_rows(args, dv, to, v, w, z, a, shift_a, b, shift_b, n):
         join(softness(args), v, w, z, to, a, b, n)
+
+    @outlined
+    def join3(b, v, w, z, to, first, second, third, n):
+        """Of three pivots the two smaller ones take exponentials, which do not wait for each other."""
+        for i in lanes(number, n):
+            larger, low, is_second = ordered(v[first + i], v[second + i])
+            m, middle, is_third = ordered(larger, v[third + i])
+            d_low, d_middle = power(b, low, m), power(b, middle, m)
+            v[to + i] = m
+            w[to + i] = together3(is_second, is_third, d_low, d_middle, w[first + i], w[second + i], w[third + i])
+            if has_tangent:
+                z[to + i] = together3(is_second, is_third, d_low, d_middle, z[first + i], z[second + i], z[third + i])
 
     @outlined
     def put_together(args, ring, ring_end, slab, at, shift, rows, volume, dv, to, v, w, z):
@@ -206,6 +296,10 @@ def soft_reduction(form: Format, soft: Soft, has_tangent: bool, emit: Any, prepa
         if rows == 2:
             second = at + slab if at + slab < ring_end else ring
             join(softly, v, w, z, to, at, second, slab)
+            return
+        if rows == 3:
+            second = at + slab if at + slab < ring_end else ring
+            join3(softly, v, w, z, to, at, second, second + slab if second + slab < ring_end else ring, slab)
             return
         for i in lanes(number, slab):
             m, here = v[at + i], at
@@ -229,7 +323,9 @@ def soft_reduction(form: Format, soft: Soft, has_tangent: bool, emit: Any, prepa
                 z[to + i] = t
 
     row = soft_rows(form, soft, has_tangent, join, emit)
-    return Reduction(load, row, blank, copy, None, None, join_rows, None, emit, prepare, finish, put_together=put_together)
+    return Reduction(
+        load, row, blank, copy, None, None, join_rows, None, emit, prepare, finish, put_together=put_together
+    )
 
 
 def soft_emission(form: Format, soft: Soft, derivative: str | None) -> Any:

@@ -22,7 +22,11 @@ from gradspec.backends.cpu.kernels.winners import pulling
 def counting(form: Format, ties: Any) -> Any:
     """``count(args, frame, first, end, v, w, z, at)``: tied cells to ``z`` and, for a tangent, their sum to ``w``."""
     number, lowest, zero, one = form.computed, form.computed(-math.inf), form.computed(0), form.computed(1)
-    stage, stage_tangent, stored_pointer = stager(form, lowest, False), stager(form, zero, False), pointer_to(form.stored)
+    stage, stage_tangent, stored_pointer = (
+        stager(form, lowest, False),
+        stager(form, zero, False),
+        pointer_to(form.stored),
+    )
     widen, _ = form.functions()
 
     @outlined

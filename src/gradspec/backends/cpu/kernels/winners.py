@@ -22,6 +22,7 @@ from gradspec.backends.cpu.kernels.rows import (
     reader,
     writer,
 )
+from gradspec.backends.cpu.kernels.values import largest
 from gradspec.backends.cpu.kernels.windows import (
     BASES,
     END_CELL,
@@ -206,6 +207,7 @@ def winner_doubling(form: Format) -> Any:
 
 def winner_rows(form: Format, emit: Any) -> Any:
     read, exceeds, lane, lowest = reader(form), exceeding(form), form.lane, lowest_of(form)
+    larger = largest(form).combine
     number, fetch, pointer_x = form.computed, prefetcher(form), pointer_to(form.stored)
     taps, doubled, output = winner_taps(form), winner_doubling(form), output_pointer(form.computed)
 
@@ -279,6 +281,14 @@ def winner_rows(form: Format, emit: Any) -> Any:
                 p, at = read(args, a, f.X, x_at, 1, start + begin, start + stop, t, args[f.TILE_AT])
                 if begin == 0:
                     best, who = p[at + start], lane(0)
+                if stop - begin >= 32:
+                    # The maximum first, in vectors; then the first cell that is it, or the first NaN if it is one.
+                    top, k = total(larger, lowest, p, at + start + begin, stop - begin), begin
+                    if exceeds(top, best):
+                        while not ((p[at + start + k] == top) | (p[at + start + k] != p[at + start + k])):
+                            k += 1
+                        best, who = p[at + start + k], lane(k)
+                    continue
                 for k in range(max(begin, 1), stop):
                     b = p[at + start + k]
                     later = exceeds(b, best)
