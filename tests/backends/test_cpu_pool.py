@@ -460,8 +460,9 @@ AVERAGE_PATHS = [
     *(Path(f"sums of whole planes {shape}", mean_bins(1, 1), shape, lambda b: b.WHOLE == 1) for shape in PLANES),
     Path("sums of everything", mean_bins(1, 1), (2, 70, 130), lambda b: b.RANK == 1 and b.TILE_ROOM < 9100),
     Path("sums side by side", mean((3, 2), (2, 1), 1, cells=True), (2, 70, 6, 7), lambda b: b.BLOCKS == 2, **LAST),
-    Path("counted cells", mean((3, 2), (2, 1), 1, cells=True), (2, 9, 12), lambda b: b[0].COUNTED != 0),
-    Path("counted taps", mean((3, 2), (2, 3), 1, 1, True), (2, 8, 12), lambda b: b[0].COUNTED != 0),
+    Path("counted cells", mean((3, 2), (2, 1), 1, cells=True), (2, 9, 12), lambda b: b.SHARES != 0),
+    Path("too many counts", mean((3, 2), 1, 1, cells=True), (70, 70), lambda b: b[0].COUNTED and not b.SHARES),
+    Path("counted taps", mean((3, 2), (2, 3), 1, 1, True), (2, 8, 12), lambda b: b.SHARES != 0),
     Path("holes divided", mean((2, 2), 1, ((3, 2), (0, 3)), cells=True), (3, 5, 12), lambda b: b.HOLES == 1),
     Path("spread at stride 1", mean((3, 2), 1, 1, cells=True), (2, 9, 21), lambda b: b[0].KIND == SLIDING, SPREAD),
     Path("spread, doubled", mean((9, 9), 1, 4), (2, 30, 31), lambda b: b[0].SCANS == b[1].SCANS == 1, SPREAD),
@@ -597,6 +598,7 @@ LAID_OUT = [
         (largest_bins(3, 4), (3, 2, 7, 6)),
         (mean((3, 2), (2, 1), ((1, 2), (3, 0)), (1, 2), cells=True), (2, 3, 9, 19)),
         (mean((3, 3), 1, 1), (2, 3, 40, 9)),
+        (mean((3, 2), 2, 1, cells=True), (2, 3, 9, 8)),
         (mean((3, 3), 2, 1), (2, 70, 11, 12)),
         (mean_bins(3, 4), (3, 2, 7, 6)),
     )
@@ -687,9 +689,8 @@ ROWS = [
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pages are protected with mprotect")
-@pytest.mark.parametrize("dtype", [gs.f32, gs.f16], ids=str)
+@pytest.mark.parametrize(("at_end", "dtype"), [(True, gs.f32), (False, gs.f32), (True, gs.f16)], ids=str)
 @pytest.mark.parametrize("paths", [[path] for path in PATHS] + [ROWS], ids=lambda paths: paths[0].id)
-@pytest.mark.parametrize("at_end", [True, False])
 def test_nothing_beyond_an_array_is_touched(paths, dtype, at_end):
     """Arrays and workspaces end, or begin, where a page does that nobody may read or write."""
     fenced = Fenced(at_end)

@@ -266,7 +266,8 @@ class _Layout:
         is_direct, is_scaled = self._is_direct(blocks), self.roles.settings.get(f.SCALED, 0)
         has_holes = not is_scaled and any(axis.is_empty_somewhere for axis, _ in self.axes)
         tables: list[Array] = []
-        shares = self._shares(tables) if is_direct and not has_holes and bands == 1 and self.inner == 1 else 0
+        is_run = is_direct and self._is_run() and bands == self.inner == 1
+        shares = self._shares(tables) if is_run and not has_holes else 0
         header = [0] * (f.HEADER - f.ARRAYS)
         fixed = {
             f.RANK: len(self.axes),
@@ -343,8 +344,7 @@ class _Layout:
             return 3 if shape in ((3, 1), (3, 2), (2, 2)) and last.outputs <= LONGEST_TILE else 0
         widths_agree = last.outputs == last.size > 2 and before_steps[f.X] == last.size
         many = shape in ((3, 2), (2, 2)) or (shape == (3, 1) and widths_agree)
-        follow_on = i > 0 or (is_direct and (before_steps[f.Y] == last.outputs or before.outputs == 1))
-        return 2 if many and follow_on else int(before.stride > 1)
+        return 2 if many and (i > 0 or (is_direct and self._is_run())) else int(before.stride > 1)
 
     @staticmethod
     def _table(counts: Callable[[Any], Counts] | None, axis: Axis, tables: list[Array]) -> int:
@@ -425,6 +425,11 @@ class _Layout:
             return 0
         rows = -(-self.axes[0][0].size // bands)
         return 4 * inner * rows * prod(axis.size for axis, _ in self.axes[1:])
+
+    def _is_run(self) -> bool:
+        """Whether the slabs of a plane follow each other in the output, if they are dense there."""
+        axis, steps = self.axes[0]
+        return axis.outputs == 1 or steps[f.Y] == self.inner * prod(later.outputs for later, _ in self.axes[1:])
 
     def _is_direct(self, blocks: int) -> bool:
         """Whether finished slabs can be put together in the output itself, unless the kernel says no."""

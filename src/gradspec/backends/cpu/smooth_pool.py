@@ -63,7 +63,7 @@ def _has_padding(window: Window) -> bool:
 
 @dataclass(frozen=True)
 class _SmoothLowering:
-    """The smooth maximum, the mean by its weights and their transpose: one reduction serves a value and a derivative."""
+    """The smooth maximum, the mean by its weights, its transpose: one reduction serves a value and a derivative."""
 
     pointwise: bool = False
 

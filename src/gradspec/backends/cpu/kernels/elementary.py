@@ -114,8 +114,8 @@ def polynomial(number: Type, coefficients: Sequence[float]) -> Any:
 def exp_of(number: Type) -> Any:
     """``exp(z)`` for ``z ≤ 0``; 1 of 0, 0 of −∞, and NaN of NaN.
 
-    ``exp z = 2ⁿ·exp r`` with ``n`` the integer nearest to ``z/ln 2``. A product with ``2ⁿ`` may fall among the subnormal
-    numbers; in two steps, of which the first stays clear of them, it is rounded once.
+    ``exp z = 2ⁿ·exp r`` with ``n`` the integer nearest to ``z/ln 2``. A product with ``2ⁿ`` may fall among the
+    subnormal numbers; in two steps, of which the first stays clear of them, it is rounded once.
     """
     c = constants(number)
     ln2, ln2_rest = c.ln2

@@ -11,11 +11,12 @@ of that where β is so small that a difference of two numbers may overflow and s
 Padding is read as −∞ and counts nothing beside a number. A window whose largest number is −∞ has only such cells, or
 none, and is given the count of its real cells. Padding that takes part joins at the end, as that many zeros.
 
-**Error.** Where a window is put together directly, an ``exp(b(x − m))`` is a product of at most one exponential per axis,
-and otherwise of one per join. Gaps to larger and larger ``m`` add up to the gap to the last, so that errors of
-exponents are those of a single exponential. Each factor errs by 1.6u, and is multiplied and added, by u each (in one
-operation). With the n − 1 additions that the certified tolerance allows anyway, an exponential of error 8u, which it
-assumes unless told otherwise, is never exceeded: runs for k ≥ 8 taps take at most 3⌈log₂ k⌉/2 joins, and prefixes, which may be joined k times, are used only where the other axes make n ≥ 4k.
+**Error.** Where a window is put together directly, an ``exp(b(x − m))`` is a product of at most one exponential per
+axis, and otherwise of one per join. Gaps to larger and larger ``m`` add up to the gap to the last, so that errors of
+exponents are those of a single exponential. A factor errs by 1.6u, and to be multiplied and added costs u more. With
+the n − 1 additions that the certified tolerance allows anyway, an exponential of error 8u, which it assumes unless
+told otherwise, is never exceeded: runs for k ≥ 8 taps take at most 3⌈log₂ k⌉/2 joins, and prefixes, which may be
+joined k times, are used only where the other axes make n ≥ 4k.
 """
 
 import math
@@ -70,13 +71,14 @@ class Soft:
         def together(is_second, d, s1, s2):
             return multiply_add(choose(is_second, s1, s2), d, choose(is_second, s2, s1))
 
-        self.softness, self.power, self.ordered, self.meeting, self.together = (
-            softness,
-            power,
-            ordered,
-            meeting,
-            together,
-        )
+        @inlined
+        def together3(is_second, is_third, d_low, d_middle, s1, s2, s3):
+            """The same of a third with the larger of two, and what the smaller one adds."""
+            both = together(is_third, d_middle, choose(is_second, s2, s1), s3)
+            return multiply_add(choose(is_second, s1, s2), d_low, both)
+
+        self.softness, self.power, self.ordered, self.meeting = softness, power, ordered, meeting
+        self.together, self.together3 = together, together3
 
 
 def joining(form: Format, soft: Soft, has_tangent: bool) -> Any:
@@ -99,6 +101,7 @@ def soft_rows(form: Format, soft: Soft, has_tangent: bool, join: Any, emit: Any)
     """``row`` of the reduction. Results always go to the workspace: ``dv`` is ``v``."""
     number, lowest, zero = form.computed, form.computed(-math.inf), form.computed(0)
     power, ordered, softness = soft.power, soft.ordered, soft.softness
+    together, together3 = soft.together, soft.together3
     stage, stage_tangent = stager(form, lowest, True), stager(form, zero, False)
 
     @outlined
@@ -123,12 +126,15 @@ def soft_rows(form: Format, soft: Soft, has_tangent: bool, join: Any, emit: Any)
                 z[to + i] = t
 
     @outlined
-    def direct2(b, offset, p, at, v, w, to, n):
+    def direct2(b, offset, p, at, q, q_at, v, w, z, to, n):
         """Two taps: one exponential."""
         for i in lanes(number, n):
-            m, low, _ = ordered(p[at + i], p[at + offset + i])
+            m, low, is_second = ordered(p[at + i], p[at + offset + i])
+            e = power(b, low, m)
             v[to + i] = m
-            w[to + i] = power(b, low, m) + 1
+            w[to + i] = e + 1
+            if has_tangent:
+                z[to + i] = together(is_second, e, q[q_at + i], q[q_at + offset + i])
 
     @outlined
     def pairs(b, p, at, v, w, to, n):
@@ -140,13 +146,17 @@ def soft_rows(form: Format, soft: Soft, has_tangent: bool, join: Any, emit: Any)
             w[to + i] = power(b, low, m) + 1
 
     @outlined
-    def direct3(b, offsets, p, at, v, w, to, n):
+    def direct3(b, second, third, p, at, q, q_at, v, w, z, to, n):
         """Three taps: two exponentials."""
         for i in lanes(number, n):
-            larger, low, _ = ordered(p[at + i], p[at + offsets[1] + i])
-            m, middle, _ = ordered(larger, p[at + offsets[2] + i])
+            larger, low, is_second = ordered(p[at + i], p[at + second + i])
+            m, middle, is_third = ordered(larger, p[at + third + i])
+            e, d = power(b, low, m), power(b, middle, m)
             v[to + i] = m
-            w[to + i] = power(b, low, m) + power(b, middle, m) + 1
+            w[to + i] = e + d + 1
+            if has_tangent:
+                u1, u2, u3 = q[q_at + i], q[q_at + second + i], q[q_at + third + i]
+                z[to + i] = together3(is_second, is_third, e, d, u1, u2, u3)
 
     def copied(v, to, at, n):
         for i in lanes(number, n):
@@ -216,12 +226,13 @@ def soft_rows(form: Format, soft: Soft, has_tangent: bool, join: Any, emit: Any)
                 pairs(softness(args), p, p_at, v, w, at, end - first)
             elif scans == 0:
                 offsets = tap_offsets(args, frame, a, first, end)
-                if (not has_tangent) and kernel == 2:
-                    direct2(softness(args), offsets[1], p, p_at, v, w, at, end - first)
-                elif (not has_tangent) and kernel == 3:
-                    direct3(softness(args), offsets, p, p_at, v, w, at, end - first)
+                b, n = softness(args), end - first
+                if kernel == 2:
+                    direct2(b, offsets[1], p, p_at, q, q_at, v, w, z, at, n)
+                elif kernel == 3:
+                    direct3(b, offsets[1], offsets[2], p, p_at, q, q_at, v, w, z, at, n)
                 else:
-                    direct(softness(args), offsets, kernel, p, p_at, q, q_at, v, w, z, at, end - first)
+                    direct(b, offsets, kernel, p, p_at, q, q_at, v, w, z, at, n)
             else:
                 begin, stop, _, _ = span(args, a, first, end)
                 doubled(args, a, v, w, z, at, stop - begin, end - first)
@@ -235,7 +246,7 @@ def soft_rows(form: Format, soft: Soft, has_tangent: bool, join: Any, emit: Any)
 
 def soft_reduction(form: Format, soft: Soft, has_tangent: bool, emit: Any, prepare: Any, finish: Any) -> Reduction:
     number, lowest, zero = form.computed, form.computed(-math.inf), form.computed(0)
-    power, ordered, together, softness = soft.power, soft.ordered, soft.together, soft.softness
+    power, ordered, together3, softness = soft.power, soft.ordered, soft.together3, soft.softness
     read_neighbours, join = neighbours_reader(form), joining(form, soft, has_tangent)
 
     @outlined
@@ -263,12 +274,6 @@ def soft_reduction(form: Format, soft: Soft, has_tangent: bool, emit: Any, prepa
             w[to + i] = w[a + i]
             if has_tangent:
                 z[to + i] = z[a + i]
-
-    @inlined
-    def together3(is_second, is_third, d_low, d_middle, s1, s2, s3):
-        """``together`` of the third with the larger of the others, and what the smaller one adds."""
-        both = together(is_third, d_middle, choose(is_second, s2, s1), s3)
-        return multiply_add(choose(is_second, s1, s2), d_low, both)
 
     @inlined
     def join_rows(args, dv, to, v, w, z, a, shift_a, b, shift_b, n):

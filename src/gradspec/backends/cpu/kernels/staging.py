@@ -1,7 +1,7 @@
 """Windows tap by tap: rows laid out so that every tap is a run of neighbours, and what taps send back to the cells.
 
-A row is staged for a stretch of outputs with its padding filled in and, at a stride ``s``, sorted into ``s`` phases, the
-cells ``r, r + s, r + 2s, …`` one after another. Tap ``k`` of neighbouring outputs then lies at neighbouring places,
+A row is staged for a stretch of outputs with its padding filled in and, at a stride ``s``, sorted into ``s`` phases,
+the cells ``r, r + s, r + 2s, …`` one after another. Tap ``k`` of neighbouring outputs then lies at neighbouring places,
 ``offsets[k]`` after those of the first output, whatever the stride and dilation, and vectors need no other case.
 """
 
@@ -51,7 +51,7 @@ def tap_offsets(args, frame, a, first, end):
 def stager(form: Format, fill: Any, in_units: bool) -> Any:
     """``stage(args, a, array, x_at, first, end, phases, copies, t) → p, at``: the cells of outputs first … end−1.
 
-    Padding reads as ``fill``. The row stays where it is if it can, unless ``copies``; otherwise it is laid out in ``t``.
+    Padding reads as ``fill``. The row stays where it is if it can, unless ``copies``; else it is laid out in ``t``.
     ``in_units``: numbers are multiplied by ``UNIT``.
     """
     read, number = reader(form), form.computed
@@ -123,7 +123,7 @@ def tap_rows(args, frame):
 
 @outlined
 def tap_row(args, frame, r, array):
-    """Where the ``r``-th of them begins in an array of cells (−1: in a dense plane), and its index on the first axis."""
+    """Where the ``r``-th of them begins in an array (−1: in a dense plane), and its cell on the first axis."""
     at, cell = 0, 0
     if array >= 0:
         at = frame[BASES + array]
@@ -193,8 +193,8 @@ def carrier(form: Format, is_back: bool) -> Any:
 def sender(form: Format, in_units: bool, lowest: Any, contribution: Any) -> Any:
     """``send(args, frame, first, end, v, q, t, at)``: what the windows of an output row send to their cells in ``V``.
 
-    A cell ``x`` of a window whose pivot is ``v`` and share ``q`` receives ``contribution(args, x, v, q)``. ``t`` has room
-    for a row of cells, in which taps are added up before they go to ``V``. 16-bit cells are added up in the plane.
+    A cell ``x`` of a window whose pivot is ``v`` and share ``q`` receives ``contribution(args, x, v, q)``. ``t`` has
+    room for a row of cells, in which taps are added up before they go to ``V``. 16-bit cells are added up in the plane.
     """
     stored_pointer, number, converts = pointer_to(form.stored), form.computed, form.converts
     sum_pointer, stage, zero = pointer_to(number), stager(form, lowest, in_units), number(0)
@@ -296,7 +296,7 @@ def sender(form: Format, in_units: bool, lowest: Any, contribution: Any) -> Any:
 
 
 def outputs_reader(form: Format) -> Any:
-    """``read(args, frame, array, first, end, t, at)``: outputs first … end−1 of a row, and their neighbours, to ``t``."""
+    """``read(args, frame, array, first, end, t, at)``: outputs first … end−1 of a row, with neighbours, to ``t``."""
     stored_pointer, number = pointer_to(form.stored), form.computed
     widen, _ = form.functions()
 

@@ -187,122 +187,145 @@ def walk(do: Reduction, number: Type) -> Any:
     if do.put_together is not None:
         put_together = do.put_together
 
+    @inlined
+    def finished(args, frame, axis, o, out, w, z, at, slab, n):
+        """``n`` outputs from ``o`` on are put together; those of the first axis can be finished."""
+        if axis > 0:
+            return
+        if scale is not None and args[f.QUIET] == 1 and args[f.SCALED] == 0:
+            scale(args, out, at, n * slab)
+        if args[f.QUIET] == 0:
+            for i in range(n):
+                frame[PLACE] = o + i
+                emit(args, frame, o + i, o + i + 1, out, w, z, at + i * slab)
+
+    @inlined
+    def straight_from_memory(args, frame, axis, a, x_at, o, first, end, most, slab, dv, out, v, w, z, at):
+        """Outputs of the last two axes at once: up to ``most`` of them; none where these axes take turns."""
+        planar, is_full = args[a + f.PLANAR], end - first == args[a + f.KERNEL]
+        if plane_rows is not None and planar == 2 and is_full:
+            plane_rows(args, a, x_at, first, most, out, at)
+            finished(args, frame, axis, o, out, w, z, at, slab, most)
+            return most
+        if kept_rows is not None and planar == 3 and is_full:
+            kept_rows(args, frame, axis, a, x_at + first * args[a + f.STRIDES + f.X], o, most, v, dv, w, z, at)
+            return most
+        if plane_row is not None and planar != 0:
+            plane_row(args, frame, a, x_at, first, end, v, out, w, z, at, join, join3, fold, fold2)
+            finished(args, frame, axis, o, out, w, z, at, slab, 1)
+            return 1
+        return 0
+
+    def produce(args, frame, axis, a, i, x_at, u_at, count, v, w, z, slot):
+        """Row ``i`` of an axis, reduced along all later ones."""
+        x_row, u_row = x_at + i * args[a + f.STRIDES + f.X], u_at + i * args[a + f.STRIDES + f.U]
+        if args[f.SCALED] != 0 and args[a + f.COUNTED] != 0:
+            count *= pointer_i64(args[a + f.COUNTED])[i]
+        following, outputs = a + f.AXIS, args[a + f.AXIS + f.OUTPUTS]
+        if axis == args[f.RANK] - 1:
+            load(args, frame, a, x_row, u_row, count, v, w, z, slot, frame[NEIGHBOURS])
+        elif axis == args[f.RANK] - 2 and args[f.INNER_TOTAL] == 1:
+            row(args, frame, following, x_row, u_row, count, v, v, w, z, slot, 0, outputs)
+        else:
+            reduce_axis(args, frame, axis + 1, x_row, u_row, count, v, v, w, z, slot, 0, outputs)
+
+    @inlined
+    def extend_prefix(args, j, origin, kernel, volume, prefix, slot, slab, v, w, z):
+        """Row ``j`` has come: the prefix of its block ends with it."""
+        if j % kernel == 0 or j == origin:
+            copy(v, prefix, v, w, z, slot, 0, slab)
+        else:
+            joined(args, v, prefix, v, w, z, prefix, 0, slot, (j % kernel) * volume, slab)
+
+    @inlined
+    def from_blocks(args, a, ring, slab, b, first, end, origin, suffixed, out, at, v, w, z):
+        """A window from its blocks' suffix and prefix; where the block begins whose rows are suffixes now.
+
+        A window in one block is a prefix of it if it begins with it; otherwise the axis ends with the window.
+        """
+        kernel, volume = args[a + f.KERNEL], args[a + f.VOLUME]
+        start = first // kernel * kernel
+        suffix, prefix, shift = ring + (first - start) * slab, ring + kernel * slab, (first - b) * volume
+        if end > start + kernel:
+            joined(args, out, at, v, w, z, suffix, shift, prefix, (start + kernel - b) * volume, slab)
+        elif first == start:
+            copy(out, at, v, w, z, prefix, shift, slab)
+        else:
+            if suffixed != start:
+                suffixes(args, kernel, ring, slab, max(origin, start), end - 1, volume, v, w, z)
+            copy(out, at, v, w, z, suffix, shift, slab)
+            suffixed = start
+        return suffixed
+
+    @inlined
+    def produce_until(
+        args, frame, axis, a, end, produced, origin, suffixed, row_first, row_step, ring, slab, slot, x_at, u_at, count, v, w, z
+    ):
+        """Rows up to ``end``: how many there are now, where the block of suffixes begins, and the next slot."""
+        kernel, slots, volume = args[a + f.KERNEL], args[a + f.SLOTS], args[a + f.VOLUME]
+        prefix, scans = ring + slots * slab, args[a + f.SCANS]  # the prefix lies behind the ring
+        while produced < end:
+            if scans != 0 and produced % kernel == 0 and produced > origin and suffixed != produced - kernel:
+                suffixed = produced - kernel
+                suffixes(args, slots, ring, slab, max(origin, suffixed), produced - 1, volume, v, w, z)
+            produce(args, frame, axis, a, row_first + produced * row_step, x_at, u_at, count, v, w, z, slot)
+            if scans != 0:
+                extend_prefix(args, produced, origin, kernel, volume, prefix, slot, slab, v, w, z)
+            produced += 1
+            slot = slot + slab if slot + slab < prefix else ring
+        return produced, suffixed, slot
+
+    @inlined
+    def from_rows(args, a, ring, slab, b, first, end, slot, out, at, v, w, z):
+        """A window from its rows, the last of which lies before ``slot``."""
+        ring_end = ring + args[a + f.SLOTS] * slab
+        start, volume = slot - (end - first) * slab, args[a + f.VOLUME]
+        start = start if start >= ring else start + ring_end - ring
+        put_together(args, ring, ring_end, slab, start, (first - b) * volume, end - first, volume, out, at, v, w, z)
+
     def reduce_axis(args, frame, axis, x_at, u_at, count, dv, v, w, z, to, first_output, end_output):
         a = args[f.AXES] + axis * f.AXIS
-        neighbours = frame[NEIGHBOURS]
-        is_last = axis == args[f.RANK] - 1
-        if is_last and args[f.INNER_TOTAL] == 1:
+        if axis == args[f.RANK] - 1 and args[f.INNER_TOTAL] == 1:
             row(args, frame, a, x_at, u_at, count, v, dv, w, z, to, first_output, end_output)
             return
-        slab = args[a + f.SLAB] * neighbours
-        slots, scans, kernel = args[a + f.SLOTS], args[a + f.SCANS], args[a + f.KERNEL]
+        slab, scans, kernel = args[a + f.SLAB] * frame[NEIGHBOURS], args[a + f.SCANS], args[a + f.KERNEL]
         ring = args[f.SLAB_AT] + args[a + f.RING] * args[f.INNER]
-        prefix = ring + slots * slab
-        volume = args[a + f.VOLUME]
-        counts = pointer_i64(args[a + f.COUNTED])
-        rows_axis = args[f.RANK] - 2 if args[f.INNER_TOTAL] == 1 else -1
-        emits, scales = axis == 0 and args[f.QUIET] == 0, axis == 0 and args[f.QUIET] == 1 and args[f.SCALED] == 0
-        counting = args[f.SCALED] != 0 and args[a + f.COUNTED] != 0
         for r in range(args[a + f.DILATION]):
             exists, row_first, row_step, rows, out_first, out_step, begin, stride = residue_class(args, a, r)
             if not exists:
                 continue
-            q = max(0, ceil_div(first_output - out_first, out_step))
-            q_end = ceil_div(end_output - out_first, out_step)
-            produced = -1  # rows before this one have been produced, or are not needed
-            origin = 0
-            suffixed = -1  # the block whose rows have become suffixes
-            slot = ring  # where the next row goes: row j to slot j % slots if scanning, else one after another
+            q, q_end = max(0, ceil_div(first_output - out_first, out_step)), ceil_div(end_output - out_first, out_step)
+            produced, origin, suffixed, slot = -1, 0, -kernel, ring
             while q < q_end:
                 b, e = window(args, a, q, begin, stride)
-                first, end = max(b, 0), min(e, rows)
-                o = out_first + q * out_step
+                first, end, o = max(b, 0), min(e, rows), out_first + q * out_step
                 out, at = dv, to + (o - first_output) * slab
                 if axis == 0:
                     out, at = output(args, frame, dv, o, to), to
-                q += 1
+                made = 0
                 if first >= end:
                     blank(out, w, z, at, slab)
-                    if emits:
-                        frame[PLACE] = o
-                        emit(args, frame, o, o + 1, out, w, z, at)
-                    continue
-                if plane_rows is not None and args[a + f.PLANAR] == 2 and end - first == kernel:
-                    run = min(q_end - q + 1, (rows - kernel - b) // stride + 1)
-                    plane_rows(args, a, x_at, first, run, out, at)
-                    q += run - 1
-                    if scale is not None and scales:
-                        scale(args, out, at, run * slab)
-                    if emits:
-                        for i in range(run):
-                            frame[PLACE] = o + i
-                            emit(args, frame, o + i, o + i + 1, out, w, z, at + i * slab)
-                    continue
-                if kept_rows is not None and args[a + f.PLANAR] == 3 and end - first == kernel:
-                    run = min(q_end - q + 1, (rows - kernel - b) // stride + 1)
-                    start = x_at + first * args[a + f.STRIDES + f.X]
-                    kept_rows(args, frame, axis, a, start, o, run, v, dv, w, z, at)
-                    q += run - 1
-                    continue
-                if plane_row is not None and args[a + f.PLANAR] != 0:
-                    plane_row(args, frame, a, x_at, first, end, v, out, w, z, at, join, join3, fold, fold2)
-                    if scale is not None and scales:
-                        scale(args, out, at, slab)
-                    if emits:
-                        frame[PLACE] = o
-                        emit(args, frame, o, o + 1, out, w, z, at)
-                    continue
-                if produced < 0:
-                    produced = origin = first
-                    slot = ring + (first % slots) * slab
-                if scans == 0:
-                    produced = max(produced, first)
-                while produced < end:
-                    j = produced
-                    if scans != 0 and j % kernel == 0 and j > origin and suffixed != j // kernel - 1:
-                        suffixes(args, slots, ring, slab, max(origin, j - kernel), j - 1, volume, v, w, z)
-                        suffixed = j // kernel - 1
-                    i = row_first + j * row_step
-                    x_row, u_row = x_at + i * args[a + f.STRIDES + f.X], u_at + i * args[a + f.STRIDES + f.U]
-                    rows_count = count * counts[i] if counting else count
-                    if is_last:
-                        load(args, frame, a, x_row, u_row, rows_count, v, w, z, slot, neighbours)
-                    elif axis == rows_axis:
-                        outputs = args[a + f.AXIS + f.OUTPUTS]
-                        row(args, frame, a + f.AXIS, x_row, u_row, rows_count, v, v, w, z, slot, 0, outputs)
+                elif args[a + f.PLANAR] != 0:
+                    most = min(q_end - q, (rows - kernel - b) // stride + 1)
+                    made = straight_from_memory(
+                        args, frame, axis, a, x_at, o, first, end, most, slab, dv, out, v, w, z, at
+                    )
+                if made == 0 and first < end:
+                    if produced < 0:
+                        produced, origin, slot = first, first, ring + first % args[a + f.SLOTS] * slab
+                    if scans == 0:
+                        produced = max(produced, first)
+                    produced, suffixed, slot = produce_until(
+                        args, frame, axis, a, end, produced, origin, suffixed, row_first, row_step,
+                        ring, slab, slot, x_at, u_at, count, v, w, z,
+                    )  # fmt: skip
+                    if scans == 0:
+                        from_rows(args, a, ring, slab, b, first, end, slot, out, at, v, w, z)
                     else:
-                        outputs = args[a + f.AXIS + f.OUTPUTS]
-                        reduce_axis(args, frame, axis + 1, x_row, u_row, rows_count, v, v, w, z, slot, 0, outputs)
-                    if scans != 0:
-                        if j % kernel == 0 or j == origin:
-                            copy(v, prefix, v, w, z, slot, 0, slab)
-                        else:
-                            joined(args, v, prefix, v, w, z, prefix, 0, slot, (j % kernel) * volume, slab)
-                    produced += 1
-                    slot = slot + slab if slot + slab < prefix else ring
-                if scans == 0:
-                    start = slot - (produced - first) * slab
-                    start = start if start >= ring else start + slots * slab
-                    put_together(args, ring, prefix, slab, start, (first - b) * volume, end - first, volume, out, at, v, w, z)
-                else:
-                    block_of = first // kernel
-                    block_start = block_of * kernel
-                    if first == block_start and end <= block_start + kernel:
-                        copy(out, at, v, w, z, prefix, (first - b) * volume, slab)
-                    elif end <= block_start + kernel:
-                        if suffixed != block_of:
-                            suffixes(args, slots, ring, slab, max(origin, block_start), end - 1, volume, v, w, z)
-                            suffixed = block_of
-                        copy(out, at, v, w, z, ring + (first % slots) * slab, (first - b) * volume, slab)
-                    else:
-                        shift = (block_start + kernel - b) * volume
-                        suffix = ring + (first % slots) * slab
-                        joined(args, out, at, v, w, z, suffix, (first - b) * volume, prefix, shift, slab)
-                if scale is not None and scales:
-                    scale(args, out, at, slab)
-                if emits:
-                    frame[PLACE] = o
-                    emit(args, frame, o, o + 1, out, w, z, at)
+                        suffixed = from_blocks(args, a, ring, slab, b, first, end, origin, suffixed, out, at, v, w, z)
+                if made == 0:
+                    finished(args, frame, axis, o, out, w, z, at, slab, 1)
+                q += max(made, 1)
 
     return reduce_axis
 
