@@ -326,8 +326,8 @@ class _Layout:
         """Whether the last two axes are reduced together, straight from memory, and in which way.
 
         Values alone may be reduced along the rows last. At stride 1 that does not pay, because rows that were just made
-        would be read before they reach the cache. Windows of 3 × 3 and 2 × 2 at stride 2 are read as they are, and so are
-        3 × 3 at stride 1 where output and input are equally wide.
+        would be read before they reach the cache. Windows of 3 × 3 and 2 × 2 at stride 2 are read as they are, and so
+        are 3 × 3 at stride 1 where output and input are equally wide.
         """
         if i != len(self.axes) - 2 or self.inner != 1 or f.X not in self.roles.fields:
             return 0
@@ -475,5 +475,3 @@ def spatial_axes(window: Window) -> tuple[Axis, ...]:
     1
     """
     return tuple(map(axis_of, window.axes)) or (axis_of(Adaptive(1, 1)),)
-
-

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.backends.cpu.kernels import fields as f
 from gradspec.backends.cpu.geometry import (
     Axis,
     Binder,
@@ -20,6 +19,7 @@ from gradspec.backends.cpu.geometry import (
     real_cells,
     spatial_axes,
 )
+from gradspec.backends.cpu.kernels import fields as f
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType, TensorType, u8
 from gradspec.ops.pool import AvgPool

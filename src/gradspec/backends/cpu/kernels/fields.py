@@ -72,7 +72,7 @@ LEAD = 1 + ARRAYS
     RING,  # where its slabs begin, in inner blocks
     SLOTS,  # how many there are
     EMPTY,  # whether some output has no real cell on this axis
-    PLANAR,  # whether this axis and the next, the last, are reduced together: 1 row by row, 2 many rows at once, 3 full rows
+    PLANAR,  # whether this axis and the last are reduced together: 1 row by row, 2 many rows, 3 rows that are kept
     INSIDE,  # the first output whose taps are all real, and
     BEYOND,  # the first after it whose are not
     SPANS,  # pointer to where each bin begins and how many cells it has

@@ -26,6 +26,7 @@ from gradspec.backends.cpu.kernels.compiler import (
     u32,
 )
 
+
 def pointer_to(element: Type) -> Intrinsic:
     """The function that makes a pointer to ``element`` of an address."""
     kind = pointer(element)

@@ -5,7 +5,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gradspec.backends.cpu.kernels import fields as f
-from gradspec.backends.cpu.kernels.compiler import Type, choose, following, i8, inlined, lanes, lanes_once, outlined, put_strided, strided, total
+from gradspec.backends.cpu.kernels.compiler import (
+    Type,
+    choose,
+    following,
+    i8,
+    inlined,
+    lanes,
+    lanes_once,
+    outlined,
+    put_strided,
+    strided,
+    total,
+)
 from gradspec.backends.cpu.kernels.memory import Format, address_of, float_of_bits, maximum, multiply_add, pointer_to
 from gradspec.backends.cpu.kernels.rows import (
     count_before_last,
@@ -21,7 +33,6 @@ from gradspec.backends.cpu.kernels.windows import (
     BASES,
     NEIGHBOURS,
     Reduction,
-    ceil_div,
     floor_div,
     kernel_of,
     output_pointer,
@@ -147,7 +158,7 @@ def taps_of(number: Type, combine: Any) -> Any:
 
 
 def doubling_of(number: Type, group: Semigroup) -> Any:
-    """``doubled(t, a, room, length, kernel, stride, dilation, dv, to, n)``: windows of ``kernel`` from runs of 1, 2, 4, …
+    """``doubled(t, a, room, length, kernel, stride, dilation, dv, to, n)``: windows from runs of 1, 2, 4, … cells.
 
     The runs of twice the width are ``run[i] ⊕ run[i + width]``. If ``x ⊕ x = x``, two overlapping runs of the largest
     power of two make the window; otherwise the runs of its binary digits do.
@@ -449,7 +460,12 @@ def value_rows(form: Format, group: Semigroup, emit: Any) -> Any:
         What it makes of cells beyond the ends of a row is then made again from real cells.
         """
         last = a + f.AXIS
-        x, width, kernel, stride = pointer_x(args[f.X]), args[a + f.STRIDES + f.X], args[a + f.KERNEL], args[a + f.STRIDE]
+        x, width, kernel, stride = (
+            pointer_x(args[f.X]),
+            args[a + f.STRIDES + f.X],
+            args[a + f.KERNEL],
+            args[a + f.STRIDE],
+        )
         low, outputs, size = args[last + f.LOW], args[last + f.OUTPUTS], args[last + f.SIZE]
         inside, beyond = args[last + f.INSIDE], args[last + f.BEYOND]
         here, there = x_at + first_row * width, to
@@ -572,9 +588,9 @@ def sum_value(form: Format) -> Any:
     def scale(args, v, at, n):
         """Divide by the one divisor of all windows.
 
-        With ``r`` the rounded inverse of ``d`` and ``q = x·r``, the remainder ``x − q·d`` is exact in one operation, and
-        ``q + remainder·r`` is the rounded quotient: the same as a division, in less time. Where ``q`` is infinite there
-        is no remainder.
+        With ``r`` the rounded inverse of ``d`` and ``q = x·r``, the remainder ``x − q·d`` is exact in one operation,
+        and ``q + remainder·r`` is the rounded quotient: the same as a division, in less time. Where ``q`` is infinite
+        there is no remainder.
         """
         divisor, inverse = number(float_of_bits(args[f.DIVISOR])), number(float_of_bits(args[f.INVERSE]))
         if args[f.EXACT] != 0:

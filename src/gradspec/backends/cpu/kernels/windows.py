@@ -259,7 +259,25 @@ def walk(do: Reduction, number: Type) -> Any:
 
     @inlined
     def produce_until(
-        args, frame, axis, a, end, produced, origin, suffixed, row_first, row_step, ring, slab, slot, x_at, u_at, count, v, w, z
+        args,
+        frame,
+        axis,
+        a,
+        end,
+        produced,
+        origin,
+        suffixed,
+        row_first,
+        row_step,
+        ring,
+        slab,
+        slot,
+        x_at,
+        u_at,
+        count,
+        v,
+        w,
+        z,
     ):
         """Rows up to ``end``: how many there are now, where the block of suffixes begins, and the next slot."""
         kernel, slots, volume = args[a + f.KERNEL], args[a + f.SLOTS], args[a + f.VOLUME]
@@ -341,9 +359,7 @@ def kernel_of(do: Reduction, number: Type, second: Type, third: Type) -> Any:
     return units_of(body, do.prepare, do.finish, number, second, third, do.whole)
 
 
-def units_of(
-    body: Any, prepare: Any, finish: Any, number: Type, second: Type, third: Type, whole: Any = None
-) -> Any:
+def units_of(body: Any, prepare: Any, finish: Any, number: Type, second: Type, third: Type, whole: Any = None) -> Any:
     """The same from ``body(args, frame, v, w, z, first, end)``, which makes some outputs of the first axis."""
     pointer_v, pointer_w, pointer_z = pointer_to(number), pointer_to(second), pointer_to(third)
     v_bytes, w_bytes = number.bytes, second.bytes

@@ -11,7 +11,21 @@ import math
 from typing import Any
 
 from gradspec.backends.cpu.kernels import fields as f
-from gradspec.backends.cpu.kernels.compiler import choose, following, i8, i64, inlined, lanes, lanes_once, outlined, strided, total, u8, u16, u32
+from gradspec.backends.cpu.kernels.compiler import (
+    choose,
+    following,
+    i8,
+    i64,
+    inlined,
+    lanes,
+    lanes_once,
+    outlined,
+    strided,
+    total,
+    u8,
+    u16,
+    u32,
+)
 from gradspec.backends.cpu.kernels.memory import Format, address_of, pointer_to
 from gradspec.backends.cpu.kernels.rows import (
     emit_by_rows,
@@ -64,7 +78,7 @@ def lowest_of(form: Format) -> Any:
 
 
 def winner_taps(form: Format) -> Any:
-    """``taps(t, w, to, p, at, n, kernel, stride, dilation, 0)``: windows that start at ``at + i·stride``, all inside."""
+    """``taps(t, w, to, p, at, n, kernel, stride, dilation, 0)``: windows from ``at + i·stride`` on, all inside."""
     exceeds, lane, number = exceeding(form), form.lane, form.computed
 
     @outlined
@@ -268,7 +282,9 @@ def winner_rows(form: Format, emit: Any) -> Any:
             borders(args, a, p, at, dv, w, to - first, first, left)
         if right < end:
             borders(args, a, p, at, dv, w, to - first, right, end)
-        taps(dv, w, to + left - first, p, at + left * stride - low, right - left, kernel, stride, dilation, args[f.ZERO])
+        taps(
+            dv, w, to + left - first, p, at + left * stride - low, right - left, kernel, stride, dilation, args[f.ZERO]
+        )
 
     @outlined
     def bins(args, a, x_at, t, dv, w, to, first, end):
