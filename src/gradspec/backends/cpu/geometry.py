@@ -135,6 +135,8 @@ class Roles:
     """Bytes per stored number."""
     sizes: tuple[int, ...]
     """Bytes per element of each array."""
+    reads_in_place: bool = False
+    """Whether the kernel reads cells where they lie if it can, and needs a copy of them only where it cannot."""
     is_quiet: bool = False
     """Whether a result that no window lacks cells for needs nothing more."""
     counts: Callable[[Any], Counts] | None = None
@@ -254,16 +256,18 @@ class _Layout:
         inner = -(-self.inner // blocks)
         planes = prod(n for n, _ in self.leads) * blocks
         bands = self._bands(planes)
-        slabs, rings, end = self._slabs()
+        is_direct, is_scaled = self._is_direct(blocks), self.roles.settings.get(f.SCALED, 0)
+        planar = self._planar(is_direct)
+        slabs, rings, end = self._slabs(is_direct, planar)
         tile, room = self._tile()
-        tile_at = end * inner
-        component = -(-(tile_at + (3 * room if self.inner == 1 else 0)) // 16) * 16
+        unused, stretches = self._stretches(planar)
+        tile_at = end * inner - unused * room
+        component = -(-(end * inner + stretches * room) // 16) * 16
         table = self._table_room()
         table_at = FRAME_BYTES + component * sum(self.roles.components)
         table_at = -(-table_at // 64) * 64
         plane_at = table_at + 16 * table
         workspace = plane_at + self._plane_bytes(bands, inner)
-        is_direct, is_scaled = self._is_direct(blocks), self.roles.settings.get(f.SCALED, 0)
         has_holes = not is_scaled and any(axis.is_empty_somewhere for axis, _ in self.axes)
         tables: list[Array] = []
         is_run = is_direct and self._is_run() and bands == self.inner == 1
@@ -299,11 +303,11 @@ class _Layout:
             header[field - f.ARRAYS] = value
         numbers = header + [x for n, s in self.leads for x in (n, *s)]
         for i, (axis, steps) in enumerate(self.axes):
-            numbers += self._axis_record(i, axis, steps, slabs[i], rings[i], is_direct, tables)
+            numbers += self._axis_record(i, axis, steps, slabs[i], rings[i], planar, tables)
         return Bound(pack(f"<{len(numbers)}q", *numbers), planes * bands, -(-workspace // 64) * 64, tuple(tables))
 
     def _axis_record(
-        self, i: int, axis: Axis, steps: Sequence[int], slab: int, ring: int, is_direct: bool, tables: list[Array]
+        self, i: int, axis: Axis, steps: Sequence[int], slab: int, ring: int, planar: int, tables: list[Array]
     ) -> list[int]:
         is_row = i == len(self.axes) - 1 and self.inner == 1
         record = [0] * f.AXIS
@@ -311,7 +315,7 @@ class _Layout:
         record[f.KERNEL], record[f.STRIDE], record[f.DILATION] = axis.kernel, axis.stride, axis.dilation
         record[f.LOW], record[f.HIGH] = axis.low, axis.high
         record[f.SCANS] = int(axis.doubles if is_row else self._scans(axis))
-        record[f.PLANAR] = self._planar(i, is_direct)
+        record[f.PLANAR] = planar if i == len(self.axes) - 2 else 0
         record[f.VOLUME] = prod(later.kernel for later, _ in self.axes[i + 1 :])
         record[f.SLAB], record[f.RING], record[f.SLOTS] = slab, ring, axis.slots
         record[f.EMPTY] = int(axis.is_empty_somewhere)
@@ -322,20 +326,20 @@ class _Layout:
         record[f.STRIDES :] = steps
         return record
 
-    def _planar(self, i: int, is_direct: bool) -> int:
+    def _planar(self, is_direct: bool) -> int:
         """Whether the last two axes are reduced together, straight from memory, and in which way.
 
         Values alone may be reduced along the rows last. At stride 1 that does not pay, because rows that were just made
         would be read before they reach the cache. Windows of 3 × 3 and 2 × 2 at stride 2 are read as they are, and so
         are 3 × 3 at stride 1 where output and input are equally wide.
         """
-        if i != len(self.axes) - 2 or self.inner != 1 or f.X not in self.roles.fields:
+        if len(self.axes) < 2 or self.inner != 1 or f.X not in self.roles.fields or not self._is_in_place():
             return 0
-        (before, before_steps), (last, steps) = self.axes[i:]
+        (before, before_steps), (last, steps) = self.axes[-2:]
         alone = self.roles.fields == (f.X, f.Y)
         kinds = {before.kind, last.kind}
         simple = kinds <= {f.SLIDING, f.BINS} and not before.scans and before.dilation == 1
-        if not simple or steps[f.X] != 1 or self.roles.settings.get(f.SCALED, 0):
+        if not simple:
             return 0
         shape = before.kernel, before.stride
         if shape != (last.kernel, last.stride) or last.dilation != 1 or f.BINS in kinds:
@@ -344,7 +348,7 @@ class _Layout:
             return 3 if shape in ((3, 1), (3, 2), (2, 2)) and last.outputs <= LONGEST_TILE else 0
         widths_agree = last.outputs == last.size > 2 and before_steps[f.X] == last.size
         many = shape in ((3, 2), (2, 2)) or (shape == (3, 1) and widths_agree)
-        return 2 if many and (i > 0 or (is_direct and self._is_run())) else int(before.stride > 1)
+        return 2 if many and (len(self.axes) > 2 or (is_direct and self._is_run())) else int(before.stride > 1)
 
     @staticmethod
     def _table(counts: Callable[[Any], Counts] | None, axis: Axis, tables: list[Array]) -> int:
@@ -354,28 +358,52 @@ class _Layout:
         tables.append(np.ascontiguousarray(counts(about), np.int64))
         return address(tables[-1])
 
+    def _is_in_place(self) -> bool:
+        """Whether rows of cells are read where they lie: neither converted nor divided nor gathered."""
+        is_as_computed = self.roles.stored == self.roles.components[0] and not self.roles.settings.get(f.SCALED, 0)
+        return self.roles.reads_in_place and is_as_computed and self.axes[-1][1][f.X] == 1
+
+    def _stretches(self, planar: int) -> tuple[int, int]:
+        """How many stretches of the last axis are not needed, and how many are after them.
+
+        There are three: two whose runs are doubled in turns, or rows that are kept, and before these a copy of cells.
+        Values have that copy last, after the two.
+        """
+        last, alone = self.axes[-1][0], len(self.roles.components) == 1
+        if self.inner > 1:
+            return 0, 0
+        if not self.roles.reads_in_place or last.doubles or planar == 3:
+            return 0, 3
+        copies = int(not self._is_in_place() or planar > 0)
+        if alone and (last.kind == f.SLIDING or planar):
+            return 2, copies
+        return 0, 1 if last.kind == f.EXPANDING else copies
+
     def _scans(self, axis: Axis) -> bool:
         volume = prod(other.kernel for other, _ in self.axes)
         return axis.scans and volume >= self.roles.scan_volume * axis.kernel
 
-    def _slabs(self) -> tuple[list[int], list[int], int]:
+    def _slabs(self, is_direct: bool, planar: int) -> tuple[list[int], list[int], int]:
         """Per axis the outputs of the later ones and where its ring begins, and where the last ring ends.
 
-        The finished slab of the first axis comes first; a ring has a slab per row, and one more for the prefix.
+        The finished slab of the first axis comes first; a ring has a slab per row, and one more for the prefix. Values
+        that go straight to the output need no slab, and rows that are read straight from memory no ring.
         """
         outputs = [axis.outputs for axis, _ in self.axes]
         slabs = [prod(outputs[i + 1 :]) for i in range(len(outputs))]
-        rings, end = [], slabs[0] if len(outputs) > 1 or self.inner > 1 else min(outputs[0], LONGEST_TILE)
+        finished = slabs[0] if len(outputs) > 1 or self.inner > 1 else self._tile()[0]
+        rings, end = [], 0 if is_direct and len(self.roles.components) == 1 else finished
         for i, (axis, _) in enumerate(self.axes):
             rings.append(end)
-            if i < len(outputs) - 1 or self.inner > 1:
+            if (i < len(outputs) - 1 or self.inner > 1) and not (i == len(outputs) - 2 and planar in (1, 2)):
                 end += slabs[i] * (axis.slots + int(self._scans(axis)))
         return slabs, rings, end
 
     def _tile(self) -> tuple[int, int]:
         """How many outputs of the last axis are made at a time, and the cells that they read."""
         axis, _ = self.axes[-1]
-        tile = max(1, min(axis.outputs, LONGEST_TILE, 4 * LONGEST_TILE // axis.stride))
+        longest = LONGEST_TILE if len(self.axes) > 1 or len(self.roles.components) == 1 else LONGEST_TILE // 4
+        tile = max(1, min(axis.outputs, longest, 4 * LONGEST_TILE // axis.stride))
         if axis.kind == f.BINS:
             return tile, min(LONGEST_TILE * 2, axis.size)
         if axis.kind == f.EXPANDING:

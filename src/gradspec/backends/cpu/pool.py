@@ -151,6 +151,7 @@ def _max_task(window: Window, x: Var, wanted: _Wanted, work: Work) -> Task:
         (computed,) if alone else (computed, computed),
         stored,
         tuple({f.TAPE: tape_bytes, f.INDICES: 8}.get(field, stored) for field in fields),
+        reads_in_place=True,
         is_quiet=alone,
     )
     return pooling_task(
@@ -252,7 +253,7 @@ class _AverageLowering:
             x.dtype,
             tuple(map(backwards, axes)) if self.spreads else axes,
             x.shape[: x.ndim - window.rank],
-            Roles((f.X, f.Y), settings, (computed,), stored, (stored, stored), counts is None, counts),
+            Roles((f.X, f.Y), settings, (computed,), stored, (stored, stored), True, counts is None, counts),
             (x,),
             (y,),
             nanoseconds=0.8,
