@@ -12,6 +12,7 @@ from gradspec.backends.cpu.kernels import compiler, language, pointwise, pool, t
 from gradspec.backends.cpu.kernels.compiler import (
     KernelError,
     Module,
+    beyond,
     choose,
     f16,
     f32,
@@ -24,9 +25,12 @@ from gradspec.backends.cpu.kernels.compiler import (
     inlined,
     lanes,
     lanes_once,
+    moved_on,
     outlined,
+    parts,
     pointer,
     put_strided,
+    stretch,
     strided,
     total,
     u8,
@@ -425,6 +429,11 @@ def test_control(function):
 VECTOR_KINDS = [i32, f32, f64, i64]
 
 
+def _stretched(a, n):
+    both = a[: 3 * n + 1] + a[1 : 3 * n + 2]
+    return both[: 3 * n : 3] + 2 * both[1 : 3 * n : 3] - both[3 : 3 * n + 1 : 3] + both[2 : 3 * n : 3]
+
+
 def vector_functions(kind):
     """Kernels ``(out, a, n)``, each with what it makes of the array and how many results there are."""
     two, zero = kind(2), kind(0)
@@ -457,6 +466,11 @@ def vector_functions(kind):
             x = a[i]
             out[i] = following(a, i, 1, x) - x
 
+    def stretches(out, a, n):
+        for i in lanes(kind, n):
+            x, y, z = parts(stretch(a, 3 * i, 3) + stretch(a, 1 + 3 * i, 3), 3)
+            out[i] = x + two * y - moved_on(x, a[beyond(3 * i, 3)] + a[1 + beyond(3 * i, 3)]) + z
+
     def spread_out(out, a, n):
         for i in lanes(kind, n):
             put_strided(out, 2 * i, (a[i], zero))
@@ -484,6 +498,7 @@ def vector_functions(kind):
         "fours": (fours, lambda a, n: a[1::4][:n] - a[2::4][:n] + 2 * (a[3::4][:n] - a[4::4][:n])),
         "threes": (threes, lambda a, n: a[: 2 * n : 2] + 2 * a[1 : 2 * n : 2] - a[2 : 2 * n + 2 : 2]),
         "neighbours": (neighbours, lambda a, n: a[1 : n + 1] - a[:n]),
+        "stretches": (stretches, _stretched),
         "spread_out": (spread_out, lambda a, n: np.stack([a[:n], 0 * a[:n]], 1).ravel()),
         "chosen": (chosen, lambda a, n: np.where((a[:n] > 0) & ~(a[:n] <= 1), a[:n] + 1, -5)),
         "helped": (helped, lambda a, n: 2 * a[:n]),
@@ -776,7 +791,9 @@ def test_functions_that_kernels_cannot_call_are_refused(function, message):
         Module().entry("kernel", kernel, (pointer(i64), i64))
 
 
-@pytest.mark.parametrize("word", [strided, put_strided, following, choose, total], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "word", [strided, put_strided, following, stretch, parts, beyond, moved_on, choose, total], ids=lambda f: f.__name__
+)
 def test_words_of_kernels_are_not_called(word):
     with pytest.raises(NotImplementedError, match="translated and not called"):
         word(*range(word.__code__.co_argcount))

@@ -335,7 +335,7 @@ class _Layout:
         """
         if len(self.axes) < 2 or self.inner != 1 or f.X not in self.roles.fields or not self._is_in_place():
             return 0
-        (before, before_steps), (last, steps) = self.axes[-2:]
+        (before, before_steps), (last, _) = self.axes[-2:]
         alone = self.roles.fields == (f.X, f.Y)
         kinds = {before.kind, last.kind}
         simple = kinds <= {f.SLIDING, f.BINS} and not before.scans and before.dilation == 1

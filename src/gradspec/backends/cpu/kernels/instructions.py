@@ -298,15 +298,43 @@ class Instructions:
         order = [i // 2 + (i % 2) * at.lanes for i in range(2 * at.lanes)]
         self.put(p, Affine(at.base, 1, 2 * at.lanes), self._shuffled(kind.of(2 * at.lanes), a.llvm, b.llvm, order))
 
+    def stretch(self, p: Any, at: Any, step: Any) -> Value:
+        if not isinstance(step, int) or step < 2:
+            raise Refusal("the step of stretch is a known number of at least two")
+        if not isinstance(at, Affine):
+            return self.get(p, Affine(self.converted(at, i64), 1, step))
+        self._check_step(at, step)
+        return self.get(p, Affine(at.base, 1, at.lanes * step))
+
+    def parts(self, values: Any, step: Any) -> tuple[Value, ...]:
+        if not isinstance(values, Value) or not isinstance(step, int) or values.type.lanes % step:
+            raise Refusal("parts takes a stretch and its step")
+        lanes, nothing = values.type.lanes // step, ir.Constant(values.llvm.type, ir.Undefined)
+        if lanes == 1:
+            places = (ir.Constant(ir.IntType(32), i) for i in range(step))
+            return tuple(Value(values.type.of(1), self.builder.extract_element(values.llvm, i)) for i in places)
+        every = (range(i, lanes * step, step) for i in range(step))
+        return tuple(self._shuffled(values.type.of(lanes), values.llvm, nothing, order) for order in every)
+
+    def beyond(self, at: Any, step: Any) -> Value:
+        if isinstance(at, Affine):
+            self._check_step(at, step)
+            return self._moved(at.base, step * at.lanes)
+        return self._moved(at, step)
+
+    def moved_on(self, values: Any, number: Any) -> Value:
+        if not isinstance(values, Value) or values.type.lanes == 1:
+            return self.typed(number)
+        more = self.spread(self.converted(number, values.type.of(1)), values.type)
+        return self._shuffled(values.type, values.llvm, more.llvm, range(1, values.type.lanes + 1))
+
     def following(self, p: Any, at: Any, step: Any, values: Any) -> Value:
         if not isinstance(at, Affine):
             return self.get(p, self._moved(at, step))
-        self._check_step(at, step)
-        more = self.spread(self.get(p, self._moved(at.base, step * at.lanes)), values.type)
-        return self._shuffled(values.type, values.llvm, more.llvm, range(1, at.lanes + 1))
+        return self.moved_on(values, self.get(p, self.beyond(at, step)))
 
-    def _moved(self, at: Any, by: Any) -> Any:
-        return self.binary(ast.Add(), at, by)
+    def _moved(self, at: Any, by: Any) -> Value:
+        return self.typed(self.binary(ast.Add(), at, by))
 
     def _check_step(self, at: Affine, step: Any) -> None:
         if at.step != step:

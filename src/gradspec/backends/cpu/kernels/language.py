@@ -160,6 +160,26 @@ def following(p: Any, at: Any, step: int, values: Any) -> Any:
     return _in_kernels_only(p, at, step, values)
 
 
+def stretch(p: Any, at: Any, step: int) -> Any:
+    """``p[at], …, p[at + step − 1]`` for every iteration of ``at = base + step·i``, as one vector."""
+    return _in_kernels_only(p, at, step)
+
+
+def parts(values: Any, step: int) -> Any:
+    """A stretch, or what was made of some, as ``strided`` gives it."""
+    return _in_kernels_only(values, step)
+
+
+def beyond(at: Any, step: int) -> Any:
+    """The index ``base + step·i`` of the first iteration after those that are carried out at once."""
+    return _in_kernels_only(at, step)
+
+
+def moved_on(values: Any, number: Any) -> Any:
+    """What ``values`` are for the next iteration; ``number`` is the one that comes after them."""
+    return _in_kernels_only(values, number)
+
+
 def choose(test: Any, a: Any, b: Any) -> Any:
     """``a if test else b``, both computed."""
     return _in_kernels_only(test, a, b)

@@ -7,14 +7,20 @@ from typing import Any
 from gradspec.backends.cpu.kernels import fields as f
 from gradspec.backends.cpu.kernels.compiler import (
     Type,
+    beyond,
     choose,
+    f16,
+    f32,
     following,
     i8,
     inlined,
     lanes,
     lanes_once,
+    moved_on,
     outlined,
+    parts,
     put_strided,
+    stretch,
     strided,
     total,
 )
@@ -46,6 +52,24 @@ class Semigroup:
     combine: Any
     neutral: Any
     idempotent: bool
+    finish: Any  # (value, inverse, divisor): what a value becomes in the end
+
+
+@inlined
+def as_it_is(value, inverse, divisor):
+    return value
+
+
+@inlined
+def divided(value, inverse, divisor):
+    """``value / divisor``, from the rounded inverse ``r``.
+
+    The remainder of the quotient ``q = value·r`` is exact in one operation, and ``q + remainder·r`` is the rounded
+    quotient: the same as a division, in less time. Where ``q`` is infinite there is no remainder.
+    """
+    quotient = value * inverse
+    remainder = multiply_add(-quotient, divisor, value)
+    return choose(remainder == remainder, multiply_add(remainder, inverse, quotient), quotient)
 
 
 def largest(form: Format) -> Semigroup:
@@ -64,7 +88,7 @@ def largest(form: Format) -> Semigroup:
         def larger(a, b):
             return maximum(a, b)
 
-    return Semigroup(larger, lowest, idempotent=True)
+    return Semigroup(larger, lowest, True, as_it_is)
 
 
 def summed(form: Format) -> Semigroup:
@@ -72,7 +96,7 @@ def summed(form: Format) -> Semigroup:
     def plus(a, b):
         return a + b
 
-    return Semigroup(plus, form.computed(0), idempotent=False)
+    return Semigroup(plus, form.computed(0), False, divided)
 
 
 def taps_of(number: Type, combine: Any) -> Any:
@@ -211,7 +235,9 @@ def doubling_of(number: Type, group: Semigroup) -> Any:
 def value_rows(form: Format, group: Semigroup, emit: Any) -> Any:
     """``row`` of a reduction to one number."""
     read, combine, neutral, number = reader(form), group.combine, group.neutral, form.computed
+    finish = group.finish
     pointer_x, fetch = pointer_to(form.stored), prefetcher(form)
+    half_as_wide = f32 if number.bytes == 8 else f16  # so that vectors have twice as many lanes
     taps, doubled, output = taps_of(number, combine), doubling_of(number, group), output_pointer(form.computed)
 
     def some_taps(p, at, start, first, end, dilation):
@@ -417,26 +443,34 @@ def value_rows(form: Format, group: Semigroup, emit: Any) -> Any:
                 fold(v, buffer, x, w, z, at + i * step, 0, n)
             along(args, last, v, buffer - inside, v, dv, to + first, first, end)
 
-    def nine(dv, to, p, at, width, n):
-        for i in lanes(number, n):
-            above = combine(combine(p[at + i], p[at + 1 + i]), p[at + 2 + i])
-            here = combine(combine(p[at + width + i], p[at + width + 1 + i]), p[at + width + 2 + i])
-            below = combine(combine(p[at + 2 * width + i], p[at + 2 * width + 1 + i]), p[at + 2 * width + 2 + i])
-            dv[to + i] = combine(combine(above, here), below)
+    def of_bits(bits):
+        if form.is_float:
+            return number(float_of_bits(bits))
+        return number(1)
 
-    def nine2(dv, to, p, at, width, n):
-        for i in lanes(number, n):
-            (a, b), (c, d) = strided(p, at + 2 * i, 2), strided(p, at + width + 2 * i, 2)
-            e, g = strided(p, at + 2 * width + 2 * i, 2)
-            above = combine(combine(a, b), following(p, at + 2 * i, 2, a))
-            here = combine(combine(c, d), following(p, at + width + 2 * i, 2, c))
-            below = combine(combine(e, g), following(p, at + 2 * width + 2 * i, 2, e))
-            dv[to + i] = combine(combine(above, here), below)
+    @inlined
+    def column(p, at, width):
+        """Three cells below each other, for every lane."""
+        return combine(combine(p[at], p[at + width]), p[at + 2 * width])
 
-    def four2(dv, to, p, at, width, n):
+    def nine(dv, to, p, at, width, n, inverse, divisor):
+        for i in lanes(half_as_wide, n):
+            here, after = column(p, at + i, width), beyond(at + i, 1)
+            second = moved_on(here, column(p, after, width))
+            value = combine(combine(here, second), moved_on(second, column(p, after + 1, width)))
+            dv[to + i] = finish(value, inverse, divisor)
+
+    def nine2(dv, to, p, at, width, n, inverse, divisor):
         for i in lanes(number, n):
-            (a, b), (c, d) = strided(p, at + 2 * i, 2), strided(p, at + width + 2 * i, 2)
-            dv[to + i] = combine(combine(a, b), combine(c, d))
+            upper = combine(stretch(p, at + 2 * i, 2), stretch(p, at + width + 2 * i, 2))
+            left, middle = parts(combine(upper, stretch(p, at + 2 * width + 2 * i, 2)), 2)
+            value = combine(combine(left, middle), moved_on(left, column(p, beyond(at + 2 * i, 2), width)))
+            dv[to + i] = finish(value, inverse, divisor)
+
+    def four2(dv, to, p, at, width, n, inverse, divisor):
+        for i in lanes(number, n):
+            left, right = parts(combine(stretch(p, at + 2 * i, 2), stretch(p, at + width + 2 * i, 2)), 2)
+            dv[to + i] = finish(combine(left, right), inverse, divisor)
 
     @inlined
     def edge(p, at, width, rows, first, end):
@@ -453,7 +487,7 @@ def value_rows(form: Format, group: Semigroup, emit: Any) -> Any:
         return value
 
     @outlined
-    def plane_rows(args, a, x_at, first_row, rows, dv, to):
+    def plane_rows(args, axis, a, x_at, first_row, rows, dv, to):
         """Output rows of 3 × 3 or 2 × 2 windows at stride 2, or of 3 × 3 at stride 1 that are as wide as the input.
 
         In the last case output and input move on together, from row to row too, so that one run makes all of them.
@@ -467,19 +501,25 @@ def value_rows(form: Format, group: Semigroup, emit: Any) -> Any:
             args[a + f.STRIDE],
         )
         low, outputs, size = args[last + f.LOW], args[last + f.OUTPUTS], args[last + f.SIZE]
-        inside, beyond = args[last + f.INSIDE], args[last + f.BEYOND]
+        inside, beyond_all = args[last + f.INSIDE], args[last + f.BEYOND]
         here, there = x_at + first_row * width, to
+        inverse, divisor = number(1), number(1)
+        if axis == 0 and args[f.QUIET] == 1 and args[f.INVERSE] != 0:
+            inverse, divisor = of_bits(args[f.INVERSE]), of_bits(args[f.DIVISOR])
         if stride == 1:
-            nine(dv, to + low, x, here, width, rows * width - 2)
+            nine(dv, to + low, x, here, width, rows * width - 2, inverse, divisor)
         for _ in range(rows):
+            begin, n = here + inside * stride - low, beyond_all - inside
             if stride == 2 and kernel == 3:
-                nine2(dv, there + inside, x, here + inside * 2 - low, width, beyond - inside)
+                nine2(dv, there + inside, x, begin, width, n, inverse, divisor)
             elif stride == 2:
-                four2(dv, there + inside, x, here + inside * 2 - low, width, beyond - inside)
+                four2(dv, there + inside, x, begin, width, n, inverse, divisor)
             for o in range(inside):
-                dv[there + o] = edge(x, here, width, kernel, 0, min(o * stride - low + kernel, size))
-            for o in range(beyond, outputs):
-                dv[there + o] = edge(x, here, width, kernel, max(o * stride - low, 0), size)
+                value = edge(x, here, width, kernel, 0, min(o * stride - low + kernel, size))
+                dv[there + o] = finish(value, inverse, divisor)
+            for o in range(beyond_all, outputs):
+                value = edge(x, here, width, kernel, max(o * stride - low, 0), size)
+                dv[there + o] = finish(value, inverse, divisor)
             here, there = here + stride * width, there + outputs
 
     return row, None if form.converts else plane_row, None if form.converts else plane_rows
@@ -586,22 +626,14 @@ def sum_value(form: Format) -> Any:
 
     @outlined
     def scale(args, v, at, n):
-        """Divide by the one divisor of all windows.
-
-        With ``r`` the rounded inverse of ``d`` and ``q = x·r``, the remainder ``x − q·d`` is exact in one operation,
-        and ``q + remainder·r`` is the rounded quotient: the same as a division, in less time. Where ``q`` is infinite
-        there is no remainder.
-        """
+        """Divide by the one divisor of all windows."""
         divisor, inverse = number(float_of_bits(args[f.DIVISOR])), number(float_of_bits(args[f.INVERSE]))
         if args[f.EXACT] != 0:
             for i in lanes_once(number, n):
                 v[at + i] = v[at + i] * inverse
         elif inverse != number(0):
             for i in lanes_once(number, n):
-                quotient = v[at + i] * inverse
-                remainder = multiply_add(-quotient, divisor, v[at + i])
-                better = multiply_add(remainder, inverse, quotient)
-                v[at + i] = choose(remainder == remainder, better, quotient)
+                v[at + i] = divided(v[at + i], inverse, divisor)
         else:
             for i in lanes_once(number, n):
                 v[at + i] = v[at + i] / divisor

@@ -204,8 +204,9 @@ def walk(do: Reduction, number: Type) -> Any:
         """Outputs of the last two axes at once: up to ``most`` of them; none where these axes take turns."""
         planar, is_full = args[a + f.PLANAR], end - first == args[a + f.KERNEL]
         if plane_rows is not None and planar == 2 and is_full:
-            plane_rows(args, a, x_at, first, most, out, at)
-            finished(args, frame, axis, o, out, w, z, at, slab, most)
+            plane_rows(args, axis, a, x_at, first, most, out, at)
+            if args[f.QUIET] != 1 or args[f.INVERSE] == 0:  # otherwise they were divided as they were made
+                finished(args, frame, axis, o, out, w, z, at, slab, most)
             return most
         if kept_rows is not None and planar == 3 and is_full:
             kept_rows(args, frame, axis, a, x_at + first * args[a + f.STRIDES + f.X], o, most, v, dv, w, z, at)
