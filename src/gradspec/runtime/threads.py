@@ -142,7 +142,7 @@ class _Job:
         self.next = 0  # the first unit nobody has taken
         # Chunks shrink with what is left, so that all threads end together. The first one, which is short, tells how
         # many units a chunk may have at least and at most.
-        self.parts = 2 * threads
+        self.parts = threads
         self.least = self.limit = -(-units // (16 * threads))
         self.slots = 1  # handed out so far: the caller has slot 0
         self.helpers = 0  # workers on the job now

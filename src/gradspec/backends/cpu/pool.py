@@ -44,7 +44,7 @@ def pooling_task(
     outputs: tuple[Var, ...],
     nanoseconds: float,
 ) -> Task:
-    """``nanoseconds`` per cell or output, whichever are more."""
+    """``nanoseconds`` per cell or output, whichever are more; a unit costs some hundred more."""
     binder = Binder(axes, leads, roles)
     dense = binder.dense()
     largest = prod(leads) * max(prod(a.size for a in axes), prod(a.outputs for a in axes))
@@ -54,7 +54,7 @@ def pooling_task(
         outputs=outputs,
         function=kernel(SOURCE, f"{operation}:{dtype}"),
         units=dense.units,
-        cost=nanoseconds * largest,
+        cost=nanoseconds * largest + 300 * dense.units,
         workspace=dense.workspace,
         bind=binder,
         keeps_layout=True,
