@@ -15,7 +15,6 @@ from gradspec.graph.ir import Array
 from gradspec.runtime.task import address
 from gradspec.spec.window import Adaptive, AxisWindow, Window
 
-FRAME_BYTES = (16 + 64) * 8  # ``windows.FRAME``
 LONGEST_TILE = 2048
 LONGEST_TABLE = 4096
 INNER_BLOCK = 64
@@ -264,7 +263,7 @@ class _Layout:
         tile_at = end * inner - unused * room
         component = -(-(end * inner + stretches * room) // 16) * 16
         table = self._table_room()
-        table_at = FRAME_BYTES + component * sum(self.roles.components)
+        table_at = 8 * f.FRAME + component * sum(self.roles.components)
         table_at = -(-table_at // 64) * 64
         plane_at = table_at + 16 * table
         workspace = plane_at + self._plane_bytes(bands, inner)
@@ -289,7 +288,6 @@ class _Layout:
             f.ROWS: prod(axis.outputs for axis, _ in self.axes[1:-1]),
             f.DIRECT: int(is_direct),
             f.TILE: tile,
-            f.SLAB_AT: 0,
             f.TILE_AT: tile_at,
             f.TILE_ROOM: room,
             f.TABLE_AT: table_at,
@@ -318,7 +316,6 @@ class _Layout:
         record[f.PLANAR] = planar if i == len(self.axes) - 2 else 0
         record[f.VOLUME] = prod(later.kernel for later, _ in self.axes[i + 1 :])
         record[f.SLAB], record[f.RING], record[f.SLOTS] = slab, ring, axis.slots
-        record[f.EMPTY] = int(axis.is_empty_somewhere)
         record[f.INSIDE], record[f.BEYOND] = axis.inside
         record[f.SPANS] = self._table(_spans if axis.kind == f.BINS else None, axis, tables)
         record[f.COUNTED] = self._table(self.roles.counts, axis, tables)

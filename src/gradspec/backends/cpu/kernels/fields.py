@@ -39,8 +39,7 @@ ARRAYS = 6
     SOFTNESS,  # β/UNIT > 0 as float64 bits
     TIES,  # whether the tied cells of a window share its cotangent, or the mean of tangents is wanted: SPLIT, else ALL
     TILE,  # outputs of one stretch of the last axis
-    SLAB_AT,  # where buffers begin in the workspace, in elements of one component
-    TILE_AT,
+    TILE_AT,  # where stretches begin in each component, in elements
     TILE_ROOM,
     TABLE_AT,  # bytes
     TABLE_ROOM,  # entries of a table of the places of a window's cells; 0 where it would be too long
@@ -49,9 +48,9 @@ ARRAYS = 6
     WHOLE,  # whether each plane is one run of cells and has one output
     ZERO,  # 0, which the compiler does not know
     PLANE_AT,  # where the float32 plane of a 16-bit pull begins, in bytes
-) = range(6, 39)
+) = range(6, 38)
 
-INNER_STRIDE = 39  # one per array
+INNER_STRIDE = 38  # one per array
 HEADER = INNER_STRIDE + ARRAYS
 
 LEAD = 1 + ARRAYS
@@ -71,7 +70,6 @@ LEAD = 1 + ARRAYS
     SLAB,  # outputs on the later axes
     RING,  # where its slabs begin, in inner blocks
     SLOTS,  # how many there are
-    EMPTY,  # whether some output has no real cell on this axis
     PLANAR,  # whether this axis and the last are reduced together: 1 row by row, 2 many rows, 3 rows that are kept
     INSIDE,  # the first output whose taps are all real, and
     BEYOND,  # the first after it whose are not
@@ -79,7 +77,7 @@ LEAD = 1 + ARRAYS
     COUNTED,  # pointer to the taps that each window counts (sums: its divisor), or 0
     REAL,  # pointer to the real cells of each window, or 0
     STRIDES,  # one per array
-) = range(21)
+) = range(20)
 AXIS = STRIDES + ARRAYS
 """A spatial axis."""
 
@@ -88,3 +86,9 @@ SLIDING, BINS, EXPANDING = range(3)
 
 ALL, SPLIT = range(2)
 """How cells that tie are treated."""
+
+PLACE = 16
+FRAME = PLACE + 64
+"""The frame that a workspace begins with, in words: what changes from unit to unit, then the place of the output row at
+hand, with room for as many axes as a NumPy array can have.
+"""

@@ -107,8 +107,8 @@ def taps_of(number: Type, combine: Any) -> Any:
     """
 
     @outlined
-    def one_by_one(t, to, p, at, first, n, kernel, stride, dilation):
-        for i in range(first, n):
+    def one_by_one(t, to, p, at, n, kernel, stride, dilation):
+        for i in range(n):
             value = p[at + i * stride]
             for k in range(1, kernel):
                 value = combine(value, p[at + i * stride + k * dilation])
@@ -176,7 +176,7 @@ def taps_of(number: Type, combine: Any) -> Any:
         elif stride == 4 and dilation == 1 and kernel == 4:
             four4(t, to, p, at, n)
         else:
-            one_by_one(t, to, p, at, 0, n, kernel, stride, dilation)
+            one_by_one(t, to, p, at, n, kernel, stride, dilation)
 
     return taps
 
@@ -302,7 +302,7 @@ def value_rows(form: Format, group: Semigroup, emit: Any) -> Any:
             taps(dv, to + left - first, p, begin, right - left, kernel, stride, dilation)
 
     @outlined
-    def bins(args, a, x_at, u_at, count, t, dv, to, first, end):
+    def bins(args, a, x_at, count, t, dv, to, first, end):
         room = args[f.TILE_ROOM]
         for o in range(first, end):
             start, _, n = real_taps(args, a, o)
@@ -317,7 +317,7 @@ def value_rows(form: Format, group: Semigroup, emit: Any) -> Any:
             dv[to + o - first] = value
 
     @outlined
-    def expanding(args, a, x_at, u_at, count, t, dv, to, first, end):
+    def expanding(args, a, x_at, count, t, dv, to, first, end):
         """Cells first … end−1 from the windows that cover them: those whose tap has the cell's remainder."""
         windows, kernel, stride = args[a + f.SIZE], args[a + f.KERNEL], args[a + f.STRIDE]
         low, dilation, tile = args[a + f.LOW], args[a + f.DILATION], args[f.TILE_AT]
@@ -384,9 +384,9 @@ def value_rows(form: Format, group: Semigroup, emit: Any) -> Any:
                 p, p_at = read(args, a, f.X, x_at, count, inside, outside, v, args[f.TILE_AT] + 2 * args[f.TILE_ROOM])
                 sliding(args, a, p, p_at, v, out, at, first, end)
             elif args[a + f.KIND] == f.BINS:
-                bins(args, a, x_at, u_at, count, v, out, at, first, end)
+                bins(args, a, x_at, count, v, out, at, first, end)
             else:
-                expanding(args, a, x_at, u_at, count, v, out, at, first, end)
+                expanding(args, a, x_at, count, v, out, at, first, end)
             if args[f.RANK] == 1 and args[f.QUIET] < 2:
                 emit(args, frame, first, end, out, w, z, at)
             at += end - first

@@ -31,8 +31,7 @@ FIRST_OUTPUT, END_OUTPUT = NEIGHBOURS + 1, NEIGHBOURS + 2  # on the first axis: 
 FIRST_CELL, END_CELL = NEIGHBOURS + 3, NEIGHBOURS + 4  # on the first axis: the cells that this unit may pull to
 TABLED = NEIGHBOURS + 5  # whether the tables of places are made
 WORKSPACE = NEIGHBOURS + 6  # the address of all this
-PLACE = 16  # the index of the output row at hand
-FRAME = PLACE + 64  # as many axes as a NumPy array can have
+PLACE = f.PLACE  # the index of the output row at hand
 
 
 @dataclass(frozen=True)
@@ -308,7 +307,7 @@ def walk(do: Reduction, number: Type) -> Any:
             row(args, frame, a, x_at, u_at, count, v, dv, w, z, to, first_output, end_output)
             return
         slab, scans, kernel = args[a + f.SLAB] * frame[NEIGHBOURS], args[a + f.SCANS], args[a + f.KERNEL]
-        ring = args[f.SLAB_AT] + args[a + f.RING] * args[f.INNER]
+        ring = args[a + f.RING] * args[f.INNER]
         for r in range(args[a + f.DILATION]):
             exists, row_first, row_step, rows, out_first, out_step, begin, stride = residue_class(args, a, r)
             if not exists:
@@ -355,7 +354,7 @@ def kernel_of(do: Reduction, number: Type, second: Type, third: Type) -> Any:
 
     def body(args, frame, v, w, z, first, end):
         x_at, u_at = frame[BASES + f.X], frame[BASES + f.U]
-        reduce_axis(args, frame, 0, x_at, u_at, 1, v, v, w, z, args[f.SLAB_AT], first, end)
+        reduce_axis(args, frame, 0, x_at, u_at, 1, v, v, w, z, 0, first, end)
 
     return units_of(body, do.prepare, do.finish, number, second, third, do.whole)
 
@@ -406,7 +405,7 @@ def units_of(body: Any, prepare: Any, finish: Any, number: Type, second: Type, t
         base = address_of(workspace)
         frame = pointer_i64(base)
         frame[TABLED], frame[WORKSPACE] = 0, base
-        buffers = base + FRAME * 8
+        buffers = base + f.FRAME * 8
         v = pointer_v(buffers)
         w = pointer_w(buffers + args[f.COMPONENT] * v_bytes)
         z = pointer_z(buffers + args[f.COMPONENT] * (v_bytes + w_bytes))

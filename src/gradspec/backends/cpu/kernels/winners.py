@@ -82,8 +82,8 @@ def winner_taps(form: Format) -> Any:
     exceeds, lane, number = exceeding(form), form.lane, form.computed
 
     @outlined
-    def one_by_one(t, w, to, p, at, first, n, kernel, stride, dilation):
-        for i in range(first, n):
+    def one_by_one(t, w, to, p, at, n, kernel, stride, dilation):
+        for i in range(n):
             best, who = p[at + i * stride], lane(0)
             for k in range(1, kernel):
                 b = p[at + i * stride + k * dilation]
@@ -171,7 +171,7 @@ def winner_taps(form: Format) -> Any:
         elif stride == 4 and dilation == 1 and kernel == 4:
             four4(t, w, to, p, at, n, zero)
         else:
-            one_by_one(t, w, to, p, at, 0, n, kernel, stride, dilation)
+            one_by_one(t, w, to, p, at, n, kernel, stride, dilation)
 
     return taps
 
