@@ -454,6 +454,10 @@ AVERAGE_PATHS = [
     Path("sums of prefixes", mean((9, 2), 1, 4), (30, 21), scans),
     Path("sums in planes", mean((3, 3), 1, 1), (2, 9, 37), lambda b: b[0].PLANAR == 2),
     Path("sums in planes by two", mean((3, 3), 2, 1), (2, 9, 37), lambda b: b[0].PLANAR == 2),
+    *(
+        Path(f"sums in planes of space by {s}", mean((2, 3, 3), s, 1), (2, 5, 6, 21), lambda b: b[1].PLANAR == 2)
+        for s in (1, 2)
+    ),
     Path("sums in rows of planes", mean((5, 2), (2, 1), 1), (2, 9, 37), lambda b: b[0].PLANAR == 1),
     Path("sums in bins", mean_bins(5, 3), (2, 7, 10), lambda b: b[0].KIND == BINS and b[0].COUNTED),
     Path("sums in bins of one size", mean_bins(2, 2), (2, 7, 5), lambda b: b[0].KIND == BINS and not b[0].COUNTED),
