@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import Any
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import gradspec as gs
 from gradspec.backends import numpy as numpy_backend
-from gradspec.backends.cpu.pointwise import BLOCK_BYTES, LOWERINGS
+from gradspec.backends.cpu.pointwise import BLOCK_BYTES, LOWERINGS, Program, epilogue_function
 from gradspec.graph.ir import Graph, Var
 from gradspec.graph.types import TensorType
 from gradspec.ops import pointwise as ops
@@ -308,6 +308,59 @@ def test_registers_are_used_again():
 
     short, long = (lowered(gs.trace(lambda x, n=n: chain(x, n), gs.f32[4])) for n in (4, 100))
     assert short.workspace == long.workspace
+
+
+# --- cut up by the caller ---------------------------------------------------------------------------------------------
+
+
+def in_ranges(
+    graph: Graph, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray], ends: Sequence[int], given: int
+) -> None:
+    """The graph by calls for the cells between ``ends``; of the first ``given`` inputs, only those cells are there."""
+    program = Program(
+        Work(graph.nodes, tuple(dict.fromkeys(graph.outputs))), graph.inputs[given:], given=graph.inputs[:given]
+    )
+    block = program.bind(*arrays[given:], *outputs)
+    workspace = np.full(program.workspace + GUARD, 0xFF, np.uint8)
+    function = epilogue_function(graph.outputs[0].dtype)
+    for start, end in pairwise(ends):
+        rows = [np.ravel(a)[start:end].copy() for a in arrays[:given]]
+        workspace[: 8 * given].view(np.int64)[:] = [address(row) for row in rows]
+        function(block_address(block), start, end - start, address(workspace))
+    assert (workspace[program.workspace :] == 0xFF).all()
+
+
+def cuts(rng: np.random.Generator, size: int, most: int) -> list[int]:
+    """Ends of consecutive ranges of at most that many cells."""
+    ends = {0, size, *rng.integers(0, size + 1, 3).tolist()}
+    return sorted(ends | set(range(0, size, most)))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("layout", READABLE)
+@pytest.mark.parametrize("shape", [(1, 5, 1), (2, 3, 4, 5), (3, 64, 7, 5)], ids=str)
+def test_ranges_make_up_the_whole(shape, layout, format):
+    """Of an operand that the caller gives and one in any layout, into outputs of any layout."""
+    type, rng = FORMATS[format][shape], np.random.default_rng(prod(shape))
+    dtype, graph = type.dtype.numpy, chain_of(type)
+    arrays = [laid_out(rng, name, shape, dtype) for name in ("C", layout)]
+    written = layout if layout in LAYOUTS else "C"
+    for how_many in (1, 2):
+        outputs = [laid_out(rng, name, shape, dtype) for name in (written, "C")]
+        in_ranges(graph, arrays, outputs, cuts(rng, prod(shape), BLOCK_BYTES // dtype.itemsize), how_many)
+        for found, wanted in zip(outputs, reference(graph, arrays), strict=True):
+            assert_same_bits(found, wanted)
+
+
+def test_what_the_caller_gives_can_be_an_output():
+    builder = gs.Builder()
+    x = builder.input(gs.f32[40])
+    graph = builder.build([x, builder.apply(operators()["relu"], ops.NONE, x)[0]])
+    values = numbers(np.random.default_rng(4), (40,), np.dtype(np.float32))
+    outputs = [np.empty(40, np.float32) for _ in range(2)]
+    in_ranges(graph, [values], outputs, [0, 7, 40], given=1)
+    assert_same_bits(outputs[0], values)
+    assert_same_bits(outputs[1], np.where(values <= 0, np.float32(0), values))
 
 
 # --- in a compiled graph ----------------------------------------------------------------------------------------------

@@ -7,23 +7,29 @@ Others, and formats that have no kernel, run on that backend.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf, prod
 from typing import Any
 
 from gradspec.backends.cpu.kernels import opcodes
-from gradspec.backends.cpu.kernels.opcodes import HEADER_WORDS, INSTRUCTION_WORDS, PLACE_WORDS
+from gradspec.backends.cpu.kernels.opcodes import (
+    AXES_BYTES,
+    GIVEN,
+    GIVEN_BYTES,
+    HEADER_WORDS,
+    HERE,
+    IN_WORKSPACE,
+    INSTRUCTION_WORDS,
+    PLACE_WORDS,
+)
 from gradspec.graph.ir import Array, Node, Var
-from gradspec.graph.types import TensorType
+from gradspec.graph.types import DType
 from gradspec.runtime.cache import kernel
-from gradspec.runtime.task import Task, Work, address
+from gradspec.runtime.task import Kernel, LoweringBase, Task, Work, address
 
 SOURCE = "gradspec.backends.cpu.kernels.pointwise"
 FORMATS = ("f32", "f64")
 BLOCK_BYTES = 2048
-SCRATCH_BYTES = 512
-"""The first bytes of the workspace: a word for each of the 64 axes that an array can have."""
-
 MOST_LAYOUTS = 64
 """How many layouts of its arrays a chain remembers."""
 
@@ -96,20 +102,30 @@ def _places(work: Work, arrays: Sequence[Var]) -> tuple[dict[Var, int], int]:
 
 
 class Program:
-    """A chain in the words that the kernel's source describes; which they are depends on the layout of its arrays."""
+    """A chain in the words that the kernel's source describes; which they are depends on the layout of its arrays.
 
-    def __init__(self, work: Work, inputs: Sequence[Var]) -> None:
+    ``given``: variables of which the caller leaves a block at a time in memory of its own. It writes the addresses of
+    these blocks, in this order, into the first words of the workspace and calls ``kernel(args, start, n, workspace)``
+    for the cells ``start … start + n − 1`` in C order, where ``n`` is at most ``block``. The words do not depend on
+    where they lie, so they can be part of the caller's own.
+    """
+
+    def __init__(self, work: Work, inputs: Sequence[Var], given: Sequence[Var] = ()) -> None:
         arrays = (*inputs, *work.outputs)
-        place, self.registers = _places(work, arrays)
-        self.inputs, self.arrays = len(inputs), len(arrays)
+        place, self.registers = _places(work, (*arrays, *given))
+        self.inputs, self.arrays, self.given = len(inputs), len(arrays), len(given)
         self.shape, self.itemsize = arrays[-1].shape, arrays[-1].dtype.numpy.itemsize
-        self.length = len(work.nodes)
-        self.instructions = b"".join(self._instruction(node, place) for node in work.nodes)
+        self.block = BLOCK_BYTES // self.itemsize
+        self.workspace = _local_at(self.registers + self.arrays)
+        passed_on = [(self.registers + self.inputs + i, v) for i, v in enumerate(work.outputs) if v in given]
+        self.length = len(work.nodes) + len(passed_on)
+        copies = (self._encoded((opcodes.COPY, ()), target, (place[v],)) for target, v in passed_on)
+        self.instructions = b"".join((*copies, *(self._instruction(node, place) for node in work.nodes)))
         self.addresses = struct.Struct(f"={self.arrays}q")
         self.layouts: dict[tuple[tuple[int, ...], ...], tuple[bytes, bytes]] = {}
 
     def bind(self, *arrays: Array) -> bytes:
-        """The words for these arrays. Layouts that were met before are remembered."""
+        """The words for these arrays, inputs before outputs. Layouts that were met before are remembered."""
         strides = tuple([a.strides for a in arrays])
         found = self.layouts.get(strides)
         if found is None:
@@ -119,12 +135,8 @@ class Program:
         return found[0] + self.addresses.pack(*map(address, arrays)) + found[1]
 
     def _words(self, strides: Sequence[tuple[int, ...]]) -> tuple[bytes, bytes]:
-        """What comes before and after the addresses of arrays that have these strides.
-
-        Cells are counted in the order in which they lie in the first output, so that what is dense is one row.
-        """
-        steps = strides[self.inputs]
-        axes = sorted((i for i, n in enumerate(self.shape) if n > 1), key=lambda i: -abs(steps[i]))
+        """What comes before and after the addresses of arrays that have these strides."""
+        axes = self._axes(strides[self.inputs])
         places = [_local(register) for register in range(self.registers)]
         views: list[int] = []
         once: list[Transfer] = []
@@ -133,29 +145,41 @@ class Program:
         for i, of_array in enumerate(strides):
             sizes, merged = _merged((self.shape[axis], of_array[axis]) for axis in axes)
             if merged in ([], [self.itemsize]):
-                places.append((HEADER_WORDS + i, self.itemsize, 0))
+                places.append((HEADER_WORDS + i, self.itemsize, HERE))
                 continue
             written = i >= self.inputs
             group = after if written else once if merged == [0] else before
             group.append((opcodes.SCATTER if written else opcodes.GATHER, self._word(len(places)), len(views)))
             places.append(_local(len(places)))
             views += HEADER_WORDS + i, len(sizes), *sizes, *merged
+        places += [(8 * i, 0, GIVEN) for i in range(self.given)]
         first = self._word(len(places))
         length = self.length + len(once) + len(before) + len(after)
         first_view = first + INSTRUCTION_WORDS * length
-        head = _packed([prod(self.shape), BLOCK_BYTES // self.itemsize, first, length, len(once)])
+        head = _packed([prod(self.shape), 0 if self.given else self.block, first, length, len(once)])
         described = _packed([word for place in places for word in place])
         brought, fetched = _transfers([*once, *before], first_view), _transfers(after, first_view)
         return head, b"".join((described, brought, self.instructions, fetched, _packed(views)))
+
+    def _axes(self, steps: Sequence[int]) -> Sequence[int]:
+        """The axes in the order in which cells are counted: that of the first output, whose strides these are.
+
+        What is dense is one row then. A caller that cuts the work up counts in C order.
+        """
+        axes = [i for i, n in enumerate(self.shape) if n > 1]
+        return axes if self.given else sorted(axes, key=lambda i: -abs(steps[i]))
 
     def _word(self, place: int) -> int:
         """Where a place is described."""
         return HEADER_WORDS + self.arrays + PLACE_WORDS * place
 
     def _instruction(self, node: Node, place: Mapping[Var, int]) -> bytes:
-        opcode, numbers = ENCODERS[node.op.name](node.attrs)
-        a, b = (node.inputs * 2)[:2]
-        words = (self._word(place[v]) for v in (*node.outputs, a, b))
+        (result,) = node.outputs
+        return self._encoded(ENCODERS[node.op.name](node.attrs), place[result], [place[v] for v in node.inputs])
+
+    def _encoded(self, instruction: Instruction, result: int, operands: Sequence[int]) -> bytes:
+        opcode, numbers = instruction
+        words = map(self._word, (result, operands[0], operands[-1]))
         return struct.pack("=4q3d", opcode, *words, *(*numbers, 0.0, 0.0, 0.0)[:3])
 
 
@@ -169,7 +193,11 @@ def _transfers(transfers: Iterable[Transfer], first_view: int) -> bytes:
 
 def _local(place: int) -> tuple[int, int, int]:
     """A place in the workspace."""
-    return SCRATCH_BYTES + BLOCK_BYTES * place, 0, 1
+    return _local_at(place), 0, IN_WORKSPACE
+
+
+def _local_at(place: int) -> int:
+    return GIVEN_BYTES + AXES_BYTES + BLOCK_BYTES * place
 
 
 def _packed(words: Sequence[int]) -> bytes:
@@ -196,18 +224,29 @@ def _merged(axes: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
     return sizes, strides
 
 
+# --- what other lowerings need to pass their results on --------------------------------------------------------------
+
+
+def is_pointwise(node: Node) -> bool:
+    """Whether a program can carry out the node, which has one shape and dtype throughout."""
+    return node.op.name in ENCODERS and node.outputs[0].dtype.name in FORMATS
+
+
+def epilogue_function(dtype: DType) -> Kernel:
+    """The function that runs programs on numbers of this type."""
+    return kernel(SOURCE, f"program:{dtype}")
+
+
 # --- the lowering -----------------------------------------------------------------------------------------------------
 
 
-class Pointwise:
+class Pointwise(LoweringBase):
     """How every operator here is lowered, alone or in a chain."""
 
-    pointwise = True
+    def joins(self, nodes: Sequence[Node], node: Node) -> bool:
+        return is_pointwise(node) and node.outputs[0].type == nodes[0].outputs[0].type
 
-    def key(self, node: Node) -> Hashable | None:
-        return None
-
-    def tape(self, node: Node) -> TensorType | None:
+    def view(self, node: Node) -> Callable[[Array], Array] | None:
         return None
 
     def task(self, work: Work) -> Task | None:
@@ -222,10 +261,10 @@ class Pointwise:
             kernel=f"pointwise {type.dtype}",
             inputs=inputs,
             outputs=work.outputs,
-            function=kernel(SOURCE, f"program:{type.dtype}"),
+            function=epilogue_function(type.dtype),
             units=-(-size // BLOCK_BYTES),
             cost=size * (program.length * NANOSECONDS_PER_VECTOR / 16 + program.arrays * NANOSECONDS_PER_BYTE),
-            workspace=SCRATCH_BYTES + BLOCK_BYTES * (program.registers + program.arrays),
+            workspace=program.workspace,
             bind=program.bind,
             keeps_layout=True,
         )

@@ -11,3 +11,9 @@ FIRST_TRANSFER = GATHER
 """From this opcode on, operands are a place and the word where an array is described."""
 
 HEADER_WORDS, PLACE_WORDS, INSTRUCTION_WORDS = 5, 3, 7
+
+HERE, IN_WORKSPACE, GIVEN = 0, 1, 2
+"""Kinds of places: in an array, in the workspace, and where a word of the workspace says."""
+
+GIVEN_BYTES, AXES_BYTES = 64, 512
+"""The workspace begins with addresses of blocks that the caller gives; then comes a word for each axis of an array."""

@@ -4,14 +4,19 @@ The words of ``args`` are
 - the number of cells, the cells of a block, the word where the instructions begin, their number, and how many of them,
   the first ones, run for the first block only;
 - the addresses of the arrays;
-- the places: ``origin, step, local``; if ``local`` is 1, a block begins ``origin`` bytes into the workspace, and else,
-  if its first cell is ``s``, ``s·step`` bytes after the address that the word ``origin`` holds;
+- the places: ``origin, step, kind``. A block whose first cell is ``s`` begins ``s·step`` bytes after the address that
+  the word ``origin`` holds (``HERE``), ``origin`` bytes into the workspace (``IN_WORKSPACE``), or at the address that
+  the workspace holds there (``GIVEN``);
 - the instructions, whose operands and results are places, named by the word where they are described;
 - views, of arrays that are not contiguous: the word of the address, the number of axes, sizes, and strides in bytes.
 
 Every instruction is a loop over one block. Contiguous arrays are read and written where they lie; of others a block
 lies in the workspace, where further instructions bring it or fetch it from. A result lies in no place that its
 instruction reads. Products and sums are made by different loops, so that each is rounded.
+
+A block of 0 cells means that the caller cuts the work up: ``kernel(args, start, n, workspace)`` runs the program on the
+cells ``start … start + n − 1``, no more of them than a block in the workspace has. This is how another kernel passes
+its results on while they are in the cache.
 """
 
 from __future__ import annotations
@@ -29,6 +34,9 @@ from gradspec.backends.cpu.kernels.opcodes import (
     FIRST_TRANSFER,
     GATE,
     GATHER,
+    GIVEN,
+    GIVEN_BYTES,
+    HERE,
     INSTRUCTION_WORDS,
     LEAKY_RELU,
     MAX_SHARE,
@@ -229,29 +237,40 @@ def _transfer(number: Type) -> Any:
 def _program(number: Type) -> Any:
     run, transfer, cells_at = _loops(number), _transfer(number), pointer_to(number)
 
+    @inlined
     def place(args, at, start, workspace):
-        origin = args[at]
-        return workspace + origin if args[at + 2] != 0 else args[origin] + start * args[at + 1]
+        origin, kind = args[at], args[at + 2]
+        if kind == HERE:
+            return args[origin] + start * args[at + 1]
+        if kind == GIVEN:
+            return words_at(workspace + origin)[0]
+        return workspace + origin
 
     @inlined
     def parameter(args, at):
         return number(float_of_bits(args[at]))
 
+    @outlined
+    def cells(args, begin, end, start, n, workspace):
+        """The instructions from the word ``begin`` to the word ``end``, on one block."""
+        for at in range(begin, end, INSTRUCTION_WORDS):
+            opcode, result = args[at], place(args, args[at + 1], start, workspace)
+            if opcode >= FIRST_TRANSFER:
+                transfer(opcode, args, args[at + 2], result, start, n, words_at(workspace + GIVEN_BYTES))
+                continue
+            a = cells_at(place(args, args[at + 2], start, workspace))
+            b = cells_at(place(args, args[at + 3], start, workspace))
+            p, q, r = parameter(args, at + 4), parameter(args, at + 5), parameter(args, at + 6)
+            run(opcode, cells_at(result), a, b, n, p, q, r)
+
     def kernel(args, lo, hi, workspace_pointer):
-        size, block, first, length, once = args[0], args[1], args[2], args[3], args[4]
-        workspace = address_of(workspace_pointer)
+        size, block, first, once = args[0], args[1], args[2], args[2] + args[4] * INSTRUCTION_WORDS
+        end, workspace = first + args[3] * INSTRUCTION_WORDS, address_of(workspace_pointer)
+        if block == 0:
+            cells(args, first, end, lo, hi, workspace)
+            return
         for unit in range(lo, hi):
             start = unit * block
-            n = min(block, size - start)
-            for i in range(once if unit > lo else 0, length):
-                at = first + i * INSTRUCTION_WORDS
-                opcode, result = args[at], place(args, args[at + 1], start, workspace)
-                if opcode >= FIRST_TRANSFER:
-                    transfer(opcode, args, args[at + 2], result, start, n, words_at(workspace))
-                    continue
-                a = cells_at(place(args, args[at + 2], start, workspace))
-                b = cells_at(place(args, args[at + 3], start, workspace))
-                p, q, r = parameter(args, at + 4), parameter(args, at + 5), parameter(args, at + 6)
-                run(opcode, cells_at(result), a, b, n, p, q, r)
+            cells(args, once if unit > lo else first, end, start, min(block, size - start), workspace)
 
     return kernel
