@@ -9,9 +9,10 @@ from gradspec.graph.later import later
 from gradspec.runtime.compiled import Executable, Program
 from gradspec.runtime.plan import plan
 from gradspec.runtime.structure import lifted
-from gradspec.runtime.task import Task, address
+from gradspec.runtime.task import LoweringBase, Task, address
 
 TAPE = 0x5A
+POINTWISE = ("add", "sub", "mul", "neg", "relu", "abs", "scale", "sum")
 
 
 def in_memory(at, shape, dtype, strides):
@@ -21,7 +22,7 @@ def in_memory(at, shape, dtype, strides):
     return np.ndarray(shape, dtype, (c_char * span).from_address(at + lowest), -lowest, strides)
 
 
-class Toy:
+class Toy(LoweringBase):
     """Carries out nodes by their NumPy kernels. A tape is a tensor of one byte's copies, which readers look for."""
 
     def __init__(self, *, pointwise=False, keyed=False, tape=None, longest=10**9, workspace=64, keeps_layout=False):
@@ -34,6 +35,9 @@ class Toy:
 
     def tape(self, node):
         return self.tape_type
+
+    def joins(self, nodes, node):
+        return self.pointwise and node.op.name in POINTWISE and nodes[0].outputs[0].type == node.outputs[0].type
 
     def task(self, work):
         if len(work.nodes) > self.longest:

@@ -19,9 +19,9 @@ from gradspec.graph.later import later
 from gradspec.runtime import threads as pool
 from gradspec.runtime.arguments import fitting, require_count, require_out
 from gradspec.runtime.group import Step
-from gradspec.runtime.memory import Frame, Frames
+from gradspec.runtime.memory import Frame, Frames, aligned_bytes, nbytes
 from gradspec.runtime.plan import Plan
-from gradspec.runtime.task import Task, block_address
+from gradspec.runtime.task import Bound, Task, View, address, block_address
 
 NANOSECONDS_PER_THREAD = 50_000
 """Handing work to another thread costs about as much, so no thread is given less."""
@@ -35,7 +35,7 @@ class Executable:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        fixed = [*plan.operands, *plan.constants, *(v for node in plan.prologue for v in node.outputs)]
+        fixed = [*plan.operands, *plan.constants, *(v for step in plan.prologue for v in step.outputs)]
         slots = {v: i for i, v in enumerate((*plan.inputs, *fixed, *plan.made))}
         self._actions = [act for i, step in enumerate(plan.steps) for act in _actions(plan, i, step, slots)]
         self._returned = [slots[v] for v in plan.outputs]
@@ -55,9 +55,9 @@ class Executable:
         """The constants' slots: the operands, the structure's own, and what the prologue makes of them."""
         plan = self.plan
         values = {**dict(zip(plan.operands, map(_aligned, operands), strict=True)), **plan.constants}
-        for node in plan.prologue:
-            results = later("numpy_eager", node.op, node.attrs, *(values[v] for v in node.inputs))
-            values |= zip(node.outputs, map(_frozen, results), strict=True)
+        for step in plan.prologue:
+            results = _once(step, [values[v] for v in step.inputs])
+            values |= zip(step.outputs, map(_frozen, results), strict=True)
         return list(values.values())
 
     def run(self, given: Values, fixed: Values, outs: Sequence[Array | None] | None, threads: int) -> Values:
@@ -84,7 +84,9 @@ class Executable:
 def _actions(plan: Plan, number: int, step: Step, slots: dict[Var, int]) -> Iterator[Action]:
     """The step, and then what lets go of the arrays that it was the last to read."""
     reads, writes = [slots[v] for v in step.inputs], [slots[v] for v in step.outputs]
-    if step.task is None:
+    if step.view is not None:
+        yield _view_action(step.view, *reads, *writes)
+    elif step.task is None:
         yield _numpy_action(step, reads, writes)
     else:
         results = [(slots[v], v.shape, v.dtype.numpy) for v in step.outputs if v not in plan.arena]
@@ -113,8 +115,7 @@ def _task_action(task: Task, arrays: Any, results: list[tuple[int, Any, Any]], f
             values[slot] = _result(values[slot], shape, dtype, values[first] if keeps else None)
         if is_empty:
             return
-        bound = bind(*arrays(values))
-        block, units, workspace = bound if isinstance(bound, tuple) else (bound, task.units, task.workspace)
+        block, units, workspace = _bound(task, bind(*arrays(values)))
         workers = most if most < threads else threads
         if frame.room < workers * workspace:
             frame.reserve(workers * workspace)
@@ -139,6 +140,13 @@ def _repeats(array: Array) -> bool:
     return any(stride == 0 and size > 1 for size, stride in zip(array.shape, array.strides, strict=True))
 
 
+def _view_action(view: View, read: int, written: int) -> Action:
+    def act(values: Values, frame: Frame, threads: int) -> None:
+        values[written] = view(values[read])
+
+    return act
+
+
 def _numpy_action(step: Step, reads: Sequence[int], writes: Sequence[int]) -> Action:
     (node,) = step.nodes
     kernel = later("numpy_kernel", node.op, node.attrs, tuple(v.type for v in node.inputs))
@@ -159,6 +167,25 @@ def _apart(result: Array, operands: Sequence[Array]) -> Array:
     else:
         shared = any(np.may_share_memory(result, a) for a in operands)
     return result.copy() if shared else result
+
+
+def _once(step: Step, operands: Sequence[Array]) -> Sequence[Array]:
+    """What a step makes of constants, in arrays of its own where a task makes it."""
+    if step.task is None:
+        (node,) = step.nodes
+        found: Sequence[Array] = later("numpy_eager", node.op, node.attrs, *operands)
+        return found
+    task = step.task
+    results = [aligned_bytes(nbytes(v.type)).view(v.dtype.numpy).reshape(v.shape) for v in task.outputs]
+    block, units, workspace = _bound(task, task.bind(*operands, *results))
+    workers = min(_most_threads(task), pool.get_num_threads())
+    room = aligned_bytes(workers * workspace)
+    pool.run(task.function, block_address(block), units, address(room), workspace, workers)
+    return results
+
+
+def _bound(task: Task, bound: bytes | Bound) -> Bound:
+    return bound if isinstance(bound, tuple) else (bound, task.units, task.workspace)
 
 
 # --- results ----------------------------------------------------------------------------------------------------------

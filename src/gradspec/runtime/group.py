@@ -1,7 +1,9 @@
 """Which nodes are carried out together, and in which order: from the nodes of a graph to steps.
 
 Nodes of equal keys share one task if their operands are there when the first of them runs; those that come later can
-read what that first task kept for them, a tape. Pointwise nodes are chained to the step that makes their last operand.
+read what that first task kept for them, a tape. Other nodes join the step that makes their last operand, if it takes
+them. Views stand directly after what they are views of, so that they come between no two nodes of a step. Tasks that
+prepare operands of others stand in front of them, and those that prepare the same thing are one.
 No operator is named here: lowerings say what can be shared.
 """
 
@@ -9,20 +11,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from gradspec.graph.ir import Node, Var
-from gradspec.runtime.task import Lowering, Task, Work
+from gradspec.runtime.task import Lowering, Task, View, Work
 
 Lowerings = Callable[[str], Lowering | None]
 
 
 @dataclass(frozen=True)
 class Step:
-    """Some nodes, and the task that carries them out; without one, a single node that NumPy carries out."""
+    """Some nodes, and the task or the view that carries them out; without either, one node that NumPy carries out.
+
+    A task that prepares operands of another one carries out no node.
+    """
 
     nodes: tuple[Node, ...]
     task: Task | None = None
+    view: View | None = None
 
     @property
     def inputs(self) -> tuple[Var, ...]:
@@ -35,50 +41,83 @@ class Step:
     @property
     def may_alias(self) -> bool:
         """Whether the results may be views of the operands."""
-        return self.task is None and self.nodes[0].op.moves
+        return self.task is None and (self.view is not None or self.nodes[0].op.moves)
+
+
+def steps(nodes: Sequence[Node], outputs: Sequence[Var], lowerings: Lowerings) -> list[Step]:
+    """Every node in one step; a step comes after those that make its operands."""
+    groups = _Groups(lowerings)
+    for node in nodes:
+        groups.add(node)
+    readers = _readers(nodes, outputs)
+    prepared = _Prepared()
+    return [found for step in _ordered(groups, readers) for found in prepared.with_before(step)]
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class _Group:
     lowering: Lowering | None
     nodes: list[Node]
+    views: list[Step] = field(default_factory=list)
+    """What only moves results of this group, or of earlier ones: it is carried out directly after the group."""
+    is_closed: bool = False
+    """Whether nothing more may join."""
 
 
-def steps(nodes: Sequence[Node], outputs: Sequence[Var], lowerings: Lowerings) -> list[Step]:
-    """Every node in one step; a step comes after those that make its operands."""
-    groups, same_key = _grouped(nodes, lowerings)
-    readers = _readers(nodes, outputs)
-    shared = {i: s for places in same_key for i, s in _with_tape([groups[i] for i in places], places, readers).items()}
-    found: list[Step] = []
-    for i, group in enumerate(groups):
-        found += [shared[i]] if i in shared else _without_tape(group.nodes, lowerings, readers)
-    return found
+class _Groups:
+    """Nodes on their way into steps. The first group has no nodes: the views of what is there at the start are its."""
 
+    def __init__(self, lowerings: Lowerings) -> None:
+        self.lowerings = lowerings
+        self.groups = [_Group(None, [])]
+        self.maker: dict[Var, int] = {}
+        self.moved: set[Var] = set()
+        """What views make: it is there only after the group, so no node that reads it is part of the group."""
+        self.places: dict[Hashable, list[int]] = defaultdict(list)
+        """The groups that have a key."""
 
-def _grouped(nodes: Iterable[Node], lowerings: Lowerings) -> tuple[list[_Group], list[list[int]]]:
-    """The groups in order, and the places of those that have one key."""
-    groups: list[_Group] = []
-    maker: dict[Var, int] = {}
-    places: dict[Hashable, list[int]] = defaultdict(list)
-    for node in nodes:
-        lowering = lowerings(node.op.name)
+    def add(self, node: Node) -> None:
+        lowering = self.lowerings(node.op.name)
+        last = max((self.maker.get(v, 0) for v in node.inputs), default=0)
+        view = None if lowering is None else lowering.view(node)
+        if view is not None or (lowering is None and node.op.moves):
+            self.groups[last].views.append(Step((node,), view=view))
+            self.moved.update(node.outputs)
+        else:
+            last = self._place(node, lowering, last)
+            self.groups[last].nodes.append(node)
+        self.maker.update(dict.fromkeys(node.outputs, last))
+
+    def _place(self, node: Node, lowering: Lowering | None, last: int) -> int:
+        """The group of a node whose operands are there after the group ``last``; a new one if no other takes it."""
         key = None if lowering is None else lowering.key(node)
-        ready = max((maker.get(v, -1) for v in node.inputs), default=-1)
-        at = next((i for i in places[key] if i > ready), None) if key is not None else None
-        if lowering is not None and lowering.pointwise and ready >= 0 and _extends(groups[ready], lowering, node):
-            at = ready
-        if at is None:
-            at = len(groups)
-            groups.append(_Group(lowering, []))
-            if key is not None:
-                places[key].append(at)
-        groups[at].nodes.append(node)
-        maker.update(dict.fromkeys(node.outputs, at))
-    return groups, [p for p in places.values() if len(p) > 1]
+        if lowering is not None and self._joins(node, last):
+            return last
+        at = None if key is None else next((i for i in self.places[key] if i > last), None)
+        return self.new(lowering, key) if at is None else at
 
+    def _joins(self, node: Node, last: int) -> bool:
+        group = self.groups[last]
+        if (
+            group.lowering is None
+            or group.is_closed
+            or any(v in self.moved and self.maker[v] == last for v in node.inputs)
+        ):
+            return False
+        return group.lowering.joins(group.nodes, node)
 
-def _extends(chain: _Group, lowering: Lowering, node: Node) -> bool:
-    return chain.lowering is lowering and chain.nodes[0].outputs[0].type == node.outputs[0].type
+    def new(
+        self, lowering: Lowering | None, key: Hashable = None, nodes: Sequence[Node] = (), is_closed: bool = False
+    ) -> int:
+        at = len(self.groups)
+        self.groups.append(_Group(lowering, [*nodes], is_closed=is_closed))
+        self.maker.update((v, at) for node in nodes for v in node.outputs)
+        if key is not None:
+            self.places[key].append(at)
+        return at
 
 
 Readers = Mapping[Var, set[Node | None]]
@@ -95,35 +134,121 @@ def _readers(nodes: Iterable[Node], outputs: Iterable[Var]) -> Readers:
     return readers
 
 
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+def _ordered(groups: _Groups, readers: Readers) -> Iterator[Step]:
+    shared = {i: step for places in groups.places.values() for i, step in _with_tape(groups, places, readers).items()}
+    for i, group in enumerate(groups.groups):
+        if i in shared:
+            yield shared[i]
+        elif group.nodes:
+            yield from _without_tape(group, groups.lowerings, readers)
+        yield from group.views
+
+
 def _work(nodes: Sequence[Node], readers: Readers, tape: Var | None = None, reads_tape: bool = False) -> Work:
     inside = set(nodes)
     outputs = [v for node in nodes for v in node.outputs if not readers[v] <= inside]
     return Work(tuple(nodes), tuple(outputs), tape, reads_tape)
 
 
-def _with_tape(groups: Sequence[_Group], places: Sequence[int], readers: Readers) -> dict[int, Step]:
+def _anchors(group: _Group, lowerings: Lowerings) -> list[Node]:
+    """The nodes that the group's own lowering is about, as far as they do not read what joined them."""
+    anchors: list[Node] = []
+    joined: set[Var] = set()
+    for node in group.nodes:
+        if lowerings(node.op.name) is group.lowering and joined.isdisjoint(node.inputs):
+            anchors.append(node)
+        else:
+            joined.update(node.outputs)
+    return anchors
+
+
+def _with_tape(groups: _Groups, places: Sequence[int], readers: Readers) -> dict[int, Step]:
     """The steps of groups that have one key, where the first writes a tape that the others read; none if that fails."""
-    lowering = groups[0].lowering
+    first, *later = (groups.groups[i] for i in places)
+    lowering = first.lowering
     assert lowering is not None
-    wanted = (lowering.tape(node) for group in groups[1:] for node in group.nodes)
+    wanted = (lowering.tape(node) for group in later for node in _anchors(group, groups.lowerings))
     type = next((t for t in wanted if t is not None), None)
     if type is None:
         return {}
-    tape = Var(f"{groups[0].nodes[0].outputs[0].name}.tape", type, None)
-    works = [_work(group.nodes, readers, tape, reads_tape=i > 0) for i, group in enumerate(groups)]
+    tape = Var(f"{first.nodes[0].outputs[0].name}.tape", type, None)
+    works = [_work(group.nodes, readers, tape, reads_tape=group is not first) for group in (first, *later)]
     tasks = [lowering.task(work) for work in works]
     if any(task is None for task in tasks):
         return {}
     return {at: Step(work.nodes, task) for at, work, task in zip(places, works, tasks, strict=True)}
 
 
-def _without_tape(nodes: Sequence[Node], lowerings: Lowerings, readers: Readers) -> Iterator[Step]:
-    """One task for all the nodes if there is one, else halves; NumPy for a node that no kernel carries out."""
-    lowering = lowerings(nodes[0].op.name)
-    task = None if lowering is None else lowering.task(_work(nodes, readers))
+def _without_tape(group: _Group, lowerings: Lowerings, readers: Readers) -> Iterator[Step]:
+    """One task for all the nodes if there is one, else parts; NumPy for a node that no kernel carries out."""
+    nodes = group.nodes
+    task = None if group.lowering is None else group.lowering.task(_work(nodes, readers))
     if task is not None or len(nodes) == 1:
         yield Step(tuple(nodes), task)
         return
-    half = len(nodes) // 2
-    yield from _without_tape(nodes[:half], lowerings, readers)
-    yield from _without_tape(nodes[half:], lowerings, readers)
+    for part in _parts(group, lowerings, readers):
+        yield from _without_tape(part, lowerings, readers)
+
+
+def _parts(group: _Group, lowerings: Lowerings, readers: Readers) -> Iterator[_Group]:
+    """The group's own nodes with as much of what joined them as has a task, and the rest; else halves of its own."""
+    assert group.lowering is not None
+    anchors = _anchors(group, lowerings)
+    joined = [node for node in group.nodes if node not in {*anchors}]
+    parts = _Groups(lowerings)
+    taken = _most_taken(group.lowering, anchors, joined, readers)
+    if taken is not None or len(anchors) == 1:
+        parts.new(group.lowering, nodes=anchors + joined[: taken or 0], is_closed=True)
+    else:
+        for half in (anchors[: len(anchors) // 2], anchors[len(anchors) // 2 :]):
+            parts.new(group.lowering, nodes=half)
+    for node in joined[taken or 0 :]:
+        parts.add(node)
+    yield from parts.groups[1:]
+
+
+def _most_taken(lowering: Lowering, anchors: Sequence[Node], joined: Sequence[Node], readers: Readers) -> int | None:
+    """How many of those that joined, fewer than all, can stay in the task; None if there is no task without them."""
+    taken = len(joined)
+    while taken:
+        taken //= 2
+        if lowering.task(_work([*anchors, *joined[:taken]], readers)) is not None:
+            return taken
+    return None
+
+
+# --- what prepares operands -------------------------------------------------------------------------------------------
+
+
+class _Prepared:
+    """Puts what prepares operands in front of tasks, each thing once."""
+
+    def __init__(self) -> None:
+        self.made: dict[Hashable, Task] = {}
+        self.instead: dict[Var, Var] = {}
+
+    def with_before(self, step: Step) -> Iterator[Step]:
+        if step.task is None:
+            yield step
+            return
+        for task in step.task.before:
+            yield from self._once(task)
+        yield replace(step, task=self._reading(step.task))
+
+    def _once(self, task: Task) -> Iterator[Step]:
+        for earlier in task.before:
+            yield from self._once(earlier)
+        task = self._reading(task)
+        key = task.share, task.inputs
+        if task.share is not None and key in self.made:
+            self.instead.update(zip(task.outputs, self.made[key].outputs, strict=True))
+            return
+        self.made[key] = task
+        yield Step((), task)
+
+    def _reading(self, task: Task) -> Task:
+        """The task with operands that others made already."""
+        return replace(task, inputs=tuple(self.instead.get(v, v) for v in task.inputs), before=())

@@ -21,8 +21,8 @@ class Plan:
     """Constants whose arrays are given when the plan is attached to a graph."""
     constants: Mapping[Var, Array]
     """Constants that belong to the structure: zeros that derivatives bring along."""
-    prologue: tuple[Node, ...]
-    """What is carried out once, on constants only."""
+    prologue: tuple[Step, ...]
+    """What is carried out once, on constants only: nodes that move them, by NumPy, and tasks that prepare operands."""
     steps: tuple[Step, ...]
     outputs: tuple[Var, ...]
     arena: Mapping[Var, int]
@@ -59,14 +59,21 @@ class Plan:
 
 def plan(graph: Graph, inputs: int, lowerings: Lowerings, fallback: str = "numpy: no compiled kernel") -> Plan:
     """Plan a graph whose first ``inputs`` inputs are given at each call and the others once, as constants."""
-    still, nodes = _prologue(graph, inputs)
-    ordered = _views_first(nodes, {*graph.inputs, *graph.constants, *(v for n in still for v in n.outputs)}, lowerings)
-    found = steps(ordered, graph.outputs, lowerings)
+    still, nodes = _moved_constants(graph, inputs)
+    prologue = [Step((node,)) for node in still]
+    fixed = {*graph.inputs[inputs:], *graph.constants, *(v for step in prologue for v in step.outputs)}
+    found: list[Step] = []
+    for step in steps(nodes, graph.outputs, lowerings):
+        if not step.nodes and fixed.issuperset(step.inputs):
+            fixed.update(step.outputs)
+            prologue.append(step)
+        else:
+            found.append(step)
     return Plan(
         inputs=graph.inputs[:inputs],
         operands=graph.inputs[inputs:],
         constants=graph.constants,
-        prologue=still,
+        prologue=tuple(prologue),
         steps=tuple(found),
         outputs=graph.outputs,
         arena=_arena(found, graph.outputs),
@@ -74,29 +81,16 @@ def plan(graph: Graph, inputs: int, lowerings: Lowerings, fallback: str = "numpy
     )
 
 
-def _prologue(graph: Graph, inputs: int) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+def _moved_constants(graph: Graph, inputs: int) -> tuple[list[Node], list[Node]]:
     """The nodes that only move constants, and the others."""
     fixed = {*graph.inputs[inputs:], *graph.constants}
-    still, rest = [], []
+    still: list[Node] = []
+    rest: list[Node] = []
     for node in graph.nodes:
-        if node.op.moves and fixed.issuperset(node.inputs):
-            fixed.update(node.outputs)
-            still.append(node)
-        else:
-            rest.append(node)
-    return tuple(still), tuple(rest)
-
-
-def _views_first(nodes: Sequence[Node], there: set[Var], lowerings: Lowerings) -> list[Node]:
-    """Views of what is there at the start come first, so that they do not stand between nodes of one chain."""
-    early, rest = [], []
-    for node in nodes:
-        if node.op.moves and there.issuperset(node.inputs) and lowerings(node.op.name) is None:
-            there.update(node.outputs)
-            early.append(node)
-        else:
-            rest.append(node)
-    return early + rest
+        is_still = node.op.moves and fixed.issuperset(node.inputs)
+        fixed.update(node.outputs if is_still else ())
+        (still if is_still else rest).append(node)
+    return still, rest
 
 
 def _last_use(found: Sequence[Step], outputs: Collection[Var]) -> dict[Var, int]:

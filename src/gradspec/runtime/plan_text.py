@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from textwrap import wrap
 
-from gradspec.graph.ir import Node, Var
+from gradspec.graph.ir import Var
 from gradspec.graph.later import provides
 from gradspec.graph.show import ascii_only
 from gradspec.runtime.group import Step
@@ -29,7 +29,7 @@ def text(plan: Plan) -> str:
        1  reshape    numpy: no compiled kernel  x:f32[2,2] -> reshape:f32[4]     32  view or fresh
     arena 0 bytes (0 without reuse), workspace 0 bytes per thread
     """
-    rows = [HEADER, *(_once(node) for node in plan.prologue), *(_row(plan, i, s) for i, s in enumerate(plan.steps))]
+    rows = [HEADER, *(_once(step) for step in plan.prologue), *(_row(plan, i, s) for i, s in enumerate(plan.steps))]
     wrapped = [[_lines(cell, width) for cell, width in zip(row, WIDEST, strict=True)] for row in rows]
     widths = [max(len(line) for row in wrapped for line in row[column]) for column in range(len(HEADER))]
     lines = [_line(parts, widths) for row in wrapped for parts in zip_longest(*row, fillvalue="")]
@@ -37,19 +37,30 @@ def text(plan: Plan) -> str:
 
 
 def _row(plan: Plan, number: int, step: Step) -> tuple[str, ...]:
+    moved = 0 if step.view is not None else sum(nbytes(v.type) for v in {*step.inputs, *step.outputs})
     return (
         str(number + 1),
-        ", ".join(_counted(node.op.name for node in step.nodes)),
-        plan.fallback if step.task is None else ascii_only(step.task.kernel),
+        _operators(step),
+        _kernel(step, plan.fallback),
         f"{_variables(step.inputs)} -> {_variables(step.outputs)}",
-        f"{sum(nbytes(v.type) for v in {*step.inputs, *step.outputs}):,}",
+        f"{moved:,}",
         ", ".join(dict.fromkeys(_buffer(plan, step, v) for v in step.outputs)),
     )
 
 
-def _once(node: Node) -> tuple[str, ...]:
-    moved = f"{_variables(node.inputs)} -> {_variables(node.outputs)}"
-    return "once", node.op.name, "numpy: constants", moved, "", "constant"
+def _once(step: Step) -> tuple[str, ...]:
+    moved = f"{_variables(step.inputs)} -> {_variables(step.outputs)}"
+    return "once", _operators(step), _kernel(step, "numpy: constants"), moved, "", "constant"
+
+
+def _operators(step: Step) -> str:
+    return ", ".join(_counted(node.op.name for node in step.nodes)) or "-"
+
+
+def _kernel(step: Step, fallback: str) -> str:
+    if step.view is not None:
+        return "view"
+    return fallback if step.task is None else ascii_only(step.task.kernel)
 
 
 def _counted(names: Iterable[str]) -> list[str]:
@@ -65,7 +76,7 @@ def _buffer(plan: Plan, step: Step, var: Var) -> str:
     if var in plan.arena:
         return f"{plan.arena[var]}..{plan.arena[var] + nbytes(var.type)}"
     if step.may_alias:
-        return "view or fresh"
+        return "view" if step.view is not None else "view or fresh"
     return "fresh" if step.task is None else "output"
 
 

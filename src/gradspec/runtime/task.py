@@ -6,7 +6,7 @@ work units ``lo … hi - 1`` of what its block of arguments describes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from ctypes import c_size_t, string_at
 from dataclasses import dataclass
 from typing import Protocol
@@ -27,7 +27,7 @@ class Work:
     """What a lowering is asked to carry out in one task."""
 
     nodes: tuple[Node, ...]
-    """In order; several when their keys agree or when they form one pointwise chain."""
+    """In order; several when their keys agree, or when later ones joined the first."""
     outputs: tuple[Var, ...]
     """The variables among the nodes' outputs that anything outside reads, in order."""
     tape: Var | None = None
@@ -57,14 +57,21 @@ class Task:
     """``bind(*inputs, *outputs)``: the block of arguments for these arrays, or what they come to if layouts matter."""
     keeps_layout: bool = False
     """Whether a fresh result is laid out like the first input where that is not C-contiguous."""
+    before: tuple[Task, ...] = ()
+    """Tasks that make operands of this one, such as weights in the order in which the kernel reads them.
+
+    What they write are variables that no node has. They run once, when constants are attached, if they read constants
+    only, and otherwise at every call, just before this task.
+    """
+    share: Hashable = None
+    """Tasks in front of others that have equal keys and read the same variables are one; None: this one is alone."""
+
+
+View = Callable[[Array], Array]
 
 
 class Lowering(Protocol):
     """How a backend carries out an operator."""
-
-    @property
-    def pointwise(self) -> bool:
-        """Whether nodes can be chained: one shape and dtype, cell by cell."""
 
     def key(self, node: Node) -> Hashable | None:
         """Nodes with equal keys may share one task; None: the node stays alone."""
@@ -72,8 +79,36 @@ class Lowering(Protocol):
     def tape(self, node: Node) -> TensorType | None:
         """What a node that comes after the first of its key would like to be kept; None: nothing."""
 
+    def joins(self, nodes: Sequence[Node], node: Node) -> bool:
+        """Whether the task of ``nodes``, the first of which is lowered here, may carry out ``node`` as well.
+
+        Asked of the step that makes the node's last operand.
+        """
+
+    def view(self, node: Node) -> View | None:
+        """What gives the node's result as a view of its one operand, which it copies only if it must; None: a task."""
+
     def task(self, work: Work) -> Task | None:
         """The task, or None where no kernel does this."""
+
+
+class LoweringBase:
+    """The usual answers: a node is carried out alone, by a task."""
+
+    def key(self, node: Node) -> Hashable | None:
+        return None
+
+    def tape(self, node: Node) -> TensorType | None:
+        return None
+
+    def joins(self, nodes: Sequence[Node], node: Node) -> bool:
+        return False
+
+    def view(self, node: Node) -> View | None:
+        return None
+
+    def task(self, work: Work) -> Task | None:
+        return None
 
 
 # A NumPy array is a Python object whose first field is the address of its data, and a bytes object ends with its bytes

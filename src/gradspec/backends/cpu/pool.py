@@ -24,7 +24,7 @@ from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType, TensorType, u8
 from gradspec.ops.pool import AvgPool
 from gradspec.runtime.cache import kernel
-from gradspec.runtime.task import Lowering, Task, Work
+from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
 from gradspec.spec.window import Window
 
 SOURCE = "gradspec.backends.cpu.kernels.pool"
@@ -106,10 +106,8 @@ class _Wanted:
 
 
 @dataclass(frozen=True)
-class _MaxLowering:
+class _MaxLowering(LoweringBase):
     """The maximum, its indices, and the tangents and cotangents of its winners: one kernel finds winners for all."""
-
-    pointwise: bool = False
 
     def key(self, node: Node) -> Hashable | None:
         return node.inputs[0], replace(node.attrs, return_indices=False)
@@ -221,17 +219,10 @@ def _inverse(divisor: float, number: Any) -> float:
 
 
 @dataclass(frozen=True)
-class _AverageLowering:
+class _AverageLowering(LoweringBase):
     """The sum over windows, divided, or read backwards: what cells receive from the windows that cover them."""
 
     spreads: bool
-    pointwise: bool = False
-
-    def key(self, node: Node) -> Hashable | None:
-        return None
-
-    def tape(self, node: Node) -> TensorType | None:
-        return None
 
     def task(self, work: Work) -> Task | None:
         ((node,), (x,), (y,)) = work.nodes, work.nodes[0].inputs, work.nodes[0].outputs

@@ -13,9 +13,8 @@ from gradspec.backends.cpu.geometry import Roles, as_bits, counted_taps, real_ce
 from gradspec.backends.cpu.kernels import fields as f
 from gradspec.backends.cpu.pool import COMPUTED, pooling_task
 from gradspec.graph.ir import Node, Var
-from gradspec.graph.types import TensorType
 from gradspec.ops.smooth_pool import SmoothPool
-from gradspec.runtime.task import Task, Work
+from gradspec.runtime.task import LoweringBase, Task, Work
 from gradspec.spec.window import Window
 
 SCAN_VOLUME = 4
@@ -62,16 +61,11 @@ def _has_padding(window: Window) -> bool:
 
 
 @dataclass(frozen=True)
-class _SmoothLowering:
+class _SmoothLowering(LoweringBase):
     """The smooth maximum, the mean by its weights, its transpose: one reduction serves a value and a derivative."""
-
-    pointwise: bool = False
 
     def key(self, node: Node) -> Hashable | None:
         return node.inputs[0], node.attrs
-
-    def tape(self, node: Node) -> TensorType | None:
-        return None
 
     def task(self, work: Work) -> Task | None:
         wanted, attrs, x = _Wanted.of(work), work.nodes[0].attrs, work.nodes[0].inputs[0]
