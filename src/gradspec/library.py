@@ -11,6 +11,7 @@ import gradspec.transforms.batch
 import gradspec.transforms.jvp
 import gradspec.transforms.simplify
 import gradspec.transforms.vjp  # noqa: F401  (the rooms above register what graphs call)
+from gradspec.folding import fold_batch_norm
 from gradspec.graph.builder import Builder
 from gradspec.graph.ir import Graph
 from gradspec.graph.types import bf16, f16, f32, f64, i8, i32, i64, u8
@@ -96,6 +97,7 @@ __all__ = [
     "f64",
     "flatten",
     "fold",
+    "fold_batch_norm",
     "gelu",
     "get_num_threads",
     "global_avg_pool",

@@ -25,6 +25,17 @@ def test_equal_constants_are_kept_once():
     assert len(smaller.constants) == 1
 
 
+@pytest.mark.parametrize("where", [0, 1, 500, 999])
+@pytest.mark.parametrize("numbers", [(0.0, 1.0), (0.0, -0.0), (np.nan, -np.nan)], ids=str)
+def test_constants_that_differ_in_one_cell_are_both_kept(where, numbers):
+    first, second = np.zeros((2, 1000), np.float32)
+    first[where], second[where] = numbers
+    graph = gs.trace(lambda x: (x + first, x + second, x + first.copy()), gs.f32[1000])
+    smaller = check(merge_equal_nodes(graph))
+    assert [len(smaller.nodes), len(smaller.constants)] == [2, 2]
+    assert smaller.outputs[0] is smaller.outputs[2]
+
+
 @pytest.mark.parametrize(
     "function",
     [

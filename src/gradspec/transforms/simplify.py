@@ -8,16 +8,20 @@ are the number 0: times anything they are 0. A 0.0 that a user wrote is a float 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from gradspec.graph.builder import Builder, is_symbolic_zero
-from gradspec.graph.ir import Graph, Node, Var
+from gradspec.graph.ir import Array, Graph, Node, Var
 from gradspec.graph.later import later, provides
 from gradspec.graph.show import distinct
 from gradspec.transforms.copy import Copier
 
 Replacement = Sequence[Var] | None
+
+SAMPLED = 64
+"""How many cells of a constant are compared before all of them are."""
 
 
 @provides("graph_simplify")
@@ -59,10 +63,10 @@ def drop_zeros(graph: Graph) -> Graph:
 def merge_equal_nodes(graph: Graph) -> Graph:
     """Equal operators of equal operands are computed once; equal constants are kept once."""
     seen: dict[Any, Sequence[Var]] = {}
-    constants: dict[Any, Var] = {}
+    first = _Constants()
 
     def merge(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
-        same = [_first(v, builder, constants) for v in inputs]
+        same = [first(v, builder) for v in inputs]
         key = (node.op.name, repr(node.attrs), tuple(map(id, same)))  # 0.0 == -0.0, but they are written differently
         if key not in seen:
             seen[key] = builder.repeat(node, same)
@@ -71,14 +75,29 @@ def merge_equal_nodes(graph: Graph) -> Graph:
     return _rewritten(graph, merge)
 
 
-def _first(var: Var, builder: Builder, constants: dict[Any, Var]) -> Var:
-    """The first constant equal to this one."""
-    array = builder.value(var)
-    if array is None:
-        return var
-    cells = distinct(array)
-    key = (var.type, is_symbolic_zero(array), cells.shape, cells.tobytes())
-    return constants.setdefault(key, var)
+class _Constants:
+    """The constants met so far. Those that agree in a few cells are compared in all; most differ there, unread."""
+
+    def __init__(self) -> None:
+        self._alike: dict[Any, list[tuple[Var, Array]]] = defaultdict(list)
+
+    def __call__(self, var: Var, builder: Builder) -> Var:
+        """The first constant equal to this one; what is not a constant as it is."""
+        array = builder.value(var)
+        if array is None:
+            return var
+        cells = distinct(array)
+        key = (var.type, is_symbolic_zero(array), cells.shape, _sample(cells))
+        alike = self._alike[key]
+        found = next((v for v, others in alike if v is var or cells.tobytes() == others.tobytes()), None)
+        if found is None:
+            alike.append((var, cells))
+        return var if found is None else found
+
+
+def _sample(cells: Array) -> bytes:
+    """Some cells of an array, spread evenly."""
+    return cells.flat[:: -(-cells.size // SAMPLED) or 1].tobytes()
 
 
 def _rewritten(graph: Graph, replace: Callable[[Node, Sequence[Var], Builder], Replacement]) -> Graph:
