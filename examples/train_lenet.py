@@ -1,4 +1,4 @@
-"""Train a LeNet on digits that the program draws itself, by ``gs.value_and_grad`` and a few lines of Adam.
+"""Train LeNet-5 on digits that the program draws itself, by ``gs.value_and_grad`` and a few lines of Adam.
 
 Every digit is a set of pen strokes: turned, slanted, scaled, moved, drawn with a pen of random width, and covered with
 noise. Training never sees an image twice, and the images it is judged on are drawn from another seed. It takes well
@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import gradspec as gs
-
-SIZE = 28  # pixels on a side
+from lenet5 import SIZE, initial, logits, loss
 
 # --- digits -----------------------------------------------------------------------------------------------------------
 
@@ -72,37 +71,6 @@ def distance(x, y):
     return np.sqrt(nearest)
 
 
-# --- network ----------------------------------------------------------------------------------------------------------
-
-LAYERS = {"conv1": (6, 1, 5, 5), "conv2": (16, 6, 5, 5), "hidden1": (120, 400), "hidden2": (84, 120), "out": (10, 84)}
-
-
-def initial(random):
-    """Weights with the variance that keeps activations of one size, and biases of zero."""
-    weights = {
-        layer: (random.standard_normal(shape) * np.sqrt(2 / np.prod(shape[1:]))).astype(np.float32)
-        for layer, shape in LAYERS.items()
-    }
-    return {layer: {"weight": w, "bias": np.zeros(len(w), np.float32)} for layer, w in weights.items()}
-
-
-def logits(params, images):
-    x = gs.max_pool2d(gs.relu(gs.conv2d(images, **params["conv1"], padding=2)), 2)
-    x = gs.max_pool2d(gs.relu(gs.conv2d(x, **params["conv2"])), 2)
-    x = gs.flatten(x, 1)
-    for layer in ("hidden1", "hidden2"):
-        x = gs.relu(gs.linear(x, **params[layer]))
-    return gs.linear(x, **params["out"])
-
-
-def loss(params, images, labels):
-    return gs.cross_entropy(logits(params, images), labels)
-
-
-def accuracy(params, images, labels):
-    return float(np.mean(logits(params, images).argmax(1) == labels))
-
-
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
@@ -138,6 +106,10 @@ def train(steps, batch, seed, rate, seconds, report):
         if time.monotonic() - began > seconds:
             break
     return params
+
+
+def accuracy(params, images, labels):
+    return float(np.mean(logits(images, params).argmax(1) == labels))
 
 
 @click.command(context_settings={"show_default": True})

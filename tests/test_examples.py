@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import lenet5
+import resnet18
 from gradspec import library
 
 ROOT = Path(__file__).parents[1]
@@ -105,6 +107,22 @@ def test_a_wrong_quotation_is_found_out():
 # --- the scripts ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("arguments", [["--size", "32"], ["--size", "32", "--batch", "2", "--fold"]], ids=str)
+def test_resnet_is_compiled_and_timed(arguments):
+    result = CliRunner().invoke(resnet18.main, arguments)
+    assert result.exit_code == 0
+    assert re.search(r"\narena .*\ncompiled in \d+\.\d\d s\na call takes \d+\.\d ms\n$", result.stdout)
+    assert ("batch_norm" in result.stdout) == ("--fold" not in arguments)
+
+
+def test_lenet_is_compiled_with_its_gradient():
+    result = CliRunner().invoke(lenet5.main, ["--batch", "2"])
+    assert result.exit_code == 0
+    value, _, gradient = result.stdout.partition("\n\n")
+    assert value.startswith("value\nstep ")
+    assert gradient.startswith("value and gradient\nstep ")
+
+
 @pytest.fixture(scope="module")
 def lenet():
     source = importlib.util.spec_from_file_location("train_lenet", ROOT / "examples" / "train_lenet.py")
@@ -136,7 +154,7 @@ def test_a_few_steps_of_training_lower_the_loss(lenet):
     params = lenet.train(steps=12, batch=16, seed=0, rate=0.003, seconds=60, report=losses.append)
     assert len(losses) == 12
     assert np.mean(losses[-3:]) < 0.9 * np.mean(losses[:3])
-    assert {layer: params[layer]["weight"].shape for layer in params} == lenet.LAYERS
+    assert {layer: params[layer]["weight"].shape for layer in params} == lenet5.LAYERS
 
 
 def test_the_command_trains_and_reports(lenet):
