@@ -132,3 +132,23 @@ def sum_of(xs):
     for x in xs[1:]:
         total = total + x
     return total
+
+
+@pytest.mark.parametrize("derived", ["vjp", "jvp", "batch"])
+def test_once_is_enough(derived):
+    """Everything that can go has gone: constants that move, zeros, equal nodes, and what only these needed."""
+
+    def function(x, w):
+        y = gs.relu(gs.conv1d(x, w, padding=1) + np.float32([[1], [2]]))
+        return gs.sum(gs.batch_norm(y[None], np.zeros(2, np.float32), np.ones(2, np.float32))) + gs.sum(y * y)
+
+    graph = gs.trace(function, gs.f32[2, 4], gs.f32[2, 2, 3])
+    graph = {"vjp": lambda: graph.vjp().jvp("x"), "jvp": lambda: graph.jvp("w").vjp(), "batch": lambda: graph.batch(2)}[
+        derived
+    ]()
+    once = check(graph.simplify())
+    assert len(once.nodes) < len(graph.nodes)
+    for rewrite in (fold_constants, drop_zeros, merge_equal_nodes, remove_unused, type(graph).simplify):
+        again = rewrite(once)
+        assert names(again) == names(once)
+        assert len(again.constants) == len(once.constants)

@@ -1,9 +1,9 @@
 """Simplification: the same meaning, exactly, with fewer nodes.
 
-Each pass rebuilds the graph, replacing some nodes by variables that already hold their results. None names an operator:
-they use what its record says, that it is linear or that it only moves numbers. Rounding is part of what a float graph
-means, so arithmetic on constants is left alone. Only the zeros that builders make, tangents and cotangents that vanish,
-are the number 0: times anything they are 0. A 0.0 that a user wrote is a float like any other.
+The graph is rebuilt, and some nodes are replaced by variables that already hold their results. No rule names an
+operator: they use what its record says, that it is linear or that it only moves numbers. Rounding is part of what a
+float graph means, so arithmetic on constants is left alone. Only the zeros that builders make, tangents and cotangents
+that vanish, are the number 0: times anything they are 0. A 0.0 that a user wrote is a float like any other.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from gradspec.graph.show import distinct
 from gradspec.transforms.copy import Copier
 
 Replacement = Sequence[Var] | None
+Rule = Callable[[Node, Sequence[Var], Builder], Replacement]
+"""The variables that stand for a node's results, given its new operands; None: the node is needed."""
 
 SAMPLED = 64
 """How many cells of a constant are compared before all of them are."""
@@ -26,9 +28,16 @@ SAMPLED = 64
 
 @provides("graph_simplify")
 def simplify(graph: Graph) -> Graph:
-    """Fold moved constants, drop what derivatives multiply by zero, merge equal nodes, remove unused ones."""
-    smaller = merge_equal_nodes(drop_zeros(fold_constants(graph)))
-    return smaller if len(smaller.nodes) == len(graph.nodes) else simplify(smaller)
+    """Fold moved constants, drop what derivatives multiply by zero, merge equal nodes, remove unused ones.
+
+    What a rule needs to know of a node's operands is settled before the node is met, so one pass finds everything.
+    """
+    rules = (_moved, _vanished, _Merged())
+
+    def replace(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
+        return next((found for rule in rules if (found := rule(node, inputs, builder)) is not None), None)
+
+    return _rewritten(graph, replace)
 
 
 def remove_unused(graph: Graph) -> Graph:
@@ -38,41 +47,50 @@ def remove_unused(graph: Graph) -> Graph:
 
 def fold_constants(graph: Graph) -> Graph:
     """Operators that only move numbers, applied to constants now."""
-
-    def fold(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
-        arrays = [builder.value(v) for v in inputs]
-        if not node.op.moves or any(a is None for a in arrays):
-            return None
-        results = later("eager", node.op, node.attrs, *arrays)
-        return [builder.share(array.view(), v.name) for array, v in zip(results, node.outputs, strict=True)]
-
-    return _rewritten(graph, fold)
+    return _rewritten(graph, _moved)
 
 
 def drop_zeros(graph: Graph) -> Graph:
     """Linear operators of the zeros that derivatives and batches bring along are such zeros again."""
-
-    def vanish(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
-        zeros = [is_symbolic_zero(builder.value(v)) for v in inputs if v.type.is_float]
-        vanishes = {"jointly": any(zeros) and all(zeros), "each": any(zeros), None: False}[node.op.linear]
-        return [builder.zeros(v.type) for v in node.outputs] if vanishes else None
-
-    return _rewritten(graph, vanish)
+    return _rewritten(graph, _vanished)
 
 
 def merge_equal_nodes(graph: Graph) -> Graph:
     """Equal operators of equal operands are computed once; equal constants are kept once."""
-    seen: dict[Any, Sequence[Var]] = {}
-    first = _Constants()
+    return _rewritten(graph, _Merged())
 
-    def merge(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
-        same = [first(v, builder) for v in inputs]
+
+def _moved(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
+    if not node.op.moves:
+        return None
+    arrays = [builder.value(v) for v in inputs]
+    if any(a is None for a in arrays):
+        return None
+    results = later("eager", node.op, node.attrs, *arrays)
+    return [builder.share(array.view(), v.name) for array, v in zip(results, node.outputs, strict=True)]
+
+
+def _vanished(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
+    if node.op.linear is None:
+        return None
+    zeros = [is_symbolic_zero(builder.value(v)) for v in inputs if v.type.is_float]
+    vanishes = any(zeros) and (node.op.linear == "each" or all(zeros))
+    return [builder.zeros(v.type) for v in node.outputs] if vanishes else None
+
+
+class _Merged:
+    """The nodes met so far, each once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Any, Sequence[Var]] = {}
+        self._first = _Constants()
+
+    def __call__(self, node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
+        same = [self._first(v, builder) for v in inputs]
         key = (node.op.name, repr(node.attrs), tuple(map(id, same)))  # 0.0 == -0.0, but they are written differently
-        if key not in seen:
-            seen[key] = builder.repeat(node, same)
-        return seen[key]
-
-    return _rewritten(graph, merge)
+        if key not in self._seen:
+            self._seen[key] = builder.repeat(node, same)
+        return self._seen[key]
 
 
 class _Constants:
@@ -100,7 +118,7 @@ def _sample(cells: Array) -> bytes:
     return cells.flat[:: -(-cells.size // SAMPLED) or 1].tobytes()
 
 
-def _rewritten(graph: Graph, replace: Callable[[Node, Sequence[Var], Builder], Replacement]) -> Graph:
+def _rewritten(graph: Graph, replace: Rule) -> Graph:
     copy = Copier(graph)
     for node in graph.nodes:
         found = replace(node, copy.all(node.inputs), copy.builder)
