@@ -152,6 +152,16 @@ def test_integer_arguments_pass_through():
             r"structure \{'b': \*\}, but \{'a': \*\} is needed",
         ),
         (lambda: gs.jvp(lambda x: x, (X,), (np.ones(2),)), gs.ShapeError, r"shape \(2,\)"),
+        (
+            lambda: gs.trace(lambda x, t: gs.jvp(gs.sum, (x,), (t,))[1], gs.f32[3], gs.f32[1]),
+            gs.ShapeError,
+            r"t: f32\[1\] was given as a tangent or cotangent; it belongs to f32\[3\]",
+        ),
+        (
+            lambda: gs.trace(lambda x, t: gs.vjp(gs.relu, x)[1](t), gs.f32[3], gs.f64[3]),
+            gs.DTypeError,
+            r"t: f64\[3\] was given as a tangent or cotangent; it belongs to f32\[3\]",
+        ),
         (lambda: gs.jacobian(energy, mode="sideways"), ValueError, "mode='sideways'"),
         (lambda: gs.jvp(lambda x: x, (np.array([1]),), (None,)), TypeError, "every argument is an integer"),
     ],

@@ -34,7 +34,7 @@ class Copier:
 
 
 def inline(graph: Graph, arguments: Sequence[Any]) -> tuple[Var, ...]:
-    """Add the nodes of ``graph`` to the graph that the variables among ``arguments`` belong to."""
+    """Add the nodes of ``graph`` to the graph that the variables among ``arguments``, of its types, belong to."""
     ready = operands(*arguments)
     builder = ready[0].owner
     new = dict(zip(graph.inputs, ready, strict=True))
@@ -42,5 +42,5 @@ def inline(graph: Graph, arguments: Sequence[Any]) -> tuple[Var, ...]:
         inputs = [
             new[v] if v in new else new.setdefault(v, builder.share(graph.constants[v], v.name)) for v in node.inputs
         ]
-        new |= zip(node.outputs, builder.apply(node.op, node.attrs, *inputs), strict=True)
+        new |= zip(node.outputs, builder.repeat(node, inputs), strict=True)
     return tuple(new[v] if v in new else builder.share(graph.constants[v], v.name) for v in graph.outputs)

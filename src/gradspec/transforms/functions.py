@@ -15,7 +15,7 @@ import numpy as np
 from gradspec.graph.ir import Graph, Var
 from gradspec.graph.later import later
 from gradspec.graph.types import TensorType, type_of
-from gradspec.spec.errors import ShapeError
+from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.transforms import tree
 from gradspec.transforms.copy import inline
 from gradspec.transforms.jvp import jvp as graph_jvp
@@ -266,11 +266,18 @@ def _tangent(value: Any, tangent: Any) -> Any:
     """A tangent or cotangent in the type of its value; None is zero."""
     t = _type(value if isinstance(value, Var) else np.asarray(value))
     if isinstance(tangent, Var):
+        _require_type(tangent, t)
         return tangent
     array = _zeros(t) if tangent is None else np.asarray(tangent, t.dtype.numpy)
     if array.shape != t.shape:
         raise ShapeError(f"a tangent or cotangent has shape {array.shape}; it belongs to {t} and needs that shape")
     return array
+
+
+def _require_type(tangent: Var, type: TensorType) -> None:
+    if tangent.type != type:
+        error = ShapeError if tangent.shape != type.shape else DTypeError
+        raise error(f"{tangent!r} was given as a tangent or cotangent; it belongs to {type} and needs that type")
 
 
 def _run(graph: Graph, arguments: Sequence[Any]) -> tuple[Any, ...]:
