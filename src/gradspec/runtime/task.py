@@ -7,7 +7,7 @@ work units ``lo … hi - 1`` of what its block of arguments describes.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from ctypes import c_size_t, string_at
+from ctypes import c_size_t, c_void_p, cast, string_at
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -54,7 +54,11 @@ class Task:
     workspace: int
     """Bytes per thread for C-contiguous arrays, a multiple of 64."""
     bind: Callable[..., bytes | Bound]
-    """``bind(*inputs, *outputs)``: the block of arguments for these arrays, or what they come to if layouts matter."""
+    """``bind(*inputs, *outputs)``: the block of arguments for these arrays, or what they come to if layouts matter.
+
+    It depends on their addresses and strides only and is kept for arrays that have the same. What else a block points
+    to lives as long as the task.
+    """
     keeps_layout: bool = False
     """Whether a fresh result is laid out like the first input where that is not C-contiguous."""
     before: tuple[Task, ...] = ()
@@ -136,6 +140,11 @@ def block_address(block: bytes) -> int:
     b'abc'
     """
     return id(block) + _BYTES
+
+
+def function_address(function: Kernel) -> int:
+    """Where the code of a compiled kernel begins, for other kernels to call."""
+    return cast(function, c_void_p).value or 0  # type: ignore[arg-type]
 
 
 def _require_known_layout() -> None:

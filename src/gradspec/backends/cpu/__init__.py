@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from gradspec.backends.cpu import pointwise, pool, smooth_pool
+from gradspec.backends.cpu import compare, conv, loss, pointwise, pool, reduce, smooth_pool, softmax
 from gradspec.graph.later import provides
 from gradspec.runtime.task import Lowering
 
 LOWERINGS: dict[str, Lowering] = {
+    **compare.LOWERINGS,
+    **conv.LOWERINGS,
+    **loss.LOWERINGS,
     **pointwise.LOWERINGS,
     **pool.LOWERINGS,
+    **reduce.LOWERINGS,
     **smooth_pool.LOWERINGS,
+    **softmax.LOWERINGS,
 }
 
 

@@ -1,0 +1,208 @@
+"""The weight gradient of convolutions on the tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gradspec.backends.cpu.kernels import compare_fields as f
+from gradspec.backends.cpu.kernels.registers import machine
+from gradspec.backends.cpu.patches import Line, reading
+from gradspec.graph.ir import Array, Node
+from gradspec.graph.types import TensorType
+from gradspec.ops.conv import Convolution
+from gradspec.runtime.cache import kernel
+from gradspec.runtime.memory import aligned
+from gradspec.runtime.task import Lowering, LoweringBase, Task, Work, address
+
+SOURCE = "gradspec.backends.cpu.kernels.compare"
+COMPUTED = {"f16": 4, "bf16": 4, "f32": 4, "f64": 8}
+
+TERMS = 512
+"""About so many positions make a block."""
+SUMS_BYTES = 1 << 18
+MOST_STAGED_BYTES = 3 << 20
+ENOUGH_UNITS = 8
+FRAME_BYTES, SLACK_BYTES = 512, 1024
+NANOSECONDS_PER_PRODUCT = 0.06
+
+
+class Comparison:
+    """A weight gradient of given shapes: blocks, parts, and the words for arrays of any layout."""
+
+    def __init__(self, attrs: Convolution, x: TensorType, g: TensorType) -> None:
+        self.rank, self.groups = attrs.rank, attrs.groups
+        self.itemsize = COMPUTED[x.dtype.name]
+        self.samples = prod(x.shape[: x.ndim - self.rank - 1])
+        self.channels = x.shape[-1 - self.rank] // self.groups
+        self.rows = g.shape[-1 - self.rank] // self.groups
+        self.kernel = attrs.kernel
+        self.lines = [Line(self.samples, self.samples), *(line for a in attrs.window.axes for line in reading(a))]
+        self.positions = [line.positions for line in self.lines]
+        self.run = self._running()
+        self.inner = prod(self.positions[self.run + 1 :])
+        self.outer = prod(self.positions[: self.run])
+        blocks = -(-self.positions[self.run] // max(1, TERMS // self.inner))
+        self.block = -(-self.positions[self.run] // blocks)
+        self.blocks = -(-self.positions[self.run] // self.block)
+        last = self.lines[-1]
+        self.joined = last.taps if last.step == 1 and self.run < self.rank + 1 else 1
+        self.part_rows, self.part_channels = self._parts()
+        self.parts = -(-self.rows // self.part_rows)
+        self.channel_parts = -(-self.channels // self.part_channels)
+        self.units = self.groups * self.parts * self.channel_parts
+        self.pitches, self.cell_bytes = self._cell_pitches()
+        self.table, self.sets, self.taps = self._position_table(), self._set_table(), prod(self.kernel)
+        lanes = machine().lanes(self.itemsize)
+        self.set_pitch = aligned((self.joined * self.part_channels + lanes) * self.itemsize)
+        self.even = np.arange(len(self.table), dtype=np.int64) * (machine().strip_vectors * machine().bytes)
+        self.known: dict[Any, tuple[Array, Array]] = {}
+        self._lay_out()
+
+    def _running(self) -> int:
+        """The last axis but one where it has rows to share, and earlier ones where blocks would be small."""
+        sizes = [prod(self.positions[axis + 1 :]) for axis in range(len(self.positions))]
+        return next(axis for axis, size in enumerate(sizes) if size <= TERMS // 2)
+
+    def _parts(self) -> tuple[int, int]:
+        """Parts whose sums stay in the second cache, and enough of them for several threads."""
+        rows, channels = self.rows, self.channels
+        work = rows * channels * prod(self.kernel) * prod(self.positions)
+
+        def units() -> int:
+            return self.groups * -(-self.rows // rows) * -(-self.channels // channels)
+
+        while rows * channels * prod(self.kernel) * self.itemsize > SUMS_BYTES and max(rows, channels) > 8:
+            rows, channels = (-(-rows // 2), channels) if rows >= channels else (rows, -(-channels // 2))
+        while units() < ENOUGH_UNITS and work > 1 << 21 and max(rows, channels) >= 32:
+            rows, channels = (-(-rows // 2), channels) if rows >= channels else (rows, -(-channels // 2))
+        most = machine().most_rows
+        return min(self.rows, -(-rows // most) * most), channels
+
+    def _cell_pitches(self) -> tuple[list[int], int]:
+        """Bytes between the staged cells of each axis, and of all of them."""
+        pitch, found = self.part_channels * self.itemsize, []
+        for axis in reversed(range(len(self.lines))):
+            found.append(pitch)
+            pitch *= self._cells(axis)
+        return found[::-1], pitch
+
+    def _cells(self, axis: int) -> int:
+        line = self.lines[axis]
+        if axis < self.run:
+            return line.taps
+        positions = self.block if axis == self.run else line.positions
+        return (positions - 1) * line.stride + (line.taps - 1) * line.step + 1
+
+    def _position_table(self) -> Array:
+        offsets = np.zeros(1, np.int64)
+        for axis in range(self.run, len(self.lines)):
+            count = self.block if axis == self.run else self.positions[axis]
+            here = np.arange(count) * (self.lines[axis].stride * self.pitches[axis])
+            offsets = (offsets[:, None] + here).reshape(len(offsets) * count)
+        return np.ascontiguousarray(offsets)
+
+    def _set_table(self) -> Array:
+        offsets = np.zeros(1, np.int64)
+        for axis, line in enumerate(self.lines):
+            if axis == self.rank and self.joined > 1:
+                continue
+            step = self.pitches[axis] * (1 if axis < self.run else line.step)
+            offsets = (offsets[:, None] + np.arange(line.taps) * step).reshape(len(offsets) * line.taps)
+        return np.ascontiguousarray(offsets)
+
+    def _lay_out(self) -> None:
+        self.pitch = self.set_pitch * len(self.sets)
+        self.sums = FRAME_BYTES
+        self.panels = self.sums + aligned(self.part_rows * self.pitch + SLACK_BYTES)
+        terms = len(self.table)
+        self.strip = self.panels + aligned(self.part_rows * terms * self.itemsize + SLACK_BYTES)
+        self.staged = self.strip + aligned(terms * machine().strip_vectors * machine().bytes)
+        self.workspace = self.staged + aligned(self.cell_bytes + SLACK_BYTES)
+
+    # --- words ----------------------------------------------------------------------------------------------------------
+
+    def __call__(self, x: Array, g: Array, w: Array) -> bytes:
+        x, g = (a.reshape(self.samples, *a.shape[-1 - self.rank :]) for a in (x, g))
+        key = (x.strides, g.strides)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._words(x, g, w)
+        words = found[0].copy()
+        words[f.X], words[f.G], words[f.W] = address(x), address(g), address(w)
+        return words.tobytes()
+
+    def _words(self, x: Array, g: Array, w: Array) -> tuple[Array, Array]:
+        words = [0] * f.AXIS
+        words[f.AXES], words[f.RUN], words[f.GROUPS] = self.rank + 1, self.run, self.groups
+        words[f.ROWS], words[f.CHANNELS] = self.rows, self.channels
+        words[f.PARTS], words[f.PART_ROWS] = self.parts, self.part_rows
+        words[f.CHANNEL_PARTS], words[f.PART_CHANNELS] = self.channel_parts, self.part_channels
+        words[f.OUTER], words[f.BLOCKS], words[f.BLOCK], words[f.INNER] = (
+            self.outer,
+            self.blocks,
+            self.block,
+            self.inner,
+        )
+        words[f.TABLE], words[f.SET_TABLE], words[f.EVEN] = address(self.table), address(self.sets), address(self.even)
+        words[f.SETS], words[f.SET_TAPS], words[f.SET_PITCH] = len(self.sets), self.joined, self.set_pitch
+        words[f.PANELS], words[f.SUMS], words[f.PITCH] = self.panels, self.sums, self.pitch
+        words[f.STAGED], words[f.STRIP] = self.staged, self.strip
+        x_steps, g_steps, w_steps = (_elements(a) for a in (x, g, w))
+        words[f.X_CHANNEL], words[f.X_GROUP] = x_steps[1], x_steps[1] * self.channels
+        words[f.G_CHANNEL], words[f.G_GROUP] = g_steps[1], g_steps[1] * self.rows
+        words[f.W_ROW], words[f.W_GROUP], words[f.W_CHANNEL] = w_steps[0], w_steps[0] * self.rows, w_steps[1]
+        taps = np.arange(self.taps, dtype=np.int64)
+        words[f.TAP_TABLE] = address(taps)
+        for axis, line in enumerate(self.lines):
+            here = [0] * f.AXIS_WORDS
+            here[f.TAPS], here[f.TAP_STEP], here[f.STRIDE], here[f.FIRST] = (
+                line.taps,
+                line.step,
+                line.stride,
+                line.first,
+            )
+            here[f.SIZE], here[f.POSITIONS], here[f.CELLS] = line.size, line.positions, self._cells(axis)
+            here[f.CELL_PITCH], here[f.BEHIND] = self.pitches[axis], prod(self.positions[axis + 1 :])
+            place = 0 if axis == 0 else axis + 1
+            here[f.X_STRIDE], here[f.G_STRIDE] = x_steps[place], g_steps[place]
+            words += here
+        return np.array(words, np.int64), taps
+
+
+def _elements(a: Array) -> Sequence[int]:
+    return [stride // a.itemsize for stride in a.strides]
+
+
+class CompareLowering(LoweringBase):
+    """One weight gradient."""
+
+    def task(self, work: Work) -> Task | None:
+        (node,) = work.nodes
+        return _task(node)
+
+
+def _task(node: Node) -> Task | None:
+    x, g = node.inputs
+    (w,) = node.outputs
+    if x.type.size == 0 or g.type.size == 0:
+        return None
+    form = Comparison(node.attrs, x.type, g.type)
+    if form.cell_bytes > MOST_STAGED_BYTES:
+        return None
+    return Task(
+        kernel=f"weight gradient {x.dtype}",
+        inputs=(x, g),
+        outputs=(w,),
+        function=kernel(SOURCE, f"compare:{x.dtype}"),
+        units=form.units,
+        cost=w.type.size * prod(form.positions) * NANOSECONDS_PER_PRODUCT + 1000 * form.units,
+        workspace=form.workspace,
+        bind=form,
+    )
+
+
+LOWERINGS: dict[str, Lowering] = {"conv_compare": CompareLowering()}

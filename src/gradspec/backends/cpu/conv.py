@@ -1,0 +1,434 @@
+"""Convolution and transposed convolution on the tiles: geometry, blocking, and the words that the kernels read."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gradspec.backends.cpu.kernels import conv_fields as f
+from gradspec.backends.cpu.kernels.registers import machine
+from gradspec.backends.cpu.patches import Blocking, Case, cases, reading, writing
+from gradspec.backends.cpu.pointwise import Program, epilogue_function, is_pointwise
+from gradspec.graph.ir import Array, Node, Var
+from gradspec.graph.types import TensorType, u8
+from gradspec.ops.conv import Convolution
+from gradspec.runtime.cache import kernel
+from gradspec.runtime.task import Lowering, LoweringBase, Task, Work, address, function_address
+
+SOURCE = "gradspec.backends.cpu.kernels.conv"
+COMPUTED = {"f16": 4, "bf16": 4, "f32": 4, "f64": 8}
+
+TERMS = 512
+"""About so many terms of each sum are added up at a time: their panels and columns stay in the first cache."""
+COLUMNS = 384
+PANEL_BYTES = 1 << 18
+"""Of the weights that are used with each stretch of columns in turn: they stay in the second cache."""
+STAGED_BYTES = 1 << 19
+MOST_STAGED_BYTES = 4 << 20
+SCRATCH_BYTES = 1 << 18
+FEW_UNITS = 16
+"""Fewer are split further, where there is work for more."""
+FRAME_BYTES, EDGE_BYTES, SLACK_BYTES = 512, 4096, 1024
+PADDED = 64
+NANOSECONDS_PER_PRODUCT = 0.06
+
+
+def _rounded(n: int, to: int = PADDED) -> int:
+    return -(-n // to) * to
+
+
+class Form:
+    """A convolution of given shapes: its cases, blocks and units. Nothing here depends on memory layouts."""
+
+    def __init__(
+        self,
+        writes: bool,
+        attrs: Convolution,
+        source: TensorType,
+        weight: TensorType,
+        result: TensorType,
+        products: int,
+        in_place: bool,
+    ) -> None:
+        self.attrs, self.writes, self.rank = attrs, writes, attrs.rank
+        self.itemsize = COMPUTED[source.dtype.name]
+        self.lanes = machine().bytes // self.itemsize
+        self.samples = prod(source.shape[: source.ndim - self.rank - 1])
+        self.groups = attrs.groups
+        self.channels = source.shape[-1 - self.rank] // self.groups
+        self.rows = result.shape[-1 - self.rank] // self.groups
+        self.out_sizes = result.shape[-self.rank :]
+        lines = [(writing if writes else reading)(axis) for axis in attrs.window.axes]
+        self.products = products
+        plain = list(cases(lines, self.samples))
+        most_taps = max(prod(line.taps for line in case) for case in plain)
+        self.chunk = self._chunk(most_taps)
+        self.in_place = in_place and all(line.out_step == 1 for line in plain[0])
+        blocking = self._blocking(plain[0])
+        self.in_place = self.in_place and (blocking.run > 0 or self.samples == 1)
+        self.cases = [Case(case, blocking, self.lanes) for case in plain]
+        self.parts, self.part_rows = self._parts()
+        self.units = sum(self._units(case) for case in self.cases)
+        self.taps = prod(attrs.kernel)
+
+    def _chunk(self, taps: int) -> int:
+        """Equal chunks of about ``TERMS`` terms: the order of a sum depends on channels and taps alone."""
+        pieces = -(-self.channels // max(1, TERMS // max(1, taps)))
+        return max(1, -(-self.channels // max(1, pieces)))
+
+    def _blocking(self, lines: Sequence[Any]) -> Blocking:
+        positions = [line.positions for line in lines]
+        totals = [prod(positions[axis:]) for axis in range(len(lines))]
+        run = next((a for a in reversed(range(1, len(lines))) if totals[a] >= COLUMNS), None)
+        if run is None:
+            run = next((a for a in range(1, len(lines)) if totals[a] >= COLUMNS // 4), 0)
+            run = 1 if run and totals[1] >= COLUMNS // 4 else run
+        columns = self._columns(prod(positions[run + 1 :]), totals[run], prod(positions[:run]))
+        blocking = Blocking(run, columns, self.chunk)
+        while True:
+            case = Case(lines, blocking, self.lanes)
+            if case.channel_pitch * self.chunk * self.itemsize <= STAGED_BYTES or blocking.columns <= 4 * self.lanes:
+                return blocking
+            blocking = Blocking(run, _rounded(blocking.columns // 2, self.lanes), self.chunk)
+
+    def _columns(self, inner: int, total: int, outer: int) -> int:
+        """Whole rows where a few of them make about the right number of columns."""
+        most = COLUMNS
+        if not self.in_place:
+            most = max(4 * self.lanes, min(most, SCRATCH_BYTES // (self.rows * self.itemsize * self.products or 1)))
+        work = 2 * self.rows * self.channels * prod(self.attrs.kernel)
+        blocks = -(-total // most)
+        fewest = -(-FEW_UNITS // (outer * self.groups))
+        if blocks < fewest and total * work > 1 << 22:
+            blocks = min(fewest, max(1, total // (12 * self.lanes)))
+        columns = -(-total // blocks)
+        if columns >= inner > 1 and blocks > 1:
+            return -(-columns // inner) * inner
+        return min(total, _rounded(columns, 3 * self.lanes)) if blocks > 1 else total
+
+    def _parts(self) -> tuple[int, int]:
+        units = sum(case.outer * self.groups * case.blocks for case in self.cases)
+        work = self.rows * self.channels * prod(self.attrs.kernel) * max(case.total for case in self.cases)
+        parts = 1
+        while units * parts < FEW_UNITS and self.rows // (2 * parts) >= 32 and work // parts > 1 << 22:
+            parts *= 2
+        rows = _rounded(-(-self.rows // parts), 8)
+        return -(-self.rows // rows), rows
+
+    def _units(self, case: Case) -> int:
+        return case.outer * self.groups * case.blocks * self.parts
+
+    # --- memory ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def pitch(self) -> int:
+        return _rounded(
+            (max(min(case.total, case.blocking.columns) for case in self.cases) + 8 * self.lanes) * self.itemsize
+        )
+
+    @property
+    def staged_bytes(self) -> int:
+        return _rounded(max(case.channel_pitch for case in self.cases) * self.chunk * self.itemsize + SLACK_BYTES)
+
+    @property
+    def strip_width(self) -> int:
+        """Bytes of one row of a strip of columns."""
+        return machine().strip_vectors * machine().bytes
+
+    @property
+    def strip_bytes(self) -> int:
+        return _rounded(self.strip_width * self.chunk * max(case.taps for case in self.cases))
+
+    @property
+    def bias_bytes(self) -> int:
+        return _rounded(self.rows * self.groups * self.itemsize)
+
+    @property
+    def pack_units(self) -> int:
+        return len(self.cases) * self.groups * -(-self.channels // self.chunk)
+
+    @property
+    def panels_at(self) -> int:
+        return self.bias_bytes + _rounded(8 * self.pack_units)
+
+    @property
+    def packed_bytes(self) -> int:
+        taps = sum(case.taps for case in self.cases)
+        return self.panels_at + _rounded(self.rows * self.groups * self.channels * taps * self.itemsize + PADDED)
+
+    @property
+    def row_block(self) -> int:
+        k = self.chunk * max(case.taps for case in self.cases)
+        return max(8, PANEL_BYTES // max(1, k * self.itemsize) // 8 * 8)
+
+    @property
+    def panel_starts(self) -> list[int]:
+        """The first element of each case's panels."""
+        each = [self.rows * self.groups * self.channels * case.taps for case in self.cases]
+        return [sum(each[:i]) for i in range(len(each))]
+
+
+class Packing:
+    """The words of a packing of weights."""
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.known: dict[Any, tuple[Array, list[Array]]] = {}
+
+    def __call__(self, weight: Array, *arrays: Array) -> bytes:
+        bias = arrays[0] if len(arrays) == 2 else None
+        key = (weight.strides, None if bias is None else bias.strides)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._words(weight, bias)
+        words = found[0].copy()
+        words[f.PACK_SOURCE], words[f.PACK_TARGET] = address(weight), address(arrays[-1])
+        words[f.PACK_BIAS] = 0 if bias is None else address(bias)
+        return words.tobytes()
+
+    def _words(self, weight: Array, bias: Array | None) -> tuple[Array, list[Array]]:
+        form = self.form
+        m, c, *spatial = (stride // weight.itemsize for stride in weight.strides)
+        words = np.zeros(f.PACK_HEADER + len(form.cases) * f.PACK_CASE_WORDS, np.int64)
+        words[f.PACK_ROWS], words[f.PACK_GROUPS] = form.rows, form.groups
+        words[f.PACK_CHANNELS], words[f.PACK_CHUNK] = form.channels, form.chunk
+        words[f.PACK_CASES], words[f.PACK_FLAGS], words[f.PACK_PANELS] = (
+            len(form.cases),
+            form.bias_bytes,
+            form.panels_at,
+        )
+        words[f.PACK_ROW], words[f.PACK_CHANNEL] = (c, m) if form.writes else (m, c)
+        words[f.PACK_GROUP] = weight.shape[0] // form.groups * m
+        words[f.PACK_BIAS_STEP] = 0 if bias is None else bias.strides[0] // bias.itemsize
+        tables = [case.taps_of(spatial) for case in form.cases]
+        for i, (case, table, first) in enumerate(zip(form.cases, tables, form.panel_starts, strict=True)):
+            at = f.PACK_HEADER + i * f.PACK_CASE_WORDS
+            words[at + f.PACK_TAPS], words[at + f.PACK_TABLE], words[at + f.PACK_FIRST] = (
+                case.taps,
+                address(table),
+                first,
+            )
+        return words, tables
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+class Binder:
+    """The words of a group of convolutions, and of the program that works on their results."""
+
+    def __init__(self, form: Form, plan: Products) -> None:
+        self.form, self.plan = form, plan
+        program = plan.program
+        room = form.part_rows * form.pitch
+        self.edge = FRAME_BYTES
+        self.strip = self.edge + EDGE_BYTES
+        self.staged = self.strip + form.strip_bytes
+        self.scratch = self.staged + form.staged_bytes
+        self.rows = self.scratch + room * len(plan.scratched)
+        self.program_space = self.rows + form.pitch * (len(plan.given) if plan.stored_size != form.itemsize else 0)
+        self.workspace = _rounded(self.program_space + (0 if program is None else program.workspace))
+        self.function = 0 if program is None else function_address(epilogue_function(plan.dtype))
+        self.known: dict[Any, Array] = {}
+        self.even = np.arange(form.chunk * max(case.taps for case in form.cases), dtype=np.int64) * form.strip_width
+        self.tables = [case.table(form.itemsize) for case in form.cases]
+
+    def __call__(self, *arrays: Array) -> bytes:
+        plan, form = self.plan, self.form
+        sources = [a.reshape(form.samples, *a.shape[-1 - form.rank :]) for a in arrays[: len(plan.sources)]]
+        key = tuple(a.strides for a in sources)
+        words = self.known.get(key)
+        if words is None:
+            words = self.known[key] = self._words(sources)
+        words = words.copy()
+        for i, a in enumerate(sources):
+            words[self.source_words[i] + f.ADDRESS] = address(a)
+        packed = arrays[len(plan.sources) : len(plan.sources) + len(plan.products)]
+        for at, weights, result in zip(self.product_words, packed, plan.results(arrays), strict=True):
+            words[at + f.WEIGHTS] = address(weights)
+            words[at + f.RESULT] = 0 if result is None else address(result)
+        block = words.tobytes()
+        return block if plan.program is None else block + plan.program.bind(*plan.program_arrays(arrays))
+
+    def _words(self, sources: Sequence[Array]) -> Array:
+        form, plan = self.form, self.plan
+        out_strides = self._out_strides()
+        head = [0] * f.HEADER
+        head[f.AXES], head[f.RUN], head[f.GROUPS] = form.rank + 1, form.cases[0].blocking.run, form.groups
+        head[f.ROWS], head[f.CHANNELS], head[f.CHUNK] = form.rows, form.channels, form.chunk
+        head[f.ROW_BLOCK], head[f.PARTS], head[f.PART_ROWS] = form.row_block, form.parts, form.part_rows
+        head[f.CASES], head[f.SOURCES], head[f.PRODUCTS] = len(form.cases), len(sources), len(plan.products)
+        head[f.STAGED], head[f.EDGE], head[f.STRIP], head[f.PITCH] = self.staged, self.edge, self.strip, form.pitch
+        head[f.EVEN] = address(self.even)
+        head[f.ROW_SPACE], head[f.PROGRAM_SPACE], head[f.PROGRAM] = self.rows, self.program_space, self.function
+        head[f.PROGRAM_CELLS] = 1 << 62 if plan.program is None else plan.program.block
+        head[f.OUT_CHANNEL] = prod(form.out_sizes)
+        head[f.OUT_GROUP] = form.rows * head[f.OUT_CHANNEL]
+        head[f.FLAGS], head[f.PANELS_AT] = form.bias_bytes, form.panels_at
+        head[f.FLAG_COUNT] = form.pack_units if form.writes else 0
+        described, unit = [], 0
+        for case, table, panels in zip(form.cases, self.tables, form.panel_starts, strict=True):
+            described.append(self._case_words(case, table, panels, unit, out_strides))
+            unit += form._units(case)
+        head[f.CASE_WORDS] = len(described[0])
+        head[f.SOURCE_WORDS] = f.STRIDES + form.rank + 1
+        words = [*head, *(word for case in described for word in case)]
+        self.source_words = [len(words) + i * head[f.SOURCE_WORDS] for i in range(len(sources))]
+        words += [word for a in sources for word in self._source_words(a)]
+        self.product_words = [len(words) + i * f.PRODUCT_WORDS for i in range(len(plan.products))]
+        words += [word for product in plan.products for word in self._product_words(product)]
+        words[f.PROGRAM_WORDS] = len(words)
+        return np.array(words, np.int64)
+
+    def _out_strides(self) -> list[int]:
+        sizes = self.form.out_sizes
+        plane = prod(sizes)
+        return [plane * self.form.rows * self.form.groups, *(prod(sizes[i + 1 :]) for i in range(len(sizes)))]
+
+    def _case_words(self, case: Case, table: Array, panels: int, unit: int, out_strides: Sequence[int]) -> list[int]:
+        axis, length = case.segment(out_strides)
+        words = [0] * f.CASE_AXES
+        words[f.UNIT], words[f.BLOCKS], words[f.BLOCK] = unit, case.blocks, case.blocking.columns
+        words[f.TAPS], words[f.TABLE], words[f.PANELS] = case.taps, address(table), panels
+        words[f.INNER], words[f.TOTAL], words[f.HALO] = case.inner, case.total, case.staged.halo
+        words[f.CHANNEL_PITCH] = case.channel_pitch
+        words[f.OUT] = sum(line.out * stride for line, stride in zip(case.lines, out_strides, strict=True))
+        words[f.SEGMENT], words[f.SEGMENT_AXIS] = length, axis
+        words[f.OUT_STEP] = case.lines[-1].out_step * out_strides[-1]
+        return words + [word for i in range(len(case.lines)) for word in case.axis_words(i, out_strides[i])]
+
+    def _source_words(self, a: Array) -> list[int]:
+        sample, channel, *spatial = (stride // a.itemsize for stride in a.strides)
+        return [0, self.form.channels * channel, channel, sample, *spatial]
+
+    def _product_words(self, product: Product) -> list[int]:
+        words = [0] * f.PRODUCT_WORDS
+        words[f.SOURCE], words[f.HAS_BIAS] = product.source, int(product.has_bias)
+        in_place = product.scratch is None
+        words[f.SCRATCH] = -1 if in_place else self.scratch + product.scratch * self.form.part_rows * self.form.pitch
+        words[f.GIVEN] = product.given
+        return words
+
+
+@dataclass(frozen=True)
+class Product:
+    """One convolution of a group: its source, what becomes of its result, and where that is put together."""
+
+    source: int
+    has_bias: bool
+    result: Var | None
+    scratch: int | None
+    given: int
+
+
+class Products:
+    """What a group of convolutions and the pointwise nodes behind them come to."""
+
+    def __init__(self, work: Work, in_place: bool) -> None:
+        convolutions = [n for n in work.nodes if n.op.name in BACKWARDS]
+        others = tuple(n for n in work.nodes if n.op.name not in BACKWARDS)
+        self.dtype = work.nodes[0].outputs[0].dtype
+        self.stored_size = self.dtype.numpy.itemsize
+        self.sources = tuple(dict.fromkeys(n.inputs[0] for n in convolutions))
+        results = [n.outputs[0] for n in convolutions]
+        read = {v for n in others for v in n.inputs}
+        self.given = [v for v in results if v in read]
+        self.kept = tuple(v for v in results if v in work.outputs)
+        goes_direct = in_place and self.stored_size == COMPUTED[self.dtype.name]
+        self.scratched = [v for v in results if not (goes_direct and v in self.kept)]
+        self.products = [
+            Product(
+                self.sources.index(n.inputs[0]),
+                len(n.inputs) > 2,
+                n.outputs[0] if n.outputs[0] in self.kept else None,
+                self.scratched.index(n.outputs[0]) if n.outputs[0] in self.scratched else None,
+                self.given.index(n.outputs[0]) if n.outputs[0] in self.given else -1,
+            )
+            for n in convolutions
+        ]
+        self.convolutions = convolutions
+        made = {v for n in others for v in n.outputs}
+        self.outputs = tuple(v for v in work.outputs if v not in results)
+        self.operands = tuple(
+            dict.fromkeys(v for n in others for v in n.inputs if v not in made and v not in self.given)
+        )
+        self.program = None
+        if others:
+            self.program = Program(Work(others, self.outputs), self.operands, tuple(self.given))
+
+    def results(self, arrays: Sequence[Array]) -> list[Array | None]:
+        first = len(self.sources) + len(self.products) + len(self.operands)
+        found = dict(zip(self.kept, arrays[first:], strict=False))
+        return [None if p.result is None else found[p.result] for p in self.products]
+
+    def program_arrays(self, arrays: Sequence[Array]) -> list[Array]:
+        first = len(self.sources) + len(self.products)
+        operands = arrays[first : first + len(self.operands)]
+        return [*operands, *arrays[first + len(self.operands) + len(self.kept) :]]
+
+
+MOST_PRODUCTS = 6
+BACKWARDS = {"conv": False, "conv_transpose": True}
+
+
+class ConvLowering(LoweringBase):
+    """Convolutions of one geometry share the staging of what they read; pointwise nodes work on finished rows."""
+
+    def key(self, node: Node) -> Hashable | None:
+        return node.op.name, node.attrs, node.inputs[0].type, node.inputs[1].type
+
+    def joins(self, nodes: Sequence[Node], node: Node) -> bool:
+        contiguous = not BACKWARDS[nodes[0].op.name] or set(nodes[0].attrs.stride) == {1}
+        return contiguous and is_pointwise(node) and node.outputs[0].type == nodes[0].outputs[0].type
+
+    def task(self, work: Work) -> Task | None:
+        first = work.nodes[0]
+        count = sum(node.op.name in BACKWARDS for node in work.nodes)
+        source, weight, result = first.inputs[0], first.inputs[1], first.outputs[0]
+        if count > MOST_PRODUCTS or 0 in (source.type.size, weight.type.size, result.type.size):
+            return None
+        in_place = COMPUTED[source.dtype.name] == source.dtype.numpy.itemsize
+        form = Form(BACKWARDS[first.op.name], first.attrs, source.type, weight.type, result.type, count, in_place)
+        if form.staged_bytes > MOST_STAGED_BYTES or len(form.cases) > MOST_CASES:
+            return None
+        plan = Products(work, form.in_place)
+        binder = Binder(form, plan)
+        packs = [_packing(form, node) for node in plan.convolutions]
+        work_done = (
+            result.type.size * form.channels * form.taps * count / (prod(first.attrs.stride) if form.writes else 1)
+        )
+        return Task(
+            kernel=f"convolution {source.dtype}",
+            inputs=(*plan.sources, *(pack.outputs[0] for pack in packs), *plan.operands),
+            outputs=(*plan.kept, *plan.outputs),
+            function=kernel(SOURCE, f"conv:{source.dtype}"),
+            units=form.units,
+            cost=work_done * NANOSECONDS_PER_PRODUCT + 500 * form.units,
+            workspace=binder.workspace,
+            bind=binder,
+            before=tuple({pack.outputs[0]: pack for pack in packs}.values()),
+        )
+
+
+def _packing(form: Form, node: Node) -> Task:
+    _, weight, *bias = node.inputs
+    packed = Var(f"{weight.name}.panels", TensorType(u8, (form.packed_bytes,)), None)
+    return Task(
+        kernel=f"panels {weight.dtype}",
+        inputs=(weight, *bias),
+        outputs=(packed,),
+        function=kernel(SOURCE, f"pack:{weight.dtype}"),
+        units=form.pack_units,
+        cost=form.packed_bytes / form.itemsize,
+        workspace=0,
+        bind=Packing(form),
+        share=("panels", form.writes, form.attrs, form.samples, weight.type),
+    )
+
+
+MOST_CASES = 256
+LOWERINGS: dict[str, Lowering] = dict.fromkeys(BACKWARDS, ConvLowering())

@@ -1,0 +1,66 @@
+"""The words that describe convolutions to their kernels: what the host writes and the kernels read.
+
+A **case** is a set of outputs that read alike. Along axis ``a``, position ``q`` and tap ``u`` of a case meet the cell
+
+    q·STRIDE + FIRST + u·TAP_STEP.
+
+Convolution is one case. Transposed convolution with a stride is one for each residue of its outputs: those with the
+same residue meet the same taps, at neighbouring cells. Samples are the first axis, with one tap.
+"""
+
+# --- the whole ---------------------------------------------------------------------------------------------------------
+
+AXES, RUN, GROUPS, ROWS, CHANNELS, CHUNK = range(6)
+"""Axes with the samples; the running one (see ``patches``); then per group: rows of weights, channels that are summed
+over, and how many of these are staged at once."""
+ROW_BLOCK, PARTS, PART_ROWS = range(6, 9)
+"""Rows that share a stretch of columns while it is in the cache; parts that the rows of a unit are one of."""
+CASES, CASE_WORDS, SOURCES, SOURCE_WORDS, PRODUCTS = range(9, 14)
+"""How many there are, and how long the records are: cases come first, then sources, then products."""
+STAGED, EDGE, STRIP, PITCH, ROW_SPACE, PROGRAM_SPACE = range(14, 20)
+"""Bytes into the workspace: staged cells, room for a tile and for a strip of columns, rows in the format of the results,
+and what a program for finished rows works in; and between the rows of results there."""
+PROGRAM, PROGRAM_WORDS, PROGRAM_CELLS = range(20, 23)
+"""The function of that program, or 0; the word where its own words begin; how many cells it takes at most."""
+OUT_CHANNEL, OUT_GROUP, FLAGS, FLAG_COUNT, PANELS_AT, EVEN = range(23, 29)
+"""Elements between the channels and the groups of a result. Within packed weights, which begin with the biases of all
+rows: where flags lie that say whether some are not finite, how many (0: it does not matter), and where panels begin;
+the table of offsets of a gathered strip."""
+HEADER = 29
+
+# --- a case ------------------------------------------------------------------------------------------------------------
+
+UNIT, BLOCKS, BLOCK, TAPS, TABLE, PANELS, INNER, TOTAL = range(8)
+"""Its first unit; blocks of columns, and columns of a block; taps, and the table of offsets for one chunk; its first
+panel's first element; columns of one row of the running axis, and of the whole."""
+HALO, CHANNEL_PITCH, OUT, SEGMENT, SEGMENT_AXIS, OUT_STEP = range(8, 14)
+"""Rows staged beyond those of the block; elements staged per channel; the element of its first output; columns that lie
+evenly spaced in the result, the first of their axes, and how far apart they are."""
+CASE_AXES = 14
+
+STAGED_TAPS, TAP_STEP, TAP_PITCH, STRIDE, FIRST, SIZE, POSITIONS, PITCH_OF, OUT_PITCH, ALL_TAPS, LEAST = range(11)
+"""For each axis: taps that are staged apart, cells and staged elements between them; cells between positions, the first
+cell that is staged for the first position, cells of the axis; positions, staged elements between them, elements of the
+result; all taps, and how many cells behind the first staged one the first tap is."""
+AXIS_WORDS = 11
+
+# --- a source: its address, elements between groups, between channels, and then along each axis -------------------------
+
+ADDRESS, GROUP_STRIDE, CHANNEL_STRIDE, STRIDES = range(4)
+
+# --- a product ---------------------------------------------------------------------------------------------------------
+
+SOURCE, WEIGHTS, HAS_BIAS, RESULT, SCRATCH, GIVEN = range(6)
+"""Which source; the address of the packed weights; whether a bias is added; the address of the result, or 0; where it
+is put together in the workspace, or −1 for in place; its number among what the program is given, or −1."""
+PRODUCT_WORDS = 6
+
+# --- packing -----------------------------------------------------------------------------------------------------------
+
+PACK_ROWS, PACK_GROUPS, PACK_CHANNELS, PACK_CHUNK, PACK_CASES, PACK_FLAGS, PACK_PANELS = range(7)
+PACK_SOURCE, PACK_ROW, PACK_CHANNEL, PACK_GROUP, PACK_BIAS, PACK_BIAS_STEP, PACK_TARGET = range(7, 14)
+"""The weights' address and the elements between rows, channels and groups; the same for the biases, 0 for none."""
+PACK_HEADER = 14
+PACK_TAPS, PACK_TABLE, PACK_FIRST = range(3)
+"""For each case: taps, the elements where they lie, and the first element of its panels."""
+PACK_CASE_WORDS = 3
