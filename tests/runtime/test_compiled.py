@@ -5,6 +5,7 @@ import tracemalloc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import memset
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ import pytest
 import gradspec as gs
 from gradspec.runtime import run as running
 from gradspec.runtime import threads as pool
+from gradspec.runtime.cache import KERNEL_TYPE
+from gradspec.runtime.native import sequence
 from runtime.toys import Toy, negated, program
 
 RANDOM = np.random.default_rng(4)
@@ -256,7 +259,7 @@ def test_the_layout_of_the_arrays_may_change_the_work():
                 memset(workspace, 255, 64 if self.dense else 4096)
                 task.function(args, lo, hi, workspace)
 
-            return type(task)(**{**vars(task), "bind": bind, "function": function})
+            return replace(task, bind=bind, function=KERNEL_TYPE(function))
 
     toy = Layered()
     run = program(gs.trace(square, gs.f32[3, 3]), {"mul": toy})
@@ -269,7 +272,7 @@ def test_empty_arrays_reach_no_kernel():
     class Refusing(Toy):
         def task(self, work):
             task = super().task(work)
-            return type(task)(**{**vars(task), "units": 0, "bind": None})
+            return replace(task, units=0, bind=None)
 
     assert program(gs.trace(square, gs.f32[0, 3]), {"mul": Refusing()}).call((normal(0, 3),)).shape == (0, 3)
 
@@ -321,39 +324,78 @@ def test_what_is_no_longer_read_is_let_go():
         assert peak < 2.5 * x.nbytes
 
 
-def test_work_is_split_by_its_cost(monkeypatch):
-    asked = []
-    monkeypatch.setattr(pool, "run", lambda function, args, units, workspace, stride, threads: asked.append(threads))
+class Costly(Toy):
+    """Each task has units that another thread may do, and costs what it is said to."""
 
-    class Costly(Toy):
-        def task(self, work):
-            return type(task := super().task(work))(**{**vars(task), "units": 100, "cost": 1e6})
+    def __init__(self, units, cost, **settings):
+        super().__init__(**settings)
+        self.units, self.cost = units, cost
 
-    run = program(gs.trace(square, gs.f32[2]), {"mul": Costly()})
-    for threads in (1, 4, 64):
+    def task(self, work):
+        return replace(super().task(work), units=self.units, cost=self.cost)
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    """The number of threads that each job was given, and of its steps. None is carried out."""
+    found = []
+
+    def carry_out(job, workspace, stride, threads):
+        found.append((threads, int(job[sequence.STEPS] - job[sequence.REACHED])))
+
+    monkeypatch.setattr(pool, "carry_out", carry_out)
+    return found
+
+
+def test_work_is_split_by_its_cost(jobs):
+    run = program(gs.trace(square, gs.f32[2]), {"mul": Costly(100, 1e6)})
+    for threads in (2, 4, 64):
         run.call((normal(2),), None, threads)
-    assert asked == [1, 4, 20]
+    assert jobs == [(2, 1), (4, 1), (20, 1)]
     gs.set_num_threads(3)
     run.call((normal(2),))
     gs.set_num_threads(None)
-    assert asked[-1] == 3
+    assert jobs[-1] == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("names", "units", "expected"),
+    [
+        (("neg", "exp"), 100, [(8, 6)]),
+        (("neg", "exp"), 1, [(1, 6)]),  # there is nothing to share
+        (("neg", "exp"), 3, [(3, 6)]),
+        (("neg",), 100, [(8, 1)] * 3),  # NumPy steps stand in between
+        (("neg", "exp", "transpose"), 100, [(8, 6)]),
+    ],
+)
+def test_steps_run_as_one_job_as_far_as_nothing_of_numpy_is_in_between(jobs, names, units, expected):
+    graph = gs.trace(lambda x: gs.exp(-gs.exp(-gs.exp(-x))), gs.f32[2])
+    run = program(graph, dict.fromkeys(names, Costly(units, 1e6)))
+    run.call((normal(2),), None, 8)
+    assert jobs == expected
 
 
 def test_an_interrupted_call_keeps_no_frame():
     class Interrupted(Toy):
-        stop = True
-
-        def carry_out(self, work, values):
+        def bind(self, *arrays):
             if self.stop:
                 raise KeyboardInterrupt
-            super().carry_out(work, values)
+            return self.bound(*arrays)
+
+        def task(self, work):
+            task = super().task(work)
+            self.bound = task.bind
+            return replace(task, bind=self.bind)
 
     toy = Interrupted()
     run = program(gs.trace(lambda x: gs.sum(-x), gs.f32[2]), {"neg": toy})
-    with pytest.raises(KeyboardInterrupt):
-        run.call((normal(2),))
-    toy.stop = False
-    assert run.call((np.float32([1, 2]),)) == -3
+    for toy.stop in (True, False, True, False):
+        x = normal(2)  # at another address than the last one, which still lives
+        if toy.stop:
+            with pytest.raises(KeyboardInterrupt):
+                run.call((x,))
+        else:
+            assert run.call((x,)) == -x.sum()
 
 
 # --- plans that calls share -------------------------------------------------------------------------------------------

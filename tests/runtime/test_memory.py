@@ -46,8 +46,13 @@ def test_memory_begins_at_a_multiple_of_64(size):
     assert (found.nbytes, address(found) % 64) == (size, 0)
 
 
-def frames(arena=256):
-    return Frames(arena, lambda memory: [memory])
+class Kept:
+    def __init__(self, size):
+        self.nbytes = size
+
+
+def frames(size=256):
+    return Frames(lambda: Kept(size))
 
 
 def test_a_frame_is_used_again():
@@ -58,26 +63,17 @@ def test_a_frame_is_used_again():
     assert pool.take() is first
 
 
-def test_a_workspace_grows_beside_the_arena():
-    frame = frames().take()
-    (arena,) = frame.values
-    for room in (64, 640):
-        frame.reserve(room)
-        assert (frame.room, frame.workspace % 64) == (room, 0)
-        assert frame.values[0] is arena
-
-
 def test_idle_frames_are_few():
     pool = frames()
     for frame in [pool.take() for _ in range(50)]:
-        frame.reserve(64)
+        frame.nbytes += 64
         pool.give_back(frame)
     assert pool.idle_bytes == memory.KEPT_FRAMES * (256 + 64)
 
 
 def test_idle_memory_of_all_plans_is_bounded(monkeypatch):
     monkeypatch.setattr(memory, "KEPT_BYTES", sum(f.idle_bytes for f in memory._all) + 5 * 2**20)
-    pools = [frames(arena=2 * 2**20) for _ in range(4)]
+    pools = [frames(2 * 2**20) for _ in range(4)]
     for pool in pools:
         pool.give_back(pool.take())
     assert [pool.idle_bytes > 0 for pool in pools] == [True, True, False, False]

@@ -1,4 +1,4 @@
-"""The thread pool: every unit once, every slot one thread's, and nothing left running, however a job ends."""
+"""Jobs and the thread pool: every unit once, every slot one thread's, and nothing left running, however a job ends."""
 
 import os
 import subprocess
@@ -13,6 +13,10 @@ import numpy as np
 import pytest
 
 from gradspec.runtime import threads
+from gradspec.runtime.cache import KERNEL_TYPE, entry
+from gradspec.runtime.sequence import Steps
+from gradspec.runtime.task import address
+from runtime.recording import Recorder
 
 STRIDE = 64
 
@@ -30,30 +34,22 @@ def pool_of_the_test(monkeypatch):
     threads._default.cache_clear()
 
 
-class Recorder:
-    """A function that notes what it is called with, and whether two threads were ever in one slot."""
+class Noted:
+    """A kernel in Python that notes its chunks, and the threads that carry them out."""
 
-    def __init__(self, seconds=0.0, fails_at=None):
-        self.seconds, self.fails_at = seconds, fails_at
-        self.lock = threading.Lock()
-        self.units, self.slots, self.running, self.shared = Counter(), set(), set(), False
-        self.threads, self.args = set(), set()
+    def __init__(self, seconds=0.0):
+        self.seconds, self.chunks, self.threads, self.slots = seconds, [], set(), set()
+        self.kernel = KERNEL_TYPE(self)
 
     def __call__(self, args, lo, hi, workspace):
-        with self.lock:
-            self.shared |= workspace in self.running
-            self.running.add(workspace)
-            self.units.update(range(lo, hi))
-            self.slots.add(workspace)
-            self.threads.add(threading.get_ident())
-            self.args.add(args)
-        try:
-            time.sleep(self.seconds)
-            if self.fails_at in range(lo, hi):
-                raise RuntimeError(f"unit {self.fails_at}")
-        finally:
-            with self.lock:
-                self.running.discard(workspace)
+        self.chunks.append((lo, hi))
+        self.threads.add(threading.get_ident())
+        self.slots.add(workspace)
+        time.sleep(self.seconds * (hi - lo))
+
+    @property
+    def sizes(self):
+        return [hi - lo for lo, hi in self.chunks]
 
 
 # --- every unit once --------------------------------------------------------------------------------------------------
@@ -62,62 +58,134 @@ class Recorder:
 @pytest.mark.parametrize("units", [0, 1, 2, 3, 7, 16, 33, 1000, 10_007])
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 40])
 def test_every_unit_is_done_once_in_a_slot_of_its_own(units, count):
-    record = Recorder()
-    threads.run(record, 5, units, workspace=1000, stride=STRIDE, threads=count)
-    assert record.units == Counter(range(units))
-    assert record.slots <= {1000 + STRIDE * slot for slot in range(count)}
+    record = Recorder(units)
+    record.run(count)
+    assert record.counts == [1] * units
     assert not record.shared
-    assert record.args == ({5} if units else set())
 
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_work_is_shared_by_as_many_threads_as_asked(count):
-    record = Recorder(seconds=0.002)
-    threads.run(record, 0, 100, stride=STRIDE, threads=count)
-    assert len(record.threads) == len(record.slots) == count
-    assert threading.get_ident() in record.threads
+    noted = Noted(seconds=0.002)
+    threads.run(noted.kernel, 0, 100, workspace=1 << 20, stride=STRIDE, threads=count)
+    assert len(noted.threads) == count
+    assert noted.slots == {(1 << 20) + STRIDE * slot for slot in range(count)}
+    assert threading.get_ident() in noted.threads
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_long_work_is_cut_into_short_chunks(count):
-    """Units of 3 ms: a chunk ends after some 20 ms, so that Ctrl-C is answered."""
-    sizes = []
+@pytest.mark.parametrize(
+    ("units", "count", "cost", "least", "most"),
+    [
+        (64, 1, 3e6 * 64, 1, 3),  # Ctrl-C is answered after some 10 ms
+        (64, 2, 3e6 * 64, 1, 3),
+        (16, 2, 1e6, 1, 4),  # large units are handed out one at a time in the end
+        (1_000_000, 1, 1e6, 1_000_000, 1_000_000),
+        (1_000_000, 2, 1e6, 5_000, 250_000),  # a chunk is worth some µs
+        (1_000_000, 8, 1e3, 1_000_000, 1_000_000),  # tiny work is not cut
+        (10, 4, 0.0, 10, 10),
+    ],
+)
+def test_chunks_are_neither_long_nor_tiny(units, count, cost, least, most):
+    noted = Noted()
+    threads.run(noted.kernel, 0, units, threads=count, cost=cost)
+    assert sum(noted.sizes) == units
+    assert max(noted.sizes) <= most
+    assert min(noted.sizes[:-1], default=least) >= least
+
+
+@pytest.mark.parametrize(("units", "count"), [(8, 2), (9, 2), (16, 4), (64, 4), (13, 3)])
+def test_large_units_of_equal_cost_are_shared_evenly(units, count):
+    noted = {}
 
     def slow(args, lo, hi, workspace):
-        sizes.append(hi - lo)
-        time.sleep(0.003 * (hi - lo))
+        noted[threading.get_ident()] = noted.get(threading.get_ident(), 0) + hi - lo
+        time.sleep(0.01 * (hi - lo))
 
-    threads.run(slow, 0, 64, threads=count)
-    assert sum(sizes) == 64
-    assert max(sizes) <= 7
-
-
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_short_work_is_few_chunks(count):
-    record = []
-    threads.run(lambda args, lo, hi, workspace: record.append((lo, hi)), 0, 1_000_000, threads=count)
-    assert len(record) <= (2 if count == 1 else 16 * count)
+    threads.run(KERNEL_TYPE(slow), 0, units, threads=count, cost=1e7 * units)
+    assert max(noted.values()) <= -(-units // count) + 1
 
 
-# --- many callers -----------------------------------------------------------------------------------------------------
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def job_of(records, count):
+    steps = Steps(len(records))
+    for i, record in enumerate(records):
+        steps.put(i, entry(record.kernel), address(record.args), record.units, record.cost)
+    return steps.job(threads=count)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_step_begins_when_the_one_before_is_done(count):
+    order, lock = [], threading.Lock()
+
+    def noting(number):
+        def kernel(args, lo, hi, workspace):
+            with lock:
+                order.append((number, "begin"))
+            time.sleep(0.0003 * (lo % 3))
+            with lock:
+                order.append((number, "end"))
+
+        return KERNEL_TYPE(kernel)
+
+    kernels, steps = [noting(number) for number in range(6)], Steps(6)
+    for i, kernel in enumerate(kernels):
+        steps.put(i, entry(kernel), 0, 3 * i, 1e9)
+    threads.carry_out(steps.job(threads=count), threads=count)
+    numbers = [number for number, _ in order]
+    assert numbers == sorted(numbers)
+    assert Counter(numbers) == {i: 2 * 3 * i for i in range(1, 6)}
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("units", [[], [0], [0, 0, 3], [7, 0, 1, 50, 0], [1] * 40, [1000, 1, 1000]])
+def test_every_unit_of_every_step_is_done_once(units, count):
+    records = [Recorder(n) for n in units]
+    room = np.zeros(STRIDE * count, np.uint8)
+    threads.carry_out(job_of(records, count), address(room), STRIDE, count)
+    for record in records:
+        assert record.counts == [1] * record.units
+        assert not record.shared
+
+
+def test_a_part_of_the_steps_can_be_carried_out():
+    records, steps = [Recorder(4) for _ in range(4)], Steps(4)
+    for i, record in enumerate(records):
+        steps.put(i, entry(record.kernel), address(record.args), 4, 0.0)
+    threads.carry_out(steps.job(1, 3))
+    assert [sum(record.counts) for record in records] == [0, 4, 4, 0]
+    threads.carry_out(steps.job(0, 1))
+    threads.carry_out(steps.job(3))
+    assert [record.counts for record in records] == [[1] * 4] * 4
+
+
+def test_one_thread_asks_no_other(pool_of_the_test):
+    record = Recorder(1000)
+    record.run(1)
+    assert pool_of_the_test.workers == []
+    assert pool_of_the_test.jobs.qsize() == 0
+
+
+# --- many callers ---------------------------------------------------------------------------------------------------
 
 
 def test_many_callers_at_once_never_meet():
-    records = [Recorder(seconds=0.0002) for _ in range(64)]
+    records = [Recorder(50, nanoseconds=200_000) for _ in range(64)]
     with ThreadPoolExecutor(32) as callers:
-        list(callers.map(lambda record: threads.run(record, 0, 50, stride=STRIDE, threads=4), records))
-    assert all(record.units == Counter(range(50)) and not record.shared for record in records)
+        list(callers.map(lambda record: record.run(4), records))
+    assert all(record.counts == [1] * 50 and not record.shared for record in records)
 
 
 def test_a_job_inside_a_job_is_done():
-    inner = [Recorder() for _ in range(8)]
+    inner = [Recorder(20) for _ in range(8)]
 
     def outer(args, lo, hi, workspace):
         for i in range(lo, hi):
-            threads.run(inner[i], 0, 20, stride=STRIDE, threads=3)
+            inner[i].run(3)
 
-    threads.run(outer, 0, 8, threads=3)
-    assert all(record.units == Counter(range(20)) for record in inner)
+    threads.run(KERNEL_TYPE(outer), 0, 8, threads=3)
+    assert all(record.counts == [1] * 20 for record in inner)
 
 
 def test_callers_do_not_wait_for_busy_workers(pool_of_the_test):
@@ -129,47 +197,28 @@ def test_callers_do_not_wait_for_busy_workers(pool_of_the_test):
             held.set()
         release.wait(10) if workspace else held.wait(10)
 
-    caller = threading.Thread(target=threads.run, args=(hold, 0, 2, 0, STRIDE, 2))
+    caller = threading.Thread(target=threads.run, args=(KERNEL_TYPE(hold), 0, 2, 0, STRIDE, 2))
     caller.start()
     assert held.wait(10)
     for _ in range(100):
-        record = Recorder()
-        threads.run(record, 0, 10, stride=STRIDE, threads=2)
-        assert record.slots == {0}
+        noted = Noted()
+        threads.run(noted.kernel, 0, 10, stride=STRIDE, threads=2)
+        assert noted.slots == {None}
     assert pool_of_the_test.jobs.qsize() <= 4
     release.set()
     caller.join(10)
     assert not caller.is_alive()
 
 
+def test_more_threads_than_processors_wait_without_burning_them():
+    """Eight threads have one unit of half a second among them: the others sleep most of the time."""
+    record = Recorder(2, nanoseconds=500_000_000)
+    before = time.process_time()
+    record.run(8)
+    assert time.process_time() - before < 0.4
+
+
 # --- what goes wrong --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("count", [1, 2, 4])
-@pytest.mark.parametrize("unit", [0, 57, 99])
-def test_an_exception_reaches_the_caller_when_nothing_runs_any_more(count, unit):
-    record = Recorder(seconds=0.001, fails_at=unit)
-    with pytest.raises(RuntimeError, match=f"unit {unit}"):
-        threads.run(record, 0, 100, stride=STRIDE, threads=count)
-    assert not record.running
-    assert max(record.units.values()) == 1
-    after = Recorder()
-    threads.run(after, 0, 100, stride=STRIDE, threads=count)
-    assert after.units == Counter(range(100))
-
-
-def test_a_failing_worker_ends_the_job_soon():
-    done = []
-
-    def fails_in_a_worker(args, lo, hi, workspace):
-        done.extend(range(lo, hi))
-        time.sleep(0.005 * (hi - lo))
-        if workspace:
-            raise RuntimeError("in a worker")
-
-    with pytest.raises(RuntimeError, match="in a worker"):
-        threads.run(fails_in_a_worker, 0, 300, stride=STRIDE, threads=2)
-    assert len(done) < 100
 
 
 def test_a_system_without_more_threads_is_served_by_the_caller(monkeypatch):
@@ -177,10 +226,21 @@ def test_a_system_without_more_threads_is_served_by_the_caller(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    record = Recorder()
-    threads.run(record, 0, 100, stride=STRIDE, threads=4)
-    assert record.units == Counter(range(100))
-    assert record.slots == {0}
+    noted = Noted()
+    threads.run(noted.kernel, 0, 100, stride=STRIDE, threads=4)
+    assert sum(noted.sizes) == 100
+    assert noted.slots == {None}
+
+
+def test_a_failure_to_ask_for_help_leaves_nothing_running(monkeypatch, pool_of_the_test):
+    def failing(job, seats):
+        raise MemoryError
+
+    monkeypatch.setattr(pool_of_the_test, "offer", failing)
+    record = Recorder(100)
+    with pytest.raises(MemoryError):
+        record.run(2)
+    assert record.counts == [0] * 100
 
 
 # --- processes: signals, fork, spawn, exit ----------------------------------------------------------------------------
@@ -190,23 +250,14 @@ import atexit, os, signal, sys, threading, time
 at_exit = []
 atexit.register(lambda: [function() for function in at_exit])  # the last to be called: the pool comes later
 from gradspec.runtime import threads
-running = 0
-lock = threading.Lock()
-def slow(args, lo, hi, workspace):
-    global running
-    helps = threading.current_thread() is not threading.main_thread()
-    with lock: running += helps
-    time.sleep(0.02)
-    with lock: running -= helps
-def total(args, lo, hi, workspace):
-    with lock: done.update(range(lo, hi))
+from runtime.recording import Recorder
 def whole(count=4):
-    global done
-    done = set()
-    threads.run(total, 0, 1000, threads=count)
-    return done == set(range(1000))
+    record = Recorder(1000)
+    record.run(count)
+    return record.counts == [1] * 1000
 def workers():
     return sum(thread.name == "gradspec" for thread in threading.enumerate())
+slow = Recorder(100_000, nanoseconds=5_000_000)
 """
 
 SCRIPTS = {
@@ -214,33 +265,48 @@ SCRIPTS = {
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 start = time.monotonic()
 try:
-    threads.run(slow, 0, 100_000, threads=4)
+    slow.run(4)
 except KeyboardInterrupt:
-    print(running, time.monotonic() - start < 5, whole())
+    print(slow.running, time.monotonic() - start < 2, whole())
 """,
     "Ctrl-C in one thread": """
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+start = time.monotonic()
 try:
-    threads.run(slow, 0, 100_000, threads=1)
+    slow.run(1)
 except KeyboardInterrupt:
-    print(0, True, whole())
+    print(slow.running, time.monotonic() - start < 2, whole())
+""",
+    "Ctrl-C in the middle of many steps": """
+from gradspec.runtime.cache import entry
+from gradspec.runtime.sequence import Steps
+from gradspec.runtime.task import address
+records = [Recorder(3, nanoseconds=1_000_000) for _ in range(2000)]
+steps = Steps(2000)
+for i, record in enumerate(records): steps.put(i, entry(record.kernel), address(record.args), 3, 1e9)
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    threads.carry_out(steps.job(threads=2), threads=2)
+except KeyboardInterrupt:
+    left = sum(record.running for record in records)
+    done = [sum(record.counts) for record in records]
+    time.sleep(0.1)
+    again = [sum(record.counts) for record in records]
+    print(left, done == again == sorted(done, reverse=True) and 0 < sum(done) < 6000, whole())
 """,
     "many Ctrl-C": """
 def press():
     for _ in range(50):
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.001)
-def lazy(args, lo, hi, workspace):
-    slow(args, lo, hi, workspace)
-    if workspace: slow(args, lo, hi, workspace)
 presses = threading.Thread(target=press)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 left = None
 try:
     threading.Timer(0.1, presses.start).start()
-    threads.run(lazy, 0, 100_000, stride=64, threads=4)
+    slow.run(4)
 except KeyboardInterrupt:
-    left = running
+    left = slow.running
 while True:
     try:
         while presses.is_alive(): time.sleep(0.01)
@@ -254,9 +320,10 @@ print(left, True, whole())
 signal.signal(signal.SIGALRM, lambda *_: answers.append(whole()))
 answers = []
 signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
-threads.run(slow, 0, 40, threads=2)
+record = Recorder(80, nanoseconds=5_000_000)
+record.run(2)
 signal.setitimer(signal.ITIMER_REAL, 0)
-print(running, len(answers) > 1 and all(answers), whole())
+print(record.running, len(answers) > 1 and all(answers), whole())
 """,
     "a signal handler while the pool grows": """
 answers, start = [], threading.Thread.start
@@ -266,7 +333,7 @@ def interrupted(self):
         answers[0] = whole()
     start(self)
 threading.Thread.start = interrupted
-print(running, whole(), answers == [True])
+print(0, whole(), answers == [True])
 """,
     "fork": """
 import warnings
@@ -280,37 +347,27 @@ print(os.waitpid(child, 0)[1], ready, whole())
     "fork while others run": """
 import warnings
 warnings.simplefilter("ignore")
-callers = [threading.Thread(target=threads.run, args=(slow, 0, 60, 0, 0, 4)) for _ in range(4)]
+records = [Recorder(60, nanoseconds=5_000_000) for _ in range(4)]
+callers = [threading.Thread(target=record.run, args=(4,)) for record in records]
 for caller in callers: caller.start()
 statuses = []
 for _ in range(5):
     time.sleep(0.02)
     child = os.fork()
     if child == 0:
-        lock = threading.Lock()
         os._exit(0 if whole() and workers() == 3 else 1)
     statuses.append(os.waitpid(child, 0)[1])
 for caller in callers: caller.join()
-print(running, statuses == [0] * 5, whole())
+print(sum(record.running for record in records), statuses == [0] * 5, whole())
 """,
     "exit in the middle": """
-finished = []
-def long(args, lo, hi, workspace):
-    time.sleep(0.001 * (hi - lo))
-    finished.append(hi - lo)
-threading.Thread(target=threads.run, args=(long, 0, 20_000, 0, 0, 4), daemon=True).start()
+threading.Thread(target=slow.run, args=(4,), daemon=True).start()
 time.sleep(0.1)
-at_exit.append(lambda: print(0, sum(finished) < 20_000, workers() == 0, flush=True))
+at_exit.append(lambda: print(0, 0 < sum(slow.counts) < 100_000, workers() == 0, flush=True))
 """,
     "a job at exit": """
 at_exit.append(lambda: print(0, whole(), workers() == 0, flush=True))
 whole()
-""",
-    "exit from a job": """
-def leave(args, lo, hi, workspace):
-    if lo > 500: sys.exit(0)
-print(0, whole(), True, flush=True)
-threads.run(leave, 0, 1000, threads=4)
 """,
     "no thread is left": """
 at_exit.append(lambda: print(0, started == 4, len(threading.enumerate()) == 1, flush=True))
@@ -323,21 +380,26 @@ started = len(threading.enumerate())
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
 def test_a_process_survives(script):
     finished = subprocess.run(
-        [sys.executable, "-c", PRELUDE + script], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", PRELUDE + script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )
     assert (finished.stdout, finished.stderr) == ("0 True True\n", "")
     assert finished.returncode == 0
 
 
-def run_in_a_child(record):
-    units = Counter()
-    threads.run(lambda args, lo, hi, workspace: units.update(range(lo, hi)), 0, record, threads=2)
-    return sum(units.values())
+def run_in_a_child(units):
+    record = Recorder(units)
+    record.run(2)
+    return sum(record.counts)
 
 
 SPAWN = """
 import multiprocessing
-from test_threads import run_in_a_child
+from runtime.test_threads import run_in_a_child
 if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         print(pool.map(run_in_a_child, [100, 200]))
@@ -347,7 +409,7 @@ if __name__ == "__main__":
 def test_spawned_processes_have_pools_of_their_own(tmp_path):
     script = tmp_path / "spawn.py"
     script.write_text(SPAWN)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     finished = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=True)
     assert finished.stdout == "[100, 200]\n"
 
@@ -365,17 +427,17 @@ def test_the_pool_follows_the_number_of_threads(pool_of_the_test):
     started = set()
     for count, workers in ((4, 3), (2, 1), (3, 2), (1, 0)):
         threads.set_num_threads(count)
-        threads.run(Recorder(), 0, 100, threads=threads.get_num_threads())
+        Recorder(100).run(threads.get_num_threads())
         started |= set(pool_of_the_test.workers)
         assert size() == workers
 
 
 def test_workers_start_when_they_are_first_needed(pool_of_the_test):
     threads.set_num_threads(8)
-    threads.run(Recorder(), 0, 100, threads=1)
-    threads.run(Recorder(), 0, 1, threads=8)
+    Recorder(100).run(1)
+    Recorder(1).run(8)
     assert pool_of_the_test.workers == []
-    threads.run(Recorder(), 0, 3, threads=8)
+    Recorder(3).run(8)
     assert len(pool_of_the_test.workers) == 2
 
 

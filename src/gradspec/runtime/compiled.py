@@ -1,33 +1,23 @@
-"""Compiled graphs: a plan carried out on arrays, from any number of threads at once.
-
-Values lie in a list of numbered slots: inputs first, then constants, then what the steps make. Tasks write into the
-arena or, where the graph returns the result, into an array of its own; NumPy steps make arrays that may be views.
-"""
+"""Compiled graphs: a plan carried out on arrays, from any number of threads at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from numpy import empty, ndarray
+from numpy import ndarray
 
-from gradspec.graph.ir import Array, Graph, Var
+from gradspec.graph.ir import Array, Graph
 from gradspec.graph.later import later
 from gradspec.runtime import threads as pool
 from gradspec.runtime.arguments import fitting, require_count, require_out
+from gradspec.runtime.frame import Constants, Frame, Values, bound_to
 from gradspec.runtime.group import Step
-from gradspec.runtime.memory import Frame, Frames, aligned_bytes, nbytes
-from gradspec.runtime.plan import Plan
-from gradspec.runtime.task import Bound, Task, View, address, block_address
-
-NANOSECONDS_PER_THREAD = 50_000
-"""Handing work to another thread costs about as much, so no thread is given less."""
-
-Values = list[Any]
-Action = Callable[[Values, Frame, int], None]
+from gradspec.runtime.memory import Frames, aligned_bytes, nbytes
+from gradspec.runtime.plan import Plan, most_threads
+from gradspec.runtime.task import Task, address, block_address
 
 
 class Executable:
@@ -37,38 +27,30 @@ class Executable:
         self.plan = plan
         fixed = [*plan.operands, *plan.constants, *(v for step in plan.prologue for v in step.outputs)]
         slots = {v: i for i, v in enumerate((*plan.inputs, *fixed, *plan.made))}
-        self._actions = [act for i, step in enumerate(plan.steps) for act in _actions(plan, i, step, slots)]
         self._returned = [slots[v] for v in plan.outputs]
-        tasks = [step.task for step in plan.steps if step.task is not None]
-        written = {v for task in tasks for v in task.outputs}
+        written = {v for step in plan.steps if step.task is not None for v in step.outputs}
         self._direct = {j: slots[v] for j, v in reversed([*enumerate(plan.outputs)]) if v in written}
         self._are_fresh = written.issuperset(plan.outputs) and len({*plan.outputs}) == len(plan.outputs)
-        self.most_threads = max(map(_most_threads, tasks), default=1)
-        self._frames = Frames(plan.arena_bytes, self._slots_in)
+        self._frames = Frames(partial(Frame, plan, slots))
 
-    def _slots_in(self, arena: Array) -> Values:
-        """The slots that the steps fill, with views of the arena in those that live there."""
-        at = self.plan.arena
-        return [ndarray(v.shape, v.dtype.numpy, arena, at[v]) if v in at else None for v in self.plan.made]
-
-    def attach(self, operands: Sequence[Array]) -> Values:
+    def attach(self, operands: Sequence[Array]) -> Constants:
         """The constants' slots: the operands, the structure's own, and what the prologue makes of them."""
         plan = self.plan
         values = {**dict(zip(plan.operands, map(_aligned, operands), strict=True)), **plan.constants}
         for step in plan.prologue:
             results = _once(step, [values[v] for v in step.inputs])
             values |= zip(step.outputs, map(_frozen, results), strict=True)
-        return list(values.values())
+        return Constants(values.values())
 
-    def run(self, given: Values, fixed: Values, outs: Sequence[Array | None] | None, threads: int) -> Values:
+    def run(self, given: Values, fixed: Constants, outs: Sequence[Array | None] | None, threads: int) -> Values:
         """The results: in ``outs``, which are checked, or in arrays of their own."""
         frame = self._frames.take()
+        frame.prepare(fixed)
         values = [*given, *fixed, *frame.values]
         if outs is not None:
             for j, slot in self._direct.items():
                 values[slot] = _unless_shared(outs[j], given)
-        for act in self._actions:
-            act(values, frame, threads)
+        frame.run(values, threads)
         results = [values[i] for i in self._returned]
         if outs is not None:
             results = _put(outs, results, given)
@@ -78,114 +60,23 @@ class Executable:
         return results
 
 
-# --- steps ------------------------------------------------------------------------------------------------------------
-
-
-def _actions(plan: Plan, number: int, step: Step, slots: dict[Var, int]) -> Iterator[Action]:
-    """The step, and then what lets go of the arrays that it was the last to read."""
-    reads, writes = [slots[v] for v in step.inputs], [slots[v] for v in step.outputs]
-    if step.view is not None:
-        yield _view_action(step.view, *reads, *writes)
-    elif step.task is None:
-        yield _numpy_action(step, reads, writes)
-    else:
-        results = [(slots[v], v.shape, v.dtype.numpy) for v in step.outputs if v not in plan.arena]
-        yield _task_action(step.task, itemgetter(*reads, *writes), results, reads[0])
-    kept = {*plan.inputs, *plan.arena}
-    drops = [slots[v] for v in {*step.inputs} - kept if plan.last_use[v] == number]
-    if drops:
-        yield partial(_drop, drops)
-
-
-def _drop(slots: Sequence[int], values: Values, frame: Frame, threads: int) -> None:
-    for slot in slots:
-        values[slot] = None
-
-
-def _most_threads(task: Task) -> int:
-    return max(1, int(task.cost / NANOSECONDS_PER_THREAD))
-
-
-def _task_action(task: Task, arrays: Any, results: list[tuple[int, Any, Any]], first: int) -> Action:
-    function, bind, keeps = task.function, task.bind, task.keeps_layout
-    most, is_empty = _most_threads(task), task.units == 0
-
-    def act(values: Values, frame: Frame, threads: int) -> None:
-        for slot, shape, dtype in results:
-            values[slot] = _result(values[slot], shape, dtype, values[first] if keeps else None)
-        if is_empty:
-            return
-        block, units, workspace = _bound(task, bind(*arrays(values)))
-        workers = most if most < threads else threads
-        if frame.room < workers * workspace:
-            frame.reserve(workers * workspace)
-        if most == 1:
-            function(block_address(block), 0, units, frame.workspace)
-        else:
-            pool.run(function, block_address(block), units, frame.workspace, workspace, workers)
-
-    return act
-
-
-def _result(out: Array | None, shape: Any, dtype: Any, like: Array | None) -> Array:
-    """What a task writes a result into: ``out``, if it is laid out as kernels write, or a fresh array."""
-    if like is None or like.flags.c_contiguous or _repeats(like):
-        return empty(shape, dtype) if out is None or not out.flags.c_contiguous else out
-    fresh = np.empty_like(like, dtype, "K", False, shape)
-    return fresh if out is None or not (out.flags.c_contiguous or out.strides == fresh.strides) else out
-
-
-def _repeats(array: Array) -> bool:
-    """Whether cells share memory along some axis, so that the strides say nothing of an order among its axes."""
-    return any(stride == 0 and size > 1 for size, stride in zip(array.shape, array.strides, strict=True))
-
-
-def _view_action(view: View, read: int, written: int) -> Action:
-    def act(values: Values, frame: Frame, threads: int) -> None:
-        values[written] = view(values[read])
-
-    return act
-
-
-def _numpy_action(step: Step, reads: Sequence[int], writes: Sequence[int]) -> Action:
-    (node,) = step.nodes
-    kernel = later("numpy_kernel", node.op, node.attrs, tuple(v.type for v in node.inputs))
-    may_alias = step.may_alias
-
-    def act(values: Values, frame: Frame, threads: int) -> None:
-        operands = [values[i] for i in reads]
-        for slot, result in zip(writes, kernel(*operands), strict=True):
-            values[slot] = result if may_alias else _apart(result, operands)
-
-    return act
-
-
-def _apart(result: Array, operands: Sequence[Array]) -> Array:
-    """The result, or a copy if it is an operand or a view of one."""
-    if result.base is None:
-        shared = any(result is a for a in operands)
-    else:
-        shared = any(np.may_share_memory(result, a) for a in operands)
-    return result.copy() if shared else result
-
-
 def _once(step: Step, operands: Sequence[Array]) -> Sequence[Array]:
     """What a step makes of constants, in arrays of its own where a task makes it."""
-    if step.task is None:
-        (node,) = step.nodes
-        found: Sequence[Array] = later("numpy_eager", node.op, node.attrs, *operands)
-        return found
-    task = step.task
+    if step.task is not None:
+        return _once_by_task(step.task, operands)
+    (node,) = step.nodes
+    found: Sequence[Array] = later("numpy_eager", node.op, node.attrs, *operands)
+    return found
+
+
+def _once_by_task(task: Task, operands: Sequence[Array]) -> Sequence[Array]:
     results = [aligned_bytes(nbytes(v.type)).view(v.dtype.numpy).reshape(v.shape) for v in task.outputs]
-    block, units, workspace = _bound(task, task.bind(*operands, *results))
-    workers = min(_most_threads(task), pool.get_num_threads())
+    bound = bound_to(task, (*operands, *results))
+    block, units, workspace = bound[:3]
+    workers = min(most_threads([task]), pool.get_num_threads())
     room = aligned_bytes(workers * workspace)
-    pool.run(task.function, block_address(block), units, address(room), workspace, workers)
+    pool.run(task.function, block_address(block), units, address(room), workspace, workers, task.cost)
     return results
-
-
-def _bound(task: Task, bound: bytes | Bound) -> Bound:
-    return bound if isinstance(bound, tuple) else (bound, task.units, task.workspace)
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -240,7 +131,7 @@ class Program:
     def __init__(self, executable: Executable, operands: Sequence[Array]) -> None:
         self.plan = executable.plan
         self._fixed = executable.attach(operands)
-        self._run, self._most_threads = executable.run, executable.most_threads
+        self._run, self._most_threads = executable.run, self.plan.most_threads
         self._wanted = [(i, v.shape, v.dtype.numpy) for i, v in enumerate(self.plan.inputs)]
         self._is_one = len(self.plan.outputs) == 1
 

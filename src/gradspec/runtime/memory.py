@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
 import numpy as np
@@ -77,20 +77,14 @@ def aligned_bytes(size: int) -> Array:
     return whole[start : start + size]
 
 
-class Frame:
-    """What one call at a time works in: the arena's buffers as arrays, and a workspace."""
+class Idle(Protocol):
+    """What is kept between calls."""
 
-    __slots__ = ("_memory", "room", "values", "workspace")
+    @property
+    def nbytes(self) -> int: ...
 
-    def __init__(self, values: list[Any]) -> None:
-        self.values = values
-        self.reserve(0)
 
-    def reserve(self, room: int) -> None:
-        """Have a workspace of that many bytes; what the old one held is lost."""
-        self._memory, self.room = aligned_bytes(room), room
-        self.workspace = address(self._memory)
-
+Kept = TypeVar("Kept", bound=Idle)
 
 KEPT_FRAMES = 8
 KEPT_BYTES = 512 * 2**20
@@ -98,7 +92,7 @@ KEPT_BYTES = 512 * 2**20
 SMALL = 2**20
 """Frames of at most this many bytes are not counted."""
 
-_all: WeakSet[Frames] = WeakSet()
+_all: WeakSet[Frames[Any]] = WeakSet()
 _lock = Lock()
 
 
@@ -111,25 +105,24 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_unlock_in_child)
 
 
-class Frames:
+class Frames(Generic[Kept]):
     """Idle frames of one plan. Any number of threads may take and give back frames at once."""
 
-    def __init__(self, arena: int, values: Callable[[Array], list[Any]]) -> None:
-        """``values(arena)``: the slots of a call, with views of the arena in those that live there."""
-        self._arena, self._values = arena, values
-        self._idle: list[Frame] = []
+    def __init__(self, make: Callable[[], Kept]) -> None:
+        self._make = make
+        self._idle: list[Kept] = []
         with _lock:
             _all.add(self)
 
-    def take(self) -> Frame:
+    def take(self) -> Kept:
         try:
             return self._idle.pop()
         except IndexError:
-            return Frame(self._values(aligned_bytes(self._arena)))
+            return self._make()
 
-    def give_back(self, frame: Frame) -> None:
+    def give_back(self, frame: Kept) -> None:
         """Keep a frame for the next call, unless there are enough."""
-        size = self._arena + frame.room
+        size = frame.nbytes
         if len(self._idle) < KEPT_FRAMES and (size <= SMALL or self._is_room_for(size)):
             self._idle.append(frame)
 
@@ -139,4 +132,4 @@ class Frames:
 
     @property
     def idle_bytes(self) -> int:
-        return sum(self._arena + frame.room for frame in list(self._idle))
+        return sum(frame.nbytes for frame in list(self._idle))

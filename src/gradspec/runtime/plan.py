@@ -9,7 +9,8 @@ from functools import cached_property
 from gradspec.graph.ir import Array, Graph, Node, Var
 from gradspec.graph.later import later
 from gradspec.runtime.group import Lowerings, Step, steps
-from gradspec.runtime.memory import Interval, aligned, nbytes, offsets
+from gradspec.runtime.memory import ALIGNMENT, Interval, aligned, nbytes, offsets
+from gradspec.runtime.task import Task
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,47 @@ class Plan:
         return max((step.task.workspace for step in self.steps if step.task is not None), default=0)
 
     @cached_property
+    def most_threads(self) -> int:
+        """How many threads a call has work for: tasks with nothing of NumPy in between run as one job."""
+        jobs: list[list[Task]] = [[]]
+        for step in self.steps:
+            if step.task is not None:
+                jobs[-1].append(step.task)
+            elif step.view is None:
+                jobs.append([])
+        return max(map(most_threads, jobs))
+
+    def memory(self, threads: int) -> int:
+        """The bytes of a call with so many threads on C-contiguous arrays: arena, workspaces, results and constants.
+
+        The arena, the workspaces together and every prepared constant begin at a multiple of 64 bytes, for which each
+        is given 64 more. What NumPy steps make comes on top.
+        """
+        prepared = [v for step in self.prologue if step.task is not None for v in step.outputs]
+        blocks = [
+            self.arena_bytes,
+            self.workspace * min(threads, self.most_threads),
+            *(nbytes(v.type) for v in prepared),
+        ]
+        return sum(size + ALIGNMENT for size in blocks) + sum(nbytes(v.type) for v in self.outputs)
+
+    @cached_property
     def last_use(self) -> Mapping[Var, int]:
         """The last step that reads a variable; one past the end for what is returned."""
         return _last_use(self.steps, self.outputs)
 
     def __str__(self) -> str:
         return str(later("plan_text", self))
+
+
+NANOSECONDS_PER_THREAD = 50_000
+"""Handing work to another thread costs about as much, so no thread is given less."""
+
+
+def most_threads(tasks: Sequence[Task]) -> int:
+    """How many threads tasks that run one after the other are worth."""
+    worth = sum(task.cost for task in tasks if task.units > 1) / NANOSECONDS_PER_THREAD
+    return max(1, min(int(worth), max((task.units for task in tasks), default=1)))
 
 
 def plan(graph: Graph, inputs: int, lowerings: Lowerings, fallback: str = "numpy: no compiled kernel") -> Plan:

@@ -1,29 +1,33 @@
-"""One pool of threads for the process, and the work that is split over it.
+"""One pool of threads for the process, and the jobs that are split over it.
 
-A job is a range of units. The calling thread and as many idle workers as it may have take chunks of it until none is
-left; where no worker is idle the caller does all of it, so callers never wait for each other. The caller leaves only
-when no worker touches the job any more, whatever went wrong: its buffers are free to go.
+A job is a sequence of steps (``sequence``). The calling thread and as many idle workers as it may have carry it out
+together, in machine code from the first step to the last; where no worker is idle the caller does all of it, so callers
+never wait for each other. The caller leaves only when no chunk is running, whatever went wrong: its buffers are free to
+go. A worker that comes later finds the job done, in memory that it keeps alive itself.
 """
 
 from __future__ import annotations
 
 import atexit
+import math
 import operator
 import os
 import threading
-from collections.abc import Callable
 from functools import cache
+from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
-from time import monotonic, perf_counter
+from time import monotonic
 from typing import Any
 
-Function = Callable[[int, int, int, int], Any]
+from gradspec.graph.ir import Array
+from gradspec.runtime.cache import Kernel, entry, kernel
+from gradspec.runtime.sequence import SOURCE, Steps, is_unfinished
+from gradspec.runtime.task import address
 
 VARIABLE = "GRADSPEC_NUM_THREADS"
 MOST_THREADS = 1024
-LONG = 0.02  # seconds: chunks are kept shorter, so that Ctrl-C is answered soon
-SHORT = 3e-5  # seconds: chunks are kept longer, since threads that meet between them cost each other some 40 µs
+BUDGET = 20_000_000  # nanoseconds after which threads come back to Python, so that Ctrl-C is answered
 EXIT = 5.0  # seconds the end of the process waits for chunks that still run
 
 _chosen: int | None = None
@@ -54,147 +58,77 @@ def get_num_threads() -> int:
     return _chosen or _default()
 
 
-def run(function: Function, args: int, units: int, workspace: int = 0, stride: int = 0, threads: int = 1) -> None:
+def run(
+    function: Kernel,
+    args: int,
+    units: int,
+    workspace: int = 0,
+    stride: int = 0,
+    threads: int = 1,
+    cost: float = math.inf,
+) -> None:
     """Call ``function(args, lo, hi, workspace + slot * stride)`` for chunks that cover ``range(units)`` exactly.
 
     Up to ``threads`` threads share the chunks, the calling one included, and each has a slot of its own below
-    ``threads``. An exception ends the job after the chunks that are running.
+    ``threads``. ``cost`` is what all units take, in nanoseconds.
 
-    >>> from threading import Lock
-    >>> done, lock = [], Lock()
-    >>> def square(args, lo, hi, workspace):
-    ...     with lock:
-    ...         done.extend(i * i for i in range(lo, hi))
+    >>> from gradspec.runtime.cache import KERNEL_TYPE
+    >>> done = []
+    >>> square = KERNEL_TYPE(lambda args, lo, hi, workspace: done.extend(i * i for i in range(lo, hi)))
     >>> run(square, 0, 5, threads=2)
     >>> sorted(done)
     [0, 1, 4, 9, 16]
     """
-    threads = min(threads, units, MOST_THREADS)
-    if threads > 1:
-        _run_shared(_Job(function, args, units, workspace, stride, threads), threads - 1)
-    else:
-        _run_alone(function, args, units, workspace)
+    threads = max(1, min(threads, units, MOST_THREADS))
+    steps = Steps(1)
+    steps.put(0, entry(function), args, units, cost)
+    carry_out(steps.job(threads=threads), workspace, stride, threads)
 
 
-def _run_shared(job: _Job, helpers: int) -> None:
-    """Work on the job until it is over for everybody."""
+def carry_out(job: Array, workspace: int = 0, stride: int = 0, threads: int = 1) -> None:
+    """Carry out the steps of a job, one after the other, their units shared by up to ``threads`` threads.
+
+    The calling thread is one of them, and each has ``stride`` bytes of the workspace for itself. Ctrl-C ends the job:
+    the chunks that are running end, and no more are begun.
+    """
+    work, at = kernel(SOURCE, "run"), address(job)
     failure: BaseException | None = None
     try:
-        job.pool.offer(job, helpers)
-        job.work(0)
+        if threads > 1:
+            _pool.offer(_Job(job, workspace, stride, threads), threads - 1)
+        work(at, 0, BUDGET, workspace)
+        while is_unfinished(job):
+            work(at, 0, BUDGET, workspace)
+        return
     except BaseException as error:
         failure = error
     while True:  # a second Ctrl-C must not leave the wait either
         try:
-            job.finish()
+            kernel(SOURCE, "halt")(at, 0, 0, 0)
             break
-        except BaseException as error:
-            failure = failure or error
-    failure = failure or job.failure
-    if failure is not None:
-        try:
-            raise failure
-        finally:
-            del failure, job  # they refer to this frame
-
-
-def _run_alone(function: Function, args: int, units: int, workspace: int) -> None:
-    """A short chunk tells how long the others may be."""
-    lo, size = 0, -(-units // 16)
-    while lo < units:
-        hi = min(lo + size, units)
-        start = perf_counter()
-        function(args, lo, hi, workspace)
-        size = _units_in(LONG, hi - lo, perf_counter() - start)
-        lo = hi
-
-
-def _units_in(time: float, units: int, seconds: float) -> int:
-    """How many units fill the time, when ``units`` took ``seconds``; at least one."""
-    return max(1, int(units * time / (seconds + 1e-9)))
+        except BaseException:
+            continue
+    try:
+        raise failure
+    finally:
+        del failure  # it refers to this frame
 
 
 class _Job:
-    """A range of units that is handed out in chunks."""
+    """A job as workers are told of it."""
 
-    __slots__ = (
-        "args",
-        "done",
-        "failure",
-        "function",
-        "helpers",
-        "least",
-        "limit",
-        "lock",
-        "next",
-        "parts",
-        "pool",
-        "slots",
-        "stride",
-        "units",
-        "workspace",
-    )
+    __slots__ = ("slots", "stride", "threads", "words", "workspace")
 
-    def __init__(self, function: Function, args: int, units: int, workspace: int, stride: int, threads: int) -> None:
-        self.function, self.args, self.units = function, args, units
-        self.workspace, self.stride, self.pool = workspace, stride, _pool
-        self.lock = threading.Lock()
-        self.next = 0  # the first unit nobody has taken
-        # Chunks shrink with what is left, so that all threads end together. The first one, which is short, tells how
-        # many units a chunk may have at least and at most.
-        self.parts = threads
-        self.least = self.limit = -(-units // (16 * threads))
-        self.slots = 1  # handed out so far: the caller has slot 0
-        self.helpers = 0  # workers on the job now
-        self.done: Any = None  # what the caller waits for
-        self.failure: BaseException | None = None
+    def __init__(self, words: Array, workspace: int, stride: int, threads: int) -> None:
+        self.words, self.workspace, self.stride, self.threads = words, workspace, stride, threads
+        self.slots = count(1)  # the caller has slot 0
 
-    def work(self, slot: int) -> None:
-        """Take chunks until none is left."""
-        function, args, workspace = self.function, self.args, self.workspace + slot * self.stride
-        while True:
-            with self.lock:
-                lo = self.next
-                left = self.units - lo
-                if left <= 0 or (slot and self.pool.closed):
-                    return
-                self.next = hi = lo + min(left, self.limit, max(self.least, left // self.parts))
-            start = perf_counter()
-            function(args, lo, hi, workspace)
-            seconds = perf_counter() - start
-            if lo == 0:
-                self.least = max(self.least, _units_in(SHORT, hi - lo, seconds))
-            if lo == 0 or seconds > LONG:
-                self.limit = _units_in(LONG, hi - lo, seconds)
-
-    def help(self) -> None:
-        """Work on the job as one more thread, unless it is over."""
-        with self.lock:
-            if self.next >= self.units:
-                return
-            slot, self.slots, self.helpers = self.slots, self.slots + 1, self.helpers + 1
-        try:
-            self.work(slot)
-        except BaseException as error:
-            self.failure = error
-        finally:
-            with self.lock:
-                if self.failure is not None:
-                    self.next = self.units
-                self.helpers -= 1
-                if self.helpers == 0 and self.done is not None:
-                    self.done.release()
-
-    def finish(self) -> None:
-        """Hand out nothing more, and wait for the chunks that are running."""
-        with self.lock:
-            self.next = self.units
-            if self.helpers == 0:
-                return
-            if self.done is None:
-                self.done = threading.Lock()
-                self.done.acquire()
-        self.done.acquire()
+    def help(self, pool: _Pool) -> None:
+        """Work on the job as one more thread, until it is over or the pool closes."""
+        slot, work = next(self.slots), kernel(SOURCE, "run")
+        at, workspace = address(self.words), self.workspace + slot * self.stride
+        while slot < self.threads and is_unfinished(self.words) and not pool.closed:
+            work(at, slot, BUDGET, workspace)
 
 
 class _Pool:
@@ -217,7 +151,7 @@ class _Pool:
     def grow(self, size: int) -> None:
         with self.lock:
             while len(self.workers) < size and not self.closed:
-                worker = threading.Thread(target=_serve, args=(self.jobs,), name="gradspec", daemon=True)
+                worker = threading.Thread(target=_serve, args=(self,), name="gradspec", daemon=True)
                 try:
                     worker.start()
                 except RuntimeError:  # the system allows no more threads: fewer do the work
@@ -240,9 +174,9 @@ class _Pool:
             worker.join(max(0.0, deadline - monotonic()))
 
 
-def _serve(jobs: SimpleQueue[_Job | None]) -> None:
-    while (job := jobs.get()) is not None:
-        job.help()
+def _serve(pool: _Pool) -> None:
+    while (job := pool.jobs.get()) is not None:
+        job.help(pool)
         del job
 
 

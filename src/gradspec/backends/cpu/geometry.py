@@ -164,8 +164,17 @@ class Bound:
     rest: bytes
     units: int
     workspace: int
-    keeps: tuple[Array, ...]
-    """The tables that the block points to."""
+
+
+class Tables:
+    """The tables that blocks point to. They differ little from layout to layout and live as long as their binder."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Array] = {}
+
+    def at(self, table: Array) -> int:
+        """The address of a table with this content."""
+        return address(self._known.setdefault(table.tobytes(), table))
 
 
 class Binder:
@@ -174,6 +183,7 @@ class Binder:
     def __init__(self, axes: Sequence[Axis], leads: Sequence[int], roles: Roles) -> None:
         self.axes, self.leads, self.roles = tuple(axes), tuple(leads), roles
         self._bound: dict[tuple[Strides, ...], Bound] = {}
+        self._tables = Tables()
         self._pack = Struct(f"<{f.ARRAYS}q").pack
         self._order = [roles.fields.index(i) if i in roles.fields else -1 for i in range(f.ARRAYS)]
 
@@ -194,7 +204,8 @@ class Binder:
         return self._for_steps([[s // size for s in strides] for strides, size in sized])
 
     def _for_steps(self, steps: Sequence[Sequence[int]]) -> Bound:
-        return _Layout(self.axes, self.leads, self.roles, dict(zip(self.roles.fields, steps, strict=True))).bound()
+        strides = dict(zip(self.roles.fields, steps, strict=True))
+        return _Layout(self.axes, self.leads, self.roles, strides, self._tables).bound()
 
     def dense(self) -> Bound:
         """For C-contiguous arrays."""
@@ -211,9 +222,14 @@ class _Layout:
     """Arrays of known strides, on their way to a block."""
 
     def __init__(
-        self, axes: Sequence[Axis], leads: Sequence[int], roles: Roles, steps: Mapping[int, Sequence[int]]
+        self,
+        axes: Sequence[Axis],
+        leads: Sequence[int],
+        roles: Roles,
+        steps: Mapping[int, Sequence[int]],
+        tables: Tables,
     ) -> None:
-        self.roles = roles
+        self.roles, self.tables = roles, tables
         padded = {i: (*s, *[0] * len(axes)) for i, s in steps.items()}  # one axis of one cell stands for none
         strides = [[padded[i][j] if i in padded else 0 for i in range(f.ARRAYS)] for j in range(len(leads) + len(axes))]
         self.leads = [(n, s) for n, s in zip(leads, strides[: len(leads)], strict=True) if n != 1]
@@ -268,9 +284,8 @@ class _Layout:
         plane_at = table_at + 16 * table
         workspace = plane_at + self._plane_bytes(bands, inner)
         has_holes = not is_scaled and any(axis.is_empty_somewhere for axis, _ in self.axes)
-        tables: list[Array] = []
         is_run = is_direct and self._is_run() and bands == self.inner == 1
-        shares = self._shares(tables) if is_run and not has_holes else 0
+        shares = self._shares() if is_run and not has_holes else 0
         header = [0] * (f.HEADER - f.ARRAYS)
         fixed = {
             f.RANK: len(self.axes),
@@ -301,12 +316,10 @@ class _Layout:
             header[field - f.ARRAYS] = value
         numbers = header + [x for n, s in self.leads for x in (n, *s)]
         for i, (axis, steps) in enumerate(self.axes):
-            numbers += self._axis_record(i, axis, steps, slabs[i], rings[i], planar, tables)
-        return Bound(pack(f"<{len(numbers)}q", *numbers), planes * bands, -(-workspace // 64) * 64, tuple(tables))
+            numbers += self._axis_record(i, axis, steps, slabs[i], rings[i], planar)
+        return Bound(pack(f"<{len(numbers)}q", *numbers), planes * bands, -(-workspace // 64) * 64)
 
-    def _axis_record(
-        self, i: int, axis: Axis, steps: Sequence[int], slab: int, ring: int, planar: int, tables: list[Array]
-    ) -> list[int]:
+    def _axis_record(self, i: int, axis: Axis, steps: Sequence[int], slab: int, ring: int, planar: int) -> list[int]:
         is_row = i == len(self.axes) - 1 and self.inner == 1
         record = [0] * f.AXIS
         record[f.KIND], record[f.SIZE], record[f.OUTPUTS] = axis.kind, axis.size, axis.outputs
@@ -317,9 +330,9 @@ class _Layout:
         record[f.VOLUME] = prod(later.kernel for later, _ in self.axes[i + 1 :])
         record[f.SLAB], record[f.RING], record[f.SLOTS] = slab, ring, axis.slots
         record[f.INSIDE], record[f.BEYOND] = axis.inside
-        record[f.SPANS] = self._table(_spans if axis.kind == f.BINS else None, axis, tables)
-        record[f.COUNTED] = self._table(self.roles.counts, axis, tables)
-        record[f.REAL] = self._table(real_cells if self.roles.reals else None, axis, tables)
+        record[f.SPANS] = self._table(_spans if axis.kind == f.BINS else None, axis)
+        record[f.COUNTED] = self._table(self.roles.counts, axis)
+        record[f.REAL] = self._table(real_cells if self.roles.reals else None, axis)
         record[f.STRIDES :] = steps
         return record
 
@@ -347,13 +360,11 @@ class _Layout:
         many = shape in ((3, 2), (2, 2)) or (shape == (3, 1) and widths_agree)
         return 2 if many and (len(self.axes) > 2 or (is_direct and self._is_run())) else int(before.stride > 1)
 
-    @staticmethod
-    def _table(counts: Callable[[Any], Counts] | None, axis: Axis, tables: list[Array]) -> int:
+    def _table(self, counts: Callable[[Any], Counts] | None, axis: Axis) -> int:
         if counts is None or axis.window is None:
             return 0
         about = Adaptive(axis.size, axis.outputs) if counts is _spans else axis.window
-        tables.append(np.ascontiguousarray(counts(about), np.int64))
-        return address(tables[-1])
+        return self.tables.at(np.ascontiguousarray(counts(about), np.int64))
 
     def _is_in_place(self) -> bool:
         """Whether rows of cells are read where they lie: neither converted nor divided nor gathered."""
@@ -418,7 +429,7 @@ class _Layout:
             longest = axis.outputs // max(4, 2 * -(-(axis.reach + 1) // axis.stride))
         return max(1, min(-(-UNITS_WANTED // planes), longest, axis.size))
 
-    def _shares(self, tables: list[Array]) -> int:
+    def _shares(self) -> int:
         """Where the divisors of all outputs of a small plane lie."""
         counts, outputs = self.roles.counts, [axis.outputs for axis, _ in self.axes]
         if counts is None or self.roles.settings.get(f.SCALED, 0) or prod(outputs) > LONGEST_TABLE:
@@ -426,8 +437,8 @@ class _Layout:
         shares = np.ones((), np.int64)
         for axis, _ in self.axes:
             shares = np.multiply.outer(shares, counts(axis.window))
-        tables.append(np.ascontiguousarray(shares, np.float64 if self.roles.components[0] == 8 else np.float32))
-        return address(tables[-1])
+        computed = np.float64 if self.roles.components[0] == 8 else np.float32
+        return self.tables.at(np.ascontiguousarray(shares, computed))
 
     def _is_whole(self) -> bool:
         """Whether the plane is one run of cells with one output and one divisor."""

@@ -1,0 +1,1 @@
+"""Machine code that the runtime itself needs, as LLVM's intermediate code."""

@@ -1,0 +1,242 @@
+"""What threads do together in a call: a sequence of steps, each of them units of work that any thread may take.
+
+A job is a block of words, ``HEADER`` of them and then ``STEP`` for each step. Every thread that works on it calls
+``kernel(job, slot, budget, workspace)``: it takes chunks of the first step that is not done, waits until the others
+have done theirs, and goes on with the next. Threads may come late, leave, and come back; none is counted on but those
+that have taken a chunk and not finished it. ``budget`` is the time in nanoseconds after which a thread leaves between
+chunks. A thread that waits looks around for a while, then lets others run, then sleeps in between, so that one which
+waits long for another leaves it the processor.
+
+Chunks shrink with what is left of a step, so that the threads end together.
+
+``halt`` has the same signature: after it, no chunk is running, and none will be begun. A thread counts itself as
+running before it looks whether the job is halted, and whoever halts it does so before looking whether a thread is
+running; these accesses have one order, so one of the two sees the other.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+
+STEPS, SHARES, REACHED, HALTED, RUNNING = range(5)
+"""Words of the header: the number of steps, in how many chunks what is left may be cut, the first step that is not
+known to be done, whether the job is halted, and how many threads have a chunk."""
+HEADER = 8
+
+FUNCTION, ARGS, UNITS, LEAST, MOST, NEXT, DONE = 0, 1, 2, 3, 4, 8, 9
+"""Words of a step: what is called, with what, for how many units, at least and at most how many at a time; the first
+unit that nobody has taken, and how many are done."""
+STEP = 16
+
+LOOKS, YIELDS, SLEEP = 20_000, 100_000, 50_000
+"""Nanoseconds that a waiting thread looks around, until which it lets others run, and that it sleeps from then on."""
+
+PAUSES = {
+    "aarch64": ("llvm.aarch64.isb", "i32", "i32 15"),
+    "arm64": ("llvm.aarch64.isb", "i32", "i32 15"),
+    "x86_64": ("llvm.x86.sse2.pause", "", ""),
+}
+"""What makes a processor look less often: an intrinsic, the types of its arguments, and these."""
+
+
+def build(name: str) -> str:
+    """The intermediate code of ``run`` or ``halt``."""
+    intrinsic, types, arguments = PAUSES.get(platform.machine(), ("llvm.donothing", "", ""))
+    words = {
+        "declared": f"declare void @{intrinsic}({types})",
+        "pause": f"call void @{intrinsic}({arguments})",
+        "clock": time.CLOCK_MONOTONIC,
+        **{key.lower(): value for key, value in globals().items() if key.isupper() and isinstance(value, int)},
+    }
+    return (_SHARED + {"run": _RUN, "halt": _HALT}[name]) % words
+
+
+_SHARED = """
+declare i32 @clock_gettime(i32, ptr)
+declare i32 @sched_yield()
+declare i32 @nanosleep(ptr, ptr)
+%(declared)s
+
+define internal i64 @now() noinline {
+  %%time = alloca [2 x i64]
+  call i32 @clock_gettime(i32 %(clock)d, ptr %%time)
+  %%seconds = load i64, ptr %%time
+  %%rest = getelementptr i64, ptr %%time, i64 1
+  %%nanoseconds = load i64, ptr %%rest
+  %%scaled = mul i64 %%seconds, 1000000000
+  %%sum = add i64 %%scaled, %%nanoseconds
+  ret i64 %%sum
+}
+
+define internal void @idle(i64 %%waited) noinline {
+entry:
+  %%time = alloca [2 x i64]
+  %%looks = icmp slt i64 %%waited, %(looks)d
+  br i1 %%looks, label %%look, label %%longer
+look:
+  %(pause)s
+  ret void
+longer:
+  %%yields = icmp slt i64 %%waited, %(yields)d
+  br i1 %%yields, label %%yield, label %%sleep
+yield:
+  call i32 @sched_yield()
+  ret void
+sleep:
+  store i64 0, ptr %%time
+  %%rest = getelementptr i64, ptr %%time, i64 1
+  store i64 %(sleep)d, ptr %%rest
+  call i32 @nanosleep(ptr %%time, ptr null)
+  ret void
+}
+"""
+
+_RUN = """
+define void @kernel(ptr %%job, i64 %%slot, i64 %%budget, ptr %%workspace) {
+entry:
+  %%steps.at = getelementptr i64, ptr %%job, i64 %(steps)d
+  %%shares.at = getelementptr i64, ptr %%job, i64 %(shares)d
+  %%reached.at = getelementptr i64, ptr %%job, i64 %(reached)d
+  %%halted.at = getelementptr i64, ptr %%job, i64 %(halted)d
+  %%running.at = getelementptr i64, ptr %%job, i64 %(running)d
+  %%steps = load i64, ptr %%steps.at
+  %%shares = load i64, ptr %%shares.at
+  %%came = call i64 @now()
+  %%leave = add i64 %%came, %%budget
+  %%first = load atomic i64, ptr %%reached.at acquire, align 8
+  br label %%next.step
+
+next.step:
+  %%k = phi i64 [ %%first, %%entry ], [ %%k.next, %%step.done ]
+  %%is.step = icmp slt i64 %%k, %%steps
+  br i1 %%is.step, label %%step, label %%out
+
+step:
+  %%skipped = mul i64 %%k, %(step)d
+  %%place = add i64 %%skipped, %(header)d
+  %%record = getelementptr i64, ptr %%job, i64 %%place
+  %%function.at = getelementptr i64, ptr %%record, i64 %(function)d
+  %%args.at = getelementptr i64, ptr %%record, i64 %(args)d
+  %%units.at = getelementptr i64, ptr %%record, i64 %(units)d
+  %%least.at = getelementptr i64, ptr %%record, i64 %(least)d
+  %%most.at = getelementptr i64, ptr %%record, i64 %(most)d
+  %%next.at = getelementptr i64, ptr %%record, i64 %(next)d
+  %%done.at = getelementptr i64, ptr %%record, i64 %(done)d
+  %%function = load ptr, ptr %%function.at
+  %%args = load ptr, ptr %%args.at
+  %%units = load i64, ptr %%units.at
+  %%least = load i64, ptr %%least.at
+  %%most = load i64, ptr %%most.at
+  br label %%look
+
+look:
+  %%seen = load atomic i64, ptr %%next.at monotonic, align 8
+  %%is.unit = icmp slt i64 %%seen, %%units
+  br i1 %%is.unit, label %%enter, label %%wait.begin
+
+enter:
+  atomicrmw add ptr %%running.at, i64 1 seq_cst
+  %%halted = load atomic i64, ptr %%halted.at seq_cst, align 8
+  %%is.halted = icmp ne i64 %%halted, 0
+  br i1 %%is.halted, label %%exit, label %%take
+
+exit:
+  atomicrmw sub ptr %%running.at, i64 1 seq_cst
+  br label %%out
+
+take:
+  %%lo = phi i64 [ %%seen, %%enter ], [ %%found, %%size ]
+  %%left = sub i64 %%units, %%lo
+  %%is.left = icmp sgt i64 %%left, 0
+  br i1 %%is.left, label %%size, label %%none
+
+none:
+  atomicrmw sub ptr %%running.at, i64 1 seq_cst
+  br label %%wait.begin
+
+size:
+  %%part = sdiv i64 %%left, %%shares
+  %%is.small = icmp slt i64 %%part, %%least
+  %%at.least = select i1 %%is.small, i64 %%least, i64 %%part
+  %%is.large = icmp sgt i64 %%at.least, %%most
+  %%at.most = select i1 %%is.large, i64 %%most, i64 %%at.least
+  %%is.all = icmp sgt i64 %%at.most, %%left
+  %%count = select i1 %%is.all, i64 %%left, i64 %%at.most
+  %%hi = add i64 %%lo, %%count
+  %%exchange = cmpxchg ptr %%next.at, i64 %%lo, i64 %%hi acq_rel monotonic
+  %%found = extractvalue { i64, i1 } %%exchange, 0
+  %%is.taken = extractvalue { i64, i1 } %%exchange, 1
+  br i1 %%is.taken, label %%work, label %%take
+
+work:
+  call void %%function(ptr %%args, i64 %%lo, i64 %%hi, ptr %%workspace)
+  atomicrmw add ptr %%done.at, i64 %%count acq_rel
+  atomicrmw sub ptr %%running.at, i64 1 seq_cst
+  %%time.now = call i64 @now()
+  %%is.late = icmp sgt i64 %%time.now, %%leave
+  br i1 %%is.late, label %%out, label %%look
+
+wait.begin:
+  %%done.first = load atomic i64, ptr %%done.at acquire, align 8
+  %%is.done.first = icmp sge i64 %%done.first, %%units
+  br i1 %%is.done.first, label %%step.done, label %%wait.start
+
+wait.start:
+  %%waits = call i64 @now()
+  br label %%wait
+
+wait:
+  %%done = load atomic i64, ptr %%done.at acquire, align 8
+  %%is.done = icmp sge i64 %%done, %%units
+  br i1 %%is.done, label %%step.done, label %%wait.halted
+
+wait.halted:
+  %%stopped = load atomic i64, ptr %%halted.at acquire, align 8
+  %%is.stopped = icmp ne i64 %%stopped, 0
+  br i1 %%is.stopped, label %%out, label %%wait.time
+
+wait.time:
+  %%time = call i64 @now()
+  %%is.over = icmp sgt i64 %%time, %%leave
+  br i1 %%is.over, label %%out, label %%wait.idle
+
+wait.idle:
+  %%waited = sub i64 %%time, %%waits
+  call void @idle(i64 %%waited)
+  br label %%wait
+
+step.done:
+  %%k.next = add i64 %%k, 1
+  atomicrmw max ptr %%reached.at, i64 %%k.next release
+  br label %%next.step
+
+out:
+  ret void
+}
+"""
+
+_HALT = """
+define void @kernel(ptr %%job, i64 %%slot, i64 %%budget, ptr %%workspace) {
+entry:
+  %%halted.at = getelementptr i64, ptr %%job, i64 %(halted)d
+  %%running.at = getelementptr i64, ptr %%job, i64 %(running)d
+  store atomic i64 1, ptr %%halted.at seq_cst, align 8
+  %%came = call i64 @now()
+  br label %%wait
+
+wait:
+  %%running = load atomic i64, ptr %%running.at seq_cst, align 8
+  %%is.quiet = icmp eq i64 %%running, 0
+  br i1 %%is.quiet, label %%out, label %%idle
+
+idle:
+  %%time = call i64 @now()
+  %%waited = sub i64 %%time, %%came
+  call void @idle(i64 %%waited)
+  br label %%wait
+
+out:
+  ret void
+}
+"""
