@@ -243,11 +243,6 @@ def value(network, dtype):
     return gs.trace(lambda x: network.logits(x, params, dtype), types_of(x)), [x]
 
 
-def folded(network, dtype):
-    graph, arrays = value(network, dtype)
-    return gs.fold_batch_norm(graph), arrays
-
-
 def open_value(network, dtype):
     """Parameters are inputs, as where it is trained."""
     arguments = (network.x.astype(dtype), in_dtype(network.params, dtype))
@@ -264,7 +259,7 @@ def tangent(network, dtype):
     return graph.jvp(), [*arrays, *(a[::-1].copy() for a in arrays)]
 
 
-PROGRAMS = {f.__name__: f for f in (value, folded, open_value, gradient, tangent)}
+PROGRAMS = {f.__name__: f for f in (value, open_value, gradient, tangent)}
 programs = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
@@ -316,8 +311,12 @@ def test_a_sample_does_not_depend_on_its_batch(network):
 
 
 def test_every_norm_of_resnet_can_be_folded():
-    network = resnet()
-    (before, x), (after, _) = value(network, np.float32), folded(network, np.float32)
-    norms = [sum(node.op.name == "batch_norm" for node in graph.nodes) for graph in (before, after)]
-    assert norms == [20, 0]
-    np.testing.assert_allclose(gs.compile(after)(*x), gs.compile(before)(*x), rtol=1e-4, atol=1e-4)
+    """Twenty of them. What changes is rounding, and every law above holds for what is left."""
+    graph, arrays = value(resnet(), np.float32)
+    folded = gs.fold_batch_norm(graph)
+    assert [sum(node.op.name == "batch_norm" for node in g.nodes) for g in (graph, folded)] == [20, 0]
+    run = gs.compile(folded, threads=1)
+    assert "numpy" not in str(run.plan)
+    before, after = gs.compile(graph)(*arrays), run(*arrays)
+    assert np.abs(after - before).max() <= 1e-5 * np.abs(before).max()
+    np.testing.assert_array_equal(gs.compile(folded, threads=4)(*arrays), after)
