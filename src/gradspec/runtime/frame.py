@@ -165,6 +165,9 @@ class _Preparation:
 
     def _task(self, task: Task) -> Iterator[Action]:
         number, variables = self.tasks, (*task.inputs, *task.outputs)
+        for v, check in task.checks:
+            is_there = v in self.there or v not in self.plan.made
+            yield _check_action(check, self.slots[v], 0 if is_there else number)
         self.tasks += 1
         if self.same.issuperset(variables):
             self.frame.bind(number, [self.values[i] for i in self._at(variables)])
@@ -219,6 +222,15 @@ def _bind_action(number: int, slots: Sequence[int], varying: Sequence[int]) -> A
             known = None
             frame.bind(number, [values[i] for i in slots])
             known = found
+
+    return act
+
+
+def _check_action(check: Callable[[Array], None], slot: int, tasks: int) -> Action:
+    def act(values: Values, frame: Frame) -> None:
+        if frame.is_behind(tasks):
+            frame.catch_up(values, tasks)
+        check(values[slot])
 
     return act
 

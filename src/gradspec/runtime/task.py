@@ -69,6 +69,11 @@ class Task:
     """
     share: Hashable = None
     """Tasks in front of others that have equal keys and read the same variables are one; None: this one is alone."""
+    checks: tuple[tuple[Var, Callable[[Array], None]], ...] = ()
+    """Inputs whose numbers a function looks at, at every call before the task runs; it raises what is wrong with them.
+
+    Binding is not the place for that: the same memory may hold other numbers at the next call.
+    """
 
 
 View = Callable[[Array], Array]
