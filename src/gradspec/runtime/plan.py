@@ -60,19 +60,24 @@ class Plan:
                 jobs.append([])
         return max(map(most_threads, jobs))
 
-    def memory(self, threads: int) -> int:
-        """The bytes of a call with so many threads on C-contiguous arrays: arena, workspaces, results and constants.
+    @cached_property
+    def result_bytes(self) -> int:
+        return sum(nbytes(v.type) for v in self.outputs)
 
-        The arena, the workspaces together and every prepared constant begin at a multiple of 64 bytes, for which each
-        is given 64 more. What NumPy steps make comes on top.
+    @cached_property
+    def prepared_bytes(self) -> Sequence[int]:
+        """The bytes of everything that is prepared once and kept with the constants."""
+        return [nbytes(v.type) for step in self.prologue if step.task is not None for v in step.outputs]
+
+    def memory(self, threads: int) -> int:
+        """The bytes that a call with so many threads takes on C-contiguous arrays, and what is prepared for it.
+
+        These are the arena, the workspaces, the results and the prepared constants. The arena, the workspaces together
+        and each prepared constant begin at a multiple of 64 bytes, for which each is given 64 more. Arrays that NumPy
+        steps make, and copies that a view needs, come on top.
         """
-        prepared = [v for step in self.prologue if step.task is not None for v in step.outputs]
-        blocks = [
-            self.arena_bytes,
-            self.workspace * min(threads, self.most_threads),
-            *(nbytes(v.type) for v in prepared),
-        ]
-        return sum(size + ALIGNMENT for size in blocks) + sum(nbytes(v.type) for v in self.outputs)
+        blocks = [self.arena_bytes, self.workspace * min(threads, self.most_threads), *self.prepared_bytes]
+        return sum(size + ALIGNMENT for size in blocks) + self.result_bytes
 
     @cached_property
     def last_use(self) -> Mapping[Var, int]:

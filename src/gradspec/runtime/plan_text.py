@@ -27,7 +27,7 @@ def text(plan: Plan) -> str:
     >>> print(gs.compile(lambda x: gs.reshape(x, (4,)), gs.f32[2, 2]).plan)
     step  operators  kernel                     reads -> writes               bytes  buffer
        1  reshape    numpy: no compiled kernel  x:f32[2,2] -> reshape:f32[4]     32  view or fresh
-    arena 0 bytes (0 without reuse), workspace 0 bytes per thread
+    arena 0 bytes (0 without reuse), workspace 0 bytes per thread, results 16 bytes
     """
     rows = [HEADER, *(_once(step) for step in plan.prologue), *(_row(plan, i, s) for i, s in enumerate(plan.steps))]
     wrapped = [[_lines(cell, width) for cell, width in zip(row, WIDEST, strict=True)] for row in rows]
@@ -91,7 +91,10 @@ def _line(parts: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _footer(plan: Plan) -> str:
-    return (
-        f"arena {plan.arena_bytes:,} bytes ({plan.bytes_without_reuse:,} without reuse), "
-        f"workspace {plan.workspace:,} bytes per thread"
-    )
+    figures = [
+        f"arena {plan.arena_bytes:,} bytes ({plan.bytes_without_reuse:,} without reuse)",
+        f"workspace {plan.workspace:,} bytes per thread",
+        f"results {plan.result_bytes:,} bytes",
+        *([f"prepared constants {sum(plan.prepared_bytes):,} bytes"] if plan.prepared_bytes else []),
+    ]
+    return "\n".join(wrap(", ".join(figures), 112, break_on_hyphens=False))
