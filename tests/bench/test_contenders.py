@@ -6,9 +6,10 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from gradspec.bench.contenders import PEERS, NotOfferedError
+from gradspec.bench.contenders import FIXED, GIVEN, PEERS, NotOfferedError
 from gradspec.bench.contenders.machine import Machine
 from gradspec.bench.contenders.ours import Ours
+from gradspec.bench.data import data
 from gradspec.bench.grid import COPY, GRID, MODES, POOL_OPS, Conv, Limit, Network, Pool, Problem, problem
 from gradspec.bench.measure import disagreement
 
@@ -29,7 +30,8 @@ CELLS = [
     Network("ResNet", (1, 3, 32, 32), RESNET.layers, RESNET.loss, ""),
 ]
 PROBLEMS = [Problem(cell, op, mode) for cell in CELLS for op in cell.ops for mode in cell.modes]
-QUICK_PEERS = [peer for peer in PEERS if peer.name != "torch-compile" and not peer.missing()]
+QUICK_PEERS = [peer for peer in PEERS if "compile" not in peer.name and not peer.missing()]
+SMALL_CONV = Problem(Conv("conv 2-D", (2, 4, 9, 8), 6, 3, 1, 2, dilation=2, groups=2), "conv", "forward")
 
 
 def built(entry):
@@ -60,7 +62,8 @@ def offered(name, question):
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # by torch.func.jvp itself
 @pytest.mark.parametrize("question", PROBLEMS, ids=str)
 def test_a_peer_agrees_or_does_not_offer_the_problem(peer, question):
-    (ours,) = results(Ours(1), question).values()
+    ours, *again = results(Ours(1), question).values()
+    assert [disagreement(theirs, ours) for theirs in again] == [""] * question.has_fixed_weights
     assert ours[0].shape == (question.cell.output() if question.op != "net" or question.mode == "forward" else ())
     one_axis = getattr(peer, "channels_last", False) and question.cell.rank == 1
     if one_axis or not offered(type(peer).__name__, question):
@@ -87,15 +90,59 @@ def test_every_call_gives_fresh_results():
     assert not np.shares_memory(call(), call())
 
 
+WAYS = {
+    "Ours": {GIVEN, FIXED},
+    "PyTorch": {""},
+    "Jax": {GIVEN, FIXED, f"{GIVEN}, channels last", f"{FIXED}, channels last"},
+    "OnnxRuntime": {FIXED},
+}
+
+
+def test_values_are_written_with_weights_fixed_by_everyone_who_can(peer):
+    for contender in (Ours(1), peer):
+        assert set(contender.variants(SMALL_CONV)) == WAYS[type(contender).__name__]
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="pip install torch")
+@pytest.mark.filterwarnings("ignore::Warning")  # the compiler's own
+@pytest.mark.parametrize("entry", ["compiled", "compiled_channels_last"])
+def test_compiled_modules_agree_with_weights_given_and_fixed(entry):
+    contender = getattr(import_module("gradspec.bench.contenders.pytorch"), entry)(1)
+    (ours, _) = results(Ours(1), SMALL_CONV).values()
+    found = results(contender, SMALL_CONV)
+    assert {name: disagreement(theirs, ours) for name, theirs in found.items()} == {GIVEN: "", FIXED: ""}
+
+
+PRODUCT = Problem(Limit("a small product", 48, is_product=True), "matmul", "forward")
+
+
 def test_the_machine_copies_and_multiplies_and_nothing_else():
     machine = Machine(2)
     (copied,) = results(machine, Problem(COPY, "copy", "forward"))["NumPy copies"]
     assert copied.shape == COPY.output()
     assert np.all(copied == 1)
-    (product,) = results(machine, Problem(Limit("matmul", 1024), "matmul", "forward"))["NumPy"]
-    assert product.shape == (1024, 1024)
+    (product,) = results(machine, PRODUCT)["NumPy"]
+    a, b = data(PRODUCT).inputs
+    assert disagreement([product], [a.astype(np.float64) @ b]) == ""
     with pytest.raises(NotOfferedError):
         machine.variants(problem("P11", "max", "forward"))
+
+
+def test_a_matrix_product_is_the_same_for_all_who_have_one_of_their_own(peer):
+    expected = results(Machine(1), PRODUCT)["NumPy"]
+    for contender in (Ours(1), peer):
+        try:
+            (found,) = results(contender, PRODUCT).values()
+        except NotOfferedError:
+            assert not is_multiplier(contender)
+        else:
+            assert disagreement(found, expected) == ""
+
+
+def is_multiplier(contender):
+    """torch in its plain form and JAX are; gradspec is when its product is compiled and not NumPy's."""
+    name = type(contender).__name__
+    return name == "Jax" or (name == "PyTorch" and not contender.channels_last)
 
 
 def test_modes_and_operators_are_the_published_ones():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradspec.bench.data import data
-from gradspec.bench.grid import CELLS, GRID, MATMUL, Conv, Network, Pool, problem, problems
+from gradspec.bench.grid import CELLS, GRID, MATMULS, Conv, Pool, problem, problems
 
 POOLS = """P1 (8,64,112,112) 3 2 1 · P2 (8,64,112,112) 2 2 0 · P3 (8,64,56,56) 3 1 1 · P4 (4,32,128,128) 13 1 6
 · P5 (1,3,1024,1024) 5 1 2 · P6 (2,32,32,64,64) 3 2 1 · P7 (16,64,16384) 4 4 0 · P8 (1,8,16,16,16,16) 2 2 0
@@ -129,5 +129,28 @@ def test_numbers_are_repeatable_different_and_unequal(names):
 
 
 def test_matrix_products_are_counted_as_everywhere():
-    assert MATMUL.flops("forward") == 2 * MATMUL.side**3
-    assert all(isinstance(cell, Network) for cell in GRID["net"])
+    assert [(cell.side, cell.flops("forward")) for cell in MATMULS] == [(n, 2 * n**3) for n in (1024, 1536)]
+    assert CELLS["copy"].flops("forward") == 0
+
+
+def test_the_second_network_is_a_resnet_up_to_its_first_stage():
+    layers = [(x.kind, x.channels, x.kernel, x.stride, x.padding) for x in GRID["net"][1].layers]
+    block = [("keep", 0, 0, 1, 0), ("conv", 64, 3, 1, 1), ("relu", 0, 0, 1, 0), ("conv", 64, 3, 1, 1)]
+    block += [("add", 0, 0, 1, 0), ("relu", 0, 0, 1, 0)]
+    assert layers == [("conv", 64, 7, 2, 3), ("relu", 0, 0, 1, 0), ("max_pool", 0, 3, 2, 1), *block, *block]
+    assert [cell.shape for cell in GRID["net"]] == [(64, 1, 28, 28), (4, 3, 224, 224)]
+
+
+@pytest.mark.parametrize(
+    ("names", "may_be_fixed"),
+    [
+        (("C1", "conv", "forward"), True),
+        (("N1", "net", "forward"), True),
+        (("C1", "conv", "jvp"), False),
+        (("N1", "net", "vjp"), False),
+        (("P1", "max", "forward"), False),
+        (("matmul 1024", "matmul", "forward"), False),
+    ],
+)
+def test_weights_may_be_constants_where_nothing_is_differentiated(names, may_be_fixed):
+    assert problem(*names).has_fixed_weights == may_be_fixed

@@ -65,7 +65,7 @@ def gone(pid, seconds=10.0):
 def test_a_worker_prepares_and_times(remote):
     worker = remote(OURS)
     answer = prepare(worker)
-    assert answer["seconds"] > 0
+    assert answer["seconds"][answer["variant"]] > 0
     with np.load(worker.folder / "results.npz") as results:
         assert [results[name].shape for name in results.files] == [(1, 16, 7, 7)]
     seconds = worker.ask(do="time", calls=2, repeats=3)["seconds"]
@@ -93,6 +93,7 @@ def test_a_wrong_request_is_an_answer(remote, request_):
 def test_the_best_working_variant_is_kept(remote):
     answer = prepare(remote(double("HalfWorking")))
     assert (answer["variant"], answer["notes"]) == ("good", ["fail: RuntimeError: broken variant"])
+    assert answer["seconds"]["slow"] > 0.05 > answer["seconds"]["good"]
 
 
 def test_what_a_library_prints_is_no_answer(remote):
@@ -197,6 +198,28 @@ def test_a_derivative_is_compared_too():
     assert "in result 1 of 2" in result.timings["wrong"].disagrees
 
 
+def test_a_contender_that_is_wrong_is_no_measure_however_fast():
+    (result,) = run_with("Wrong", "HalfWorking").results
+    assert result.timings["wrong"].samples
+    assert result.fastest_peer()[0] == "halfworking"
+    assert result.fastest_peer(["wrong"]) is None
+
+
+def test_where_peers_agree_with_each_other_and_not_with_gradspec_gradspec_is_wrong():
+    entries = [double("Wrong"), Entry("wrong-too", "contender_doubles:Wrong")]
+    (result,) = measure("pool", [problem("P11", "max", "forward")], entries, BRIEF).results
+    assert result.timings["gradspec"].disagrees.startswith("differs from wrong by 0.01")
+    assert [result.timings[name].disagrees for name in ("wrong", "wrong-too")] == ["", ""]
+
+
+def test_products_are_timed_before_and_after_where_arithmetic_is_counted():
+    run = measure("conv", [problem("C11", "conv", "forward")], [], BRIEF)
+    assert [result.problem.cell.side for result in run.products] == [1024, 1536, 1024, 1536]
+    assert all(result.timings["machine"].samples for result in run.products)
+    assert run.best_product()[1] > 0
+    assert run_with().products == []
+
+
 def test_an_interrupted_run_keeps_what_it_has_and_leaves_nothing():
     seen = []
 
@@ -208,6 +231,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_leaves_nothing():
     run = run_with("Wrong", progress=interrupt)
     assert run.interrupted
     assert run.results[0].timings["gradspec"].samples
+    assert not run.results[0].is_complete
     assert len(set(seen)) == 3
     assert all(gone(pid) for pid in seen)
 
@@ -240,3 +264,6 @@ def test_a_plan_times_long_enough_and_not_too_long(seconds):
     assert 1 <= repeats <= settings.repeats
     assert 1 <= rounds <= settings.rounds
     assert rounds == 1 or rounds * seconds * calls * repeats <= settings.patience
+    behind = settings.plan(seconds, is_far_behind=True)
+    assert behind[:2] == (calls, repeats)
+    assert behind[2] == 1 or behind[2] * seconds * calls * repeats <= settings.patience / 4

@@ -191,14 +191,21 @@ class Limit:
 
     name: str
     side: int
+    is_product: bool = False
 
-    ops = ("copy", "matmul")
     modes = ("forward",)
     rank = 0
-    text = ""
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        return ("matmul",) if self.is_product else ("copy",)
+
+    @property
+    def text(self) -> str:
+        return f"{self.side} square"
 
     def inputs(self) -> dict[str, Shape]:
-        return dict.fromkeys("ab" if self.name == "matmul" else "a", (self.side, self.side))
+        return dict.fromkeys("ab" if self.is_product else "a", (self.side, self.side))
 
     def output(self) -> Shape:
         return (self.side, self.side)
@@ -207,7 +214,7 @@ class Limit:
         return ()
 
     def flops(self, mode: str) -> int:
-        return 2 * self.side**3 if self.name == "matmul" else 0
+        return 2 * self.side**3 if self.is_product else 0
 
 
 Cell = Pool | Conv | Network | Limit
@@ -223,6 +230,11 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.cell.name} {self.op} {self.mode}"
+
+    @property
+    def has_fixed_weights(self) -> bool:
+        """Whether all inputs but the first may be constants: no derivative in them is asked for."""
+        return self.mode == "forward" and isinstance(self.cell, Conv | Network)
 
     @property
     def bytes(self) -> int:
@@ -291,8 +303,9 @@ GRID: dict[str, tuple[Cell, ...]] = {
         Network("N2", (4, 3, 224, 224), RESNET, "mean_square", "ResNet-18 stem and first stage, batch 4"),
     ),
 }
-COPY, MATMUL = Limit("copy", 4096), Limit("matmul", 1024)  # 64 MiB to copy: more than any cache here
-CELLS: dict[str, Cell] = {cell.name: cell for cell in (*chain(*GRID.values()), COPY, MATMUL)}
+COPY = Limit("copy", 4096)  # 64 MiB: more than any cache here
+MATMULS = tuple(Limit(f"matmul {side}", side, is_product=True) for side in (1024, 1536))
+CELLS: dict[str, Cell] = {cell.name: cell for cell in (*chain(*GRID.values()), COPY, *MATMULS)}
 
 
 def problem(cell: str, op: str, mode: str) -> Problem:

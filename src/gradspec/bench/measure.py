@@ -1,11 +1,15 @@
-"""Taking turns: every contender prepares a problem, all results are compared, then each is timed round by round."""
+"""Taking turns: every contender prepares a problem, all results are compared, then each is timed round by round.
+
+Where arithmetic is counted, matrix products are timed before the first problem and after the last.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import ceil
@@ -16,11 +20,13 @@ from typing import Any
 import numpy as np
 
 from gradspec.bench.contenders import LIMITS, OURS, Entry
-from gradspec.bench.grid import COPY, MATMUL, Problem
+from gradspec.bench.grid import COPY, MATMULS, Problem
 from gradspec.bench.remote import Remote, WorkerLostError
 
 SHORTEST = 2e-3  # seconds that a timing lasts at least: short calls are repeated inside it
 LOOSE = 1e-3  # of the largest number: enough for any order of summation, too little for another operator
+MULTIPLIERS = {LIMITS.name: "NumPy"}
+FAR_BEHIND = 4  # times the best: where such a contender stands exactly matters to nobody
 
 
 @dataclass(frozen=True)
@@ -29,19 +35,20 @@ class Settings:
     rounds: int = 7
     turn: float = 0.15  # seconds of timings in one turn
     repeats: int = 10  # timings in one turn, at most
-    patience: float = 8.0  # seconds that one contender may spend on one problem's rounds
+    patience: float = 8.0  # seconds that one contender may spend on one problem's rounds; a quarter if far behind
     timeout: float = 180.0  # seconds after which a worker is given up
 
-    def plan(self, seconds: float) -> tuple[int, int, int]:
+    def plan(self, seconds: float, is_far_behind: bool = False) -> tuple[int, int, int]:
         """Calls per timing, timings per turn, and rounds, for a call that takes so long.
 
         >>> Settings(threads=2).plan(10e-6), Settings(threads=2).plan(5.0)
         ((200, 10, 7), (1, 1, 1))
         """
+        patience = self.patience / 4 if is_far_behind else self.patience
         calls = max(1, ceil(SHORTEST / max(seconds, 1e-9)))
         repeats = min(self.repeats, max(1, int(self.turn / (calls * seconds))))
         warm_and_timed = seconds * (1 + calls * repeats)
-        return calls, repeats, min(self.rounds, max(1, int(self.patience / warm_and_timed)))
+        return calls, repeats, min(self.rounds, max(1, int(patience / warm_and_timed)))
 
 
 @dataclass
@@ -52,6 +59,7 @@ class Timing:
     offered: bool = True
     reason: str = ""
     variant: str = ""
+    tried: dict[str, float] = field(default_factory=dict)  # seconds of every variant, from the trial that chose one
     disagrees: str = ""
     notes: list[str] = field(default_factory=list)
 
@@ -72,6 +80,7 @@ class Result:
     problem: Problem
     timings: dict[str, Timing]
     copy: Timing = field(default_factory=Timing)
+    is_complete: bool = True
 
     @property
     def copy_limit(self) -> float | None:
@@ -84,9 +93,14 @@ class Result:
         timing = self.timings.get(name)
         return timing.median if timing and timing.samples else None
 
-    def fastest_peer(self) -> tuple[str, float] | None:
-        peers = [(name, t.median) for name, t in self.timings.items() if name != OURS.name and t.samples]
-        return min(peers, key=lambda peer: peer[1], default=None)
+    def fastest_peer(self, among: Collection[str] | None = None) -> tuple[str, float] | None:
+        """Its name and its seconds. A peer whose results are wrong is nobody's measure, and neither is half a race."""
+        if not self.is_complete:
+            return None
+        rivals = {name: timing for name, timing in self.timings.items() if name != OURS.name}
+        timed = {name: t.median for name, t in rivals.items() if t.samples and not t.disagrees}
+        chosen = timed.items() if among is None else [(name, timed[name]) for name in among if name in timed]
+        return min(chosen, key=lambda peer: peer[1], default=None)
 
 
 @dataclass
@@ -99,19 +113,27 @@ class Run:
     results: list[Result] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
-    matmul: Result | None = None
+    products: list[Result] = field(default_factory=list)
     interrupted: bool = False
 
     def best_product(self) -> tuple[str, float] | None:
-        """Who multiplied matrices fastest, and at how many operations per second."""
-        if self.matmul is None:
-            return None
-        rates = {n: MATMUL_PROBLEM.flops / t.median for n, t in self.matmul.timings.items() if t.samples}
-        return max(rates.items(), key=lambda item: item[1], default=None)
+        """Who multiplied matrices of some size fastest, and at how many operations per second."""
+        rates = [
+            (f"{MULTIPLIERS.get(name, name)}, {result.problem.cell.text}", result.problem.flops / timing.median)
+            for result in self.products
+            for name, timing in result.timings.items()
+            if timing.samples and not timing.disagrees
+        ]
+        return max(rates, key=lambda rate: rate[1], default=None)
 
 
 COPY_PROBLEM = Problem(COPY, "copy", "forward")
-MATMUL_PROBLEM = Problem(MATMUL, "matmul", "forward")
+PRODUCT_PROBLEMS = [Problem(cell, "matmul", "forward") for cell in MATMULS]
+
+
+def product_problems(problems: Sequence[Problem]) -> list[Problem]:
+    """The matrix products that a run of these problems is measured by, once before and once after them."""
+    return PRODUCT_PROBLEMS if any(problem.flops for problem in problems) else []
 
 
 def measure(
@@ -130,16 +152,31 @@ def measure(
         with workers([LIMITS, OURS, *peers], settings) as remotes:
             started = {remote.entry.name: remote for remote in remotes if _started(remote, run, progress)}
             limits, contenders = started.pop(LIMITS.name), started
-            if any(problem.flops for problem in problems):
-                run.matmul = Result(MATMUL_PROBLEM, {})
-                _measure(run.matmul, {**contenders, LIMITS.name: limits}, None, settings, progress)
+            multipliers = {**contenders, LIMITS.name: limits}
+            _measure_all(run.products, product_problems(problems), multipliers, None, settings, progress)
             _prepare(limits, COPY_PROBLEM, Timing())
-            for problem in problems:
-                run.results.append(Result(problem, {name: Timing(offered=False) for name in run.unavailable}))
-                _measure(run.results[-1], contenders, limits, settings, progress)
+            _measure_all(run.results, problems, contenders, limits, settings, progress)
+            _measure_all(run.products, product_problems(problems), multipliers, None, settings, progress)
     except KeyboardInterrupt:
         run.interrupted = True
+    for result in run.results:
+        result.timings |= {name: Timing(offered=False) for name in run.unavailable}
     return run
+
+
+def _measure_all(
+    results: list[Result],
+    problems: Sequence[Problem],
+    contenders: dict[str, Remote],
+    limits: Remote | None,
+    settings: Settings,
+    progress: Callable[[str, float], None],
+) -> None:
+    """Every problem's result is in the list before it is complete: an interrupted one is shown as far as it came."""
+    for problem in problems:
+        results.append(Result(problem, {}, is_complete=False))
+        _measure(results[-1], contenders, limits, settings, progress)
+        results[-1].is_complete = True
 
 
 @contextmanager
@@ -169,16 +206,16 @@ def _measure(
 ) -> None:
     """Prepare, compare with ours, and go round; a contender that is lost on the way keeps the samples it has."""
     turns = len(contenders) * (1 + settings.rounds)
-    plans, reference = {}, None
+    seconds = {}
     for name, remote in contenders.items():
         progress(f"{result.problem}: {name} prepares", 1 / turns)
         timing = result.timings[name] = Timing()
-        seconds = _prepare(remote, result.problem, timing)
-        if seconds is not None:
-            plans[name] = settings.plan(seconds)
-            found = _stored(remote)
-            reference = found if reference is None else reference
-            timing.disagrees = disagreement(found, reference)
+        if _prepare(remote, result.problem, timing):
+            seconds[name] = timing.tried[timing.variant]
+    for name, text in disagreements({name: _stored(contenders[name]) for name in seconds}).items():
+        result.timings[name].disagrees = text
+    slow = FAR_BEHIND * min(seconds.values(), default=0.0)
+    plans = {name: settings.plan(each, each > slow and name != OURS.name) for name, each in seconds.items()}
     for done in range(settings.rounds):
         for name, (calls, repeats, rounds) in plans.items():
             progress(f"{result.problem}: {name}", 1 / turns)
@@ -192,8 +229,8 @@ def _results_file(remote: Remote) -> Path:
     return remote.folder / f"{remote.entry.name}.npz"
 
 
-def _prepare(remote: Remote, problem: Problem, timing: Timing) -> float | None:
-    """Seconds that a call takes, or None with the reason in ``timing``."""
+def _prepare(remote: Remote, problem: Problem, timing: Timing) -> bool:
+    """Whether it can be timed; what was tried, or the reason, is in ``timing``."""
     names = {"cell": problem.cell.name, "op": problem.op, "mode": problem.mode}
     try:
         answer = remote.ask(do="prepare", **names, results=str(_results_file(remote)))
@@ -201,8 +238,9 @@ def _prepare(remote: Remote, problem: Problem, timing: Timing) -> float | None:
         answer = {"failed": str(loss)}
     timing.offered = "not_offered" not in answer
     timing.reason = answer.get("not_offered") or answer.get("failed") or ""
-    timing.variant, timing.notes = answer.get("variant", ""), [*answer.get("notes", ())]
-    return answer.get("seconds")
+    timing.variant, timing.tried = answer.get("variant", ""), answer.get("seconds", {})
+    timing.notes = [*answer.get("notes", ())]
+    return bool(timing.tried)
 
 
 def _time(remote: Remote, timing: Timing, calls: int, repeats: int) -> None:
@@ -219,7 +257,29 @@ def _stored(remote: Remote) -> list[Any]:
         return [file[name] for name in file.files]
 
 
-def disagreement(found: Sequence[Any], expected: Sequence[Any]) -> str:
+Results = Sequence[Any]
+
+
+def disagreements(found: dict[str, Results]) -> dict[str, str]:
+    """What is wrong with each contender's results, or nothing; right is what most of them found, or else the first.
+
+    >>> disagreements({"a": [np.zeros(2)], "b": [np.ones(2)], "c": [np.ones(2)]})
+    {'a': 'differs from b by 1 in result 1 of 1', 'b': '', 'c': ''}
+    """
+    if not found:
+        return {}
+    told = _against(next(iter(found)), found)
+    if any(told.values()):
+        supporters = Counter({name: [*_against(name, found).values()].count("") for name in found})
+        told = _against(supporters.most_common(1)[0][0], found)  # the first of those with the most
+    return told
+
+
+def _against(name: str, found: dict[str, Results]) -> dict[str, str]:
+    return {other: disagreement(results, found[name], name) for other, results in found.items()}
+
+
+def disagreement(found: Results, expected: Results, by: str = OURS.name) -> str:
     """What two contenders' results differ in, or nothing.
 
     >>> disagreement([np.ones(3)], [np.ones(3)]), disagreement([np.ones(3)], [np.zeros(3)])
@@ -227,11 +287,11 @@ def disagreement(found: Sequence[Any], expected: Sequence[Any]) -> str:
     """
     shapes = [a.shape for a in found], [a.shape for a in expected]
     if shapes[0] != shapes[1]:
-        return f"has results of shape {shapes[0]}, gradspec {shapes[1]}"
+        return f"has results of shape {shapes[0]}, {by} {shapes[1]}"
     for i, (a, b) in enumerate(zip(found, expected, strict=True)):
         difference = np.max(np.abs(a - b), initial=0.0)
         if not difference <= LOOSE * np.max(np.abs(b), initial=1e-30):
-            return f"differs from gradspec by {difference:.3g} in result {i + 1} of {len(found)}"
+            return f"differs from {by} by {difference:.3g} in result {i + 1} of {len(found)}"
     return ""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from gradspec.bench.contenders import OURS, label
 from gradspec.bench.grid import MODES
 from gradspec.bench.measure import Result, Run, machine
-from gradspec.bench.report import SMALLEST_LIMIT, ratio_to_peer
+from gradspec.bench.ratios import SMALLEST_LIMIT, ratio_to_peer
 
 # Okabe and Ito's colours, told apart by everyone; shapes say the same on paper.
 LOOKS = {
@@ -18,13 +18,14 @@ LOOKS = {
     "torch-eager": ("#0072B2", "s"),
     "torch-channels-last": ("#56B4E9", "D"),
     "torch-compile": ("#009E73", "^"),
+    "torch-compile-channels-last": ("#F0E442", "h"),
     "jax": ("#CC79A7", "v"),
     "onnxruntime": ("#E69F00", "p"),
 }
 OTHER = ("#666666", "X")
 TITLES = {"pool": "Pooling", "conv": "Convolution", "net": "Networks"}
 OPS = {"max": "max", "avg": "average", "smooth": "smooth max", "conv": "convolution", "net": "network"}
-LIMIT = "copy of the same bytes"
+COPY_LIMIT, PRODUCT_LIMIT = "copy of the same bytes", "best matrix product"
 INK = "#333333"
 LIMIT_MARK = {"color": "black", "marker": "|", "markersize": 20, "markeredgewidth": 2.5, "linestyle": "none"}
 
@@ -37,7 +38,7 @@ def draw(run: Run, file: Path) -> None:
     panels = [(mode, op, [*group]) for (mode, op), group in groupby(run.results, key=_panel)]
     modes, ops = (list(dict.fromkeys(names)) for names in ([p[0] for p in panels], [p[1] for p in panels]))
     most = max((len(results) for *_, results in panels), default=1)
-    size = (max(9.0, 1.5 + 5.2 * len(ops)), 1.9 + len(modes) * (0.9 + 0.42 * most))
+    size = (max(10.5, 1.5 + 5.2 * len(ops)), 1.9 + len(modes) * (0.9 + 0.42 * most))
     style = {
         "font.size": 13,
         "axes.titlesize": 14,
@@ -52,7 +53,7 @@ def draw(run: Run, file: Path) -> None:
         for mode, op, results in panels:
             axis = axes[modes.index(mode)][ops.index(op)]
             axis.set_visible(True)
-            _draw_panel(axis, results, run.contenders)
+            _draw_panel(axis, results, run)
             axis.set_title(f"{OPS[op]}, {MODES[mode]}", loc="left")
             axis.tick_params(labelbottom=True)
             if mode == modes[-1]:
@@ -66,15 +67,23 @@ def _panel(result: Result) -> tuple[str, str]:
     return result.problem.mode, result.problem.op
 
 
-def _draw_panel(axis: Any, results: list[Result], contenders: list[str]) -> None:
+def _limit(result: Result, run: Run) -> tuple[str, float] | None:
+    """A limit of the machine and its seconds: of arithmetic where that is counted, of memory elsewhere."""
+    if best := run.best_product():
+        return PRODUCT_LIMIT, result.problem.flops / best[1]
+    if result.copy_limit and result.problem.bytes >= SMALLEST_LIMIT:
+        return COPY_LIMIT, result.copy_limit
+    return None
+
+
+def _draw_panel(axis: Any, results: list[Result], run: Run) -> None:
     for row, result in enumerate(results):
         axis.axhline(row, color="#EEEEEE", linewidth=9, zorder=0)
-        limit = result.copy_limit
-        if limit and result.problem.bytes >= SMALLEST_LIMIT:
-            axis.plot(1e3 * limit, row, **LIMIT_MARK, zorder=2, label=LIMIT)
+        if limit := _limit(result, run):
+            axis.plot(1e3 * limit[1], row, **LIMIT_MARK, zorder=2, label=limit[0])
         if ratio := ratio_to_peer(result):
             _annotate(axis, row, f"{ratio:.{1 if ratio >= 1 else 2}f}×", "bold" if ratio >= 1 else "normal")
-        for name in reversed(contenders):
+        for name in reversed(run.contenders):
             timing = result.timings.get(name)
             if timing and timing.samples:
                 _draw_timing(axis, row, name, 1e3 * timing.median, [1e3 * edge for edge in timing.quartiles])
@@ -123,7 +132,7 @@ def _head(figure: Any, run: Run, axes: Any) -> None:
     for axis in axes.flat:
         handles, labels = axis.get_legend_handles_labels()
         marks |= dict(zip(labels, handles, strict=True))
-    order = [*map(label, run.contenders), LIMIT]
+    order = [*map(label, run.contenders), COPY_LIMIT, PRODUCT_LIMIT]
     shown = [name for name in order if name in marks]
     figure.legend(
         [marks[name] for name in shown],
@@ -134,5 +143,6 @@ def _head(figure: Any, run: Run, axes: Any) -> None:
         frameon=False,
         borderaxespad=0,
         handletextpad=0.3,
+        columnspacing=1.2,
     )
     figure.tight_layout(rect=(0.01, 0, 1, 1 - 1.35 / height), h_pad=1.5, w_pad=2.0)

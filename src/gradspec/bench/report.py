@@ -2,81 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from itertools import groupby
+from itertools import chain, groupby
 from statistics import geometric_mean
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from gradspec.bench.contenders import OURS, label
+from gradspec.bench.contenders import FIXED, GIVEN, OURS, label
 from gradspec.bench.grid import BETA, MODES, Problem
 from gradspec.bench.measure import COPY_PROBLEM, Result, Run, Timing, machine
+from gradspec.bench.ratios import rate, rate_of_peer, ratio_to_peer, share_of_copy, share_of_product
+from gradspec.bench.targets import Verdict, verdicts
 from gradspec.graph.show import ascii_only
 
-FORMAT = 1
+FORMAT = 2
 NOTHING, DISAGREES, FAILED = "-", " !=", "failed"
-SMALLEST_LIMIT = 1 << 20  # bytes: calls on less are not about memory
-
-
-# --- ratios -----------------------------------------------------------------------------------------------------------
-
-
-def ratio_to_peer(result: Result) -> float | None:
-    """How many times faster gradspec is than the fastest peer."""
-    ours, peer = result.median(OURS.name), result.fastest_peer()
-    return peer[1] / ours if ours and peer else None
-
-
-def share_of_copy(result: Result) -> float | None:
-    """Which part of gradspec's time a copy of the same bytes takes."""
-    ours, limit = result.median(OURS.name), result.copy_limit
-    return limit / ours if ours and limit and result.problem.bytes >= SMALLEST_LIMIT else None
-
-
-def share_of_product(result: Result, run: Run) -> float | None:
-    """gradspec's operations per second, as a part of the best matrix product's."""
-    ours, best = result.median(OURS.name), run.best_product()
-    return result.problem.flops / ours / best[1] if ours and best and result.problem.flops else None
+NUMBER, WIDEST = 7, 1000  # characters: of a time, and more than any table has
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def show(run: Run, console: Console) -> None:
-    """One table per mode, then everything a reader should know about the figures."""
+    """One table per mode, what was to be reached, then everything a reader should know about the figures."""
     for mode, results in groupby(run.results, key=lambda result: result.problem.mode):
-        console.print("", _table(run, mode, [*results]), sep="\n")
+        _print_whole(console, _table(run, mode, [*results]))
+    if judged := verdicts(run):
+        _print_whole(console, _target_table(judged))
     for line in remarks(run):
         console.print(Text(ascii_only(line)))
 
 
+def _print_whole(console: Console, table: Table) -> None:
+    """Headings are broken between words to fit; where that is not enough, lines are too long rather than cut off."""
+    needed = Measurement.get(console, console.options.update(max_width=WIDEST), table).minimum
+    console.print("", table, sep="\n", width=max(needed, console.width), crop=False)
+
+
 def _table(run: Run, mode: str, results: list[Result]) -> Table:
-    title = f"{MODES[mode]}, milliseconds"
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
+    table = _plain_table(f"{MODES[mode]}, milliseconds")
     table.add_column("", no_wrap=True)
     for name in run.contenders:
-        table.add_column(label(name), justify="right", style="green" if name == OURS.name else "")
-    products = run.matmul is not None
-    for name in ("vs fastest peer", "of copy limit", *(["of best product"] if products else [])):
-        table.add_column(name, justify="right", min_width=7)
+        width = max(NUMBER, *map(len, label(name).split()))
+        table.add_column(label(name), justify="right", min_width=width, style="green" if name == OURS.name else "")
+    columns = _columns(run)
+    for name in columns:
+        table.add_column(name, justify="right", min_width=NUMBER)
     for op, group in groupby(results, key=lambda result: result.problem.op):
         rows = [*group]
         for result in rows:
-            shares = [share_of_copy(result), *([share_of_product(result, run)] if products else [])]
             times = [_time(result.timings.get(name)) for name in run.contenders]
-            table.add_row(_name(result.problem), *times, _times(ratio_to_peer(result)), *map(_percent, shares))
-        table.add_row(*_mean_row(op, rows, len(run.contenders)), style="bold", end_section=True)
+            table.add_row(_name(result.problem), *times, *(shown(f(result)) for f, shown in columns.values()))
+        means = [shown(_mean([*_known(map(f, rows))])) for f, shown in columns.values()]
+        table.add_row(f"mean of {op}", *[""] * len(run.contenders), *means, style="bold", end_section=True)
     return table
 
 
-def _mean_row(op: str, rows: list[Result], contenders: int) -> list[str]:
-    ratios, shares = ([*_known(map(f, rows))] for f in (ratio_to_peer, share_of_copy))
-    means = [_times(_mean(ratios)), _percent(_mean(shares))]
-    return [f"mean of {op}", *[""] * contenders, *means]
+def _plain_table(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
+
+
+Figure = Callable[[Result], float | None]
+
+
+def _columns(run: Run) -> dict[str, tuple[Figure, Callable[[float | None], str]]]:
+    """What stands beside the times: limits of memory for pooling, of arithmetic for the others."""
+    ratio: dict[str, tuple[Figure, Callable[[float | None], str]]] = {"vs fastest peer": (ratio_to_peer, _times)}
+    if not run.products:
+        return ratio | {"of copy limit": (share_of_copy, _percent)}
+    return ratio | {
+        "GFLOP/s": (lambda result: rate(result, result.median(OURS.name)), _giga),
+        "peer's GFLOP/s": (rate_of_peer, _giga),
+        "of best product": (lambda result: share_of_product(result, run), _percent),
+    }
+
+
+def _target_table(judged: list[Verdict]) -> Table:
+    table = _plain_table("To be reached (float32, two cores); means are geometric")
+    for name, justify in (("", "left"), ("against", "left"), ("cells", "left"), ("mean", "right"), ("least", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name in ("at least", "reached"):
+        table.add_column(name, justify="right")
+    for verdict in judged:
+        target, worst = verdict.target, verdict.worst
+        shown = _percent if target.of_product else _times
+        least = f"{shown(worst[1])} {worst[0]}" if worst else NOTHING
+        wanted = f"{shown(target.least)} {'in mean' if target.in_mean else 'each'}"
+        words = {True: "yes", False: "no", None: f"{len(verdict.ratios)} of {len(target.cells)} cells"}
+        table.add_row(
+            *(MODES[target.mode], target.against, _short(target.cells), shown(verdict.mean), least, wanted),
+            Text(words[verdict.met], style={True: "green", False: "bold red", None: ""}[verdict.met]),
+        )
+    return table
+
+
+def _short(cells: tuple[str, ...]) -> str:
+    """Cells with runs of three or more written as their ends.
+
+    >>> _short(("C1", "C2", "C3", "C7", "C9"))
+    'C1-C3 C7 C9'
+    """
+    numbers = [int(cell[1:]) for cell in cells]
+    runs = [[*run] for _, run in groupby(range(len(cells)), key=lambda i: numbers[i] - i)]
+    ends = ([f"{cells[run[0]]}-{cells[run[-1]]}"] if len(run) > 2 else [cells[i] for i in run] for run in runs)
+    return " ".join(chain.from_iterable(ends))
 
 
 def _known(values: Iterable[float | None]) -> Iterator[float]:
@@ -93,7 +127,7 @@ def _name(problem: Problem) -> str:
 
 def _time(timing: Timing | None) -> str:
     if timing is None or not timing.samples:
-        return FAILED if timing and timing.offered else NOTHING
+        return FAILED if timing and timing.offered and timing.reason else NOTHING
     return milliseconds(timing.median) + (DISAGREES if timing.disagrees else "")
 
 
@@ -115,9 +149,13 @@ def _percent(share: float | None) -> str:
     return NOTHING if share is None else f"{100 * share:.0f} %"
 
 
+def _giga(rate: float | None) -> str:
+    return NOTHING if rate is None else f"{rate / 1e9:.1f}"
+
+
 def remarks(run: Run) -> list[str]:
     """Sentences below the tables: limits, spread, and who failed, disagreed or is missing, and why."""
-    lines = ["", "Means are geometric.", *_limits(run), *_spread(run)]
+    lines = ["", "Means are geometric.", *_limits(run), *_fixing(run), *_spread(run)]
     lines += [f"{name} could not be started: {reason}" for name, reason in run.unavailable.items()]
     for result in run.results:
         for name, timing in result.timings.items():
@@ -141,6 +179,18 @@ def _limits(run: Run) -> list[str]:
         lines.append(f"Memory copy: {rate / 1e9:.1f} GB/s read and written, {run.settings.threads} threads.")
     if best := run.best_product():
         lines.append(f"Best matrix product: {best[1] / 1e9:.1f} GFLOP/s, by {best[0]}.")
+    return lines
+
+
+def _fixing(run: Run) -> list[str]:
+    """What weights that are known before the calls are worth to each contender, by the trials of both ways."""
+    lines = []
+    for name in run.contenders:
+        tried = [result.timings[name].tried for result in run.results if name in result.timings]
+        gains = [t[GIVEN] / t[FIXED] for t in tried if GIVEN in t and FIXED in t]
+        if gains:
+            gain = geometric_mean(gains)
+            lines.append(f"With weights given in each call instead of before, {name} takes {gain:.2f} times as long.")
     return lines
 
 
@@ -174,6 +224,8 @@ def as_json(run: Run) -> dict[str, Any]:
         "unavailable": run.unavailable,
         "interrupted": run.interrupted,
         "best_matrix_product": None if product is None else {"by": product[0], "flops_per_second": product[1]},
+        "matrix_products": [_limit(result) for result in run.products],
+        "targets": [_verdict(verdict) for verdict in verdicts(run)],
         "results": [_result(result, run) for result in run.results],
     }
 
@@ -190,6 +242,9 @@ def _result(result: Result, run: Run) -> dict[str, Any]:
         "copy": _timing(result.copy),
         "copy_limit": result.copy_limit,
         "fastest_peer": None if peer is None else peer[0],
+        "is_complete": result.is_complete,
+        "flops_per_second": rate(result, result.median(OURS.name)),
+        "fastest_peer_flops_per_second": rate_of_peer(result),
         "times_fastest_peer": ratio_to_peer(result),
         "share_of_copy_limit": share_of_copy(result),
         "share_of_best_product": share_of_product(result, run),
@@ -197,8 +252,19 @@ def _result(result: Result, run: Run) -> dict[str, Any]:
     }
 
 
+def _limit(result: Result) -> dict[str, Any]:
+    timed = {name: _timing(timing) for name, timing in result.timings.items()}
+    return {"side": result.problem.cell.output()[0], "flops": result.problem.flops, "contenders": timed}
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    judged = {"ratios": verdict.ratios, "mean": verdict.mean, "met": verdict.met}
+    return {**asdict(verdict.target), "against": verdict.target.against, **judged}
+
+
 def _timing(timing: Timing) -> dict[str, Any]:
     details = {"offered": timing.offered, "reason": timing.reason, "variant": timing.variant}
+    details |= {"tried": timing.tried if len(timing.tried) > 1 else ""}
     details |= {"disagrees": timing.disagrees, "notes": timing.notes}
     kept = {name: value for name, value in details.items() if value not in ("", [])}
     if not timing.samples:

@@ -3,11 +3,12 @@
 It reads one JSON request per line and answers each with one JSON line:
 
     (greeting)                                         {"versions": {name: version}}
-    {"do": "prepare", "cell", "op", "mode", "results"}   {"variant", "seconds", "notes"}   results: a file to write to
+    {"do": "prepare", "cell", "op", "mode", "results"}   {"variant", "seconds": {variant: a call}, "notes"}
     {"do": "time", "calls", "repeats"}                 {"seconds": [per call, …]}
     anything that fails                                {"failed": reason} or {"not_offered": reason}
 
-The end of its input ends it, and so does, on Linux, the death of its parent, even while it is stopped.
+``results`` is a file for what the kept variant gives. The end of its input ends a worker, and so does, on Linux, the
+death of its parent, even while it is stopped.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Worker:
         best = min(times, key=times.__getitem__)
         self.call = calls[best]
         np.savez(results, *self.contender.arrays(self.call()))
-        return {"variant": best, "seconds": times[best], "notes": notes}
+        return {"variant": best, "seconds": times, "notes": notes}
 
     def time(self, calls: int, repeats: int) -> dict[str, Any]:
         """Seconds per call; the first call of a turn warms up threads and caches and is not counted."""

@@ -11,6 +11,7 @@ from gradspec.bench.data import Array
 from gradspec.bench.grid import Problem
 
 Variants = dict[str, Callable[[], Any]]
+GIVEN, FIXED = "weights given", "weights fixed"  # in each call, or once before all calls
 
 
 class NotOfferedError(Exception):
@@ -38,6 +39,7 @@ class Entry:
     factory: str  # module:function, called with the number of threads
     needs: tuple[str, ...] = ()
     group: str = ""
+    suites: tuple[str, ...] = ("pool", "conv", "net")  # where it takes part without being named
 
     def missing(self) -> list[str]:
         return [package for package in self.needs if find_spec(package) is None]
@@ -49,7 +51,8 @@ PYTORCH = "gradspec.bench.contenders.pytorch"
 PEERS = (
     Entry("torch-eager", f"{PYTORCH}:eager", ("torch",), "torch"),
     Entry("torch-channels-last", f"{PYTORCH}:channels_last", ("torch",), "torch"),
-    Entry("torch-compile", f"{PYTORCH}:compiled", ("torch",), "torch"),
+    Entry("torch-compile", f"{PYTORCH}:compiled", ("torch",), "torch", ("pool", "net")),
+    Entry("torch-compile-channels-last", f"{PYTORCH}:compiled_channels_last", ("torch",), "torch", ("net",)),
     Entry("jax", "gradspec.bench.contenders.xla:Jax", ("jax",), "jax"),
     Entry("onnxruntime", "gradspec.bench.contenders.ort:OnnxRuntime", ("onnxruntime", "onnx"), "onnxruntime"),
 )
@@ -73,18 +76,20 @@ class MissingPeerError(ImportError):
     """A peer that was asked for and is not installed."""
 
 
-def peers(names: Iterable[str] | None) -> list[Entry]:
+def peers(names: Iterable[str] | None, suite: str) -> list[Entry]:
     """The peers with these names, in the order of the list; with no names, all that are installed.
 
-    >>> [peer.name for peer in peers([])]
+    A peer that is not meant for the suite takes part only under its own name.
+
+    >>> [peer.name for peer in peers([], "conv")]
     []
     """
     if names is None:
-        return [peer for peer in PEERS if not peer.missing()]
+        return [peer for peer in PEERS if suite in peer.suites and not peer.missing()]
     wanted = list(names)
     if unknown := [name for name in wanted if name not in NAMES]:
         raise UnknownPeerError(f"there is no peer {unknown[0]!r}; choose from {', '.join(NAMES)}")
-    chosen = [peer for peer in PEERS if peer.name in wanted or peer.group in wanted]
+    chosen = [peer for peer in PEERS if peer.name in wanted or (peer.group in wanted and suite in peer.suites)]
     for peer in chosen:
         if missing := peer.missing():
             raise MissingPeerError(f"{peer.name} is not installed; pip install {' '.join(missing)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from gradspec.bench.contenders import NotOfferedError, Variants
+from gradspec.bench.contenders import FIXED, NotOfferedError, Variants
 from gradspec.bench.data import Array, data
 from gradspec.bench.grid import Conv, Network, Pool, Problem
 from gradspec.bench.networks import run
@@ -34,7 +34,7 @@ class OnnxRuntime:
         model = self._model(problem, nodes, names, result)
         session = self.runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         feeds = {"x": data(problem).inputs[0]}
-        return {"": lambda: session.run(None, feeds)}
+        return {FIXED if problem.has_fixed_weights else "": lambda: session.run(None, feeds)}
 
     def _model(self, problem: Problem, nodes: Nodes, names: list[str], result: str) -> bytes:
         """Weights belong to the model, as in every file that is exported: they are packed once, and only x is fed."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradspec as gs
-from gradspec.bench.contenders import NotOfferedError, Variants
+from gradspec.bench.contenders import FIXED, GIVEN, NotOfferedError, Variants
 from gradspec.bench.data import Array, data, labels
-from gradspec.bench.grid import BETA, Conv, Network, Pool, Problem
+from gradspec.bench.grid import BETA, Conv, Limit, Network, Pool, Problem
 from gradspec.bench.networks import run
 
 
@@ -20,19 +20,36 @@ class Ours:
         return {"gradspec": gs.__version__}
 
     def variants(self, problem: Problem) -> Variants:
+        if problem.mode == "forward":
+            return dict(_values(problem))
         types = [gs.f32[shape] for shape in problem.cell.inputs().values()]
         graph, given, active = gs.trace(function(problem), *types), data(problem), problem.cell.active()
         if problem.mode == "jvp":
             moved = gs.compile(graph.jvp(wrt=active))
             return {"": lambda: moved(*given.inputs, *given.tangents)}
-        if problem.mode == "vjp":
-            pulled = gs.compile(graph.vjp(wrt=active))
-            return {"": lambda: pulled(*given.inputs, given.cotangent)}
-        compiled = gs.compile(graph)
-        return {"": lambda: compiled(*given.inputs)}
+        pulled = gs.compile(graph.vjp(wrt=active))
+        return {"": lambda: pulled(*given.inputs, given.cotangent)}
 
     def arrays(self, results: Any) -> list[Array]:
         return list(results) if isinstance(results, tuple) else [results]
+
+
+def _values(problem: Problem) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """The value with every input given and, where there are weights, with weights that belong to the graph."""
+    inputs, f = data(problem).inputs, function(problem)
+    given = gs.compile(f, *(gs.f32[array.shape] for array in inputs))
+    if isinstance(problem.cell, Limit) and not _multiplies(given):
+        raise NotOfferedError("this would be NumPy's matrix product")
+    yield (GIVEN if problem.has_fixed_weights else ""), lambda: given(*inputs)
+    if problem.has_fixed_weights:
+        x, *weights = inputs
+        fixed = gs.compile(lambda x: f(x, *weights), gs.f32[x.shape])
+        yield FIXED, lambda: fixed(x)
+
+
+def _multiplies(run: Any) -> bool:
+    """Whether a compiled kernel carries out the product."""
+    return any(step.task and any(node.op.name == "matmul" for node in step.nodes) for step in run.plan.steps)
 
 
 def function(problem: Problem) -> Callable[..., Any]:
@@ -44,7 +61,9 @@ def function(problem: Problem) -> Callable[..., Any]:
         return lambda x, weight: convolved(cell, x, weight)
     if isinstance(cell, Network):
         return lambda x, *parameters: _network(cell, problem.mode, x, parameters)
-    raise NotOfferedError("no matrix product is timed here")
+    if problem.op == "matmul":
+        return gs.matmul
+    raise NotOfferedError("copies are the machine's")
 
 
 def pooled(cell: Pool, op: str, x: Any) -> Any:

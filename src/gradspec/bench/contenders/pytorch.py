@@ -1,16 +1,16 @@
-"""PyTorch: eager, eager with tensors in channels_last memory, and ``torch.compile``."""
+"""PyTorch, eager and by ``torch.compile``, each with tensors in the default layout and in channels_last memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
-from gradspec.bench.contenders import NotOfferedError, Variants
+from gradspec.bench.contenders import FIXED, GIVEN, NotOfferedError, Variants
 from gradspec.bench.data import Array, data, labels
-from gradspec.bench.grid import MATMUL, Conv, Network, Pool, Problem
+from gradspec.bench.grid import Conv, Limit, Network, Pool, Problem
 from gradspec.bench.networks import run
 
 Functions = dict[str, Callable[..., Any]]
@@ -41,8 +41,30 @@ class PyTorch:
 
     def _forward(self, problem: Problem, functions: Functions) -> Iterable[tuple[str, Callable[[], Any]]]:
         inputs = [self._tensor(array) for array in data(problem).inputs]
+        is_fixed = self.compiled and problem.has_fixed_weights
         for name, f in functions.items():
-            yield name, partial(lambda f: [f(*inputs)], self._compile(f))
+            yield (GIVEN if is_fixed else name), partial(lambda f: [f(*inputs)], self._compile(f))
+            if is_fixed:
+                yield FIXED, self._frozen(f, *inputs)
+
+    def _frozen(self, f: Callable[..., Any], x: Any, *weights: Any) -> Callable[[], Any]:
+        """A module whose parameters the compiler takes for constants; it is compiled when first called."""
+        torch, config = self.torch, import_module("torch._inductor.config")
+        module = _module(torch, f, weights)
+
+        @cache
+        def compiled() -> Callable[..., Any]:
+            made = self._compile(module)
+            with torch.no_grad(), config.patch(freezing=True):
+                made(x)
+            return made
+
+        def call() -> Any:
+            made = compiled()
+            with torch.no_grad():
+                return [made(x)]
+
+        return call
 
     def _jvp(self, problem: Problem, functions: Functions) -> Iterable[tuple[str, Callable[[], Any]]]:
         given = data(problem)
@@ -85,7 +107,9 @@ class PyTorch:
 
     def _functions(self, problem: Problem) -> Functions:
         cell = problem.cell
-        if cell == MATMUL:
+        if isinstance(cell, Limit):
+            if self.compiled:
+                raise NotOfferedError("the same product as that of torch-eager")
             return {"": self.torch.matmul}
         if cell.rank not in (1, 2, 3):
             raise NotOfferedError("PyTorch pools and convolves along one to three axes")
@@ -189,6 +213,18 @@ class Operators:
         return self.torch.nn.functional.max_pool2d(x, kernel, stride, padding)
 
 
+def _module(torch: Any, f: Callable[..., Any], weights: Iterable[Any]) -> Any:
+    class Module(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = torch.nn.ParameterList(weights)
+
+        def forward(self, x: Any) -> Any:
+            return f(x, *self.weights)
+
+    return Module().eval()
+
+
 def _torch(threads: int) -> Any:
     torch = import_module("torch")
     torch.set_num_threads(threads)
@@ -205,3 +241,7 @@ def channels_last(threads: int) -> PyTorch:
 
 def compiled(threads: int) -> PyTorch:
     return PyTorch(_torch(threads), compiled=True)
+
+
+def compiled_channels_last(threads: int) -> PyTorch:
+    return PyTorch(_torch(threads), channels_last=True, compiled=True)

@@ -1,22 +1,60 @@
-"""JAX on the CPU, everything inside ``jax.jit``."""
+"""JAX on the CPU, everything inside ``jax.jit``; convolutions and networks with channels first and last."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from gradspec.bench.contenders import NotOfferedError, Variants
+from gradspec.bench.contenders import FIXED, GIVEN, NotOfferedError, Variants
 from gradspec.bench.data import Array, data, labels
-from gradspec.bench.grid import MATMUL, Conv, Network, Pool, Problem
+from gradspec.bench.grid import Conv, Limit, Network, Pool, Problem
 from gradspec.bench.networks import run
 
 Functions = dict[str, Callable[..., Any]]
 MOST_SLICES = 200  # of windows stacked as slices: each is an operation that XLA compiles
+AXES = "STUV"  # names of spatial axes
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the channels of a tensor stand: second, or last; weights then end with theirs."""
+
+    channels_last: bool = False
+
+    def put(self, name: str, array: Array) -> Array:
+        if not self.channels_last or array.ndim < 3:
+            return array
+        moved = np.moveaxis(array, (0, 1), (-1, -2)) if "weight" in name else np.moveaxis(array, 1, -1)
+        return np.ascontiguousarray(moved)
+
+    def taken(self, name: str, array: Array) -> Array:
+        if not self.channels_last or array.ndim < 3:
+            return array
+        return np.moveaxis(array, (-1, -2), (0, 1)) if "weight" in name else np.moveaxis(array, -1, 1)
+
+    def numbers(self, rank: int) -> tuple[str, str, str]:
+        """As ``jax.lax`` names the axes of a convolution's input, weight and output."""
+        axes = AXES[:rank]
+        tensor, weight = (f"N{axes}C", f"{axes}IO") if self.channels_last else (f"NC{axes}", f"OI{axes}")
+        return tensor, weight, tensor
+
+    def around(self, spatial: Sequence[Any], other: Any) -> tuple[Any, ...]:
+        """One entry per axis of a tensor, from those of its spatial axes and one for batch and channels."""
+        return (other, *spatial, other) if self.channels_last else (other, other, *spatial)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Results, with the names that say how they are laid out."""
+
+    results: Any
+    names: Sequence[str]
+    layout: Layout
 
 
 class Jax:
@@ -28,19 +66,45 @@ class Jax:
     def versions(self) -> dict[str, str]:
         return {name: import_module(name).__version__ for name in ("jax", "jaxlib")}
 
-    def arrays(self, results: Iterable[Any]) -> list[Array]:
-        return [np.asarray(array) for array in results]
+    def arrays(self, done: Finished) -> list[Array]:
+        named = zip(done.names, done.results, strict=True)
+        return [done.layout.taken(name, np.asarray(array)) for name, array in named]
 
     def variants(self, problem: Problem) -> Variants:
-        given = data(problem)
-        shape = {"forward": self._forward, "jvp": self._jvp, "vjp": self._vjp}[problem.mode]
-        arrays = {"forward": (), "jvp": given.tangents, "vjp": (given.cotangent,)}[problem.mode]
-        arguments = [self.jax.numpy.asarray(array) for array in (*given.inputs, *arrays)]
-        functions = {name: self.jax.jit(shape(problem, f)) for name, f in self._functions(problem).items()}
-        return {name: partial(self._finished, f, arguments) for name, f in functions.items()}
+        has_layouts = isinstance(problem.cell, Conv | Network)
+        made: Variants = {}
+        for layout in (Layout(), Layout(channels_last=True))[: 1 + has_layouts]:
+            arguments, results = self._arguments(problem, layout)
+            for name, f in self._functions(problem, layout).items():
+                for how, call in self._calls(problem, f, arguments):
+                    words = name, how, "channels last" * layout.channels_last
+                    made[", ".join(filter(None, words))] = self._finishing(call, results, layout)
+        return made
 
-    def _finished(self, f: Callable[..., Any], arguments: list[Any]) -> Any:
-        return self.jax.block_until_ready(f(*arguments))
+    def _arguments(self, problem: Problem, layout: Layout) -> tuple[list[Any], list[str]]:
+        """What the mode's function takes, and the names of what it gives."""
+        given, names = data(problem), list(problem.cell.inputs())
+        active = [names[i] for i in problem.cell.active()]
+        more, moving, results = {
+            "forward": ((), (), ["value"]),
+            "jvp": (given.tangents, active, ["value", "tangent"]),
+            "vjp": ((given.cotangent,), ["cotangent"], ["value", *active]),
+        }[problem.mode]
+        named = zip((*names, *moving), (*given.inputs, *more), strict=True)
+        return [self.jax.numpy.asarray(layout.put(name, array)) for name, array in named], results
+
+    def _calls(
+        self, problem: Problem, f: Callable[..., Any], arguments: list[Any]
+    ) -> Iterator[tuple[str, Callable[[], Any]]]:
+        whole = self.jax.jit({"forward": self._forward, "jvp": self._jvp, "vjp": self._vjp}[problem.mode](problem, f))
+        yield (GIVEN if problem.has_fixed_weights else ""), lambda: whole(*arguments)
+        if problem.has_fixed_weights:
+            x, *weights = arguments
+            fixed = self.jax.jit(lambda x: [f(x, *weights)])
+            yield FIXED, lambda: fixed(x)
+
+    def _finishing(self, call: Callable[[], Any], names: Sequence[str], layout: Layout) -> Callable[[], Finished]:
+        return lambda: Finished(self.jax.block_until_ready(call()), names, layout)
 
     # --- value, and value with a derivative ---------------------------------------------------------------------------
 
@@ -64,16 +128,15 @@ class Jax:
 
     # --- what is computed ---------------------------------------------------------------------------------------------
 
-    def _functions(self, problem: Problem) -> Functions:
+    def _functions(self, problem: Problem, layout: Layout) -> Functions:
         cell = problem.cell
-        if cell == MATMUL:
+        if isinstance(cell, Limit):
             return {"": self.jax.numpy.matmul}
         if isinstance(cell, Pool):
             return self._pool(cell, problem.op, problem.mode)
         if isinstance(cell, Conv):
-            return {"": self._conv(cell)}
-        assert isinstance(cell, Network)
-        return {"": self._network(cell, problem.mode)}
+            return {"": self._conv(cell, layout)}
+        return {"": self._network(cell, problem.mode, layout)}
 
     def _pool(self, cell: Pool, op: str, mode: str) -> Functions:
         jnp = self.jax.numpy
@@ -122,22 +185,20 @@ class Jax:
         functions |= {"stacked slices": slices} if cell.kernel**cell.rank <= MOST_SLICES else {}
         return functions | ({"reduce_window of logaddexp": reducer} if mode == "forward" else {})
 
-    def _conv(self, cell: Conv) -> Callable[..., Any]:
-        lax, pads = self.jax.lax, [(cell.padding, cell.padding)] * cell.rank
-        if not cell.transposed:
-            strides, dilation = (cell.stride,) * cell.rank, (cell.dilation,) * cell.rank
-            return lambda x, w: lax.conv_general_dilated(
-                x, w, strides, pads, rhs_dilation=dilation, feature_group_count=cell.groups
+    def _conv(self, cell: Conv, layout: Layout) -> Callable[..., Any]:
+        lax, numbers, strides = self.jax.lax, layout.numbers(cell.rank), (cell.stride,) * cell.rank
+        if cell.transposed:
+            pads = [(cell.kernel - 1 - cell.padding,) * 2] * cell.rank
+            return lambda x, w: lax.conv_transpose(
+                x, w, strides, pads, dimension_numbers=numbers, transpose_kernel=True
             )
-        pads = [(cell.kernel - 1 - cell.padding,) * 2] * cell.rank
-        letters = "DHW"[-cell.rank :]
-        numbers = (f"NC{letters}", f"OI{letters}", f"NC{letters}")
-        return lambda x, w: lax.conv_transpose(
-            x, w, (cell.stride,) * cell.rank, pads, dimension_numbers=numbers, transpose_kernel=True
+        pads, dilation = [(cell.padding, cell.padding)] * cell.rank, (cell.dilation,) * cell.rank
+        return lambda x, w: lax.conv_general_dilated(
+            x, w, strides, pads, rhs_dilation=dilation, feature_group_count=cell.groups, dimension_numbers=numbers
         )
 
-    def _network(self, cell: Network, mode: str) -> Callable[..., Any]:
-        jnp, operators, classes = self.jax.numpy, Operators(self), labels(cell)
+    def _network(self, cell: Network, mode: str, layout: Layout) -> Callable[..., Any]:
+        jnp, operators, classes = self.jax.numpy, Operators(self.jax, layout), labels(cell)
 
         def value(x: Any, *parameters: Any) -> Any:
             return run(cell, operators, x, parameters)
@@ -156,28 +217,32 @@ def _steps(start: tuple[int, ...], stride: tuple[int, ...], count: tuple[int, ..
     return [slice(at, at + s * (n - 1) + 1, s) for at, s, n in zip(start, stride, count, strict=True)]
 
 
+@dataclass(frozen=True)
 class Operators:
     """What a network is made of, on JAX arrays."""
 
-    def __init__(self, contender: Jax) -> None:
-        self.jax, self._contender = contender.jax, contender
+    jax: Any
+    layout: Layout
 
     def relu(self, x: Any) -> Any:
         return self.jax.nn.relu(x)
 
     def flatten(self, x: Any) -> Any:
-        return x.reshape(len(x), -1)
+        channels_first = self.jax.numpy.moveaxis(x, -1, 1) if self.layout.channels_last else x
+        return channels_first.reshape(len(x), -1)
 
     def add(self, x: Any, y: Any) -> Any:
         return x + y
 
     def conv(self, x: Any, weight: Any, bias: Any, stride: int, padding: int) -> Any:
-        pads = [(padding, padding)] * 2
-        return self.jax.lax.conv_general_dilated(x, weight, (stride, stride), pads) + bias[:, None, None]
+        pads, numbers = [(padding, padding)] * 2, self.layout.numbers(2)
+        product = self.jax.lax.conv_general_dilated(x, weight, (stride, stride), pads, dimension_numbers=numbers)
+        return product + (bias if self.layout.channels_last else bias[:, None, None])
 
     def linear(self, x: Any, weight: Any, bias: Any) -> Any:
         return x @ weight.T + bias
 
     def max_pool(self, x: Any, kernel: int, stride: int, padding: int) -> Any:
-        cell = Pool("", x.shape, kernel, stride, padding)
-        return self._contender._reduce_window(cell, x, -self.jax.numpy.inf, self.jax.lax.max)
+        kernels, strides = (self.layout.around([size] * 2, 1) for size in (kernel, stride))
+        pads = self.layout.around([(padding, padding)] * 2, (0, 0))
+        return self.jax.lax.reduce_window(x, -self.jax.numpy.inf, self.jax.lax.max, kernels, strides, pads)
