@@ -144,16 +144,12 @@ class Form:
         return _rounded(self.strip_width * self.chunk * max(case.taps for case in self.cases))
 
     @property
-    def bias_bytes(self) -> int:
-        return _rounded(self.rows * self.groups * self.itemsize)
-
-    @property
     def pack_units(self) -> int:
         return len(self.cases) * self.groups * -(-self.channels // self.chunk)
 
     @property
     def panels_at(self) -> int:
-        return self.bias_bytes + _rounded(8 * self.pack_units)
+        return _rounded(8 * self.pack_units)
 
     @property
     def packed_bytes(self) -> int:
@@ -179,31 +175,23 @@ class Packing:
         self.form = form
         self.known: dict[Any, tuple[Array, list[Array]]] = {}
 
-    def __call__(self, weight: Array, *arrays: Array) -> bytes:
-        bias = arrays[0] if len(arrays) == 2 else None
-        key = (weight.strides, None if bias is None else bias.strides)
-        found = self.known.get(key)
+    def __call__(self, weight: Array, packed: Array) -> bytes:
+        found = self.known.get(weight.strides)
         if found is None:
-            found = self.known[key] = self._words(weight, bias)
+            found = self.known[weight.strides] = self._words(weight)
         words = found[0].copy()
-        words[f.PACK_SOURCE], words[f.PACK_TARGET] = address(weight), address(arrays[-1])
-        words[f.PACK_BIAS] = 0 if bias is None else address(bias)
+        words[f.PACK_SOURCE], words[f.PACK_TARGET] = address(weight), address(packed)
         return words.tobytes()
 
-    def _words(self, weight: Array, bias: Array | None) -> tuple[Array, list[Array]]:
+    def _words(self, weight: Array) -> tuple[Array, list[Array]]:
         form = self.form
         m, c, *spatial = (stride // weight.itemsize for stride in weight.strides)
         words = np.zeros(f.PACK_HEADER + len(form.cases) * f.PACK_CASE_WORDS, np.int64)
         words[f.PACK_ROWS], words[f.PACK_GROUPS] = form.rows, form.groups
         words[f.PACK_CHANNELS], words[f.PACK_CHUNK] = form.channels, form.chunk
-        words[f.PACK_CASES], words[f.PACK_FLAGS], words[f.PACK_PANELS] = (
-            len(form.cases),
-            form.bias_bytes,
-            form.panels_at,
-        )
+        words[f.PACK_CASES], words[f.PACK_PANELS] = len(form.cases), form.panels_at
         words[f.PACK_ROW], words[f.PACK_CHANNEL] = (c, m) if form.writes else (m, c)
         words[f.PACK_GROUP] = weight.shape[0] // form.groups * m
-        words[f.PACK_BIAS_STEP] = 0 if bias is None else bias.strides[0] // bias.itemsize
         tables = [case.taps_of(spatial) for case in form.cases]
         for i, (case, table, first) in enumerate(zip(form.cases, tables, form.panel_starts, strict=True)):
             at = f.PACK_HEADER + i * f.PACK_CASE_WORDS
@@ -229,7 +217,8 @@ class Binder:
         self.strip = self.edge + EDGE_BYTES
         self.staged = self.strip + form.strip_bytes
         self.scratch = self.staged + form.staged_bytes
-        self.rows = self.scratch + room * len(plan.scratched)
+        self.biases = self.scratch + room * len(plan.scratched)
+        self.rows = self.biases + _rounded(form.part_rows * form.itemsize)
         self.program_space = self.rows + form.pitch * (len(plan.given) if plan.stored_size != form.itemsize else 0)
         self.workspace = _rounded(self.program_space + (0 if program is None else program.workspace))
         self.function = 0 if program is None else function_address(epilogue_function(plan.dtype))
@@ -239,7 +228,8 @@ class Binder:
 
     def __call__(self, *arrays: Array) -> bytes:
         plan, form = self.plan, self.form
-        sources = [a.reshape(form.samples, *a.shape[-1 - form.rank :]) for a in arrays[: len(plan.sources)]]
+        given = plan.named(arrays)
+        sources = [given[v].reshape(form.samples, *v.shape[-1 - form.rank :]) for v in plan.sources]
         key = tuple(a.strides for a in sources)
         words = self.known.get(key)
         if words is None:
@@ -247,12 +237,16 @@ class Binder:
         words = words.copy()
         for i, a in enumerate(sources):
             words[self.source_words[i] + f.ADDRESS] = address(a)
-        packed = arrays[len(plan.sources) : len(plan.sources) + len(plan.products)]
-        for at, weights, result in zip(self.product_words, packed, plan.results(arrays), strict=True):
-            words[at + f.WEIGHTS] = address(weights)
-            words[at + f.RESULT] = 0 if result is None else address(result)
+        for at, product in zip(self.product_words, plan.products, strict=True):
+            words[at + f.WEIGHTS] = address(given[product.panels])
+            words[at + f.RESULT] = 0 if product.result is None else address(given[product.result])
+            if product.bias is not None:
+                bias = given[product.bias]
+                words[at + f.BIAS], words[at + f.BIAS_STEP] = address(bias), bias.strides[0] // bias.itemsize
         block = words.tobytes()
-        return block if plan.program is None else block + plan.program.bind(*plan.program_arrays(arrays))
+        if plan.program is None:
+            return block
+        return block + plan.program.bind(*(given[v] for v in (*plan.operands, *plan.outputs)))
 
     def _words(self, sources: Sequence[Array]) -> Array:
         form, plan = self.form, self.plan
@@ -268,7 +262,7 @@ class Binder:
         head[f.PROGRAM_CELLS] = 1 << 62 if plan.program is None else plan.program.block
         head[f.OUT_CHANNEL] = prod(form.out_sizes)
         head[f.OUT_GROUP] = form.rows * head[f.OUT_CHANNEL]
-        head[f.FLAGS], head[f.PANELS_AT] = form.bias_bytes, form.panels_at
+        head[f.PANELS_AT], head[f.BIASES] = form.panels_at, self.biases
         head[f.FLAG_COUNT] = form.pack_units if form.writes else 0
         described, unit = [], 0
         for case, table, panels in zip(form.cases, self.tables, form.panel_starts, strict=True):
@@ -307,7 +301,7 @@ class Binder:
 
     def _product_words(self, product: Product) -> list[int]:
         words = [0] * f.PRODUCT_WORDS
-        words[f.SOURCE], words[f.HAS_BIAS] = product.source, int(product.has_bias)
+        words[f.SOURCE] = product.source
         in_place = product.scratch is None
         words[f.SCRATCH] = -1 if in_place else self.scratch + product.scratch * self.form.part_rows * self.form.pitch
         words[f.GIVEN] = product.given
@@ -319,7 +313,8 @@ class Product:
     """One convolution of a group: its source, what becomes of its result, and where that is put together."""
 
     source: int
-    has_bias: bool
+    panels: Var
+    bias: Var | None
     result: Var | None
     scratch: int | None
     given: int
@@ -328,47 +323,47 @@ class Product:
 class Products:
     """What a group of convolutions and the pointwise nodes behind them come to."""
 
-    def __init__(self, work: Work, in_place: bool) -> None:
+    def __init__(self, work: Work, packs: Sequence[Task], in_place: bool) -> None:
         convolutions = [n for n in work.nodes if n.op.name in BACKWARDS]
         others = tuple(n for n in work.nodes if n.op.name not in BACKWARDS)
-        self.dtype = work.nodes[0].outputs[0].dtype
+        results = [n.outputs[0] for n in convolutions]
+        self.dtype = results[0].dtype
         self.stored_size = self.dtype.numpy.itemsize
         self.sources = tuple(dict.fromkeys(n.inputs[0] for n in convolutions))
-        results = [n.outputs[0] for n in convolutions]
-        read = {v for n in others for v in n.inputs}
-        self.given = [v for v in results if v in read]
+        self.given = [v for v in results if any(v in n.inputs for n in others)]
         self.kept = tuple(v for v in results if v in work.outputs)
         goes_direct = in_place and self.stored_size == COMPUTED[self.dtype.name]
         self.scratched = [v for v in results if not (goes_direct and v in self.kept)]
-        self.products = [
-            Product(
-                self.sources.index(n.inputs[0]),
-                len(n.inputs) > 2,
-                n.outputs[0] if n.outputs[0] in self.kept else None,
-                self.scratched.index(n.outputs[0]) if n.outputs[0] in self.scratched else None,
-                self.given.index(n.outputs[0]) if n.outputs[0] in self.given else -1,
-            )
-            for n in convolutions
-        ]
-        self.convolutions = convolutions
-        made = {v for n in others for v in n.outputs}
+        self.products = [self._product(n, pack) for n, pack in zip(convolutions, packs, strict=True)]
+        made = {v for n in work.nodes for v in n.outputs}
+        self.operands = tuple(dict.fromkeys(v for n in others for v in n.inputs if v not in made))
         self.outputs = tuple(v for v in work.outputs if v not in results)
-        self.operands = tuple(
-            dict.fromkeys(v for n in others for v in n.inputs if v not in made and v not in self.given)
+        self.program = Program(Work(others, self.outputs), self.operands, self.given) if others else None
+        self.inputs = tuple(
+            dict.fromkeys(
+                (
+                    *self.sources,
+                    *(p.panels for p in self.products),
+                    *(p.bias for p in self.products if p.bias is not None),
+                    *self.operands,
+                )
+            )
         )
-        self.program = None
-        if others:
-            self.program = Program(Work(others, self.outputs), self.operands, tuple(self.given))
 
-    def results(self, arrays: Sequence[Array]) -> list[Array | None]:
-        first = len(self.sources) + len(self.products) + len(self.operands)
-        found = dict(zip(self.kept, arrays[first:], strict=False))
-        return [None if p.result is None else found[p.result] for p in self.products]
+    def _product(self, node: Node, pack: Task) -> Product:
+        source, _, *bias = node.inputs
+        (result,) = node.outputs
+        return Product(
+            self.sources.index(source),
+            pack.outputs[0],
+            bias[0] if bias else None,
+            result if result in self.kept else None,
+            self.scratched.index(result) if result in self.scratched else None,
+            self.given.index(result) if result in self.given else -1,
+        )
 
-    def program_arrays(self, arrays: Sequence[Array]) -> list[Array]:
-        first = len(self.sources) + len(self.products)
-        operands = arrays[first : first + len(self.operands)]
-        return [*operands, *arrays[first + len(self.operands) + len(self.kept) :]]
+    def named(self, arrays: Sequence[Array]) -> dict[Var, Array]:
+        return dict(zip((*self.inputs, *self.kept, *self.outputs), arrays, strict=True))
 
 
 MOST_PRODUCTS = 6
@@ -395,31 +390,31 @@ class ConvLowering(LoweringBase):
         form = Form(BACKWARDS[first.op.name], first.attrs, source.type, weight.type, result.type, count, in_place)
         if form.staged_bytes > MOST_STAGED_BYTES or len(form.cases) > MOST_CASES:
             return None
-        plan = Products(work, form.in_place)
+        packs = {
+            node.inputs[1]: _packing(form, node.inputs[1]) for node in work.nodes if node.op.name in BACKWARDS
+        }
+        convolutions = [node for node in work.nodes if node.op.name in BACKWARDS]
+        plan = Products(work, [packs[node.inputs[1]] for node in convolutions], form.in_place)
         binder = Binder(form, plan)
-        packs = [_packing(form, node) for node in plan.convolutions]
-        work_done = (
-            result.type.size * form.channels * form.taps * count / (prod(first.attrs.stride) if form.writes else 1)
-        )
+        terms = form.channels * form.taps * count / (prod(first.attrs.stride) if form.writes else 1)
         return Task(
             kernel=f"convolution {source.dtype}",
-            inputs=(*plan.sources, *(pack.outputs[0] for pack in packs), *plan.operands),
+            inputs=plan.inputs,
             outputs=(*plan.kept, *plan.outputs),
             function=kernel(SOURCE, f"conv:{source.dtype}"),
             units=form.units,
-            cost=work_done * NANOSECONDS_PER_PRODUCT + 500 * form.units,
+            cost=result.type.size * terms * NANOSECONDS_PER_PRODUCT + 500 * form.units,
             workspace=binder.workspace,
             bind=binder,
-            before=tuple({pack.outputs[0]: pack for pack in packs}.values()),
+            before=tuple(packs.values()),
         )
 
 
-def _packing(form: Form, node: Node) -> Task:
-    _, weight, *bias = node.inputs
+def _packing(form: Form, weight: Var) -> Task:
     packed = Var(f"{weight.name}.panels", TensorType(u8, (form.packed_bytes,)), None)
     return Task(
         kernel=f"panels {weight.dtype}",
-        inputs=(weight, *bias),
+        inputs=(weight,),
         outputs=(packed,),
         function=kernel(SOURCE, f"pack:{weight.dtype}"),
         units=form.pack_units,

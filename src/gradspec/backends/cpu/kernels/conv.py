@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from gradspec.backends.cpu.kernels import conv_fields as f
-from gradspec.backends.cpu.kernels.compiler import Intrinsic, choose, i64, lanes, outlined
+from gradspec.backends.cpu.kernels.compiler import Intrinsic, choose, i64, inlined, lanes, outlined
 from gradspec.backends.cpu.kernels.memory import FORMATS, Format, address_of, multiply_add, pointer_to
 from gradspec.backends.cpu.kernels.patches import staging
 from gradspec.backends.cpu.kernels.registers import Registers, machine
@@ -79,20 +79,12 @@ def packing(form: Format, machine: Registers) -> Any:
             done += height
         return found
 
-    @outlined
-    def biases(args):
-        x, y, step = stored_at(args[f.PACK_BIAS]), cells_at(args[f.PACK_TARGET]), args[f.PACK_BIAS_STEP]
-        for i in range(args[f.PACK_ROWS] * args[f.PACK_GROUPS]):
-            y[i] = widen(x[i * step])
-
     def kernel(args, lo, hi, workspace):
         rows, groups, target = args[f.PACK_ROWS], args[f.PACK_GROUPS], args[f.PACK_TARGET]
         channels, most_channels = args[f.PACK_CHANNELS], args[f.PACK_CHUNK]
         chunks = (channels + most_channels - 1) // most_channels
-        flags = words_at(target + args[f.PACK_FLAGS])
+        flags = words_at(target)
         for unit in range(lo, hi):
-            if unit == 0 and args[f.PACK_BIAS] != 0:
-                biases(args)
             piece, group = unit % chunks, unit // chunks % groups
             case = f.PACK_HEADER + unit // (chunks * groups) * f.PACK_CASE_WORDS
             first = piece * most_channels
@@ -148,6 +140,10 @@ def convolution(form: Format, machine: Registers) -> Any:
         for c in range(channels):
             stage(args, frame, case, source, src + (first + c) * step, to + c * pitch)
 
+    @inlined
+    def bias_of(args, product, row):
+        return widen(stored_at(args[product + f.BIAS])[row * args[product + f.BIAS_STEP]])
+
     @outlined
     def multiplied(args, frame, case, product, first, channels, workspace):
         """One product over some channels; the first ones begin its sums, and the last ones add the bias."""
@@ -155,9 +151,11 @@ def convolution(form: Format, machine: Registers) -> Any:
         weights, group_rows = args[product + f.WEIGHTS], frame[GROUP] * args[f.ROWS]
         before = args[case + f.PANELS] + (group_rows * args[f.CHANNELS] + first * args[f.ROWS]) * args[case + f.TAPS]
         panels = weights + args[f.PANELS_AT] + (before + frame[ROW] * k) * size
-        bias = weights + (group_rows + frame[ROW]) * size
-        is_last = first + channels >= args[f.CHANNELS]
-        flags = (ADDS if first > 0 else 0) + (ROW_BIAS if is_last and args[product + f.HAS_BIAS] != 0 else 0)
+        bias, flags = workspace + args[f.BIASES], ADDS if first > 0 else 0
+        if first + channels >= args[f.CHANNELS] and args[product + f.BIAS] != 0:
+            for i in range(rows):
+                cells_at(bias)[i] = bias_of(args, product, group_rows + frame[ROW] + i)
+            flags += ROW_BIAS
         in_place = args[product + f.SCRATCH] < 0
         pitch = args[f.OUT_CHANNEL] * size if in_place else args[f.PITCH]
         to = workspace + args[product + f.SCRATCH]
@@ -243,7 +241,7 @@ def convolution(form: Format, machine: Registers) -> Any:
 
     @outlined
     def is_finite(args, product):
-        flags, found = words_at(args[product + f.WEIGHTS] + args[f.FLAGS]), True
+        flags, found = words_at(args[product + f.WEIGHTS]), True
         for i in range(args[f.FLAG_COUNT]):
             found = found & (flags[i] == 0)
         return found
@@ -292,8 +290,8 @@ def convolution(form: Format, machine: Registers) -> Any:
                 if cell >= 0:
                     value = stored_at(x + (c * args[source + f.CHANNEL_STRIDE] + cell) * width)
                     result = multiply_add(widen(value[0]), panel[((c - first) * taps + t) * apart], result)
-        if args[product + f.HAS_BIAS] != 0:
-            result += cells_at(weights)[group * args[f.ROWS] + row]
+        if args[product + f.BIAS] != 0:
+            result += bias_of(args, product, group * args[f.ROWS] + row)
         return result
 
     @outlined

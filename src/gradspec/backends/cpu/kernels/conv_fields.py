@@ -22,10 +22,10 @@ STAGED, EDGE, STRIP, PITCH, ROW_SPACE, PROGRAM_SPACE = range(14, 20)
 and what a program for finished rows works in; and between the rows of results there."""
 PROGRAM, PROGRAM_WORDS, PROGRAM_CELLS = range(20, 23)
 """The function of that program, or 0; the word where its own words begin; how many cells it takes at most."""
-OUT_CHANNEL, OUT_GROUP, FLAGS, FLAG_COUNT, PANELS_AT, EVEN = range(23, 29)
-"""Elements between the channels and the groups of a result. Within packed weights, which begin with the biases of all
-rows: where flags lie that say whether some are not finite, how many (0: it does not matter), and where panels begin;
-the table of offsets of a gathered strip."""
+OUT_CHANNEL, OUT_GROUP, FLAG_COUNT, PANELS_AT, EVEN, BIASES = range(23, 29)
+"""Elements between the channels and the groups of a result. Packed weights begin with flags that say whether some
+are not finite: how many there are (0: it does not matter), and where panels begin. The table of offsets of a gathered
+strip, and where the biases of a unit's rows lie in the workspace."""
 HEADER = 29
 
 # --- a case ------------------------------------------------------------------------------------------------------------
@@ -50,17 +50,18 @@ ADDRESS, GROUP_STRIDE, CHANNEL_STRIDE, STRIDES = range(4)
 
 # --- a product ---------------------------------------------------------------------------------------------------------
 
-SOURCE, WEIGHTS, HAS_BIAS, RESULT, SCRATCH, GIVEN = range(6)
-"""Which source; the address of the packed weights; whether a bias is added; the address of the result, or 0; where it
-is put together in the workspace, or −1 for in place; its number among what the program is given, or −1."""
-PRODUCT_WORDS = 6
+SOURCE, WEIGHTS, BIAS, BIAS_STEP, RESULT, SCRATCH, GIVEN = range(7)
+"""Which source; the address of the packed weights; that of the biases, or 0, and the elements between them; that of the
+result, or 0; where it is put together in the workspace, or −1 for in place; its number among what the program is given,
+or −1."""
+PRODUCT_WORDS = 7
 
 # --- packing -----------------------------------------------------------------------------------------------------------
 
-PACK_ROWS, PACK_GROUPS, PACK_CHANNELS, PACK_CHUNK, PACK_CASES, PACK_FLAGS, PACK_PANELS = range(7)
-PACK_SOURCE, PACK_ROW, PACK_CHANNEL, PACK_GROUP, PACK_BIAS, PACK_BIAS_STEP, PACK_TARGET = range(7, 14)
-"""The weights' address and the elements between rows, channels and groups; the same for the biases, 0 for none."""
-PACK_HEADER = 14
+PACK_ROWS, PACK_GROUPS, PACK_CHANNELS, PACK_CHUNK, PACK_CASES, PACK_PANELS = range(6)
+PACK_SOURCE, PACK_ROW, PACK_CHANNEL, PACK_GROUP, PACK_TARGET = range(6, 11)
+"""The weights' address and the elements between rows, channels and groups; where panels go."""
+PACK_HEADER = 11
 PACK_TAPS, PACK_TABLE, PACK_FIRST = range(3)
 """For each case: taps, the elements where they lie, and the first element of its panels."""
 PACK_CASE_WORDS = 3
