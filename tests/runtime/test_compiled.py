@@ -1,6 +1,7 @@
 """Compiled graphs as they are called: results, ``out``, errors, threads, and the plans that calls share."""
 
 import gc
+import sys
 import tracemalloc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +15,12 @@ import gradspec as gs
 from gradspec.runtime import run as running
 from gradspec.runtime import threads as pool
 from gradspec.runtime.cache import KERNEL_TYPE
+from gradspec.runtime.compiled import Executable, Program
 from gradspec.runtime.native import sequence
-from runtime.toys import Toy, negated, program
+from gradspec.runtime.plan import plan
+from gradspec.runtime.sequence import Steps
+from gradspec.runtime.structure import lifted
+from runtime.toys import Toy, program
 
 RANDOM = np.random.default_rng(4)
 NAMES = ("add", "sub", "mul", "neg", "relu", "max_pool", "max_pool_push", "max_pool_pull")
@@ -294,20 +299,66 @@ def test_32_threads_call_one_object(name):
         np.testing.assert_array_equal(got, gs.compile(graph, backend="numpy")(x))
 
 
-def test_the_arena_is_all_the_memory_a_call_takes():
-    graph = gs.trace(lambda x: gs.sum(negated(x, 5)), gs.f64[512, 512])
-    run = program(graph, dict.fromkeys(("neg", "sum"), Toy()))
-    x = np.ones((512, 512))
+def network(x, w):
+    x = gs.max_pool2d(gs.relu(x * 2.0 - w), 2)
+    x = gs.avg_pool2d(gs.max_pool2d(x, 3, 1, 1) + x, 2)
+    return gs.transpose(x, (1, 0, 2)) * x[:, :1]
+
+
+IMAGES = gs.f32[16, 64, 64]
+NETWORKS = {
+    "value": gs.trace(network, IMAGES, IMAGES),
+    "forward mode": gs.trace(network, IMAGES, IMAGES).jvp(),
+    "reverse mode": gs.trace(network, IMAGES, IMAGES).vjp(),
+    "a constant": gs.trace(lambda x: network(x, np.ones(IMAGES.shape, np.float32)), IMAGES),
+    "one step": gs.trace(square, IMAGES),
+    "nothing to keep": gs.trace(square, gs.f32[3]),
+}
+
+
+def bytes_of_arrays():
+    """What NumPy has allocated since tracing began, but for the words of jobs: 128 bytes a step."""
+    domain, words = np.lib.tracemalloc_domain, sys.modules[Steps.__module__].__file__
+    snapshot = tracemalloc.take_snapshot()
+    kept = snapshot.filter_traces([tracemalloc.DomainFilter(True, domain), tracemalloc.Filter(False, words)])
+    return sum(trace.size for trace in kept.traces)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_call_takes_the_memory_that_the_plan_states(name, threads):
+    graph = NETWORKS[name]
+    arrays = [normal(*v.shape) for v in graph.inputs]
+    compiled = gs.compile(graph, threads=threads)
+    assert all(step.task or step.view for step in compiled.plan.steps)
+    results = compiled(*arrays)  # kernels are loaded, and what lowerings remember of these layouts is there
+    program = Program(Executable(compiled.plan), lifted(graph.simplify())[1])
+    del results
+    gc.collect()
     tracemalloc.start()
-    run.call((x,))
-    first = tracemalloc.get_traced_memory()[0]
-    tracemalloc.reset_peak()
-    run.call((x,))
-    peak = tracemalloc.get_traced_memory()[1] - first
+    results = program.call(arrays, None, threads)
+    found, (_, peak) = bytes_of_arrays(), tracemalloc.get_traced_memory()
+    again = program.call(arrays, results, threads)
+    assert bytes_of_arrays() == found
     tracemalloc.stop()
-    assert run.plan.arena_bytes == 2 * x.nbytes
-    assert run.plan.arena_bytes <= first < run.plan.arena_bytes + 2**17
-    assert peak < x.nbytes + 2**17  # what the toy's own NumPy kernel makes
+    assert found == compiled.plan.memory(threads)
+    assert peak < found + 2**16
+    assert again is results or all(a is b for a, b in zip(again, results, strict=True))
+
+
+def test_prepared_constants_are_part_of_the_memory():
+    graph = gs.trace(lambda x, w: x * w, gs.f32[512, 512], gs.f32[512, 512])
+    planned = plan(graph, 1, {"mul": Toy(packs="twice")}.get)
+    x, w = normal(512, 512), normal(512, 512)
+    executable = Executable(planned)
+    tracemalloc.start()
+    run = Program(executable, [w])
+    result = run.call((x,))
+    found = bytes_of_arrays()
+    tracemalloc.stop()
+    assert planned.prepared_bytes == [w.nbytes, w.nbytes]
+    assert found == planned.memory(1) == 3 * x.nbytes + 64 + 3 * 64  # a workspace of 64 bytes, and three blocks
+    np.testing.assert_array_equal(result, x * w)
 
 
 def test_what_is_no_longer_read_is_let_go():

@@ -70,9 +70,23 @@ def _lowest_gap(busy: Sequence[tuple[int, int]], size: int) -> int:
 # --- frames -----------------------------------------------------------------------------------------------------------
 
 
+_NO_BYTES = np.empty(0, np.uint8)
+
+
+def allocated(size: int) -> int:
+    """What ``aligned_bytes`` allocates for so many bytes.
+
+    >>> allocated(100), allocated(0)
+    (164, 0)
+    """
+    return size + ALIGNMENT if size else 0
+
+
 def aligned_bytes(size: int) -> Array:
     """Bytes that begin at a multiple of 64."""
-    whole = np.empty(size + ALIGNMENT, np.uint8)
+    if not size:
+        return _NO_BYTES
+    whole = np.empty(allocated(size), np.uint8)
     start = -address(whole) % ALIGNMENT
     return whole[start : start + size]
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from gradspec.graph.ir import Array, Graph, Node, Var
 from gradspec.graph.later import later
 from gradspec.runtime.group import Lowerings, Step, steps
-from gradspec.runtime.memory import ALIGNMENT, Interval, aligned, nbytes, offsets
+from gradspec.runtime.memory import Interval, aligned, allocated, nbytes, offsets
 from gradspec.runtime.task import Task
 
 
@@ -77,7 +77,7 @@ class Plan:
         steps make, and copies that a view needs, come on top.
         """
         blocks = [self.arena_bytes, self.workspace * min(threads, self.most_threads), *self.prepared_bytes]
-        return sum(size + ALIGNMENT for size in blocks) + self.result_bytes
+        return sum(map(allocated, blocks)) + self.result_bytes
 
     @cached_property
     def last_use(self) -> Mapping[Var, int]:

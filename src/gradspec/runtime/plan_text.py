@@ -24,9 +24,9 @@ def text(plan: Plan) -> str:
     """The plan in plain text. ``bytes`` counts what a step reads and writes.
 
     >>> import gradspec as gs
-    >>> print(gs.compile(lambda x: gs.reshape(x, (4,)), gs.f32[2, 2]).plan)
-    step  operators  kernel                     reads -> writes               bytes  buffer
-       1  reshape    numpy: no compiled kernel  x:f32[2,2] -> reshape:f32[4]     32  view or fresh
+    >>> print(gs.compile(lambda x: gs.reshape(x, (4,)), gs.f32[2, 2], backend="numpy").plan)
+    step  operators  kernel  reads -> writes               bytes  buffer
+       1  reshape    numpy   x:f32[2,2] -> reshape:f32[4]     32  view or fresh
     arena 0 bytes (0 without reuse), workspace 0 bytes per thread, results 16 bytes
     """
     rows = [HEADER, *(_once(step) for step in plan.prologue), *(_row(plan, i, s) for i, s in enumerate(plan.steps))]
