@@ -56,6 +56,36 @@ def test_repeated_constants_take_no_memory():
     assert names(check(graph.simplify())) == ["maximum", "add"]
 
 
+@pytest.mark.parametrize(
+    ("function", "left"),
+    [
+        (lambda x: gs.reshape(gs.reshape(x, (6, 4)), (4, 6)), ["reshape"]),
+        (lambda x: gs.reshape(gs.reshape(gs.reshape(x, (24,)), (6, 4)), (2, 3, 4)), []),
+        (lambda x: gs.broadcast_to(gs.broadcast_to(x, (5, 2, 3, 4)), (6, 5, 2, 3, 4)), ["broadcast_to"]),
+        (lambda x: gs.transpose(gs.transpose(x, (1, 2, 0)), (1, 0, 2)), ["transpose"]),
+        (lambda x: gs.transpose(gs.transpose(x, (1, 2, 0)), (2, 0, 1)), []),
+        (lambda x: gs.reshape(gs.transpose(gs.reshape(x, (6, 4)), (1, 0)), (24,)), ["reshape", "transpose", "reshape"]),
+        (lambda x: gs.relu(gs.relu(x)), ["relu", "relu"]),
+    ],
+)
+def test_moves_in_a_row_are_one(function, left):
+    graph = gs.trace(function, gs.f32[2, 3, 4])
+    smaller = check(graph.simplify())
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 12
+    assert names(smaller) == left
+    np.testing.assert_array_equal(smaller(x), graph(x), strict=True)
+
+
+def test_a_move_that_is_written_at_once_and_in_two_steps_is_one():
+    graph = gs.trace(lambda x: gs.relu(gs.reshape(x, (6,))) + gs.reshape(gs.reshape(x, (3, 2)), (6,)), gs.f32[2, 3])
+    assert names(check(graph.simplify())) == ["reshape", "relu", "add"]
+
+
+def test_a_move_that_others_read_is_kept():
+    graph = gs.trace(lambda x: (gs.relu(gs.reshape(x, (6,))), gs.reshape(gs.reshape(x, (6,)), (3, 2))), gs.f32[2, 3])
+    assert names(check(graph.simplify())) == ["reshape", "relu", "reshape"]
+
+
 def test_constants_that_only_move_are_folded():
     graph = gs.trace(lambda x: x + gs.broadcast_to(gs.reshape(2.0 * x, (1, 2)), (3, 2)) * 0.5, gs.f32[2])
     folded = check(fold_constants(graph))

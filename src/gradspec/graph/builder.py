@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from types import MappingProxyType
 from typing import Any
@@ -42,6 +42,7 @@ class Builder:
         self._inputs: list[Var] = []
         self._nodes: list[Node] = []
         self._constants: dict[Var, Array] = {}
+        self._makers: dict[Var, Node] = {}
         self._names: dict[str, int] = {}
         self._finished = False
 
@@ -71,6 +72,10 @@ class Builder:
     def value(self, var: Var) -> Array | None:
         """The array of a constant; None for other variables."""
         return self._constants.get(var)
+
+    def maker(self, var: Var) -> Node | None:
+        """The node that gives a variable; None for inputs and constants."""
+        return self._makers.get(var)
 
     def zeros(self, type: TensorType) -> Var:
         """A constant zero, which takes no memory."""
@@ -134,14 +139,17 @@ class Builder:
             types = op.types(attrs, *(v.type for v in operands))
         except (ShapeError, DTypeError) as error:
             raise type(error)(f"{op}({', '.join(map(repr, operands))}): {error}") from None
-        outputs = tuple(self._new(t, op.name) for t in types)
-        self._nodes.append(Node(op, attrs, tuple(operands), outputs))
-        return outputs
+        return self._add(op, attrs, operands, types)
 
     def repeat(self, node: Node, operands: Sequence[Var]) -> tuple[Var, ...]:
         """Add a node like one of another graph, on operands of the same types: it is known to fit."""
-        outputs = tuple(self._new(v.type, node.op.name) for v in node.outputs)
-        self._nodes.append(Node(node.op, node.attrs, tuple(operands), outputs))
+        return self._add(node.op, node.attrs, operands, (v.type for v in node.outputs))
+
+    def _add(self, op: Op, attrs: Attributes, operands: Iterable[Var], types: Iterable[TensorType]) -> tuple[Var, ...]:
+        outputs = tuple(self._new(t, op.name) for t in types)
+        node = Node(op, attrs, tuple(operands), outputs)
+        self._nodes.append(node)
+        self._makers.update(dict.fromkeys(outputs, node))
         return outputs
 
     def finish(self) -> None:

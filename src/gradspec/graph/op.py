@@ -58,6 +58,9 @@ class Op:
     transpose: Callable[..., Var] | None = None
     moves: bool = False
     """The operator only moves numbers, so that applying it to constants while compiling is exact."""
+    twice: Callable[[Attributes, Attributes, TensorType], Attributes | None] | None = None
+    """``twice(first, second, type)``: the attributes of one application that does what two in a row do to an operand of
+    ``type``; None if they leave it as it is. Without the rule, two in a row stay two."""
     constant: bool = False
     """The outputs do not change with the operands as far as derivatives go (comparisons, detach)."""
 

@@ -27,6 +27,10 @@ class Shape:
     shape: tuple[int, ...]
 
 
+def _last_shape(first: Shape, second: Shape, x: TensorType) -> Shape | None:
+    return None if second.shape == x.shape else second
+
+
 def recorded_axis(name: str, axis: int, rank: int) -> int:
     """An axis as an attribute record holds it, so that every rule may count on it: from 0 to rank−1."""
     if spec.normal_axis(name, axis, rank) != axis:
@@ -65,6 +69,7 @@ BROADCAST_TO = Op(
     batch=_broadcast_batch,
     linear="jointly",
     moves=True,
+    twice=_last_shape,
     transpose=_broadcast_transpose,
 )
 
@@ -108,6 +113,7 @@ RESHAPE = Op(
     batch=_reshape_batch,
     linear="jointly",
     moves=True,
+    twice=_last_shape,
     transpose=lambda attrs, cotangents, types, i: reshape(cotangents[0], types[0].shape),
 )
 
@@ -157,6 +163,11 @@ def _transpose_batch(op: Op, attrs: Order, operands_: Sequence[Var], batched: Se
     return (apply(op, Order((0, *(a + 1 for a in attrs.axes))), *operands_),)
 
 
+def _transposed_twice(first: Order, second: Order, x: TensorType) -> Order | None:
+    axes = tuple(first.axes[a] for a in second.axes)
+    return None if axes == tuple(range(x.ndim)) else Order(axes)
+
+
 TRANSPOSE = Op(
     "transpose",
     Order,
@@ -165,6 +176,7 @@ TRANSPOSE = Op(
     batch=_transpose_batch,
     linear="jointly",
     moves=True,
+    twice=_transposed_twice,
     transpose=lambda attrs, cotangents, types, i: transpose(cotangents[0], _inverse(attrs.axes)),
 )
 

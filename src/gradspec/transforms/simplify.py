@@ -1,15 +1,17 @@
 """Simplification: the same meaning, exactly, with fewer nodes.
 
 The graph is rebuilt, and some nodes are replaced by variables that already hold their results. No rule names an
-operator: they use what its record says, that it is linear or that it only moves numbers. Rounding is part of what a
-float graph means, so arithmetic on constants is left alone. Only the zeros that builders make, tangents and cotangents
-that vanish, are the number 0: times anything they are 0. A 0.0 that a user wrote is a float like any other.
+operator: they use what its record says, that it is linear, that it only moves numbers, what it does twice. Rounding is
+part of what a float graph means, so arithmetic on constants is left alone. Only the zeros that builders make, tangents
+and cotangents that vanish, are the number 0: times anything they are 0. A 0.0 that a user wrote is a float like any
+other.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gradspec.graph.builder import Builder, is_symbolic_zero
@@ -28,7 +30,7 @@ SAMPLED = 64
 
 @provides("graph_simplify")
 def simplify(graph: Graph) -> Graph:
-    """Fold moved constants, drop what derivatives multiply by zero, merge equal nodes, remove unused ones.
+    """Fold moved constants, drop what derivatives multiply by zero, merge equal nodes and moves, remove unused ones.
 
     What a rule needs to know of a node's operands is settled before the node is met, so one pass finds everything.
     """
@@ -56,7 +58,7 @@ def drop_zeros(graph: Graph) -> Graph:
 
 
 def merge_equal_nodes(graph: Graph) -> Graph:
-    """Equal operators of equal operands are computed once; equal constants are kept once."""
+    """Equal operators of equal operands are computed once, equal constants kept once, and moves in a row are one."""
     return _rewritten(graph, _Merged())
 
 
@@ -79,14 +81,19 @@ def _vanished(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacemen
 
 
 class _Merged:
-    """The nodes met so far, each once."""
+    """The nodes met so far, each once, and two in a row as one where they come to one."""
 
     def __init__(self) -> None:
         self._seen: dict[Any, Sequence[Var]] = {}
         self._first = _Constants()
 
     def __call__(self, node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
-        same = [self._first(v, builder) for v in inputs]
+        same: Sequence[Var] = [self._first(v, builder) for v in inputs]
+        twice, before = node.op.twice, builder.maker(same[0])
+        if twice is not None and before is not None and before.op is node.op:
+            node, same = replace(node, attrs=twice(before.attrs, node.attrs, before.inputs[0].type)), before.inputs
+            if node.attrs is None:
+                return same
         key = (node.op.name, repr(node.attrs), tuple(map(id, same)))  # 0.0 == -0.0, but they are written differently
         if key not in self._seen:
             self._seen[key] = builder.repeat(node, same)
