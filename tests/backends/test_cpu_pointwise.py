@@ -1,4 +1,8 @@
-"""Pointwise chains on the CPU agree with the NumPy backend bit for bit: operators, chains, layouts, thread counts."""
+"""Pointwise chains on the CPU: operators, chains, layouts, thread counts, ranges.
+
+Operators whose results IEEE 754 fixes agree with the NumPy backend bit for bit, the others with the specification to a
+few units in the last place, and chains with their operators one by one bit for bit.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,6 +11,7 @@ from itertools import pairwise, product
 from math import prod
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,14 +20,19 @@ from hypothesis import strategies as st
 import gradspec as gs
 from gradspec.backends import numpy as numpy_backend
 from gradspec.backends.cpu.pointwise import BLOCK_BYTES, LOWERINGS, Program, epilogue_function
-from gradspec.graph.ir import Graph, Var
+from gradspec.graph.ir import Graph, Node, Var
 from gradspec.graph.types import TensorType
 from gradspec.ops import pointwise as ops
+from gradspec.ops.linear import BatchNorm
+from gradspec.ops.lp_pool import AbsPower
 from gradspec.ops.table import operators
 from gradspec.runtime import threads
 from gradspec.runtime.task import Task, Work, address, block_address
 
-FORMATS = {"f32": gs.f32, "f64": gs.f64}
+WIDTHS = ["f16", "f32", "f64"]
+"""A format of each width: for the memory that they take, the format does not matter."""
+FORMATS = {"f16": gs.f16, "bf16": gs.bf16, "f32": gs.f32, "f64": gs.f64}
+INTEGERS = [gs.i8, gs.u8, gs.i32, gs.i64]
 HUGE, TINY = 1e300, 1e-310
 ATTRIBUTES: dict[str, list[Any]] = {
     **{name: [ops.NONE] for name in ("neg", "abs", "sqrt", "relu", "detach")},
@@ -32,19 +42,28 @@ ATTRIBUTES: dict[str, list[Any]] = {
     "clamp": [ops.Bounds(*b) for b in ((-1.0, 0.1), (None, 0.1), (-0.1, None), (0.0, -0.0), (-HUGE, HUGE))],
     "within": [ops.Bounds(*b) for b in ((-1.0, 0.1), (None, 0.1), (-0.1, None), (0.0, -0.0), (-HUGE, HUGE))],
     "step": [ops.Levels(*x) for x in ((0.0, 0.0, 1.0), (-1.0, -0.0, 0.1), (HUGE, TINY, -HUGE))],
+    "abs_power": [AbsPower(q, signed) for q in (0.0, 1.0, 2.0) for signed in (False, True) if (q, signed) != (2, True)],
+}
+SMOOTH: dict[str, list[Any]] = {
+    **{name: [ops.NONE] for name in ("exp", "log", "tanh", "sigmoid", "silu", "normal_cdf", "normal_density")},
+    "softplus": [ops.Beta(x) for x in (1.0, 3.0, -0.1)],
+    "gelu": [ops.Approximation(x) for x in ("none", "tanh")],
+    "abs_power": [*(AbsPower(q, signed) for q in (0.3, -1.0, 3.0) for signed in (False, True)), AbsPower(2.0, True)],
 }
 BINARY = {"add", "sub", "mul", "div", "maximum", "minimum", "max_share", "gate"}
 INSTRUCTIONS = [(name, attrs) for name, records in ATTRIBUTES.items() for attrs in records]
+SMOOTH_INSTRUCTIONS = [(name, attrs) for name, records in SMOOTH.items() for attrs in records]
 
 
 def specials(dtype: np.dtype) -> np.ndarray:
     """Zeros, kinks, infinities, NaN, and the ends of the subnormal, normal and finite numbers, of either sign."""
-    info = np.finfo(dtype)
+    info = ml_dtypes.finfo(dtype)
     sizes = [0.0, 0.1, 0.5, 1.0, 1 + info.eps, 3.0, info.smallest_subnormal, info.tiny, info.max, np.inf, np.nan]
     near = np.nextafter(np.asarray([info.tiny, info.max], dtype), dtype.type(0))
     return np.concatenate([np.asarray(sizes, dtype), near, -np.asarray(sizes, dtype), -near])
 
 
+@np.errstate(over="ignore")
 def numbers(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """Numbers of every size, one in four of them special."""
     ordinary = rng.standard_normal(shape) * 10.0 ** rng.integers(-6, 6, shape)
@@ -59,16 +78,25 @@ ZEROS: dict[str, Callable[..., Any]] = {"maximum": lambda a, b: a + b, "minimum"
 
 @np.errstate(all="ignore")
 def reference(graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Every node by the NumPy backend, one after the other."""
+    """Every node by the NumPy backend, one after the other; smooth ones by tasks of their own."""
     values = dict(zip(graph.inputs, arrays, strict=True))
     for node in graph.nodes:
         operands = [values[v] for v in node.inputs]
+        if (node.op.name, node.attrs) in SMOOTH_INSTRUCTIONS:
+            values[node.outputs[0]] = alone(node, operands)
+            continue
         (result,) = numpy_backend.apply(node.op, node.attrs, *operands)
         if node.op.name in ZEROS:
             both_zero = (operands[0] == 0) & (operands[1] == 0)
             result = np.where(both_zero, ZEROS[node.op.name](*operands), result)
         values[node.outputs[0]] = result
     return [values[v] for v in graph.outputs]
+
+
+def alone(node: Node, operands: Sequence[np.ndarray]) -> np.ndarray:
+    graph = one_node(node.op.name, node.attrs, node.outputs[0].type)
+    (result,) = results(graph, [np.ascontiguousarray(a) for a in operands])
+    return result
 
 
 def assert_same_bits(found: np.ndarray, wanted: np.ndarray) -> None:
@@ -112,6 +140,7 @@ def results(graph: Graph, arrays: Sequence[np.ndarray], count: int = 1) -> list[
     return outputs
 
 
+@cache
 def one_node(name: str, attrs: Any, type: TensorType) -> Graph:
     builder = gs.Builder()
     operands = [builder.input(type, letter) for letter in ("ab" if name in BINARY else "a")]
@@ -119,7 +148,7 @@ def one_node(name: str, attrs: Any, type: TensorType) -> Graph:
 
 
 def test_every_lowered_operator_is_tested():
-    assert set(ATTRIBUTES) == set(LOWERINGS)
+    assert {*ATTRIBUTES, *SMOOTH, "batch_norm"} == set(LOWERINGS)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -141,9 +170,148 @@ def test_products_and_sums_are_rounded_one_by_one(format):
     assert not results(graph, [a, a, c])[0].any()
 
 
-@pytest.mark.parametrize("dtype", [gs.f16, gs.bf16, gs.i8, gs.u8, gs.i32, gs.i64], ids=str)
-def test_formats_without_a_kernel_are_left_to_numpy(dtype):
-    assert lowered(one_node("maximum", ops.NONE, dtype[4])) is None
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("name", ["maximum", "minimum", "detach"])
+def test_integers(name, dtype):
+    info = np.iinfo(dtype.numpy)
+    values = np.array([info.min, info.min + 1, -1 % (info.max + 1), 0, 1, 100, info.max - 1, info.max], dtype.numpy)
+    pairs = np.array(list(product(values, values)), dtype.numpy).T.copy()
+    graph = one_node(name, ops.NONE, dtype[pairs.shape[1]])
+    arrays = list(pairs[: len(graph.inputs)])
+    assert_same_bits(*results(graph, arrays), *reference(graph, arrays))
+
+
+# --- smooth operators -------------------------------------------------------------------------------------------------
+
+ROUNDOFFS = {"tanh": 3.0, "sigmoid": 3.0, "silu": 4.0, "softplus": 3.0, "abs_power": 4.0, "normal_density": 4.0}
+"""The relative error in units of the roundoff, where it is not 2: 8 of the normal distribution."""
+
+
+def magnified(name: str, attrs: Any, x: float) -> float:
+    """How much a rounding before the exponential is magnified: by its argument, where that is not ``x`` itself."""
+    if name == "softplus":
+        return abs(attrs.beta * x)
+    if name == "gelu" and attrs.approximate == "tanh":
+        return min(5 * abs(1.6 * x * (1 + 0.045 * x * x)), 1e4)
+    return 0.0
+
+
+def allowed(name: str, attrs: Any, x: float, exact: float, dtype: np.dtype) -> float:
+    """The error of a result that is computed in float32 or float64 and rounded once if its format is another."""
+    computed = np.finfo(np.float64 if dtype == np.float64 else np.float32)
+    roundoffs = 8.0 if name in {"normal_cdf", "gelu"} else ROUNDOFFS.get(name, 2.0)
+    relative = (roundoffs + magnified(name, attrs, x)) * float(computed.eps) / 2
+    smallest = 3 * max(1.0, abs(x)) * float(computed.smallest_subnormal)  # a factor of x may be subnormal
+    error = relative * abs(exact) + smallest
+    if dtype.itemsize == 2:
+        info = ml_dtypes.finfo(dtype)
+        error += max(float(info.eps) / 2 * (abs(exact) + error), float(info.smallest_subnormal) / 2)
+    return error
+
+
+def arguments(name: str, dtype: np.dtype) -> np.ndarray:
+    """Finite numbers: small and large, near 1 and in the tails of exponentials."""
+    rng = np.random.default_rng(len(name))
+    tail = {np.dtype(np.float64): 750.0, np.dtype(np.float16): 20.0}.get(dtype, 110.0)
+    ranges = [(-2, 2), (-10, 10), (-40, 40), (-tail, tail), (0.7, 1.4), (-1e-4, 1e-4)]
+    values = np.concatenate([rng.uniform(*ends, 60) for ends in ranges] + [specials(dtype).astype(np.float64)])
+    values = values.astype(dtype)
+    values = values[np.isfinite(values) & (np.abs(values) < 1e4)]
+    return values[values > 0] if name == "log" else values[values != 0] if name == "abs_power" else values
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(("name", "attrs"), SMOOTH_INSTRUCTIONS)
+def test_smooth_operators_agree_with_the_specification(name, attrs, format):
+    dtype = FORMATS[format].numpy
+    x = arguments(name, dtype)
+    (found,) = results(one_node(name, attrs, FORMATS[format][x.size]), [x])
+    (balls,) = operators()[name].spec(attrs, gs.ball(160).tensor(x.astype(float).tolist()))
+    largest = float(ml_dtypes.finfo(dtype).max)
+    for a, got, ball in zip(x.astype(float).tolist(), found.astype(float).tolist(), balls.cells, strict=True):
+        exact = float(ball.mid())
+        error = allowed(name, attrs, a, exact, dtype)
+        if np.isinf(got):
+            assert abs(exact) + error >= largest, (a, got, exact)
+        else:
+            assert abs(got - exact) <= error, (a, got, exact, abs(got - exact) / error)
+
+
+def kind_of(x: float) -> str:
+    size = "zero" if x == 0 else "infinite" if np.isinf(x) else "finite"
+    return "NaN" if np.isnan(x) else f"-{size}" if x < 0 else size
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(("name", "attrs"), SMOOTH_INSTRUCTIONS)
+def test_smooth_operators_at_zero_infinity_and_nan(name, attrs, format):
+    dtype = FORMATS[format].numpy
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, 1.0], dtype)
+    (found,) = results(one_node(name, attrs, FORMATS[format][x.size]), [x])
+    with np.errstate(all="ignore"):
+        (wanted,) = numpy_backend.apply(operators()[name], attrs, x)
+    assert [*map(kind_of, found.astype(float))] == [*map(kind_of, wanted.astype(float))]
+    eps = float(ml_dtypes.finfo(dtype).eps)
+    np.testing.assert_allclose(found.astype(float), wanted.astype(float), rtol=4 * eps)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_results_that_are_exact(format):
+    def at(name: str, *values: float) -> list[float]:
+        x = np.array(values, FORMATS[format].numpy)
+        return results(one_node(name, ops.NONE, FORMATS[format][x.size]), [x])[0].astype(float).tolist()
+
+    assert at("exp", 0.0, -0.0) == [1.0, 1.0]
+    assert at("log", 1.0) == [0.0]
+    assert at("sigmoid", 0.0, -0.0) == [0.5, 0.5]
+    assert at("normal_cdf", 0.0, -0.0) == [0.5, 0.5]
+    tiny = float(ml_dtypes.finfo(FORMATS[format].numpy).tiny)
+    assert at("tanh", tiny, -tiny, 20.0, -20.0) == [tiny, -tiny, 1.0, -1.0]
+    assert [str(y) for y in at("tanh", 0.0, -0.0)] == ["0.0", "-0.0"]
+
+
+# --- batch normalisation ----------------------------------------------------------------------------------------------
+
+
+def normalised(type: TensorType, attrs: BatchNorm, after: bool) -> Graph:
+    """A batch norm, alone or between other operators."""
+    builder = gs.Builder()
+    operands = [builder.input(type), *(builder.input(type.dtype[type.shape[1]]) for _ in range(2))]
+    operands += [builder.input(type.dtype[type.shape[1]]) for there in (attrs.weight, attrs.bias) if there]
+    table = operators()
+    if after:
+        (scaled,) = builder.apply(table["scale"], ops.Factor(0.7), operands[0])
+        (y,) = builder.apply(table["batch_norm"], attrs, scaled, *operands[1:])
+        return builder.build(builder.apply(table["maximum"], ops.NONE, y, operands[0]))
+    return builder.build(builder.apply(table["batch_norm"], attrs, *operands))
+
+
+def statistics(rng: np.random.Generator, graph: Graph, stride: int) -> list[np.ndarray]:
+    """Means, variances, weights and biases, every ``stride``-th number of an array."""
+    found = []
+    for i, v in enumerate(graph.inputs[1:]):
+        parent = rng.standard_normal(v.shape[0] * stride).astype(v.dtype.numpy)
+        found.append((np.abs(parent) if i == 1 else parent)[::stride])
+    return found
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("layout", ["C", "channels last", "transposed"])
+@pytest.mark.parametrize(
+    "shape", [(5, 3), (2, 1, 4), (1, 4, 1, 1), (2, 3, 4, 5), (3, 70, 7, 5), (2, 9, 40, 40)], ids=str
+)
+def test_batch_norms_are_those_of_numpy(shape, layout, format):
+    """Bit for bit, in any layout, in a chain and in ranges, with and without weight and bias."""
+    type, rng = FORMATS[format][shape], np.random.default_rng(prod(shape))
+    for weight, bias, after, stride in product((False, True), (False, True), (False, True), (1, 2)):
+        graph = normalised(type, BatchNorm(1e-5, weight, bias), after)
+        arrays = [laid_out(rng, layout, shape, type.dtype.numpy), *statistics(rng, graph, stride)]
+        wanted = reference(graph, arrays)
+        outputs = [np.empty_like(arrays[0])]
+        carry_out(graph, arrays, outputs, 2)
+        assert_same_bits(*outputs, *wanted)
+        in_ranges(graph, arrays, outputs, cuts(rng, prod(shape), BLOCK_BYTES // type.dtype.numpy.itemsize), 1)
+        assert_same_bits(*outputs, *wanted)
 
 
 # --- layouts ----------------------------------------------------------------------------------------------------------
@@ -212,7 +380,7 @@ def chain_of(type: TensorType) -> Graph:
     return gs.trace(chain, type, type)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", WIDTHS)
 @pytest.mark.parametrize("layout", READABLE)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_every_layout_is_read(shape, layout, format):
@@ -224,7 +392,7 @@ def test_every_layout_is_read(shape, layout, format):
             assert_same_bits(found, wanted)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", WIDTHS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_every_layout_is_written_and_nothing_beside_it(shape, layout, format):
@@ -251,7 +419,8 @@ def chains(draw: st.DrawFn) -> Graph:
     type = draw(st.sampled_from(list(FORMATS.values())))[draw(st.sampled_from(SHAPES))]
     builder = gs.Builder()
     values = [builder.input(type) for _ in range(draw(st.integers(1, 3)))]
-    for name, attrs in draw(st.lists(st.sampled_from(INSTRUCTIONS), min_size=1, max_size=25)):
+    chosen = st.sampled_from(INSTRUCTIONS) | st.sampled_from(SMOOTH_INSTRUCTIONS)
+    for name, attrs in draw(st.lists(chosen, min_size=1, max_size=25)):
         operands = [values[draw(st.integers(0, len(values) - 1))] for _ in range(2 if name in BINARY else 1)]
         values += builder.apply(operators()[name], attrs, *operands)
     made = values[len(builder._inputs) :]
@@ -336,7 +505,7 @@ def cuts(rng: np.random.Generator, size: int, most: int) -> list[int]:
     return sorted(ends | set(range(0, size, most)))
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", WIDTHS)
 @pytest.mark.parametrize("layout", READABLE)
 @pytest.mark.parametrize("shape", [(1, 5, 1), (2, 3, 4, 5), (3, 64, 7, 5)], ids=str)
 def test_ranges_make_up_the_whole(shape, layout, format):

@@ -1,25 +1,30 @@
 """Pointwise chains on the CPU: a chain becomes a program, which one precompiled kernel runs over cache-sized blocks.
 
-Here are the operators whose results IEEE 754 fixes: they agree with the NumPy backend bit for bit, fused or not.
-Others, and formats that have no kernel, run on that backend.
+Operators whose results IEEE 754 fixes agree with the NumPy backend bit for bit, and all of them are the same fused or
+not. Other kernels run programs on what they make, while it is in the cache.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf, prod
 from typing import Any
 
 from gradspec.backends.cpu.kernels import opcodes
 from gradspec.backends.cpu.kernels.opcodes import (
     AXES_BYTES,
+    BY_NUMBER,
+    FIRST_WITH_TABLE,
     GIVEN,
     GIVEN_BYTES,
     HEADER_WORDS,
     HERE,
     IN_WORKSPACE,
     INSTRUCTION_WORDS,
+    NORMALISE,
+    NUMBER_BY,
     PLACE_WORDS,
 )
 from gradspec.graph.ir import Array, Node, Var
@@ -28,14 +33,19 @@ from gradspec.runtime.cache import kernel
 from gradspec.runtime.task import Kernel, LoweringBase, Task, Work, address
 
 SOURCE = "gradspec.backends.cpu.kernels.pointwise"
-FORMATS = ("f32", "f64")
 BLOCK_BYTES = 2048
+LONG_RUN = 16
+"""So often must a number be repeated for instructions to take it as it is; otherwise copies of it are laid out."""
+
 MOST_LAYOUTS = 64
 """How many layouts of its arrays a chain remembers."""
 
 NANOSECONDS_PER_VECTOR = 0.8
 NANOSECONDS_PER_BYTE = 0.04
 """Of one instruction on 16 bytes in the cache, and of an array's way from or to memory."""
+
+COSTS = {opcodes.DIV: 4.0}
+"""Of instructions that take longer, in units of the others."""
 
 Numbers = tuple[float, ...]
 Instruction = tuple[int, Numbers]
@@ -73,7 +83,30 @@ ENCODERS: dict[str, Callable[[Any], Instruction]] = {
     "max_share": _plain(opcodes.MAX_SHARE),
     "within": _bounded(opcodes.WITHIN),
     "gate": _plain(opcodes.GATE),
+    "exp": _plain(opcodes.EXP),
+    "log": _plain(opcodes.LOG),
+    "tanh": _plain(opcodes.TANH),
+    "sigmoid": _plain(opcodes.SIGMOID),
+    "softplus": lambda attrs: (opcodes.SOFTPLUS, (attrs.beta,)),
+    "silu": _plain(opcodes.SILU),
+    "gelu": lambda attrs: (opcodes.GELU if attrs.approximate == "none" else opcodes.GELU_BY_TANH, ()),
+    "normal_cdf": _plain(opcodes.NORMAL_CDF),
+    "normal_density": _plain(opcodes.NORMAL_DENSITY),
+    "abs_power": lambda attrs: _power(attrs.exponent, attrs.signed),
+    "batch_norm": lambda attrs: (NORMALISE, (attrs.eps, attrs.weight, attrs.bias)),
 }
+
+
+def _power(exponent: float, signed: bool) -> Instruction:
+    """``|x|^q`` or ``sign(x)·|x|^q``. Other than these, an exponent has two parts, if float32 does not hold it."""
+    if exponent == 0:
+        return (opcodes.STEP, (-1.0, 0.0, 1.0)) if signed else (opcodes.WITHIN, (-inf, inf))
+    if exponent == 1:
+        return (opcodes.SHIFT, (0.0,)) if signed else (opcodes.ABS, ())
+    if exponent == 2 and not signed:
+        return opcodes.MUL, ()
+    (single,) = struct.unpack("=f", struct.pack("=f", exponent))
+    return opcodes.POWER, (exponent, exponent - single, float(signed))
 
 
 # --- programs ---------------------------------------------------------------------------------------------------------
@@ -101,6 +134,46 @@ def _places(work: Work, arrays: Sequence[Var]) -> tuple[dict[Var, int], int]:
     return register | {v: count + i for i, v in enumerate(arrays)}, count
 
 
+@dataclass(frozen=True)
+class Coded:
+    """An instruction on places."""
+
+    opcode: int
+    numbers: Numbers
+    result: int
+    operands: tuple[int, ...]
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The operands that are read cell by cell."""
+        return self.operands[:1] if self.opcode >= FIRST_WITH_TABLE else self.operands
+
+    def by_number(self, repeated: Collection[int]) -> Coded:
+        """The instruction that takes the number of a ``repeated`` operand as it is, if there is one."""
+        if self.opcode not in BY_NUMBER:
+            return self
+        first, second = self.operands[0], self.operands[-1]
+        if second in repeated:
+            return Coded(BY_NUMBER[self.opcode], (), self.result, (first, second))
+        if first in repeated:
+            return Coded(NUMBER_BY[self.opcode], (), self.result, (second, first))
+        return self
+
+
+def _coded(node: Node, place: Mapping[Var, int]) -> Coded:
+    (result,) = node.outputs
+    opcode, numbers = ENCODERS[node.op.name](node.attrs)
+    return Coded(opcode, numbers, place[result], tuple(place[v] for v in node.inputs))
+
+
+Strides = tuple[tuple[int, ...], ...]
+"""Of every array."""
+
+
+View = tuple[list[int], list[int]]
+"""Sizes and strides in bytes."""
+
+
 class Program:
     """A chain in the words that the kernel's source describes; which they are depends on the layout of its arrays.
 
@@ -118,11 +191,17 @@ class Program:
         self.block = BLOCK_BYTES // self.itemsize
         self.workspace = _local_at(self.registers + self.arrays)
         passed_on = [(self.registers + self.inputs + i, v) for i, v in enumerate(work.outputs) if v in given]
-        self.length = len(work.nodes) + len(passed_on)
-        copies = (self._encoded((opcodes.COPY, ()), target, (place[v],)) for target, v in passed_on)
-        self.instructions = b"".join((*copies, *(self._instruction(node, place) for node in work.nodes)))
+        self.code = [Coded(opcodes.COPY, (), target, (place[v],)) for target, v in passed_on]
+        self.code += [_coded(node, place) for node in work.nodes]
+        self.statistics = {place for each in self.code if each.opcode == NORMALISE for place in each.operands[1:]}
         self.addresses = struct.Struct(f"={self.arrays}q")
-        self.layouts: dict[tuple[tuple[int, ...], ...], tuple[bytes, bytes]] = {}
+        self.layouts: dict[Strides, tuple[bytes, bytes]] = {}
+
+    @property
+    def nanoseconds(self) -> float:
+        """What all of it takes on one thread, roughly."""
+        instructions = sum(COSTS.get(each.opcode, 1.0) for each in self.code) * NANOSECONDS_PER_VECTOR / 16
+        return prod(self.shape) * self.itemsize * (instructions + self.arrays * NANOSECONDS_PER_BYTE)
 
     def bind(self, *arrays: Array) -> bytes:
         """The words for these arrays, inputs before outputs. Layouts that were met before are remembered."""
@@ -134,32 +213,26 @@ class Program:
                 self.layouts[strides] = found
         return found[0] + self.addresses.pack(*map(address, arrays)) + found[1]
 
-    def _words(self, strides: Sequence[tuple[int, ...]]) -> tuple[bytes, bytes]:
+    def _words(self, strides: Strides) -> tuple[bytes, bytes]:
         """What comes before and after the addresses of arrays that have these strides."""
         axes = self._axes(strides[self.inputs])
-        places = [_local(register) for register in range(self.registers)]
-        views: list[int] = []
-        once: list[Transfer] = []
-        before: list[Transfer] = []
-        after: list[Transfer] = []
-        for i, of_array in enumerate(strides):
-            sizes, merged = _merged((self.shape[axis], of_array[axis]) for axis in axes)
-            if merged in ([], [self.itemsize]):
-                places.append((HEADER_WORDS + i, self.itemsize, HERE))
-                continue
-            written = i >= self.inputs
-            group = after if written else once if merged == [0] else before
-            group.append((opcodes.SCATTER if written else opcodes.GATHER, self._word(len(places)), len(views)))
-            places.append(_local(len(places)))
-            views += HEADER_WORDS + i, len(sizes), *sizes, *merged
-        places += [(8 * i, 0, GIVEN) for i in range(self.given)]
-        first = self._word(len(places))
-        length = self.length + len(once) + len(before) + len(after)
-        first_view = first + INSTRUCTION_WORDS * length
-        head = _packed([prod(self.shape), 0 if self.given else self.block, first, length, len(once)])
-        described = _packed([word for place in places for word in place])
-        brought, fetched = _transfers([*once, *before], first_view), _transfers(after, first_view)
-        return head, b"".join((described, brought, self.instructions, fetched, _packed(views)))
+        views = self._views(strides, axes)
+        once, code = self._with_transfers(views)
+        places = [word for place in self._described(views) for word in place]
+        first = HEADER_WORDS + self.arrays + len(places)
+        first_table = first + INSTRUCTION_WORDS * len(code)
+        tables: list[int] = []
+        starts: dict[int, int] = {}
+        for place, (sizes, steps) in views.items():
+            starts[place] = first_table + len(tables)
+            tables += self._address_word(place), len(sizes), *sizes, *steps
+        instructions = []
+        for each in code:
+            table = first_table + len(tables) if each.opcode == NORMALISE else starts.get(each.operands[-1], 0)
+            tables += self._statistics(each, strides, axes) if each.opcode == NORMALISE else ()
+            instructions.append(self._encoded(each, table))
+        head = [prod(self.shape), 0 if self.given else self.block, first, len(code), once]
+        return _packed(head), b"".join((_packed(places), *instructions, _packed(tables)))
 
     def _axes(self, steps: Sequence[int]) -> Sequence[int]:
         """The axes in the order in which cells are counted: that of the first output, whose strides these are.
@@ -169,34 +242,67 @@ class Program:
         axes = [i for i, n in enumerate(self.shape) if n > 1]
         return axes if self.given else sorted(axes, key=lambda i: -abs(steps[i]))
 
-    def _word(self, place: int) -> int:
-        """Where a place is described."""
-        return HEADER_WORDS + self.arrays + PLACE_WORDS * place
+    def _views(self, strides: Strides, axes: Sequence[int]) -> dict[int, View]:
+        """The places of arrays that are not dense, and how they are laid out."""
+        views = {}
+        for place, of_array in enumerate(strides, self.registers):
+            if place not in self.statistics:
+                sizes, steps = _merged((self.shape[axis], of_array[axis]) for axis in axes)
+                if steps not in ([], [self.itemsize]):
+                    views[place] = sizes, steps
+        return views
 
-    def _instruction(self, node: Node, place: Mapping[Var, int]) -> bytes:
-        (result,) = node.outputs
-        return self._encoded(ENCODERS[node.op.name](node.attrs), place[result], [place[v] for v in node.inputs])
+    def _with_transfers(self, views: Mapping[int, View]) -> tuple[int, list[Coded]]:
+        """All instructions, and how many of them, the first ones, bring one number that is the same for all cells."""
+        repeated = {place for place, (sizes, steps) in views.items() if steps[-1] == 0 and sizes[-1] >= LONG_RUN}
+        code = [each.by_number(repeated) for each in self.code]
+        read = {place for each in code for place in each.blocks}
+        inputs = [place for place in views if place < self.registers + self.inputs and place in read]
+        once = [place for place in inputs if views[place][1] == [0]]
+        brought = once + [place for place in inputs if place not in once]
+        fetched = [place for place in views if place >= self.registers + self.inputs]
+        before = [Coded(opcodes.GATHER, (), place, (place, place)) for place in brought]
+        after = [Coded(opcodes.SCATTER, (), place, (place, place)) for place in fetched]
+        return len(once), [*before, *code, *after]
 
-    def _encoded(self, instruction: Instruction, result: int, operands: Sequence[int]) -> bytes:
-        opcode, numbers = instruction
-        words = map(self._word, (result, operands[0], operands[-1]))
-        return struct.pack("=4q3d", opcode, *words, *(*numbers, 0.0, 0.0, 0.0)[:3])
+    def _described(self, views: Collection[int]) -> Iterator[tuple[int, int, int]]:
+        for place in range(self.registers + self.arrays):
+            if place < self.registers or place in views:
+                yield _local_at(place), 0, IN_WORKSPACE
+            else:
+                yield self._address_word(place), self.itemsize, HERE
+        for i in range(self.given):
+            yield 8 * i, 0, GIVEN
 
+    def _address_word(self, place: int) -> int:
+        return HEADER_WORDS + place - self.registers
 
-Transfer = tuple[int, int, int]
-"""Opcode, the word of a place, and how far behind the first view the array's view is described."""
+    def _statistics(self, each: Coded, strides: Strides, axes: Sequence[int]) -> list[int]:
+        """One number per channel, and channels are the second axis."""
+        epsilon, *optional = each.numbers
+        after = axes[axes.index(1) + 1 :] if 1 in axes else axes
+        _, *given = each.operands
+        operands = [given.pop(0) if there else None for there in (True, True, *optional)]
+        words = [
+            prod(self.shape[axis] for axis in after),
+            self.shape[1],
+            *struct.unpack("=q", struct.pack("=d", epsilon)),
+        ]
+        for place in operands:
+            words += (0, 0) if place is None else (self._address_word(place), strides[place - self.registers][0])
+        return words
 
-
-def _transfers(transfers: Iterable[Transfer], first_view: int) -> bytes:
-    return b"".join(_packed([opcode, place, first_view + view, 0, 0, 0, 0]) for opcode, place, view in transfers)
-
-
-def _local(place: int) -> tuple[int, int, int]:
-    """A place in the workspace."""
-    return _local_at(place), 0, IN_WORKSPACE
+    def _encoded(self, each: Coded, table: int) -> bytes:
+        result, first, last = (
+            HEADER_WORDS + self.arrays + PLACE_WORDS * place
+            for place in (each.result, each.operands[0], each.operands[-1])
+        )
+        second = table if each.opcode >= FIRST_WITH_TABLE else last
+        return struct.pack("=4q3d", each.opcode, result, first, second, *(*each.numbers, 0.0, 0.0, 0.0)[:3])
 
 
 def _local_at(place: int) -> int:
+    """Where the block of a place begins in the workspace."""
     return GIVEN_BYTES + AXES_BYTES + BLOCK_BYTES * place
 
 
@@ -229,7 +335,7 @@ def _merged(axes: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
 
 def is_pointwise(node: Node) -> bool:
     """Whether a program can carry out the node, which has one shape and dtype throughout."""
-    return node.op.name in ENCODERS and node.outputs[0].dtype.name in FORMATS
+    return node.op.name in ENCODERS
 
 
 def epilogue_function(dtype: DType) -> Kernel:
@@ -246,24 +352,18 @@ class Pointwise(LoweringBase):
     def joins(self, nodes: Sequence[Node], node: Node) -> bool:
         return is_pointwise(node) and node.outputs[0].type == nodes[0].outputs[0].type
 
-    def view(self, node: Node) -> Callable[[Array], Array] | None:
-        return None
-
     def task(self, work: Work) -> Task | None:
         type = work.outputs[0].type
-        if type.dtype.name not in FORMATS:
-            return None
         made = {v for node in work.nodes for v in node.outputs}
         inputs = tuple(dict.fromkeys(v for node in work.nodes for v in node.inputs if v not in made))
         program = Program(work, inputs)
-        size = type.size * program.itemsize
         return Task(
             kernel=f"pointwise {type.dtype}",
             inputs=inputs,
             outputs=work.outputs,
             function=epilogue_function(type.dtype),
-            units=-(-size // BLOCK_BYTES),
-            cost=size * (program.length * NANOSECONDS_PER_VECTOR / 16 + program.arrays * NANOSECONDS_PER_BYTE),
+            units=-(-type.size // program.block),
+            cost=program.nanoseconds,
             workspace=program.workspace,
             bind=program.bind,
             keeps_layout=True,
