@@ -71,8 +71,7 @@ def _once(step: Step, operands: Sequence[Array]) -> Sequence[Array]:
 
 def _once_by_task(task: Task, operands: Sequence[Array]) -> Sequence[Array]:
     results = [aligned_bytes(nbytes(v.type)).view(v.dtype.numpy).reshape(v.shape) for v in task.outputs]
-    bound = bound_to(task, (*operands, *results))
-    block, units, workspace = bound[:3]
+    block, units, workspace = bound_to(task, (*operands, *results))
     workers = min(most_threads([task]), pool.get_num_threads())
     room = aligned_bytes(workers * workspace)
     pool.run(task.function, block_address(block), units, address(room), workspace, workers, task.cost)

@@ -48,6 +48,7 @@ class Frame:
         self.values = [ndarray(v.shape, v.dtype.numpy, arena, at[v]) if v in at else None for v in plan.made]
         self._plan, self._slots = plan, slots
         self._tasks = [step.task for step in plan.steps if step.task is not None]
+        self._functions = [entry(task.function) for task in self._tasks]
         self._steps = Steps(len(self._tasks))
         self._arguments: list[Any] = [None] * len(self._tasks)
         self._stride = plan.workspace
@@ -101,7 +102,7 @@ class Frame:
         return min(most, self._threads)
 
     def _run_one(self, i: int) -> None:
-        block, units = self._arguments[i][:2]
+        block, units, _ = self._arguments[i]
         if units:
             self._tasks[i].function(block_address(block), 0, units, self._workspace)
 
@@ -110,11 +111,10 @@ class Frame:
     def bind(self, i: int, arrays: Sequence[Array]) -> None:
         """The arguments of task ``i`` for its arrays."""
         task = self._tasks[i]
-        bound = bound_to(task, arrays)
-        block, units, workspace = bound[:3]
-        self._arguments[i] = bound
-        self._stride = max(self._stride, workspace)
-        self._steps.put(i, entry(task.function), block_address(block), units, task.cost)
+        self._arguments[i] = block, units, workspace = bound_to(task, arrays)
+        if self._stride < workspace:
+            self._stride = workspace
+        self._steps.put(i, self._functions[i], block_address(block), units, task.cost)
 
     def prepare(self, fixed: Constants) -> None:
         """Bind what depends on the arena and on these constants only, and list what is left to do at every call."""
@@ -125,7 +125,7 @@ class Frame:
 
 
 def bound_to(task: Task, arrays: Sequence[Array]) -> Bound:
-    """The block of arguments, the units of work and the workspace, and whatever must live as long."""
+    """The block of arguments, the units of work and the workspace."""
     if not task.units:
         return b"", 0, 0
     bound = task.bind(*arrays)
@@ -174,9 +174,8 @@ class _Preparation:
             return
         fresh = [(self.slots[v], v.shape, v.dtype.numpy) for v in task.outputs if v not in self.plan.arena]
         like = self.slots[task.inputs[0]] if task.keeps_layout else None
-        if fresh:
-            yield _result_action(fresh, like)
-        yield _bind_action(number, self._at(variables), self._at(v for v in variables if v not in self.same))
+        varying = self._at(v for v in variables if v not in self.same)
+        yield _bind_action(number, self._at(variables), varying, fresh, like)
 
     def _view(self, step: Step, view: View) -> Iterator[Action]:
         (read,), (written,) = self._at(step.inputs), self._at(step.outputs)
@@ -204,19 +203,20 @@ def _drop(slots: Sequence[int], values: Values, frame: Frame) -> None:
     frame.dropped += slots
 
 
-def _result_action(fresh: Sequence[tuple[int, Any, Any]], like: int | None) -> Action:
-    def act(values: Values, frame: Frame) -> None:
-        for slot, shape, dtype in fresh:
-            values[slot] = _result(values[slot], shape, dtype, None if like is None else values[like])
-
-    return act
-
-
-def _bind_action(number: int, slots: Sequence[int], varying: Sequence[int]) -> Action:
+def _bind_action(
+    number: int,
+    slots: Sequence[int],
+    varying: Sequence[int],
+    fresh: Sequence[tuple[int, Any, Any]],
+    like: int | None,
+) -> Action:
+    """Make the arrays of the task's results that are not in the arena, and bind it unless nothing has moved."""
     known: Any = None
 
     def act(values: Values, frame: Frame) -> None:
         nonlocal known
+        for slot, shape, dtype in fresh:
+            values[slot] = _result(values[slot], shape, dtype, None if like is None else values[like])
         found = [(address(values[i]), values[i].strides) for i in varying]
         if found != known:
             known = None

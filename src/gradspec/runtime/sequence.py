@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from struct import Struct
+
 import numpy as np
 
 from gradspec.graph.ir import Array
@@ -15,18 +17,21 @@ LONG = 10_000_000
 """Nanoseconds that it takes at most, so that Ctrl-C is answered soon."""
 
 
+_put = Struct("=5q").pack_into
+
+
 class Steps:
     """The steps of a plan. Those that are known are kept from call to call; every job is a copy of its own."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._words = np.zeros(words.HEADER + words.STEP * count, np.int64)
+        self._bytes = memoryview(self._words).cast("B") if count else memoryview(b"")
 
     def put(self, i: int, function: int, args: int, units: int, cost: float) -> None:
         """Step ``i``: a kernel by its address, the address of its arguments, units of work that cost nanoseconds."""
-        at = words.HEADER + words.STEP * i
         least, most = _units_in(SHORT, units, cost), _units_in(LONG, units, cost)
-        self._words[at : at + 5] = function, args, units, least, most
+        _put(self._bytes, 8 * (words.HEADER + words.STEP * i), function, args, units, least, most)
 
     def job(self, first: int = 0, end: int | None = None, threads: int = 1) -> Array:
         """The steps from ``first`` to before ``end``, to be carried out once. What is left of a step is cut in so many
