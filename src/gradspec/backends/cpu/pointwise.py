@@ -44,7 +44,13 @@ NANOSECONDS_PER_VECTOR = 0.8
 NANOSECONDS_PER_BYTE = 0.04
 """Of one instruction on 16 bytes in the cache, and of an array's way from or to memory."""
 
-COSTS = {opcodes.DIV: 4.0}
+COSTS = {
+    **dict.fromkeys((opcodes.DIV, opcodes.SQRT, NORMALISE), 3),
+    **dict.fromkeys((opcodes.EXP, opcodes.TANH, opcodes.SIGMOID, opcodes.SILU, opcodes.NORMAL_DENSITY), 9),
+    **dict.fromkeys((opcodes.LOG, opcodes.GELU_BY_TANH), 13),
+    **dict.fromkeys((opcodes.SOFTPLUS, opcodes.GELU, opcodes.NORMAL_CDF), 20),
+    opcodes.POWER: 36,
+}
 """Of instructions that take longer, in units of the others."""
 
 Numbers = tuple[float, ...]
@@ -200,7 +206,7 @@ class Program:
     @property
     def nanoseconds(self) -> float:
         """What all of it takes on one thread, roughly."""
-        instructions = sum(COSTS.get(each.opcode, 1.0) for each in self.code) * NANOSECONDS_PER_VECTOR / 16
+        instructions = sum(COSTS.get(each.opcode, 1) for each in self.code) * NANOSECONDS_PER_VECTOR / 16
         return prod(self.shape) * self.itemsize * (instructions + self.arrays * NANOSECONDS_PER_BYTE)
 
     def bind(self, *arrays: Array) -> bytes:

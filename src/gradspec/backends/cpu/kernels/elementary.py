@@ -1,7 +1,8 @@
 """Elementary functions as polynomials, for numbers and vectors of them.
 
-Errors are relative, in units of the roundoff ``u`` (2⁻²⁴ or 2⁻⁵³), the largest that tests find; where a result is
-subnormal, they are in units of the smallest number instead: see ``ERRORS``.
+Errors are relative, in units of the roundoff ``u`` (2⁻²⁴ or 2⁻⁵³), the largest that tests find: ``exp`` 1.6, ``log``
+and ``log1p`` 1.4, ``softplus`` with β = 1 2.2, ``sigmoid`` 3, ``tanh`` and ``power`` 3.2, ``normal_density`` 3.5,
+``normal_cdf`` 7. Where a result is subnormal, they are less than 2.2 of the smallest number instead.
 """
 
 import math
@@ -415,7 +416,8 @@ def _bell(number: Type) -> Any:
     def bell(t):
         square = t * t
         lost = multiply_add(t, t, -square)
-        return exp(square * -0.5) * multiply_add(lost, number(-0.5), number(1))
+        power = exp(square * -0.5)
+        return multiply_add(power, lost * -0.5, power)
 
     return bell
 
@@ -432,15 +434,21 @@ def normal_density_of(number: Type) -> Any:
 
 
 def normal_cdf_of(number: Type) -> Any:
-    """``Φ(x)``, from the tail ``Φ(−|x|)``."""
+    """``Φ(x)``, from the tail ``Φ(−|x|)``.
+
+    The tail is sensitive to ``r = 1/(t + 4)``, so it is taken at ``r·(1 + e)``, where ``e`` is what two roundings cost.
+    """
     c = constants(number)
     bell, beyond, scaled_tail = _bell(number), c.beyond, polynomial(number, c.tail)
 
     @inlined
     def normal_cdf(x):
         t = minimum(absolute(x), number(beyond))
-        r = number(1) / (t + 4)
-        tail = scaled_tail(multiply_add(r, number(-8), number(1))) * r * bell(t)
+        d = t + 4
+        r = number(1) / d
+        e = multiply_add(-r, d, number(1)) - r * (t - (d - 4))
+        y = multiply_add(r * e, number(-8), multiply_add(r, number(-8), number(1)))
+        tail = scaled_tail(y) * multiply_add(r, e, r) * bell(t)
         return choose(x > 0, 1 - tail, tail)
 
     return normal_cdf
