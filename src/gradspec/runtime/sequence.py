@@ -15,32 +15,49 @@ SHORT = 5_000
 """Nanoseconds that a chunk takes at least, as far as costs are known: taking one costs some hundred."""
 LONG = 10_000_000
 """Nanoseconds that it takes at most, so that Ctrl-C is answered soon."""
+LINE = 8
+"""Words that processors pass to each other together: no two steps have counters in one line."""
 
-
-_put = Struct("=5q").pack_into
+_put_head, _put_step = Struct("=6q").pack_into, Struct("=5q").pack_into
 
 
 class Steps:
-    """The steps of a plan. Those that are known are kept from call to call; every job is a copy of its own."""
+    """The steps of a plan. They are kept from call to call, ready to be copied; every job is a copy of its own."""
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._words = np.zeros(words.HEADER + words.STEP * count, np.int64)
-        self._bytes = memoryview(self._words).cast("B") if count else memoryview(b"")
+        self._known = [(i, 0, 0, 0, 0.0) for i in range(count)]
+        self._ready: dict[tuple[int, int, int], Array] = {}
 
     def put(self, i: int, function: int, args: int, units: int, cost: float) -> None:
         """Step ``i``: a kernel by its address, the address of its arguments, units of work that cost nanoseconds."""
-        least, most = _units_in(SHORT, units, cost), _units_in(LONG, units, cost)
-        _put(self._bytes, 8 * (words.HEADER + words.STEP * i), function, args, units, least, most)
+        self._known[i] = i, function, args, units, cost
+        for (first, end, _), job in self._ready.items():
+            if first <= i < end:
+                _put(job, *self._known[i])
 
     def job(self, first: int = 0, end: int | None = None, threads: int = 1) -> Array:
-        """The steps from ``first`` to before ``end``, to be carried out once. What is left of a step is cut in so many
-        chunks that each thread can take two.
-        """
-        end = self._count if end is None else end
-        job = self._words[: words.HEADER + words.STEP * end].copy()
-        job[: words.REACHED + 1] = end, 2 * threads if threads > 1 else 1, first
-        return job
+        """The steps from ``first`` to before ``end``, to be carried out once by so many threads."""
+        part = first, self._count if end is None else end, threads
+        job = self._ready.get(part)
+        if job is None:
+            job = self._ready[part] = _job(*part)
+            for step in self._known[part[0] : part[1]]:
+                _put(job, *step)
+        return job.copy()
+
+
+def _job(first: int, end: int, threads: int) -> Array:
+    counters, counted = words.HEADER + words.STEP * end, -(-(words.TAKEN + threads) // LINE) * LINE
+    job = np.zeros(counters + counted * end, np.int64)
+    shares = min(threads, 2)  # a thread takes half of what is left of a range, one that is alone all of it
+    _put_head(job.data, 0, end, threads, shares, counters, counted, first)
+    return job
+
+
+def _put(job: Array, i: int, function: int, args: int, units: int, cost: float) -> None:
+    least, most = _units_in(SHORT, units, cost), _units_in(LONG, units, cost)
+    _put_step(job.data, 8 * (words.HEADER + words.STEP * i), function, args, units, least, most)
 
 
 def _units_in(time: float, units: int, cost: float) -> int:
