@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from gradspec.backends.cpu.conv import SOURCE as CONVOLUTIONS
+from gradspec.backends.cpu.conv import Form, Words
 from gradspec.backends.cpu.kernels import compare_fields as f
+from gradspec.backends.cpu.kernels import conv_fields
 from gradspec.backends.cpu.kernels.registers import machine
 from gradspec.backends.cpu.patches import Line, reading
 from gradspec.graph.ir import Array, Node
@@ -173,6 +176,41 @@ class Comparison:
         return np.array(words, np.int64), taps
 
 
+class DepthwiseGradient:
+    """The same where every group has one row and one channel."""
+
+    def __init__(self, node: Node) -> None:
+        x, g = node.inputs
+        (w,) = node.outputs
+        self.form = form = Form(False, node.attrs, x.type, w.type, g.type, by_rows=True)
+        self.words = Words(form, by_rows=True)
+        self.sums = FRAME_BYTES
+        self.row = self.sums + aligned(form.most_taps * machine().bytes)
+        self.staged = self.row + form.pitch
+        self.workspace = self.staged + form.staged_bytes
+        self.known: dict[Any, Array] = {}
+
+    def __call__(self, x: Array, g: Array, w: Array) -> bytes:
+        form = self.form
+        x, g = (a.reshape(form.samples, *a.shape[-1 - form.rank :]) for a in (x, g))
+        known = self.known.get((x.strides, g.strides))
+        if known is None:
+            known = self.known[x.strides, g.strides] = self._words(x, g)
+        words = known.copy()
+        sources, length = conv_fields.HEADER + len(self.words.cases()), conv_fields.STRIDES + form.rank + 1
+        for at, a in ((sources, x), (sources + length, g)):
+            words[at + conv_fields.ADDRESS] = address(a)
+        words[sources + 2 * length + conv_fields.RESULT] = address(w)
+        return words.tobytes()
+
+    def _words(self, x: Array, g: Array) -> Array:
+        words = self.words.head(2)
+        words[conv_fields.STAGED], words[conv_fields.STRIP] = self.staged, self.sums
+        words[conv_fields.ROW_SPACE] = self.row
+        words += self.words.cases() + self.words.source(x, 1) + self.words.source(g, 1)
+        return np.array(words + [0] * conv_fields.PRODUCT_WORDS, np.int64)
+
+
 def _elements(a: Array) -> Sequence[int]:
     return [stride // a.itemsize for stride in a.strides]
 
@@ -190,6 +228,8 @@ def _task(node: Node) -> Task | None:
     (w,) = node.outputs
     if x.type.size == 0 or g.type.size == 0:
         return None
+    if w.shape[:2] == (node.attrs.groups, 1):
+        return _depthwise_task(node)
     form = Comparison(node.attrs, x.type, g.type)
     if form.cell_bytes > MOST_STAGED_BYTES:
         return None
@@ -202,6 +242,23 @@ def _task(node: Node) -> Task | None:
         cost=w.type.size * prod(form.positions) * NANOSECONDS_PER_PRODUCT + 1000 * form.units,
         workspace=form.workspace,
         bind=form,
+    )
+
+
+def _depthwise_task(node: Node) -> Task | None:
+    x, g = node.inputs
+    gradient = DepthwiseGradient(node)
+    if gradient.form.staged_bytes > MOST_STAGED_BYTES:
+        return None
+    return Task(
+        kernel=f"depthwise weight gradient {x.dtype}",
+        inputs=(x, g),
+        outputs=node.outputs,
+        function=kernel(CONVOLUTIONS, f"dots:{x.dtype}"),
+        units=node.attrs.groups,
+        cost=g.type.size * gradient.form.most_taps * NANOSECONDS_PER_PRODUCT * 5 + 1000 * node.attrs.groups,
+        workspace=aligned(gradient.workspace),
+        bind=gradient,
     )
 
 

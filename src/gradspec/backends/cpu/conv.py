@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from gradspec.backends.cpu.kernels import conv_fields as f
 from gradspec.backends.cpu.kernels.registers import machine
-from gradspec.backends.cpu.patches import Blocking, Case, cases, reading, writing
+from gradspec.backends.cpu.patches import Blocking, Case, Line, cases, reading, writing
 from gradspec.backends.cpu.pointwise import Program, epilogue_function, is_pointwise
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import TensorType, u8
@@ -30,15 +30,28 @@ PANEL_BYTES = 1 << 18
 STAGED_BYTES = 1 << 19
 MOST_STAGED_BYTES = 4 << 20
 SCRATCH_BYTES = 1 << 18
+FEW_ROWS = 8
+"""Of weights: with so few of them, staging takes as long as multiplying."""
+MANY_VECTORS = 8
+"""In a row of outputs: tiles fill it well."""
 FEW_UNITS = 16
 """Fewer are split further, where there is work for more."""
 FRAME_BYTES, EDGE_BYTES, SLACK_BYTES = 512, 4096, 1024
+WINDOW = 9
+"""Numbers of a window of three by three."""
 PADDED = 64
 NANOSECONDS_PER_PRODUCT = 0.06
 
 
 def _rounded(n: int, to: int = PADDED) -> int:
     return -(-n // to) * to
+
+
+def _fitted(blocking: Blocking, of: Sequence[Line], case: Sequence[Line]) -> Blocking:
+    """The same number of rows for a case whose rows may be shorter."""
+    if not blocking.slides:
+        return blocking
+    return replace(blocking, columns=blocking.columns // of[-1].positions * case[-1].positions)
 
 
 class Form:
@@ -51,9 +64,11 @@ class Form:
         source: TensorType,
         weight: TensorType,
         result: TensorType,
-        products: int,
-        in_place: bool,
+        products: int = 1,
+        in_place: bool = True,
+        by_rows: bool = False,
     ) -> None:
+        """``by_rows``: columns are taken a row at a time, whatever pays."""
         self.attrs, self.writes, self.rank = attrs, writes, attrs.rank
         self.itemsize = COMPUTED[source.dtype.name]
         self.lanes = machine().bytes // self.itemsize
@@ -65,14 +80,14 @@ class Form:
         lines = [(writing if writes else reading)(axis) for axis in attrs.window.axes]
         self.products = products
         plain = list(cases(lines, self.samples))
-        most_taps = max(prod(line.taps for line in case) for case in plain)
-        self.chunk = self._chunk(most_taps)
+        self.most_taps = max(prod(line.taps for line in case) for case in plain)
+        self.chunk = self._chunk(self.most_taps)
         self.in_place = in_place and all(line.out_step == 1 for line in plain[0])
-        blocking = self._blocking(plain[0])
+        blocking = self._blocking(plain[0], by_rows)
         self.in_place = self.in_place and (blocking.run > 0 or self.samples == 1)
-        self.cases = [Case(case, blocking, self.lanes) for case in plain]
+        self.cases = [Case(case, _fitted(blocking, plain[0], case), self.lanes) for case in plain]
         self.parts, self.part_rows = self._parts()
-        self.units = sum(self._units(case) for case in self.cases)
+        self.units = sum(self.units_of(case) for case in self.cases)
         self.taps = prod(attrs.kernel)
 
     def _chunk(self, taps: int) -> int:
@@ -80,24 +95,38 @@ class Form:
         pieces = -(-self.channels // max(1, TERMS // max(1, taps)))
         return max(1, -(-self.channels // max(1, pieces)))
 
-    def _blocking(self, lines: Sequence[Any]) -> Blocking:
+    def _blocking(self, lines: Sequence[Line], by_rows: bool) -> Blocking:
         positions = [line.positions for line in lines]
         totals = [prod(positions[axis:]) for axis in range(len(lines))]
         run = next((a for a in reversed(range(1, len(lines))) if totals[a] >= COLUMNS), None)
         if run is None:
             run = next((a for a in range(1, len(lines)) if totals[a] >= COLUMNS // 4), 0)
             run = 1 if run and totals[1] >= COLUMNS // 4 else run
+        slides = self.rank > 1 and (by_rows or self._rows_pay(lines[-1]))
+        if slides or by_rows:
+            run = max(1, self.rank - 1)
         columns = self._columns(prod(positions[run + 1 :]), totals[run], prod(positions[:run]))
-        blocking = Blocking(run, columns, self.chunk)
+        if slides:
+            columns = -(-columns // positions[-1]) * positions[-1]
+        blocking = Blocking(run, columns, self.chunk, slides)
         while True:
             case = Case(lines, blocking, self.lanes)
-            if case.channel_pitch * self.chunk * self.itemsize <= STAGED_BYTES or blocking.columns <= 4 * self.lanes:
+            if case.channel_pitch * self.chunk * self.itemsize <= STAGED_BYTES or columns <= 4 * self.lanes:
                 return blocking
-            blocking = Blocking(run, _rounded(blocking.columns // 2, self.lanes), self.chunk)
+            columns = _rounded(columns // 2, positions[-1] if slides else self.lanes)
+            if columns == blocking.columns:
+                return blocking
+            blocking = Blocking(run, columns, self.chunk, slides)
+
+    def _rows_pay(self, last: Line) -> bool:
+        """Whether a row of outputs at a time is better than columns across rows, for which every tap is staged apart."""
+        vectors = -(-last.positions // self.lanes)
+        fills = vectors >= MANY_VECTORS and vectors * self.lanes <= 1.03 * last.positions
+        return last.taps > 1 and (self.rows <= FEW_ROWS or fills)
 
     def _columns(self, inner: int, total: int, outer: int) -> int:
         """Whole rows where a few of them make about the right number of columns."""
-        most = COLUMNS
+        most = COLUMNS if self.rows > FEW_ROWS else 8 * COLUMNS
         if not self.in_place:
             most = max(4 * self.lanes, min(most, SCRATCH_BYTES // (self.rows * self.itemsize * self.products or 1)))
         work = 2 * self.rows * self.channels * prod(self.attrs.kernel)
@@ -119,8 +148,21 @@ class Form:
         rows = _rounded(-(-self.rows // parts), 8)
         return -(-self.rows // rows), rows
 
-    def _units(self, case: Case) -> int:
+    def units_of(self, case: Case) -> int:
         return case.outer * self.groups * case.blocks * self.parts
+
+    def is_square(self, case: Case) -> bool:
+        """Whether windows are three by three cells of one channel, on neighbouring rows that taps share."""
+        *before, above, last = zip(case.lines, case.staged, strict=True)
+        return (
+            case.blocking.slides
+            and self.rows == self.channels == 1
+            and all(line.taps == 1 for line, _ in before)
+            and (above[0].taps, last[0].taps) == (3, 3)
+            and abs(above[1].shift) == 1
+            and above[1].planes == last[1].planes == 1
+            and case.positions[-1] >= self.lanes
+        )
 
     # --- memory ---------------------------------------------------------------------------------------------------------
 
@@ -141,7 +183,7 @@ class Form:
 
     @property
     def strip_bytes(self) -> int:
-        return _rounded(self.strip_width * self.chunk * max(case.taps for case in self.cases))
+        return _rounded(self.strip_width * self.chunk * self.most_taps)
 
     @property
     def pack_units(self) -> int:
@@ -158,7 +200,7 @@ class Form:
 
     @property
     def row_block(self) -> int:
-        k = self.chunk * max(case.taps for case in self.cases)
+        k = self.chunk * self.most_taps
         return max(8, PANEL_BYTES // max(1, k * self.itemsize) // 8 * 8)
 
     @property
@@ -206,38 +248,96 @@ class Packing:
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
+class Words:
+    """What the kernels read about a form, whatever they make of it."""
+
+    def __init__(self, form: Form, by_rows: bool = False) -> None:
+        self.form, self.by_rows = form, by_rows
+        self.tables = [case.table(form.itemsize) for case in form.cases]
+        self.orders = {i: np.argsort(self.tables[i]) for i, case in enumerate(form.cases) if form.is_square(case)}
+        sizes = form.out_sizes
+        plane = prod(sizes)
+        self.out_strides = [plane * form.rows * form.groups, *(prod(sizes[i + 1 :]) for i in range(len(sizes)))]
+
+    def head(self, sources: int) -> list[int]:
+        form = self.form
+        words = [0] * f.HEADER
+        words[f.AXES], words[f.RUN], words[f.GROUPS] = form.rank + 1, form.cases[0].blocking.run, form.groups
+        words[f.ROWS], words[f.CHANNELS], words[f.CHUNK] = form.rows, form.channels, form.chunk
+        words[f.ROW_BLOCK], words[f.PARTS], words[f.PART_ROWS] = form.row_block, form.parts, form.part_rows
+        words[f.CASES], words[f.CASE_WORDS] = len(form.cases), f.CASE_AXES + (form.rank + 1) * f.AXIS_WORDS
+        words[f.SOURCES], words[f.SOURCE_WORDS] = sources, f.STRIDES + form.rank + 1
+        words[f.PITCH], words[f.OUT_CHANNEL] = form.pitch, prod(form.out_sizes)
+        words[f.OUT_GROUP], words[f.OUTER] = form.rows * prod(form.out_sizes), form.cases[0].outer
+        words[f.PANELS_AT], words[f.FLAG_COUNT] = form.panels_at, form.pack_units if form.writes else 0
+        return words
+
+    def cases(self) -> list[int]:
+        found: list[int] = []
+        unit = 0
+        for i, case in enumerate(self.form.cases):
+            found += self._case(i, case, unit)
+            unit += self.form.units_of(case)
+        return found
+
+    def _case(self, number: int, case: Case, unit: int) -> list[int]:
+        axis, length = case.segment(self.out_strides)
+        words = [0] * f.CASE_AXES
+        words[f.UNIT], words[f.BLOCKS], words[f.BLOCK] = unit, case.blocks, case.blocking.columns
+        words[f.TAPS], words[f.TABLE] = case.taps, address(self.tables[number])
+        words[f.PANELS] = self.form.panel_starts[number]
+        words[f.INNER], words[f.TOTAL], words[f.HALO] = case.inner, case.total, case.staged[case.blocking.run].halo
+        words[f.CHANNEL_PITCH] = case.channel_pitch
+        words[f.OUT] = sum(line.out * stride for line, stride in zip(case.lines, self.out_strides, strict=True))
+        words[f.SEGMENT], words[f.SEGMENT_AXIS] = length, axis
+        words[f.OUT_STEP] = case.lines[-1].out_step * self.out_strides[-1]
+        words[f.ROW_COLUMNS] = case.positions[-1] if case.blocking.slides or self.by_rows else 0
+        words[f.STAGED_ROW] = case.pitches[case.blocking.run]
+        if number in self.orders:
+            order, table = self.orders[number], self.tables[number]
+            words[f.ORDER], words[f.STEP] = address(order), int(table[order[1]] - table[order[0]])
+        return words + [word for i in range(len(case.lines)) for word in case.axis_words(i, self.out_strides[i])]
+
+    def source(self, a: Array, channels: int) -> list[int]:
+        """An array of samples, channels and cells, of which a group has so many channels."""
+        sample, channel, *spatial = (stride // a.itemsize for stride in a.strides)
+        return [0, channels * channel, channel, sample, *spatial]
+
+
 class Binder:
     """The words of a group of convolutions, and of the program that works on their results."""
 
     def __init__(self, form: Form, plan: Products) -> None:
-        self.form, self.plan = form, plan
+        self.form, self.plan, self.words = form, plan, Words(form)
         program = plan.program
-        room = form.part_rows * form.pitch
         self.edge = FRAME_BYTES
         self.strip = self.edge + EDGE_BYTES
         self.staged = self.strip + form.strip_bytes
         self.scratch = self.staged + form.staged_bytes
-        self.biases = self.scratch + room * len(plan.scratched)
-        self.rows = self.biases + _rounded(form.part_rows * form.itemsize)
+        self.biases = self.scratch + form.part_rows * form.pitch * len(plan.scratched)
+        self.rows = self.biases + _rounded((form.part_rows + WINDOW) * form.itemsize)
         self.program_space = self.rows + form.pitch * (len(plan.given) if plan.stored_size != form.itemsize else 0)
         self.workspace = _rounded(self.program_space + (0 if program is None else program.workspace))
         self.function = 0 if program is None else function_address(epilogue_function(plan.dtype))
+        self.even = np.arange(form.chunk * form.most_taps, dtype=np.int64) * form.strip_width
+        self.first_source = f.HEADER + len(self.words.cases())
+        self.source_words = f.STRIDES + form.rank + 1
+        self.first_product = self.first_source + len(plan.sources) * self.source_words
         self.known: dict[Any, Array] = {}
-        self.even = np.arange(form.chunk * max(case.taps for case in form.cases), dtype=np.int64) * form.strip_width
-        self.tables = [case.table(form.itemsize) for case in form.cases]
 
     def __call__(self, *arrays: Array) -> bytes:
         plan, form = self.plan, self.form
         given = plan.named(arrays)
         sources = [given[v].reshape(form.samples, *v.shape[-1 - form.rank :]) for v in plan.sources]
         key = tuple(a.strides for a in sources)
-        words = self.known.get(key)
-        if words is None:
-            words = self.known[key] = self._words(sources)
-        words = words.copy()
+        known = self.known.get(key)
+        if known is None:
+            known = self.known[key] = self._words(sources)
+        words = known.copy()
         for i, a in enumerate(sources):
-            words[self.source_words[i] + f.ADDRESS] = address(a)
-        for at, product in zip(self.product_words, plan.products, strict=True):
+            words[self.first_source + i * self.source_words + f.ADDRESS] = address(a)
+        for i, product in enumerate(plan.products):
+            at = self.first_product + i * f.PRODUCT_WORDS
             words[at + f.WEIGHTS] = address(given[product.panels])
             words[at + f.RESULT] = 0 if product.result is None else address(given[product.result])
             if product.bias is not None:
@@ -249,62 +349,22 @@ class Binder:
         return block + plan.program.bind(*(given[v] for v in (*plan.operands, *plan.outputs)))
 
     def _words(self, sources: Sequence[Array]) -> Array:
-        form, plan = self.form, self.plan
-        out_strides = self._out_strides()
-        head = [0] * f.HEADER
-        head[f.AXES], head[f.RUN], head[f.GROUPS] = form.rank + 1, form.cases[0].blocking.run, form.groups
-        head[f.ROWS], head[f.CHANNELS], head[f.CHUNK] = form.rows, form.channels, form.chunk
-        head[f.ROW_BLOCK], head[f.PARTS], head[f.PART_ROWS] = form.row_block, form.parts, form.part_rows
-        head[f.CASES], head[f.SOURCES], head[f.PRODUCTS] = len(form.cases), len(sources), len(plan.products)
-        head[f.STAGED], head[f.EDGE], head[f.STRIP], head[f.PITCH] = self.staged, self.edge, self.strip, form.pitch
-        head[f.EVEN] = address(self.even)
-        head[f.ROW_SPACE], head[f.PROGRAM_SPACE], head[f.PROGRAM] = self.rows, self.program_space, self.function
-        head[f.PROGRAM_CELLS] = 1 << 62 if plan.program is None else plan.program.block
-        head[f.OUT_CHANNEL] = prod(form.out_sizes)
-        head[f.OUT_GROUP] = form.rows * head[f.OUT_CHANNEL]
-        head[f.PANELS_AT], head[f.BIASES] = form.panels_at, self.biases
-        head[f.FLAG_COUNT] = form.pack_units if form.writes else 0
-        described, unit = [], 0
-        for case, table, panels in zip(form.cases, self.tables, form.panel_starts, strict=True):
-            described.append(self._case_words(case, table, panels, unit, out_strides))
-            unit += form._units(case)
-        head[f.CASE_WORDS] = len(described[0])
-        head[f.SOURCE_WORDS] = f.STRIDES + form.rank + 1
-        words = [*head, *(word for case in described for word in case)]
-        self.source_words = [len(words) + i * head[f.SOURCE_WORDS] for i in range(len(sources))]
-        words += [word for a in sources for word in self._source_words(a)]
-        self.product_words = [len(words) + i * f.PRODUCT_WORDS for i in range(len(plan.products))]
-        words += [word for product in plan.products for word in self._product_words(product)]
+        plan, words = self.plan, self.words.head(len(sources))
+        words[f.PRODUCTS], words[f.EVEN] = len(plan.products), address(self.even)
+        words[f.STAGED], words[f.EDGE], words[f.STRIP], words[f.BIASES] = self.staged, self.edge, self.strip, self.biases
+        words[f.ROW_SPACE], words[f.PROGRAM_SPACE], words[f.PROGRAM] = self.rows, self.program_space, self.function
+        words[f.PROGRAM_CELLS] = 1 << 62 if plan.program is None else plan.program.block
+        words += self.words.cases()
+        words += [word for a in sources for word in self.words.source(a, self.form.channels)]
+        words += [word for product in plan.products for word in self._product(product)]
         words[f.PROGRAM_WORDS] = len(words)
         return np.array(words, np.int64)
 
-    def _out_strides(self) -> list[int]:
-        sizes = self.form.out_sizes
-        plane = prod(sizes)
-        return [plane * self.form.rows * self.form.groups, *(prod(sizes[i + 1 :]) for i in range(len(sizes)))]
-
-    def _case_words(self, case: Case, table: Array, panels: int, unit: int, out_strides: Sequence[int]) -> list[int]:
-        axis, length = case.segment(out_strides)
-        words = [0] * f.CASE_AXES
-        words[f.UNIT], words[f.BLOCKS], words[f.BLOCK] = unit, case.blocks, case.blocking.columns
-        words[f.TAPS], words[f.TABLE], words[f.PANELS] = case.taps, address(table), panels
-        words[f.INNER], words[f.TOTAL], words[f.HALO] = case.inner, case.total, case.staged.halo
-        words[f.CHANNEL_PITCH] = case.channel_pitch
-        words[f.OUT] = sum(line.out * stride for line, stride in zip(case.lines, out_strides, strict=True))
-        words[f.SEGMENT], words[f.SEGMENT_AXIS] = length, axis
-        words[f.OUT_STEP] = case.lines[-1].out_step * out_strides[-1]
-        return words + [word for i in range(len(case.lines)) for word in case.axis_words(i, out_strides[i])]
-
-    def _source_words(self, a: Array) -> list[int]:
-        sample, channel, *spatial = (stride // a.itemsize for stride in a.strides)
-        return [0, self.form.channels * channel, channel, sample, *spatial]
-
-    def _product_words(self, product: Product) -> list[int]:
+    def _product(self, product: Product) -> list[int]:
         words = [0] * f.PRODUCT_WORDS
-        words[f.SOURCE] = product.source
-        in_place = product.scratch is None
-        words[f.SCRATCH] = -1 if in_place else self.scratch + product.scratch * self.form.part_rows * self.form.pitch
-        words[f.GIVEN] = product.given
+        room = self.form.part_rows * self.form.pitch
+        words[f.SOURCE], words[f.GIVEN] = product.source, product.given
+        words[f.SCRATCH] = -1 if product.scratch is None else self.scratch + product.scratch * room
         return words
 
 

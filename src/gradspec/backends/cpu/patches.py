@@ -71,26 +71,33 @@ class Blocking:
     run: int
     columns: int
     chunk: int
+    slides: bool = False
+    """Whether taps of the last axis are shifts as well. Rows have gaps between them then, and blocks are whole rows."""
 
 
 @dataclass(frozen=True)
 class Staged:
-    """How the running axis of a case is staged: planes, and how far rows shift from one tap to the next in a plane."""
+    """How one axis of a case is staged: planes, and how far positions shift from one tap to the next in a plane."""
 
     planes: int
-    shift: int
-    halo: int
+    shift: int = 0
+    halo: int = 0
 
     @classmethod
-    def of(cls, line: Line, rows: int) -> Staged:
-        """Rows are shared between taps unless that would stage more rows that nobody reads than rows that are read."""
+    def of(cls, line: Line, positions: int) -> Staged:
+        """Cells are shared between taps unless that would stage more cells that nobody reads than cells that are read."""
         if line.taps > 1:
             planes = line.stride // gcd(line.stride, abs(line.step))
             shift = line.step * planes // line.stride
             halo = (-(-line.taps // planes) - 1) * abs(shift)
-            if planes < line.taps and halo <= max(rows, 8):
+            if planes < line.taps and halo <= max(positions, 8):
                 return cls(planes, shift, halo)
-        return cls(max(1, line.taps), 0, 0)
+        return cls(line.taps)
+
+    def shifts(self, taps: int) -> Array:
+        """Where the positions of each tap begin, from 0 on."""
+        steps = np.arange(taps) // max(1, self.planes) * self.shift
+        return steps - min(0, int(steps.min(initial=0)))
 
 
 class Case:
@@ -107,38 +114,33 @@ class Case:
         # A block that does not begin with a row reaches into one more.
         whole = self.blocks == 1 or blocking.columns % self.inner == 0
         rows = min(self.positions[run], (blocking.columns - 1) // self.inner + (1 if whole else 2))
-        self.staged = Staged.of(lines[run], rows)
-        self.plane = (rows + self.staged.halo) * self.inner
-        self.pitches = self._tap_pitches()
-        needed = self.plane * self.staged.planes * prod(line.taps for line in self._others())
+        self.staged = [Staged(line.taps) for line in lines]
+        self.staged[run] = Staged.of(lines[run], rows)
+        if blocking.slides:
+            self.staged[-1] = Staged.of(lines[-1], self.positions[-1])
+        counts = [1] * run + [rows, *self.positions[run + 1 :]]
+        self.counts = [count + of_axis.halo for count, of_axis in zip(counts, self.staged, strict=True)]
+        self.pitches = [prod(self.counts[axis + 1 :]) for axis in range(len(lines))]
+        self.tap_pitches, needed = self._tap_pitches()
         self.channel_pitch = -(-needed // lanes) * lanes
         if self.channel_pitch % 512 == 0:  # columns of many channels would fall on the same lines of the cache
             self.channel_pitch += lanes
 
-    def _others(self) -> list[Line]:
+    def _tap_pitches(self) -> tuple[list[int], int]:
+        """Elements between the planes of each axis, those of the running one innermost, and in all of them."""
         run = self.blocking.run
-        return [*self.lines[:run], *self.lines[run + 1 :]]
-
-    def _tap_pitches(self) -> list[int]:
-        """Elements between the staged taps of each axis: planes of the running one are innermost."""
-        pitch, found = self.plane * self.staged.planes, {self.blocking.run: self.plane}
-        for axis in reversed(range(len(self.lines))):
-            if axis != self.blocking.run:
-                found[axis] = pitch
-                pitch *= self.lines[axis].taps
-        return [found[axis] for axis in range(len(self.lines))]
+        pitch, found = prod(self.counts[run:]), {}
+        for axis in (run, *(a for a in reversed(range(len(self.lines))) if a != run)):
+            found[axis] = pitch
+            pitch *= self.staged[axis].planes
+        return [found[axis] for axis in range(len(self.lines))], pitch
 
     def table(self, itemsize: int) -> Array:
         """Bytes from a chunk's first staged element to the columns of each channel and tap, in this order."""
-        run, staged = self.blocking.run, self.staged
         offsets = np.arange(self.blocking.chunk)[:, None] * self.channel_pitch
-        for axis, line in enumerate(self.lines):
-            u = np.arange(line.taps)
-            if axis == run and staged.shift:
-                steps = u // staged.planes * staged.shift
-                here = u % staged.planes * self.plane + (steps - min(0, int(steps.min()))) * self.inner
-            else:
-                here = u * self.pitches[axis]
+        for axis, (line, staged) in enumerate(zip(self.lines, self.staged, strict=True)):
+            planes = np.arange(line.taps) % max(1, staged.planes)
+            here = planes * self.tap_pitches[axis] + staged.shifts(line.taps) * self.pitches[axis]
             offsets = (offsets[..., None] + here).reshape(len(offsets), offsets.shape[1] * line.taps)
         return np.ascontiguousarray(offsets.reshape(-1) * itemsize, np.int64)
 
@@ -151,18 +153,14 @@ class Case:
         return np.ascontiguousarray(offsets)
 
     def axis_words(self, axis: int, out_stride: int) -> list[int]:
-        line, run = self.lines[axis], self.blocking.run
+        line, staged = self.lines[axis], self.staged[axis]
+        before = int(staged.shifts(line.taps)[:1].sum()) * line.stride
         words = [0] * f.AXIS_WORDS
-        staged, first = line.taps, line.first
-        if axis == run:
-            staged = self.staged.planes
-            least = (-(-line.taps // staged) - 1) * self.staged.shift if self.staged.shift < 0 else 0
-            first += least * line.stride
-        words[f.STAGED_TAPS], words[f.TAP_STEP], words[f.TAP_PITCH] = staged, line.step, self.pitches[axis]
-        words[f.STRIDE], words[f.FIRST], words[f.SIZE] = line.stride, first, line.size
-        words[f.POSITIONS], words[f.PITCH_OF] = line.positions, prod(self.positions[axis + 1 :])
-        words[f.OUT_PITCH], words[f.ALL_TAPS] = line.out_step * out_stride, line.taps
-        words[f.LEAST] = line.first - first
+        words[f.STAGED_TAPS], words[f.TAP_STEP], words[f.TAP_PITCH] = staged.planes, line.step, self.tap_pitches[axis]
+        words[f.STRIDE], words[f.FIRST], words[f.SIZE] = line.stride, line.first - before, line.size
+        words[f.POSITIONS], words[f.STAGED_POSITIONS] = line.positions, self.counts[axis]
+        words[f.PITCH_OF], words[f.OUT_PITCH] = self.pitches[axis], line.out_step * out_stride
+        words[f.ALL_TAPS], words[f.LEAST] = line.taps, before
         return words
 
     def segment(self, out_strides: Sequence[int]) -> tuple[int, int]:

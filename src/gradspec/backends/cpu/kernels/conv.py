@@ -13,10 +13,12 @@ from typing import Any
 from llvmlite import ir
 
 from gradspec.backends.cpu.kernels import conv_fields as f
-from gradspec.backends.cpu.kernels.compiler import Intrinsic, choose, i64, inlined, lanes, outlined
+from gradspec.backends.cpu.kernels.compiler import Intrinsic, choose, i64, inlined, lanes, outlined, total
+from gradspec.backends.cpu.kernels.dots import dots
 from gradspec.backends.cpu.kernels.memory import FORMATS, Format, address_of, multiply_add, pointer_to
 from gradspec.backends.cpu.kernels.patches import staging
 from gradspec.backends.cpu.kernels.registers import Registers, machine
+from gradspec.backends.cpu.kernels.squares import SIDE, squares
 from gradspec.backends.cpu.kernels.strips import EDGE, EVEN, STRIP, all_strips
 from gradspec.backends.cpu.kernels.target import kernel_code
 from gradspec.backends.cpu.kernels.tiles import ADDS, ROW_BIAS
@@ -25,9 +27,10 @@ words_at = pointer_to(i64)
 
 
 def build(name: str) -> str:
-    """The code of the kernel called ``"conv:f32"`` or ``"pack:f32"``, and so for every float format."""
+    """The code of the kernel called ``"conv:f32"``, ``"pack:f32"`` or ``"dots:f32"``, and so for every float format."""
     kind, form = name.split(":")
-    return kernel_code({"conv": convolution, "pack": packing}[kind](FORMATS[form], machine()))
+    kernels = {"conv": convolution, "pack": packing, "dots": depthwise_gradient}
+    return kernel_code(kernels[kind](FORMATS[form], machine()))
 
 
 def _call(builder: Any, function: Any, *arguments: Any) -> None:
@@ -95,17 +98,15 @@ def packing(form: Format, machine: Registers) -> Any:
     return kernel
 
 
-# --- convolution ------------------------------------------------------------------------------------------------------
+# --- blocks of columns ------------------------------------------------------------------------------------------------
+
+GROUP, ROW, ROWS, COLUMN, COLUMNS, SKIPPED, OUT, ROOM = range(48, 56)
+"""Words of a unit's frame, behind the positions of every axis."""
 
 
-def convolution(form: Format, machine: Registers) -> Any:
-    number, (widen, narrow), most = form.computed, form.functions(), machine.most_rows
-    stored_at, cells_at = pointer_to(form.stored), pointer_to(number)
-    width, size, converts = form.stored.bytes, number.bytes, form.converts
-    stage, multiply = staging(form), all_strips(number, machine)
-
-    # A unit's frame: positions of every axis, and then these.
-    GROUP, ROW, ROWS, COLUMN, COLUMNS, SKIPPED, OUT, ROOM = range(48, 56)
+def blocks(form: Format) -> Any:
+    """``locate(args, frame, case, unit)`` and ``staged(args, frame, case, source, first, channels, to)``."""
+    width, size, stage = form.stored.bytes, form.computed.bytes, staging(form)
 
     @outlined
     def locate(args, frame, case, unit):
@@ -123,7 +124,8 @@ def convolution(form: Format, machine: Registers) -> Any:
         frame[COLUMN], frame[COLUMNS], frame[SKIPPED] = column, columns, column - first * inner
         out = args[case + f.OUT] + group * args[f.OUT_GROUP] + frame[ROW] * args[f.OUT_CHANNEL]
         for axis in range(args[f.AXES] - 1, run, -1):
-            frame[2 * axis], frame[2 * axis + 1] = 0, args[case + f.CASE_AXES + axis * f.AXIS_WORDS + f.POSITIONS]
+            at = case + f.CASE_AXES + axis * f.AXIS_WORDS
+            frame[2 * axis], frame[2 * axis + 1] = 0, args[at + f.STAGED_POSITIONS]
         frame[2 * run] = first
         frame[2 * run + 1] = (column + columns - 1) // inner + 1 - first + args[case + f.HALO]
         for axis in range(run - 1, -1, -1):
@@ -139,6 +141,19 @@ def convolution(form: Format, machine: Registers) -> Any:
         step, pitch = args[source + f.CHANNEL_STRIDE] * width, args[case + f.CHANNEL_PITCH] * size
         for c in range(channels):
             stage(args, frame, case, source, src + (first + c) * step, to + c * pitch)
+
+    return locate, staged
+
+
+# --- convolution ------------------------------------------------------------------------------------------------------
+
+
+def convolution(form: Format, machine: Registers) -> Any:
+    number, (widen, narrow), most = form.computed, form.functions(), machine.most_rows
+    stored_at, cells_at = pointer_to(form.stored), pointer_to(number)
+    width, size, converts = form.stored.bytes, number.bytes, form.converts
+    multiply, square = all_strips(number, machine), squares(number, machine)
+    locate, staged = blocks(form)
 
     @inlined
     def bias_of(args, product, row):
@@ -165,21 +180,33 @@ def convolution(form: Format, machine: Registers) -> Any:
             to = args[product + f.RESULT] + (frame[OUT] + frame[COLUMN]) * size
             room[EDGE] = workspace + args[f.EDGE]
         b = workspace + args[f.STAGED] + frame[SKIPPED] * size
-        step = args[f.ROW_BLOCK]
-        for row in range(0, rows, step):
-            multiply(
-                panels + row * k * size,
-                min(step, rows - row),
-                b,
-                args[case + f.TABLE],
-                k,
-                to + row * pitch,
-                pitch,
-                frame[COLUMNS],
-                flags,
-                bias + row * size,
-                room,
-            )
+        table, columns, done = args[case + f.TABLE], args[case + f.ROW_COLUMNS], 0
+        if args[case + f.ORDER] != 0:
+            windows(args, case, panels, b, to, bias, flags, frame[COLUMNS])
+            return
+        if columns == 0:
+            columns = frame[COLUMNS]
+        else:
+            room[EDGE] = workspace + args[f.EDGE]
+        while done < frame[COLUMNS]:
+            for row in range(0, rows, args[f.ROW_BLOCK]):
+                here, height = to + row * pitch + done * size, min(args[f.ROW_BLOCK], rows - row)
+                multiply(panels + row * k * size, height, b, table, k, here, pitch, columns, flags, bias + row * size, room)
+            b += args[case + f.STAGED_ROW] * size
+            done += columns
+
+    @outlined
+    def windows(args, case, panel, x, to, bias, flags, n):
+        """Windows of three by three: ``factors`` are their taps in the order of cells."""
+        order, columns = words_at(args[case + f.ORDER]), args[case + f.ROW_COLUMNS]
+        factors, first = cells_at(bias + size), number(0)
+        if flags & ROW_BIAS:
+            first = cells_at(bias)[0]
+        cells_at(bias)[0] = first
+        for i in range(SIDE * SIDE):
+            factors[i] = cells_at(panel)[order[i]]
+        pitch = args[case + f.STAGED_ROW] * size
+        square(x, pitch, args[case + f.STEP], bias + size, to, columns * size, bias, n // columns, columns)
 
     @outlined
     def segment_offset(args, case, segment):
@@ -344,5 +371,77 @@ def convolution(form: Format, machine: Registers) -> Any:
             while case < end and unit >= args[case + args[f.CASE_WORDS] + f.UNIT]:
                 case += args[f.CASE_WORDS]
             unit_of(args, case, unit - args[case + f.UNIT], sources, products, workspace, finishes)
+
+    return kernel
+
+
+# --- the weight gradient of a depthwise convolution -------------------------------------------------------------------
+
+
+def depthwise_gradient(form: Format, machine: Registers) -> Any:
+    """A unit of work is one channel: its window cells times the other factor, the second source, over all positions."""
+    number, (widen, narrow) = form.computed, form.functions()
+    stored_at, cells_at = pointer_to(form.stored), pointer_to(number)
+    width, size, lanes_of, converts = form.stored.bytes, number.bytes, machine.lanes(number.bytes), form.converts
+    add_dots, (locate, staged) = dots(number, machine), blocks(form)
+
+    @outlined
+    def gathered(src, step, n, to):
+        """A row with its neighbours side by side, as numbers."""
+        if step == 1 and not converts:
+            return src
+        y, x = cells_at(to), stored_at(src)
+        for i in range(n):
+            y[i] = widen(x[i * step])
+        return to
+
+    @outlined
+    def row_of(args, frame, case, source, column):
+        """The address of the second source's row that begins with a column of the block."""
+        place, rest = frame[GROUP] * args[source + f.GROUP_STRIDE], frame[COLUMN] + column
+        for axis in range(args[f.AXES] - 1, -1, -1):
+            position, at = frame[2 * axis], case + f.CASE_AXES + axis * f.AXIS_WORDS
+            if axis >= args[f.RUN]:
+                position, rest = rest % args[at + f.POSITIONS], rest // args[at + f.POSITIONS]
+            place += position * args[source + f.STRIDES + axis]
+        return args[source + f.ADDRESS] + place * width
+
+    @outlined
+    def add_block(args, frame, case, sources, sums, workspace):
+        staged(args, frame, case, sources, 0, 1, workspace + args[f.STAGED])
+        other = sources + args[f.SOURCE_WORDS]
+        columns, step = args[case + f.ROW_COLUMNS], args[other + f.STRIDES + args[f.AXES] - 1]
+        x, done = workspace + args[f.STAGED] + frame[SKIPPED] * size, 0
+        while done < frame[COLUMNS]:
+            n = min(columns, frame[COLUMNS] - done)
+            g = gathered(row_of(args, frame, case, other, done), step, n, workspace + args[f.ROW_SPACE])
+            add_dots(g, x, args[case + f.TABLE], args[case + f.TAPS], n, sums)
+            x += args[case + f.STAGED_ROW] * size
+            done += n
+
+    @outlined
+    def channel(args, case, sources, group, result, workspace):
+        frame, sums, taps = words_at(workspace), workspace + args[f.STRIP], args[case + f.TAPS]
+        held = cells_at(sums)
+        for i in range(taps * lanes_of):
+            held[i] = number(0)
+        blocks_here, groups = args[case + f.BLOCKS], args[f.GROUPS]
+        for outer in range(args[f.OUTER]):
+            for block in range(blocks_here):
+                locate(args, frame, case, (outer * groups + group) * blocks_here + block)
+                add_block(args, frame, case, sources, sums, workspace)
+        y = stored_at(result + group * taps * width)
+        for t in range(taps):
+            y[t] = narrow(total(add, number(0), held, t * lanes_of, lanes_of))
+
+    @inlined
+    def add(a, b):
+        return a + b
+
+    def kernel(args, lo, hi, workspace):
+        sources = f.HEADER + args[f.CASE_WORDS]
+        result = args[sources + args[f.SOURCES] * args[f.SOURCE_WORDS] + f.RESULT]
+        for unit in range(lo, hi):
+            channel(args, f.HEADER, sources, unit, result, address_of(workspace))
 
     return kernel

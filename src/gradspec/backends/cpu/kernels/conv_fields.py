@@ -22,27 +22,32 @@ STAGED, EDGE, STRIP, PITCH, ROW_SPACE, PROGRAM_SPACE = range(14, 20)
 and what a program for finished rows works in; and between the rows of results there."""
 PROGRAM, PROGRAM_WORDS, PROGRAM_CELLS = range(20, 23)
 """The function of that program, or 0; the word where its own words begin; how many cells it takes at most."""
-OUT_CHANNEL, OUT_GROUP, FLAG_COUNT, PANELS_AT, EVEN, BIASES = range(23, 29)
+OUT_CHANNEL, OUT_GROUP, FLAG_COUNT, PANELS_AT, EVEN, BIASES, OUTER = range(23, 30)
 """Elements between the channels and the groups of a result. Packed weights begin with flags that say whether some
 are not finite: how many there are (0: it does not matter), and where panels begin. The table of offsets of a gathered
-strip, and where the biases of a unit's rows lie in the workspace."""
-HEADER = 29
+strip, and where the biases of a unit's rows lie in the workspace. Positions before the running axis, for a kernel whose
+units run over all of them."""
+HEADER = 30
 
 # --- a case ------------------------------------------------------------------------------------------------------------
 
 UNIT, BLOCKS, BLOCK, TAPS, TABLE, PANELS, INNER, TOTAL = range(8)
 """Its first unit; blocks of columns, and columns of a block; taps, and the table of offsets for one chunk; its first
 panel's first element; columns of one row of the running axis, and of the whole."""
-HALO, CHANNEL_PITCH, OUT, SEGMENT, SEGMENT_AXIS, OUT_STEP = range(8, 14)
+HALO, CHANNEL_PITCH, OUT, SEGMENT, SEGMENT_AXIS, OUT_STEP, ROW_COLUMNS, STAGED_ROW, ORDER, STEP = range(8, 18)
 """Rows staged beyond those of the block; elements staged per channel; the element of its first output; columns that lie
-evenly spaced in the result, the first of their axes, and how far apart they are."""
-CASE_AXES = 14
+evenly spaced in the result, the first of their axes, and how far apart they are; if staged rows have gaps
+between them, the columns of a row, or else 0, and the staged elements of a row. For windows of three by three
+cells of one channel (see ``squares``) the table of their taps in the order of cells, or else 0, and the bytes between
+the cells of a row."""
+CASE_AXES = 18
 
-STAGED_TAPS, TAP_STEP, TAP_PITCH, STRIDE, FIRST, SIZE, POSITIONS, PITCH_OF, OUT_PITCH, ALL_TAPS, LEAST = range(11)
+STAGED_TAPS, TAP_STEP, TAP_PITCH, STRIDE, FIRST, SIZE, POSITIONS, PITCH_OF, OUT_PITCH, ALL_TAPS, LEAST, STAGED_POSITIONS = range(12)
 """For each axis: taps that are staged apart, cells and staged elements between them; cells between positions, the first
 cell that is staged for the first position, cells of the axis; positions, staged elements between them, elements of the
-result; all taps, and how many cells behind the first staged one the first tap is."""
-AXIS_WORDS = 11
+result; all taps, and how many cells behind the first staged one the first tap is; staged positions of axes
+behind the running one."""
+AXIS_WORDS = 12
 
 # --- a source: its address, elements between groups, between channels, and then along each axis -------------------------
 

@@ -64,35 +64,48 @@ def staging(form: Format) -> Any:
         if end < n:
             clear(to + end * size, n - end)
 
+    @outlined
+    def rows(args, frame, axis, at, strides, src, to, is_real):
+        """The last axis, number ``axis``, alone; or for every cell and tap of the one before, if that is ``axis``."""
+        count, taps, step = 1, 1, 0
+        cell, stride, cells, apart, pitch, between = 0, 0, 1, 0, 0, 0
+        last, along, strides_last = at, axis, strides
+        if axis < args[f.AXES] - 1:
+            count, taps, step = frame[2 * axis + 1], args[at + f.STAGED_TAPS], args[at + f.TAP_STEP]
+            stride, cells, apart = args[at + f.STRIDE], args[at + f.SIZE], args[strides] * width
+            cell = frame[2 * axis] * stride + args[at + f.FIRST]
+            pitch, between = args[at + f.PITCH_OF] * size, args[at + f.TAP_PITCH] * size
+            last, along, strides_last = at + f.AXIS_WORDS, axis + 1, strides + 1
+        n, last_stride, last_cells = frame[2 * along + 1], args[last + f.STRIDE], args[last + f.SIZE]
+        first = frame[2 * along] * last_stride + args[last + f.FIRST]
+        last_taps, last_step = args[last + f.STAGED_TAPS], args[last + f.TAP_STEP]
+        last_apart, last_between = args[strides_last], args[last + f.TAP_PITCH] * size
+        for u in range(taps):
+            for i in range(count):
+                here, place = cell + u * step + i * stride, to + u * between + i * pitch
+                if is_real and here >= 0 and here < cells:
+                    source = src + here * apart
+                    for t in range(last_taps):
+                        run(place + t * last_between, source, last_apart, first + t * last_step, last_stride, n, last_cells)
+                else:
+                    for t in range(last_taps):
+                        clear(place + t * last_between, n)
+
     def walk(args, frame, axis, at, strides, src, to, is_real):
         """The cells of axis number ``axis``, described at word ``at``, and of all behind it."""
-        first, count = frame[2 * axis], frame[2 * axis + 1]
-        taps, step, stride = args[at + f.STAGED_TAPS], args[at + f.TAP_STEP], args[at + f.STRIDE]
-        cell, cells = first * stride + args[at + f.FIRST], args[at + f.SIZE]
-        between_taps, apart = args[at + f.TAP_PITCH] * size, args[strides]
-        if axis == args[f.AXES] - 1:
-            for u in range(taps):
-                if is_real:
-                    run(to + u * between_taps, src, apart, cell + u * step, stride, count, cells)
-                else:
-                    clear(to + u * between_taps, count)
+        if axis >= args[f.AXES] - 2:
+            rows(args, frame, axis, at, strides, src, to, is_real)
         else:
-            pitch = args[at + f.PITCH_OF] * size
+            first, count = frame[2 * axis], frame[2 * axis + 1]
+            taps, step, stride = args[at + f.STAGED_TAPS], args[at + f.TAP_STEP], args[at + f.STRIDE]
+            cell, cells, apart = first * stride + args[at + f.FIRST], args[at + f.SIZE], args[strides] * width
+            pitch, between = args[at + f.PITCH_OF] * size, args[at + f.TAP_PITCH] * size
             for u in range(taps):
                 for i in range(count):
                     here = cell + u * step + i * stride
                     inside = is_real & (here >= 0) & (here < cells)
-                    place = src + choose(inside, here, 0) * apart * width
-                    walk(
-                        args,
-                        frame,
-                        axis + 1,
-                        at + f.AXIS_WORDS,
-                        strides + 1,
-                        place,
-                        to + u * between_taps + i * pitch,
-                        inside,
-                    )
+                    place, source = to + u * between + i * pitch, src + choose(inside, here, 0) * apart
+                    walk(args, frame, axis + 1, at + f.AXIS_WORDS, strides + 1, source, place, inside)
 
     @outlined
     def stage(args, frame, case, source, src, to):

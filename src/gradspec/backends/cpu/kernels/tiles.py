@@ -25,6 +25,8 @@ ADDS, ROW_BIAS, COLUMN_BIAS = 1, 2, 4
 AHEAD = 2048
 """Bytes of a panel that are asked for before they are needed: panels stream through the first cache."""
 
+LINE = 64
+
 _word, _small = ir.IntType(64), ir.IntType(32)
 
 
@@ -99,6 +101,7 @@ class _Tile:
     def _write(self) -> None:
         w = self.builder
         a, b, offsets, k, c, pitch, flags, bias = self.body.args
+        self._ask_for(c, pitch)
         sums = self._loop(a, b, offsets, k)
         sums = self._if(flags, ADDS, sums, lambda held: self._each(held, c, pitch))
         sums = self._if(flags, ROW_BIAS, sums, lambda held: self._with_row_bias(held, bias))
@@ -107,6 +110,13 @@ class _Tile:
             for j, value in enumerate(row):
                 self._store(value, self._cell(c, pitch, i, j))
         w.ret_void()
+
+    def _ask_for(self, c: Any, pitch: Any) -> None:
+        """Have the cells of ``c`` fetched while the products are added up: to wait for them later takes as long."""
+        end = len(self.columns) * self.machine.bytes
+        for i in range(self.rows):
+            for place in (*range(0, end, LINE), end - 1):
+                self._prefetch(self.builder.add(self._cell(c, pitch, i, 0), _word(place)))
 
     # --- the loop over k ----------------------------------------------------------------------------------------------
 
