@@ -13,7 +13,7 @@ from gradspec.backends.cpu.conv import Form, Words
 from gradspec.backends.cpu.kernels import compare_fields as f
 from gradspec.backends.cpu.kernels import conv_fields
 from gradspec.backends.cpu.kernels.registers import machine
-from gradspec.backends.cpu.patches import Line, reading
+from gradspec.backends.cpu.patches import Line, reading, regular_axes
 from gradspec.graph.ir import Array, Node
 from gradspec.graph.types import TensorType
 from gradspec.ops.conv import Convolution
@@ -43,7 +43,10 @@ class Comparison:
         self.channels = x.shape[-1 - self.rank] // self.groups
         self.rows = g.shape[-1 - self.rank] // self.groups
         self.kernel = attrs.kernel
-        self.lines = [Line(self.samples, self.samples), *(line for a in attrs.window.axes for line in reading(a))]
+        self.lines = [
+            Line(self.samples, self.samples),
+            *(line for a in regular_axes(attrs.window) for line in reading(a)),
+        ]
         self.positions = [line.positions for line in self.lines]
         self.run = self._running()
         self.inner = prod(self.positions[self.run + 1 :])
@@ -126,7 +129,7 @@ class Comparison:
         self.staged = self.strip + aligned(terms * machine().strip_vectors * machine().bytes)
         self.workspace = self.staged + aligned(self.cell_bytes + SLACK_BYTES)
 
-    # --- words ----------------------------------------------------------------------------------------------------------
+    # --- words --------------------------------------------------------------------------------------------------------
 
     def __call__(self, x: Array, g: Array, w: Array) -> bytes:
         x, g = (a.reshape(self.samples, *a.shape[-1 - self.rank :]) for a in (x, g))

@@ -11,7 +11,7 @@ import numpy as np
 
 from gradspec.backends.cpu.kernels import conv_fields as f
 from gradspec.backends.cpu.kernels.registers import machine
-from gradspec.backends.cpu.patches import Blocking, Case, Line, cases, reading, writing
+from gradspec.backends.cpu.patches import Blocking, Case, Line, cases, reading, regular_axes, writing
 from gradspec.backends.cpu.pointwise import Program, epilogue_function, is_pointwise
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import TensorType, u8
@@ -77,7 +77,7 @@ class Form:
         self.channels = source.shape[-1 - self.rank] // self.groups
         self.rows = result.shape[-1 - self.rank] // self.groups
         self.out_sizes = result.shape[-self.rank :]
-        lines = [(writing if writes else reading)(axis) for axis in attrs.window.axes]
+        lines = [(writing if writes else reading)(axis) for axis in regular_axes(attrs.window)]
         self.products = products
         plain = list(cases(lines, self.samples))
         self.most_taps = max(prod(line.taps for line in case) for case in plain)
@@ -119,7 +119,7 @@ class Form:
             blocking = Blocking(run, columns, self.chunk, slides)
 
     def _rows_pay(self, last: Line) -> bool:
-        """Whether a row of outputs at a time is better than columns across rows, for which every tap is staged apart."""
+        """Whether a row of outputs at a time is better than columns across rows, where every tap is staged apart."""
         vectors = -(-last.positions // self.lanes)
         fills = vectors >= MANY_VECTORS and vectors * self.lanes <= 1.03 * last.positions
         return last.taps > 1 and (self.rows <= FEW_ROWS or fills)
@@ -164,7 +164,7 @@ class Form:
             and case.positions[-1] >= self.lanes
         )
 
-    # --- memory ---------------------------------------------------------------------------------------------------------
+    # --- memory -------------------------------------------------------------------------------------------------------
 
     @property
     def pitch(self) -> int:
@@ -351,7 +351,12 @@ class Binder:
     def _words(self, sources: Sequence[Array]) -> Array:
         plan, words = self.plan, self.words.head(len(sources))
         words[f.PRODUCTS], words[f.EVEN] = len(plan.products), address(self.even)
-        words[f.STAGED], words[f.EDGE], words[f.STRIP], words[f.BIASES] = self.staged, self.edge, self.strip, self.biases
+        words[f.STAGED], words[f.EDGE], words[f.STRIP], words[f.BIASES] = (
+            self.staged,
+            self.edge,
+            self.strip,
+            self.biases,
+        )
         words[f.ROW_SPACE], words[f.PROGRAM_SPACE], words[f.PROGRAM] = self.rows, self.program_space, self.function
         words[f.PROGRAM_CELLS] = 1 << 62 if plan.program is None else plan.program.block
         words += self.words.cases()
@@ -450,9 +455,7 @@ class ConvLowering(LoweringBase):
         form = Form(BACKWARDS[first.op.name], first.attrs, source.type, weight.type, result.type, count, in_place)
         if form.staged_bytes > MOST_STAGED_BYTES or len(form.cases) > MOST_CASES:
             return None
-        packs = {
-            node.inputs[1]: _packing(form, node.inputs[1]) for node in work.nodes if node.op.name in BACKWARDS
-        }
+        packs = {node.inputs[1]: _packing(form, node.inputs[1]) for node in work.nodes if node.op.name in BACKWARDS}
         convolutions = [node for node in work.nodes if node.op.name in BACKWARDS]
         plan = Products(work, [packs[node.inputs[1]] for node in convolutions], form.in_place)
         binder = Binder(form, plan)

@@ -11,14 +11,15 @@ import numpy as np
 
 from gradspec.backends.cpu.kernels import conv_fields as f
 from gradspec.graph.ir import Array
-from gradspec.spec.window import Regular
+from gradspec.spec.window import Regular, Window
 
 
 @dataclass(frozen=True)
 class Line:
     """One axis of a case: position ``q`` and tap ``u`` meet the cell ``q·stride + first + u·step``.
 
-    The positions are the outputs ``out, out + out_step, …``, and the taps those of the weights from ``tap`` on, ``tap_step`` apart.
+    The positions are the outputs ``out, out + out_step, …``, the taps those of the weights from ``tap`` on,
+    ``tap_step`` apart.
     """
 
     positions: int
@@ -31,6 +32,11 @@ class Line:
     out_step: int = 1
     tap: int = 0
     tap_step: int = 1
+
+
+def regular_axes(window: Window) -> list[Regular]:
+    """The axes of a convolution's window, which are all regular."""
+    return [axis for axis in window.axes if isinstance(axis, Regular)]
 
 
 def reading(axis: Regular) -> list[Line]:
@@ -85,7 +91,7 @@ class Staged:
 
     @classmethod
     def of(cls, line: Line, positions: int) -> Staged:
-        """Cells are shared between taps unless that would stage more cells that nobody reads than cells that are read."""
+        """Taps share cells unless that would stage more cells that nobody reads than cells that are read."""
         if line.taps > 1:
             planes = line.stride // gcd(line.stride, abs(line.step))
             shift = line.step * planes // line.stride

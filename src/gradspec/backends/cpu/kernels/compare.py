@@ -1,8 +1,8 @@
 """The weight gradient of a convolution: ``w[m, c, t] = Σ g[m, o] · x̃[c, o·s − lo + d·t]`` over samples and outputs.
 
-Sums run over positions, so the columns of the tiles are channels and taps. The cells that a block of positions reads are
-staged with the channels of a cell side by side: for every tap, the columns of a position are then one stretch, and the
-taps of the last axis, if their cells are neighbours, lie in one stretch together. The other factor is packed into
+Sums run over positions, so the columns of the tiles are channels and taps. The cells that a block of positions reads
+are staged with the channels of a cell side by side: for every tap, the columns of a position are then one stretch, and
+the taps of the last axis, if their cells are neighbours, lie in one stretch together. The other factor is packed into
 panels. A unit of work is some rows and some channels of the weights.
 """
 
@@ -21,6 +21,9 @@ from gradspec.backends.cpu.kernels.turned import turning
 
 words_at = pointer_to(i64)
 
+ROW, ROWS, CHANNEL, CHANNELS, COUNT, ROOM = range(48, 54)
+"""Words of a unit's frame, behind the first positions of every axis."""
+
 
 def build(name: str) -> str:
     """The code of the kernel called ``"compare:f32"``, and so for every float format."""
@@ -32,9 +35,6 @@ def comparison(form: Format, machine: Registers) -> Any:
     stored_at, cells_at = pointer_to(form.stored), pointer_to(number)
     width, size, most = form.stored.bytes, number.bytes, machine.most_rows
     turn, multiply = turning(form), all_strips(number, machine)
-
-    # A unit's frame: the first position of every axis, and then these.
-    ROW, ROWS, CHANNEL, CHANNELS, COUNT, ROOM = range(48, 54)
 
     @inlined
     def clear(to, n):

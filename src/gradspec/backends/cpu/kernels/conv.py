@@ -1,8 +1,8 @@
 """Convolution and transposed convolution: staged patches times packed weights, tile by tile.
 
 A unit of work is one block of columns (outputs) of one group and case, for some of its rows (output channels). What the
-block reads is staged for as many channels as fit the cache at a time, and multiplied by their panels of weights, for all
-products that read the same source. Results go to their place at once where the columns lie side by side there, and
+block reads is staged for as many channels as fit the cache at a time, and multiplied by their panels of weights, for
+all products that read the same source. Results go to their place at once where the columns lie side by side there, and
 otherwise through the workspace, where a program may also work on finished rows.
 """
 
@@ -191,7 +191,9 @@ def convolution(form: Format, machine: Registers) -> Any:
         while done < frame[COLUMNS]:
             for row in range(0, rows, args[f.ROW_BLOCK]):
                 here, height = to + row * pitch + done * size, min(args[f.ROW_BLOCK], rows - row)
-                multiply(panels + row * k * size, height, b, table, k, here, pitch, columns, flags, bias + row * size, room)
+                multiply(
+                    panels + row * k * size, height, b, table, k, here, pitch, columns, flags, bias + row * size, room
+                )
             b += args[case + f.STAGED_ROW] * size
             done += columns
 
@@ -264,7 +266,7 @@ def convolution(form: Format, machine: Registers) -> Any:
                 finish_stretch(args, products, row, at, out, step, n, workspace)
                 at += n
 
-    # --- weights that are not finite: padding takes no part in transposed convolutions, not even times infinity --------
+    # --- weights that are not finite: padding takes no part in transposed convolutions, not even times infinity -------
 
     @outlined
     def is_finite(args, product):
@@ -331,7 +333,7 @@ def convolution(form: Format, machine: Registers) -> Any:
             for j in range(frame[COLUMNS]):
                 y[j] = one_by_one(args, frame, case, source, product, frame[ROW] + row, frame[COLUMN] + j)
 
-    # --- units -----------------------------------------------------------------------------------------------------------
+    # --- units --------------------------------------------------------------------------------------------------------
 
     @outlined
     def unit_of(args, case, unit, sources, products, workspace, finishes):

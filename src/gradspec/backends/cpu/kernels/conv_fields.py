@@ -8,7 +8,7 @@ Convolution is one case. Transposed convolution with a stride is one for each re
 same residue meet the same taps, at neighbouring cells. Samples are the first axis, with one tap.
 """
 
-# --- the whole ---------------------------------------------------------------------------------------------------------
+# --- the whole --------------------------------------------------------------------------------------------------------
 
 AXES, RUN, GROUPS, ROWS, CHANNELS, CHUNK = range(6)
 """Axes with the samples; the running one (see ``patches``); then per group: rows of weights, channels that are summed
@@ -18,8 +18,8 @@ ROW_BLOCK, PARTS, PART_ROWS = range(6, 9)
 CASES, CASE_WORDS, SOURCES, SOURCE_WORDS, PRODUCTS = range(9, 14)
 """How many there are, and how long the records are: cases come first, then sources, then products."""
 STAGED, EDGE, STRIP, PITCH, ROW_SPACE, PROGRAM_SPACE = range(14, 20)
-"""Bytes into the workspace: staged cells, room for a tile and for a strip of columns, rows in the format of the results,
-and what a program for finished rows works in; and between the rows of results there."""
+"""Bytes into the workspace: staged cells, room for a tile and for a strip of columns, rows in the format of the
+results, and what a program for finished rows works in; and between the rows of results there."""
 PROGRAM, PROGRAM_WORDS, PROGRAM_CELLS = range(20, 23)
 """The function of that program, or 0; the word where its own words begin; how many cells it takes at most."""
 OUT_CHANNEL, OUT_GROUP, FLAG_COUNT, PANELS_AT, EVEN, BIASES, OUTER = range(23, 30)
@@ -29,7 +29,7 @@ strip, and where the biases of a unit's rows lie in the workspace. Positions bef
 units run over all of them."""
 HEADER = 30
 
-# --- a case ------------------------------------------------------------------------------------------------------------
+# --- a case -----------------------------------------------------------------------------------------------------------
 
 UNIT, BLOCKS, BLOCK, TAPS, TABLE, PANELS, INNER, TOTAL = range(8)
 """Its first unit; blocks of columns, and columns of a block; taps, and the table of offsets for one chunk; its first
@@ -42,18 +42,31 @@ cells of one channel (see ``squares``) the table of their taps in the order of c
 the cells of a row."""
 CASE_AXES = 18
 
-STAGED_TAPS, TAP_STEP, TAP_PITCH, STRIDE, FIRST, SIZE, POSITIONS, PITCH_OF, OUT_PITCH, ALL_TAPS, LEAST, STAGED_POSITIONS = range(12)
+(
+    STAGED_TAPS,
+    TAP_STEP,
+    TAP_PITCH,
+    STRIDE,
+    FIRST,
+    SIZE,
+    POSITIONS,
+    PITCH_OF,
+    OUT_PITCH,
+    ALL_TAPS,
+    LEAST,
+    STAGED_POSITIONS,
+) = range(12)
 """For each axis: taps that are staged apart, cells and staged elements between them; cells between positions, the first
 cell that is staged for the first position, cells of the axis; positions, staged elements between them, elements of the
 result; all taps, and how many cells behind the first staged one the first tap is; staged positions of axes
 behind the running one."""
 AXIS_WORDS = 12
 
-# --- a source: its address, elements between groups, between channels, and then along each axis -------------------------
+# --- a source: its address, elements between groups, between channels, and then along each axis -----------------------
 
 ADDRESS, GROUP_STRIDE, CHANNEL_STRIDE, STRIDES = range(4)
 
-# --- a product ---------------------------------------------------------------------------------------------------------
+# --- a product --------------------------------------------------------------------------------------------------------
 
 SOURCE, WEIGHTS, BIAS, BIAS_STEP, RESULT, SCRATCH, GIVEN = range(7)
 """Which source; the address of the packed weights; that of the biases, or 0, and the elements between them; that of the
@@ -61,7 +74,7 @@ result, or 0; where it is put together in the workspace, or −1 for in place; i
 or −1."""
 PRODUCT_WORDS = 7
 
-# --- packing -----------------------------------------------------------------------------------------------------------
+# --- packing ----------------------------------------------------------------------------------------------------------
 
 PACK_ROWS, PACK_GROUPS, PACK_CHANNELS, PACK_CHUNK, PACK_CASES, PACK_PANELS = range(6)
 PACK_SOURCE, PACK_ROW, PACK_CHANNEL, PACK_GROUP, PACK_TARGET = range(6, 11)

@@ -6,7 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from gradspec.backends.cpu.kernels.compiler import Intrinsic, Type, Value, inlined, outlined
+from gradspec.backends.cpu.kernels.compiler import Intrinsic, Type, Value, i64, inlined, outlined
 from gradspec.backends.cpu.kernels.memory import multiply_add, pointer_to
 from gradspec.backends.cpu.kernels.registers import Registers
 
@@ -69,8 +69,8 @@ def _dots(number: Type, count: int, machine: Registers) -> Intrinsic:
 
 def dots(number: Type, machine: Registers) -> Any:
     """``run(g, x, offsets, taps, n, sums)``: over ``n`` neighbours, one vector of sums for each tap."""
-    cells_at, words_at = pointer_to(number), pointer_to(Type("i64", 64))
-    lanes, width, size = machine.lanes(number.bytes), machine.bytes, number.bytes
+    cells_at, words_at = pointer_to(number), pointer_to(i64)
+    lanes, width = machine.lanes(number.bytes), machine.bytes
     several, single = _dots(number, MOST, machine), _dots(number, 1, machine)
 
     @inlined

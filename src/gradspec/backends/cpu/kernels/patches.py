@@ -2,8 +2,9 @@
 
 The columns of a block are flat positions along the **running** axis and all axes behind it. Along the running axis,
 taps are shifts: one staged row serves all the taps that meet it. For each tap of the other axes there is a copy of its
-own, shifted already and with zeros for padding, so that rows join without gaps and the columns of any ``(channel, taps)``
-are contiguous. A stride along the running axis splits its cells into planes, one for each phase.
+own, shifted already and with zeros for padding, so that rows join without gaps and the columns of any channel and taps
+are contiguous. Where rows are long, taps of the last axis are shifts as well, and rows are taken one by one. A stride
+splits the cells of an axis that is shifted along into planes, one for each phase.
 """
 
 from __future__ import annotations
@@ -86,7 +87,15 @@ def staging(form: Format) -> Any:
                 if is_real and here >= 0 and here < cells:
                     source = src + here * apart
                     for t in range(last_taps):
-                        run(place + t * last_between, source, last_apart, first + t * last_step, last_stride, n, last_cells)
+                        run(
+                            place + t * last_between,
+                            source,
+                            last_apart,
+                            first + t * last_step,
+                            last_stride,
+                            n,
+                            last_cells,
+                        )
                 else:
                     for t in range(last_taps):
                         clear(place + t * last_between, n)

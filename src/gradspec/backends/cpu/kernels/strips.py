@@ -98,7 +98,7 @@ def _greedy(choices: Sequence[tuple[int, Any]]) -> Any:
 
 
 def all_strips(number: Type, machine: Registers) -> Any:
-    """``run(a, rows, b, offsets, k, c, pitch, n, flags, bias, room)``: any number of rows, in panels (``row_panels``)."""
+    """``run(a, rows, b, offsets, k, c, pitch, n, flags, bias, room)``: rows in panels (``row_panels``)."""
     most, size = machine.most_rows, number.bytes
     full = strips(number, most, machine)
     rest = _rest([(rows, strips(number, rows, machine)) for rows in machine.shapes if rows < most], size)

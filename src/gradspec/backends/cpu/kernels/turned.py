@@ -37,7 +37,7 @@ def _square(number: Type) -> Intrinsic:
 
 
 def turning(form: Format) -> Any:
-    """``turn(source, row_step, column_step, rows, columns, to, pitch)``: ``to[j·pitch + i]`` is row ``i``, column ``j``.
+    """``turn(source, row_step, column_step, rows, columns, to, pitch)``: cell ``i, j`` to ``to[j·pitch + i]``.
 
     Steps and the pitch count elements.
     """
