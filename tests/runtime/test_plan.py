@@ -227,9 +227,10 @@ def test_constants_are_prepared_when_they_are_attached():
         run = Program(executable, [np.float32(factor) * operands[0]])
         assert run.call((np.float32([1, 1, 2]),)).tolist() == [factor, 2 * factor, 8 * factor]
     first, second = (Program(executable, [n * operands[0]]) for n in (np.float32(5), np.float32(7)))
+    x, y = np.float32([1, 0, 0]), np.empty(3, np.float32)
     for _ in range(3):  # frames are shared, arguments are not
-        assert first.call((np.float32([1, 0, 0]),)).tolist() == [5, 0, 0]
-        assert second.call((np.float32([1, 0, 0]),)).tolist() == [7, 0, 0]
+        assert first.call((x,), y).tolist() == [5, 0, 0]
+        assert second.call((x,), y).tolist() == [7, 0, 0]
     assert found.arena_bytes == 0
 
 

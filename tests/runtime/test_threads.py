@@ -21,6 +21,8 @@ from gradspec.runtime.task import address
 from runtime.recording import Recorder
 
 STRIDE = 64
+FOLDERS = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(FOLDERS)}
 
 
 @pytest.fixture(autouse=True)
@@ -422,7 +424,7 @@ def test_a_process_survives(script):
         text=True,
         timeout=60,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env=ENVIRONMENT,
     )
     assert (finished.stdout, finished.stderr) == ("0 True True\n", "")
     assert finished.returncode == 0
@@ -446,8 +448,7 @@ if __name__ == "__main__":
 def test_spawned_processes_have_pools_of_their_own(tmp_path):
     script = tmp_path / "spawn.py"
     script.write_text(SPAWN)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    finished = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=True)
+    finished = subprocess.run([sys.executable, script], capture_output=True, text=True, env=ENVIRONMENT, check=True)
     assert finished.stdout == "[100, 200]\n"
 
 
