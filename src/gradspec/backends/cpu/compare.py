@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -14,8 +15,8 @@ from gradspec.backends.cpu.kernels import compare_fields as f
 from gradspec.backends.cpu.kernels import conv_fields
 from gradspec.backends.cpu.kernels.registers import machine
 from gradspec.backends.cpu.patches import Line, reading, regular_axes
-from gradspec.graph.ir import Array, Node
-from gradspec.graph.types import TensorType
+from gradspec.graph.ir import Array, Node, Var
+from gradspec.graph.types import TensorType, f32, f64
 from gradspec.ops.conv import Convolution
 from gradspec.runtime.cache import kernel
 from gradspec.runtime.memory import aligned
@@ -29,6 +30,10 @@ TERMS = 512
 SUMS_BYTES = 1 << 18
 MOST_STAGED_BYTES = 3 << 20
 ENOUGH_UNITS = 8
+MUCH_WORK = 1 << 21
+"""Products: as many are worth more units."""
+PIECES_BYTES = 2 << 20
+STRETCH = 4096
 FRAME_BYTES, SLACK_BYTES = 512, 1024
 NANOSECONDS_PER_PRODUCT = 0.06
 
@@ -56,10 +61,11 @@ class Comparison:
         self.blocks = -(-self.positions[self.run] // self.block)
         last = self.lines[-1]
         self.joined = last.taps if last.step == 1 and self.run < self.rank + 1 else 1
+        self.pieces = self._pieces()
         self.part_rows, self.part_channels = self._parts()
         self.parts = -(-self.rows // self.part_rows)
         self.channel_parts = -(-self.channels // self.part_channels)
-        self.units = self.groups * self.parts * self.channel_parts
+        self.units = self.pieces * self.groups * self.parts * self.channel_parts
         self.pitches, self.cell_bytes = self._cell_pitches()
         self.table, self.sets, self.taps = self._position_table(), self._set_table(), prod(self.kernel)
         lanes = machine().lanes(self.itemsize)
@@ -73,17 +79,27 @@ class Comparison:
         sizes = [prod(self.positions[axis + 1 :]) for axis in range(len(self.positions))]
         return next(axis for axis, size in enumerate(sizes) if size <= TERMS // 2)
 
+    def _pieces(self) -> int:
+        """Pieces of the sums, whose number the shapes alone decide: every array is then read by one unit only.
+
+        Each piece is a gradient of its own until they are added up, so a large gradient is rather cut into parts.
+        """
+        gradient = self.rows * self.groups * self.channels * prod(self.kernel)
+        work = gradient * prod(self.positions)
+        most = min(ENOUGH_UNITS, PIECES_BYTES // (gradient * self.itemsize), self.outer * self.blocks // 2)
+        return max(1, most) if work > MUCH_WORK and self.groups < ENOUGH_UNITS else 1
+
     def _parts(self) -> tuple[int, int]:
         """Parts whose sums stay in the second cache, and enough of them for several threads."""
         rows, channels = self.rows, self.channels
         work = rows * channels * prod(self.kernel) * prod(self.positions)
 
         def units() -> int:
-            return self.groups * -(-self.rows // rows) * -(-self.channels // channels)
+            return self.pieces * self.groups * -(-self.rows // rows) * -(-self.channels // channels)
 
         while rows * channels * prod(self.kernel) * self.itemsize > SUMS_BYTES and max(rows, channels) > 8:
             rows, channels = (-(-rows // 2), channels) if rows >= channels else (rows, -(-channels // 2))
-        while units() < ENOUGH_UNITS and work > 1 << 21 and max(rows, channels) >= 32:
+        while units() < ENOUGH_UNITS and work > MUCH_WORK and max(rows, channels) >= 32:
             rows, channels = (-(-rows // 2), channels) if rows >= channels else (rows, -(-channels // 2))
         most = machine().most_rows
         return min(self.rows, -(-rows // most) * most), channels
@@ -157,10 +173,12 @@ class Comparison:
         words[f.SETS], words[f.SET_TAPS], words[f.SET_PITCH] = len(self.sets), self.joined, self.set_pitch
         words[f.PANELS], words[f.SUMS], words[f.PITCH] = self.panels, self.sums, self.pitch
         words[f.STAGED], words[f.STRIP] = self.staged, self.strip
-        x_steps, g_steps, w_steps = (_elements(a) for a in (x, g, w))
+        x_steps, g_steps = (_elements(a) for a in (x, g))
+        w_steps = _elements(w)[-2 - self.rank :]
         words[f.X_CHANNEL], words[f.X_GROUP] = x_steps[1], x_steps[1] * self.channels
         words[f.G_CHANNEL], words[f.G_GROUP] = g_steps[1], g_steps[1] * self.rows
         words[f.W_ROW], words[f.W_GROUP], words[f.W_CHANNEL] = w_steps[0], w_steps[0] * self.rows, w_steps[1]
+        words[f.PIECES], words[f.W_SIZE] = self.pieces, self.rows * self.groups * self.channels * self.taps
         taps = np.arange(self.taps, dtype=np.int64)
         words[f.TAP_TABLE] = address(taps)
         for axis, line in enumerate(self.lines):
@@ -236,15 +254,47 @@ def _task(node: Node) -> Task | None:
     form = Comparison(node.attrs, x.type, g.type)
     if form.cell_bytes > MOST_STAGED_BYTES:
         return None
+    if form.pieces > 1:
+        return _joined(form, x, g, w)
+    return _summed(form, x, g, w)
+
+
+def _summed(form: Comparison, x: Var, g: Var, w: Var) -> Task:
+    """The gradient, or its pieces."""
     return Task(
         kernel=f"weight gradient {x.dtype}",
         inputs=(x, g),
         outputs=(w,),
         function=kernel(SOURCE, f"compare:{x.dtype}"),
         units=form.units,
-        cost=w.type.size * prod(form.positions) * NANOSECONDS_PER_PRODUCT + 1000 * form.units,
+        cost=w.type.size / form.pieces * prod(form.positions) * NANOSECONDS_PER_PRODUCT + 1000 * form.units,
         workspace=form.workspace,
         bind=form,
+    )
+
+
+def _joined(form: Comparison, x: Var, g: Var, w: Var) -> Task:
+    """The sum of the pieces."""
+    computed = {4: f32, 8: f64}[form.itemsize]
+    pieces = Var(f"{w.name}.pieces", TensorType(computed, (form.pieces, *w.shape)), None)
+    size = w.type.size
+
+    def bind(partial: Array, result: Array) -> bytes:
+        words = [0] * 5
+        words[f.PARTIAL], words[f.RESULT] = address(partial), address(result)
+        words[f.COUNT], words[f.LENGTH], words[f.STRETCH] = form.pieces, size, STRETCH
+        return struct.pack("=5q", *words)
+
+    return Task(
+        kernel=f"sum of pieces {w.dtype}",
+        inputs=(pieces,),
+        outputs=(w,),
+        function=kernel(SOURCE, f"join:{w.dtype}"),
+        units=-(-size // STRETCH),
+        cost=0.3 * size * form.pieces,
+        workspace=STRETCH * form.itemsize,
+        bind=bind,
+        before=(_summed(form, x, g, pieces),),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradspec.backends.cpu.kernels import compare_fields as f
-from gradspec.backends.cpu.kernels.compiler import choose, i64, inlined, lanes, outlined
+from gradspec.backends.cpu.kernels.compiler import choose, i64, inlined, lanes, lanes_once, outlined
 from gradspec.backends.cpu.kernels.memory import FORMATS, Format, address_of, pointer_to
 from gradspec.backends.cpu.kernels.registers import Registers, machine
 from gradspec.backends.cpu.kernels.strips import EDGE, EVEN, STRIP, all_strips
@@ -26,8 +26,30 @@ ROW, ROWS, CHANNEL, CHANNELS, COUNT, ROOM = range(48, 54)
 
 
 def build(name: str) -> str:
-    """The code of the kernel called ``"compare:f32"``, and so for every float format."""
-    return kernel_code(comparison(FORMATS[name.removeprefix("compare:")], machine()))
+    """The code of the kernel called ``"compare:f32"`` or ``"join:f32"``, and so for every float format."""
+    kind, form = name.split(":")
+    return kernel_code({"compare": comparison, "join": joining}[kind](FORMATS[form], machine()))
+
+
+def joining(form: Format, machine: Registers) -> Any:
+    """The sum of all pieces, in their order."""
+    number, narrow = form.computed, form.functions()[1]
+    stored_at, cells_at = pointer_to(form.stored), pointer_to(number)
+    width, size = form.stored.bytes, number.bytes
+
+    def kernel(args, lo, hi, workspace):
+        for unit in range(lo, hi):
+            first = unit * args[f.STRETCH]
+            n = min(args[f.STRETCH], args[f.LENGTH] - first)
+            sums, y = cells_at(address_of(workspace)), stored_at(args[f.RESULT] + first * width)
+            for piece in range(args[f.COUNT]):
+                x = cells_at(args[f.PARTIAL] + (piece * args[f.LENGTH] + first) * size)
+                for i in lanes_once(number, n):
+                    sums[i] = x[i] if piece == 0 else sums[i] + x[i]
+            for i in lanes(number, n):
+                y[i] = narrow(sums[i])
+
+    return kernel
 
 
 def comparison(form: Format, machine: Registers) -> Any:
@@ -126,25 +148,31 @@ def comparison(form: Format, machine: Registers) -> Any:
                 room,
             )
 
-    @outlined
-    def write(args, frame, to, workspace):
-        """The sums in their place, channel by channel."""
-        taps, pitch = words_at(args[f.TAP_TABLE]), args[f.PART_CHANNELS]
-        for i in range(frame[ROWS]):
-            row = workspace + args[f.SUMS] + i * args[f.PITCH]
-            for s in range(args[f.SETS]):
-                sums = cells_at(row + s * args[f.SET_PITCH])
-                for t in range(args[f.SET_TAPS]):
-                    place = taps[s * args[f.SET_TAPS] + t]
-                    y = stored_at(to + (i * args[f.W_ROW] + place) * width)
-                    for c in range(frame[CHANNELS]):
-                        y[c * args[f.W_CHANNEL]] = narrow(sums[t * pitch + c])
+    def writing(element_at: Any, bytes_of: int, rounded: Any) -> Any:
+        @outlined
+        def write(args, frame, to, workspace):
+            """The sums in their place, channel by channel."""
+            taps, pitch = words_at(args[f.TAP_TABLE]), args[f.PART_CHANNELS]
+            for i in range(frame[ROWS]):
+                row = workspace + args[f.SUMS] + i * args[f.PITCH]
+                for s in range(args[f.SETS]):
+                    sums = cells_at(row + s * args[f.SET_PITCH])
+                    for t in range(args[f.SET_TAPS]):
+                        place = taps[s * args[f.SET_TAPS] + t]
+                        y = element_at(to + (i * args[f.W_ROW] + place) * bytes_of)
+                        for c in range(frame[CHANNELS]):
+                            y[c * args[f.W_CHANNEL]] = rounded(sums[t * pitch + c])
+
+        return write
+
+    write, write_piece = writing(stored_at, width, narrow), writing(cells_at, size, number)
 
     @outlined
     def unit_of(args, unit, workspace):
         frame, run = words_at(workspace), args[f.RUN]
         part, rest = unit % args[f.CHANNEL_PARTS], unit // args[f.CHANNEL_PARTS]
-        row_part, group = rest % args[f.PARTS], rest // args[f.PARTS]
+        row_part, rest = rest % args[f.PARTS], rest // args[f.PARTS]
+        group, piece = rest % args[f.GROUPS], rest // args[f.GROUPS]
         frame[CHANNEL], frame[ROW] = part * args[f.PART_CHANNELS], row_part * args[f.PART_ROWS]
         frame[CHANNELS] = min(args[f.PART_CHANNELS], args[f.CHANNELS] - frame[CHANNEL])
         frame[ROWS] = min(args[f.PART_ROWS], args[f.ROWS] - frame[ROW])
@@ -153,17 +181,21 @@ def comparison(form: Format, machine: Registers) -> Any:
         positions = args[f.AXIS + run * f.AXIS_WORDS + f.POSITIONS]
         for axis in range(run, args[f.AXES]):
             frame[axis] = 0
-        for outer in range(args[f.OUTER]):
-            rest = outer
+        blocks = args[f.OUTER] * args[f.BLOCKS]
+        first = piece * blocks // args[f.PIECES]
+        for block in range(first, (piece + 1) * blocks // args[f.PIECES]):
+            rest = block // args[f.BLOCKS]
             for axis in range(run - 1, -1, -1):
                 count = args[f.AXIS + axis * f.AXIS_WORDS + f.POSITIONS]
                 frame[axis], rest = rest % count, rest // count
-            for block in range(args[f.BLOCKS]):
-                frame[run] = block * args[f.BLOCK]
-                frame[COUNT] = min(args[f.BLOCK], positions - frame[run])
-                add_block(args, frame, x, g, outer + block == 0, workspace)
+            frame[run] = block % args[f.BLOCKS] * args[f.BLOCK]
+            frame[COUNT] = min(args[f.BLOCK], positions - frame[run])
+            add_block(args, frame, x, g, block == first, workspace)
         place = group * args[f.W_GROUP] + frame[ROW] * args[f.W_ROW] + frame[CHANNEL] * args[f.W_CHANNEL]
-        write(args, frame, args[f.W] + place * width, workspace)
+        if args[f.PIECES] == 1:
+            write(args, frame, args[f.W] + place * width, workspace)
+        else:
+            write_piece(args, frame, args[f.W] + (piece * args[f.W_SIZE] + place) * size, workspace)
 
     def kernel(args, lo, hi, workspace):
         for unit in range(lo, hi):

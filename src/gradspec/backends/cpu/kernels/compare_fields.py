@@ -17,12 +17,19 @@ between the sums of two sets."""
 PANELS, SUMS, PITCH, STAGED, STRIP, EVEN = range(18, 24)
 """Bytes into the workspace, but for the pitch of the sums and the address of the table for gathered strips."""
 X, G, W = range(24, 27)
-"""Addresses."""
+"""Addresses; the result has one gradient behind the other, one for each piece."""
 X_GROUP, X_CHANNEL, G_GROUP, G_CHANNEL, W_GROUP, W_ROW, W_CHANNEL, TAP_TABLE = range(27, 35)
 """Elements between neighbours; the table of the elements to every tap of the weights, set by set."""
-AXIS = 35
+PIECES, W_SIZE = range(35, 37)
+"""Pieces that the blocks are cut into, and elements of the whole result."""
+AXIS = 37
 
 TAPS, TAP_STEP, STRIDE, FIRST, SIZE, POSITIONS, CELLS, CELL_PITCH, X_STRIDE, G_STRIDE, BEHIND = range(11)
 """For each axis: as in ``conv_fields``; cells staged along it, or, before the running one, taps; bytes between them;
 elements between neighbours in the arrays; positions of all axes behind it."""
 AXIS_WORDS = 11
+
+# --- pieces put together ----------------------------------------------------------------------------------------------
+
+PARTIAL, RESULT, COUNT, LENGTH, STRETCH = range(5)
+"""Two addresses, how many pieces there are, their length, and the length of a unit of work."""
