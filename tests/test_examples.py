@@ -111,7 +111,7 @@ def test_a_wrong_quotation_is_found_out():
 def test_resnet_is_compiled_and_timed(arguments):
     result = CliRunner().invoke(resnet18.main, arguments)
     assert result.exit_code == 0
-    assert re.search(r"\narena .*\ncompiled in \d+\.\d\d s\na call takes \d+\.\d ms\n$", result.stdout)
+    assert re.search(r"\narena (?s:.*)\ncompiled in \d+\.\d\d s\na call takes \d+\.\d ms\n$", result.stdout)
     assert ("batch_norm" in result.stdout) == ("--fold" not in arguments)
 
 
