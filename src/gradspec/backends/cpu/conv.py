@@ -22,8 +22,9 @@ from gradspec.runtime.task import Lowering, LoweringBase, Task, Work, address, f
 SOURCE = "gradspec.backends.cpu.kernels.conv"
 COMPUTED = {"f16": 4, "bf16": 4, "f32": 4, "f64": 8}
 
-TERMS = 512
-"""About so many terms of each sum are added up at a time: their panels and columns stay in the first cache."""
+TERMS, STRIP_BYTES = 512, 48 << 10
+"""About so many terms of each sum are added up at a time, and fewer where vectors are long, so that a strip of columns
+stays in the first cache."""
 COLUMNS = 384
 PANEL_BYTES = 1 << 18
 """Of the weights that are used with each stretch of columns in turn: they stay in the second cache."""
@@ -92,7 +93,8 @@ class Form:
 
     def _chunk(self, taps: int) -> int:
         """Equal chunks of about ``TERMS`` terms: the order of a sum depends on channels and taps alone."""
-        pieces = -(-self.channels // max(1, TERMS // max(1, taps)))
+        terms = min(TERMS, STRIP_BYTES // self.strip_width)
+        pieces = -(-self.channels // max(1, terms // max(1, taps)))
         return max(1, -(-self.channels // max(1, pieces)))
 
     def _blocking(self, lines: Sequence[Line], by_rows: bool) -> Blocking:
