@@ -5,6 +5,7 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -91,9 +92,16 @@ def is_framework(name: str, module: str) -> bool:
 
 def is_kernel(name: str, module: str) -> bool:
     """Whether a module is imported that says how kernels are made, rather than what is passed to them."""
-    words = {f"{KERNELS}.fields", f"{KERNELS}.opcodes"}
-    inside = name.startswith(f"{KERNELS}.") and not any(f"{name}.".startswith(f"{word}.") for word in words)
-    return inside and not module.startswith(f"{KERNELS}.")
+    inside = name.startswith(f"{KERNELS}.") and not module.startswith(f"{KERNELS}.")
+    return inside and not stands_alone(name.removeprefix(f"{KERNELS}.").split(".")[0])
+
+
+@cache
+def stands_alone(stem: str) -> bool:
+    """Whether a module beside the kernels needs no more than the standard library to be imported: it holds words."""
+    file = SOURCE / "backends" / "cpu" / "kernels" / f"{stem}.py"
+    found = [name for node in run_on_import(ast.parse(file.read_text())) for name in imported(node, module_name(file))]
+    return all(package(name) in sys.stdlib_module_names for name in found)
 
 
 def package(name: str) -> str:

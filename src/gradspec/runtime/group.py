@@ -10,7 +10,7 @@ No operator is named here: lowerings say what can be shared.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gradspec.graph.ir import Node, Var
@@ -46,10 +46,10 @@ class Step:
 
 def steps(nodes: Sequence[Node], outputs: Sequence[Var], lowerings: Lowerings) -> list[Step]:
     """Every node in one step; a step comes after those that make its operands."""
-    groups = _Groups(lowerings)
+    readers = _readers(nodes, outputs)
+    groups = _Groups(lowerings, {*outputs})
     for node in nodes:
         groups.add(node)
-    readers = _readers(nodes, outputs)
     prepared = _Prepared()
     return [found for step in _ordered(groups, readers) for found in prepared.with_before(step)]
 
@@ -70,8 +70,10 @@ class _Group:
 class _Groups:
     """Nodes on their way into steps. The first group has no nodes: the views of what is there at the start are its."""
 
-    def __init__(self, lowerings: Lowerings) -> None:
+    def __init__(self, lowerings: Lowerings, returned: Collection[Var] = ()) -> None:
         self.lowerings = lowerings
+        self.returned = returned
+        """What is an array of its own in the end, so that a task had better write it than a view be copied."""
         self.groups = [_Group(None, [])]
         self.maker: dict[Var, int] = {}
         self.moved: set[Var] = set()
@@ -82,7 +84,7 @@ class _Groups:
     def add(self, node: Node) -> None:
         lowering = self.lowerings(node.op.name)
         last = max((self.maker.get(v, 0) for v in node.inputs), default=0)
-        view = None if lowering is None else lowering.view(node)
+        view = None if lowering is None or node.outputs[0] in self.returned else lowering.view(node)
         if view is not None or (lowering is None and node.op.moves):
             self.groups[last].views.append(Step((node,), view=view))
             self.moved.update(node.outputs)
@@ -183,11 +185,11 @@ def _with_tape(groups: _Groups, places: Sequence[int], readers: Readers) -> dict
 
 
 def _without_tape(group: _Group, lowerings: Lowerings, readers: Readers) -> Iterator[Step]:
-    """One task for all the nodes if there is one, else parts; NumPy for a node that no kernel carries out."""
-    nodes = group.nodes
-    task = None if group.lowering is None else group.lowering.task(_work(nodes, readers))
+    """One task for all the nodes if there is one, else parts; a node that has none is a view, or left to NumPy."""
+    nodes, lowering = group.nodes, group.lowering
+    task = None if lowering is None else lowering.task(_work(nodes, readers))
     if task is not None or len(nodes) == 1:
-        yield Step(tuple(nodes), task)
+        yield Step(tuple(nodes), task, None if lowering is None or task is not None else lowering.view(nodes[0]))
         return
     for part in _parts(group, lowerings, readers):
         yield from _without_tape(part, lowerings, readers)

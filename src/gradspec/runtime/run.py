@@ -79,8 +79,11 @@ def attached(graph: Graph) -> Program:
 
 @provides("eager")
 def eager(op: Op, attrs: Attributes, *arrays: Array) -> tuple[Array, ...]:
-    """One operator on arrays: compiled if it can be, else the NumPy kernel at once."""
-    if _cpu_lowering(op.name) is None:
+    """One operator on arrays: compiled if it can be, else the NumPy kernel at once.
+
+    That is also for operators which only move numbers: NumPy has views of arrays that last.
+    """
+    if op.moves or _cpu_lowering(op.name) is None:
         return later("numpy_eager", op, attrs, *arrays)  # type: ignore[no-any-return]
     key = (op, repr(attrs), *[(a.shape, a.dtype) for a in arrays])
     program = _applications.get(key)

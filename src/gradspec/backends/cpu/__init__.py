@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from gradspec.backends.cpu import compare, conv, loss, pointwise, pool, reduce, smooth_pool, softmax
+from gradspec.backends.cpu import (
+    compare,
+    conv,
+    layout,
+    loss,
+    lp_pool,
+    pointwise,
+    pool,
+    reduce,
+    resize,
+    smooth_pool,
+    softmax,
+    unfold,
+    unpool,
+)
 from gradspec.graph.later import provides
 from gradspec.runtime.task import Lowering
 
 LOWERINGS: dict[str, Lowering] = {
     **compare.LOWERINGS,
     **conv.LOWERINGS,
+    **layout.LOWERINGS,
     **loss.LOWERINGS,
+    **lp_pool.LOWERINGS,
     **pointwise.LOWERINGS,
     **pool.LOWERINGS,
     **reduce.LOWERINGS,
+    **resize.LOWERINGS,
     **smooth_pool.LOWERINGS,
     **softmax.LOWERINGS,
+    **unfold.LOWERINGS,
+    **unpool.LOWERINGS,
 }
 
 

@@ -11,7 +11,7 @@ from gradspec.spec.layout import spaced_sizes
 Array = NDArray[Any]
 
 
-def _progressions(starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> tuple[slice, ...]:
+def progressions(starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> tuple[slice, ...]:
     """``size`` positions from ``start`` in steps of ``step``, as slices."""
     ends = [start + size * step for start, size, step in zip(starts, sizes, steps, strict=True)]
     return tuple(slice(a, b if b >= 0 else None, s) for a, b, s in zip(starts, ends, steps, strict=True))
@@ -19,7 +19,7 @@ def _progressions(starts: Sequence[int], sizes: Sequence[int], steps: Sequence[i
 
 def _pad(attrs: Any, x: Array) -> Array:
     result = np.full(spaced_sizes(x.shape, attrs.padding, attrs.interior), attrs.value, x.dtype)
-    result[_progressions([lo for lo, _ in attrs.padding], x.shape, [gap + 1 for gap in attrs.interior])] = x
+    result[progressions([lo for lo, _ in attrs.padding], x.shape, [gap + 1 for gap in attrs.interior])] = x
     return result
 
 
@@ -28,6 +28,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "reshape": lambda attrs, x: x.reshape(attrs.shape),
     "transpose": lambda attrs, x: x.transpose(attrs.axes),
     "concat": lambda attrs, *xs: np.concatenate(xs, attrs.axis),
-    "slice": lambda attrs, x: x[_progressions(attrs.starts, attrs.sizes, attrs.steps)],
+    "slice": lambda attrs, x: x[progressions(attrs.starts, attrs.sizes, attrs.steps)],
     "pad": _pad,
 }

@@ -82,13 +82,22 @@ def scatter(x: Array, places: Ints, sizes: tuple[int, ...]) -> Array:
     return planes.reshape(lead + sizes)
 
 
+def require_in_plane(places: Array, cells: int) -> None:
+    """An index outside the plane is an error, whatever else the array holds.
+
+    >>> require_in_plane(np.array([0, 4, -1]), 4)
+    Traceback (most recent call last):
+        ...
+    gradspec.spec.errors.ShapeError: index 4 lies outside a plane of 4 cells; give 0 to 3, or -1 for none
+    """
+    if places.size and (places.min() < -1 or places.max() >= cells):
+        wrong = places[(places < -1) | (places >= cells)][0]
+        raise ShapeError(f"index {wrong} lies outside a plane of {cells} cells; give 0 to {cells - 1}, or -1 for none")
+
+
 def _in_plane(places: Array, cells: int) -> Ints:
-    """Indices as kernels use them; one outside the plane is an error, whatever else the array holds."""
-    wrong = places[(places < -1) | (places >= cells)]
-    if wrong.size:
-        raise ShapeError(
-            f"index {wrong[0]} lies outside a plane of {cells} cells; give 0 to {cells - 1}, or -1 for none"
-        )
+    """Indices as kernels use them."""
+    require_in_plane(places, cells)
     return places.astype(np.int64, copy=False)
 
 
