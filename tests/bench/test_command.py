@@ -147,7 +147,7 @@ def test_a_run_can_be_written_and_drawn(suite, tmp_path):
         assert (tmp_path / "picture.png").stat().st_size > 20_000
 
 
-@pytest.mark.parametrize(("suite", "width"), [("pool", 60), ("conv", 80), ("net", 200)])
+@pytest.mark.parametrize(("suite", "width"), [("pool", 40), ("conv", 60), ("net", 200)])
 def test_no_figure_is_cut_off_whatever_the_width(suite, width):
     console = Console(width=width, record=True, file=io.StringIO())
     run = made_up(suite, seconds=0.0123456)
