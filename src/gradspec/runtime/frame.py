@@ -25,7 +25,7 @@ from gradspec.runtime.cache import entry
 from gradspec.runtime.group import Step
 from gradspec.runtime.memory import aligned_bytes
 from gradspec.runtime.plan import Plan, most_threads
-from gradspec.runtime.sequence import LONG, Steps
+from gradspec.runtime.sequence import LONG, Steps, encoded
 from gradspec.runtime.task import Bound, Task, View, address, block_address
 
 Values = list[Any]
@@ -39,6 +39,9 @@ class Constants(list[Any]):
 
 Action = Callable[[Values, "Frame"], None]
 
+Arguments = tuple[Bound, int, bytes]
+"""What a task is bound to, the workspace that it takes then, and the step of a job that it is."""
+
 
 class Frame:
     """Memory for one call at a time: the arena's buffers as arrays, a workspace, and the arguments of tasks."""
@@ -50,9 +53,11 @@ class Frame:
         self._tasks = [step.task for step in plan.steps if step.task is not None]
         self._functions = [entry(task.function) for task in self._tasks]
         self._steps = Steps(len(self._tasks))
-        self._arguments: list[Any] = [None] * len(self._tasks)
+        self._bound: list[Any] = [None] * len(self._tasks)
         self._stride = plan.workspace
         self._actions: list[Action] = []
+        self._input_actions: list[Action] = []
+        self._inputs: Any = None
         self._workers: dict[tuple[int, int], int] = {}
         self._done, self._threads = 0, 1
         self._constants: ref[Constants] | None = None
@@ -72,9 +77,20 @@ class Frame:
     def run(self, values: Values, threads: int) -> None:
         """Carry out the plan on the values of the first slots, and fill the others."""
         self._done, self._threads = 0, threads
+        if self._input_actions:
+            self._look_at_inputs(values)
         for act in self._actions:
             act(values, self)
         self.catch_up(values, len(self._tasks))
+
+    def _look_at_inputs(self, values: Values) -> None:
+        """Bind what depends on inputs only, unless they are where they were at the last call."""
+        found = [(address(a), a.strides) for a in values[: len(self._plan.inputs)]]
+        if found != self._inputs:
+            self._inputs = None
+            for act in self._input_actions:
+                act(values, self)
+            self._inputs = found
 
     def catch_up(self, values: Values, end: int) -> None:
         """Carry out the tasks before ``end`` that are ready, then let go of arrays that they were the last to read."""
@@ -102,25 +118,31 @@ class Frame:
         return min(most, self._threads)
 
     def _run_one(self, i: int) -> None:
-        block, units, _ = self._arguments[i]
+        block, units, _ = self._bound[i]
         if units:
             self._tasks[i].function(block_address(block), 0, units, self._workspace)
 
     # --- arguments --------------------------------------------------------------------------------------------------
 
-    def bind(self, i: int, arrays: Sequence[Array]) -> None:
-        """The arguments of task ``i`` for its arrays."""
+    def arguments(self, i: int, arrays: Sequence[Array]) -> Arguments:
+        """Those of task ``i`` for its arrays."""
         task = self._tasks[i]
-        self._arguments[i] = block, units, workspace = bound_to(task, arrays)
+        block, units, workspace = bound = bound_to(task, arrays)
+        return bound, workspace, encoded(self._functions[i], block_address(block), units, task.cost)
+
+    def put(self, i: int, arguments: Arguments) -> None:
+        """Let task ``i`` have these arguments."""
+        self._bound[i], workspace, described = arguments
+        self._steps.put(i, described)
         if self._stride < workspace:
             self._stride = workspace
-        self._steps.put(i, self._functions[i], block_address(block), units, task.cost)
 
     def prepare(self, fixed: Constants) -> None:
         """Bind what depends on the arena and on these constants only, and list what is left to do at every call."""
         if self._constants is None or self._constants() is not fixed:
-            self._constants = None
-            self._actions = [*_Preparation(self, self._plan, self._slots, fixed).actions()]
+            self._constants = self._inputs = None
+            preparation = _Preparation(self, self._plan, self._slots, fixed)
+            self._actions, self._input_actions = [*preparation.actions()], preparation.input_actions
             self._constants = ref(fixed)
 
 
@@ -147,6 +169,8 @@ class _Preparation:
         """Variables whose arrays are filled without any task that may still have to run."""
         self.tasks = 0
         """How many tasks came before."""
+        self.input_actions: list[Action] = []
+        """What binds tasks to inputs: it may be done at once, and need not be done if they have not moved."""
 
     def actions(self) -> Iterator[Action]:
         for number, step in enumerate(self.plan.steps):
@@ -170,12 +194,16 @@ class _Preparation:
             yield _check_action(check, self.slots[v], 0 if is_there else number)
         self.tasks += 1
         if self.same.issuperset(variables):
-            self.frame.bind(number, [self.values[i] for i in self._at(variables)])
+            self.frame.put(number, self.frame.arguments(number, [self.values[i] for i in self._at(variables)]))
             return
         fresh = [(self.slots[v], v.shape, v.dtype.numpy) for v in task.outputs if v not in self.plan.arena]
         like = self.slots[task.inputs[0]] if task.keeps_layout else None
-        varying = self._at(v for v in variables if v not in self.same)
-        yield _bind_action(number, self._at(variables), varying, fresh, like)
+        varying = [v for v in variables if v not in self.same]
+        act = _bind_action(number, self._at(variables), self._at(varying), fresh, like)
+        if {*self.plan.inputs}.issuperset(varying):
+            self.input_actions.append(act)
+        else:
+            yield act
 
     def _view(self, step: Step, view: View) -> Iterator[Action]:
         (read,), (written,) = self._at(step.inputs), self._at(step.outputs)
@@ -203,6 +231,10 @@ def _drop(slots: Sequence[int], values: Values, frame: Frame) -> None:
     frame.dropped += slots
 
 
+MOST_BINDINGS = 8
+"""How many arrays of a task are remembered: results in fresh arrays tend to come back to the same addresses."""
+
+
 def _bind_action(
     number: int,
     slots: Sequence[int],
@@ -211,17 +243,24 @@ def _bind_action(
     like: int | None,
 ) -> Action:
     """Make the arrays of the task's results that are not in the arena, and bind it unless nothing has moved."""
-    known: Any = None
+    known: dict[Any, Arguments] = {}
+    last: Any = None
 
     def act(values: Values, frame: Frame) -> None:
-        nonlocal known
+        nonlocal last
         for slot, shape, dtype in fresh:
             values[slot] = _result(values[slot], shape, dtype, None if like is None else values[like])
-        found = [(address(values[i]), values[i].strides) for i in varying]
-        if found != known:
-            known = None
-            frame.bind(number, [values[i] for i in slots])
-            known = found
+        found = tuple([(address(values[i]), values[i].strides) for i in varying])
+        if found == last:
+            return
+        arguments = known.get(found)
+        if arguments is None:
+            if len(known) >= MOST_BINDINGS:
+                known.clear()
+            arguments = known[found] = frame.arguments(number, [values[i] for i in slots])
+        last = None
+        frame.put(number, arguments)
+        last = found
 
     return act
 

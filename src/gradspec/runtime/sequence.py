@@ -18,32 +18,36 @@ LONG = 10_000_000
 LINE = 8
 """Words that processors pass to each other together: no two steps have counters in one line."""
 
-_put_head, _put_step = Struct("=6q").pack_into, Struct("=5q").pack_into
+_put_head, _step = Struct("=6q").pack_into, Struct("=5q")
+
+
+def encoded(function: int, args: int, units: int, cost: float) -> bytes:
+    """A step in words: the address of a kernel, that of its arguments, and units of work that cost nanoseconds."""
+    return _step.pack(function, args, units, _units_in(SHORT, units, cost), _units_in(LONG, units, cost))
 
 
 class Steps:
     """The steps of a plan. They are kept from call to call, ready to be copied; every job is a copy of its own."""
 
     def __init__(self, count: int) -> None:
-        self._count = count
-        self._known = [(i, 0, 0, 0, 0.0) for i in range(count)]
+        self._steps = [encoded(0, 0, 0, 0.0)] * count
         self._ready: dict[tuple[int, int, int], Array] = {}
 
-    def put(self, i: int, function: int, args: int, units: int, cost: float) -> None:
-        """Step ``i``: a kernel by its address, the address of its arguments, units of work that cost nanoseconds."""
-        self._known[i] = i, function, args, units, cost
+    def put(self, i: int, described: bytes) -> None:
+        """Let step ``i`` be one that is encoded."""
+        self._steps[i] = described
         for (first, end, _), job in self._ready.items():
             if first <= i < end:
-                _put(job, *self._known[i])
+                _put(job, i, described)
 
     def job(self, first: int = 0, end: int | None = None, threads: int = 1) -> Array:
         """The steps from ``first`` to before ``end``, to be carried out once by so many threads."""
-        part = first, self._count if end is None else end, threads
+        part = first, len(self._steps) if end is None else end, threads
         job = self._ready.get(part)
         if job is None:
             job = self._ready[part] = _job(*part)
-            for step in self._known[part[0] : part[1]]:
-                _put(job, *step)
+            for i in range(*part[:2]):
+                _put(job, i, self._steps[i])
         return job.copy()
 
 
@@ -55,9 +59,9 @@ def _job(first: int, end: int, threads: int) -> Array:
     return job
 
 
-def _put(job: Array, i: int, function: int, args: int, units: int, cost: float) -> None:
-    least, most = _units_in(SHORT, units, cost), _units_in(LONG, units, cost)
-    _put_step(job.data, 8 * (words.HEADER + words.STEP * i), function, args, units, least, most)
+def _put(job: Array, i: int, described: bytes) -> None:
+    at = 8 * (words.HEADER + words.STEP * i)
+    job.data.cast("B")[at : at + _step.size] = described
 
 
 def _units_in(time: float, units: int, cost: float) -> int:

@@ -22,7 +22,7 @@ from typing import Any
 
 from gradspec.graph.ir import Array
 from gradspec.runtime.cache import Kernel, entry, kernel
-from gradspec.runtime.sequence import SOURCE, Steps, is_unfinished
+from gradspec.runtime.sequence import SOURCE, Steps, encoded, is_unfinished
 from gradspec.runtime.task import address
 
 VARIABLE = "GRADSPEC_NUM_THREADS"
@@ -81,7 +81,7 @@ def run(
     """
     threads = max(1, min(threads, units, MOST_THREADS))
     steps = Steps(1)
-    steps.put(0, entry(function), args, units, cost)
+    steps.put(0, encoded(entry(function), args, units, cost))
     carry_out(steps.job(threads=threads), workspace, stride, threads)
 
 
