@@ -21,6 +21,7 @@ from gradspec.ops.conv import Convolution
 from gradspec.runtime.cache import kernel
 from gradspec.runtime.memory import aligned
 from gradspec.runtime.task import Lowering, LoweringBase, Task, Work, address
+from gradspec.runtime.threads import get_num_threads
 
 SOURCE = "gradspec.backends.cpu.kernels.compare"
 COMPUTED = {"f16": 4, "bf16": 4, "f32": 4, "f64": 8}
@@ -100,7 +101,8 @@ class Comparison:
 
         while rows * channels * prod(self.kernel) * self.itemsize > SUMS_BYTES and max(rows, channels) > 8:
             rows, channels = (-(-rows // 2), channels) if rows >= channels else (rows, -(-channels // 2))
-        while units() < ENOUGH_UNITS and work > MUCH_WORK and max(rows, channels) >= 32:
+        enough = max(ENOUGH_UNITS, 2 * get_num_threads())
+        while units() < enough and work > MUCH_WORK and max(rows, channels) >= 32:
             rows, channels = (-(-rows // 2), channels) if rows >= channels else (rows, -(-channels // 2))
         most = machine().most_rows
         return min(self.rows, -(-rows // most) * most), channels
@@ -250,7 +252,7 @@ def _task(node: Node) -> Task | None:
     (w,) = node.outputs
     if x.type.size == 0 or g.type.size == 0:
         return None
-    if w.shape[:2] == (node.attrs.groups, 1):
+    if w.shape[:2] == (node.attrs.groups, 1) and node.attrs.rank > 0:
         return _depthwise_task(node)
     form = Comparison(node.attrs, x.type, g.type)
     if form.cell_bytes > MOST_STAGED_BYTES:

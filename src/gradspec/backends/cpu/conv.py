@@ -18,6 +18,7 @@ from gradspec.graph.types import TensorType, u8
 from gradspec.ops.conv import Convolution
 from gradspec.runtime.cache import kernel
 from gradspec.runtime.task import Lowering, LoweringBase, Task, Work, address, function_address
+from gradspec.runtime.threads import get_num_threads
 
 SOURCE = "gradspec.backends.cpu.kernels.conv"
 COMPUTED = {"f16": 4, "bf16": 4, "f32": 4, "f64": 8}
@@ -33,10 +34,13 @@ MOST_STAGED_BYTES = 4 << 20
 SCRATCH_BYTES = 1 << 18
 FEW_ROWS = 8
 """Of weights: with so few of them, staging takes as long as multiplying."""
+POOR_FILL = 0.8
 MANY_VECTORS = 8
 """In a row of outputs: tiles fill it well."""
-FEW_UNITS = 16
-"""Fewer are split further, where there is work for more."""
+UNITS_PER_THREAD = 4
+"""Fewer units are split further, where there is work for more: results do not depend on how many there are."""
+MUCH_WORK = 1 << 22
+"""Products: as many are worth more units."""
 FRAME_BYTES, EDGE_BYTES, SLACK_BYTES = 512, 4096, 1024
 WINDOW = 9
 """Numbers of a window of three by three."""
@@ -77,7 +81,7 @@ class Form:
         self.groups = attrs.groups
         self.channels = source.shape[-1 - self.rank] // self.groups
         self.rows = result.shape[-1 - self.rank] // self.groups
-        self.out_sizes = result.shape[-self.rank :]
+        self.out_sizes = result.shape[result.ndim - self.rank :]
         lines = [(writing if writes else reading)(axis) for axis in regular_axes(attrs.window)]
         self.products = products
         plain = list(cases(lines, self.samples))
@@ -100,10 +104,9 @@ class Form:
     def _blocking(self, lines: Sequence[Line], by_rows: bool) -> Blocking:
         positions = [line.positions for line in lines]
         totals = [prod(positions[axis:]) for axis in range(len(lines))]
-        run = next((a for a in reversed(range(1, len(lines))) if totals[a] >= COLUMNS), None)
-        if run is None:
-            run = next((a for a in range(1, len(lines)) if totals[a] >= COLUMNS // 4), 0)
-            run = 1 if run and totals[1] >= COLUMNS // 4 else run
+        run = next((a for a in reversed(range(1, len(lines))) if totals[a] >= COLUMNS), min(1, self.rank))
+        if totals[run] < POOR_FILL * _rounded(totals[run], self.lanes):
+            run = 0  # samples side by side, where their planes are too small to fill vectors
         slides = self.rank > 1 and (by_rows or self._rows_pay(lines[-1]))
         if slides or by_rows:
             run = max(1, self.rank - 1)
@@ -133,8 +136,8 @@ class Form:
             most = max(4 * self.lanes, min(most, SCRATCH_BYTES // (self.rows * self.itemsize * self.products or 1)))
         work = 2 * self.rows * self.channels * prod(self.attrs.kernel)
         blocks = -(-total // most)
-        fewest = -(-FEW_UNITS // (outer * self.groups))
-        if blocks < fewest and total * work > 1 << 22:
+        fewest = -(-UNITS_PER_THREAD * get_num_threads() // (outer * self.groups))
+        if blocks < fewest and total * work > 2 * MUCH_WORK:
             blocks = min(fewest, max(1, total // (12 * self.lanes)))
         columns = -(-total // blocks)
         if columns >= inner > 1 and blocks > 1:
@@ -145,7 +148,8 @@ class Form:
         units = sum(case.outer * self.groups * case.blocks for case in self.cases)
         work = self.rows * self.channels * prod(self.attrs.kernel) * max(case.total for case in self.cases)
         parts = 1
-        while units * parts < FEW_UNITS and self.rows // (2 * parts) >= 32 and work // parts > 1 << 22:
+        enough = 2 * get_num_threads()
+        while units * parts < enough and self.rows // (2 * parts) >= 32 and work // parts > MUCH_WORK:
             parts *= 2
         rows = _rounded(-(-self.rows // parts), 8)
         return -(-self.rows // rows), rows
@@ -155,10 +159,11 @@ class Form:
 
     def is_square(self, case: Case) -> bool:
         """Whether windows are three by three cells of one channel, on neighbouring rows that taps share."""
+        if not case.blocking.slides:
+            return False
         *before, above, last = zip(case.lines, case.staged, strict=True)
         return (
-            case.blocking.slides
-            and self.rows == self.channels == 1
+            self.rows == self.channels == 1
             and all(line.taps == 1 for line, _ in before)
             and (above[0].taps, last[0].taps) == (3, 3)
             and abs(above[1].shift) == 1
