@@ -9,7 +9,6 @@ from statistics import geometric_mean
 from typing import Any
 
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +21,7 @@ from gradspec.graph.show import ascii_only
 
 FORMAT = 2
 NOTHING, DISAGREES, FAILED = "-", " !=", "failed"
-NUMBER, WIDEST = 7, 1000  # characters: of a time, and more than any table has
+NUMBER = 7  # characters of a time
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -40,8 +39,7 @@ def show(run: Run, console: Console) -> None:
 
 def _print_whole(console: Console, table: Table) -> None:
     """Headings are broken between words to fit; where that is not enough, lines are too long rather than cut off."""
-    needed = Measurement.get(console, console.options.update(max_width=WIDEST), table).minimum
-    console.print("", table, sep="\n", width=max(needed, console.width), crop=False)
+    console.print("", table, sep="\n", crop=False)
 
 
 def _table(run: Run, mode: str, results: list[Result]) -> Table:
@@ -84,10 +82,10 @@ def _columns(run: Run) -> dict[str, tuple[Figure, Callable[[float | None], str]]
 
 def _target_table(judged: list[Verdict]) -> Table:
     table = _plain_table("To be reached (float32, two cores); means are geometric")
-    for name, justify in (("", "left"), ("against", "left"), ("cells", "left"), ("mean", "right"), ("least", "right")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for name in ("at least", "reached"):
-        table.add_column(name, justify="right")
+    for name, width in {"": 11, "against": 9, "cells": 5}.items():
+        table.add_column(name, min_width=width)
+    for name, width in {"mean": NUMBER, "least": 10, "at least": 10, "reached": NUMBER}.items():
+        table.add_column(name, justify="right", min_width=width)
     for verdict in judged:
         target, worst = verdict.target, verdict.worst
         shown = _percent if target.of_product else _times
