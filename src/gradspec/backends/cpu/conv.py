@@ -365,7 +365,7 @@ class Binder:
             self.biases,
         )
         words[f.ROW_SPACE], words[f.PROGRAM_SPACE], words[f.PROGRAM] = self.rows, self.program_space, self.function
-        words[f.PROGRAM_CELLS] = 1 << 62 if plan.program is None else plan.program.block
+        words[f.PROGRAM_CELLS] = 1 << 62 if plan.program is None else plan.program.block if self.form.rank else 1
         words += self.words.cases()
         words += [word for a in sources for word in self.words.source(a, self.form.channels)]
         words += [word for product in plan.products for word in self._product(product)]
