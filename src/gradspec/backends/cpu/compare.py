@@ -26,7 +26,7 @@ from gradspec.runtime.threads import get_num_threads
 SOURCE = "gradspec.backends.cpu.kernels.compare"
 COMPUTED = {"f16": 4, "bf16": 4, "f32": 4, "f64": 8}
 
-TERMS, STRIP_BYTES = 512, 48 << 10
+TERMS, STRIP_BYTES = 512, 36 << 10
 """About so many positions make a block, and fewer where vectors are long."""
 SUMS_BYTES = 1 << 18
 MOST_STAGED_BYTES = 3 << 20
