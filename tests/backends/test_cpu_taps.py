@@ -65,7 +65,8 @@ class Case:
         for given, type in zip(self.inputs, self.types(dtype), strict=True):
             shape = form.parent(type.shape)
             if isinstance(given, Places):
-                values = rng.integers(-1 if type.dtype != gs.u8 else 0, min(given.cells, 127), shape)
+                least, most = (np.iinfo(type.dtype.numpy).min, np.iinfo(type.dtype.numpy).max)
+                values = rng.integers(max(least, -1), min(given.cells, most), shape)
             elif dtype.is_float:
                 values = rng.standard_normal(shape) * 2.0 ** rng.integers(-3, 4, shape)
             else:
@@ -473,6 +474,14 @@ def test_an_index_outside_the_plane_is_an_error(index):
 def test_scattered_halves_are_added_up_in_single_precision():
     graph = gs.trace(lambda x, i: gs.max_unpool(x, i, (2,)), gs.f16[5000], gs.i64[5000])
     assert result_of(graph, [np.ones(5000, np.float16), np.ones(5000, np.int64)]).tolist() == [0.0, 5000.0]
+
+
+def test_bands_of_a_large_plane_share_no_place():
+    places = CELLS_PER_BAND + np.arange(-2, 3)
+    graph = gs.trace(lambda x, i: gs.max_unpool(x, i, (2 * CELLS_PER_BAND,)), gs.f32[5], gs.i64[5])
+    found = result_of(graph, [np.arange(1, 6, dtype=np.float32), places])
+    assert found[places].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert found.sum() == 15
 
 
 def test_workspaces_are_small_whatever_the_input():

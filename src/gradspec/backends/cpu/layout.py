@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from gradspec.backends.cpu.axes import dense
 from gradspec.backends.cpu.kernels import copy_fields as f
 from gradspec.backends.numpy.layout import KERNELS as VIEWS
 from gradspec.backends.numpy.layout import progressions
-from gradspec.graph.ir import Array, Node
+from gradspec.graph.ir import Array, Node, Var
 from gradspec.runtime.cache import kernel
 from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, View, Work, address
 
@@ -79,15 +80,6 @@ def _box(pair: Pair, result: Array, operands: Sequence[Array]) -> Box:
     return Box(-1 if source is None else number, at, address(target) - address(result), axes)
 
 
-def _upwards(box: Box) -> Box:
-    """The box with every axis in the direction in which the result's addresses grow."""
-    for i, (n, step, jump) in enumerate(box.axes):
-        if jump < 0:
-            turned = box.along(i, n - 1, n)
-            box = replace(turned, axes=(*box.axes[:i], (n, -step, -jump), *box.axes[i + 1 :]))
-    return box
-
-
 def _merged(boxes: Sequence[Sequence[Axis]]) -> list[list[Axis]]:
     """The axes of boxes of one rank, as few as will do: an axis is one with the next where that holds in all boxes."""
     merged: list[list[Axis]] = [[] for _ in boxes]
@@ -112,7 +104,7 @@ def _continues(outer: Axis, inner: Axis) -> bool:
 
 def _ordered(box: Box) -> Box:
     """The box with its axes in the order in which its cells lie in the result, as few as will do."""
-    axes = sorted((axis for axis in box.axes if axis[0] > 1), key=lambda axis: -axis[2])
+    axes = sorted((axis for axis in box.axes if axis[0] > 1), key=lambda axis: -abs(axis[2]))
     return replace(box, axes=tuple(_merged([axes])[0]))
 
 
@@ -131,7 +123,7 @@ def _led(boxes: Sequence[Box], common: int, itemsize: int) -> tuple[int, list[Bo
     leads = [
         (axis[0][0], i)
         for i, axis in enumerate(zip(*alike, strict=True))
-        if axis[0][0] <= longest and not any(itemsize in (abs(step), jump) for _, step, jump in axis)
+        if axis[0][0] <= longest and not any(itemsize in (abs(step), abs(jump)) for _, step, jump in axis)
     ]
     if not leads:
         return 1, kept, [(0, 0)] * len(boxes)
@@ -205,7 +197,7 @@ class Copying:
         """What comes before and after the addresses and the value, and the units."""
         *operands, result = arrays
         pairs = [pair for pair in self.pairs(result, *operands) if pair[0].size]
-        boxes = [_upwards(_box(pair, result, operands)) for pair in pairs]
+        boxes = [_box(pair, result, operands) for pair in pairs]
         leads, boxes, lead_strides = _led(boxes, self.common, result.itemsize)
         groups = _groups([_ordered(box) for box in boxes], leads, result.itemsize)
         words: list[int] = []
@@ -321,15 +313,34 @@ class _Moving(LoweringBase):
 
 
 class _Viewing(_Moving):
-    """An operator whose result is a view of its operand, or copied where it must be an array of its own."""
+    """An operator whose result is a view of its operand, or copied where it must be an array of its own.
+
+    A reshape of an operand that is not contiguous may have to copy, which NumPy does.
+    """
 
     def view(self, node: Node) -> View | None:
-        return partial(VIEWS[node.op.name], node.attrs)
+        (x,), attrs = node.inputs, node.attrs
+        return _repeated(x, attrs.shape) if node.op.name == "broadcast_to" else partial(VIEWS[node.op.name], attrs)
 
     def _copying(self, node: Node) -> Copying:
         if node.op.name == "reshape":
             return Copying(_reshaped, node.inputs[0].ndim)
         return Copying(_copied(partial(VIEWS[node.op.name], node.attrs)), node.outputs[0].ndim)
+
+
+def _repeated(x: Var, shape: tuple[int, ...]) -> View:
+    """``np.broadcast_to``, in a tenth of its time for arrays that are contiguous."""
+    steps = (step * x.dtype.numpy.itemsize for step in dense(x.shape))
+    strides = (0,) * (len(shape) - x.ndim) + tuple(
+        0 if n == 1 else step for n, step in zip(x.shape, steps, strict=True)
+    )
+
+    def view(array: Array) -> Array:
+        if array.flags.c_contiguous and array.size:
+            return np.ndarray(shape, array.dtype, array, 0, strides)
+        return np.broadcast_to(array, shape)
+
+    return view
 
 
 MOVING, VIEWING = _Moving(), _Viewing()
