@@ -73,6 +73,16 @@ def _prefetch(builder: Any, p: Value, at: Value) -> None:
 prefetch = Intrinsic(_prefetch)
 """``prefetch(p, at)``: have the memory around ``p[at]`` fetched; an address that does not exist does no harm."""
 
+
+def _call(builder: Any, function: Value, *arguments: Value) -> None:
+    word = ir.IntType(64)
+    kind = ir.FunctionType(ir.VoidType(), [word] * len(arguments))
+    builder.call(builder.inttoptr(function.llvm, kind.as_pointer()), [v.llvm for v in arguments])
+
+
+call = Intrinsic(_call)
+"""``call(function, args, lo, hi, workspace)``: another kernel, by its address."""
+
 float_of_bits = same_bits(f64)
 maximum = float_function("maximum")
 """The larger of two floats; a NaN if either is one."""
