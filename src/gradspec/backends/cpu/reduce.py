@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from struct import pack
@@ -45,7 +45,7 @@ def computed(dtype: DType) -> DType:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The terms of one output, as ``kernels.terms`` cuts them: by shape and axes alone."""
+    """The terms of one output, as ``kernels.terms`` cuts them."""
 
     terms: int
     run: int
@@ -58,10 +58,11 @@ class Pieces:
         >>> Pieces.of((8, 64, 56, 56), (0, 2, 3)), Pieces.of((8, 64, 7, 7), (0, 2, 3))
         (Pieces(terms=25088, run=3136, split=4, length=1024), Pieces(terms=392, run=980, split=1, length=980))
         """
-        terms, run = prod(shape[a] for a in axes), _last_run(shape, axes)
+        terms = prod(shape[a] for a in axes)
+        run = prod(shape[a] for a in last_run(shape, axes)) if terms else 1
         if run >= t.SHORT:
             return cls(terms, run, -(-run // t.PIECE), t.PIECE)
-        several = t.PIECE // max(run, 1) * max(run, 1)
+        several = t.PIECE // run * run
         return cls(terms, several, 1, several)
 
     @property
@@ -80,14 +81,18 @@ class Pieces:
         }
 
 
-def _last_run(shape: Sequence[int], axes: Sequence[int]) -> int:
-    """The cells of the last axes that follow each other in the shape."""
-    run, wanted = 1, max(axes, default=-1)
+def last_run(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
+    """The axes whose cells are a run.
+
+    >>> last_run((8, 64, 56, 56), (0, 2, 3)), last_run((8, 64, 7, 7), (0, 1, 2, 3)), last_run((5, 4, 200), (1, 2))
+    ([2, 3], [1, 2, 3], [2])
+    """
+    found: list[int] = []
     for axis in sorted(axes, reverse=True):
-        if axis != wanted:
+        if found and (found[0] != axis + 1 or prod(shape[a] for a in found) >= t.SHORT):
             break
-        run, wanted = run * shape[axis], axis - 1
-    return run
+        found.insert(0, axis)
+    return found
 
 
 # --- blocks of arguments ----------------------------------------------------------------------------------------------
@@ -111,6 +116,15 @@ def in_blocks(column: Axis, most: int) -> dict[int, int]:
     return {t.COLUMNS: columns, t.BLOCK: block, t.BLOCKS: blocks, t.COLUMN_X: step_x, t.COLUMN_Y: step_y}
 
 
+def places_in_workspace(room: Mapping[int, int]) -> tuple[dict[int, int], int]:
+    """Where parts of so many bytes begin, one after another behind the frame, and the bytes of all."""
+    places, end = {}, t.FRAME
+    for field, size in room.items():
+        places[field] = end
+        end += size
+    return places, -(-end // 64) * 64
+
+
 def words_of(fields: Mapping[int, int], kept: Sequence[Axis], reduced: Sequence[Axis]) -> bytes:
     """What follows the addresses of X and Y. One axis of one cell stands for none."""
     described = {**fields, t.KEPT: len(kept), t.REDUCED: t.HEADER + t.KEPT_AXIS * len(kept)}
@@ -123,7 +137,7 @@ def words_of(fields: Mapping[int, int], kept: Sequence[Axis], reduced: Sequence[
 
 @dataclass(frozen=True)
 class _Sum:
-    """The sum over axes of an array, divided, or the sums of its pieces."""
+    """The sum over axes of an array, divided."""
 
     shape: tuple[int, ...]
     axes: tuple[int, ...]
@@ -132,46 +146,68 @@ class _Sum:
     divisor: float = 1.0
     is_wide: bool = False
     """Whether the array holds such numbers, too."""
-    is_parted: bool = False
-    """Whether the sums of pieces are the result: the first axis counts them."""
 
     @property
     def pieces(self) -> Pieces:
         return Pieces.of(self.shape, self.axes)
 
+    def kept(self, x: Strides, y: Strides) -> list[Axis]:
+        places = (a for a in range(len(self.shape)) if a not in self.axes)
+        return [(self.shape[a], (x[a], step)) for a, step in zip(places, y, strict=True)]
+
+    def reduced(self, x: Strides, axes: Iterable[int]) -> list[Axis]:
+        return [(self.shape[a], (x[a],)) for a in sorted(axes)]
+
     def __call__(self, strides: Sequence[Strides]) -> Bound:
         """What follows the addresses in a block, the units, and the workspace."""
-        (x, y), pieces = strides, self.pieces
-        part_y, y = (y[0], y[1:]) if self.is_parted else (0, y)
-        kept_axes = [a for a in range(len(self.shape)) if a not in self.axes]
-        kept = merged(by_stride((self.shape[a], (x[a], y[i])) for i, a in enumerate(kept_axes)))
-        reduced = merged((self.shape[a], (x[a],)) for a in sorted(self.axes)) if pieces.terms else []
-        parts, at_once = (pieces.count, 1) if self.is_parted else (1, pieces.count)
+        x, y = strides
+        return self._described(self.kept(x, y), self.reduced(x, self.axes), self.pieces)
+
+    def _described(self, kept: list[Axis], reduced: list[Axis], pieces: Pieces, part_y: int | None = None) -> Bound:
+        """``part_y`` is how far apart the sums of pieces lie if they are the results."""
+        kept, reduced = merged(by_stride(kept)), merged(reduced) if pieces.terms else []
         column, is_side_by_side = take_column(kept, reduced)
         most = MOST_COLUMNS if is_side_by_side else max(1, TERMS_PER_UNIT // max(1, pieces.terms))
         columns = in_blocks(column, most)
-        block = columns[t.BLOCK]
-        if is_side_by_side:
-            lanes_at = t.FRAME + at_once * block * self.itemsize
-            cells_at = room = lanes_at + t.LANES_BYTES * block
-        else:
-            lanes_at = t.FRAME + block * self.itemsize
-            cells_at = lanes_at + at_once * self.itemsize
-            room = cells_at + t.PIECE * self.itemsize
+        parts, at_once = (1, pieces.count) if part_y is None else (pieces.count, 1)
+        room = {
+            t.SUMS_AT: columns[t.BLOCK] * self.itemsize * (at_once if is_side_by_side else 1),
+            t.LANES_AT: columns[t.BLOCK] * t.LANES_BYTES if is_side_by_side else at_once * self.itemsize,
+            t.CELLS_AT: 0 if is_side_by_side else t.PIECE * self.itemsize,
+        }
+        places, workspace = places_in_workspace(room)
         fields = {
             **columns,
             **pieces.fields,
+            **places,
             t.SIDE_BY_SIDE: int(is_side_by_side),
-            t.PARTS: parts,
-            t.PART_Y: part_y,
+            t.PARTED: int(part_y is not None),
+            t.PART_Y: part_y or 0,
             t.WIDE: int(self.is_wide),
             t.DIVISOR: as_bits(self.divisor),
-            t.SUMS_AT: t.FRAME,
-            t.LANES_AT: lanes_at,
-            t.CELLS_AT: cells_at,
         }
         units = prod(size for size, _ in kept) * parts * columns[t.BLOCKS]
-        return words_of(fields, kept, reduced), units, -(-room // 64) * 64
+        return words_of(fields, kept, reduced), units, workspace
+
+
+@dataclass(frozen=True)
+class _SumsOfPieces(_Sum):
+    """The sums of its pieces, which the first axis of the result counts.
+
+    If runs are not short, every run is an output of its own, whose pieces are counted from the run's first one.
+    """
+
+    def __call__(self, strides: Sequence[Strides]) -> Bound:
+        x, (part_y, *y) = strides
+        pieces, inner, kept = self.pieces, tuple(last_run(self.shape, self.axes)), self.kept(x, tuple(y))
+        if prod(self.shape[a] for a in inner) < t.SHORT:
+            return self._described(kept, self.reduced(x, self.axes), pieces, part_y)
+        apart = pieces.split * part_y
+        for axis in sorted({*self.axes} - {*inner}, reverse=True):
+            kept.append((self.shape[axis], (x[axis], apart)))
+            apart *= self.shape[axis]
+        pieces = replace(pieces, terms=pieces.run)
+        return self._described(kept, self.reduced(x, inner), pieces, part_y)
 
 
 @dataclass(frozen=True)
@@ -228,7 +264,7 @@ class _SumLowering(LoweringBase):
         if pieces == 1 or task.cost < WORTH_TWO_PASSES or task.units >= ENOUGH_UNITS:
             return task
         sums = Var(f"{y.name}.pieces", TensorType(wide, (pieces, *y.shape)), None)
-        first = _task(f"{name}, pieces", function, x, sums, replace(whole, is_parted=True))
+        first = _task(f"{name}, pieces", function, x, sums, _SumsOfPieces(x.shape, axes, wide.numpy.itemsize))
         rest = replace(whole, shape=sums.shape, axes=(0,), is_wide=True)
         return replace(_task(name, function, sums, y, rest), before=(first,))
 

@@ -8,7 +8,7 @@ from math import prod
 
 from gradspec.backends.cpu.axes import Blocks, Strides, by_stride, dense, merged
 from gradspec.backends.cpu.kernels import terms as t
-from gradspec.backends.cpu.reduce import Pieces, computed, in_blocks, take_column, words_of
+from gradspec.backends.cpu.reduce import Pieces, computed, in_blocks, places_in_workspace, take_column, words_of
 from gradspec.runtime.cache import kernel
 from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, Work
 
@@ -48,19 +48,17 @@ class _Softmax:
         most = min(max(fitting, FEWEST_COLUMNS), MOST_COLUMNS) if is_side_by_side else max(1, fitting)
         fields = in_blocks(column, most)
         width = fields[t.BLOCK] if is_side_by_side else 1
-        sizes = {
+        room = {
             t.SUMS_AT: pieces.count * width * self.itemsize,
             t.LANES_AT: t.LANES_BYTES * width,
             t.CELLS_AT: at_once * width * self.itemsize,
             t.POWERS_AT: at_once * width * self.itemsize,
             t.LARGEST_AT: width * self.itemsize,
         }
-        room = t.FRAME
-        for field, size in sizes.items():
-            fields[field], room = room, room + size
-        fields |= {**pieces.fields, t.SIDE_BY_SIDE: int(is_side_by_side), t.LOG: int(self.is_log)}
+        places, workspace = places_in_workspace(room)
+        fields |= {**pieces.fields, **places, t.SIDE_BY_SIDE: int(is_side_by_side), t.LOG: int(self.is_log)}
         units = prod(size for size, _ in kept) * fields[t.BLOCKS] if cells else 0
-        return words_of(fields, kept, [row]), units, -(-room // 64) * 64
+        return words_of(fields, kept, [row]), units, workspace
 
 
 class _SoftmaxLowering(LoweringBase):

@@ -72,11 +72,12 @@ def _sum(form: Format) -> Any:
     @outlined
     def units(args, lo, hi, x, load, workspace):
         found, divisor = number_pointer(workspace + args[t.SUMS_AT]), number(float_of_bits(args[t.DIVISOR]))
+        parts = args[t.PIECES] if args[t.PARTED] != 0 else 1
         for unit in range(lo, hi):
             rest = unit // args[t.BLOCKS]
-            x_at, y_at, width = block_of(args, rest // args[t.PARTS], unit % args[t.BLOCKS])
-            if args[t.PARTS] > 1:
-                part = rest % args[t.PARTS]
+            x_at, y_at, width = block_of(args, rest // parts, unit % args[t.BLOCKS])
+            if args[t.PARTED] != 0:
+                part = rest % parts
                 add_up(args, x, load, x_at, width, part, 1, workspace)
                 write(number_pointer(args[t.Y]), y_at + part * args[t.PART_Y], args[t.COLUMN_Y], found, same, width)
             else:

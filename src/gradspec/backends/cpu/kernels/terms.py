@@ -4,10 +4,11 @@ An array is seen as ``(*kept, columns, *reduced)``: the kept axes but one; that 
 side by side where columns are nearer to each other in memory than terms are; and the reduced axes, whose cells are the
 *terms*, in row-major order. Strides and offsets count elements.
 
-**The tree of a sum** depends on the number of terms and on how many of them, a *run*, belong to the last reduced axes
-that follow each other in the shape; neither on strides nor on other axes. Terms are cut into pieces of at most
-``PIECE``: as many whole runs as fit if these are shorter than ``SHORT``, and otherwise parts of one. The terms of a
-piece are added up in lanes, as ``total`` does. The sums of the pieces are a run of terms again, until one is left.
+**The tree of a sum** depends on the sizes of the reduced axes, and on which of them follow each other in the shape;
+neither on strides nor on other axes. The cells of the last reduced axis are a *run*; while it is shorter than ``SHORT``
+and the axis before is reduced, too, that axis is part of it. Terms are cut into pieces of at most ``PIECE``: as many
+whole runs as fit if these are short, and otherwise parts of one. The terms of a piece are added up in lanes, as
+``total`` does. The sums of the pieces are a run of terms again, until one is left.
 """
 
 PIECE, SHORT = 1024, 128
@@ -20,14 +21,14 @@ PIECE, SHORT = 1024, 128
     SPLIT,  # pieces of a run
     LENGTH,  # terms of a piece
     PIECES,
-    PARTS,  # units of an output: 1, or one for each piece, whose sum is then the result
+    PARTED,  # whether the sums of pieces are the results: each is a unit, and stays a number as it is computed with
     COLUMNS,
     BLOCK,  # columns of a unit
     BLOCKS,
     SIDE_BY_SIDE,  # whether columns are added up together, rather than one after another
     COLUMN_X,
     COLUMN_Y,
-    PART_Y,  # from the result of one piece to the next
+    PART_Y,  # from the sum of one piece to the next, where they are results
     WIDE,  # whether X holds numbers as they are computed with, not as they are stored
     DIVISOR,  # float64 bits
     LOG,  # whether the logarithm of the softmax is wanted
