@@ -2,7 +2,7 @@
 
 Nodes of equal keys share one task if their operands are there when the first of them runs; those that come later can
 read what that first task kept for them, a tape. Other nodes join the step that makes their last operand, if it takes
-them. Views stand directly after what they are views of, so that they come between no two nodes of a step. Tasks that
+them, or end it, if it takes them and nobody else reads what it made so far. Views stand directly after what they are views of, so that they come between no two nodes of a step. Tasks that
 prepare operands of others stand in front of them, and those that prepare the same thing are one.
 No operator is named here: lowerings say what can be shared.
 """
@@ -47,11 +47,15 @@ class Step:
 def steps(nodes: Sequence[Node], outputs: Sequence[Var], lowerings: Lowerings) -> list[Step]:
     """Every node in one step; a step comes after those that make its operands."""
     readers = _readers(nodes, outputs)
-    groups = _Groups(lowerings, {*outputs})
+    groups = _Groups(lowerings, readers, {*outputs})
     for node in nodes:
         groups.add(node)
     prepared = _Prepared()
     return [found for step in _ordered(groups, readers) for found in prepared.with_before(step)]
+
+
+Readers = Mapping[Var, set[Node | None]]
+"""The nodes that read a variable, and None if the graph returns it."""
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------
@@ -70,8 +74,8 @@ class _Group:
 class _Groups:
     """Nodes on their way into steps. The first group has no nodes: the views of what is there at the start are its."""
 
-    def __init__(self, lowerings: Lowerings, returned: Collection[Var] = ()) -> None:
-        self.lowerings = lowerings
+    def __init__(self, lowerings: Lowerings, readers: Readers, returned: Collection[Var] = ()) -> None:
+        self.lowerings, self.readers = lowerings, readers
         self.returned = returned
         """What is an array of its own in the end, so that a task had better write it than a view be copied."""
         self.groups = [_Group(None, [])]
@@ -98,7 +102,7 @@ class _Groups:
         key = None if lowering is None else lowering.key(node)
         if lowering is not None and self._joins(node, last):
             return last
-        at = None if key is None else next((i for i in self.places[key] if i > last), None)
+        at = None if key is None else next((i for i in self.places[key] if i > last and not self.groups[i].is_closed), None)
         return self.new(lowering, key) if at is None else at
 
     def _joins(self, node: Node, last: int) -> bool:
@@ -109,7 +113,12 @@ class _Groups:
             or any(v in self.moved and self.maker[v] == last for v in node.inputs)
         ):
             return False
-        return group.lowering.joins(group.nodes, node)
+        if group.lowering.joins(group.nodes, node):
+            return True
+        inside = {*group.nodes, node}
+        made = (v for each in group.nodes for v in each.outputs)
+        group.is_closed = all(self.readers[v] <= inside for v in made) and group.lowering.ends(group.nodes, node)
+        return group.is_closed
 
     def new(
         self, lowering: Lowering | None, key: Hashable = None, nodes: Sequence[Node] = (), is_closed: bool = False
@@ -120,10 +129,6 @@ class _Groups:
         if key is not None:
             self.places[key].append(at)
         return at
-
-
-Readers = Mapping[Var, set[Node | None]]
-"""The nodes that read a variable, and None if the graph returns it."""
 
 
 def _readers(nodes: Iterable[Node], outputs: Iterable[Var]) -> Readers:
@@ -199,8 +204,9 @@ def _parts(group: _Group, lowerings: Lowerings, readers: Readers) -> Iterator[_G
     """The group's own nodes with as much of what joined them as has a task, and the rest; else halves of its own."""
     assert group.lowering is not None
     anchors = _anchors(group, lowerings)
-    joined = [node for node in group.nodes if node not in {*anchors}]
-    parts = _Groups(lowerings)
+    own = {*anchors}
+    joined = [node for node in group.nodes if node not in own]
+    parts = _Groups(lowerings, readers)
     taken = _most_taken(group.lowering, anchors, joined, readers)
     if taken is not None or len(anchors) == 1:
         parts.new(group.lowering, nodes=anchors + joined[: taken or 0], is_closed=True)

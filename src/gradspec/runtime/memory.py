@@ -46,15 +46,13 @@ def offsets(intervals: Sequence[Interval]) -> list[int]:
     >>> offsets([Interval(0, 1, 64), Interval(1, 2, 128), Interval(2, 3, 64)])
     [128, 0, 128]
     """
-    taken: dict[int, list[tuple[int, int]]] = {}
+    placed: list[tuple[int, int, tuple[int, int]]] = []
     found = [0] * len(intervals)
     for i in sorted(range(len(intervals)), key=lambda i: (-intervals[i].size, intervals[i].first)):
         first, last, size = intervals[i]
-        steps = range(first, last + 1)
-        busy = sorted({span for step in steps for span in taken.get(step, ())})
+        busy = sorted([span for begins, ends, span in placed if begins <= last and first <= ends])
         found[i] = _lowest_gap(busy, aligned(size))
-        for step in steps:
-            taken.setdefault(step, []).append((found[i], found[i] + aligned(size)))
+        placed.append((first, last, (found[i], found[i] + aligned(size))))
     return found
 
 
