@@ -94,6 +94,12 @@ class Lowering(Protocol):
         Asked of the step that makes the node's last operand.
         """
 
+    def ends(self, nodes: Sequence[Node], node: Node) -> bool:
+        """Whether the task of ``nodes`` may carry out ``node`` as its last one.
+
+        Asked if nothing but these nodes reads what ``nodes`` make, so that the results of ``node`` are the only ones.
+        """
+
     def view(self, node: Node) -> View | None:
         """What gives the node's result as a view of its one operand, which it copies only if it must; None: a task."""
 
@@ -111,6 +117,9 @@ class LoweringBase:
         return None
 
     def joins(self, nodes: Sequence[Node], node: Node) -> bool:
+        return False
+
+    def ends(self, nodes: Sequence[Node], node: Node) -> bool:
         return False
 
     def view(self, node: Node) -> View | None:
