@@ -8,7 +8,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from gradspec.backends.cpu.kernels import compiler, language, pointwise, pool, target
+from gradspec.backends.cpu.kernels import compiler, language, layout, lp_pool, pointwise, pool, target, unfold
 from gradspec.backends.cpu.kernels.compiler import (
     KernelError,
     Module,
@@ -547,7 +547,16 @@ def test_vectors_are_as_wide_as_the_processor_likes(features, size):
 # --- other processors -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("source", "name"), [(pool, "winners:f16"), (pointwise, "program:f64")])
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        (pool, "winners:f16"),
+        (pointwise, "program:f64"),
+        (layout, "copy:2"),
+        (unfold, "fold:f16"),
+        (lp_pool, "lp_pool:f32"),
+    ],
+)
 def test_kernels_for_x86_call_nothing_but_the_c_library(monkeypatch, source, name):
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
