@@ -483,18 +483,18 @@ def test_registers_are_used_again():
 
 
 def in_ranges(
-    graph: Graph, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray], ends: Sequence[int], given: int
+    graph: Graph, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray], ends: Sequence[int], how_many: int
 ) -> None:
-    """The graph by calls for the cells between ``ends``; of the first ``given`` inputs, only those cells are there."""
+    """The graph by calls for the cells between ``ends``; of the first ``how_many`` inputs only these are there."""
     program = Program(
-        Work(graph.nodes, tuple(dict.fromkeys(graph.outputs))), graph.inputs[given:], given=graph.inputs[:given]
+        Work(graph.nodes, tuple(dict.fromkeys(graph.outputs))), graph.inputs[how_many:], given=graph.inputs[:how_many]
     )
-    block = program.bind(*arrays[given:], *outputs)
+    block = program.bind(*arrays[how_many:], *outputs)
     workspace = np.full(program.workspace + GUARD, 0xFF, np.uint8)
     function = epilogue_function(graph.outputs[0].dtype)
     for start, end in pairwise(ends):
-        rows = [np.ravel(a)[start:end].copy() for a in arrays[:given]]
-        workspace[: 8 * given].view(np.int64)[:] = [address(row) for row in rows]
+        rows = [np.ravel(a)[start:end].copy() for a in arrays[:how_many]]
+        workspace[: 8 * how_many].view(np.int64)[:] = [address(row) for row in rows]
         function(block_address(block), start, end - start, address(workspace))
     assert (workspace[program.workspace :] == 0xFF).all()
 
@@ -527,9 +527,29 @@ def test_what_the_caller_gives_can_be_an_output():
     graph = builder.build([x, builder.apply(operators()["relu"], ops.NONE, x)[0]])
     values = numbers(np.random.default_rng(4), (40,), np.dtype(np.float32))
     outputs = [np.empty(40, np.float32) for _ in range(2)]
-    in_ranges(graph, [values], outputs, [0, 7, 40], given=1)
+    in_ranges(graph, [values], outputs, [0, 7, 40], how_many=1)
     assert_same_bits(outputs[0], values)
     assert_same_bits(outputs[1], np.where(values <= 0, np.float32(0), values))
+
+
+@pytest.mark.parametrize("returned", [False, True])
+def test_results_can_be_left_where_the_caller_says(returned):
+    """Of ``relu(−x)``, which later instructions read, and which may be an output as well."""
+    builder = gs.Builder()
+    x = builder.input(gs.f32[40])
+    (negative,) = builder.apply(operators()["neg"], ops.NONE, x)
+    (left,) = builder.apply(operators()["relu"], ops.NONE, negative)
+    (last,) = builder.apply(operators()["add"], ops.NONE, left, x)
+    graph = builder.build([left, last])
+    program = Program(Work(graph.nodes, (left, last) if returned else (last,)), (), given=(x, left))
+    values, row = numbers(np.random.default_rng(4), (40,), np.dtype(np.float32)), np.empty(40, np.float32)
+    outputs = [np.empty(40, np.float32) for _ in range(1 + returned)]
+    block, workspace = program.bind(*outputs), np.zeros(program.workspace, np.uint8)
+    workspace[:16].view(np.int64)[:] = [address(values), address(row)]
+    epilogue_function(gs.f32)(block_address(block), 0, 40, address(workspace))
+    wanted = reference(graph, [values])
+    for found, expected in zip((row, *outputs[::-1]), (wanted[0], *wanted[::-1]), strict=False):
+        assert_same_bits(found, expected)
 
 
 # --- in a compiled graph ----------------------------------------------------------------------------------------------

@@ -118,26 +118,26 @@ def _power(exponent: float, signed: bool) -> Instruction:
 # --- programs ---------------------------------------------------------------------------------------------------------
 
 
-def _places(work: Work, arrays: Sequence[Var]) -> tuple[dict[Var, int], int]:
-    """The place of each variable, and how many registers there are: they come first, then the arrays.
+def _places(nodes: Sequence[Node], outside: Sequence[Var]) -> tuple[dict[Var, int], int]:
+    """The place of each variable, and how many registers there are: they come first, then what lies ``outside``.
 
     A register is free again after the last instruction that reads it. An instruction's own operands are still taken
     when its result is placed: the kernel counts on that.
     """
-    outputs = set(work.outputs)
-    last = {v: i for i, node in enumerate(work.nodes) for v in node.inputs}
+    elsewhere = set(outside)
+    last = {v: i for i, node in enumerate(nodes) for v in node.inputs}
     register: dict[Var, int] = {}
     free: list[int] = []
     count = 0
-    for i, node in enumerate(work.nodes):
+    for i, node in enumerate(nodes):
         (result,) = node.outputs
-        if result not in outputs:
+        if result not in elsewhere:
             if not free:
                 free.append(count)
                 count += 1
             register[result] = free.pop()
         free += [register[v] for v in dict.fromkeys(node.inputs) if v in register and last[v] == i]
-    return register | {v: count + i for i, v in enumerate(arrays)}, count
+    return register | {v: count + i for i, v in enumerate(outside)}, count
 
 
 @dataclass(frozen=True)
@@ -185,20 +185,22 @@ class Program:
 
     ``given``: variables of which the caller leaves a block at a time in memory of its own. It writes the addresses of
     these blocks, in this order, into the first words of the workspace and calls ``kernel(args, start, n, workspace)``
-    for the cells ``start … start + n − 1`` in C order, where ``n`` is at most ``block``. The words do not depend on
-    where they lie, so they can be part of the caller's own.
+    for the cells ``start … start + n − 1`` in C order, where ``n`` is at most ``block``. A node's result that is given
+    is written there. The words do not depend on where they lie, so they can be part of the caller's own.
     """
 
     def __init__(self, work: Work, inputs: Sequence[Var], given: Sequence[Var] = ()) -> None:
+        assert len(given) <= GIVEN_BYTES // 8, "a word for each"
         arrays = (*inputs, *work.outputs)
-        place, self.registers = _places(work, (*arrays, *given))
+        place, self.registers = _places(work.nodes, (*arrays, *given))
         self.inputs, self.arrays, self.given = len(inputs), len(arrays), len(given)
-        self.shape, self.itemsize = arrays[-1].shape, arrays[-1].dtype.numpy.itemsize
+        of = (*work.outputs, *given)[0]
+        self.shape, self.itemsize = of.shape, of.dtype.numpy.itemsize
         self.block = BLOCK_BYTES // self.itemsize
         self.workspace = _local_at(self.registers + self.arrays)
         passed_on = [(self.registers + self.inputs + i, v) for i, v in enumerate(work.outputs) if v in given]
-        self.code = [Coded(opcodes.COPY, (), target, (place[v],)) for target, v in passed_on]
-        self.code += [_coded(node, place) for node in work.nodes]
+        self.code = [_coded(node, place) for node in work.nodes]
+        self.code += [Coded(opcodes.COPY, (), target, (place[v],)) for target, v in passed_on]
         self.statistics = {place for each in self.code if each.opcode == NORMALISE for place in each.operands[1:]}
         self.addresses = struct.Struct(f"={self.arrays}q")
         self.layouts: dict[Strides, tuple[bytes, bytes]] = {}
@@ -221,7 +223,7 @@ class Program:
 
     def _words(self, strides: Strides) -> tuple[bytes, bytes]:
         """What comes before and after the addresses of arrays that have these strides."""
-        axes = self._axes(strides[self.inputs])
+        axes = self._axes(strides)
         views = self._views(strides, axes)
         once, code = self._with_transfers(views)
         places = [word for place in self._described(views) for word in place]
@@ -240,13 +242,13 @@ class Program:
         head = [prod(self.shape), 0 if self.given else self.block, first, len(code), once]
         return _packed(head), b"".join((_packed(places), *instructions, _packed(tables)))
 
-    def _axes(self, steps: Sequence[int]) -> Sequence[int]:
-        """The axes in the order in which cells are counted: that of the first output, whose strides these are.
+    def _axes(self, strides: Strides) -> Sequence[int]:
+        """The axes in the order in which cells are counted: that of the first output.
 
         What is dense is one row then. A caller that cuts the work up counts in C order.
         """
         axes = [i for i, n in enumerate(self.shape) if n > 1]
-        return axes if self.given else sorted(axes, key=lambda i: -abs(steps[i]))
+        return axes if self.given else sorted(axes, key=lambda i: -abs(strides[self.inputs][i]))
 
     def _views(self, strides: Strides, axes: Sequence[int]) -> dict[int, View]:
         """The places of arrays that are not dense, and how they are laid out."""
