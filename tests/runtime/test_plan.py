@@ -92,11 +92,17 @@ W = gs.f32[2, 2, 3, 3]
 
 
 class Convolution(Toy):
-    """Convolutions of one shape in one step, at most ``together`` of them, with at most ``epilogue`` further nodes."""
+    """Convolutions of one shape in one step, at most ``together`` of them, with at most ``epilogue`` further nodes.
+
+    A pooling may come at the end.
+    """
 
     def __init__(self, *, together=9, epilogue=9):
         super().__init__(pointwise=True)
         self.together, self.epilogue = together, epilogue
+
+    def ends(self, nodes, node):
+        return node.op.name == "max_pool"
 
     def key(self, node):
         return repr(node.attrs)
@@ -142,10 +148,27 @@ class Convolution(Toy):
             ["conv+relu+mul", "<reshape>"],
         ),
         (lambda x, w: gs.conv2d(gs.conv2d(x, w), w, padding=1), (X, W), Convolution(), ["conv", "conv"]),
+        (lambda x, w: -pooled(gs.relu(gs.conv2d(x, w))), (X, W), Convolution(), ["conv+relu+max_pool", "neg"]),
+        (lambda x, w: pooled(gs.relu(gs.conv2d(x, w))), (X, W), Convolution(epilogue=1), ["conv+relu", "max_pool"]),
+        (lambda x, w: (y := gs.conv2d(x, w), pooled(y)), (X, W), Convolution(), ["conv", "max_pool"]),
+        (
+            lambda x, w: (pooled(y := gs.conv2d(x, w)), gs.reshape(y, (8,))),
+            (X, W),
+            Convolution(),
+            ["conv", "max_pool", "<reshape>"],
+        ),
+        (
+            lambda x, v, w: gs.concat(
+                [pooled(gs.conv2d(x, v)), gs.conv2d(x, w)[:, 1:, 1:]], 0
+            ),  # nothing after the end
+            (X, W, W),
+            Convolution(),
+            ["conv+max_pool", "conv", "<slice>", "(concat)"],
+        ),
     ],
 )
 def test_nodes_join_the_step_that_makes_their_last_operand(function, types, convolution, expected):
-    lowerings = lowered(*POINTWISE, pointwise=True) | views() | {"conv": convolution}
+    lowerings = lowered(*POINTWISE, pointwise=True) | lowered("max_pool") | views() | {"conv": convolution}
     graph = gs.trace(function, *types).simplify()
     assert sorted(groups(graph, lowerings)) == sorted(expected)
     arrays = [np.random.default_rng(i).integers(-4, 5, v.shape).astype(np.float32) for i, v in enumerate(graph.inputs)]
