@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -14,7 +13,7 @@ from gradspec.backends.cpu.conv import Form, Words
 from gradspec.backends.cpu.kernels import compare_fields as f
 from gradspec.backends.cpu.kernels import conv_fields
 from gradspec.backends.cpu.kernels.registers import machine
-from gradspec.backends.cpu.patches import Line, reading, regular_axes
+from gradspec.backends.cpu.patches import elements, leading, reading, regular_axes
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import TensorType, f32, f64
 from gradspec.ops.conv import Convolution
@@ -45,12 +44,12 @@ class Comparison:
     def __init__(self, attrs: Convolution, x: TensorType, g: TensorType) -> None:
         self.rank, self.groups = attrs.rank, attrs.groups
         self.itemsize = COMPUTED[x.dtype.name]
-        self.samples = prod(x.shape[: x.ndim - self.rank - 1])
+        lead = leading(x.shape, self.rank)
         self.channels = x.shape[-1 - self.rank] // self.groups
         self.rows = g.shape[-1 - self.rank] // self.groups
         self.kernel = attrs.kernel
         self.lines = [
-            Line(self.samples, self.samples),
+            *lead,
             *(line for a in regular_axes(attrs.window) for line in reading(a)),
         ]
         self.positions = [line.positions for line in self.lines]
@@ -62,7 +61,7 @@ class Comparison:
         self.block = -(-self.positions[self.run] // blocks)
         self.blocks = -(-self.positions[self.run] // self.block)
         last = self.lines[-1]
-        self.joined = last.taps if last.step == 1 and self.run < self.rank + 1 else 1
+        self.joined = last.taps if last.step == 1 and self.rank > 0 else 1
         self.pieces = self._pieces()
         self.part_rows, self.part_channels = self._parts()
         self.parts = -(-self.rows // self.part_rows)
@@ -133,7 +132,7 @@ class Comparison:
     def _set_table(self) -> Array:
         offsets = np.zeros(1, np.int64)
         for axis, line in enumerate(self.lines):
-            if axis == self.rank and self.joined > 1:
+            if axis == len(self.lines) - 1 and self.joined > 1:
                 continue
             step = self.pitches[axis] * (1 if axis < self.run else line.step)
             offsets = (offsets[:, None] + np.arange(line.taps) * step).reshape(len(offsets) * line.taps)
@@ -151,18 +150,17 @@ class Comparison:
     # --- words --------------------------------------------------------------------------------------------------------
 
     def __call__(self, x: Array, g: Array, w: Array) -> bytes:
-        x, g = (a.reshape(self.samples, *a.shape[-1 - self.rank :]) for a in (x, g))
         key = (x.strides, g.strides)
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = self._words(x, g, w)
+            found = self.known[key] = self._words(x, g)
         words = found[0].copy()
         words[f.X], words[f.G], words[f.W] = address(x), address(g), address(w)
         return words.tobytes()
 
-    def _words(self, x: Array, g: Array, w: Array) -> tuple[Array, Array]:
+    def _words(self, x: Array, g: Array) -> tuple[Array, Array]:
         words = [0] * f.AXIS
-        words[f.AXES], words[f.RUN], words[f.GROUPS] = self.rank + 1, self.run, self.groups
+        words[f.AXES], words[f.RUN], words[f.GROUPS] = len(self.lines), self.run, self.groups
         words[f.ROWS], words[f.CHANNELS] = self.rows, self.channels
         words[f.PARTS], words[f.PART_ROWS] = self.parts, self.part_rows
         words[f.CHANNEL_PARTS], words[f.PART_CHANNELS] = self.channel_parts, self.part_channels
@@ -176,11 +174,11 @@ class Comparison:
         words[f.SETS], words[f.SET_TAPS], words[f.SET_PITCH] = len(self.sets), self.joined, self.set_pitch
         words[f.PANELS], words[f.SUMS], words[f.PITCH] = self.panels, self.sums, self.pitch
         words[f.STAGED], words[f.STRIP] = self.staged, self.strip
-        x_steps, g_steps = (_elements(a) for a in (x, g))
-        w_steps = _elements(w)[-2 - self.rank :]
-        words[f.X_CHANNEL], words[f.X_GROUP] = x_steps[1], x_steps[1] * self.channels
-        words[f.G_CHANNEL], words[f.G_GROUP] = g_steps[1], g_steps[1] * self.rows
-        words[f.W_ROW], words[f.W_GROUP], words[f.W_CHANNEL] = w_steps[0], w_steps[0] * self.rows, w_steps[1]
+        (x_lead, x_channel, x_cells), (g_lead, g_channel, g_cells) = (elements(a, self.rank) for a in (x, g))
+        words[f.X_CHANNEL], words[f.X_GROUP] = x_channel, x_channel * self.channels
+        words[f.G_CHANNEL], words[f.G_GROUP] = g_channel, g_channel * self.rows
+        words[f.W_CHANNEL], words[f.W_ROW] = self.taps, self.channels * self.taps
+        words[f.W_GROUP] = self.rows * self.channels * self.taps
         words[f.PIECES], words[f.W_SIZE] = self.pieces, self.rows * self.groups * self.channels * self.taps
         taps = np.arange(self.taps, dtype=np.int64)
         words[f.TAP_TABLE] = address(taps)
@@ -194,8 +192,7 @@ class Comparison:
             )
             here[f.SIZE], here[f.POSITIONS], here[f.CELLS] = line.size, line.positions, self._cells(axis)
             here[f.CELL_PITCH], here[f.BEHIND] = self.pitches[axis], prod(self.positions[axis + 1 :])
-            place = 0 if axis == 0 else axis + 1
-            here[f.X_STRIDE], here[f.G_STRIDE] = x_steps[place], g_steps[place]
+            here[f.X_STRIDE], here[f.G_STRIDE] = (*x_lead, *x_cells)[axis], (*g_lead, *g_cells)[axis]
             words += here
         return np.array(words, np.int64), taps
 
@@ -216,12 +213,11 @@ class DepthwiseGradient:
 
     def __call__(self, x: Array, g: Array, w: Array) -> bytes:
         form = self.form
-        x, g = (a.reshape(form.samples, *a.shape[-1 - form.rank :]) for a in (x, g))
         known = self.known.get((x.strides, g.strides))
         if known is None:
             known = self.known[x.strides, g.strides] = self._words(x, g)
         words = known.copy()
-        sources, length = conv_fields.HEADER + len(self.words.cases()), conv_fields.STRIDES + form.rank + 1
+        sources, length = conv_fields.HEADER + len(self.words.cases()), conv_fields.STRIDES + form.axes
         for at, a in ((sources, x), (sources + length, g)):
             words[at + conv_fields.ADDRESS] = address(a)
         words[sources + 2 * length + conv_fields.RESULT] = address(w)
@@ -233,10 +229,6 @@ class DepthwiseGradient:
         words[conv_fields.ROW_SPACE] = self.row
         words += self.words.cases() + self.words.source(x, 1) + self.words.source(g, 1)
         return np.array(words + [0] * conv_fields.PRODUCT_WORDS, np.int64)
-
-
-def _elements(a: Array) -> Sequence[int]:
-    return [stride // a.itemsize for stride in a.strides]
 
 
 class CompareLowering(LoweringBase):

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from gradspec.backends.cpu.conv_pool import Pooling, is_pooling, rows_together
 from gradspec.backends.cpu.kernels import conv_fields as f
 from gradspec.backends.cpu.kernels.registers import machine
-from gradspec.backends.cpu.patches import Blocking, Case, Line, cases, reading, regular_axes, writing
+from gradspec.backends.cpu.patches import Blocking, Case, Line, cases, elements, leading, reading, regular_axes, writing
 from gradspec.backends.cpu.pointwise import Program, epilogue_function, is_pointwise
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import TensorType, u8
@@ -32,6 +33,8 @@ PANEL_BYTES = 1 << 18
 STAGED_BYTES = 1 << 19
 MOST_STAGED_BYTES = 4 << 20
 SCRATCH_BYTES = 1 << 18
+POOLED_BYTES = 1 << 19
+"""Of rows that a pooling reads at once, from the second cache."""
 FEW_ROWS = 8
 """Of weights: with so few of them, staging takes as long as multiplying."""
 POOR_FILL = 0.8
@@ -59,6 +62,15 @@ def _fitted(blocking: Blocking, of: Sequence[Line], case: Sequence[Line]) -> Blo
     return replace(blocking, columns=blocking.columns // of[-1].positions * case[-1].positions)
 
 
+def _by_rows(blocking: Blocking, lines: Sequence[Line], together: int) -> Blocking:
+    """Blocks of a multiple of ``together`` rows of the first axis, or of all for 0, if that is the running one."""
+    if blocking.run != 1:
+        return blocking
+    rows, inner = lines[1].positions, prod(line.positions for line in lines[2:])
+    wanted = _rounded(-(-blocking.columns // inner), together) if together else rows
+    return replace(blocking, columns=min(wanted, rows) * inner)
+
+
 class Form:
     """A convolution of given shapes: its cases, blocks and units. Nothing here depends on memory layouts."""
 
@@ -72,24 +84,31 @@ class Form:
         products: int = 1,
         in_place: bool = True,
         by_rows: bool = False,
+        together: int | None = None,
     ) -> None:
-        """``by_rows``: columns are taken a row at a time, whatever pays."""
+        """``by_rows``: columns are taken a row at a time, whatever pays.
+
+        ``together``: blocks are multiples of so many rows of the first axis, or all rows for 0.
+        """
         self.attrs, self.writes, self.rank = attrs, writes, attrs.rank
         self.itemsize = COMPUTED[source.dtype.name]
         self.lanes = machine().bytes // self.itemsize
-        self.samples = prod(source.shape[: source.ndim - self.rank - 1])
+        lead = leading(source.shape, self.rank)
+        self.leads, self.axes = len(lead), len(lead) + self.rank
         self.groups = attrs.groups
         self.channels = source.shape[-1 - self.rank] // self.groups
         self.rows = result.shape[-1 - self.rank] // self.groups
         self.out_sizes = result.shape[result.ndim - self.rank :]
         lines = [(writing if writes else reading)(axis) for axis in regular_axes(attrs.window)]
         self.products = products
-        plain = list(cases(lines, self.samples))
+        plain = list(cases(lines, lead))
         self.most_taps = max(prod(line.taps for line in case) for case in plain)
         self.chunk = self._chunk(self.most_taps)
         self.in_place = in_place and all(line.out_step == 1 for line in plain[0])
         blocking = self._blocking(plain[0], by_rows)
-        self.in_place = self.in_place and (blocking.run > 0 or self.samples == 1)
+        if together is not None:
+            blocking = _by_rows(blocking, plain[0], together)
+        self.in_place = self.in_place and (blocking.run >= self.leads or lead[-1].positions == 1)
         self.cases = [Case(case, _fitted(blocking, plain[0], case), self.lanes) for case in plain]
         self.parts, self.part_rows = self._parts()
         self.units = sum(self.units_of(case) for case in self.cases)
@@ -104,12 +123,13 @@ class Form:
     def _blocking(self, lines: Sequence[Line], by_rows: bool) -> Blocking:
         positions = [line.positions for line in lines]
         totals = [prod(positions[axis:]) for axis in range(len(lines))]
-        run = next((a for a in reversed(range(1, len(lines))) if totals[a] >= COLUMNS), min(1, self.rank))
+        spatial = range(self.leads, self.axes)
+        run = next((a for a in reversed(spatial) if totals[a] >= COLUMNS), self.leads if self.rank else self.leads - 1)
         if totals[run] < POOR_FILL * _rounded(totals[run], self.lanes):
-            run = 0  # samples side by side, where their planes are too small to fill vectors
+            run = self.leads - 1  # samples side by side, where their planes are too small to fill vectors
         slides = self.rank > 1 and (by_rows or self._rows_pay(lines[-1]))
         if slides or by_rows:
-            run = max(1, self.rank - 1)
+            run = max(self.leads, self.axes - 2)
         columns = self._columns(prod(positions[run + 1 :]), totals[run], prod(positions[:run]))
         if slides:
             columns = -(-columns // positions[-1]) * positions[-1]
@@ -262,18 +282,21 @@ class Words:
         self.form, self.by_rows = form, by_rows
         self.tables = [case.table(form.itemsize) for case in form.cases]
         self.orders = {i: np.argsort(self.tables[i]) for i, case in enumerate(form.cases) if form.is_square(case)}
-        sizes = form.out_sizes
-        plane = prod(sizes)
-        self.out_strides = [plane * form.rows * form.groups, *(prod(sizes[i + 1 :]) for i in range(len(sizes)))]
+        sizes, lead = form.out_sizes, [line.positions for line in form.cases[0].lines[: form.leads]]
+        sample = prod(sizes) * form.rows * form.groups
+        self.out_strides = [
+            *(sample * prod(lead[i + 1 :]) for i in range(len(lead))),
+            *(prod(sizes[i + 1 :]) for i in range(len(sizes))),
+        ]
 
     def head(self, sources: int) -> list[int]:
         form = self.form
         words = [0] * f.HEADER
-        words[f.AXES], words[f.RUN], words[f.GROUPS] = form.rank + 1, form.cases[0].blocking.run, form.groups
+        words[f.AXES], words[f.RUN], words[f.GROUPS] = form.axes, form.cases[0].blocking.run, form.groups
         words[f.ROWS], words[f.CHANNELS], words[f.CHUNK] = form.rows, form.channels, form.chunk
         words[f.ROW_BLOCK], words[f.PARTS], words[f.PART_ROWS] = form.row_block, form.parts, form.part_rows
-        words[f.CASES], words[f.CASE_WORDS] = len(form.cases), f.CASE_AXES + (form.rank + 1) * f.AXIS_WORDS
-        words[f.SOURCES], words[f.SOURCE_WORDS] = sources, f.STRIDES + form.rank + 1
+        words[f.CASES], words[f.CASE_WORDS] = len(form.cases), f.CASE_AXES + form.axes * f.AXIS_WORDS
+        words[f.SOURCES], words[f.SOURCE_WORDS] = sources, f.STRIDES + form.axes
         words[f.PITCH], words[f.OUT_CHANNEL] = form.pitch, prod(form.out_sizes)
         words[f.OUT_GROUP], words[f.OUTER] = form.rows * prod(form.out_sizes), form.cases[0].outer
         words[f.PANELS_AT], words[f.FLAG_COUNT] = form.panels_at, form.pack_units if form.writes else 0
@@ -306,9 +329,9 @@ class Words:
         return words + [word for i in range(len(case.lines)) for word in case.axis_words(i, self.out_strides[i])]
 
     def source(self, a: Array, channels: int) -> list[int]:
-        """An array of samples, channels and cells, of which a group has so many channels."""
-        sample, channel, *spatial = (stride // a.itemsize for stride in a.strides)
-        return [0, channels * channel, channel, sample, *spatial]
+        """An array of which a group has so many channels."""
+        lead, channel, spatial = elements(a, self.form.rank)
+        return [0, channels * channel, channel, *lead, *spatial]
 
 
 class Binder:
@@ -320,22 +343,24 @@ class Binder:
         self.edge = FRAME_BYTES
         self.strip = self.edge + EDGE_BYTES
         self.staged = self.strip + form.strip_bytes
-        self.scratch = self.staged + form.staged_bytes
+        self.scratch = self.staged + form.staged_bytes + (form.pitch if plan.pools else 0)
         self.biases = self.scratch + form.part_rows * form.pitch * len(plan.scratched)
         self.rows = self.biases + _rounded((form.part_rows + WINDOW) * form.itemsize)
         self.program_space = self.rows + form.pitch * (len(plan.given) if plan.stored_size != form.itemsize else 0)
-        self.workspace = _rounded(self.program_space + (0 if program is None else program.workspace))
+        self.pool_room = _rounded(self.program_space + (0 if program is None else program.workspace))
+        self.pooling = plan.pooling_of(form)
+        self.workspace = _rounded(self.pool_room + (0 if self.pooling is None else self.pooling.workspace))
         self.function = 0 if program is None else function_address(epilogue_function(plan.dtype))
         self.even = np.arange(form.chunk * form.most_taps, dtype=np.int64) * form.strip_width
         self.first_source = f.HEADER + len(self.words.cases())
-        self.source_words = f.STRIDES + form.rank + 1
+        self.source_words = f.STRIDES + form.axes
         self.first_product = self.first_source + len(plan.sources) * self.source_words
         self.known: dict[Any, Array] = {}
 
     def __call__(self, *arrays: Array) -> bytes:
-        plan, form = self.plan, self.form
+        plan = self.plan
         given = plan.named(arrays)
-        sources = [given[v].reshape(form.samples, *v.shape[-1 - form.rank :]) for v in plan.sources]
+        sources = [given[v] for v in plan.sources]
         key = tuple(a.strides for a in sources)
         known = self.known.get(key)
         if known is None:
@@ -350,6 +375,8 @@ class Binder:
             if product.bias is not None:
                 bias = given[product.bias]
                 words[at + f.BIAS], words[at + f.BIAS_STEP] = address(bias), bias.strides[0] // bias.itemsize
+        if self.pooling is not None:
+            words[f.POOLED] = address(given[self.pooling.result])
         block = words.tobytes()
         if plan.program is None:
             return block
@@ -366,11 +393,26 @@ class Binder:
         )
         words[f.ROW_SPACE], words[f.PROGRAM_SPACE], words[f.PROGRAM] = self.rows, self.program_space, self.function
         words[f.PROGRAM_CELLS] = 1 << 62 if plan.program is None else plan.program.block if self.form.rank else 1
+        for field, word in self._pooling_words().items():
+            words[field] = word
         words += self.words.cases()
         words += [word for a in sources for word in self.words.source(a, self.form.channels)]
         words += [word for product in plan.products for word in self._product(product)]
         words[f.PROGRAM_WORDS] = len(words)
         return np.array(words, np.int64)
+
+    def _pooling_words(self) -> dict[int, int]:
+        """A program, or rounding, leaves a row where the one before it was, so that one more row is all it takes."""
+        if self.pooling is None:
+            return {}
+        plan, form = self.plan, self.form
+        moves = plan.program is not None or plan.stored_size != form.itemsize
+        return self.pooling.words | {
+            f.POOL_ROWS: self.scratch - (form.pitch if moves else 0),
+            f.POOL_ROOM: self.pool_room,
+            f.POOL_SPACE: self.pool_room + self.pooling.words_bytes,
+            f.POOL_GIVEN: len(plan.given),
+        }
 
     def _product(self, product: Product) -> list[int]:
         words = [0] * f.PRODUCT_WORDS
@@ -393,11 +435,12 @@ class Product:
 
 
 class Products:
-    """What a group of convolutions and the pointwise nodes behind them come to."""
+    """What a group of convolutions, the pointwise nodes behind them and a last pooling come to."""
 
     def __init__(self, work: Work, packs: Sequence[Task], in_place: bool) -> None:
         convolutions = [n for n in work.nodes if n.op.name in BACKWARDS]
-        others = tuple(n for n in work.nodes if n.op.name not in BACKWARDS)
+        self.pools = tuple(n for n in work.nodes if is_pooling(n))
+        others = tuple(n for n in work.nodes if n.op.name not in BACKWARDS and n not in self.pools)
         results = [n.outputs[0] for n in convolutions]
         self.dtype = results[0].dtype
         self.stored_size = self.dtype.numpy.itemsize
@@ -409,8 +452,11 @@ class Products:
         self.products = [self._product(n, pack) for n, pack in zip(convolutions, packs, strict=True)]
         made = {v for n in work.nodes for v in n.outputs}
         self.operands = tuple(dict.fromkeys(v for n in others for v in n.inputs if v not in made))
-        self.outputs = tuple(v for v in work.outputs if v not in results)
-        self.program = Program(Work(others, self.outputs), self.operands, self.given) if others else None
+        pooled = [v for n in self.pools for v in n.outputs]
+        self.outputs = tuple(v for v in work.outputs if v not in results and v not in pooled)
+        self.results = (*self.kept, *self.outputs, *pooled)
+        left = [v for n in self.pools for v in n.inputs]
+        self.program = Program(Work(others, self.outputs), self.operands, (*self.given, *left)) if others else None
         self.inputs = tuple(
             dict.fromkeys(
                 (
@@ -435,7 +481,13 @@ class Products:
         )
 
     def named(self, arrays: Sequence[Array]) -> dict[Var, Array]:
-        return dict(zip((*self.inputs, *self.kept, *self.outputs), arrays, strict=True))
+        return dict(zip((*self.inputs, *self.results), arrays, strict=True))
+
+    def pooling_of(self, form: Form) -> Pooling | None:
+        if not self.pools:
+            return None
+        (case,) = form.cases
+        return Pooling(self.pools[0], form.part_rows, case.blocking.columns // case.inner, form.pitch)
 
 
 MOST_PRODUCTS = 6
@@ -452,14 +504,21 @@ class ConvLowering(LoweringBase):
         contiguous = not BACKWARDS[nodes[0].op.name] or set(nodes[0].attrs.stride) == {1}
         return contiguous and is_pointwise(node) and node.outputs[0].type == nodes[0].outputs[0].type
 
+    def ends(self, nodes: Sequence[Node], node: Node) -> bool:
+        (convolution, *others), last = nodes, nodes[-1].outputs[0]
+        if not is_pooling(node) or len(node.outputs) > 1 or node.inputs != (last,) or 0 in node.outputs[0].shape:
+            return False
+        if any(other.op.name in BACKWARDS for other in others) or 0 in last.shape:
+            return False
+        return node.attrs.window(last).rank == convolution.attrs.rank and _can_pool(_form((*nodes, node)), _form(nodes))
+
     def task(self, work: Work) -> Task | None:
         first = work.nodes[0]
         count = sum(node.op.name in BACKWARDS for node in work.nodes)
         source, weight, result = first.inputs[0], first.inputs[1], first.outputs[0]
         if count > MOST_PRODUCTS or 0 in (source.type.size, weight.type.size, result.type.size):
             return None
-        in_place = COMPUTED[source.dtype.name] == source.dtype.numpy.itemsize
-        form = Form(BACKWARDS[first.op.name], first.attrs, source.type, weight.type, result.type, count, in_place)
+        form = _form(work.nodes)
         if form.staged_bytes > MOST_STAGED_BYTES or len(form.cases) > MOST_CASES:
             return None
         packs = {node.inputs[1]: _packing(form, node.inputs[1]) for node in work.nodes if node.op.name in BACKWARDS}
@@ -470,7 +529,7 @@ class ConvLowering(LoweringBase):
         return Task(
             kernel=f"convolution {source.dtype}",
             inputs=plan.inputs,
-            outputs=(*plan.kept, *plan.outputs),
+            outputs=plan.results,
             function=kernel(SOURCE, f"conv:{source.dtype}"),
             units=form.units,
             cost=result.type.size * terms * NANOSECONDS_PER_PRODUCT + 500 * form.units,
@@ -478,6 +537,26 @@ class ConvLowering(LoweringBase):
             bind=binder,
             before=tuple(packs.values()),
         )
+
+
+def _form(nodes: Sequence[Node]) -> Form:
+    """The form of the convolutions among these nodes, and of a last pooling."""
+    first, last = nodes[0], nodes[-1]
+    source, weight, result = first.inputs[0], first.inputs[1], first.outputs[0]
+    count = sum(node.op.name in BACKWARDS for node in nodes)
+    together = rows_together(last) if is_pooling(last) else None
+    in_place = together is None and COMPUTED[source.dtype.name] == source.dtype.numpy.itemsize
+    types = source.type, weight.type, result.type
+    return Form(BACKWARDS[first.op.name], first.attrs, *types, count, in_place, together=together)
+
+
+def _can_pool(form: Form, unpooled: Form) -> bool:
+    """Whether a unit has whole planes, or whole rows of their first axis, and room for them, and threads have units."""
+    if len(form.cases) > 1 or form.cases[0].blocking.run != 1:
+        return False
+    threads = get_num_threads()
+    enough = threads == 1 or form.units >= min(unpooled.units, 2 * threads)
+    return enough and form.part_rows * form.pitch <= POOLED_BYTES and form.staged_bytes <= MOST_STAGED_BYTES
 
 
 def _packing(form: Form, weight: Var) -> Task:
@@ -491,7 +570,7 @@ def _packing(form: Form, weight: Var) -> Task:
         cost=form.packed_bytes / form.itemsize,
         workspace=0,
         bind=Packing(form),
-        share=("panels", form.writes, form.attrs, form.samples, weight.type),
+        share=("panels", form.writes, form.attrs, weight.type),
     )
 
 

@@ -107,7 +107,7 @@ class Staged:
 
 
 class Case:
-    """A product of lines, the samples first, cut into blocks."""
+    """A product of lines, the leading axes first, cut into blocks."""
 
     def __init__(self, lines: Sequence[Line], blocking: Blocking, lanes: int) -> None:
         self.lines, self.blocking = lines, blocking
@@ -153,7 +153,7 @@ class Case:
     def taps_of(self, strides: Sequence[int]) -> Array:
         """Where the taps lie in weights with these strides along the spatial axes."""
         offsets = np.zeros(1, np.int64)
-        for line, stride in zip(self.lines[1:], strides, strict=True):
+        for line, stride in zip(self.lines[len(self.lines) - len(strides) :], strides, strict=True):
             here = (line.tap + np.arange(line.taps) * line.tap_step) * stride
             offsets = (offsets[:, None] + here).reshape(len(offsets) * line.taps)
         return np.ascontiguousarray(offsets)
@@ -178,6 +178,18 @@ class Case:
         return axis, prod(self.positions[axis:])
 
 
-def cases(per_axis: Sequence[Sequence[Line]], samples: int) -> Iterator[tuple[Line, ...]]:
-    """Every product of lines, behind that of the samples."""
-    return ((Line(samples, samples), *lines) for lines in product(*per_axis))
+def leading(shape: Sequence[int], rank: int) -> list[Line]:
+    """The axes before channels and cells, of which there is at least one."""
+    return [Line(size, size) for size in shape[: len(shape) - rank - 1] or (1,)]
+
+
+def cases(per_axis: Sequence[Sequence[Line]], lead: Sequence[Line]) -> Iterator[tuple[Line, ...]]:
+    """Every product of lines, behind the leading axes."""
+    return ((*lead, *lines) for lines in product(*per_axis))
+
+
+def elements(a: Array, rank: int) -> tuple[list[int], int, list[int]]:
+    """Elements between neighbours along leading axes, of which there is at least one, channels and cells."""
+    steps = [stride // a.itemsize for stride in a.strides]
+    at = len(steps) - rank - 1
+    return steps[:at] or [0], steps[at], steps[at + 1 :]

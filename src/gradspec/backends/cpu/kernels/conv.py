@@ -3,7 +3,7 @@
 A unit of work is one block of columns (outputs) of one group and case, for some of its rows (output channels). What the
 block reads is staged for as many channels as fit the cache at a time, and multiplied by their panels of weights, for
 all products that read the same source. Results go to their place at once where the columns lie side by side there, and
-otherwise through the workspace, where a program may also work on finished rows.
+otherwise through the workspace, where a program may also work on finished rows, and a pooling on all of a block.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from gradspec.backends.cpu.kernels import conv_fields as f
+from gradspec.backends.cpu.kernels import fields as pooling
 from gradspec.backends.cpu.kernels.compiler import Intrinsic, choose, i64, inlined, lanes, outlined, total
 from gradspec.backends.cpu.kernels.dots import dots
 from gradspec.backends.cpu.kernels.memory import FORMATS, Format, address_of, multiply_add, pointer_to
@@ -250,6 +251,12 @@ def convolution(form: Format, machine: Registers) -> Any:
                         place = workspace + args[f.ROW_SPACE] + number_given * args[f.PITCH]
                         put(place, source, 1, n)
                 given[number_given] = place
+        if args[f.POOL] != 0:
+            row_to_pool = workspace + args[f.POOL_ROWS] + row * args[f.PITCH] + at * width
+            if args[f.PROGRAM] != 0:
+                given[args[f.POOL_GIVEN]] = row_to_pool
+            elif converts:
+                put(row_to_pool, workspace + args[products + f.SCRATCH] + row * args[f.PITCH] + at * size, 1, n)
         if args[f.PROGRAM] != 0:
             call(args[f.PROGRAM], address_of(args) + args[f.PROGRAM_WORDS] * 8, out, n, program)
 
@@ -265,6 +272,21 @@ def convolution(form: Format, machine: Registers) -> Any:
                 out = frame[OUT] + row * args[f.OUT_CHANNEL] + segment_offset(args, case, segment) + within * step
                 finish_stretch(args, products, row, at, out, step, n, workspace)
                 at += n
+
+    @outlined
+    def pool(args, frame, case, workspace):
+        """The rows of a block, by another kernel. Two of its words are the block's own, in a copy of the others."""
+        record, words = words_at(args[f.POOL_WORDS]), words_at(workspace + args[f.POOL_ROOM])
+        if frame[COLUMNS] < args[case + f.BLOCK]:
+            record = words_at(args[f.POOL_LAST])
+        for i in range(record[f.POOL_COUNT]):
+            words[i] = record[f.POOL_RECORD + i]
+        channel = (frame[0] * args[f.GROUPS] + frame[GROUP]) * args[f.ROWS] + frame[ROW]
+        block = frame[COLUMN] // args[case + f.BLOCK]
+        words[pooling.X] = workspace + args[f.POOL_ROWS]
+        words[pooling.Y] = args[f.POOLED] + (channel * args[f.POOLED_CHANNEL] + block * args[f.POOLED_BLOCK]) * width
+        units = record[f.POOL_UNITS] * frame[ROWS]
+        call(args[f.POOL], workspace + args[f.POOL_ROOM], 0, units, workspace + args[f.POOL_SPACE])
 
     # --- weights that are not finite: padding takes no part in transposed convolutions, not even times infinity -------
 
@@ -359,6 +381,8 @@ def convolution(form: Format, machine: Registers) -> Any:
                 slowly(args, frame, case, source, product, workspace)
         if finishes:
             finish(args, frame, case, products, workspace)
+        if args[f.POOL] != 0:
+            pool(args, frame, case, workspace)
 
     def kernel(args, lo, hi, workspace_pointer):
         workspace = address_of(workspace_pointer)

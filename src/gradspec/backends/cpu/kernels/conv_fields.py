@@ -27,7 +27,17 @@ OUT_CHANNEL, OUT_GROUP, FLAG_COUNT, PANELS_AT, EVEN, BIASES, OUTER = range(23, 3
 are not finite: how many there are (0: it does not matter), and where panels begin. The table of offsets of a gathered
 strip, and where the biases of a unit's rows lie in the workspace. Positions before the running axis, for a kernel whose
 units run over all of them."""
-HEADER = 30
+POOL, POOL_WORDS, POOL_LAST, POOL_ROWS, POOL_ROOM, POOL_SPACE, POOL_GIVEN = range(30, 37)
+"""The function of a pooling that reads the finished rows of a block, or 0; the records of its words, for most blocks
+and for the last; bytes into the workspace: these rows, a copy of the words, and what the pooling works in; the number
+of these rows among what the program is given."""
+POOLED, POOLED_CHANNEL, POOLED_BLOCK = range(37, 40)
+"""The address of what it makes, and the elements there between channels and between blocks."""
+HEADER = 40
+
+# --- a pooling's record: how many words it has, units of work per channel, and the words ------------------------------
+
+POOL_COUNT, POOL_UNITS, POOL_RECORD = range(3)
 
 # --- a case -----------------------------------------------------------------------------------------------------------
 
