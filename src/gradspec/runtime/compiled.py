@@ -146,7 +146,7 @@ class Program:
         ]
         outs = None if out is None else require_out(self.plan.outputs, out)
         most = self._most_threads
-        workers = 1 if most == 1 else min(most, threads or pool.get_num_threads())
+        workers = 1 if most == 1 else min(most, threads or pool.get_num_threads(), pool.MOST_THREADS)
         results = self._run(given, self._fixed, outs, workers)
         return results[0] if self._is_one else tuple(results)
 

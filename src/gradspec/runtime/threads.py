@@ -28,6 +28,7 @@ from gradspec.runtime.task import address
 VARIABLE = "GRADSPEC_NUM_THREADS"
 MOST_THREADS = 1024
 BUDGET = 20_000_000  # nanoseconds after which threads come back to Python, so that Ctrl-C is answered
+HALT = -1  # the slot of whoever ends a job
 EXIT = 5.0  # seconds the end of the process waits for chunks that still run
 
 _chosen: int | None = None
@@ -91,7 +92,7 @@ def carry_out(job: Array, workspace: int = 0, stride: int = 0, threads: int = 1)
     The calling thread is one of them, and each has ``stride`` bytes of the workspace for itself. Ctrl-C ends the job:
     the chunks that are running end, and no more are begun.
     """
-    work, at = kernel(SOURCE, "run"), address(job)
+    work, at = kernel(SOURCE, "job"), address(job)
     failure: BaseException | None = None
     try:
         if threads > 1:
@@ -104,7 +105,7 @@ def carry_out(job: Array, workspace: int = 0, stride: int = 0, threads: int = 1)
         failure = error
     while True:  # a second Ctrl-C must not leave the wait either
         try:
-            kernel(SOURCE, "halt")(at, 0, 0, 0)
+            work(at, HALT, 0, 0)
             break
         except BaseException:
             continue
@@ -125,7 +126,7 @@ class _Job:
 
     def help(self, pool: _Pool) -> None:
         """Work on the job as one more thread, until it is over or the pool closes."""
-        slot, work = next(self.slots), kernel(SOURCE, "run")
+        slot, work = next(self.slots), kernel(SOURCE, "job")
         at, workspace = address(self.words), self.workspace + slot * self.stride
         while slot < self.threads and is_unfinished(self.words) and not pool.closed:
             work(at, slot, BUDGET, workspace)

@@ -11,7 +11,7 @@ The units of a step are cut into as many ranges as there are slots, fewer if tha
 with its own, so that it finds in its cache what it made of the same part in the step before, and then helps with the
 others. Chunks shrink with what is left of a range, so that the threads end together.
 
-``halt`` has the same signature: after it, no chunk is running, and none will be begun. A thread counts itself as
+A negative slot halts the job: after that call no chunk is running, and none will be begun. A thread counts itself as
 running before it looks whether the job is halted, and whoever halts it does so before looking whether a thread is
 running; these accesses have one order, so one of the two sees the other.
 """
@@ -46,7 +46,7 @@ PAUSES = {
 
 
 def build(name: str) -> str:
-    """The intermediate code of ``run`` or ``halt``."""
+    """The intermediate code."""
     intrinsic, types, arguments = PAUSES.get(platform.machine(), ("llvm.donothing", "", ""))
     words = {
         "declared": f"declare void @{intrinsic}({types})",
@@ -54,10 +54,10 @@ def build(name: str) -> str:
         "clock": time.CLOCK_MONOTONIC,
         **{key.lower(): value for key, value in globals().items() if key.isupper() and isinstance(value, int)},
     }
-    return (_SHARED + {"run": _RUN, "halt": _HALT}[name]) % words
+    return INTERMEDIATE % words
 
 
-_SHARED = """
+INTERMEDIATE = """
 declare i32 @clock_gettime(i32, ptr)
 declare i32 @sched_yield()
 declare i32 @nanosleep(ptr, ptr)
@@ -95,9 +95,7 @@ sleep:
   call i32 @nanosleep(ptr %%time, ptr null)
   ret void
 }
-"""
 
-_RUN = """
 define void @kernel(ptr %%job, i64 %%slot, i64 %%budget, ptr %%workspace) {
 entry:
   %%steps.at = getelementptr i64, ptr %%job, i64 %(steps)d
@@ -108,18 +106,22 @@ entry:
   %%reached.at = getelementptr i64, ptr %%job, i64 %(reached)d
   %%halted.at = getelementptr i64, ptr %%job, i64 %(halted)d
   %%running.at = getelementptr i64, ptr %%job, i64 %(running)d
+  %%came = call i64 @now()
+  %%halts = icmp slt i64 %%slot, 0
+  br i1 %%halts, label %%halt, label %%begin
+
+begin:
   %%steps = load i64, ptr %%steps.at
   %%slots = load i64, ptr %%slots.at
   %%shares = load i64, ptr %%shares.at
   %%counters = load i64, ptr %%counters.at
   %%counted = load i64, ptr %%counted.at
-  %%came = call i64 @now()
   %%leave = add i64 %%came, %%budget
   %%first = load atomic i64, ptr %%reached.at acquire, align 8
   br label %%next.step
 
 next.step:
-  %%k = phi i64 [ %%first, %%entry ], [ %%k.next, %%step.done ]
+  %%k = phi i64 [ %%first, %%begin ], [ %%k.next, %%step.done ]
   %%is.step = icmp slt i64 %%k, %%steps
   br i1 %%is.step, label %%step, label %%out
 
@@ -162,10 +164,10 @@ look.range:
   %%r = select i1 %%is.over, i64 %%wrapped, i64 %%ahead
   %%r.end = add i64 %%r, 1
   %%begin.scaled = mul i64 %%units, %%r
-  %%begin = sdiv i64 %%begin.scaled, %%ranges
+  %%range.begin = sdiv i64 %%begin.scaled, %%ranges
   %%end.scaled = mul i64 %%units, %%r.end
   %%end = sdiv i64 %%end.scaled, %%ranges
-  %%length = sub i64 %%end, %%begin
+  %%length = sub i64 %%end, %%range.begin
   %%taken.at = getelementptr i64, ptr %%ranges.at, i64 %%r
   br label %%look
 
@@ -214,7 +216,7 @@ size:
   br i1 %%is.taken, label %%work, label %%take
 
 work:
-  %%lo = add i64 %%begin, %%taken
+  %%lo = add i64 %%range.begin, %%taken
   %%hi = add i64 %%lo, %%count
   call void %%function(ptr %%args, i64 %%lo, i64 %%hi, ptr %%workspace)
   atomicrmw add ptr %%done.at, i64 %%count acq_rel
@@ -257,30 +259,20 @@ step.done:
   atomicrmw max ptr %%reached.at, i64 %%k.next release
   br label %%next.step
 
-out:
-  ret void
-}
-"""
-
-_HALT = """
-define void @kernel(ptr %%job, i64 %%slot, i64 %%budget, ptr %%workspace) {
-entry:
-  %%halted.at = getelementptr i64, ptr %%job, i64 %(halted)d
-  %%running.at = getelementptr i64, ptr %%job, i64 %(running)d
+halt:
   store atomic i64 1, ptr %%halted.at seq_cst, align 8
-  %%came = call i64 @now()
-  br label %%wait
+  br label %%settle
 
-wait:
+settle:
   %%running = load atomic i64, ptr %%running.at seq_cst, align 8
   %%is.quiet = icmp eq i64 %%running, 0
-  br i1 %%is.quiet, label %%out, label %%idle
+  br i1 %%is.quiet, label %%out, label %%settle.idle
 
-idle:
-  %%time = call i64 @now()
-  %%waited = sub i64 %%time, %%came
-  call void @idle(i64 %%waited)
-  br label %%wait
+settle.idle:
+  %%time.settling = call i64 @now()
+  %%settling = sub i64 %%time.settling, %%came
+  call void @idle(i64 %%settling)
+  br label %%settle
 
 out:
   ret void
