@@ -273,6 +273,31 @@ def test_the_layout_of_the_arrays_may_change_the_work():
         np.testing.assert_array_equal(run.call((x,)), x * x)
 
 
+def test_numbers_are_checked_at_every_call_when_they_are_there():
+    class Checked(Toy):
+        def task(self, work):
+            task = super().task(work)
+            return replace(task, checks=tuple((v, self.check) for v in task.inputs))
+
+        def check(self, array):
+            if (array < 0).any():
+                raise ValueError(f"{array.tolist()} has a negative number")
+
+    graph = gs.trace(lambda x, y: gs.relu(-x) + gs.relu(y), gs.f32[2], gs.f32[2])
+    run = program(graph, {"neg": Toy(), "add": Toy(), "relu": Checked()})
+    x, y = np.float32([-1, -2]), np.float32([3, 4])
+    for _ in range(2):
+        assert run.call((x, y)).tolist() == [4, 6]
+    for array, found in ((x, [-1.0, 2.0]), (y, [-1.0, 4.0])):
+        before = array.copy()
+        array[0] = -array[0] if array is x else -1
+        with pytest.raises(ValueError, match="has a negative number") as caught:
+            run.call((x, y))
+        assert str(found) in str(caught.value)
+        array[...] = before
+    assert run.call((x, y)).tolist() == [4, 6]
+
+
 def test_empty_arrays_reach_no_kernel():
     class Refusing(Toy):
         def task(self, work):
