@@ -2,8 +2,9 @@
 
 Nodes of equal keys share one task if their operands are there when the first of them runs; those that come later can
 read what that first task kept for them, a tape. Other nodes join the step that makes their last operand, if it takes
-them, or end it, if it takes them and nobody else reads what it made so far. Views stand directly after what they are views of, so that they come between no two nodes of a step. Tasks that
-prepare operands of others stand in front of them, and those that prepare the same thing are one.
+them; some can only end it, where nobody else reads what it makes before. Views stand directly after what they are views
+of, so that they come between no two nodes of a step. Tasks that prepare operands of others stand in front of them, and
+those that prepare the same thing are one.
 No operator is named here: lowerings say what can be shared.
 """
 
@@ -102,7 +103,8 @@ class _Groups:
         key = None if lowering is None else lowering.key(node)
         if lowering is not None and self._joins(node, last):
             return last
-        at = None if key is None else next((i for i in self.places[key] if i > last and not self.groups[i].is_closed), None)
+        places = [] if key is None else self.places[key]
+        at = next((i for i in places if i > last and not self.groups[i].is_closed), None)
         return self.new(lowering, key) if at is None else at
 
     def _joins(self, node: Node, last: int) -> bool:
@@ -115,10 +117,13 @@ class _Groups:
             return False
         if group.lowering.joins(group.nodes, node):
             return True
-        inside = {*group.nodes, node}
-        made = (v for each in group.nodes for v in each.outputs)
-        group.is_closed = all(self.readers[v] <= inside for v in made) and group.lowering.ends(group.nodes, node)
+        group.is_closed = self._is_last_reader(node, group) and group.lowering.ends(group.nodes, node)
         return group.is_closed
+
+    def _is_last_reader(self, node: Node, group: _Group) -> bool:
+        """Whether nothing but the group and this node reads what the group makes."""
+        inside = {*group.nodes, node}
+        return all(self.readers[v] <= inside for each in group.nodes for v in each.outputs)
 
     def new(
         self, lowering: Lowering | None, key: Hashable = None, nodes: Sequence[Node] = (), is_closed: bool = False

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.backends.cpu.conv_pool import Pooling, is_pooling, rows_together
+from gradspec.backends.cpu.conv_pool import Pooling, is_pooling, rank_of, rows_together
 from gradspec.backends.cpu.kernels import conv_fields as f
 from gradspec.backends.cpu.kernels.registers import machine
 from gradspec.backends.cpu.patches import Blocking, Case, Line, cases, elements, leading, reading, regular_axes, writing
@@ -63,10 +63,9 @@ def _fitted(blocking: Blocking, of: Sequence[Line], case: Sequence[Line]) -> Blo
 
 
 def _by_rows(blocking: Blocking, lines: Sequence[Line], together: int) -> Blocking:
-    """Blocks of a multiple of ``together`` rows of the first axis, or of all for 0, if that is the running one."""
-    if blocking.run != 1:
-        return blocking
-    rows, inner = lines[1].positions, prod(line.positions for line in lines[2:])
+    """Blocks of a multiple of ``together`` rows of the running axis, or of all of them for 0."""
+    rows, *others = (line.positions for line in lines[blocking.run :])
+    inner = prod(others)
     wanted = _rounded(-(-blocking.columns // inner), together) if together else rows
     return replace(blocking, columns=min(wanted, rows) * inner)
 
@@ -88,7 +87,7 @@ class Form:
     ) -> None:
         """``by_rows``: columns are taken a row at a time, whatever pays.
 
-        ``together``: blocks are multiples of so many rows of the first axis, or all rows for 0.
+        ``together``: blocks are multiples of so many rows of the running axis, or all rows for 0.
         """
         self.attrs, self.writes, self.rank = attrs, writes, attrs.rank
         self.itemsize = COMPUTED[source.dtype.name]
@@ -505,12 +504,15 @@ class ConvLowering(LoweringBase):
         return contiguous and is_pointwise(node) and node.outputs[0].type == nodes[0].outputs[0].type
 
     def ends(self, nodes: Sequence[Node], node: Node) -> bool:
+        """A pooling of one convolution's planes, by the value alone."""
         (convolution, *others), last = nodes, nodes[-1].outputs[0]
-        if not is_pooling(node) or len(node.outputs) > 1 or node.inputs != (last,) or 0 in node.outputs[0].shape:
+        if not is_pooling(node) or len(node.outputs) > 1 or node.inputs != (last,):
             return False
-        if any(other.op.name in BACKWARDS for other in others) or 0 in last.shape:
+        if any(other.op.name in BACKWARDS for other in others) or not 0 < convolution.attrs.rank == rank_of(node):
             return False
-        return node.attrs.window(last).rank == convolution.attrs.rank and _can_pool(_form((*nodes, node)), _form(nodes))
+        if 0 in (v.type.size for v in (*convolution.inputs, last, *node.outputs)):
+            return False
+        return _can_pool(_form((*nodes, node)), _form(nodes))
 
     def task(self, work: Work) -> Task | None:
         first = work.nodes[0]
@@ -552,7 +554,7 @@ def _form(nodes: Sequence[Node]) -> Form:
 
 def _can_pool(form: Form, unpooled: Form) -> bool:
     """Whether a unit has whole planes, or whole rows of their first axis, and room for them, and threads have units."""
-    if len(form.cases) > 1 or form.cases[0].blocking.run != 1:
+    if len(form.cases) > 1 or form.cases[0].blocking.run != form.leads:
         return False
     threads = get_num_threads()
     enough = threads == 1 or form.units >= min(unpooled.units, 2 * threads)

@@ -16,12 +16,16 @@ from gradspec.runtime.task import Task, Work, address, function_address
 from gradspec.spec.window import Regular
 
 POOLINGS = ("max_pool", "avg_pool")
-NANOSECONDS = 0.7
-"""Per cell."""
 
 
 def is_pooling(node: Node) -> bool:
     return node.op.name in POOLINGS
+
+
+def rank_of(node: Node) -> int:
+    """How many axes a pooling has."""
+    rank: int = node.attrs.window(node.inputs[0]).rank
+    return rank
 
 
 def rows_together(node: Node) -> int:
@@ -45,8 +49,7 @@ class Pooling:
 
     def __init__(self, node: Node, channels: int, rows: int, pitch: int) -> None:
         (self.operand,), (self.result,) = node.inputs, node.outputs
-        self.node, self.pitch = node, pitch
-        self.rank = node.attrs.window(self.operand).rank
+        self.node, self.rank, self.pitch = node, rank_of(node), pitch
         self.channels = max(channels, UNITS_WANTED)  # with so many planes, none of them is cut into bands
         size, outputs = self.operand.shape[-self.rank], self.result.shape[-self.rank]
         blocks = -(-size // rows)
@@ -64,10 +67,6 @@ class Pooling:
         }
         self.words_bytes = -(-8 * max(map(len, self.records)) // 64) * 64
         self.workspace = self.words_bytes + max(task.workspace for task in self.tasks)
-
-    @property
-    def nanoseconds(self) -> float:
-        return NANOSECONDS * self.operand.type.size
 
     def _record(self, rows: int, outputs: int) -> Array:
         """How many words there are, how many units of work a plane is, and the words."""

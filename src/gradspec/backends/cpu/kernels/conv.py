@@ -281,8 +281,7 @@ def convolution(form: Format, machine: Registers) -> Any:
             record = words_at(args[f.POOL_LAST])
         for i in range(record[f.POOL_COUNT]):
             words[i] = record[f.POOL_RECORD + i]
-        channel = (frame[0] * args[f.GROUPS] + frame[GROUP]) * args[f.ROWS] + frame[ROW]
-        block = frame[COLUMN] // args[case + f.BLOCK]
+        channel, block = frame[OUT] // args[f.OUT_CHANNEL], frame[COLUMN] // args[case + f.BLOCK]
         words[pooling.X] = workspace + args[f.POOL_ROWS]
         words[pooling.Y] = args[f.POOLED] + (channel * args[f.POOLED_CHANNEL] + block * args[f.POOLED_BLOCK]) * width
         units = record[f.POOL_UNITS] * frame[ROWS]
