@@ -35,7 +35,7 @@ ROW_STEP = 16
 """Units have a multiple of so many rows: whole panels, and whole cache lines of rows that are neighbours."""
 SCRATCH_BYTES = 1 << 18
 """Of sums that are kept in the workspace while more products are added."""
-PIECE, MOST_PIECES = 4096, 32
+PIECE, MOST_PIECES = 2048, 32
 """Pieces of a sum have about so many products or more, and there are at most so many of them."""
 UNITS, UNIT_FLOPS = 8, 1 << 21
 """Work is cut into so many units, or into as many as have so many operations."""
