@@ -188,7 +188,7 @@ def convolution(form: Format, machine: Registers) -> Any:
         if columns == 0:
             columns = frame[COLUMNS]
         else:
-            room[EDGE] = workspace + args[f.EDGE]
+            room[EDGE], room[STRIP] = workspace + args[f.EDGE], 0
         while done < frame[COLUMNS]:
             for row in range(0, rows, args[f.ROW_BLOCK]):
                 here, height = to + row * pitch + done * size, min(args[f.ROW_BLOCK], rows - row)
