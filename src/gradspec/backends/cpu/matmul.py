@@ -33,7 +33,7 @@ COLUMN_BYTES = 17 << 15
 ROW_GROUP = 128
 ROW_STEP = 16
 """Units have a multiple of so many rows: whole panels, and whole cache lines of rows that are neighbours."""
-SCRATCH_BYTES = 1 << 18
+SCRATCH_BYTES = 1 << 20
 """Of sums that are kept in the workspace while more products are added."""
 PIECE, MOST_PIECES = 2048, 32
 """Pieces of a sum have about so many products or more, and there are at most so many of them."""
@@ -166,7 +166,12 @@ class Cut:
 
 
 def cut_of(shape: Shape, is_weight: bool, is_direct: bool) -> Cut:
-    """Units enough to keep some threads busy, and few numbers packed."""
+    """Units enough to keep some threads busy, and few numbers packed.
+
+    >>> cut = cut_of(Shape((), 512, 512, 512, f32), is_weight=False, is_direct=True)
+    >>> cut.units, cut.is_packed
+    (8, True)
+    """
     wanted = min(UNITS, shape.flops // UNIT_FLOPS)
     alone = best_cut(shape, 1, is_weight, True)
     fits = shape.pieces * shape.results * shape.size <= PACKED_BYTES
