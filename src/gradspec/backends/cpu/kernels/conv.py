@@ -285,7 +285,8 @@ def convolution(form: Format, machine: Registers) -> Any:
         words[pooling.X] = workspace + args[f.POOL_ROWS]
         words[pooling.Y] = args[f.POOLED] + (channel * args[f.POOLED_CHANNEL] + block * args[f.POOLED_BLOCK]) * width
         units = record[f.POOL_UNITS] * frame[ROWS]
-        call(args[f.POOL], workspace + args[f.POOL_ROOM], 0, units, workspace + args[f.POOL_SPACE])
+        if units > 0:
+            call(args[f.POOL], workspace + args[f.POOL_ROOM], 0, units, workspace + args[f.POOL_SPACE])
 
     # --- weights that are not finite: padding takes no part in transposed convolutions, not even times infinity -------
 
