@@ -69,7 +69,7 @@ class Pooling:
         self.workspace = self.words_bytes + max(task.workspace for task in self.tasks)
 
     def _record(self, rows: int, outputs: int) -> Array:
-        """How many words there are, how many units of work a plane is, and the words; none for rows without a window."""
+        """How many words there are, how many units of work a plane is, and the words; none for rows without windows."""
         if not outputs:
             return np.zeros(f.POOL_RECORD, np.int64)
         inner = len(self.operand.shape) - self.rank + 1
