@@ -427,3 +427,24 @@ def test_plans_show_no_operator_of_another_backend():
     graph = gs.trace(lambda x: gs.relu(-x), gs.f32[4])
     assert "numpy" in str(gs.compile(graph, backend="numpy").plan)
     assert "no compiled kernel" not in str(gs.compile(graph, backend="numpy").plan)
+
+
+# --- nodes that wait for their reader ---------------------------------------------------------------------------------
+
+
+def rectified(x, w):
+    y = gs.relu(gs.conv(x, w, padding=1))
+    return gs.sum(gs.conv(y, w, padding=1))
+
+
+def test_a_mask_whose_operand_is_kept_is_made_where_it_is_read():
+    gradient = gs.trace(rectified, gs.f32[2, 3, 6, 5], gs.f32[3, 3, 3, 3]).vjp()
+    plan = gs.compile(gradient).plan
+    assert "step" not in {v.name for v in plan.arena}
+    assert sum({"conv_transpose", "step", "gate"} <= {n.op.name for n in step.nodes} for step in plan.steps) == 1
+
+
+def test_a_mask_whose_operand_would_be_kept_for_it_alone_is_not():
+    """The maximum reads the rectified values early, and its derivative reads winners: a kept mask costs no more."""
+    pooled = gs.trace(lambda x, w: gs.max_pool2d(gs.relu(gs.conv(x, w)), 2), gs.f32[1, 2, 6, 6], gs.f32[2, 2, 3, 3])
+    assert "step" in {v.name for v in gs.compile(pooled.vjp()).plan.arena}

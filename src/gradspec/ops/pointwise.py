@@ -298,7 +298,8 @@ def _step(x: Any, below: float, at: float, above: float) -> Any:
     return apply(STEP, Levels(below, at, above), x)
 
 
-RELU = _unary("relu", spec.relu, lambda attrs, x, y, dx: _gate(_step(x, 0.0, 0.0, 1.0), dx))
+# Of the result, not of the operand: the same numbers, and the result is often kept for other reasons.
+RELU = _unary("relu", spec.relu, lambda attrs, x, y, dx: _gate(_step(y, 0.0, 0.0, 1.0), dx))
 
 
 def relu(x: Any) -> Any:

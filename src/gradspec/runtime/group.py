@@ -2,9 +2,10 @@
 
 Nodes of equal keys share one task if their operands are there when the first of them runs; those that come later can
 read what that first task kept for them, a tape. Other nodes join the step that makes their last operand, if it takes
-them; some can only end it, where nobody else reads what it makes before. Views stand directly after what they are views
-of, so that they come between no two nodes of a step. Tasks that prepare operands of others stand in front of them, and
-those that prepare the same thing are one.
+them; some can only end it, where nobody else reads what it makes before. A node that has one reader, and whose operands
+are kept until then, waits for it: a mask is made again where it is used rather than written to memory. Views stand
+directly after what they are views of, so that they come between no two nodes of a step. Tasks that prepare operands of
+others stand in front of them, and those that prepare the same thing are one.
 No operator is named here: lowerings say what can be shared.
 """
 
@@ -48,7 +49,7 @@ class Step:
 def steps(nodes: Sequence[Node], outputs: Sequence[Var], lowerings: Lowerings) -> list[Step]:
     """Every node in one step; a step comes after those that make its operands."""
     readers = _readers(nodes, outputs)
-    groups = _Groups(lowerings, readers, {*outputs})
+    groups = _Groups(lowerings, readers, {*outputs}, nodes)
     for node in nodes:
         groups.add(node)
     prepared = _Prepared()
@@ -75,8 +76,14 @@ class _Group:
 class _Groups:
     """Nodes on their way into steps. The first group has no nodes: the views of what is there at the start are its."""
 
-    def __init__(self, lowerings: Lowerings, readers: Readers, returned: Collection[Var] = ()) -> None:
+    def __init__(
+        self, lowerings: Lowerings, readers: Readers, returned: Collection[Var] = (), order: Sequence[Node] = ()
+    ) -> None:
         self.lowerings, self.readers = lowerings, readers
+        self.number = {node: i for i, node in enumerate(order)}
+        self.origin = {v: i for i, node in enumerate(order) for v in node.outputs}
+        self.waiting: dict[Var, Node] = {}
+        """What is made no sooner than it is read."""
         self.returned = returned
         """What is an array of its own in the end, so that a task had better write it than a view be copied."""
         self.groups = [_Group(None, [])]
@@ -87,16 +94,61 @@ class _Groups:
         """The groups that have a key."""
 
     def add(self, node: Node) -> None:
+        """Put a node into a group, or have it wait for the one node that reads it."""
+        if self._can_wait(node):
+            self.waiting[node.outputs[0]] = node
+            return
+        before = [self.waiting.pop(v) for v in dict.fromkeys(node.inputs) if v in self.waiting]
+        if before and not self._takes(node, before):
+            for each in before:
+                self._put(each)
+            before = []
+        self._put(node, before)
+
+    def _can_wait(self, node: Node) -> bool:
+        """Whether a node costs less if it is carried out with its reader: its operands are kept until then anyway."""
+        (reader, *others) = self.readers[node.outputs[0]] or (None,)
+        lowering = None if reader is None else self.lowerings(reader.op.name)
+        if (
+            others
+            or reader is None
+            or lowering is None
+            or reader not in self.number
+            or self.lowerings(node.op.name) is None
+        ):
+            return False
+        runs = max((self.origin.get(v, -1) for v in reader.inputs if v not in node.outputs), default=-1)
+        return lowering.joins([reader], node) and all(self._is_kept(v, {node, reader}, runs) for v in node.inputs)
+
+    def _is_kept(self, v: Var, besides: set[Node | None], until: int) -> bool:
+        """Whether some other node reads a variable after node number ``until``, so that it is there anyway."""
+        others = self.readers[v] - besides
+        return v not in self.origin or any(other is None or self.number.get(other, -1) > until for other in others)
+
+    def _takes(self, node: Node, before: Sequence[Node]) -> bool:
+        """Whether the group that a node would be put into takes those that wait for it as well."""
+        group = self.groups[self._last([*before, node])]
         lowering = self.lowerings(node.op.name)
-        last = max((self.maker.get(v, 0) for v in node.inputs), default=0)
+        if group.lowering is not None and not group.is_closed and group.lowering.joins(group.nodes, node):
+            return all(group.lowering.joins(group.nodes, each) for each in before)
+        return lowering is not None and all(lowering.joins([node], each) for each in before)
+
+    def _last(self, nodes: Sequence[Node]) -> int:
+        """The group after which all operands of these nodes are there."""
+        inside = {v for node in nodes for v in node.outputs}
+        return max((self.maker.get(v, 0) for node in nodes for v in node.inputs if v not in inside), default=0)
+
+    def _put(self, node: Node, before: Sequence[Node] = ()) -> None:
+        lowering = self.lowerings(node.op.name)
+        last = self._last([*before, node])
         view = None if lowering is None or node.outputs[0] in self.returned else lowering.view(node)
         if view is not None or (lowering is None and node.op.moves):
             self.groups[last].views.append(Step((node,), view=view))
             self.moved.update(node.outputs)
         else:
             last = self._place(node, lowering, last)
-            self.groups[last].nodes.append(node)
-        self.maker.update(dict.fromkeys(node.outputs, last))
+            self.groups[last].nodes += [*before, node]
+        self.maker.update((v, last) for each in (*before, node) for v in each.outputs)
 
     def _place(self, node: Node, lowering: Lowering | None, last: int) -> int:
         """The group of a node whose operands are there after the group ``last``; a new one if no other takes it."""
