@@ -155,7 +155,7 @@ INNER, CHANNELS, EPSILON, MEAN, VARIANCE, WEIGHT, BIAS = 0, 1, 2, 3, 5, 7, 9
 
 
 def _affine(form: Format, has_weight: bool, has_bias: bool, in_channels: bool) -> Any:
-    """``run(y, x, mean, variance, weight, bias, epsilon, n)``: cells of one channel, or one of each of ``n`` channels."""
+    """``run(y, x, mean, variance, weight, bias, epsilon, n)``: ``n`` cells of one channel, or of as many channels."""
     widen, narrow = form.functions()
     number = form.computed
 
