@@ -179,6 +179,7 @@ class Comparison:
         words[f.G_CHANNEL], words[f.G_GROUP] = g_channel, g_channel * self.rows
         words[f.W_CHANNEL], words[f.W_ROW] = self.taps, self.channels * self.taps
         words[f.W_GROUP] = self.rows * self.channels * self.taps
+        words[f.STAGED_CELLS] = (self.workspace - self.staged) // self.itemsize
         words[f.PIECES], words[f.W_SIZE] = self.pieces, self.rows * self.groups * self.channels * self.taps
         taps = np.arange(self.taps, dtype=np.int64)
         words[f.TAP_TABLE] = address(taps)

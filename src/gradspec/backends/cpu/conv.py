@@ -384,6 +384,7 @@ class Binder:
     def _words(self, sources: Sequence[Array]) -> Array:
         plan, words = self.plan, self.words.head(len(sources))
         words[f.PRODUCTS], words[f.EVEN] = len(plan.products), address(self.even)
+        words[f.STAGED_CELLS] = self.form.staged_bytes // self.form.itemsize
         words[f.STAGED], words[f.EDGE], words[f.STRIP], words[f.BIASES] = (
             self.staged,
             self.edge,

@@ -14,7 +14,7 @@ from gradspec.backends.cpu.kernels import compare_fields as f
 from gradspec.backends.cpu.kernels.compiler import choose, i64, inlined, lanes, lanes_once, outlined
 from gradspec.backends.cpu.kernels.memory import FORMATS, Format, address_of, pointer_to
 from gradspec.backends.cpu.kernels.registers import Registers, machine
-from gradspec.backends.cpu.kernels.strips import EDGE, EVEN, STRIP, all_strips
+from gradspec.backends.cpu.kernels.strips import EDGE, EVEN, STRIP, all_strips, blanking
 from gradspec.backends.cpu.kernels.target import kernel_code
 from gradspec.backends.cpu.kernels.tiles import ADDS
 from gradspec.backends.cpu.kernels.turned import turning
@@ -56,7 +56,7 @@ def comparison(form: Format, machine: Registers) -> Any:
     number, narrow = form.computed, form.functions()[1]
     stored_at, cells_at = pointer_to(form.stored), pointer_to(number)
     width, size, most = form.stored.bytes, number.bytes, machine.most_rows
-    turn, multiply = turning(form), all_strips(number, machine)
+    turn, multiply, blank = turning(form), all_strips(number, machine), blanking(number)
 
     @inlined
     def clear(to, n):
@@ -198,6 +198,7 @@ def comparison(form: Format, machine: Registers) -> Any:
             write_piece(args, frame, args[f.W] + (piece * args[f.W_SIZE] + place) * size, workspace)
 
     def kernel(args, lo, hi, workspace):
+        blank(cells_at(address_of(workspace) + args[f.STAGED]), args[f.STAGED_CELLS])
         for unit in range(lo, hi):
             unit_of(args, unit, address_of(workspace))
 

@@ -20,9 +20,10 @@ X, G, W = range(24, 27)
 """Addresses; the result has one gradient behind the other, one for each piece."""
 X_GROUP, X_CHANNEL, G_GROUP, G_CHANNEL, W_GROUP, W_ROW, W_CHANNEL, TAP_TABLE = range(27, 35)
 """Elements between neighbours; the table of the elements to every tap of the weights, set by set."""
-PIECES, W_SIZE = range(35, 37)
-"""Pieces that the blocks are cut into, and elements of the whole result."""
-AXIS = 37
+PIECES, W_SIZE, STAGED_CELLS = range(35, 38)
+"""Pieces that the blocks are cut into, and elements of the whole result; how many cells the staged ones have room for.
+"""
+AXIS = 38
 
 TAPS, TAP_STEP, STRIDE, FIRST, SIZE, POSITIONS, CELLS, CELL_PITCH, X_STRIDE, G_STRIDE, BEHIND = range(11)
 """For each axis: as in ``conv_fields``; cells staged along it, or, before the running one, taps; bytes between them;

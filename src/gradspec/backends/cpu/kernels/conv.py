@@ -20,7 +20,7 @@ from gradspec.backends.cpu.kernels.memory import FORMATS, Format, address_of, mu
 from gradspec.backends.cpu.kernels.patches import staging
 from gradspec.backends.cpu.kernels.registers import Registers, machine
 from gradspec.backends.cpu.kernels.squares import SIDE, squares
-from gradspec.backends.cpu.kernels.strips import EDGE, EVEN, STRIP, all_strips
+from gradspec.backends.cpu.kernels.strips import EDGE, EVEN, STRIP, all_strips, blanking
 from gradspec.backends.cpu.kernels.target import kernel_code
 from gradspec.backends.cpu.kernels.tiles import ADDS, ROW_BIAS
 
@@ -153,7 +153,7 @@ def convolution(form: Format, machine: Registers) -> Any:
     number, (widen, narrow), most = form.computed, form.functions(), machine.most_rows
     stored_at, cells_at = pointer_to(form.stored), pointer_to(number)
     width, size, converts = form.stored.bytes, number.bytes, form.converts
-    multiply, square = all_strips(number, machine), squares(number, machine)
+    multiply, square, blank = all_strips(number, machine), squares(number, machine), blanking(number)
     locate, staged = blocks(form)
 
     @inlined
@@ -386,6 +386,7 @@ def convolution(form: Format, machine: Registers) -> Any:
 
     def kernel(args, lo, hi, workspace_pointer):
         workspace = address_of(workspace_pointer)
+        blank(cells_at(workspace + args[f.STAGED]), args[f.STAGED_CELLS])
         sources = f.HEADER + args[f.CASES] * args[f.CASE_WORDS]
         products = sources + args[f.SOURCES] * args[f.SOURCE_WORDS]
         finishes = args[f.PROGRAM] != 0

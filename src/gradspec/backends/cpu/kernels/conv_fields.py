@@ -31,9 +31,10 @@ POOL, POOL_WORDS, POOL_LAST, POOL_ROWS, POOL_ROOM, POOL_SPACE, POOL_GIVEN = rang
 """The function of a pooling that reads the finished rows of a block, or 0; the records of its words, for most blocks
 and for the last; bytes into the workspace: these rows, a copy of the words, and what the pooling works in; the number
 of these rows among what the program is given."""
-POOLED, POOLED_CHANNEL, POOLED_BLOCK = range(37, 40)
-"""The address of what it makes, and the elements there between channels and between blocks."""
-HEADER = 40
+POOLED, POOLED_CHANNEL, POOLED_BLOCK, STAGED_CELLS = range(37, 41)
+"""The address of what it makes, and the elements there between channels and between blocks; how many cells the staged
+ones have room for."""
+HEADER = 41
 
 # --- a pooling's record: how many words it has, units of work per channel, and the words ------------------------------
 

@@ -17,6 +17,20 @@ SEVERAL = 3
 """Panels that gathering a strip pays for."""
 
 
+def blanking(number: Type) -> Any:
+    """``blank(cells, n)``: zeros. Tiles read more columns than there are, and what they find there is not used.
+
+    It must not be just anything: some processors take a hundred times as long for a product with a subnormal number.
+    """
+
+    @outlined
+    def blank(cells, n):
+        for i in lanes(number, n):
+            cells[i] = number(0)
+
+    return blank
+
+
 def strips(number: Type, rows: int, machine: Registers) -> Any:
     """``run(a, count, b, offsets, k, c, pitch, n, flags, bias, room)``: ``count`` panels of ``rows`` rows.
 
