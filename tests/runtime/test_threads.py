@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from gradspec.runtime import codegen, threads
-from gradspec.runtime.cache import KERNEL_TYPE, entry, undefined_symbols
+from gradspec.runtime.cache import KERNEL_TYPE, undefined_symbols
 from gradspec.runtime.native import sequence
 from gradspec.runtime.sequence import Steps, encoded
-from gradspec.runtime.task import address
+from gradspec.runtime.task import address, function_address
 from runtime.recording import Recorder
 
 STRIDE = 64
@@ -116,7 +116,7 @@ def test_large_units_of_equal_cost_are_shared_evenly(units, count):
 def job_of(records, count):
     steps = Steps(len(records))
     for i, record in enumerate(records):
-        steps.put(i, encoded(entry(record.kernel), address(record.args), record.units, record.cost))
+        steps.put(i, encoded(function_address(record.kernel), address(record.args), record.units, record.cost))
     return steps.job(threads=count)
 
 
@@ -136,7 +136,7 @@ def test_a_step_begins_when_the_one_before_is_done(count):
 
     kernels, steps = [noting(number) for number in range(6)], Steps(6)
     for i, kernel in enumerate(kernels):
-        steps.put(i, encoded(entry(kernel), 0, 3 * i, 1e9))
+        steps.put(i, encoded(function_address(kernel), 0, 3 * i, 1e9))
     threads.carry_out(steps.job(threads=count), threads=count)
     numbers = [number for number, _ in order]
     assert numbers == sorted(numbers)
@@ -157,7 +157,7 @@ def test_every_unit_of_every_step_is_done_once(units, count):
 def test_a_part_of_the_steps_can_be_carried_out():
     records, steps = [Recorder(4) for _ in range(4)], Steps(4)
     for i, record in enumerate(records):
-        steps.put(i, encoded(entry(record.kernel), address(record.args), 4, 0.0))
+        steps.put(i, encoded(function_address(record.kernel), address(record.args), 4, 0.0))
     threads.carry_out(steps.job(1, 3))
     assert [sum(record.counts) for record in records] == [0, 4, 4, 0]
     threads.carry_out(steps.job(0, 1))
@@ -175,7 +175,7 @@ def test_a_thread_keeps_to_its_part_of_all_steps():
 
     called = KERNEL_TYPE(kernel)
     for i in range(8):
-        steps.put(i, encoded(entry(called), 0, 2, 1e9))
+        steps.put(i, encoded(function_address(called), 0, 2, 1e9))
     threads.carry_out(steps.job(threads=2), threads=2)
     assert sorted(own.values(), key=min) == [{0}, {1}]
 
@@ -316,12 +316,11 @@ except KeyboardInterrupt:
     print(slow.running, time.monotonic() - start < 2, whole())
 """,
     "Ctrl-C in the middle of many steps": """
-from gradspec.runtime.cache import entry
 from gradspec.runtime.sequence import Steps, encoded
-from gradspec.runtime.task import address
+from gradspec.runtime.task import address, function_address
 records = [Recorder(3, nanoseconds=1_000_000) for _ in range(2000)]
 steps = Steps(2000)
-for i, record in enumerate(records): steps.put(i, encoded(entry(record.kernel), address(record.args), 3, 1e9))
+for i, record in enumerate(records): steps.put(i, encoded(function_address(record.kernel), address(record.args), 3, 1e9))
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     threads.carry_out(steps.job(threads=2), threads=2)

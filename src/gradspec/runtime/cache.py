@@ -59,15 +59,6 @@ def kernel(source: str, name: str) -> Kernel:
     return found if found is not None else _load_or_compile(source, name)
 
 
-def entry(function: Kernel) -> int:
-    """The address of a kernel's machine code, for kernels that call others.
-
-    >>> entry(KERNEL_TYPE(4096))
-    4096
-    """
-    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
-
-
 def compilations() -> int:
     """How many kernels this process has compiled; those loaded from disk do not count.
 

@@ -21,12 +21,11 @@ from numpy import empty, ndarray
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.later import later
 from gradspec.runtime import threads as pool
-from gradspec.runtime.cache import entry
 from gradspec.runtime.group import Step
 from gradspec.runtime.memory import aligned_bytes
 from gradspec.runtime.plan import Plan, most_threads
 from gradspec.runtime.sequence import LONG, Steps, encoded
-from gradspec.runtime.task import Bound, Task, View, address, block_address
+from gradspec.runtime.task import Bound, Task, View, address, block_address, function_address
 
 Values = list[Any]
 
@@ -51,7 +50,7 @@ class Frame:
         self.values = [ndarray(v.shape, v.dtype.numpy, arena, at[v]) if v in at else None for v in plan.made]
         self._plan, self._slots = plan, slots
         self._tasks = [step.task for step in plan.steps if step.task is not None]
-        self._functions = [entry(task.function) for task in self._tasks]
+        self._functions = [function_address(task.function) for task in self._tasks]
         self._steps = Steps(len(self._tasks))
         self._bound: list[Any] = [None] * len(self._tasks)
         self._stride = plan.workspace

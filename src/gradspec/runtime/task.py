@@ -157,7 +157,12 @@ def block_address(block: bytes) -> int:
 
 
 def function_address(function: Kernel) -> int:
-    """Where the code of a compiled kernel begins, for other kernels to call."""
+    """Where the code of a compiled kernel begins, for other machine code to call.
+
+    >>> from gradspec.runtime.cache import KERNEL_TYPE
+    >>> function_address(KERNEL_TYPE(4096))
+    4096
+    """
     return cast(function, c_void_p).value or 0  # type: ignore[arg-type]
 
 

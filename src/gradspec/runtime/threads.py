@@ -21,9 +21,9 @@ from time import monotonic
 from typing import Any
 
 from gradspec.graph.ir import Array
-from gradspec.runtime.cache import Kernel, entry, kernel
+from gradspec.runtime.cache import Kernel, kernel
 from gradspec.runtime.sequence import SOURCE, Steps, encoded, is_unfinished
-from gradspec.runtime.task import address
+from gradspec.runtime.task import address, function_address
 
 VARIABLE = "GRADSPEC_NUM_THREADS"
 MOST_THREADS = 1024
@@ -82,7 +82,7 @@ def run(
     """
     threads = max(1, min(threads, units, MOST_THREADS))
     steps = Steps(1)
-    steps.put(0, encoded(entry(function), args, units, cost))
+    steps.put(0, encoded(function_address(function), args, units, cost))
     carry_out(steps.job(threads=threads), workspace, stride, threads)
 
 
