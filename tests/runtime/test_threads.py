@@ -320,7 +320,8 @@ from gradspec.runtime.sequence import Steps, encoded
 from gradspec.runtime.task import address, function_address
 records = [Recorder(3, nanoseconds=1_000_000) for _ in range(2000)]
 steps = Steps(2000)
-for i, record in enumerate(records): steps.put(i, encoded(function_address(record.kernel), address(record.args), 3, 1e9))
+for i, record in enumerate(records):
+    steps.put(i, encoded(function_address(record.kernel), address(record.args), 3, 1e9))
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     threads.carry_out(steps.job(threads=2), threads=2)
