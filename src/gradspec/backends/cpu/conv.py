@@ -27,7 +27,8 @@ COMPUTED = {"f16": 4, "bf16": 4, "f32": 4, "f64": 8}
 TERMS, STRIP_BYTES = 512, 36 << 10
 """About so many terms of each sum are added up at a time, and fewer where vectors are long, so that a strip of columns
 stays in the first cache."""
-COLUMNS = 384
+COLUMNS, VECTORS = 384, 48
+"""What a block has at least, where there are as many: columns, and vectors of them."""
 PANEL_BYTES = 1 << 18
 """Of the weights that are used with each stretch of columns in turn: they stay in the second cache."""
 STAGED_BYTES = 1 << 19
@@ -38,8 +39,8 @@ POOLED_BYTES = 1 << 19
 FEW_ROWS = 8
 """Of weights: with so few of them, staging takes as long as multiplying."""
 POOR_FILL = 0.8
-MANY_VECTORS = 8
-"""In a row of outputs: tiles fill it well."""
+LONG_ROW, MOST_WASTE = 32, 1.15
+"""Outputs of a row that tiles fill well, and how many more they may compute."""
 UNITS_PER_THREAD = 4
 """Fewer units are split further, where there is work for more: results do not depend on how many there are."""
 MUCH_WORK = 1 << 22
@@ -92,6 +93,7 @@ class Form:
         self.attrs, self.writes, self.rank = attrs, writes, attrs.rank
         self.itemsize = COMPUTED[source.dtype.name]
         self.lanes = machine().bytes // self.itemsize
+        self.columns = max(COLUMNS, VECTORS * self.lanes)
         lead = leading(source.shape, self.rank)
         self.leads, self.axes = len(lead), len(lead) + self.rank
         self.groups = attrs.groups
@@ -123,7 +125,9 @@ class Form:
         positions = [line.positions for line in lines]
         totals = [prod(positions[axis:]) for axis in range(len(lines))]
         spatial = range(self.leads, self.axes)
-        run = next((a for a in reversed(spatial) if totals[a] >= COLUMNS), self.leads if self.rank else self.leads - 1)
+        run = next(
+            (a for a in reversed(spatial) if totals[a] >= self.columns), self.leads if self.rank else self.leads - 1
+        )
         if totals[run] < POOR_FILL * _rounded(totals[run], self.lanes):
             run = self.leads - 1  # samples side by side, where their planes are too small to fill vectors
         slides = self.rank > 1 and (by_rows or self._rows_pay(lines[-1]))
@@ -144,13 +148,13 @@ class Form:
 
     def _rows_pay(self, last: Line) -> bool:
         """Whether a row of outputs at a time is better than columns across rows, where every tap is staged apart."""
-        vectors = -(-last.positions // self.lanes)
-        fills = vectors >= MANY_VECTORS and vectors * self.lanes <= 1.03 * last.positions
+        computed = _rounded(last.positions, self.lanes)
+        fills = last.positions >= LONG_ROW and computed <= MOST_WASTE * last.positions
         return last.taps > 1 and (self.rows <= FEW_ROWS or fills)
 
     def _columns(self, inner: int, total: int, outer: int) -> int:
         """Whole rows where a few of them make about the right number of columns."""
-        most = COLUMNS if self.rows > FEW_ROWS else 8 * COLUMNS
+        most = self.columns if self.rows > FEW_ROWS else 8 * self.columns
         if not self.in_place:
             most = max(4 * self.lanes, min(most, SCRATCH_BYTES // (self.rows * self.itemsize * self.products or 1)))
         work = 2 * self.rows * self.channels * prod(self.attrs.kernel)
