@@ -111,15 +111,19 @@ LAYERS = [
     transposed("rank 4", (2, 2, 3, 2, 3), (2, 3, 2, 2, 2, 2), stride=(1, 2, 1, 1)),
 ]
 TABLE = SMALL + LAYERS
-
-
 FEW = [layer for i, layer in enumerate(LAYERS) if i % 4 == 0]
 JUDGED = [
     (layer, dtype)
     for i, dtype in enumerate(FLOATS.values())
     for layer in ([*SMALL, *LAYERS] if dtype == gs.f32 else [*SMALL[i % 2 :: 2], *FEW])
 ]
-judged = pytest.mark.parametrize(("layer", "dtype"), JUDGED, ids=lambda value: getattr(value, "id", str(value)))
+
+
+def named(value: Any) -> str:
+    return getattr(value, "id", None) or getattr(value, "__name__", str(value))
+
+
+judged = pytest.mark.parametrize(("layer", "dtype"), JUDGED, ids=named)
 
 
 def judge(layer: Layer, mode: str, dtype: Any, numbers: Numbers) -> None:
@@ -148,7 +152,7 @@ EXTREME = [
 ]
 
 
-@pytest.mark.parametrize(("layer", "dtype", "numbers"), EXTREME, ids=lambda value: getattr(value, "id", None))
+@pytest.mark.parametrize(("layer", "dtype", "numbers"), EXTREME, ids=named)
 def test_extreme_numbers(layer, dtype, numbers):
     """Overflow and underflow as far as the certified tolerance permits. Parts of a sum may overflow in 16 bits."""
     for mode in ("value", "vjp") if dtype in NARROW else ("jvp", "vjp"):
