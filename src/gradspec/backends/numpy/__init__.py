@@ -67,7 +67,7 @@ def kernel(op: Op, attrs: Attributes, types: tuple[TensorType, ...]) -> Callable
         operands = [a.astype(np.float32) if s else a for a, s in zip(arrays, is_small, strict=True)]
         with np.errstate(all="ignore"):
             results = function(attrs, *operands)
-        several = results if isinstance(results, tuple) else (results,)
-        return tuple(np.asarray(r).astype(d, copy=False) for r, d in zip(several, dtypes, strict=True))
+            several = results if isinstance(results, tuple) else (results,)
+            return tuple(np.asarray(r).astype(d, copy=False) for r, d in zip(several, dtypes, strict=True))
 
     return run
