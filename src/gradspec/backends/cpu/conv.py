@@ -24,7 +24,7 @@ from gradspec.runtime.threads import get_num_threads
 SOURCE = "gradspec.backends.cpu.kernels.conv"
 COMPUTED = {"f16": 4, "bf16": 4, "f32": 4, "f64": 8}
 
-TERMS, STRIP_BYTES = 512, 36 << 10
+TERMS, STRIP_BYTES = 288, 36 << 10
 """About so many terms of each sum are added up at a time, and fewer where vectors are long, so that a strip of columns
 stays in the first cache."""
 COLUMNS, VECTORS = 384, 48
