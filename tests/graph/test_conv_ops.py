@@ -446,3 +446,10 @@ def test_a_record_that_states_nonsense_is_refused(change, message):
 def test_a_record_with_too_few_columns_is_refused():
     with pytest.raises(gs.ShapeError, match=r"\(3,\) windows are stated, but \(4,\) fit"):
         apply(UNFOLD, Geometry((5,), (2,), (1,), ((0, 0),), (1,), (3,)), np.zeros((2, 5)))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+def test_a_result_too_large_for_its_format_is_infinite_without_a_warning(backend):
+    x, w = np.full((1, 1, 4), 300, np.float16), np.full((1, 1, 3), 300, np.float16)
+    run = gs.compile(gs.trace(gs.conv, gs.f16[x.shape], gs.f16[w.shape]), backend=backend)
+    assert np.isposinf(run(x, w)).all()
