@@ -203,8 +203,7 @@ class DepthwiseGradient:
 
     def __init__(self, node: Node) -> None:
         x, g = node.inputs
-        (w,) = node.outputs
-        self.form = form = Form(False, node.attrs, x.type, w.type, g.type, by_rows=True)
+        self.form = form = Form(False, node.attrs, x.type, g.type, by_rows=True)
         self.words = Words(form, by_rows=True)
         self.sums = FRAME_BYTES
         self.row = self.sums + aligned(form.most_taps * machine().bytes)

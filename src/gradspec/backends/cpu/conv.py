@@ -79,7 +79,6 @@ class Form:
         writes: bool,
         attrs: Convolution,
         source: TensorType,
-        weight: TensorType,
         result: TensorType,
         products: int = 1,
         in_place: bool = True,
@@ -549,11 +548,11 @@ class ConvLowering(LoweringBase):
 def _form(nodes: Sequence[Node]) -> Form:
     """The form of the convolutions among these nodes, and of a last pooling."""
     first, last = nodes[0], nodes[-1]
-    source, weight, result = first.inputs[0], first.inputs[1], first.outputs[0]
+    source, result = first.inputs[0], first.outputs[0]
     count = sum(node.op.name in BACKWARDS for node in nodes)
     together = rows_together(last) if is_pooling(last) else None
     in_place = together is None and COMPUTED[source.dtype.name] == source.dtype.numpy.itemsize
-    types = source.type, weight.type, result.type
+    types = source.type, result.type
     return Form(BACKWARDS[first.op.name], first.attrs, *types, count, in_place, together=together)
 
 

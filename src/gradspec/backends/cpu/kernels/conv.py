@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
 from gradspec.backends.cpu.kernels import conv_fields as f
 from gradspec.backends.cpu.kernels import fields as pooling
-from gradspec.backends.cpu.kernels.compiler import Intrinsic, choose, i64, inlined, lanes, outlined, total
+from gradspec.backends.cpu.kernels.compiler import choose, i64, inlined, lanes, outlined, total
 from gradspec.backends.cpu.kernels.dots import dots
-from gradspec.backends.cpu.kernels.memory import FORMATS, Format, address_of, multiply_add, pointer_to
+from gradspec.backends.cpu.kernels.memory import FORMATS, Format, address_of, call, multiply_add, pointer_to
 from gradspec.backends.cpu.kernels.patches import staging
 from gradspec.backends.cpu.kernels.registers import Registers, machine
 from gradspec.backends.cpu.kernels.squares import SIDE, squares
@@ -32,17 +30,6 @@ def build(name: str) -> str:
     kind, form = name.split(":")
     kernels = {"conv": convolution, "pack": packing, "dots": depthwise_gradient}
     return kernel_code(kernels[kind](FORMATS[form], machine()))
-
-
-def _call(builder: Any, function: Any, *arguments: Any) -> None:
-    word = ir.IntType(64)
-    kind = ir.FunctionType(ir.VoidType(), [word] * len(arguments))
-    pointer = builder.inttoptr(function.llvm, kind.as_pointer())
-    builder.call(pointer, [v.llvm for v in arguments])
-
-
-call = Intrinsic(_call)
-"""``call(function, args, lo, hi, workspace)``: another kernel, by its address."""
 
 
 # --- packed weights ---------------------------------------------------------------------------------------------------
