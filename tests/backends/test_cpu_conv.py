@@ -806,3 +806,19 @@ def test_every_geometry_has_a_kernel(name, dtype):
 def test_no_step_of_a_fused_graph_is_left_to_numpy(dtype, mode):
     for block in BLOCKS:
         require_no_numpy(MODES[mode](block_graph(block, dtype)))
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "groups"),
+    [
+        ((1, 8, 2000, 2000), (16, 8, 500, 500), 1),
+        ((1, 8, 200_000), (8, 8, 100_000), 1),
+        ((1, 8, 400_000), (8, 1, 200_000), 8),
+        ((2, 64, 300, 300), (64, 64, 90, 90), 1),
+    ],
+)
+def test_huge_windows_take_no_more_workspace_than_others(x, w, groups):
+    """Planned only: a kernel that would need more than 8 MiB for each thread is left to NumPy, and the plan says so."""
+    graph = gs.trace(lambda a, b: gs.conv(a, b, groups=groups), gs.f32[x], gs.f32[w])
+    for each in (graph, graph.jvp(), graph.vjp()):
+        assert gs.compile(each).plan.workspace <= 8 << 20

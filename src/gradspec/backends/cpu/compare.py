@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from gradspec.backends.cpu.conv import MOST_WORKSPACE, Form, Words
 from gradspec.backends.cpu.conv import SOURCE as CONVOLUTIONS
-from gradspec.backends.cpu.conv import Form, Words
 from gradspec.backends.cpu.kernels import compare_fields as f
 from gradspec.backends.cpu.kernels import conv_fields
 from gradspec.backends.cpu.kernels.registers import machine
 from gradspec.backends.cpu.patches import elements, leading, reading, regular_axes
+from gradspec.backends.cpu.pool import COMPUTED
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import TensorType, f32, f64
 from gradspec.ops.conv import Convolution
@@ -23,8 +24,6 @@ from gradspec.runtime.task import Lowering, LoweringBase, Task, Work, address
 from gradspec.runtime.threads import get_num_threads
 
 SOURCE = "gradspec.backends.cpu.kernels.compare"
-COMPUTED = {"f16": 4, "bf16": 4, "f32": 4, "f64": 8}
-
 TERMS, STRIP_BYTES = 512, 36 << 10
 """About so many positions make a block, and fewer where vectors are long."""
 SUMS_BYTES = 1 << 18
@@ -247,7 +246,7 @@ def _task(node: Node) -> Task | None:
     if w.shape[:2] == (node.attrs.groups, 1) and node.attrs.rank > 0:
         return _depthwise_task(node)
     form = Comparison(node.attrs, x.type, g.type)
-    if form.cell_bytes > MOST_STAGED_BYTES:
+    if form.cell_bytes > MOST_STAGED_BYTES or form.workspace > MOST_WORKSPACE:
         return None
     if form.pieces > 1:
         return _joined(form, x, g, w)
@@ -296,7 +295,7 @@ def _joined(form: Comparison, x: Var, g: Var, w: Var) -> Task:
 def _depthwise_task(node: Node) -> Task | None:
     x, g = node.inputs
     gradient = DepthwiseGradient(node)
-    if gradient.form.staged_bytes > MOST_STAGED_BYTES:
+    if gradient.form.staged_bytes > MOST_STAGED_BYTES or gradient.workspace > MOST_WORKSPACE:
         return None
     return Task(
         kernel=f"depthwise weight gradient {x.dtype}",

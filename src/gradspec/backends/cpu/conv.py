@@ -14,6 +14,7 @@ from gradspec.backends.cpu.kernels import conv_fields as f
 from gradspec.backends.cpu.kernels.registers import machine
 from gradspec.backends.cpu.patches import Blocking, Case, Line, cases, elements, leading, reading, regular_axes, writing
 from gradspec.backends.cpu.pointwise import Program, epilogue_function, is_pointwise
+from gradspec.backends.cpu.pool import COMPUTED
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import TensorType, u8
 from gradspec.ops.conv import Convolution
@@ -22,8 +23,6 @@ from gradspec.runtime.task import Lowering, LoweringBase, Task, Work, address, f
 from gradspec.runtime.threads import get_num_threads
 
 SOURCE = "gradspec.backends.cpu.kernels.conv"
-COMPUTED = {"f16": 4, "bf16": 4, "f32": 4, "f64": 8}
-
 TERMS, STRIP_BYTES = 288, 36 << 10
 """About so many terms of each sum are added up at a time, and fewer where vectors are long, so that a strip of columns
 stays in the first cache."""
@@ -32,7 +31,8 @@ COLUMNS, VECTORS = 384, 48
 PANEL_BYTES = 1 << 18
 """Of the weights that are used with each stretch of columns in turn: they stay in the second cache."""
 STAGED_BYTES = 1 << 19
-MOST_STAGED_BYTES = 4 << 20
+MOST_STAGED_BYTES, MOST_WORKSPACE = 4 << 20, 8 << 20
+"""What needs more per thread, windows of a hundred thousand cells, is left to NumPy."""
 SCRATCH_BYTES = 1 << 18
 POOLED_BYTES = 1 << 19
 """Of rows that a pooling reads at once, from the second cache."""
@@ -531,6 +531,8 @@ class ConvLowering(LoweringBase):
         convolutions = [node for node in work.nodes if node.op.name in BACKWARDS]
         plan = Products(work, [packs[node.inputs[1]] for node in convolutions], form.in_place)
         binder = Binder(form, plan)
+        if binder.workspace > MOST_WORKSPACE:
+            return None
         terms = form.channels * form.taps * count / (prod(first.attrs.stride) if form.writes else 1)
         return Task(
             kernel=f"convolution {source.dtype}",
