@@ -8,7 +8,6 @@ put together where they stay or, if they must be rounded to another format or a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from gradspec.backends.cpu.kernels import matmul_fields as f
@@ -16,6 +15,7 @@ from gradspec.backends.cpu.kernels.compiler import Type, i64, inlined, lanes, la
 from gradspec.backends.cpu.kernels.memory import FORMATS, Format, address_of, call, pointer_to
 from gradspec.backends.cpu.kernels.panels import panels
 from gradspec.backends.cpu.kernels.registers import Registers, machine
+from gradspec.backends.cpu.kernels.strips import widest
 from gradspec.backends.cpu.kernels.target import kernel_code
 from gradspec.backends.cpu.kernels.tiles import ADDS, COLUMN_BIAS, tile
 
@@ -39,7 +39,7 @@ def _stripe(number: Type, rows: int, registers: Registers) -> Any:
     together at ``edge``.
     """
     width, size = registers.lanes(number.bytes), number.bytes
-    step = _widest([(vectors, _strip(number, rows, vectors, registers)) for vectors in registers.shapes[rows]])
+    step = widest([(vectors, _strip(number, rows, vectors, registers)) for vectors in registers.shapes[rows]])
 
     @outlined
     def run(a, high, b, block, apart, offsets, k, c, pitch, n, flags, bias, edge):
@@ -98,27 +98,6 @@ def _copy(number: Type) -> Any:
                 y[j] = x[j]
 
     return copy
-
-
-def _widest(choices: Sequence[tuple[int, Any]]) -> Any:
-    """The widest of the choices that is needed in full, or the last."""
-    (vectors, go), *narrower = choices
-    if not narrower:
-
-        @inlined
-        def last(needed, a, high, b, offsets, k, c, pitch, n, flags, bias, edge):
-            return go(a, high, b, offsets, k, c, pitch, n, flags, bias, edge)
-
-        return last
-    others = _widest(narrower)
-
-    @inlined
-    def step(needed, a, high, b, offsets, k, c, pitch, n, flags, bias, edge):
-        if needed >= vectors:
-            return go(a, high, b, offsets, k, c, pitch, n, flags, bias, edge)
-        return others(needed, a, high, b, offsets, k, c, pitch, n, flags, bias, edge)
-
-    return step
 
 
 def _stripes(number: Type, registers: Registers) -> tuple[Any, Any]:

@@ -60,16 +60,6 @@ def registers(features: Mapping[str, bool]) -> Registers:
     return Registers(16, 16)
 
 
-def row_panels(rows: int, most: int) -> list[int]:
-    """The rows of each panel: as many as a tile has, and what is left in powers of two.
-
-    >>> row_panels(23, 8)
-    [8, 8, 4, 2, 1]
-    """
-    rest = [1 << bit for bit in reversed(range(most.bit_length() - 1)) if rows % most & 1 << bit]
-    return [most] * (rows // most) + rest
-
-
 @cache
 def machine() -> Registers:
     """Those of this processor."""

@@ -77,7 +77,7 @@ def strips(number: Type, rows: int, machine: Registers) -> Any:
 
         return go
 
-    step = _greedy([(vectors, wide(vectors)) for vectors in machine.shapes[rows]])
+    step = widest([(vectors, wide(vectors)) for vectors in machine.shapes[rows]])
 
     @outlined
     def run(a, count, b, offsets, k, c, pitch, n, flags, bias, room):
@@ -90,7 +90,7 @@ def strips(number: Type, rows: int, machine: Registers) -> Any:
     return run
 
 
-def _greedy(choices: Sequence[tuple[int, Any]]) -> Any:
+def widest(choices: Sequence[tuple[int, Any]]) -> Any:
     """The widest of the choices that is needed in full, or the last."""
     (vectors, go), *narrower = choices
     if not narrower:
@@ -100,7 +100,7 @@ def _greedy(choices: Sequence[tuple[int, Any]]) -> Any:
             return go(a, count, b, offsets, k, c, pitch, n, flags, bias, room)
 
         return last
-    others = _greedy(narrower)
+    others = widest(narrower)
 
     @inlined
     def step(needed, a, count, b, offsets, k, c, pitch, n, flags, bias, room):
@@ -112,7 +112,10 @@ def _greedy(choices: Sequence[tuple[int, Any]]) -> Any:
 
 
 def all_strips(number: Type, machine: Registers) -> Any:
-    """``run(a, rows, b, offsets, k, c, pitch, n, flags, bias, room)``: rows in panels (``row_panels``)."""
+    """``run(a, rows, b, offsets, k, c, pitch, n, flags, bias, room)``: rows in panels.
+
+    A panel has as many rows as a tile can have; what is left is a sum of powers of two.
+    """
     most, size = machine.most_rows, number.bytes
     full = strips(number, most, machine)
     rest = _rest([(rows, strips(number, rows, machine)) for rows in machine.shapes if rows < most], size)
