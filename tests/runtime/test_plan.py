@@ -448,3 +448,44 @@ def test_a_mask_whose_operand_would_be_kept_for_it_alone_is_not():
     """The maximum reads the rectified values early, and its derivative reads winners: a kept mask costs no more."""
     pooled = gs.trace(lambda x, w: gs.max_pool2d(gs.relu(gs.conv(x, w)), 2), gs.f32[1, 2, 6, 6], gs.f32[2, 2, 3, 3])
     assert "step" in {v.name for v in gs.compile(pooled.vjp()).plan.arena}
+
+
+def test_a_node_that_waits_is_not_carried_out_before_a_view_that_it_reads():
+    def turned(x, w):
+        y = gs.conv(x, w, padding=1)
+        across = gs.transpose(y, (0, 1, 3, 2))
+        return -across + y, gs.sum(across * across)
+
+    plan = gs.compile(turned, gs.f32[1, 2, 5, 5], gs.f32[2, 2, 3, 3]).plan
+    there = {*plan.inputs, *plan.operands, *plan.constants}
+    for step in plan.steps:
+        assert there.issuperset(step.inputs), plan
+        there.update(step.outputs)
+
+
+def before_the_convolution(x, w):
+    return gs.conv(gs.relu(x), w, padding=1) + x
+
+
+def before_the_product(x, w):
+    return gs.matmul(gs.relu(x), w) + x
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [(before_the_convolution, ((1, 3, 6, 6), (3, 3, 3, 3))), (before_the_product, ((4, 4), (4, 4)))],
+)
+@pytest.mark.parametrize("derive", [lambda g: g, lambda g: g.jvp(), lambda g: g.vjp()])
+def test_what_a_product_reads_is_made_before_it(function, shapes, derive):
+    """An operand whose own operand is kept, as in residual blocks that rectify first, does not wait for the product."""
+    graph = derive(gs.trace(function, *(gs.f64[shape] for shape in shapes)))
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-4, 5, v.shape).astype(np.float64) for v in graph.inputs]
+    found, wanted = (gs.compile(graph, backend=name)(*arrays) for name in ("cpu", "numpy"))
+    for got, right in _pairs(found, wanted):
+        np.testing.assert_array_equal(got, right)
+
+
+def _pairs(found, wanted):
+    several = isinstance(found, tuple)
+    return zip(found if several else (found,), wanted if several else (wanted,), strict=True)

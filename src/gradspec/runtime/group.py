@@ -108,17 +108,15 @@ class _Groups:
     def _can_wait(self, node: Node) -> bool:
         """Whether a node costs less if it is carried out with its reader: its operands are kept until then anyway."""
         (reader, *others) = self.readers[node.outputs[0]] or (None,)
-        lowering = None if reader is None else self.lowerings(reader.op.name)
-        if (
-            others
-            or reader is None
-            or lowering is None
-            or reader not in self.number
-            or self.lowerings(node.op.name) is None
-        ):
+        if others or reader is None or reader not in self.number or not self._are_alike(node, reader):
             return False
         runs = max((self.origin.get(v, -1) for v in reader.inputs if v not in node.outputs), default=-1)
-        return lowering.joins([reader], node) and all(self._is_kept(v, {node, reader}, runs) for v in node.inputs)
+        return all(self._is_kept(v, {node, reader}, runs) for v in node.inputs)
+
+    def _are_alike(self, node: Node, reader: Node) -> bool:
+        """Whether each could join the other's step, so that neither is what a step is there for."""
+        own, other = self.lowerings(node.op.name), self.lowerings(reader.op.name)
+        return own is not None and other is not None and own.joins([node], reader) and other.joins([reader], node)
 
     def _is_kept(self, v: Var, besides: set[Node | None], until: int) -> bool:
         """Whether some other node reads a variable after node number ``until``, so that it is there anyway."""
@@ -127,11 +125,19 @@ class _Groups:
 
     def _takes(self, node: Node, before: Sequence[Node]) -> bool:
         """Whether the group that a node would be put into takes those that wait for it as well."""
-        group = self.groups[self._last([*before, node])]
-        lowering = self.lowerings(node.op.name)
-        if group.lowering is not None and not group.is_closed and group.lowering.joins(group.nodes, node):
-            return all(group.lowering.joins(group.nodes, each) for each in before)
+        last, lowering = self._last([*before, node]), self.lowerings(node.op.name)
+        if self._may_join(node, last):
+            return all(self._may_join(each, last) for each in before)
         return lowering is not None and all(lowering.joins([node], each) for each in before)
+
+    def _may_join(self, node: Node, last: int) -> bool:
+        """Whether the group ``last`` takes a node, none of whose operands is a view that is made after the group."""
+        group = self.groups[last]
+        return group.lowering is not None and self._is_open(node, last) and group.lowering.joins(group.nodes, node)
+
+    def _is_open(self, node: Node, last: int) -> bool:
+        moved = any(v in self.moved and self.maker[v] == last for v in node.inputs)
+        return not self.groups[last].is_closed and not moved
 
     def _last(self, nodes: Sequence[Node]) -> int:
         """The group after which all operands of these nodes are there."""
@@ -160,12 +166,9 @@ class _Groups:
         return self.new(lowering, key) if at is None else at
 
     def _joins(self, node: Node, last: int) -> bool:
+        """Whether a node is part of the group ``last``, which it may close."""
         group = self.groups[last]
-        if (
-            group.lowering is None
-            or group.is_closed
-            or any(v in self.moved and self.maker[v] == last for v in node.inputs)
-        ):
+        if group.lowering is None or not self._is_open(node, last):
             return False
         if group.lowering.joins(group.nodes, node):
             return True
