@@ -15,6 +15,7 @@ from gradspec.folding import fold_batch_norm
 from gradspec.graph.builder import Builder
 from gradspec.graph.ir import Graph
 from gradspec.graph.types import bf16, f16, f32, f64, i8, i32, i64, u8
+from gradspec.interop import from_onnx, from_torch, to_jax, to_onnx, to_torch
 from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.layout import broadcast_to, concat, flatten, pad, reshape, slice, transpose
 from gradspec.ops.linear import batch_norm, linear, matmul
@@ -98,6 +99,8 @@ __all__ = [
     "flatten",
     "fold",
     "fold_batch_norm",
+    "from_onnx",
+    "from_torch",
     "gelu",
     "get_num_threads",
     "global_avg_pool",
@@ -141,6 +144,9 @@ __all__ = [
     "sub",
     "sum",
     "tanh",
+    "to_jax",
+    "to_onnx",
+    "to_torch",
     "trace",
     "transpose",
     "u8",

@@ -1,0 +1,97 @@
+"""Graphs from and to other libraries. Each is imported when a function that needs it is first called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gradspec.graph.ir import Graph
+from gradspec.interop.extras import require
+
+if TYPE_CHECKING:
+    import onnx
+    import torch
+
+
+def from_torch(module: Any, *example_args: Any, params: str | Sequence[str] = "constants", **options: Any) -> Graph:
+    """The graph of a PyTorch model: an ``nn.Module``, an ``ExportedProgram`` or an ``fx.GraphModule``.
+
+    The model is captured by ``torch.export`` for arguments like ``example_args``, in evaluation mode. ``params`` says
+    what becomes of its parameters and buffers: ``"constants"`` of the graph, ``"inputs"`` after those of the model, or
+    a list of the names that become inputs while the rest are constants.
+
+    >>> import torch
+    >>> print(from_torch(torch.nn.MaxPool2d(2), torch.zeros(1, 3, 8, 8)))
+    graph(input: f32[1, 3, 8, 8]):
+      max_pool : f32[1, 3, 4, 4] = max_pool(input, kernel_size=(2, 2), stride=(2, 2))
+      return max_pool
+    """
+    require("torch", "gs.from_torch")
+    from gradspec.interop.torch.reader import read
+
+    return read(module, example_args, params=params, **options)
+
+
+def to_torch(graph: Graph, **options: Any) -> torch.nn.Module:
+    """A graph as an ``nn.Module``: a function of tensors that autograd, ``torch.func``, ``compile`` and ``export`` know.
+
+    >>> import gradspec as gs, torch
+    >>> square = to_torch(gs.trace(lambda x: x * x, gs.f32[2]))
+    >>> x = torch.tensor([1.0, 3.0], requires_grad=True)
+    >>> square(x).sum().backward()
+    >>> x.grad
+    tensor([2., 6.])
+    """
+    require("torch", "gs.to_torch")
+    from gradspec.interop.torch.module import write
+
+    return write(graph, **options)
+
+
+def from_onnx(
+    model: Any, shapes: Mapping[str, Any] | None = None, constants: Mapping[str, Any] | None = None
+) -> Graph:
+    """The graph of an ONNX model: a path or a ``ModelProto``.
+
+    ``shapes`` binds symbolic dimensions: ``{"batch": 8}``, or the whole shape of an input, ``{"x": (8, 3, 32, 32)}``.
+    ``constants`` fixes inputs that the graph's shapes depend on, such as the run-time sizes of a Reshape.
+
+    >>> import gradspec as gs
+    >>> model = gs.to_onnx(gs.trace(lambda x: gs.relu(x), gs.f32[2]))
+    >>> print(from_onnx(model))
+    graph(x: f32[2]):
+      relu : f32[2] = relu(x)
+      return relu
+    """
+    require("onnx", "gs.from_onnx")
+    from gradspec.interop.onnx.reader import read
+
+    return read(model, shapes or {}, constants or {})
+
+
+def to_onnx(graph: Graph, **options: Any) -> onnx.ModelProto:
+    """A graph as an ONNX model, checked by ONNX's own checker.
+
+    >>> import gradspec as gs
+    >>> model = to_onnx(gs.trace(lambda x: gs.max_pool2d(x, 2), gs.f32[1, 3, 8, 8]))
+    >>> [node.op_type for node in model.graph.node]
+    ['MaxPool']
+    """
+    require("onnx", "gs.to_onnx")
+    from gradspec.interop.onnx.writer import write
+
+    return write(graph, **options)
+
+
+def to_jax(graph: Graph) -> Callable[..., Any]:
+    """A graph as a function of JAX arrays, for ``jit``, ``grad``, ``jvp``, ``vmap`` and sharding.
+
+    >>> import gradspec as gs, jax
+    >>> square = to_jax(gs.trace(lambda x: gs.sum(x * x), gs.f32[2]))
+    >>> jax.grad(square)(jax.numpy.array([1.0, 3.0])).tolist()
+    [2.0, 6.0]
+    """
+    require("jax", "gs.to_jax")
+    from gradspec.interop.jax.function import write
+
+    return write(graph)

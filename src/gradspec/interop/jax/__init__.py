@@ -1,0 +1,1 @@
+"""JAX: graphs as functions of its arrays."""

@@ -1,0 +1,1 @@
+"""PyTorch: models read and written, and its functions on our kernels."""
