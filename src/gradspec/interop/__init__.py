@@ -33,7 +33,7 @@ def from_torch(module: Any, *example_args: Any, params: str | Sequence[str] = "c
 
 
 def to_torch(graph: Graph, **options: Any) -> torch.nn.Module:
-    """A graph as an ``nn.Module``: a function of tensors that autograd, ``torch.func``, ``compile`` and ``export`` know.
+    """A graph as an ``nn.Module``, for autograd, ``torch.func``, ``torch.compile`` and ``torch.export``.
 
     >>> import gradspec as gs, torch
     >>> square = to_torch(gs.trace(lambda x: x * x, gs.f32[2]))
@@ -48,9 +48,7 @@ def to_torch(graph: Graph, **options: Any) -> torch.nn.Module:
     return write(graph, **options)
 
 
-def from_onnx(
-    model: Any, shapes: Mapping[str, Any] | None = None, constants: Mapping[str, Any] | None = None
-) -> Graph:
+def from_onnx(model: Any, shapes: Mapping[str, Any] | None = None, constants: Mapping[str, Any] | None = None) -> Graph:
     """The graph of an ONNX model: a path or a ``ModelProto``.
 
     ``shapes`` binds symbolic dimensions: ``{"batch": 8}``, or the whole shape of an input, ``{"x": (8, 3, 32, 32)}``.

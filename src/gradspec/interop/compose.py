@@ -1,0 +1,428 @@
+"""What other libraries have as one operator, composed of ours. All of it takes variables and arrays alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.builder import apply, operands
+from gradspec.graph.op import NoAttributes
+from gradspec.ops import layout
+from gradspec.ops.layout import broadcast_to, concat, getitem, reshape, transpose
+from gradspec.ops.lp_pool import ABS_POWER, AbsPower
+from gradspec.ops.pointwise import GATE, STEP, Levels, abs, clamp, exp, log, neg, scale, softplus, sqrt, tanh
+from gradspec.ops.pool import global_max_pool
+from gradspec.ops.reduce import mean
+from gradspec.ops.smooth_pool import smooth_max_pool
+from gradspec.spec.errors import ShapeError, UnsupportedError
+from gradspec.spec.layout import normal_axis
+
+Pairs = Sequence[tuple[int, int]]
+
+MOST_PIECES = 4096
+"""Slices that ``take`` may make of its indices before it refuses."""
+
+
+# --- selections by sign -----------------------------------------------------------------------------------------------
+
+
+def _passed(x: Any, t: Any, below: float, at: float, above: float) -> Any:
+    """``t`` where the level that the sign of ``x`` chooses is 1, and 0 where it is 0, whatever ``t`` is there."""
+    return apply(GATE, NoAttributes(), apply(STEP, Levels(below, at, above), x), t)
+
+
+def prelu(x: Any, slope: Any) -> Any:
+    """``x`` above 0, ``slope · x`` at and below: the slope is broadcast, and has a derivative of its own.
+
+    >>> prelu(np.float32([-2, 0, 3]), np.float32([0.5, 0.5, 0.5])).tolist()
+    [-1.0, 0.0, 3.0]
+    """
+    x, slope = operands(x, slope)
+    return _passed(x, x, 0.0, 0.0, 1.0) + slope * _passed(x, x, 1.0, 1.0, 0.0)
+
+
+def elu(x: Any, alpha: float = 1.0, *, gain: float = 1.0, steepness: float = 1.0) -> Any:
+    """``gain · x`` above 0, ``gain · alpha · (exp(steepness · x) − 1)`` at and below.
+
+    The exponential is taken of what is not positive, so that it cannot overflow where it is not used.
+
+    >>> elu(np.float32([-1e9, 0, 3])).tolist()
+    [-1.0, 0.0, 3.0]
+    """
+    (x,) = operands(x)
+    lower = scale(exp_minus_one(scale(clamp(x, max=0.0), steepness)), alpha)
+    y = _passed(x, x, 0.0, 0.0, 1.0) + _passed(x, lower, 1.0, 1.0, 0.0)
+    return y if gain == 1.0 else scale(y, gain)
+
+
+def exp_minus_one(x: Any) -> Any:
+    """``exp(x) − 1`` as ``tanh(x/2) · (exp(x) + 1)``, which is accurate near 0 too.
+
+    >>> exp_minus_one(np.float32([1e-8])).tolist() == np.expm1(np.float32([1e-8])).tolist()
+    True
+    """
+    return tanh(scale(x, 0.5)) * (exp(x) + 1.0)
+
+
+def celu(x: Any, alpha: float = 1.0) -> Any:
+    """``elu`` with a derivative of 1 at 0 for every ``alpha``.
+
+    >>> celu(np.float32([-1e9, 3]), 2.0).tolist()
+    [-2.0, 3.0]
+    """
+    return elu(x, alpha, steepness=1.0 / alpha)
+
+
+# --- smooth -----------------------------------------------------------------------------------------------------------
+
+
+def hardsigmoid(x: Any, slope: float = 1 / 6, offset: float = 0.5) -> Any:
+    """``slope · x + offset``, kept between 0 and 1.
+
+    >>> hardsigmoid(np.float32([-9, 0, 9])).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    return clamp(scale(x, slope) + offset, 0.0, 1.0)
+
+
+def hardswish(x: Any) -> Any:
+    """``x · hardsigmoid(x)``.
+
+    >>> hardswish(np.float32([-9, 0, 9])).tolist()
+    [-0.0, 0.0, 9.0]
+    """
+    return x * hardsigmoid(x)
+
+
+def mish(x: Any) -> Any:
+    """``x · tanh(softplus(x))``.
+
+    >>> mish(np.float32([0, 100])).tolist()
+    [0.0, 100.0]
+    """
+    return x * tanh(softplus(x))
+
+
+def softsign(x: Any) -> Any:
+    """``x / (1 + |x|)``.
+
+    >>> softsign(np.float32([-1, 3])).tolist()
+    [-0.5, 0.75]
+    """
+    return x / (abs(x) + 1.0)
+
+
+def power(x: Any, exponent: float) -> Any:
+    """``x`` to a constant power; NaN where ``x`` is negative and the exponent no integer.
+
+    Whole powers are products; of the others ``x^p = |√x|^(2p)``, since the root is NaN where the power is.
+
+    >>> power(np.float32([-2, 3]), 3).tolist(), power(np.float32([4]), 1.5).tolist()
+    ([-8.0, 27.0], [8.0])
+    """
+    if exponent == 0:
+        return x * 0.0 + 1.0
+    if exponent == 0.5:
+        return sqrt(x)
+    if float(exponent).is_integer() and -64 <= exponent <= 64:
+        whole = _whole_power(x, int(exponent if exponent > 0 else -exponent))
+        return whole if exponent > 0 else 1.0 / whole
+    return apply(ABS_POWER, AbsPower(2.0 * exponent), sqrt(x))
+
+
+def _whole_power(x: Any, n: int) -> Any:
+    """By squaring: ``x^n = (x²)^(n/2)``, times ``x`` once more for an odd ``n``."""
+    if n == 1:
+        return x
+    half = _whole_power(x * x, n // 2)
+    return half * x if n % 2 else half
+
+
+def log_sum_exp(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
+    """``log Σ exp x`` over ``axes``, without overflow: smooth max pooling of everything, with β = 1.
+
+    >>> log_sum_exp(np.float32([1000, 1000]), (0,), False).tolist() - 1000 < 0.694
+    True
+    """
+    return _over(x, axes, keepdims, lambda t, sizes: smooth_max_pool(t, sizes, beta=1.0))
+
+
+# --- reductions -------------------------------------------------------------------------------------------------------
+
+
+def largest(x: Any, axes: Sequence[int], keepdims: bool, *, ties: str = "first") -> Any:
+    """The largest number over ``axes``.
+
+    >>> largest(np.float32([[1, 5], [3, 2]]), (0,), False).tolist()
+    [3.0, 5.0]
+    """
+    return _over(x, axes, keepdims, lambda t, sizes: global_max_pool(t, len(sizes), ties=ties))
+
+
+def smallest(x: Any, axes: Sequence[int], keepdims: bool, *, ties: str = "first") -> Any:
+    """The smallest number over ``axes``.
+
+    >>> smallest(np.float32([[1, 5], [3, 2]]), (0,), False).tolist()
+    [1.0, 2.0]
+    """
+    return neg(largest(neg(x), axes, keepdims, ties=ties))
+
+
+def _over(x: Any, axes: Sequence[int], keepdims: bool, pooled: Callable[[Any, tuple[int, ...]], Any]) -> Any:
+    """A pooling of whole planes, over any axes: they are moved to the end for it."""
+    (x,) = operands(x)
+    rank = len(x.shape)
+    chosen = tuple(sorted({normal_axis("the reduction", a, rank) for a in axes}))
+    if not chosen:
+        return x
+    rest = tuple(a for a in range(rank) if a not in chosen)
+    moved = transpose(x, (*rest, *chosen))
+    y = pooled(moved, moved.shape[len(rest) :])
+    shape = [1 if a in chosen else n for a, n in enumerate(x.shape) if keepdims or a not in chosen]
+    return reshape(y, shape)
+
+
+# --- normalisation ----------------------------------------------------------------------------------------------------
+
+
+def normalized(x: Any, axes: Sequence[int], eps: float) -> Any:
+    """``(x − mean) / √(variance + eps)``, both over ``axes``.
+
+    >>> normalized(np.float32([1, 3]), (0,), 0.0).tolist()
+    [-1.0, 1.0]
+    """
+    centred = x - mean(x, axes, keepdims=True)
+    return centred / sqrt(mean(centred * centred, axes, keepdims=True) + eps)
+
+
+def layer_norm(x: Any, rank: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+    """Normalised over the last ``rank`` axes, then scaled and shifted.
+
+    >>> layer_norm(np.float32([[1, 3]]), 1, np.float32([2, 2]), None, 0.0).tolist()
+    [[-2.0, 2.0]]
+    """
+    return _affine(normalized(x, tuple(range(-rank, 0)), eps), weight, bias)
+
+
+def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+    """Each group of channels of ``x (N, C, …)`` normalised, then every channel scaled and shifted.
+
+    One group per channel is instance normalisation.
+
+    >>> group_norm(np.float32([[[1, 3], [0, 4]]]), 2, None, None, 0.0).tolist()
+    [[[-1.0, 1.0], [-1.0, 1.0]]]
+    """
+    n, channels, *sizes = x.shape
+    if groups < 1 or channels % groups:
+        raise ShapeError(f"{channels} channels do not make {groups} groups of equal size")
+    grouped = reshape(x, (n, groups, channels // groups * prod(sizes)))
+    y = reshape(normalized(grouped, (2,), eps), x.shape)
+    return _affine(y, _by_channel(weight, len(sizes)), _by_channel(bias, len(sizes)))
+
+
+def _affine(x: Any, weight: Any, bias: Any) -> Any:
+    scaled = x if weight is None else x * weight
+    return scaled if bias is None else scaled + bias
+
+
+def _by_channel(values: Any, rank: int) -> Any:
+    return None if values is None else reshape(values, (*values.shape, *(1,) * rank))
+
+
+def local_response_norm(x: Any, size: int, alpha: float, beta: float, k: float) -> Any:
+    """``x / (k + alpha/size · Σ x²)^beta``, the sum over ``size`` neighbouring channels of ``x (N, C, …)``.
+
+    >>> local_response_norm(np.float32([[[3], [4]]]), 1, 1.0, 0.5, 0.0).tolist()
+    [[[1.0], [1.0]]]
+    """
+    before, channels = (size - 1) // 2, x.shape[1]
+    pairs = [(0, 0), (before, size - 1 - before), *[(0, 0)] * (len(x.shape) - 2)]
+    squares = layout.pad(x * x, pairs)
+    total = squares[:, :channels]
+    for shift in range(1, size):
+        total = total + squares[:, shift : shift + channels]
+    return x / power(scale(total, alpha / size) + k, beta)
+
+
+# --- layout -----------------------------------------------------------------------------------------------------------
+
+
+def pad(x: Any, pairs: Pairs, mode: str = "constant", value: float = 0.0) -> Any:
+    """``x`` with ``(lo, hi)`` cells more on each axis, or fewer if negative.
+
+    ``mode`` says what is there: ``"constant"``, ``"reflect"`` (about the end cell), ``"edge"`` (the end cell again) or
+    ``"wrap"`` (what is at the other end).
+
+    >>> pad(np.float32([1, 2, 3]), [(2, 1)], "reflect").tolist(), pad(np.float32([1, 2, 3]), [(-1, 2)], "wrap").tolist()
+    ([3.0, 2.0, 1.0, 2.0, 3.0, 2.0], [2.0, 3.0, 2.0, 3.0])
+    """
+    (x,) = operands(x)
+    if len(pairs) != len(x.shape):
+        raise ShapeError(f"padding {tuple(pairs)} needs one pair for each axis of the shape {x.shape}")
+    window = [slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(x.shape, pairs, strict=True)]
+    if any(w.stop < w.start for w in window):
+        raise ShapeError(f"padding {tuple(pairs)} takes more than there is of an axis of the shape {x.shape}")
+    x = getitem(x, tuple(window))
+    grown = [(max(lo, 0), max(hi, 0)) for lo, hi in pairs]
+    if mode == "constant":
+        return layout.pad(x, grown, value) if any(map(any, grown)) else x
+    if mode not in _BORDERS:
+        raise UnsupportedError(f"padding mode {mode!r} is not known; give constant, {', '.join(_BORDERS)}")
+    for axis, (lo, hi) in enumerate(grown):
+        if lo or hi:
+            x = _BORDERS[mode](x, axis, lo, hi)
+    return x
+
+
+def _cut(x: Any, axis: int, start: int, size: int, step: int = 1) -> Any:
+    """``size`` cells of one axis from ``start`` on."""
+    stop = start + size * step
+    return getitem(x, (*[slice(None)] * axis, slice(start, None if stop < 0 else stop, step)))
+
+
+def _reflect(x: Any, axis: int, lo: int, hi: int) -> Any:
+    n = x.shape[axis]
+    if max(lo, hi) >= n:
+        raise ShapeError(
+            f"reflect padding of ({lo}, {hi}) needs more than {max(lo, hi)} cells, and axis {axis} has {n}"
+        )
+    parts = [_cut(x, axis, lo, lo, -1), x, _cut(x, axis, n - 2, hi, -1)]
+    return concat([part for part in parts if part.shape[axis]], axis)
+
+
+def _edge(x: Any, axis: int, lo: int, hi: int) -> Any:
+    n = x.shape[axis]
+    if n == 0:
+        raise ShapeError(f"edge padding needs a cell to repeat, and axis {axis} has none")
+
+    def repeated(cell: Any, times: int) -> Any:
+        return broadcast_to(cell, (*x.shape[:axis], times, *x.shape[axis + 1 :]))
+
+    ends = [(repeated(_cut(x, axis, 0, 1), lo), lo), (x, 1), (repeated(_cut(x, axis, n - 1, 1), hi), hi)]
+    return concat([part for part, times in ends if times], axis)
+
+
+def _wrap(x: Any, axis: int, lo: int, hi: int) -> Any:
+    n = x.shape[axis]
+    if n == 0:
+        raise ShapeError(f"wrap padding needs a cell to repeat, and axis {axis} has none")
+    parts = [_cut(x, axis, n - lo % n, lo % n), *[x] * (lo // n + 1 + hi // n), _cut(x, axis, 0, hi % n)]
+    return concat([part for part in parts if part.shape[axis]], axis)
+
+
+_BORDERS: dict[str, Callable[[Any, int, int, int], Any]] = {"reflect": _reflect, "edge": _edge, "wrap": _wrap}
+
+
+def take(x: Any, indices: Any, axis: int) -> Any:
+    """``numpy.take`` for constant indices: steady runs of them are slices.
+
+    >>> take(np.float32([10, 20, 30]), np.array([[2, 0], [1, 1]]), 0).tolist()
+    [[30.0, 10.0], [20.0, 20.0]]
+    """
+    (x,) = operands(x)
+    axis, places = normal_axis("take", axis, len(x.shape)), np.asarray(indices)
+    n = x.shape[axis]
+    if places.size and not (-n <= places.min() and places.max() < n):
+        raise ShapeError(f"an index from {places.min()} to {places.max()} lies outside axis {axis}, of size {n}")
+    runs = _runs((places % n).reshape(-1).tolist() if n else [])
+    if len(runs) > MOST_PIECES:
+        raise UnsupportedError(f"taking {places.size} cells makes {len(runs)} slices; at most {MOST_PIECES} are made")
+    shape = (*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])
+    if not runs:
+        return reshape(_cut(x, axis, 0, 0), shape)
+    return reshape(concat([_cut(x, axis, *run) for run in runs], axis), shape)
+
+
+def _runs(places: Sequence[int]) -> list[tuple[int, int, int]]:
+    """The places in order, as runs ``(start, size, step)`` of equal non-zero steps."""
+    runs: list[tuple[int, int, int]] = []
+    for place in places:
+        if runs:
+            start, size, step = runs[-1]
+            jump = place - (start + (size - 1) * step)
+            if jump and (size == 1 or jump == step):
+                runs[-1] = (start, size + 1, jump)
+                continue
+        runs.append((place, 1, 1))
+    return runs
+
+
+def split(x: Any, sizes: Sequence[int], axis: int) -> list[Any]:
+    """The pieces of ``sizes`` cells that make up an axis.
+
+    >>> [part.tolist() for part in split(np.float32([1, 2, 3]), (1, 2), 0)]
+    [[1.0], [2.0, 3.0]]
+    """
+    (x,) = operands(x)
+    axis = normal_axis("split", axis, len(x.shape))
+    if sum(sizes) != x.shape[axis] or any(size < 0 for size in sizes):
+        raise ShapeError(f"pieces of {tuple(sizes)} cells do not make up axis {axis}, of size {x.shape[axis]}")
+    ends = pairwise(accumulate(sizes, initial=0))
+    return [_cut(x, axis, start, stop - start) for start, stop in ends]
+
+
+def tile(x: Any, repeats: Sequence[int]) -> Any:
+    """``x`` that many times over along each axis.
+
+    >>> tile(np.float32([[1, 2]]), (2, 2)).tolist()
+    [[1.0, 2.0, 1.0, 2.0], [1.0, 2.0, 1.0, 2.0]]
+    """
+    (x,) = operands(x)
+    if len(repeats) != len(x.shape) or any(r < 0 for r in repeats):
+        raise ShapeError(f"repeats {tuple(repeats)} need one number, 0 or more, for each axis of the shape {x.shape}")
+    pairs = [*zip(repeats, x.shape, strict=True)]
+    spread = reshape(x, [size for _, n in pairs for size in (1, n)])
+    return reshape(broadcast_to(spread, [size for pair in pairs for size in pair]), [r * n for r, n in pairs])
+
+
+def depth_to_space(x: Any, block: int, *, channels_first: bool) -> Any:
+    """Channels of ``x (N, C, H, W)`` laid out as blocks of ``block × block`` cells.
+
+    The channel is split into (channel, row, column) if ``channels_first``, else into (row, column, channel).
+
+    >>> depth_to_space(np.float32([1, 2, 3, 4]).reshape(1, 4, 1, 1), 2, channels_first=True).tolist()
+    [[[[1.0, 2.0], [3.0, 4.0]]]]
+    """
+    n, channels, height, width = _plane(x)
+    if block < 1 or channels % block**2:
+        raise ShapeError(f"{channels} channels do not make blocks of {block} × {block} cells")
+    c = channels // block**2
+    shape, order = (
+        ((c, block, block), (0, 1, 4, 2, 5, 3)) if channels_first else ((block, block, c), (0, 3, 4, 1, 5, 2))
+    )
+    split_up = transpose(reshape(x, (n, *shape, height, width)), order)
+    return reshape(split_up, (n, c, height * block, width * block))
+
+
+def space_to_depth(x: Any, block: int) -> Any:
+    """Blocks of ``block × block`` cells of ``x (N, C, H, W)`` as channels: (row, column, channel).
+
+    >>> space_to_depth(np.float32([[[[1, 2], [3, 4]]]]), 2).reshape(-1).tolist()
+    [1.0, 2.0, 3.0, 4.0]
+    """
+    n, channels, height, width = _plane(x)
+    if block < 1 or height % block or width % block:
+        raise ShapeError(f"a plane of {height} × {width} cells does not fall into blocks of {block} × {block}")
+    split_up = reshape(x, (n, channels, height // block, block, width // block, block))
+    moved = transpose(split_up, (0, 3, 5, 1, 2, 4))
+    return reshape(moved, (n, channels * block**2, height // block, width // block))
+
+
+def _plane(x: Any) -> tuple[int, int, int, int]:
+    if len(x.shape) != 4:
+        raise ShapeError(f"images of shape (N, C, H, W) are needed, not {x.shape}")
+    n, channels, height, width = x.shape
+    return n, channels, height, width
+
+
+def variable_power(x: Any, exponent: Any) -> Any:
+    """``x`` to the power of another tensor, for positive ``x``: ``exp(exponent · log x)``.
+
+    >>> variable_power(np.float32([1, 1]), np.float32([5, 0.5])).tolist()
+    [1.0, 1.0]
+    """
+    return exp(exponent * log(x))
