@@ -59,7 +59,6 @@ def offered(name, question):
     return cell.rank < 4
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # by torch.func.jvp itself
 @pytest.mark.parametrize("question", PROBLEMS, ids=str)
 def test_a_peer_agrees_or_does_not_offer_the_problem(peer, question):
     ours, *again = results(Ours(1), question).values()

@@ -3,6 +3,7 @@
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,6 @@ from gradspec.ops.unfold import UNFOLD, Geometry
 from peers.agreement import plain, reals, whole_numbers
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:`torch.jit.script` is deprecated:DeprecationWarning",  # PyTorch's own, on loading its forward derivatives
     "ignore:Using padding='same' with even kernel lengths:UserWarning",  # about speed
 )
 
@@ -175,12 +175,45 @@ RESIZED = [
     ]
 ]
 
+
+def scaled(n: int, mode: str, scale: float) -> Same:
+    """Torch counts positions by the factor it was given, not by the sizes that this comes to."""
+    step = 1 / Fraction(scale)
+    ours, theirs = {
+        "nearest": ({"step": step}, "nearest"),
+        "nearest-exact": ({"step": step, "start": step / 2}, "nearest-exact"),
+        "linear": ({"mode": "linear", "step": step}, "linear"),
+    }[mode]
+    return Same(
+        f"resize {mode} {n} by {scale}",
+        partial(gs.resize, size=(int(n * scale),), **ours),
+        partial(functional.interpolate, scale_factor=scale, mode=theirs),
+        ((2, 2, n),),
+        divides=mode == "linear",
+    )
+
+
+SCALED = [
+    *(
+        scaled(n, mode, by)
+        for n, by in ((5, 1.5), (7, 0.375), (3, 2.6))
+        for mode in ("nearest", "nearest-exact", "linear")
+    ),
+    Same(
+        "resize nearest-exact to sizes",
+        partial(gs.resize, size=(3, 4), step=(Fraction(5, 3), 0.5), start=(Fraction(5, 6), 0.25)),
+        partial(functional.interpolate, size=(3, 4), mode="nearest-exact"),
+        ((1, 2, 5, 2),),
+    ),
+]
+
 WITH_TORCH = [
     *(row for rank in (1, 2, 3) for row in convolutions(rank) + transposed_convolutions(rank)),
     *COLUMNS,
     *PRODUCTS,
     *NORMS,
     *RESIZED,
+    *SCALED,
 ]
 
 
@@ -325,6 +358,19 @@ def test_resizing_passes_by_what_has_no_weight():
     assert gs.resize(x, (2,), "linear", align_corners=True)[0] == 1.0
 
 
+def test_places_that_are_usual_are_not_recorded():
+    usual = gs.trace(lambda x: gs.resize(x, (4,), "linear"), gs.f32[3])
+    given = gs.trace(lambda x: gs.resize(x, (4,), "linear", step=0.75, start=-0.125), gs.f32[3])
+    assert str(usual) == str(given)
+    unusual = gs.trace(lambda x: gs.resize(x, (4,), "linear", step=Fraction(2, 3)), gs.f32[3])
+    assert "align_corners=False, step=((2, 3),), start=((-1, 6),))" in str(unusual)
+
+
+def test_places_fit_in_64_bits():
+    with pytest.raises(gs.ShapeError, match="not a quotient of 64-bit integers; round it"):
+        gs.resize(np.zeros(3), (2,), step=1e-9)
+
+
 # --- graphs ----------------------------------------------------------------------------------------------------------
 
 
@@ -389,6 +435,17 @@ ERRORS = {
     "resize nothing": (gs.resize, [(0,)], {"size": (2,)}, "at least one cell"),
     "mode": (gs.resize, [(3,)], {"size": (2,), "mode": "cubic"}, 'give "nearest" or "linear"'),
     "corners": (gs.resize, [(3,)], {"size": (2,), "align_corners": True}, "only"),
+    "corners and steps": (
+        gs.resize,
+        [(3,)],
+        {"size": (2,), "mode": "linear", "align_corners": True, "step": 1},
+        "give one of them",
+    ),
+    "rounding": (gs.resize, [(3,)], {"size": (2,), "rounding": "up"}, "one of floor, ceil, half_down, half_up"),
+    "linear rounding": (gs.resize, [(3,)], {"size": (2,), "mode": "linear", "rounding": "ceil"}, "only"),
+    "steps": (gs.resize, [(3,)], {"size": (2,), "step": (1, 2)}, "step has 2 numbers for 1 axes"),
+    "step": (gs.resize, [(3,)], {"size": (2,), "step": np.inf}, "step on axis 0 is inf; give a finite number"),
+    "start": (gs.resize, [(3,)], {"size": (2,), "start": True}, "start on axis 0 is True; give a finite number"),
 }
 
 

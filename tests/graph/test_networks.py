@@ -84,7 +84,6 @@ def test_gradients_agree_with_pytorch(name):
         assert np.abs(got - right.numpy()).max() <= 1e-11 * (1 + right.abs().max().item())
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own, on first use of forward mode
 def test_forward_mode_agrees_with_pytorch():
     shapes, size, ours, theirs = NETWORKS["LeNet-5"]
     params, direction, x = drawn(shapes, 1), drawn(shapes, 3), np.random.default_rng(2).standard_normal(size)

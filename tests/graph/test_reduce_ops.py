@@ -12,10 +12,6 @@ from torch.nn import functional
 import gradspec as gs
 from gradspec.graph.check import check
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:`torch.jit.script` is deprecated:DeprecationWarning",  # PyTorch's own, on loading its forward derivatives
-)
-
 RANDOM = np.random.default_rng(3)
 CLOSE = {"rtol": 1e-12, "atol": 1e-14}  # a few hundred roundings of float64 on numbers near 1
 

@@ -34,7 +34,6 @@ from peers.agreement import (
 )
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:`torch.jit.script` is deprecated:DeprecationWarning",  # PyTorch's own, on loading its forward derivatives
     "ignore:Using padding='same' with even kernel lengths:UserWarning",  # about speed
 )
 

@@ -216,7 +216,6 @@ def clearance(network):
     return min(found)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own, on first use of forward mode
 def test_forward_mode_agrees_with_pytorch(network):
     random = np.random.default_rng(4)
     direction = tree.map_leaves(lambda a: random.standard_normal(a.shape), network.params)
