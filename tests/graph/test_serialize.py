@@ -4,7 +4,7 @@ import json
 import math
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from safetensors import safe_open
 import gradspec as gs
 from gradspec.graph.check import check
 from gradspec.graph.ir import Graph, Node, Var
-from gradspec.graph.op import NoAttributes, Op
+from gradspec.graph.op import LATER, NoAttributes, Op
 from gradspec.graph.types import DTYPES
 from gradspec.ops.table import operators
 from gradspec.runtime import serialize
@@ -220,6 +220,7 @@ class Everything:
     pairs: tuple[tuple[int, int], ...]
     axes: tuple[Near | Far, ...]
     mode: Literal["a", "b"]
+    gained: tuple[int, ...] | None = field(default=None, metadata=LATER)
 
 
 GOOD: dict[str, Any] = {
@@ -252,6 +253,7 @@ GOOD: dict[str, Any] = {
         {"pairs": ()},
         {"axes": (Far(1, math.nan),)},
         {"word": '{"float": "inf"}'},
+        {"gained": (1, 2)},
     ],
     ids=str,
 )
@@ -260,6 +262,12 @@ def test_attributes_round_trip(change):
     text = json.dumps(fields_to_json(record), allow_nan=False)
     again = fields_from_json(Everything, serialize.strict_json(text, "attributes"), "attributes")
     assert repr(again) == repr(record)  # which tells NaN, −0.0, 3 and 3.0 apart
+
+
+def test_what_an_operator_gained_later_is_saved_only_where_it_matters():
+    old, new = Everything(**GOOD), Everything(**GOOD, gained=(1,))
+    assert "gained" not in fields_to_json(old)
+    assert fields_to_json(new)["gained"] == [1]
 
 
 def test_numpy_numbers_are_saved_as_numbers():
@@ -297,6 +305,7 @@ def test_numpy_numbers_are_saved_as_numbers():
         {"axes": [{"size": 1}]},
         {"axes": {"record": "Near", "fields": {"size": 1}}},
         {"mode": "c"},
+        {"gained": [1.5]},
         {"extra": 1},
     ],
     ids=str,

@@ -21,6 +21,10 @@ IMPLIED = {"implied": True}
 """Metadata of an attribute that follows from the types around it, so that printing leaves it out."""
 
 
+LATER = {"later": True}
+"""Metadata of an attribute that its operator was first saved without: where a file lacks it, it has its default."""
+
+
 def usual(entry: Any) -> dict[str, Any]:
     """Metadata of an attribute that printing leaves out where every entry is this one."""
     return {"usual": entry}

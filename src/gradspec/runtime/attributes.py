@@ -24,9 +24,10 @@ LARGEST_INT = 2**63 - 1
 
 
 def fields_to_json(record: Any) -> dict[str, Any]:
-    """The fields of a record by name."""
+    """The fields of a record by name, but for those that came later and have their defaults."""
     cls: type = type(record)
-    return {f.name: to_json(getattr(record, f.name), f.name) for f in _fields(cls)}
+    values = {f: getattr(record, f.name) for f in _fields(cls)}
+    return {f.name: to_json(v, f.name) for f, v in values.items() if not (_came_later(f) and v == f.default)}
 
 
 def to_json(value: Any, where: str) -> Any:
@@ -49,7 +50,9 @@ def to_json(value: Any, where: str) -> Any:
 
 def fields_from_json(cls: type, data: Any, where: str) -> Any:
     """The record of class ``cls`` whose fields ``data`` holds."""
-    require_keys(data, [f.name for f in _fields(cls)], where)
+    expected = _fields(cls)
+    optional = [f.name for f in expected if _came_later(f)]
+    require_keys(data, [f.name for f in expected], where, optional)
     hints, values = _hints(cls), {}
     for name, item in data.items():
         values[name] = from_json(item, _records_within(cls), f"{where}.{name}")
@@ -92,11 +95,11 @@ def conforms(value: Any, hint: Any) -> bool:
     return type(value) in ((float, int) if hint is float else (hint,))
 
 
-def require_keys(data: Any, keys: Collection[str], where: str) -> None:
-    """Refuse what is not an object with exactly these keys."""
+def require_keys(data: Any, keys: Collection[str], where: str, optional: Collection[str] = ()) -> None:
+    """Refuse what is not an object with exactly these keys, of which the optional ones may be missing."""
     if not isinstance(data, dict):
         raise FormatError(f"{where}: expected an object, not {brief(data)}")
-    missing, unknown = [k for k in keys if k not in data], [k for k in data if k not in keys]
+    missing, unknown = [k for k in keys if k not in data and k not in optional], [k for k in data if k not in keys]
     if missing or unknown:
         what = [f"{_listed(names)} {is_}" for names, is_ in ((missing, "is missing"), (unknown, "is unknown")) if names]
         raise FormatError(f"{where}: {' and '.join(what)}; the keys are {', '.join(keys) or 'none'}")
@@ -122,6 +125,10 @@ def _listed(names: Collection[str]) -> str:
 @cache
 def _fields(cls: type) -> tuple[dataclasses.Field[Any], ...]:
     return tuple(f for f in dataclasses.fields(cls) if f.init)
+
+
+def _came_later(field: dataclasses.Field[Any]) -> bool:
+    return bool(field.metadata.get("later"))
 
 
 @cache

@@ -1,5 +1,7 @@
 """Rows of convolution, unfolding and resizing: ranks 0 to 5, and every option where it is awkward."""
 
+from fractions import Fraction
+
 import gradspec as gs
 from gradspec.graph.builder import apply
 from gradspec.ops.conv import COMPARE, Convolution
@@ -64,5 +66,12 @@ ROWS = [
     GraphCase("resize linear smaller", lambda x: gs.resize(x, (3, 2), "linear"), ((4, 5),), "tied"),
     GraphCase("resize corners", lambda x: gs.resize(x, (1, 4), "linear", align_corners=True), ((3, 2),), "tied"),
     GraphCase("resize rank 3", lambda x: gs.resize(x, (2, 3, 1), "linear"), ((1, 2, 3),), "tied"),
+    GraphCase(
+        "resize ceil", lambda x: gs.resize(x, (4, 3), step=(0.75, 1), start=-1, rounding="ceil"), ((3, 2),), "tied"
+    ),
+    GraphCase("resize half down", lambda x: gs.resize(x, (6,), step=0.5, rounding="half_down"), ((2, 3),), "tied"),
+    GraphCase("resize half up", lambda x: gs.resize(x, (6,), step=0.5, rounding="half_up"), ((2, 3),), "tied"),
+    GraphCase("resize stepping", lambda x: gs.resize(x, (5,), "linear", step=Fraction(1, 3)), ((2, 3),), "tied"),
+    GraphCase("resize backwards", lambda x: gs.resize(x, (2, 4), "linear", step=-0.75, start=2), ((3, 2),), "tied"),
     GraphCase("resize nothing", lambda x: gs.resize(x, ()), ((2,),), "tied"),
 ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
-from math import prod
+from math import lcm, prod
 from struct import pack
 from typing import Any
 
@@ -20,11 +21,16 @@ from gradspec.graph.ir import Node
 from gradspec.ops.resize import Resize
 from gradspec.runtime.cache import kernel
 from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, Work, address
+from gradspec.spec.resize import Axis
 
 SOURCE = "gradspec.backends.cpu.kernels.resize"
 
 TILE, LONGEST = 1024, 8192
 """Targets of a row that are made at a time, and the most cells that they may read from a row of sums."""
+EXACT = 1 << 53
+"""Whole numbers up to here are doubles, and NumPy divides them as such."""
+ONE_CELL = Axis(1, 1, Fraction(1), Fraction(0), None)
+"""What no axis at all comes to."""
 NANOSECONDS_PER_TAP, NANOSECONDS_PER_UNIT = 1.0, 100.0
 
 Ints = NDArray[np.int64]
@@ -57,36 +63,50 @@ class Sums:
         return np.array([(cells.min(), cells.max() + 1) if cells.size else (0, 0) for cells in read], np.int64)
 
 
-def axis_sums(n: int, m: int, mode: str, align_corners: bool, back: bool, number: Any) -> Sums:
+def axis_sums(axis: Axis, back: bool, number: Any) -> Sums:
     """``spec.resize.axis_taps`` as tables, or read backwards.
 
-    Positions are quotients of whole numbers that float64 holds, so that the weights are rounded once.
+    Positions are quotients of whole numbers that divide to the nearest double, so that the weights are rounded once.
 
-    >>> sums = axis_sums(2, 3, "linear", False, False, np.float32)
+    >>> sums = axis_sums(Axis(2, 3, Fraction(1, 2), Fraction(0), None), False, np.float32)
     >>> sums.starts.tolist(), sums.cells.tolist(), sums.weights.tolist()
     ([0, 1, 3, 4], [0, 0, 1, 1], [1.0, 0.5, 0.5, 1.0])
     """
-    o = np.arange(m)
-    places, whole = _positions(o, n, m, mode, align_corners)
-    before = places // whole
-    share = (places - before * whole) * (before < n - 1)
+    places, whole = _positions(axis)
+    before = (places // whole).astype(np.int64)
+    share = places - places // whole * whole
     is_between = share > 0
+    o = np.arange(axis.outputs)
     outputs = np.concatenate([o, o[is_between]])
     cells = np.concatenate([before, before[is_between] + 1])
     weights = np.concatenate([(whole - share) / whole, share[is_between] / whole])
-    targets, read, size = (cells, outputs, n) if back else (outputs, cells, m)
+    targets, read, size = (cells, outputs, axis.size) if back else (outputs, cells, axis.outputs)
     order = np.lexsort((read, targets))
     starts = np.searchsorted(targets[order], np.arange(size + 1))
     return Sums(starts.astype(np.int64), read[order].astype(np.int64), weights[order].astype(number))
 
 
-def _positions(o: Ints, n: int, m: int, mode: str, align_corners: bool) -> tuple[Ints, int]:
+def _positions(axis: Axis) -> tuple[Table, int]:
     """Where the outputs lie among the cells, as whole numbers over one denominator."""
-    if mode == "nearest":
-        return o * n // m, 1
-    if align_corners:
-        return o * (n - 1), max(m - 1, 1)
-    return np.maximum((2 * o + 1) * n - m, 0), 2 * m
+    whole = lcm(axis.step.denominator, axis.start.denominator)
+    first, step = int(axis.start * whole), int(axis.step * whole)
+    largest = 2 * max(abs(first), abs(first + axis.outputs * step), axis.size * whole) + whole
+    o = np.arange(axis.outputs, dtype=np.int64 if largest <= EXACT else object)
+    places = first + o * step
+    if axis.rounding is not None:
+        places, whole = _rounded(places, whole, axis.rounding), 1
+    return np.clip(places, 0, (axis.size - 1) * whole), whole
+
+
+def _rounded(places: Table, whole: int, rounding: str) -> Table:
+    """``places / whole`` as ``spec.resize.ROUNDINGS`` has it; a division rounded up is one rounded down, mirrored."""
+    if rounding == "floor":
+        return places // whole
+    if rounding == "ceil":
+        return -(-places // whole)
+    if rounding == "half_down":
+        return -((whole - 2 * places) // (2 * whole))
+    return (2 * places + whole) // (2 * whole)
 
 
 # --- the lowering -----------------------------------------------------------------------------------------------------
@@ -100,11 +120,11 @@ class _Resizing:
         attrs: Resize = node.attrs
         width = COMPUTED[x.dtype.name]
         number = np.float32 if width == 4 else np.float64
-        pairs = list(zip(attrs.sizes, attrs.outputs, strict=True)) or [(1, 1)]
-        self.sums = [axis_sums(n, m, attrs.mode, attrs.align_corners, back, number) for n, m in pairs]
+        axes = attrs.axes or [ONE_CELL]
+        self.sums = [axis_sums(axis, back, number) for axis in axes]
         self.leads = x.shape[: x.ndim - len(attrs.sizes)]
         last = self.sums[-1]
-        read = pairs[-1][1 if back else 0]
+        read = axes[-1].outputs if back else axes[-1].size
         self.tile = min(TILE, last.targets)
         self.spans = last.spans(self.tile)
         widest = int((self.spans[:, 1] - self.spans[:, 0]).max())

@@ -22,12 +22,12 @@ def _along(axis: int, x: Array, source: Array, target: Array, weights: Array, si
 
 def _resized(attrs: Resize, x: Array, back: bool) -> Array:
     rank = len(attrs.sizes)
-    for axis, (n, m) in enumerate(zip(attrs.sizes, attrs.outputs, strict=True)):
-        rows = enumerate(axis_taps(n, m, attrs.mode, attrs.align_corners))
+    for i, axis in enumerate(attrs.axes):
+        rows = enumerate(axis_taps(axis))
         taps = [(o, cell, float(weight)) for o, row in rows for cell, weight in row]
         outputs, cells, weights = (np.array(column) for column in zip(*taps, strict=True))
-        source, target, size = (outputs, cells, n) if back else (cells, outputs, m)
-        x = _along(x.ndim - rank + axis, x, source, target, weights, size)
+        source, target, size = (outputs, cells, axis.size) if back else (cells, outputs, axis.outputs)
+        x = _along(x.ndim - rank + i, x, source, target, weights, size)
     return x
 
 
