@@ -14,6 +14,7 @@ import pytest
 import gradspec as gs
 import lenet5
 import resnet18
+from gradspec.graph import tree
 from gradspec.runtime import run as running
 from gradspec.runtime import threads as pool
 from gradspec.runtime.cache import KERNEL_TYPE
@@ -22,7 +23,6 @@ from gradspec.runtime.native import sequence
 from gradspec.runtime.plan import plan
 from gradspec.runtime.sequence import Steps
 from gradspec.runtime.structure import lifted
-from gradspec.transforms import tree
 from runtime.toys import Toy, program
 
 RANDOM = np.random.default_rng(4)

@@ -13,7 +13,7 @@ from torch.nn import functional
 import gradspec as gs
 import lenet5
 import resnet18
-from gradspec.transforms import tree
+from gradspec.graph import tree
 
 # --- the same networks in PyTorch, under the same names ---------------------------------------------------------------
 

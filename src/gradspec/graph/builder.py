@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gradspec.graph.arrays import as_array
 from gradspec.graph.ir import Array, Graph, Node, Var
 from gradspec.graph.later import later
 from gradspec.graph.op import Attributes, Op
@@ -60,7 +61,7 @@ class Builder:
 
     def const(self, value: Any, name: str = "c") -> Var:
         """A constant: a copy of ``value``, so that later changes to it are not seen."""
-        array = np.array(value)
+        array = np.array(as_array(value))
         if type(value) is float:
             array = array.astype(np.float32)
         return self._constant(array, name)
@@ -200,8 +201,8 @@ def operands(*values: Any) -> tuple[Any, ...]:
     like = max((v for v in values if isinstance(v, Var)), key=lambda v: v.owner.level, default=None)
     if like is not None:
         return tuple(like.owner.operand(v, like) for v in values)
-    dtype = next((np.asarray(v).dtype for v in values if not isinstance(v, int | float)), np.dtype(np.float32))
-    return tuple(number_as(v, dtype) if isinstance(v, int | float) else np.asarray(v) for v in values)
+    dtype = next((as_array(v).dtype for v in values if not isinstance(v, int | float)), np.dtype(np.float32))
+    return tuple(number_as(v, dtype) if isinstance(v, int | float) else as_array(v) for v in values)
 
 
 def apply(op: Op, attrs: Attributes, *values: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gradspec.graph.arrays import as_numpy, require_numpy
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import number_as, type_of
 from gradspec.spec.errors import DTypeError, ShapeError
@@ -20,8 +21,11 @@ def require_count(inputs: Sequence[Var], arrays: Sequence[Any]) -> None:
 
 
 def fitting(var: Var, value: Any) -> Array:
-    """An input as an aligned array of the variable's type. Numbers are converted, arrays are not."""
-    array = number_as(value, var.dtype.numpy) if isinstance(value, int | float) else np.asarray(value)
+    """An input as an aligned array of the variable's type. Numbers are converted, arrays are not.
+
+    An array of another library than NumPy raises OtherKindError.
+    """
+    array = number_as(value, var.dtype.numpy) if isinstance(value, int | float) else as_numpy(value)
     found = type_of(array)
     if found.shape != var.shape:
         raise ShapeError(f"input {var!r} was given an array of shape {found.shape}; pass one of shape {var.shape}")
@@ -48,6 +52,7 @@ def require_out(outputs: Sequence[Var], out: Any) -> tuple[Array | None, ...]:
 
 def _require_target(var: Var, array: Any) -> None:
     if not isinstance(array, np.ndarray):
+        require_numpy(array)
         raise TypeError(f"out for {var!r} is {type(array).__name__}; give a NumPy array, such as np.empty(…)")
     if array.shape != var.shape:
         raise ShapeError(f"out for {var!r} has shape {array.shape}; give an array of shape {var.shape}")

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from gradspec.graph.arrays import OtherKindError, other_array, returned, taken, takes_aligned
 from gradspec.graph.ir import Array, Graph
 from gradspec.graph.later import later
 from gradspec.runtime import threads as pool
 from gradspec.runtime.arguments import fitting, require_count, require_out
 from gradspec.runtime.frame import Constants, Frame, Values, bound_to
 from gradspec.runtime.group import Step
-from gradspec.runtime.memory import Frames, aligned_bytes, nbytes
+from gradspec.runtime.memory import Frames, aligned_array, aligned_bytes
 from gradspec.runtime.plan import Plan, most_threads
 from gradspec.runtime.task import Task, address, block_address
 
@@ -70,7 +71,7 @@ def _once(step: Step, operands: Sequence[Array]) -> Sequence[Array]:
 
 
 def _once_by_task(task: Task, operands: Sequence[Array]) -> Sequence[Array]:
-    results = [aligned_bytes(nbytes(v.type)).view(v.dtype.numpy).reshape(v.shape) for v in task.outputs]
+    results = [aligned_array(v.type) for v in task.outputs]
     block, units, workspace = bound_to(task, (*operands, *results))
     workers = min(most_threads([task]), pool.get_num_threads())
     room = aligned_bytes(workers * workspace)
@@ -138,17 +139,38 @@ class Program:
         """One array for one output, a tuple for several; threads=None: as many as ``get_num_threads`` says."""
         if len(arrays) != len(self._wanted):
             require_count(self.plan.inputs, arrays)
-        given = [
-            a
-            if type(a) is ndarray and a.shape == shape and a.dtype is dtype and a.flags.aligned
-            else fitting(self.plan.inputs[i], a)
-            for a, (i, shape, dtype) in zip(arrays, self._wanted)  # noqa: B905  (they were counted)
-        ]
-        outs = None if out is None else require_out(self.plan.outputs, out)
+        try:
+            given = [
+                a
+                if type(a) is ndarray and a.shape == shape and a.dtype is dtype and a.flags.aligned
+                else fitting(self.plan.inputs[i], a)
+                for a, (i, shape, dtype) in zip(arrays, self._wanted)  # noqa: B905  (they were counted)
+            ]
+            outs = None if out is None else require_out(self.plan.outputs, out)
+        except OtherKindError:
+            return self._call_in_kind(arrays, out, threads)
         most = self._most_threads
         workers = 1 if most == 1 else min(most, threads or pool.get_num_threads(), pool.MOST_THREADS)
         results = self._run(given, self._fixed, outs, workers)
         return results[0] if self._is_one else tuple(results)
+
+    def _call_in_kind(self, arrays: Sequence[Any], out: Any, threads: int | None) -> Any:
+        """The call on what NumPy sees of the arrays: what was given as ``out``, else results of the arrays' kind."""
+        targets = out if isinstance(out, tuple) else (out,)
+        like = other_array([*arrays, *targets])
+        if out is None:
+            outs = self.aligned_results() if takes_aligned(like) else None
+            targets = (None,) * len(self.plan.outputs)
+        else:
+            outs = tuple(map(taken, targets))
+        found = self.call(list(map(taken, arrays)), outs, threads)
+        results = (found,) if self._is_one else found
+        own = [returned(r, like) if target is None else target for r, target in zip(results, targets, strict=True)]
+        return own[0] if self._is_one else tuple(own)
+
+    def aligned_results(self) -> tuple[Array, ...]:
+        """Arrays for the results, each at a multiple of 64 bytes."""
+        return tuple(aligned_array(v.type) for v in self.plan.outputs)
 
 
 class Compiled:

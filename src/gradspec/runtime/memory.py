@@ -89,6 +89,11 @@ def aligned_bytes(size: int) -> Array:
     return whole[start : start + size]
 
 
+def aligned_array(type: TensorType) -> Array:
+    """An array that begins at a multiple of 64 bytes."""
+    return aligned_bytes(nbytes(type)).view(type.dtype.numpy).reshape(type.shape)
+
+
 class Idle(Protocol):
     """What is kept between calls."""
 

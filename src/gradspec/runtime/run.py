@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from gradspec.graph.arrays import wants_aligned
 from gradspec.graph.builder import Builder
 from gradspec.graph.ir import Array, Graph
 from gradspec.graph.later import later, provides
@@ -62,7 +63,7 @@ def run(graph: Graph, *arrays: Any) -> Any:
     program = _programs.get(graph)
     if program is None:
         program = _programs[graph] = attached(graph)
-    return program.call(arrays)
+    return program.call(arrays, program.aligned_results() if wants_aligned() else None)
 
 
 @provides("program")
@@ -90,7 +91,7 @@ def eager(op: Op, attrs: Attributes, *arrays: Array) -> tuple[Array, ...]:
     if program is None:
         program = attached(_application(op, attrs, arrays))
         _applications.put(key, program)
-    results = program.call(arrays)
+    results = program.call(arrays, program.aligned_results() if wants_aligned() else None)
     return results if isinstance(results, tuple) else (results,)
 
 

@@ -6,17 +6,18 @@ Each call traces its function anew, so arrays that the function captures are rea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from operator import index
 from typing import Any
 
 import numpy as np
 
+from gradspec.graph import tree
+from gradspec.graph.arrays import as_array, call_in_kind, other_array
 from gradspec.graph.ir import Graph, Var
 from gradspec.graph.later import later
 from gradspec.graph.types import TensorType, type_of
 from gradspec.spec.errors import DTypeError, ShapeError
-from gradspec.transforms import tree
 from gradspec.transforms.copy import inline
 from gradspec.transforms.jvp import jvp as graph_jvp
 from gradspec.transforms.trace import Traced, trace_within
@@ -36,6 +37,10 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
     (array([9.]), array([6.]))
     """
     arguments, directions = _as_tuple("primals", primals), _as_tuple("tangents", tangents)
+    return call_in_kind(partial(_jvp, function), None, arguments, directions)  # type: ignore[no-any-return]
+
+
+def _jvp(function: Function, arguments: tuple[Any, ...], directions: tuple[Any, ...]) -> tuple[Any, Any]:
     traced = _traced(function, arguments)
     values = _values(arguments)
     moving = [
@@ -57,6 +62,12 @@ def vjp(function: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[A
     >>> pullback(np.array([1.0]))
     (array([4.]), array([3.]))
     """
+    like = other_array(tree.leaves(primals))
+    result, pullback = call_in_kind(partial(_vjp, function), like, *primals)
+    return result, partial(call_in_kind, pullback, like)
+
+
+def _vjp(function: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     traced = _traced(function, primals)
     values = [v if isinstance(v, Var) else v.copy() for v in _values(primals)]  # the caller may change them meanwhile
     reverse = graph_vjp(traced.graph, _floats(traced, len(values)))
@@ -83,7 +94,6 @@ def value_and_grad(function: Function, argnums: int | Sequence[int] = 0) -> Call
     """
     chosen = [index(c) for c in (argnums if isinstance(argnums, Sequence) else [argnums])]
 
-    @wraps(function)
     def with_gradient(*args: Any) -> tuple[Any, Any]:
         _require_arguments(chosen, args)
         traced, values = _traced(function, args), _values(args)
@@ -98,7 +108,7 @@ def value_and_grad(function: Function, argnums: int | Sequence[int] = 0) -> Call
         ordered = tuple(gradients[c % len(args)] for c in chosen)
         return outputs[0], ordered if isinstance(argnums, Sequence) else ordered[0]
 
-    return with_gradient
+    return _of_trees(with_gradient, function)
 
 
 def grad(function: Function, argnums: int | Sequence[int] = 0) -> Function:
@@ -143,7 +153,6 @@ def jacobian(function: Function, mode: str = "forward") -> Function:
     if mode not in ("forward", "reverse"):
         raise ValueError(f'mode={mode!r} is not known; use "forward" (columns) or "reverse" (rows)')
 
-    @wraps(function)
     def of(x: Any) -> Any:
         traced, values = _traced(function, (x,)), _values((x,))
         if not any(v.type.is_float for v in traced.graph.outputs):
@@ -153,7 +162,7 @@ def jacobian(function: Function, mode: str = "forward") -> Function:
         rows = [tree.rebuild(x, iter([blocks.get((j, i)) for i in sources])) for j in results]
         return tree.rebuild(traced.result, iter(rows))
 
-    return of
+    return _of_trees(of, function)
 
 
 Blocks = dict[tuple[int, int], Any]
@@ -197,12 +206,17 @@ def _zeros(type: TensorType) -> Any:
     return np.zeros(type.shape, type.dtype.numpy)
 
 
+def _of_trees(derived: Function, function: Function) -> Function:
+    """What is derived of a function, on trees of arrays of any kind."""
+    return wraps(function)(partial(call_in_kind, derived, None))
+
+
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
 def _values(arguments: Any) -> list[Any]:
     """The leaves: variables as they are, everything else as arrays."""
-    return [v if isinstance(v, Var) else np.asarray(v) for v in tree.leaves(tuple(arguments))]
+    return [v if isinstance(v, Var) else as_array(v) for v in tree.leaves(tuple(arguments))]
 
 
 def _type(value: Any) -> TensorType:
@@ -210,11 +224,11 @@ def _type(value: Any) -> TensorType:
 
 
 def _is_float(value: Any) -> bool:
-    return _type(value if isinstance(value, Var) else np.asarray(value)).is_float
+    return _type(value if isinstance(value, Var) else as_array(value)).is_float
 
 
 def _traced(function: Function, arguments: Sequence[Any]) -> Traced:
-    types = tree.map_leaves(lambda v: _type(v if isinstance(v, Var) else np.asarray(v)), tuple(arguments))
+    types = tree.map_leaves(lambda v: _type(v if isinstance(v, Var) else as_array(v)), tuple(arguments))
     return trace_within(function, types)
 
 
@@ -264,11 +278,11 @@ def _as_tuple(name: str, arguments: Any) -> tuple[Any, ...]:
 
 def _tangent(value: Any, tangent: Any) -> Any:
     """A tangent or cotangent in the type of its value; None is zero."""
-    t = _type(value if isinstance(value, Var) else np.asarray(value))
+    t = _type(value if isinstance(value, Var) else as_array(value))
     if isinstance(tangent, Var):
         _require_type(tangent, t)
         return tangent
-    array = _zeros(t) if tangent is None else np.asarray(tangent, t.dtype.numpy)
+    array = _zeros(t) if tangent is None else as_array(tangent).astype(t.dtype.numpy, copy=False)
     if array.shape != t.shape:
         raise ShapeError(f"a tangent or cotangent has shape {array.shape}; it belongs to {t} and needs that shape")
     return array

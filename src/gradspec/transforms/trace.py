@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gradspec.graph import tree
 from gradspec.graph.builder import Builder
 from gradspec.graph.ir import Graph, Var
 from gradspec.graph.types import TensorType
-from gradspec.transforms import tree
 
 
 def trace(function: Callable[..., Any], *types: Any, allow_unused: bool = False) -> Graph:

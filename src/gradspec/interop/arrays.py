@@ -1,0 +1,121 @@
+"""PyTorch's tensors and JAX's arrays in CPU memory, passed to and from NumPy without copies.
+
+Neither library is imported here: who holds one of their arrays has imported it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from gradspec.graph.arrays import register_kind
+from gradspec.graph.ir import Array
+from gradspec.spec.errors import UnsupportedError
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+class TorchTensors:
+    """Tensors keep their strides. Those that a transformation of PyTorch follows are refused, not cut off from it."""
+
+    name = "PyTorch"
+    wants_aligned = False
+
+    def owns(self, type: type) -> bool:
+        return issubclass(type, getattr(sys.modules.get("torch"), "Tensor", ()))
+
+    def take(self, value: Any) -> Array:
+        torch = sys.modules["torch"]
+        _require_plain_tensor(torch, value)
+        tensor = value.detach()
+        if tensor.dtype is torch.bfloat16:
+            return tensor.view(torch.int16).numpy().view(BFLOAT16)  # type: ignore[no-any-return]
+        return tensor.numpy()  # type: ignore[no-any-return]
+
+    def give(self, array: Array, like: Any) -> Any:
+        torch = sys.modules["torch"]
+        if any(stride < 0 for stride in array.strides):
+            array = array.copy()  # PyTorch has no negative strides
+        if not array.flags.writeable:
+            array = _writable(array)
+        if array.dtype == BFLOAT16:
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
+
+
+def _require_plain_tensor(torch: Any, tensor: Any) -> None:
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        raise UnsupportedError(
+            f"a tensor of layout {tensor.layout} on {tensor.device} was given; gradspec runs on dense tensors in CPU "
+            "memory: move it with .cpu(), or .to_dense()"
+        )
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise UnsupportedError(
+            "a tensor that requires grad was given, and autograd would not see what happens to it; use functions of "
+            "gradspec.torch or gs.to_torch(graph), which autograd knows, or pass tensor.detach()"
+        )
+    if _is_followed(torch, tensor):
+        raise UnsupportedError(
+            "a tensor inside torch.func, forward-mode differentiation, torch.compile or torch.export was given, and "
+            "they would not see what happens to it; use the functions of gradspec.torch or gs.to_torch(graph)"
+        )
+
+
+def _is_followed(torch: Any, tensor: Any) -> bool:
+    """Whether the tensor stands for more than its numbers."""
+    if torch.compiler.is_compiling() or type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return True
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return True
+    forward = torch.autograd.forward_ad
+    return forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None
+
+
+class _Memory:
+    """Memory that an array has, without its mark that it must not be written to."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
+def _writable(array: Array) -> Array:
+    """A repeated array that NumPy has marked as read-only, for PyTorch, which has no such mark and would warn."""
+    return np.asarray(_Memory(array.view(np.int16) if array.dtype == BFLOAT16 else array)).view(array.dtype)
+
+
+class JaxArrays:
+    """JAX takes over memory that begins at a multiple of 64 bytes, and copies other memory."""
+
+    name = "JAX"
+    wants_aligned = True
+
+    def owns(self, type: type) -> bool:
+        jax = sys.modules.get("jax")
+        return issubclass(type, (getattr(jax, "Array", ()), getattr(getattr(jax, "core", None), "Tracer", ())))
+
+    def take(self, value: Any) -> Array:
+        jax = sys.modules["jax"]
+        if isinstance(value, jax.core.Tracer):
+            raise UnsupportedError(
+                f"{value} is inside a transformation of JAX (jit, grad, jvp, vmap), where it has no numbers yet; use "
+                "gs.to_jax(graph), which these know"
+            )
+        devices = value.devices()
+        if len(devices) != 1 or next(iter(devices)).platform != "cpu":
+            raise UnsupportedError(
+                f"an array on {', '.join(map(str, devices))} was given; gradspec runs on arrays in the memory of one "
+                'CPU device: move it with jax.device_put(x, jax.devices("cpu")[0]), or use gs.to_jax(graph)'
+            )
+        return np.asarray(value)
+
+    def give(self, array: Array, like: Any) -> Any:
+        jax = sys.modules["jax"]
+        return jax.device_put(array, like.sharding if like.committed else None)
+
+
+register_kind(TorchTensors())
+register_kind(JaxArrays())
