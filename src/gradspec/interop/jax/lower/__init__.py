@@ -1,0 +1,42 @@
+"""Every operator as operations of JAX: a function of the node's attribute record and its operands.
+
+What is linear in an operand is written with operations that JAX itself can transpose in it; an operator that is the
+transpose of another is lowered as just that. Numbers in and out have the dtype that is computed with: the small formats
+arrive as float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gradspec.interop.jax.lower import (
+    conv,
+    layout,
+    linear,
+    loss,
+    lp_pool,
+    pointwise,
+    pool,
+    reduce,
+    resize,
+    smooth_pool,
+    unfold,
+)
+
+LOWERINGS: dict[str, Callable[..., Any]] = {
+    **conv.LOWERINGS,
+    **layout.LOWERINGS,
+    **linear.LOWERINGS,
+    **loss.LOWERINGS,
+    **lp_pool.LOWERINGS,
+    **pointwise.LOWERINGS,
+    **pool.LOWERINGS,
+    **reduce.LOWERINGS,
+    **resize.LOWERINGS,
+    **smooth_pool.LOWERINGS,
+    **unfold.LOWERINGS,
+}
+
+CHOOSING = frozenset(("max_pool", "maximum", "minimum"))
+"""Operators whose integers are among those they are given, or places in a plane: 32 bits are enough for them."""
