@@ -67,8 +67,14 @@ def from_onnx(model: Any, shapes: Mapping[str, Any] | None = None, constants: Ma
     return read(model, shapes or {}, constants or {})
 
 
-def to_onnx(graph: Graph, **options: Any) -> onnx.ModelProto:
+def to_onnx(
+    graph: Graph, *, opset: int | None = None, nan_safe: bool = False, name: str = "gradspec"
+) -> onnx.ModelProto:
     """A graph as an ONNX model, checked by ONNX's own checker.
+
+    ``opset`` is the version of ONNX's operators that the model uses, 18 unless given, which is also the oldest. ONNX
+    does not say what a maximum with a NaN is, and ONNX Runtime leaves it out: with ``nan_safe`` max pooling is written
+    with more nodes that do not rely on it. ``name`` is the model's.
 
     >>> import gradspec as gs
     >>> model = to_onnx(gs.trace(lambda x: gs.max_pool2d(x, 2), gs.f32[1, 3, 8, 8]))
@@ -78,7 +84,7 @@ def to_onnx(graph: Graph, **options: Any) -> onnx.ModelProto:
     require("onnx", "gs.to_onnx")
     from gradspec.interop.onnx.writer import write
 
-    return write(graph, **options)
+    return write(graph, opset=opset, nan_safe=nan_safe, name=name)
 
 
 def to_jax(graph: Graph) -> Callable[..., Any]:

@@ -1,0 +1,167 @@
+"""Convolution, its transpose, its weight gradient, unfold and fold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from gradspec.interop.onnx.emit.emitter import Emitter, Value
+from gradspec.interop.onnx.emit.table import emits
+from gradspec.interop.onnx.emit.windows import gathered, spread
+from gradspec.ops.conv import Convolution
+from gradspec.ops.unfold import Geometry
+
+
+def _with_an_axis(attrs: Convolution) -> Convolution:
+    """Where there is no spatial axis, one of a single cell."""
+    one = (1,)
+    return replace(attrs, sizes=one, kernel=one, stride=one, padding=((0, 0),), dilation=one, outputs=one)
+
+
+def _flat_batch(e: Emitter, x: Value, rank: int) -> Value:
+    """``x (*lead, C, *spatial)`` with one leading axis, and with a spatial axis if there is none."""
+    at = x.ndim - rank - 1
+    spatial = x.shape[at + 1 :] or (1,)
+    return e.reshape(x, (prod(x.shape[:at]), x.shape[at], *spatial))
+
+
+def _with_spatial(e: Emitter, w: Value, rank: int) -> Value:
+    return w if rank else e.reshape(w, (*w.shape, 1))
+
+
+def _bias_alone(e: Emitter, shape: tuple[int, ...], like: Value, rank: int, bias: Sequence[Value]) -> Value:
+    """What is left of a convolution over no channels: its bias in every cell, or 0."""
+    if not bias:
+        return e.full(shape, 0, like.dtype)
+    return e.expand(e.reshape(bias[0], (*bias[0].shape, *(1,) * rank)), shape)
+
+
+# --- conv -------------------------------------------------------------------------------------------------------------
+
+
+@emits("conv")
+def conv(e: Emitter, attrs: Convolution, x: Value, w: Value, *bias: Value) -> Value:
+    shape = (*x.shape[: x.ndim - attrs.rank - 1], w.shape[0], *attrs.outputs)
+    if not w.shape[1]:
+        return _bias_alone(e, shape, x, attrs.rank, bias)
+    form = attrs if attrs.rank else _with_an_axis(attrs)
+    image, weight = _flat_batch(e, x, attrs.rank), _with_spatial(e, w, attrs.rank)
+    y = _convolved(e, form, image, weight, bias, form.outputs)
+    return e.reshape(y, shape)
+
+
+def _convolved(
+    e: Emitter, form: Convolution, x: Value, w: Value, bias: Sequence[Value], outputs: Sequence[int]
+) -> Value:
+    """A Conv node with exactly ``outputs`` windows: fewer than fit are had from a shorter axis."""
+    ends = []
+    for axis, count in enumerate(outputs):
+        n, (lo, hi), s = form.sizes[axis], form.padding[axis], form.stride[axis]
+        span = form.dilation[axis] * (form.kernel[axis] - 1) + 1
+        if (n + lo + hi - span) // s + 1 != count:
+            hi = (count - 1) * s + span - n - lo
+        x = e.first(x, axis + 2, n + min(hi, 0))
+        ends.append(max(hi, 0))
+    return e.node(
+        "Conv",
+        [x, w, *bias],
+        (x.shape[0], w.shape[0], *outputs),
+        x.dtype,
+        kernel_shape=list(form.kernel),
+        strides=list(form.stride),
+        pads=[lo for lo, _ in form.padding] + ends,
+        dilations=list(form.dilation),
+        group=form.groups,
+    )
+
+
+# --- conv_transpose ---------------------------------------------------------------------------------------------------
+
+
+@emits("conv_transpose")
+def conv_transpose(e: Emitter, attrs: Convolution, g: Value, w: Value, *bias: Value) -> Value:
+    shape = (*g.shape[: g.ndim - attrs.rank - 1], w.shape[1] * attrs.groups, *attrs.sizes)
+    if not w.shape[0]:
+        return _bias_alone(e, shape, g, attrs.rank, bias)
+    form = attrs if attrs.rank else _with_an_axis(attrs)
+    image, weight = _flat_batch(e, g, attrs.rank), _with_spatial(e, w, attrs.rank)
+    return e.reshape(_transposed(e, form, image, weight, bias), shape)
+
+
+def _transposed(e: Emitter, form: Convolution, g: Value, w: Value, bias: Sequence[Value]) -> Value:
+    """A ConvTranspose node cropped to the stated sizes; up to a stride beyond its reach it pads, the rest is added."""
+    axes = zip(form.outputs, form.stride, form.dilation, form.kernel, form.padding, form.sizes, strict=True)
+    ends = [(m - 1) * s + d * (k - 1) + 1 - lo - n for m, s, d, k, (lo, _), n in axes]
+    if any(-end >= s for end, s in zip(ends, form.stride, strict=True)):
+        return _padded_transposed(e, form, g, w, bias, [max(-end, 0) for end in ends])
+    return e.node(
+        "ConvTranspose",
+        [g, w, *bias],
+        (g.shape[0], w.shape[1] * form.groups, *form.sizes),
+        g.dtype,
+        kernel_shape=list(form.kernel),
+        strides=list(form.stride),
+        pads=[lo for lo, _ in form.padding] + [max(end, 0) for end in ends],
+        output_padding=[max(-end, 0) for end in ends],
+        dilations=list(form.dilation),
+        group=form.groups,
+    )
+
+
+def _padded_transposed(
+    e: Emitter, form: Convolution, g: Value, w: Value, bias: Sequence[Value], beyond: Sequence[int]
+) -> Value:
+    """The cells that the windows reach, zeros ``beyond`` them, and the bias everywhere."""
+    shape, rank = (g.shape[0], w.shape[1] * form.groups, *form.sizes), form.rank
+    sizes = tuple(n - more for n, more in zip(form.sizes, beyond, strict=True))
+    if min(sizes) < 1:
+        return _bias_alone(e, shape, g, rank, bias)
+    reached = _transposed(e, replace(form, sizes=sizes), g, w, ())
+    y = e.pad(reached, [(0, 0), (0, 0), *((0, more) for more in beyond)])
+    return e.cells("Add", y, e.reshape(bias[0], (*bias[0].shape, *(1,) * rank))) if bias else y
+
+
+# --- the weight gradient ----------------------------------------------------------------------------------------------
+
+
+@emits("conv_compare")
+def conv_compare(e: Emitter, attrs: Convolution, x: Value, g: Value) -> Value:
+    """``w[oc, ic, k] = Σ x̃[b, ic, o·s − lo + d·k] · g[b, oc, o]``: a convolution again, of stride d and dilation s.
+
+    Batch and channels change places: the batch of every group is what is summed over, the channels of ``x`` are the
+    images, and those of ``g`` the filters.
+    """
+    form = attrs if attrs.rank else _with_an_axis(attrs)
+    image, filters = _flat_batch(e, x, attrs.rank), _flat_batch(e, g, attrs.rank)
+    batch, channels, groups, rank = image.shape[0], image.shape[1] // attrs.groups, attrs.groups, form.rank
+    result = (filters.shape[1], channels, *attrs.kernel)
+    if not batch:
+        return e.full(result, 0, x.dtype)
+    spatial = range(3, 3 + rank)
+    split = e.transpose(e.reshape(image, (batch, groups, channels, *form.sizes)), [2, 1, 0, *spatial])
+    images = e.reshape(split, (channels, groups * batch, *form.sizes))
+    weights = e.transpose(filters, [1, 0, *range(2, 2 + rank)])
+    turned = replace(form, kernel=form.outputs, outputs=form.kernel, stride=form.dilation, dilation=form.stride)
+    y = _convolved(e, turned, images, weights, (), form.kernel)
+    return e.reshape(e.transpose(y, [1, 0, *range(2, 2 + rank)]), result)
+
+
+# --- unfold and fold --------------------------------------------------------------------------------------------------
+
+
+@emits("unfold", moves=True)
+def unfold(e: Emitter, attrs: Geometry, x: Value) -> Value:
+    rank = attrs.rank
+    at = x.ndim - rank
+    cells = gathered(e, x, attrs.window)
+    columns = e.transpose(cells, [*range(at), cells.ndim - 1, *range(at, cells.ndim - 1)])
+    return e.reshape(columns, (*x.shape[: at - 1], x.shape[at - 1] * prod(attrs.kernel), prod(attrs.outputs)))
+
+
+@emits("fold")
+def fold(e: Emitter, attrs: Geometry, x: Value) -> Value:
+    """Not by Col2Im, which ONNX Runtime gets wrong where padding differs at the two ends."""
+    lead, channels, at = x.shape[:-2], x.shape[-2] // prod(attrs.kernel), x.ndim - 1
+    columns = e.reshape(x, (*lead, channels, prod(attrs.kernel), *attrs.outputs))
+    return spread(e, e.transpose(columns, [*range(at), *range(at + 1, columns.ndim), at]), attrs.window)

@@ -1,0 +1,184 @@
+"""What emitters write with: values of known shape, nodes and constants, each under a name of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+Array = NDArray[Any]
+DType = np.dtype[Any]
+Shape = tuple[int, ...]
+
+BOOL, INT32, INT64, FLOAT32 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float32)
+
+TRUTHS = {"And", "Equal", "Greater", "IsInf", "IsNaN", "Less", "Not", "Or"}
+"""Operators whose cells are true or false."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the model that is being written."""
+
+    name: str
+    shape: Shape
+    dtype: DType
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype.kind not in "iub"
+
+
+NONE = Value("", (), BOOL)
+"""An input that is left out."""
+
+Operand = Value | float
+"""A value, or a number that takes the dtype of a value beside it."""
+
+
+class Emitter:
+    """Collects the nodes and constants of a model."""
+
+    def __init__(self, taken: Iterable[str], *, nan_safe: bool) -> None:
+        """``taken``: names that the graph's variables have. ``nan_safe``: rely on no operator's treatment of NaN."""
+        self.nan_safe = nan_safe
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: list[onnx.TensorProto] = []
+        self._taken = set(taken)
+        self._constants: dict[tuple[DType, Shape, bytes], Value] = {}
+        self._stem = ""
+
+    # --- names -----------------------------------------------------------------------------------------------------
+
+    def within(self, stem: str) -> None:
+        """Name what follows after ``stem``."""
+        self._stem = stem
+
+    def unused(self, name: str) -> str:
+        """``name``, with a number if it is taken."""
+        free, count = name, 0
+        while free in self._taken:
+            count += 1
+            free = f"{name}_{count}"
+        self._taken.add(free)
+        return free
+
+    # --- nodes and constants ---------------------------------------------------------------------------------------
+
+    def node(self, op_type: str, inputs: Sequence[Value], shape: Shape, dtype: DType, **attributes: Any) -> Value:
+        """A node with one output of the given type."""
+        (value,) = self.several(op_type, inputs, [(shape, dtype)], **attributes)
+        return value
+
+    def several(
+        self, op_type: str, inputs: Sequence[Value], types: Sequence[tuple[Shape, DType]], **attributes: Any
+    ) -> tuple[Value, ...]:
+        """A node with outputs of the given types."""
+        name = self.unused(f"{self._stem}/{op_type}")
+        names = [name, *(self.unused(f"{name}.{i}") for i in range(1, len(types)))]
+        self.nodes.append(helper.make_node(op_type, [v.name for v in inputs], names, name=name, **attributes))
+        return tuple(Value(n, shape, dtype) for n, (shape, dtype) in zip(names, types, strict=True))
+
+    def constant(self, array: Any, dtype: Any = None) -> Value:
+        """A small constant; equal ones are written once."""
+        cells = np.ascontiguousarray(array, dtype).reshape(np.shape(array))
+        key = (cells.dtype, cells.shape, cells.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self.initializer(self.unused("constant"), cells)
+        return self._constants[key]
+
+    def initializer(self, name: str, array: Array) -> Value:
+        """A constant of that name."""
+        self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
+        return Value(name, array.shape, array.dtype)
+
+    def indices(self, numbers: Any) -> Value:
+        """Sizes, axes or places, as ONNX takes them."""
+        return self.constant(np.asarray(numbers, np.int64))
+
+    def full(self, shape: Shape, number: float, dtype: DType) -> Value:
+        """``number`` in every cell, however many there are."""
+        cell = self.constant(number, dtype)
+        return cell if not shape else self.node("Expand", [cell, self.indices(shape)], shape, dtype)
+
+    # --- cell by cell ----------------------------------------------------------------------------------------------
+
+    def cells(self, op_type: str, *operands: Operand, **attributes: Any) -> Value:
+        """A pointwise node; shapes broadcast, and numbers take the dtype of the last value."""
+        dtype = [v for v in operands if isinstance(v, Value)][-1].dtype
+        values = [v if isinstance(v, Value) else self.constant(v, dtype) for v in operands]
+        shape = np.broadcast_shapes(*(v.shape for v in values))
+        return self.node(op_type, values, shape, BOOL if op_type in TRUTHS else dtype, **attributes)
+
+    def choose(self, condition: Value, chosen: float, other: float, dtype: DType) -> Value:
+        """One of two numbers, as ``condition`` says."""
+        return self.cells("Where", condition, self.constant(chosen, dtype), self.constant(other, dtype))
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        if x.dtype == dtype:
+            return x
+        return self.node("Cast", [x], x.shape, dtype, to=tensor_dtype(dtype))
+
+    # --- layout ----------------------------------------------------------------------------------------------------
+
+    def reshape(self, x: Value, shape: Shape) -> Value:
+        return x if x.shape == shape else self.node("Reshape", [x, self.indices(shape)], shape, x.dtype)
+
+    def transpose(self, x: Value, axes: Sequence[int]) -> Value:
+        if list(axes) == list(range(x.ndim)):
+            return x
+        return self.node("Transpose", [x], tuple(x.shape[a] for a in axes), x.dtype, perm=list(axes))
+
+    def expand(self, x: Value, shape: Shape) -> Value:
+        return x if x.shape == shape else self.node("Expand", [x, self.indices(shape)], shape, x.dtype)
+
+    def pad(self, x: Value, pairs: Sequence[tuple[int, int]], number: float = 0) -> Value:
+        """``(lo, hi)`` cells of ``number`` around each axis; a negative end takes cells away."""
+        if not any(end for pair in pairs for end in pair):
+            return x
+        ends = self.indices([lo for lo, _ in pairs] + [hi for _, hi in pairs])
+        shape = tuple(lo + n + hi for (lo, hi), n in zip(pairs, x.shape, strict=True))
+        return self.node("Pad", [x, ends, self.constant(number, x.dtype)], shape, x.dtype)
+
+    def first(self, x: Value, axis: int, count: int) -> Value:
+        """The first ``count`` cells along an axis."""
+        if x.shape[axis] == count:
+            return x
+        window = [self.indices([entry]) for entry in (0, count, axis)]
+        return self.node("Slice", [x, *window], (*x.shape[:axis], count, *x.shape[axis + 1 :]), x.dtype)
+
+    def gather(self, x: Value, places: Array, axis: int) -> Value:
+        """The axis replaced by those of ``places``, each the cell named there."""
+        shape = (*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])
+        return self.node("Gather", [x, self.indices(places)], shape, x.dtype, axis=axis)
+
+    def reduce(self, op_type: str, x: Value, axes: Sequence[int], keepdims: bool = False) -> Value:
+        """``ReduceSum``, ``ReduceMean``, ``ReduceMax`` or ``ReduceMin`` over axes.
+
+        Narrow integers, which ONNX does not sum, are summed in 64 bits: cut back to their own, that is their sum too.
+        """
+        if not axes:
+            return x
+        if op_type == "ReduceSum" and x.dtype.kind in "iu" and x.dtype.itemsize < 4:
+            x = self.cast(x, INT64)
+        shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
+        return self.node(op_type, [x, self.indices(list(axes))], shape, x.dtype, keepdims=int(keepdims))
+
+
+def tensor_dtype(dtype: DType) -> TensorProto.DataType:
+    """ONNX's number for a dtype."""
+    return helper.np_dtype_to_tensor_dtype(dtype)

@@ -1,0 +1,50 @@
+"""Products of matrices, and batch normalisation with given statistics."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradspec.interop.onnx.emit.emitter import FLOAT32, Emitter, Value
+from gradspec.interop.onnx.emit.table import emits
+from gradspec.ops.linear import BatchNorm, Product
+
+
+@emits("matmul")
+def matmul(e: Emitter, attrs: Product, a: Value, b: Value, *bias: Value) -> Value:
+    rows, inner = a.shape[-2:] if not attrs.transpose_a else a.shape[:-3:-1]
+    columns = b.shape[-2] if attrs.transpose_b else b.shape[-1]
+    shape = (*a.shape[:-2], rows, columns)
+    if not inner:
+        return e.expand(_row(e, bias[0]), shape) if bias else e.full(shape, 0, a.dtype)
+    if a.ndim == 2 and (bias or attrs != Product()):
+        flags = {"transA": int(attrs.transpose_a), "transB": int(attrs.transpose_b)}
+        return e.node("Gemm", [a, b, *bias], shape, a.dtype, **flags)
+    factors = [_turned(e, a, attrs.transpose_a), _turned(e, b, attrs.transpose_b)]
+    y = e.node("MatMul", factors, shape, a.dtype)
+    return e.cells("Add", y, _row(e, bias[0])) if bias else y
+
+
+def _turned(e: Emitter, x: Value, turn: bool) -> Value:
+    return e.transpose(x, [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2]) if turn else x
+
+
+def _row(e: Emitter, bias: Value) -> Value:
+    return e.reshape(bias, (*bias.shape[:-1], 1, bias.shape[-1]))
+
+
+@emits("batch_norm")
+def batch_norm(e: Emitter, attrs: BatchNorm, x: Value, mean: Value, var: Value, *affine: Value) -> Value:
+    weight = affine[0] if attrs.weight else e.full(mean.shape, 1, x.dtype)
+    bias = affine[-1] if attrs.bias else e.full(mean.shape, 0, x.dtype)
+    if x.dtype == FLOAT32 or float(np.float32(attrs.eps)) == attrs.eps:
+        return e.node("BatchNormalization", [x, weight, bias, mean, var], x.shape, x.dtype, epsilon=attrs.eps)
+    return _by_arithmetic(e, attrs, x, (mean, var, weight, bias))
+
+
+def _by_arithmetic(e: Emitter, attrs: BatchNorm, x: Value, statistics: tuple[Value, ...]) -> Value:
+    """ONNX keeps eps in float32; where that is another number, the operator is written out."""
+    along = (x.shape[1], *(1,) * (x.ndim - 2))
+    mean, var, weight, bias = (e.reshape(v, along) for v in statistics)
+    root = e.cells("Sqrt", e.cells("Add", var, attrs.eps))
+    normal = e.cells("Div", e.cells("Sub", x, mean), root)
+    return e.cells("Add", e.cells("Mul", normal, weight), bias)

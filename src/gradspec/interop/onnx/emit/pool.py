@@ -1,0 +1,199 @@
+"""Max, average and power pooling. ONNX's own operator where it has the windows, else the windows gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+
+from gradspec.interop.onnx.emit.emitter import BOOL, INT32, INT64, Array, Emitter, Value
+from gradspec.interop.onnx.emit.table import emits
+from gradspec.interop.onnx.emit.windows import (
+    Native,
+    as_planes,
+    belonging,
+    gathered,
+    mask,
+    native,
+    real,
+    spread,
+    spread_evenly,
+    sums,
+)
+from gradspec.ops.lp_pool import LpPool
+from gradspec.ops.pool import AvgPool, AvgSpread, MaxPool
+from gradspec.spec.window import Window
+
+WITH_MAXIMA = {np.dtype(t) for t in (np.float32, np.float64, np.int8, np.uint8)}
+"""What MaxPool takes, small floats apart."""
+
+
+def pooled(e: Emitter, op_type: str, x: Value, windows: Native, outputs: Sequence[int], **attributes: Any) -> Value:
+    """A pooling node of one output, whatever leading axes there are."""
+    rank = len(outputs)
+    planes = as_planes(e, x, rank)
+    shape = (*planes.shape[:2], *outputs)
+    if windows.whole:
+        y = e.node(f"Global{op_type}", [planes], shape, x.dtype)
+    else:
+        y = e.node(op_type, [planes], shape, x.dtype, **windows.attributes, **attributes)
+    return e.reshape(y, (*x.shape[: x.ndim - rank], *outputs))
+
+
+# --- the maximum ------------------------------------------------------------------------------------------------------
+
+
+@emits("max_pool")
+def max_pool(e: Emitter, attrs: MaxPool, x: Value) -> Value | tuple[Value, ...]:
+    window = attrs.window(x)
+    windows = native(window)
+    if windows is None or e.nan_safe or x.dtype not in WITH_MAXIMA:
+        return _gathered_max_pool(e, attrs, x, window)
+    if attrs.return_indices:
+        return _with_indices(e, x, windows, window)
+    return pooled(e, "MaxPool", x, windows, window.outputs)
+
+
+def _with_indices(e: Emitter, x: Value, windows: Native, window: Window) -> tuple[Value, Value]:
+    """ONNX counts places over the whole tensor; inside a plane they are what is left of them."""
+    planes = as_planes(e, x, window.rank)
+    shape = (*planes.shape[:2], *window.outputs)
+    y, places = e.several("MaxPool", [planes], [(shape, x.dtype), (shape, INT64)], **windows.attributes)
+    within = e.cells("Mod", places, prod(window.sizes))
+    shape = (*x.shape[: x.ndim - window.rank], *window.outputs)
+    return e.reshape(y, shape), e.reshape(within, shape)
+
+
+def _gathered_max_pool(e: Emitter, attrs: MaxPool, x: Value, window: Window) -> Value | tuple[Value, ...]:
+    cells = gathered(e, _comparable(e, x), window)
+    winner = _winner(e, _standing(e, cells, window))
+    y = _at(e, cells, winner)
+    if not attrs.return_indices:
+        return y
+    numbers = e.constant(np.arange(prod(window.sizes)).reshape(window.sizes))
+    return y, _at(e, gathered(e, numbers, window, filler=-1), winner)
+
+
+def _comparable(e: Emitter, x: Value) -> Value:
+    """``x`` in a dtype whose maxima ONNX takes, 16-bit integers and truths being none."""
+    return e.cast(x, INT32) if x.dtype == BOOL or (x.dtype.kind in "iu" and x.dtype.itemsize == 2) else x
+
+
+def _standing(e: Emitter, cells: Value, window: Window) -> Value:
+    """For each tap 2 if it is NaN, 1 if no number exceeds it, else 0: the first of the highest is the winner.
+
+    ONNX does not say what its maxima are of NaN, so they are taken of the numbers alone.
+    """
+    cell = mask(e, [real(axis) for axis in window.axes])
+    lowest = -inf if cells.is_float else np.iinfo(cells.dtype).min
+    numbers = cells if cell is None else e.cells("Where", cell, cells, lowest)
+    nan = e.cells("IsNaN", cells) if cells.is_float else None
+    if nan is not None:
+        numbers = e.cells("Where", nan, e.constant(lowest, cells.dtype), numbers)
+    top = e.reduce("ReduceMax", numbers, [cells.ndim - 1], keepdims=True)
+    tied = e.cells("Equal", cells, top)
+    standing = e.cast(tied if cell is None else e.cells("And", tied, cell), INT32)
+    return standing if nan is None else e.cells("Add", standing, e.cells("Mul", e.cast(nan, INT32), 2))
+
+
+def _winner(e: Emitter, standing: Value) -> Value:
+    shape = (*standing.shape[:-1], 1)
+    return e.node("ArgMax", [standing], shape, INT64, axis=standing.ndim - 1, keepdims=1)
+
+
+def _at(e: Emitter, cells: Value, winner: Value) -> Value:
+    """The winners' cells, one for each window."""
+    shape = (*winner.shape[:-1], cells.shape[-1])
+    chosen = e.node("GatherElements", [e.expand(cells, shape), winner], winner.shape, cells.dtype, axis=len(shape) - 1)
+    return e.reshape(chosen, winner.shape[:-1])
+
+
+def _chosen(e: Emitter, attrs: MaxPool, x: Value, window: Window) -> Value:
+    """The taps ``(*lead, *outputs, taps)`` that take part in derivatives."""
+    standing = _standing(e, gathered(e, x, window), window)
+    if attrs.ties == "first":
+        taps = e.constant(np.arange(standing.shape[-1]))
+        first = e.cells("Equal", taps, _winner(e, standing))
+        return e.cells("And", first, e.cells("Greater", standing, 0))
+    top = e.reduce("ReduceMax", standing, [standing.ndim - 1], keepdims=True)
+    return e.cells("And", e.cells("Equal", standing, top), e.cells("Greater", standing, 0))
+
+
+def _shared(e: Emitter, attrs: MaxPool, chosen: Value, amounts: Value) -> Value:
+    """``amounts`` where chosen, in equal parts if the ties split them."""
+    if attrs.ties == "split":
+        count = e.reduce("ReduceSum", e.cast(chosen, amounts.dtype), [chosen.ndim - 1], keepdims=True)
+        amounts = e.cells("Div", amounts, e.cells("Max", count, 1))
+    return e.cells("Where", chosen, amounts, 0)
+
+
+@emits("max_pool_push")
+def max_pool_push(e: Emitter, attrs: MaxPool, x: Value, dx: Value) -> Value:
+    window = attrs.window(x)
+    tangents = gathered(e, dx, window)
+    if attrs.ties == "first":
+        return _at(e, tangents, _winner(e, _standing(e, gathered(e, x, window), window)))
+    chosen = _chosen(e, attrs, x, window)
+    return e.reduce("ReduceSum", _shared(e, attrs, chosen, tangents), [tangents.ndim - 1])
+
+
+@emits("max_pool_pull")
+def max_pool_pull(e: Emitter, attrs: MaxPool, x: Value, g: Value) -> Value:
+    window = attrs.window(x)
+    chosen = _chosen(e, attrs, x, window)
+    return spread(e, _shared(e, attrs, chosen, e.reshape(g, (*g.shape, 1))), window)
+
+
+# --- the average ------------------------------------------------------------------------------------------------------
+
+
+@emits("avg_pool")
+def avg_pool(e: Emitter, attrs: AvgPool, x: Value) -> Value:
+    window = attrs.window(x)
+    windows = native(window)
+    includes_padding = attrs.count_include_pad and any(end for pair in attrs.padding for end in pair)
+    if (
+        windows is None
+        or attrs.divisor_override is not None
+        or "dilations" in windows.attributes
+        or (includes_padding and windows.extended)
+    ):
+        return e.cells("Div", sums(e, x, window), e.constant(_divisors(attrs, window), x.dtype))
+    return pooled(e, "AveragePool", x, windows, window.outputs, count_include_pad=int(includes_padding))
+
+
+def _divisors(attrs: AvgPool, window: Window) -> Array:
+    """One for each window; a window without cells, whose sum is 0, has 1."""
+    if attrs.divisor_override is not None:
+        return np.asarray(attrs.divisor_override)
+    counted = belonging if attrs.count_include_pad else real
+    counts: Array = reduce(np.multiply.outer, (counted(axis).sum(axis=1) for axis in window.axes), np.asarray(1))
+    return np.maximum(counts, 1)
+
+
+@emits("avg_pool_spread")
+def avg_pool_spread(e: Emitter, attrs: AvgSpread, g: Value) -> Value:
+    lead = g.shape[: g.ndim - len(attrs.sizes)]
+    window = attrs.window(Value("", (*lead, *attrs.sizes), g.dtype))
+    return spread_evenly(e, e.cells("Div", g, e.constant(_divisors(attrs, window), g.dtype)), window)
+
+
+# --- powers -----------------------------------------------------------------------------------------------------------
+
+
+@emits("lp_pool")
+def lp_pool(e: Emitter, attrs: LpPool, x: Value) -> Value:
+    window = attrs.window(x)
+    sizes = e.cells("Abs", x)
+    if attrs.p == inf:
+        cells = gathered(e, sizes, window)
+        return _at(e, cells, _winner(e, _standing(e, cells, window)))
+    return raised(e, sums(e, raised(e, sizes, attrs.p), window), 1 / attrs.p)
+
+
+def raised(e: Emitter, x: Value, exponent: float) -> Value:
+    """``x`` to a power, which is a double whatever ``x`` is."""
+    return x if exponent == 1 else e.node("Pow", [x, e.constant(exponent, np.float64)], x.shape, x.dtype)

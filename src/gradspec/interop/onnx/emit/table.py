@@ -1,0 +1,67 @@
+"""The emitters by operator name, and what all of them share: small formats computed in float32, empty results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, TypeVar
+
+import ml_dtypes
+import numpy as np
+
+import gradspec.interop.onnx.emit as families
+from gradspec.graph.ir import Node
+from gradspec.interop.onnx.emit.emitter import FLOAT32, Emitter, Value
+from gradspec.spec.errors import UnsupportedError
+
+Emit = Callable[..., Value | tuple[Value, ...]]
+"""``emit(emitter, attributes, *operands)`` gives the operator's outputs."""
+
+Written = TypeVar("Written", bound=Emit)
+
+SMALL_FLOATS = {np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)}
+
+_EMITTERS: dict[str, Emit] = {}
+
+
+def emits(*names: str, moves: bool = False) -> Callable[[Written], Written]:
+    """The decorated function writes these operators.
+
+    float16 and bfloat16 are computed in float32 and rounded once, as SEMANTICS has it, unless the operator ``moves``
+    numbers without changing them.
+    """
+
+    def register(emit: Written) -> Written:
+        for name in names:
+            _EMITTERS[name] = emit if moves else _widened(emit)
+        return emit
+
+    return register
+
+
+def _widened(emit: Emit) -> Emit:
+    def wide(e: Emitter, attrs: Any, *operands: Value) -> Value | tuple[Value, ...]:
+        return emit(e, attrs, *(e.cast(v, FLOAT32) if v.dtype in SMALL_FLOATS else v for v in operands))
+
+    return wide
+
+
+@cache
+def emitters() -> dict[str, Emit]:
+    """Every emitter, by the name of its operator."""
+    for module in iter_modules(families.__path__, f"{families.__name__}."):
+        import_module(module.name)
+    return _EMITTERS
+
+
+def emit(e: Emitter, node: Node, operands: Sequence[Value]) -> tuple[Value, ...]:
+    """The outputs of a node, each with the shape and dtype of its variable."""
+    if all(v.type.size == 0 for v in node.outputs):
+        return tuple(e.full(v.shape, 0, v.dtype.numpy) for v in node.outputs)
+    if node.op.name not in emitters():
+        raise UnsupportedError("no ONNX operators are known that do the same")
+    results = emitters()[node.op.name](e, node.attrs, *operands)
+    written = (results,) if isinstance(results, Value) else results
+    return tuple(e.cast(v, var.dtype.numpy) for v, var in zip(written, node.outputs, strict=True))

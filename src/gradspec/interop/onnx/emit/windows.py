@@ -1,0 +1,207 @@
+"""Windows in ONNX: gathered axis by axis, and read backwards.
+
+A window is a product of axis windows, so its cells are gathered one axis at a time by small tables of places. A table
+row that names fewer cells than others is filled with a place one beyond the end, where a cell of padding is put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gradspec.interop.onnx.emit.emitter import Array, Emitter, Value
+from gradspec.spec.window import Adaptive, AxisWindow, Regular, Window
+
+NATIVE_RANKS = (1, 2, 3)
+"""The numbers of spatial axes that runtimes pool over."""
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Table:
+    """For each output of an axis the places it reads, and their weights; ``size`` is a place without a cell."""
+
+    size: int
+    places: Array
+    weights: Array | None = None
+
+    @property
+    def overruns(self) -> bool:
+        return bool((self.places == self.size).any())
+
+
+def table(size: int, rows: Sequence[Sequence[int]], weights: Sequence[Sequence[float]] | None = None) -> Table:
+    """Rows of any lengths as a table; what fills them up has weight 0."""
+    width = max(map(len, rows))
+    shares = None if weights is None else _filled(weights, width, 0.0, np.dtype(np.float64))
+    return Table(size, _filled(rows, width, size, np.dtype(np.int64)), shares)
+
+
+def _filled(rows: Sequence[Sequence[Any]], width: int, filler: float, dtype: np.dtype[Any]) -> Array:
+    filled = np.full((len(rows), width), filler, dtype)
+    for i, row in enumerate(rows):
+        filled[i, : len(row)] = row
+    return filled
+
+
+def taps(axis: AxisWindow) -> Table:
+    """The cells that each window reads along an axis."""
+    rows = [[p if 0 <= p < axis.size else axis.size for p in axis.positions(o)] for o in range(axis.outputs)]
+    return table(axis.size, rows)
+
+
+def belonging(axis: AxisWindow) -> Array:
+    """Which taps belong to each window, padding included: ceil_mode and bins cut some windows short."""
+    lengths = [len(axis.positions(o)) for o in range(axis.outputs)]
+    return np.arange(max(lengths)) < np.array(lengths)[:, None]
+
+
+def real(axis: AxisWindow) -> Array:
+    """Which taps are cells."""
+    return np.asarray(taps(axis).places < axis.size)
+
+
+def readers(places: Array, size: int) -> list[list[int]]:
+    """A table read backwards: for every cell, the entries that name it, numbered row by row."""
+    found: list[list[int]] = [[] for _ in range(size + 1)]
+    for entry, place in enumerate(places.ravel().tolist()):
+        found[place].append(entry)
+    return found[:size]
+
+
+# --- cells of windows, and sums over them -----------------------------------------------------------------------------
+
+
+def padded(e: Emitter, x: Value, tables: Sequence[Table], filler: float) -> Value:
+    """``x`` with one more cell at the end of each axis whose table names it."""
+    lead = x.ndim - len(tables)
+    return e.pad(x, [(0, 0)] * lead + [(0, int(t.overruns)) for t in tables], filler)
+
+
+def gathered(e: Emitter, x: Value, window: Window, filler: float = 0) -> Value:
+    """Every window's cells, ``(*lead, *outputs, taps)``, in row-major order, with ``filler`` where there is none."""
+    lead, tables = x.ndim - window.rank, [taps(axis) for axis in window.axes]
+    y = padded(e, x, tables, filler)
+    for axis, t in reversed(list(enumerate(tables))):
+        y = e.gather(y, t.places, lead + axis)
+    order = [*range(lead), *range(lead, y.ndim, 2), *range(lead + 1, y.ndim, 2)]
+    return e.reshape(e.transpose(y, order), (*x.shape[:lead], *window.outputs, prod(t.places.shape[1] for t in tables)))
+
+
+def mask(e: Emitter, axes: Sequence[Array]) -> Value | None:
+    """The taps ``(*outputs, taps)`` that all axes agree on; None if they are all of them."""
+    if all(axis.all() for axis in axes):
+        return None
+    rank = len(axes)
+    parts = [
+        e.constant(
+            axis.reshape([axis.shape[0] if a == i else axis.shape[1] if a == rank + i else 1 for a in range(2 * rank)])
+        )
+        for i, axis in enumerate(axes)
+    ]
+    both = parts[0]
+    for part in parts[1:]:
+        both = e.cells("And", both, part)
+    return e.reshape(both, (*(axis.shape[0] for axis in axes), prod(axis.shape[1] for axis in axes)))
+
+
+def combined(e: Emitter, x: Value, tables: Sequence[Table]) -> Value:
+    """Along the last axes, the weighted sums that the tables say, one axis after another."""
+    lead = x.ndim - len(tables)
+    y = padded(e, x, tables, 0)
+    for axis, t in enumerate(tables, lead):
+        cells = e.gather(y, t.places, axis)
+        if t.weights is not None:
+            shares = t.weights.reshape(*t.weights.shape, *(1,) * (y.ndim - axis - 1))
+            cells = e.cells("Mul", cells, e.constant(shares, x.dtype))
+        y = e.reduce("ReduceSum", cells, [axis + 1])
+    return y
+
+
+def sums(e: Emitter, x: Value, window: Window) -> Value:
+    """The sum of each window's cells."""
+    return combined(e, x, [taps(axis) for axis in window.axes])
+
+
+def spread(e: Emitter, shares: Value, window: Window) -> Value:
+    """The transpose of ``gathered``: ``shares (*lead, *outputs, taps)`` added up in the cells that the taps read."""
+    lead = shares.ndim - window.rank - 1
+    tables = [taps(axis).places for axis in window.axes]
+    split = e.reshape(shares, (*shares.shape[:-1], *(t.shape[1] for t in tables)))
+    pairs = [lead + axis + half * window.rank for axis in range(window.rank) for half in (0, 1)]
+    merged = e.reshape(e.transpose(split, [*range(lead), *pairs]), (*shares.shape[:lead], *(t.size for t in tables)))
+    return combined(
+        e, merged, [table(t.size, readers(t, axis.size)) for t, axis in zip(tables, window.axes, strict=True)]
+    )
+
+
+def spread_evenly(e: Emitter, g: Value, window: Window) -> Value:
+    """The transpose of ``sums``: each cell's sum over the windows that read it."""
+    return combined(e, g, [_windows_of_cells(axis) for axis in window.axes])
+
+
+def _windows_of_cells(axis: AxisWindow) -> Table:
+    places = taps(axis).places
+    return table(len(places), [[entry // places.shape[1] for entry in row] for row in readers(places, axis.size)])
+
+
+# --- windows as ONNX's own pooling has them ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Native:
+    """A pooling node's attributes; does it need more padding than the graph has; is every window the whole plane?"""
+
+    attributes: dict[str, list[int]]
+    extended: bool
+    whole: bool
+
+
+def native(window: Window) -> Native | None:
+    """The windows as a pooling node's attributes; None where ONNX or its runtimes have no such windows.
+
+    Instead of ceil_mode, whose last window implementations do not agree on, there is as much padding as it needs.
+    Padding is narrower than the kernel, and every window has a cell.
+    """
+    axes = [_as_regular(axis) for axis in window.axes]
+    if len(axes) not in NATIVE_RANKS or any(axis is None or not _is_native(axis) for axis in axes):
+        return None
+    found = [axis for axis in axes if axis is not None]
+    ends = [_needed(axis) for axis in found]
+    attributes = {
+        "kernel_shape": [axis.kernel for axis in found],
+        "strides": [axis.stride for axis in found],
+        "pads": [axis.lo for axis in found] + ends,
+    }
+    if any(axis.dilation > 1 for axis in found):
+        attributes["dilations"] = [axis.dilation for axis in found]
+    extended = any(end > axis.hi for end, axis in zip(ends, found, strict=True))
+    return Native(attributes, extended, all(isinstance(a, Adaptive) and a.outputs == 1 for a in window.axes))
+
+
+def _as_regular(axis: AxisWindow) -> Regular | None:
+    if isinstance(axis, Adaptive):
+        width, rest = divmod(axis.size, axis.outputs)
+        return None if rest else Regular(axis.size, width, width, 0, 0, 1, axis.outputs)
+    return axis
+
+
+def _needed(axis: Regular) -> int:
+    """Padding at the high end, enough for the last window."""
+    return max(axis.hi, (axis.outputs - 1) * axis.stride + axis.dilation * (axis.kernel - 1) + 1 - axis.size - axis.lo)
+
+
+def _is_native(axis: Regular) -> bool:
+    return max(axis.lo, _needed(axis)) < axis.kernel and bool(real(axis).any(axis=1).all())
+
+
+def as_planes(e: Emitter, x: Value, rank: int) -> Value:
+    """``x`` with two leading axes, which ONNX calls batch and channels."""
+    lead = x.shape[: x.ndim - rank]
+    return x if len(lead) == 2 else e.reshape(x, (1, prod(lead), *x.shape[x.ndim - rank :]))
