@@ -70,7 +70,7 @@ def run(graph: Graph, *arrays: Any) -> Any:
 def attached(graph: Graph) -> Program:
     """The graph with a plan for its structure, which earlier graphs may have left."""
     open_graph, operands = lifted(graph)
-    key = structure(open_graph)
+    key = (len(graph.inputs), structure(open_graph))  # a constant is packed once, an input every time
     executable = _executables.get(key)
     if executable is None:
         executable = Executable(plan(open_graph.simplify(), len(graph.inputs), _cpu_lowering))

@@ -10,7 +10,9 @@ import json
 import os
 import secrets
 import stat
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from io import BytesIO
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from safetensors.numpy import save_file
 
-from gradspec.graph.builder import Builder
+from gradspec.graph.builder import Builder, is_symbolic_zero
 from gradspec.graph.check import check
 from gradspec.graph.ir import Array, Graph, Node, Var
 from gradspec.graph.later import provides
@@ -32,6 +34,7 @@ from gradspec.spec.errors import FormatError
 VERSION = 1
 KEY = "gradspec"
 METADATA = "__metadata__"
+STRUCTURE = ("version", "inputs", "constants", "nodes", "outputs")
 
 MAX_HEADER = 100_000_000  # bytes; safetensors has the same limit
 MAX_NESTED = 10_000_000  # lists and objects in one JSON text
@@ -73,6 +76,27 @@ def save(graph: Graph, path: Any) -> None:
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def to_text(graph: Graph) -> str:
+    """The graph as one line of JSON with its constants in it, for graphs whose constants are small.
+
+    >>> import gradspec as gs
+    >>> print(from_text(to_text(gs.trace(lambda x: x * 2.0, gs.f32[()]))))
+    graph(x: f32[()]):
+      c   : f32[()] = constant 2.0
+      mul : f32[()] = mul(x, c)
+      return mul
+    """
+    return json.dumps([_structure(check(graph)), [_array_to_json(array) for array in graph.constants.values()]])
+
+
+def _array_to_json(array: Array) -> Any:
+    """Shape and bytes; None for a zero that a builder made, which ``np.zeros`` would not stand for."""
+    if is_symbolic_zero(array):
+        return None
+    stored = np.asarray(distinct(array), order="C")
+    return [list(stored.shape), b64encode(stored.tobytes()).decode()]
 
 
 def _structure(graph: Graph) -> dict[str, Any]:
@@ -124,6 +148,41 @@ def load(path: Any) -> Graph:
             return check(_graph(structure, _tensors(header, file, size)))
         except Exception as error:  # operators' own rules may refuse a file with any exception
             raise FormatError(f"{os.fspath(path)}: {error or type(error).__name__}") from error
+
+
+def from_text(text: str) -> Graph:
+    """The graph that ``to_text`` wrote, checked as a file is. Anything else raises ``gs.FormatError``."""
+    try:
+        data = strict_json(text, "the graph")
+        if not isinstance(data, list) or len(data) != 2 or not isinstance(data[1], list):
+            raise FormatError(f"expected a graph and a list of its constants, not {brief(data)}")
+        structure, arrays = data
+        require_keys(structure, STRUCTURE, "the graph")
+        declared = structure["constants"]
+        if not isinstance(declared, list) or len(declared) != len(arrays):
+            raise FormatError("constants: there is not one array for each")
+        return check(_graph(structure, dict(map(_constant_from_json, declared, arrays))))
+    except Exception as error:  # operators' own rules may refuse a text with any exception
+        raise FormatError(f"the text of a graph: {error or type(error).__name__}") from error
+
+
+def _constant_from_json(declared: Any, data: Any) -> tuple[str, Array]:
+    require_keys(declared, ("name", "dtype", "shape"), "a constant")
+    if data is None:
+        return declared["name"], _symbolic_zeros(_type(DTYPES, declared["dtype"], declared["shape"], "a constant"))
+    if not isinstance(data, list) or len(data) != 2 or not isinstance(data[1], str):
+        raise FormatError(f"a constant: expected its shape and its bytes, not {brief(data)}")
+    type, stored = _type(DTYPES, declared["dtype"], data[0], "a constant"), b64decode(data[1], validate=True)
+    if len(stored) != type.size * type.dtype.numpy.itemsize:
+        raise FormatError(f"a constant: {len(stored)} bytes do not hold {type}")
+    return declared["name"], _read(BytesIO(stored), type)
+
+
+def _symbolic_zeros(type: TensorType) -> Array:
+    builder = Builder()
+    zeros = builder.value(builder.zeros(type))
+    assert zeros is not None
+    return zeros
 
 
 def _header(file: BinaryIO) -> tuple[dict[str, Any], int]:
@@ -256,7 +315,7 @@ def _graph(structure: Any, tensors: Mapping[str, Array]) -> Graph:
     version = structure.get("version") if isinstance(structure, dict) else None
     if type(version) is not int or version != VERSION:
         raise FormatError(f"version {brief(version)} of the format is unknown; this gradspec reads version {VERSION}")
-    require_keys(structure, ("version", "inputs", "constants", "nodes", "outputs"), "the graph")
+    require_keys(structure, STRUCTURE, "the graph")
     for key in ("inputs", "constants", "nodes", "outputs"):
         if not isinstance(structure[key], list):
             raise FormatError(f"{key}: expected a list, not {brief(structure[key])}")

@@ -1,0 +1,42 @@
+"""Graphs as functions of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from gradspec.graph.ir import Graph
+from gradspec.interop.torch.operators import GRAPH, apply, is_watched, needs_gradient
+from gradspec.interop.torch.structure import opened
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_constant_while_compiling: Callable[[Function], Function] = torch.compiler.assume_constant_result
+
+
+def call(graph: Graph, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The outputs of a graph, in memory of their own; autograd, ``torch.func``, compilers and tracers may watch.
+
+    >>> import gradspec as gs, torch
+    >>> square = gs.trace(lambda x: x * x, gs.f32[2])
+    >>> torch.func.jvp(lambda x: call(square, [x])[0], (torch.tensor([1.0, 3.0]),), (torch.ones(2),))[1]
+    tensor([2., 6.])
+    """
+    if torch.compiler.is_compiling():
+        return tuple(GRAPH([*tensors, *_constants(graph)], _text(graph)))
+    known = opened(graph)
+    if not (needs_gradient(tensors) or is_watched(tensors)):
+        return known.closed.run(tensors)
+    return apply(known.structure, [*tensors, *known.constants])
+
+
+@_constant_while_compiling
+def _text(graph: Graph) -> str:
+    return opened(graph).structure.text
+
+
+@_constant_while_compiling
+def _constants(graph: Graph) -> list[Tensor]:
+    return opened(graph).constants

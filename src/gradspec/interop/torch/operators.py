@@ -1,0 +1,147 @@
+"""The PyTorch operator that runs a graph: ``gradspec::graph(Tensor[] operands, str structure) -> Tensor[]``.
+
+One operator stands for all graphs. The text says what it computes, so that a program which PyTorch traced or exported
+holds all that it needs, and the derivatives of a graph are the same operator with other texts.
+
+``torch.library.register_autograd`` knows reverse mode only: forward mode would find tangents of zero where there is no
+rule. So the operator has its own kernel for autograd, which applies a function with both rules. ``torch.func`` calls
+this kernel once for each of its levels, and the kernel passes on to the next, as kernels of PyTorch's own operators do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd.forward_ad import _set_fwd_grad_enabled
+from torch.autograd.function import _SingleLevelFunction
+
+from gradspec.interop.torch.structure import Structure, chosen, structure_of
+from gradspec.interop.torch.types import torch_dtype
+
+NAME = "gradspec::graph"
+
+Run: TypeAlias = Callable[[Sequence[Tensor]], Sequence[Tensor]]
+
+_Library: Any = torch.library.Library
+_library = _Library("gradspec", "FRAGMENT")
+_library.define("graph(Tensor[] operands, str structure) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,))
+
+GRAPH = torch.ops.gradspec.graph.default
+
+
+def apply(structure: Structure, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Run a structure: at once where nothing but autograd's reverse mode could be watching, else by the operator."""
+    if is_watched(tensors):
+        return tuple(GRAPH(list(tensors), structure.text))
+    if needs_gradient(tensors):
+        return _differentiable(structure.run, structure, *tensors)
+    return structure.run(tensors)
+
+
+def needs_gradient(tensors: Sequence[Tensor]) -> bool:
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+
+
+def is_watched(tensors: Sequence[Tensor]) -> bool:
+    """Whether a transformation, a tracer or a tensor of another kind must see the operator."""
+    return bool(
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._get_tracing_state()
+        or torch.autograd.forward_ad._current_level >= 0
+        or not all(map(_is_plain, tensors))
+    )
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    kind = type(tensor)
+    return (kind is Tensor or kind is torch.nn.Parameter) and not is_functorch_wrapped_tensor(tensor)
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+def _run(operands: list[Tensor], text: str) -> list[Tensor]:
+    return list(structure_of(text).run(operands))
+
+
+def _fake(operands: list[Tensor], text: str) -> list[Tensor]:
+    types = structure_of(text).result_types(operands)
+    return [operands[0].new_empty(t.shape, dtype=torch_dtype(t.dtype)) for t in types]
+
+
+def _batched(info: Any, dims: Any, operands: list[Tensor], text: str) -> tuple[list[Tensor], list[int | None]]:
+    axes = dims[0]
+    leading = [t if axis is None else t.movedim(axis, 0) for t, axis in zip(operands, axes, strict=True)]
+    batched = structure_of(text).batch(info.batch_size, tuple(axis is not None for axis in axes))
+    results = GRAPH(leading, batched.text)
+    return results, [0] * len(results)
+
+
+def _autograd(keys: Any, operands: list[Tensor], text: str) -> list[Tensor]:
+    with_reverse, with_forward = torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled()
+
+    def pass_on(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        # The function below switches both modes off, which are those of the next level of torch.func, too.
+        reverse, forward = torch.set_grad_enabled(with_reverse), _set_fwd_grad_enabled(with_forward)
+        with torch._C._AutoDispatchBelowAutograd(), reverse, forward:
+            results: list[Tensor] = GRAPH.redispatch(keys & torch._C._after_autograd_keyset, list(tensors), text)
+            return results
+
+    with enable_single_level_autograd_function():
+        return list(_differentiable(pass_on, structure_of(text), *operands))
+
+
+class _Differentiable(_SingleLevelFunction):
+    """A structure's outputs, as ``run`` finds them, with both derivatives. They are structures again, to any order."""
+
+    @staticmethod
+    def forward(run: Run, structure: Structure, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(run(tensors))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _, structure, *tensors = inputs
+        ctx.structure = structure
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*chosen(output, tuple(not is_float for is_float in structure.float_outputs)))
+        ctx.save_for_forward(*tensors)
+        if any(ctx.needs_input_grad):
+            needs = structure.vjp(structure.float_outputs, ctx.needs_input_grad[2:]).primals
+            ctx.save_for_backward(*(t if is_needed else None for t, is_needed in zip(tensors, needs, strict=True)))
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        arriving, wanted = tuple(ct is not None for ct in cotangents), ctx.needs_input_grad[2:]
+        if not any(arriving):
+            return (None,) * (2 + len(wanted))
+        derived = ctx.structure.vjp(arriving, wanted)
+        found = iter(
+            apply(derived.structure, chosen(ctx.saved_tensors, derived.primals) + chosen(cotangents, arriving))
+        )
+        return None, None, *(next(found) if is_wanted else None for is_wanted in wanted)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        moving = tuple(t is not None for t in tangents[2:])
+        derived = ctx.structure.jvp(moving)
+        # PyTorch switches forward mode off here, and with it that of all outer levels. On again, only the primals must
+        # lose the tangents of this level, which is 0 at each level of torch.func.
+        with _set_fwd_grad_enabled(True):
+            primals = [torch.ops.aten._fw_primal(t, 0) for t in chosen(ctx.saved_tensors, derived.primals)]
+            found = iter(apply(derived.structure, (*primals, *chosen(tangents[2:], moving))))
+        return tuple(next(found) if is_float else None for is_float in ctx.structure.float_outputs)
+
+
+_differentiable: Callable[..., tuple[Tensor, ...]] = _Differentiable.apply  # type: ignore[attr-defined]
+
+_library.impl("graph", _run, "CompositeExplicitAutograd")
+_library.impl("graph", _autograd, "Autograd", with_keyset=True)
+torch.library.register_fake(NAME, _fake, lib=_library)
+torch.library.register_vmap(NAME, _batched, lib=_library)

@@ -1,0 +1,160 @@
+"""What a PyTorch operator knows of a graph: its structure as text, and the graphs of its derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from torch import Tensor
+
+from gradspec.graph.builder import needed
+from gradspec.graph.ir import Graph, Var
+from gradspec.graph.recent import Recent
+from gradspec.graph.types import TensorType
+from gradspec.interop.torch.types import array_of, gradspec_dtype, tensor_of
+from gradspec.runtime.arguments import require_count
+from gradspec.runtime.compiled import Program
+from gradspec.runtime.run import attached
+from gradspec.runtime.serialize import from_text, to_text
+from gradspec.runtime.structure import lifted
+from gradspec.spec.errors import DTypeError, ShapeError
+
+Mask = tuple[bool, ...]
+T = TypeVar("T")
+
+MOST_TEXTS = 512
+MOST_DERIVED = 32
+
+
+class Structure:
+    """A graph that is given all it needs: what were its constants are inputs.
+
+    Derivatives and batches of it are made once, and without what nobody asked for.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.float_inputs: Mask = tuple(v.type.is_float for v in graph.inputs)
+        self.float_outputs: Mask = tuple(v.type.is_float for v in graph.outputs)
+        self._derived = Recent(MOST_DERIVED)
+
+    @cached_property
+    def text(self) -> str:
+        """The graph as text, which ``structure_of`` remembers."""
+        text = to_text(self.graph)
+        _by_text.put(text, self)
+        return text
+
+    @cached_property
+    def program(self) -> Program:
+        return attached(self.graph)
+
+    def run(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The outputs, in memory of their own. The tensors must be plain ones."""
+        results = self.program.call([array_of(t) for t in tensors])
+        return tuple(map(tensor_of, results)) if isinstance(results, tuple) else (tensor_of(results),)
+
+    def result_types(self, tensors: Sequence[Tensor]) -> list[TensorType]:
+        """The types of the outputs, if the tensors, which may be fake, are of the inputs' types."""
+        require_count(self.graph.inputs, tensors)
+        for var, tensor in zip(self.graph.inputs, tensors, strict=True):
+            _require_type(var, tensor)
+        return [v.type for v in self.graph.outputs]
+
+    def jvp(self, moving: Mask) -> Derived:
+        """Tangents of the float outputs, from the inputs and the tangents of those that move."""
+        return self._once(("jvp", moving), lambda: self._jvp(moving))
+
+    def vjp(self, arriving: Mask, wanted: Mask) -> Derived:
+        """Cotangents of the inputs that are wanted, from the inputs and those cotangents of outputs that arrive."""
+        return self._once(("vjp", arriving, wanted), lambda: self._vjp(arriving, wanted))
+
+    def batch(self, n: int, batched: Mask) -> Structure:
+        """A leading axis of ``n`` on the outputs and on those inputs."""
+        axes = [0 if has_axis else None for has_axis in batched]
+        return self._once(("batch", n, batched), lambda: Structure(self.graph.batch(n, axes)))
+
+    def _jvp(self, moving: Mask) -> Derived:
+        forward = self.graph.jvp(_positions(moving))
+        return Derived(forward, len(self.graph.inputs), forward.outputs[len(self.graph.outputs) :])
+
+    def _vjp(self, arriving: Mask, wanted: Mask) -> Derived:
+        kept = chosen(self.graph.outputs, arriving)
+        nodes, _ = needed(self.graph.nodes, kept)
+        backward = Graph(self.graph.inputs, nodes, kept, self.graph.constants).vjp(_positions(wanted))
+        return Derived(backward, len(self.graph.inputs), backward.outputs[len(kept) :])
+
+    def _once(self, key: Hashable, make: Callable[[], T]) -> T:
+        found: T | None = self._derived.get(key)
+        if found is None:
+            found = make()
+            self._derived.put(key, found)
+        return found
+
+
+class Derived:
+    """The structure of a derivative, and which of the first ``primals`` inputs of its graph it reads."""
+
+    def __init__(self, graph: Graph, primals: int, outputs: tuple[Var, ...]) -> None:
+        whole = Graph(graph.inputs, graph.nodes, outputs, graph.constants).simplify()
+        nodes, used = needed(whole.nodes, whole.outputs)
+        self.primals: Mask = tuple(v in used for v in whole.inputs[:primals])
+        inputs = (*chosen(whole.inputs[:primals], self.primals), *whole.inputs[primals:])
+        constants = {v: a for v, a in whole.constants.items() if v in used}
+        self.structure = Structure(Graph(inputs, nodes, whole.outputs, MappingProxyType(constants)))
+
+
+def chosen(values: Sequence[Any], mask: Mask) -> tuple[Any, ...]:
+    """The values that the mask marks."""
+    return tuple(value for value, is_chosen in zip(values, mask, strict=True) if is_chosen)
+
+
+def _positions(mask: Mask) -> list[int]:
+    return [i for i, is_chosen in enumerate(mask) if is_chosen]
+
+
+def _require_type(var: Var, tensor: Tensor) -> None:
+    if gradspec_dtype(tensor.dtype) != var.dtype:
+        raise DTypeError(
+            f"input {var!r} was given a tensor of {tensor.dtype}; convert it, or make a graph for that type"
+        )
+    if tuple(tensor.shape) != var.shape:
+        raise ShapeError(
+            f"input {var!r} was given a tensor of shape {tuple(tensor.shape)}; pass one of shape {var.shape}, or make "
+            "a graph for that shape"
+        )
+
+
+# --- structures of texts and graphs -----------------------------------------------------------------------------------
+
+_by_text = Recent(MOST_TEXTS)
+_by_graph: WeakKeyDictionary[Graph, Opened] = WeakKeyDictionary()
+
+
+def structure_of(text: str) -> Structure:
+    """The structure that a text describes; it may come from a file, and everything in it is checked."""
+    found: Structure | None = _by_text.get(text)
+    if found is None:
+        found = Structure(from_text(text))
+        _by_text.put(text, found)
+    return found
+
+
+class Opened:
+    """A graph as it is, and its structure with the constants as tensors, for those who must see all operands."""
+
+    def __init__(self, graph: Graph) -> None:
+        open_graph, arrays = lifted(graph)
+        self.structure, self.constants = Structure(open_graph), list(map(tensor_of, arrays))
+        self.closed = Structure(Graph(graph.inputs, graph.nodes, graph.outputs, graph.constants))
+
+
+def opened(graph: Graph) -> Opened:
+    """Made once for each graph."""
+    found = _by_graph.get(graph)
+    if found is None:
+        found = _by_graph[graph] = Opened(graph)
+    return found

@@ -1,0 +1,127 @@
+"""Tensors as arrays and arrays as tensors, on the same memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradspec.graph.ir import Array
+from gradspec.graph.types import DTYPES, DType, TensorType
+from gradspec.spec.errors import DTypeError, UnsupportedError
+
+_TORCH = {
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "i8": torch.int8,
+    "i16": torch.int16,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "u8": torch.uint8,
+    "u16": torch.uint16,
+    "u32": torch.uint32,
+    "u64": torch.uint64,
+    "bool": torch.bool,
+}
+_GRADSPEC = {_TORCH[name]: dtype for name, dtype in DTYPES.items()}
+
+_BF16 = DTYPES["bf16"].numpy  # which NumPy and PyTorch exchange only as integers
+
+
+def torch_dtype(dtype: DType) -> torch.dtype:
+    """PyTorch's name for a dtype.
+
+    >>> import gradspec as gs
+    >>> torch_dtype(gs.bf16)
+    torch.bfloat16
+    """
+    return _TORCH[dtype.name]
+
+
+def gradspec_dtype(dtype: torch.dtype) -> DType:
+    """The DType of PyTorch's dtype.
+
+    >>> gradspec_dtype(torch.int64)
+    i64
+    """
+    if dtype not in _GRADSPEC:
+        raise DTypeError(f"tensors of {dtype} are not supported; convert with .to() to one of {_names()}")
+    return _GRADSPEC[dtype]
+
+
+def _names() -> str:
+    return ", ".join(str(_TORCH[name]) for name in DTYPES)
+
+
+def gradspec_type(tensor: Tensor) -> TensorType:
+    """The TensorType of a tensor, which may be a fake one.
+
+    >>> gradspec_type(torch.zeros(2, 3))
+    f32[2, 3]
+    """
+    return TensorType(gradspec_dtype(tensor.dtype), tuple(map(int, tensor.shape)))
+
+
+# --- tensor to array --------------------------------------------------------------------------------------------------
+
+
+def array_of(tensor: Tensor) -> Array:
+    """The tensor's memory as an array: nothing is copied, and its strides are kept.
+
+    >>> x = torch.zeros(2, 3).t()
+    >>> array_of(x)[0, 1] = 5.0
+    >>> x[0, 1]
+    tensor(5.)
+    """
+    try:
+        return tensor.numpy()
+    except (AttributeError, RuntimeError, TypeError):
+        plain = _plain(tensor)
+    return plain.view(torch.int16).numpy().view(_BF16) if plain.dtype is torch.bfloat16 else plain.numpy()
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """A dense tensor in the CPU's memory that autograd does not watch, or the error that says why there is none."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"a tensor is needed, not {type(tensor).__name__}; use torch.as_tensor")
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        kind = "quantised" if tensor.is_quantized else str(tensor.layout)
+        remedy = "dequantize()" if tensor.is_quantized else "to_dense()"
+        raise UnsupportedError(f"a {kind} tensor of shape {tuple(tensor.shape)} is not supported; use .{remedy}")
+    if tensor.device.type != "cpu":
+        remedy = "create it with data: a meta tensor has none" if tensor.is_meta else "use .cpu()"
+        raise UnsupportedError(
+            f"a tensor on the device {tensor.device} is not supported: gradspec computes on the CPU; {remedy}"
+        )
+    gradspec_dtype(tensor.dtype)
+    return tensor.detach().resolve_neg()
+
+
+# --- array to tensor --------------------------------------------------------------------------------------------------
+
+
+def tensor_of(array: Array) -> Tensor:
+    """The array's memory as a tensor, which keeps the array alive: nothing is copied.
+
+    >>> import numpy as np
+    >>> x = np.zeros(2)
+    >>> tensor_of(x)[1] = 5.0
+    >>> x
+    array([0., 5.])
+    """
+    if array.dtype == _BF16:
+        return tensor_of(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Writable(array)))
+
+
+class _Writable:
+    """The memory of a read-only array: PyTorch has no tensors that are, and warns of every one it is given."""
+
+    def __init__(self, array: Array) -> None:
+        address, _ = array.__array_interface__["data"]
+        self.__array_interface__: dict[str, Any] = {**array.__array_interface__, "data": (address, False)}
+        self.array = array
