@@ -1,0 +1,102 @@
+"""Arithmetic on what is known while the model is read, in NumPy: the sizes, axes and scales that models compute.
+
+Only operators whose result is the same in every correct implementation are here: whole numbers, comparisons,
+selections, and the arithmetic that IEEE 754 rounds correctly. Everything else becomes nodes of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.ir import Array
+from gradspec.interop.onnx.node import Node
+from gradspec.spec.errors import FormatError, UnsupportedError
+
+FREE_CELLS = 2**24
+"""Cells that may be computed while any model is read; further ones in proportion to its size."""
+
+
+class Budget:
+    """How many more cells may be computed."""
+
+    def __init__(self, model_bytes: int) -> None:
+        self.limit = self.left = FREE_CELLS + 4 * model_bytes
+
+    def charge(self, cells: int) -> None:
+        self.left -= cells
+        if self.left < 0:
+            raise UnsupportedError(
+                f"constants of more than {self.limit} cells computed while the model is read (fold them beforehand)"
+            )
+
+
+def fold(node: Node) -> Array | None:
+    """The result of arithmetic on operands that are all known; None if it is left to the operator's handler."""
+    rule = ARITHMETIC.get(node.op_type)
+    if rule is None or not all(isinstance(v, np.ndarray) for v in node.operands):
+        return None
+    arrays: list[Any] = list(node.operands)
+    if len({a.dtype for a in arrays[node.op_type == "Where" :]}) > 1:
+        raise FormatError(f"its inputs are {', '.join(str(a.dtype) for a in arrays)}, and one type is needed")
+    node.scope.charge(prod(np.broadcast_shapes(*(a.shape for a in arrays))))
+    with np.errstate(all="ignore"):
+        return np.asarray(rule(node, *arrays))
+
+
+def _each(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda node, *arrays: function(*arrays)
+
+
+def _together(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda node, *arrays: reduce(function, arrays)
+
+
+def _div(node: Node, a: Array, b: Array) -> Any:
+    """ONNX rounds the quotient of integers towards 0; a divisor of 0 has no meaning."""
+    if a.dtype.kind not in "iu":
+        return a / b
+    if not np.all(b):
+        raise FormatError("it divides an integer by 0")
+    quotient = a // b
+    return (quotient + ((a % b != 0) & ((a < 0) != (b < 0)))).astype(a.dtype)
+
+
+def _mod(node: Node, a: Array, b: Array) -> Any:
+    if a.dtype.kind in "iu" and not np.all(b):
+        raise FormatError("it divides an integer by 0")
+    return np.fmod(a, b) if node.flag("fmod") else np.mod(a, b)
+
+
+ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "Add": _each(np.add),
+    "Sub": _each(np.subtract),
+    "Mul": _each(np.multiply),
+    "Div": _div,
+    "Mod": _mod,
+    "Neg": _each(np.negative),
+    "Abs": _each(np.abs),
+    "Sqrt": _each(np.sqrt),
+    "Floor": _each(np.floor),
+    "Ceil": _each(np.ceil),
+    "Round": _each(np.round),
+    "Sign": _each(np.sign),
+    "Max": _together(np.maximum),
+    "Min": _together(np.minimum),
+    "Sum": _together(np.add),
+    "Equal": _each(np.equal),
+    "Less": _each(np.less),
+    "LessOrEqual": _each(np.less_equal),
+    "Greater": _each(np.greater),
+    "GreaterOrEqual": _each(np.greater_equal),
+    "And": _each(np.logical_and),
+    "Or": _each(np.logical_or),
+    "Xor": _each(np.logical_xor),
+    "Not": _each(np.logical_not),
+    "Where": _each(np.where),
+    "Relu": _each(lambda a: np.maximum(a, a.dtype.type(0))),
+}

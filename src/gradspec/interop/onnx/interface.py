@@ -1,0 +1,164 @@
+"""The inputs of a model: their types, symbolic dimensions bound by ``shapes``, and those fixed by ``constants``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import Any, TypeAlias
+
+import numpy as np
+from onnx import TypeProto
+
+from gradspec.graph.ir import Array
+from gradspec.interop.onnx.tensors import MAX_RANK, kind_of
+from gradspec.runtime.attributes import brief
+from gradspec.spec.errors import DTypeError, FormatError, ShapeError, UnsupportedError
+
+Dim: TypeAlias = int | str | None
+"""A size, the name of one, or nothing."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The type of a value as the model states it; ``dims`` is None where not even the rank is stated."""
+
+    kind: np.dtype[Any] | None
+    dims: tuple[Dim, ...] | None
+
+    def contradicts(self, array_or_var: Any, kind: np.dtype[Any]) -> bool:
+        shape = array_or_var.shape
+        if self.kind is not None and self.kind != kind:
+            return True
+        return self.dims is not None and (
+            len(self.dims) != len(shape)
+            or any(isinstance(d, int) and d != n for d, n in zip(self.dims, shape, strict=True))
+        )
+
+    def __str__(self) -> str:
+        sizes = "any shape" if self.dims is None else f"[{', '.join(map(_dim_text, self.dims))}]"
+        return f"{self.kind or 'any type'} {sizes}"
+
+
+def _dim_text(dim: Dim) -> str:
+    return "?" if dim is None else str(dim)
+
+
+def declared(type_: TypeProto) -> Declared:
+    """The stated type of a tensor; other kinds of values are not supported."""
+    which = type_.WhichOneof("value")
+    if which != "tensor_type":
+        if which is None:
+            return Declared(None, None)
+        raise UnsupportedError(f"values of the kind {which.removesuffix('_type')}")
+    tensor = type_.tensor_type
+    kind = kind_of(tensor.elem_type) if tensor.elem_type else None
+    if not tensor.HasField("shape"):
+        return Declared(kind, None)
+    if len(tensor.shape.dim) > MAX_RANK:
+        raise FormatError(f"a tensor of {len(tensor.shape.dim)} axes; at most {MAX_RANK} are read")
+    return Declared(kind, tuple(map(_dim, tensor.shape.dim)))
+
+
+def _dim(dim: Any) -> Dim:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value) if dim.dim_value >= 0 else None
+    return str(dim.dim_param) if dim.dim_param else None
+
+
+# --- shapes= ----------------------------------------------------------------------------------------------------------
+
+
+def bound_shapes(inputs: Mapping[str, Declared], given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shape of every input: as stated, with the names and the whole shapes that the caller gave."""
+    whole = {name: _sizes(name, shape) for name, shape in given.items() if isinstance(shape, Sequence)}
+    sizes = {name: _size(name, size) for name, size in given.items() if name not in whole}
+    _require_known(whole, inputs, "an input")
+    _require_known(sizes, _dimension_names(inputs.values()), "a dimension")
+    for name, shape in whole.items():
+        _bind(name, inputs[name], shape, sizes)
+    shapes, unbound = {}, []
+    for name, stated in inputs.items():
+        shape: Sequence[int | None] | None = whole[name] if name in whole else _filled(stated, sizes)
+        if shape is None or None in shape:
+            unbound.append(f"{name}: {stated}")
+        else:
+            shapes[name] = tuple(int(n) for n in shape if n is not None)
+    if unbound:
+        raise ShapeError(
+            f"the model leaves sizes open: {'; '.join(unbound[:16])}; give them: shapes={_suggestion(inputs, sizes)}"
+        )
+    return shapes
+
+
+def _sizes(name: str, shape: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(_size(name, size) for size in shape)
+
+
+def _size(name: str, size: Any) -> int:
+    try:
+        number = None if isinstance(size, bool) else index(size)
+    except TypeError:
+        number = None
+    if number is None or number < 0:
+        raise ShapeError(f"shapes: {name!r} is given the size {size!r}; an int of at least 0 is needed")
+    return number
+
+
+def _require_known(given: Iterable[str], known: Iterable[str], what: str) -> None:
+    names = list(dict.fromkeys(known))
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        have = ", ".join(map(brief, names[:16])) or "none"
+        raise ShapeError(f"shapes: {', '.join(map(repr, unknown))} is not {what} of the model; it has {have}")
+
+
+def _dimension_names(types: Iterable[Declared]) -> list[str]:
+    return [dim for stated in types for dim in stated.dims or () if isinstance(dim, str)]
+
+
+def _bind(name: str, stated: Declared, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
+    """Let a whole shape fix the names of its dimensions, which must agree wherever they are used."""
+    if stated.dims is not None and len(stated.dims) != len(shape):
+        raise ShapeError(f"shapes: {name!r} is {stated}, so {shape} does not have its rank")
+    for dim, size in zip(stated.dims or (), shape, strict=False):
+        settled = sizes.setdefault(dim, size) if isinstance(dim, str) else size if dim is None else dim
+        if settled != size:
+            raise ShapeError(f"shapes: {name!r} is {stated}, where {dim} is {settled}, so {shape} does not fit")
+
+
+def _filled(stated: Declared, sizes: Mapping[str, int]) -> tuple[int | None, ...] | None:
+    if stated.dims is None:
+        return None
+    return tuple(sizes.get(dim) if isinstance(dim, str) else dim for dim in stated.dims)
+
+
+def _suggestion(inputs: Mapping[str, Declared], sizes: Mapping[str, int]) -> str:
+    """What to write: a number for each name, and whole shapes where a dimension has none."""
+    names = [name for name in dict.fromkeys(_dimension_names(inputs.values())) if name not in sizes]
+    nameless = [name for name, stated in inputs.items() if stated.dims is None or None in stated.dims]
+    entries = [f"{name!r}: …" for name in names] + [f"{name!r}: (…)" for name in nameless]
+    return f"{{{', '.join(entries)}}}"
+
+
+# --- constants= -------------------------------------------------------------------------------------------------------
+
+
+def bound_constants(inputs: Mapping[str, Declared], given: Mapping[str, Any]) -> dict[str, Array]:
+    """Arrays for the inputs that the caller fixes, of the types that the model states."""
+    unknown = [name for name in given if name not in inputs]
+    if unknown:
+        have = ", ".join(map(brief, list(inputs)[:16])) or "none"
+        raise ShapeError(f"constants: {', '.join(map(repr, unknown))} is not an input of the model; it has {have}")
+    return {name: _constant(name, inputs[name], value) for name, value in given.items()}
+
+
+def _constant(name: str, stated: Declared, value: Any) -> Array:
+    array = np.array(value)
+    if not hasattr(value, "dtype") and stated.kind is not None and (array.dtype.kind != "f" or stated.kind.kind != "i"):
+        array = array.astype(stated.kind)  # Python numbers have no kind of their own
+    if stated.contradicts(array, array.dtype):
+        error = DTypeError if stated.kind != array.dtype else ShapeError
+        raise error(f"constants: {name!r} is {stated}, so {array.dtype} {list(array.shape)} does not fit; convert it")
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,193 @@
+"""A node as its handler sees it: operands and attributes, checked against ONNX's own record of the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol, TypeAlias
+
+from onnx import AttributeProto, NodeProto, TensorProto, defs
+
+from gradspec.graph.ir import Array, Var
+from gradspec.runtime.attributes import brief
+from gradspec.spec.errors import FormatError, UnsupportedError
+
+Value: TypeAlias = Array | Var
+"""What a name of the model stands for: an array if it is known while the model is read, else a variable."""
+
+Handler: TypeAlias = Callable[["Node"], Any]
+"""Gives one value, or a sequence of them."""
+
+MOST_INTS = 2**16
+"""Sizes, axes and the like in one list."""
+
+_CONTENTS: dict[int, Callable[[AttributeProto], Any]] = {
+    AttributeProto.FLOAT: lambda a: float(a.f),
+    AttributeProto.INT: lambda a: int(a.i),
+    AttributeProto.STRING: lambda a: a.s.decode("utf-8", "backslashreplace"),
+    AttributeProto.TENSOR: lambda a: a.t,
+    AttributeProto.FLOATS: lambda a: list(a.floats),
+    AttributeProto.INTS: lambda a: list(a.ints),
+}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What ONNX says of an operator in one version."""
+
+    kinds: dict[str, int]
+    required: frozenset[str]
+    defaults: dict[str, Any]
+    operands: range
+    results: range
+    deprecated: bool
+
+
+@cache
+def signature(op_type: str, version: int) -> Signature:
+    schema = defs.get_schema(op_type, version, "")
+    attributes = schema.attributes
+    defaults = {name: a.default_value for name, a in attributes.items() if a.default_value.type in _CONTENTS}
+    return Signature(
+        {name: int(a.type) for name, a in attributes.items()},
+        frozenset(name for name, a in attributes.items() if a.required),
+        {name: _CONTENTS[a.type](a) for name, a in defaults.items()},
+        range(schema.min_input, schema.max_input + 1),
+        range(schema.min_output, schema.max_output + 1),
+        schema.deprecated,
+    )
+
+
+class Scope(Protocol):
+    """What a node asks of the model around it."""
+
+    def lift(self, name: str) -> Var:
+        """A known array as a constant of the graph, the same for every node that uses it."""
+
+    def is_input(self, name: str) -> bool:
+        """Whether the caller could bind this name by ``constants``."""
+
+    def array(self, tensor: TensorProto) -> Array:
+        """The array of a tensor in an attribute."""
+
+    def charge(self, cells: int) -> None:
+        """Count cells that are computed while the model is read; too many are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node: ``version`` is the model's opset, ``operands`` has None where an optional input is left out."""
+
+    op_type: str
+    version: int
+    names: tuple[str, ...]
+    operands: tuple[Value | None, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, Any]
+    scope: Scope
+
+    # --- operands -----------------------------------------------------------------------------------------------------
+
+    def has(self, i: int) -> bool:
+        return i < len(self.operands) and self.operands[i] is not None
+
+    def value(self, i: int) -> Value:
+        """Operand ``i`` as it is."""
+        operand = self.operands[i] if i < len(self.operands) else None
+        if operand is None:
+            raise FormatError(f"its input {i} is left out, and {self.op_type} needs it")
+        return operand
+
+    def variable(self, i: int) -> Var:
+        """Operand ``i`` as a variable: a known array becomes a constant of the graph."""
+        operand = self.value(i)
+        return operand if isinstance(operand, Var) else self.scope.lift(self.names[i])
+
+    def variables(self) -> list[Var]:
+        """All operands as variables."""
+        return [self.variable(i) for i in range(len(self.operands))]
+
+    def optional(self, i: int) -> Var | None:
+        return self.variable(i) if self.has(i) else None
+
+    def known(self, i: int) -> Array:
+        """Operand ``i``, which must be known while the model is read."""
+        operand = self.value(i)
+        if isinstance(operand, Var):
+            name = self.names[i]
+            remedy = (
+                f"bind it: constants={{{name!r}: …}}" if self.scope.is_input(name) else "it is computed by the model"
+            )
+            raise UnsupportedError(f"{self.op_type} with an input {i} that is not known at import ({remedy})")
+        return operand
+
+    def known_ints(self, i: int) -> list[int]:
+        """Operand ``i`` as a list of integers."""
+        array = self.known(i)
+        if array.dtype.kind not in "iu" or array.ndim > 1 or array.size > MOST_INTS:
+            raise FormatError(f"its input {i} is {array.dtype}{list(array.shape)}, and a list of integers is needed")
+        return [int(n) for n in array.reshape(-1)]
+
+    def known_number(self, i: int) -> Any:
+        """Operand ``i`` as one number."""
+        array = self.known(i)
+        if array.size != 1:
+            raise FormatError(f"its input {i} has the shape {array.shape}, and one number is needed")
+        return array.item() if array.dtype.kind in "iub" else float(array.reshape(-1)[0])
+
+    # --- attributes ---------------------------------------------------------------------------------------------------
+
+    def attribute(self, name: str) -> Any:
+        """An attribute, or the default that ONNX gives it in this version; None where it gives none."""
+        return self.attributes.get(name)
+
+    def flag(self, name: str) -> bool:
+        return bool(self.attributes.get(name, 0))
+
+    def choice(self, name: str, *choices: str) -> str:
+        """An attribute that is one of a few words."""
+        word = self.attributes.get(name, choices[0])
+        if word not in choices:
+            raise FormatError(f"its {name} is {brief(word)}; ONNX has {', '.join(choices)}")
+        return str(word)
+
+    def wants(self, i: int) -> bool:
+        """Whether output ``i`` has a name."""
+        return i < len(self.outputs) and self.outputs[i] != ""
+
+
+def attributes_of(proto: NodeProto, known: Signature) -> dict[str, Any]:
+    """The attributes of a node and the defaults of those it leaves out, each of the kind that ONNX says."""
+    given: dict[str, Any] = dict(known.defaults)
+    seen: set[str] = set()
+    for attribute in proto.attribute:
+        name = attribute.name
+        if known.kinds.get(name) != attribute.type or name in seen or attribute.ref_attr_name:
+            raise FormatError(f"its attribute {brief(name)} is not one that {proto.op_type} has, or given twice")
+        seen.add(name)
+        if attribute.type not in _CONTENTS:
+            raise UnsupportedError(f"{proto.op_type} with {name}")
+        given[name] = _CONTENTS[attribute.type](attribute)
+    if missing := known.required - seen:
+        raise FormatError(f"it lacks the attribute {', '.join(sorted(missing))}, which {proto.op_type} needs")
+    return given
+
+
+def require_counts(proto: NodeProto, known: Signature) -> None:
+    for what, names, allowed in (("inputs", proto.input, known.operands), ("outputs", proto.output, known.results)):
+        if len(names) not in allowed:
+            raise FormatError(f"it has {len(names)} {what}; {proto.op_type} has {_range(allowed)}")
+
+
+def _range(counts: range) -> str:
+    low, high = counts.start, counts.stop - 1
+    return str(low) if low == high else f"{low} or more" if high >= 2**31 - 1 else f"{low} to {high}"
+
+
+def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Axes counted from the front, each once."""
+    places = [a + rank if a < 0 else a for a in axes]
+    if any(not 0 <= a < rank for a in places) or len(set(places)) != len(places):
+        raise FormatError(f"the axes {brief(list(axes)[:8])} are not axes, each once, of a tensor with {rank}")
+    return tuple(places)

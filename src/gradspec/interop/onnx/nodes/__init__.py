@@ -1,0 +1,10 @@
+"""How each operator of ONNX is written in gradspec's, by its name; every handler knows all versions of its operator."""
+
+from gradspec.interop.onnx.node import Handler
+from gradspec.interop.onnx.nodes import cast, constant, conv, layout, linear, norm, pointwise, pool, reduce, resize
+
+HANDLERS: dict[str, Handler] = {
+    name: handler
+    for room in (constant, cast, conv, layout, linear, norm, pointwise, pool, reduce, resize)
+    for name, handler in room.HANDLERS.items()
+}

@@ -1,0 +1,225 @@
+"""Functions of each cell, and arithmetic that broadcasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.builder import apply
+from gradspec.graph.ir import Array, Var
+from gradspec.graph.op import NoAttributes
+from gradspec.graph.types import f64
+from gradspec.interop import compose
+from gradspec.interop.onnx.node import Handler, Node
+from gradspec.interop.onnx.nodes.cast import converted
+from gradspec.ops.layout import broadcast_to
+from gradspec.ops.pointwise import (
+    GATE,
+    NORMAL_CDF,
+    STEP,
+    Levels,
+    abs,
+    add,
+    clamp,
+    div,
+    exp,
+    gelu,
+    leaky_relu,
+    log,
+    maximum,
+    minimum,
+    mul,
+    neg,
+    relu,
+    scale,
+    sigmoid,
+    silu,
+    softplus,
+    sqrt,
+    sub,
+    tanh,
+)
+from gradspec.ops.rules import broadcast_shape
+from gradspec.spec.errors import FormatError, UnsupportedError
+
+FLOAT_MAX = float(np.finfo(np.float32).max)
+MOST_EXPONENTS = 16
+"""Whole exponents in one Pow, each of which becomes nodes of its own."""
+
+
+def _unary(function: Callable[[Any], Any]) -> Handler:
+    return lambda node: function(node.variable(0))
+
+
+def _binary(function: Callable[[Any, Any], Any]) -> Handler:
+    return lambda node: function(node.variable(0), node.variable(1))
+
+
+def _variadic(function: Callable[[Any, Any], Any]) -> Handler:
+    return lambda node: reduce(function, node.variables())
+
+
+def _with(function: Callable[..., Any], *names: str) -> Handler:
+    """A function of the cell and of attributes."""
+    return lambda node: function(node.variable(0), *(node.attribute(name) for name in names))
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+def _div(node: Node) -> Any:
+    """Integers are divided towards 0: their quotient in float64 cannot reach the next integer if it is not one.
+
+    For |a| < 2³² the exact quotient differs from an integer k ≠ a/b by at least 1/|b| ≥ |k|/2³³, and is rounded by
+    at most |k|/2⁵².
+    """
+    a, b = node.variable(0), node.variable(1)
+    if a.type.is_float:
+        return div(a, b)
+    if a.dtype.numpy.itemsize > 4:
+        raise UnsupportedError(f"Div of {a.dtype} that is not known at import")
+    return converted(div(converted(a, f64), converted(b, f64)), a.dtype)
+
+
+def _mean(node: Node) -> Any:
+    return reduce(add, node.variables()) / float(len(node.operands))
+
+
+def _erf(x: Any) -> Any:
+    """``2·Φ(√2·x) − 1``, exact to a rounding of 1 in 1."""
+    return scale(apply(NORMAL_CDF, NoAttributes(), scale(x, 2**0.5)), 2.0) - 1.0
+
+
+def _pow(node: Node) -> Any:
+    """``x`` to known powers: every power is taken everywhere, and passed where it is meant.
+
+    Each whole exponent is a power of its own. The others need no sign: below 0 their powers are NaN, as the logarithm.
+    """
+    x, exponents = node.variable(0), node.known(1)
+    node.scope.charge(exponents.size)
+    powers = exponents.astype(float)
+    whole = np.unique(powers[powers == np.round(powers)])
+    if whole.size > MOST_EXPONENTS or not np.all(np.isfinite(powers)):
+        raise UnsupportedError(f"Pow with more than {MOST_EXPONENTS} whole exponents, or infinite ones")
+    shape = broadcast_shape("Pow", x.shape, exponents.shape)
+    if powers.size and np.all(powers == powers.flat[0]):
+        return broadcast_to(compose.power(x, float(powers.flat[0])), shape)
+    parts = [(powers == p, compose.power(x, float(p))) for p in whole]
+    if whole.size == 0 or not np.all(np.isin(powers, whole)):
+        broken = x.owner.const(np.asarray(powers, x.dtype.numpy), "exponent")
+        parts.append((~np.isin(powers, whole), compose.variable_power(x, broken)))
+    return reduce(add, (_passed(x, meant, power, shape) for meant, power in parts))
+
+
+def _passed(x: Var, meant: Array, power: Any, shape: tuple[int, ...]) -> Any:
+    """A power where it is meant, 0 elsewhere."""
+    mask = broadcast_to(x.owner.const(meant.astype(x.dtype.numpy), "meant"), shape)
+    spread = broadcast_to(power, shape)
+    return apply(GATE, NoAttributes(), mask, spread) if x.type.is_float else mask * spread
+
+
+# --- bounds and steps -------------------------------------------------------------------------------------------------
+
+
+def _clip(node: Node) -> Any:
+    """Bounds were attributes before they became inputs. The largest float32, their default then, is no bound."""
+    x = node.variable(0)
+    if "min" in node.attributes:
+        low, high = node.attribute("min"), node.attribute("max")
+        return clamp(x, None if low <= -FLOAT_MAX else low, None if high >= FLOAT_MAX else high)
+    bounds = [node.value(i) if node.has(i) else None for i in (1, 2)]
+    if any(isinstance(bound, Var) for bound in bounds):
+        return _between(node, x)
+    least, most = (node.known_number(i) if node.has(i) else None for i in (1, 2))
+    if least is None and most is None:
+        return x
+    crossed = least is not None and most is not None and least > most
+    return _between(node, x) if crossed else clamp(x, least, most)
+
+
+def _between(node: Node, x: Any) -> Any:
+    """Bounds that vary; where they cross, the upper one wins."""
+    low, high = node.optional(1), node.optional(2)
+    raised = x if low is None else maximum(x, low)
+    return raised if high is None else minimum(raised, high)
+
+
+def _thresholded_relu(x: Any, alpha: float) -> Any:
+    """``x`` above ``alpha``, else 0."""
+    return apply(GATE, NoAttributes(), apply(STEP, Levels(0.0, 0.0, 1.0), x - alpha), x)
+
+
+def _prelu(node: Node) -> Any:
+    x, slope = node.variable(0), node.variable(1)
+    return compose.prelu(x, broadcast_to(slope, x.shape))
+
+
+def _swish(x: Any, alpha: float) -> Any:
+    return silu(x) if alpha == 1 else x * sigmoid(scale(x, alpha))
+
+
+def _gelu(node: Node) -> Any:
+    return gelu(node.variable(0), node.choice("approximate", "none", "tanh"))
+
+
+def _celu(x: Any, alpha: float) -> Any:
+    if alpha == 0:
+        raise FormatError("its alpha is 0, by which it divides")
+    return compose.celu(x, alpha)
+
+
+def _selu(x: Any, alpha: float, gamma: float) -> Any:
+    return compose.elu(x, alpha, gain=gamma)
+
+
+# --- dropout ----------------------------------------------------------------------------------------------------------
+
+
+def _dropout(node: Node) -> Any:
+    """The identity, in inference; its mask keeps everything."""
+    x = node.value(0)
+    if node.has(2) and node.known_number(2) and (not node.has(1) or node.known_number(1) != 0):
+        raise UnsupportedError("Dropout in training mode")
+    kept = np.ones((), bool if node.version >= 10 else np.float32)
+    return [x, np.broadcast_to(kept, x.shape)][: len(node.outputs)]
+
+
+HANDLERS: dict[str, Handler] = {
+    "Abs": _unary(abs),
+    "Add": _binary(add),
+    "Celu": _with(_celu, "alpha"),
+    "Clip": _clip,
+    "Div": _div,
+    "Dropout": _dropout,
+    "Elu": _with(compose.elu, "alpha"),
+    "Erf": _unary(_erf),
+    "Exp": _unary(exp),
+    "Gelu": _gelu,
+    "HardSigmoid": _with(compose.hardsigmoid, "alpha", "beta"),
+    "HardSwish": _unary(compose.hardswish),
+    "LeakyRelu": _with(leaky_relu, "alpha"),
+    "Log": _unary(log),
+    "Max": _variadic(maximum),
+    "Mean": _mean,
+    "Min": _variadic(minimum),
+    "Mish": _unary(compose.mish),
+    "Mul": _binary(mul),
+    "Neg": _unary(neg),
+    "PRelu": _prelu,
+    "Pow": _pow,
+    "Reciprocal": _unary(lambda x: 1.0 / x),
+    "Relu": _unary(relu),
+    "Selu": _with(_selu, "alpha", "gamma"),
+    "Sigmoid": _unary(sigmoid),
+    "Softplus": _unary(softplus),
+    "Softsign": _unary(compose.softsign),
+    "Sqrt": _unary(sqrt),
+    "Sub": _binary(sub),
+    "Sum": _variadic(add),
+    "Swish": _with(_swish, "alpha"),
+    "Tanh": _unary(tanh),
+    "ThresholdedRelu": _with(_thresholded_relu, "alpha"),
+}

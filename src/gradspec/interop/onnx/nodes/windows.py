@@ -1,0 +1,78 @@
+"""Windows as ONNX's attributes state them: kernels, strides, dilations and the several ways to give padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradspec.interop.onnx.node import Node
+from gradspec.runtime.attributes import brief
+from gradspec.spec.errors import FormatError
+
+Sizes = tuple[int, ...]
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Sliding windows, one entry per spatial axis."""
+
+    kernel: Sizes
+    stride: Sizes
+    dilation: Sizes
+    padding: Pairs
+
+
+def spatial(shape: Sequence[int]) -> Sizes:
+    """The spatial sizes of ``(N, C, *spatial)``."""
+    if len(shape) < 2:
+        raise FormatError(f"it works on (N, C, …), and its input has the shape {tuple(shape)}")
+    return tuple(shape[2:])
+
+
+def per_axis(node: Node, name: str, rank: int, default: int) -> Sizes:
+    """One number for each spatial axis."""
+    given = node.attribute(name)
+    numbers = tuple(given) if given else (default,) * rank
+    if len(numbers) != rank:
+        raise FormatError(f"its {name} is {brief(list(numbers))} with {len(numbers)} entries for {rank} spatial axes")
+    return numbers
+
+
+def pads(node: Node, rank: int) -> Pairs:
+    """Explicit padding: all the low ends come first, then all the high ends."""
+    ends = per_axis(node, "pads", 2 * rank, 0)
+    return tuple(zip(ends[:rank], ends[rank:], strict=True))
+
+
+def windows(node: Node, sizes: Sizes, kernel: Sizes) -> Windows:
+    """The windows of a node over axes of ``sizes``."""
+    rank = len(sizes)
+    stride, dilation = per_axis(node, "strides", rank, 1), per_axis(node, "dilations", rank, 1)
+    if len(kernel) != rank or any(n < 1 for n in (*kernel, *stride, *dilation)):
+        raise FormatError(
+            f"its kernel {brief(kernel)}, strides and dilations need one number, 1 or more, for {rank} axes"
+        )
+    padding = _padding(node, sizes, kernel, stride, dilation)
+    return Windows(kernel, stride, dilation, padding)
+
+
+def auto_pad(node: Node) -> str:
+    return node.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+
+
+def _padding(node: Node, sizes: Sizes, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Pairs:
+    mode = auto_pad(node)
+    if mode == "NOTSET":
+        return pads(node, len(sizes))
+    if mode == "VALID":
+        return ((0, 0),) * len(sizes)
+    axes = zip(sizes, kernel, stride, dilation, strict=True)
+    totals = (max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0) for n, k, s, d in axes)
+    return tuple(halves(total, low_first=mode == "SAME_LOWER") for total in totals)
+
+
+def halves(total: int, *, low_first: bool) -> tuple[int, int]:
+    """A total in two parts, low and high; the odd cell goes to the low end if ``low_first``."""
+    less = total // 2
+    return (total - less, less) if low_first else (less, total - less)

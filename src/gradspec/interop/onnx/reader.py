@@ -1,0 +1,270 @@
+"""Reading an ONNX model: every node is handed to the handler of its operator, in order, and gives variables or arrays.
+
+A model may come from anyone. Whatever is wrong with it becomes a FormatError that says where, and what gradspec does
+not have is gathered and told at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs
+
+from gradspec.graph.builder import Builder
+from gradspec.graph.ir import Array, Graph, Var
+from gradspec.graph.types import TensorType, dtype_of
+from gradspec.interop.onnx.files import Folder, load_model
+from gradspec.interop.onnx.folding import Budget, fold
+from gradspec.interop.onnx.interface import Declared, bound_constants, bound_shapes, declared
+from gradspec.interop.onnx.node import Handler, Node, Value, attributes_of, require_counts, signature
+from gradspec.interop.onnx.nodes import HANDLERS
+from gradspec.interop.onnx.refusals import REFUSED, Refusals, Refused
+from gradspec.interop.onnx.tensors import MAX_CELLS, array_of
+from gradspec.runtime.attributes import brief
+from gradspec.spec.errors import DTypeError, FormatError, ShapeError, UnsupportedError
+
+FIRST_OPSET, LAST_OPSET = 7, 28
+MAX_NODES = 250_000
+
+OURS = (FormatError, UnsupportedError, ShapeError, DTypeError)
+
+
+def read(model: Any, shapes: Mapping[str, Any], constants: Mapping[str, Any]) -> Graph:
+    """The graph of a model, given as a path or as a message."""
+    message, folder = (model, None) if isinstance(model, ModelProto) else load_model(model)
+    try:
+        return Reader(message, Folder(folder)).graph(shapes, constants)
+    except OURS:
+        raise
+    except Exception as error:  # what a damaged message holds may offend anything that looks at it
+        raise FormatError(f"the model is damaged: {error or type(error).__name__}") from error
+
+
+class Reader:
+    """The values of one model by name: variables, arrays, or what was refused."""
+
+    def __init__(self, model: ModelProto, folder: Folder) -> None:
+        self._model, self._folder = model, folder
+        self._version = opset(model)
+        self._builder = Builder()
+        self._budget = Budget(model.ByteSize())
+        self._refusals = Refusals()
+        self._values: dict[str, Value | Refused] = {}
+        self._lifted: dict[str, Var] = {}
+        self._inputs: dict[str, Declared] = {}
+        self._stated: dict[str, Declared] = {}
+
+    def graph(self, shapes: Mapping[str, Any], constants: Mapping[str, Any]) -> Graph:
+        source = self._model.graph
+        if len(source.node) > MAX_NODES:
+            raise FormatError(f"the model has {len(source.node)} nodes; at most {MAX_NODES} are read")
+        self._read_initializers(source)
+        self._read_inputs(source, shapes, constants)
+        self._read_stated_types(source)
+        for number, node in enumerate(source.node):
+            self._read_node(f"node {number} ({brief(node.op_type)[1:-1]} {brief(node.name)})", node)
+        self._refusals.settle()
+        return self._build(source)
+
+    # --- what a handler asks of the model -----------------------------------------------------------------------------
+
+    def lift(self, name: str) -> Var:
+        """A known array as a constant of the graph, the same for every node that uses it."""
+        if name not in self._lifted:
+            array = self._values[name]
+            assert isinstance(array, np.ndarray)
+            self._lifted[name] = self._builder.share(array.view(), name)
+        return self._lifted[name]
+
+    def is_input(self, name: str) -> bool:
+        return name in self._inputs
+
+    def array(self, tensor: TensorProto) -> Array:
+        return array_of(tensor, self._folder)
+
+    def charge(self, cells: int) -> None:
+        self._budget.charge(cells)
+
+    # --- what is there before the first node --------------------------------------------------------------------------
+
+    def _read_initializers(self, source: GraphProto) -> None:
+        for tensor in source.initializer:
+            self._define(tensor.name, self._initial(tensor), f"initializer {brief(tensor.name)}")
+        for sparse in source.sparse_initializer:
+            self._refusals.add("sparse tensors", f"initializer {brief(sparse.values.name)}")
+            self._define(sparse.values.name, REFUSED, f"initializer {brief(sparse.values.name)}")
+
+    def _initial(self, tensor: TensorProto) -> Array | Refused:
+        place = f"initializer {brief(tensor.name)}"
+        try:
+            return self.array(tensor)
+        except UnsupportedError as error:
+            self._refusals.add(str(error), place)
+            return REFUSED
+        except FormatError as error:
+            raise FormatError(f"{place}: {error}") from None
+
+    def _read_inputs(self, source: GraphProto, shapes: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
+        """Inputs become variables, unless the caller or an initializer of the same name gives their value."""
+        for info in source.input:
+            stated = self._stated_type(f"input {brief(info.name)}", info)
+            if info.name in self._inputs or info.name == "":
+                raise FormatError(f"two inputs are called {brief(info.name)}, or one has no name")
+            if stated is None:
+                self._values[info.name] = REFUSED
+            self._inputs[info.name] = stated or Declared(None, None)
+        for name, array in bound_constants(self._inputs, constants).items():
+            self._values[name] = array
+        free = {name: stated for name, stated in self._inputs.items() if name not in self._values}
+        for name, shape in bound_shapes(free, shapes).items():
+            self._values[name] = self._builder.input(_type(name, free[name], shape), name)
+        for name, stated in self._inputs.items():
+            self._require_stated(f"input {brief(name)}", self._values[name], stated)
+
+    def _stated_type(self, place: str, info: Any) -> Declared | None:
+        """The stated type of a value; None if it is of a kind that is refused."""
+        try:
+            return declared(info.type)
+        except UnsupportedError as error:
+            self._refusals.add(str(error), place)
+            return None
+        except FormatError as error:
+            raise FormatError(f"{place}: {error}") from None
+
+    def _read_stated_types(self, source: GraphProto) -> None:
+        """What the model says of the values it computes, to be compared with what they turn out to be."""
+        for what, infos in (("value", source.value_info), ("output", source.output)):
+            for info in infos:
+                stated = self._stated_type(f"{what} {brief(info.name)}", info)
+                if stated is not None:
+                    self._stated[info.name] = stated
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def _read_node(self, place: str, proto: NodeProto) -> None:
+        operands = [self._operand(place, name) for name in proto.input]
+        results: Sequence[Value | Refused] = [REFUSED] * len(proto.output)
+        try:
+            handler = self._handler(proto)
+            if not any(v is REFUSED for v in operands):
+                results = self._results(proto, handler, operands)
+        except UnsupportedError as error:
+            self._refusals.add(str(error), place)
+        except (FormatError, ShapeError, DTypeError) as error:
+            raise type(error)(f"{place}: {error}") from None
+        except Exception as error:  # operators' own rules may refuse what a file says with any exception
+            raise FormatError(f"{place}: {error or type(error).__name__}") from error
+        for name, result in zip(proto.output, results, strict=False):
+            if name:
+                self._define(name, result, place)
+
+    def _operand(self, place: str, name: str) -> Value | Refused | None:
+        if name == "":
+            return None
+        if name not in self._values:
+            raise FormatError(
+                f"{place} uses {brief(name)}, which nothing before it gives: the nodes are not in order, go round in a "
+                "circle, or a part of the model is missing"
+            )
+        return self._values[name]
+
+    def _handler(self, proto: NodeProto) -> Handler:
+        if proto.domain not in ("", "ai.onnx"):
+            own = " (a function of the model: onnx.inliner.inline_local_functions)" * bool(self._model.functions)
+            raise UnsupportedError(f"the operator {brief(f'{proto.domain}.{proto.op_type}')[1:-1]}{own}")
+        if proto.op_type not in HANDLERS:
+            raise UnsupportedError(f"the operator {brief(proto.op_type)[1:-1]}")
+        return HANDLERS[proto.op_type]
+
+    def _results(
+        self, proto: NodeProto, handler: Handler, operands: Sequence[Value | Refused | None]
+    ) -> Sequence[Value]:
+        known = _signature(proto.op_type, self._version)
+        require_counts(proto, known)
+        node = Node(
+            proto.op_type,
+            self._version,
+            tuple(proto.input),
+            tuple(v for v in operands if not isinstance(v, Refused)),
+            tuple(proto.output),
+            attributes_of(proto, known),
+            self,
+        )
+        folded = fold(node)
+        results = handler(node) if folded is None else folded
+        several = [
+            np.asarray(v) if isinstance(v, np.generic) else v
+            for v in (results if isinstance(results, list | tuple) else (results,))
+        ]
+        if len(several) < len(proto.output):
+            raise UnsupportedError(f"{proto.op_type} with {len(proto.output)} outputs")
+        return several
+
+    def _define(self, name: str, value: Value | Refused, place: str) -> None:
+        if name in self._values or name == "":
+            raise FormatError(f"{place} gives {brief(name)}, which already has a value, or no name")
+        if not isinstance(value, Refused):
+            if prod(value.shape) > MAX_CELLS:
+                raise FormatError(f"{place} gives a tensor of shape {value.shape}, more than can be addressed")
+            if name in self._stated:
+                self._require_stated(f"{place}: {brief(name)}", value, self._stated[name])
+        self._values[name] = value
+
+    def _require_stated(self, place: str, value: Value | Refused, stated: Declared) -> None:
+        if isinstance(value, Refused):
+            return
+        kind = value.dtype.numpy if isinstance(value, Var) else value.dtype
+        if stated.contradicts(value, kind):
+            raise FormatError(f"{place} is {kind} {list(value.shape)}, but the model states {stated}")
+
+    # --- the graph ----------------------------------------------------------------------------------------------------
+
+    def _build(self, source: GraphProto) -> Graph:
+        outputs = [self._output(info.name) for info in source.output]
+        if not outputs:
+            raise FormatError("the model has no outputs")
+        graph = self._builder.build(outputs, allow_unused=True)
+        self._builder.finish()
+        return graph
+
+    def _output(self, name: str) -> Var:
+        value = self._operand("the list of outputs", name)
+        if isinstance(value, Var):
+            return value
+        if value is None:
+            raise FormatError("an output has no name")
+        return self.lift(name)
+
+
+def _type(name: str, stated: Declared, shape: tuple[int, ...]) -> TensorType:
+    if stated.kind is None:
+        raise FormatError(f"the input {brief(name)} has no type")
+    return TensorType(dtype_of(np.empty(0, stated.kind)), shape)
+
+
+def _signature(op_type: str, version: int) -> Any:
+    try:
+        known = signature(op_type, version)
+    except defs.SchemaError:
+        raise FormatError(f"opset {version} has no operator {op_type}") from None
+    if known.deprecated:
+        raise FormatError(f"opset {version} no longer has the operator {op_type}")
+    return known
+
+
+def opset(model: ModelProto) -> int:
+    """The version of ONNX's own operators that a model uses."""
+    versions = {entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")}
+    if len(versions) != 1:
+        raise FormatError(f"the model names {len(versions)} versions of ONNX's operators; exactly one is needed")
+    (version,) = versions
+    last = min(LAST_OPSET, defs.onnx_opset_version())
+    if not FIRST_OPSET <= version <= last:
+        raise UnsupportedError(
+            f"the model is written for opset {version}, and {FIRST_OPSET} to {last} are read; "
+            "onnx.version_converter.convert_version changes it"
+        )
+    return int(version)
