@@ -109,7 +109,7 @@ def _opened(tree: Any) -> Opened | None:
         return Opened(tree, type(tree), type(tree))
     if isinstance(tree, _LEAVES):
         return None
-    return _registered(tree) or _registered_elsewhere(tree) or _sequence(tree) or _dataclass(tree)
+    return _registered(tree) or _sequence(tree) or _registered_elsewhere(tree) or _dataclass(tree)
 
 
 def _opened_dict(tree: dict[Any, Any]) -> Opened:
@@ -145,7 +145,7 @@ def _registered_elsewhere(tree: Any) -> Opened | None:
         if module is not None:
             children, structure = module.tree_flatten(tree, is_leaf=lambda part: part is not tree)
             if len(children) != 1 or children[0] is not tree:
-                return Opened(children, _closer(module, structure), structure)
+                return Opened(children, _closer(module, structure), (type(tree), structure))
     return None
 
 
