@@ -61,16 +61,19 @@ def _function(op: Op, attrs: Attributes, types: Types) -> Callable[..., tuple[Ar
     function = jax.custom_jvp(lowered)
 
     def jvp(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
-        moving = tuple(type(t) is not SymbolicZero for t in tangents)
-        rule, moved = _rule(op, attrs, types, moving)
-        results = evaluate(rule, [*primals, *(t for t, moves in zip(tangents, moving, strict=True) if moves)])
+        moving = [None if type(t) is SymbolicZero else t for t in tangents]
+        rule, moved = _rule(op, attrs, types, tuple(t is not None for t in moving))
+        results = evaluate(rule, [*primals, *(t for t in moving if t is not None)])
         outputs, pushed = results[: len(moved)], iter(results[len(moved) :])
-        return outputs, tuple(
-            next(pushed) if m else zero_from_primal(y, True) for y, m in zip(outputs, moved, strict=True)
-        )
+        return outputs, tuple(next(pushed) if m else _no_tangent(y) for y, m in zip(outputs, moved, strict=True))
 
     function.defjvp(jvp, symbolic_zeros=True)
     return function
+
+
+def _no_tangent(y: Array) -> Any:
+    """Zero, as JAX writes the tangent of what does not change; integers have no other."""
+    return zero_from_primal(y, symbolic_zeros=True)  # type: ignore[no-untyped-call]
 
 
 def _lowered(op: Op, attrs: Attributes, types: Types) -> Callable[..., tuple[Array, ...]]:
@@ -93,9 +96,8 @@ def _rule(op: Op, attrs: Attributes, types: Types, moving: tuple[bool, ...]) -> 
     """``(operands…, tangents that are not zero…) → (outputs…, such tangents…)``, and which outputs have one."""
     builder = Builder()
     primals = [builder.input(t, f"x{i}") for i, t in enumerate(types)]
-    tangents = [
-        builder.input(t, f"dx{i}") if moves else None for i, (t, moves) in enumerate(zip(types, moving, strict=True))
-    ]
+    named = zip(types, moving, range(len(types)), strict=True)
+    tangents = [builder.input(t, f"dx{i}") if moves else None for t, moves, i in named]
     outputs, pushed = push_forward(Node(op, attrs, (), ()), primals, tangents)
     graph = builder.build([*outputs, *(t for t in pushed if t is not None)], allow_unused=True)
     return graph, [t is not None for t in pushed]

@@ -12,6 +12,7 @@ from typing import Any
 
 from gradspec.interop.jax.lower import (
     conv,
+    convert,
     layout,
     linear,
     loss,
@@ -26,6 +27,7 @@ from gradspec.interop.jax.lower import (
 
 LOWERINGS: dict[str, Callable[..., Any]] = {
     **conv.LOWERINGS,
+    **convert.LOWERINGS,
     **layout.LOWERINGS,
     **linear.LOWERINGS,
     **loss.LOWERINGS,

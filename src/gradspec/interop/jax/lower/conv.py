@@ -45,7 +45,8 @@ def _padded(attrs: Convolution, x: Array) -> Array:
         ends[a] = (lo, (o - 1) * s + d * (k - 1) + 1 - n - lo, 0)
     if all(end == (0, 0, 0) for end in ends):
         return x
-    return lax.pad(x, lax.optimization_barrier(jnp.zeros((), x.dtype)), ends)
+    zero = lax.optimization_barrier(jnp.zeros((), x.dtype))  # type: ignore[no-untyped-call]
+    return lax.pad(x, zero, ends)
 
 
 def _plus(attrs: Convolution, y: Array, bias: tuple[Array, ...]) -> Array:

@@ -12,6 +12,10 @@ from jax import numpy as jnp
 from gradspec.spec.pointwise import GELU_CUBIC, GELU_SCALE
 
 
+def _trunc_divide(_: Any, a: Array, b: Array) -> Array:
+    return jnp.where(b == 0, 0, lax.div(a, jnp.where(b == 0, 1, b)))
+
+
 def _sigmoid(x: Array) -> Array:
     power = jnp.exp(-jnp.abs(x))
     return jnp.where(x < 0, power, 1) / (1 + power)
@@ -62,6 +66,7 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     "sub": lambda _, a, b: a - b,
     "mul": lambda _, a, b: a * b,
     "div": lambda _, a, b: a / b,
+    "trunc_divide": _trunc_divide,
     "scale": lambda attrs, x: x * attrs.factor,
     "detach": lambda _, x: x,
     "relu": lambda _, x: jnp.where(x <= 0, 0, x),

@@ -27,9 +27,9 @@ def _lowest(dtype: Any) -> Any:
     return -jnp.inf if jnp.issubdtype(dtype, jnp.floating) else np.iinfo(dtype).min
 
 
-def _has_cells(window: Window) -> NDArray[np.bool_]:
+def _has_cells(window: Window) -> NDArray[Any]:
     """Which windows have a real cell."""
-    return per_window(window, lambda places: (places >= 0).any(axis=1)) > 0
+    return per_window(window, lambda places: (places >= 0).any(axis=1))
 
 
 def _largest(window: Window, x: Array) -> Array:
@@ -41,7 +41,8 @@ def _largest(window: Window, x: Array) -> Array:
 
 def _chosen(window: Window, x: Array, ties: str) -> tuple[Array, list[Array]]:
     """The largest cell of each window, and for each axis the taps that take part in derivatives."""
-    masks, lowest = [], _lowest(x.dtype)
+    masks: list[Any] = []
+    lowest = _lowest(x.dtype)
     for axis, at in stages(window, x):
         cells = along(axis, x, at, lowest)
         top = cells.max(axis=at + 1, keepdims=True)
@@ -97,7 +98,8 @@ def _divisors(attrs: Any, window: Window, dtype: Any) -> NDArray[Any]:
     if attrs.divisor_override is not None:
         return np.asarray(attrs.divisor_override, dtype)
     least = PADDING if attrs.count_include_pad else 0
-    return np.maximum(per_window(window, lambda places: (places >= least).sum(axis=1)), 1).astype(dtype)
+    counts: NDArray[Any] = np.maximum(per_window(window, lambda places: (places >= least).sum(axis=1)), 1)
+    return counts.astype(dtype)
 
 
 def _mean(attrs: Any, window: Window, x: Array) -> Array:

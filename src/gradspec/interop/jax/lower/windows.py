@@ -86,9 +86,9 @@ def reads(window: Window) -> NDArray[np.int64]:
     return table(window).reshape(*window.outputs, -1)
 
 
-def per_window(window: Window, count: Callable[[NDArray[np.int64]], NDArray[Any]]) -> NDArray[Any]:
+def per_window(window: Window, count: Callable[[NDArray[np.int64]], Any]) -> NDArray[Any]:
     """``(*outputs)``: the product over the axes of ``count(taps)``, one number for each output of an axis."""
-    total: NDArray[Any] = np.ones((), np.int64)
+    total: NDArray[Any] = np.ones((), bool)
     for axis in window.axes:
         total = total[..., None] * count(taps(axis))
     return total
@@ -96,5 +96,6 @@ def per_window(window: Window, count: Callable[[NDArray[np.int64]], NDArray[Any]
 
 def transposed(function: Callable[[Array], Array], like: Any, cotangent: Array) -> Array:
     """The transpose of a linear function of an array of the shape ``like``, applied to a cotangent."""
-    (result,) = jax.linear_transpose(function, jax.ShapeDtypeStruct(tuple(like), cotangent.dtype))(cotangent)
+    operand = jax.ShapeDtypeStruct(tuple(like), cotangent.dtype)  # type: ignore[no-untyped-call]
+    (result,) = jax.linear_transpose(function, operand)(cotangent)
     return result  # type: ignore[no-any-return]
