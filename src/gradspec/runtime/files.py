@@ -1,0 +1,39 @@
+"""Files that are written as a whole or not at all, and files that are read as if they came from an enemy."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gradspec.spec.errors import FormatError
+
+
+@contextmanager
+def replacing(path: Any) -> Iterator[Path]:
+    """A file to write in place of ``path``: what is there stays until the new one is complete and on the disk."""
+    target = Path(os.path.realpath(path))
+    partial = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
+    try:
+        partial.touch(exist_ok=False)
+        mode = partial.stat().st_mode
+        yield partial
+        partial.chmod(mode)  # a library that writes the file may have given it to the user alone
+        with partial.open("r+b") as file:
+            os.fsync(file.fileno())
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def regular_file(path: Any) -> Iterator[BinaryIO]:
+    """A file to read; a pipe or a device, which might never end, is refused."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise FormatError(f"{os.fspath(path)} is not a regular file")
+    with open(path, "rb") as file:
+        yield file
