@@ -32,8 +32,12 @@ def from_torch(module: Any, *example_args: Any, params: str | Sequence[str] = "c
     return read(module, example_args, params=params, **options)
 
 
-def to_torch(graph: Graph, **options: Any) -> torch.nn.Module:
-    """A graph as an ``nn.Module``, for autograd, ``torch.func``, ``torch.compile`` and ``torch.export``.
+def to_torch(graph: Graph, parameters: str | Sequence[str] = ()) -> torch.nn.Module:
+    """A graph as an ``nn.Module``, a function of tensors that autograd, ``torch.func``, compilers and export know.
+
+    The graph's constants are buffers of the module, or parameters where ``parameters`` names them; ``"all"`` is every
+    floating-point one. They are copies, and can be trained and loaded; ``module.graph`` is the graph with what they
+    hold then. Tensors go in and out without copies.
 
     >>> import gradspec as gs, torch
     >>> square = to_torch(gs.trace(lambda x: x * x, gs.f32[2]))
@@ -45,7 +49,7 @@ def to_torch(graph: Graph, **options: Any) -> torch.nn.Module:
     require("torch", "gs.to_torch")
     from gradspec.interop.torch.module import write
 
-    return write(graph, **options)
+    return write(graph, parameters)
 
 
 def from_onnx(model: Any, shapes: Mapping[str, Any] | None = None, constants: Mapping[str, Any] | None = None) -> Graph:

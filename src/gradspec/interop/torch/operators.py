@@ -73,7 +73,8 @@ def _run(operands: list[Tensor], text: str) -> list[Tensor]:
 
 def _fake(operands: list[Tensor], text: str) -> list[Tensor]:
     types = structure_of(text).result_types(operands)
-    return [operands[0].new_empty(t.shape, dtype=torch_dtype(t.dtype)) for t in types]
+    device = operands[0].device if operands else "cpu"
+    return [torch.empty(t.shape, dtype=torch_dtype(t.dtype), device=device) for t in types]
 
 
 def _batched(info: Any, dims: Any, operands: list[Tensor], text: str) -> tuple[list[Tensor], list[int | None]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor
 
-from gradspec.graph.builder import needed
+from gradspec.graph.builder import is_symbolic_zero, needed
 from gradspec.graph.ir import Graph, Var
 from gradspec.graph.recent import Recent
 from gradspec.graph.types import TensorType
@@ -19,8 +19,7 @@ from gradspec.runtime.arguments import require_count
 from gradspec.runtime.compiled import Program
 from gradspec.runtime.run import attached
 from gradspec.runtime.serialize import from_text, to_text
-from gradspec.runtime.structure import lifted
-from gradspec.spec.errors import DTypeError, ShapeError
+from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 
 Mask = tuple[bool, ...]
 T = TypeVar("T")
@@ -54,7 +53,11 @@ class Structure:
 
     def run(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The outputs, in memory of their own. The tensors must be plain ones."""
-        results = self.program.call([array_of(t) for t in tensors])
+        try:
+            results = self.program.call([array_of(t) for t in tensors])
+        except (ShapeError, TypeError):
+            self.result_types(tensors)  # whose errors speak of tensors
+            raise
         return tuple(map(tensor_of, results)) if isinstance(results, tuple) else (tensor_of(results),)
 
     def result_types(self, tensors: Sequence[Tensor]) -> list[TensorType]:
@@ -117,6 +120,8 @@ def _positions(mask: Mask) -> list[int]:
 
 
 def _require_type(var: Var, tensor: Tensor) -> None:
+    if tensor.device.type not in ("cpu", "meta"):
+        raise UnsupportedError(f"input {var!r} was given a tensor on {tensor.device}; gradspec computes on the CPU")
     if gradspec_dtype(tensor.dtype) != var.dtype:
         raise DTypeError(
             f"input {var!r} was given a tensor of {tensor.dtype}; convert it, or make a graph for that type"
@@ -143,13 +148,25 @@ def structure_of(text: str) -> Structure:
     return found
 
 
+def large_constants(graph: Graph) -> tuple[Var, ...]:
+    """The constants that a text should not hold: all but single numbers and the zeros that derivatives bring along."""
+    return tuple(v for v, array in graph.constants.items() if v.ndim > 0 and not is_symbolic_zero(array))
+
+
+def with_inputs(graph: Graph, constants: Collection[Var]) -> Graph:
+    """The graph with these constants as further inputs."""
+    kept = {v: array for v, array in graph.constants.items() if v not in constants}
+    return Graph((*graph.inputs, *constants), graph.nodes, graph.outputs, MappingProxyType(kept))
+
+
 class Opened:
     """A graph as it is, and its structure with the constants as tensors, for those who must see all operands."""
 
     def __init__(self, graph: Graph) -> None:
-        open_graph, arrays = lifted(graph)
-        self.structure, self.constants = Structure(open_graph), list(map(tensor_of, arrays))
-        self.closed = Structure(Graph(graph.inputs, graph.nodes, graph.outputs, graph.constants))
+        large = large_constants(graph)
+        self.structure = Structure(with_inputs(graph, large))
+        self.constants = [tensor_of(graph.constants[v]) for v in large]
+        self.closed = Structure(with_inputs(graph, ()))
 
 
 def opened(graph: Graph) -> Opened:

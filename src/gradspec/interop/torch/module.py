@@ -1,0 +1,123 @@
+"""Graphs as modules: constants become buffers or parameters, and the module is called like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradspec.graph.ir import Graph, Var
+from gradspec.interop.torch.call import call
+from gradspec.interop.torch.structure import large_constants, with_inputs
+from gradspec.interop.torch.types import array_of, tensor_of
+from gradspec.runtime.serialize import from_text, to_text
+
+ALL = "all"
+
+
+def write(graph: Graph, parameters: str | Sequence[str] = ()) -> GradspecModule:
+    """The module of a graph. ``parameters``: the constants that are trained, by name, or ``"all"``."""
+    if not isinstance(graph, Graph):
+        raise TypeError(f"to_torch needs a graph, such as gs.trace(function, *types) gives, not {type(graph).__name__}")
+    trained = _trained(graph, parameters)
+    return GradspecModule(graph, trained, {*trained, *large_constants(graph)})
+
+
+def _trained(graph: Graph, parameters: str | Sequence[str]) -> set[Var]:
+    """The constants that ``parameters`` names."""
+    if parameters == ALL and isinstance(parameters, str):
+        return {v for v in large_constants(graph) if v.type.is_float}
+    by_name = {v.name: v for v in graph.constants}
+    names = [parameters] if isinstance(parameters, str) else list(parameters)
+    unknown = [name for name in names if name not in by_name]
+    if unknown:
+        known = ", ".join(by_name) or "none"
+        raise ValueError(f"parameters names {', '.join(map(repr, unknown))}; the graph's constants are {known}")
+    chosen = {by_name[name] for name in names}
+    integers = [v for v in chosen if not v.type.is_float]
+    if integers:
+        raise TypeError(f"parameters names {integers}: integers have no gradient, so they can only be buffers")
+    return chosen
+
+
+class GradspecModule(torch.nn.Module):
+    """A graph as a function of tensors, in the order of the graph's inputs or by their names.
+
+    Its constants are copies, since those of a graph never change: parameters where they are trained, else buffers.
+    They have the names of the constants; ``conv1.weight`` is the ``weight`` of a submodule ``conv1``, so that the state
+    of a module that was imported fits the one that is written. Single numbers stay inside unless they are trained.
+
+    ``train()`` and ``eval()`` change nothing: a graph has one meaning.
+    """
+
+    def __init__(self, graph: Graph, trained: set[Var], held: set[Var]) -> None:
+        super().__init__()
+        values = {v: array for v, array in graph.constants.items() if v in held}
+        self._open = with_inputs(graph, tuple(values))
+        self._inputs = len(graph.inputs)
+        self._places: list[tuple[torch.nn.Module, str]] = []
+        for var, array in values.items():
+            self._hold(var.name, tensor_of(array.copy()), is_trained=var in trained)
+
+    def _hold(self, name: str, value: Tensor, is_trained: bool) -> None:
+        *path, leaf = name.split(".")
+        owner: torch.nn.Module = self
+        for part in path:
+            part = _free_name(owner, part, taken_by=torch.nn.Module)
+            if part not in owner._modules:
+                owner.add_module(part, torch.nn.Module())
+            owner = owner._modules[part]  # type: ignore[assignment]
+        leaf = _free_name(owner, leaf)
+        if is_trained:
+            owner.register_parameter(leaf, torch.nn.Parameter(value))
+        else:
+            owner.register_buffer(leaf, value)
+        self._places.append((owner, leaf))
+
+    def forward(self, *tensors: Tensor, **named: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """One tensor for one output, a tuple for several."""
+        given = tensors if len(tensors) == self._inputs and not named else self._in_order(tensors, named)
+        results = call(self._open, [*given, *(getattr(owner, leaf) for owner, leaf in self._places)])
+        return results[0] if len(results) == 1 else results
+
+    def _in_order(self, tensors: Sequence[Tensor], named: Mapping[str, Tensor]) -> list[Tensor]:
+        names = [v.name for v in self._open.inputs[len(tensors) : self._inputs]]
+        if len(tensors) > self._inputs or sorted(names) != sorted(named):
+            wanted = ", ".join(map(repr, self._open.inputs[: self._inputs]))
+            given = f"{len(tensors)} by position" + (f" and {', '.join(named)} by name" if named else "")
+            raise TypeError(f"the module takes ({wanted}), each once; it was given {given}")
+        return [*tensors, *(named[name] for name in names)]
+
+    @property
+    def graph(self) -> Graph:
+        """The graph with the values that the module holds now, as constants."""
+        held = self._open.inputs[self._inputs :]
+        values = {v: _frozen_copy(getattr(*place)) for v, place in zip(held, self._places, strict=True)}
+        constants = MappingProxyType({**values, **self._open.constants})
+        return Graph(self._open.inputs[: self._inputs], self._open.nodes, self._open.outputs, constants)
+
+    def extra_repr(self) -> str:
+        inputs = ", ".join(map(repr, self._open.inputs[: self._inputs]))
+        return f"({inputs}) -> ({', '.join(map(repr, self._open.outputs))})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open": to_text(self._open)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({**state, "_open": from_text(state["_open"])})  # type: ignore[no-untyped-call]
+
+
+def _free_name(owner: torch.nn.Module, name: str, taken_by: type | None = None) -> str:
+    """``name``, with as many underscores as it needs to be new to the module, or that of a submodule to share."""
+    while not name or (hasattr(owner, name) and not (taken_by and isinstance(getattr(owner, name), taken_by))):
+        name += "_"
+    return name
+
+
+def _frozen_copy(tensor: Tensor) -> Any:
+    array = array_of(tensor).copy()
+    array.flags.writeable = False
+    return array
