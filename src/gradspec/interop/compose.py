@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
+from gradspec.graph.ir import Var
 from gradspec.graph.op import NoAttributes
 from gradspec.ops import layout
 from gradspec.ops.layout import broadcast_to, concat, getitem, reshape, transpose
-from gradspec.ops.lp_pool import ABS_POWER, AbsPower
-from gradspec.ops.pointwise import GATE, STEP, Levels, abs, clamp, exp, log, neg, scale, softplus, sqrt, tanh
+from gradspec.ops.lp_pool import ABS_POWER, AbsPower, lp_pool
+from gradspec.ops.pointwise import GATE, STEP, Levels, abs, clamp, exp, log, neg, scale, softplus, sqrt, sub, tanh
 from gradspec.ops.pool import global_max_pool
 from gradspec.ops.reduce import mean
 from gradspec.ops.smooth_pool import smooth_max_pool
@@ -24,7 +25,7 @@ from gradspec.spec.layout import normal_axis
 Pairs = Sequence[tuple[int, int]]
 
 MOST_PIECES = 4096
-"""Slices that ``take`` may make of its indices before it refuses."""
+"""Pieces that one operator may be put together from before it refuses."""
 
 
 # --- selections by sign -----------------------------------------------------------------------------------------------
@@ -154,6 +155,15 @@ def log_sum_exp(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
 # --- reductions -------------------------------------------------------------------------------------------------------
 
 
+def norm(x: Any, p: float, axes: Sequence[int], keepdims: bool) -> Any:
+    """``(Σ |x|^p)^(1/p)`` over ``axes``, with derivative 0 where it is 0: power pooling of everything.
+
+    >>> norm(np.float32([[3, 4], [0, 0]]), 2.0, (1,), False).tolist()
+    [5.0, 0.0]
+    """
+    return _over(x, axes, keepdims, lambda t, sizes: lp_pool(t, p, sizes))
+
+
 def largest(x: Any, axes: Sequence[int], keepdims: bool, *, ties: str = "first") -> Any:
     """The largest number over ``axes``.
 
@@ -169,7 +179,14 @@ def smallest(x: Any, axes: Sequence[int], keepdims: bool, *, ties: str = "first"
     >>> smallest(np.float32([[1, 5], [3, 2]]), (0,), False).tolist()
     [1.0, 2.0]
     """
-    return neg(largest(neg(x), axes, keepdims, ties=ties))
+    (x,) = operands(x)
+    return _reversed(largest(_reversed(x), axes, keepdims, ties=ties))
+
+
+def _reversed(x: Any) -> Any:
+    """The numbers of a dtype in reverse order: ``−x``, which integers do not always have, and then ``−1 − x``."""
+    kind = x.dtype.numpy if isinstance(x, Var) else x.dtype
+    return sub(np.asarray(-1).astype(kind), x) if kind.kind in "iu" else neg(x)
 
 
 def _over(x: Any, axes: Sequence[int], keepdims: bool, pooled: Callable[[Any, tuple[int, ...]], Any]) -> Any:
@@ -310,6 +327,8 @@ def _wrap(x: Any, axis: int, lo: int, hi: int) -> Any:
     n = x.shape[axis]
     if n == 0:
         raise ShapeError(f"wrap padding needs a cell to repeat, and axis {axis} has none")
+    if lo + hi > MOST_PIECES * n:
+        raise UnsupportedError(f"wrap padding of ({lo}, {hi}) repeats {n} cells more than {MOST_PIECES} times")
     parts = [_cut(x, axis, n - lo % n, lo % n), *[x] * (lo // n + 1 + hi // n), _cut(x, axis, 0, hi % n)]
     return concat([part for part in parts if part.shape[axis]], axis)
 
