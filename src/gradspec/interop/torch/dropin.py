@@ -1,0 +1,121 @@
+"""A call of torch's carried out by a graph, where there is one that gives the same.
+
+The graph is made once for the tensors' types and the other arguments, and then remembered. Before that torch is asked
+what it makes of the same call, on tensors without memory. What torch refuses, what it gives another type, what our
+operators do not offer, and tensors that are no plain arrays in this machine's memory are left to torch's own function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as theirs
+from torch import Tensor
+from torch._subclasses import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.overrides import has_torch_function
+
+from gradspec.graph.builder import Builder
+from gradspec.graph.ir import Graph
+from gradspec.graph.recent import Recent
+from gradspec.graph.types import TensorType
+from gradspec.interop.torch.call import call
+from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
+
+MOST_GRAPHS = 4096
+
+DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
+KINDS = frozenset((Tensor, torch.nn.Parameter))
+
+Options = tuple[Any, ...]
+Type = tuple[tuple[int, ...], torch.dtype]
+
+_operators: dict[str, Callable[..., Any]] = {}
+_graphs = Recent(MOST_GRAPHS)
+
+
+class LeftToTorchError(Exception):
+    """Raised by an operator for a call that torch answers otherwise, or faster."""
+
+
+class DropIn:
+    """torch's function ``name``, and ``operator``, which does the same to graph variables.
+
+    Both take the tensors first, None for one that is not given, and then everything else, by position.
+    """
+
+    def __init__(self, name: str, operator: Callable[..., Any]) -> None:
+        self.name = name
+        _operators[name] = operator
+
+    def __call__(self, tensors: Sequence[Tensor | None], options: Options) -> Any:
+        given = [t for t in tensors if t is not None]
+        if are_plain(given):
+            types = tuple(None if t is None else (tuple(t.shape), t.dtype) for t in tensors)
+            graph = _graph(self.name, types, options)
+            if graph is not None:
+                results = call(graph, given)
+                return results if len(results) > 1 else results[0]
+        return getattr(theirs, self.name)(*tensors, *options)
+
+
+def are_plain(tensors: Sequence[Any]) -> bool:
+    """Whether these are arrays that kernels can be given, and nobody watches for torch's own operators.
+
+    Modes, autocasting, tracing and export do. Tensors in channels_last memory stay with torch, which keeps them so.
+    """
+    if torch.is_autocast_enabled("cpu") or torch._C._get_tracing_state():
+        return False
+    if torch.compiler.is_compiling():
+        return not torch.compiler.is_exporting() and all(_stands_for_array(t) for t in tensors)
+    if has_torch_function(tensors) or torch._C._len_torch_dispatch_stack():
+        return False
+    return all(type(t) in KINDS and _is_dense(t) for t in tensors)
+
+
+def _stands_for_array(tensor: Any) -> bool:
+    """Whether a tensor without memory, which a compiler works with, will be an array of this size."""
+    is_known = type(tensor) in KINDS or isinstance(tensor, FakeTensor | FunctionalTensor)
+    return is_known and _is_dense(tensor) and all(type(n) is int for n in tensor.shape)
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    is_array = tensor.is_cpu and tensor.dtype in DTYPES and tensor.layout is torch.strided
+    return is_array and not _is_channels_last(tensor)
+
+
+def _is_channels_last(tensor: Tensor) -> bool:
+    if tensor.is_contiguous() or tensor.ndim not in (4, 5):
+        return False
+    return tensor.is_contiguous(memory_format=torch.channels_last if tensor.ndim == 4 else torch.channels_last_3d)
+
+
+def _graph(name: str, types: tuple[Type | None, ...], options: Options) -> Graph | None:
+    """The graph of a call; None if torch is to carry it out."""
+    key = (name, types, repr(options))  # as text, in which 1, 1.0 and True differ
+    found = _graphs.get(key)
+    if found is None:
+        found = (_made(name, types, options),)
+        _graphs.put(key, found)
+    return found[0]  # type: ignore[no-any-return]
+
+
+def _made(name: str, types: tuple[Type | None, ...], options: Options) -> Graph | None:
+    """A graph that gives what torch gives. An error means that there is none: torch is called, and has its own."""
+    builder = Builder()
+    try:
+        expected = _expected(name, types, options)
+        variables = [None if t is None else builder.input(TensorType(gradspec_dtype(t[1]), t[0])) for t in types]
+        graph = builder.build(_operators[name](*variables, *options))
+    except Exception:
+        return None
+    return graph if [(v.shape, torch_dtype(v.dtype)) for v in graph.outputs] == expected else None
+
+
+def _expected(name: str, types: tuple[Type | None, ...], options: Options) -> list[Type]:
+    """The types that torch's function gives, or its error, from tensors without memory."""
+    empty = [None if t is None else torch.empty(t[0], dtype=t[1], device="meta") for t in types]
+    results = getattr(theirs, name)(*empty, *options)
+    return [(tuple(t.shape), t.dtype) for t in (results if isinstance(results, tuple) else (results,))]
