@@ -9,23 +9,17 @@ float64 sum is within u·S of it: together at most (N + 4)·u·S, for N up to 10
 sum of the |weights|.
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import pytest
-from onnx.backend.test.case.test_case import TestCase
-from onnx.backend.test.loader import load_model_tests
 
 from gradspec import spec
 from peers.agreement import plain
+from peers.onnx_cases import Case, shipped
 
-SUITES = ("node", "pytorch-converted", "pytorch-operator")
 UNIT_ROUNDOFF = 2.0**-24
 
 NOT_RUN = {
@@ -180,41 +174,19 @@ TRANSLATIONS: dict[str, Callable[..., Judged]] = {
 # --- the cases --------------------------------------------------------------------------------------------------------
 
 
-@cache
-def shipped() -> dict[str, list[tuple[TestCase, onnx.ModelProto]]]:
-    """By operator, every case whose graph is one node of it."""
-    found: dict[str, list[tuple[TestCase, onnx.ModelProto]]] = {operator: [] for operator in TRANSLATIONS}
-    with warnings.catch_warnings():
-        # Cases of other operators overflow and divide by zero on purpose while the package builds its list.
-        warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"onnx\.backend\.test\.case\.node\.")
-        cases = [case for suite in SUITES for case in load_model_tests(kind=suite)]
-    for case in cases:
-        model = case.model or onnx.load(Path(case.model_dir) / "model.onnx")
-        if len(model.graph.node) == 1 and model.graph.node[0].op_type in TRANSLATIONS:
-            found[model.graph.node[0].op_type].append((case, model))
-    return found
+def judged() -> Iterator[Case]:
+    """Every case whose graph is one node that can be translated."""
+    for case in shipped():
+        if len(case.model.graph.node) == 1 and case.operators <= TRANSLATIONS.keys():
+            yield case
 
 
-def data_sets(case: TestCase) -> Iterator[tuple[list[Array], list[Array]]]:
-    """Inputs and expected outputs, in memory or on disk."""
-    if case.data_sets is not None:
-        yield from case.data_sets
-        return
-    for folder in sorted(Path(case.model_dir).glob("test_data_set_*")):
-        yield stored(folder, "input"), stored(folder, "output")
-
-
-def stored(folder: Path, kind: str) -> list[Array]:
-    files = sorted(folder.glob(f"{kind}_*.pb"), key=lambda file: int(file.stem.removeprefix(f"{kind}_")))
-    return [onnx.numpy_helper.to_array(onnx.load_tensor(file)) for file in files]
-
-
-def disagreement(case: TestCase, model: onnx.ModelProto) -> str | None:
-    (node,), graph = model.graph.node, model.graph
+def disagreement(case: Case) -> str | None:
+    (node,), graph = case.model.graph.node, case.model.graph
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     weights = {w.name: onnx.numpy_helper.to_array(w) for w in graph.initializer}
     free = [i.name for i in graph.input if i.name not in weights]
-    for inputs, expected in data_sets(case):
+    for inputs, expected in case.data_sets():
         values = weights | dict(zip(free, inputs, strict=True))
         judged = TRANSLATIONS[node.op_type](attributes, *(values[name] for name in node.input))
         for (ours, bound), theirs in zip(judged[: len(expected)], expected, strict=True):
@@ -226,13 +198,9 @@ def disagreement(case: TestCase, model: onnx.ModelProto) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("operator", TRANSLATIONS)
-def test_every_shipped_case(operator):
-    judged = [(case, model) for case, model in shipped()[operator] if case.name not in NOT_RUN]
-    assert judged
-    disagreements = {case.name: disagreement(case, model) for case, model in judged}
+def test_every_shipped_case():
+    cases = {case.name: case for case in judged()}
+    assert NOT_RUN.keys() | PRINTED.keys() <= cases.keys()
+    assert {operator for case in cases.values() for operator in case.operators} == TRANSLATIONS.keys()
+    disagreements = {name: disagreement(case) for name, case in cases.items() if name not in NOT_RUN}
     assert not {name: what for name, what in disagreements.items() if what is not None}
-
-
-def test_every_named_case_exists():
-    assert NOT_RUN.keys() | PRINTED.keys() <= {case.name for cases in shipped().values() for case, _ in cases}
