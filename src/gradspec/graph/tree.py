@@ -27,6 +27,8 @@ class Opened(NamedTuple):
     """From other children to a tree like this one."""
     outline: Any
     """What trees of the same structure have in common at the root."""
+    names: Sequence[str] = ()
+    """The names of the children, where they have some; else they are numbered."""
 
 
 def leaves(tree: Any) -> list[Any]:
@@ -66,6 +68,23 @@ def aligned(like: Any, tree: Any, what: str) -> list[Any]:
             f"{what} has the structure {_structure(tree)}, but {_structure(like)} is needed; give it the same one"
         )
     return [part for a, b in zip(opened.children, other.children, strict=True) for part in aligned(a, b, what)]
+
+
+def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+    """The leaves with the path to each: keys, names of fields and places, with dots between them.
+
+    >>> named_leaves({"conv": {"weight": 1, "bias": None}, "rest": [2, 3]})
+    [('conv.weight', 1), ('rest.0', 2), ('rest.1', 3)]
+    """
+    opened = None if tree is None else _opened(tree)
+    if opened is None:
+        return [] if tree is None else [("", tree)]
+    names = opened.names or [str(i) for i in range(len(opened.children))]
+    return [
+        (f"{name}.{path}" if path else name, leaf)
+        for name, child in zip(names, opened.children, strict=True)
+        for path, leaf in named_leaves(child)
+    ]
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -120,7 +139,7 @@ def _opened_dict(tree: dict[Any, Any]) -> Opened:
         found.update(zip(keys, children, strict=True))
         return found
 
-    return Opened([tree[key] for key in keys], close, keys)
+    return Opened([tree[key] for key in keys], close, keys, [str(key) for key in keys])
 
 
 def _keys(tree: dict[Any, Any]) -> list[Any]:
@@ -160,7 +179,7 @@ def _sequence(tree: Any) -> Opened | None:
     if not isinstance(tree, list | tuple):
         return None
     build = type(tree)._make if hasattr(tree, "_make") else type(tree)
-    return Opened(tree, build, type(tree))
+    return Opened(tree, build, type(tree), getattr(tree, "_fields", ()))
 
 
 def _dataclass(tree: Any) -> Opened | None:
@@ -176,7 +195,7 @@ def _dataclass(tree: Any) -> Opened | None:
             object.__setattr__(found, name, child)
         return found
 
-    return Opened([getattr(tree, name) for name in names], close, (type(tree), rest))
+    return Opened([getattr(tree, name) for name in names], close, (type(tree), rest), names)
 
 
 def _structure(tree: Any) -> str:

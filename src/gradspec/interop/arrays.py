@@ -37,10 +37,10 @@ class TorchTensors:
 
     def give(self, array: Array, like: Any) -> Any:
         torch = sys.modules["torch"]
-        if any(stride < 0 for stride in array.strides):
-            array = array.copy()  # PyTorch has no negative strides
-        if not array.flags.writeable:
+        if 0 in array.strides and not array.flags.writeable:
             array = _writable(array)
+        if any(stride < 0 for stride in array.strides) or not array.flags.writeable:
+            array = array.copy()  # PyTorch has neither negative strides nor memory that is only read
         if array.dtype == BFLOAT16:
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)

@@ -1,0 +1,173 @@
+"""Named weights: safetensors files, state dicts, and graphs whose named inputs become constants."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from gradspec.graph import tree
+from gradspec.graph.arrays import as_array, returned
+from gradspec.graph.builder import Builder
+from gradspec.graph.ir import Array, Graph
+from gradspec.graph.types import DTYPES, TensorType, number_as, type_of
+from gradspec.runtime.files import regular_file, replacing
+from gradspec.runtime.serialize import METADATA, Place, checked, places, read_header
+from gradspec.spec.errors import DTypeError, FormatError, ShapeError
+from gradspec.transforms.copy import inline
+
+
+def save_weights(path: Any, weights: Any) -> None:
+    """Write a state dict, or any tree of arrays, to a safetensors file, all of it or nothing.
+
+    The arrays may be of any kind. Each is stored under the path to it, with dots: ``{"conv": {"weight": w}}`` holds
+    ``conv.weight``.
+
+    >>> import numpy as np, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_weights(f"{folder}/w.safetensors", {"conv": {"weight": np.ones((1, 2)), "bias": np.zeros(1)}})
+    ...     {name: array.shape for name, array in load_weights(f"{folder}/w.safetensors").items()}
+    {'conv.bias': (1,), 'conv.weight': (1, 2)}
+    """
+    arrays = _storable(weights)
+    with replacing(path) as partial:
+        save_file(arrays, partial)
+
+
+def load_weights(path: Any, like: Any = None) -> Any:
+    """The weights of a safetensors file by name: NumPy arrays that are read from the file when they are first used.
+
+    They stay in the file, so they cannot be written to, and the file must not be shortened while they are used. With
+    ``like``, a state dict or another tree, the result has its structure and its kinds of arrays, in memory of their
+    own; names, shapes and dtypes must be the same. A file that is damaged raises ``gs.FormatError``.
+
+    >>> import torch, tempfile
+    >>> layer = torch.nn.Linear(2, 1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_weights(f"{folder}/w.safetensors", layer.state_dict())
+    ...     layer.load_state_dict(load_weights(f"{folder}/w.safetensors", like=layer.state_dict()))
+    <All keys matched successfully>
+    """
+    found = _mapped(path)
+    if like is None:
+        return found
+    wanted = {name: type_of(as_array(value)) for name, value in tree.named_leaves(like)}
+    _require_fit(f"the weights in {os.fspath(path)} are others", found, wanted)
+    return tree.rebuild(like, (returned(found[name].copy(), value) for name, value in tree.named_leaves(like)))
+
+
+def bind(graph: Graph, weights: Any, *, inputs: Collection[str] | None = None, strict: bool = True) -> Graph:
+    """The graph with some of its inputs, by name, made constants: a state dict, or any tree of arrays, for them.
+
+    Names are paths with dots, as in ``save_weights``. What is not named stays an input; give ``inputs``, the names that
+    are to stay, to be sure that nothing else does. With ``strict=False``, names that the graph does not have are left
+    alone. Everything that does not fit is listed in one error.
+
+    >>> import gradspec as gs, numpy as np
+    >>> g = gs.trace(lambda x, w: gs.sum(x * w), gs.f32[2], gs.f32[2])
+    >>> bind(g, {"w": np.float32([3, 4])})(np.float32([1, 2]))
+    array(11., dtype=float32)
+    >>> bind(g, {"weight": np.ones(2), "w": np.ones(3, np.float32)})
+    Traceback (most recent call last):
+        ...
+    gradspec.spec.errors.ShapeError: the weights do not fit the graph:
+      w has shape (3,) and dtype float32; f32[2] is needed
+      weight is not expected
+    """
+    wanted = {v.name: v.type for v in graph.inputs}
+    found = {name: _array(value, wanted.get(name)) for name, value in tree.named_leaves(weights)}
+    if not strict:
+        found = {name: array for name, array in found.items() if name in wanted}
+    _require_fit("the weights do not fit the graph", found, wanted, _staying(wanted, inputs))
+    if not found:
+        return graph
+    builder = Builder()
+    arguments = [
+        builder.share(_frozen(found[v.name]), v.name) if v.name in found else builder.input(v.type, v.name)
+        for v in graph.inputs
+    ]
+    return builder.build(inline(graph, arguments), allow_unused=True)
+
+
+# --- arrays by name ---------------------------------------------------------------------------------------------------
+
+
+def _staying(wanted: Mapping[str, TensorType], inputs: Collection[str] | None) -> Collection[str]:
+    """The inputs that need no weight."""
+    unknown = [name for name in inputs or () if name not in wanted]
+    if unknown:
+        raise ValueError(f"the graph has no inputs called {', '.join(unknown)}; it has {', '.join(wanted)}")
+    return wanted if inputs is None else inputs
+
+
+def _array(value: Any, type: TensorType | None) -> Array:
+    return number_as(value, type.dtype.numpy) if type and isinstance(value, int | float) else as_array(value)
+
+
+def _require_fit(
+    what: str, found: Mapping[str, Array], wanted: Mapping[str, TensorType], optional: Collection[str] = ()
+) -> None:
+    """Every array wanted is there, in its type, and no other: or one error that lists all that is not so."""
+    shapes = [n for n in wanted if n in found and found[n].shape != wanted[n].shape]
+    dtypes = [n for n in wanted if n in found and n not in shapes and found[n].dtype != wanted[n].dtype.numpy]
+    missing = [n for n in wanted if n not in found and n not in optional]
+    unexpected = [n for n in found if n not in wanted]
+    error = ShapeError if shapes else DTypeError if dtypes else ValueError
+    faults = [
+        *(f"{n} has shape {found[n].shape} and dtype {found[n].dtype}; {wanted[n]} is needed" for n in shapes + dtypes),
+        *(f"{n}: {wanted[n]} is missing" for n in missing),
+        *(f"{n} is not expected" for n in unexpected),
+    ]
+    if faults:
+        raise error("\n  ".join([f"{what}:", *faults]))
+
+
+def _frozen(array: Array) -> Array:
+    """The array if nobody can change it, such as one that lies in a file, else a copy."""
+    part: Any = array
+    while isinstance(part, np.ndarray):
+        if part.flags.writeable:
+            return array.copy()
+        part = part.base
+    return array.view()
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _storable(weights: Any) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
+    for name, value in tree.named_leaves(weights):
+        if name in arrays:
+            raise ValueError(f"two weights have the name {name!r}; rename one of them")
+        if name in ("", METADATA):
+            raise ValueError(f"a weight cannot have the name {name!r}; give a dict, or another tree with names")
+        arrays[name] = np.asarray(as_array(value), order="C")
+    faults = [f"{name} holds {array.dtype}" for name, array in arrays.items() if array.dtype not in _DTYPES]
+    if faults:
+        raise DTypeError("\n  ".join([f"only {', '.join(DTYPES)} can be stored:", *faults]))
+    return arrays
+
+
+_DTYPES = {dtype.numpy for dtype in DTYPES.values()}
+
+
+def _mapped(path: Any) -> dict[str, Array]:
+    """The arrays as they lie in the file, which is checked first."""
+    with regular_file(path) as file:
+        try:
+            header, size = read_header(file)
+            header.pop(METADATA, None)
+            found = places(header, size)
+            start = file.tell()
+            stored = np.asarray(np.memmap(file, np.uint8, "r", start, (size,))) if size else np.empty(0, np.uint8)
+            return {place.name: _part(stored, place) for place in found}
+        except (FormatError, OSError) as error:
+            raise FormatError(f"{os.fspath(path)}: {error}") from error
+
+
+def _part(stored: Array, place: Place) -> Array:
+    return checked(stored[place.begin : place.end].view(place.type.dtype.numpy).reshape(place.type.shape))
