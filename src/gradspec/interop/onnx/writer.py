@@ -28,13 +28,14 @@ def write(graph: Graph, *, opset: int | None = None, nan_safe: bool = False, nam
     values |= {v: _constant(e, v.name, array) for v, array in graph.constants.items()}
     _write_nodes(e, graph.nodes, values)
     outputs = _distinct_outputs(e, graph, values)
+    e.drop_unused(outputs)
     body = helper.make_graph(
         e.nodes,
         name,
         [_typed(v.name, v) for v in graph.inputs],
         [_typed(output, v) for output, v in zip(outputs, graph.outputs, strict=True)],
         e.initializers,
-        value_info=[_typed(v.name, v) for node in graph.nodes for v in node.outputs if v.name not in outputs],
+        value_info=_typed_between(e, graph, outputs),
     )
     imports = [helper.make_opsetid("", version)]
     model = helper.make_model(
@@ -83,7 +84,7 @@ def _constant(e: Emitter, name: str, array: Array) -> Value:
         return e.initializer(name, array)
     e.within(name)
     whole = e.expand(e.constant(stored), array.shape)
-    return _renamed(e, len(e.nodes) - 1, whole, name)
+    return e.rename(len(e.nodes) - 1, whole, name)
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -101,22 +102,9 @@ def _write_nodes(e: Emitter, nodes: Sequence[Node], values: dict[Var, Value]) ->
             refused.append(f"{node.outputs[0]!r} = {node.op}({', '.join(v.name for v in node.inputs)}): {error}")
             results = tuple(Value(v.name, v.shape, v.dtype.numpy) for v in node.outputs)
         for var, result in zip(node.outputs, results, strict=True):
-            values[var] = _renamed(e, begin, result, var.name)
+            values[var] = e.rename(begin, result, var.name)
     if refused:
         raise UnsupportedError("ONNX cannot express this graph; what stands in the way:\n  " + "\n  ".join(refused))
-
-
-def _renamed(e: Emitter, begin: int, value: Value, name: str) -> Value:
-    """``value`` under ``name``: the nodes from ``begin`` on rename it, or an Identity does if none of them gives it."""
-    written = e.nodes[begin:]
-    if not any(value.name in node.output for node in written):
-        e.nodes.append(helper.make_node("Identity", [value.name], [name], name=name))
-    for node in written:
-        for field in (node.input, node.output):
-            for i, entry in enumerate(field):
-                if entry == value.name:
-                    field[i] = name
-    return Value(name, value.shape, value.dtype)
 
 
 # --- inputs and outputs -----------------------------------------------------------------------------------------------
@@ -138,3 +126,9 @@ def _distinct_outputs(e: Emitter, graph: Graph, values: dict[Var, Value]) -> lis
 
 def _typed(name: str, var: Var) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, tensor_dtype(var.dtype.numpy), var.shape)
+
+
+def _typed_between(e: Emitter, graph: Graph, outputs: Sequence[str]) -> list[onnx.ValueInfoProto]:
+    """The types of the graph's variables that the nodes give, for the checker to compare with what it infers."""
+    given = {name for node in e.nodes for name in node.output}.difference(outputs)
+    return [_typed(v.name, v) for node in graph.nodes for v in node.outputs if v.name in given]

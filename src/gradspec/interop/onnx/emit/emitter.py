@@ -16,7 +16,8 @@ Array = NDArray[Any]
 DType = np.dtype[Any]
 Shape = tuple[int, ...]
 
-BOOL, INT32, INT64, FLOAT32 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float32)
+BOOL, INT32, INT64 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 TRUTHS = {"And", "Equal", "Greater", "IsInf", "IsNaN", "Less", "Not", "Or"}
 """Operators whose cells are true or false."""
@@ -60,6 +61,7 @@ class Emitter:
         self.initializers: list[onnx.TensorProto] = []
         self._taken = set(taken)
         self._constants: dict[tuple[DType, Shape, bytes], Value] = {}
+        self._sources: dict[str, Value] = {}
         self._stem = ""
 
     # --- names -----------------------------------------------------------------------------------------------------
@@ -76,6 +78,30 @@ class Emitter:
             free = f"{name}_{count}"
         self._taken.add(free)
         return free
+
+    def rename(self, begin: int, value: Value, name: str) -> Value:
+        """``value`` under ``name``: in the nodes from ``begin`` on, or by an Identity if none of them gives it."""
+        written = self.nodes[begin:]
+        if not any(value.name in node.output for node in written):
+            self.nodes.append(helper.make_node("Identity", [value.name], [name], name=name))
+        for node in written:
+            for field in (node.input, node.output):
+                for i, entry in enumerate(field):
+                    if entry == value.name:
+                        field[i] = name
+        if value.name in self._sources:
+            self._sources[name] = self._sources[value.name]
+        return Value(name, value.shape, value.dtype)
+
+    def drop_unused(self, outputs: Iterable[str]) -> None:
+        """Leave out what no output depends on."""
+        used, kept = set(outputs), []
+        for node in reversed(self.nodes):
+            if used.intersection(node.output):
+                kept.append(node)
+                used.update(node.input)
+        self.nodes = kept[::-1]
+        self.initializers = [tensor for tensor in self.initializers if tensor.name in used]
 
     # --- nodes and constants ---------------------------------------------------------------------------------------
 
@@ -112,8 +138,7 @@ class Emitter:
 
     def full(self, shape: Shape, number: float, dtype: DType) -> Value:
         """``number`` in every cell, however many there are."""
-        cell = self.constant(number, dtype)
-        return cell if not shape else self.node("Expand", [cell, self.indices(shape)], shape, dtype)
+        return self.expand(self.constant(number, dtype), shape)
 
     # --- cell by cell ----------------------------------------------------------------------------------------------
 
@@ -122,7 +147,13 @@ class Emitter:
         dtype = [v for v in operands if isinstance(v, Value)][-1].dtype
         values = [v if isinstance(v, Value) else self.constant(v, dtype) for v in operands]
         shape = np.broadcast_shapes(*(v.shape for v in values))
+        values = self._unexpanded(values, shape)
         return self.node(op_type, values, shape, BOOL if op_type in TRUTHS else dtype, **attributes)
+
+    def _unexpanded(self, values: list[Value], shape: Shape) -> list[Value]:
+        """What was expanded only to have the same shape, as it was before: ONNX broadcasts by itself."""
+        sources = [self._sources.get(v.name, v) for v in values]
+        return sources if np.broadcast_shapes(*(v.shape for v in sources)) == shape else values
 
     def choose(self, condition: Value, chosen: float, other: float, dtype: DType) -> Value:
         """One of two numbers, as ``condition`` says."""
@@ -131,7 +162,10 @@ class Emitter:
     def cast(self, x: Value, dtype: DType) -> Value:
         if x.dtype == dtype:
             return x
-        return self.node("Cast", [x], x.shape, dtype, to=tensor_dtype(dtype))
+        y = self.node("Cast", [x], x.shape, dtype, to=tensor_dtype(dtype))
+        if x.name in self._sources:
+            self._sources[y.name] = self.cast(self._sources[x.name], dtype)
+        return y
 
     # --- layout ----------------------------------------------------------------------------------------------------
 
@@ -144,7 +178,11 @@ class Emitter:
         return self.node("Transpose", [x], tuple(x.shape[a] for a in axes), x.dtype, perm=list(axes))
 
     def expand(self, x: Value, shape: Shape) -> Value:
-        return x if x.shape == shape else self.node("Expand", [x, self.indices(shape)], shape, x.dtype)
+        if x.shape == shape:
+            return x
+        y = self.node("Expand", [x, self.indices(shape)], shape, x.dtype)
+        self._sources[y.name] = self._sources.get(x.name, x)
+        return y
 
     def pad(self, x: Value, pairs: Sequence[tuple[int, int]], number: float = 0) -> Value:
         """``(lo, hi)`` cells of ``number`` around each axis; a negative end takes cells away."""
@@ -169,11 +207,12 @@ class Emitter:
     def reduce(self, op_type: str, x: Value, axes: Sequence[int], keepdims: bool = False) -> Value:
         """``ReduceSum``, ``ReduceMean``, ``ReduceMax`` or ``ReduceMin`` over axes.
 
-        Narrow integers, which ONNX does not sum, are summed in 64 bits: cut back to their own, that is their sum too.
+        Integers are summed in 64 bits: cut back to their own, that wraps around as their sum does. ONNX does not sum
+        the narrow ones, and ONNX Runtime's sums of 32 bits stop at the ends of the range.
         """
         if not axes:
             return x
-        if op_type == "ReduceSum" and x.dtype.kind in "iu" and x.dtype.itemsize < 4:
+        if op_type == "ReduceSum" and x.dtype.kind in "iu" and x.dtype.itemsize < 8:
             x = self.cast(x, INT64)
         shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
         return self.node(op_type, [x, self.indices(list(axes))], shape, x.dtype, keepdims=int(keepdims))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.interop.onnx.emit.emitter import NONE, Emitter, Value
+from gradspec.interop.onnx.emit.emitter import BOOL, NONE, Emitter, Value
 from gradspec.interop.onnx.emit.pool import raised
 from gradspec.interop.onnx.emit.table import emits
 from gradspec.ops.lp_pool import AbsPower
@@ -20,8 +20,6 @@ NAMESAKES = {
     "mul": "Mul",
     "div": "Div",
     "abs": "Abs",
-    "maximum": "Max",
-    "minimum": "Min",
     "exp": "Exp",
     "log": "Log",
     "sqrt": "Sqrt",
@@ -37,6 +35,29 @@ def _namesake(op_type: str) -> Any:
 
 for _name, _op_type in NAMESAKES.items():
     emits(_name)(_namesake(_op_type))
+
+
+@emits("maximum")
+def maximum(e: Emitter, attrs: Any, a: Value, b: Value) -> Value:
+    return e.cells("Or" if a.dtype == BOOL else "Max", a, b)
+
+
+@emits("minimum")
+def minimum(e: Emitter, attrs: Any, a: Value, b: Value) -> Value:
+    return e.cells("And" if a.dtype == BOOL else "Min", a, b)
+
+
+@emits("trunc_divide")
+def trunc_divide(e: Emitter, attrs: Any, a: Value, b: Value) -> Value:
+    """ONNX divides integers alike, but not by 0; and by −1 the least integer, which wraps, may stop a runtime."""
+    by_zero = e.cells("Equal", b, 0)
+    if b.dtype.kind == "u":
+        safe = e.cells("Div", a, e.cells("Where", by_zero, e.constant(1, b.dtype), b))
+    else:
+        by_minus_one = e.cells("Equal", b, -1)
+        plain = e.cells("Where", e.cells("Or", by_zero, by_minus_one), e.constant(1, b.dtype), b)
+        safe = e.cells("Where", by_minus_one, e.cells("Neg", a), e.cells("Div", a, plain))
+    return e.cells("Where", by_zero, e.constant(0, a.dtype), safe)
 
 
 @emits("detach", moves=True)
