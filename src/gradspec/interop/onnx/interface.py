@@ -79,11 +79,11 @@ def bound_shapes(inputs: Mapping[str, Declared], given: Mapping[str, Any]) -> di
         _bind(name, inputs[name], shape, sizes)
     shapes, unbound = {}, []
     for name, stated in inputs.items():
-        shape: Sequence[int | None] | None = whole[name] if name in whole else _filled(stated, sizes)
-        if shape is None or None in shape:
+        found: Sequence[int | None] | None = whole[name] if name in whole else _filled(stated, sizes)
+        if found is None or None in found:
             unbound.append(f"{name}: {stated}")
         else:
-            shapes[name] = tuple(int(n) for n in shape if n is not None)
+            shapes[name] = tuple(n for n in found if n is not None)
     if unbound:
         raise ShapeError(
             f"the model leaves sizes open: {'; '.join(unbound[:16])}; give them: shapes={_suggestion(inputs, sizes)}"

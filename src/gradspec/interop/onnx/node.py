@@ -50,7 +50,7 @@ def signature(op_type: str, version: int) -> Signature:
     attributes = schema.attributes
     defaults = {name: a.default_value for name, a in attributes.items() if a.default_value.type in _CONTENTS}
     return Signature(
-        {name: int(a.type) for name, a in attributes.items()},
+        {name: int(a.type) for name, a in attributes.items()},  # type: ignore[call-overload]
         frozenset(name for name, a in attributes.items() if a.required),
         {name: _CONTENTS[a.type](a) for name, a in defaults.items()},
         range(schema.min_input, schema.max_input + 1),
@@ -65,8 +65,8 @@ class Scope(Protocol):
     def lift(self, name: str) -> Var:
         """A known array as a constant of the graph, the same for every node that uses it."""
 
-    def is_input(self, name: str) -> bool:
-        """Whether the caller could bind this name by ``constants``."""
+    def sources(self, var: Var) -> list[str]:
+        """The inputs of the model that a variable is computed from, and that ``constants`` could bind."""
 
     def array(self, tensor: TensorProto) -> Array:
         """The array of a tensor in an attribute."""
@@ -115,11 +115,10 @@ class Node:
         """Operand ``i``, which must be known while the model is read."""
         operand = self.value(i)
         if isinstance(operand, Var):
-            name = self.names[i]
-            remedy = (
-                f"bind it: constants={{{name!r}: …}}" if self.scope.is_input(name) else "it is computed by the model"
+            sources = ", ".join(f"{name!r}: …" for name in self.scope.sources(operand))
+            raise UnsupportedError(
+                f"{self.op_type} with an input {i} that is not known at import (bind it: constants={{{sources}}})"
             )
-            raise UnsupportedError(f"{self.op_type} with an input {i} that is not known at import ({remedy})")
         return operand
 
     def known_ints(self, i: int) -> list[int]:

@@ -28,6 +28,8 @@ from gradspec.spec.errors import DTypeError, FormatError, ShapeError, Unsupporte
 
 FIRST_OPSET, LAST_OPSET = 7, 28
 MAX_NODES = 250_000
+MOST_SOURCES = 256
+"""Variables that are looked at to say what an unknown one is computed from."""
 
 OURS = (FormatError, UnsupportedError, ShapeError, DTypeError)
 
@@ -79,8 +81,15 @@ class Reader:
             self._lifted[name] = self._builder.share(array.view(), name)
         return self._lifted[name]
 
-    def is_input(self, name: str) -> bool:
-        return name in self._inputs
+    def sources(self, var: Var) -> list[str]:
+        """The inputs that a variable is computed from, as far as a short search finds them."""
+        found, queue = {var}, [var]
+        for v in queue:  # which grows meanwhile
+            node = self._builder.maker(v)
+            new = set(node.inputs if node and len(queue) < MOST_SOURCES else ()) - found
+            found |= new
+            queue.extend(new)
+        return sorted(v.name for v in queue if v.name in self._inputs and self._values[v.name] is v)
 
     def array(self, tensor: TensorProto) -> Array:
         return array_of(tensor, self._folder)

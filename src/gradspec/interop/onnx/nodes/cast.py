@@ -7,14 +7,10 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.ir import Var
-from gradspec.graph.types import DType, dtype_of
+from gradspec.graph.types import dtype_of
 from gradspec.interop.onnx.node import Handler, Node, Value
 from gradspec.interop.onnx.tensors import kind_of
 from gradspec.ops.convert import convert
-
-
-def converted(x: Var, dtype: DType) -> Any:
-    return x if x.dtype == dtype else convert(x, dtype)
 
 
 def _cast(node: Node) -> Value:
@@ -29,7 +25,7 @@ def _cast_like(node: Node) -> Value:
 def _as_kind(node: Node, kind: np.dtype[Any]) -> Value:
     x = node.value(0)
     if isinstance(x, Var):
-        return converted(x, dtype_of(np.empty(0, kind)))  # type: ignore[no-any-return]
+        return convert(x, dtype_of(np.empty(0, kind)))  # type: ignore[no-any-return]
     node.scope.charge(x.size)
     with np.errstate(all="ignore"):
         return x.astype(kind)

@@ -12,8 +12,8 @@ from gradspec.graph.ir import Var
 from gradspec.graph.types import bf16, f16, f32
 from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, Node, normal_axes
-from gradspec.interop.onnx.nodes.cast import converted
 from gradspec.interop.onnx.nodes.windows import spatial
+from gradspec.ops.convert import convert
 from gradspec.ops.layout import broadcast_to, reshape
 from gradspec.ops.linear import batch_norm
 from gradspec.ops.pointwise import STEP, Levels, abs, sqrt
@@ -28,12 +28,12 @@ def _batch_norm(node: Node) -> Any:
     if node.flag("training_mode") or any(node.wants(i) for i in range(1, 5)):
         raise UnsupportedError("BatchNormalization in training mode")
     kind, eps = variance.dtype, node.attribute("epsilon")
-    x_, weight, bias = (converted(v, kind) for v in (x, weight, bias))
+    x_, weight, bias = (convert(v, kind) for v in (x, weight, bias))
     if node.attributes.get("spatial", 1) and x.ndim > 1:
         y = batch_norm(x_, average, variance, weight, bias, eps)
     else:  # one mean and variance for every cell of a sample
         y = (x_ - average) / sqrt(variance + eps) * weight + bias
-    return converted(y, x.dtype)
+    return convert(y, x.dtype)
 
 
 def _instance_norm(node: Node) -> Any:
@@ -48,7 +48,7 @@ def _group_norm(node: Node) -> Any:
     groups, channels = node.attribute("num_groups"), x.shape[1]
     if node.version < 21:  # one number per group
         weight, bias = (_for_each_channel(v, groups, channels) for v in (weight, bias))
-    y = converted(compose.group_norm(_stashed(node, x), groups, eps=node.attribute("epsilon")), x.dtype)
+    y = convert(compose.group_norm(_stashed(node, x), groups, eps=node.attribute("epsilon")), x.dtype)
     by_channel = (channels, *(1,) * (x.ndim - 2))
     return y * reshape(weight, by_channel) + reshape(bias, by_channel)
 
@@ -63,7 +63,7 @@ def _stashed(node: Node, x: Var) -> Any:
     """``x`` in the precision that the statistics are computed in."""
     stash = node.attributes.get("stash_type", 0)
     if stash == TensorProto.FLOAT and x.dtype in (f16, bf16):
-        return converted(x, f32)
+        return convert(x, f32)
     return x
 
 
@@ -74,7 +74,7 @@ def _layer_norm(node: Node) -> Any:
     average = mean(wide, axes, keepdims=True)
     centred = wide - average
     deviation = sqrt(mean(centred * centred, axes, keepdims=True) + node.attribute("epsilon"))
-    y = _affine(converted(centred / deviation, x.dtype), weight, bias)
+    y = _affine(convert(centred / deviation, x.dtype), weight, bias)
     return [y, average, 1.0 / deviation][: len(node.outputs)]
 
 
@@ -88,7 +88,7 @@ def _rms_norm(node: Node) -> Any:
     (axis,) = normal_axes([node.attribute("axis")], x.ndim)
     wide = _stashed(node, x)
     mean_square = mean(wide * wide, tuple(range(axis, x.ndim)), keepdims=True)
-    return _affine(converted(wide / sqrt(mean_square + node.attribute("epsilon")), x.dtype), weight, None)
+    return _affine(convert(wide / sqrt(mean_square + node.attribute("epsilon")), x.dtype), weight, None)
 
 
 def _mean_variance_norm(node: Node) -> Any:

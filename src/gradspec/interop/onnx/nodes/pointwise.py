@@ -11,10 +11,8 @@ import numpy as np
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.op import NoAttributes
-from gradspec.graph.types import f64
 from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, Node
-from gradspec.interop.onnx.nodes.cast import converted
 from gradspec.ops.layout import broadcast_to
 from gradspec.ops.pointwise import (
     GATE,
@@ -41,6 +39,7 @@ from gradspec.ops.pointwise import (
     sqrt,
     sub,
     tanh,
+    trunc_divide,
 )
 from gradspec.ops.rules import broadcast_shape
 from gradspec.spec.errors import FormatError, UnsupportedError
@@ -71,17 +70,8 @@ def _with(function: Callable[..., Any], *names: str) -> Handler:
 
 
 def _div(node: Node) -> Any:
-    """Integers are divided towards 0: their quotient in float64 cannot reach the next integer if it is not one.
-
-    For |a| < 2³² the exact quotient differs from an integer k ≠ a/b by at least 1/|b| ≥ |k|/2³³, and is rounded by
-    at most |k|/2⁵².
-    """
     a, b = node.variable(0), node.variable(1)
-    if a.type.is_float:
-        return div(a, b)
-    if a.dtype.numpy.itemsize > 4:
-        raise UnsupportedError(f"Div of {a.dtype} that is not known at import")
-    return converted(div(converted(a, f64), converted(b, f64)), a.dtype)
+    return div(a, b) if a.type.is_float else trunc_divide(a, b)
 
 
 def _mean(node: Node) -> Any:

@@ -12,9 +12,9 @@ from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean, u8
 from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, Node, normal_axes
-from gradspec.interop.onnx.nodes.cast import converted
+from gradspec.ops.convert import convert
 from gradspec.ops.layout import reshape, transpose
-from gradspec.ops.pointwise import abs, log, sqrt
+from gradspec.ops.pointwise import abs, log
 from gradspec.ops.reduce import log_softmax, mean, softmax
 from gradspec.ops.reduce import sum as sum_over
 from gradspec.spec.errors import FormatError
@@ -48,7 +48,7 @@ def _reduction(on_variables: Reduction, of_nothing: float | None = None, on_arra
         if of_nothing is not None and any(x.shape[a] == 0 for a in axes):
             return _nothing(x, axes, keepdims, of_nothing)
         if x.dtype == boolean:
-            return converted(on_variables(converted(x, u8), axes, keepdims), boolean)
+            return convert(on_variables(convert(x, u8), axes, keepdims), boolean)
         return on_variables(x, axes, keepdims)
 
     return handler
@@ -96,6 +96,10 @@ def _square(x: Any) -> Any:
     return x * x
 
 
+def _norm(x: Any, axes: Axes, keepdims: bool) -> Any:
+    return compose.norm(x, 2.0, axes, keepdims)
+
+
 def _softmax(function: Callable[..., Any]) -> Handler:
     def handler(node: Node) -> Any:
         x, axis = node.variable(0), node.attribute("axis")
@@ -113,7 +117,7 @@ def _softmax(function: Callable[..., Any]) -> Handler:
 
 HANDLERS: dict[str, Handler] = {
     "ReduceL1": _reduction(_of(None, abs), 0.0),
-    "ReduceL2": _reduction(_of(sqrt, _square), 0.0),
+    "ReduceL2": _reduction(_norm, 0.0),
     "ReduceLogSum": _reduction(_of(log, None), -inf),
     "ReduceLogSumExp": _reduction(compose.log_sum_exp, -inf),
     "ReduceMax": _reduction(compose.largest, -inf, np.max),

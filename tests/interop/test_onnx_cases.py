@@ -1,0 +1,175 @@
+"""The cases that ship inside the ``onnx`` package, imported and run: every one whose operators gradspec reads.
+
+Cases are found by asking the package, so a newer ``onnx`` brings its new ones along; what is out is named in ``OUT``
+with the reason, and must be refused. Inputs that the graph's shapes depend on are bound as the error says:
+``constants={'shape': …}``.
+
+How a stored result is judged depends on what the model does, u being the unit roundoff of its format:
+
+- Operators that move, select or compare numbers, integers, and single roundings: equality, NaN and all.
+- Sums of products: both results are within 2·(N + 3)·u·Ŝ of each other, derived in ``peers/agreement.py``; N is the
+  number of input cells and Ŝ our result on absolute values.
+- Functions and normalisations: a chain of at most 32 steps on each side, each good to one unit in the last place of
+  numbers up to M, which is 1, the largest input or the largest result: together 64·u·M.
+"""
+
+import re
+
+import numpy as np
+import pytest
+from onnx import version_converter
+
+import gradspec as gs
+from gradspec.interop.onnx.nodes import HANDLERS
+from gradspec.interop.onnx.nodes.constant import only_known
+from peers.onnx_cases import shipped
+
+READ = {name for name, handler in HANDLERS.items() if handler is not only_known}
+"""Operators that are read whether or not their operands are known at import."""
+
+EXACT = {
+    *("Abs", "Add", "Cast", "CastLike", "CenterCropPad", "Clip", "Concat", "Constant", "ConstantOfShape"),
+    *("DepthToSpace", "Div", "Dropout", "Expand", "Flatten", "Gather", "GlobalMaxPool", "Identity", "Max"),
+    *("MaxPool", "MaxUnpool", "Min", "Mul", "Neg", "Pad", "Range", "ReduceMax", "ReduceMin", "Relu", "Reshape"),
+    *("Shape", "Size", "Slice", "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze"),
+    "Upsample",
+}
+SUMS = {
+    *("AveragePool", "Col2Im", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool", "MatMul", "Mean", "ReduceMean"),
+    *("ReduceSum", "Resize", "Sum", "Unsqueeze", "Squeeze", "Flatten", "Reshape", "Transpose", "Constant", "Identity"),
+}
+
+OUT = {
+    r"test_batchnorm_\w+_training_mode|test_training_dropout(_default)?(_mask)?": "training",
+    r"test_resize_.*cubic.*": "cubic",
+    r"test_resize_.*_linear_antialias": "antialias",
+    r"test_cast.*(FLOAT8|FLOAT4|INT4|INT2|E8M0).*": "elements of type",
+    r"test_identity_sequence": "sequence",
+    r"test_identity_opt": "optional",
+    r"test_PReLU_.d_multiparam": "broadcast",
+}
+"""Cases that are refused, and a word of the error. The last are of opset 6, where a slope belongs to a channel; ONNX's
+converter leaves it as it is, which opset 7 does not allow."""
+
+WRONG = {
+    "test_maxunpool_export_with_output_shape": (
+        "places the indices in a 4×4 plane, although by the operator's text they index the flattened output, which "
+        "output_shape makes 5×5"
+    ),
+    "test_resize_downsample_scales_linear_align_corners": (
+        "divides by 0.6 · 4 − 1, although by the operator's text it is the length of the resized axis, 2, less 1; "
+        "ONNX Runtime does that too"
+    ),
+}
+"""Cases that contradict the operator's text."""
+
+PRINTED = {
+    # Typed with four decimals: inputs and outputs are off by half a unit each, and an average enlarges neither.
+    "test_averagepool_2d_ceil_last_window_starts_on_pad": 1e-4,
+}
+
+
+def is_out(name):
+    return next((word for pattern, word in OUT.items() if re.fullmatch(pattern, name)), None)
+
+
+def cases():
+    return [case for case in shipped() if case.operators <= READ]
+
+
+def current(model):
+    """The model in an opset that is read."""
+    old = any(entry.domain == "" and entry.version < 7 for entry in model.opset_import)
+    return version_converter.convert_version(model, 7) if old else model
+
+
+def imported(model, inputs):
+    """The graph, with what the error asks for bound to the inputs of the case."""
+    constants = {}
+    while True:
+        try:
+            return gs.from_onnx(model, constants=constants)
+        except gs.UnsupportedError as error:
+            asked = set(re.findall(r"'([^']*)': …", str(error))) - constants.keys()
+            if not asked:
+                raise
+            constants |= {name: inputs[name] for name in asked}
+
+
+def named_inputs(model, arrays):
+    weights = {w.name for w in model.graph.initializer}
+    return dict(zip([i.name for i in model.graph.input if i.name not in weights], arrays, strict=True))
+
+
+def run(graph, inputs):
+    results = gs.compile(graph, backend="numpy")(*(inputs[v.name] for v in graph.inputs))
+    return results if isinstance(results, tuple) else (results,)
+
+
+def unit_roundoff(array):
+    return float(np.finfo(array.dtype).eps) / 2 if array.dtype.kind == "f" else 2.0**-8  # bfloat16
+
+
+def tolerance(case, graph, inputs, result):
+    """How far the stored result may be from ours."""
+    floats = [np.abs(inputs[v.name].astype(float)) for v in graph.inputs if v.type.is_float]
+    if case.operators <= EXACT or result.dtype.kind in "iub" or not result.size:
+        return 0.0
+    if case.operators <= SUMS:
+        absolute = {name: np.abs(array) for name, array in inputs.items()}
+        cells = sum(a.size for a in floats) + sum(a.size for a in graph.constants.values())
+        (scale,) = run(with_absolute_constants(graph), absolute)
+        return 2 * (cells + 3) * unit_roundoff(result) * np.abs(scale.astype(float))
+    finite = [a[np.isfinite(a)] for a in (*floats, np.abs(result.astype(float)))]
+    return 64 * unit_roundoff(result) * max([1.0, *(a.max() for a in finite if a.size)])
+
+
+def with_absolute_constants(graph):
+    constants = {v: np.asarray(np.abs(a)) for v, a in graph.constants.items()}
+    for array in constants.values():
+        array.flags.writeable = False
+    return gs.Graph(graph.inputs, graph.nodes, graph.outputs, constants)
+
+
+def disagreement(case):
+    model = current(case.model)
+    for arrays, expected in case.data_sets():
+        inputs = named_inputs(model, arrays)
+        graph = imported(model, inputs)
+        for ours, theirs in zip(run(graph, inputs), map(np.asarray, expected), strict=True):
+            if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
+                return f"{ours.dtype}{ours.shape}, expected {theirs.dtype}{theirs.shape}"
+            allowed = np.maximum(tolerance(case, graph, inputs, theirs), PRINTED.get(case.name, 0.0))
+            with np.errstate(invalid="ignore"):
+                error = np.abs(ours.astype(float) - theirs.astype(float))
+            same = (ours == theirs) | ((ours != ours) & (theirs != theirs))
+            if not np.all(same | (error <= allowed)):
+                return f"off by {np.max(error[~same])}, allowed {np.max(allowed)}"
+    return None
+
+
+def test_every_shipped_case():
+    judged = [case for case in cases() if not is_out(case.name) and case.name not in WRONG]
+    assert {operator for case in judged for operator in case.operators} >= READ - {"GlobalLpPool"}  # which has none
+    found = {}
+    for case in judged:
+        try:
+            found[case.name] = disagreement(case)
+        except Exception as error:
+            found[case.name] = f"{type(error).__name__}: {error}"
+    assert not {name: what for name, what in found.items() if what is not None}
+
+
+def test_what_is_out_is_refused():
+    assert WRONG.keys() | PRINTED.keys() <= {case.name for case in cases()}
+    met = set()
+    for case in cases():
+        word = is_out(case.name)
+        if word is None:
+            continue
+        met.add(word)
+        model = current(case.model)
+        (arrays, _), *_ = case.data_sets()
+        with pytest.raises((gs.UnsupportedError, gs.ShapeError), match=word):
+            imported(model, named_inputs(model, arrays))
+    assert met == set(OUT.values())
