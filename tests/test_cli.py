@@ -2,11 +2,14 @@
 
 import code
 import math
+import os
+import pickle
 import random
 import re
 import struct
 import subprocess
 import sys
+import zipfile
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import reduce
@@ -14,6 +17,7 @@ from importlib.metadata import version
 from operator import add, mul
 from string import ascii_uppercase
 
+import ml_dtypes
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -313,3 +317,256 @@ def test_a_closed_pipe_is_silent():
     assert process.stderr.read() == b""
     process.stderr.close()
     process.wait(timeout=20)
+
+
+# --- models on arrays from files --------------------------------------------------------------------------------------
+
+
+def network(x, w):
+    return gs.max_pool1d(gs.relu(gs.conv1d(x, w)), 2)
+
+
+NETWORK = gs.trace(network, gs.f32[1, 5], gs.f32[1, 1, 2])
+ARRAYS = {
+    "x": np.float32([[1, 2, 0, 4, 3]]),
+    "w": np.float32([[[0.5, -0.25]]]),
+    "dx": np.float32([[1, 0, 2, 0, 1]]),
+    "dw": np.float32([[[1, 1]]]),
+    "g": np.float32([[2, 3]]),
+    "double": np.ones((1, 5)),
+    "short": np.ones((1, 4), np.float32),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, array in ARRAYS.items():
+        np.save(f"{name}.npy", array)
+    NETWORK.save("net.gradspec")
+    return tmp_path
+
+
+def onnx_model(path, shape, op="Relu"):
+    """One operator from x to y, made with onnx alone."""
+    from onnx import TensorProto, checker, helper, save
+
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], "one", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    checker.check_model(model)
+    save(model, path)
+
+
+def succeeds(*arguments):
+    result = run("run", *arguments)
+    assert (result.exit_code, result.stderr) == (0, ""), result.stderr
+    return result.stdout
+
+
+def fails(*arguments, command="run"):
+    result = run(command, *arguments)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    return " ".join(result.stderr.split())
+
+
+# By hand: x ⋆ w is [0, 1, −1, 1.25], so the second cell wins the first window and the fourth wins the other.
+VALUE = [[1, 1.25]]
+NET, OUT = "net.gradspec", ("--output", "y.npy")
+BOTH = (NET, "--input", "x.npy", "--input", "w.npy")
+
+
+def test_run_writes_the_value(folder):
+    said = succeeds(*BOTH, "--output", "y.npy")
+    assert np.load("y.npy").tolist() == VALUE
+    assert all(word in said for word in ("3 operators", "f32[1, 5]", "x.npy", "f32[1, 2]", "y.npy", "thread"))
+
+
+def test_run_takes_files_by_name_and_in_order(folder, monkeypatch):
+    monkeypatch.setattr("gradspec.interop.command.SECONDS_OF_TIMING", 0.01)
+    for files in (("w=w.npy", "x=x.npy"), ("w=w.npy", "x.npy")):
+        succeeds("net.gradspec", "--input", files[0], "--input", files[1], "--output", "y.npy", "--threads", "1")
+        assert np.load("y.npy").tolist() == VALUE
+    os.rename("x.npy", "a=b.npy")
+    succeeds("net.gradspec", "--input", "a=b.npy", "--input", "w.npy", "--output", "z.npy", "--time")
+    assert np.load("z.npy").tolist() == VALUE
+
+
+@pytest.mark.parametrize(
+    ("files", "tangent"),
+    [(["x=dx.npy"], [[-0.5, -0.25]]), (["w=dw.npy"], [[2, 7]]), (["dx.npy", "dw.npy"], [[1.5, 6.75]])],
+)
+def test_run_in_forward_mode(files, tangent, folder):
+    succeeds(*BOTH, *(part for file in files for part in ("--jvp", file)), "--output", "y.npz")
+    with np.load("y.npz") as found:
+        assert {name: found[name].tolist() for name in found} == {"max_pool": VALUE, "dmax_pool": tangent}
+
+
+def test_run_in_reverse_mode(folder):
+    succeeds(*BOTH, "--vjp", "g.npy", "--output", "y.npz")
+    with np.load("y.npz") as found:
+        assert {name: found[name].tolist() for name in found} == {
+            "max_pool": VALUE,
+            "ct_x": [[0, 1, -0.5, 1.5, -0.75]],
+            "ct_w": [[[16, 9]]],
+        }
+
+
+def test_cotangents_that_are_not_named_are_zero(folder):
+    gs.trace(lambda x: (x * 2.0, x * 3.0), gs.f32[1, 5]).save("two.gradspec")
+    succeeds("two.gradspec", "--input", "x.npy", "--vjp", "mul_1=dx.npy", "--output", "y.npz")
+    assert np.load("y.npz")["ct_x"].tolist() == (3 * ARRAYS["dx"]).tolist()
+
+
+def test_inputs_can_be_fixed(folder):
+    succeeds("net.gradspec", "--constant", "w=w.npy", "--input", "x.npy", "--vjp", "g.npy", "--output", "y.npz")
+    assert sorted(np.load("y.npz")) == ["ct_x", "max_pool"]
+
+
+def test_bfloat16_passes_through_files(folder):
+    gs.trace(lambda x: x * 2.0, gs.bf16[2]).save("b.gradspec")
+    np.save("b.npy", np.array([1.5, 3], ml_dtypes.bfloat16))
+    succeeds("b.gradspec", "--input", "b.npy", "--output", "y.npy")
+    assert np.load("y.npy").view(ml_dtypes.bfloat16).tolist() == [3, 6]
+
+
+FAULTS = {
+    "no such model": (["none.gradspec", *OUT], "none.gradspec"),
+    "not a model": (["x.npy", *OUT], "x.npy: "),
+    "no such input": (
+        [*BOTH, "--input", "g.npy", *OUT],
+        "nothing left to give this to; there are x: f32[1, 5]",
+    ),
+    "an input twice": ([*BOTH, "--input", "x=g.npy", "--input", "x=g.npy", *OUT], "x was given before"),
+    "an input missing": (
+        [NET, "--input", "w=w.npy", *OUT],
+        "no file is given for x: f32[1, 5]",
+    ),
+    "no such file": ([NET, "--input", "n.npy", "--input", "w.npy", *OUT], "n.npy"),
+    "not an array": (
+        [NET, "--input", NET, "--input", "w.npy", *OUT],
+        "not an .npy",
+    ),
+    "wrong dtype": (
+        [NET, "--input", "double.npy", "--input", "w.npy", *OUT],
+        "holds float64",
+    ),
+    "wrong shape": (
+        [NET, "--input", "short.npy", "--input", "w.npy", *OUT],
+        "float32 (1, 4)",
+    ),
+    "a wrong tangent": ([*BOTH, "--jvp", "x=dw.npy", "--output", "y.npz"], "dw.npy holds float32 (1, 1, 2), and dx"),
+    "a tangent missing": ([*BOTH, "--jvp", "dx.npy", "--output", "y.npz"], "no file for w: f32[1, 1, 2]"),
+    "both modes": ([*BOTH, "--jvp", "dx.npy", "--vjp", "g.npy", "--output", "y.npz"], "one of them at a time"),
+    "several results": (
+        [*BOTH, "--vjp", "g.npy", *OUT],
+        "3 results, max_pool, ct_x, ct_w; give an .npz",
+    ),
+    "another suffix": ([*BOTH, "--output", "y.txt"], "an .npy or .npz file"),
+    "no such folder": ([*BOTH, "--output", "none/y.npy"], "no such folder"),
+    "a shape for a saved graph": ([*BOTH, "--shape", "N=8", *OUT], "--shape is for ONNX models"),
+    "a constant of no input": ([*BOTH, "--constant", "z=x.npy", *OUT], "z is not expected"),
+    "a constant without a name": ([*BOTH, "--constant", "x.npy", *OUT], "expected NAME=VALUE"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "complaint"), FAULTS.values(), ids=FAULTS)
+def test_what_does_not_fit_is_said_before_any_work(arguments, complaint, folder, monkeypatch):
+    monkeypatch.setattr("gradspec.runtime.compiled.Executable.run", None)
+    before = sorted(os.listdir())
+    assert complaint in fails(*arguments)
+    assert sorted(os.listdir()) == before
+
+
+def test_all_arrays_that_do_not_fit_are_listed(folder):
+    said = fails("net.gradspec", "--input", "double.npy", "--input", "x.npy", "--output", "y.npy")
+    assert "double.npy holds float64 (1, 5), and x: f32[1, 5] is needed" in said
+    assert "x.npy holds float32 (1, 5), and w: f32[1, 1, 2] is needed" in said
+
+
+def npy(shape, descr="<f4", data=b""):
+    """An .npy file, made by hand so that it may lie."""
+    header = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        npy("(1, 1000000000000)"),
+        npy("(1180591620717411303424,)"),
+        npy("(-1,)"),
+        npy("(1, 5)", data=b"12"),
+        npy("(1, 5)", "|O", bytes(40)),
+        npy("(1, 5)")[:40],
+        pickle.dumps(ARRAYS["x"]),
+    ],
+)
+def test_hostile_arrays_are_refused(content, folder):
+    with open("bad.npy", "wb") as file:
+        file.write(content)
+    assert "bad.npy" in fails("net.gradspec", "--input", "bad.npy", "--input", "w.npy", "--output", "y.npy")
+
+
+def test_names_in_an_archive_lead_nowhere(folder):
+    builder = gs.Builder()
+    x = builder.input(gs.f32[1, 5], "../../x")
+    builder.build(x * builder.input(gs.f32[1, 5], "/x")).save("odd.gradspec")
+    succeeds("odd.gradspec", "--input", "x.npy", "--input", "x.npy", "--vjp", "x.npy", "--output", "y.npz")
+    with zipfile.ZipFile("y.npz") as archive:
+        assert len(set(archive.namelist())) == 3
+        assert all(re.fullmatch(r"[A-Za-z0-9_-]+\.npy", name) for name in archive.namelist())
+
+
+def test_a_run_that_does_not_fit_into_memory_is_refused(folder):
+    b = gs.Builder()
+    huge = gs.broadcast_to(b.input(gs.f32[1, 5], "x"), (2**28, 5))
+    b.build(gs.matmul(gs.exp(huge), gs.transpose(gs.exp(huge)))).save("huge.gradspec")
+    said = fails("huge.gradspec", "--input", "x.npy", "--output", "y.npy")
+    assert re.search(r"needs [\d,]{20,} bytes of memory, and there are [\d,]+; give smaller shapes", said)
+
+
+def test_the_old_output_stays_if_the_new_one_cannot_be_written(folder, monkeypatch):
+    def full(*_, **__):
+        raise OSError("no space left")
+
+    succeeds(*BOTH, "--output", "y.npy")
+    monkeypatch.setattr(np, "save", full)
+    assert "no space left" in fails(*BOTH, "--output", "y.npy")
+    assert np.load("y.npy").tolist() == VALUE
+    assert not [name for name in os.listdir() if name.startswith(".")]
+
+
+def test_run_and_show_an_onnx_model(folder):
+    onnx_model("one.onnx", ["N", 5])
+    assert "'N'" in fails("one.onnx", "--input", "x.npy", "--output", "y.npy")
+    succeeds("one.onnx", "--shape", "N=1", "--input", "x=x.npy", "--jvp", "dx.npy", "--output", "y.npz")
+    assert np.load("y.npz")["drelu"].tolist() == [[1, 0, 0, 0, 1]]
+    shown = run("show", "one.onnx", "--shape", "x=3,5").stdout
+    assert shown == str(gs.from_onnx("one.onnx", {"N": 3})) + "\n"
+    assert "relu : f32[3, 5] = relu(x)" in shown
+    assert run("show", "one.onnx", "--shape", "N=3", "--html", "one.html").exit_code == 0
+    assert "f32[3, 5]" in (folder / "one.html").read_text()
+    assert "neither a size" in fails("one.onnx", "--shape", "N=many", command="show")
+
+
+def test_unsupported_operators_are_named(folder):
+    onnx_model("odd.onnx", [1, 5], "Asinh")
+    assert "the operator Asinh" in fails("odd.onnx", command="show")
+
+
+def test_what_must_be_installed_is_said(folder, monkeypatch):
+    onnx_model("one.onnx", [1, 5])
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    for command in (["show"], ["run", "--output", "y.npy"]):
+        said = fails("one.onnx", *command[1:], command=command[0])
+        assert 'needs onnx, which is not installed; run: pip install "gradspec[onnx]"' in said
+
+
+def test_show_prints_a_saved_graph(folder):
+    assert run("show", "net.gradspec").stdout == f"{NETWORK}\n"
+    assert "x.npy: " in fails("x.npy", command="show")

@@ -1,8 +1,26 @@
 """The command line: ``gradspec COMMAND``."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import click
 
-from gradspec import __version__
+from gradspec import DTypeError, UnsupportedError, __version__
+
+_SHAPE = "A dimension that an ONNX model leaves open, N=8, or the shape of an input, x=8,3,32,32."
+_CONSTANT = "An .npy file for an input that becomes a constant."
+
+
+@contextmanager
+def _said_plainly() -> Iterator[None]:
+    """What is wrong with a file or a request, without a traceback."""
+    from gradspec.graph.show import ascii_only
+
+    try:
+        yield
+    except (OSError, ImportError, ValueError, DTypeError, UnsupportedError) as error:
+        lines = str(error).split("\n")
+        raise click.ClickException("\n".join(map(ascii_only, lines))) from error
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -25,23 +43,57 @@ def demo() -> None:
 
 @main.command("show")
 @click.argument("file", type=click.Path())
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZES", help=_SHAPE)
+@click.option("--constant", "constants", multiple=True, metavar="NAME=FILE", help=_CONSTANT)
 @click.option("--html", "page", type=click.Path(), help="Write the graph as a picture to this HTML file instead.")
-def show_graph(file: str, page: str | None) -> None:
-    """Print a saved graph: inputs, constants, operators with their attributes, types and outputs."""
+def show_graph(file: str, shapes: tuple[str, ...], constants: tuple[str, ...], page: str | None) -> None:
+    """Print a saved graph or an ONNX model: inputs, constants, operators with their attributes, types and outputs."""
     from pathlib import Path
 
-    import gradspec as gs
     from gradspec.graph.picture import document
-    from gradspec.graph.show import ascii_only
+    from gradspec.interop.command import read_model
 
-    try:
-        graph = gs.load(file)
+    with _said_plainly():
+        graph = read_model(file, shapes, constants)
         if page is None:
             click.echo(str(graph))
         else:
             Path(page).write_text(document(graph, Path(file).name), encoding="utf-8")
-    except (OSError, gs.FormatError) as error:
-        raise click.ClickException(ascii_only(str(error))) from error
+
+
+@main.command("run")
+@click.argument("model", type=click.Path())
+@click.option("--input", "inputs", multiple=True, metavar="[NAME=]FILE", help="An .npy file for each input.")
+@click.option("--output", required=True, type=click.Path(), help="The .npy file, or .npz if there are several results.")
+@click.option("--jvp", "tangents", multiple=True, metavar="[NAME=]FILE", help="Tangents of the inputs: forward mode.")
+@click.option("--vjp", "cotangents", multiple=True, metavar="[NAME=]FILE", help="Cotangents of outputs: reverse mode.")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZES", help=_SHAPE)
+@click.option("--constant", "constants", multiple=True, metavar="NAME=FILE", help=_CONSTANT)
+@click.option("--threads", type=click.IntRange(1), help="[what this process may use]")
+@click.option("--time", "timed", is_flag=True, help="Repeat the run for a second and give the median time.")
+def run_model(
+    model: str,
+    inputs: tuple[str, ...],
+    output: str,
+    tangents: tuple[str, ...],
+    cotangents: tuple[str, ...],
+    shapes: tuple[str, ...],
+    constants: tuple[str, ...],
+    threads: int | None,
+    timed: bool,
+) -> None:
+    """Run a saved graph or an ONNX model on arrays from files, or its derivative in either mode.
+
+    Files without a name are given to the inputs in order. With --jvp the results are the outputs and their tangents
+    (dNAME); inputs that are not named do not move. With --vjp they are the outputs and the cotangents of all
+    floating-point inputs (ct_NAME); the cotangents of outputs that are not named are zero.
+    """
+    from gradspec.interop.command import Request, perform
+
+    with _said_plainly():
+        request = Request(model, inputs, output, shapes, constants, tangents, cotangents, threads, timed)
+        for line in perform(request):
+            click.echo(line)
 
 
 def _listed(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
@@ -92,6 +96,19 @@ def aligned_bytes(size: int) -> Array:
 def aligned_array(type: TensorType) -> Array:
     """An array that begins at a multiple of 64 bytes."""
     return aligned_bytes(nbytes(type)).view(type.dtype.numpy).reshape(type.shape)
+
+
+def machine_bytes() -> int:
+    """The memory that this machine has, or that this process may use of it."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")] if hasattr(os, "sysconf") else []
+    if find_spec("resource") is not None:
+        import resource
+
+        found += [n for n in resource.getrlimit(resource.RLIMIT_AS) if n != resource.RLIM_INFINITY]
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # there is no such file, or it says "max"
+            found.append(int(Path(limit).read_text()))
+    return min(found, default=sys.maxsize)
 
 
 class Idle(Protocol):

@@ -14,7 +14,7 @@ from gradspec.graph.op import Attributes, Op
 from gradspec.graph.recent import Recent
 from gradspec.graph.types import type_of
 from gradspec.runtime.compiled import Compiled, Executable, Program
-from gradspec.runtime.plan import plan
+from gradspec.runtime.plan import Plan, plan
 from gradspec.runtime.structure import lifted, structure
 from gradspec.runtime.task import Lowering
 from gradspec.spec.errors import UnsupportedError
@@ -49,12 +49,16 @@ def compile(
     if threads is not None and (type(threads) is not int or threads < 1):
         raise ValueError(f"threads={threads!r} is not a number of threads; give 1 or more, or None for the default")
     graph = program if isinstance(program, Graph) else trace(program, *types)
+    found, operands = planned(graph, backend)
+    return Compiled(graph, Program(Executable(found), operands), threads)
+
+
+def planned(graph: Graph, backend: str = "cpu") -> tuple[Plan, list[Array]]:
+    """What compiling a graph comes to, before memory is taken for it, and the constants that belong to it."""
     meant, operands = lifted(graph.simplify() if backend == "cpu" else graph)
     if backend == "cpu":
-        planned = plan(meant, len(graph.inputs), _cpu_lowering)
-    else:
-        planned = plan(meant, len(graph.inputs), _no_lowering, fallback="numpy")
-    return Compiled(graph, Program(Executable(planned), operands), threads)
+        return plan(meant, len(graph.inputs), _cpu_lowering), operands
+    return plan(meant, len(graph.inputs), _no_lowering, fallback="numpy"), operands
 
 
 @provides("run")
