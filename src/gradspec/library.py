@@ -6,17 +6,22 @@ import gradspec.backends.cpu
 import gradspec.backends.numpy
 import gradspec.graph.picture
 import gradspec.graph.show
+import gradspec.interop.arrays
 import gradspec.runtime.plan_text
 import gradspec.transforms.batch
 import gradspec.transforms.jvp
 import gradspec.transforms.simplify
 import gradspec.transforms.vjp  # noqa: F401  (the rooms above register what graphs call)
 from gradspec.folding import fold_batch_norm
+from gradspec.graph.arrays import of_any_kind
 from gradspec.graph.builder import Builder
 from gradspec.graph.ir import Graph
-from gradspec.graph.types import bf16, f16, f32, f64, i8, i32, i64, u8
+from gradspec.graph.tree import register_pytree
+from gradspec.graph.types import bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from gradspec.interop import from_onnx, from_torch, to_jax, to_onnx, to_torch
+from gradspec.interop.weights import bind, load_weights, save_weights
 from gradspec.ops.conv import conv, conv_transpose
+from gradspec.ops.convert import convert
 from gradspec.ops.layout import broadcast_to, concat, flatten, pad, reshape, slice, transpose
 from gradspec.ops.linear import batch_norm, linear, matmul
 from gradspec.ops.loss import cross_entropy, mse_loss
@@ -43,6 +48,7 @@ from gradspec.ops.pointwise import (
     sqrt,
     sub,
     tanh,
+    trunc_divide,
 )
 from gradspec.ops.pool import adaptive_avg_pool, adaptive_max_pool, avg_pool, global_avg_pool, global_max_pool, max_pool
 from gradspec.ops.reduce import log_softmax, mean, softmax, sum
@@ -82,12 +88,15 @@ __all__ = [
     "avg_pool",
     "batch_norm",
     "bf16",
+    "bind",
+    "boolean",
     "broadcast_to",
     "clamp",
     "compile",
     "concat",
     "conv",
     "conv_transpose",
+    "convert",
     "cross_entropy",
     "detach",
     "div",
@@ -108,6 +117,7 @@ __all__ = [
     "grad",
     "hvp",
     "i8",
+    "i16",
     "i32",
     "i64",
     "jacobian",
@@ -115,6 +125,7 @@ __all__ = [
     "leaky_relu",
     "linear",
     "load",
+    "load_weights",
     "log",
     "log_softmax",
     "lp_pool",
@@ -129,9 +140,11 @@ __all__ = [
     "mul",
     "neg",
     "pad",
+    "register_pytree",
     "relu",
     "reshape",
     "resize",
+    "save_weights",
     "scale",
     "set_num_threads",
     "sigmoid",
@@ -149,8 +162,23 @@ __all__ = [
     "to_torch",
     "trace",
     "transpose",
+    "trunc_divide",
     "u8",
+    "u16",
+    "u32",
+    "u64",
     "unfold",
     "value_and_grad",
     "vjp",
 ]
+
+
+def _take_arrays_of_any_kind() -> None:
+    """Operators that remember their calls do so already."""
+    for name in __all__:
+        value = globals()[name]
+        if getattr(value, "__module__", "").startswith("gradspec.ops.") and not hasattr(value, "remembers_calls"):
+            globals()[name] = of_any_kind(value)
+
+
+_take_arrays_of_any_kind()

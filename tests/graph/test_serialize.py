@@ -87,7 +87,8 @@ PATTERNS[: 8 * 8] = np.frombuffer(struct.pack("<8Q", *(0x7FF0000000000001 + k fo
 def every_bit_pattern(dtype):
     """Numbers of any bits: NaNs with payloads, signalling ones, infinities, subnormals, signed zeros."""
     special = [np.inf, -np.inf, -0.0, np.nan] if dtype.is_float else []
-    return np.concatenate([PATTERNS.view(dtype.numpy), np.array(special, dtype.numpy)])
+    patterns = PATTERNS > 127 if dtype is gs.boolean else PATTERNS.view(dtype.numpy)
+    return np.concatenate([patterns, np.array(special, dtype.numpy)])
 
 
 ARRAYS = {

@@ -19,6 +19,7 @@ from gradspec.spec.scalar import (
     Scalar,
     choose_among,
     embed,
+    ends,
     exp,
     hull,
     increasing,
@@ -172,6 +173,10 @@ class Ball:
     def __float__(self) -> float:
         return self.mid()
 
+    def __int__(self) -> int:
+        """The number without its fraction, if the ball holds only one."""
+        return int(Fraction(*self.as_integer_ratio()))
+
     def as_integer_ratio(self) -> tuple[int, int]:
         """The number, if the ball holds only one."""
         if not self.arb.is_exact():
@@ -248,6 +253,13 @@ def _(a: Ball, b: Scalar) -> tuple[int, ...]:
 def _outer_ends(x: arb) -> tuple[arb, arb]:
     """A number as it is; the ends of a wider ball rounded outward, which still enclose it."""
     return (x, x) if x.is_exact() else (x.lower(), x.upper())
+
+
+@ends.register
+def _(x: Ball) -> tuple[Ball, Ball]:
+    with working(x.bits):
+        low, high = _outer_ends(x.arb)
+    return Ball(low, x.bits), Ball(high, x.bits)
 
 
 @pivot.register

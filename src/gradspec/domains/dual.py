@@ -15,6 +15,7 @@ from gradspec.spec.scalar import (
     choose_among,
     constant,
     embed,
+    ends,
     exp,
     hull,
     increasing,
@@ -156,6 +157,11 @@ def _(x: Dual) -> Dual:
 @is_infinite.register
 def _(x: Dual) -> bool:
     return is_infinite(x.value)
+
+
+@ends.register
+def _(x: Dual) -> tuple[Scalar, Scalar]:
+    return ends(x.value)
 
 
 @pivot.register

@@ -140,6 +140,9 @@ class Float:
     def __float__(self) -> float:
         return self.value
 
+    def __int__(self) -> int:
+        return int(self.value)
+
     def as_integer_ratio(self) -> tuple[int, int]:
         return self.value.as_integer_ratio()
 

@@ -20,6 +20,7 @@ from gradspec.spec.scalar import (
     Scalar,
     choose_among,
     embed,
+    ends,
     exp,
     float_power,
     hull,
@@ -230,6 +231,11 @@ def _(like: Interval, cells: Sequence[Interval], ties: str, strict: bool) -> Cho
 def _(a: Interval, b: Scalar) -> tuple[int, ...]:
     that = _enclose(b)
     return possible_order((a.lo, a.hi), (that.lo, that.hi))
+
+
+@ends.register
+def _(x: Interval) -> tuple[float, float]:
+    return x.lo, x.hi
 
 
 @pivot.register

@@ -26,7 +26,11 @@ class DType:
 
     @property
     def is_float(self) -> bool:
-        return self.numpy.kind not in "iu"
+        return self.numpy.kind not in "iub"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.numpy.kind in "iu"
 
     def __getitem__(self, shape: int | tuple[int, ...]) -> TensorType:
         sizes = shape if isinstance(shape, tuple) else (shape,)
@@ -55,6 +59,10 @@ class TensorType:
     def is_float(self) -> bool:
         return self.dtype.is_float
 
+    @property
+    def is_integer(self) -> bool:
+        return self.dtype.is_integer
+
     def __repr__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape)) or '()'}]"
 
@@ -65,10 +73,15 @@ f32 = DType("f32", np.dtype(np.float32))
 f64 = DType("f64", np.dtype(np.float64))
 i8 = DType("i8", np.dtype(np.int8))
 u8 = DType("u8", np.dtype(np.uint8))
+i16 = DType("i16", np.dtype(np.int16))
+u16 = DType("u16", np.dtype(np.uint16))
 i32 = DType("i32", np.dtype(np.int32))
+u32 = DType("u32", np.dtype(np.uint32))
 i64 = DType("i64", np.dtype(np.int64))
+u64 = DType("u64", np.dtype(np.uint64))
+boolean = DType("bool", np.dtype(np.bool_))
 
-DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, u8, i32, i64)}
+DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, u8, i16, u16, i32, u32, i64, u64, boolean)}
 _BY_NUMPY = {d.numpy: d for d in DTYPES.values()}
 
 
@@ -96,15 +109,33 @@ def number_as(value: float, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """A plain number as an array of ``dtype``; a fraction is not cut off to make it an integer."""
     if dtype.kind in "iu" and isinstance(value, float) and not value.is_integer():
         raise DTypeError(f"{value} is not an integer, so {dtype} cannot hold it; give an integer, or convert to floats")
-    return np.asarray(value, dtype)
+    if dtype.kind == "b" and value not in (0, 1):
+        raise DTypeError(f"{value} is neither true nor false, so {dtype} cannot hold it; give a boolean")
+    try:
+        return np.asarray(value, dtype)
+    except OverflowError:
+        raise DTypeError(f"{value} is too large for {dtype}; give a number that fits, or convert the other") from None
 
 
 def require_floats(operator: str, *types: TensorType) -> DType:
     """The one floating-point dtype of all ``types``."""
     for t in types:
         if not t.is_float:
-            raise DTypeError(f"{operator} needs floating-point operands, not {t}; convert the integers first")
+            raise DTypeError(f"{operator} needs floating-point operands, not {t}; convert it first, by gs.convert")
     return require_one_dtype(operator, *types)
+
+
+def require_numbers(operator: str, *types: TensorType) -> DType:
+    """The one dtype of all ``types``, floating-point or integer."""
+    for t in types:
+        if t.dtype is boolean:
+            raise DTypeError(f"{operator} needs numbers, not {t}; convert it first, as by gs.convert(x, gs.i32)")
+    return require_one_dtype(operator, *types)
+
+
+def require_integers(what: str, t: TensorType, advice: str) -> None:
+    if not t.is_integer:
+        raise DTypeError(f"{what} are integers, not {t}; {advice}")
 
 
 def require_one_dtype(operator: str, *types: TensorType) -> DType:

@@ -14,7 +14,7 @@ from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Var
 from gradspec.graph.later import provides
 from gradspec.graph.op import Op
-from gradspec.graph.types import TensorType, require_one_dtype, type_of
+from gradspec.graph.types import TensorType, boolean, number_as, require_one_dtype, type_of
 from gradspec.ops.rules import applying, with_leading_axis
 from gradspec.spec import layout as spec
 from gradspec.spec.errors import DTypeError, ShapeError
@@ -440,6 +440,8 @@ def _spaced(x: Any, pairs: spec.Pairs, interior: tuple[int, ...], value: float |
 def _number(value: Any, x: Any) -> float | int:
     """``value`` as a number that the dtype of ``x`` holds."""
     kind = x.type if isinstance(x, Var) else type_of(x)
+    if kind.dtype is boolean:
+        return int(number_as(value, kind.dtype.numpy))
     if isinstance(value, bool) or not hasattr(value, "__float__"):
         raise DTypeError(f"pad: value={value!r} is a {type(value).__name__}; give a number")
     if kind.is_float:

@@ -11,13 +11,12 @@ import numpy as np
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Var
 from gradspec.graph.op import Op
-from gradspec.graph.types import TensorType
+from gradspec.graph.types import TensorType, require_integers
 from gradspec.ops.layout import Axis, recorded_axis
 from gradspec.ops.pointwise import neg
 from gradspec.ops.reduce import log_softmax, mean, sum
 from gradspec.ops.rules import applying, with_leading_axis
 from gradspec.spec import loss as spec
-from gradspec.spec.errors import DTypeError
 from gradspec.spec.window import whole_number
 
 
@@ -44,8 +43,7 @@ def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Any:
 
 
 def _require_labels(labels: TensorType, shape: tuple[int, ...], axis: int) -> None:
-    if labels.is_float:
-        raise DTypeError(f"labels are integers, not {labels}; convert class numbers by .astype(int)")
+    require_integers("labels", labels, "convert class numbers by .astype(int) or gs.convert")
     spec.require_label_shape(shape, labels.shape, axis)
 
 

@@ -12,12 +12,17 @@ from math import inf, isfinite
 from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from gradspec.graph.builder import apply, operands
+from gradspec.graph.ir import Var
 from gradspec.graph.later import provides
 from gradspec.graph.op import Attributes, NoAttributes, Op
+from gradspec.graph.types import DType, TensorType, require_floats, require_numbers, require_one_dtype, type_of
 from gradspec.ops.layout import broadcast_to
 from gradspec.ops.rules import applying, broadcast_shape, leading_batch, same_types
 from gradspec.spec import pointwise as spec
+from gradspec.spec.errors import DTypeError
 from gradspec.spec.tensor import Tensor
 
 NONE = NoAttributes()
@@ -40,7 +45,7 @@ def _binary(op: Op, a: Any, b: Any) -> Any:
 NEG = Op(
     "neg",
     NoAttributes,
-    types=same_types("neg", 1),
+    types=same_types("neg", 1, require_numbers),
     spec=_meaning(spec.neg),
     batch=leading_batch,
     linear="jointly",
@@ -62,7 +67,7 @@ def neg(x: Any) -> Any:
 ADD = Op(
     "add",
     NoAttributes,
-    types=same_types("add", 2),
+    types=same_types("add", 2, require_numbers),
     spec=_meaning(spec.add),
     batch=leading_batch,
     linear="jointly",
@@ -89,7 +94,7 @@ def add(a: Any, b: Any) -> Any:
 SUB = Op(
     "sub",
     NoAttributes,
-    types=same_types("sub", 2),
+    types=same_types("sub", 2, require_numbers),
     spec=_meaning(spec.sub),
     batch=leading_batch,
     linear="jointly",
@@ -116,7 +121,7 @@ def sub(a: Any, b: Any) -> Any:
 MUL = Op(
     "mul",
     NoAttributes,
-    types=same_types("mul", 2),
+    types=same_types("mul", 2, require_numbers),
     spec=_meaning(spec.mul),
     batch=leading_batch,
     linear="each",
@@ -141,10 +146,17 @@ def _div_jvp(attrs: Any, primals: Any, tangents: Any) -> Any:
     return [quotient], [_difference_of(None if da is None else da / b, None if db is None else quotient * (db / b))]
 
 
+def _div_types(attrs: NoAttributes, *operands_: TensorType) -> tuple[TensorType, ...]:
+    if any(t.is_integer for t in operands_):
+        given = ", ".join(map(str, operands_))
+        raise DTypeError(f"div of integers, {given}, is no integer; use trunc_divide, or gs.convert both to floats")
+    return same_types("div", 2)(attrs, *operands_)
+
+
 DIV = Op(
     "div",
     NoAttributes,
-    types=same_types("div", 2),
+    types=_div_types,
     spec=_meaning(spec.div),
     batch=leading_batch,
     jvp=_div_jvp,
@@ -161,6 +173,33 @@ def div(a: Any, b: Any) -> Any:
     [0.5, 1.0]
     """
     return _binary(DIV, a, b)
+
+
+def _trunc_divide_types(attrs: NoAttributes, *operands_: TensorType) -> tuple[TensorType, ...]:
+    if not all(t.is_integer for t in operands_):
+        given = ", ".join(map(str, operands_))
+        raise DTypeError(f"trunc_divide divides integers, not {given}; use div for floating-point numbers")
+    return same_types("trunc_divide", 2, require_numbers)(attrs, *operands_)
+
+
+TRUNC_DIVIDE = Op(
+    "trunc_divide",
+    NoAttributes,
+    types=_trunc_divide_types,
+    spec=_meaning(spec.trunc_divide),
+    batch=leading_batch,
+    constant=True,
+)
+
+
+def trunc_divide(a: Any, b: Any) -> Any:
+    """The quotient of integers without its fraction, rounded toward zero; 0 where ``b`` is 0.
+
+    >>> import numpy as np
+    >>> trunc_divide(np.int32([7, -7, 7]), np.int32([2, 2, 0])).tolist()
+    [3, -3, 0]
+    """
+    return _binary(TRUNC_DIVIDE, a, b)
 
 
 @dataclass(frozen=True)
@@ -200,7 +239,7 @@ def _number(operator: str, name: str, value: Any) -> float:
 DETACH = Op(
     "detach",
     NoAttributes,
-    types=same_types("detach", 1, integers=True),
+    types=same_types("detach", 1, require_one_dtype),
     spec=_meaning(spec.detach),
     batch=leading_batch,
     constant=True,
@@ -279,6 +318,7 @@ def _unary(
     function: Callable[..., Tensor],
     tangent: Callable[[Attributes, Any, Any, Any], Any],
     attributes: type = NoAttributes,
+    require_dtype: Callable[..., DType] = require_floats,
 ) -> Op:
     """An operator of one operand; ``tangent(attrs, x, y, dx)`` is that of its value ``y``."""
 
@@ -287,7 +327,8 @@ def _unary(
         y = apply(op, attrs, x)
         return [y], [tangent(attrs, x, y, dx)]
 
-    op = Op(name, attributes, types=same_types(name, 1), spec=_meaning(function), batch=leading_batch, jvp=jvp)
+    types = same_types(name, 1, require_dtype)
+    op = Op(name, attributes, types=types, spec=_meaning(function), batch=leading_batch, jvp=jvp)
     return op
 
 
@@ -299,7 +340,12 @@ def _step(x: Any, below: float, at: float, above: float) -> Any:
 
 
 # Of the result, not of the operand: the same numbers, and the result is often kept for other reasons.
-RELU = _unary("relu", spec.relu, lambda attrs, x, y, dx: _gate(_step(y, 0.0, 0.0, 1.0), dx))
+RELU = _unary(
+    "relu",
+    spec.relu,
+    lambda attrs, x, y, dx: _gate(_step(y, 0.0, 0.0, 1.0), dx),
+    require_dtype=require_numbers,
+)
 
 
 def relu(x: Any) -> Any:
@@ -337,7 +383,9 @@ def leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
     return apply(LEAKY_RELU, NegativeSlope(_number("leaky_relu", "negative_slope", negative_slope)), x)
 
 
-ABS = _unary("abs", spec.abs, lambda attrs, x, y, dx: _gate(_step(x, -1.0, 0.0, 1.0), dx))
+ABS = _unary(
+    "abs", spec.abs, lambda attrs, x, y, dx: _gate(_step(x, -1.0, 0.0, 1.0), dx), require_dtype=require_numbers
+)
 
 
 def abs(x: Any) -> Any:
@@ -356,16 +404,25 @@ CLAMP = _unary("clamp", spec.clamp, lambda attrs, x, y, dx: _gate(apply(WITHIN, 
 def clamp(x: Any, min: float | None = None, max: float | None = None) -> Any:
     """The number from ``min`` to ``max`` nearest to ``x``; its derivative is 1 from ``min`` to ``max``, both included.
 
-    A bound is a number; for one that varies use ``maximum`` and ``minimum``.
+    A bound is a number; for one that varies use ``maximum`` and ``minimum``, which this is of integers.
 
     >>> import numpy as np
     >>> clamp(np.float32([-1, 0.5, 2]), 0, 1).tolist()
     [0.0, 0.5, 1.0]
     """
+    (x,) = operands(x)
     low = None if min is None or min == -inf else _number("clamp", "min", min)
     high = None if max is None or max == inf else _number("clamp", "max", max)
     spec.require_bounds(min, max)
-    return apply(CLAMP, Bounds(low, high), x)
+    type = x.type if isinstance(x, Var) else type_of(x)
+    return _clamp_integers(x, min, max, type) if type.is_integer else apply(CLAMP, Bounds(low, high), x)
+
+
+def _clamp_integers(x: Any, min: float | None, max: float | None, type: TensorType) -> Any:
+    """A bound beyond all integers of the type is none."""
+    limits = np.iinfo(type.dtype.numpy)
+    above = x if min is None or min <= limits.min else maximum(x, min)
+    return above if max is None or max >= limits.max else minimum(above, max)
 
 
 def _shared(a: Any, b: Any, da: Any, db: Any) -> Any:
@@ -378,7 +435,7 @@ def _shared(a: Any, b: Any, da: Any, db: Any) -> Any:
 MAXIMUM = Op(
     "maximum",
     NoAttributes,
-    types=same_types("maximum", 2, integers=True),
+    types=same_types("maximum", 2, require_one_dtype),
     spec=_meaning(spec.maximum),
     batch=leading_batch,
     jvp=lambda attrs, primals, tangents: ([maximum(*primals)], [_shared(*primals, *tangents)]),
@@ -398,7 +455,7 @@ def maximum(a: Any, b: Any) -> Any:
 MINIMUM = Op(
     "minimum",
     NoAttributes,
-    types=same_types("minimum", 2, integers=True),
+    types=same_types("minimum", 2, require_one_dtype),
     spec=_meaning(spec.minimum),
     batch=leading_batch,
     jvp=lambda attrs, primals, tangents: ([minimum(*primals)], [_shared(-primals[0], -primals[1], *tangents)]),

@@ -18,7 +18,7 @@ import numpy as np
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Var
 from gradspec.graph.op import Op, usual
-from gradspec.graph.types import DType, TensorType, f64, i64, require_floats
+from gradspec.graph.types import DType, TensorType, f64, i64, require_floats, require_numbers
 from gradspec.ops.layout import reshape
 from gradspec.ops.rules import applying, leading_batch, remembers_calls, whole
 from gradspec.spec.errors import ShapeError
@@ -109,6 +109,7 @@ class MaxPool(Windows):
 
 def _max_types(attrs: MaxPool, x: TensorType) -> tuple[TensorType, ...]:
     require_ties(attrs.ties)
+    require_numbers("max_pool", x)
     y = attrs.pooled(x)
     return (y, TensorType(i64, y.shape)) if attrs.return_indices else (y,)
 

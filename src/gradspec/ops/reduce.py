@@ -9,7 +9,7 @@ from typing import Any
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Var
 from gradspec.graph.op import Op
-from gradspec.graph.types import TensorType, require_floats
+from gradspec.graph.types import TensorType, require_floats, require_numbers
 from gradspec.ops.layout import Axis, broadcast_to, recorded_axis, reshape
 from gradspec.ops.rules import applying
 from gradspec.spec import reduce as spec
@@ -25,7 +25,6 @@ class Axes:
 
 
 def _reduced_type(name: str, attrs: Axes, x: TensorType) -> TensorType:
-    require_floats(name, x)
     axes = normal_axes(name, [recorded_axis(name, a, x.ndim) for a in attrs.axes], x.ndim)
     return TensorType(x.dtype, spec.reduced_sizes(x.shape, axes))
 
@@ -49,6 +48,11 @@ def _reduction(op: Op, x: Any, axis: int | Sequence[int] | None, keepdims: bool)
 # --- sum -------------------------------------------------------------------------------------------------------------
 
 
+def _sum_types(attrs: Axes, x: TensorType) -> tuple[TensorType]:
+    require_numbers("sum", x)
+    return (_reduced_type("sum", attrs, x),)
+
+
 def _sum_transpose(attrs: Axes, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
     (x,) = types
     ones = spec.reduced_sizes(x.shape, attrs.axes, keepdims=True)
@@ -58,7 +62,7 @@ def _sum_transpose(attrs: Axes, cotangents: Sequence[Var], types: Sequence[Tenso
 SUM = Op(
     "sum",
     Axes,
-    types=lambda attrs, x: (_reduced_type("sum", attrs, x),),
+    types=_sum_types,
     spec=lambda attrs, x: (spec.sum(x, attrs.axes),),
     batch=_axes_batch,
     linear="jointly",
@@ -81,6 +85,7 @@ def sum(x: Any, axis: int | Sequence[int] | None = None, keepdims: bool = False)
 
 
 def _mean_types(attrs: Axes, x: TensorType) -> tuple[TensorType]:
+    require_floats("mean", x)
     result = _reduced_type("mean", attrs, x)
     spec.terms_of_mean(x.shape, attrs.axes)
     return (result,)

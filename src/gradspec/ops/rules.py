@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from gradspec.graph.arrays import as_array, kind_of, of_any_kind
 from gradspec.graph.builder import Builder, apply
 from gradspec.graph.ir import Array, Graph, Var
 from gradspec.graph.later import later
 from gradspec.graph.op import Attributes, Op
 from gradspec.graph.recent import Recent
-from gradspec.graph.types import TensorType, require_floats, require_one_dtype, type_of
+from gradspec.graph.types import DType, TensorType, require_floats, type_of
 from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.tensor import Tensor
 
@@ -28,9 +29,10 @@ def require_count(name: str, operands: Sequence[TensorType], *counts: int) -> No
         raise ShapeError(f"{name} takes {wanted} operand{'s' * (counts != (1,))}, not {len(operands)}")
 
 
-def same_types(name: str, count: int, *, integers: bool = False) -> Callable[..., tuple[TensorType, ...]]:
+def same_types(
+    name: str, count: int, require_dtype: Callable[..., DType] = require_floats
+) -> Callable[..., tuple[TensorType, ...]]:
     """The shape rule of a pointwise operator of ``count`` operands: one type in, the same out."""
-    require_dtype = require_one_dtype if integers else require_floats
 
     def types(attrs: Attributes, *operands: TensorType) -> tuple[TensorType, ...]:
         require_count(name, operands, count)
@@ -105,21 +107,24 @@ def remembers_calls(operator: Callable[..., Any]) -> Callable[..., Any]:
     plain; other calls, and those that fail, are carried out as they are.
     """
     known = Recent(MOST_CALLS)
+    carried_out = of_any_kind(operator)
 
     @wraps(operator)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not args or type(args[0]) is not np.ndarray or not _are_plain(args[1:]) or not _are_plain(kwargs.values()):
-            return operator(*args, **kwargs)
-        x = args[0]
+        x = args[0] if args else None
+        if type(x) is not np.ndarray:
+            x = None if kind_of(x) is None else as_array(x)
+        if x is None or not _are_plain(args[1:]) or not _are_plain(kwargs.values()):
+            return carried_out(*args, **kwargs)
         key = (x.shape, x.dtype, repr(args[1:]), repr(kwargs) if kwargs else "")
         program = known.get(key)
         if program is None:
             graph = _graph(operator, x, args[1:], kwargs)
             if graph is None:
-                return operator(*args, **kwargs)
+                return carried_out(*args, **kwargs)
             program = later("program", graph)
             known.put(key, program)
-        return program.call((x,))
+        return program.call(args[:1])
 
     call.remembers_calls = True  # type: ignore[attr-defined]
     return call

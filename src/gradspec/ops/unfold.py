@@ -9,7 +9,7 @@ from typing import Any
 
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.op import IMPLIED, Op, usual
-from gradspec.graph.types import TensorType
+from gradspec.graph.types import TensorType, require_numbers
 from gradspec.ops.rules import applying, leading_batch
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.unfold import fold as fold_spec
@@ -115,6 +115,7 @@ def _geometry(sizes: Sizes, kernel_size: Sequence[int], dilation: Ints, padding:
 
 
 def _fold_types(attrs: Geometry, x: TensorType) -> tuple[TensorType]:
+    require_numbers("fold", x)
     _require_all_windows(attrs)
     taps, windows = prod(attrs.kernel), prod(attrs.outputs)
     if x.ndim < 2 or x.shape[-1] != windows or x.shape[-2] % taps:

@@ -12,9 +12,9 @@ from typing import Any
 
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.op import Op
-from gradspec.graph.types import TensorType
+from gradspec.graph.types import TensorType, require_integers, require_numbers
 from gradspec.ops.rules import applying, leading_batch
-from gradspec.spec.errors import DTypeError, ShapeError
+from gradspec.spec.errors import ShapeError
 from gradspec.spec.tensor import Index, split_shape
 from gradspec.spec.unpool import max_gather as max_gather_spec
 from gradspec.spec.unpool import max_unpool as max_unpool_spec
@@ -35,14 +35,14 @@ class Rank:
     rank: int
 
 
-def _require_integers(indices: TensorType) -> None:
-    if indices.is_float:
-        raise DTypeError(f"indices are {indices}; give integers, as max_pool(..., return_indices=True) does")
+def _require_indices(indices: TensorType) -> None:
+    require_integers("indices", indices, "give integers, as max_pool(..., return_indices=True) does")
 
 
 def _unpool_types(attrs: Plane, x: TensorType, indices: TensorType) -> tuple[TensorType]:
     sizes = per_axis("output_size", attrs.output_size, spatial_rank("output_size", attrs.output_size), least=1)
-    _require_integers(indices)
+    _require_indices(indices)
+    require_numbers("max_unpool", x)
     spatial_sizes(x.shape, len(sizes))
     if indices.shape != x.shape:
         raise ShapeError(f"indices are {indices}, and {x} is scattered; give one index per cell")
@@ -51,7 +51,7 @@ def _unpool_types(attrs: Plane, x: TensorType, indices: TensorType) -> tuple[Ten
 
 def _gather_types(attrs: Rank, x: TensorType, indices: TensorType) -> tuple[TensorType]:
     rank = whole_number("rank", attrs.rank, least=0)
-    _require_integers(indices)
+    _require_indices(indices)
     spatial_sizes(x.shape, rank)
     if indices.ndim < rank or split_shape(indices.shape, rank)[0] != split_shape(x.shape, rank)[0]:
         raise ShapeError(f"indices are {indices}, and {x} is read; all axes but the last {rank} must agree")

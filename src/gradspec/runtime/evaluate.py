@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gradspec.graph.ir import Graph, Var
+from gradspec.graph.types import boolean
 from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.scalar import Scalar
 from gradspec.spec.tensor import Tensor, tensor
@@ -35,6 +38,8 @@ def evaluate(graph: Graph, *args: Any, domain: Domain) -> Any:
     values |= {v: _in_domain(v, array, domain) for v, array in graph.constants.items()}
     for node in graph.nodes:
         results = node.op.spec(node.attrs, *(values[v] for v in node.inputs))
+        if not any(v.type.is_float for v in node.inputs):
+            results = tuple(_entered(v, r, domain) for v, r in zip(node.outputs, results, strict=True))
         values |= zip(node.outputs, results, strict=True)
     outputs = tuple(values[v] for v in graph.outputs)
     return outputs[0] if len(outputs) == 1 else outputs
@@ -47,8 +52,22 @@ def _given(var: Var, value: Any, domain: Domain) -> Tensor:
     return given
 
 
+def _entered(var: Var, result: Tensor, domain: Domain) -> Tensor:
+    """A result of integers alone, which become numbers of the domain where floats are meant."""
+    return domain.tensor(result) if var.type.is_float else result
+
+
 def _in_domain(var: Var, value: Any, domain: Domain) -> Tensor:
+    if var.dtype is boolean:
+        array = np.asarray(value)
+        return Tensor(array.shape, map(_truth, array.flat))
     return domain.tensor(value) if var.type.is_float else tensor(value).map(_integer)
+
+
+def _truth(value: Scalar) -> bool:
+    if value not in (0, 1):
+        raise DTypeError(f"{value} is neither true nor false, and a boolean input was given it; give booleans")
+    return bool(value)
 
 
 def _integer(value: Scalar) -> int:

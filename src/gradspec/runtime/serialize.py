@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-import stat
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from io import BytesIO
 from math import prod
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -26,9 +23,10 @@ from gradspec.graph.check import check
 from gradspec.graph.ir import Array, Graph, Node, Var
 from gradspec.graph.later import provides
 from gradspec.graph.show import distinct
-from gradspec.graph.types import DTYPES, TensorType
+from gradspec.graph.types import DTYPES, TensorType, boolean
 from gradspec.ops.table import operators
 from gradspec.runtime.attributes import LARGEST_INT, brief, fields_from_json, fields_to_json, require_keys
+from gradspec.runtime.files import regular_file, replacing
 from gradspec.spec.errors import FormatError
 
 VERSION = 1
@@ -41,16 +39,7 @@ MAX_NESTED = 10_000_000  # lists and objects in one JSON text
 MAX_NODES = 1_000_000
 MAX_RANK = 64
 
-STORED = {
-    "F16": DTYPES["f16"],
-    "BF16": DTYPES["bf16"],
-    "F32": DTYPES["f32"],
-    "F64": DTYPES["f64"],
-    "I8": DTYPES["i8"],
-    "U8": DTYPES["u8"],
-    "I32": DTYPES["i32"],
-    "I64": DTYPES["i64"],
-}
+STORED = {dtype.name.upper(): dtype for dtype in DTYPES.values()}
 
 
 # --- saving ----------------------------------------------------------------------------------------------------------
@@ -62,20 +51,11 @@ def save(graph: Graph, path: Any) -> None:
     text = json.dumps(_structure(check(graph)))
     tensors = {v.name: np.asarray(distinct(array), order="C") for v, array in graph.constants.items()}
     _graph(strict_json(text, "the graph"), tensors)  # what could not be loaded is not saved
-    target = Path(os.path.realpath(path))
-    partial = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
-    try:
-        partial.touch(exist_ok=False)
-        mode = partial.stat().st_mode
-        save_file(tensors, partial, {KEY: text})  # which gives its file to the user alone
-        partial.chmod(mode)
-        with partial.open("r+b") as file:
+    with replacing(path) as partial:
+        save_file(tensors, partial, {KEY: text})
+        with partial.open("rb") as file:
             if int.from_bytes(file.read(8), "little") > MAX_HEADER:
                 raise ValueError(f"the graph is too large to save: its structure takes more than {MAX_HEADER} bytes")
-            os.fsync(file.fileno())
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def to_text(graph: Graph) -> str:
@@ -139,11 +119,9 @@ def load(path: Any) -> Graph:
       mul : f32[()] = mul(x, c)
       return mul
     """
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise FormatError(f"{os.fspath(path)} is not a regular file")
-    with open(path, "rb") as file:
+    with regular_file(path) as file:
         try:
-            header, size = _header(file)
+            header, size = read_header(file)
             structure = strict_json(_embedded(header), "the graph")
             return check(_graph(structure, _tensors(header, file, size)))
         except Exception as error:  # operators' own rules may refuse a file with any exception
@@ -185,7 +163,7 @@ def _symbolic_zeros(type: TensorType) -> Array:
     return zeros
 
 
-def _header(file: BinaryIO) -> tuple[dict[str, Any], int]:
+def read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
     """The JSON at the start of a safetensors file, and how many bytes follow it."""
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")
@@ -211,8 +189,21 @@ def _embedded(header: dict[str, Any]) -> str:
 
 
 def _tensors(header: dict[str, Any], file: BinaryIO, size: int) -> dict[str, Array]:
-    """The stored arrays, which must fill the rest of the file exactly, in the order of their places."""
-    places = []
+    return {place.name: _read(file, place.type) for place in places(header, size)}
+
+
+class Place(NamedTuple):
+    """Where a tensor lies in a file, counted from the end of the header."""
+
+    begin: int
+    end: int
+    name: str
+    type: TensorType
+
+
+def places(header: dict[str, Any], size: int) -> list[Place]:
+    """The stored tensors, which must fill the rest of the file exactly, in the order of their places."""
+    found = []
     for name, entry in header.items():
         where = f"the header, tensor {brief(name)}"
         require_keys(entry, ("dtype", "shape", "data_offsets"), where)
@@ -223,10 +214,10 @@ def _tensors(header: dict[str, Any], file: BinaryIO, size: int) -> dict[str, Arr
         begin, end = offsets
         if not 0 <= begin <= end or end - begin != type_.size * type_.dtype.numpy.itemsize:
             raise FormatError(f"{where}.data_offsets: {begin} to {end} does not hold {type_}")
-        places.append((begin, end, name, type_))
-    places.sort(key=lambda place: place[:2])
+        found.append(Place(begin, end, name, type_))
+    found.sort(key=lambda place: place[:2])
     end = 0
-    for begin, next_end, name, _ in places:
+    for begin, next_end, name, _ in found:
         if begin != end:
             raise FormatError(
                 f"the header, tensor {brief(name)}: its data begins at {begin}, not where the last ended, {end}"
@@ -234,13 +225,20 @@ def _tensors(header: dict[str, Any], file: BinaryIO, size: int) -> dict[str, Arr
         end = next_end
     if end != size:
         raise FormatError(f"the header: its tensors take {end} bytes, but {size} follow it")
-    return {name: _read(file, type) for _, _, name, type in places}
+    return found
 
 
 def _read(file: BinaryIO, type: TensorType) -> Array:
     array = np.empty(type.shape, type.dtype.numpy)
     if file.readinto(array.reshape(-1).view(np.uint8)) != array.nbytes:  # type: ignore[attr-defined]
         raise FormatError("the file became shorter while it was read")
+    return checked(array)
+
+
+def checked(array: Array) -> Array:
+    """An array of a file, which must hold what its dtype says, frozen."""
+    if array.dtype == boolean.numpy and array.size and array.view(np.uint8).max() > 1:
+        raise FormatError("a byte of a boolean tensor is neither 0 nor 1")
     array.flags.writeable = False
     return array
 

@@ -18,6 +18,7 @@ from gradspec.spec.conv import (
     conv_transpose_vjp,
     conv_vjp,
 )
+from gradspec.spec.convert import convert
 from gradspec.spec.errors import AmbiguityError, DTypeError, ShapeError, UnsupportedError
 from gradspec.spec.layout import broadcast_to, concat, flatten, pad, reshape, slice, transpose
 from gradspec.spec.linear import batch_norm, linear, matmul
@@ -45,6 +46,7 @@ from gradspec.spec.pointwise import (
     sqrt,
     sub,
     tanh,
+    trunc_divide,
 )
 from gradspec.spec.pool import (
     adaptive_avg_pool,
@@ -147,6 +149,7 @@ __all__ = [
     "conv_transpose_jvp",
     "conv_transpose_vjp",
     "conv_vjp",
+    "convert",
     "cross_entropy",
     "detach",
     "div",
@@ -209,6 +212,7 @@ __all__ = [
     "tensor",
     "transpose",
     "transposed",
+    "trunc_divide",
     "unfold",
     "unfold_jvp",
     "unfold_vjp",

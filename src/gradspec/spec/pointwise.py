@@ -83,6 +83,22 @@ def div(a: TensorLike, b: TensorLike) -> Tensor:
     return cellwise("div", lambda p, q: p / q, a, b)
 
 
+def trunc_divide(a: TensorLike, b: TensorLike) -> Tensor:
+    """The quotient of integers without its fraction, rounded toward zero; 0 where ``b`` is 0.
+
+    >>> trunc_divide([7, -7, 7], [2, 2, 0]).tolist()
+    [3, -3, 0]
+    """
+
+    def quotient(p: int, q: int) -> int:
+        if q == 0:
+            return p * 0
+        whole = operator.abs(p) // operator.abs(q)
+        return -whole if (p < 0) != (q < 0) else whole
+
+    return cellwise("trunc_divide", quotient, a, b)
+
+
 def scale(x: TensorLike, factor: float) -> Tensor:
     """``factor · x``, the factor rounded to the number system of ``x``.
 

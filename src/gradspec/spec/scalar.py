@@ -76,6 +76,12 @@ def _(x: Real) -> bool:
 
 
 @singledispatch
+def ends(x: Scalar) -> tuple[Scalar, Scalar]:
+    """The least and the largest number that ``x`` may be: itself twice, if it is one number."""
+    return x, x
+
+
+@singledispatch
 def pivot(x: Scalar) -> Scalar:
     """A single point of ``x``: itself for a number, some inner point for an enclosure."""
     return x

@@ -3,6 +3,11 @@
 import gradspec as gs
 from graph.op_cases import GraphCase, Integers
 
+
+def as_f64(x):
+    return gs.convert(x, gs.f64)
+
+
 ROWS = [
     GraphCase("neg", lambda x: -x, ((2, 3),), "tied"),
     GraphCase("add broadcast", lambda x, y: x + y, ((2, 3), (3,)), "tied"),
@@ -13,6 +18,21 @@ ROWS = [
     GraphCase("div method", lambda x, y: gs.div(x, y), ((2,), (2,))),
     GraphCase("scale", lambda x: gs.scale(x, -0.75), ((2, 3),), "tied"),
     GraphCase("detach", lambda x, y: x * gs.detach(y) + gs.detach(x * x), ((2, 2), (2, 2)), "tied"),
+    GraphCase("convert", lambda x: gs.convert(gs.convert(x, gs.bf16) * 0.5, gs.f64), ((2, 3),), "tied"),
+    GraphCase("convert to integers", lambda x: as_f64(x) * as_f64(gs.convert(x, gs.i16)), ((2, 3),), "wide"),
+    GraphCase("convert to booleans", lambda x: as_f64(x) * as_f64(gs.convert(x, gs.boolean)), ((2, 3),), "wide"),
+    GraphCase(
+        "convert from integers",
+        lambda x, i: (x * x, as_f64(i * i + 1) / 3.0, gs.convert(i, gs.u8)),
+        ((2,), Integers((2, 3), 0, 9)),
+        "tied",
+    ),
+    GraphCase(
+        "arithmetic of integers",
+        lambda x, i, j: (x * x, gs.sum(-i * j + gs.abs(i), 0) - gs.relu(j), gs.trunc_divide(i, j)),
+        ((2,), Integers((2, 3), -9, 9), Integers((3,), -3, 3)),
+        "tied",
+    ),
     GraphCase("relu", gs.relu, ((2, 3),)),
     GraphCase("leaky_relu", gs.leaky_relu, ((2, 3),)),
     GraphCase("leaky_relu steep", lambda x: gs.leaky_relu(x, -1.5), ((5,),)),

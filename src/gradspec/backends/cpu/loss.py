@@ -79,6 +79,8 @@ class _ChoiceLowering(LoweringBase):
 
     def task(self, work: Work) -> Task | None:
         ((node,), (x, labels), (y,)) = work.nodes, work.nodes[0].inputs, work.nodes[0].outputs
+        if labels.dtype.name not in c.KINDS:
+            return None
         name, width = node.op.name, x.dtype.numpy.itemsize
         shape = y.shape if self.places else x.shape
         described = _Choice(shape, node.attrs.axis, width, labels.dtype, self.places)

@@ -103,6 +103,11 @@ ENCODERS: dict[str, Callable[[Any], Instruction]] = {
 }
 
 
+INTEGERS = ("i8", "u8", "i32", "i64")
+OF_INTEGERS = ("detach", "maximum", "minimum")
+"""The dtypes other than floats that there are programs for, and the operators that these know."""
+
+
 def _power(exponent: float, signed: bool) -> Instruction:
     """``|x|^q`` or ``sign(x)·|x|^q``. Other than these, an exponent has two parts, if float32 does not hold it."""
     if exponent == 0:
@@ -343,7 +348,8 @@ def _merged(axes: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
 
 def is_pointwise(node: Node) -> bool:
     """Whether a program can carry out the node, which has one shape and dtype throughout."""
-    return node.op.name in ENCODERS
+    dtype = node.outputs[0].dtype
+    return node.op.name in (ENCODERS if dtype.is_float else OF_INTEGERS if dtype.name in INTEGERS else ())
 
 
 def epilogue_function(dtype: DType) -> Kernel:
@@ -361,6 +367,8 @@ class Pointwise(LoweringBase):
         return is_pointwise(node) and node.outputs[0].type == nodes[0].outputs[0].type
 
     def task(self, work: Work) -> Task | None:
+        if not all(map(is_pointwise, work.nodes)):
+            return None
         type = work.outputs[0].type
         made = {v for node in work.nodes for v in node.outputs}
         inputs = tuple(dict.fromkeys(v for node in work.nodes for v in node.inputs if v not in made))

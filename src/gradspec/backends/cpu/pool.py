@@ -122,7 +122,7 @@ class _MaxLowering(LoweringBase):
 
     def task(self, work: Work) -> Task | None:
         wanted, node = _Wanted.of(work), work.nodes[0]
-        if wanted is None:
+        if wanted is None or node.inputs[0].dtype.name not in COMPUTED:
             return None
         window, x = _window(node), node.inputs[0]
         if node.attrs.ties != "first" and wanted.received is not None:

@@ -256,6 +256,8 @@ class _SumLowering(LoweringBase):
 
     def task(self, work: Work) -> Task | None:
         ((node,), (x,), (y,)) = work.nodes, work.nodes[0].inputs, work.nodes[0].outputs
+        if not x.type.is_float:
+            return None
         axes, name, function = node.attrs.axes, f"{node.op.name} {x.dtype}", f"sum:{x.dtype}"
         divisor = float(terms_of_mean(x.shape, axes)) if node.op.name == "mean" else 1.0
         wide = computed(x.dtype)

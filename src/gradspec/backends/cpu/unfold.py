@@ -77,6 +77,8 @@ class _Folding(LoweringBase):
     def task(self, work: Work) -> Task | None:
         (node,) = work.nodes
         (x,), (y,) = node.inputs, node.outputs
+        if x.dtype.name not in COMPUTED:
+            return None
         columns, itemsize = _Columns(node.attrs, y, folds=True), x.dtype.numpy.itemsize
         last, rows = columns.axes[-1], prod(axis.size for axis in columns.axes[:-1])
         tile = last.stride * max(1, min(TILE, last.size) // last.stride + 1)

@@ -81,6 +81,8 @@ class _PlaceLowering(LoweringBase):
     def task(self, work: Work) -> Task | None:
         (node,) = work.nodes
         (x, indices), (y,) = node.inputs, node.outputs
+        if x.dtype.name not in COMPUTED or indices.dtype.name not in f.KINDS:
+            return None
         rank = len(node.attrs.output_size) if self.scatters else node.attrs.rank
         at, larger = y.ndim - rank, y if self.scatters else x
         places = _Places(y.shape[:at], indices.shape[at:], larger.shape[at:], indices.dtype, self.scatters)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gradspec.backends.numpy import (
     conv,
+    convert,
     layout,
     linear,
     loss,
@@ -34,6 +35,7 @@ Array = NDArray[Any]
 
 KERNELS: dict[str, Callable[..., Any]] = {
     **conv.KERNELS,
+    **convert.KERNELS,
     **layout.KERNELS,
     **linear.KERNELS,
     **loss.KERNELS,

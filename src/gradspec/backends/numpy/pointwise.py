@@ -16,6 +16,11 @@ Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 
 
+def _trunc_divide(a: Array, b: Array) -> Any:
+    """The remainder of ``np.fmod`` has the sign of ``a``, so that the rest is divided exactly; by 0 both are 0."""
+    return np.where(b == 0, 0, (a - np.fmod(a, b)) // b)
+
+
 def _sigmoid(x: Array) -> Any:
     power = np.exp(-np.abs(x))
     return np.where(x < 0, power, 1) / (1 + power)
@@ -146,6 +151,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "sub": lambda _, a, b: a - b,
     "mul": lambda _, a, b: a * b,
     "div": lambda _, a, b: np.divide(a, b),
+    "trunc_divide": lambda _, a, b: _trunc_divide(a, b),
     "scale": lambda attrs, x: x * attrs.factor,
     "detach": lambda _, x: x,
     "relu": lambda _, x: np.where(x <= 0, 0, x),

@@ -1,0 +1,66 @@
+"""Conversion between dtypes: between floating-point formats it is linear, and elsewhere there is no derivative."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradspec.graph.builder import apply, operands
+from gradspec.graph.ir import Var
+from gradspec.graph.op import Op
+from gradspec.graph.types import DTYPES, DType, TensorType, dtype_of
+from gradspec.ops.rules import leading_batch
+from gradspec.spec.convert import convert as convert_spec
+from gradspec.spec.errors import DTypeError
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The name of the dtype of the result."""
+
+    dtype: str
+
+
+def _types(attrs: Conversion, x: TensorType) -> tuple[TensorType]:
+    if attrs.dtype not in DTYPES:
+        raise DTypeError(f"convert: the dtype {attrs.dtype!r} is not known; give one of {', '.join(DTYPES)}")
+    return (TensorType(DTYPES[attrs.dtype], x.shape),)
+
+
+def _jvp(attrs: Conversion, primals: Sequence[Var], tangents: Sequence[Var]) -> Any:
+    y = apply(CONVERT, attrs, *primals)
+    return [y], [apply(CONVERT, attrs, *tangents) if y.type.is_float else None]
+
+
+CONVERT: Op = Op(
+    "convert",
+    Conversion,
+    types=_types,
+    spec=lambda attrs, x: (convert_spec(x, attrs.dtype),),
+    batch=leading_batch,
+    linear="jointly",
+    jvp=_jvp,
+    transpose=lambda attrs, cotangents, types, i: convert(cotangents[0], types[0].dtype),
+)
+
+
+def convert(x: Any, dtype: DType) -> Any:
+    """``x`` as numbers of another dtype.
+
+    Floats are rounded to the nearest, ties to even. To integers they lose their fraction, and what does not fit becomes
+    the largest or the least integer, and NaN 0. Integers that do not fit wrap around. To booleans, what is not zero is
+    true.
+
+    >>> import gradspec as gs
+    >>> import numpy as np
+    >>> convert(np.float32([2.75, -2.75, 300, np.nan]), gs.u8).tolist()
+    [2, 0, 255, 0]
+    >>> convert(np.int64([2049, 1]), gs.f16).tolist()
+    [2048.0, 1.0]
+    """
+    if not isinstance(dtype, DType):
+        raise DTypeError(f"convert: {dtype!r} is not a dtype; give one such as gs.f16 or gs.i64")
+    (x,) = operands(x)
+    same = (x.dtype if isinstance(x, Var) else dtype_of(x)) == dtype
+    return x if same else apply(CONVERT, Conversion(dtype.name), x)
