@@ -14,17 +14,19 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
 from onnx.reference import ReferenceEvaluator
 
 import gradspec as gs
-from cases import CASES, Places
+from cases import CASES, TRAITS, Places
 from gradspec.graph.builder import apply
 from gradspec.interop.onnx import writer
 from gradspec.interop.onnx.emit.table import emitters
 from gradspec.ops.conv import READ, Convolution
 from gradspec.ops.table import operators
 from graph import rows as tables
-from interop.rounding import ROUNDED, UNIT, lift
+from interop import networks
+from interop.rounding import ROUNDED, lift
 
 MODES = ("jvp", "vjp")
 """Each of these graphs gives the value too."""
@@ -83,15 +85,17 @@ def permitted(graph, arrays):
     ]
 
 
-def judge(graph, arrays, results, slack=None):
-    """Every result lies within its bound."""
+def judge(graph, arrays, *runs):
+    """Every result of every run lies within its bound; the bounds are returned."""
     bounds = permitted(graph, arrays)
-    for result, (value, error), more in zip(results, bounds, slack or [0.0] * len(bounds), strict=True):
-        distance = np.abs(result.astype(np.float64) - value)
-        worst = np.argmax(distance - error - more) if distance.size else 0
-        assert (distance <= error + more).all(), (
-            f"{result.ravel()[worst]}, exactly {value.ravel()[worst]} ± {error.ravel()[worst]}"
-        )
+    for results in runs:
+        for result, (value, error) in zip(results, bounds, strict=True):
+            distance = np.abs(result.astype(np.float64) - value)
+            worst = np.argmax(distance - error) if distance.size else 0
+            assert (distance <= error).all(), (
+                f"{result.ravel()[worst]}, exactly {value.ravel()[worst]} ± {error.ravel()[worst]}"
+            )
+    return [error for _, error in bounds]
 
 
 def drawn(graph, given, seed):
@@ -116,21 +120,17 @@ def as_f32(arrays):
     return [a.astype(np.float32) if a.dtype == np.float64 else a for a in arrays]
 
 
-def weighed_axis_by_axis(graph, arrays):
-    """Weights of several axes are rounded one by one: twice a product for each axis, of terms with these sizes."""
-    if not any(node.op.name.startswith("resize") for node in graph.nodes):
-        return None
-    sizes = permitted(graph, [np.abs(a) for a in arrays])
-    return [8 * UNIT * value for value, _ in sizes]
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("row", rows())
 def test_every_operator(row, mode):
     case = rows()[row]
     derivative = getattr(case.graph(gs.f32), mode)()
     arrays = drawn(derivative, as_f32(case.arrays()), len(row))
-    judge(derivative, arrays, exported(derivative, arrays), weighed_axis_by_axis(derivative, arrays))
+    if row.startswith(
+        "resize linear"
+    ):  # weights are rounded axis by axis, so a product of them that is exact may not be
+        arrays = [a / np.float32(3) for a in arrays]
+    judge(derivative, arrays, exported(derivative, arrays))
 
 
 def test_every_operator_has_an_emitter_or_a_reason():
@@ -165,25 +165,28 @@ def with_left_out(case, arrays):
     return [None if shape is None else next(remaining) for shape in case.shapes]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_every_window(case):
+WINDOWS = [
+    pytest.param(case, mode, id=f"{case.id} {mode}")
+    for number, case in enumerate(CASES)
+    for mode in (MODES if len(TRAITS[case.operator].variants) == 1 else MODES[number % 2 :][:1])
+]
+"""Both modes of every situation; where it has several variants, they take turns."""
+
+
+@pytest.mark.parametrize(("case", "mode"), WINDOWS)
+def test_every_window(case, mode):
     graph, arrays, attributes = window_case(case)
-    inputs = with_left_out(case, arrays)
-    kept = [i for i in case.differentiable if case.shapes[i] is not None]
+    derivative = getattr(graph, mode)()
+    given = drawn(derivative, arrays, len(case.id))
+    inputs, moving = with_left_out(case, arrays), given[len(arrays) :]
+    if mode == "jvp":
+        tangents = iter(moving)
+        moving = [None if case.shapes[i] is None else next(tangents) for i in case.differentiable]
     value = gs.conformance.meaning(case.operator, *inputs, **attributes)
-    for mode in MODES:
-        derivative = getattr(graph, mode)()
-        given = drawn(derivative, arrays, len(case.id))
-        y, *moved = exported(derivative, given)
-        assert value.judge(y).passed, value.judge(y)
-        extra = given[len(arrays) :]
-        if mode == "jvp":
-            tangents = dict(zip(kept, extra, strict=True))
-            extra = [tangents.get(i) for i in case.differentiable]
-        exact = gs.conformance.meaning(f"{case.operator}_{mode}", *inputs, *extra, **attributes)
-        exact = [m for m in exact if m is not None] if isinstance(exact, tuple) else [exact]
-        for meaning, result in zip(exact, moved, strict=True):
-            assert meaning.judge(result).passed, meaning.judge(result)
+    moved = gs.conformance.meaning(f"{case.operator}_{mode}", *inputs, *moving, **attributes)
+    expected = [value, *(m for m in (moved if isinstance(moved, tuple) else [moved]) if m is not None)]
+    for meaning, result in zip(expected, exported(derivative, given), strict=True):
+        assert meaning.judge(result).passed, meaning.judge(result)
 
 
 # --- special values ---------------------------------------------------------------------------------------------------
@@ -414,10 +417,9 @@ def test_every_network(name, kind, mode):
     network = gs.trace(lambda x: NETWORKS[name](x, weights), gs.f32[1, 2, 8, 8])
     derivative = getattr(network, mode)()
     arrays = drawn(derivative, [Weights(kind).draw(1, 2, 8, 8)], 3)
-    results = exported(derivative, arrays)
-    judge(derivative, arrays, results)
+    errors = judge(derivative, arrays, exported(derivative, arrays))
     if kind == "whole" and name != "efficientnet":
-        assert not any(error.any() for _, error in permitted(derivative, arrays))
+        assert not any(error.any() for error in errors)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -451,6 +453,33 @@ def test_a_network_comes_back(name):
     for here, there in ((network.jvp(), back.jvp()), (network.vjp(), back.vjp())):
         given = drawn(here, arrays, 6)
         judge(here, given, there(*given))
+
+
+ONE_WAY = {"convert", "max_gather", "max_pool", "max_unpool", "pick", "place", "smooth_max_pool", "trunc_divide"}
+"""Written with comparisons, or with places that are known at run time only, which a graph cannot have again."""
+
+
+@pytest.mark.parametrize("row", rows())
+def test_every_operator_comes_back(row):
+    case = rows()[row]
+    here, arrays = case.graph(gs.f32), as_f32(case.arrays())
+    try:
+        there = gs.from_onnx(gs.to_onnx(here))
+    except gs.UnsupportedError:
+        assert ONE_WAY.intersection(node.op.name for node in here.nodes)
+        return
+    for (a, error_a), (b, error_b) in zip(permitted(here, arrays), permitted(there, arrays), strict=True):
+        assert (np.abs(a - b) <= error_a + error_b).all()
+
+
+@pytest.mark.parametrize("name", networks.TORCH)
+def test_a_network_of_pytorch(name):
+    """In ONNX Runtime, and once more in a graph."""
+    make, (_, *shape) = networks.TORCH[name]
+    x = np.random.default_rng(7).standard_normal((1, *shape), np.float32)
+    network = gs.from_torch(make(), torch.zeros(x.shape))
+    model = gs.to_onnx(network)
+    judge(network, [x], run(model, [x]), [gs.from_onnx(model)(x)])
 
 
 # --- the form of the model --------------------------------------------------------------------------------------------

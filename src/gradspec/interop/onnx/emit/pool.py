@@ -17,6 +17,7 @@ from gradspec.interop.onnx.emit.windows import (
     belonging,
     gathered,
     mask,
+    maxima,
     native,
     real,
     spread,
@@ -51,7 +52,8 @@ def max_pool(e: Emitter, attrs: MaxPool, x: Value) -> Value | tuple[Value, ...]:
     window = attrs.window(x)
     windows = native(window)
     if windows is None or e.nan_safe or x.dtype not in WITH_MAXIMA:
-        return _gathered_max_pool(e, attrs, x, window)
+        places = attrs.return_indices
+        return _winners(e, _comparable(e, x), window) if places else _largest(e, _comparable(e, x), window)
     if attrs.return_indices:
         return _with_indices(e, x, windows, window)
     return pooled(e, "MaxPool", x, windows, window.outputs)
@@ -67,14 +69,20 @@ def _with_indices(e: Emitter, x: Value, windows: Native, window: Window) -> tupl
     return e.reshape(y, shape), e.reshape(within, shape)
 
 
-def _gathered_max_pool(e: Emitter, attrs: MaxPool, x: Value, window: Window) -> Value | tuple[Value, ...]:
-    cells = gathered(e, _comparable(e, x), window)
+def _winners(e: Emitter, x: Value, window: Window) -> tuple[Value, Value]:
+    """The largest cells and their places, 0 and −1 for a window without cells."""
+    cells = gathered(e, x, window)
     winner = _winner(e, _standing(e, cells, window))
-    y = _at(e, cells, winner)
-    if not attrs.return_indices:
-        return y
     numbers = e.constant(np.arange(prod(window.sizes)).reshape(window.sizes))
-    return y, _at(e, gathered(e, numbers, window, filler=-1), winner)
+    return _at(e, cells, winner), _at(e, gathered(e, numbers, window, filler=-1), winner)
+
+
+def _largest(e: Emitter, x: Value, window: Window) -> Value:
+    """The largest cells alone, which takes less unless NaN matters or a window has none."""
+    if not e.nan_safe and all(real(axis).any(axis=1).all() for axis in window.axes):
+        return maxima(e, x, window)
+    cells = gathered(e, x, window)
+    return _at(e, cells, _winner(e, _standing(e, cells, window)))
 
 
 def _comparable(e: Emitter, x: Value) -> Value:
@@ -189,8 +197,7 @@ def lp_pool(e: Emitter, attrs: LpPool, x: Value) -> Value:
     window = attrs.window(x)
     sizes = e.cells("Abs", x)
     if attrs.p == inf:
-        cells = gathered(e, sizes, window)
-        return _at(e, cells, _winner(e, _standing(e, cells, window)))
+        return _largest(e, sizes, window)
     return raised(e, sums(e, raised(e, sizes, attrs.p), window), 1 / attrs.p)
 
 

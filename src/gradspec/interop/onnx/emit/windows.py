@@ -94,6 +94,19 @@ def gathered(e: Emitter, x: Value, window: Window, filler: float = 0) -> Value:
     return e.reshape(e.transpose(y, order), (*x.shape[:lead], *window.outputs, prod(t.places.shape[1] for t in tables)))
 
 
+def maxima(e: Emitter, x: Value, window: Window) -> Value:
+    """The largest cell of each window, one axis after another; every window has a cell.
+
+    A tap without a cell reads the window's first one again, which changes no maximum.
+    """
+    lead = x.ndim - window.rank
+    for axis, along in enumerate(window.axes, lead):
+        places, cells = taps(along).places, real(along)
+        first = np.take_along_axis(places, cells.argmax(axis=1, keepdims=True), axis=1)
+        x = e.reduce("ReduceMax", e.gather(x, np.where(cells, places, first), axis), [axis + 1])
+    return x
+
+
 def mask(e: Emitter, axes: Sequence[Array]) -> Value | None:
     """The taps ``(*outputs, taps)`` that all axes agree on; None if they are all of them."""
     if all(axis.all() for axis in axes):
