@@ -1,9 +1,12 @@
 """``gradspec.torch`` beside ``torch.nn.functional``: the same calls, the same values, gradients, shapes and errors."""
 
+import importlib.util
 import inspect
+import pickle
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -14,6 +17,7 @@ from torch._subclasses import FakeTensorMode
 import gradspec.torch as F  # noqa: N812  (its usual name)
 from gradspec.interop.torch import dropin
 from gradspec.interop.torch.functional import FUNCTIONS
+from train_torch import Training
 
 NAN, INF = float("nan"), float("inf")
 
@@ -203,6 +207,11 @@ def test_signatures_are_torchs(name):
     assert [str(p.replace(annotation=p.empty)) for p in parameters] == torch_parameters(name)
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_pickled_by_name(name):
+    assert pickle.loads(pickle.dumps(getattr(F, name))) is getattr(F, name)
+
+
 def test_every_name_of_torch_is_there():
     names = {name for name in dir(theirs) if not name.startswith("_")}
     assert names < {*dir(F)} == names | {"accelerated"}
@@ -316,6 +325,14 @@ def test_views_are_read_where_they_lie(view):
         torch.testing.assert_close(F.max_pool2d(view(x), 2), theirs.max_pool2d(view(x), 2))
     assert len(graphs) == 1
     assert torch.equal(x, before)
+
+
+def test_a_changed_input_is_noticed():
+    x, weight = torch.randn(1, 2, 4, 4), torch.randn(2, 2, 3, 3, requires_grad=True)
+    y = F.conv2d(x, weight)
+    x.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
 
 
 def test_results_are_no_views_of_what_was_given():
@@ -488,3 +505,44 @@ def test_modules_are_accelerated_inside_the_block_only():
         reference.square().sum().backward()
     assert not graphs
     torch.testing.assert_close((ours, found), (reference, x.grad))
+
+
+def test_modules_are_accelerated_where_they_are_compiled():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.MaxPool2d(2))
+    x = torch.randn(IMAGE)
+    reference = model(x)
+    torch._dynamo.reset()
+    with F.accelerated(), counted() as graphs:
+        ours = torch.compile(model, backend="aot_eager", fullgraph=True)(x)
+    assert len({graph.nodes[0].op.name for graph in graphs}) == 2
+    torch.testing.assert_close(ours, reference)
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+def test_the_example_trains_alike_with_both():
+    losses = []
+    for functions in (F, theirs):
+        training = Training(functions, batch=16, seed=0, rate=0.003)
+        with counted() as graphs:
+            for _ in range(12):
+                training.step()
+        assert bool(graphs) == (functions is F)
+        losses.append(torch.tensor(training.losses))
+    torch.testing.assert_close(losses[0][:5], losses[1][:5], rtol=1e-3, atol=0)
+    for found in losses:
+        assert found[-4:].mean() < 0.9 * found[0]
+
+
+def test_the_benchmark_measures_the_same_training():
+    file = Path(__file__).parents[2] / "benchmarks" / "torch_training.py"
+    source = importlib.util.spec_from_file_location("torch_training", file)
+    script = importlib.util.module_from_spec(source)
+    source.loader.exec_module(script)
+    small = script.Network((2, 1, 28, 28), script.NETWORKS["LeNet-5, batch 64"].weights, script.lenet5)
+    times, losses = script.measured(small, turns=2, steps=1)
+    assert {name: [len(parts) for parts in turns] for name, turns in times.items()} == {
+        name: [3, 3] for name in script.CONTENDERS
+    }
+    assert max(losses.values()) - min(losses.values()) < 1e-4

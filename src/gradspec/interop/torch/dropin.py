@@ -24,10 +24,10 @@ from gradspec.graph.types import TensorType
 from gradspec.interop.torch.call import call
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 
-MOST_GRAPHS = 4096
+MOST_GRAPHS = 512
 
 DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
-KINDS = frozenset((Tensor, torch.nn.Parameter))
+KINDS = frozenset((Tensor, torch.nn.Parameter, torch.nn.Buffer))
 
 Options = tuple[Any, ...]
 Type = tuple[tuple[int, ...], torch.dtype]
@@ -53,7 +53,7 @@ class DropIn:
     def __call__(self, tensors: Sequence[Tensor | None], options: Options) -> Any:
         given = [t for t in tensors if t is not None]
         if are_plain(given):
-            types = tuple(None if t is None else (tuple(t.shape), t.dtype) for t in tensors)
+            types = tuple([None if t is None else (t.shape, t.dtype) for t in tensors])
             graph = _graph(self.name, types, options)
             if graph is not None:
                 results = call(graph, given)
@@ -107,7 +107,7 @@ def _made(name: str, types: tuple[Type | None, ...], options: Options) -> Graph 
     builder = Builder()
     try:
         expected = _expected(name, types, options)
-        variables = [None if t is None else builder.input(TensorType(gradspec_dtype(t[1]), t[0])) for t in types]
+        variables = [None if t is None else builder.input(TensorType(gradspec_dtype(t[1]), tuple(t[0]))) for t in types]
         graph = builder.build(_operators[name](*variables, *options))
     except Exception:
         return None
