@@ -124,7 +124,7 @@ def _bind(name: str, stated: Declared, shape: tuple[int, ...], sizes: dict[str, 
     for dim, size in zip(stated.dims or (), shape, strict=False):
         settled = sizes.setdefault(dim, size) if isinstance(dim, str) else size if dim is None else dim
         if settled != size:
-            raise ShapeError(f"shapes: {name!r} is {stated}, where {dim} is {settled}, so {shape} does not fit")
+            raise ShapeError(f"shapes: {name!r} is {stated} with {settled} for {dim}, so {shape} does not fit")
 
 
 def _filled(stated: Declared, sizes: Mapping[str, int]) -> tuple[int | None, ...] | None:

@@ -41,7 +41,6 @@ class Signature:
     defaults: dict[str, Any]
     operands: range
     results: range
-    deprecated: bool
 
 
 @cache
@@ -55,7 +54,6 @@ def signature(op_type: str, version: int) -> Signature:
         {name: _CONTENTS[a.type](a) for name, a in defaults.items()},
         range(schema.min_input, schema.max_input + 1),
         range(schema.min_output, schema.max_output + 1),
-        schema.deprecated,
     )
 
 

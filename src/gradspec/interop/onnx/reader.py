@@ -19,7 +19,7 @@ from gradspec.graph.types import TensorType, dtype_of
 from gradspec.interop.onnx.files import Folder, load_model
 from gradspec.interop.onnx.folding import Budget, fold
 from gradspec.interop.onnx.interface import Declared, bound_constants, bound_shapes, declared
-from gradspec.interop.onnx.node import Handler, Node, Value, attributes_of, require_counts, signature
+from gradspec.interop.onnx.node import Handler, Node, Signature, Value, attributes_of, require_counts, signature
 from gradspec.interop.onnx.nodes import HANDLERS
 from gradspec.interop.onnx.refusals import REFUSED, Refusals, Refused
 from gradspec.interop.onnx.tensors import MAX_CELLS, array_of
@@ -254,14 +254,11 @@ def _type(name: str, stated: Declared, shape: tuple[int, ...]) -> TensorType:
     return TensorType(dtype_of(np.empty(0, stated.kind)), shape)
 
 
-def _signature(op_type: str, version: int) -> Any:
+def _signature(op_type: str, version: int) -> Signature:
     try:
-        known = signature(op_type, version)
+        return signature(op_type, version)
     except defs.SchemaError:
         raise FormatError(f"opset {version} has no operator {op_type}") from None
-    if known.deprecated:
-        raise FormatError(f"opset {version} no longer has the operator {op_type}")
-    return known
 
 
 def opset(model: ModelProto) -> int:

@@ -27,7 +27,7 @@ class Refusals:
     def settle(self) -> None:
         """Raise one error with everything that was refused, if anything was."""
         if self._places:
-            lines = [f"{reason}: {_listed(places)}" for reason, places in self._places.items()]
+            lines = [f"{reason} ({len(places)}×): {_listed(places)}" for reason, places in self._places.items()]
             raise UnsupportedError("the model needs what gradspec does not have:\n  " + "\n  ".join(lines))
 
 

@@ -186,6 +186,8 @@ def _scales_or_sizes(node: Node) -> tuple[Array | None, list[int] | None]:
 
 
 def _upsample(node: Node) -> Any:
+    if node.version >= 10:
+        raise FormatError(f"opset {node.version} no longer has it; Resize took its place")
     scales = node.attribute("scales")
     return _asymmetric(node, node.known(1) if scales is None else np.array(scales, np.float32))
 
