@@ -27,7 +27,7 @@ def call(graph: Graph, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     if torch.compiler.is_compiling():
         return tuple(GRAPH([*tensors, *_constants(graph)], _text(graph)))
     known = opened(graph)
-    if not (needs_gradient(tensors) or is_watched(tensors)):
+    if not (is_watched(tensors) or needs_gradient(tensors)):
         return known.closed.run(tensors)
     return apply(known.structure, [*tensors, *known.constants])
 

@@ -58,6 +58,7 @@ class GradspecModule(torch.nn.Module):
         values = {v: array for v, array in graph.constants.items() if v in held}
         self._open = with_inputs(graph, tuple(values))
         self._inputs = len(graph.inputs)
+        self._signature = f"({_listed(graph.inputs)}) -> ({_listed(graph.outputs)})"
         self._places: list[tuple[torch.nn.Module, str]] = []
         for var, array in values.items():
             self._hold(var.name, tensor_of(array.copy()), is_trained=var in trained)
@@ -86,7 +87,7 @@ class GradspecModule(torch.nn.Module):
     def _in_order(self, tensors: Sequence[Tensor], named: Mapping[str, Tensor]) -> list[Tensor]:
         names = [v.name for v in self._open.inputs[len(tensors) : self._inputs]]
         if len(tensors) > self._inputs or sorted(names) != sorted(named):
-            wanted = ", ".join(map(repr, self._open.inputs[: self._inputs]))
+            wanted = _listed(self._open.inputs[: self._inputs])
             given = f"{len(tensors)} by position" + (f" and {', '.join(named)} by name" if named else "")
             raise TypeError(f"the module takes ({wanted}), each once; it was given {given}")
         return [*tensors, *(named[name] for name in names)]
@@ -100,8 +101,7 @@ class GradspecModule(torch.nn.Module):
         return Graph(self._open.inputs[: self._inputs], self._open.nodes, self._open.outputs, constants)
 
     def extra_repr(self) -> str:
-        inputs = ", ".join(map(repr, self._open.inputs[: self._inputs]))
-        return f"({inputs}) -> ({', '.join(map(repr, self._open.outputs))})"
+        return self._signature
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": to_text(self._open)}
@@ -115,6 +115,10 @@ def _free_name(owner: torch.nn.Module, name: str, taken_by: type | None = None) 
     while not name or (hasattr(owner, name) and not (taken_by and isinstance(getattr(owner, name), taken_by))):
         name += "_"
     return name
+
+
+def _listed(variables: Sequence[Var]) -> str:
+    return ", ".join(map(repr, variables))
 
 
 def _frozen_copy(tensor: Tensor) -> Any:

@@ -21,7 +21,8 @@ from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
 
 from gradspec.interop.torch.structure import Structure, chosen, structure_of
-from gradspec.interop.torch.types import torch_dtype
+from gradspec.interop.torch.types import require_tensor, torch_dtype
+from gradspec.spec.errors import UnsupportedError
 
 NAME = "gradspec::graph"
 
@@ -60,8 +61,10 @@ def is_watched(tensors: Sequence[Tensor]) -> bool:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    kind = type(tensor)
-    return (kind is Tensor or kind is torch.nn.Parameter) and not is_functorch_wrapped_tensor(tensor)
+    if type(tensor) is Tensor or type(tensor) is torch.nn.Parameter:
+        return not is_functorch_wrapped_tensor(tensor)
+    require_tensor(tensor)
+    return False
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
@@ -127,6 +130,13 @@ class _Differentiable(_SingleLevelFunction):
             apply(derived.structure, chosen(ctx.saved_tensors, derived.primals) + chosen(cotangents, arriving))
         )
         return None, None, *(next(found) if is_wanted else None for is_wanted in wanted)
+
+    @staticmethod
+    def _compiled_autograd_key(ctx: Any) -> tuple[int, ...]:
+        raise UnsupportedError(
+            "a graph of gradspec was met by compiled autograd, which cannot trace its backward pass; compile the "
+            "module instead: torch.compile(gs.to_torch(graph))"
+        )
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:

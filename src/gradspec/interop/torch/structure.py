@@ -10,6 +10,12 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor
 
+import gradspec.backends.cpu
+import gradspec.backends.numpy
+import gradspec.transforms.batch
+import gradspec.transforms.jvp
+import gradspec.transforms.simplify
+import gradspec.transforms.vjp  # noqa: F401  (a program that was exported brings nothing but this package)
 from gradspec.graph.builder import is_symbolic_zero, needed
 from gradspec.graph.ir import Graph, Var
 from gradspec.graph.recent import Recent

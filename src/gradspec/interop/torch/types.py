@@ -84,10 +84,14 @@ def array_of(tensor: Tensor) -> Array:
     return plain.view(torch.int16).numpy().view(_BF16) if plain.dtype is torch.bfloat16 else plain.numpy()
 
 
+def require_tensor(value: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"a tensor is needed, not {type(value).__name__}; use torch.as_tensor")
+
+
 def _plain(tensor: Tensor) -> Tensor:
     """A dense tensor in the CPU's memory that autograd does not watch, or the error that says why there is none."""
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"a tensor is needed, not {type(tensor).__name__}; use torch.as_tensor")
+    require_tensor(tensor)
     if tensor.layout is not torch.strided or tensor.is_quantized:
         kind = "quantised" if tensor.is_quantized else str(tensor.layout)
         remedy = "dequantize()" if tensor.is_quantized else "to_dense()"
