@@ -13,12 +13,20 @@ if TYPE_CHECKING:
     import torch
 
 
-def from_torch(module: Any, *example_args: Any, params: str | Sequence[str] = "constants", **options: Any) -> Graph:
+def from_torch(
+    module: Any,
+    *example_args: Any,
+    params: str | Sequence[str] = "constants",
+    example_kwargs: Mapping[str, Any] | None = None,
+) -> Graph:
     """The graph of a PyTorch model: an ``nn.Module``, an ``ExportedProgram`` or an ``fx.GraphModule``.
 
-    The model is captured by ``torch.export`` for arguments like ``example_args``, in evaluation mode. ``params`` says
-    what becomes of its parameters and buffers: ``"constants"`` of the graph, ``"inputs"`` after those of the model, or
-    a list of the names that become inputs while the rest are constants.
+    A module is captured by ``torch.export`` in evaluation mode, for arguments like ``example_args`` and
+    ``example_kwargs``: tensors, arrays or types such as ``gs.f32[1, 3, 8, 8]``, in any nesting. The graph's inputs and
+    outputs are the tensors of these and of the result, flattened. ``params`` says what becomes of parameters and
+    buffers: ``"constants"`` of the graph, ``"inputs"`` after those of the model, in the order of its state dict, or a
+    list of the names that become inputs while the rest are constants. Operators that a graph cannot express are listed,
+    all of them, in one error.
 
     >>> import torch
     >>> print(from_torch(torch.nn.MaxPool2d(2), torch.zeros(1, 3, 8, 8)))
@@ -29,7 +37,7 @@ def from_torch(module: Any, *example_args: Any, params: str | Sequence[str] = "c
     require("torch", "gs.from_torch")
     from gradspec.interop.torch.reader import read
 
-    return read(module, example_args, params=params, **options)
+    return read(module, example_args, params=params, example_kwargs=example_kwargs)
 
 
 def to_torch(graph: Graph, parameters: str | Sequence[str] = ()) -> torch.nn.Module:

@@ -1,0 +1,75 @@
+"""What functions of the table do with their operands: one dtype for all of them, and lists of one entry per axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gradspec.graph.ir import Array, Var
+from gradspec.graph.types import DType
+from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
+from gradspec.ops.convert import convert
+from gradspec.spec.errors import UnsupportedError
+
+
+def to_dtype(x: Var, dtype: torch.dtype | DType | None) -> Var:
+    """``x`` converted to a dtype; None keeps its own."""
+    wanted = gradspec_dtype(dtype) if isinstance(dtype, torch.dtype) else dtype
+    return x if wanted in (None, x.dtype) else convert(x, wanted)
+
+
+def promoted(*values: Any) -> tuple[Any, ...]:
+    """Operands converted to the one dtype PyTorch computes with; numbers stay numbers."""
+    dtype = _common_dtype(values)
+    return tuple(to_dtype(v, dtype) if isinstance(v, Var) else v for v in values)
+
+
+def _common_dtype(values: Sequence[Any]) -> torch.dtype:
+    """By PyTorch's own rule, in which a scalar counts less than a tensor with axes."""
+    given = [
+        torch.empty(v.shape, dtype=torch_dtype(v.dtype), device="meta") if isinstance(v, Var) else v for v in values
+    ]
+    first, *rest = given
+    dtype = torch.result_type(first, first)
+    if rest:
+        dtype = torch.result_type(first, rest[0])
+    for other in rest[1:]:
+        dtype = torch.promote_types(dtype, torch.result_type(other, other))
+    return dtype
+
+
+def floating(x: Var) -> Var:
+    """Integers converted to PyTorch's default floating-point dtype, as its functions of real numbers do."""
+    return x if x.type.is_float else to_dtype(x, torch.get_default_dtype())
+
+
+def per_axis(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
+    """One entry per axis, of a list with an entry for each or with one for all."""
+    entries = [value] if isinstance(value, int) else list(value)
+    return tuple(entries * rank if len(entries) == 1 else entries)
+
+
+def positive_axis(axis: int, rank: int) -> int:
+    """An axis counted from the front; a scalar passes for one axis, as it does in PyTorch."""
+    return axis % max(rank, 1)
+
+
+def axes_of(dim: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """The axes of a reduction, from the front; None, or none given, is all of them."""
+    given = [dim] if isinstance(dim, int) else list(dim or ())
+    chosen = {positive_axis(d, rank) for d in given}
+    return tuple(a for a in range(rank) if a in chosen or not given)
+
+
+def constant_value(x: Var, what: str) -> Array:
+    """The array of a variable that has to be a constant of the graph."""
+    array: Array | None = x.owner.value(x)
+    if array is None:
+        raise UnsupportedError(f"{what} must be constants of the model, and {x!r} is computed")
+    return array
+
+
+REDUCTIONS = ("none", "mean", "sum")
+"""PyTorch's numbers for what becomes of the losses of a batch."""

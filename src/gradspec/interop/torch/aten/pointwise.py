@@ -1,0 +1,231 @@
+"""Functions of every cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log as log_of
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.builder import apply
+from gradspec.graph.ir import Var
+from gradspec.interop import compose
+from gradspec.interop.torch.aten.compare import greater, where
+from gradspec.interop.torch.aten.operands import floating, positive_axis, promoted
+from gradspec.interop.torch.aten.table import reads
+from gradspec.ops import pointwise as ops
+from gradspec.ops.layout import reshape
+from gradspec.ops.pointwise import STEP, Levels
+from gradspec.spec.errors import UnsupportedError
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+@reads("add")
+def _add(x: Any, other: Any, *, alpha: float = 1) -> Any:
+    x, other = promoted(x, other)
+    return ops.add(x, _times(other, alpha))
+
+
+@reads("sub")
+def _sub(x: Any, other: Any, *, alpha: float = 1) -> Any:
+    x, other = promoted(x, other)
+    return ops.sub(x, _times(other, alpha))
+
+
+@reads("rsub")
+def _rsub(x: Any, other: Any, alpha: float = 1) -> Any:
+    return _sub(other, x, alpha=alpha)
+
+
+def _times(x: Any, factor: float) -> Any:
+    return x if factor == 1 else x * factor
+
+
+@reads("mul")
+def _mul(x: Any, other: Any) -> Any:
+    return ops.mul(*promoted(x, other))
+
+
+@reads("div", "true_divide")
+def _div(x: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
+    if rounding_mode is not None:
+        raise UnsupportedError(f"division rounded by rounding_mode={rounding_mode!r} is not known, only the quotient")
+    x, other = promoted(x, other)
+    return ops.div(*(floating(v) if isinstance(v, Var) else v for v in (x, other)))
+
+
+@reads("addcmul")
+def _addcmul(x: Var, a: Var, b: Var, *, value: float = 1) -> Any:
+    return _add(x, _mul(a, b), alpha=value)
+
+
+@reads("addcdiv")
+def _addcdiv(x: Var, a: Var, b: Var, *, value: float = 1) -> Any:
+    return _add(x, _div(a, b), alpha=value)
+
+
+@reads("lerp")
+def _lerp(x: Var, end: Var, weight: Any) -> Any:
+    return x + weight * (end - x)
+
+
+@reads("maximum", "max.other")
+def _maximum(x: Var, other: Var) -> Any:
+    return ops.maximum(*promoted(x, other))
+
+
+@reads("minimum", "min.other")
+def _minimum(x: Var, other: Var) -> Any:
+    return ops.minimum(*promoted(x, other))
+
+
+# --- powers -----------------------------------------------------------------------------------------------------------
+
+
+@reads("pow.Tensor_Scalar")
+def _power(x: Var, exponent: float) -> Any:
+    """x⁰ is 1 even where ``x`` is not a number."""
+    if exponent == 0:
+        return x.owner.const(np.ones(x.shape, x.dtype.numpy))
+    return compose.power(x, exponent)
+
+
+@reads("pow.Tensor_Tensor")
+def _variable_power(x: Var, exponent: Var) -> Any:
+    constant = exponent.owner.value(exponent)
+    if constant is None or constant.size != 1:
+        raise UnsupportedError("a power is known for one constant exponent, not for a tensor of them")
+    return _power(x, constant.item())
+
+
+@reads("pow.Scalar")
+def _exponential(base: float, x: Var) -> Any:
+    if base <= 0:
+        raise UnsupportedError(f"powers of {base} are not known, only of numbers above 0")
+    return ops.exp(floating(x) * log_of(base))
+
+
+@reads("square")
+def _square(x: Var) -> Any:
+    return x * x
+
+
+@reads("rsqrt")
+def _rsqrt(x: Var) -> Any:
+    return 1.0 / ops.sqrt(floating(x))
+
+
+@reads("reciprocal")
+def _reciprocal(x: Var) -> Any:
+    return 1.0 / floating(x)
+
+
+# --- functions of one operand -----------------------------------------------------------------------------------------
+
+reads("neg")(ops.neg)
+reads("abs")(ops.abs)
+reads("relu")(ops.relu)
+reads("relu6")(lambda x: ops.clamp(x, 0.0, 6.0))
+reads("clamp_min")(lambda x, low: _clamp(x, low))
+reads("clamp_max")(lambda x, high: _clamp(x, None, high))
+reads("leaky_relu")(ops.leaky_relu)
+reads("silu")(ops.silu)
+reads("mish")(compose.mish)
+reads("hardswish")(compose.hardswish)
+reads("hardsigmoid")(compose.hardsigmoid)
+reads("celu")(compose.celu)
+
+
+def _of_floats(name: str, function: Callable[[Any], Any]) -> None:
+    reads(name)(lambda x: function(floating(x)))
+
+
+_of_floats("exp", ops.exp)
+_of_floats("expm1", compose.exp_minus_one)
+_of_floats("log", ops.log)
+_of_floats("sqrt", ops.sqrt)
+_of_floats("tanh", ops.tanh)
+_of_floats("sigmoid", ops.sigmoid)
+_of_floats("log_sigmoid", lambda x: -ops.softplus(-x))
+
+
+@reads("log1p")
+def _log1p(x: Var) -> Any:
+    """Of an exponential it is softplus, which neither overflows nor loses what is small."""
+    maker = x.owner.maker(x)
+    return ops.softplus(maker.inputs[0]) if maker and maker.op is ops.EXP else ops.log(floating(x) + 1.0)
+
+
+@reads("sign", "sgn")
+def _sign(x: Var) -> Any:
+    return apply(STEP, Levels(-1.0, 0.0, 1.0), x)
+
+
+@reads("clamp", "clip")
+def _clamp(x: Var, min: Any = None, max: Any = None) -> Any:
+    if not isinstance(min, Var) and not isinstance(max, Var):
+        return ops.clamp(x, min, max)
+    above = x if min is None else _maximum(x, min)
+    return above if max is None else _minimum(above, max)
+
+
+@reads("hardtanh")
+def _hardtanh(x: Var, min_val: float = -1, max_val: float = 1) -> Any:
+    return ops.clamp(x, min_val, max_val)
+
+
+@reads("gelu")
+def _gelu(x: Var, *, approximate: str = "none") -> Any:
+    return ops.gelu(x, approximate)
+
+
+@reads("softplus")
+def _softplus(x: Var, beta: float = 1, threshold: float = 20) -> Any:
+    """Without a threshold: beyond PyTorch's the two differ by less than exp(−threshold)/β."""
+    return ops.softplus(x, float(beta))
+
+
+@reads("elu")
+def _elu(x: Var, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
+    return compose.elu(x, alpha, gain=scale, steepness=input_scale)
+
+
+@reads("selu")
+def _selu(x: Var) -> Any:
+    return compose.elu(x, 1.6732632423543772, gain=1.0507009873554805)
+
+
+@reads("prelu", "_prelu_kernel")
+def _prelu(x: Var, weight: Var) -> Any:
+    """A vector of slopes has one for each channel."""
+    by_channel = weight.ndim == 1 and weight.shape[0] > 1 and x.ndim > 1
+    return compose.prelu(x, reshape(weight, (*weight.shape, *(1,) * (x.ndim - 2))) if by_channel else weight)
+
+
+@reads("glu")
+def _glu(x: Var, dim: int = -1) -> Any:
+    axis = positive_axis(dim, x.ndim)
+    values, gates = compose.split(x, [x.shape[axis] // 2] * 2, axis)
+    return values * ops.sigmoid(gates)
+
+
+@reads("threshold")
+def _threshold(x: Var, threshold: float, value: float) -> Any:
+    return ops.relu(x) if threshold == value == 0 else where(greater(x, threshold), x, value)
+
+
+# --- what does nothing when a model is evaluated ----------------------------------------------------------------------
+
+
+@reads("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+def _dropout(x: Var, p: float, train: bool) -> Any:
+    if train and p:
+        raise UnsupportedError("dropout in training mode draws random numbers; export the model after model.eval()")
+    return x
+
+
+@reads("native_dropout")
+def _native_dropout(x: Var, p: float, train: bool | None) -> Any:
+    return (_dropout(x, p, bool(train) or train is None),)

@@ -1,0 +1,145 @@
+"""Sums, means, extremes and softmaxes over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import prod
+from typing import Any
+
+import torch
+
+from gradspec.graph.ir import Var
+from gradspec.graph.types import i64
+from gradspec.interop.compose import largest, log_sum_exp, norm, smallest
+from gradspec.interop.torch.aten.operands import axes_of, floating, positive_axis, to_dtype
+from gradspec.interop.torch.aten.table import reads
+from gradspec.ops.layout import reshape, transpose
+from gradspec.ops.pointwise import sqrt
+from gradspec.ops.pool import max_pool
+from gradspec.ops.reduce import log_softmax, mean, softmax, sum
+from gradspec.spec.errors import UnsupportedError
+
+Dims = int | Sequence[int] | None
+
+
+@reads("sum")
+def _sum(x: Var, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    summed = to_dtype(x, dtype) if dtype or x.type.is_float else to_dtype(x, i64)
+    return sum(summed, axes_of(dim, x.ndim), keepdim)
+
+
+@reads("mean")
+def _mean(x: Var, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    return mean(to_dtype(x, dtype), axes_of(dim, x.ndim), keepdim)
+
+
+@reads("amax")
+def _amax(x: Var, dim: Dims = (), keepdim: bool = False) -> Any:
+    return largest(x, axes_of(dim, x.ndim), keepdim, ties="split")
+
+
+@reads("amin")
+def _amin(x: Var, dim: Dims = (), keepdim: bool = False) -> Any:
+    return smallest(x, axes_of(dim, x.ndim), keepdim, ties="split")
+
+
+@reads("max.default")
+def _max(x: Var) -> Any:
+    return _amax(x)
+
+
+@reads("min.default")
+def _min(x: Var) -> Any:
+    return _amin(x)
+
+
+@reads("max.dim")
+def _max_of_axis(x: Var, dim: int, keepdim: bool = False, *, wanted: Collection[int]) -> Any:
+    if 1 not in wanted:
+        return (largest(x, axes_of(dim, x.ndim), keepdim),)
+    return _with_places(x, dim, keepdim)
+
+
+@reads("min.dim")
+def _min_of_axis(x: Var, dim: int, keepdim: bool = False, *, wanted: Collection[int]) -> Any:
+    values, *places = _max_of_axis(-x, dim, keepdim, wanted=wanted)
+    return (-values, *places)
+
+
+@reads("argmax")
+def _argmax(x: Var, dim: int | None = None, keepdim: bool = False) -> Any:
+    if dim is None:
+        place = _with_places(reshape(x, (-1,)), 0, False)[1]
+        return reshape(place, (1,) * x.ndim if keepdim else ())
+    return _with_places(x, dim, keepdim)[1]
+
+
+@reads("argmin")
+def _argmin(x: Var, dim: int | None = None, keepdim: bool = False) -> Any:
+    return _argmax(-x, dim, keepdim)
+
+
+def _with_places(x: Var, dim: int, keepdim: bool) -> tuple[Any, Any]:
+    """The largest numbers of an axis and the first places that have them: a max pooling of all of it."""
+    axis = positive_axis(dim, x.ndim)
+    moved = transpose(x, [*(a for a in range(x.ndim) if a != axis), axis])
+    pooled = max_pool(moved, moved.shape[-1:], return_indices=True)
+    shape = [1 if a == axis else n for a, n in enumerate(x.shape) if keepdim or a != axis]
+    values, places = (reshape(v, shape) for v in pooled)
+    return values, places
+
+
+@reads("logsumexp")
+def _log_sum_exp(x: Var, dim: Dims, keepdim: bool = False) -> Any:
+    return log_sum_exp(x, axes_of(dim, x.ndim), keepdim)
+
+
+@reads("var.correction")
+def _variance(x: Var, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    axes = axes_of(dim, x.ndim)
+    count = prod(x.shape[a] for a in axes)
+    fewer = count - (1 if correction is None else correction)
+    if fewer <= 0:
+        raise UnsupportedError(f"a variance of {count} numbers with correction={correction} is not a number")
+    centred = x - mean(x, axes, keepdims=True)
+    return mean(centred * centred, axes, keepdim) * (count / fewer)
+
+
+@reads("var.dim")
+def _variance_of_axes(x: Var, dim: Dims, unbiased: bool = True, keepdim: bool = False) -> Any:
+    return _variance(x, dim, correction=int(unbiased), keepdim=keepdim)
+
+
+@reads("std.correction")
+def _deviation(x: Var, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    return sqrt(_variance(x, dim, correction=correction, keepdim=keepdim))
+
+
+@reads("std.dim")
+def _deviation_of_axes(x: Var, dim: Dims, unbiased: bool = True, keepdim: bool = False) -> Any:
+    return sqrt(_variance_of_axes(x, dim, unbiased, keepdim))
+
+
+@reads("linalg_vector_norm")
+def _norm(x: Var, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    return norm(to_dtype(x, dtype), float(ord), axes_of(dim, x.ndim), keepdim)
+
+
+@reads("softmax.int")
+def _softmax(x: Var, dim: int, dtype: torch.dtype | None = None) -> Any:
+    return softmax(floating(to_dtype(x, dtype)), positive_axis(dim, x.ndim))
+
+
+@reads("log_softmax.int")
+def _log_softmax(x: Var, dim: int, dtype: torch.dtype | None = None) -> Any:
+    return log_softmax(floating(to_dtype(x, dtype)), positive_axis(dim, x.ndim))
+
+
+@reads("_softmax")
+def _softmax_of_floats(x: Var, dim: int, half_to_float: bool) -> Any:
+    return _softmax(x, dim, torch.float32 if half_to_float else None)
+
+
+@reads("_log_softmax")
+def _log_softmax_of_floats(x: Var, dim: int, half_to_float: bool) -> Any:
+    return _log_softmax(x, dim, torch.float32 if half_to_float else None)

@@ -1,0 +1,70 @@
+"""The table of operators that the reader knows: a name of PyTorch's, and the function of variables that does the same.
+
+A function takes what PyTorch's operator takes, in the same order and under the same names, with variables for tensors.
+It is found by the operator's name, ``conv2d``, or by that of one overload, ``max.dim``. The argument ``wanted``, if it
+has one, is the set of the results that the model uses, by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import Signature, signature
+from typing import Any
+
+import torch
+from torch import fx
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One function of the table, and whether it writes its result over its first operand."""
+
+    function: Function
+    signature: Signature
+    in_place: bool = False
+
+    @property
+    def chooses_results(self) -> bool:
+        return "wanted" in self.signature.parameters
+
+
+_ENTRIES: dict[str, Entry] = {}
+
+
+def reads(*names: str) -> Callable[[Function], Function]:
+    """Register a function for operators or overloads; ``{1,2,3}`` in a name stands for each of the three."""
+
+    def register(function: Function) -> Function:
+        for name in names:
+            for rank in "123" if "{1,2,3}" in name else "-":
+                _ENTRIES[name.replace("{1,2,3}", rank)] = Entry(function, signature(function))
+        return function
+
+    return register
+
+
+def entry_of(node: fx.Node) -> Entry | None:
+    """The entry for a node's operator, if it is there and takes the node's arguments."""
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
+        return None
+    packet = node.target.overloadpacket.__name__
+    entry = _ENTRIES.get(f"{packet}.{node.target._overloadname}") or _ENTRIES.get(packet) or _in_place(packet)
+    return entry if entry and _takes(entry, node) else None
+
+
+def _in_place(packet: str) -> Entry | None:
+    """``add_`` is ``add``, its result written over the first operand."""
+    entry = _ENTRIES.get(packet.removesuffix("_")) if packet.endswith("_") else None
+    return entry and Entry(entry.function, entry.signature, in_place=True)
+
+
+def _takes(entry: Entry, node: fx.Node) -> bool:
+    wanted = {"wanted": ()} if entry.chooses_results else {}
+    try:
+        entry.signature.bind(*node.args, **node.kwargs, **wanted)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,152 @@
+"""A model as an ``ExportedProgram`` of static shapes, without hidden writes, in operators that the table knows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import getitem
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
+
+from gradspec.graph.types import TensorType
+from gradspec.interop.torch.aten import entry_of
+from gradspec.interop.torch.types import torch_dtype
+from gradspec.spec.errors import ShapeError
+
+
+def captured(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ExportedProgram:
+    """The program of a model for arguments like these, which are tensors, arrays or types in any nesting."""
+    like = pytree.tree_map(_tensor_like, (tuple(args), dict(kwargs)))
+    if isinstance(model, ExportedProgram):
+        program = _static(model, *like)
+    elif isinstance(model, nn.Module):
+        program = _exported(model, *like)
+    else:
+        raise TypeError(
+            f"a torch.nn.Module, an fx.GraphModule or an ExportedProgram is needed, not a {type(model).__name__}; "
+            "put a function into the forward method of a module"
+        )
+    return _readable(program)
+
+
+def _tensor_like(value: Any) -> Any:
+    """A type such as ``gs.f32[1, 3, 8, 8]`` as a tensor of it, an array as a tensor; the rest as it is."""
+    if isinstance(value, TensorType):
+        return torch.zeros(value.shape, dtype=torch_dtype(value.dtype))
+    return torch.as_tensor(value) if hasattr(value, "__array_interface__") else value
+
+
+def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
+    with _evaluating(module):
+        try:
+            return torch.export.export(module, args, kwargs, strict=False)
+        except Exception as error:
+            error.add_note(
+                "gs.from_torch captures a model with torch.export, which failed on this one; see that "
+                "torch.export.export(model.eval(), args) works, or give a part of the model for which it does"
+            )
+            raise
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; then every part is in the mode it was in."""
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        for part, _ in modes:
+            part.training = False
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def _static(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
+    """The program itself if its shapes are numbers; else exported again for the sizes of the example arguments."""
+    symbolic = [
+        f"{node.name}: {list(node.meta['val'].shape)}"
+        for node in program.graph.find_nodes(op="placeholder")
+        if any(isinstance(n, torch.SymInt) for n in getattr(node.meta.get("val"), "shape", ()))
+    ]
+    if not symbolic:
+        return program
+    if not args and not kwargs:
+        raise ShapeError(
+            f"the program was exported with dynamic shapes ({', '.join(symbolic)}), and a graph has static ones; give "
+            "example arguments of the sizes wanted, gs.from_torch(program, x), or export without dynamic_shapes"
+        )
+    return _exported(program.module(), args, kwargs)
+
+
+def _readable(program: ExportedProgram) -> ExportedProgram:
+    """PyTorch's decompositions in the place of operators that the table lacks, and writes to shared memory undone.
+
+    Both cost more time than the export itself, so neither is done unless it is needed.
+    """
+    unknown = _unknown_operators(program)
+    if not unknown and _writes_are_private(program.graph):
+        return program
+    known = torch.export.default_decompositions()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # of PyTorch's, about its own code
+        readable: ExportedProgram = program.run_decompositions({op: known[op] for op in unknown if op in known})
+    return readable
+
+
+def _unknown_operators(program: ExportedProgram) -> set[Any]:
+    """The operators without an entry that are applied to something that depends on inputs or parameters."""
+    specs = program.graph_signature.input_specs
+    varying = {spec.arg.name for spec in specs if spec.kind is not InputKind.CONSTANT_TENSOR}
+    unknown = set()
+    for node in program.graph.nodes:
+        if node.op == "call_function" and any(source.name in varying for source in node.all_input_nodes):
+            varying.add(node.name)
+            if node.target is not getitem and entry_of(node) is None:
+                unknown.add(node.target)
+    return unknown
+
+
+# --- operators that write to their operand ----------------------------------------------------------------------------
+
+DROPOUTS = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}
+"""Operators that give their operand itself when a model is evaluated; their schemas do not say so."""
+
+
+def gives_operand(node: fx.Node) -> bool:
+    """Whether the result of a node is its first operand, which the operator may have written to."""
+    operator = node.target
+    if not isinstance(operator, torch._ops.OpOverload) or not node.all_input_nodes:
+        return False
+    return operator._schema.is_mutable or operator.overloadpacket.__name__ in DROPOUTS
+
+
+def _writes_are_private(graph: fx.Graph) -> bool:
+    """Whether each in-place operator writes to memory that no input and no earlier view shares.
+
+    Then the result can simply take the operand's place from there on.
+    """
+    shared: set[fx.Node] = set()
+    owners: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        sources = [owners.get(source, source) for source in node.all_input_nodes]
+        if gives_operand(node):
+            owners[node] = sources[0]
+            if node.target._schema.is_mutable and sources[0] in shared:
+                return False
+        elif node.op != "call_function" or _may_share(node, sources, shared):
+            shared.update(sources, [node])
+    return True
+
+
+def _may_share(node: fx.Node, sources: Sequence[fx.Node], shared: set[fx.Node]) -> bool:
+    """Whether the node's result may lie in the memory of an operand, as that of ``type_as`` does without saying so."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return node.target is not getitem or sources[0] in shared
+    said = any(result.alias_info for result in node.target._schema.returns)
+    return said or node.target.overloadpacket.__name__ == "type_as"

@@ -1,0 +1,181 @@
+"""PyTorch models as graphs: the program that ``torch.export`` captures, read operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import getitem
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+
+from gradspec.graph.builder import Builder
+from gradspec.graph.ir import Graph, Var
+from gradspec.interop.torch.aten import Entry, entry_of
+from gradspec.interop.torch.aten.operands import to_dtype
+from gradspec.interop.torch.capture import captured, gives_operand
+from gradspec.interop.torch.refusals import Refusals
+from gradspec.interop.torch.state import Held, chosen_inputs, tensors_held
+from gradspec.interop.torch.types import array_of, gradspec_type
+from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
+
+UNKNOWN = object()
+"""The value of a node that was refused, or that depends on one that was."""
+
+
+def read(
+    model: Any,
+    example_args: Sequence[Any],
+    *,
+    params: str | Sequence[str] = "constants",
+    example_kwargs: Mapping[str, Any] | None = None,
+) -> Graph:
+    """The graph of a module, an exported program or an ``fx.GraphModule``; see ``gs.from_torch``."""
+    program = captured(model, example_args, example_kwargs or {})
+    _require_no_effects(program)
+    return _Reader(program).graph(params)
+
+
+def _require_no_effects(program: ExportedProgram) -> None:
+    """A graph has results and nothing else: it leaves inputs and buffers as they are."""
+    effects = [spec.target for spec in program.graph_signature.output_specs if spec.kind is not OutputKind.USER_OUTPUT]
+    if effects:
+        raise UnsupportedError(
+            f"the model changes {', '.join(map(str, effects))} in place, and a graph changes nothing; "
+            "return the new value instead, or export the model after model.eval()"
+        )
+
+
+class _Reader:
+    """The values of a program's nodes: variables, tensors that no input changes, numbers, and lists of these."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = program
+        self.builder = Builder()
+        self.refusals = Refusals()
+        self.values: dict[fx.Node, Any] = {}
+        self.owners: dict[fx.Node, fx.Node] = {}
+        """For a result that is the operand itself, written to or not: the node that first gave that tensor."""
+
+    def graph(self, params: str | Sequence[str]) -> Graph:
+        self._take_inputs()
+        held = tensors_held(self.program)
+        self._take_held(held, chosen_inputs(self.program, held, params))
+        for node in self.program.graph.nodes:
+            if node.op not in ("placeholder", "output") and (node.users or gives_operand(node)):
+                self._read(node)
+        self.refusals.raise_any()
+        return self.builder.build(self._outputs(), allow_unused=True)
+
+    # --- inputs, parameters and results -------------------------------------------------------------------------------
+
+    def _take_inputs(self) -> None:
+        """The model's arguments: variables for tensors; numbers and None as they were when it was exported."""
+        nodes = {node.name: node for node in self.program.graph.find_nodes(op="placeholder")}
+        for spec in self.program.graph_signature.input_specs:
+            if spec.kind is InputKind.USER_INPUT:
+                node = nodes[spec.arg.name]
+                fixed = isinstance(spec.arg, ConstantArgument)
+                self.values[node] = spec.arg.value if fixed else self._input(node.meta["val"], node.name)
+
+    def _input(self, tensor: Tensor, name: str) -> Var:
+        return self.builder.input(gradspec_type(tensor), self.builder.unused(name))
+
+    def _take_held(self, held: Sequence[Held], inputs: Sequence[Held]) -> None:
+        """Parameters and constants; a tensor that has several names is one variable."""
+        variables: dict[int, Any] = {}
+        for h in inputs:
+            if h.key not in variables:
+                variables[h.key] = self._input(h.tensor, h.name)
+        for h in held:
+            if h.node.users:
+                if h.key not in variables:
+                    variables[h.key] = self._constant(h)
+                self.values[h.node] = variables[h.key]
+
+    def _constant(self, held: Held) -> Any:
+        """Numbers of the model; integers stay a tensor, since positions may be computed from them."""
+        if held.tensor.is_floating_point():
+            return self.builder.const(array_of(held.tensor), held.name)
+        return held.tensor.clone()
+
+    def _outputs(self) -> list[Var]:
+        """The tensors among the results, in the order of PyTorch's pytrees."""
+        results = [self._value(v) for v in self.program.graph.output_node().args[0]]
+        variables = [self._variable(v) for v in results if isinstance(v, Var | Tensor)]
+        if not variables:
+            raise UnsupportedError(f"the model returns {results}, and a graph needs a tensor to give")
+        return variables
+
+    # --- one node -----------------------------------------------------------------------------------------------------
+
+    def _read(self, node: fx.Node) -> None:
+        """Keep the value of a node, or the reason why there is none."""
+        try:
+            result = self._result(node)
+        except (UnsupportedError, ShapeError, DTypeError) as error:
+            self.refusals.add(node, str(error))
+            result = UNKNOWN
+        if gives_operand(node):
+            self.owners[node] = self._owner(node.args[0])
+        self.values[self._owner(node)] = result
+
+    def _result(self, node: fx.Node) -> Any:
+        if node.op == "get_attr":
+            return getattr(self.program.graph_module, str(node.target))
+        given = [self._value(source) for source in node.all_input_nodes]
+        if node.target is getitem:
+            return self._item(*node.args)
+        if not any(map(_varies, given)):
+            return self._computed(node)
+        entry = entry_of(node)
+        if entry is None:
+            raise UnsupportedError("")
+        return UNKNOWN if any(v is UNKNOWN for v in given) else self._applied(entry, node)
+
+    def _item(self, source: Any, i: Any) -> Any:
+        values = self._value(source)
+        if values is UNKNOWN:
+            return UNKNOWN
+        if i >= len(values):
+            raise UnsupportedError(f"result {i} of {source.target} is not known")
+        return values[i]
+
+    def _computed(self, node: fx.Node) -> Any:
+        """What no input changes, PyTorch computes now; memory that it leaves unset is 0."""
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise UnsupportedError("it draws random numbers, and a graph gives the same result each time")
+        args, kwargs = self._arguments(node, self._value)
+        result = node.target(*args, **kwargs)  # type: ignore[operator]
+        return result.zero_() if "empty" in str(node.target) else result
+
+    def _applied(self, entry: Entry, node: fx.Node) -> Any:
+        args, kwargs = self._arguments(node, lambda source: self._variable(self._value(source)))
+        if entry.chooses_results:
+            kwargs["wanted"] = {user.args[1] for user in node.users if user.target is getitem and user.users}
+        result = entry.function(*args, **kwargs)
+        return to_dtype(result, args[0].dtype) if entry.in_place else result
+
+    def _arguments(self, node: fx.Node, value: Callable[[fx.Node], Any]) -> tuple[list[Any], dict[str, Any]]:
+        args: Any = fx.map_arg(node.args, value)
+        kwargs: Any = fx.map_arg(node.kwargs, value)
+        return list(args), dict(kwargs)
+
+    def _owner(self, node: Any) -> Any:
+        return self.owners.get(node, node)
+
+    def _value(self, argument: Any) -> Any:
+        return self.values[self._owner(argument)] if isinstance(argument, fx.Node) else argument
+
+    def _variable(self, value: Any) -> Any:
+        """A tensor as a constant of the graph; everything else as it is."""
+        if isinstance(value, list | tuple):
+            return [self._variable(v) for v in value]
+        return self.builder.const(array_of(value)) if isinstance(value, Tensor) else value
+
+
+def _varies(value: Any) -> bool:
+    """Whether a value depends on variables of the graph."""
+    return value is UNKNOWN or isinstance(value, Var) or (isinstance(value, list | tuple) and any(map(_varies, value)))
