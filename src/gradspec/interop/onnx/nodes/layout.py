@@ -189,7 +189,8 @@ def _gather(node: Node) -> Value:
     if places.size and not -n <= places.min() <= places.max() < n:
         raise ShapeError(f"an index from {places.min()} to {places.max()} lies outside axis {axis}, of size {n}")
     node.scope.charge(places.size * (x.size // max(n, 1)))
-    return np.asarray(x[(*[slice(None)] * axis, places.astype(np.int64))])  # np.take would copy all of a wide view
+    window: list[Any] = [*[slice(None)] * axis, places.astype(np.int64)]
+    return np.asarray(x[tuple(window)])  # np.take would copy all of a wide view
 
 
 # --- borders ----------------------------------------------------------------------------------------------------------

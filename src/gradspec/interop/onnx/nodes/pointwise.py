@@ -16,13 +16,13 @@ from gradspec.interop.onnx.node import Handler, Node
 from gradspec.ops.layout import broadcast_to
 from gradspec.ops.pointwise import (
     GATE,
-    NORMAL_CDF,
     STEP,
     Levels,
     abs,
     add,
     clamp,
     div,
+    erf,
     exp,
     gelu,
     leaky_relu,
@@ -76,11 +76,6 @@ def _div(node: Node) -> Any:
 
 def _mean(node: Node) -> Any:
     return reduce(add, node.variables()) / float(len(node.operands))
-
-
-def _erf(x: Any) -> Any:
-    """``2·Φ(√2·x) − 1``, exact to a rounding of 1 in 1."""
-    return scale(apply(NORMAL_CDF, NoAttributes(), scale(x, 2**0.5)), 2.0) - 1.0
 
 
 def _pow(node: Node) -> Any:
@@ -185,7 +180,7 @@ HANDLERS: dict[str, Handler] = {
     "Div": _div,
     "Dropout": _dropout,
     "Elu": _with(compose.elu, "alpha"),
-    "Erf": _unary(_erf),
+    "Erf": _unary(erf),
     "Exp": _unary(exp),
     "Gelu": _gelu,
     "HardSigmoid": _with(compose.hardsigmoid, "alpha", "beta"),
