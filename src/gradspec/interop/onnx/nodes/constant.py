@@ -64,12 +64,12 @@ def _range(node: Node) -> Array:
     return numbers.astype(kind)
 
 
-def only_known(node: Node) -> Any:
+def _only_known(node: Node) -> Any:
     raise UnsupportedError(f"{node.op_type} of values that are not known at import")
 
 
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(ARITHMETIC, only_known),
+    **dict.fromkeys(ARITHMETIC, _only_known),
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
     "Shape": _shape,
