@@ -32,6 +32,7 @@ from gradspec.ops.pointwise import (
     clamp,
     detach,
     div,
+    erf,
     exp,
     gelu,
     leaky_relu,
@@ -54,6 +55,7 @@ from gradspec.ops.pool import adaptive_avg_pool, adaptive_max_pool, avg_pool, gl
 from gradspec.ops.reduce import log_softmax, mean, softmax, sum
 from gradspec.ops.resize import resize
 from gradspec.ops.rules import remembers_calls
+from gradspec.ops.select import equal, greater, less, where
 from gradspec.ops.smooth_pool import smooth_max_pool
 from gradspec.ops.unfold import fold, unfold
 from gradspec.ops.unpool import max_gather, max_unpool
@@ -100,6 +102,8 @@ __all__ = [
     "cross_entropy",
     "detach",
     "div",
+    "equal",
+    "erf",
     "evaluate",
     "exp",
     "f16",
@@ -115,6 +119,7 @@ __all__ = [
     "global_avg_pool",
     "global_max_pool",
     "grad",
+    "greater",
     "hvp",
     "i8",
     "i16",
@@ -123,6 +128,7 @@ __all__ = [
     "jacobian",
     "jvp",
     "leaky_relu",
+    "less",
     "linear",
     "load",
     "load_weights",
@@ -170,6 +176,7 @@ __all__ = [
     "unfold",
     "value_and_grad",
     "vjp",
+    "where",
 ]
 
 

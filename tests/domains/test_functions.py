@@ -48,6 +48,11 @@ def decimal_cdf(x: Decimal) -> Decimal:
     return Decimal("0.5") + decimal_density(x) * total
 
 
+def decimal_erf(x: Decimal) -> Decimal:
+    """2·Φ(√2·x) − 1, which loses as many digits as ``x`` is small."""
+    return 2 * decimal_cdf(Decimal(2).sqrt() * x) - 1
+
+
 @dataclass(frozen=True)
 class Function:
     """A function of the specification, its reference, and where it is tried."""
@@ -71,6 +76,7 @@ FUNCTIONS = [
     Function("log", scalar.log, Decimal.ln, ABOVE),
     Function("log1p", scalar.log1p, lambda x: (1 + x).ln(), tuple(x for x in (*ANYWHERE, *ABOVE[1:]) if x > -1)),
     Function("tanh", scalar.tanh, lambda x: ((2 * x).exp() - 1) / ((2 * x).exp() + 1), ANYWHERE),
+    Function("erf", scalar.erf, decimal_erf, ANYWHERE),
     Function("normal_cdf", scalar.normal_cdf, decimal_cdf, ANYWHERE),
     Function("normal_density", scalar.normal_density, decimal_density, ANYWHERE),
     Function("sqrt", sqrt, Decimal.sqrt, ABOVE),
@@ -138,6 +144,7 @@ def test_plain_floats_are_accurate_and_keep_their_type(function: Function, kind:
 SPECIAL = {
     "log1p": (scalar.log1p, [(-1.0, -INF), (-2.0, NAN), (INF, INF), (-INF, NAN), (0.0, 0.0), (-0.0, -0.0)]),
     "tanh": (scalar.tanh, [(INF, 1.0), (-INF, -1.0), (1e300, 1.0), (-1e300, -1.0), (0.0, 0.0), (-0.0, -0.0)]),
+    "erf": (scalar.erf, [(INF, 1.0), (-INF, -1.0), (1e300, 1.0), (-1e300, -1.0), (0.0, 0.0), (-0.0, -0.0)]),
     "normal_cdf": (scalar.normal_cdf, [(INF, 1.0), (-INF, 0.0), (1e300, 1.0), (-1e300, 0.0), (0.0, 0.5)]),
     "normal_density": (scalar.normal_density, [(INF, 0.0), (-INF, 0.0), (1e300, 0.0)]),
     "sqrt": (sqrt, [(INF, INF), (-INF, NAN), (-1.0, NAN), (0.0, 0.0), (-0.0, -0.0)]),

@@ -153,6 +153,7 @@ SMOOTH = {
     "softplus falling": lambda x: gs.softplus(x, -0.75),
     "silu": gs.silu,
     "gelu": gs.gelu,
+    "erf": gs.erf,
     "gelu tanh": lambda x: gs.gelu(x, "tanh"),
 }
 CONDITION = {"gelu tanh": 700.0, "softplus sharp": 700.0, "softplus falling": 700.0}
@@ -277,6 +278,7 @@ UNARY = {
         lambda x: gs.softplus(x, 2.5), lambda x: F.softplus(x, 2.5), lambda x: jax.nn.softplus(2.5 * x) / 2.5
     ),
     "silu": Peers(gs.silu, F.silu, jax.nn.silu),
+    "erf": Peers(gs.erf, torch.erf, jax.lax.erf),
     "gelu": Peers(gs.gelu, F.gelu, partial(jax.nn.gelu, approximate=False)),
     "gelu tanh": Peers(
         lambda x: gs.gelu(x, approximate="tanh"),

@@ -226,6 +226,11 @@ def _(x: Rounded):
     return x.charged(math.tanh(x.value), x.error, ABSOLUTE)
 
 
+@scalar.erf.register
+def _(x: Rounded):
+    return x.charged(math.erf(x.value), 2 * x.error, ABSOLUTE)
+
+
 @scalar.normal_cdf.register
 def _(x: Rounded):
     return x.charged(math.erfc(-x.value * math.sqrt(0.5)) / 2, x.error, ABSOLUTE)

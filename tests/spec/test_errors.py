@@ -22,7 +22,7 @@ from flint import arb
 import gradspec as gs
 from gradspec.domains import Ball, Format, Interval
 from gradspec.spec import Tensor
-from gradspec.spec.scalar import exp, hull, log, log1p, normal_cdf, normal_density, power, sqrt, tanh
+from gradspec.spec.scalar import erf, exp, hull, log, log1p, normal_cdf, normal_density, power, sqrt, tanh
 from gradspec.spec.window import stated
 
 SHAPE, DTYPE, UNSUPPORTED = gs.ShapeError, gs.DTypeError, gs.UnsupportedError
@@ -502,7 +502,7 @@ TENSORS = [
 
 # --- number systems ---------------------------------------------------------------------------------------------------
 
-TRANSCENDENTAL = (exp, log, log1p, tanh, normal_cdf, normal_density)
+TRANSCENDENTAL = (exp, log, log1p, tanh, erf, normal_cdf, normal_density)
 WIDE = gs.interval.tensor([0, 1], [2, 3])
 
 SYSTEMS = [

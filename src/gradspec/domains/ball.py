@@ -20,6 +20,7 @@ from gradspec.spec.scalar import (
     choose_among,
     embed,
     ends,
+    erf,
     exp,
     hull,
     increasing,
@@ -291,6 +292,7 @@ _INCREASING: dict[Any, Callable[[arb], arb]] = {
     log: arb.log,
     log1p: arb.log1p,
     tanh: arb.tanh,
+    erf: arb.erf,
     normal_cdf: arb_normal_cdf,
 }
 

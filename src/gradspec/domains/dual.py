@@ -16,6 +16,7 @@ from gradspec.spec.scalar import (
     constant,
     embed,
     ends,
+    erf,
     exp,
     hull,
     increasing,
@@ -241,6 +242,12 @@ def _(x: Dual) -> Dual:
 def _(x: Dual) -> Dual:
     value = tanh(x.value)
     return Dual(value, (1 - value * value) * x.tangent)
+
+
+@erf.register
+def _(x: Dual) -> Dual:
+    root = sqrt(embed(x.value, 2))  # erf x = 2·Φ(√2·x) − 1
+    return Dual(erf(x.value), normal_density(x.value * root) * root * 2 * x.tangent)
 
 
 @normal_cdf.register

@@ -13,6 +13,7 @@ from gradspec.spec.errors import DTypeError, UnsupportedError
 from gradspec.spec.scalar import (
     Scalar,
     embed,
+    erf,
     exp,
     log,
     log1p,
@@ -100,6 +101,7 @@ _RATIONAL_AT: dict[Any, tuple[fmpq, fmpq] | None] = {
     log: (fmpq(1), fmpq(0)),
     log1p: (fmpq(0), fmpq(0)),
     tanh: (fmpq(0), fmpq(0)),
+    erf: (fmpq(0), fmpq(0)),
     normal_cdf: (fmpq(0), fmpq(1, 2)),
     normal_density: None,
 }

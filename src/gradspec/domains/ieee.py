@@ -18,6 +18,7 @@ from gradspec.spec.errors import UnsupportedError
 from gradspec.spec.scalar import (
     Scalar,
     embed,
+    erf,
     exp,
     float_power,
     is_infinite,
@@ -239,6 +240,19 @@ def rounded_tanh(x: float, format: Format) -> float:
     return _correctly_rounded(lambda: arb(x).tanh(), format)
 
 
+def rounded_erf(x: float, format: Format) -> float:
+    """``erf(x)``, correctly rounded. (``1 − |erf x| < exp(−x²)``, soon less than any format can tell.)
+
+    >>> rounded_erf(0.5, format_named("f64"))
+    0.5204998778130465
+    """
+    if x == 0 or math.isnan(x):
+        return x
+    if x * x > format.precision:
+        return math.copysign(1.0, x)
+    return _correctly_rounded(lambda: arb(x).erf(), format)
+
+
 def rounded_normal_cdf(x: float, format: Format) -> float:
     """``Φ(x)``, correctly rounded. (For ``|x| ≥ 1``, what is missing from 0 or 1 is less than ``exp(−x²/2)``.)
 
@@ -270,6 +284,7 @@ for _function, _rounded_function in (
     (log, rounded_log),
     (log1p, rounded_log1p),
     (tanh, rounded_tanh),
+    (erf, rounded_erf),
     (normal_cdf, rounded_normal_cdf),
     (normal_density, rounded_normal_density),
 ):

@@ -21,6 +21,7 @@ from gradspec.spec.scalar import (
     choose_among,
     embed,
     ends,
+    erf,
     exp,
     float_power,
     hull,
@@ -269,6 +270,11 @@ def _(x: Interval) -> Interval:
     return Interval(max(low, -1.0), min(high, 1.0))
 
 
+@erf.register
+def _(x: Interval) -> Interval:
+    return Interval(_erf_ends(x.lo)[0], _erf_ends(x.hi)[1])
+
+
 @normal_cdf.register
 def _(x: Interval) -> Interval:
     return Interval(_normal_cdf_ends(x.lo)[0], _normal_cdf_ends(x.hi)[1])
@@ -334,6 +340,14 @@ def _log1p_ends(x: float) -> tuple[float, float]:
     if x == -1 or x == math.inf:
         return (-math.inf, -math.inf) if x == -1 else (math.inf, math.inf)
     return _outward(lambda: arb(x).log1p())
+
+
+def _erf_ends(x: float) -> tuple[float, float]:
+    if abs(x) > 40:
+        below = 1.0 if math.isinf(x) else math.nextafter(1.0, 0.0)
+        return (below, 1.0) if x > 0 else (-1.0, -below)
+    low, high = _outward(lambda: arb(x).erf())
+    return max(low, -1.0), min(high, 1.0)
 
 
 def _normal_cdf_ends(x: float) -> tuple[float, float]:

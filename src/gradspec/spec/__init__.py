@@ -30,6 +30,7 @@ from gradspec.spec.pointwise import (
     clamp,
     detach,
     div,
+    erf,
     exp,
     gelu,
     leaky_relu,
@@ -71,6 +72,7 @@ from gradspec.spec.pool import (
 from gradspec.spec.ranked import ranked_operator
 from gradspec.spec.reduce import log_softmax, mean, share, softmax, sum
 from gradspec.spec.resize import resize
+from gradspec.spec.select import equal, greater, where
 from gradspec.spec.smooth_pool import (
     smooth_max_pool,
     smooth_max_pool_jvp,
@@ -153,6 +155,8 @@ __all__ = [
     "cross_entropy",
     "detach",
     "div",
+    "equal",
+    "erf",
     "exp",
     "flatten",
     "fold",
@@ -165,6 +169,7 @@ __all__ = [
     "global_max_pool",
     "global_max_pool_jvp",
     "global_max_pool_vjp",
+    "greater",
     "leaky_relu",
     "linear",
     "log",
@@ -216,6 +221,7 @@ __all__ = [
     "unfold",
     "unfold_jvp",
     "unfold_vjp",
+    "where",
     "whole",
 ]
 

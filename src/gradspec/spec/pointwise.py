@@ -321,6 +321,15 @@ def require_approximation(approximate: str) -> None:
         raise UnsupportedError(f"gelu: approximate={approximate!r} is not known; use one of {APPROXIMATIONS}")
 
 
+def erf(x: TensorLike) -> Tensor:
+    """The error function, ``2/√π · ∫₀ˣ exp(−t²) dt``.
+
+    >>> erf([0.0, 0.5, 10.0]).tolist()
+    [0.0, 0.5204998778130465, 1.0]
+    """
+    return cellwise("erf", scalar.erf, x)
+
+
 def normal_cdf(x: TensorLike) -> Tensor:
     """``Φ(x) = (1 + erf(x/√2)) / 2``.
 

@@ -228,6 +228,18 @@ def _(x: Real) -> Scalar:
 
 
 @singledispatch
+def erf(x: Scalar) -> Scalar:
+    """``2/√π · ∫₀ˣ exp(−t²) dt``, accurate near 0, where it is not the difference of ``Φ`` and ½."""
+    raise _undefined("erf", x)
+
+
+@erf.register
+def _(x: Real) -> Scalar:
+    _refuse_rational(x, "erf")
+    return _result_type(x)(math.erf(float(x)))
+
+
+@singledispatch
 def normal_cdf(x: Scalar) -> Scalar:
     """``Φ(x) = (1 + erf(x/√2)) / 2``, by ``erfc`` so that the lower tail is accurate too."""
     raise _undefined("normal_cdf", x)

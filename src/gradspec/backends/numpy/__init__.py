@@ -23,6 +23,7 @@ from gradspec.backends.numpy import (
     pool,
     reduce,
     resize,
+    select,
     smooth_pool,
     unfold,
 )
@@ -44,6 +45,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     **pool.KERNELS,
     **reduce.KERNELS,
     **resize.KERNELS,
+    **select.KERNELS,
     **smooth_pool.KERNELS,
     **unfold.KERNELS,
 }

@@ -127,14 +127,24 @@ _BEYOND = 40.0
 """From here on the lower tail is less than the smallest double."""
 
 
+def _scaled_erfc(y: Float64) -> Any:
+    """``exp(y²)·erfc(y)``, for ``y ≥ 0.46875``."""
+    far = np.maximum(y, 4.0)
+    tail = (1 / np.sqrt(np.pi) - _ratio(_TAIL, far**-2.0) / far**2) / far
+    return np.where(y <= 4, _ratio(_MIDDLE, np.minimum(y, 4.0)), tail)
+
+
+def _erf(x: Array) -> Any:
+    y = np.minimum(np.abs(x), _BEYOND, dtype=np.float64)
+    outside = 1 - np.exp(-y * y) * _scaled_erfc(y)
+    inside = y * _ratio(_CENTRE, np.minimum(y, 0.46875) ** 2)
+    return np.copysign(np.where(y <= 0.46875, inside, outside), x).astype(x.dtype)
+
+
 def _normal_cdf(x: Array) -> Any:
     size = np.minimum(np.abs(x), _BEYOND, dtype=np.float64)
     y = size * np.sqrt(0.5)
-    far = np.maximum(y, 4.0)
-    scaled = np.where(
-        y <= 4, _ratio(_MIDDLE, np.minimum(y, 4.0)), (1 / np.sqrt(np.pi) - _ratio(_TAIL, far**-2.0) / far**2) / far
-    )
-    tail = _bell(size) * scaled / 2
+    tail = _bell(size) * _scaled_erfc(y) / 2
     outside = np.where(x < 0, tail, 1 - tail)
     centre = 0.5 + np.copysign(y, x) * _ratio(_CENTRE, np.minimum(y, 0.46875) ** 2) / 2
     return np.where(y <= 0.46875, centre, outside).astype(x.dtype)
@@ -168,6 +178,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "softplus": _softplus,
     "silu": lambda _, x: x * _sigmoid(x),
     "gelu": _gelu,
+    "erf": lambda _, x: _erf(x),
     "normal_cdf": lambda _, x: _normal_cdf(x),
     "normal_density": lambda _, x: _normal_density(x),
     "step": _step,

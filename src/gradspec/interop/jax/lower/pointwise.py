@@ -83,6 +83,7 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     "softplus": _softplus,
     "silu": lambda _, x: x * _sigmoid(x),
     "gelu": _gelu,
+    "erf": lambda _, x: lax.erf(x),
     "normal_cdf": lambda _, x: _normal_cdf(x),
     "normal_density": lambda _, x: _normal_density(x),
     "step": _step,

@@ -25,6 +25,10 @@ NAMESAKES = {
     "sqrt": "Sqrt",
     "tanh": "Tanh",
     "sigmoid": "Sigmoid",
+    "erf": "Erf",
+    "greater": "Greater",
+    "equal": "Equal",
+    "where": "Where",
 }
 """Operators that ONNX has, by its name for them."""
 

@@ -1,0 +1,124 @@
+"""Comparisons, which are constants of differentiation, and the choice between two tensors, which is linear in both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gradspec.graph.builder import apply, operands
+from gradspec.graph.ir import Var
+from gradspec.graph.op import NoAttributes, Op
+from gradspec.graph.types import DType, TensorType, boolean, require_numbers, require_one_dtype
+from gradspec.ops.layout import broadcast_to
+from gradspec.ops.rules import applying, broadcast_shape, leading_batch, require_count, same_types
+from gradspec.spec import select as spec
+from gradspec.spec.errors import DTypeError, ShapeError
+
+NONE = NoAttributes()
+
+
+def _broadcast(name: str, *values: Any) -> list[Any]:
+    with applying(name, *values):
+        shape = broadcast_shape(name, *(v.shape for v in values))
+    return [broadcast_to(v, shape) for v in values]
+
+
+# --- comparisons ------------------------------------------------------------------------------------------------------
+
+
+def _truths(name: str, require_dtype: Callable[..., DType]) -> Callable[..., tuple[TensorType]]:
+    alike = same_types(name, 2, require_dtype)
+    return lambda attrs, *types: (TensorType(boolean, alike(attrs, *types)[0].shape),)
+
+
+GREATER = Op(
+    "greater",
+    NoAttributes,
+    types=_truths("greater", require_numbers),
+    spec=lambda attrs, a, b: (spec.greater(a, b),),
+    batch=leading_batch,
+    constant=True,
+)
+
+EQUAL = Op(
+    "equal",
+    NoAttributes,
+    types=_truths("equal", require_one_dtype),
+    spec=lambda attrs, a, b: (spec.equal(a, b),),
+    batch=leading_batch,
+    constant=True,
+)
+
+
+def greater(a: Any, b: Any) -> Any:
+    """Whether ``a > b``, cell by cell; ``maximum(greater(a, b), equal(a, b))`` is whether ``a ≥ b``.
+
+    >>> import numpy as np
+    >>> greater(np.float32([1, 2, np.nan]), 1.5).tolist()
+    [False, True, False]
+    """
+    return apply(GREATER, NONE, *_broadcast("greater", *operands(a, b)))
+
+
+def less(a: Any, b: Any) -> Any:
+    """Whether ``a < b``, cell by cell.
+
+    >>> import numpy as np
+    >>> less(np.float32([1, 2, np.nan]), 1.5).tolist()
+    [True, False, False]
+    """
+    a, b = operands(a, b)
+    return greater(b, a)
+
+
+def equal(a: Any, b: Any) -> Any:
+    """Whether ``a = b``, cell by cell; ``equal(x, False)`` is whether ``x`` is not true.
+
+    >>> import numpy as np
+    >>> equal(np.float32([1, -0.0, np.nan]), np.float32([2, 0, np.nan])).tolist()
+    [False, True, False]
+    """
+    return apply(EQUAL, NONE, *_broadcast("equal", *operands(a, b)))
+
+
+# --- the choice -------------------------------------------------------------------------------------------------------
+
+
+def _where_types(attrs: NoAttributes, *types: TensorType) -> tuple[TensorType]:
+    require_count("where", types, 3)
+    condition, a, b = types
+    if condition.dtype is not boolean:
+        raise DTypeError(f"where: the condition is {condition}; give booleans, as greater and equal do")
+    require_one_dtype("where", a, b)
+    if not condition.shape == a.shape == b.shape:
+        raise ShapeError(f"where needs operands of one shape, not {condition}, {a}, {b}; broadcast them first")
+    return (a,)
+
+
+def _where_transpose(attrs: NoAttributes, cotangents: Sequence[Var], operands_: Sequence[Any], i: int) -> Var:
+    (g,), condition = cotangents, operands_[0]
+    nothing = g.owner.zeros(g.type)
+    chosen = (g, nothing) if i == 1 else (nothing, g)
+    return apply(WHERE, NONE, condition, *chosen)  # type: ignore[no-any-return]
+
+
+WHERE: Op = Op(
+    "where",
+    NoAttributes,
+    types=_where_types,
+    spec=lambda attrs, condition, a, b: (spec.where(condition, a, b),),
+    batch=leading_batch,
+    linear="jointly",
+    transpose=_where_transpose,
+)
+
+
+def where(condition: Any, a: Any, b: Any) -> Any:
+    """``a`` where the condition is true, ``b`` elsewhere; derivatives, too, see only what is chosen.
+
+    >>> import numpy as np
+    >>> where(np.array([True, False, True]), np.float32([1, np.nan, 3]), 0.0).tolist()
+    [1.0, 0.0, 3.0]
+    """
+    a, b = operands(a, b)  # numbers take each other's dtype, not that of the condition
+    return apply(WHERE, NONE, *_broadcast("where", *operands(condition, a, b)))
