@@ -32,7 +32,7 @@ KINDS = frozenset((Tensor, torch.nn.Parameter, torch.nn.Buffer))
 Options = tuple[Any, ...]
 Type = tuple[tuple[int, ...], torch.dtype]
 
-_operators: dict[str, Callable[..., Any]] = {}
+_known: dict[str, tuple[Callable[..., Any], Callable[[Graph], bool]]] = {}
 _graphs = Recent(MOST_GRAPHS)
 
 
@@ -43,12 +43,13 @@ class LeftToTorchError(Exception):
 class DropIn:
     """torch's function ``name``, and ``operator``, which does the same to graph variables.
 
-    Both take the tensors first, None for one that is not given, and then everything else, by position.
+    Both take the tensors first, None for one that is not given, and then everything else, by position. Graphs that are
+    not ``worthwhile``, for all that a call of them costs, are not used.
     """
 
-    def __init__(self, name: str, operator: Callable[..., Any]) -> None:
+    def __init__(self, name: str, operator: Callable[..., Any], worthwhile: Callable[[Graph], bool]) -> None:
         self.name = name
-        _operators[name] = operator
+        _known[name] = operator, worthwhile
 
     def __call__(self, tensors: Sequence[Tensor | None], options: Options) -> Any:
         given = [t for t in tensors if t is not None]
@@ -82,8 +83,8 @@ def _stands_for_array(tensor: Any) -> bool:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    is_array = tensor.is_cpu and tensor.dtype in DTYPES and tensor.layout is torch.strided
-    return is_array and not _is_channels_last(tensor)
+    is_array = tensor.layout is torch.strided and not tensor.is_nested
+    return is_array and tensor.is_cpu and tensor.dtype in DTYPES and not _is_channels_last(tensor)
 
 
 def _is_channels_last(tensor: Tensor) -> bool:
@@ -104,14 +105,16 @@ def _graph(name: str, types: tuple[Type | None, ...], options: Options) -> Graph
 
 def _made(name: str, types: tuple[Type | None, ...], options: Options) -> Graph | None:
     """A graph that gives what torch gives. An error means that there is none: torch is called, and has its own."""
+    operator, worthwhile = _known[name]
     builder = Builder()
     try:
         expected = _expected(name, types, options)
         variables = [None if t is None else builder.input(TensorType(gradspec_dtype(t[1]), tuple(t[0]))) for t in types]
-        graph = builder.build(_operators[name](*variables, *options))
+        graph = builder.build(operator(*variables, *options))
     except Exception:
         return None
-    return graph if [(v.shape, torch_dtype(v.dtype)) for v in graph.outputs] == expected else None
+    is_same = [(v.shape, torch_dtype(v.dtype)) for v in graph.outputs] == expected
+    return graph if is_same and worthwhile(graph) else None
 
 
 def _expected(name: str, types: tuple[Type | None, ...], options: Options) -> list[Type]:

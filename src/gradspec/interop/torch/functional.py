@@ -1,21 +1,20 @@
 """Functions of ``torch.nn.functional`` on our kernels, with torch's arguments, results and errors.
 
-Those are here that were measured to be faster so, the value alone and with its gradient: windows of all kinds, where
-torch's kernels for its default layout are slow, and not what is bound by memory in any case.
+Those are here that were measured to be faster so, with their gradients: convolutions, sliding windows and what is made
+of them. Functions of single cells, softmax, losses, nearest cells and uneven bins are not, nor what is done in no time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isinf, prod
+from math import prod
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode, has_torch_function
+from torch.overrides import TorchFunctionMode
 
-from gradspec.graph.ir import Var
+from gradspec.graph.ir import Graph, Var
 from gradspec.interop.torch.dropin import DropIn, LeftToTorchError
 from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.linear import batch_norm as normalised
@@ -55,12 +54,25 @@ def _at_rank(operator: Function, rank: int) -> Function:
     return ranked_operator(f"{stem}{rank}d", (stem,), {stem: operator})  # type: ignore[return-value]
 
 
-def _sizes(value: Any, rank: int) -> tuple[Any, ...]:
-    """One entry for each axis."""
-    entries = (value,) * rank if isinstance(value, int | float) else tuple(value)
-    if len(entries) != rank:
-        raise LeftToTorchError
-    return entries
+# A call of ours takes some 50 µs longer than one of torch's, and a gradient as long again: that must be worth it.
+LEAST_CELLS = 2**15
+LEAST_PRODUCTS = 2**19
+
+
+def _has_many_cells(graph: Graph) -> bool:
+    return graph.inputs[0].type.size + graph.outputs[0].type.size >= LEAST_CELLS
+
+
+def _has_many_products(graph: Graph) -> bool:
+    """Every cell of the result is a sum of as many products as a row of the weight is long."""
+    weight, result = graph.inputs[1].type, graph.outputs[0].type
+    return result.size * prod(weight.shape[1:]) >= LEAST_PRODUCTS
+
+
+def _has_many_transposed(graph: Graph) -> bool:
+    """Every cell of the input is multiplied by as many numbers as a row of the weight is long."""
+    x, weight = graph.inputs[0].type, graph.inputs[1].type
+    return x.size * prod(weight.shape[1:]) >= LEAST_PRODUCTS
 
 
 # --- convolution ------------------------------------------------------------------------------------------------------
@@ -68,7 +80,7 @@ def _sizes(value: Any, rank: int) -> tuple[Any, ...]:
 
 def _conv(rank: int) -> Function:
     name = f"conv{rank}d"
-    own = DropIn(name, _at_rank(conv, rank))
+    own = DropIn(name, _at_rank(conv, rank), _has_many_products)
 
     @_replaces(name)
     def function(
@@ -87,7 +99,7 @@ def _conv(rank: int) -> Function:
 
 def _conv_transpose(rank: int) -> Function:
     name = f"conv_transpose{rank}d"
-    own = DropIn(name, _at_rank(conv_transpose, rank))
+    own = DropIn(name, _at_rank(conv_transpose, rank), _has_many_transposed)
 
     @_replaces(name)
     def function(
@@ -115,7 +127,7 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = map(_conv_transpose, (1, 
 
 def _max_pool(rank: int) -> Function:
     name = f"max_pool{rank}d"
-    own = DropIn(name, _at_rank(max_pool, rank))
+    own = DropIn(name, _at_rank(max_pool, rank), _has_many_cells)
 
     @_replaces(name)
     def function(
@@ -135,7 +147,7 @@ def _max_pool(rank: int) -> Function:
 def _avg_pool(rank: int) -> Function:
     """Of one axis torch's has no ``divisor_override``."""
     name = f"avg_pool{rank}d"
-    own = DropIn(name, _at_rank(avg_pool, rank))
+    own = DropIn(name, _at_rank(avg_pool, rank), _has_many_cells)
 
     def of_one_axis(
         input: Tensor,
@@ -166,80 +178,9 @@ max_pool1d, max_pool2d, max_pool3d = map(_max_pool, (1, 2, 3))
 avg_pool1d, avg_pool2d, avg_pool3d = map(_avg_pool, (1, 2, 3))
 
 
-def _even_bins(x: Var, output_size: Any, rank: int) -> tuple[int, ...]:
-    """The kernel, and stride, that cuts each axis into ``output_size`` equal bins.
-
-    Uneven bins, and one bin for everything, are faster in torch.
-    """
-    sizes = x.shape[x.ndim - rank :]
-    wanted = [n if m is None else m for n, m in zip(sizes, _sizes(output_size, rank), strict=True)]
-    if any(n % m for n, m in zip(sizes, wanted, strict=True)) or prod(wanted) == 1:
-        raise LeftToTorchError
-    return tuple(n // m for n, m in zip(sizes, wanted, strict=True))
-
-
-def _adaptive_avg_pool(rank: int) -> Function:
-    name = f"adaptive_avg_pool{rank}d"
-    own = DropIn(name, lambda x, output_size: avg_pool(x, _even_bins(x, output_size, rank)))
-
-    @_replaces(name)
-    def function(input: Tensor, output_size: Any) -> Tensor:
-        return own((input,), (output_size,))  # type: ignore[no-any-return]
-
-    return function
-
-
-def _adaptive_max_pool(rank: int) -> Function:
-    name = f"adaptive_max_pool{rank}d"
-
-    def operator(x: Var, output_size: Any, return_indices: bool) -> Any:
-        return max_pool(x, _even_bins(x, output_size, rank), return_indices=return_indices)
-
-    own = DropIn(name, operator)
-
-    @_replaces(name)
-    def function(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-        return own((input,), (output_size, return_indices))
-
-    return function
-
-
-adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = map(_adaptive_avg_pool, (1, 2, 3))
-adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = map(_adaptive_max_pool, (1, 2, 3))
-
-
-def _lp_pool(rank: int) -> Function:
-    """As torch composes it, of a mean of powers; the mean is taken here."""
-    name = f"lp_pool{rank}d"
-    mean = FUNCTIONS[f"avg_pool{rank}d"]
-
-    @_replaces(name)
-    def function(
-        input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False
-    ) -> Tensor:
-        if has_torch_function((input,)) or not _is_exponent(norm_type) or not _is_kernel(kernel_size, rank):
-            return getattr(theirs, name)(input, norm_type, kernel_size, stride, ceil_mode)  # type: ignore[no-any-return]
-        powers = mean(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
-        total = (torch.sign(powers) * torch.relu(torch.abs(powers))).mul(prod(_sizes(kernel_size, rank)))
-        return total.pow(1.0 / norm_type)
-
-    return function
-
-
-def _is_exponent(norm_type: Any) -> bool:
-    return isinstance(norm_type, int | float) and norm_type != 0 and not isinf(norm_type)
-
-
-def _is_kernel(kernel_size: Any, rank: int) -> bool:
-    return isinstance(kernel_size, int) or (isinstance(kernel_size, tuple | list) and len(kernel_size) == rank)
-
-
-lp_pool1d, lp_pool2d, lp_pool3d = map(_lp_pool, (1, 2, 3))
-
-
 # --- layers -----------------------------------------------------------------------------------------------------------
 
-_linear = DropIn("linear", affine)
+_linear = DropIn("linear", affine, _has_many_products)
 
 
 @_replaces("linear")
@@ -254,7 +195,7 @@ def _normal(x: Var, mean: Var | None, var: Var | None, weight: Var | None, bias:
     return normalised(x, mean, var, weight, bias, eps)
 
 
-_batch_norm = DropIn("batch_norm", _normal)
+_batch_norm = DropIn("batch_norm", _normal, _has_many_cells)
 
 
 @_replaces("batch_norm")
@@ -274,8 +215,8 @@ def batch_norm(
 
 # --- patches ----------------------------------------------------------------------------------------------------------
 
-_unfold = DropIn("unfold", _at_rank(unfolded, 2))
-_fold = DropIn("fold", _at_rank(folded, 2))
+_unfold = DropIn("unfold", _at_rank(unfolded, 2), _has_many_cells)
+_fold = DropIn("fold", _at_rank(folded, 2), _has_many_cells)
 
 
 @_replaces("unfold")
@@ -292,41 +233,31 @@ def fold(
 
 # --- resizing ---------------------------------------------------------------------------------------------------------
 
-MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "trilinear": "linear"}
-
 
 def _resized(
     x: Var, size: Any, scale_factor: Any, mode: str, align_corners: Any, recompute: Any, antialias: Any
 ) -> Any:
-    if mode not in MODES or antialias:
-        raise LeftToTorchError
+    """Between cells, and to no fewer: torch is as fast where it takes one cell, or leaves cells out."""
     sizes = x.shape[2:]
-    outputs = _sizes(size, len(sizes)) if scale_factor is None else _scaled(sizes, scale_factor)
-    if mode == "nearest" and not all(map(_has_exact_places, sizes, outputs)):
+    outputs = _per_axis(size, len(sizes)) if scale_factor is None else _scaled(sizes, scale_factor)
+    if mode not in ("linear", "bilinear", "trilinear") or antialias or prod(outputs) < prod(sizes):
         raise LeftToTorchError
-    return resize(x, outputs, MODES[mode], bool(align_corners))
+    return resize(x, outputs, "linear", bool(align_corners))
+
+
+def _per_axis(value: Any, rank: int) -> tuple[Any, ...]:
+    return (value,) * rank if isinstance(value, int | float) else tuple(value)
 
 
 def _scaled(sizes: Sequence[int], scale_factor: Any) -> tuple[int, ...]:
     """The sizes times their factors, if these are integers: else torch places the outputs by the factors alone."""
-    products = [n * factor for n, factor in zip(sizes, _sizes(scale_factor, len(sizes)), strict=True)]
+    products = [n * factor for n, factor in zip(sizes, _per_axis(scale_factor, len(sizes)), strict=True)]
     if any(p != int(p) for p in products):
         raise LeftToTorchError
     return tuple(map(int, products))
 
 
-def _has_exact_places(n: int, m: int) -> bool:
-    """Whether ⌊o·n/m⌋ comes out right for every output in torch's floating-point arithmetic, single or double."""
-    exact = np.arange(m) * n // m
-    return all(_places(n, m, dtype) == exact.tolist() for dtype in (np.float32, np.float64))
-
-
-def _places(n: int, m: int, dtype: Any) -> list[float]:
-    step = np.full((), n, dtype) / np.full((), m, dtype)
-    return np.floor(np.arange(m, dtype=dtype) * step).tolist()  # type: ignore[no-any-return]
-
-
-_interpolate = DropIn("interpolate", _resized)
+_interpolate = DropIn("interpolate", _resized, _has_many_cells)
 
 
 @_replaces("interpolate")
