@@ -244,7 +244,8 @@ def write_arrays(path: str, arrays: Mapping[str, Array]) -> None:
 
 
 def _require_memory(plan: Plan, threads: int) -> None:
-    unplanned = sum(nbytes(v.type) for step in plan.steps if step.task is None for v in step.outputs)
+    by_numpy = [step for step in (*plan.prologue, *plan.steps) if step.task is None and step.view is None]
+    unplanned = sum(nbytes(v.type) for step in by_numpy for v in step.outputs)
     needed, there = plan.memory(threads) + unplanned, machine_bytes()
     if needed > there:
         raise RequestError(f"this run needs {needed:,} bytes of memory, and there are {there:,}; give smaller shapes")
