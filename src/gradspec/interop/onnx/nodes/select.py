@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gradspec.interop.onnx.node import Handler, Node
-from gradspec.ops.pointwise import maximum, minimum
+from gradspec.ops.pointwise import maximum, minimum, trunc_divide
 from gradspec.ops.select import equal, greater, less, where
+from gradspec.spec.errors import UnsupportedError
 
 
 def _not(x: Any) -> Any:
@@ -17,6 +18,18 @@ def _where(node: Node) -> Any:
     return where(*node.variables())
 
 
+def _mod(node: Node) -> Any:
+    """What is left of integers: with the sign of the dividend, or of the divisor unless ``fmod`` says otherwise."""
+    a, b = node.variable(0), node.variable(1)
+    if a.type.is_float:
+        raise UnsupportedError("Mod of floats that are not known at import")
+    rest = a - b * trunc_divide(a, b)
+    if node.flag("fmod"):
+        return rest
+    differs = minimum(_not(equal(less(rest, 0), less(b, 0))), _not(equal(rest, 0)))
+    return where(differs, rest + b, rest)
+
+
 HANDLERS: dict[str, Handler] = {
     "And": lambda node: minimum(*node.variables()),
     "Equal": lambda node: equal(*node.variables()),
@@ -24,6 +37,7 @@ HANDLERS: dict[str, Handler] = {
     "GreaterOrEqual": lambda node: maximum(greater(*node.variables()), equal(*node.variables())),
     "Less": lambda node: less(*node.variables()),
     "LessOrEqual": lambda node: maximum(less(*node.variables()), equal(*node.variables())),
+    "Mod": _mod,
     "Not": lambda node: _not(node.variable(0)),
     "Or": lambda node: maximum(*node.variables()),
     "Where": _where,
