@@ -21,6 +21,7 @@ from gradspec.interop.jax.lower import (
     pool,
     reduce,
     resize,
+    select,
     smooth_pool,
     unfold,
 )
@@ -36,9 +37,10 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     **pool.LOWERINGS,
     **reduce.LOWERINGS,
     **resize.LOWERINGS,
+    **select.LOWERINGS,
     **smooth_pool.LOWERINGS,
     **unfold.LOWERINGS,
 }
 
-CHOOSING = frozenset(("max_pool", "maximum", "minimum"))
+CHOOSING = frozenset(("max_pool", "maximum", "minimum", "where"))
 """Operators whose integers are among those they are given, or places in a plane: 32 bits are enough for them."""
