@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 Array = NDArray[Any]
 DType = np.dtype[Any]
@@ -121,7 +122,7 @@ class Emitter:
 
     def constant(self, array: Any, dtype: Any = None) -> Value:
         """A small constant; equal ones are written once."""
-        cells = np.ascontiguousarray(array, dtype).reshape(np.shape(array))
+        cells = np.asarray(array, dtype)
         key = (cells.dtype, cells.shape, cells.tobytes())
         if key not in self._constants:
             self._constants[key] = self.initializer(self.unused("constant"), cells)
@@ -129,7 +130,9 @@ class Emitter:
 
     def initializer(self, name: str, array: Array) -> Value:
         """A constant of that name."""
-        self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
+        cells = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+        tensor = TensorProto(name=name, dims=array.shape, data_type=tensor_dtype(array.dtype), raw_data=cells)
+        self.initializers.append(tensor)
         return Value(name, array.shape, array.dtype)
 
     def indices(self, numbers: Any) -> Value:
@@ -218,6 +221,6 @@ class Emitter:
         return self.node(op_type, [x, self.indices(list(axes))], shape, x.dtype, keepdims=int(keepdims))
 
 
-def tensor_dtype(dtype: DType) -> TensorProto.DataType:
+def tensor_dtype(dtype: DType) -> int:
     """ONNX's number for a dtype."""
-    return helper.np_dtype_to_tensor_dtype(dtype)
+    return TensorProto.BFLOAT16 if dtype == ml_dtypes.bfloat16 else helper.np_dtype_to_tensor_dtype(dtype)

@@ -26,16 +26,15 @@ SMALL_FLOATS = {np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)}
 _EMITTERS: dict[str, Emit] = {}
 
 
-def emits(*names: str, moves: bool = False) -> Callable[[Written], Written]:
-    """The decorated function writes these operators.
+def emits(name: str, *, moves: bool = False) -> Callable[[Written], Written]:
+    """The decorated function writes this operator.
 
-    float16 and bfloat16 are computed in float32 and rounded once, as SEMANTICS has it, unless the operator ``moves``
-    numbers without changing them.
+    float16 and bfloat16 are computed in float32 and rounded once, as kernels do it, unless the operator only ``moves``
+    numbers.
     """
 
     def register(emit: Written) -> Written:
-        for name in names:
-            _EMITTERS[name] = emit if moves else _widened(emit)
+        _EMITTERS[name] = emit if moves else _widened(emit)
         return emit
 
     return register

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -111,17 +112,16 @@ def mask(e: Emitter, axes: Sequence[Array]) -> Value | None:
     """The taps ``(*outputs, taps)`` that all axes agree on; None if they are all of them."""
     if all(axis.all() for axis in axes):
         return None
-    rank = len(axes)
-    parts = [
-        e.constant(
-            axis.reshape([axis.shape[0] if a == i else axis.shape[1] if a == rank + i else 1 for a in range(2 * rank)])
-        )
-        for i, axis in enumerate(axes)
-    ]
-    both = parts[0]
-    for part in parts[1:]:
-        both = e.cells("And", both, part)
-    return e.reshape(both, (*(axis.shape[0] for axis in axes), prod(axis.shape[1] for axis in axes)))
+    parts = [e.constant(_laid_out(axis, i, len(axes))) for i, axis in enumerate(axes)]
+    agreed = reduce(lambda a, b: e.cells("And", a, b), parts)
+    return e.reshape(agreed, (*(axis.shape[0] for axis in axes), prod(axis.shape[1] for axis in axes)))
+
+
+def _laid_out(axis: Array, i: int, rank: int) -> Array:
+    """The outputs and taps of one axis among those of all axes, the outputs before the taps."""
+    shape = [1] * 2 * rank
+    shape[i], shape[rank + i] = axis.shape
+    return axis.reshape(shape)
 
 
 def combined(e: Emitter, x: Value, tables: Sequence[Table]) -> Value:
@@ -145,13 +145,12 @@ def sums(e: Emitter, x: Value, window: Window) -> Value:
 def spread(e: Emitter, shares: Value, window: Window) -> Value:
     """The transpose of ``gathered``: ``shares (*lead, *outputs, taps)`` added up in the cells that the taps read."""
     lead = shares.ndim - window.rank - 1
-    tables = [taps(axis).places for axis in window.axes]
-    split = e.reshape(shares, (*shares.shape[:-1], *(t.shape[1] for t in tables)))
+    places = [taps(axis).places for axis in window.axes]
+    split = e.reshape(shares, (*shares.shape[:-1], *(p.shape[1] for p in places)))
     pairs = [lead + axis + half * window.rank for axis in range(window.rank) for half in (0, 1)]
-    merged = e.reshape(e.transpose(split, [*range(lead), *pairs]), (*shares.shape[:lead], *(t.size for t in tables)))
-    return combined(
-        e, merged, [table(t.size, readers(t, axis.size)) for t, axis in zip(tables, window.axes, strict=True)]
-    )
+    merged = e.reshape(e.transpose(split, [*range(lead), *pairs]), (*shares.shape[:lead], *(p.size for p in places)))
+    found = [table(p.size, readers(p, n)) for p, n in zip(places, window.sizes, strict=True)]
+    return combined(e, merged, found)
 
 
 def spread_evenly(e: Emitter, g: Value, window: Window) -> Value:
