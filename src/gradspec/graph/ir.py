@@ -81,7 +81,7 @@ class Var:
         if not isinstance(other, Var):
             raise TypeError(
                 f"{self!r} has no value while the graph is built, so it cannot be compared with {other!r}; "
-                "relu, clamp, maximum and minimum choose by value"
+                "gs.greater, gs.less and gs.equal compare when it runs, and gs.where chooses by them"
             )
         return self is other
 
