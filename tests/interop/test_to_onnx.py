@@ -133,6 +133,24 @@ def test_every_operator(row, mode):
     judge(derivative, arrays, exported(derivative, arrays))
 
 
+TWICE = {
+    "conv": lambda x: gs.conv2d(gs.conv2d(x, np.ones((2, 1, 2, 2), np.float32)) * x[:, :, :3, :3], KERNEL, stride=2),
+    "max_pool": lambda x: gs.max_pool2d(x * x, 2, 1),
+    "avg_pool": lambda x: gs.avg_pool2d(x, 3, 2, 1) * gs.adaptive_avg_pool2d(x * x, 2),
+    "smooth_max_pool": lambda x: gs.smooth_max_pool2d(x, 2, beta=0.5),
+    "gelu": lambda x: gs.gelu(x, "tanh"),
+    "softmax": gs.softmax,
+}
+KERNEL = np.arange(16, dtype=np.float32).reshape(2, 2, 2, 2)
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_second_derivatives(name):
+    hessian = gs.trace(TWICE[name], gs.f32[1, 1, 4, 4]).vjp().jvp(["x"])
+    arrays = drawn(hessian, [np.random.default_rng(9).integers(-9, 9, (1, 1, 4, 4)).astype(np.float32) / 8], 9)
+    judge(hessian, arrays, exported(hessian, arrays))
+
+
 def test_every_operator_has_an_emitter_or_a_reason():
     assert operators().keys() == emitters().keys() | NOT_EXPORTED.keys()
     assert not emitters().keys() & NOT_EXPORTED.keys()

@@ -49,9 +49,9 @@ def _guarded(e: Emitter, places: Value, least: int, beyond: int) -> Value:
     ONNX counts negative places from the end, where the graph would raise an error.
     """
     numbers = e.cast(places, INT64)
-    if numbers.dtype == places.dtype or places.dtype.kind == "i":
-        numbers = e.cells("Where", e.cells("Less", numbers, least), e.constant(beyond, INT64), numbers)
-    return numbers
+    if places.dtype.kind == "u":
+        return numbers
+    return e.cells("Where", e.cells("Less", numbers, least), e.constant(beyond, INT64), numbers)
 
 
 def _inserted(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
