@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import getitem
 from typing import Any
@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from gradspec.graph.types import TensorType
 from gradspec.interop.torch.aten import entry_of
 from gradspec.interop.torch.types import torch_dtype
-from gradspec.spec.errors import ShapeError
+from gradspec.spec.errors import ShapeError, UnsupportedError
 
 
 def captured(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ExportedProgram:
@@ -89,14 +89,31 @@ def _readable(program: ExportedProgram) -> ExportedProgram:
 
     Both cost more time than the export itself, so neither is done unless it is needed.
     """
-    unknown = _unknown_operators(program)
-    if not unknown and _writes_are_private(program.graph):
+    replaced = _decompositions(_unknown_operators(program))
+    parts = [part.graph for part in program.graph_module.modules() if isinstance(part, fx.GraphModule)]
+    if not replaced and all(map(_writes_are_private, parts)):
         return program
-    known = torch.export.default_decompositions()
+    if any(is_gradient_switch(node) for node in program.graph.nodes):
+        cause = f"to replace {', '.join(sorted(map(str, replaced)))}" if replaced else "to undo writes to shared memory"
+        raise UnsupportedError(
+            f"the model has a part under torch.no_grad(), which PyTorch forgets when it is asked {cause}; "
+            "use detach() instead, or write the model without these"
+        )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # of PyTorch's, about its own code
-        readable: ExportedProgram = program.run_decompositions({op: known[op] for op in unknown if op in known})
+        readable: ExportedProgram = program.run_decompositions(replaced)
     return readable
+
+
+def _decompositions(operators: set[Any]) -> dict[Any, Callable[..., Any]]:
+    """PyTorch's decompositions of those operators that have one."""
+    known = torch.export.default_decompositions() if operators else {}
+    return {operator: known[operator] for operator in operators if operator in known}
+
+
+def is_gradient_switch(node: fx.Node) -> bool:
+    """Whether a node runs a part of the model with gradients on or off, which its first argument says."""
+    return node.target is torch.ops.higher_order.wrap_with_set_grad_enabled
 
 
 def _unknown_operators(program: ExportedProgram) -> set[Any]:
@@ -107,7 +124,7 @@ def _unknown_operators(program: ExportedProgram) -> set[Any]:
     for node in program.graph.nodes:
         if node.op == "call_function" and any(source.name in varying for source in node.all_input_nodes):
             varying.add(node.name)
-            if node.target is not getitem and entry_of(node) is None:
+            if node.target is not getitem and not is_gradient_switch(node) and entry_of(node) is None:
                 unknown.add(node.target)
     return unknown
 

@@ -10,19 +10,19 @@ import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+from torch.utils import _pytree as pytree
 
 from gradspec.graph.builder import Builder
 from gradspec.graph.ir import Graph, Var
+from gradspec.graph.types import f32
 from gradspec.interop.torch.aten import Entry, entry_of
 from gradspec.interop.torch.aten.operands import to_dtype
-from gradspec.interop.torch.capture import captured, gives_operand
+from gradspec.interop.torch.capture import captured, gives_operand, is_gradient_switch
 from gradspec.interop.torch.refusals import Refusals
 from gradspec.interop.torch.state import Held, chosen_inputs, tensors_held
 from gradspec.interop.torch.types import array_of, gradspec_type
+from gradspec.ops.pointwise import detach
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
-
-UNKNOWN = object()
-"""The value of a node that was refused, or that depends on one that was."""
 
 
 def read(
@@ -63,11 +63,9 @@ class _Reader:
         self._take_inputs()
         held = tensors_held(self.program)
         self._take_held(held, chosen_inputs(self.program, held, params))
-        for node in self.program.graph.nodes:
-            if node.op not in ("placeholder", "output") and (node.users or gives_operand(node)):
-                self._read(node)
+        results = self._run(self.program.graph)
         self.refusals.raise_any()
-        return self.builder.build(self._outputs(), allow_unused=True)
+        return self.builder.build(self._outputs(results), allow_unused=True)
 
     # --- inputs, parameters and results -------------------------------------------------------------------------------
 
@@ -101,15 +99,22 @@ class _Reader:
             return self.builder.const(array_of(held.tensor), held.name)
         return held.tensor.clone()
 
-    def _outputs(self) -> list[Var]:
+    def _outputs(self, results: Sequence[Any]) -> list[Var]:
         """The tensors among the results, in the order of PyTorch's pytrees."""
-        results = [self._value(v) for v in self.program.graph.output_node().args[0]]
         variables = [self._variable(v) for v in results if isinstance(v, Var | Tensor)]
         if not variables:
             raise UnsupportedError(f"the model returns {results}, and a graph needs a tensor to give")
         return variables
 
-    # --- one node -----------------------------------------------------------------------------------------------------
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def _run(self, graph: fx.Graph) -> list[Any]:
+        """The results of a graph whose placeholders have values."""
+        for node in graph.nodes:
+            if node.op not in ("placeholder", "output") and (node.users or gives_operand(node)):
+                self._read(node)
+        results: Any = graph.output_node().args[0]
+        return [self._value(v) for v in results]
 
     def _read(self, node: fx.Node) -> None:
         """Keep the value of a node, or the reason why there is none."""
@@ -117,28 +122,38 @@ class _Reader:
             result = self._result(node)
         except (UnsupportedError, ShapeError, DTypeError) as error:
             self.refusals.add(node, str(error))
-            result = UNKNOWN
+            result = pytree.tree_map_only(Tensor, self._stand_in, node.meta.get("val"))
         if gives_operand(node):
             self.owners[node] = self._owner(node.args[0])
         self.values[self._owner(node)] = result
 
+    def _stand_in(self, tensor: Tensor) -> Var:
+        """A variable in the place of a result that there is not, so that what depends on it is examined as well."""
+        return self.builder.input(f32[tuple(tensor.shape)] if tensor.is_complex() else gradspec_type(tensor))
+
     def _result(self, node: fx.Node) -> Any:
         if node.op == "get_attr":
-            return getattr(self.program.graph_module, str(node.target))
+            return getattr(node.graph.owning_module, str(node.target))
         given = [self._value(source) for source in node.all_input_nodes]
         if node.target is getitem:
             return self._item(*node.args)
         if not any(map(_varies, given)):
             return self._computed(node)
+        if is_gradient_switch(node):
+            return self._part(*(self._value(argument) for argument in node.args))
         entry = entry_of(node)
         if entry is None:
             raise UnsupportedError("")
-        return UNKNOWN if any(v is UNKNOWN for v in given) else self._applied(entry, node)
+        return self._applied(entry, node)
+
+    def _part(self, differentiable: bool, part: fx.GraphModule, *values: Any) -> list[Any]:
+        """The results of a part of the model, as constants where it is not to be differentiated."""
+        self.values.update(zip(part.graph.find_nodes(op="placeholder"), values, strict=True))
+        results = self._run(part.graph)
+        return results if differentiable else [detach(v) if isinstance(v, Var) else v for v in results]
 
     def _item(self, source: Any, i: Any) -> Any:
         values = self._value(source)
-        if values is UNKNOWN:
-            return UNKNOWN
         if i >= len(values):
             raise UnsupportedError(f"result {i} of {source.target} is not known")
         return values[i]
@@ -178,4 +193,4 @@ class _Reader:
 
 def _varies(value: Any) -> bool:
     """Whether a value depends on variables of the graph."""
-    return value is UNKNOWN or isinstance(value, Var) or (isinstance(value, list | tuple) and any(map(_varies, value)))
+    return isinstance(value, Var) or (isinstance(value, list | tuple) and any(map(_varies, value)))
