@@ -15,8 +15,6 @@ import gradspec as gs
 from gradspec.interop.onnx import files, reader
 from interop.onnx_models import model, one_node, theirs, value
 
-UNIT_ROUNDOFF = 2.0**-24
-
 
 def reals(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
@@ -31,6 +29,7 @@ def integers(*numbers):
 X = reals(2, 3, 5)
 IMAGE = reals(2, 3, 7, 6)
 TIED = np.round(IMAGE)
+HALVES = IMAGE.astype(np.float16)
 WEIGHTS = [reals(3, seed=i) for i in range(3)] + [np.abs(reals(3, seed=3)) + 0.5]
 
 
@@ -120,6 +119,11 @@ SWEEPS = {
     "Upsample linear": (*scaled("linear", (2, 4)), (7, 9, 10)),
     "shrink nearest": (*scaled("nearest", (0.5, 0.75)), (10,)),
     "BatchNormalization": (*same_in_all("BatchNormalization", IMAGE, constants=WEIGHTS, epsilon=1e-3), (7, 9, 14, 15)),
+    "BatchNormalization per cell": (
+        *same_in_all("BatchNormalization", X, constants=[*reals(3, 3, 5), np.abs(reals(3, 5)) + 0.5], spatial=0),
+        (7,),
+    ),
+    "BatchNormalization of halves": (*same_in_all("BatchNormalization", HALVES, constants=WEIGHTS), (15, 26)),
     "MaxPool": (*same_in_all("MaxPool", TIED, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 2, 1]), (7, 11, 12, 22)),
     "MaxPool with indices": (
         *same_in_all("MaxPool", IMAGE, outputs=2, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 2, 1]),
@@ -178,6 +182,10 @@ SWEEPS = {
         *same_in_all("ConvTranspose", IMAGE, reals(3, 2, 3, 2), strides=[2, 2], output_shape=[13, 11]),
         (7, 11),
     ),
+    "ConvTranspose beyond its reach": (
+        *same_in_all("ConvTranspose", IMAGE, reals(3, 2, 3, 2), reals(2), auto_pad="SAME_UPPER", output_shape=[12, 8]),
+        (26,),
+    ),
     "ConvTranspose same": (
         *same_in_all("ConvTranspose", IMAGE, reals(3, 2, 3, 4), strides=[2, 3], auto_pad="SAME_UPPER"),
         (7, 11),
@@ -199,12 +207,21 @@ def test_meaning_in_every_version(name):
         check(ours if isinstance(ours, tuple) else (ours,), theirs(proto, arrays), arrays)
 
 
+def test_valid_padding_has_one_size_whatever_ceil_mode_says():
+    """By the operator's text ⌈(n − k + 1)/s⌉ = ⌊(n − k)/s⌋ + 1; ONNX Runtime rounds up all the same."""
+    options = {"kernel_shape": [2, 3], "strides": [2, 2], "auto_pad": "VALID"}
+    (expected,) = theirs(one_node("MaxPool", 12, [IMAGE], **options), [IMAGE])
+    ours = gs.from_onnx(one_node("MaxPool", 12, [IMAGE], **options, ceil_mode=1))(IMAGE)
+    np.testing.assert_array_equal(ours, expected, strict=True)
+
+
 def check(ours, expected, arrays):
     """Equal types; numbers within the rounding of 64 steps on numbers no larger than inputs and results."""
     for a, b in zip(ours, expected, strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         largest = max([1.0, *(np.abs(x).max(initial=0) for x in (*arrays, b))])
-        np.testing.assert_allclose(a, b, rtol=0, atol=0 if a.dtype.kind in "iub" else 64 * UNIT_ROUNDOFF * largest)
+        unit = np.finfo(a.dtype).eps / 2 if a.dtype.kind == "f" else 0
+        np.testing.assert_allclose(a, b, rtol=0, atol=64 * unit * largest)
 
 
 PLACES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize")
