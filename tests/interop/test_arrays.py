@@ -108,7 +108,7 @@ def test_the_caller_gets_its_kind(call, arguments, make, cls):
 
 X = np.ones((2, 2, 4, 4), np.float32)
 PLACES = np.broadcast_to(np.arange(16).reshape(4, 4), X.shape).copy()
-PAIRS = ("add", "div", "matmul", "maximum", "minimum", "mse_loss", "mul", "sub", "trunc_divide")
+PAIRS = ("add", "div", "equal", "greater", "less", "matmul", "maximum", "minimum", "mse_loss", "mul", "sub")
 ARGUMENTS = dict.fromkeys(PAIRS, (X, X)) | {
     "adaptive_avg_pool": (X, (1, 1)),
     "adaptive_max_pool": (X, (1, 1)),
@@ -135,6 +135,7 @@ ARGUMENTS = dict.fromkeys(PAIRS, (X, X)) | {
     "smooth_max_pool": (X, (2, 2)),
     "trunc_divide": (X.astype(np.int32), X.astype(np.int32)),
     "unfold": (X, (2, 2)),
+    "where": (X > 0, X, 2 * X),
 }
 
 
@@ -211,8 +212,8 @@ UNCOPIED = {
 def test_nothing_is_copied(call, make, cls, memory):
     """What a kernel reads is the caller's memory, and what it wrote is what the caller gets."""
     x = make(IMAGE)
-    result = call(x)
-    assert {address_of(x), address_of(result)} <= memory
+    results = [call(x) for _ in range(6)]  # memory that suits JAX by chance does so once in four times
+    assert {address_of(x), *map(address_of, results)} <= memory
 
 
 def test_strides_are_kept():

@@ -197,7 +197,7 @@ def test_what_is_no_file_is_refused(tmp_path):
 def test_mutated_files_load_or_are_refused(tmp_path):
     gs.save_weights(tmp_path / "w", ARRAYS)
     whole, random, outcomes = (tmp_path / "w").read_bytes(), Random(3), {"loaded": 0, "refused": 0}
-    for _ in range(500):
+    for _ in range(300):
         place, span = random.randrange(len(whole)), random.randint(0, 9)
         mutant = whole[:place] + random.choice([random.randbytes(span), b"", b"9" * span]) + whole[place + span :]
         (tmp_path / "w").write_bytes(mutant)
@@ -269,12 +269,11 @@ def test_names_that_the_graph_lacks_are_left_alone_when_asked():
     assert [v.name for v in bound.inputs] == ["x"]
 
 
-def test_later_changes_to_the_weights_are_not_seen(tmp_path):
+def test_later_changes_to_the_weights_are_not_seen():
     weights = {name: torch.tensor(array) for name, array in WEIGHTS.items()}
     bound = gs.bind(GRAPH, weights)
-    before = bound(X)
     weights["weight"].zero_()
-    np.testing.assert_array_equal(bound(X), before)
+    np.testing.assert_array_equal(bound(X), GRAPH(X, *WEIGHTS.values()))
 
 
 def test_weights_of_a_file_are_not_copied(tmp_path):

@@ -183,6 +183,8 @@ class Compiled:
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """One array for one output, a tuple for several, never sharing memory with anything.
 
+        Results are NumPy arrays, PyTorch tensors or JAX arrays, as the arrays that are given.
+
         ``out``: an array to put the result into, or a tuple of them for several outputs, None for a fresh one.
         """
         return self._call(arrays, out, self._threads)
