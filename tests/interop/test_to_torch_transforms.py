@@ -160,11 +160,23 @@ def test_inside_compile(name):
 
 
 @pytest.mark.parametrize("name", TAPE)
-def test_what_cannot_be_compiled_raises(name):
-    """PyTorch refuses to compile these for any function, its own operators included."""
-    for f in (reference, network):
-        with pytest.raises(torch._dynamo.exc.Unsupported, match=r"autograd\.grad|marked as skipped"):
-            compiled(lambda f=f: TAPE[name](f))()
+def test_what_pytorch_does_not_compile_raises(name):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"trace_autograd_ops|marked as skipped"):
+        compiled(lambda: TAPE[name](network))()
+
+
+@pytest.mark.parametrize("name", ["reverse", "double backward"])
+def test_the_tape_inside_compile(name):
+    with torch._dynamo.config.patch(trace_autograd_ops=True):
+        torch.testing.assert_close(compiled(lambda: TAPE[name](network))(), TAPE[name](reference))
+
+
+def test_the_former_vmap_is_refused():
+    x = X.clone().requires_grad_()
+    with pytest.raises(gs.UnsupportedError, match=r"use torch\.func"):
+        torch.autograd.grad(network(x), x, torch.stack([CT, CT]), is_grads_batched=True)
+    with pytest.raises(RuntimeError, match="Batching rule not implemented"):
+        torch.autograd.functional.jacobian(network, X, vectorize=True, strategy="forward-mode")
 
 
 WORK_ON_COMPILED = {"value", "dual", "reverse"}
@@ -217,6 +229,30 @@ def test_compiled_autograd_is_refused():
 
 
 # --- export and other tracers -----------------------------------------------------------------------------------------
+
+
+class Calling(torch.nn.Module):
+    """A module that calls a graph of its own accord, constants and all."""
+
+    def __init__(self, graph):
+        super().__init__()
+        self.graph = graph
+
+    def forward(self, x):
+        return call(self.graph, [x])[0]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_constants_outlast_what_is_traced_or_inferred(strict):
+    """The first call of a graph makes tensors of its constants. Here it is one of an export, and of an inference."""
+    graph = gs.trace(lambda x: x * WEIGHT.reshape(6)[:3], gs.f64[1, 3])
+    x = torch.ones(1, 3, dtype=torch.float64, requires_grad=True)
+    program = torch.export.export(Calling(graph), (x,), strict=strict)
+    torch.testing.assert_close(program.module()(x), call(graph, [x])[0])
+    with torch.inference_mode():
+        call(other := gs.trace(lambda x: gs.exp(x * WEIGHT[0]), gs.f64[1, 3]), [x])
+    call(other, [x])[0].sum().backward()
+    torch.testing.assert_close(x.grad, torch.from_numpy(WEIGHT[0] * np.exp(WEIGHT[0])))
 
 
 class Transformed(torch.nn.Module):

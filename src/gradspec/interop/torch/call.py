@@ -25,7 +25,8 @@ def call(graph: Graph, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     tensor([2., 6.])
     """
     if torch.compiler.is_compiling():
-        return tuple(GRAPH([*tensors, *_constants(graph)], _text(graph)))
+        constants = [_constant(graph, i) for i in range(_count(graph))]
+        return tuple(GRAPH([*tensors, *constants], _text(graph)))
     known = opened(graph)
     if not (is_watched(tensors) or needs_gradient(tensors)):
         return known.closed.run(tensors)
@@ -38,5 +39,10 @@ def _text(graph: Graph) -> str:
 
 
 @_constant_while_compiling
-def _constants(graph: Graph) -> list[Tensor]:
-    return opened(graph).constants
+def _count(graph: Graph) -> int:
+    return len(opened(graph).constants)
+
+
+@_constant_while_compiling
+def _constant(graph: Graph, i: int) -> Tensor:
+    return opened(graph).constants[i]

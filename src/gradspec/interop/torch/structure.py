@@ -8,7 +8,9 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 import gradspec.backends.cpu
 import gradspec.backends.numpy
@@ -171,7 +173,8 @@ class Opened:
     def __init__(self, graph: Graph) -> None:
         large = large_constants(graph)
         self.structure = Structure(with_inputs(graph, large))
-        self.constants = [tensor_of(graph.constants[v]) for v in large]
+        with _disable_current_modes(), torch.inference_mode(False):  # they outlast what is traced or inferred now
+            self.constants = [tensor_of(graph.constants[v]) for v in large]
         self.closed = Structure(with_inputs(graph, ()))
 
 

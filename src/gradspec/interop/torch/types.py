@@ -102,7 +102,13 @@ def _plain(tensor: Tensor) -> Tensor:
             f"a tensor on the device {tensor.device} is not supported: gradspec computes on the CPU; {remedy}"
         )
     gradspec_dtype(tensor.dtype)
-    return tensor.detach().resolve_neg()
+    try:
+        return tensor.detach().resolve_neg()
+    except RuntimeError as error:
+        raise UnsupportedError(
+            f"a tensor hides its numbers ({error}); instead of is_grads_batched=True or vectorize=True use torch.func, "
+            "whose vmap, jacrev and jacfwd know gradspec's operator"
+        ) from error
 
 
 # --- array to tensor --------------------------------------------------------------------------------------------------
