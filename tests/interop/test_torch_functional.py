@@ -12,12 +12,17 @@ from unittest.mock import patch
 import pytest
 import torch
 import torch.nn.functional as theirs
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
 
 import gradspec.torch as F  # noqa: N812  (its usual name)
 from gradspec.graph.recent import Recent
 from gradspec.interop.torch import dropin, functional
 from gradspec.interop.torch.functional import FUNCTIONS
+from gradspec.ops.layout import reshape
 from train_torch import Training
 
 NAN, INF = float("nan"), float("inf")
@@ -360,6 +365,12 @@ class Marked(torch.Tensor):
     """A tensor whose kind goes through torch's functions."""
 
 
+class Silent(torch.Tensor):
+    """A tensor of another kind that torch's functions take for one of their own."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
 def channels_last(t):
     return t.to(memory_format=torch.channels_last)
 
@@ -370,10 +381,11 @@ def channels_last(t):
         torch.randn(IMAGE, dtype=torch.complex64).real.to(torch.complex64),
         torch.ones(IMAGE, dtype=torch.int64),
         torch.randn(IMAGE).as_subclass(Marked),
+        torch.randn(IMAGE).as_subclass(Silent),
         channels_last(torch.randn(IMAGE)),
         torch.randn(IMAGE, device="meta"),
     ],
-    ids=["complex", "integers", "subclass", "channels_last", "meta"],
+    ids=["complex", "integers", "subclass", "silent subclass", "channels_last", "meta"],
 )
 def test_other_tensors_stay_with_torch(x):
     weight = torch.ones(4, 3, 3, 3, dtype=x.dtype, device=x.device)
@@ -383,6 +395,13 @@ def test_other_tensors_stay_with_torch(x):
     assert (type(ours), ours.stride(), ours.device) == (type(reference), reference.stride(), reference.device)
     if not x.is_meta:
         assert torch.equal(ours, reference)
+
+
+def test_an_operator_that_gives_another_type_is_not_used(monkeypatch):
+    monkeypatch.setattr(dropin, "_known", {})
+    flat = dropin.DropIn("relu", lambda x: reshape(x, (x.type.size,)), lambda graph: True)
+    x = torch.randn(2, 3)
+    assert torch.equal(flat((x,), ()), theirs.relu(x))
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
@@ -397,6 +416,24 @@ def test_a_fake_tensor_gives_a_fake_tensor():
         y = F.conv2d(torch.randn(IMAGE), torch.randn(4, 3, 3, 3))
     assert y.shape == (2, 4, 5, 4)
     assert not graphs
+
+
+def test_modes_see_torchs_operators():
+    """Those of functions, and those of operators, such as a counter of floating-point operations."""
+    seen = []
+
+    class Watching(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    x, w = torch.randn(IMAGE), torch.randn(4, 3, 3, 3)
+    with Watching():
+        F.conv2d(x, w)
+    assert seen == [theirs.conv2d]
+    with FlopCounterMode(display=False) as counter:
+        F.conv2d(x, w)
+    assert counter.get_total_flops() == 2 * 2 * 4 * 5 * 4 * 27
 
 
 def test_autocast_sees_torchs_operators():
@@ -490,16 +527,16 @@ def test_compiled_whole_with_any_batch():
 def test_a_compiled_program_of_known_sizes_runs_our_kernels():
     captured = []
 
-    def backend(program, _):
+    def capture(program, _):
         captured.append(str(program.graph))
-        return program
+        return make_boxed_func(program)
 
     torch._dynamo.reset()
-    compiled = torch.compile(network, backend=backend, fullgraph=True)
-    with counted() as graphs:
-        compiled(F, *network_tensors())
-    assert len(captured) == 1
-    assert len(graphs) >= 2
+    backend = aot_autograd(fw_compiler=capture)
+    torch.compile(network, backend=backend, fullgraph=True)(F, *network_tensors())
+    (program,) = captured
+    assert program.count("torch.ops.gradspec.graph.default]") == 2
+    assert "aten.conv" not in program
 
 
 # --- modules ---------------------------------------------------------------------------------------------------------
