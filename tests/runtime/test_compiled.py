@@ -610,3 +610,10 @@ def test_remembered_calls_mean_the_same(call):
     for _ in range(2):
         for got, wanted in zip(np.atleast_1d(call(x)), np.atleast_1d(right), strict=True):
             np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_graph_with_a_constant_is_not_taken_for_one_with_an_input():
+    w, x = np.float32([[[1, 2]]]), np.float32([[1, 2, 3]])
+    fixed, free = gs.trace(lambda x: gs.conv1d(x, w), gs.f32[1, 3]), gs.trace(gs.conv1d, gs.f32[1, 3], gs.f32[1, 1, 2])
+    assert fixed(x).tolist() == free(x, w).tolist() == [[5.0, 8.0]]
+    assert free(x, -w).tolist() == [[-5.0, -8.0]]
