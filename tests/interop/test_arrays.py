@@ -153,6 +153,12 @@ def test_every_operator_gives_the_callers_kind(name):
     np.testing.assert_array_equal(numbers(result), function(*arguments))
 
 
+@every_kind
+def test_every_kind_means_something_exact(make, cls):
+    graph = gs.trace(lambda x: x / 3.0, gs.f32[2])
+    assert str(gs.evaluate(graph, make(np.float32([1, 2])), domain=gs.exact).tolist()) == "[1/3, 2/3]"
+
+
 DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64"]
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gradspec.graph.arrays import taken
 from gradspec.graph.ir import Graph, Var
 from gradspec.graph.types import boolean
 from gradspec.spec.errors import DTypeError, ShapeError
@@ -46,7 +47,7 @@ def evaluate(graph: Graph, *args: Any, domain: Domain) -> Any:
 
 
 def _given(var: Var, value: Any, domain: Domain) -> Tensor:
-    given = value if isinstance(value, Tensor) else _in_domain(var, value, domain)
+    given = value if isinstance(value, Tensor) else _in_domain(var, taken(value), domain)
     if given.shape != var.shape:
         raise ShapeError(f"input {var!r} was given a tensor of shape {given.shape}; pass one of shape {var.shape}")
     return given
