@@ -371,10 +371,13 @@ def test_everything_unsupported_is_told_at_once():
         helper.make_node("Relu", ["d"], ["e"], "innocent"),
         helper.make_node("Reshape", ["x", "shape"], ["f"], "open"),
     ]
-    inputs = [value("x", [2, 3]), value("shape", [1], TensorProto.INT64)]
+    inputs = [value("x", ["N", 3]), value("shape", [1], TensorProto.INT64)]
     weights = {"scales": np.float32([2, 2]), "text": helper.make_tensor("text", TensorProto.STRING, [1], [b"no"])}
+    proto = model(nodes, inputs, [value("e", None)], weights)
+    with pytest.raises(gs.UnsupportedError, match=r"Einsum \(2×\)"):
+        gs.from_onnx(proto)
     with pytest.raises(gs.UnsupportedError) as caught:
-        gs.from_onnx(model(nodes, inputs, [value("e", None)], weights))
+        gs.from_onnx(proto, shapes={"N": 2})
     message = str(caught.value)
     for told in ("Einsum (2×)", "'first'", "'second'", "com.example.Fancy", "cubic", "'up'", "'open'", "string"):
         assert told in message
@@ -394,6 +397,7 @@ def without_dims(**fields):
     [
         (model([RELU], [X2], []), gs.FormatError, "no outputs"),
         (model([RELU], [X2], [value("z", [2])]), gs.FormatError, "'z'"),
+        (model([], [X2], [value("x", [3])]), gs.FormatError, "the model states"),
         (model([RELU, RELU], [X2], [value("y", [2])]), gs.FormatError, "already has a value"),
         (model([helper.make_node("Relu", ["y"], ["y"])], [X2], [value("y", [2])]), gs.FormatError, "circle"),
         (model([RELU], [X2, X2], [value("y", [2])]), gs.FormatError, "two inputs"),
@@ -413,7 +417,7 @@ def without_dims(**fields):
         ),
         (onnx.ModelProto(), gs.FormatError, "0 versions"),
     ],
-    ids=range(16),
+    ids=range(17),
 )
 def test_damaged_models_are_refused(proto, error, message):
     with pytest.raises(error, match=message):

@@ -19,7 +19,7 @@ from gradspec.graph.types import TensorType, dtype_of
 from gradspec.interop.onnx.files import Folder, load_model
 from gradspec.interop.onnx.folding import Budget, fold
 from gradspec.interop.onnx.interface import Declared, bound_constants, bound_shapes, declared
-from gradspec.interop.onnx.node import Handler, Node, Signature, Value, attributes_of, require_counts, signature
+from gradspec.interop.onnx.node import Node, Signature, Value, attributes_of, require_counts, signature
 from gradspec.interop.onnx.nodes import HANDLERS
 from gradspec.interop.onnx.refusals import REFUSED, Refusals, Refused
 from gradspec.interop.onnx.tensors import MAX_CELLS, array_of
@@ -31,6 +31,7 @@ MAX_NODES = 250_000
 MOST_SOURCES = 256
 """Variables that are looked at to say what an unknown one is computed from."""
 
+OWN_DOMAIN = ("", "ai.onnx")
 OURS = (FormatError, UnsupportedError, ShapeError, DTypeError)
 
 
@@ -63,11 +64,16 @@ class Reader:
         source = self._model.graph
         if len(source.node) > MAX_NODES:
             raise FormatError(f"the model has {len(source.node)} nodes; at most {MAX_NODES} are read")
+        self._refuse_operators(source)
         self._read_initializers(source)
-        self._read_inputs(source, shapes, constants)
+        try:
+            self._read_inputs(source, shapes, constants)
+        except ShapeError:
+            self._refusals.settle()  # no sizes would make the model readable
+            raise
         self._read_stated_types(source)
         for number, node in enumerate(source.node):
-            self._read_node(f"node {number} ({brief(node.op_type)[1:-1]} {brief(node.name)})", node)
+            self._read_node(_place(number, node), node)
         self._refusals.settle()
         return self._build(source)
 
@@ -98,6 +104,16 @@ class Reader:
         self._budget.charge(cells)
 
     # --- what is there before the first node --------------------------------------------------------------------------
+
+    def _refuse_operators(self, source: GraphProto) -> None:
+        functions = {(f.domain, f.name) for f in self._model.functions}
+        for number, node in enumerate(source.node):
+            if node.op_type in HANDLERS and node.domain in OWN_DOMAIN:
+                continue
+            name = node.op_type if node.domain in OWN_DOMAIN else f"{node.domain}.{node.op_type}"
+            own = (node.domain, node.op_type) in functions
+            remedy = " (a function of the model: onnx.inliner.inline_local_functions)" * own
+            self._refusals.add(f"the operator {brief(name)[1:-1]}{remedy}", _place(number, node))
 
     def _read_initializers(self, source: GraphProto) -> None:
         for tensor in source.initializer:
@@ -157,9 +173,8 @@ class Reader:
         operands = [self._operand(place, name) for name in proto.input]
         results: Sequence[Value | Refused] = [REFUSED] * len(proto.output)
         try:
-            handler = self._handler(proto)
-            if not any(v is REFUSED for v in operands):
-                results = self._results(proto, handler, operands)
+            if proto.op_type in HANDLERS and proto.domain in OWN_DOMAIN and not any(v is REFUSED for v in operands):
+                results = self._results(proto, operands)
         except UnsupportedError as error:
             self._refusals.add(str(error), place)
         except (FormatError, ShapeError, DTypeError) as error:
@@ -180,17 +195,7 @@ class Reader:
             )
         return self._values[name]
 
-    def _handler(self, proto: NodeProto) -> Handler:
-        if proto.domain not in ("", "ai.onnx"):
-            own = " (a function of the model: onnx.inliner.inline_local_functions)" * bool(self._model.functions)
-            raise UnsupportedError(f"the operator {brief(f'{proto.domain}.{proto.op_type}')[1:-1]}{own}")
-        if proto.op_type not in HANDLERS:
-            raise UnsupportedError(f"the operator {brief(proto.op_type)[1:-1]}")
-        return HANDLERS[proto.op_type]
-
-    def _results(
-        self, proto: NodeProto, handler: Handler, operands: Sequence[Value | Refused | None]
-    ) -> Sequence[Value]:
+    def _results(self, proto: NodeProto, operands: Sequence[Value | Refused | None]) -> Sequence[Value]:
         known = _signature(proto.op_type, self._version)
         require_counts(proto, known)
         node = Node(
@@ -203,7 +208,7 @@ class Reader:
             self,
         )
         folded = fold(node)
-        results = handler(node) if folded is None else folded
+        results = HANDLERS[proto.op_type](node) if folded is None else folded
         several = [
             np.asarray(v) if isinstance(v, np.generic) else v
             for v in (results if isinstance(results, list | tuple) else (results,))
@@ -241,11 +246,17 @@ class Reader:
 
     def _output(self, name: str) -> Var:
         value = self._operand("the list of outputs", name)
+        if value is not None and name in self._stated:
+            self._require_stated(f"output {brief(name)}", value, self._stated[name])
         if isinstance(value, Var):
             return value
         if value is None:
             raise FormatError("an output has no name")
         return self.lift(name)
+
+
+def _place(number: int, node: NodeProto) -> str:
+    return f"node {number} ({brief(node.op_type)[1:-1]} {brief(node.name)})"
 
 
 def _type(name: str, stated: Declared, shape: tuple[int, ...]) -> TensorType:
@@ -263,7 +274,7 @@ def _signature(op_type: str, version: int) -> Signature:
 
 def opset(model: ModelProto) -> int:
     """The version of ONNX's own operators that a model uses."""
-    versions = {entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")}
+    versions = {entry.version for entry in model.opset_import if entry.domain in OWN_DOMAIN}
     if len(versions) != 1:
         raise FormatError(f"the model names {len(versions)} versions of ONNX's operators; exactly one is needed")
     (version,) = versions
