@@ -134,7 +134,7 @@ def _shared(e: Emitter, attrs: MaxPool, chosen: Value, amounts: Value) -> Value:
     """``amounts`` where chosen, in equal parts if the ties split them."""
     if attrs.ties == "split":
         count = e.reduce("ReduceSum", e.cast(chosen, amounts.dtype), [chosen.ndim - 1], keepdims=True)
-        amounts = e.cells("Div", amounts, e.cells("Max", count, 1))
+        amounts = e.cells("Div", amounts, count)
     return e.cells("Where", chosen, amounts, 0)
 
 
