@@ -140,6 +140,7 @@ TENSOR_FAULTS = {
     "offsets far beyond": ({"data_offsets": [2**62, 2**62 + 8]}, "begins at"),
     "offsets beyond 64 bits": ({"data_offsets": [2**80, 2**80 + 8]}, "64 bits"),
     "offsets of bools": ({"data_offsets": [False, 8]}, "c'.data_offsets"),
+    "bytes that are no truth values": ({"dtype": "BOOL", "shape": [8]}, "neither 0 nor 1"),
     "offsets of floats": ({"data_offsets": [0, 8.0]}, "c'.data_offsets"),
     "three offsets": ({"data_offsets": [0, 4, 8]}, "c'.data_offsets"),
     "an extra key": ({"file": "/etc/passwd"}, "'file' is unknown"),
