@@ -18,8 +18,8 @@ def _said_plainly() -> Iterator[None]:
 
     try:
         yield
-    except (OSError, ImportError, ValueError, DTypeError, UnsupportedError) as error:
-        lines = str(error).split("\n")
+    except (OSError, ImportError, MemoryError, ValueError, DTypeError, UnsupportedError) as error:
+        lines = (str(error) or type(error).__name__).split("\n")
         raise click.ClickException("\n".join(map(ascii_only, lines))) from error
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.ir import Array, Graph, Var
+from gradspec.graph.show import ascii_only
 from gradspec.graph.types import bf16
 from gradspec.interop import from_onnx
 from gradspec.interop.weights import bind
@@ -74,7 +75,7 @@ def perform(request: Request) -> list[str]:
     return [
         f"{request.model}: {len(derived.nodes)} operators in {len(plan.steps)} steps",
         *_table(
-            *(("read", v.name, str(v.type), file or "zeros") for v, file in files.items()),
+            *(("read", ascii_only(v.name), str(v.type), file or "zeros") for v, file in files.items()),
             *(("wrote", n, str(v.type), request.output) for n, v in zip(names, derived.outputs, strict=True)),
         ),
         f"{plan.memory(threads):,} bytes, {threads} thread{'s' * (threads > 1)}, {_seconds(seconds)}",
