@@ -16,8 +16,8 @@ from gradspec.ops.conv import Convolution
 def _read(attrs: Convolution, x: Array, w: Array) -> Array:
     """``Σ x̃·w``, linear in each.
 
-    The zeros around ``x`` are laid down before XLA sees the convolution, by a number that it cannot know: in some of
-    its loops it passes over padding, while a zero times an infinite weight is NaN.
+    The zeros around ``x`` are laid down before: XLA passes over padding of its own in some of its loops, and a zero
+    times an infinite weight is NaN.
     """
     lead, channels = x.shape[: x.ndim - attrs.rank - 1], x.shape[x.ndim - attrs.rank - 1]
     shape = (*lead, w.shape[0], *attrs.outputs)
@@ -45,8 +45,7 @@ def _padded(attrs: Convolution, x: Array) -> Array:
         ends[a] = (lo, (o - 1) * s + d * (k - 1) + 1 - n - lo, 0)
     if all(end == (0, 0, 0) for end in ends):
         return x
-    zero = lax.optimization_barrier(jnp.zeros((), x.dtype))  # type: ignore[no-untyped-call]
-    return lax.pad(x, zero, ends)
+    return lax.pad(x, jnp.zeros((), x.dtype), ends)
 
 
 def _plus(attrs: Convolution, y: Array, bias: tuple[Array, ...]) -> Array:
