@@ -291,11 +291,6 @@ GROUPS: dict[str, Group] = {
             "alpha_dropout": nn.AlphaDropout(0.5),
         },
     ),
-    "rounded": Group(
-        ((3, 2, 5),),
-        {"hardsigmoid": nn.Hardsigmoid(), "hardswish": nn.Hardswish()},
-        slack=2.0**-22,  # PyTorch has 1/6 rounded to float32 in their derivatives
-    ),
     "arithmetic": Group(
         ((2, 3, 4), (3, 1), ()),
         {
@@ -418,7 +413,12 @@ GROUPS: dict[str, Group] = {
 }
 """What is read operator by operator, as it was exported."""
 
-HELPED: dict[str, Group] = {
+OTHERS: dict[str, Group] = {
+    "rounded": Group(
+        ((3, 2, 5),),
+        {"hardsigmoid": nn.Hardsigmoid(), "hardswish": nn.Hardswish()},
+        slack=2.0**-22,  # PyTorch has 1/6 rounded to float32 in their derivatives
+    ),
     "by decomposition": Group(
         ((2, 3, 4), (2, 4, 5)),
         {
@@ -432,4 +432,4 @@ HELPED: dict[str, Group] = {
         },
     ),
 }
-"""What is read after PyTorch has replaced the operators that import does not know, or writes to shared memory."""
+"""What is less exact in PyTorch, or read only after PyTorch has replaced operators or writes to shared memory."""

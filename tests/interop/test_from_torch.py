@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 import gradspec as gs
 from interop import networks
-from interop.layers import GROUPS, HELPED, Call, Group
+from interop.layers import GROUPS, OTHERS, Call, Group
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*LeafSpec:FutureWarning",  # PyTorch's, about its own code
@@ -121,13 +121,8 @@ class Together(nn.Module):
         return [group(*(next(given) for _ in range(n))) for group, n in zip(self.groups, self.counts, strict=True)]
 
 
-EXACT = {name: group for name, group in GROUPS.items() if not group.slack}
-TABLES = {"known": EXACT, "rounded": {"rounded": GROUPS["rounded"]}, "helped": HELPED}
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_every_operator_has_the_value_and_derivatives_of_torch(table):
-    groups = TABLES[table]
+@pytest.mark.parametrize("groups", [GROUPS, OTHERS], ids=["as exported", "others"])
+def test_every_operator_has_the_value_and_derivatives_of_torch(groups):
     module = Together(groups).eval()
     inputs = [x for group in groups.values() for x in group.tensors()]
     names = [
@@ -151,6 +146,44 @@ def test_the_first_of_equal_cells_and_of_nans_wins():
     assert winners.tolist() == [[[1, 4]]]  # PyTorch says 6: there the last NaN wins
     _, pulled = run(gs.from_torch(nn.MaxPool1d(4), x).vjp(), [x, torch.ones(1, 1, 2, dtype=x.dtype)])
     assert pulled.tolist() == [[[0, 1, 0, 0, 1, 0, 0, 0]]]
+
+
+KINKS: dict[str, tuple[Callable[[Tensor], Tensor], list[float], list[float]]] = {
+    "relu": (F.relu, [0.0], [0.0]),
+    "leaky_relu": (lambda x: F.leaky_relu(x, 0.25), [0.0], [0.25]),
+    "elu": (lambda x: F.elu(x, 0.5), [0.0], [0.5]),
+    "abs": (torch.abs, [0.0], [0.0]),
+    "clamp": (lambda x: x.clamp(-1, 1), [-1.0, 1.0], [1.0, 1.0]),
+    "maximum": (lambda x: torch.maximum(x, 2 * x), [0.0], [1.5]),
+    "amax": (lambda x: x.amax(0), [1.0, 1.0, 0.0], [0.5, 0.5, 0.0]),
+    "max of an axis": (lambda x: x.max(0).values, [1.0, 1.0, 0.0], [1.0, 0.0, 0.0]),
+    "norm": (lambda x: x.norm(), [0.0, 0.0], [0.0, 0.0]),
+    "std": (lambda x: x.std(0), [1.0, 1.0], [0.0, 0.0]),
+    "power": (lambda x: x**1.5, [0.0], [0.0]),
+    "threshold": (lambda x: F.threshold(x, 0.5, 7.0), [0.5], [0.0]),
+}
+DIFFERENT = {
+    "relu6": (F.relu6, [0.0, 6.0], [1.0, 1.0]),
+    "hardtanh": (F.hardtanh, [-1.0, 1.0], [1.0, 1.0]),
+    "hardsigmoid": (F.hardsigmoid, [-3.0, 3.0], [1 / 6, 1 / 6]),
+    "hardswish": (F.hardswish, [-3.0, 3.0], [-0.5, 1.5]),
+    "clamp by a tensor": (lambda x: x.clamp(min=torch.tensor(0.0)), [0.0], [0.5]),
+    "clamp of a NaN": (lambda x: x.clamp(0, 1), [nan], [1.0]),
+}
+"""Conventions of our own, which docs/pytorch.md lists."""
+
+
+@pytest.mark.parametrize("name", [*KINKS, *DIFFERENT])
+def test_derivatives_at_kinks(name):
+    function, at, expected = {**KINKS, **DIFFERENT}[name]
+    x = torch.tensor(at)
+    value, pull = torch.func.vjp(function, x)
+    graph = gs.from_torch(Call(function), x)
+    found = run(graph.vjp(), [x, torch.ones_like(value)])[1]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    pushed = run(graph.jvp(), [x, torch.ones_like(x)])[1]
+    np.testing.assert_allclose(pushed.sum(), np.sum(expected), rtol=1e-6)
+    assert np.allclose(pull(torch.ones_like(value))[0], expected) == (name in KINKS)
 
 
 def test_comparisons_with_infinities_and_nan():

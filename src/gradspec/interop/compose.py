@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from math import prod
+from math import nan, prod
 from typing import Any
 
 import numpy as np
@@ -120,7 +120,8 @@ def softsign(x: Any) -> Any:
 def power(x: Any, exponent: float) -> Any:
     """``x`` to a constant power; NaN where ``x`` is negative and the exponent no integer.
 
-    Whole powers are products; of the others ``x^p = |√x|^(2p)``, since the root is NaN where the power is.
+    Whole powers are products; of the others those above 1 are ``|x|^p``, flat at 0, and NaN where ``x`` is negative,
+    and those below are ``|√x|^(2p)``, since the root is NaN where the power is.
 
     >>> power(np.float32([-2, 3]), 3).tolist(), power(np.float32([4]), 1.5).tolist()
     ([-8.0, 27.0], [8.0])
@@ -132,6 +133,11 @@ def power(x: Any, exponent: float) -> Any:
     if float(exponent).is_integer() and -64 <= exponent <= 64:
         whole = _whole_power(x, int(exponent if exponent > 0 else -exponent))
         return whole if exponent > 0 else 1.0 / whole
+    if exponent > 1:
+        x, not_a_number = operands(x, nan)
+        return apply(ABS_POWER, AbsPower(float(exponent)), x) + _passed(
+            x, broadcast_to(not_a_number, x.shape), 1.0, 0.0, 0.0
+        )
     return apply(ABS_POWER, AbsPower(2.0 * exponent), sqrt(x))
 
 

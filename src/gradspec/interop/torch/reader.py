@@ -96,7 +96,7 @@ class _Reader:
     def _constant(self, held: Held) -> Any:
         """Numbers of the model; integers stay a tensor, since positions may be computed from them."""
         if held.tensor.is_floating_point():
-            return self.builder.const(array_of(held.tensor), held.name)
+            return self.builder.const(array_of(held.tensor.detach()), held.name)
         return held.tensor.clone()
 
     def _outputs(self, results: Sequence[Any]) -> list[Var]:

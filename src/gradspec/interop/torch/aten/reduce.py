@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from math import prod
+from math import sqrt as sqrt_of
 from typing import Any
 
 import torch
@@ -14,7 +15,6 @@ from gradspec.interop.compose import largest, log_sum_exp, norm, smallest
 from gradspec.interop.torch.aten.operands import axes_of, floating, positive_axis, to_dtype
 from gradspec.interop.torch.aten.table import reads
 from gradspec.ops.layout import reshape, transpose
-from gradspec.ops.pointwise import sqrt
 from gradspec.ops.pool import max_pool
 from gradspec.ops.reduce import log_softmax, mean, softmax, sum
 from gradspec.spec.errors import UnsupportedError
@@ -96,13 +96,15 @@ def _log_sum_exp(x: Var, dim: Dims, keepdim: bool = False) -> Any:
 
 @reads("var.correction")
 def _variance(x: Var, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
-    axes = axes_of(dim, x.ndim)
-    count = prod(x.shape[a] for a in axes)
-    fewer = count - (1 if correction is None else correction)
-    if fewer <= 0:
-        raise UnsupportedError(f"a variance of {count} numbers with correction={correction} is not a number")
-    centred = x - mean(x, axes, keepdims=True)
-    return mean(centred * centred, axes, keepdim) * (count / fewer)
+    centred, axes, count = _centred(x, dim, correction)
+    return sum(centred * centred, axes, keepdim) * (1.0 / count)
+
+
+@reads("std.correction")
+def _deviation(x: Var, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    """The norm of the differences, whose derivative is 0 where they all are."""
+    centred, axes, count = _centred(x, dim, correction)
+    return norm(centred, 2.0, axes, keepdim) * (1.0 / sqrt_of(count))
 
 
 @reads("var.dim")
@@ -110,14 +112,19 @@ def _variance_of_axes(x: Var, dim: Dims, unbiased: bool = True, keepdim: bool = 
     return _variance(x, dim, correction=int(unbiased), keepdim=keepdim)
 
 
-@reads("std.correction")
-def _deviation(x: Var, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
-    return sqrt(_variance(x, dim, correction=correction, keepdim=keepdim))
-
-
 @reads("std.dim")
 def _deviation_of_axes(x: Var, dim: Dims, unbiased: bool = True, keepdim: bool = False) -> Any:
-    return sqrt(_variance_of_axes(x, dim, unbiased, keepdim))
+    return _deviation(x, dim, correction=int(unbiased), keepdim=keepdim)
+
+
+def _centred(x: Var, dim: Dims, correction: float | None) -> tuple[Any, tuple[int, ...], float]:
+    """The differences from the mean, the axes it is over, and by how many the squares are divided."""
+    axes = axes_of(dim, x.ndim)
+    count = prod(x.shape[a] for a in axes)
+    fewer = count - (1 if correction is None else correction)
+    if fewer <= 0:
+        raise UnsupportedError(f"a variance of {count} numbers with correction={correction} is not a number")
+    return x - mean(x, axes, keepdims=True), axes, fewer
 
 
 @reads("linalg_vector_norm")
