@@ -172,10 +172,12 @@ def test_truth_is_one_and_nothing_else():
 
 @pytest.mark.parametrize("domain", [gs.exact, gs.ball(80), gs.interval, gs.ieee("f32"), gs.dual(gs.exact)], ids=str)
 def test_every_number_system_converts(domain):
-    graph = gs.trace(lambda x: gs.convert(gs.convert(x, gs.i8) - 1, gs.f32) / 3.0 * x, gs.f32[4])
+    """Integers that become floats are numbers of the system: their quotient is not that of Python's integers."""
+    function = lambda x, n: gs.convert(gs.convert(x, gs.i8) - 1, gs.f32) / gs.convert(n, gs.f32) * x  # noqa: E731
+    graph = gs.trace(function, gs.f32[4], gs.i64[4])
     x = [2.75, -2.75, 0.5, 1000.0]
     parts = [domain.scalar(n) / 3 * domain.scalar(v) for n, v in zip((1, -3, -1, 126), x, strict=True)]
-    assert list(gs.evaluate(graph, x, domain=domain).map(str).cells) == list(map(str, parts))
+    assert list(gs.evaluate(graph, x, [3] * 4, domain=domain).map(str).cells) == list(map(str, parts))
 
 
 def test_enclosures_that_do_not_decide_are_refused():

@@ -33,9 +33,9 @@ def test_integers_compare_beyond_what_doubles_hold():
 @pytest.mark.parametrize("domain", [gs.interval, gs.ball(60)], ids=repr)
 def test_enclosures_decide_or_are_refused(domain):
     wide = hull(domain, 1, 2)
-    below, at_end, inside = (gs.spec.Tensor((1,), [domain.scalar(v)]) for v in (0.5, 2.5, 1.5))
+    below, above, inside, at_end = (gs.spec.Tensor((1,), [domain.scalar(v)]) for v in (0.5, 2.5, 1.5, 2))
     assert gs.spec.greater(wide, below).tolist() == [True]
-    assert gs.spec.greater(wide, at_end).tolist() == [False]
+    assert gs.spec.greater(wide, above).tolist() == [False]
     assert gs.spec.equal(wide, below).tolist() == [False]
     assert gs.spec.equal(inside, inside).tolist() == [True]
     for relation in (gs.spec.greater, gs.spec.equal):
@@ -43,6 +43,8 @@ def test_enclosures_decide_or_are_refused(domain):
             relation(wide, inside)
         with pytest.raises(gs.AmbiguityError, match="may compare either way"):
             relation(inside, wide)
+    with pytest.raises(gs.AmbiguityError, match="may compare either way"):
+        gs.spec.equal(wide, at_end)
 
 
 def hull(domain, low, high):
