@@ -464,6 +464,16 @@ def test_constants_made_at_import_are_bounded():
             gs.from_onnx(model([fill, node], [], [value("y", None)], ends))
 
 
+def test_ranks_and_sizes_are_bounded():
+    """Ever longer shapes would make every node slower than the one before."""
+    nodes = [helper.make_node("Unsqueeze", [f"x{i}", "axis"], [f"x{i + 1}"]) for i in range(100)]
+    with pytest.raises(gs.FormatError, match="65 axes"):
+        gs.from_onnx(model(nodes, [value("x0", [])], [value("x100", None)], {"axis": integers(0)}))
+    tile = helper.make_node("Tile", ["x", "times"], ["y"])
+    with pytest.raises(gs.FormatError, match="cells"):
+        gs.from_onnx(model([tile], [X2], [value("y", None)], {"times": integers(2**60)}))
+
+
 def test_a_long_chain_is_read_without_recursion():
     count = 20_000
     proto = model([], [value("x0", [2])], [value(f"x{count}", [2])])

@@ -22,7 +22,7 @@ from gradspec.interop.onnx.interface import Declared, bound_constants, bound_sha
 from gradspec.interop.onnx.node import Node, Signature, Value, attributes_of, require_counts, signature
 from gradspec.interop.onnx.nodes import HANDLERS
 from gradspec.interop.onnx.refusals import REFUSED, Refusals, Refused
-from gradspec.interop.onnx.tensors import MAX_CELLS, array_of
+from gradspec.interop.onnx.tensors import MAX_CELLS, MAX_RANK, array_of
 from gradspec.runtime.attributes import brief
 from gradspec.spec.errors import DTypeError, FormatError, ShapeError, UnsupportedError
 
@@ -113,7 +113,7 @@ class Reader:
             name = node.op_type if node.domain in OWN_DOMAIN else f"{node.domain}.{node.op_type}"
             own = (node.domain, node.op_type) in functions
             remedy = " (a function of the model: onnx.inliner.inline_local_functions)" * own
-            self._refusals.add(f"the operator {brief(name)[1:-1]}{remedy}", _place(number, node))
+            self._refusals.add(f"the operator {_word(name)}{remedy}", _place(number, node))
 
     def _read_initializers(self, source: GraphProto) -> None:
         for tensor in source.initializer:
@@ -221,8 +221,11 @@ class Reader:
         if name in self._values or name == "":
             raise FormatError(f"{place} gives {brief(name)}, which already has a value, or no name")
         if not isinstance(value, Refused):
-            if prod(value.shape) > MAX_CELLS:
-                raise FormatError(f"{place} gives a tensor of shape {value.shape}, more than can be addressed")
+            if len(value.shape) > MAX_RANK or prod(value.shape) > MAX_CELLS:
+                raise FormatError(
+                    f"{place} gives a tensor of {len(value.shape)} axes and {prod(value.shape)} cells; at most "
+                    f"{MAX_RANK} and {MAX_CELLS} are read"
+                )
             if name in self._stated:
                 self._require_stated(f"{place}: {brief(name)}", value, self._stated[name])
         self._values[name] = value
@@ -256,7 +259,12 @@ class Reader:
 
 
 def _place(number: int, node: NodeProto) -> str:
-    return f"node {number} ({brief(node.op_type)[1:-1]} {brief(node.name)})"
+    return f"node {number} ({_word(node.op_type)} {brief(node.name)})"
+
+
+def _word(name: str) -> str:
+    """The name of an operator without quotes."""
+    return ascii(name[:60])[1:-1]
 
 
 def _type(name: str, stated: Declared, shape: tuple[int, ...]) -> TensorType:

@@ -8,16 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.builder import apply
-from gradspec.graph.ir import Array, Var
-from gradspec.graph.op import NoAttributes
+from gradspec.graph.ir import Var
 from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, Node
 from gradspec.ops.layout import broadcast_to
 from gradspec.ops.pointwise import (
-    GATE,
-    STEP,
-    Levels,
     abs,
     add,
     clamp,
@@ -42,6 +37,7 @@ from gradspec.ops.pointwise import (
     trunc_divide,
 )
 from gradspec.ops.rules import broadcast_shape
+from gradspec.ops.select import greater, where
 from gradspec.spec.errors import FormatError, UnsupportedError
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
@@ -79,31 +75,21 @@ def _mean(node: Node) -> Any:
 
 
 def _pow(node: Node) -> Any:
-    """``x`` to known powers: every power is taken everywhere, and passed where it is meant.
+    """``x`` to known powers: every power is taken everywhere, and chosen where it is meant.
 
     Each whole exponent is a power of its own. The others need no sign: below 0 their powers are NaN, as the logarithm.
     """
-    x, exponents = node.variable(0), node.known(1)
-    node.scope.charge(exponents.size)
-    powers = exponents.astype(float)
+    node.scope.charge(node.known(1).size * (1 + MOST_EXPONENTS))
+    x, powers = node.variable(0), node.known(1).astype(float)
     whole = np.unique(powers[powers == np.round(powers)])
     if whole.size > MOST_EXPONENTS or not np.all(np.isfinite(powers)):
         raise UnsupportedError(f"Pow with more than {MOST_EXPONENTS} whole exponents, or infinite ones")
-    shape = broadcast_shape("Pow", x.shape, exponents.shape)
     if powers.size and np.all(powers == powers.flat[0]):
-        return broadcast_to(compose.power(x, float(powers.flat[0])), shape)
-    parts = [(powers == p, compose.power(x, float(p))) for p in whole]
-    if whole.size == 0 or not np.all(np.isin(powers, whole)):
-        broken = x.owner.const(np.asarray(powers, x.dtype.numpy), "exponent")
-        parts.append((~np.isin(powers, whole), compose.variable_power(x, broken)))
-    return reduce(add, (_passed(x, meant, power, shape) for meant, power in parts))
-
-
-def _passed(x: Var, meant: Array, power: Any, shape: tuple[int, ...]) -> Any:
-    """A power where it is meant, 0 elsewhere."""
-    mask = broadcast_to(x.owner.const(meant.astype(x.dtype.numpy), "meant"), shape)
-    spread = broadcast_to(power, shape)
-    return apply(GATE, NoAttributes(), mask, spread) if x.type.is_float else mask * spread
+        return broadcast_to(compose.power(x, float(powers.flat[0])), broadcast_shape("Pow", x.shape, powers.shape))
+    y = compose.variable_power(x, powers.astype(x.dtype.numpy)) if x.type.is_float else x
+    for p in whole:
+        y = where(powers == p, compose.power(x, float(p)), y)
+    return y
 
 
 # --- bounds and steps -------------------------------------------------------------------------------------------------
@@ -134,7 +120,7 @@ def _between(node: Node, x: Any) -> Any:
 
 def _thresholded_relu(x: Any, alpha: float) -> Any:
     """``x`` above ``alpha``, else 0."""
-    return apply(GATE, NoAttributes(), apply(STEP, Levels(0.0, 0.0, 1.0), x - alpha), x)
+    return where(greater(x, alpha), x, 0.0)
 
 
 def _prelu(node: Node) -> Any:

@@ -63,11 +63,12 @@ def _each(node: Node, reduction: Reduction) -> Any:
 
 
 def _nothing(x: Var, axes: Axes, keepdims: bool, number: float) -> Any:
+    """The result where there is no number; integers have a largest and a least one for the infinities."""
     shape = [1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes]
-    if x.dtype.numpy.kind in "iub" and not np.isfinite(number):
-        limits = np.iinfo(x.dtype.numpy) if x.dtype.numpy.kind != "b" else None
-        number = (number > 0) if limits is None else limits.max if number > 0 else limits.min
-    return np.broadcast_to(np.asarray(number, x.dtype.numpy), shape)
+    kind = x.dtype.numpy
+    if kind.kind in "iu":
+        number = max(min(number, np.iinfo(kind).max), np.iinfo(kind).min)
+    return np.broadcast_to(np.asarray(number > 0 if kind.kind == "b" else number, kind), shape)
 
 
 def _product(x: Any, axes: Axes, keepdims: bool) -> Any:

@@ -149,9 +149,10 @@ def _rois(node: Node, count: int) -> list[tuple[Fraction, Fraction]]:
     """The part of each axis that is wanted, which only one mode asks for."""
     if node.attribute("coordinate_transformation_mode") != "tf_crop_and_resize":
         return [(Fraction(0), Fraction(1))] * count
-    numbers = node.known(1).astype(float).reshape(-1).tolist()
+    roi = node.known(1)
+    numbers = [float(n) for n in roi.reshape(-1)] if roi.size == 2 * count else []
     if len(numbers) != 2 * count or not all(map(isfinite, numbers)):
-        raise FormatError(f"its roi has {len(numbers)} numbers for {count} axes; two finite ones for each are needed")
+        raise FormatError(f"its roi has {roi.size} numbers for {count} axes; two finite ones for each are needed")
     return [(Fraction(low), Fraction(high)) for low, high in zip(numbers[:count], numbers[count:], strict=True)]
 
 
