@@ -329,6 +329,8 @@ GROUPS: dict[str, Group] = {
             "logsumexp": lambda x: x.logsumexp((0, 2)),
             "var": lambda x: x.var(1) + x.var((0, 1), correction=0) + x.std(1),
             "norm": lambda x: torch.linalg.vector_norm(x, dim=1),
+            "places": lambda x: (x.max(1), x.min(2, keepdim=True), x.argmax(), x.argmin(0, keepdim=True)),
+            "truth": lambda x: ((x > 1).any(), (x > -1).all(2), (x > 0).any(1, keepdim=True), (x > 0).sum(0)),
         },
     ),
     "layout": Group(
@@ -398,6 +400,13 @@ GROUPS: dict[str, Group] = {
             "nll": lambda x, y, t: F.nll_loss(F.log_softmax(x, 1), t) + F.nll_loss(y, t, reduction="sum"),
         },
     ),
+    "places": Group(
+        ((5, 3), torch.tensor([[4, 0], [0, 2]])),
+        {
+            "embedding": lambda x, n: F.embedding(n, x),
+            "gather": lambda x, n: x[:2].gather(1, (n > 0).to(torch.int64)),
+        },
+    ),
     "dtypes": Group(
         ((2, 3), torch.arange(6).reshape(2, 3)),
         {
@@ -427,6 +436,8 @@ OTHERS: dict[str, Group] = {
             "tensor_split": lambda x, a: x.tensor_split(3, 2)[1],
             "smooth_l1": lambda x, a: F.smooth_l1_loss(x, x.square()) + F.huber_loss(x, x.square()),
             "hardshrink": lambda x, a: F.hardshrink(x, 0.3) + F.softshrink(x, 0.3),
+            "attention": lambda x, a: F.scaled_dot_product_attention(x, x, x),
+            "causal attention": lambda x, a: F.scaled_dot_product_attention(x, x, x, is_causal=True),
             "cosine": lambda x, a: F.cosine_similarity(x, x.flip(1), dim=1),
             "through a view": lambda x, a: written_through_a_view(x),
         },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from operator import getitem
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from gradspec.graph.types import TensorType
-from gradspec.interop.torch.aten import entry_of
+from gradspec.interop.torch.aten import entry_for, entry_of
 from gradspec.interop.torch.types import torch_dtype
 from gradspec.spec.errors import ShapeError, UnsupportedError
 
@@ -89,15 +90,15 @@ def _readable(program: ExportedProgram) -> ExportedProgram:
 
     Both cost more time than the export itself, so neither is done unless it is needed.
     """
-    replaced = _decompositions(_unknown_operators(program))
+    unknown = _unknown_operators(program)
+    replaced = _decompositions() if unknown else {}
     parts = [part.graph for part in program.graph_module.modules() if isinstance(part, fx.GraphModule)]
-    if not replaced and all(map(_writes_are_private, parts)):
+    if not unknown & replaced.keys() and all(map(_writes_are_private, parts)):
         return program
     if any(is_gradient_switch(node) for node in program.graph.nodes):
-        cause = f"to replace {', '.join(sorted(map(str, replaced)))}" if replaced else "to undo writes to shared memory"
         raise UnsupportedError(
-            f"the model has a part under torch.no_grad(), which PyTorch forgets when it is asked {cause}; "
-            "use detach() instead, or write the model without these"
+            "the model has a part under torch.no_grad(), which PyTorch forgets when it has to replace operators "
+            f"({', '.join(sorted(map(str, unknown)))}) or writes to shared memory; use detach() instead"
         )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # of PyTorch's, about its own code
@@ -105,10 +106,11 @@ def _readable(program: ExportedProgram) -> ExportedProgram:
     return readable
 
 
-def _decompositions(operators: set[Any]) -> dict[Any, Callable[..., Any]]:
-    """PyTorch's decompositions of those operators that have one."""
-    known = torch.export.default_decompositions() if operators else {}
-    return {operator: known[operator] for operator in operators if operator in known}
+@cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """PyTorch's decompositions of the operators that the table lacks."""
+    known: Any = torch.export.default_decompositions()
+    return {operator: how for operator, how in known.items() if entry_for(operator) is None}
 
 
 def is_gradient_switch(node: fx.Node) -> bool:

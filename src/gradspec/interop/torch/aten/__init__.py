@@ -1,6 +1,17 @@
 """PyTorch's operators, ``torch.ops.aten``, as functions of variables. Importing the package fills the table."""
 
 from gradspec.interop.torch.aten import compare, constants, layout, linear, pointwise, reduce, windows
-from gradspec.interop.torch.aten.table import Entry, entry_of
+from gradspec.interop.torch.aten.table import Entry, entry_for, entry_of
 
-__all__ = ["Entry", "compare", "constants", "entry_of", "layout", "linear", "pointwise", "reduce", "windows"]
+__all__ = [
+    "Entry",
+    "compare",
+    "constants",
+    "entry_for",
+    "entry_of",
+    "layout",
+    "linear",
+    "pointwise",
+    "reduce",
+    "windows",
+]

@@ -80,20 +80,20 @@ def _alike(*values: Var) -> tuple[Any, ...]:
 
 @reads("logical_not", "bitwise_not")
 def _not(x: Var) -> Any:
-    return to_dtype(1.0 - _truth(x), boolean)
+    return to_dtype(1.0 - truth(x), boolean)
 
 
 @reads("logical_and", "bitwise_and")
 def _and(x: Var, other: Var) -> Any:
-    return to_dtype(_truth(x) * _truth(other), boolean)
+    return to_dtype(truth(x) * truth(other), boolean)
 
 
 @reads("logical_or", "bitwise_or")
 def _or(x: Var, other: Var) -> Any:
-    return to_dtype(_truth(x) + _truth(other), boolean)
+    return to_dtype(truth(x) + truth(other), boolean)
 
 
-def _truth(x: Var) -> Any:
+def truth(x: Var) -> Any:
     """1 where it is true, 0 elsewhere."""
     return to_dtype(to_dtype(x, boolean), f32)
 

@@ -268,6 +268,14 @@ def _gather(x: Var, dim: int, index: Var, *, sparse_grad: bool = False) -> Any:
     return _move(max_gather(_move(x, axis, -1), to_dtype(_move(index, axis, -1), i64), 1), -1, axis)
 
 
+@reads("embedding")
+def _embedding(weight: Var, indices: Var, *_: Any) -> Any:
+    """A row for each index: every column is read at the same places."""
+    places = reshape(to_dtype(indices, i64), (-1,))
+    columns = max_gather(transpose(weight), broadcast_to(places, (weight.shape[1], places.shape[0])), 1)
+    return reshape(transpose(columns), (*indices.shape, weight.shape[1]))
+
+
 # --- repetition and padding -------------------------------------------------------------------------------------------
 
 

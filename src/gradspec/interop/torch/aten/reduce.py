@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from gradspec.graph.ir import Var
-from gradspec.graph.types import i64
+from gradspec.graph.types import boolean, i64
 from gradspec.interop.compose import largest, log_sum_exp, norm, smallest
+from gradspec.interop.torch.aten.compare import truth
 from gradspec.interop.torch.aten.operands import axes_of, floating, positive_axis, to_dtype
 from gradspec.interop.torch.aten.table import reads
 from gradspec.ops.layout import reshape, transpose
@@ -87,6 +88,16 @@ def _with_places(x: Var, dim: int, keepdim: bool) -> tuple[Any, Any]:
     shape = [1 if a == axis else n for a, n in enumerate(x.shape) if keepdim or a != axis]
     values, places = (reshape(v, shape) for v in pooled)
     return values, places
+
+
+@reads("any")
+def _any(x: Var, dim: Dims = None, keepdim: bool = False) -> Any:
+    return to_dtype(largest(truth(x), axes_of(dim, x.ndim), keepdim), boolean)
+
+
+@reads("all")
+def _all(x: Var, dim: Dims = None, keepdim: bool = False) -> Any:
+    return to_dtype(smallest(truth(x), axes_of(dim, x.ndim), keepdim), boolean)
 
 
 @reads("logsumexp")

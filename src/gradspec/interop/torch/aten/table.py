@@ -48,11 +48,15 @@ def reads(*names: str) -> Callable[[Function], Function]:
 
 def entry_of(node: fx.Node) -> Entry | None:
     """The entry for a node's operator, if it is there and takes the node's arguments."""
-    if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
-        return None
-    packet = node.target.overloadpacket.__name__
-    entry = _ENTRIES.get(f"{packet}.{node.target._overloadname}") or _ENTRIES.get(packet) or _in_place(packet)
+    entry = entry_for(node.target)
     return entry if entry and _takes(entry, node) else None
+
+
+def entry_for(operator: Any) -> Entry | None:
+    if not isinstance(operator, torch._ops.OpOverload) or operator.namespace != "aten":
+        return None
+    packet = operator.overloadpacket.__name__
+    return _ENTRIES.get(f"{packet}.{operator._overloadname}") or _ENTRIES.get(packet) or _in_place(packet)
 
 
 def _in_place(packet: str) -> Entry | None:
