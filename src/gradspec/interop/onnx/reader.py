@@ -28,7 +28,7 @@ from gradspec.spec.errors import DTypeError, FormatError, ShapeError, Unsupporte
 
 FIRST_OPSET, LAST_OPSET = 7, 28
 MAX_NODES = 250_000
-MOST_SOURCES = 256
+MOST_SOURCES = 64
 """Variables that are looked at to say what an unknown one is computed from."""
 
 OWN_DOMAIN = ("", "ai.onnx")
