@@ -72,7 +72,7 @@ def _require_width(wide: list[Var]) -> None:
 def _fitting(var: Var, value: Any) -> Array:
     """An input as JAX has it; numbers are converted, arrays are not."""
     array = number_as(value, var.dtype.numpy) if isinstance(value, int | float) else value
-    if not hasattr(array, "dtype") or not hasattr(array, "shape"):
+    if not isinstance(array, Array | np.ndarray | np.generic):
         raise TypeError(f"input {var!r} was given {type(value).__name__}; pass an array of JAX or NumPy")
     if tuple(array.shape) != var.shape:
         raise ShapeError(
