@@ -266,13 +266,13 @@ def test_integers_have_no_gradient():
 
 def test_only_what_is_asked_for_is_computed_and_kept():
     """Gradients of some operands, from some results; a linear graph keeps no operand, so it may change afterwards."""
-    module = gs.to_torch(gs.trace(lambda x, y, z: (x * y, y + z), *[gs.f32[2]] * 3))
+    module = gs.to_torch(gs.trace(lambda z, x, y: (x * y, y + z), *[gs.f32[2]] * 3))
     x, y, z = (torch.tensor([1.0 + i, 2.0]) for i in range(3))
     x.requires_grad_()
     y.requires_grad_()
-    module(x, y, z)[0].sum().backward()
+    module(z, x, y)[0].sum().backward()
     assert (x.grad.tolist(), y.grad.tolist(), z.grad) == (y.tolist(), x.tolist(), None)
-    product, _ = module(x, y, z)
+    product, _ = module(z, x, y)
     with torch.no_grad():
         y.add_(1.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
