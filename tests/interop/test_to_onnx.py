@@ -23,6 +23,7 @@ from gradspec.graph.builder import apply
 from gradspec.interop.onnx import writer
 from gradspec.interop.onnx.emit.table import emitters
 from gradspec.ops.conv import READ, Convolution
+from gradspec.ops.lp_pool import ABS_POWER, AbsPower
 from gradspec.ops.table import operators
 from graph import rows as tables
 from interop import networks
@@ -222,6 +223,7 @@ SELECTIONS = {
     "clamp": lambda x: gs.clamp(x, -1.0, 2.0),
     "maximum": lambda x: gs.maximum(x, x[..., ::-1, :]),
     "minimum": lambda x: gs.minimum(x, x[..., ::-1, :]),
+    "maximum with itself": lambda x: gs.maximum(x, x),
     "lp_pool inf": lambda x: gs.lp_pool2d(x, inf, 2),
     "leaky_relu": lambda x: gs.leaky_relu(x, 0.5),
     "abs": gs.abs,
@@ -277,6 +279,14 @@ def test_special_values_come_out_as_the_specification_says(name):
     (expected,) = several(gs.evaluate(traced, x, domain=gs.ieee("f32")))
     kinds = np.array([float(c) for c in expected.cells]).reshape(got.shape)
     np.testing.assert_array_equal(np.where(np.isfinite(got), 0, got), np.where(np.isfinite(kinds), 0, kinds))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_powers_of_zero(signed):
+    for exponent in (-1.0, 0.0, 1.0, 2.0):
+        power = gs.trace(lambda x, q=exponent: apply(ABS_POWER, AbsPower(q, signed), x), gs.f32[5])
+        x = np.float32([0.0, -0.0, 2.0, -2.0, 0.5])
+        assert exported(power, [x])[0].tolist() == gs.evaluate(power, x, domain=gs.exact).map(float).tolist()
 
 
 def test_a_smooth_maximum_of_cells_too_far_apart_for_a_difference():
