@@ -3,6 +3,7 @@
 import re
 import warnings
 from dataclasses import replace
+from itertools import product
 from random import Random
 
 import numpy as np
@@ -207,6 +208,47 @@ def test_small_formats_round_after_every_operator_under_jit_too(dtype, large):
     x, y = np.array([large], dtype.numpy), np.array([1], dtype.numpy)
     graph = gs.trace(lambda x, y: (x + y) + y - x, dtype[1], dtype[1])
     assert jax.jit(gs.to_jax(graph))(x, y).tolist() == [0.0]
+
+
+def test_small_formats_add_up_in_float32():
+    """2048 and four ones, of which float16 could add none to 2048."""
+    x = np.float16([[2048, 1, 1, 1, 1]])
+    graph = gs.trace(lambda x: (gs.sum(x), gs.avg_pool(x, (5,), divisor_override=1)[0, 0]), gs.f16[1, 5])
+    assert [y.tolist() for y in quickly(gs.to_jax(graph), x)] == [2052.0, 2052.0]
+
+
+# --- integers ---------------------------------------------------------------------------------------------------------
+
+FRACTIONS = np.array(
+    [0.5, -0.5, 127.5, 128, -129, 255.9, 256, -1, 2.0**31, -(2.0**31) - 1, 2.0**63, 1e30, -INF, INF, NAN]
+)
+WHOLE = np.array([-(2**63), -1, 0, 1, 2, 255, 256, 2049, 2**24 + 1, 2**31, 2**63 - 1])  # eleven: XLA's int8 needs care
+
+
+def test_conversions_are_the_specification_s():
+    names = ("i8", "u8", "i16", "u32", "i32", "u64")
+    types = [getattr(gs, name) for name in names]
+    graph = gs.trace(lambda x, n: [gs.convert(v, t) for v in (x, n) for t in types], gs.f64[15], gs.i64[11])
+    with jax.enable_x64(True):
+        found = quickly(gs.to_jax(graph), FRACTIONS, WHOLE)
+    for got, (x, name) in zip(found, product((FRACTIONS, WHOLE), names), strict=True):
+        assert got.tolist() == gs.spec.convert(x.tolist(), name).tolist()
+
+
+def test_integers_wrap_around_as_numpy_s_do():
+    a, b = np.repeat(np.int8([-128, -7, 0, 7, 127]), 5), np.tile(np.int8([-128, -2, -1, 3, 127]), 5)
+    graph = gs.trace(lambda a, b: (a + b, a - b, a * b, -a, gs.abs(a), gs.sum(a * b), gs.relu(a)), gs.i8[25], gs.i8[25])
+    with np.errstate(over="ignore"):
+        right = (a + b, a - b, a * b, -a, np.abs(a), (a * b).sum(dtype=np.int8), np.maximum(a, 0))
+    for got, wanted in zip(quickly(gs.to_jax(graph), a, b), right, strict=True):
+        assert got.dtype == np.int8
+        assert np.array_equal(got, wanted)
+
+
+def test_quotients_of_integers_drop_their_fraction():
+    a, b = np.repeat(np.int32([-7, 0, 7]), 4), np.tile(np.int32([-2, 0, 2, 9]), 3)
+    found = quickly(gs.to_jax(gs.trace(gs.trunc_divide, gs.i32[12], gs.i32[12])), a, b)
+    assert found.tolist() == gs.spec.trunc_divide(a.tolist(), b.tolist()).tolist()
 
 
 # --- the table, and what is refused -----------------------------------------------------------------------------------
