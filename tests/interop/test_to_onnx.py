@@ -553,6 +553,14 @@ def test_onnx_has_the_operator(name):
     assert [node.op_type for node in model.graph.node] == expected
 
 
+@pytest.mark.parametrize(("size", "wanted"), [(14, 4), (20, 12), (21, 6), (8, 16), (8, 2)])
+def test_positions_are_not_rounded(size, wanted):
+    """In float32 the first three put an output just below the cell it lies on, and Resize would take the one before."""
+    x = np.arange(2 * size, dtype=np.float32).reshape(1, 1, size, 2)
+    (y,) = exported(gs.trace(lambda x: gs.resize(x, (wanted, 2)), gs.f32[x.shape]), [x])
+    assert y[0, 0, :, 0].tolist() == [2 * (o * size // wanted) for o in range(wanted)]
+
+
 def test_fewer_windows_than_fit():
     """A node may state fewer outputs than the axis has room for: then it is cut."""
     attrs = Convolution((9,), (2,), (1,), ((1, 0),), (2,), (3,))
