@@ -359,6 +359,43 @@ def test_arithmetic_on_shapes_is_done_at_import():
     assert graph.outputs[0].shape == (5, 12)
 
 
+SIGNED, DIVISORS = integers(7, -7, 7, -7), integers(2, 2, -2, -2)
+HALFWAY = np.float32([-2.5, -1.5, -0.25, 0.5, 1.5, 2.75])
+FOLDED = {
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Equal", "Less", "Greater"), (SIGNED, DIVISORS)),
+    **dict.fromkeys(("LessOrEqual", "GreaterOrEqual"), (SIGNED, SIGNED[::-1])),
+    **dict.fromkeys(("Floor", "Ceil", "Round", "Sign", "Abs", "Neg"), (HALFWAY,)),
+    **dict.fromkeys(("And", "Or", "Xor"), (SIGNED > 0, DIVISORS > 0)),
+    "Not": (SIGNED > 0,),
+    "Sqrt": (np.abs(HALFWAY),),
+    "Relu": (HALFWAY,),
+    "Sum": (HALFWAY, HALFWAY[::-1], HALFWAY),
+    "Where": (SIGNED > 0, SIGNED, DIVISORS),
+    "Range": (np.int64(7), np.int64(-4), np.int64(-3)),
+    "ReduceProd": (SIGNED.reshape(2, 2),),
+    "ReduceMax": (SIGNED,),
+    "ReduceMin": (SIGNED,),
+    "Cast": (HALFWAY,),
+    "Transpose": (SIGNED.reshape(2, 2),),
+    "Tile": (SIGNED, integers(2)),
+}
+
+
+@pytest.mark.parametrize("op_type", FOLDED)
+def test_arithmetic_on_known_values_leaves_no_node(op_type):
+    attributes = {"to": TensorProto.INT64} if op_type == "Cast" else {}
+    proto = one_node(op_type, 17, [], FOLDED[op_type], **attributes)
+    graph = gs.from_onnx(proto)
+    assert not graph.nodes
+    check((graph(),), theirs(proto, []), [])
+
+
+def test_known_integers_are_not_divided_by_zero():
+    for op_type in ("Div", "Mod"):
+        with pytest.raises(gs.FormatError, match="divides an integer by 0"):
+            gs.from_onnx(one_node(op_type, 17, [], (SIGNED, 0 * DIVISORS)))
+
+
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
