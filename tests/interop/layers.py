@@ -338,6 +338,7 @@ GROUPS: dict[str, Group] = {
         {
             "view": lambda x: x.view(2, -1).reshape(4, 48).unflatten(1, (3, -1)),
             "flatten": lambda x: x.flatten(1, 2).flatten(),
+            "squeeze none": lambda x: x[:1].squeeze(()),
             "squeeze": lambda x: (
                 x[:1].squeeze() + x[:1].squeeze(0) + x[:1].squeeze((0, 1)) + x[:1, :, :, 0].unsqueeze(-1)
             ),

@@ -186,6 +186,13 @@ def test_derivatives_at_kinks(name):
     assert np.allclose(pull(torch.ones_like(value))[0], expected) == (name in KINKS)
 
 
+def test_the_padding_row_of_an_embedding_has_no_derivative_in_either_mode():
+    x, n = torch.arange(6.0).reshape(3, 2), torch.tensor([2, 0, 2])
+    graph = gs.from_torch(Call(lambda x, n: F.embedding(n, x, padding_idx=2)), x, n)
+    assert run(graph.vjp(), [x, n, torch.ones(3, 2)])[1].tolist() == [[1, 1], [0, 0], [0, 0]]
+    assert run(graph.jvp(), [x, n, torch.ones(3, 2)])[1].tolist() == [[0, 0], [1, 1], [0, 0]]
+
+
 def test_comparisons_with_infinities_and_nan():
     x, y = (t.reshape(-1) for t in torch.meshgrid(*[torch.tensor([nan, -inf, 0.0, 1.0, inf])] * 2, indexing="ij"))
 
@@ -345,6 +352,13 @@ def test_dynamic_shapes_are_settled_by_examples():
     assert gs.from_torch(program, gs.f32[7, 3]).outputs[0].type == gs.f32[7, 3]
     with pytest.raises(gs.ShapeError, match=r"dynamic shapes \(input: \[s\d+, 3\]\).*give example arguments"):
         gs.from_torch(program)
+
+
+def test_examples_that_do_not_fit_a_program_are_refused():
+    program = torch.export.export(nn.ReLU(), (torch.zeros(4, 3),), strict=False)
+    assert gs.from_torch(program, gs.f32[4, 3]).outputs[0].type == gs.f32[4, 3]
+    with pytest.raises(gs.ShapeError, match=r"for the shapes input: \[4, 3\].*arguments have \[\[7, 3\]\]"):
+        gs.from_torch(program, gs.f32[7, 3])
 
 
 def test_small_formats_keep_their_dtype():

@@ -70,19 +70,24 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
 
 def _static(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
     """The program itself if its shapes are numbers; else exported again for the sizes of the example arguments."""
-    symbolic = [
-        f"{node.name}: {list(node.meta['val'].shape)}"
-        for node in program.graph.find_nodes(op="placeholder")
-        if any(isinstance(n, torch.SymInt) for n in getattr(node.meta.get("val"), "shape", ()))
-    ]
-    if not symbolic:
-        return program
-    if not args and not kwargs:
+    taken = set(program.graph_signature.user_inputs)
+    nodes = [node for node in program.graph.find_nodes(op="placeholder") if node.name in taken]
+    shapes = {node.name: list(node.meta["val"].shape) for node in nodes if isinstance(node.meta["val"], torch.Tensor)}
+    said = ", ".join(f"{name}: {shape}" for name, shape in shapes.items())
+    given = [list(x.shape) for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+    if any(isinstance(n, torch.SymInt) for shape in shapes.values() for n in shape):
+        if given:
+            return _exported(program.module(), args, kwargs)
         raise ShapeError(
-            f"the program was exported with dynamic shapes ({', '.join(symbolic)}), and a graph has static ones; give "
-            "example arguments of the sizes wanted, gs.from_torch(program, x), or export without dynamic_shapes"
+            f"the program was exported with dynamic shapes ({said}), and a graph has static ones; give example "
+            "arguments of the sizes wanted, gs.from_torch(program, x), or export without dynamic_shapes"
         )
-    return _exported(program.module(), args, kwargs)
+    if given and given != list(shapes.values()):
+        raise ShapeError(
+            f"the program was exported for the shapes {said}, and the example arguments have {given}; leave them out, "
+            "or export the model for theirs"
+        )
+    return program
 
 
 def _readable(program: ExportedProgram) -> ExportedProgram:

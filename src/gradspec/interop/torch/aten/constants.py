@@ -20,7 +20,7 @@ def _full(x: Var, size: Sequence[int], value: float, dtype: torch.dtype | None =
     return x.owner.share(np.broadcast_to(number_as(value, kind.numpy), tuple(size)), "c")
 
 
-@reads("zeros_like", "empty_like")
+@reads("zeros_like", "empty_like", "zero")
 def _zeros_like(x: Var, **options: Any) -> Any:
     return _full(x, x.shape, 0, **options)
 

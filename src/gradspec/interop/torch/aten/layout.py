@@ -38,7 +38,7 @@ def _unflatten(x: Var, dim: int, sizes: Sizes) -> Any:
 
 @reads("squeeze", "squeeze_copy")
 def _squeeze(x: Var, dim: int | Sizes | None = None) -> Any:
-    axes = range(x.ndim) if dim is None else axes_of(dim, x.ndim)
+    axes = range(x.ndim) if dim is None else [positive_axis(d, x.ndim) for d in _list(dim)]
     return reshape(x, [n for a, n in enumerate(x.shape) if n != 1 or a not in axes])
 
 
@@ -269,8 +269,14 @@ def _gather(x: Var, dim: int, index: Var, *, sparse_grad: bool = False) -> Any:
 
 
 @reads("embedding")
-def _embedding(weight: Var, indices: Var, *_: Any) -> Any:
-    """A row for each index: every column is read at the same places."""
+def _embedding(
+    weight: Var, indices: Var, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> Any:
+    """A row for each index: every column is read at the same places. The row of padding is not trained."""
+    if scale_grad_by_freq:
+        raise UnsupportedError("gradients of an embedding are not scaled by frequency; leave scale_grad_by_freq out")
+    if padding_idx >= 0:
+        weight = _select_scatter(weight, detach(_select(weight, 0, padding_idx)), 0, padding_idx)
     places = reshape(to_dtype(indices, i64), (-1,))
     columns = max_gather(transpose(weight), broadcast_to(places, (weight.shape[1], places.shape[0])), 1)
     return reshape(transpose(columns), (*indices.shape, weight.shape[1]))
