@@ -120,7 +120,9 @@ def lift(number) -> Rounded:
 
 
 def grain_of(value: float) -> float:
-    """The largest power of two that ``value`` is a multiple of, one if it is 0."""
+    """The largest power of two that ``value`` is a multiple of; one for 0, and none for what is not finite."""
+    if not math.isfinite(value):
+        return 0.0
     return 1.0 if value == 0 else 1.0 / Fraction(value).denominator if value % 1 else float(int(value) & -int(value))
 
 
