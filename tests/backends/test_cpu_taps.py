@@ -466,7 +466,7 @@ def test_norms_neither_overflow_nor_vanish(dtype, p):
 
 @several(PLACED)
 def test_gathered_and_scattered_numbers(case):
-    for dtype in DTYPES.values():
+    for dtype in DTYPES.values() if case.id.startswith("max_gather") else (*FLOATS, *INTEGERS):
         graph, arrays = case.graph(dtype), case.arrays(dtype)
         found = result_of(graph, arrays)
         if case.id.startswith("max_gather") or not dtype.is_float:

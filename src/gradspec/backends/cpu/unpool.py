@@ -81,13 +81,13 @@ class _PlaceLowering(LoweringBase):
     def task(self, work: Work) -> Task | None:
         (node,) = work.nodes
         (x, indices), (y,) = node.inputs, node.outputs
-        if x.dtype.name not in COMPUTED or indices.dtype.name not in f.KINDS:
+        if (self.scatters and x.dtype.name not in COMPUTED) or indices.dtype.name not in f.KINDS:
             return None
         rank = len(node.attrs.output_size) if self.scatters else node.attrs.rank
         at, larger = y.ndim - rank, y if self.scatters else x
         places = _Places(y.shape[:at], indices.shape[at:], larger.shape[at:], indices.dtype, self.scatters)
-        width, itemsize = COMPUTED[x.dtype.name], x.dtype.numpy.itemsize
-        workspace = f.FRAME_BYTES + aligned(width * places.band if self.scatters else 0)
+        itemsize = x.dtype.numpy.itemsize
+        workspace = f.FRAME_BYTES + aligned(COMPUTED[x.dtype.name] * places.band if self.scatters else 0)
         return Task(
             kernel=f"{'scatter' if self.scatters else 'gather'} {x.dtype}",
             inputs=(x, indices),
