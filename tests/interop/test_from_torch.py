@@ -223,6 +223,18 @@ def test_dropout_gives_the_tensor_itself_when_a_model_is_evaluated():
     assert values_of(written_behind_a_dropout, x)[0].tolist() == written_behind_a_dropout(x).tolist() == [3.0, 3.0]
 
 
+def seen_through_a_view(x: Tensor) -> Tensor:
+    y = x * 2
+    view = y.flatten()
+    y += 1.0
+    return view
+
+
+def test_a_view_shows_what_is_written_later():
+    x = torch.ones(2)
+    assert values_of(seen_through_a_view, x)[0].tolist() == seen_through_a_view(x).tolist() == [3.0, 3.0]
+
+
 def without_gradients(x: Tensor) -> Tensor:
     with torch.no_grad():
         frozen = x.exp()
