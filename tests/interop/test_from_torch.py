@@ -231,7 +231,7 @@ def seen_through_a_view(x: Tensor) -> Tensor:
 
 
 def test_a_view_shows_what_is_written_later():
-    x = torch.ones(2)
+    x = torch.ones(1, 2)
     assert values_of(seen_through_a_view, x)[0].tolist() == seen_through_a_view(x).tolist() == [3.0, 3.0]
 
 
