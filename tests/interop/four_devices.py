@@ -8,10 +8,10 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import gradspec as gs
+from interop.quick_jax import QUICK
 
 BATCH, DEVICES = 8, 4
 SHAPES = ((4, 2, 3, 3), (4,), (5, 72))
-QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 def network(x, w, b, v):

@@ -14,13 +14,7 @@ from graph.op_cases import GraphCase
 from graph.test_op_laws import CASES
 
 jax = pytest.importorskip("jax")
-
-QUICK = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
-"""Most of the time of these tests goes into compiling, and the programs run once."""
+from interop.quick_jax import QUICK  # noqa: E402
 
 KINKS = (
     "max_pool",

@@ -188,8 +188,9 @@ def test_networks_have_the_derivatives_torch_gives_them(name):
 
 def test_four_devices_give_what_one_gives():
     """In a process of its own: the number of devices is settled when JAX starts."""
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     script = Path(__file__).with_name("four_devices.py")
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, **flags, "PYTHONPATH": str(script.parents[1])}
     run = subprocess.run([sys.executable, "-W", "error", script], env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert run.stdout.split() == ["values", "gradients", "forward", "mapped"]
