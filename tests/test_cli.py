@@ -395,6 +395,14 @@ def test_run_takes_files_by_name_and_in_order(folder, monkeypatch):
     assert np.load("z.npy").tolist() == VALUE
 
 
+@pytest.mark.parametrize("mode", [(), ("--jvp", "x=dx.npy"), ("--vjp", "g.npy")], ids=["value", "jvp", "vjp"])
+def test_run_needs_nothing_that_was_imported_before(mode, folder):
+    process = python(f"import gradspec.cli; gradspec.cli.main(['run', *{BOTH}, *{mode}, '--output', 'y.npz'])")
+    _, complaint = process.communicate(timeout=60)
+    assert (process.returncode, complaint) == (0, b"")
+    assert np.load("y.npz")["max_pool"].tolist() == VALUE
+
+
 @pytest.mark.parametrize(
     ("files", "tangent"),
     [(["x=dx.npy"], [[-0.5, -0.25]]), (["w=dw.npy"], [[2, 7]]), (["dx.npy", "dw.npy"], [[1.5, 6.75]])],
@@ -440,6 +448,8 @@ FAULTS = {
         [*BOTH, "--input", "g.npy", *OUT],
         "nothing left to give this to; there are x: f32[1, 5]",
     ),
+    "no input of that name": ([NET, "--input", "z=x.npy", *OUT], "nothing is called z; there are x: f32[1, 5]"),
+    "no output of that name": ([*BOTH, "--vjp", "z=g.npy", *OUT], "nothing is called z; there are max_pool"),
     "an input twice": ([*BOTH, "--input", "x=g.npy", "--input", "x=g.npy", *OUT], "x was given before"),
     "an input missing": (
         [NET, "--input", "w=w.npy", *OUT],
@@ -468,7 +478,7 @@ FAULTS = {
     "another suffix": ([*BOTH, "--output", "y.txt"], "an .npy or .npz file"),
     "no such folder": ([*BOTH, "--output", "none/y.npy"], "no such folder"),
     "a shape for a saved graph": ([*BOTH, "--shape", "N=8", *OUT], "--shape is for ONNX models"),
-    "a constant of no input": ([*BOTH, "--constant", "z=x.npy", *OUT], "z is not expected"),
+    "a constant of no input": ([*BOTH, "--constant", "z=x.npy", *OUT], "nothing is called z; there are x: f32[1, 5]"),
     "a constant without a name": ([*BOTH, "--constant", "x.npy", *OUT], "expected NAME=VALUE"),
 }
 

@@ -57,7 +57,11 @@ def read_model(path: str, shapes: Sequence[str] = (), constants: Sequence[str] =
         return from_onnx(path, {name: _sizes(text) for name, text in _pairs("--shape", shapes)}, fixed)
     if shapes:
         raise RequestError(f"--shape is for ONNX models; {path} is read as a saved graph, whose shapes are settled")
-    return bind(load(path), fixed)
+    graph = load(path)
+    unknown = [name for name in fixed if name not in {v.name for v in graph.inputs}]
+    if unknown:
+        raise RequestError(f"--constant: nothing is called {', '.join(unknown)}; there are {_all(graph.inputs)}")
+    return bind(graph, fixed)
 
 
 def perform(request: Request) -> list[str]:
@@ -131,11 +135,11 @@ def _assigned(option: str, texts: Sequence[str], variables: Sequence[Var]) -> Fi
         if var is not None:
             found[var] = text.removeprefix(f"{var.name}=")
     nameless = [text for text in texts if _name(text, variables) is None]
+    _require_no_name(option, nameless, variables)
     free = [v for v in variables if v not in found]
     for text, var in zip_longest(nameless, free[: len(nameless)]):
         if var is None:
-            known = ", ".join(map(repr, variables)) or "none"
-            raise RequestError(f"{option} {text}: there is nothing left to give this to; there are {known}")
+            raise RequestError(f"{option} {text}: there is nothing left to give this to; there are {_all(variables)}")
         found[var] = text
     return found
 
@@ -143,6 +147,18 @@ def _assigned(option: str, texts: Sequence[str], variables: Sequence[Var]) -> Fi
 def _name(text: str, variables: Sequence[Var]) -> Var | None:
     """The variable that ``name=file`` names; a file name may have an equals sign too."""
     return next((v for v in variables if text.startswith(f"{v.name}=")), None)
+
+
+def _require_no_name(option: str, texts: Sequence[str], variables: Sequence[Var]) -> None:
+    """Each text is a file; one that is none, but has an equals sign, is taken for a name that does not exist."""
+    for text in texts:
+        name, equals, _ = text.partition("=")
+        if equals and not Path(text).exists():
+            raise RequestError(f"{option} {text}: nothing is called {name}; there are {_all(variables)}")
+
+
+def _all(variables: Sequence[Var]) -> str:
+    return ", ".join(map(repr, variables)) or "none"
 
 
 def _require_each(option: str, found: Files, variables: Sequence[Var]) -> None:
