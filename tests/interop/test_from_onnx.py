@@ -292,6 +292,11 @@ def test_a_shape_that_the_model_states_wrongly_is_refused():
             gs.from_onnx(model([helper.make_node("Relu", ["x"], ["y"])], [value("x", [2])], [stated]))
 
 
+def test_bytes_are_no_path():
+    with pytest.raises(TypeError, match=r"not bytes; onnx\.load_model_from_string"):
+        gs.from_onnx(reshaped().SerializeToString())
+
+
 # --- constants= -------------------------------------------------------------------------------------------------------
 
 

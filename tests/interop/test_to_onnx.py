@@ -625,6 +625,11 @@ def test_an_opset_that_cannot_be_written(opset):
         gs.to_onnx(gs.trace(gs.relu, gs.f32[2]), opset=opset)
 
 
+def test_what_is_no_graph_is_refused():
+    with pytest.raises(TypeError, match=r"to_onnx needs a graph, such as gs\.trace"):
+        gs.to_onnx(gs.compile(gs.relu, gs.f32[1]))
+
+
 def test_the_oldest_format_that_will_do():
     """Runtimes refuse a format newer than they know; this one is read since ONNX Runtime 1.14."""
     assert gs.to_onnx(gs.trace(gs.relu, gs.f32[2])).ir_version == 8

@@ -256,12 +256,14 @@ def test_all_that_does_not_fit_is_listed():
     assert "a has shape (3,) and dtype float32; f32[2] is needed" in text
     assert "b has shape (2,) and dtype float64; f32[2] is needed" in text
     assert "c: f32[2] is missing" in text
-    assert "other is not expected" in text
+    assert "other is not expected; strict=False" in text
     assert "more is not expected" in text
     with pytest.raises(gs.DTypeError):
         gs.bind(graph, {"a": np.ones(2)})
     with pytest.raises(ValueError, match="no inputs called z; it has x, a, b, c"):
         gs.bind(graph, {}, inputs=["z"])
+    with pytest.raises(TypeError, match="names are needed, not str; give a dict"):
+        gs.bind(graph, "weights.safetensors")
 
 
 def test_names_that_the_graph_lacks_are_left_alone_when_asked():

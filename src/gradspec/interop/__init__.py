@@ -55,6 +55,7 @@ def to_torch(graph: Graph, parameters: str | Sequence[str] = ()) -> torch.nn.Mod
     tensor([2., 6.])
     """
     require("torch", "gs.to_torch")
+    _require_graph("to_torch", graph)
     from gradspec.interop.torch.module import write
 
     return write(graph, parameters)
@@ -94,6 +95,7 @@ def to_onnx(
     ['MaxPool']
     """
     require("onnx", "gs.to_onnx")
+    _require_graph("to_onnx", graph)
     from gradspec.interop.onnx.writer import write
 
     return write(graph, opset=opset, nan_safe=nan_safe, name=name)
@@ -108,6 +110,12 @@ def to_jax(graph: Graph) -> Callable[..., Any]:
     [2.0, 6.0]
     """
     require("jax", "gs.to_jax")
+    _require_graph("to_jax", graph)
     from gradspec.interop.jax.function import write
 
     return write(graph)
+
+
+def _require_graph(caller: str, graph: object) -> None:
+    if not isinstance(graph, Graph):
+        raise TypeError(f"{caller} needs a graph, such as gs.trace(function, *types) gives, not {type(graph).__name__}")

@@ -101,8 +101,8 @@ class JaxArrays:
         jax = sys.modules["jax"]
         if isinstance(value, jax.core.Tracer):
             raise UnsupportedError(
-                f"{value} is inside a transformation of JAX (jit, grad, jvp, vmap), where it has no numbers yet; use "
-                "gs.to_jax(graph), which these know"
+                f"an array {value.aval} inside a transformation of JAX (jit, grad, jvp, vmap) was given, and JAX would "
+                "not see what happens to it; use gs.to_jax(graph), which these know"
             )
         devices = value.devices()
         if len(devices) != 1 or next(iter(devices)).platform != "cpu":

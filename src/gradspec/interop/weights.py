@@ -64,7 +64,8 @@ def bind(graph: Graph, weights: Any, *, inputs: Collection[str] | None = None, s
 
     Names are paths with dots, as in ``save_weights``. What is not named stays an input; give ``inputs``, the names that
     are to stay, to be sure that nothing else does. With ``strict=False``, names that the graph does not have are left
-    alone. Everything that does not fit is listed in one error.
+    alone, such as ``num_batches_tracked`` in the state dict of a model with batch normalisation. Everything that does
+    not fit is listed in one error.
 
     >>> import gradspec as gs, numpy as np
     >>> g = gs.trace(lambda x, w: gs.sum(x * w), gs.f32[2], gs.f32[2])
@@ -75,13 +76,16 @@ def bind(graph: Graph, weights: Any, *, inputs: Collection[str] | None = None, s
         ...
     gradspec.spec.errors.ShapeError: the weights do not fit the graph:
       w has shape (3,) and dtype float32; f32[2] is needed
-      weight is not expected
+      weight is not expected; strict=False leaves it alone
     """
     wanted = {v.name: v.type for v in graph.inputs}
+    _require_names(weights)
     found = {name: _array(value, wanted.get(name)) for name, value in tree.named_leaves(weights)}
     if not strict:
         found = {name: array for name, array in found.items() if name in wanted}
-    _require_fit("the weights do not fit the graph", found, wanted, _staying(wanted, inputs))
+    _require_fit(
+        "the weights do not fit the graph", found, wanted, _staying(wanted, inputs), "; strict=False leaves it alone"
+    )
     if not found:
         return graph
     builder = Builder()
@@ -103,14 +107,29 @@ def _staying(wanted: Mapping[str, TensorType], inputs: Collection[str] | None) -
     return wanted if inputs is None else inputs
 
 
+def _require_names(weights: Any) -> None:
+    if any(name == "" for name, _ in tree.named_leaves(weights)):
+        raise TypeError(
+            f"weights with names are needed, not {type(weights).__name__}; give a dict, such as module.state_dict() or "
+            "gs.load_weights(path)"
+        )
+
+
 def _array(value: Any, type: TensorType | None) -> Array:
     return number_as(value, type.dtype.numpy) if type and isinstance(value, int | float) else as_array(value)
 
 
 def _require_fit(
-    what: str, found: Mapping[str, Array], wanted: Mapping[str, TensorType], optional: Collection[str] = ()
+    what: str,
+    found: Mapping[str, Array],
+    wanted: Mapping[str, TensorType],
+    optional: Collection[str] = (),
+    advice: str = "",
 ) -> None:
-    """Every array wanted is there, in its type, and no other: or one error that lists all that is not so."""
+    """Every array wanted is there, in its type, and no other: or one error that lists all that is not so.
+
+    ``advice`` is what to do about an array that is not wanted.
+    """
     shapes = [n for n in wanted if n in found and found[n].shape != wanted[n].shape]
     dtypes = [n for n in wanted if n in found and n not in shapes and found[n].dtype != wanted[n].dtype.numpy]
     missing = [n for n in wanted if n not in found and n not in optional]
@@ -119,7 +138,7 @@ def _require_fit(
     faults = [
         *(f"{n} has shape {found[n].shape} and dtype {found[n].dtype}; {wanted[n]} is needed" for n in shapes + dtypes),
         *(f"{n}: {wanted[n]} is missing" for n in missing),
-        *(f"{n} is not expected" for n in unexpected),
+        *(f"{n} is not expected{advice}" for n in unexpected),
     ]
     if faults:
         raise error("\n  ".join([f"{what}:", *faults]))

@@ -168,7 +168,10 @@ def read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > size - 8:
-        raise FormatError(f"bytes 0 to 7: the file is cut short: it has {size} bytes, and its header alone {length}")
+        raise FormatError(
+            f"bytes 0 to 7: a header of {length} bytes does not fit into a file of {size}; it is cut short, or of "
+            "another format than safetensors"
+        )
     if length > MAX_HEADER:
         raise FormatError(f"bytes 0 to 7: a header of {length} bytes is too long; at most {MAX_HEADER} are read")
     try:

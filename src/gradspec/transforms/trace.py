@@ -24,7 +24,7 @@ def trace(function: Callable[..., Any], *types: Any, allow_unused: bool = False)
     """
     for t in tree.leaves(types):
         if not isinstance(t, TensorType):
-            raise TypeError(f"trace needs types such as gs.f32[3, 32, 32], not {t!r}")
+            raise TypeError(f"trace needs types such as gs.f32[3, 32, 32], not {type(t).__name__}")
     builder = Builder()
     results = _call(function, types, builder)
     return _finished(builder, results, allow_unused)

@@ -25,6 +25,11 @@ MAX_MODEL_BYTES = 2**31 - 1  # protobuf reads no more
 
 def load_model(path: Any) -> tuple[ModelProto, str]:
     """The message in a file, and the folder that its further files must lie in."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(
+            f"a path or an onnx.ModelProto is needed, not {type(path).__name__}; "
+            "onnx.load_model_from_string makes one of bytes"
+        )
     with _regular_file(os.fspath(path)) as (descriptor, size):
         if size > MAX_MODEL_BYTES:
             raise FormatError(

@@ -20,8 +20,6 @@ ALL = "all"
 
 def write(graph: Graph, parameters: str | Sequence[str] = ()) -> GradspecModule:
     """The module of a graph. ``parameters``: the constants that are trained, by name, or ``"all"``."""
-    if not isinstance(graph, Graph):
-        raise TypeError(f"to_torch needs a graph, such as gs.trace(function, *types) gives, not {type(graph).__name__}")
     trained = _trained(graph, parameters)
     return GradspecModule(graph, trained, {*trained, *large_constants(graph)})
 
