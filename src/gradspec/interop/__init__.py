@@ -104,6 +104,10 @@ def to_onnx(
 def to_jax(graph: Graph) -> Callable[..., Any]:
     """A graph as a function of JAX arrays, for ``jit``, ``grad``, ``jvp``, ``vmap`` and sharding.
 
+    It takes one array of JAX or NumPy for each input, of its shape and dtype, and returns one array or a tuple. It
+    consists of operations of ``jax.lax``, and its derivatives are the graph's. A graph that computes with 64 bits needs
+    ``jax_enable_x64``.
+
     >>> import gradspec as gs, jax
     >>> square = to_jax(gs.trace(lambda x: gs.sum(x * x), gs.f32[2]))
     >>> jax.grad(square)(jax.numpy.array([1.0, 3.0])).tolist()

@@ -50,7 +50,7 @@ def convert(x: Any, dtype: DType) -> Any:
 
     Floats are rounded to the nearest, ties to even. To integers they lose their fraction, and what does not fit becomes
     the largest or the least integer, and NaN 0. Integers that do not fit wrap around. To booleans, what is not zero is
-    true.
+    true. Between floating-point dtypes derivatives are converted too; elsewhere there is none.
 
     >>> import gradspec as gs
     >>> import numpy as np

@@ -116,6 +116,9 @@ WHERE: Op = Op(
 def where(condition: Any, a: Any, b: Any) -> Any:
     """``a`` where the condition is true, ``b`` elsewhere; derivatives, too, see only what is chosen.
 
+    The condition holds booleans, such as ``greater``, ``less`` and ``equal`` give. Shapes are broadcast, and ``a`` and
+    ``b`` have one dtype.
+
     >>> import numpy as np
     >>> where(np.array([True, False, True]), np.float32([1, np.nan, 3]), 0.0).tolist()
     [1.0, 0.0, 3.0]
