@@ -155,10 +155,17 @@ def bound_constants(inputs: Mapping[str, Declared], given: Mapping[str, Any]) ->
 
 def _constant(name: str, stated: Declared, value: Any) -> Array:
     array = np.array(value)
-    if not hasattr(value, "dtype") and stated.kind is not None and (array.dtype.kind != "f" or stated.kind.kind != "i"):
+    if not hasattr(value, "dtype") and stated.kind is not None and _can_hold(stated.kind, array):
         array = array.astype(stated.kind)  # Python numbers have no kind of their own
     if stated.contradicts(array, array.dtype):
         error = DTypeError if stated.kind != array.dtype else ShapeError
         raise error(f"constants: {name!r} is {stated}, so {array.dtype} {list(array.shape)} does not fit; convert it")
     array.flags.writeable = False
     return array
+
+
+def _can_hold(kind: np.dtype[Any], numbers: Array) -> bool:
+    """Whether numbers keep their values; floats may be rounded, but do not become integers."""
+    if kind.kind not in "iub" or numbers.size == 0:
+        return True
+    return numbers.dtype.kind in "iub" and np.array_equal(numbers.astype(kind), numbers)

@@ -108,10 +108,10 @@ class Reader:
     def _refuse_operators(self, source: GraphProto) -> None:
         functions = {(f.domain, f.name) for f in self._model.functions}
         for number, node in enumerate(source.node):
-            if node.op_type in HANDLERS and node.domain in OWN_DOMAIN:
+            own = (node.domain, node.op_type) in functions
+            if node.op_type in HANDLERS and node.domain in OWN_DOMAIN and not own:
                 continue
             name = node.op_type if node.domain in OWN_DOMAIN else f"{node.domain}.{node.op_type}"
-            own = (node.domain, node.op_type) in functions
             remedy = " (a function of the model: onnx.inliner.inline_local_functions)" * own
             self._refusals.add(f"the operator {_word(name)}{remedy}", _place(number, node))
 
@@ -245,6 +245,7 @@ class Reader:
             raise FormatError("the model has no outputs")
         graph = self._builder.build(outputs, allow_unused=True)
         self._builder.finish()
+        _name_outputs(graph, [info.name for info in source.output])
         return graph
 
     def _output(self, name: str) -> Var:
@@ -256,6 +257,18 @@ class Reader:
         if value is None:
             raise FormatError("an output has no name")
         return self.lift(name)
+
+
+def _name_outputs(graph: Graph, names: Sequence[str]) -> None:
+    """Give results of nodes the model's names for them; a variable that was called so takes over the old name."""
+    unnamed = {v for node in graph.nodes for v in node.outputs}
+    called = {v.name: v for v in (*graph.inputs, *graph.constants, *unnamed)}
+    for name, var in zip(names, graph.outputs, strict=True):
+        if var in unnamed:
+            unnamed.remove(var)
+            other = called.get(name, var)
+            other.name, var.name = var.name, name
+            called |= {other.name: other, name: var}
 
 
 def _place(number: int, node: NodeProto) -> str:

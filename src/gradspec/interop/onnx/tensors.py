@@ -70,7 +70,7 @@ def array_of(tensor: TensorProto, folder: Folder) -> Array:
     if tensor.HasField("segment"):
         raise UnsupportedError("tensors in segments")
     if tensor.data_location == TensorProto.EXTERNAL:
-        flat: Array = _external(tensor, prod(shape) * kind.itemsize, folder).view(kind)
+        flat = _raw(_external(tensor, prod(shape) * kind.itemsize, folder), prod(shape), kind)
     elif tensor.HasField("raw_data"):
         flat = _raw(tensor.raw_data, prod(shape), kind)
     else:
@@ -96,7 +96,7 @@ def _number(text: str, what: str) -> int:
     return int(text)
 
 
-def _raw(content: bytes, cells: int, kind: np.dtype[Any]) -> Array:
+def _raw(content: bytes | Array, cells: int, kind: np.dtype[Any]) -> Array:
     if len(content) != cells * kind.itemsize:
         raise FormatError(f"it holds {len(content)} bytes, and its type and dimensions need {cells * kind.itemsize}")
     if kind == np.bool_:

@@ -24,11 +24,9 @@ def _cast_like(node: Node) -> Value:
 
 def _as_kind(node: Node, kind: np.dtype[Any]) -> Value:
     x = node.value(0)
-    if isinstance(x, Var):
-        return convert(x, dtype_of(np.empty(0, kind)))  # type: ignore[no-any-return]
-    node.scope.charge(x.size)
-    with np.errstate(all="ignore"):
-        return x.astype(kind)
+    if not isinstance(x, Var):
+        node.scope.charge(x.size)
+    return convert(x, dtype_of(np.empty(0, kind)))  # type: ignore[no-any-return]
 
 
 HANDLERS: dict[str, Handler] = {"Cast": _cast, "CastLike": _cast_like}

@@ -162,8 +162,9 @@ def _slice(node: Node) -> Value:
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise FormatError("its starts, ends, axes and steps differ in number, or a step is 0")
     window = [slice(None)] * len(x.shape)
-    for axis, limits in zip(axes, zip(starts, ends, steps, strict=True), strict=True):
-        window[axis] = slice(*limits)
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        # A start before the first cell is the first cell, also on the way back, where Python would take none.
+        window[axis] = slice(max(start, -x.shape[axis]), end, step)
     return _cut(x, window)
 
 

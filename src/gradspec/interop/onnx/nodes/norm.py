@@ -27,8 +27,9 @@ def _batch_norm(node: Node) -> Any:
     x, weight, bias, average, variance = node.variables()
     if node.flag("training_mode") or any(node.wants(i) for i in range(1, 5)):
         raise UnsupportedError("BatchNormalization in training mode")
-    kind, eps = variance.dtype, node.attribute("epsilon")
-    x_, weight, bias = (convert(v, kind) for v in (x, weight, bias))
+    eps = node.attribute("epsilon")
+    kind = max(variance.dtype, x.dtype, key=lambda dtype: dtype.numpy.itemsize)
+    x_, weight, bias, average, variance = (convert(v, kind) for v in node.variables())
     if node.attributes.get("spatial", 1) and x.ndim > 1:
         y = batch_norm(x_, average, variance, weight, bias, eps)
     else:  # one mean and variance for every cell of a sample

@@ -84,6 +84,8 @@ def _pow(node: Node) -> Any:
     whole = np.unique(powers[powers == np.round(powers)])
     if whole.size > MOST_EXPONENTS or not np.all(np.isfinite(powers)):
         raise UnsupportedError(f"Pow with more than {MOST_EXPONENTS} whole exponents, or infinite ones")
+    if not x.type.is_float and not np.all(powers == np.round(np.abs(powers))):
+        raise UnsupportedError("Pow of integers with exponents that are negative or no integers")
     if powers.size and np.all(powers == powers.flat[0]):
         return broadcast_to(compose.power(x, float(powers.flat[0])), broadcast_shape("Pow", x.shape, powers.shape))
     y = compose.variable_power(x, powers.astype(x.dtype.numpy)) if x.type.is_float else x
@@ -154,7 +156,8 @@ def _dropout(node: Node) -> Any:
     x = node.value(0)
     if node.has(2) and node.known_number(2) and (not node.has(1) or node.known_number(1) != 0):
         raise UnsupportedError("Dropout in training mode")
-    kept = np.ones((), bool if node.version >= 10 else np.float32)
+    kind = x.dtype.numpy if isinstance(x, Var) else x.dtype
+    kept = np.ones((), bool if node.version >= 10 else kind)
     return [x, np.broadcast_to(kept, x.shape)][: len(node.outputs)]
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from math import inf
 from typing import Any
+
+import numpy as np
 
 from gradspec.interop.onnx.node import Handler, Node
 from gradspec.ops.pointwise import maximum, minimum, trunc_divide
@@ -12,6 +16,19 @@ from gradspec.spec.errors import UnsupportedError
 
 def _not(x: Any) -> Any:
     return equal(x, False)
+
+
+def _is_nan(node: Node) -> Any:
+    x = node.variable(0)
+    return _not(equal(x, x))
+
+
+def _is_inf(node: Node) -> Any:
+    x = node.variable(0)
+    wanted = [inf] * node.flag("detect_positive") + [-inf] * node.flag("detect_negative")
+    if not wanted:
+        return np.broadcast_to(np.False_, x.shape)
+    return reduce(maximum, (equal(x, infinity) for infinity in wanted))
 
 
 def _where(node: Node) -> Any:
@@ -35,6 +52,8 @@ HANDLERS: dict[str, Handler] = {
     "Equal": lambda node: equal(*node.variables()),
     "Greater": lambda node: greater(*node.variables()),
     "GreaterOrEqual": lambda node: maximum(greater(*node.variables()), equal(*node.variables())),
+    "IsInf": _is_inf,
+    "IsNaN": _is_nan,
     "Less": lambda node: less(*node.variables()),
     "LessOrEqual": lambda node: maximum(less(*node.variables()), equal(*node.variables())),
     "Mod": _mod,
