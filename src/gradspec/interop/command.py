@@ -26,7 +26,7 @@ from gradspec.runtime.plan import Plan
 from gradspec.runtime.run import planned
 from gradspec.runtime.serialize import load
 from gradspec.runtime.threads import get_num_threads
-from gradspec.spec.errors import FormatError
+from gradspec.spec.errors import FormatError, ShapeError, UnsupportedError
 
 SECONDS_OF_TIMING = 1.0
 
@@ -54,7 +54,7 @@ def read_model(path: str, shapes: Sequence[str] = (), constants: Sequence[str] =
     """The graph of an ONNX model, or of a file that ``graph.save`` wrote; ``constants`` fixes some of its inputs."""
     fixed = {name: read_array(file) for name, file in _pairs("--constant", constants)}
     if Path(path).suffix.lower() == ".onnx":
-        return from_onnx(path, {name: _sizes(text) for name, text in _pairs("--shape", shapes)}, fixed)
+        return _read_onnx(path, {name: _sizes(text) for name, text in _pairs("--shape", shapes)}, fixed)
     if shapes:
         raise RequestError(f"--shape is for ONNX models; {path} is read as a saved graph, whose shapes are settled")
     graph = load(path)
@@ -62,6 +62,20 @@ def read_model(path: str, shapes: Sequence[str] = (), constants: Sequence[str] =
     if unknown:
         raise RequestError(f"--constant: nothing is called {', '.join(unknown)}; there are {_all(graph.inputs)}")
     return bind(graph, fixed)
+
+
+def _read_onnx(path: str, shapes: Mapping[str, Any], constants: Mapping[str, Array]) -> Graph:
+    """The graph of a model; where an error asks for an argument of ``gs.from_onnx``, it names the option as well."""
+    try:
+        return from_onnx(path, shapes, constants)
+    except (ShapeError, UnsupportedError) as error:
+        text = str(error).replace("…", "...")
+        options = [option for argument, option in _OPTIONS.items() if f"{argument}={{" in text]
+        raise type(error)("\n".join([text, *(f"on the command line: {option}" for option in options)])) from error
+
+
+_OPTIONS = {"shapes": "--shape NAME=SIZE", "constants": "--constant NAME=FILE.npy"}
+"""How the arguments of ``gs.from_onnx`` are written here."""
 
 
 def perform(request: Request) -> list[str]:

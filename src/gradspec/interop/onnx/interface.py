@@ -124,7 +124,8 @@ def _bind(name: str, stated: Declared, shape: tuple[int, ...], sizes: dict[str, 
     for dim, size in zip(stated.dims or (), shape, strict=False):
         settled = sizes.setdefault(dim, size) if isinstance(dim, str) else size if dim is None else dim
         if settled != size:
-            raise ShapeError(f"shapes: {name!r} is {stated} with {settled} for {dim}, so {shape} does not fit")
+            known = f" with {settled} for {dim}" if isinstance(dim, str) else ""
+            raise ShapeError(f"shapes: {name!r} is {stated}{known}, so {shape} does not fit")
 
 
 def _filled(stated: Declared, sizes: Mapping[str, int]) -> tuple[int | None, ...] | None:
