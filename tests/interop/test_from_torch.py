@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from math import inf, nan
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 import gradspec as gs
+from gradspec.interop.torch.aten import table
 from interop import networks
 from interop.layers import GROUPS, OTHERS, Call, Group
 
@@ -201,6 +203,65 @@ def test_comparisons_with_infinities_and_nan():
 
     for ours, theirs in zip(values_of(function, x, y), function(x, y), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+BYTES = torch.tensor([[3, 0, 2, 1], [7, 1, 255, 9]], dtype=torch.uint8)
+LONGS = BYTES.long() - 3
+HALVES = torch.tensor([[300, -500, 7, 900], [-1, 2, 400, -600]], dtype=torch.float16)
+EDGES = torch.tensor([nan, inf, -inf, 0.0, 0.5, 1e-6, -3e-5, -1.0])
+PLACES = torch.tensor([-1, 1])
+UNUSUAL: dict[str, tuple[Tensor, list[Callable[[Tensor], Any]]]] = {
+    "floats": (EDGES, [torch.sign, torch.log1p, lambda x: F.threshold(x, 0.25, 7.0), lambda x: (x / 4) ** 65]),
+    "negative floats": (
+        -EDGES,
+        [lambda x: x**66, lambda x: x**-65.0, torch.sign, lambda x: x.new_zeros(2).fill_(x[3])],
+    ),
+    "halves": (
+        HALVES,
+        [
+            lambda x: F.layer_norm(x, (4,)),
+            lambda x: F.rms_norm(x, (4,)),
+            lambda x: F.group_norm(x, 2),
+            lambda x: F.instance_norm(x[None]),
+        ],
+    ),
+    "bytes": (BYTES, [lambda x: x.min(1), lambda x: x.argmin(0), lambda x: x.amin(), lambda x: x**2, torch.sign]),
+    "longs": (
+        LONGS,
+        [
+            lambda x: x**2.0,
+            lambda x: x**0.0,
+            lambda x: x.abs() ** 0.5,
+            lambda x: x + 2**53 > 2**53,
+            lambda x: x.masked_fill(x > 0, 2.0),
+            lambda x: torch.where(x > 0, 1, 0),
+            lambda x: torch.zeros(3, 4).index_put((PLACES,), x.float()),
+            lambda x: torch.zeros(3).index_put((x[0],), torch.ones(4), accumulate=True),
+            lambda x: torch.var_mean(x.double(), 1),
+            torch.sign,
+        ],
+    ),
+    "booleans": (BYTES > 2, [lambda x: x + x.flip(0), lambda x: x * x.flip(1), lambda x: x > x.flip(0), lambda x: ~x]),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_values_at_the_edges_of_dtypes(name):
+    x, functions = UNUSUAL[name]
+
+    def function(x: Tensor) -> list[Tensor]:
+        return [y for each in functions for y in tensors_of(each(x))]
+
+    for ours, theirs in zip(values_of(function, x), function(x), strict=True):
+        wanted = theirs.numpy()
+        assert ours.dtype == wanted.dtype
+        np.testing.assert_allclose(ours, wanted, rtol=2e-3 if x.dtype is torch.float16 else 2e-5)
+
+
+def test_a_zero_share_of_a_sum_is_not_looked_at():
+    x = torch.full((2, 2), 3.0)
+    found = values_of(lambda x: torch.addmm(torch.full((2, 2), nan), x, x, beta=0), x)
+    assert_close(found, [x @ x])
 
 
 def test_a_selection_ignores_what_it_does_not_select():
@@ -425,6 +486,29 @@ def test_statistics_are_not_trained():
 def adds_to_its_input(x: Tensor) -> Tensor:
     x += 1.0
     return x
+
+
+INEXPRESSIBLE: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, str]] = {
+    "bits": (lambda x: ~x, LONGS, "not for the bits of integers"),
+    "bits and a number": (lambda x: x & 3, LONGS, "not for the bits of integers"),
+    "a norm": (lambda x: torch.linalg.vector_norm(x, 0), EDGES, "a norm of order 0"),
+    "a cell that is set twice": (lambda x: torch.zeros(9).index_put((PLACES * 0,), x[:2]), EDGES, "set twice"),
+    "an index outside": (lambda x: x[PLACES + 9, PLACES], LONGS, "from 8 to 10 lies outside an axis of size 2"),
+    "another shape": (lambda x: x.pow(torch.full((1, 1), 2.0)), EDGES, "one constant exponent"),
+}
+
+
+@pytest.mark.parametrize("name", INEXPRESSIBLE)
+def test_what_would_be_wrong_is_refused(name):
+    function, x, said = INEXPRESSIBLE[name]
+    with pytest.raises(gs.UnsupportedError, match=said):
+        gs.from_torch(Call(function), x)
+
+
+def test_a_result_of_another_type_than_in_pytorch_is_refused(monkeypatch):
+    monkeypatch.setitem(table._ENTRIES, "exp", table.Entry(lambda x: x[:1], signature(lambda x: None)))
+    with pytest.raises(gs.UnsupportedError, match=r"in PyTorch its result is f32\[2\], and here it would be f32\[1\]"):
+        gs.from_torch(Call(torch.exp), gs.f32[2])
 
 
 def test_models_that_change_something_are_refused():

@@ -333,6 +333,28 @@ def test_threads_share_a_module():
     assert len(found) == 4
 
 
+def test_no_more_threads_than_torch_has_nor_than_gradspec_has(monkeypatch):
+    graph = gs.trace(gs.exp, gs.f32[64, 4096])
+    x, program, seen = torch.zeros(64, 4096), opened(graph).closed.program, []
+    run = program._run
+
+    def recorded(given, fixed, outs, threads):
+        seen.append(threads)
+        return run(given, fixed, outs, threads)
+
+    monkeypatch.setattr(program, "_run", recorded)
+    before = torch.get_num_threads(), gs.get_num_threads()
+    try:
+        for theirs, ours in ((1, 3), (2, 3), (3, 2)):
+            torch.set_num_threads(theirs)
+            gs.set_num_threads(ours)
+            call(graph, [x])
+    finally:
+        torch.set_num_threads(before[0])
+        gs.set_num_threads(before[1])
+    assert seen == [1, 2, 2]
+
+
 def test_the_operator_refuses_texts_that_are_no_graphs():
     text = opened(layer()).structure.text
     for wrong in ("", "{}", "[1, []]", text.replace('"conv"', '"evil"'), text.replace("[1, 2, 6, 7]", "[1, 2, 6]")):

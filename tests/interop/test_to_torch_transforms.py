@@ -300,6 +300,29 @@ def test_export(name, strict):
     torch.testing.assert_close(program.run_decompositions().module()(V), transformation(same, V))
 
 
+@pytest.mark.parametrize("name", ["jvp", "vmap"])
+@pytest.mark.parametrize("module", [MODULE, torch.nn.Conv1d(1, 2, 3).double()], ids=["ours", "PyTorch's own"])
+def test_strict_export_of_transformed_modules_with_state_raises(name, module):
+    with pytest.raises(RuntimeError, match=r"data pointer of Tensor|requires_grad_\(\)"):
+        torch.export.export(Transformed(module, EXPORTED[name][2]), (X,), strict=True)
+
+
+def test_an_exported_program_is_read_again():
+    graph = gs.trace(lambda x: (gs.tanh(gs.conv1d(x, WEIGHT)), gs.max_pool1d(x, 2, return_indices=True)), gs.f64[1, 8])
+    module, x = gs.to_torch(graph, parameters="all"), X.numpy()
+    program = torch.export.export(module, (X,))
+    for form in (program, program.run_decompositions()):
+        again = gs.from_torch(form)
+        for found, wanted in zip(again(x), graph(x), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+    assert [node.op.name for node in again.nodes] == [node.op.name for node in graph.nodes]
+    assert [v.name for v in gs.from_torch(program, params="inputs").inputs[1:]] == [v.name for v in graph.constants]
+    node = next(node for node in program.graph.nodes if node.target is GRAPH)
+    node.args = (node.args[0], node.args[1].replace("[1, 8]", "[1, 9]"))
+    with pytest.raises((gs.UnsupportedError, gs.FormatError)):
+        gs.from_torch(program)
+
+
 @pytest.mark.parametrize("name", ["jvp", "grad", "reverse"])
 def test_an_exported_program_is_differentiated(name):
     agree(name, torch.export.export(MODULE, (X,)).module())

@@ -12,17 +12,38 @@ import numpy as np
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Var
 from gradspec.graph.op import NoAttributes
+from gradspec.graph.types import dtype_of, f32
 from gradspec.ops import layout
+from gradspec.ops.convert import convert
 from gradspec.ops.layout import broadcast_to, concat, getitem, reshape, transpose
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower, lp_pool
-from gradspec.ops.pointwise import GATE, STEP, Levels, abs, clamp, exp, log, neg, scale, softplus, sqrt, sub, tanh
+from gradspec.ops.pointwise import (
+    GATE,
+    STEP,
+    Levels,
+    abs,
+    clamp,
+    detach,
+    exp,
+    log,
+    neg,
+    scale,
+    softplus,
+    sqrt,
+    sub,
+    tanh,
+)
 from gradspec.ops.pool import global_max_pool
 from gradspec.ops.reduce import mean
+from gradspec.ops.select import less, where
 from gradspec.ops.smooth_pool import smooth_max_pool
 from gradspec.spec.errors import ShapeError, UnsupportedError
 from gradspec.spec.layout import normal_axis
 
 Pairs = Sequence[tuple[int, int]]
+
+MOST_SQUARED = 64
+"""The largest power that is made of products."""
 
 MOST_PIECES = 4096
 """Pieces that one operator may be put together from before it refuses."""
@@ -67,6 +88,18 @@ def exp_minus_one(x: Any) -> Any:
     True
     """
     return tanh(scale(x, 0.5)) * (exp(x) + 1.0)
+
+
+def log_one_plus(x: Any) -> Any:
+    """``log(1 + x)``; near 0 with what the sum ``u`` has lost of ``x``, by the derivative ``1/u`` there.
+
+    >>> log_one_plus(np.float32([1e-8, -1])).tolist() == np.float32([1e-8, -np.inf]).tolist()
+    True
+    """
+    (x,) = operands(x)
+    u = x + 1.0
+    lost = detach((x - (u - 1.0)) / u)
+    return log(u) + where(less(abs(x), 0.5), lost, 0.0)
 
 
 def celu(x: Any, alpha: float = 1.0) -> Any:
@@ -130,7 +163,7 @@ def power(x: Any, exponent: float) -> Any:
         return x * 0.0 + 1.0
     if exponent == 0.5:
         return sqrt(x)
-    if float(exponent).is_integer() and -64 <= exponent <= 64:
+    if float(exponent).is_integer():
         whole = _whole_power(x, int(exponent if exponent > 0 else -exponent))
         return whole if exponent > 0 else 1.0 / whole
     if exponent > 1:
@@ -142,9 +175,12 @@ def power(x: Any, exponent: float) -> Any:
 
 
 def _whole_power(x: Any, n: int) -> Any:
-    """By squaring: ``x^n = (x²)^(n/2)``, times ``x`` once more for an odd ``n``."""
+    """By squaring: ``x^n = (x²)^(n/2)``, times ``x`` once more for an odd ``n``; roundings add up, so not for long."""
     if n == 1:
         return x
+    if n > MOST_SQUARED:
+        even = apply(ABS_POWER, AbsPower(float(n - n % 2)), x)
+        return even * x if n % 2 else even
     half = _whole_power(x * x, n // 2)
     return half * x if n % 2 else half
 
@@ -186,13 +222,22 @@ def smallest(x: Any, axes: Sequence[int], keepdims: bool, *, ties: str = "first"
     [1.0, 2.0]
     """
     (x,) = operands(x)
-    return _reversed(largest(_reversed(x), axes, keepdims, ties=ties))
+    return reversed_order(largest(reversed_order(x), axes, keepdims, ties=ties))
 
 
-def _reversed(x: Any) -> Any:
-    """The numbers of a dtype in reverse order: ``−x``, which integers do not always have, and then ``−1 − x``."""
-    kind = x.dtype.numpy if isinstance(x, Var) else x.dtype
+def reversed_order(x: Any) -> Any:
+    """The numbers of a dtype in reverse order: ``−x``, which integers do not always have, and then ``−1 − x``.
+
+    >>> reversed_order(np.uint8([0, 1, 255])).tolist(), reversed_order(np.float32([2])).tolist()
+    ([255, 254, 0], [-2.0])
+    """
+    kind = _numpy_dtype(x)
     return sub(np.asarray(-1).astype(kind), x) if kind.kind in "iu" else neg(x)
+
+
+def _numpy_dtype(x: Any) -> np.dtype[Any]:
+    kind: np.dtype[Any] = x.dtype.numpy if isinstance(x, Var) else x.dtype
+    return kind
 
 
 def _over(x: Any, axes: Sequence[int], keepdims: bool, pooled: Callable[[Any, tuple[int, ...]], Any]) -> Any:
@@ -218,8 +263,20 @@ def normalized(x: Any, axes: Sequence[int], eps: float) -> Any:
     >>> normalized(np.float32([1, 3]), (0,), 0.0).tolist()
     [-1.0, 1.0]
     """
-    centred = x - mean(x, axes, keepdims=True)
-    return centred / sqrt(mean(centred * centred, axes, keepdims=True) + eps)
+    (x,) = operands(x)
+    wide = widened(x)
+    centred = wide - mean(wide, axes, keepdims=True)
+    y = centred / sqrt(mean(centred * centred, axes, keepdims=True) + eps)
+    return y if wide is x else convert(y, x.dtype if isinstance(x, Var) else dtype_of(x))
+
+
+def widened(x: Any) -> Any:
+    """Formats of 16 bits as ``f32``: in ``f16`` the square of 256 is infinite.
+
+    >>> widened(np.float16([300])).tolist() == (widened(np.float16([300])) * 1.0).tolist()
+    True
+    """
+    return convert(x, f32) if _numpy_dtype(x).itemsize == 2 else x
 
 
 def layer_norm(x: Any, rank: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:

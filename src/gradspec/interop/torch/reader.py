@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from gradspec.graph.builder import Builder
 from gradspec.graph.ir import Graph, Var
-from gradspec.graph.types import f32
+from gradspec.graph.types import TensorType, f32
 from gradspec.interop.torch.aten import Entry, entry_of
 from gradspec.interop.torch.aten.operands import to_dtype
 from gradspec.interop.torch.capture import captured, gives_operand, is_gradient_switch
@@ -129,7 +129,7 @@ class _Reader:
 
     def _stand_in(self, tensor: Tensor) -> Var:
         """A variable in the place of a result that there is not, so that what depends on it is examined as well."""
-        return self.builder.input(f32[tuple(tensor.shape)] if tensor.is_complex() else gradspec_type(tensor))
+        return self.builder.input(_type_given(tensor))
 
     def _result(self, node: fx.Node) -> Any:
         if node.op == "get_attr":
@@ -171,7 +171,9 @@ class _Reader:
         if entry.chooses_results:
             kwargs["wanted"] = {user.args[1] for user in node.users if user.target is getitem and user.users}
         result = entry.function(*args, **kwargs)
-        return to_dtype(result, args[0].dtype) if entry.in_place else result
+        found = to_dtype(result, args[0].dtype) if entry.in_place else result
+        _require_types(found, node.meta.get("val"))
+        return found
 
     def _arguments(self, node: fx.Node, value: Callable[[fx.Node], Any]) -> tuple[list[Any], dict[str, Any]]:
         args: Any = fx.map_arg(node.args, value)
@@ -189,6 +191,19 @@ class _Reader:
         if isinstance(value, list | tuple):
             return [self._variable(v) for v in value]
         return self.builder.const(array_of(value)) if isinstance(value, Tensor) else value
+
+
+def _type_given(tensor: Tensor) -> TensorType:
+    """The type of a result in PyTorch; complex numbers, which are refused where they arise, pass for real ones."""
+    return f32[tuple(tensor.shape)] if tensor.is_complex() else gradspec_type(tensor)
+
+
+def _require_types(found: Any, expected: Any) -> None:
+    """What the function of an operator gives must be of the type that PyTorch gives; None is not compared."""
+    pairs = zip(found, expected, strict=False) if isinstance(found, list | tuple) else [(found, expected)]
+    for var, tensor in pairs:
+        if isinstance(var, Var) and isinstance(tensor, Tensor) and var.type != _type_given(tensor):
+            raise UnsupportedError(f"in PyTorch its result is {_type_given(tensor)}, and here it would be {var.type}")
 
 
 def _varies(value: Any) -> bool:

@@ -27,6 +27,7 @@ from gradspec.runtime.arguments import require_count
 from gradspec.runtime.compiled import Program
 from gradspec.runtime.run import attached
 from gradspec.runtime.serialize import from_text, to_text
+from gradspec.runtime.threads import get_num_threads
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 
 Mask = tuple[bool, ...]
@@ -62,7 +63,8 @@ class Structure:
     def run(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The outputs, in memory of their own. The tensors must be plain ones."""
         try:
-            results = self.program.call([array_of(t) for t in tensors])
+            threads = min(torch.get_num_threads(), get_num_threads())
+            results = self.program.call([array_of(t) for t in tensors], threads=threads)
         except (ShapeError, TypeError):
             self.result_types(tensors)  # whose errors speak of tensors
             raise

@@ -2,49 +2,45 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
-import numpy as np
-
-from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Var
-from gradspec.graph.op import NoAttributes
-from gradspec.graph.types import boolean, f32, f64
-from gradspec.interop.torch.aten.operands import promoted, to_dtype
+from gradspec.graph.types import boolean, number_as, u8
+from gradspec.interop.torch.aten.operands import common_dtype, promoted, to_dtype
 from gradspec.interop.torch.aten.table import reads
-from gradspec.ops.layout import broadcast_to
-from gradspec.ops.pointwise import GATE, MAX_SHARE, STEP, Levels
+from gradspec.ops import select
+from gradspec.ops.pointwise import maximum, minimum
+from gradspec.spec.errors import UnsupportedError
 
 
 @reads("gt")
 def greater(x: Any, other: Any) -> Any:
-    return _compared(x, other, at=0.0, above=1.0)
+    return select.greater(*_ordered(x, other))
+
+
+@reads("lt")
+def less(x: Any, other: Any) -> Any:
+    return select.less(*_ordered(x, other))
+
+
+@reads("eq")
+def equal(x: Any, other: Any) -> Any:
+    return select.equal(*promoted(x, other))
 
 
 @reads("ge")
 def _greater_or_equal(x: Any, other: Any) -> Any:
-    return _compared(x, other, at=1.0, above=1.0)
-
-
-@reads("lt")
-def _less(x: Any, other: Any) -> Any:
-    return greater(other, x)
+    return maximum(greater(x, other), equal(x, other))
 
 
 @reads("le")
-def _less_or_equal(x: Any, other: Any) -> Any:
-    return _greater_or_equal(other, x)
-
-
-@reads("eq")
-def _equal(x: Any, other: Any) -> Any:
-    return _compared(x, other, at=1.0, above=0.0)
+def less_or_equal(x: Any, other: Any) -> Any:
+    return maximum(less(x, other), equal(x, other))
 
 
 @reads("ne")
 def _unequal(x: Any, other: Any) -> Any:
-    return _not(_equal(x, other))
+    return _not(equal(x, other))
 
 
 @reads("isnan")
@@ -52,63 +48,64 @@ def _is_nan(x: Var) -> Any:
     return _unequal(x, x)
 
 
-def _compared(x: Any, other: Any, at: float, above: float) -> Any:
-    """Whether ``x`` compares so with ``other``; no comparison with a NaN is true, though in our order it is largest."""
-    a, b = operands(*(_exact(v) if isinstance(v, Var) else v for v in promoted(x, other)))
-    weight = _levels(a, b, 0.0, at, above) * _levels(a, inf, 1.0, 1.0, 0.0)
-    return to_dtype(weight, boolean)
-
-
-def _exact(x: Var) -> Var:
-    """Integers as floats that can be compared."""
-    return x if x.type.is_float else to_dtype(x, f64)
-
-
-def _levels(a: Var, b: Any, below: float, at: float, above: float) -> Any:
-    """A number for each cell by the order of ``a`` and ``b``, whose share in the maximum is 0, ½ or 1."""
-    a, b = _alike(*operands(a, b))
-    return apply(STEP, Levels(below, at, above), apply(MAX_SHARE, NoAttributes(), a, b) - 0.5)
-
-
-def _alike(*values: Var) -> tuple[Any, ...]:
-    shape = np.broadcast_shapes(*(v.shape for v in values))
-    return tuple(broadcast_to(v, shape) for v in values)
+def _ordered(*values: Any) -> tuple[Any, ...]:
+    """Operands of one dtype that has an order: of booleans, false comes first."""
+    return tuple(to_dtype(v, u8) if isinstance(v, Var) and v.dtype is boolean else v for v in promoted(*values))
 
 
 # --- by truth values --------------------------------------------------------------------------------------------------
 
 
-@reads("logical_not", "bitwise_not")
+@reads("logical_not")
 def _not(x: Var) -> Any:
-    return to_dtype(1.0 - truth(x), boolean)
+    return select.equal(_truth(x), False)
 
 
-@reads("logical_and", "bitwise_and")
+@reads("logical_and")
 def _and(x: Var, other: Var) -> Any:
-    return to_dtype(truth(x) * truth(other), boolean)
+    return minimum(_truth(x), _truth(other))
 
 
-@reads("logical_or", "bitwise_or")
+@reads("logical_or")
 def _or(x: Var, other: Var) -> Any:
-    return to_dtype(truth(x) + truth(other), boolean)
+    return maximum(_truth(x), _truth(other))
 
 
-def truth(x: Var) -> Any:
-    """1 where it is true, 0 elsewhere."""
-    return to_dtype(to_dtype(x, boolean), f32)
+@reads("bitwise_not")
+def _bitwise_not(x: Var) -> Any:
+    return _not(*_bits(x))
+
+
+@reads("bitwise_and")
+def _bitwise_and(x: Any, other: Any) -> Any:
+    return minimum(*_bits(x, other))
+
+
+@reads("bitwise_or")
+def _bitwise_or(x: Any, other: Any) -> Any:
+    return maximum(*_bits(x, other))
+
+
+def _bits(*values: Any) -> tuple[Any, ...]:
+    """Booleans, the one kind of numbers whose bits a graph knows."""
+    if common_dtype(values) is not boolean:
+        raise UnsupportedError("it is known for booleans, and not for the bits of integers")
+    return values
+
+
+def _truth(x: Var) -> Var:
+    return to_dtype(x, boolean)
 
 
 @reads("where")
 def where(condition: Var, x: Any, other: Any) -> Any:
     """One of two numbers, whatever the other is; each gets the cotangents of its own cells."""
-    chosen = promoted(x, other)
-    like = next((v for v in chosen if isinstance(v, Var)), to_dtype(condition, f32))
-    x, other, weight = _alike(*(like.owner.operand(v, like) for v in (*chosen, to_dtype(condition, like.dtype))))
-    if not like.type.is_float:
-        return x * weight + other * (1 - weight)
-    return apply(GATE, NoAttributes(), weight, x) + apply(GATE, NoAttributes(), 1.0 - weight, other)
+    if not isinstance(x, Var) and not isinstance(other, Var):
+        x = condition.owner.const(number_as(x, common_dtype((x, other)).numpy))
+    return select.where(_truth(condition), *promoted(x, other))
 
 
 @reads("masked_fill")
 def _masked_fill(x: Var, mask: Var, value: Any) -> Any:
-    return where(mask, value, x)
+    """The dtype is that of ``x``, whatever the value's is."""
+    return select.where(_truth(mask), to_dtype(value, x.dtype) if isinstance(value, Var) else value, x)

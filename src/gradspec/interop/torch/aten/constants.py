@@ -10,8 +10,10 @@ import torch
 
 from gradspec.graph.ir import Var
 from gradspec.graph.types import number_as
+from gradspec.interop.torch.aten.operands import to_dtype
 from gradspec.interop.torch.aten.table import reads
 from gradspec.interop.torch.types import gradspec_dtype
+from gradspec.ops.layout import broadcast_to
 
 
 def _full(x: Var, size: Sequence[int], value: float, dtype: torch.dtype | None = None, **_: Any) -> Any:
@@ -51,8 +53,8 @@ def _new_full(x: Var, size: Sequence[int], fill_value: float, **options: Any) ->
 
 
 @reads("fill")
-def _fill(x: Var, value: float) -> Any:
-    return _full(x, x.shape, value)
+def _fill(x: Var, value: Any) -> Any:
+    return broadcast_to(to_dtype(value, x.dtype), x.shape) if isinstance(value, Var) else _full(x, x.shape, value)
 
 
 @reads("_assert_tensor_metadata")

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from gradspec.graph.ir import Var
+from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import boolean, i64, u8
 from gradspec.interop import compose
 from gradspec.interop.torch.aten.operands import axes_of, constant_value, positive_axis, promoted, to_dtype
 from gradspec.interop.torch.aten.table import reads
 from gradspec.ops.layout import broadcast_to, concat, flatten, getitem, reshape, transpose
 from gradspec.ops.pointwise import detach
+from gradspec.ops.select import less, where
 from gradspec.ops.unpool import max_gather, max_unpool
-from gradspec.spec.errors import UnsupportedError
+from gradspec.spec.errors import ShapeError, UnsupportedError
 
 Sizes = Sequence[int]
 
@@ -233,6 +234,8 @@ def _index_put(x: Var, indices: Sequence[Var | None], values: Var, accumulate: b
     if not accumulate and not _is_zero(x):
         raise UnsupportedError("cells can be added at indices, or set in a tensor of zeros, but not replaced")
     first, stop, places = _flat_places(x, indices)
+    if not accumulate and _repeats(places):
+        raise UnsupportedError("one cell is set twice; give each index once, or add with accumulate=True")
     lead, rest = x.shape[:first], x.shape[stop:]
     spread = reshape(broadcast_to(values, (*lead, *places.shape, *rest)), (*lead, -1, *rest))
     moved = _move(spread, first, -1)
@@ -246,20 +249,31 @@ def _is_zero(x: Var) -> bool:
     return array is not None and not array.any()
 
 
+def _repeats(places: Var) -> bool:
+    array = places.owner.value(places)
+    return array is not None and np.unique(array).size < array.size
+
+
 def _flat_places(x: Var, indices: Sequence[Var | None]) -> tuple[int, int, Var]:
     """The range of axes that are indexed, and the places among their cells: as one index of one axis."""
     given = {axis: index for axis, index in enumerate(indices) if index is not None}
     first, stop = min(given), max(given) + 1
     if len(given) < stop - first or any(index.dtype in (boolean, u8) for index in given.values()):
         raise UnsupportedError("indices are known if they are integers, of axes next to each other")
-    if stop - first == 1:
-        return first, stop, to_dtype(given[first], i64)
     sizes = x.shape[first:stop]
-    whole = [
-        constant_value(index, "indices of several axes") % n for index, n in zip(given.values(), sizes, strict=True)
-    ]
+    if stop - first == 1 and x.owner.value(given[first]) is None:
+        places = to_dtype(given[first], i64)
+        return first, stop, where(less(places, 0), places + sizes[0], places)
+    arrays = [constant_value(index, "indices of several axes") for index in given.values()]
+    whole = map(_from_the_front, arrays, sizes)
     flat = np.ravel_multi_index(np.broadcast_arrays(*whole), sizes).astype(np.int64)
     return first, stop, x.owner.share(flat, "places")
+
+
+def _from_the_front(index: Array, n: int) -> Array:
+    if index.size and not (-n <= index.min() and index.max() < n):
+        raise ShapeError(f"an index from {index.min()} to {index.max()} lies outside an axis of size {n}")
+    return index % n if n else index
 
 
 @reads("gather")

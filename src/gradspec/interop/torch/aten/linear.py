@@ -9,8 +9,8 @@ import torch
 
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
-from gradspec.interop.compose import group_norm, layer_norm, normalized
-from gradspec.interop.torch.aten.operands import REDUCTIONS
+from gradspec.interop.compose import group_norm, layer_norm, normalized, widened
+from gradspec.interop.torch.aten.operands import REDUCTIONS, to_dtype
 from gradspec.interop.torch.aten.table import reads
 from gradspec.interop.torch.types import torch_dtype
 from gradspec.ops.layout import Axis, broadcast_to, reshape
@@ -31,7 +31,8 @@ reads("mm", "bmm", "matmul", "mv", "dot")(matmul)
 def _plus_product(x: Var, a: Var, b: Var, *, beta: float = 1, alpha: float = 1) -> Any:
     if beta == alpha == 1 and x.ndim == 1 and b.ndim == 2:
         return apply(MATMUL, Product(), a, b, broadcast_to(x, b.shape[1:]))
-    return _times(x, beta) + _times(matmul(a, b), alpha)
+    product = _times(matmul(a, b), alpha)
+    return _times(x, beta) + product if beta else product
 
 
 def _times(x: Var, factor: float) -> Any:
@@ -151,7 +152,8 @@ def _native_layer_norm(
 def _rms_norm(x: Var, normalized_shape: Sequence[int], weight: Var | None = None, eps: float | None = None) -> Any:
     axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
     least = torch.finfo(torch_dtype(x.dtype)).eps if eps is None else eps
-    y = x / sqrt(mean(x * x, axes, keepdims=True) + least)
+    wide = widened(x)
+    y = to_dtype(wide / sqrt(mean(wide * wide, axes, keepdims=True) + least), x.dtype)
     return y if weight is None else y * weight
 
 

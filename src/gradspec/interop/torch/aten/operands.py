@@ -22,11 +22,11 @@ def to_dtype(x: Var, dtype: torch.dtype | DType | None) -> Var:
 
 def promoted(*values: Any) -> tuple[Any, ...]:
     """Operands converted to the one dtype PyTorch computes with; numbers stay numbers."""
-    dtype = _common_dtype(values)
+    dtype = common_dtype(values)
     return tuple(to_dtype(v, dtype) if isinstance(v, Var) else v for v in values)
 
 
-def _common_dtype(values: Sequence[Any]) -> torch.dtype:
+def common_dtype(values: Sequence[Any]) -> DType:
     """By PyTorch's own rule, in which a scalar counts less than a tensor with axes."""
     given = [
         torch.empty(v.shape, dtype=torch_dtype(v.dtype), device="meta") if isinstance(v, Var) else v for v in values
@@ -37,7 +37,7 @@ def _common_dtype(values: Sequence[Any]) -> torch.dtype:
         dtype = torch.result_type(first, rest[0])
     for other in rest[1:]:
         dtype = torch.promote_types(dtype, torch.result_type(other, other))
-    return dtype
+    return gradspec_dtype(dtype)
 
 
 def floating(x: Var) -> Var:

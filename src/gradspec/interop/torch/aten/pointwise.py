@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
+from gradspec.graph.types import boolean
 from gradspec.interop import compose
-from gradspec.interop.torch.aten.compare import greater, where
-from gradspec.interop.torch.aten.operands import floating, positive_axis, promoted
+from gradspec.interop.torch.aten.compare import greater, less, less_or_equal, where
+from gradspec.interop.torch.aten.operands import floating, positive_axis, promoted, to_dtype
 from gradspec.interop.torch.aten.table import reads
 from gradspec.ops import pointwise as ops
 from gradspec.ops.layout import reshape
-from gradspec.ops.pointwise import STEP, Levels
 from gradspec.spec.errors import UnsupportedError
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
@@ -25,7 +24,7 @@ from gradspec.spec.errors import UnsupportedError
 @reads("add")
 def _add(x: Any, other: Any, *, alpha: float = 1) -> Any:
     x, other = promoted(x, other)
-    return ops.add(x, _times(other, alpha))
+    return ops.maximum(x, other) if _are_truths(x, other) else ops.add(x, _times(other, alpha))
 
 
 @reads("sub")
@@ -45,7 +44,13 @@ def _times(x: Any, factor: float) -> Any:
 
 @reads("mul")
 def _mul(x: Any, other: Any) -> Any:
-    return ops.mul(*promoted(x, other))
+    x, other = promoted(x, other)
+    return ops.minimum(x, other) if _are_truths(x, other) else ops.mul(x, other)
+
+
+def _are_truths(*values: Any) -> bool:
+    """Of booleans, sums mean *or* and products *and*."""
+    return all(isinstance(v, bool) or (isinstance(v, Var) and v.dtype is boolean) for v in values)
 
 
 @reads("div", "true_divide")
@@ -87,15 +92,16 @@ def _minimum(x: Var, other: Var) -> Any:
 @reads("pow.Tensor_Scalar")
 def _power(x: Var, exponent: float) -> Any:
     """x⁰ is 1 even where ``x`` is not a number."""
+    x, _ = promoted(x, exponent)
     if exponent == 0:
         return x.owner.const(np.ones(x.shape, x.dtype.numpy))
-    return compose.power(x, exponent)
+    return compose.power(x if float(exponent).is_integer() else floating(x), exponent)
 
 
 @reads("pow.Tensor_Tensor")
 def _variable_power(x: Var, exponent: Var) -> Any:
     constant = exponent.owner.value(exponent)
-    if constant is None or constant.size != 1:
+    if constant is None or constant.size != 1 or constant.ndim > x.ndim:
         raise UnsupportedError("a power is known for one constant exponent, not for a tensor of them")
     return _power(x, constant.item())
 
@@ -155,12 +161,13 @@ _of_floats("log_sigmoid", lambda x: -ops.softplus(-x))
 def _log1p(x: Var) -> Any:
     """Of an exponential it is softplus, which neither overflows nor loses what is small."""
     maker = x.owner.maker(x)
-    return ops.softplus(maker.inputs[0]) if maker and maker.op is ops.EXP else ops.log(floating(x) + 1.0)
+    return ops.softplus(maker.inputs[0]) if maker and maker.op is ops.EXP else compose.log_one_plus(floating(x))
 
 
 @reads("sign", "sgn")
 def _sign(x: Var) -> Any:
-    return apply(STEP, Levels(-1.0, 0.0, 1.0), x)
+    """0 where ``x`` is not a number."""
+    return to_dtype(greater(x, 0), x.dtype) - to_dtype(less(x, 0), x.dtype)
 
 
 @reads("clamp", "clip")
@@ -213,7 +220,7 @@ def _glu(x: Var, dim: int = -1) -> Any:
 
 @reads("threshold")
 def _threshold(x: Var, threshold: float, value: float) -> Any:
-    return ops.relu(x) if threshold == value == 0 else where(greater(x, threshold), x, value)
+    return ops.relu(x) if threshold == value == 0 else where(less_or_equal(x, threshold), value, x)
 
 
 # --- what does nothing when a model is evaluated ----------------------------------------------------------------------

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from gradspec.graph.ir import Var
-from gradspec.graph.types import boolean, i64
-from gradspec.interop.compose import largest, log_sum_exp, norm, smallest
-from gradspec.interop.torch.aten.compare import truth
+from gradspec.graph.types import boolean, f32, i64
+from gradspec.interop.compose import largest, log_sum_exp, norm, reversed_order, smallest
 from gradspec.interop.torch.aten.operands import axes_of, floating, positive_axis, to_dtype
 from gradspec.interop.torch.aten.table import reads
 from gradspec.ops.layout import reshape, transpose
@@ -63,8 +62,8 @@ def _max_of_axis(x: Var, dim: int, keepdim: bool = False, *, wanted: Collection[
 
 @reads("min.dim")
 def _min_of_axis(x: Var, dim: int, keepdim: bool = False, *, wanted: Collection[int]) -> Any:
-    values, *places = _max_of_axis(-x, dim, keepdim, wanted=wanted)
-    return (-values, *places)
+    values, *places = _max_of_axis(reversed_order(x), dim, keepdim, wanted=wanted)
+    return (reversed_order(values), *places)
 
 
 @reads("argmax")
@@ -77,7 +76,7 @@ def _argmax(x: Var, dim: int | None = None, keepdim: bool = False) -> Any:
 
 @reads("argmin")
 def _argmin(x: Var, dim: int | None = None, keepdim: bool = False) -> Any:
-    return _argmax(-x, dim, keepdim)
+    return _argmax(reversed_order(x), dim, keepdim)
 
 
 def _with_places(x: Var, dim: int, keepdim: bool) -> tuple[Any, Any]:
@@ -92,12 +91,17 @@ def _with_places(x: Var, dim: int, keepdim: bool) -> tuple[Any, Any]:
 
 @reads("any")
 def _any(x: Var, dim: Dims = None, keepdim: bool = False) -> Any:
-    return to_dtype(largest(truth(x), axes_of(dim, x.ndim), keepdim), boolean)
+    return to_dtype(largest(_truth(x), axes_of(dim, x.ndim), keepdim), boolean)
 
 
 @reads("all")
 def _all(x: Var, dim: Dims = None, keepdim: bool = False) -> Any:
-    return to_dtype(smallest(truth(x), axes_of(dim, x.ndim), keepdim), boolean)
+    return to_dtype(smallest(_truth(x), axes_of(dim, x.ndim), keepdim), boolean)
+
+
+def _truth(x: Var) -> Var:
+    """1 where it is true, 0 elsewhere."""
+    return to_dtype(to_dtype(x, boolean), f32)
 
 
 @reads("logsumexp")
@@ -116,6 +120,11 @@ def _deviation(x: Var, dim: Dims = None, *, correction: float | None = None, kee
     """The norm of the differences, whose derivative is 0 where they all are."""
     centred, axes, count = _centred(x, dim, correction)
     return norm(centred, 2.0, axes, keepdim) * (1.0 / sqrt_of(count))
+
+
+@reads("var_mean.correction")
+def _variance_and_mean(x: Var, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    return _variance(x, dim, correction=correction, keepdim=keepdim), _mean(x, dim, keepdim)
 
 
 @reads("var.dim")
@@ -140,6 +149,8 @@ def _centred(x: Var, dim: Dims, correction: float | None) -> tuple[Any, tuple[in
 
 @reads("linalg_vector_norm")
 def _norm(x: Var, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    if ord <= 0:
+        raise UnsupportedError(f"a norm of order {ord} is not known, only of orders above 0")
     return norm(to_dtype(x, dtype), float(ord), axes_of(dim, x.ndim), keepdim)
 
 

@@ -1,7 +1,8 @@
 """The table of operators that the reader knows: a name of PyTorch's, and the function of variables that does the same.
 
 A function takes what PyTorch's operator takes, in the same order and under the same names, with variables for tensors.
-It is found by the operator's name, ``conv2d``, or by that of one overload, ``max.dim``. The argument ``wanted``, if it
+It is found by the operator's name, ``conv2d``, or by that of one overload, ``max.dim``; outside ``torch.ops.aten`` the
+name begins with that of the library, ``gradspec::graph``. The argument ``wanted``, if it
 has one, is the set of the results that the model uses, by position.
 """
 
@@ -53,9 +54,11 @@ def entry_of(node: fx.Node) -> Entry | None:
 
 
 def entry_for(operator: Any) -> Entry | None:
-    if not isinstance(operator, torch._ops.OpOverload) or operator.namespace != "aten":
+    if not isinstance(operator, torch._ops.OpOverload):
         return None
     packet = operator.overloadpacket.__name__
+    if operator.namespace != "aten":
+        return _ENTRIES.get(f"{operator.namespace}::{packet}")
     return _ENTRIES.get(f"{packet}.{operator._overloadname}") or _ENTRIES.get(packet) or _in_place(packet)
 
 
