@@ -612,6 +612,15 @@ def test_remembered_calls_mean_the_same(call):
             np.testing.assert_array_equal(got, wanted)
 
 
+def test_errors_name_the_inputs_of_the_graph_that_is_called():
+    first, second = (gs.trace(f, gs.f32[2]) for f in (lambda x: x * x, lambda image: image * image))
+    first(np.ones(2, np.float32))
+    with pytest.raises(gs.ShapeError, match=r"image: f32\[2\]"):
+        second(np.ones(3, np.float32))
+    with pytest.raises(TypeError, match=r"image: f32\[2\]"):
+        second()
+
+
 def test_a_graph_with_a_constant_is_not_taken_for_one_with_an_input():
     w, x = np.float32([[[1, 2]]]), np.float32([[1, 2, 3]])
     fixed, free = gs.trace(lambda x: gs.conv1d(x, w), gs.f32[1, 3]), gs.trace(gs.conv1d, gs.f32[1, 3], gs.f32[1, 1, 2])

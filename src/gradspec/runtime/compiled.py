@@ -10,7 +10,7 @@ import numpy as np
 from numpy import ndarray
 
 from gradspec.graph.arrays import OtherKindError, other_array, returned, taken, takes_aligned
-from gradspec.graph.ir import Array, Graph
+from gradspec.graph.ir import Array, Graph, Var
 from gradspec.graph.later import later
 from gradspec.runtime import threads as pool
 from gradspec.runtime.arguments import fitting, require_count, require_out
@@ -126,10 +126,14 @@ def _put(outs: Sequence[Array | None], results: Values, given: Values) -> Values
 
 
 class Program:
-    """An executable with its constants: a function of arrays."""
+    """An executable with its constants: a function of arrays.
 
-    def __init__(self, executable: Executable, operands: Sequence[Array]) -> None:
+    ``inputs`` are those of the graph that is run, for errors; the plan may be that of another with the same structure.
+    """
+
+    def __init__(self, executable: Executable, operands: Sequence[Array], inputs: Sequence[Var] = ()) -> None:
         self.plan = executable.plan
+        self._inputs = inputs or self.plan.inputs
         self._fixed = executable.attach(operands)
         self._run, self._most_threads = executable.run, self.plan.most_threads
         self._wanted = [(i, v.shape, v.dtype.numpy) for i, v in enumerate(self.plan.inputs)]
@@ -138,12 +142,12 @@ class Program:
     def call(self, arrays: Sequence[Any], out: Any = None, threads: int | None = None) -> Any:
         """One array for one output, a tuple for several; threads=None: as many as ``get_num_threads`` says."""
         if len(arrays) != len(self._wanted):
-            require_count(self.plan.inputs, arrays)
+            require_count(self._inputs, arrays)
         try:
             given = [
                 a
                 if type(a) is ndarray and a.shape == shape and a.dtype is dtype and a.flags.aligned
-                else fitting(self.plan.inputs[i], a)
+                else fitting(self._inputs[i], a)
                 for a, (i, shape, dtype) in zip(arrays, self._wanted)  # noqa: B905  (they were counted)
             ]
             outs = None if out is None else require_out(self.plan.outputs, out)

@@ -79,7 +79,7 @@ def attached(graph: Graph) -> Program:
     if executable is None:
         executable = Executable(plan(open_graph.simplify(), len(graph.inputs), _cpu_lowering))
         _executables.put(key, executable)
-    return Program(executable, operands)
+    return Program(executable, operands, graph.inputs)
 
 
 @provides("eager")
