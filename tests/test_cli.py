@@ -24,6 +24,7 @@ from click.testing import CliRunner
 
 import gradspec as gs
 from gradspec.cli import main
+from gradspec.interop.command import _file_names as archive_names
 
 COMMANDS = [(), *((name,) for name in main.commands)]
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -531,6 +532,18 @@ def test_names_in_an_archive_lead_nowhere(folder):
     with zipfile.ZipFile("y.npz") as archive:
         assert len(set(archive.namelist())) == 3
         assert all(re.fullmatch(r"[A-Za-z0-9_-]+\.npy", name) for name in archive.namelist())
+
+
+def test_names_in_an_archive_are_short_and_many_may_be_alike(folder):
+    """An archive holds no name of 70 000 letters; the inputs' names are those of their cotangents."""
+    builder = gs.Builder()
+    names = ["a?", "a!", "a__2", "y" * 70_000]
+    x = [builder.input(gs.f32[1, 5], name) for name in names]
+    builder.build(x[0] * x[1] + x[2] * x[3]).save("odd.gradspec")
+    succeeds("odd.gradspec", *["--input", "x.npy"] * 4, "--vjp", "x.npy", "--output", "y.npz")
+    assert np.load("y.npz").files == ["add", "ct_a_", "ct_a__3", "ct_a__2", f"ct_{'y' * 97}"]
+    many = archive_names(f"a{chr(0x4E00 + i)}" for i in range(20_000))
+    assert len(set(many)) == 20_000
 
 
 def test_a_run_that_does_not_fit_into_memory_is_refused(folder):

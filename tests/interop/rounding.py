@@ -196,6 +196,8 @@ def _(x: Rounded):
 
 @scalar.log.register
 def _(x: Rounded):
+    if x.value == x.error == 0:
+        return lift(-math.inf)
     return x.charged(math.log(x.value), -math.log1p(-x.error / x.value))
 
 

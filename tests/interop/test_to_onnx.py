@@ -491,8 +491,8 @@ def test_a_network_comes_back(name):
         judge(here, given, there(*given))
 
 
-ONE_WAY = {"convert", "max_gather", "max_pool", "max_unpool", "pick", "place", "smooth_max_pool", "trunc_divide"}
-"""Written with comparisons, or with places that are known at run time only, which a graph cannot have again."""
+ONE_WAY = {"max_gather", "max_pool", "max_unpool", "pick", "place"}
+"""Written with places that are known at run time only, which a graph cannot have again."""
 
 
 @pytest.mark.parametrize("row", rows())

@@ -7,7 +7,7 @@ import time
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import count, zip_longest
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,6 +29,8 @@ from gradspec.runtime.threads import get_num_threads
 from gradspec.spec.errors import FormatError, ShapeError, UnsupportedError
 
 SECONDS_OF_TIMING = 1.0
+MOST_CHARACTERS = 100
+"""Of a name in an archive."""
 
 
 class RequestError(ValueError):
@@ -201,14 +203,16 @@ def _sizes(text: str) -> int | tuple[int, ...]:
 
 
 def _file_names(names: Iterable[str]) -> list[str]:
-    """Names that are different and lead nowhere when an archive is unpacked."""
-    found: list[str] = []
-    for name in names:
-        plain = re.sub(r"[^A-Za-z0-9_-]+", "_", name)
-        while plain in found:
-            plain += "_"
-        found.append(plain)
-    return found
+    """Names that are different, short, and lead nowhere when an archive is unpacked; repeated ones are numbered."""
+    stems = [re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:MOST_CHARACTERS] for name in names]
+    taken, numbers = set(stems), {stem: count(2) for stem in stems}
+    found: dict[str, None] = {}
+    for stem in stems:
+        numbered = (f"{stem}_{number}" for number in numbers[stem])
+        plain = stem if stem not in found else next(name for name in numbered if name not in taken)
+        taken.add(plain)
+        found[plain] = None
+    return list(found)
 
 
 # --- arrays in files --------------------------------------------------------------------------------------------------
