@@ -514,6 +514,8 @@ def test_a_result_of_another_type_than_in_pytorch_is_refused(monkeypatch):
 def test_models_that_change_something_are_refused():
     with pytest.raises(gs.UnsupportedError, match="changes inputs_0 in place, and a graph changes nothing"):
         gs.from_torch(Call(adds_to_its_input), torch.zeros(2))
+    with pytest.raises(gs.UnsupportedError, match=r"operators with effects, aten\._linalg_check_errors"):
+        gs.from_torch(Call(torch.linalg.inv), torch.eye(2))
 
 
 @pytest.mark.parametrize(

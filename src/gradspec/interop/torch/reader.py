@@ -40,6 +40,12 @@ def read(
 
 def _require_no_effects(program: ExportedProgram) -> None:
     """A graph has results and nothing else: it leaves inputs and buffers as they are."""
+    ordered = [str(n.args[1]) for n in program.graph.nodes if n.target is torch.ops.higher_order.with_effects]
+    if ordered:
+        raise UnsupportedError(
+            f"the model has operators with effects, {', '.join(ordered)}, and a graph has results only; "
+            "write these parts with other operators, or import the parts around them"
+        )
     effects = [spec.target for spec in program.graph_signature.output_specs if spec.kind is not OutputKind.USER_OUTPUT]
     if effects:
         raise UnsupportedError(
