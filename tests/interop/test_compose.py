@@ -30,6 +30,8 @@ CASES: dict[str, tuple[Callable, Callable, tuple[np.ndarray, ...]]] = {
     "power 3": (lambda x: compose.power(x, 3), lambda x: x**3, (NUMBERS,)),
     "power 0": (lambda x: compose.power(x, 0), lambda x: x**0, (NUMBERS,)),
     "power -2": (lambda x: compose.power(x, -2), lambda x: x**-2, (POSITIVE,)),
+    "power -0.5": (lambda x: compose.power(x, -0.5), lambda x: x**-0.5, (POSITIVE,)),
+    "power -1.75": (lambda x: compose.power(x, -1.75), lambda x: x**-1.75, (POSITIVE,)),
     "power 0.5": (lambda x: compose.power(x, 0.5), lambda x: x**0.5, (POSITIVE,)),
     "power 0.75": (lambda x: compose.power(x, 0.75), lambda x: x**0.75, (POSITIVE,)),
     "variable power": (compose.variable_power, torch.pow, (POSITIVE, POSITIVE[::-1])),
@@ -136,6 +138,12 @@ def test_depth_to_space_and_back(channels_first, order):
 
 def test_a_power_that_is_no_number_is_nan():
     assert np.isnan(compose.power(np.float64([-2.0]), 0.75)).all()
+
+
+@pytest.mark.parametrize("exponent", [-0.25, -0.5, -1.5, -2])
+def test_negative_powers_of_zero_are_infinite(exponent):
+    graph = gs.trace(lambda x: compose.power(x, exponent), gs.f32[2])
+    assert graph(np.float32([0, 1])).tolist() == [np.inf, 1]
 
 
 @pytest.mark.parametrize(

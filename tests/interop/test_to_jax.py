@@ -316,6 +316,10 @@ def test_places_and_labels_need_no_64_bits():
         assert jax.eval_shape(loss, logits, labels).shape == ()
     with pytest.raises(gs.DTypeError, match="beyond 32 bits"):
         loss(logits, np.array([0, 2**40]))
+    moved = gs.to_jax(gs.trace(lambda x: gs.reshape(x, (1,)), gs.i64[()]))
+    for number in (2**40, np.int64(2**40), np.array(2**40)):
+        with pytest.raises(gs.DTypeError, match="beyond 32 bits"):
+            moved(number)
 
 
 def test_a_label_that_does_not_exist_gives_nan_in_value_and_derivatives():

@@ -154,18 +154,19 @@ def power(x: Any, exponent: float) -> Any:
     """``x`` to a constant power; NaN where ``x`` is negative and the exponent no integer.
 
     Whole powers are products; of the others those above 1 are ``|x|^p``, flat at 0, and NaN where ``x`` is negative,
-    and those below are ``|√x|^(2p)``, since the root is NaN where the power is.
+    and those below are ``|√x|^(2p)``, since the root is NaN where the power is. Negative ones divide 1 by these.
 
     >>> power(np.float32([-2, 3]), 3).tolist(), power(np.float32([4]), 1.5).tolist()
     ([-8.0, 27.0], [8.0])
     """
     if exponent == 0:
         return x * 0.0 + 1.0
+    if exponent < 0:
+        return 1.0 / power(x, -exponent)
     if exponent == 0.5:
         return sqrt(x)
     if float(exponent).is_integer():
-        whole = _whole_power(x, int(exponent if exponent > 0 else -exponent))
-        return whole if exponent > 0 else 1.0 / whole
+        return _whole_power(x, int(exponent))
     if exponent > 1:
         x, not_a_number = operands(x, nan)
         return apply(ABS_POWER, AbsPower(float(exponent)), x) + _passed(

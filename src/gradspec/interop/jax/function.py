@@ -56,7 +56,7 @@ def _is_wide(var: Var) -> bool:
     return var.dtype.numpy.itemsize == 8
 
 
-def _fits_32_bits(array: np.ndarray[Any, Any]) -> bool:
+def _fits_32_bits(array: np.ndarray[Any, Any] | np.generic) -> bool:
     return bool(np.array_equal(array, array.astype(np.int32)))
 
 
@@ -82,7 +82,7 @@ def _fitting(var: Var, value: Any) -> Array:
     wanted = jax_dtype(var.dtype)
     if array.dtype not in (var.dtype.numpy, wanted):
         raise DTypeError(f"input {var!r} was given {array.dtype} numbers; convert with .astype({str(wanted)!r})")
-    if isinstance(array, np.ndarray) and wanted != array.dtype and not _fits_32_bits(array):
+    if isinstance(array, np.ndarray | np.generic) and wanted != array.dtype and not _fits_32_bits(array):
         raise DTypeError(
             f"input {var!r} was given integers beyond 32 bits, which JAX is set to; run "
             "jax.config.update('jax_enable_x64', True) first"
