@@ -416,7 +416,8 @@ def test_an_interrupted_compilation_leaves_nothing_and_the_next_call_compiles(mo
 
 
 INTERRUPTED = f"""
-import sys, threading
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started without it
 sys.path.insert(0, {str(TESTS)!r})
 from gradspec.runtime import cache
 import {SOURCE} as source
