@@ -258,6 +258,20 @@ def test_values_at_the_edges_of_dtypes(name):
         np.testing.assert_allclose(ours, wanted, rtol=2e-3 if x.dtype is torch.float16 else 2e-5)
 
 
+def set_by_a_mask(x: Tensor) -> Tensor:
+    y = x * 2
+    y[x[:, 0] > 1] = 7.0
+    y[y < 0] = nan
+    return y
+
+
+def test_cells_are_set_by_a_mask():
+    x = torch.tensor([[2.0, -1.0], [1.0, -3.0], [nan, 4.0]])
+    assert_close(values_of(set_by_a_mask, x), [set_by_a_mask(x)])
+    graph = gs.from_torch(Call(set_by_a_mask), x)
+    assert run(graph.vjp(), [x, torch.ones(3, 2)])[1].tolist() == [[0, 0], [2, 0], [2, 2]]
+
+
 def test_a_zero_share_of_a_sum_is_not_looked_at():
     x = torch.full((2, 2), 3.0)
     found = values_of(lambda x: torch.addmm(torch.full((2, 2), nan), x, x, beta=0), x)

@@ -230,7 +230,14 @@ def _index(x: Var, indices: Sequence[Var | None]) -> Any:
 
 @reads("index_put")
 def _index_put(x: Var, indices: Sequence[Var | None], values: Var, accumulate: bool = False) -> Any:
-    """Cells added to at their places, or set where there was 0; a place that is set twice holds the sum."""
+    """One number where a mask is true; else cells added to at their places, or set where there was 0.
+
+    A place that is set twice, which shows when the graph runs if the indices are computed, holds the sum.
+    """
+    masks = [index for index in indices if index is not None and index.dtype is boolean]
+    if len(indices) == len(masks) == values.type.size == 1 and not accumulate:
+        mask = reshape(masks[0], (*masks[0].shape, *(1,) * (x.ndim - masks[0].ndim)))
+        return where(mask, reshape(values, ()), x)
     if not accumulate and not _is_zero(x):
         raise UnsupportedError("cells can be added at indices, or set in a tensor of zeros, but not replaced")
     first, stop, places = _flat_places(x, indices)
