@@ -24,6 +24,7 @@ from gradspec.ops.pointwise import (
     abs,
     clamp,
     detach,
+    div,
     exp,
     log,
     neg,
@@ -98,7 +99,7 @@ def log_one_plus(x: Any) -> Any:
     """
     (x,) = operands(x)
     u = x + 1.0
-    lost = detach((x - (u - 1.0)) / u)
+    lost = detach(div(x - (u - 1.0), u))
     return log(u) + where(less(abs(x), 0.5), lost, 0.0)
 
 
