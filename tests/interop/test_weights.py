@@ -136,6 +136,13 @@ def test_state_dicts_come_back(name, tmp_path):
     assert all(torch.equal(same_file[n], t) for n, t in module.state_dict().items())
 
 
+def test_parameters_that_require_grad_are_stored(tmp_path):
+    layer, path = torch.nn.Linear(2, 1), tmp_path / "w"
+    weights = dict(layer.named_parameters())
+    gs.save_weights(path, weights)
+    assert torch.equal(gs.load_weights(path, like=weights)["weight"], layer.weight.detach())
+
+
 def test_kinds_and_structure_are_those_of_like(tmp_path):
     like = {"a": jnp.ones(2), "b": (torch.ones(3), np.ones(1))}
     gs.save_weights(tmp_path / "w", like)
@@ -287,7 +294,7 @@ def test_weights_of_a_file_are_not_copied(tmp_path):
     np.testing.assert_array_equal(bound(X), GRAPH(X, *WEIGHTS.values()))
 
 
-def test_parameters_that_require_grad_are_refused():
+def test_parameters_that_require_grad_are_not_bound():
     layer = torch.nn.Conv2d(2, 3, 2)
     with pytest.raises(gs.UnsupportedError, match="requires grad"):
         gs.bind(GRAPH, dict(layer.named_parameters()))

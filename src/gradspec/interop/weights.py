@@ -54,7 +54,7 @@ def load_weights(path: Any, like: Any = None) -> Any:
     found = _mapped(path)
     if like is None:
         return found
-    wanted = {name: type_of(as_array(value)) for name, value in tree.named_leaves(like)}
+    wanted = {name: type_of(_numbers(value)) for name, value in tree.named_leaves(like)}
     _require_fit(f"the weights in {os.fspath(path)} are others", found, wanted)
     return tree.rebuild(like, (returned(found[name].copy(), value) for name, value in tree.named_leaves(like)))
 
@@ -119,6 +119,11 @@ def _array(value: Any, type: TensorType | None) -> Array:
     return number_as(value, type.dtype.numpy) if type and isinstance(value, int | float) else as_array(value)
 
 
+def _numbers(value: Any) -> Array:
+    """The array that a weight holds: of a parameter of PyTorch too, since autograd need not see that it is stored."""
+    return as_array(value.detach() if hasattr(value, "detach") else value)
+
+
 def _require_fit(
     what: str,
     found: Mapping[str, Array],
@@ -164,7 +169,7 @@ def _storable(weights: Any) -> dict[str, Array]:
             raise ValueError(f"two weights have the name {name!r}; rename one of them")
         if name in ("", METADATA):
             raise ValueError(f"a weight cannot have the name {name!r}; give a dict, or another tree with names")
-        arrays[name] = np.asarray(as_array(value), order="C")
+        arrays[name] = np.asarray(_numbers(value), order="C")
     faults = [f"{name} holds {array.dtype}" for name, array in arrays.items() if array.dtype not in _DTYPES]
     if faults:
         raise DTypeError("\n  ".join([f"only {', '.join(DTYPES)} can be stored:", *faults]))
