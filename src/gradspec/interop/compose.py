@@ -94,7 +94,7 @@ def exp_minus_one(x: Any) -> Any:
 def log_one_plus(x: Any) -> Any:
     """``log(1 + x)``; near 0 with what the sum ``u`` has lost of ``x``, by the derivative ``1/u`` there.
 
-    >>> log_one_plus(np.float32([1e-8, -1])).tolist() == np.float32([1e-8, -np.inf]).tolist()
+    >>> log_one_plus(np.float32([1e-8])).tolist() == np.log1p(np.float32([1e-8])).tolist()
     True
     """
     (x,) = operands(x)
@@ -275,8 +275,8 @@ def normalized(x: Any, axes: Sequence[int], eps: float) -> Any:
 def widened(x: Any) -> Any:
     """Formats of 16 bits as ``f32``: in ``f16`` the square of 256 is infinite.
 
-    >>> widened(np.float16([300])).tolist() == (widened(np.float16([300])) * 1.0).tolist()
-    True
+    >>> (widened(np.float16([300])) ** 2).tolist()
+    [90000.0]
     """
     return convert(x, f32) if _numpy_dtype(x).itemsize == 2 else x
 
