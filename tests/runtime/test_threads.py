@@ -285,6 +285,7 @@ def test_a_failure_to_ask_for_help_leaves_nothing_running(monkeypatch, pool_of_t
 
 PRELUDE = """
 import atexit, os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started without it
 at_exit = []
 atexit.register(lambda: [function() for function in at_exit])  # the last to be called: the pool comes later
 from gradspec.runtime import threads
@@ -338,7 +339,6 @@ def press():
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.001)
 presses = threading.Thread(target=press)
-signal.signal(signal.SIGINT, signal.default_int_handler)
 left = None
 try:
     threading.Timer(0.1, presses.start).start()
