@@ -179,7 +179,11 @@ def test_a_run_that_is_ended_shows_what_there_is(number, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "_progress", signalling)
     file, console = tmp_path / "result.json", Console(record=True, file=io.StringIO())
     chosen = {"cells": ["P11"], "ops": ["max", "avg"], "modes": ["forward"], "peers": []}
-    perform(Request(**chosen, quick=True, threads=1, json_file=str(file)), console)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start without it
+    try:
+        perform(Request(**chosen, quick=True, threads=1, json_file=str(file)), console)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert "Interrupted: this is what had been measured." in console.export_text()
     assert [row["is_complete"] for row in json.loads(file.read_text())["results"]] == [True, False]
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

@@ -248,6 +248,14 @@ def test_integers_wrap_around_as_numpy_s_do():
         assert np.array_equal(got, wanted)
 
 
+def test_attributes_that_are_equal_and_not_the_same_are_told_apart():
+    def sign_of_padding(value):
+        padded = gs.to_jax(gs.trace(lambda x: gs.pad(x, [(1, 0)], value), gs.f32[1]))
+        return bool(np.signbit(padded(np.ones(1, np.float32)))[0])
+
+    assert [sign_of_padding(0.0), sign_of_padding(-0.0)] == [False, True]
+
+
 def test_quotients_of_integers_drop_their_fraction():
     a, b = np.repeat(np.int32([-7, 0, 7]), 4), np.tile(np.int32([-2, 0, 2, 9]), 3)
     found = quickly(gs.to_jax(gs.trace(gs.trunc_divide, gs.i32[12], gs.i32[12])), a, b)

@@ -192,6 +192,15 @@ def test_damaged_files_are_refused(content, tmp_path):
         gs.load_weights(tmp_path / "w")
 
 
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for target in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(FileExistsError, match="not a regular file"):
+            gs.save_weights(target, WEIGHTS)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+    assert not (tmp_path / "pipe").is_file()
+
+
 def test_what_is_no_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", "/dev/zero"):

@@ -17,6 +17,8 @@ from gradspec.spec.errors import FormatError
 def replacing(path: Any) -> Iterator[Path]:
     """A file to write in place of ``path``: what is there stays until the new one is complete and on the disk."""
     target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise FileExistsError(f"{os.fspath(path)} is there and not a regular file; give the name of a file")
     partial = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
     try:
         partial.touch(exist_ok=False)

@@ -9,8 +9,8 @@ is zero is passed on as such and never computed with, as in ``gradspec.transform
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -21,11 +21,31 @@ from jax.custom_derivatives import SymbolicZero, zero_from_primal
 from gradspec.graph.builder import Builder
 from gradspec.graph.ir import Graph, Node
 from gradspec.graph.op import Attributes, Op
+from gradspec.graph.recent import Recent
 from gradspec.graph.types import DType, TensorType, bf16, f16
 from gradspec.interop.jax.lower import LOWERINGS
 from gradspec.transforms.jvp import push_forward
 
 Types = tuple[TensorType, ...]
+Made = TypeVar("Made")
+
+MOST_REMEMBERED = 4096
+
+
+def _once(make: Callable[..., Made]) -> Callable[..., Made]:
+    """Make it once for each operator with its attributes as they are written: 0.0 equals −0.0, and is not the same."""
+    known = Recent(MOST_REMEMBERED)
+
+    @wraps(make)
+    def made(op: Op, attrs: Attributes, *others: Any) -> Made:
+        key = (op, repr(attrs), *others)
+        found: Made | None = known.get(key)
+        if found is None:
+            found = make(op, attrs, *others)
+            known.put(key, found)
+        return found
+
+    return made
 
 
 def jax_dtype(dtype: DType) -> np.dtype[Any]:
@@ -50,7 +70,7 @@ def _constant(array: np.ndarray[Any, Any]) -> Array:
     return jnp.broadcast_to(jnp.asarray(array[repeated]), array.shape)
 
 
-@lru_cache(maxsize=4096)
+@_once
 def _function(op: Op, attrs: Attributes, types: Types) -> Callable[..., tuple[Array, ...]]:
     """One operator as a function of arrays, with its derivatives."""
     lowered = _lowered(op, attrs, types)
@@ -91,7 +111,7 @@ def _lowered(op: Op, attrs: Attributes, types: Types) -> Callable[..., tuple[Arr
     return function
 
 
-@lru_cache(maxsize=4096)
+@_once
 def _rule(op: Op, attrs: Attributes, types: Types, moving: tuple[bool, ...]) -> tuple[Graph, list[bool]]:
     """``(operands…, tangents that are not zero…) → (outputs…, such tangents…)``, and which outputs have one."""
     builder = Builder()
