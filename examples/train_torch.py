@@ -1,8 +1,8 @@
 """Train a convolutional network in plain PyTorch, faster by one changed import.
 
 The network is written with ``F``, which is ``torch.nn.functional`` in most programs. Here it is ``gradspec.torch``: the
-same functions, with convolutions, pooling and linear layers on gradspec's kernels. Parameters, loss, autograd and
-optimizer are PyTorch's. The digits are those of ``train_lenet.py``.
+same functions, with convolutions and pooling on gradspec's kernels. The rest is PyTorch's: parameters, linear layers,
+loss, autograd and optimizer. The digits are those of ``train_lenet.py``.
 
     python examples/train_torch.py              # on gradspec's kernels
     python examples/train_torch.py --plain      # on PyTorch's own

@@ -2,9 +2,9 @@
 
     import gradspec.torch as F      # instead of: import torch.nn.functional as F
 
-Convolutions, pooling, unfolding, resizing, linear layers and batch normalisation by given statistics take plain CPU
-tensors and give what torch gives, up to rounding, with derivatives of every kind. All other names, and all other
-tensors, are torch's own. ``with accelerated():`` does the same for modules.
+Convolutions, pooling, unfolding, resizing and batch normalisation by given statistics take plain CPU tensors and give
+what torch gives, up to rounding, with derivatives of every kind. All other names, and all other tensors, are torch's
+own. ``with accelerated():`` does the same for modules.
 
 >>> import torch
 >>> import gradspec.torch as F

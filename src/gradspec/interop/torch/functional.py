@@ -18,7 +18,6 @@ from gradspec.graph.ir import Graph, Var
 from gradspec.interop.torch.dropin import DropIn, LeftToTorchError
 from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.linear import batch_norm as normalised
-from gradspec.ops.linear import linear as affine
 from gradspec.ops.pool import avg_pool, max_pool
 from gradspec.ops.resize import resize
 from gradspec.ops.unfold import fold as folded
@@ -179,13 +178,6 @@ avg_pool1d, avg_pool2d, avg_pool3d = map(_avg_pool, (1, 2, 3))
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------
-
-_linear = DropIn("linear", affine, _has_many_products)
-
-
-@_replaces("linear")
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return _linear((input, weight, bias), ())  # type: ignore[no-any-return]
 
 
 def _normal(x: Var, mean: Var | None, var: Var | None, weight: Var | None, bias: Var | None, *options: Any) -> Any:
