@@ -1,4 +1,4 @@
-"""``torch.nn.functional`` with gradspec's kernels where they are faster: change one import.
+"""``torch.nn.functional`` on gradspec's kernels: change one import.
 
     import gradspec.torch as F      # instead of: import torch.nn.functional as F
 
