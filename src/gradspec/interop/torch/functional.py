@@ -1,7 +1,8 @@
 """Functions of ``torch.nn.functional`` on our kernels, with torch's arguments, results and errors.
 
-Those are here that were measured to be faster so, with their gradients: convolutions, sliding windows and what is made
-of them. Functions of single cells, softmax, losses, nearest cells and uneven bins are not, nor what is done in no time.
+Those are here that were measured to be faster so on Arm processors, gradients included: convolutions, sliding windows
+and what is made of them. Functions of single cells, linear layers, softmax, losses, nearest cells and uneven bins are
+not, nor what is done in no time.
 """
 
 from __future__ import annotations
