@@ -3,7 +3,7 @@
 Between floating-point formats nothing changes: a number system has one format for all floats, and where kernels round,
 it does what it does everywhere. An integer stays the number it is as a float. A float becomes an integer by dropping
 its fraction; one that is too large becomes the largest integer there is, or the least, and NaN becomes 0. Integers wrap
-around. What is not zero is true.
+around. What is not zero is true, NaN too.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def convert(x: TensorLike, dtype: str) -> Tensor:
 
     >>> convert([2.75, -2.75, 300.0], "u8").tolist(), convert([300, -1], "u8").tolist()
     ([2, 0, 255], [44, 255])
-    >>> convert([0.5, 0.0], "bool").tolist()
-    [True, False]
+    >>> convert([0.5, 0.0, float("nan")], "bool").tolist()
+    [True, False, True]
     """
     given: Tensor = tensor(x)
     if dtype in FLOATS:
@@ -64,6 +64,8 @@ def _cut(x: Scalar, low: int, high: int) -> int:
 
 
 def _is_true(x: Scalar) -> bool:
+    if x != x:
+        return True
     first, last = ends(x)
     if first == last:
         return bool(first != 0)
