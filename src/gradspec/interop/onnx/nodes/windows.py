@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gradspec.interop.onnx.node import Node
 from gradspec.runtime.attributes import brief
 from gradspec.spec.errors import FormatError
+from gradspec.spec.window import paddings
 
 Sizes = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
@@ -67,9 +68,8 @@ def _padding(node: Node, sizes: Sizes, kernel: Sizes, stride: Sizes, dilation: S
         return pads(node, len(sizes))
     if mode == "VALID":
         return ((0, 0),) * len(sizes)
-    axes = zip(sizes, kernel, stride, dilation, strict=True)
-    totals = (max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0) for n, k, s, d in axes)
-    return tuple(halves(total, low_first=mode == "SAME_LOWER") for total in totals)
+    upper = paddings("same", sizes, kernel, stride, dilation)  # an odd cell is at the high end
+    return tuple(upper) if mode == "SAME_UPPER" else tuple((hi, lo) for lo, hi in upper)
 
 
 def halves(total: int, *, low_first: bool) -> tuple[int, int]:
