@@ -148,3 +148,37 @@ def test_an_empty_list_has_every_type():
     nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
     proto = model(nodes, [value("x", [1]), value("shape", [0], TensorProto.INT64)], [value("y", None)])
     assert gs.from_onnx(proto, constants={"shape": []}).outputs[0].shape == ()
+
+
+def test_powers_that_are_not_meant_do_not_touch_derivatives():
+    x, ones = np.float32([-1, 4, 0, -2]), np.ones(4, np.float32)
+    graph = gs.from_onnx(one_node("Pow", 17, [x], [np.float32([2, 0.5, 3, -1])]))
+    expected = [-2.0, 0.25, 0.0, -0.25]
+    assert graph.jvp()(x, ones)[1].tolist() == graph.vjp()(x, ones)[1].tolist() == expected
+
+
+def test_results_may_be_left_without_a_name():
+    nodes = [helper.make_node("MaxPool", ["x"], ["y", ""], kernel_shape=[2])]
+    proto = model(nodes, [value("x", [1, 1, 4])], [value("y", None)])
+    assert gs.from_onnx(proto)(np.float32([[[1, 2, 4, 3]]])).tolist() == [[[2.0, 4.0, 4.0]]]
+
+
+def test_bounds_that_cross_leave_the_upper_one_in_every_version():
+    assert gs.from_onnx(one_node("Clip", 10, [X], min=2.0, max=1.0))(X).tolist() == [1.0] * 5
+
+
+def test_a_number_of_pieces_that_is_not_that_of_the_outputs_is_refused():
+    with pytest.raises(gs.FormatError, match="num_outputs is 4, and it has 2 outputs"):
+        gs.from_onnx(one_node("Split", 18, [np.zeros(4, np.float32)], outputs=2, num_outputs=4))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ({"strides": [0]}, r"kernel \(2,\), strides \(0,\) and dilations \(1,\) must be numbers of 1 or more"),
+        ({"pads": [1]}, r"its pads is \[1\] with 1 entries; 2 are needed"),
+    ],
+)
+def test_what_is_wrong_with_a_window_is_shown(attributes, said):
+    with pytest.raises(gs.FormatError, match=said):
+        gs.from_onnx(one_node("MaxPool", 17, [np.zeros((1, 1, 4), np.float32)], kernel_shape=[2], **attributes))

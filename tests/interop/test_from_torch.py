@@ -508,6 +508,16 @@ INEXPRESSIBLE: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, str]] = {
     "a norm": (lambda x: torch.linalg.vector_norm(x, 0), EDGES, "a norm of order 0"),
     "a cell that is set twice": (lambda x: torch.zeros(9).index_put((PLACES * 0,), x[:2]), EDGES, "set twice"),
     "an index outside": (lambda x: x[PLACES + 9, PLACES], LONGS, "from 8 to 10 lies outside an axis of size 2"),
+    "a class that is ignored": (
+        lambda x: F.cross_entropy(x.reshape(4, 2), torch.tensor([0, 1, 1, 0]), ignore_index=1),
+        EDGES,
+        "ignore_index=1 is one of the classes",
+    ),
+    "a class that is ignored, of logarithms": (
+        lambda x: F.nll_loss(x.reshape(4, 2), torch.tensor([0, 1, 1, 0]), ignore_index=0),
+        EDGES,
+        "ignore_index=0 is one of the classes",
+    ),
     "another shape": (lambda x: x.pow(torch.full((1, 1), 2.0)), EDGES, "one constant exponent"),
 }
 

@@ -161,7 +161,8 @@ def power(x: Any, exponent: float) -> Any:
     ([-8.0, 27.0], [8.0])
     """
     if exponent == 0:
-        return x * 0.0 + 1.0
+        x, one = operands(x, 1.0)
+        return broadcast_to(one, x.shape)  # where ``x`` is not a number, too
     if exponent < 0:
         return 1.0 / power(x, -exponent)
     if exponent == 0.5:
@@ -313,21 +314,6 @@ def _affine(x: Any, weight: Any, bias: Any) -> Any:
 
 def _by_channel(values: Any, rank: int) -> Any:
     return None if values is None else reshape(values, (*values.shape, *(1,) * rank))
-
-
-def local_response_norm(x: Any, size: int, alpha: float, beta: float, k: float) -> Any:
-    """``x / (k + alpha/size · Σ x²)^beta``, the sum over ``size`` neighbouring channels of ``x (N, C, …)``.
-
-    >>> local_response_norm(np.float32([[[3], [4]]]), 1, 1.0, 0.5, 0.0).tolist()
-    [[[1.0], [1.0]]]
-    """
-    before, channels = (size - 1) // 2, x.shape[1]
-    pairs = [(0, 0), (before, size - 1 - before), *[(0, 0)] * (len(x.shape) - 2)]
-    squares = layout.pad(x * x, pairs)
-    total = squares[:, :channels]
-    for shift in range(1, size):
-        total = total + squares[:, shift : shift + channels]
-    return x / power(scale(total, alpha / size) + k, beta)
 
 
 # --- layout -----------------------------------------------------------------------------------------------------------

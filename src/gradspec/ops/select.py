@@ -114,7 +114,10 @@ WHERE: Op = Op(
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:
-    """``a`` where the condition is true, ``b`` elsewhere; derivatives, too, see only what is chosen.
+    """``a`` where the condition is true, ``b`` elsewhere; tangents are chosen alike.
+
+    In reverse mode what is not chosen has a cotangent of 0, which a derivative before it that is infinite makes NaN:
+    choose its operand first, as in ``sqrt(where(c, x, 1.0))``.
 
     The condition holds booleans, such as ``greater``, ``less`` and ``equal`` give. Shapes are broadcast, and ``a`` and
     ``b`` have one dtype.

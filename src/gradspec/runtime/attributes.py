@@ -110,7 +110,8 @@ def brief(data: Any) -> str:
     if isinstance(data, dict):
         return f"an object with {_listed(data)}"
     if isinstance(data, list):
-        return f"a list of {len(data)}"
+        is_short = len(data) <= 8 and all(type(entry) in (int, float) for entry in data)
+        return str(data) if is_short else f"a list of {len(data)}"
     if isinstance(data, str) and len(data) > 60:
         return ascii(data[:57]) + "..."
     return ascii(data)

@@ -213,7 +213,7 @@ class Reader:
             np.asarray(v) if isinstance(v, np.generic) else v
             for v in (results if isinstance(results, list | tuple) else (results,))
         ]
-        if len(several) < len(proto.output):
+        if any(proto.output[len(several) :]):
             raise UnsupportedError(f"{proto.op_type} with {len(proto.output)} outputs")
         return several
 

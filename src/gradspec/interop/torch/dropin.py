@@ -27,7 +27,7 @@ from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 MOST_GRAPHS = 512
 
 DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
-KINDS = frozenset((Tensor, torch.nn.Parameter, torch.nn.Buffer))
+KINDS = frozenset((Tensor, torch.nn.Parameter))
 
 Options = tuple[Any, ...]
 Type = tuple[tuple[int, ...], torch.dtype]

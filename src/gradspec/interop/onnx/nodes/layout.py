@@ -149,6 +149,8 @@ def _split_sizes(node: Node, cells: int, count: int) -> list[int]:
         return list(node.attribute("split"))
     if node.has(1):
         return node.known_ints(1)
+    if node.attribute("num_outputs") not in (None, count):
+        raise FormatError(f"its num_outputs is {node.attribute('num_outputs')}, and it has {count} outputs")
     if node.version < 18 and cells % count:
         raise ShapeError(f"{cells} cells do not fall into {count} equal parts")
     each = -(-cells // count)

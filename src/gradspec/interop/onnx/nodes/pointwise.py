@@ -75,9 +75,10 @@ def _mean(node: Node) -> Any:
 
 
 def _pow(node: Node) -> Any:
-    """``x`` to known powers: every power is taken everywhere, and chosen where it is meant.
+    """``x`` to known powers: every power is taken where it is meant, and of 1 elsewhere, where it is not chosen.
 
     Each whole exponent is a power of its own. The others need no sign: below 0 their powers are NaN, as the logarithm.
+    What is not chosen has a cotangent of 0, which a derivative that is not finite would make NaN.
     """
     node.scope.charge(node.known(1).size * (1 + MOST_EXPONENTS))
     x, powers = node.variable(0), node.known(1).astype(float)
@@ -88,9 +89,10 @@ def _pow(node: Node) -> Any:
         raise UnsupportedError("Pow of integers with exponents that are negative or no integers")
     if powers.size and np.all(powers == powers.flat[0]):
         return broadcast_to(compose.power(x, float(powers.flat[0])), broadcast_shape("Pow", x.shape, powers.shape))
-    y = compose.variable_power(x, powers.astype(x.dtype.numpy)) if x.type.is_float else x
+    fractional = powers != np.round(powers)
+    y = compose.variable_power(where(fractional, x, 1.0), powers.astype(x.dtype.numpy)) if x.type.is_float else x
     for p in whole:
-        y = where(powers == p, compose.power(x, float(p)), y)
+        y = where(powers == p, compose.power(where(powers == p, x, 1.0), float(p)), y)
     return y
 
 
@@ -102,6 +104,8 @@ def _clip(node: Node) -> Any:
     x = node.variable(0)
     if "min" in node.attributes:
         low, high = node.attribute("min"), node.attribute("max")
+        if low > high:
+            return minimum(maximum(x, low), high)
         return clamp(x, None if low <= -FLOAT_MAX else low, None if high >= FLOAT_MAX else high)
     bounds = [node.value(i) if node.has(i) else None for i in (1, 2)]
     if any(isinstance(bound, Var) for bound in bounds):

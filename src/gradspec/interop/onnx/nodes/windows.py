@@ -36,7 +36,7 @@ def per_axis(node: Node, name: str, rank: int, default: int) -> Sizes:
     given = node.attribute(name)
     numbers = tuple(given) if given else (default,) * rank
     if len(numbers) != rank:
-        raise FormatError(f"its {name} is {brief(list(numbers))} with {len(numbers)} entries for {rank} spatial axes")
+        raise FormatError(f"its {name} is {brief(list(numbers))} with {len(numbers)} entries; {rank} are needed")
     return numbers
 
 
@@ -52,7 +52,8 @@ def windows(node: Node, sizes: Sizes, kernel: Sizes) -> Windows:
     stride, dilation = per_axis(node, "strides", rank, 1), per_axis(node, "dilations", rank, 1)
     if len(kernel) != rank or any(n < 1 for n in (*kernel, *stride, *dilation)):
         raise FormatError(
-            f"its kernel {brief(kernel)}, strides and dilations need one number, 1 or more, for {rank} axes"
+            f"its kernel {kernel[:8]}, strides {stride[:8]} and dilations {dilation[:8]} must be numbers of 1 or more, "
+            f"one for each of {rank} axes"
         )
     padding = _padding(node, sizes, kernel, stride, dilation)
     return Windows(kernel, stride, dilation, padding)

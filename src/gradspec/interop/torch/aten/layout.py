@@ -148,12 +148,18 @@ def _stack(tensors: Sequence[Var], dim: int = 0) -> Any:
     return concat([_unsqueeze(t, axis) for t in promoted(*tensors)], axis)
 
 
-@reads("atleast_1d", "atleast_2d")
-def _at_least_one_axis(x: Any) -> Any:
+@reads("atleast_1d")
+def _at_least_one_axis(x: Any, least: int = 1) -> Any:
     """Of tensors that have the axes already, one or a list of them."""
-    if any(t.ndim < 2 for t in (x if isinstance(x, list) else [x])):
-        raise UnsupportedError("only tensors of two axes or more are known here; write unsqueeze for the others")
+    fewer = [t for t in (x if isinstance(x, list) else [x]) if t.ndim < least]
+    if fewer:
+        raise UnsupportedError(f"{fewer[0].type} has fewer than {least} axes; write unsqueeze, which adds them")
     return x
+
+
+@reads("atleast_2d")
+def _at_least_two_axes(x: Any) -> Any:
+    return _at_least_one_axis(x, 2)
 
 
 @reads("split.Tensor")
@@ -218,9 +224,9 @@ def _index_select(x: Var, dim: int, index: Var) -> Any:
 
 @reads("index", "_unsafe_index")
 def _index(x: Var, indices: Sequence[Var | None]) -> Any:
-    """``x[indices]`` for constant indices of neighbouring axes, which are read as one axis of cells."""
+    """``x[indices]`` for indices of one axis, or constant ones of neighbouring axes, read as one axis of cells."""
     first, stop, places = _flat_places(x, indices)
-    if stop - first == 1:
+    if stop - first == 1 and x.owner.value(places) is not None:
         return compose.take(x, constant_value(places, "indices"), first)
     lead, rest = x.shape[:first], x.shape[stop:]
     moved = _move(reshape(x, (*lead, -1, *rest)), first, -1)

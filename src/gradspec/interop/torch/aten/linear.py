@@ -184,25 +184,30 @@ def _cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> Any:
-    _require_plain_labels(target, weight, label_smoothing)
+    _require_plain_labels(x, target, weight, ignore_index, label_smoothing)
     return cross_entropy(x, target, REDUCTIONS[reduction])
 
 
 @reads("nll_loss", "nll_loss_nd", "nll_loss2d")
 def _nll_loss(x: Var, target: Var, weight: Var | None = None, reduction: int = 1, ignore_index: int = -100) -> Any:
-    _require_plain_labels(target, weight)
+    _require_plain_labels(x, target, weight, ignore_index)
     return _reduced(neg(apply(PICK, Axis(class_axis(x.shape)), x, target)), reduction)
 
 
 @reads("nll_loss_forward", "nll_loss2d_forward")
 def _nll_loss_forward(x: Var, target: Var, weight: Var | None, reduction: int, ignore_index: int) -> Any:
-    return (_nll_loss(x, target, weight, reduction),)
+    return (_nll_loss(x, target, weight, reduction, ignore_index),)
 
 
 def _reduced(losses: Any, reduction: int) -> Any:
     return mean(losses) if REDUCTIONS[reduction] == "mean" else sum(losses) if reduction else losses
 
 
-def _require_plain_labels(target: Var, weight: Var | None, smoothing: float = 0.0) -> None:
+def _require_plain_labels(x: Var, target: Var, weight: Var | None, ignored: int, smoothing: float = 0.0) -> None:
+    if 0 <= ignored < x.shape[class_axis(x.shape)]:
+        raise UnsupportedError(
+            f"ignore_index={ignored} is one of the classes, and every label counts in a graph; "
+            "use a number outside the classes, or mask the losses of reduction='none'"
+        )
     if weight is not None or smoothing or target.type.is_float:
         raise UnsupportedError("the loss is known for class numbers, without class weights or label smoothing")

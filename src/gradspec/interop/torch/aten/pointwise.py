@@ -6,8 +6,6 @@ from collections.abc import Callable
 from math import log as log_of
 from typing import Any
 
-import numpy as np
-
 from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean
 from gradspec.interop import compose
@@ -91,10 +89,7 @@ def _minimum(x: Var, other: Var) -> Any:
 
 @reads("pow.Tensor_Scalar")
 def _power(x: Var, exponent: float) -> Any:
-    """x⁰ is 1 even where ``x`` is not a number."""
     x, _ = promoted(x, exponent)
-    if exponent == 0:
-        return x.owner.const(np.ones(x.shape, x.dtype.numpy))
     return compose.power(x if float(exponent).is_integer() else floating(x), exponent)
 
 
@@ -173,7 +168,7 @@ def _sign(x: Var) -> Any:
 @reads("clamp", "clip")
 def _clamp(x: Var, min: Any = None, max: Any = None) -> Any:
     if not isinstance(min, Var) and not isinstance(max, Var):
-        return ops.clamp(x, min, max)
+        return ops.clamp(x, max if None not in (min, max) and min > max else min, max)
     above = x if min is None else _maximum(x, min)
     return above if max is None else _minimum(above, max)
 
@@ -190,8 +185,9 @@ def _gelu(x: Var, *, approximate: str = "none") -> Any:
 
 @reads("softplus")
 def _softplus(x: Var, beta: float = 1, threshold: float = 20) -> Any:
-    """Without a threshold: beyond PyTorch's the two differ by less than exp(−threshold)/β."""
-    return ops.softplus(x, float(beta))
+    """The identity beyond a threshold below 20; beyond a higher one the two differ by less than exp(−threshold)/β."""
+    y = ops.softplus(x, float(beta))
+    return y if threshold >= 20 else where(greater(ops.scale(x, float(beta)), float(threshold)), x, y)
 
 
 @reads("elu")
