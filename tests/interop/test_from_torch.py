@@ -562,3 +562,15 @@ def test_a_model_that_cannot_be_captured_says_what_to_try():
     with pytest.raises(RuntimeError, match="data-dependent") as caught:
         gs.from_torch(Call(lambda x: x if x.sum() > 0 else -x), torch.ones(2))
     assert "gs.from_torch captures a model with torch.export" in caught.value.__notes__[-1]
+
+
+def test_indices_of_one_axis_may_be_computed():
+    graph = gs.from_torch(Call(lambda x, i: x[:, i - 1]), EDGES.reshape(2, 4)[:, 1:], torch.tensor([[1, 0], [3, 3]]))
+    x, i = torch.arange(6.0).reshape(2, 3), torch.tensor([[0, 1], [2, 3]])
+    assert torch.equal(graph(x, i), x[:, i - 1])
+
+
+def test_axes_that_are_there_are_enough():
+    assert gs.from_torch(Call(torch.atleast_1d), EDGES).outputs[0].shape == (8,)
+    with pytest.raises(gs.UnsupportedError, match=r"f32\[8\] has fewer than 2 axes; write unsqueeze"):
+        gs.from_torch(Call(torch.atleast_2d), EDGES)
