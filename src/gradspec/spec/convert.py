@@ -64,10 +64,8 @@ def _cut(x: Scalar, low: int, high: int) -> int:
 
 
 def _is_true(x: Scalar) -> bool:
-    if x != x:
-        return True
     first, last = ends(x)
-    if first == last:
+    if first == last or first != first:  # one number, or NaN; an enclosure that is not known to equal itself is neither
         return bool(first != 0)
     if first > 0 or last < 0:
         return True
