@@ -1,0 +1,1 @@
+"""What a run found, for people and for programs: terminal, JSON, JUnit XML and one HTML page."""

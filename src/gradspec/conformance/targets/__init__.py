@@ -1,0 +1,101 @@
+"""Whom to judge. A target translates a call to its own API, as its users would write it; nothing here imports one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from gradspec.conformance.call import Call, Problem, Results
+from gradspec.conformance.tolerance import Arithmetic
+from gradspec.interop.extras import require
+
+
+class NotOfferedError(Exception):
+    """The target documents no such operator, rank, mode, dtype or attribute."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A call for which the target's documentation promises an error."""
+
+    op: str
+    call: Callable[[], object]
+    raises: tuple[type[BaseException], ...]
+    source: str
+    """The reproducer: the call as a program."""
+    documented: str
+    """What the documentation says, in our words, and where."""
+
+
+class Target(ABC):
+    """Something that computes convolutions and poolings."""
+
+    name: str
+
+    @abstractmethod
+    def versions(self) -> dict[str, str]:
+        """Of everything that takes part."""
+
+    @abstractmethod
+    def refusal(self, problem: Problem, mode: str) -> str | None:
+        """Why the target offers no such thing, by its documentation; None where it does."""
+
+    @abstractmethod
+    def run(self, call: Call) -> Results:
+        """What the target gives. ``NotOfferedError`` where that shows only now; any other exception is its own."""
+
+    @abstractmethod
+    def reproducer(self, call: Call) -> str:
+        """A program of a few lines that makes this call in the target's own API and prints the results."""
+
+    def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
+        """The target's other ways to make the same call, beside ``plain``: each is judged like it."""
+        return ()
+
+    def arithmetic(self, problem: Problem) -> Arithmetic:
+        """How the target documents to compute: by default, accumulated in float32 or wider and rounded once."""
+        return Arithmetic.of(problem.dtype)
+
+    def conventions(self) -> frozenset[str]:
+        """The names of conventions (``judge.conventions``) that the target documents."""
+        return frozenset()
+
+    def reduced(self) -> dict[str, str]:
+        """Modes of reduced precision that the target documents, by the names of ``checks.reduced``, with the source."""
+        return {}
+
+    def set_threads(self, count: int) -> bool:
+        """Compute with so many threads from now on; False where the target cannot be told."""
+        return False
+
+    def promises(self) -> Sequence[Promise]:
+        """Calls that must raise."""
+        return ()
+
+
+TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "native": ("gradspec.conformance.targets.native:Native", ()),
+    "torch": ("gradspec.conformance.targets.pytorch:Eager", ("torch",)),
+    "torch.compile": ("gradspec.conformance.targets.pytorch:Compiled", ("torch",)),
+    "torch:channels_last": ("gradspec.conformance.targets.pytorch:ChannelsLast", ("torch",)),
+    "jax": ("gradspec.conformance.targets.xla:Jax", ("jax",)),
+    "onnxruntime": ("gradspec.conformance.targets.ort:OnnxRuntime", ("onnxruntime", "onnx")),
+    "onnx.reference": ("gradspec.conformance.targets.onnx_reference:OnnxReference", ("onnx",)),
+}
+
+
+def target_named(name: str) -> Target:
+    """The target of this name, or of ``module:object``.
+
+    >>> target_named("native").name
+    'native'
+    """
+    if name not in TARGETS:
+        return import_module("gradspec.conformance.targets.user").loaded(name)  # type: ignore[no-any-return]
+    where, needs = TARGETS[name]
+    for package in needs:
+        require(package, f"gradspec check {name}")
+    module, _, factory = where.partition(":")
+    return getattr(import_module(module), factory)()  # type: ignore[no-any-return]
