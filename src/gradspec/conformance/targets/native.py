@@ -1,0 +1,299 @@
+"""Our own compiled CPU kernels, through the graphs that every user of gradspec builds.
+
+``plain`` compiles the graph of the operator, of ``graph.jvp()``, of ``graph.vjp()`` or of the VJP of that, once for a
+problem. Every other variant reaches other code: a maximum without its winners is another kernel, a derivative without
+its value is planned otherwise, batching rewrites the graph, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+import gradspec.backends.cpu
+import gradspec.backends.numpy
+import gradspec.transforms.batch
+import gradspec.transforms.simplify  # noqa: F401  (graphs call what these register)
+from gradspec.conformance.call import FLOATS, INPUTS, SELECTIONS, Array, Call, Problem, Results
+from gradspec.conformance.targets import Target
+from gradspec.conformance.targets.source import assignments, imports, keywords
+from gradspec.graph.ir import Graph
+from gradspec.graph.recent import Recent
+from gradspec.graph.types import type_of
+from gradspec.ops import conv, pool, smooth_pool, unfold, unpool
+from gradspec.runtime.compiled import Compiled
+from gradspec.runtime.run import compile
+from gradspec.runtime.threads import set_num_threads
+from gradspec.transforms import functions
+from gradspec.transforms.trace import trace
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    name: getattr(room, name)
+    for room in (pool, smooth_pool, conv, unpool, unfold)
+    for name in INPUTS
+    if hasattr(room, name)
+}
+
+MOST_RUNS = 256
+GIVES_INDICES = ("max_pool", "adaptive_max_pool")
+INTEGER_MODES = ("value",)
+
+
+class Native(Target):
+    """gradspec's CPU kernels."""
+
+    name = "native"
+    repeatable = True
+
+    def __init__(self) -> None:
+        self._runs = Recent(MOST_RUNS)
+
+    def versions(self) -> dict[str, str]:
+        return {package: version(package) for package in ("gradspec", "numpy", "llvmlite")}
+
+    def refusal(self, problem: Problem, mode: str) -> str | None:
+        if problem.dtype in FLOATS:
+            return None
+        if problem.op not in (*SELECTIONS, "max_unpool", "unfold", "fold"):
+            return f"{problem.op} has no integers"
+        return None if mode in INTEGER_MODES else "integers have no derivatives"
+
+    def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
+        found = ["eager", "out", "numpy"]
+        if mode == "value" and problem.op in GIVES_INDICES:
+            found.append("without_indices")
+        if mode in ("jvp", "vjp"):
+            found.append("derivative_alone")
+        if samples(problem) is not None:
+            found.append("batched")
+        if samples(problem):
+            found.append("one_by_one")
+        return tuple(found)
+
+    def run(self, call: Call) -> Results:
+        if call.variant == "eager":
+            return _eager(call)
+        if call.variant == "one_by_one":
+            return self._one_by_one(call)
+        run = self._compiled(call)
+        outs = tuple(np.empty(v.shape, v.dtype.numpy) for v in run.plan.outputs) if call.variant == "out" else None
+        return _named(call, _as_tuple(run(*given(call), out=_as_out(outs))))
+
+    def run_into(self, call: Call, outs: Results) -> None:
+        """The call with its results in the arrays of ``outs``."""
+        run = self._compiled(call)
+        names = [None] * (len(run.plan.outputs) - len(names_of(call))) + list(names_of(call))
+        run(*given(call), out=_as_out(tuple(None if name is None else outs.get(name) for name in names)))
+
+    def set_threads(self, count: int) -> bool:
+        set_num_threads(count)
+        return True
+
+    def reproducer(self, call: Call) -> str:
+        return program(call)
+
+    def _compiled(self, call: Call) -> Compiled:
+        key = _key(call)
+        run = self._runs.get(key)
+        if run is None:
+            run = compile(graph_of(call), backend="numpy" if call.variant == "numpy" else "cpu")
+            self._runs.put(key, run)
+        return run  # type: ignore[no-any-return]
+
+    def _one_by_one(self, call: Call) -> Results:
+        """Each index of the leading axis in a call of its own; sums over samples are left out."""
+        parts = [self.run(replace(sample(call, i), variant="plain")) for i in range(samples(call.problem) or 0)]
+        return {name: np.stack([part[name] for part in parts]) for name in parts[0] if not is_shared(name)}
+
+
+# --- what is run ------------------------------------------------------------------------------------------------------
+
+
+def operator(call: Call) -> Callable[..., Any]:
+    """The operator as a function of the inputs that are there."""
+    problem = call.problem
+    present = [name for name, array in zip(INPUTS[problem.op], call.inputs, strict=True) if array is not None]
+    attributes = settings(problem)
+    if problem.op in GIVES_INDICES and call.mode == "value" and call.variant != "without_indices":
+        attributes["return_indices"] = True
+
+    def applied(*inputs: Any) -> Any:
+        return OPERATORS[problem.op](**dict(zip(present, inputs, strict=True)), **attributes)
+
+    return applied
+
+
+def settings(problem: Problem) -> dict[str, Any]:
+    """The attributes as our operators take them: global pools are told their rank."""
+    by_rank = {"rank": problem.rank} if problem.op.startswith("global") else {}
+    return {**by_rank, **problem.attributes}
+
+
+def graph_of(call: Call) -> Graph:
+    types = [type_of(array) for array in call.named().values()]
+    if call.variant == "batched":
+        count, inner = samples(call.problem), sample(call, 0)
+        axes = [0 if name in ("x", "indices") else None for name in call.named()]
+        value = trace(operator(call), *(type_of(array) for array in inner.named().values())).batch(count or 0, axes)
+    else:
+        value = trace(operator(call), *types)
+    if call.mode == "value":
+        return value
+    if call.mode == "jvp":
+        return _last(value.jvp(), 1) if call.variant == "derivative_alone" else value.jvp()
+    pulled, count = value.vjp(), len(call.problem.differentiable)
+    if call.mode == "vjp":
+        return _last(pulled, count) if call.variant == "derivative_alone" else pulled
+    return _last(pulled, count).vjp()
+
+
+def _last(graph: Graph, count: int) -> Graph:
+    """The graph with its last outputs alone: derivatives stand behind values."""
+    return replace(graph, outputs=graph.outputs[-count:])
+
+
+def given(call: Call) -> list[Array]:
+    """The arrays in the order of the graph's inputs."""
+    inputs = list(call.named().values())
+    if call.mode == "jvp":
+        return [*inputs, *call.directions]
+    cotangent = [] if call.cotangent is None else [call.cotangent]
+    return [*inputs, *cotangent, *(call.directions if call.mode == "second" else ())]
+
+
+def names_of(call: Call) -> tuple[str, ...]:
+    """The results that the graph has, the last of its outputs."""
+    names = call.problem.results(call.mode)
+    if call.mode == "value" and (call.problem.op not in GIVES_INDICES or call.variant == "without_indices"):
+        return names[:1]
+    return names
+
+
+def _named(call: Call, outputs: Sequence[Array]) -> Results:
+    names = names_of(call)
+    return dict(zip(names, outputs[-len(names) :], strict=True))
+
+
+def _eager(call: Call) -> Results:
+    """Operators and derivatives of functions on arrays, without a graph in the caller's hands."""
+    function, inputs = operator(call), tuple(call.named().values())
+    if call.mode == "value":
+        return _named(call, _as_tuple(function(*inputs)))
+    if call.mode == "jvp":
+        directions = iter(call.directions)
+        tangents = tuple(None if name == "indices" else next(directions) for name in call.named())
+        return _named(call, (functions.jvp(function, inputs, tangents)[1],))
+    if call.mode == "vjp":
+        return _named(call, _floats(functions.vjp(function, *inputs)[1](call.cotangent)))
+    pulled = partial(_pulled, function, len(inputs))
+    found = functions.vjp(pulled, *inputs, call.cotangent)[1](call.directions)
+    return _named(call, _floats(found))
+
+
+def _pulled(function: Callable[..., Any], count: int, *arguments: Any) -> tuple[Any, ...]:
+    """The VJP as a function of the inputs and the cotangent."""
+    return _floats(functions.vjp(function, *arguments[:count])[1](arguments[count]))
+
+
+def _floats(found: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(part for part in found if part is not None)
+
+
+def _as_tuple(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
+def _as_out(outs: tuple[Array | None, ...] | None) -> Any:
+    return outs[0] if outs is not None and len(outs) == 1 else outs
+
+
+def _key(call: Call) -> tuple[object, ...]:
+    attributes = tuple(sorted((name, repr(value)) for name, value in call.problem.attributes.items()))
+    kinds = tuple((name, array.shape, array.dtype) for name, array in call.named().items())
+    variant = "plain" if call.variant == "out" else call.variant
+    return call.problem.op, call.problem.rank, attributes, call.mode, variant, kinds
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+
+def samples(problem: Problem) -> int | None:
+    """How many indices the leading axis has; None where there is none."""
+    shape = problem.shapes[0]
+    own = problem.rank + (problem.op in ("conv", "conv_transpose", "unfold", "fold"))
+    own = 2 if problem.op == "fold" else own
+    return shape[0] if shape is not None and len(shape) > own else None
+
+
+def is_shared(name: str) -> bool:
+    """Whether all samples share the array, or its gradient sums over them."""
+    return name.endswith(("weight", "bias"))
+
+
+def sample(call: Call, index: int) -> Call:
+    """One index of the leading axis as a call."""
+    names = INPUTS[call.problem.op]
+    inputs = tuple(_part(name, array, index) for name, array in zip(names, call.inputs, strict=True))
+    named = zip(call.problem.differentiable, call.directions, strict=False)
+    directions = tuple(_part(name, array, index) for name, array in named)
+    shapes = tuple(None if array is None else array.shape for array in inputs)
+    return replace(
+        call,
+        problem=replace(call.problem, shapes=shapes),
+        inputs=inputs,
+        directions=directions,  # type: ignore[arg-type]
+        cotangent=_part("g", call.cotangent, index),
+        output=call.output[1:],
+    )
+
+
+def _part(name: str, array: Array | None, index: int) -> Array | None:
+    if array is None or is_shared(name):
+        return array
+    return array[index] if len(array) else np.zeros(array.shape[1:], array.dtype)
+
+
+# --- the reproducer ---------------------------------------------------------------------------------------------------
+
+
+def program(call: Call) -> str:
+    """The call as a user of gradspec writes it."""
+    names = [*call.named()]
+    attributes = settings(call.problem)
+    if call.problem.op in GIVES_INDICES and call.mode == "value" and call.variant != "without_indices":
+        attributes["return_indices"] = True
+    applied = ", ".join([*(f"{name}={name}" for name in names), keywords(attributes)]).rstrip(", ")
+    made = f"f = lambda {', '.join(names)}: gs.{call.problem.op}({applied})"
+    return "\n".join([*imports(call, "import gradspec as gs"), "", *assignments(call), made, *_calls(call, names)])
+
+
+def _calls(call: Call, names: Sequence[str]) -> list[str]:
+    inputs = ", ".join(names)
+    directions = "".join(f"d{name}, " for name in call.problem.differentiable)
+    tangents = "".join("None, " if name == "indices" else f"d{name}, " for name in names)
+    if call.mode == "value":
+        return _value_calls(call, names)
+    if call.mode == "jvp":
+        return [f"print(gs.jvp(f, ({inputs},), ({tangents}))[1])"]
+    if call.mode == "vjp":
+        return [f"print(*gs.vjp(f, {inputs})[1](g), sep='\\n')"]
+    given = ", ".join(name for name in names if name != "indices")
+    fixed = "f" if given == inputs else f"lambda {given}: f({inputs})"
+    pulled = f"gs.vjp({fixed}, {given})[1](g)"
+    return [
+        f"pulled = lambda {given}, g: {pulled}",
+        f"print(*gs.vjp(pulled, {given}, g)[1](({directions})), sep='\\n')",
+    ]
+
+
+def _value_calls(call: Call, names: Sequence[str]) -> list[str]:
+    inputs = ", ".join(names)
+    if call.variant == "numpy":
+        types = ", ".join(f"gs.{type_of(array)}" for array in call.named().values())
+        return [f'print(gs.compile(f, {types}, backend="numpy")({inputs}))']
+    return [f"print(f({inputs}))"]
