@@ -33,6 +33,10 @@ class Target(ABC):
     """Something that computes convolutions and poolings."""
 
     name: str
+    repeatable: bool = False
+    """Whether it promises the same bits for the same call: run after run, and with any number of threads."""
+    fresh_results: bool = False
+    """Whether it promises results in memory of their own, which the inputs do not share."""
 
     @abstractmethod
     def versions(self) -> dict[str, str]:
@@ -65,6 +69,13 @@ class Target(ABC):
     def reduced(self) -> dict[str, str]:
         """Modes of reduced precision that the target documents, by the names of ``checks.reduced``, with the source."""
         return {}
+
+    def run_into(self, call: Call, outs: Results) -> None:
+        """The same call with its results written into given arrays: those that ``run`` names, of those shapes.
+
+        ``NotOfferedError`` where the target takes no such arrays.
+        """
+        raise NotOfferedError(f"{self.name} writes into no given arrays")
 
     def set_threads(self, count: int) -> bool:
         """Compute with so many threads from now on; False where the target cannot be told."""
