@@ -19,6 +19,25 @@ def float_array(data: Any) -> NDArray[Any]:
     return array
 
 
+def comparable_array(data: Any) -> NDArray[Any]:
+    """Floats, or integers, which have an order and nothing to round."""
+    array = np.asarray(data)
+    return array if array.dtype.kind in "iu" else float_array(array)
+
+
+def number_planes(array: NDArray[Any], rank: int) -> NDArray[Any]:
+    """``[plane, position]``: in float64, or in int64, where float64 would merge large integers."""
+    if array.dtype.kind not in "iu":
+        return planes_of(array, rank)
+    lead = array.shape[: array.ndim - rank]
+    return array.astype(np.int64).reshape(int(np.prod(lead)), int(np.prod(array.shape[len(lead) :])))
+
+
+def lowest(dtype: np.dtype[Any]) -> float | int:
+    """What no number is less than."""
+    return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
+
+
 def has_exact_products(*arrays: NDArray[Any]) -> bool:
     """Whether products of these arrays' numbers are exact in float64."""
     return all(array.dtype != np.float64 for array in arrays)

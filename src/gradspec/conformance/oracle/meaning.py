@@ -69,8 +69,11 @@ class Judgement:
 
     def _explain(self, place: int) -> str:
         index = [int(i) for i in np.unravel_index(place, self.ok.shape)]
-        allowed = self.meaning.permitted_at(place, self.arithmetic)
-        return f"{index}: got {float(self.got.ravel()[place])!r}, permitted {allowed}"
+        return f"{index}: got {self.got.ravel()[place].item()!r}, permitted {self.permitted(place)}"
+
+    def permitted(self, place: int) -> Permitted:
+        """What may stand at a flat place."""
+        return self.meaning.permitted_at(place, self.arithmetic)
 
 
 class Meaning(ABC):
@@ -87,8 +90,11 @@ class Meaning(ABC):
         if array.shape != self.shape:
             raise ShapeError(f"the result has shape {array.shape}, the operator gives {self.shape}; pass all of it")
         how = self._default_arithmetic(array) if arithmetic is None else arithmetic
-        ok, exact = self._decide(array.astype(np.float64).ravel(), how)
+        ok, exact = self._decide(self._numbers(array).ravel(), how)
         return Judgement(ok.reshape(self.shape), exact, self, array, how)
+
+    def _numbers(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array.astype(np.float64)
 
     def _default_arithmetic(self, array: NDArray[Any]) -> Arithmetic:
         return Arithmetic.of(format_of(array.dtype))
@@ -110,17 +116,21 @@ class Selected(Meaning):
     """Outputs that are copies of inputs, or indices: nothing rounds, so equality is demanded (zeros have no sign)."""
 
     def __init__(self, values: NDArray[Any]) -> None:
-        self.values = values.astype(np.float64)
+        self.values = values if values.dtype.kind in "iu" else values.astype(np.float64)
         self.shape = values.shape
+
+    def _numbers(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Integers stay what they are: float64 holds not all of them."""
+        return array if array.dtype.kind in "iu" else array.astype(np.float64)
 
     def _default_arithmetic(self, array: NDArray[Any]) -> Arithmetic:
         return Arithmetic.of("f64")
 
     def rounded(self, format: str | Format) -> Floats:
-        return round_array(self.values, format_named(format))
+        return round_array(self.values.astype(np.float64), format_named(format)).reshape(self.shape)
 
     def permitted_at(self, place: int, arithmetic: Arithmetic) -> Permitted:
-        value = float(self.values.ravel()[place])
+        value = self.values.ravel()[place].item()
         exact = rational(value) if np.isfinite(value) else None
         return Permitted(exact, exact, value == np.inf, value == -np.inf, value != value)
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gradspec import spec
 from gradspec.backends.numpy.tables import ABSENT, hits, table, take
 from gradspec.conformance.oracle.arrays import (
+    comparable_array,
     float_array,
     has_exact_products,
     lead_of,
     leaf_sums,
+    lowest,
+    number_planes,
     planes_of,
     require_shape,
 )
@@ -25,30 +30,37 @@ from gradspec.spec.window import Window
 # --- maxima ----------------------------------------------------------------------------------------------------------
 
 
-class _Winners:
+class Winners:
     """Who wins and who ties, for every plane and window."""
 
     def __init__(self, x: NDArray[Any], window: Window) -> None:
-        self.window, self.taps = window, table(window)
-        cells = take(planes_of(x, window.rank), self.taps)
+        self.window, self.taps, self.planes = window, table(window), number_planes(x, window.rank)
+        cells = take(self.planes, self.taps)
         real = np.broadcast_to(self.taps >= 0, cells.shape)
         nans = np.isnan(cells) & real
-        top = np.where(real & ~nans, cells, -np.inf).max(axis=-1, keepdims=True, initial=-np.inf)
+        least = lowest(self.planes.dtype)
+        top = np.where(real & ~nans, cells, least).max(axis=-1, keepdims=True, initial=least)
         self.tied: Bools = np.where(nans.any(axis=-1, keepdims=True), nans, real & (cells == top))
         self.shape = lead_of(x, window.rank) + window.outputs
         first = np.argmax(self.tied, axis=-1)
         found = np.take_along_axis(np.broadcast_to(self.taps, cells.shape), first[..., None], -1)[..., 0]
         self.winners: Ints = np.where(self.tied.any(axis=-1), found, -1)
 
-    def values(self, planes: Floats) -> Selected:
+    def values(self) -> Selected:
         """What the winners hold."""
+        return self._chosen(self.planes)
+
+    def indices(self) -> Selected:
+        return Selected(self.winners.reshape(self.shape))
+
+    def _chosen(self, planes: NDArray[Any]) -> Selected:
         chosen = np.take_along_axis(planes, np.maximum(self.winners, 0), axis=-1)
-        return Selected(np.where(self.winners >= 0, chosen, 0.0).reshape(self.shape))
+        return Selected(np.where(self.winners >= 0, chosen, 0).reshape(self.shape))
 
     def tangents(self, dx: NDArray[Any], ties: str) -> Meaning:
         planes = planes_of(dx, self.window.rank)
         if ties == "first":
-            return self.values(planes)
+            return self._chosen(planes)
         leaves = np.where(self.tied, take(planes, self.taps), 0.0)
         share = np.maximum(self.tied.sum(axis=-1, keepdims=True), 1).astype(np.float64)
         return leaf_sums(self.shape, leaves, share if ties == "split" else None, has_exact_products(dx))
@@ -69,22 +81,20 @@ class _Winners:
 
 
 def _max(x: Any, window: Window, return_indices: bool = False) -> Meaning | tuple[Meaning, Meaning]:
-    x = float_array(x)
-    won = _Winners(x, window)
-    values = won.values(planes_of(x, window.rank))
-    return (values, Selected(won.winners.reshape(won.shape))) if return_indices else values
+    won = Winners(comparable_array(x), window)
+    return (won.values(), won.indices()) if return_indices else won.values()
 
 
 def _max_jvp(x: Any, dx: Any, window: Window, ties: str) -> Meaning:
     x, dx = float_array(x), float_array(dx)
     require_shape("tangent", dx, x.shape)
-    return _Winners(x, window).tangents(dx, ties)
+    return Winners(x, window).tangents(dx, ties)
 
 
 def _max_vjp(x: Any, g: Any, window: Window, ties: str) -> Meaning:
     x, g = float_array(x), float_array(g)
     require_shape("cotangent", g, lead_of(x, window.rank) + window.outputs)
-    return _Winners(x, window).cotangents(g, ties, x.shape)
+    return Winners(x, window).cotangents(g, ties, x.shape)
 
 
 # --- averages --------------------------------------------------------------------------------------------------------
@@ -138,6 +148,28 @@ def _bins(x: Any, output_size: Any, **_: Any) -> Window:
 
 def _everything(x: Any, rank: int, **_: Any) -> Window:
     return everything(x, rank)
+
+
+def maxima(op: str, x: Any, **attributes: Any) -> tuple[Selected, Selected]:
+    """Values and indices of ``max_pool``, ``adaptive_max_pool`` or ``global_max_pool``, from one choice of winners.
+
+    >>> values, indices = maxima("global_max_pool", np.array([[3, 9, 9]]), rank=1)
+    >>> values.values.tolist(), indices.values.tolist()
+    ([[9]], [[1]])
+    """
+    array = comparable_array(x)
+    won = Winners(array, windows_of(op, array, **attributes))
+    if not attributes.get("keepdims", True):
+        won.shape = won.shape[: len(won.shape) - won.window.rank]
+    return won.values(), won.indices()
+
+
+def windows_of(op: str, x: NDArray[Any], **attributes: Any) -> Window:
+    """The windows of a pooling operator of the specification."""
+    call = inspect.signature(getattr(spec, op)).bind(x, **attributes)
+    call.apply_defaults()
+    kind = _everything if op.startswith("global") else _bins if op.startswith("adaptive") else sliding_window
+    return kind(**call.arguments)
 
 
 def _pooled(reduction: Callable[..., Any], window_of: Callable[..., Window], *names: str) -> Callable[..., Any]:

@@ -1,0 +1,60 @@
+"""The rules that a result can break, and how a verdict reads to a person."""
+
+from __future__ import annotations
+
+from gradspec.conformance.verdict import Verdict
+
+RULES: dict[str, str] = {
+    "value.selection": "A selection copies: the value is its winner's number, bit for bit (Max pooling, Value).",
+    "value.sum": "A value that is a sum lies within the certified tolerance of the real sum, in whatever order it is "
+    "added (Order of arithmetic).",
+    "value.exact_sum": "A sum whose every partial sum is a number of the accumulator rounds nowhere: the result is the "
+    "real sum, stored once (Order of arithmetic).",
+    "value.smooth": "A smooth maximum lies within the certified tolerance of its formula (Smooth max pooling).",
+    "indices": "The index is the flat place of the first real cell that no other exceeds, a NaN exceeding every number "
+    "(Max pooling, Winner).",
+    "jvp.selection": "The tangent of a selection is its winner's tangent, bit for bit (Max pooling, Ties).",
+    "jvp.sum": "A tangent that is a sum lies within the certified tolerance (Order of arithmetic).",
+    "jvp.exact_sum": "A tangent whose sum rounds nowhere is that sum, stored once (Order of arithmetic).",
+    "vjp.hits": "A cell receives the cotangents of exactly the windows that chose it: at most one is a copy, more are a "
+    "sum within the certified tolerance (Max pooling, Ties).",
+    "vjp.sum": "A gradient that is a sum lies within the certified tolerance (Order of arithmetic).",
+    "vjp.exact_sum": "A gradient whose sum rounds nowhere is that sum, stored once (Order of arithmetic).",
+    "vjp.selection": "A gradient that is gathered copies the cotangent (Gather and scatter at winners).",
+    "second": "The VJP of the VJP is the transpose of its derivative: selections are constants of differentiation, a "
+    "convolution is linear in each of its inputs (Max pooling, Ties; Convolution).",
+    "padding_only": "A window without a real cell has value 0, tangent 0 and index −1, and its cotangent goes nowhere "
+    "(Max pooling, Value; Average pooling).",
+    "special": "NaN and infinities arrive where the operator puts them, and nowhere else (Max pooling, Winner; "
+    "Convolution).",
+    "zero_sign": "A maximum that comes with its index is the winner's number, the sign of a zero included (Max pooling, "
+    "Value).",
+    "shape": "The result has the shape that the sizes and attributes determine (Windows).",
+    "dtype": "Results have the dtype of the inputs, indices an integer dtype (Integers, booleans and conversion).",
+    "raised": "A call that the documentation allows gives a result, not an error (How operators are called).",
+    "crash": "A call never ends the process (How operators are called).",
+    "hang": "A call ends (How operators are called).",
+    "not_repeatable": "The same call gives the same bits every time (Order of arithmetic).",
+    "threads": "The number of threads does not change a bit (Order of arithmetic).",
+    "guard": "A kernel writes inside the array it was given, and nowhere else (How operators are called).",
+    "input_changed": "A call leaves its inputs as they were (How operators are called).",
+    "index_range": "An index names a cell of its plane, or is −1 where no window cell is real (Max pooling, Indices).",
+    "promised_error": "What the documentation says is an error raises that error (How operators are called).",
+    "adjoint": "The VJP is the transpose of the JVP, whichever choice they make: ⟨ȳ, Jv⟩ = ⟨Jᵀȳ, v⟩ (Max pooling, Ties).",
+    "variants": "Each way to make a call gives a result that the operator allows (How operators are called).",
+}
+"""By id: what is demanded, with the section of ``docs/semantics.md`` that says so."""
+
+
+def explain(verdict: Verdict) -> str:
+    """A verdict in a few sentences.
+
+    >>> print(explain(Verdict("defect", "indices", "indices", place=(0, 1), got="3", expected="2")))
+    indices at [0, 1] is 3, expected 2. The index is the flat place of the first real cell that no other exceeds, a NaN exceeding every number (Max pooling, Winner).
+    """
+    where = "" if verdict.place is None else f" at {list(verdict.place)}"
+    stands = f"{verdict.result}{where} is {verdict.got}" if verdict.got else ""
+    wanted = f"expected {verdict.expected}" if verdict.expected else ""
+    first = ", ".join(part for part in (stands, wanted) if part)
+    sentences = (first, verdict.detail, RULES.get(verdict.rule, ""))
+    return " ".join(s if s.endswith((".", ":")) or s == "" else f"{s}." for s in sentences if s)
