@@ -1,0 +1,62 @@
+"""Attributes with every default spelled out, one entry per axis: what kernels are given, and what is usual."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from gradspec import spec
+from gradspec.conformance.call import INPUTS
+from gradspec.spec.window import per_axis
+
+PER_AXIS = ("stride", "dilation", "output_padding")
+GIVES_INDICES = ("max_pool", "adaptive_max_pool")
+"""The selections that take ``return_indices``."""
+
+
+@cache
+def known(op: str) -> dict[str, Any]:
+    """The attributes of an operator with the specification's defaults; ``inspect.Parameter.empty`` where it has none.
+
+    >>> known("adaptive_max_pool")["ties"]
+    'first'
+    """
+    parameters = inspect.signature(getattr(spec, op)).parameters
+    return {name: p.default for name, p in parameters.items() if name not in (*INPUTS[op], "return_indices")}
+
+
+def settled(op: str, rank: int, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """All attributes of an operator, those that are not given at their defaults.
+
+    >>> settled("unfold", 2, {"kernel_size": (2, 3)})["padding"]
+    ((0, 0), (0, 0))
+    >>> settled("max_pool", 1, {"kernel_size": (3,), "ceil_mode": True})["stride"]
+    (3,)
+    """
+    told = {**attributes, "rank": rank} if "rank" in known(op) else attributes
+    found = {name: told.get(name, default) for name, default in known(op).items()}
+    if "stride" in found and found["stride"] is None:
+        found["stride"] = found["kernel_size"]
+    for name in PER_AXIS:
+        if name in found:
+            found[name] = per_axis(name, found[name], rank, least=0)
+    if isinstance(found.get("padding"), int):
+        found["padding"] = ((found["padding"],) * 2,) * rank
+    return found
+
+
+def is_usual(op: str, rank: int, attributes: Mapping[str, Any], name: str) -> bool:
+    """Whether an attribute has the value that it would have if it were left out.
+
+    >>> is_usual("max_pool", 1, {"kernel_size": (3,), "stride": (3,)}, "stride")
+    True
+    """
+    default = known(op)[name]
+    if default is inspect.Parameter.empty:
+        return False
+    if name == "rank":
+        return bool(rank == default)
+    others = {key: value for key, value in attributes.items() if key != name}
+    return bool(settled(op, rank, attributes)[name] == settled(op, rank, others)[name])
