@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from gradspec.bench.contenders import peers as named_peers
 from gradspec.bench.grid import GRID, MODES, Problem, problems
 from gradspec.bench.measure import Run, Settings, measure, product_problems
 from gradspec.bench.report import as_json, show
+from gradspec.runtime.processes import terminated_like_interrupted
 from gradspec.runtime.threads import get_num_threads
 
 PICTURES = (".png", ".pdf", ".svg")
@@ -82,7 +81,7 @@ def perform(request: Request, console: Console | None = None) -> Run:
     chosen, peers, settings = request.problems(), request.contenders(), request.settings()
     _require_possible(request)
     console = console or Console(highlight=False, markup=False)
-    with _progress(len(chosen) + 2 * len(product_problems(chosen))) as advance, _terminated_like_interrupted():
+    with _progress(len(chosen) + 2 * len(product_problems(chosen))) as advance, terminated_like_interrupted():
         run = measure(request.suite, chosen, peers, settings, advance)
     show(run, console)
     if request.json_file:
@@ -105,19 +104,6 @@ def _require_possible(request: Request) -> None:
     for file in (request.json_file, request.plot_file):
         if file and not Path(file).absolute().parent.is_dir():
             raise UserError(f"there is no folder for {file}; create it first")
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """What ``timeout`` or a scheduler sends ends the run as Ctrl-C does: with what there is."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -5,9 +5,6 @@ Where arithmetic is counted, matrix products are timed before the first problem 
 
 from __future__ import annotations
 
-import os
-import platform
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -293,23 +290,3 @@ def disagreement(found: Results, expected: Results, by: str = OURS.name) -> str:
         if not difference <= LOOSE * np.max(np.abs(b), initial=1e-30):
             return f"differs from {by} by {difference:.3g} in result {i + 1} of {len(found)}"
     return ""
-
-
-def machine() -> dict[str, Any]:
-    """What the figures depend on and no version says."""
-    return {
-        "processor": _processor(),
-        "architecture": platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "system": f"{platform.system()} {platform.release()}",
-    }
-
-
-def _processor() -> str:
-    """The model's name; Arm kernels give only numbers, which ``lscpu`` knows the names of."""
-    try:
-        printed = subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return platform.processor() or platform.machine()
-    fields = dict(line.split(":", 1) for line in printed.splitlines() if ":" in line)
-    return fields.get("Model name", platform.machine()).strip()

@@ -9,8 +9,9 @@ from typing import Any
 
 from gradspec.bench.contenders import OURS, label
 from gradspec.bench.grid import MODES
-from gradspec.bench.measure import Result, Run, machine
+from gradspec.bench.measure import Result, Run
 from gradspec.bench.ratios import SMALLEST_LIMIT, ratio_to_peer
+from gradspec.runtime.machine import machine
 
 # Okabe and Ito's colours, told apart by everyone; shapes say the same on paper.
 LOOKS = {

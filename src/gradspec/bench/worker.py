@@ -13,23 +13,20 @@ death of its parent, even while it is stopped.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
-import os
-import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from time import perf_counter
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from gradspec.bench.contenders import Contender, NotOfferedError
 from gradspec.bench.grid import problem
+from gradspec.runtime.processes import end_with_parent, private_output
 
-PR_SET_PDEATHSIG = 1
 CLEARLY_SLOWER = 4  # times the best so far: such a variant is not tried again
 TRIAL = 0.02  # seconds to try a variant for
 
@@ -90,21 +87,6 @@ def trial(call: Callable[[], Any], hopeless: float) -> float:
     while times[0] < hopeless and (len(times) < 2 or sum(times) < TRIAL):
         times.append(once(call, 1))
     return min(times)
-
-
-def private_output() -> TextIO:
-    """The pipe to the parent; whatever a library prints goes to standard error instead."""
-    channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    return channel
-
-
-def end_with_parent() -> None:
-    """A stopped process reads no end of input. Its parent's death wakes it with a hangup, but not where both end up in
-    the session of a container's first process; Linux can be asked for more.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main(factory: str, threads: int) -> None:

@@ -1,0 +1,158 @@
+"""Processes that are asked and answer, one JSON value per line, and that may crash or hang at any moment."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from tempfile import TemporaryFile
+from time import monotonic
+from typing import Any, TextIO
+
+PR_SET_PDEATHSIG = 1
+
+
+class ProcessLostError(Exception):
+    """The process ended or did not answer in time; it has been killed.
+
+    ``status`` is what it ended with, the negative of a signal's number if one ended it, and None where it was silent;
+    ``printed`` is the last line of its standard error.
+    """
+
+    def __init__(self, what: str, status: int | None = None, printed: str = "") -> None:
+        super().__init__(f"the process {what}" + (f": {printed}" if printed else ""))
+        self.what, self.status, self.printed = what, status, printed
+
+
+class Lines:
+    """Lines from a pipe, each awaited for a limited time."""
+
+    def __init__(self, pipe: int) -> None:
+        self.pipe = pipe
+        self._unread = b""
+
+    def next(self, seconds: float) -> bytes | None:
+        """The next line; ``EOFError`` at the end of the pipe, None when there was no line for so many seconds."""
+        deadline = monotonic() + seconds
+        while b"\n" not in self._unread:
+            if not select.select([self.pipe], [], [], max(0.0, deadline - monotonic()))[0]:
+                return None
+            received = os.read(self.pipe, 1 << 16)
+            if not received:
+                raise EOFError
+            self._unread += received
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+
+class Child:
+    """A process of our own, at the other end of two pipes. What it prints on standard error goes to a nameless file."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._log = TemporaryFile()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+            process_group=0,  # Ctrl-C reaches the parent alone, and a signal reaches the child's own children
+        )
+        assert self._process.stdout is not None
+        self._lines = Lines(self._process.stdout.fileno())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+
+    def receive(self, seconds: float) -> dict[str, Any]:
+        """The next message; ``ProcessLostError`` where none comes in time."""
+        try:
+            line = self._lines.next(seconds)
+        except EOFError:
+            raise self._ended() from None
+        if line is None:
+            self.kill()
+            raise ProcessLostError(f"gave no answer in {seconds:g} s")
+        return json.loads(line)  # type: ignore[no-any-return]
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process and its children."""
+        os.killpg(self.pid, number)
+
+    def kill(self) -> None:
+        """End the process, whatever it is doing, and its children."""
+        process = self._process
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            process.kill()
+        process.wait()
+        self._log.close()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                continue  # a request was still unread
+
+    def _ended(self) -> ProcessLostError:
+        """Its pipe is closed: wait for what it ends with, which a process that lives on never says."""
+        try:
+            status = self._process.wait(timeout=5.0)
+        except subprocess.TimeoutExpired:
+            status = None
+        self._log.seek(0)
+        printed = self._log.read().decode(errors="replace").strip().splitlines()
+        self.kill()
+        return ProcessLostError("ended", status, printed[-1] if printed else "")
+
+
+def environment(threads: int) -> dict[str, str]:
+    """What makes every library use this number of threads and start no helper processes."""
+    names = ("OMP", "MKL", "OPENBLAS", "GRADSPEC")
+    counts = dict.fromkeys((*(f"{name}_NUM_THREADS" for name in names), "PJRT_NPROC", "NPROC"), str(threads))
+    return os.environ | counts | {"TORCHINDUCTOR_COMPILE_THREADS": "1", "JAX_PLATFORMS": "cpu"}
+
+
+def private_output() -> TextIO:
+    """The pipe to the parent; whatever a library prints goes to standard error instead."""
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return channel
+
+
+def end_with_parent() -> None:
+    """A stopped process reads no end of input. Its parent's death wakes it with a hangup, but not where both end up in
+    the session of a container's first process; Linux can be asked for more.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """What ``timeout`` or a scheduler sends ends the run as Ctrl-C does: with what there is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
