@@ -1,0 +1,71 @@
+"""The reference implementation that the ``onnx`` package brings: NumPy and loops, values only."""
+
+from __future__ import annotations
+
+from math import prod
+
+from gradspec.conformance.call import Call, Problem, Results
+from gradspec.conformance.targets import Target
+from gradspec.conformance.targets.onnx_model import (
+    ONE_BY_ONE,
+    Node,
+    arguments,
+    has_samples,
+    model_of,
+    named_results,
+    node_of,
+    one_by_one,
+    printed,
+    program,
+    undocumented,
+)
+from gradspec.conformance.targets.windows import SLIDING, first_shape, windows
+
+MOST_STEPS = 200_000
+"""Steps of Python loops, a second or so; what takes more is left out of the judgement to save time."""
+
+
+class OnnxReference(Target):
+    """``onnx.reference.ReferenceEvaluator``. ``values_only`` asks MaxPool for no indices, which is other code."""
+
+    name = "onnx.reference"
+
+    def versions(self) -> dict[str, str]:
+        import numpy
+        import onnx
+
+        return {"onnx": onnx.__version__, "numpy": numpy.__version__}
+
+    def refusal(self, problem: Problem, mode: str) -> str | None:
+        if reason := undocumented(problem, mode):
+            return reason
+        if _steps(problem) > MOST_STEPS:
+            return f"offered, but left out to save time: more than {MOST_STEPS:,} steps of Python loops"
+        return None
+
+    def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
+        found = ("values_only",) if problem.op == "max_pool" else ()
+        return (*found, ONE_BY_ONE) if has_samples(problem) else found
+
+    def run(self, call: Call) -> Results:
+        from onnx.reference import ReferenceEvaluator
+
+        if call.variant == ONE_BY_ONE:
+            return one_by_one(call, self.run)
+        node = _node(call)
+        evaluator = ReferenceEvaluator(model_of(node, call.problem, {}))
+        return named_results(call, node, evaluator.run(None, arguments(call)))
+
+    def reproducer(self, call: Call) -> str:
+        lines = ["evaluator = onnx.reference.ReferenceEvaluator(model)", *printed(call, "evaluator.run(None, given)")]
+        return program(call, _node(call), (), "onnx.reference", lines)
+
+
+def _node(call: Call) -> Node:
+    return node_of(call.problem, with_indices=call.variant != "values_only")
+
+
+def _steps(problem: Problem) -> int:
+    """How many cells its loops visit, at most."""
+    taps = prod(windows(problem).kernel) if problem.op in SLIDING else 1
+    return prod(first_shape(problem)) * taps

@@ -1,0 +1,138 @@
+"""ONNX Runtime on the CPU: values only, from models of one node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gradspec.conformance.call import Array, Call, Problem, Results
+from gradspec.conformance.targets import NotOfferedError, Target
+from gradspec.conformance.targets.onnx_model import (
+    ONE_BY_ONE,
+    Node,
+    arguments,
+    has_samples,
+    model_of,
+    named_results,
+    node_of,
+    one_by_one,
+    output_padding,
+    printed,
+    program,
+    undocumented,
+)
+from gradspec.conformance.targets.windows import WEIGHTED, first_shape, windows
+from gradspec.graph.recent import Recent
+
+MOST_SESSIONS = 64
+FATAL = 4
+POOLS = ("max_pool", "avg_pool", "global_max_pool", "max_unpool")
+DECLINED = ("NOT_IMPLEMENTED", "Unsupported pooling size")
+"""What ONNX Runtime says of calls for which it has no kernel."""
+
+
+class OnnxRuntime(Target):
+    """``onnxruntime.InferenceSession`` with the CPU provider.
+
+    Weights belong to the model, as in exported files (``plain``, and ``unoptimised``, with the graph as it is), or are
+    fed (``weights_fed``): only weights that belong to the model are packed beforehand. ``values_only`` asks MaxPool for
+    no indices, which is another kernel.
+    """
+
+    name = "onnxruntime"
+
+    def __init__(self) -> None:
+        self._sessions = Recent(MOST_SESSIONS)
+        self._threads = 0
+
+    def versions(self) -> dict[str, str]:
+        import onnx
+        import onnxruntime
+
+        return {"onnxruntime": onnxruntime.__version__, "onnx": onnx.__version__}
+
+    def refusal(self, problem: Problem, mode: str) -> str | None:
+        return undocumented(problem, mode) or next(_declined(problem), None)
+
+    def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
+        found = ["unoptimised"]
+        if problem.op == "max_pool":
+            found.append("values_only")
+        if problem.op in WEIGHTED:
+            found.append("weights_fed")
+        return (*found, ONE_BY_ONE) if has_samples(problem) else tuple(found)
+
+    def run(self, call: Call) -> Results:
+        if call.variant == ONE_BY_ONE:
+            return one_by_one(call, self.run)
+        given, node = arguments(call), _node(call)
+        weights = {name: given.pop(name) for name in _weights(call)}
+        try:
+            outputs = self._session(call, node, weights).run(list(node.outputs), given)
+        except Exception as error:
+            if any(words in str(error) for words in DECLINED):
+                raise NotOfferedError(str(error).partition(" : ")[2]) from error
+            raise
+        return named_results(call, node, outputs)
+
+    def set_threads(self, count: int) -> bool:
+        self._threads = count
+        self._sessions = Recent(MOST_SESSIONS)
+        return True
+
+    def reproducer(self, call: Call) -> str:
+        lines = ["options = onnxruntime.SessionOptions()"]
+        if call.variant == "unoptimised":
+            lines.append("options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL")
+        lines.append('providers = ["CPUExecutionProvider"]')
+        lines.append("session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers)")
+        return program(
+            call, _node(call), _weights(call), "onnxruntime", lines + printed(call, "session.run(None, given)")
+        )
+
+    def _session(self, call: Call, node: Node, weights: Mapping[str, Array]) -> Any:
+        """A session without weights serves every call of its problem."""
+        if weights:
+            return self._new_session(call, node, weights)
+        key = (repr(call.problem), call.variant)
+        session = self._sessions.get(key)
+        if session is None:
+            session = self._new_session(call, node, weights)
+            self._sessions.put(key, session)
+        return session
+
+    def _new_session(self, call: Call, node: Node, weights: Mapping[str, Array]) -> Any:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = self._threads, FATAL
+        if call.variant == "unoptimised":
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        model = model_of(node, call.problem, weights).SerializeToString()
+        return onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
+
+
+def _node(call: Call) -> Node:
+    return node_of(call.problem, with_indices=call.variant != "values_only")
+
+
+def _weights(call: Call) -> list[str]:
+    """The inputs that belong to the model."""
+    return [name for name in call.named() if name in ("weight", "bias") and call.variant != "weights_fed"]
+
+
+def _declined(problem: Problem) -> Iterator[str]:
+    """What the standard has and ONNX Runtime turns down with an error of its own that says so, in its words."""
+    if problem.dtype == "bf16":
+        yield "no CPU kernel takes bfloat16: Could not find an implementation"
+    if problem.op in POOLS and problem.rank > 3:
+        yield "pools have one to three axes: Unsupported pooling size"
+    if problem.op in ("max_pool", "avg_pool"):
+        if any(max(ends) >= k for ends, k in zip(windows(problem).padding, windows(problem).kernel, strict=True)):
+            yield "Pad should be smaller than kernel."
+        if first_shape(problem)[1] == 0:
+            yield "Invalid input shape. Only N can be zero."
+    if problem.op == "conv_transpose" and any(
+        extra >= step for extra, step in zip(output_padding(problem), windows(problem).stride, strict=True)
+    ):
+        yield "output_padding must be less than the stride: Computed output shape is inconsistent"
