@@ -20,27 +20,19 @@ import gradspec.backends.numpy
 import gradspec.transforms.batch
 import gradspec.transforms.simplify  # noqa: F401  (graphs call what these register)
 from gradspec.conformance.call import FLOATS, INPUTS, SELECTIONS, Array, Call, Problem, Results
-from gradspec.conformance.targets import Target
+from gradspec.conformance.operators import GIVES_INDICES, as_function
+from gradspec.conformance.targets import NotOfferedError, Target, source
 from gradspec.conformance.targets.source import assignments, imports, keywords
 from gradspec.graph.ir import Graph
 from gradspec.graph.recent import Recent
-from gradspec.graph.types import type_of
-from gradspec.ops import conv, pool, smooth_pool, unfold, unpool
+from gradspec.graph.types import TensorType, type_of
 from gradspec.runtime.compiled import Compiled
 from gradspec.runtime.run import compile
 from gradspec.runtime.threads import set_num_threads
 from gradspec.transforms import functions
 from gradspec.transforms.trace import trace
 
-OPERATORS: dict[str, Callable[..., Any]] = {
-    name: getattr(room, name)
-    for room in (pool, smooth_pool, conv, unpool, unfold)
-    for name in INPUTS
-    if hasattr(room, name)
-}
-
 MOST_RUNS = 256
-GIVES_INDICES = ("max_pool", "adaptive_max_pool")
 INTEGER_MODES = ("value",)
 
 
@@ -49,6 +41,7 @@ class Native(Target):
 
     name = "native"
     repeatable = True
+    fresh_results = True
 
     def __init__(self) -> None:
         self._runs = Recent(MOST_RUNS)
@@ -86,6 +79,8 @@ class Native(Target):
 
     def run_into(self, call: Call, outs: Results) -> None:
         """The call with its results in the arrays of ``outs``."""
+        if call.variant in ("eager", "one_by_one"):
+            raise NotOfferedError(f"{call.variant} calls give arrays of their own")
         run = self._compiled(call)
         names = [None] * (len(run.plan.outputs) - len(names_of(call))) + list(names_of(call))
         run(*given(call), out=_as_out(tuple(None if name is None else outs.get(name) for name in names)))
@@ -116,32 +111,15 @@ class Native(Target):
 
 def operator(call: Call) -> Callable[..., Any]:
     """The operator as a function of the inputs that are there."""
-    problem = call.problem
-    present = [name for name, array in zip(INPUTS[problem.op], call.inputs, strict=True) if array is not None]
-    attributes = settings(problem)
-    if problem.op in GIVES_INDICES and call.mode == "value" and call.variant != "without_indices":
-        attributes["return_indices"] = True
-
-    def applied(*inputs: Any) -> Any:
-        return OPERATORS[problem.op](**dict(zip(present, inputs, strict=True)), **attributes)
-
-    return applied
+    return as_function(call.problem, **({"return_indices": True} if wants_indices(call) else {}))
 
 
-def settings(problem: Problem) -> dict[str, Any]:
-    """The attributes as our operators take them: global pools are told their rank."""
-    by_rank = {"rank": problem.rank} if problem.op.startswith("global") else {}
-    return {**by_rank, **problem.attributes}
+def wants_indices(call: Call) -> bool:
+    return call.problem.op in GIVES_INDICES and call.mode == "value" and call.variant != "without_indices"
 
 
 def graph_of(call: Call) -> Graph:
-    types = [type_of(array) for array in call.named().values()]
-    if call.variant == "batched":
-        count, inner = samples(call.problem), sample(call, 0)
-        axes = [0 if name in ("x", "indices") else None for name in call.named()]
-        value = trace(operator(call), *(type_of(array) for array in inner.named().values())).batch(count or 0, axes)
-    else:
-        value = trace(operator(call), *types)
+    value = _batched(call) if call.variant == "batched" else trace(operator(call), *_types(call))
     if call.mode == "value":
         return value
     if call.mode == "jvp":
@@ -150,6 +128,20 @@ def graph_of(call: Call) -> Graph:
     if call.mode == "vjp":
         return _last(pulled, count) if call.variant == "derivative_alone" else pulled
     return _last(pulled, count).vjp()
+
+
+def _batched(call: Call) -> Graph:
+    """The graph of one sample, batched."""
+    one = sample(call, 0)
+    return trace(operator(one), *_types(one)).batch(samples(call.problem) or 0, _axes(call))
+
+
+def _axes(call: Call) -> list[int | None]:
+    return [None if is_shared(name) else 0 for name in call.named()]
+
+
+def _types(call: Call) -> list[TensorType]:
+    return [type_of(array) for array in call.named().values()]
 
 
 def _last(graph: Graph, count: int) -> Graph:
@@ -169,9 +161,7 @@ def given(call: Call) -> list[Array]:
 def names_of(call: Call) -> tuple[str, ...]:
     """The results that the graph has, the last of its outputs."""
     names = call.problem.results(call.mode)
-    if call.mode == "value" and (call.problem.op not in GIVES_INDICES or call.variant == "without_indices"):
-        return names[:1]
-    return names
+    return names[:1] if call.mode == "value" and not wants_indices(call) else names
 
 
 def _named(call: Call, outputs: Sequence[Array]) -> Results:
@@ -225,8 +215,7 @@ def _key(call: Call) -> tuple[object, ...]:
 def samples(problem: Problem) -> int | None:
     """How many indices the leading axis has; None where there is none."""
     shape = problem.shapes[0]
-    own = problem.rank + (problem.op in ("conv", "conv_transpose", "unfold", "fold"))
-    own = 2 if problem.op == "fold" else own
+    own = 2 if problem.op == "fold" else problem.rank + (problem.op in ("conv", "conv_transpose", "unfold"))
     return shape[0] if shape is not None and len(shape) > own else None
 
 
@@ -263,37 +252,63 @@ def _part(name: str, array: Array | None, index: int) -> Array | None:
 
 def program(call: Call) -> str:
     """The call as a user of gradspec writes it."""
-    names = [*call.named()]
-    attributes = settings(call.problem)
-    if call.problem.op in GIVES_INDICES and call.mode == "value" and call.variant != "without_indices":
-        attributes["return_indices"] = True
-    applied = ", ".join([*(f"{name}={name}" for name in names), keywords(attributes)]).rstrip(", ")
-    made = f"f = lambda {', '.join(names)}: gs.{call.problem.op}({applied})"
-    return "\n".join([*imports(call, "import gradspec as gs"), "", *assignments(call), made, *_calls(call, names)])
+    one_by_one = call.variant == "one_by_one"
+    calls = _eager_lines(call) if one_by_one or call.variant == "eager" else _compiled_lines(call)
+    if one_by_one:
+        calls = [f"for i in range({samples(call.problem)}):", *(f"    {line}" for line in calls)]
+    more = ["from dataclasses import replace"] if any("replace(" in line for line in calls) else []
+    return "\n".join([*more, *imports(call, "import gradspec as gs"), "", *assignments(call), _function(call), *calls])
 
 
-def _calls(call: Call, names: Sequence[str]) -> list[str]:
-    inputs = ", ".join(names)
-    directions = "".join(f"d{name}, " for name in call.problem.differentiable)
-    tangents = "".join("None, " if name == "indices" else f"d{name}, " for name in names)
+def _function(call: Call) -> str:
+    names = ", ".join(call.named())
+    rank = {"rank": call.problem.rank} if call.problem.op.startswith("global") else {}
+    indices = {"return_indices": True} if wants_indices(call) else {}
+    attributes = keywords({**rank, **call.problem.attributes, **indices})
+    return f"f = lambda {names}: gs.{call.problem.op}({', '.join(part for part in (names, attributes) if part)})"
+
+
+def _compiled_lines(call: Call) -> list[str]:
+    """The steps of `graph_of` and of `Native.run`."""
+    is_batched, derived = call.variant == "batched", {"value": "", "jvp": ".jvp()"}.get(call.mode, ".vjp()")
+    types = ", ".join(f"gs.{kind}" for kind in _types(sample(call, 0) if is_batched else call))
+    batched = f".batch({samples(call.problem)}, {_axes(call)})" if is_batched else ""
+    lines = [f"graph = gs.trace(f, {types}){batched}{derived}"]
+    count, values = 1 if call.mode == "jvp" else len(call.problem.differentiable), int(call.mode != "value")
+    if call.mode == "second" or call.variant == "derivative_alone":
+        again, values = (".vjp()", count) if call.mode == "second" else ("", 0)
+        lines.append(f"graph = replace(graph, outputs=graph.outputs[-{count}:]){again}")
+    lines.append("run = gs.compile(graph" + (', backend="numpy")' if call.variant == "numpy" else ")"))
+    return [*lines, _printed(call, values)]
+
+
+def _printed(call: Call, values: int) -> str:
+    """The line that runs the compiled graph and prints its results without the values before them."""
+    count = len(names_of(call))
+    names = [*source.arrays(call)]
+    if call.mode == "second":  # the cotangent stands before the directions in the graph, and after them here
+        names = [*call.named(), "g", *(f"d{name}" for name in call.problem.differentiable)]
+    outs = "[np.empty(v.shape, v.dtype.numpy) for v in run.plan.outputs]"
+    out = f", out={outs}[0]" if values + count == 1 else f", out=tuple({outs})"
+    ran = f"run({', '.join(names)}{out if call.variant == 'out' else ''})"
+    return f"print({ran})" if values + count == 1 else f'print(*{ran}[-{count}:], sep="\\n")'
+
+
+def _eager_lines(call: Call) -> list[str]:
+    def spelled(name: str) -> str:
+        return f"{name}[i]" if call.variant == "one_by_one" and not is_shared(name) else name
+
+    inputs = ", ".join(map(spelled, call.named()))
     if call.mode == "value":
-        return _value_calls(call, names)
+        return [f"print(f({inputs}))"]
     if call.mode == "jvp":
+        tangents = "".join("None, " if name == "indices" else f"{spelled(f'd{name}')}, " for name in call.named())
         return [f"print(gs.jvp(f, ({inputs},), ({tangents}))[1])"]
     if call.mode == "vjp":
-        return [f"print(*gs.vjp(f, {inputs})[1](g), sep='\\n')"]
-    given = ", ".join(name for name in names if name != "indices")
-    fixed = "f" if given == inputs else f"lambda {given}: f({inputs})"
-    pulled = f"gs.vjp({fixed}, {given})[1](g)"
+        return [f'print(*gs.vjp(f, {inputs})[1]({spelled("g")}), sep="\\n")']
+    names, count = ", ".join(call.named()), len(call.problem.differentiable)
+    directions = "".join(f"{spelled(f'd{name}')}, " for name in call.problem.differentiable)
     return [
-        f"pulled = lambda {given}, g: {pulled}",
-        f"print(*gs.vjp(pulled, {given}, g)[1](({directions})), sep='\\n')",
+        f"pulled = lambda {names}, g: gs.vjp(f, {names})[1](g)[:{count}]",
+        f'print(*gs.vjp(pulled, {inputs}, {spelled("g")})[1](({directions})), sep="\\n")',
     ]
-
-
-def _value_calls(call: Call, names: Sequence[str]) -> list[str]:
-    inputs = ", ".join(names)
-    if call.variant == "numpy":
-        types = ", ".join(f"gs.{type_of(array)}" for array in call.named().values())
-        return [f'print(gs.compile(f, {types}, backend="numpy")({inputs}))']
-    return [f"print(f({inputs}))"]

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gradspec.conformance.attributes import GIVES_INDICES, is_usual, known, settled
+from gradspec.conformance.operators import GIVES_INDICES, is_usual, known, settled
 from gradspec.conformance.call import DTYPES, INPUTS, Array, Call, Problem, Results
 from gradspec.conformance.targets import NotOfferedError, Target
 from gradspec.conformance.targets.source import assignments, imports, keywords

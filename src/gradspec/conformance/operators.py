@@ -1,15 +1,26 @@
-"""Attributes with every default spelled out, one entry per axis: what kernels are given, and what is usual."""
+"""The operators that are judged: their attributes with every default spelled out, and the shape of what they give."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 from gradspec import spec
-from gradspec.conformance.call import INPUTS
+from gradspec.conformance.call import INPUTS, Problem, Shape
+from gradspec.graph.types import DTYPES, DType, TensorType
+from gradspec.ops import conv, pool, smooth_pool, unfold, unpool
 from gradspec.spec.window import per_axis
+from gradspec.transforms.trace import trace
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    name: getattr(room, name)
+    for room in (pool, smooth_pool, conv, unpool, unfold)
+    for name in INPUTS
+    if hasattr(room, name)
+}
+"""Our own operators, on arrays and on the variables of graphs."""
 
 PER_AXIS = ("stride", "dilation", "output_padding")
 GIVES_INDICES = ("max_pool", "adaptive_max_pool")
@@ -60,3 +71,29 @@ def is_usual(op: str, rank: int, attributes: Mapping[str, Any], name: str) -> bo
         return bool(rank == default)
     others = {key: value for key, value in attributes.items() if key != name}
     return bool(settled(op, rank, attributes)[name] == settled(op, rank, others)[name])
+
+
+def as_function(problem: Problem, **more: Any) -> Callable[..., Any]:
+    """The operator with its attributes, a function of the inputs that are there."""
+    present = [name for name, shape in zip(INPUTS[problem.op], problem.shapes, strict=True) if shape is not None]
+    attributes = {**({"rank": problem.rank} if "rank" in known(problem.op) else {}), **problem.attributes, **more}
+
+    def applied(*inputs: Any) -> Any:
+        return OPERATORS[problem.op](**dict(zip(present, inputs, strict=True)), **attributes)
+
+    return applied
+
+
+def output_shape(problem: Problem) -> Shape:
+    """The shape of the value; ``ShapeError`` where shapes and attributes do not go together.
+
+    >>> output_shape(Problem("max_unpool", 1, ((2, 3), (2, 3)), {"output_size": (8,)}))
+    (2, 8)
+    """
+    named = zip(INPUTS[problem.op], problem.shapes, strict=True)
+    types = [TensorType(_dtype(problem, name), shape) for name, shape in named if shape is not None]
+    return trace(as_function(problem), *types).outputs[0].shape
+
+
+def _dtype(problem: Problem, name: str) -> DType:
+    return DTYPES["i64" if name == "indices" else problem.dtype]
