@@ -1,0 +1,142 @@
+"""Memory safety as it shows from outside: what lies around inputs and outputs, and what was in them before.
+
+A page that may not be touched ends the process when a kernel reads or writes there; a run of the judge makes that a
+finding of its own. Bytes that are only watched come first, so that most such kernels are found without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradspec.conformance.call import Array, Call, Results
+from gradspec.conformance.checks.memory import (
+    Bytes,
+    arrays_of,
+    between,
+    fenced,
+    margins_hold,
+    same_bits,
+    with_arrays,
+)
+from gradspec.conformance.checks.outcome import Outcome, differences
+from gradspec.conformance.targets import NotOfferedError, Target
+from gradspec.conformance.verdict import Verdict
+
+NANS, LARGE = 0xFF, 0x5A
+"""Bytes that make a NaN of every float format, or -1, and bytes that make a large number of each."""
+
+
+def inputs(target: Target, call: Call) -> list[Verdict]:
+    """Results on inputs with NaNs around them and in their gaps, then at either edge of a forbidden page."""
+    first = Outcome.of(target, call)
+    if first.error:
+        return []
+    ways: dict[str, Callable[[Array], Array]] = {
+        "with NaNs around the inputs": lambda array: between(array, NANS)[0],
+        "with inputs that end where memory does": fenced,
+        "with inputs that begin where memory does": partial(fenced, at_end=False),
+    }
+    for when, place in ways.items():
+        verdicts = list(differences(target, call, first, Outcome.of(target, with_arrays(call, place)), "guard", when))
+        if verdicts:
+            return verdicts
+    return _shared(target, call)
+
+
+def _shared(target: Target, call: Call) -> list[Verdict]:
+    """Results that lie in the inputs' memory, where the target promises others."""
+    if not target.fresh_results:
+        return []
+    results = target.run(call)
+    return [
+        Verdict("defect", "guard", name, call.variant, detail=f"the result lies in the memory of {given}")
+        for name, result in results.items()
+        for given, array in arrays_of(call).items()
+        if result.size and np.shares_memory(np.asarray(result), array)
+    ]
+
+
+def outputs(target: Target, call: Call) -> list[Verdict]:
+    """Results written into given arrays: nothing beside them, all of them, whatever was there, and nothing else."""
+    first = Outcome.of(target, call)
+    if first.error:
+        return []
+    before = {name: array.copy() for name, array in arrays_of(call).items()}
+    try:
+        filled = {fill: _written_between(target, call, first.results, fill) for fill in (NANS, LARGE)}
+    except NotOfferedError:
+        return []
+    except Exception as error:  # whatever the target raises is its own doing
+        return [
+            Verdict("defect", "raised", "", call.variant, got=f"{type(error).__name__}: {error}", detail="with out=")
+        ]
+    return (
+        [_changed(call, name) for name, array in arrays_of(call).items() if not same_bits(array, before[name])]
+        or [_beside(call, name) for memories in filled.values() for name in _overrun(memories)]
+        or list(_unwritten(target, call, first, {fill: memory[0] for fill, memory in filled.items()}))
+        or list(_at_the_fence(target, call, first))
+    )
+
+
+Watched = tuple[Results, dict[str, Bytes], int]
+
+
+def _written_between(target: Target, call: Call, like: Results, fill: int) -> Watched:
+    """Outputs as they were written, with the memory around them, all of which held ``fill``."""
+    outs: Results = {}
+    memory: dict[str, Bytes] = {}
+    for name, array in like.items():
+        outs[name], memory[name] = between(_filled(array, fill), fill)
+    target.run_into(call, outs)
+    return outs, memory, fill
+
+
+def _filled(like: Array, fill: int) -> Array:
+    return np.full(like.nbytes, fill, np.uint8).view(like.dtype).reshape(like.shape)
+
+
+def _overrun(watched: Watched) -> Iterator[str]:
+    _, memory, fill = watched
+    return (name for name, around in memory.items() if not margins_hold(around, fill))
+
+
+def _beside(call: Call, name: str) -> Verdict:
+    return Verdict("defect", "guard", name, call.variant, detail="the call wrote beside the array it was given")
+
+
+def _changed(call: Call, name: str) -> Verdict:
+    return Verdict("defect", "input_changed", name, call.variant, detail="the call, with out=, wrote into its inputs")
+
+
+def _unwritten(target: Target, call: Call, first: Outcome, outs: dict[int, Results]) -> Iterator[Verdict]:
+    """Cells that still hold what was there before, or that depend on it."""
+    for name, array in first.results.items():
+        one, other = outs[NANS][name], outs[LARGE][name]
+        left = _holds(one, NANS) & _holds(other, LARGE)
+        if left.any():
+            place = tuple(int(i) for i in np.argwhere(left)[0])
+            detail = f"with out=, {int(left.sum())} of {left.size} cells are not written"
+            expected = repr(array[place].item())
+            yield Verdict("defect", "guard", name, call.variant, place, "what was there before", expected, detail)
+            return
+    for fill, given in outs.items():
+        when = f"with out= full of {'NaN' if fill == NANS else 'large numbers'}"
+        yield from differences(target, call, first, Outcome(given), "guard", when)
+
+
+def _holds(array: Array, fill: int) -> NDArray[np.bool_]:
+    """Where the bytes are those of ``fill``, a NaN's included."""
+    cells = np.ascontiguousarray(array).view(np.uint8).reshape(*array.shape, array.itemsize)
+    return np.asarray((cells == fill).all(axis=-1))
+
+
+def _at_the_fence(target: Target, call: Call, first: Outcome) -> Iterator[Verdict]:
+    for at_end in (True, False):
+        outs = {name: fenced(_filled(array, LARGE), at_end, LARGE) for name, array in first.results.items()}
+        target.run_into(with_arrays(call, partial(fenced, at_end=at_end)), outs)
+        when = f"with inputs and out= that {'end' if at_end else 'begin'} where memory does"
+        yield from differences(target, call, first, Outcome(outs), "guard", when)

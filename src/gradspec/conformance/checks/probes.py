@@ -1,0 +1,330 @@
+"""What a target's arithmetic is like, measured before it is judged.
+
+One call adds up leaves of our choice: a convolution, or an average that divides by one, with a window over everything.
+Leaves that cancel except for a small one show what becomes of it on the way.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gradspec.conformance.call import DTYPES, FLOATS, Array, Call, Problem, Shape
+from gradspec.conformance.oracle.meaning import Bools, Floats, Ints
+from gradspec.conformance.run import Probe
+from gradspec.conformance.targets import NotOfferedError, Target
+from gradspec.conformance.tolerance import Arithmetic
+from gradspec.domains.formats import F32, Format, format_named
+
+ROWS, CHANNELS, WEIGHTS = 64, 32, 8
+POOLED = 256
+"""Cells of a pooling window: a power of two, so that dividing by it is exact."""
+WIDEST = 64
+"""Accumulators are not measured beyond so many bits."""
+RANKS = (2, 1, 3, 4)
+"""The ranks tried, commonest first."""
+SLOW = 0.02
+"""A small call that takes longer than so many seconds is not followed by a large one."""
+
+
+def probe(target: Target) -> list[Probe]:
+    """What is measured of every float dtype that the target offers.
+
+    >>> from gradspec.conformance.targets import target_named
+    >>> [p.result for p in probe(target_named("native")) if p.dtype == "f32"][:2]
+    ['24 of 24', '24 bits, rounded to nearest']
+    """
+    return [found for dtype in FLOATS for found in _probes_of(target, dtype)]
+
+
+def _probes_of(target: Target, dtype: str) -> Iterator[Probe]:
+    adder = _adder(target, dtype)
+    if adder is None:
+        yield Probe("arithmetic", "conv", dtype, "not offered")
+        return
+    for name, measure in _MEASURES.items():
+        if (adder.adds or name in _OF_COPIES) and (adder.is_narrow or name != "storage roundings"):
+            yield _measured(name, adder, measure)
+
+
+def _measured(name: str, adder: Adder, measure: Callable[[Adder], tuple[str, bool]]) -> Probe:
+    try:
+        result, normal = measure(adder)
+    except NotOfferedError:
+        result, normal = "not offered", True
+    except Exception as error:  # whatever the target raises is its own doing
+        result, normal = f"raised {type(error).__name__}: {error}", False
+    return Probe(name, adder.problem.op, adder.problem.dtype, result, normal)
+
+
+# --- a call that adds up leaves --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Adder:
+    """A call whose every value is ``Σ x·w / divisor`` over a whole sample; ``w`` is one where there is no weight."""
+
+    target: Target
+    problem: Problem
+    divisor: int = 1
+
+    @property
+    def adds(self) -> bool:
+        return self.problem.op != "max_pool"
+
+    @property
+    def weighted(self) -> bool:
+        return self.problem.op == "conv"
+
+    @property
+    def format(self) -> Format:
+        return format_named(self.problem.dtype)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether results are stored in fewer bits than every kernel adds in."""
+        return self.format.precision < F32.precision
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        return self.target.arithmetic(self.problem)
+
+    @property
+    def leaves(self) -> int:
+        return math.prod(self._x_shape[1:])
+
+    @property
+    def block(self) -> int:
+        """Leaves that lie together in memory: a channel's, or a row's."""
+        return math.prod(self._x_shape[2:]) if self.weighted else self._x_shape[-1]
+
+    @property
+    def _x_shape(self) -> Shape:
+        shape = self.problem.shapes[0]
+        assert shape is not None
+        return shape
+
+    def sums(self, x: Floats, weight: Floats | None = None) -> Floats:
+        """Of every row of ``x``, as many as there are, times ``weight``: ``[row, output]``."""
+        rows = np.zeros((ROWS, self.leaves))
+        rows[: len(x)] = x * self.divisor
+        if self.weighted:
+            ones = np.ones(self.leaves) if weight is None else weight
+            arrays: tuple[Floats | None, ...] = (rows, np.broadcast_to(ones, (WEIGHTS, self.leaves)), None)
+        else:
+            arrays = (rows,)
+        return called(self.target, self.problem, arrays).reshape(ROWS, -1)[: len(x)]
+
+
+def called(target: Target, problem: Problem, arrays: tuple[Floats | None, ...]) -> Floats:
+    """The value of a problem on given numbers, in float64."""
+    dtype = DTYPES[problem.dtype]
+    pairs = zip(arrays, problem.shapes, strict=True)
+    inputs = tuple(None if a is None or s is None else a.astype(dtype).reshape(s) for a, s in pairs)
+    y: Array = target.run(Call(problem, "value", inputs, output=_output(problem)))["y"]
+    return np.asarray(y).astype(np.float64)
+
+
+def _output(problem: Problem) -> Shape:
+    """The shape of a convolution or pooling without padding, of stride 1 or over everything."""
+    x, rank = problem.shapes[0], problem.rank
+    assert x is not None
+    weight = problem.shapes[1] if problem.op == "conv" else None
+    kernel = weight[2:] if weight is not None else problem.attributes["kernel_size"]
+    channels = x[1] if weight is None else weight[0]
+    return (x[0], channels, *(n - k + 1 for n, k in zip(x[-rank:], kernel, strict=True)))
+
+
+def _adder(target: Target, dtype: str) -> Adder | None:
+    """The first of the calls below that the target offers."""
+    ways: list[Callable[[int, str], Adder]] = [
+        lambda rank, dtype: Adder(target, _conv(rank, dtype, ROWS, CHANNELS, WEIGHTS, (3,) * rank)),
+        lambda rank, dtype: Adder(target, _pool("avg_pool", rank, dtype, divisor_override=1)),
+        lambda rank, dtype: Adder(target, _pool("avg_pool", rank, dtype), POOLED),
+        lambda rank, dtype: Adder(target, _pool("max_pool", rank, dtype)),
+    ]
+    adders = (way(rank, dtype) for way in ways for rank in RANKS)
+    return next((a for a in adders if target.refusal(a.problem, "value") is None), None)
+
+
+def _conv(rank: int, dtype: str, batch: int, channels: int, outputs: int, sizes: Shape) -> Problem:
+    shapes = ((batch, channels, *sizes), (outputs, channels, *(3,) * rank), None)
+    return Problem("conv", rank, shapes, {}, dtype)
+
+
+def _pool(op: str, rank: int, dtype: str, **attributes: Any) -> Problem:
+    kernel = {1: (256,), 2: (16, 16), 3: (4, 8, 8), 4: (4, 4, 4, 4)}[rank]
+    return Problem(op, rank, ((ROWS, 1, *kernel),), {"kernel_size": kernel, **attributes}, dtype)
+
+
+# --- what is measured: a result in words, and whether the tolerance takes it for granted ------------------------------
+
+
+def _significand(adder: Adder) -> tuple[str, bool]:
+    """Numbers ``1 + 2^−k``, each alone among zeros: the first that changes has lost its last bit."""
+    precision = adder.format.precision
+    numbers: Floats = 1 + np.ldexp(1.0, -np.arange(1, precision))
+    rows, places = np.arange(len(numbers)), (7 * np.arange(len(numbers))) % adder.leaves
+    x = np.zeros((len(numbers), adder.leaves))
+    x[rows, places] = numbers
+    kept = [_first_wrong(adder.sums(x), numbers) + 1]
+    if adder.weighted:
+        weight = np.ones(adder.leaves)
+        weight[places] = numbers
+        kept.append(_first_wrong(adder.sums(np.where(x != 0, 1.0, 0.0), weight), numbers) + 1)
+    lost = adder.arithmetic.input_error
+    needed = precision if lost == 0 else math.floor(-math.log2(float(lost)))
+    words = f"{kept[0]} of {precision}"
+    return words if min(kept) == kept[0] else f"{words}, of weights {kept[1]}", min(kept) >= min(needed, precision)
+
+
+def _first_wrong(sums: Floats, numbers: Floats) -> int:
+    wrong = np.flatnonzero((sums != numbers[:, None]).any(axis=1))
+    return int(wrong[0]) if len(wrong) else len(numbers)
+
+
+def _accumulator(adder: Adder) -> tuple[str, bool]:
+    """A p-bit sum holds ``2^k + 1`` for k < p: there ``2^k``, 1 and ``−2^k`` add up to 1 in every order."""
+    most = min(WIDEST, _room(adder))
+    bits = _bits(adder, most)
+    needed = min(adder.arithmetic.accumulate.precision, most)
+    if bits == most:
+        return f"at least {bits} bits", True
+    rounding = _rounding(adder, bits)
+    normal = bits >= needed and (rounding == "to nearest" or adder.arithmetic.truncating)
+    return f"{bits} bits, rounded {rounding}", normal
+
+
+def _room(adder: Adder) -> int:
+    """The bits of a sum of the largest leaf and the smallest normal one."""
+    return adder.format.emax - adder.format.emin - adder.divisor.bit_length() + 2
+
+
+def _bits(adder: Adder, most: int) -> int:
+    low, high = 0, most  # the small leaf survives beside one of `low` bits; `high` + 1 bits have no room
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if _survives(adder, middle - 1).all() else (low, middle - 1)
+    return low
+
+
+def _survives(adder: Adder, k: int, places: Ints | None = None) -> Bools:
+    """For each row whether a small leaf is left of ``2^k, 1, −2^k`` at its three places, all scaled to fit."""
+    small = 2.0 ** -max(k // 2, k - adder.format.emax + adder.divisor.bit_length() - 1)
+    x = _triples(adder, _places(adder) if places is None else places, small * 2.0**k, small)
+    return np.asarray((adder.sums(x) == small).all(axis=1))
+
+
+def _places(adder: Adder) -> Ints:
+    """Three places for each row, in any order."""
+    random = np.random.Generator(np.random.Philox(7))
+    return np.asarray([random.permutation(adder.leaves)[:3] for _ in range(ROWS)])
+
+
+def _triples(adder: Adder, places: Ints, large: float, small: float) -> Floats:
+    x = np.zeros((len(places), adder.leaves))
+    for place, number in zip(places.T, (large, small, -large), strict=True):
+        x[np.arange(len(places)), place] = number
+    return x
+
+
+def _rounding(adder: Adder, bits: int) -> str:
+    """``2^p + 3`` lies halfway between ``2^p + 2`` and ``2^p + 4``: to nearest even is up, toward zero is down."""
+    small = 2.0 ** -(bits // 2)
+    sums = adder.sums(_triples(adder, _places(adder), small * 2.0**bits, 3 * small))
+    if (sums == 2 * small).any():
+        return "toward zero"
+    return "to nearest" if (sums == 4 * small).any() else "in some other way"
+
+
+def _flushes(adder: Adder) -> tuple[str, bool]:
+    """Subnormal numbers as inputs, as sums of normal ones and as products of normal ones."""
+    form, first = adder.format, np.eye(1, adder.leaves)
+    normal, tiniest = float(form.normal), float(form.tiniest)
+    tests: dict[str, tuple[Floats, Floats | None, float]] = {"inputs": (3 * tiniest * first, None, 3 * tiniest)}
+    if adder.adds:
+        sum_of_two = normal * (1.5 * first - np.eye(1, adder.leaves, 1))
+        tests["sums"] = (sum_of_two, None, normal / 2)
+    if adder.weighted:
+        half = form.emin // 2 - 1
+        tests["products"] = (2.0**half * first, 2.0 ** (form.emin - 2 - half) * np.ones(adder.leaves), normal / 4)
+    flushed = [name for name, (x, w, y) in tests.items() if (adder.sums(x, w) != y).any()]
+    words = f"flushed: subnormal {', '.join(flushed)}" if flushed else "none"
+    return words, not flushed or adder.arithmetic.flush_to_zero
+
+
+def _storage(adder: Adder) -> tuple[str, bool]:
+    """Leaves ``1, ε, −1`` where 1 + ε needs more bits than are stored: each rounding between them loses ε."""
+    narrow = adder.format.precision
+    if _survives(adder, narrow + 2).all():
+        return "once", True
+    starts = np.arange(adder.block, adder.leaves, adder.block)[:ROWS]
+    between = ~_survives(adder, narrow + 2, starts[:, None] + np.arange(-2, 1))
+    inside = ~_survives(adder, narrow + 2, starts[:, None] + np.arange(3))
+    words = "after every addition" if inside.all() else "more than once"
+    if not inside.any() and between.any():
+        words = f"{between.sum() + 1} times, in parts"
+    return words, adder.arithmetic.accumulate.precision <= narrow
+
+
+# --- what outputs learn of cells outside their windows ---------------------------------------------------------------
+
+
+def _leakage(adder: Adder) -> tuple[str, bool]:
+    """Two calls that differ in one huge cell: outputs that do not read it are sums of small integers in both."""
+    started = time.perf_counter()
+    leak = _leak(adder, _neighbours(adder, 1, 16, 12 if adder.problem.rank < 3 else 6))
+    quick = time.perf_counter() - started < 2 * SLOW
+    if leak == 0 and adder.weighted and adder.problem.dtype == "f32" and adder.problem.rank == 2 and quick:
+        leak = _leak(adder, _neighbours(adder, 4, 32, 32))
+    if leak == 0:
+        return "none", True
+    if not math.isfinite(leak):
+        return "outputs that do not read a huge cell are not finite", False
+    return f"outputs that do not read a huge cell are off by 2^{math.ceil(math.log2(leak))} of it", False
+
+
+def _neighbours(adder: Adder, batch: int, channels: int, size: int) -> Problem:
+    """3 × 3 windows at every place, where Winograd's algorithm, the FFT and running sums are used."""
+    rank, dtype = adder.problem.rank, adder.problem.dtype
+    sizes = (size,) * rank
+    if adder.weighted:
+        return _conv(rank, dtype, batch, channels, channels, sizes)
+    attributes = {**adder.problem.attributes, "kernel_size": (3,) * rank, "stride": (1,) * rank}
+    return replace(adder.problem, shapes=((batch, channels, *sizes),), attributes=attributes)
+
+
+def _leak(adder: Adder, problem: Problem) -> float:
+    """The largest change of an output that reads nothing that changed, in parts of the huge cell."""
+    if adder.target.refusal(problem, "value") is not None:
+        raise NotOfferedError
+    random = np.random.Generator(np.random.Philox(11))
+    wide = adder.format.emax > 15
+    huge, grain = (2.0 ** (2 * adder.arithmetic.accumulate.precision), 1.0) if wide else (2.0**14, 2.0**-12)
+    arrays = [None if s is None else random.integers(1, 3, s) * random.choice([-1.0, 1.0], s) for s in problem.shapes]
+    x = arrays[0]
+    assert x is not None
+    x *= grain
+    place = tuple(n // 2 for n in x.shape)
+    small = called(adder.target, problem, tuple(arrays))
+    x[place] = huge
+    change = np.abs(called(adder.target, problem, tuple(arrays)) - small)
+    own = change[place[0]] if adder.weighted else change[place[:2]]
+    own[(..., *(slice(max(p - 2, 0), p + 1) for p in place[2:]))] = 0
+    return float(change.max()) / huge
+
+
+_MEASURES: dict[str, Callable[[Adder], tuple[str, bool]]] = {
+    "significand bits kept": _significand,
+    "accumulator": _accumulator,
+    "normwise leakage": _leakage,
+    "flush to zero": _flushes,
+    "storage roundings": _storage,
+}
+_OF_COPIES = ("significand bits kept", "flush to zero")
+"""What shows where nothing is added."""
