@@ -58,6 +58,10 @@ class Judgement:
     meaning: Meaning
     got: NDArray[Any]
     arithmetic: Arithmetic
+    wide: Bools
+    """Where the tolerance is no less than all that is added up, so that passing says nothing."""
+    skipped: Bools
+    """Where padding times what is not finite gives NaN, and the result, which is permitted, is not one."""
 
     @property
     def passed(self) -> bool:
@@ -76,6 +80,21 @@ class Judgement:
         return self.meaning.permitted_at(place, self.arithmetic)
 
 
+@dataclass
+class Decided:
+    """A judgement's parts, flat."""
+
+    ok: Bools
+    exact: int
+    wide: Bools
+    skipped: Bools
+
+    @staticmethod
+    def of(ok: Bools, exact: int = 0) -> Decided:
+        """What is permitted, where nothing is wide and nothing may be skipped."""
+        return Decided(ok, exact, np.zeros(ok.shape, np.bool_), np.zeros(ok.shape, np.bool_))
+
+
 class Meaning(ABC):
     """What every output of an operator is, exactly."""
 
@@ -90,8 +109,9 @@ class Meaning(ABC):
         if array.shape != self.shape:
             raise ShapeError(f"the result has shape {array.shape}, the operator gives {self.shape}; pass all of it")
         how = self._default_arithmetic(array) if arithmetic is None else arithmetic
-        ok, exact = self._decide(self._numbers(array).ravel(), how)
-        return Judgement(ok.reshape(self.shape), exact, self, array, how)
+        decided = self._decide(self._numbers(array).ravel(), how)
+        ok, wide, skipped = (part.reshape(self.shape) for part in (decided.ok, decided.wide, decided.skipped))
+        return Judgement(ok, decided.exact, self, array, how, wide, skipped)
 
     def _numbers(self, array: NDArray[Any]) -> NDArray[Any]:
         return array.astype(np.float64)
@@ -108,8 +128,8 @@ class Meaning(ABC):
         """What the output at a flat place may be."""
 
     @abstractmethod
-    def _decide(self, got: Floats, arithmetic: Arithmetic) -> tuple[Bools, int]:
-        """Which results are permitted, and how many were decided exactly."""
+    def _decide(self, got: NDArray[Any], arithmetic: Arithmetic) -> Decided:
+        """Which results are permitted."""
 
 
 class Selected(Meaning):
@@ -134,6 +154,6 @@ class Selected(Meaning):
         exact = rational(value) if np.isfinite(value) else None
         return Permitted(exact, exact, value == np.inf, value == -np.inf, value != value)
 
-    def _decide(self, got: Floats, arithmetic: Arithmetic) -> tuple[Bools, int]:
+    def _decide(self, got: NDArray[Any], arithmetic: Arithmetic) -> Decided:
         values = self.values.ravel()
-        return (got == values) | (np.isnan(got) & np.isnan(values)), 0
+        return Decided.of((got == values) | (np.isnan(got) & np.isnan(values)))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gradspec import spec
 from gradspec.backends.numpy.tables import ABSENT, hits, table
 from gradspec.conformance.oracle.arrays import float_array, lead_of, planes_of, require_shape
-from gradspec.conformance.oracle.meaning import Bools, Floats, Meaning
+from gradspec.conformance.oracle.meaning import Decided, Floats, Meaning
 from gradspec.conformance.oracle.pool import sliding_window
 from gradspec.conformance.tolerance import Arithmetic, Permitted, gamma, power, stored_error
 from gradspec.domains.ball import endpoints, working
@@ -194,9 +194,9 @@ class SmoothMax(Meaning):
                 return high
             bits *= 2
 
-    def _decide(self, got: Floats, arithmetic: Arithmetic) -> tuple[Bools, int]:
+    def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decided:
         allowed = [self.permitted_at(place, arithmetic).allows(float(y)) for place, y in enumerate(got)]
-        return np.asarray(allowed, np.bool_), len(allowed)
+        return Decided.of(np.asarray(allowed, np.bool_), len(allowed))
 
 
 def _value_error(soft: Softmax, beta: float, arithmetic: Arithmetic) -> arb:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from flint import fmpq, fmpz_mat
 
-from gradspec.conformance.oracle.meaning import Bools, Floats, Ints, Meaning, round_array
+from gradspec.conformance.oracle.meaning import Bools, Decided, Floats, Ints, Meaning, round_array
 from gradspec.conformance.tolerance import Arithmetic, Facts, Permitted, mean_bound, permitted, power, sum_bound
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import F64, Format, format_named
@@ -87,6 +87,10 @@ class Chunk(ABC):
         """Outputs with a divisor that ``format`` must round."""
         return np.zeros(len(self.places), np.bool_)
 
+    def nan_from_padding(self) -> Bools:
+        """Outputs where padding meets what is not finite."""
+        return np.zeros(len(self.places), np.bool_)
+
     @abstractmethod
     def distances(self, chosen: Ints, got: Floats) -> Floats:
         """``|got − y|`` for the chosen outputs, which are finite, from the exact ``y``, to within 2^−50 of itself."""
@@ -102,20 +106,20 @@ class Sums(Meaning):
     def __init__(self, shape: tuple[int, ...], chunks: Callable[[], Iterable[Chunk]]) -> None:
         self.shape, self._chunks = shape, chunks
 
-    def _decide(self, got: Floats, arithmetic: Arithmetic) -> tuple[Bools, int]:
-        ok, exact = np.zeros(got.shape, np.bool_), 0
+    def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decided:
+        decided = Decided.of(np.zeros(got.shape, np.bool_))
         for chunk in self._chunks():
-            results = got[chunk.places]
-            estimates = chunk.estimates()
-            passes, fails = _filtered(
-                results, _estimated_gap(results, estimates, arithmetic), chunk, estimates, arithmetic
-            )
+            results, e = got[chunk.places], chunk.estimates()
+            limits = Limits.of(chunk, e, arithmetic)
+            passes, fails = _filtered(results, _estimated_gap(results, e, arithmetic), limits, e, arithmetic)
             left = np.flatnonzero(~passes & ~fails)
-            exact += len(left)
+            decided.exact += len(left)
             if len(left):
-                passes[left] = _decide_exactly(results, left, chunk, estimates, arithmetic)
-            ok[chunk.places] = passes
-        return ok, exact
+                passes[left] = _decide_exactly(results, left, chunk, limits, e, arithmetic)
+            decided.ok[chunk.places] = passes
+            decided.wide[chunk.places] = ~e.special & ~_exact_sums(e, arithmetic)[1] & (limits.tolerance >= e.mass)
+            decided.skipped[chunk.places] = chunk.nan_from_padding() & ~np.isnan(results)
+        return decided
 
     def rounded(self, format: str | Format) -> Floats:
         to = format_named(format)
@@ -167,14 +171,16 @@ def _estimated_gap(got: Floats, e: Estimates, arithmetic: Arithmetic) -> Gap:
     return Gap(distance, e.error, got == round_array(e.value, arithmetic.storage), np.isfinite(e.error))
 
 
-def _decide_exactly(got: Floats, left: Ints, chunk: Chunk, e: Estimates, arithmetic: Arithmetic) -> Bools:
+def _decide_exactly(
+    got: Floats, left: Ints, chunk: Chunk, limits: Limits, e: Estimates, arithmetic: Arithmetic
+) -> Bools:
     """Whether the results at ``left`` are permitted: by their exact distance, or at the very edge by exact facts."""
     finite = left[np.isfinite(got[left]) & ~e.special[left] & np.isfinite(e.mass[left])]
     distance = np.zeros(len(got))
     distance[finite] = chunk.distances(finite, got[finite])
     same_format = np.full(len(got), arithmetic.storage == arithmetic.accumulate)
     gap = Gap(distance, np.zeros(len(got)), distance == 0, same_format)
-    passes, fails = _filtered(got, gap, chunk, e, arithmetic)
+    passes, fails = _filtered(got, gap, limits, e, arithmetic)
     decided = np.zeros(len(got), np.bool_)
     # Below this, products may have underflowed in float64, and the mass says too little.
     decided[finite] = (passes | fails)[finite] & (e.mass[finite] > 2.0**-900)
@@ -184,21 +190,34 @@ def _decide_exactly(got: Floats, left: Ints, chunk: Chunk, e: Estimates, arithme
     return passes[left]
 
 
-def _filtered(got: Floats, gap: Gap, chunk: Chunk, e: Estimates, arithmetic: Arithmetic) -> tuple[Bools, Bools]:
+@dataclass
+class Limits:
+    """How far each output of a chunk may be off, and whether its sums stay clear of overflow, in float64."""
+
+    tolerance: Floats
+    far_from_overflow: Bools
+
+    @staticmethod
+    def of(chunk: Chunk, e: Estimates, arithmetic: Arithmetic) -> Limits:
+        per_mass, per_count, constant, growth = _coefficients(chunk, e, arithmetic)
+        storage = arithmetic.storage
+        with np.errstate(invalid="ignore", over="ignore"):
+            tolerance = per_mass * e.mass + per_count * (e.leaves if chunk.divided else e.products) + constant
+            if storage != arithmetic.accumulate:
+                rounding = np.maximum(float(storage.unit) * (np.abs(e.value) + tolerance), float(storage.tiniest) / 2)
+                tolerance = tolerance + rounding
+            in_accumulator = 2 * growth * e.reach < float(arithmetic.accumulate.largest)
+            in_storage = 2 * growth * e.mass < float(storage.largest)
+        return Limits(tolerance, in_accumulator & in_storage)
+
+
+def _filtered(got: Floats, gap: Gap, limits: Limits, e: Estimates, arithmetic: Arithmetic) -> tuple[Bools, Bools]:
     """``(passes, fails)``; neither where float64 cannot tell."""
-    per_mass, per_count, constant, growth = _coefficients(chunk, e, arithmetic)
-    storage, slack = arithmetic.storage, e.slack
+    slack = e.slack
     with np.errstate(invalid="ignore", over="ignore"):
-        tolerance = per_mass * e.mass + per_count * (e.leaves if chunk.divided else e.products) + constant
-        if storage != arithmetic.accumulate:
-            rounding = np.maximum(float(storage.unit) * (np.abs(e.value) + tolerance), float(storage.tiniest) / 2)
-            tolerance = tolerance + rounding
-        far_from_overflow = (2 * growth * e.reach < float(arithmetic.accumulate.largest)) & (
-            2 * growth * e.mass < float(storage.largest)
-        )
-        plain = ~e.special & np.isfinite(got) & far_from_overflow
-        passes = plain & (gap.distance * (1 + slack) + gap.error <= tolerance * (1 - slack))
-        fails = plain & (gap.distance * (1 - slack) - gap.error > tolerance * (1 + slack))
+        plain = ~e.special & np.isfinite(got) & limits.far_from_overflow
+        passes = plain & (gap.distance * (1 + slack) + gap.error <= limits.tolerance * (1 - slack))
+        fails = plain & (gap.distance * (1 - slack) - gap.error > limits.tolerance * (1 + slack))
     if arithmetic.flush_to_zero:  # the tolerance above leaves out the mass of subnormal leaves
         return passes, np.zeros_like(fails)
     if not arithmetic.exact_sums_are_exact:
@@ -326,6 +345,12 @@ class ProductChunk(Chunk):
             if (grain < hopeless).all():
                 return np.full(self.shape, NO_GRAIN, np.int64)
         return grain
+
+    def nan_from_padding(self) -> Bools:
+        if self.finite:
+            return np.zeros(len(self.places), np.bool_)
+        nan, padded, _, _ = self._specials()
+        return np.asarray(padded & ~nan).ravel()
 
     def _finite(self, part: Floats) -> Floats:
         return part if self.finite else np.where(np.isfinite(part), part, 0.0)
