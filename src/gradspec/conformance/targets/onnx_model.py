@@ -216,7 +216,7 @@ def _element(name: str, problem: Problem) -> str:
 
 
 def named_results(call: Call, node: Node, outputs: Sequence[Any]) -> Results:
-    """What the node gave, winners counted in their planes. An output that is not there is an error: it was asked for."""
+    """What the node gave, winners counted in their planes. An output that was asked for and is missing is an error."""
     found = dict(zip(node.outputs, outputs, strict=True))
     if missing := [name for name, array in found.items() if array is None]:
         raise RuntimeError(f"the model's output {missing[0]!r} was asked for and None was given")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from math import prod
 
 from gradspec.conformance.call import Call, Problem, Results
@@ -31,10 +32,7 @@ class OnnxReference(Target):
     name = "onnx.reference"
 
     def versions(self) -> dict[str, str]:
-        import numpy
-        import onnx
-
-        return {"onnx": onnx.__version__, "numpy": numpy.__version__}
+        return {package: version(package) for package in ("onnx", "numpy")}
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
         if reason := undocumented(problem, mode):
@@ -54,7 +52,7 @@ class OnnxReference(Target):
             return one_by_one(call, self.run)
         node = _node(call)
         evaluator = ReferenceEvaluator(model_of(node, call.problem, {}))
-        return named_results(call, node, evaluator.run(None, arguments(call)))
+        return named_results(call, node, list(evaluator.run(None, arguments(call))))
 
     def reproducer(self, call: Call) -> str:
         lines = ["evaluator = onnx.reference.ReferenceEvaluator(model)", *printed(call, "evaluator.run(None, given)")]

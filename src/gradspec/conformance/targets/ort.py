@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
 from gradspec.conformance.call import Array, Call, Problem, Results
@@ -46,10 +48,7 @@ class OnnxRuntime(Target):
         self._threads = 0
 
     def versions(self) -> dict[str, str]:
-        import onnx
-        import onnxruntime
-
-        return {"onnxruntime": onnxruntime.__version__, "onnx": onnx.__version__}
+        return {package: version(package) for package in ("onnxruntime", "onnx")}
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
         return undocumented(problem, mode) or next(_declined(problem), None)
@@ -102,8 +101,7 @@ class OnnxRuntime(Target):
         return session
 
     def _new_session(self, call: Call, node: Node, weights: Mapping[str, Array]) -> Any:
-        import onnxruntime
-
+        onnxruntime = import_module("onnxruntime")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = self._threads, FATAL
         if call.variant == "unoptimised":
