@@ -84,7 +84,7 @@ def html(graph: Graph) -> str:
 def document(graph: Graph, title: str) -> str:
     """A whole HTML page with the picture."""
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{_visible(title)}</title></head>\n'
+        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{visible(title)}</title></head>\n'
         f"<body>\n{html(graph)}\n</body>\n</html>\n"
     )
 
@@ -121,7 +121,7 @@ def _operator(node: Node) -> Box:
 
 
 def _box(kind: str, lines: Iterable[tuple[str, str]], operands: tuple[Var, ...], results: tuple[Var, ...]) -> Box:
-    written = [(bold, _printable(rest)) for bold, rest in lines if bold or rest]
+    written = [(bold, printable(rest)) for bold, rest in lines if bold or rest]
     shown = tuple((bold, _shortened(rest, LONGEST_LINE - len(bold))) for bold, rest in written)
     return Box(kind, shown, "\n".join(f"{bold} {rest}".strip() for bold, rest in written), operands, results)
 
@@ -282,12 +282,12 @@ def _drawn(box: Box) -> str:
     left = box.x - box.width / 2
     texts = "".join(
         f'<text x="{box.x:.1f}" y="{box.y + PADDING / 2 + LINE * i + 12:.1f}" text-anchor="middle">'
-        + (f'<tspan font-weight="600">{_visible(bold)}</tspan> ' if bold else "")
-        + f"{_visible(rest)}</text>"
+        + (f'<tspan font-weight="600">{visible(bold)}</tspan> ' if bold else "")
+        + f"{visible(rest)}</text>"
         for i, (bold, rest) in enumerate(box.lines)
     )
     return (
-        f'<g fill="#111827"><title>{_visible(box.about)}</title><rect x="{left:.1f}" y="{box.y:.1f}" '
+        f'<g fill="#111827"><title>{visible(box.about)}</title><rect x="{left:.1f}" y="{box.y:.1f}" '
         f'width="{box.width:.1f}" height="{box.height:.1f}" {PAINT[box.kind]}/>{texts}</g>'
     )
 
@@ -296,9 +296,9 @@ def _table(graph: Graph) -> str:
     """A table of the first nodes, closed until it is clicked."""
     cells = 'style="text-align:left;padding:0 1em 0 0"'
     rows = "\n".join(
-        f"<tr><td {cells}>{_visible(', '.join(v.name for v in node.outputs))}</td>"
-        f"<td {cells}>{_visible(application(node))}</td>"
-        f"<td {cells}>{_visible(', '.join(str(v.type) for v in node.outputs))}</td></tr>"
+        f"<tr><td {cells}>{visible(', '.join(v.name for v in node.outputs))}</td>"
+        f"<td {cells}>{visible(application(node))}</td>"
+        f"<td {cells}>{visible(', '.join(str(v.type) for v in node.outputs))}</td></tr>"
         for node in graph.nodes[:MOST_ROWS]
     )
     more = len(graph.nodes) - MOST_ROWS
@@ -310,10 +310,15 @@ def _table(graph: Graph) -> str:
     )
 
 
-def _visible(text: str) -> str:
-    return escape(_printable(text))
+def visible(text: str) -> str:
+    """Text as HTML shows it.
+
+    >>> visible("a<b\\u202e")
+    'a&lt;b\\\\u202e'
+    """
+    return escape(printable(text))
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Text in which what does not print, or would reverse the line, is escaped."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,117 @@
+"""One finding on the page: what is wrong, by which rule, in a picture, as a program, and where else it showed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gradspec.conformance.call import INPUTS
+from gradspec.conformance.judge.rules import RULES
+from gradspec.conformance.report.markup import Markup, element
+from gradspec.conformance.report.picture import picture
+from gradspec.conformance.report.words import MODE_WORDS, kind_words
+from gradspec.conformance.run import PLAIN
+from gradspec.conformance.verdict import Finding
+
+
+def article(number: int, finding: Finding, opened: bool) -> Markup:
+    """The finding, folded under its title; the attributes are what filters look at."""
+    name = f"finding-{number}"
+    link = element("a", f"#{number}", href=f"#{name}", class_="permalink", aria_label=f"Link to finding {number}")
+    return element(
+        "article",
+        link,
+        element("details", _title(finding), element("div", *_body(finding), class_="body"), open=opened),
+        id=name,
+        class_=f"finding {finding.kind}",
+        data_kind=finding.kind,
+        data_features=" ".join(finding.features or (PLAIN,)),
+        data_places=";".join(" ".join(place) for place in places(finding)),
+    )
+
+
+def places(finding: Finding) -> list[tuple[str, str, str]]:
+    """Operator, mode and dtype of every case it showed in, its own first."""
+    seen = (tuple(where.split()) for where in finding.seen)
+    own = (finding.op, finding.mode, finding.dtype)
+    return list(dict.fromkeys([own, *((op, mode, dtype) for op, mode, dtype in (s for s in seen if len(s) == 3))]))
+
+
+def _title(finding: Finding) -> Markup:
+    kind = kind_words(finding.kind)
+    where = "" if finding.place is None else f" at {list(finding.place)}"
+    what = f"{finding.result}{where}" if finding.result else RULE_TITLES.get(finding.rule, finding.rule)
+    chips = (element("span", text, class_="chip") for text in (finding.dtype, *finding.features))
+    return element(
+        "summary",
+        element(
+            "span", element("span", kind.symbol, aria_hidden="true"), f" {kind.one}", class_=f"chip {finding.kind}"
+        ),
+        element("h3", element("code", finding.op), f" {MODE_WORDS.get(finding.mode, finding.mode)}: {what}"),
+        element("span", *chips, class_="chips"),
+    )
+
+
+RULE_TITLES = {
+    "raised": "an error",
+    "crash": "the process ends",
+    "hang": "the call does not end",
+    "promised_error": "no error where one is promised",
+    "adjoint": "JVP and VJP are not transposes",
+    "not_repeatable": "results change from run to run",
+    "threads": "results change with the threads",
+    "guard": "memory outside the result is written",
+    "input_changed": "an input is changed",
+}
+"""What is wrong where no result is."""
+
+
+def _body(finding: Finding) -> Iterable[Markup]:
+    rule = RULES.get(finding.rule, finding.rule)
+    yield element("p", rule, class_="rule")
+    said = finding.explanation.replace(rule, "").strip()
+    if said:
+        yield element("p", said, class_="explanation")
+    yield element("dl", _side("got", finding.got), _side("right", finding.expected), class_="versus")
+    yield picture(finding)
+    yield element("h4", "Reproducer")
+    yield code(finding.reproducer, "reproducer")
+    yield element("h4", "The case")
+    yield _case(finding)
+    yield element("p", *_elsewhere(finding), class_="elsewhere")
+
+
+def _side(name: str, value: str) -> Markup:
+    return element("div", element("dt", name), element("dd", element("code", value or "–")), class_=name)
+
+
+def code(text: str, what: str) -> Markup:
+    """A program, with a button that copies it."""
+    button = element("button", "Copy", type="button", class_="copy", hidden=True, aria_label=f"Copy the {what}")
+    return element("div", button, element("pre", element("code", text), tabindex="0"), class_="code")
+
+
+def _case(finding: Finding) -> Markup:
+    rows = (element("div", element("dt", name), element("dd", value)) for name, value in _facts(finding) if value)
+    return element("dl", *rows, class_="case")
+
+
+def _facts(finding: Finding) -> Iterable[tuple[str, str]]:
+    problem: Mapping[str, Any] = finding.case.get("problem") or {}
+    names = INPUTS.get(finding.op, ())
+    for name, shape in zip(names, problem.get("shapes", ()), strict=False):
+        yield name, "not given" if shape is None else "×".join(map(str, shape)) or "a single number"
+    for name, value in problem.get("attributes", {}).items():
+        yield name, str(value)
+    yield "dtype", finding.dtype
+    yield "memory", str(finding.case.get("layout", ""))
+    yield "way of calling", finding.variant if finding.variant != "plain" else ""
+
+
+def _elsewhere(finding: Finding) -> Iterable[str]:
+    yield f"Seen in {finding.count:,} case{'' if finding.count == 1 else 's'}."
+    others = places(finding)[1:]
+    if others:
+        yield " Also in: "
+        yield ", ".join(f"{op} {MODE_WORDS.get(mode, mode)} {dtype}" for op, mode, dtype in others)
+        yield "."

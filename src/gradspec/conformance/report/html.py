@@ -1,0 +1,258 @@
+"""A run as one HTML page, which needs no network, no script to be read, and no trust in what a kernel wrote."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+from collections.abc import Iterable
+from importlib.resources import files
+
+from gradspec.conformance.call import MODES
+from gradspec.conformance.cases import FEATURES
+from gradspec.conformance.report.finding import article, code, places
+from gradspec.conformance.report.markup import Markup, element, joined
+from gradspec.conformance.report.overview import overview
+from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, in_one_sentence, kind_words
+from gradspec.conformance.run import PLAIN, Run
+from gradspec.conformance.verdict import FINDINGS, KINDS, Finding
+
+
+def page(run: Run, command: str = "") -> str:
+    """The report of a run; ``command`` is what was typed to make it.
+
+    >>> text = page(Run("native", "0.1.0", "a machine", seed=7))
+    >>> "Nothing was judged" in text, "https://" in text
+    (True, False)
+    """
+    style, script = (Markup(_text(name)) for name in ("style.css", "script.js"))
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=_policy(style, script)),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", f"gradspec check {run.target}"),
+        element("style", style),
+    )
+    body = element(
+        "body",
+        element("a", "Skip to the findings", href="#findings", class_="skip"),
+        _header(run),
+        element("main", *_sections(run, command)),
+        element("script", script),
+    )
+    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+
+
+def _text(name: str) -> str:
+    return (files("gradspec.conformance.report") / "page" / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing is loaded from anywhere; of styles and scripts only the page's own, known by their hashes, take part."""
+    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
+    allowed = dict(zip(("style-src", "script-src"), (f"'sha256-{digest}'" for digest in hashes), strict=True))
+    rules = {"default-src": "'none'", **allowed, "base-uri": "'none'", "form-action": "'none'"}
+    return "; ".join(f"{name} {value}" for name, value in rules.items())
+
+
+def _sections(run: Run, command: str) -> Iterable[Markup]:
+    yield _numbers(run)
+    yield _section("overview", "Overview", overview(run))
+    yield _findings(run)
+    if run.probes:
+        yield _section("probes", "Probes", _probes(run))
+    if run.tally.not_offered:
+        yield _section("not-offered", "Not offered", _reasons(run))
+    yield _section("reading", "How to read this page", _reading())
+    yield _section("repeating", "How to repeat this run", _repeating(run, command))
+
+
+def _section(name: str, title: str, *content: str) -> Markup:
+    heading = element("h2", title, id=name, tabindex="-1")
+    return element("section", heading, *content, aria_labelledby=name)
+
+
+# --- the run ---------------------------------------------------------------------------------------------------------
+
+
+def _header(run: Run) -> Markup:
+    worst = next((kind for kind in FINDINGS if run.by_kind(kind)), "pass" if run.tally.judged else "undecided")
+    facts = {
+        "version": run.version,
+        "machine": run.machine,
+        "seed": str(run.seed),
+        "cases": f"{run.cases:,}",
+        "time": f"{run.seconds:,.1f} s",
+        "allowed": ", ".join(run.allowed),
+    }
+    return element(
+        "header",
+        element("p", "gradspec check", class_="brand"),
+        element("h1", run.target),
+        element("p", _symbol(worst), " ", in_one_sentence(run), class_=f"verdict {worst}"),
+        element("dl", *(_fact(name, value) for name, value in facts.items() if value), class_="facts"),
+    )
+
+
+def _fact(name: str, value: str) -> Markup:
+    return element("div", element("dt", name), element("dd", value))
+
+
+def _symbol(kind: str) -> Markup:
+    return element("span", kind_words(kind).symbol, class_="symbol", aria_hidden="true")
+
+
+def _numbers(run: Run) -> Markup:
+    """Cases by kind, with a bar of their shares."""
+    counts = {kind: run.tally.cases[kind] for kind in KINDS}
+    tiles = (
+        element(
+            "div",
+            element("dt", _symbol(kind), " ", kind_words(kind).many),
+            element("dd", f"{number:,}", *_of_findings(run, kind)),
+            class_=f"tile {kind}" + ("" if number else " none"),
+        )
+        for kind, number in counts.items()
+    )
+    title = element("h2", "Cases by kind", class_="aside", id="numbers")
+    return element("section", title, element("dl", *tiles, class_="tiles"), _bar(counts), aria_labelledby="numbers")
+
+
+def _of_findings(run: Run, kind: str) -> Iterable[Markup]:
+    found = len(run.by_kind(kind))
+    if found:
+        yield element("span", f"{found:,} finding{'' if found == 1 else 's'}", class_="of")
+
+
+def _bar(counts: dict[str, int]) -> Markup:
+    total, left, parts = sum(counts.values()), 0.0, []
+    for kind, number in counts.items():
+        width = 100 * number / total if total else 0.0
+        if number:
+            parts.append(element("rect", x=f"{left:.3f}", y=0, width=f"{width:.3f}", height=1, class_=kind))
+        left += width
+    return element("svg", *parts, viewBox="0 0 100 1", preserveAspectRatio="none", class_="bar", aria_hidden="true")
+
+
+def _probes(run: Run) -> Markup:
+    unusual = sum(not probe.normal for probe in run.probes)
+    said = f"{unusual:,} of them unusual" if unusual else "all as a correct kernel of full precision would give them"
+    rows = (
+        element(
+            "tr",
+            element("th", probe.name, scope="row"),
+            element("td", element("code", probe.op)),
+            element("td", element("code", probe.dtype)),
+            element("td", probe.result),
+            element("td", "as assumed" if probe.normal else "! unusual"),
+            class_=None if probe.normal else "unusual",
+        )
+        for probe in run.probes
+    )
+    head = element("tr", *(element("th", name, scope="col") for name in ("probe", "operator", "dtype", "result", "")))
+    table = element("table", element("thead", head), element("tbody", *rows), class_="plain")
+    intro = "Measured before judging, to know what the certified tolerance may take for granted: "
+    return joined(element("p", f"{intro}{len(run.probes):,} results, {said}."), _scroller(table, "Probes"))
+
+
+def _scroller(table: Markup, label: str) -> Markup:
+    """A box that scrolls on its own, by keyboard too."""
+    return element("div", table, class_="scroller", role="region", aria_label=label, tabindex="0")
+
+
+# --- findings --------------------------------------------------------------------------------------------------------
+
+
+def _findings(run: Run) -> Markup:
+    if not run.findings:
+        return _section("findings", "Findings", element("p", "None."))
+    opened = len(run.findings) <= 5
+    listed = (article(number, finding, opened) for number, finding in enumerate(run.findings, 1))
+    return _section(
+        "findings",
+        "Findings",
+        _filters(run.findings),
+        element("p", _shown(len(run.findings)), id="shown", role="status"),
+        *listed,
+    )
+
+
+def _shown(number: int) -> str:
+    return f"{number} of {number} findings shown."
+
+
+def _filters(findings: list[Finding]) -> Markup:
+    """The controls, which only a script brings to life: hidden until it does."""
+    everywhere = [place for finding in findings for place in places(finding)]
+    kinds = {kind: KIND_WORDS[kind].many for kind in FINDINGS if any(f.kind == kind for f in findings)}
+    features = {name: name for name in (*FEATURES, PLAIN) if any(name in (f.features or (PLAIN,)) for f in findings)}
+    choices = {
+        "kind": kinds,
+        "op": {op: op for op in sorted({op for op, _, _ in everywhere})},
+        "mode": {mode: MODE_WORDS[mode] for mode in MODES if any(mode == m for _, m, _ in everywhere)},
+        "feature": features,
+        "dtype": {dtype: dtype for dtype in sorted({dtype for _, _, dtype in everywhere})},
+    }
+    controls = [_choice(name, options) for name, options in choices.items()]
+    text = _labelled("text", "text", element("input", type="search", id="filter-text", autocomplete="off"))
+    buttons = element(
+        "div",
+        element("button", "Reset", type="button", id="reset"),
+        element("button", "Open all", type="button", id="open-all"),
+        element("button", "Close all", type="button", id="close-all"),
+        class_="buttons",
+    )
+    return element("form", *controls, text, buttons, class_="filters", id="filters", role="search", hidden=True)
+
+
+def _choice(name: str, options: dict[str, str]) -> Markup:
+    label = {"op": "operator"}.get(name, name)
+    entries = (element("option", words, value=value) for value, words in {"": "all", **options}.items())
+    return _labelled(name, label, element("select", *entries, id=f"filter-{name}"))
+
+
+def _labelled(name: str, label: str, control: Markup) -> Markup:
+    return element("div", element("label", label, for_=f"filter-{name}"), control)
+
+
+# --- beside the findings ---------------------------------------------------------------------------------------------
+
+
+def _reasons(run: Run) -> Markup:
+    rows = (
+        element("tr", element("td", f"{number:,}", class_="number"), element("td", why or "no reason given"))
+        for why, number in run.tally.not_offered.most_common()
+    )
+    head = element("tr", element("th", "cases", scope="col", class_="number"), element("th", "why", scope="col"))
+    table = element("table", element("thead", head), element("tbody", *rows), class_="plain")
+    return joined(element("p", KIND_WORDS["not_offered"].meaning), _scroller(table, "Reasons"))
+
+
+def _reading() -> Markup:
+    kinds = (
+        element("div", element("dt", _symbol(name), " ", kind.one, class_=f"chip {name}"), element("dd", kind.meaning))
+        for name, kind in KIND_WORDS.items()
+    )
+    features = (element("div", element("dt", name), element("dd", meaning)) for name, meaning in FEATURES.items())
+    return joined(
+        element(
+            "p",
+            "Every geometry is judged in three regimes. In impulse, one factor of each output is a power of two and "
+            "the rest is zero; in exact_sum, every partial sum is a number of the accumulator. Both demand equality. "
+            "In rounding, any order of summation is allowed, and the certified tolerance bounds the result.",
+        ),
+        element("dl", *kinds, class_="words"),
+        element(
+            "details",
+            element("summary", "What the features mean"),
+            element("dl", *features, class_="words features"),
+        ),
+    )
+
+
+def _repeating(run: Run, command: str) -> Markup:
+    typed = command or shlex.join(["gradspec", "check", run.target, "--seed", str(run.seed), "--cases", str(run.cases)])
+    said = "The same version of the target, seed and number of cases give the same cases and the same verdicts."
+    return joined(element("p", said), code(typed, "command"))

@@ -1,0 +1,179 @@
+"""Arrays as grids of cells in SVG: one grid for a row or a plane, several for more axes, cut to what is marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import frexp, isfinite
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from gradspec.conformance.report.markup import Markup, element
+from gradspec.spec.tensor import Index
+
+Margins: TypeAlias = tuple[tuple[int, int], ...]
+
+SIGNS = {"winner": "★", "theirs": "✗", "wrong": "!"}
+"""What is written into a marked cell, so that its colour is not all there is to see."""
+SHARP = ("wrong", "theirs", "winner")
+"""The marks that must be seen when a plane is cut."""
+
+MOST_COLUMNS, MOST_ROWS, MOST_SLICES = 9, 9, 3
+WIDTH, HEIGHT = 54, 32
+LEFT, TOP = 26, 40
+LONGEST = 7
+"""Characters that fit in a cell."""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """An array with marks on some of its cells; coordinates outside of it are padding, which holds ``filling``."""
+
+    title: str
+    values: NDArray[Any]
+    marks: Mapping[Index, frozenset[str]] = field(default_factory=dict)
+    margins: Margins = ()
+    filling: str = ""
+
+    def extent(self) -> list[range]:
+        """Along each axis, the coordinates that there are: real ones, padding, and whatever is marked."""
+        sides = self.margins or ((0, 0),) * self.values.ndim
+        spans = []
+        for axis, (n, (lo, hi)) in enumerate(zip(self.values.shape, sides, strict=True)):
+            marked = [place[axis] for place in self.marks]
+            spans.append(range(min([-lo, *marked]), max([n + hi, *(m + 1 for m in marked)])))
+        return spans
+
+    def view(self) -> list[range]:
+        """The part that is drawn: all of a short axis, and as much of a long one as shows the marks."""
+        most = (*(MOST_SLICES,) * (self.values.ndim - 2), MOST_ROWS, MOST_COLUMNS)[-self.values.ndim :]
+        focus = [place for place, marks in self.marks.items() if marks & set(SHARP)] or list(self.marks)
+        return [
+            _cut(span, limit, min((place[axis] for place in focus), default=0))
+            for axis, (span, limit) in enumerate(zip(self.extent(), most, strict=True))
+        ]
+
+    @property
+    def is_cut(self) -> bool:
+        return self.view() != self.extent()
+
+    def text(self, place: Index) -> str:
+        """What a cell holds, in full."""
+        real = all(0 <= p < n for p, n in zip(place, self.values.shape, strict=True))
+        return written(self.values[place]) if real else self.filling
+
+
+def _cut(span: range, most: int, focus: int) -> range:
+    if len(span) <= most:
+        return span
+    start = min(max(focus - 1, span.start), span.stop - most)
+    return range(start, start + most)
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def written(value: Any) -> str:
+    """A number in full, without a fraction that is zero.
+
+    >>> import numpy as np
+    >>> written(np.float32(0.1)), written(np.float16(-2)), written(np.int8(7)), written(None)
+    ('0.1', '-2', '7', '')
+    """
+    return "" if value is None else str(value).removesuffix(".0")
+
+
+def short(text: str) -> str:
+    """A number that fits in a cell.
+
+    >>> [short(text) for text in ("0.1", "16777216", "1.1754944e-38", "-0.33333334", "1.2345679e-30")]
+    ['0.1', '2^24', '2^-126', '-0.333', '1.2e-30']
+    """
+    if len(text) <= LONGEST:
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        return text[: LONGEST - 1] + "…"
+    tried = (*_power_of_two(value), *(format(value, how) for how in (".5g", ".4g", ".3g", ".2g", ".0e")))
+    return next((shorter for shorter in tried if len(shorter) <= LONGEST), text[: LONGEST - 1] + "…")
+
+
+def _power_of_two(value: float) -> Iterator[str]:
+    """``2^k``, if a number is within half a unit of float32 of it: written decimals are not exact."""
+    if value and isfinite(value):
+        fraction, exponent = frexp(value)
+        if abs(abs(fraction) - 0.5) < 2.0**-25 or abs(abs(fraction) - 1) < 2.0**-25:
+            yield f"{'-' if value < 0 else ''}2^{exponent - (abs(fraction) < 0.75)}"
+
+
+# --- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def drawn(plane: Plane) -> list[Markup]:
+    """One grid for each slice of the leading axes."""
+    *leading, columns = plane.view()
+    rows = leading.pop() if leading else None
+    return [_grid(plane, outer, rows, columns) for outer in product(*leading)]
+
+
+def _grid(plane: Plane, outer: Index, rows: range | None, columns: range) -> Markup:
+    lines: Sequence[int | None] = [None] if rows is None else rows
+    width, height = LEFT + WIDTH * len(columns) + 3, TOP + HEIGHT * len(lines) + 3
+    title = f"{plane.title}, slice {list(outer)}" if outer else plane.title
+    place = {(y, x): (*outer, *(() if y is None else (y,)), x) for y in lines for x in columns}
+    cells = [
+        _cell(plane, place[y, x], LEFT + WIDTH * i, TOP + HEIGHT * j)
+        for j, y in enumerate(lines)
+        for i, x in enumerate(columns)
+    ]
+    labels = [_index(LEFT + WIDTH * (i + 0.5), TOP - 8, x) for i, x in enumerate(columns)]
+    labels += [_index(LEFT - 11, TOP + HEIGHT * (j + 0.5), y) for j, y in enumerate(lines) if y is not None]
+    picture = element(
+        "svg",
+        element("title", title),
+        element("desc", described(plane, set(place.values()))),
+        element("text", title, x=0, y=10, class_="heading"),
+        *labels,
+        *cells,
+        width=max(width, int(7.6 * len(title))),
+        height=height,
+        role="img",
+        class_="plane",
+    )
+    return element("div", picture, tabindex="0" if len(columns) > 5 else None)
+
+
+def _index(x: float, y: float, number: int) -> Markup:
+    return element("text", str(number), x=f"{x:g}", y=f"{y:g}", class_="index", aria_hidden="true")
+
+
+def _cell(plane: Plane, place: Index, x: int, y: int) -> Markup:
+    marks = plane.marks.get(place, frozenset())
+    real = all(0 <= p < n for p, n in zip(place, plane.values.shape, strict=True))
+    text = plane.text(place)
+    signs = [(name, sign) for name, sign in SIGNS.items() if name in marks]
+    return element(
+        "g",
+        element("title", f"{list(place)}: {text or 'empty'}{'' if real else ' (padding)'}"),
+        element("rect", x=x + 1.5, y=y + 1.5, width=WIDTH - 3, height=HEIGHT - 3, rx=3),
+        element("text", short(text), x=x + WIDTH / 2, y=y + HEIGHT / 2 + (3 if signs else 0)),
+        *(
+            element("text", sign, x=x + WIDTH - 9 - 11 * i, y=y + 8, class_=f"sign {name}")
+            for i, (name, sign) in enumerate(signs)
+        ),
+        class_=" ".join(["cell", *([] if real else ["padding"]), *sorted(marks)]),
+    )
+
+
+def described(plane: Plane, shown: set[Index]) -> str:
+    """The marks in words."""
+    parts = []
+    for mark in ("tap", *SIGNS):
+        places = sorted(place for place, marks in plane.marks.items() if mark in marks and place in shown)
+        if places:
+            listed = ", ".join(f"{list(place)} = {plane.text(place) or 'empty'}" for place in places[:12])
+            parts.append(f"{mark}: {listed}{', …' if len(places) > 12 else ''}")
+    return "; ".join(parts) or "no cell is marked"
