@@ -136,11 +136,23 @@ class Sums(Meaning):
 
     def facts_at(self, place: int, arithmetic: Arithmetic) -> Facts:
         """The exact facts of the output at a flat place."""
-        for chunk in self._chunks():
-            (found,) = np.nonzero(chunk.places == place)
-            if len(found):
-                return next(_facts(chunk, found, chunk.estimates(), arithmetic))
+        for _, facts in self.facts_of(np.array([place]), arithmetic):
+            return facts
         raise IndexError(f"place {place} is not an output of shape {self.shape}")
+
+    def facts_of(self, places: Ints, arithmetic: Arithmetic) -> Iterator[tuple[int, Facts]]:
+        """The exact facts of the outputs at some flat places, with the place of each."""
+        for chunk in self._chunks():
+            (found,) = np.nonzero(np.isin(chunk.places, places))
+            if len(found):
+                given = _facts(chunk, found, chunk.estimates(), arithmetic)
+                yield from zip(chunk.places[found].tolist(), given, strict=True)
+
+    def extent(self) -> tuple[float, int]:
+        """The largest mass of an output, from above, and the most leaves of one."""
+        every = [chunk.estimates() for chunk in self._chunks()]
+        mass = max((float((e.mass * (1 + e.slack)).max(initial=0.0)) for e in every), default=0.0)
+        return mass, max((int(e.leaves.max(initial=0)) for e in every), default=0)
 
     def permitted_at(self, place: int, arithmetic: Arithmetic) -> Permitted:
         return permitted(self.facts_at(place, arithmetic), arithmetic)
