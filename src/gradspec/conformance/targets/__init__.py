@@ -33,6 +33,8 @@ class Target(ABC):
     """Something that computes convolutions and poolings."""
 
     name: str
+    strict: bool = False
+    """Whether it documents our semantics as its own: what is a convention elsewhere is a defect in it."""
     repeatable: bool = False
     """Whether it promises the same bits for the same call: run after run, and with any number of threads."""
     fresh_results: bool = False

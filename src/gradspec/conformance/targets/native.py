@@ -40,6 +40,7 @@ class Native(Target):
     """gradspec's CPU kernels."""
 
     name = "native"
+    strict = True
     repeatable = True
     fresh_results = True
 
