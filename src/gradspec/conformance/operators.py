@@ -1,4 +1,4 @@
-"""The operators that are judged: their attributes with every default spelled out, and the shape of what they give."""
+"""The operators that are judged, with every default of their attributes spelled out."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from functools import cache
 from typing import Any
 
 from gradspec import spec
-from gradspec.conformance.call import INPUTS, Problem, Shape
-from gradspec.graph.types import DTYPES, DType, TensorType
+from gradspec.conformance.call import INPUTS, Problem
 from gradspec.ops import conv, pool, smooth_pool, unfold, unpool
 from gradspec.spec.window import per_axis
-from gradspec.transforms.trace import trace
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     name: getattr(room, name)
@@ -82,18 +80,3 @@ def as_function(problem: Problem, **more: Any) -> Callable[..., Any]:
         return OPERATORS[problem.op](**dict(zip(present, inputs, strict=True)), **attributes)
 
     return applied
-
-
-def output_shape(problem: Problem) -> Shape:
-    """The shape of the value; ``ShapeError`` where shapes and attributes do not go together.
-
-    >>> output_shape(Problem("max_unpool", 1, ((2, 3), (2, 3)), {"output_size": (8,)}))
-    (2, 8)
-    """
-    named = zip(INPUTS[problem.op], problem.shapes, strict=True)
-    types = [TensorType(_dtype(problem, name), shape) for name, shape in named if shape is not None]
-    return trace(as_function(problem), *types).outputs[0].shape
-
-
-def _dtype(problem: Problem, name: str) -> DType:
-    return DTYPES["i64" if name == "indices" else problem.dtype]

@@ -20,8 +20,9 @@ import gradspec.backends.numpy
 import gradspec.transforms.batch
 import gradspec.transforms.simplify  # noqa: F401  (graphs call what these register)
 from gradspec.conformance.call import FLOATS, INPUTS, SELECTIONS, Array, Call, Problem, Results
-from gradspec.conformance.operators import GIVES_INDICES, as_function
-from gradspec.conformance.targets import NotOfferedError, Target, source
+from gradspec.conformance.checks.promises import of_the_specification
+from gradspec.conformance.operators import GIVES_INDICES, OPERATORS, as_function
+from gradspec.conformance.targets import NotOfferedError, Promise, Target, source
 from gradspec.conformance.targets.source import assignments, imports, keywords
 from gradspec.graph.ir import Graph
 from gradspec.graph.recent import Recent
@@ -40,9 +41,9 @@ class Native(Target):
     """gradspec's CPU kernels."""
 
     name = "native"
-    strict = True
     repeatable = True
     fresh_results = True
+    strict = True
 
     def __init__(self) -> None:
         self._runs = Recent(MOST_RUNS)
@@ -92,6 +93,9 @@ class Native(Target):
 
     def reproducer(self, call: Call) -> str:
         return program(call)
+
+    def promises(self) -> Sequence[Promise]:
+        return of_the_specification(lambda op, arrays, attributes: OPERATORS[op](*arrays, **attributes))
 
     def _compiled(self, call: Call) -> Compiled:
         key = _key(call)

@@ -28,8 +28,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gradspec.conformance.operators import GIVES_INDICES, is_usual, known, settled
 from gradspec.conformance.call import DTYPES, INPUTS, Array, Call, Problem, Results
+from gradspec.conformance.operators import GIVES_INDICES, is_usual, known, settled
 from gradspec.conformance.targets import NotOfferedError, Target
 from gradspec.conformance.targets.source import assignments, imports, keywords
 from gradspec.conformance.tolerance import Arithmetic
@@ -64,13 +64,15 @@ class Kernels(Protocol):
     """Several functions with what is declared of them. All of it is optional, but one function must be there.
 
     ``arithmetic`` holds keywords of ``gradspec.conformance.Arithmetic.of``: ``{"accumulate": "f16"}``.
-    ``repeatable = False`` says that sums may differ from run to run.
+    ``repeatable = False`` says that sums may differ from run to run; ``strict = True``, that every choice which the
+    specification leaves to nobody is made as there, so that another is a defect unless ``conventions`` names it.
     """
 
     arithmetic: Mapping[str, Any]
     dtypes: tuple[str, ...]
     ranks: tuple[int, ...]
     repeatable: bool
+    strict: bool
     conventions: tuple[str, ...]
     reduced: Mapping[str, str]
 
@@ -289,6 +291,7 @@ class UserKernels(Target):
             )
         self._dtypes = _dtypes(self._declared("dtypes", DEFAULT_DTYPES))
         self.repeatable = bool(self._declared("repeatable", True))
+        self.strict = bool(self._declared("strict", False))
 
     def versions(self) -> dict[str, str]:
         own = str(self._declared("__version__", "no version"))
@@ -317,6 +320,14 @@ class UserKernels(Target):
         except NotImplementedError as why:
             raise NotOfferedError(str(why) or f"{function.name} raises NotImplementedError") from why
         return _named(call, given)
+
+    def run_into(self, call: Call, outs: Results) -> None:
+        function = self._function(call.problem, call.mode)
+        if function is None or "out" not in function.parameters:
+            raise NotOfferedError(f"{self.name} takes no out=")
+        names = [name for name in call.problem.results(call.mode) if name in outs]
+        given = tuple(outs[name] for name in names)
+        function(call, **_with_indices(function, call), out=given[0] if len(given) == 1 else given)
 
     def arithmetic(self, problem: Problem) -> Arithmetic:
         return Arithmetic.of(problem.dtype, **self._declared("arithmetic", {}))

@@ -1,0 +1,146 @@
+"""From a failing case to the smallest that fails in the same way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from time import monotonic
+
+import numpy as np
+
+from gradspec.conformance.call import Array, Call
+from gradspec.conformance.cases.features import tags_of_call
+from gradspec.conformance.checks import again
+from gradspec.conformance.judge.conventions import CONVENTIONS
+from gradspec.conformance.judge.examine import judge_call
+from gradspec.conformance.run import Failure
+from gradspec.conformance.simpler import cost, laid_out_again, simpler_numbers, size, steps
+from gradspec.conformance.targets import Target
+from gradspec.conformance.verdict import Verdict
+from gradspec.spec.errors import ShapeError
+
+MOST_RUNS = 3000
+"""Calls that are tried at most for one failure."""
+
+
+def shrink(target: Target, failure: Failure, seconds: float) -> Failure:
+    """The failure on the simplest call found within so many seconds that breaks the same rule in the same result.
+
+    The search is greedy and takes its steps in a fixed order, so it ends in the same place if time allows.
+    """
+    search = Search(target, failure, monotonic() + seconds)
+    if not search.begins():
+        return failure
+    while search.simplify_form() or search.simplify_numbers():
+        pass
+    return replace(failure, call=search.call, verdict=search.verdict, features=tuple(sorted(tags_of_call(search.call))))
+
+
+def manner(verdict: Verdict) -> tuple[str, ...]:
+    """In which way a call fails: the kind, the rule, the result, and the conventions that explain it.
+
+    A sum that must be exact is a sum, so that numbers may become simpler than those of its first failure.
+    """
+    names = tuple(name for name in CONVENTIONS if re.search(rf"\b{name}\b", verdict.detail))
+    return verdict.kind, verdict.rule.replace("exact_sum", "sum"), verdict.result, *names
+
+
+class Search:
+    """The simplest failing call so far, and the means to find simpler ones."""
+
+    def __init__(self, target: Target, failure: Failure, deadline: float) -> None:
+        self.target, self.deadline, self.runs = target, deadline, 0
+        self.verdict = failure.verdict
+        self.call = replace(failure.call, variant=failure.verdict.variant)
+
+    def begins(self) -> bool:
+        """Whether the failure shows again at all."""
+        verdict = self._failing(self.call)
+        self.verdict = self.verdict if verdict is None else verdict
+        return verdict is not None
+
+    def attempt(self, call: Call) -> bool:
+        """Take a call if it is simpler and fails in the same way."""
+        if self.runs >= MOST_RUNS or monotonic() > self.deadline or size(call) >= size(self.call):
+            return False
+        if self.target.refusal(call.problem, call.mode) is not None:
+            return False
+        verdict = self._failing(call)
+        if verdict is not None:
+            self.call, self.verdict = call, verdict
+        return verdict is not None
+
+    def _failing(self, call: Call) -> Verdict | None:
+        self.runs += 1
+        wanted = manner(self.verdict)
+        found = (v for v in judge_call(self.target, call) if manner(v) == wanted)
+        again_found = (v for v in again(self.target, call, self.verdict.rule) if manner(v) == wanted)
+        return next(found, None) or next(again_found, None)
+
+    # --- form ---------------------------------------------------------------------------------------------------------
+
+    def simplify_form(self) -> bool:
+        """Steps to simpler problems, until none is left that fails."""
+        taken = False
+        while any(self.attempt(call) for call in self._simpler_calls()):
+            taken = True
+        return taken
+
+    def _simpler_calls(self) -> Iterator[Call]:
+        if self.call.variant != "plain":
+            yield replace(self.call, variant="plain")
+        if self.call.layout != "contiguous":
+            yield laid_out_again(replace(self.call, layout="contiguous"))
+        for step in steps(self.call, self.verdict.place):
+            try:
+                yield step.call(self.call)
+            except ShapeError:
+                continue
+
+    # --- numbers ------------------------------------------------------------------------------------------------------
+
+    def simplify_numbers(self) -> bool:
+        """Simpler numbers: whole arrays, then halves of them, down to single cells."""
+        before = self.call
+        for name in range(len(_arrays(self.call))):
+            for value in (0, 1):
+                self._fill(name, 0, _arrays(self.call)[name].size, value)
+            self._single_cells(name)
+        return self.call is not before
+
+    def _fill(self, which: int, first: int, last: int, value: int) -> None:
+        """Put ``value`` into a stretch of cells if that is simpler and still fails, or else into its halves."""
+        array = _arrays(self.call)[which]
+        filled = array.copy().ravel()
+        if first >= last or not (cost(filled[first:last]) > value).any():
+            return
+        filled[first:last] = np.where(cost(filled[first:last]) > value, value, filled[first:last])
+        if not self.attempt(_with_array(self.call, which, filled.reshape(array.shape))) and last - first > 1:
+            middle = (first + last) // 2
+            self._fill(which, first, middle, value)
+            self._fill(which, middle, last, value)
+
+    def _single_cells(self, which: int) -> None:
+        for place in range(_arrays(self.call)[which].size):
+            for number in simpler_numbers(_arrays(self.call)[which].ravel()[place]):
+                changed = _arrays(self.call)[which].copy().ravel()
+                changed[place] = number
+                if self.attempt(_with_array(self.call, which, changed.reshape(_arrays(self.call)[which].shape))):
+                    break
+
+
+def _arrays(call: Call) -> list[Array]:
+    """The inputs that are there, then directions, then the cotangent."""
+    return [*call.named().values(), *call.directions, *([] if call.cotangent is None else [call.cotangent])]
+
+
+def _with_array(call: Call, which: int, array: Array) -> Call:
+    """The call with one of its `_arrays` replaced."""
+    arrays = _arrays(call)
+    arrays[which] = array
+    given = iter(arrays)
+    inputs = tuple(None if old is None else next(given) for old in call.inputs)
+    directions = tuple(next(given) for _ in call.directions)
+    changed = replace(call, inputs=inputs, directions=directions, cotangent=next(given, None))
+    return laid_out_again(changed)
