@@ -72,10 +72,9 @@ def _body(finding: Finding) -> Iterable[Markup]:
     said = finding.explanation.replace(rule, "").strip()
     if said:
         yield element("p", said, class_="explanation")
-    yield element("dl", _side("got", finding.got), _side("right", finding.expected), class_="versus")
+    yield element("dl", _side("got", finding.got), _side("expected", finding.expected), class_="versus")
     yield picture(finding)
-    yield element("h4", "Reproducer")
-    yield code(finding.reproducer, "reproducer")
+    yield code("Reproducer", finding.reproducer)
     yield element("h4", "The case")
     yield _case(finding)
     yield element("p", *_elsewhere(finding), class_="elsewhere")
@@ -85,10 +84,11 @@ def _side(name: str, value: str) -> Markup:
     return element("div", element("dt", name), element("dd", element("code", value or "–")), class_=name)
 
 
-def code(text: str, what: str) -> Markup:
+def code(title: str, text: str) -> Markup:
     """A program, with a button that copies it."""
-    button = element("button", "Copy", type="button", class_="copy", hidden=True, aria_label=f"Copy the {what}")
-    return element("div", button, element("pre", element("code", text), tabindex="0"), class_="code")
+    button = element("button", "Copy", type="button", class_="copy", hidden=True)
+    above = element("div", element("h4", title), button, class_="above")
+    return element("div", above, element("pre", element("code", text), tabindex="0"), class_="code")
 
 
 def _case(finding: Finding) -> Markup:

@@ -110,8 +110,8 @@ def _numbers(run: Run) -> Markup:
     tiles = (
         element(
             "div",
-            element("dt", _symbol(kind), " ", kind_words(kind).many),
-            element("dd", f"{number:,}", *_of_findings(run, kind)),
+            element("dt", _symbol(kind), " ", kind_words(kind).one),
+            element("dd", f"{number:,} ", element("span", _unit(number, len(run.by_kind(kind))), class_="of")),
             class_=f"tile {kind}" + ("" if number else " none"),
         )
         for kind, number in counts.items()
@@ -120,10 +120,9 @@ def _numbers(run: Run) -> Markup:
     return element("section", title, element("dl", *tiles, class_="tiles"), _bar(counts), aria_labelledby="numbers")
 
 
-def _of_findings(run: Run, kind: str) -> Iterable[Markup]:
-    found = len(run.by_kind(kind))
-    if found:
-        yield element("span", f"{found:,} finding{'' if found == 1 else 's'}", class_="of")
+def _unit(cases: int, findings: int) -> str:
+    words = "case" if cases == 1 else "cases"
+    return f"{words}, {findings:,} finding{'' if findings == 1 else 's'}" if findings else words
 
 
 def _bar(counts: dict[str, int]) -> Markup:
@@ -214,7 +213,7 @@ def _choice(name: str, options: dict[str, str]) -> Markup:
 
 
 def _labelled(name: str, label: str, control: Markup) -> Markup:
-    return element("div", element("label", label, for_=f"filter-{name}"), control)
+    return element("div", element("label", label, for_=f"filter-{name}"), control, class_=f"of-{name}")
 
 
 # --- beside the findings ---------------------------------------------------------------------------------------------
@@ -255,4 +254,4 @@ def _reading() -> Markup:
 def _repeating(run: Run, command: str) -> Markup:
     typed = command or shlex.join(["gradspec", "check", run.target, "--seed", str(run.seed), "--cases", str(run.cases)])
     said = "The same version of the target, seed and number of cases give the same cases and the same verdicts."
-    return joined(element("p", said), code(typed, "command"))
+    return joined(element("p", said), code("Command", typed))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
-from math import frexp, isfinite
+from functools import cached_property
+from itertools import islice, product
+from math import frexp, isfinite, prod
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
@@ -17,10 +18,10 @@ Margins: TypeAlias = tuple[tuple[int, int], ...]
 
 SIGNS = {"winner": "★", "theirs": "✗", "wrong": "!"}
 """What is written into a marked cell, so that its colour is not all there is to see."""
-SHARP = ("wrong", "theirs", "winner")
+SHARP = frozenset(SIGNS)
 """The marks that must be seen when a plane is cut."""
 
-MOST_COLUMNS, MOST_ROWS, MOST_SLICES = 9, 9, 3
+MOST_SLICES = 4
 WIDTH, HEIGHT = 54, 32
 LEFT, TOP = 26, 40
 LONGEST = 7
@@ -36,6 +37,8 @@ class Plane:
     marks: Mapping[Index, frozenset[str]] = field(default_factory=dict)
     margins: Margins = ()
     filling: str = ""
+    most: tuple[int, int] = (9, 9)
+    """Rows and columns that are drawn of a large one."""
 
     def extent(self) -> list[range]:
         """Along each axis, the coordinates that there are: real ones, padding, and whatever is marked."""
@@ -46,18 +49,30 @@ class Plane:
             spans.append(range(min([-lo, *marked]), max([n + hi, *(m + 1 for m in marked)])))
         return spans
 
+    @cached_property
+    def focus(self) -> list[Index]:
+        """The cells that must be seen."""
+        return [place for place, marks in self.marks.items() if marks & SHARP] or sorted(self.marks)
+
+    @cached_property
     def view(self) -> list[range]:
-        """The part that is drawn: all of a short axis, and as much of a long one as shows the marks."""
-        most = (*(MOST_SLICES,) * (self.values.ndim - 2), MOST_ROWS, MOST_COLUMNS)[-self.values.ndim :]
-        focus = [place for place, marks in self.marks.items() if marks & set(SHARP)] or list(self.marks)
-        return [
-            _cut(span, limit, min((place[axis] for place in focus), default=0))
-            for axis, (span, limit) in enumerate(zip(self.extent(), most, strict=True))
-        ]
+        """The rows and columns that are drawn: all of a short axis, and of a long one those around the marks."""
+        axes = range(self.values.ndim)[-2:]
+        limits, spans = self.most[-len(axes) :], self.extent()
+        firsts = [min((place[axis] for place in self.focus), default=0) for axis in axes]
+        return [_cut(spans[axis], most, first) for axis, most, first in zip(axes, limits, firsts, strict=True)]
+
+    @cached_property
+    def slices(self) -> list[Index]:
+        """The slices of the axes before those: the ones with marks, or the first, and never too many."""
+        marked = dict.fromkeys(place[:-2] for place in (*self.focus, *sorted(self.marks)))
+        every = product(*(range(n) for n in self.values.shape[:-2]))
+        return sorted(islice(marked or every, MOST_SLICES))
 
     @property
     def is_cut(self) -> bool:
-        return self.view() != self.extent()
+        spans = self.extent()
+        return self.view != spans[-2:] or len(self.slices) < prod(map(len, spans[:-2]))
 
     def text(self, place: Index) -> str:
         """What a cell holds, in full."""
@@ -114,9 +129,8 @@ def _power_of_two(value: float) -> Iterator[str]:
 
 def drawn(plane: Plane) -> list[Markup]:
     """One grid for each slice of the leading axes."""
-    *leading, columns = plane.view()
-    rows = leading.pop() if leading else None
-    return [_grid(plane, outer, rows, columns) for outer in product(*leading)]
+    *rows, columns = plane.view
+    return [_grid(plane, outer, rows[0] if rows else None, columns) for outer in plane.slices]
 
 
 def _grid(plane: Plane, outer: Index, rows: range | None, columns: range) -> Markup:
@@ -157,7 +171,7 @@ def _cell(plane: Plane, place: Index, x: int, y: int) -> Markup:
     signs = [(name, sign) for name, sign in SIGNS.items() if name in marks]
     return element(
         "g",
-        element("title", f"{list(place)}: {text or 'empty'}{'' if real else ' (padding)'}"),
+        *([element("title", text)] if text != short(text) else []),
         element("rect", x=x + 1.5, y=y + 1.5, width=WIDTH - 3, height=HEIGHT - 3, rx=3),
         element("text", short(text), x=x + WIDTH / 2, y=y + HEIGHT / 2 + (3 if signs else 0)),
         *(

@@ -74,6 +74,7 @@ def in_one_sentence(run: Run) -> str:
     if not judged and not kinds:
         return "Nothing was judged: the target offers nothing of what was asked."
     found = [kind_words(kind).counted(len(run.by_kind(kind))) for kind in kinds]
+    found = [words.replace("reduced", "of reduced precision") for words in found]
     if "defect" not in kinds:
         found.insert(0, "No defect")
     cases = "case" if judged == 1 else "cases"
