@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.call import Array, Call, Results
+from gradspec.conformance.call import SELECTIONS, Array, Call, Results
 from gradspec.conformance.cases import Case
+from gradspec.conformance.checks import CHECKS
+from gradspec.conformance.checks.reduced import judged_reduced
+from gradspec.conformance.judge.adjoint import chooses_a_tied_cell, contradiction
+from gradspec.conformance.judge.conventions import NEEDS_DOCUMENTATION, Explanation, explanation, padding_only
 from gradspec.conformance.judge.expected import expected
 from gradspec.conformance.oracle import Judgement, Meaning
-from gradspec.conformance.oracle.meaning import Selected
+from gradspec.conformance.oracle.meaning import Bools, Selected
 from gradspec.conformance.targets import NotOfferedError, Target
 from gradspec.conformance.verdict import Verdict
 from gradspec.spec.errors import UnsupportedError
@@ -29,6 +33,8 @@ def examine(target: Target, case: Case, allow: AbstractSet[str] = NOTHING_ALLOWE
     verdicts = judge_call(target, call, allow)
     for variant in target.variants(case.problem, case.mode):
         verdicts += [v for v in judge_call(target, replace(call, variant=variant), allow) if v.kind != "not_offered"]
+    for check in CHECKS:
+        verdicts += check(target, case, call)
     return call, verdicts
 
 
@@ -59,10 +65,13 @@ def judge_results(
     given = [name for name in meanings if name in results]
     if not given:
         return [Verdict("not_offered", variant=call.variant, detail=f"it gives none of {', '.join(meanings)}")]
-    return [_judge(target, call, name, meanings[name], np.asarray(results[name])) for name in given]
+    return [_judge(target, call, name, meanings[name], results, allow) for name in given]
 
 
-def _judge(target: Target, call: Call, name: str, meaning: Meaning | None, got: Array) -> Verdict:
+def _judge(
+    target: Target, call: Call, name: str, meaning: Meaning | None, results: Results, allow: AbstractSet[str]
+) -> Verdict:
+    got = np.asarray(results[name])
     malformed = _malformed(call, name, meaning, got)
     if malformed is not None:
         return malformed
@@ -72,50 +81,120 @@ def _judge(target: Target, call: Call, name: str, meaning: Meaning | None, got: 
         judgement = meaning.judge(got, target.arithmetic(call.problem))
     except UnsupportedError as why:
         return _verdict(call, "undecided", "", name, detail=str(why))
-    if judgement.passed:
-        return _verdict(call, "pass", "", name)
-    return _failed(call, name, judgement)
+    if not judgement.passed:
+        return _failed(target, call, name, judgement, allow)
+    return _passed(target, call, name, judgement, with_index="indices" in results)
 
 
 def _malformed(call: Call, name: str, meaning: Meaning | None, got: Array) -> Verdict | None:
-    """A result of the wrong shape or dtype, or an index that is none."""
+    """A result of the wrong shape or dtype, or an index that names no cell."""
     shape = call.named()[name.partition("_")[2]].shape if meaning is None else meaning.shape
     if got.shape != shape:
         return _verdict(call, "defect", "shape", name, got=str(got.shape), expected=str(shape))
     dtype = call.named()["x"].dtype
-    if name == "indices" and got.dtype.kind not in "iu":
-        return _verdict(call, "defect", "dtype", name, got=str(got.dtype), expected="an integer dtype")
-    if name != "indices" and got.dtype != dtype:
+    if name != "indices":
+        if got.dtype == dtype:
+            return None
         return _verdict(call, "defect", "dtype", name, got=str(got.dtype), expected=str(dtype))
-    return None
+    if got.dtype.kind not in "iu":
+        return _verdict(call, "defect", "dtype", name, got=str(got.dtype), expected="an integer dtype")
+    x = call.named()["x"]
+    cells = int(np.prod(x.shape[x.ndim - call.problem.rank :]))
+    outside = (got.astype(np.int64) < -1) | (got.astype(np.int64) >= cells)
+    return _at(call, "defect", "index_range", name, got, outside, f"-1 to {cells - 1}") if outside.any() else None
 
 
-def _failed(call: Call, name: str, judgement: Judgement) -> Verdict:
-    place = int(np.flatnonzero(~judgement.ok.ravel())[0])
-    return _verdict(
-        call,
-        "defect",
-        rule_of(call, name, judgement, place),
-        name,
-        place=tuple(int(i) for i in np.unravel_index(place, judgement.ok.shape)),
-        got=repr(judgement.got.ravel()[place].item()),
-        expected=str(judgement.permitted(place)),
-        detail=f"{int((~judgement.ok).sum())} of {judgement.ok.size} wrong",
+def _passed(target: Target, call: Call, name: str, judgement: Judgement, with_index: bool) -> Verdict:
+    """Permitted everywhere: it passes, unless that says nothing, or it shows a choice that is not ours."""
+    if judgement.skipped.any():
+        return _chosen(target, call, name, judgement, judgement.skipped, Explanation(("padding_is_skipped",)), "nan")
+    signs = _other_zeros(call, name, judgement, with_index)
+    if signs.any():
+        return _chosen(target, call, name, judgement, signs, Explanation(("zero_sign",)), "the winner's zero")
+    if judgement.wide.any():
+        count = f"{int(judgement.wide.sum())} of {judgement.wide.size}"
+        return _verdict(call, "undecided", "", name, detail=f"the tolerance of {count} says nothing")
+    return _verdict(call, "pass", "", name)
+
+
+def _other_zeros(call: Call, name: str, judgement: Judgement, with_index: bool) -> Bools:
+    """Zeros of a selection that do not have the winner's sign, which is free where no index says who won."""
+    meaning = judgement.meaning
+    if not isinstance(meaning, Selected) or meaning.values.dtype.kind != "f" or name not in ("y", "dy"):
+        return np.zeros(judgement.ok.shape, np.bool_)
+    if name == "y" and not with_index:
+        return np.zeros(judgement.ok.shape, np.bool_)
+    got, meant = judgement.got.astype(np.float64), meaning.values.reshape(meaning.shape)
+    return np.asarray((meant == 0) & (np.signbit(got) != np.signbit(meant)))
+
+
+def _failed(target: Target, call: Call, name: str, judgement: Judgement, allow: AbstractSet[str]) -> Verdict:
+    """A result that breaks our rules: by convention, in a mode of reduced precision, or as a defect."""
+    wrong = ~judgement.ok
+    place = int(np.flatnonzero(wrong.ravel())[0])
+    wanted = str(judgement.permitted(place))
+    found = explanation(call, name, judgement)
+    if found is not None:
+        return _chosen(target, call, name, judgement, wrong, found, wanted)
+    if call.problem.op in SELECTIONS and name == "grad_x" and chooses_a_tied_cell(target, call):
+        return _chosen(target, call, name, judgement, wrong, Explanation(("another_tie",)), wanted)
+    rule = rule_of(call, name, judgement, place)
+    mode = judged_reduced(judgement.meaning, judgement.got, judgement.arithmetic, allow & target.reduced().keys())
+    if mode is not None:
+        return _at(call, "reduced", rule, name, judgement.got, wrong, wanted, f"within the tolerance of {mode}")
+    count = f"{int(wrong.sum())} of {wrong.size} wrong"
+    return _at(call, "defect", rule, name, judgement.got, wrong, wanted, count)
+
+
+def _chosen(
+    target: Target, call: Call, name: str, judgement: Judgement, where: Bools, found: Explanation, wanted: str
+) -> Verdict:
+    """A choice that is not ours: a convention if the target documents it, or nothing else it does speaks against it."""
+    kind, rule, detail = (
+        "convention",
+        _CHOICE_RULES.get(found.names[0], ""),
+        f"{found.words} ({', '.join(found.names)})",
     )
+    rule = rule or rule_of(call, name, judgement, int(np.flatnonzero(where.ravel())[0]))
+    if not set(found.names) <= target.conventions():
+        against = None if found.choice is None else contradiction(target, call, found.choice)
+        if target.strict:
+            kind, detail = "defect", f"{detail}, against its own documentation"
+        elif not NEEDS_DOCUMENTATION.isdisjoint(found.names):
+            kind, detail = "defect", f"{detail}, which it does not document"
+        elif against is not None:
+            kind, rule, detail = "defect", "adjoint", f"{detail}; {against}"
+    return _at(call, kind, rule, name, judgement.got, where, wanted, detail)
+
+
+_CHOICE_RULES = {"zero_sign": "zero_sign", "padding_is_skipped": "special"}
 
 
 def rule_of(call: Call, name: str, judgement: Judgement, place: int) -> str:
     """The rule that a wrong result breaks at a flat place."""
+    empty = padding_only(call, name)
+    if empty is not None and empty.ravel()[place]:
+        return "padding_only"
     if name == "indices":
         return "indices"
-    allowed = judgement.permitted(place)
-    if allowed.low is None or not np.isfinite(judgement.got.ravel()[place].astype(np.float64)):
+    allowed, got = judgement.permitted(place), float(judgement.got.ravel()[place])
+    if allowed.low is None or not np.isfinite(got):
         return "special"
     if call.mode == "second":
         return "second"
+    if call.mode == "vjp" and call.problem.op in SELECTIONS:
+        return "vjp.hits"
     if isinstance(judgement.meaning, Selected):
         return f"{call.mode}.selection"
-    return f"{call.mode}.sum"
+    return f"{call.mode}.{'exact_sum' if allowed.low == allowed.high else 'sum'}"
+
+
+def _at(
+    call: Call, kind: str, rule: str, name: str, got: Array, where: Bools, wanted: str, detail: str = ""
+) -> Verdict:
+    """A verdict on the first place of ``where``."""
+    place = tuple(int(i) for i in np.argwhere(where)[0])
+    return _verdict(call, kind, rule, name, place=place, got=repr(got[place].item()), expected=wanted, detail=detail)
 
 
 def _verdict(call: Call, kind: str, rule: str, result: str, **more: Any) -> Verdict:

@@ -76,7 +76,7 @@ def _flat(call: Call) -> Meanings:
 
 
 def _bilinear(call: Call) -> Meanings:
-    """``⟨v, VJP⟩ = T(v_x, w, g) + T(x, v_w, g) + ⟨v_b, Σg⟩`` with the form T of convolution, linear in each argument."""
+    """``⟨v, VJP⟩ = T(v_x, w, g) + T(x, v_w, g) + ⟨v_b, Σg⟩``, T the form of convolution, linear in each argument."""
     x, weight, bias = call.inputs
     v = dict(zip(call.problem.differentiable, call.directions, strict=True))
 

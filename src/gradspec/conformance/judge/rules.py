@@ -16,8 +16,8 @@ RULES: dict[str, str] = {
     "jvp.selection": "The tangent of a selection is its winner's tangent, bit for bit (Max pooling, Ties).",
     "jvp.sum": "A tangent that is a sum lies within the certified tolerance (Order of arithmetic).",
     "jvp.exact_sum": "A tangent whose sum rounds nowhere is that sum, stored once (Order of arithmetic).",
-    "vjp.hits": "A cell receives the cotangents of exactly the windows that chose it: at most one is a copy, more are a "
-    "sum within the certified tolerance (Max pooling, Ties).",
+    "vjp.hits": "A cell receives the cotangents of exactly the windows that chose it: one is copied, more are a sum "
+    "within the certified tolerance (Max pooling, Ties).",
     "vjp.sum": "A gradient that is a sum lies within the certified tolerance (Order of arithmetic).",
     "vjp.exact_sum": "A gradient whose sum rounds nowhere is that sum, stored once (Order of arithmetic).",
     "vjp.selection": "A gradient that is gathered copies the cotangent (Gather and scatter at winners).",
@@ -27,8 +27,8 @@ RULES: dict[str, str] = {
     "(Max pooling, Value; Average pooling).",
     "special": "NaN and infinities arrive where the operator puts them, and nowhere else (Max pooling, Winner; "
     "Convolution).",
-    "zero_sign": "A maximum that comes with its index is the winner's number, the sign of a zero included (Max pooling, "
-    "Value).",
+    "zero_sign": "A maximum that comes with its index is the winner's number, the sign of a zero included (Max "
+    "pooling, Value).",
     "shape": "The result has the shape that the sizes and attributes determine (Windows).",
     "dtype": "Results have the dtype of the inputs, indices an integer dtype (Integers, booleans and conversion).",
     "raised": "A call that the documentation allows gives a result, not an error (How operators are called).",
@@ -40,7 +40,8 @@ RULES: dict[str, str] = {
     "input_changed": "A call leaves its inputs as they were (How operators are called).",
     "index_range": "An index names a cell of its plane, or is −1 where no window cell is real (Max pooling, Indices).",
     "promised_error": "What the documentation says is an error raises that error (How operators are called).",
-    "adjoint": "The VJP is the transpose of the JVP, whichever choice they make: ⟨ȳ, Jv⟩ = ⟨Jᵀȳ, v⟩ (Max pooling, Ties).",
+    "adjoint": "The VJP is the transpose of the JVP, whatever choice they make: ⟨ȳ, Jv⟩ = ⟨Jᵀȳ, v⟩ (Max pooling, "
+    "Ties).",
     "variants": "Each way to make a call gives a result that the operator allows (How operators are called).",
 }
 """By id: what is demanded, with the section of ``docs/semantics.md`` that says so."""
@@ -49,8 +50,8 @@ RULES: dict[str, str] = {
 def explain(verdict: Verdict) -> str:
     """A verdict in a few sentences.
 
-    >>> print(explain(Verdict("defect", "indices", "indices", place=(0, 1), got="3", expected="2")))
-    indices at [0, 1] is 3, expected 2. The index is the flat place of the first real cell that no other exceeds, a NaN exceeding every number (Max pooling, Winner).
+    >>> print(explain(Verdict("defect", "hang", "y", place=(0, 1), got="3", expected="2", detail="1 of 4 wrong")))
+    y at [0, 1] is 3, expected 2. 1 of 4 wrong. A call ends (How operators are called).
     """
     where = "" if verdict.place is None else f" at {list(verdict.place)}"
     stands = f"{verdict.result}{where} is {verdict.got}" if verdict.got else ""

@@ -35,16 +35,17 @@ class Winners:
 
     def __init__(self, x: NDArray[Any], window: Window) -> None:
         self.window, self.taps, self.planes = window, table(window), number_planes(x, window.rank)
-        cells = take(self.planes, self.taps)
-        real = np.broadcast_to(self.taps >= 0, cells.shape)
-        nans = np.isnan(cells) & real
-        least = lowest(self.planes.dtype)
-        top = np.where(real & ~nans, cells, least).max(axis=-1, keepdims=True, initial=least)
-        self.tied: Bools = np.where(nans.any(axis=-1, keepdims=True), nans, real & (cells == top))
         self.shape = lead_of(x, window.rank) + window.outputs
+        self.tied: Bools = self._largest(take(self.planes, self.taps), self.taps >= 0)
         first = np.argmax(self.tied, axis=-1)
-        found = np.take_along_axis(np.broadcast_to(self.taps, cells.shape), first[..., None], -1)[..., 0]
+        found = np.take_along_axis(np.broadcast_to(self.taps, self.tied.shape), first[..., None], -1)[..., 0]
         self.winners: Ints = np.where(self.tied.any(axis=-1), found, -1)
+
+    def _largest(self, cells: NDArray[Any], real: Bools) -> Bools:
+        """The real cells that no other exceeds."""
+        nans, least = np.isnan(cells) & real, lowest(cells.dtype)
+        top = np.where(real & ~nans, cells, least).max(axis=-1, keepdims=True, initial=least)
+        return np.asarray(np.where(nans.any(axis=-1, keepdims=True), nans, real & (cells == top)))
 
     def values(self) -> Selected:
         """What the winners hold."""

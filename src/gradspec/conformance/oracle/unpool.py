@@ -6,50 +6,71 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gradspec import spec
 from gradspec.backends.numpy.tables import hits, table, take
-from gradspec.conformance.oracle.arrays import float_array, has_exact_products, lead_of, leaf_sums, planes_of
+from gradspec.conformance.oracle.arrays import (
+    comparable_array,
+    has_exact_products,
+    lead_of,
+    leaf_sums,
+    number_planes,
+    require_shape,
+)
 from gradspec.conformance.oracle.meaning import Meaning, Selected
 from gradspec.spec.window import regular, spatial_rank, spatial_sizes
 
 
-def _copied(name: str) -> Callable[..., Any]:
-    """Operators that only move numbers: the specification itself, on the array."""
-
-    def build(**arguments: Any) -> Meaning:
-        result = getattr(spec, name)(
-            **{k: v if v is None or k in _SETTINGS else np.asarray(v) for k, v in arguments.items()}
-        )
-        return Selected(np.asarray(result.map(float).tolist(), np.float64).reshape(result.shape))
-
-    return build
-
-
-_SETTINGS = ("kernel_size", "dilation", "padding", "stride", "output_size", "rank")
-
-
 def _unpooled(x: Any, indices: Any, output_size: Any, **_: Any) -> Meaning:
-    x, places = float_array(x), np.asarray(indices)
+    x, places = comparable_array(x), np.asarray(indices)
     rank, cells = spatial_rank("output_size", output_size), int(np.prod(output_size))
     spec.max_gather(np.zeros((*lead_of(x, rank), *output_size)), places, rank)
-    planes = planes_of(places, rank).astype(np.int64)
+    planes = number_planes(places, rank)
     offset = np.arange(len(planes))[:, None] * cells
     received = hits(np.where(planes >= 0, planes + offset, -1), cells * len(planes))
-    leaves = take(x.astype(np.float64).ravel(), received)
-    return leaf_sums(lead_of(x, rank) + tuple(output_size), leaves, None, has_exact_products(x))
+    return _added(lead_of(x, rank) + tuple(output_size), take(number_planes(x, 0).ravel(), received), x)
+
+
+def _added(shape: tuple[int, ...], leaves: NDArray[Any], of: NDArray[Any]) -> Meaning:
+    """Sums of leaves; integers wrap around at the ends of their dtype."""
+    if of.dtype.kind in "iu":
+        return Selected(leaves.sum(axis=-1).astype(of.dtype).reshape(shape))
+    return leaf_sums(shape, leaves, None, has_exact_products(of))
+
+
+def _gathered(x: Any, indices: Any, rank: int) -> Meaning:
+    x, places = comparable_array(x), np.asarray(indices)
+    spec.max_gather(np.zeros(x.shape), places, rank)
+    planes, chosen = number_planes(x, rank), number_planes(places, rank)
+    found = np.take_along_axis(planes, np.maximum(chosen, 0), axis=-1)
+    return Selected(np.where(chosen >= 0, found, 0).reshape(places.shape))
+
+
+def _unpooled_vjp(x: Any, indices: Any, g: Any, output_size: Any) -> Meaning:
+    rank = spatial_rank("output_size", output_size)
+    require_shape("cotangent", np.asarray(g), lead_of(np.asarray(x), rank) + tuple(output_size))
+    return _gathered(g, indices, rank)
+
+
+def _unfolded(x: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any, **_: Any) -> Meaning:
+    x, rank = comparable_array(x), spatial_rank("kernel_size", kernel_size)
+    taps = table(regular(spatial_sizes(x.shape, rank, channels=1), kernel_size, stride, padding, dilation))
+    *lead, channels = lead_of(x, rank)
+    columns = take(number_planes(x, rank), taps.T)
+    return Selected(columns.reshape(*lead, channels * taps.shape[1], len(taps)))
 
 
 def _folded(x: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any, **_: Any) -> Meaning:
-    x = float_array(x)
+    x = comparable_array(x)
     window = regular(tuple(output_size), kernel_size, stride, padding, dilation)
     taps, outputs = table(window), int(np.prod(window.outputs))
     channels = x.shape[-2] // taps.shape[1]
     received = hits(taps, int(np.prod(window.sizes)))  # places in [output, tap]; columns are stored [tap, output]
     output, tap = np.divmod(np.maximum(received, 0), taps.shape[1])
     stored = np.where(received >= 0, tap * outputs + output, -1)
-    blocks = x.astype(np.float64).reshape(int(np.prod(x.shape[:-2])) * channels, taps.shape[1] * outputs)
-    return leaf_sums((*x.shape[:-2], channels, *window.sizes), take(blocks, stored), None, has_exact_products(x))
+    blocks = number_planes(x, 0).reshape(int(np.prod(x.shape[:-2])) * channels, taps.shape[1] * outputs)
+    return _added((*x.shape[:-2], channels, *window.sizes), take(blocks, stored), x)
 
 
 def _unfold_vjp(x: Any, g: Any, kernel_size: Any, **settings: Any) -> Meaning:
@@ -60,14 +81,14 @@ def _unfold_vjp(x: Any, g: Any, kernel_size: Any, **settings: Any) -> Meaning:
 MEANINGS: dict[str, Callable[..., Any]] = {
     "max_unpool": _unpooled,
     "max_unpool_jvp": lambda x, dx, **rest: _unpooled(dx, **rest),
-    "max_unpool_vjp": _copied("max_unpool_vjp"),
-    "max_gather": _copied("max_gather"),
-    "max_gather_jvp": _copied("max_gather_jvp"),
+    "max_unpool_vjp": _unpooled_vjp,
+    "max_gather": _gathered,
+    "max_gather_jvp": lambda x, dx, **rest: _gathered(dx, **rest),
     "max_gather_vjp": lambda x, g, rank, **rest: _unpooled(g, output_size=spatial_sizes(np.shape(x), rank), **rest),
-    "unfold": _copied("unfold"),
-    "unfold_jvp": _copied("unfold_jvp"),
+    "unfold": _unfolded,
+    "unfold_jvp": lambda x, dx, **rest: _unfolded(dx, **rest),
     "unfold_vjp": _unfold_vjp,
     "fold": _folded,
     "fold_jvp": lambda x, dx, **rest: _folded(dx, **rest),
-    "fold_vjp": _copied("fold_vjp"),
+    "fold_vjp": lambda x, g, **rest: _unfolded(g, **rest),
 }

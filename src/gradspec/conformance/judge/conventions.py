@@ -1,0 +1,295 @@
+"""Choices that others make where the specification makes another: each one is a meaning of its own.
+
+A result that breaks our rules and keeps those of one such choice everywhere is a convention, if the target documents
+it, or if nothing else that the target computes contradicts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradspec.backends.numpy.tables import PADDING, hits, take
+from gradspec.conformance.call import SELECTIONS, Array, Call
+from gradspec.conformance.judge.expected import settings
+from gradspec.conformance.oracle import Judgement, Meaning
+from gradspec.conformance.oracle.arrays import lowest, number_planes, planes_of
+from gradspec.conformance.oracle.meaning import Bools, Decided, Floats, format_of, round_array
+from gradspec.conformance.oracle.pool import Winners, windows_of
+from gradspec.conformance.tolerance import Arithmetic, Permitted
+from gradspec.domains.exact import rational
+from gradspec.domains.formats import Format, format_named
+from gradspec.spec.window import Window
+
+CONVENTIONS: dict[str, str] = {
+    "last_tie": "the last of equal cells wins",
+    "all_ties": "every one of equal cells gets the whole derivative",
+    "split_ties": "equal cells share the derivative evenly",
+    "another_tie": "one of the equal cells wins, neither always the first nor always the last",
+    "last_nan": "the last NaN of a window wins",
+    "all_nans": "every NaN of a window gets the whole derivative",
+    "split_nans": "the NaNs of a window share the derivative evenly",
+    "nan_ignored": "a NaN loses against every number",
+    "padding_competes": "padding takes part as the lowest number, and wins where it comes first and all else is lowest",
+    "padding_only_minus_inf": "a window without a real cell is −∞",
+    "padding_only_lowest": "a window without a real cell is the lowest finite number",
+    "padding_only_nan": "a window without a real cell is NaN",
+    "padding_only_value": "a window without a real cell has another value, the same for all",
+    "padding_only_index": "a window without a real cell has an index that names a cell",
+    "padding_is_skipped": "padding is left out of a sum, also where it meets a weight that is not finite",
+    "zero_sign": "the sign of a zero is not the winner's",
+    "unpool_overwrites": "where several cells are unpooled to one place, one of them is kept",
+}
+"""By name: what is chosen."""
+
+NEEDS_DOCUMENTATION = frozenset({"nan_ignored", "unpool_overwrites"})
+"""What no user expects: a NaN that disappears, numbers that are lost."""
+
+
+# --- how a window chooses --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rule of choosing among the cells of a window; as it stands, ours."""
+
+    ties: str = "first"
+    nans: str = "first"
+    padding: str = "absent"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The conventions in which it differs from ours."""
+        return tuple(
+            name
+            for name, differs in (
+                (f"{self.ties}_tie{'' if self.ties == 'last' else 's'}", self.ties != "first"),
+                (_NAN_NAMES.get(self.nans, ""), self.nans != "first"),
+                ("padding_competes", self.padding != "absent"),
+            )
+            if differs
+        )
+
+    @property
+    def share(self) -> str:
+        """How the oracle is told to treat the cells that are chosen: one alone, all wholly, or evenly."""
+        return next((rule for rule in ("all", "split") if rule in (self.ties, self.nans)), "first")
+
+
+_NAN_NAMES = {"last": "last_nan", "all": "all_nans", "split": "split_nans", "ignored": "nan_ignored"}
+
+
+def choices() -> Iterator[Choice]:
+    """Every rule but ours, those that differ least first."""
+    every = product(("first", "last", "all", "split"), ("first", *_NAN_NAMES), ("absent", "lowest"))
+    mixed = [Choice(*parts) for parts in every if not {"all", "split"} <= set(parts)]
+    return iter(sorted((choice for choice in mixed if choice.names), key=lambda choice: len(choice.names)))
+
+
+class Chosen(Winners):
+    """Who wins by another rule: the oracle's winners, with the tied cells narrowed to those that it chooses."""
+
+    def __init__(self, x: Array, window: Window, choice: Choice) -> None:
+        self.choice = choice
+        super().__init__(x, window)
+
+    def _largest(self, cells: NDArray[Any], real: Bools) -> Bools:
+        nans = np.isnan(cells) & real
+        competing = real
+        if self.choice.nans == "ignored":
+            competing = real & (~nans | (nans == real).all(axis=-1, keepdims=True))
+        if self.choice.padding == "lowest":
+            cells = np.where(self.taps == PADDING, lowest(cells.dtype), cells)
+            competing = competing | (self.taps == PADDING)
+        tied = super()._largest(cells, competing)
+        has_nan = (tied & nans).any(axis=-1, keepdims=True)
+        return np.where(has_nan, _narrowed(tied, self.choice.nans), _narrowed(tied, self.choice.ties))
+
+
+def _narrowed(tied: Bools, rule: str) -> Bools:
+    if rule in ("all", "split"):
+        return tied
+    ordered = tied[..., ::-1] if rule == "last" else tied
+    alone = ordered & (np.cumsum(ordered, axis=-1) == 1)
+    return np.asarray(alone[..., ::-1] if rule == "last" else alone)
+
+
+def chosen_meaning(call: Call, name: str, choice: Choice) -> Meaning:
+    """What one result of a selection means by another rule."""
+    won = Chosen(call.named()["x"], _windows(call), choice)
+    if name == "grad_x":
+        assert call.cotangent is not None
+        return won.cotangents(call.cotangent.reshape(won.shape), choice.share, call.named()["x"].shape)
+    if not call.problem.attributes.get("keepdims", True):
+        won.shape = _lead(call)
+    if name in ("y", "indices"):
+        return won.values() if name == "y" else won.indices()
+    return won.tangents(call.directions[0], choice.share)
+
+
+def _windows(call: Call) -> Window:
+    return windows_of(call.problem.op, call.named()["x"], **settings(call))
+
+
+def _lead(call: Call) -> tuple[int, ...]:
+    x = call.named()["x"]
+    return x.shape[: x.ndim - call.problem.rank]
+
+
+# --- one of several --------------------------------------------------------------------------------------------------
+
+
+class OneOf(Meaning):
+    """Outputs that are copies of one of several numbers: ``[output, option]``, unused options repeated."""
+
+    def __init__(self, options: Floats, shape: tuple[int, ...]) -> None:
+        self.options, self.shape = options, shape
+
+    def rounded(self, format: str | Format) -> Floats:
+        return round_array(self.options[:, 0], format_named(format)).reshape(self.shape)
+
+    def permitted_at(self, place: int, arithmetic: Arithmetic) -> Permitted:
+        options = self.options[place]
+        finite = [rational(v) for v in options[np.isfinite(options)].tolist()]
+        low, high = (min(finite), max(finite)) if finite else (None, None)
+        return Permitted(
+            low, high, bool((options == np.inf).any()), bool((options == -np.inf).any()), _any_nan(options)
+        )
+
+    def _decide(self, got: NDArray[Any], arithmetic: Arithmetic) -> Decided:
+        same = (self.options == got[:, None]) | (np.isnan(self.options) & np.isnan(got)[:, None])
+        return Decided.of(same.any(axis=1))
+
+
+def _any_nan(numbers: Floats) -> bool:
+    return bool(np.isnan(numbers).any())
+
+
+def any_tied(call: Call, name: str) -> Meaning:
+    """A selection's index or tangent, of any one of the tied cells."""
+    won = Winners(call.named()["x"], _windows(call))
+    taps = np.broadcast_to(won.taps, won.tied.shape)
+    places = np.where(won.tied, taps, won.winners[..., None])
+    if name == "indices":
+        options = places.astype(np.float64)
+    else:
+        planes = planes_of(call.directions[0], call.problem.rank)
+        cells = np.take_along_axis(planes[:, None], np.maximum(places, 0).reshape(len(planes), 1, -1), axis=-1)
+        options = np.where(places >= 0, cells.reshape(places.shape), 0.0)
+    shape = won.shape if call.problem.attributes.get("keepdims", True) else _lead(call)
+    return OneOf(options.reshape(-1, options.shape[-1]), shape)
+
+
+def overwritten(call: Call, name: str) -> Meaning:
+    """Unpooling that keeps one of the cells that meet at a place."""
+    cells = call.named()["x"] if name == "y" else call.directions[0]
+    places = number_planes(call.named()["indices"], call.problem.rank)
+    size = tuple(call.problem.attributes["output_size"])
+    room = int(np.prod(size))
+    received = hits(np.where(places >= 0, places + np.arange(len(places))[:, None] * room, -1), room * len(places))
+    received = np.where(received >= 0, received, received[:, :1])
+    return OneOf(take(cells.astype(np.float64).ravel(), received), (*_lead(call), *size))
+
+
+# --- windows without a real cell -------------------------------------------------------------------------------------
+
+POOLS = ("max_pool", "avg_pool")
+"""Operators whose windows may lie in the padding altogether."""
+
+
+def padding_only(call: Call, name: str) -> Bools | None:
+    """Which outputs have no real cell; None where the question does not arise."""
+    if call.problem.op not in POOLS or name not in ("y", "indices", "dy", "second_g"):
+        return None
+    x = call.named()["x"]
+    window = _windows(call)
+    empty = (Winners(np.zeros(window.sizes), window).winners < 0).reshape(window.outputs)
+    return np.asarray(np.broadcast_to(empty, x.shape[: x.ndim - call.problem.rank] + window.outputs))
+
+
+def _padding_only_name(call: Call, name: str, given: Array) -> str | None:
+    """The convention by which all windows without a real cell have what they were given, if there is one."""
+    first = given[0]
+    if not (np.array_equal(given, np.full_like(given, first)) or np.isnan(given.astype(np.float64)).all()):
+        return None
+    if name == "indices":
+        return "padding_only_index"
+    if call.problem.op == "avg_pool":
+        return "padding_only_nan" if np.isnan(first) and not _counts_padding(call) else None
+    return _lowest_name(first) if name == "y" else None
+
+
+def _counts_padding(call: Call) -> bool:
+    options = call.problem.attributes
+    return bool(options.get("count_include_pad", True)) or options.get("divisor_override") is not None
+
+
+def _lowest_name(value: Any) -> str:
+    if np.isnan(float(value)):
+        return "padding_only_nan"
+    if float(value) == -np.inf:
+        return "padding_only_minus_inf"
+    return "padding_only_lowest" if float(value) == _lowest_finite(value.dtype) else "padding_only_value"
+
+
+def _lowest_finite(dtype: np.dtype[Any]) -> float:
+    return float(lowest(dtype)) if dtype.kind in "iu" else -float(format_of(dtype).largest)
+
+
+# --- what explains a result ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The conventions under which a result is right, and the rule of choosing among them, if there is one."""
+
+    names: tuple[str, ...]
+    choice: Choice | None = None
+
+    @property
+    def words(self) -> str:
+        return "; ".join(CONVENTIONS[name] for name in self.names)
+
+
+def explanation(call: Call, name: str, judgement: Judgement) -> Explanation | None:
+    """The conventions that explain all that is wrong with a result."""
+    if call.problem.attributes.get("ties", "first") != "first":
+        return None  # the rule was asked for
+    wrong: Bools = ~judgement.ok
+    names: tuple[str, ...] = ()
+    empty = padding_only(call, name)
+    if empty is not None and (wrong & empty).any():
+        given = _padding_only_name(call, name, judgement.got[empty])
+        if given is None:
+            return None
+        wrong, names = wrong & ~empty, (given,)
+    if not wrong.any():
+        return Explanation(names)
+    return _chosen_otherwise(call, name, judgement, names, empty)
+
+
+def _chosen_otherwise(
+    call: Call, name: str, judgement: Judgement, names: tuple[str, ...], empty: Bools | None
+) -> Explanation | None:
+    def explains(meaning: Meaning) -> bool:
+        ok = meaning.judge(judgement.got, judgement.arithmetic).ok
+        return bool((ok if empty is None or not names else ok | empty).all())
+
+    if call.problem.op == "max_unpool":
+        found = name in ("y", "dy") and explains(overwritten(call, name))
+        return Explanation((*names, "unpool_overwrites")) if found else None
+    if call.problem.op not in SELECTIONS or name == "second_x":
+        return None
+    for choice in choices():
+        if name == "y" and choice.nans != "ignored":
+            continue  # no other rule changes a value
+        if explains(chosen_meaning(call, name, choice)):
+            return Explanation((*names, *choice.names), choice)
+    if name in ("indices", "dy") and explains(any_tied(call, name)):
+        return Explanation((*names, "another_tie"))
+    return None
