@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -11,12 +12,24 @@ import ml_dtypes
 import numpy as np
 
 from gradspec.conformance.call import DTYPES, Array, Call, Problem, Results, laid_out
-from gradspec.conformance.targets import NotOfferedError, Target
+from gradspec.conformance.targets import NotOfferedError, Promise, Target
 from gradspec.conformance.targets.pytorch_functions import function, has_batch, repeats, smallest, undocumented
+from gradspec.conformance.targets.pytorch_promises import promises
 from gradspec.conformance.targets.pytorch_source import program
-from gradspec.conformance.targets.pytorch_ways import WAYS, Question, by_samples, by_vmap
+from gradspec.conformance.targets.pytorch_ways import WAYS, Question, by_samples, by_vmap, tangent
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+NOTES = "https://docs.pytorch.org/docs/stable/notes/"
+GENERATED = "https://docs.pytorch.org/docs/stable/generated/"
+BATCHED_BY_VMAP = (
+    "max_pool",
+    "avg_pool",
+    "adaptive_max_pool",
+    "adaptive_avg_pool",
+    "global_max_pool",
+    "global_avg_pool",
+)
+"""Operators of one input that ``torch.vmap`` has rules for; it calls others once for each sample."""
 
 
 class Eager(Target):
@@ -38,23 +51,28 @@ class Eager(Target):
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
         if mode == "value":
             indices = ("with_indices",) if function(problem).has_indices else ()
-            return (*indices, "samples") if has_batch(problem) else indices
+            return (*indices, "samples") if has_batch(problem) and problem.op != "unfold" else indices
         if mode == "jvp":
             return ("double_backward",)
         if mode == "vjp" and len(problem.differentiable) > 1:
             return ("one_by_one",)
-        return ("vmap",) if mode == "vjp" and has_batch(problem) else ()
+        return ("vmap",) if mode == "vjp" and has_batch(problem) and problem.op in BATCHED_BY_VMAP else ()
 
     def run(self, call: Call) -> Results:
         if call.problem.op == "max_unpool" and repeats(call.named()["indices"], call.problem.rank):
             raise NotOfferedError("max_unpool documents no result where two cells have one index, or an index is -1")
         try:
-            tensors = WAYS[call.mode, call.variant](self.question(call))
+            with warnings.catch_warnings(action="ignore"):  # of slow ways to a result; the result is what is judged
+                tensors = self.answer(call)
         except RuntimeError as error:
             if re.search("not implemented for '|[Ii]nput dtype must be", str(error)):
                 raise NotOfferedError(str(error)) from None
             raise
         return dict(zip(call.problem.results(call.mode), map(_array, tensors), strict=False))
+
+    def answer(self, call: Call) -> tuple[Any, ...]:
+        """The results as tensors."""
+        return WAYS[call.mode, call.variant](self.question(call))
 
     def question(self, call: Call) -> Question:
         """The call in tensors."""
@@ -97,6 +115,16 @@ class Eager(Target):
         torch.set_num_threads(count)
         return True
 
+    def reduced(self) -> dict[str, str]:
+        return {
+            "bf16_inputs": f'torch.backends.mkldnn.conv.fp32_precision = "bf16" ({NOTES}mkldnn.html)',
+            "tf32": f'torch.backends.mkldnn.conv.fp32_precision = "tf32" ({NOTES}mkldnn.html)',
+            "ftz": f"torch.set_flush_denormal(True) ({GENERATED}torch.set_flush_denormal.html)",
+        }
+
+    def promises(self) -> Sequence[Promise]:
+        return promises()
+
 
 class ChannelsLast(Eager):
     """Inputs, weights, tangents and cotangents in ``torch.channels_last`` or ``torch.channels_last_3d``."""
@@ -108,6 +136,70 @@ class ChannelsLast(Eager):
         if problem.rank not in (2, 3) or len(problem.shapes[0] or ()) != problem.rank + 2:
             return "channels_last is a format of tensors with a batch, channels and two or three spatial axes"
         return super().refusal(problem, mode)
+
+
+class Compiled(Eager):
+    """``torch.compile`` of the operator, which compiles its VJP along, and of ``torch.func.jvp`` of it."""
+
+    name = "torch.compile"
+    backend = "inductor"
+    kept = 16
+    """How many compiled functions are kept."""
+
+    def __init__(self) -> None:
+        self._functions: dict[str, Callable[..., Any]] = {}
+
+    def versions(self) -> dict[str, str]:
+        return {**super().versions(), "backend": self.backend}
+
+    def refusal(self, problem: Problem, mode: str) -> str | None:
+        if mode == "second":
+            return "torch.compile documents that it does not support double backward"
+        return super().refusal(problem, mode) or _cannot_compile(self.backend)
+
+    def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
+        return ("with_indices",) if mode == "value" and function(problem).has_indices else ()
+
+    def answer(self, call: Call) -> tuple[Any, ...]:
+        import torch._dynamo
+        import torch._inductor.config
+
+        with torch._dynamo.config.patch(recompile_limit=64), torch._inductor.config.patch(compile_threads=1):
+            if call.mode != "jvp":
+                return super().answer(call)
+            asked = self.question(call)
+            return (self.compiled(call, tangent(asked.f, asked.differentiable))(asked.tensors, asked.directions),)
+
+    def forward(self, call: Call) -> Callable[..., Any]:
+        f = super().forward(call)
+        return f if call.mode == "jvp" else self.compiled(call, f)
+
+    def compiled(self, call: Call, f: Callable[..., Any]) -> Callable[..., Any]:
+        """The function compiled for this problem; what was compiled for earlier ones is given up in time."""
+        import torch
+
+        key = repr((call.problem, call.mode, call.variant))
+        if key not in self._functions:
+            if len(self._functions) == self.kept:
+                self._functions.clear()
+                torch._dynamo.reset()
+            self._functions[key] = torch.compile(f, dynamic=False, fullgraph=True, backend=self.backend)
+        return self._functions[key]
+
+    def reproducer(self, call: Call) -> str:
+        return program(call, compiled=True)
+
+
+@cache
+def _cannot_compile(backend: str) -> str | None:
+    """Why ``torch.compile`` does not work here, for want of a C++ compiler for instance."""
+    import torch
+
+    try:
+        torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+    except Exception as error:  # there are many reasons, and any of them is one
+        return f"torch.compile does not work here: {str(error).splitlines()[0]}"
+    return None
 
 
 def _array(tensor: Any) -> Array:

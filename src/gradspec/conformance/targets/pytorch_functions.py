@@ -41,7 +41,10 @@ class Function:
         """The call as it is written, on tensors of these names."""
         settings = [f"{name}={value!r}" for name, value in self.settings.items()]
         call = f"torch.{self.path}({', '.join([*names, *settings])})"
-        return f"{call}.squeeze({self.squeezed})" if self.squeezed else call
+        if not self.squeezed:
+            return call
+        squeezed = f"squeeze({self.squeezed})"
+        return f"(part.{squeezed} for part in {call})" if "return_indices" in self.settings else f"{call}.{squeezed}"
 
     @property
     def has_indices(self) -> bool:
@@ -205,6 +208,8 @@ def _wrong_axes(problem: Problem) -> Iterator[str]:
     own = 1 if op == "fold" else rank  # the columns of a fold have one axis for all places
     if len(shape) - own not in (1, 2):
         yield f"{op} is documented for one batch axis or none, and one channel axis"
+    if op == "unfold" and len(shape) == rank + 1:
+        yield "unfold is documented for batches"
     if 0 in shape[-own - 1 :] and op != "conv":
         yield f"{op} takes an empty batch, and no other empty axis"
     if op == "conv" and problem.shapes[1] is not None and problem.shapes[1][0] == 0:

@@ -10,7 +10,7 @@ from gradspec.conformance.call import Array, Call
 from gradspec.conformance.targets.pytorch_functions import function
 from gradspec.conformance.targets.source import arrays
 
-COMPILE = "torch.compile(f, dynamic=False, fullgraph=True)"
+COMPILE = "torch.compile(dynamic=False, fullgraph=True)"
 
 
 def program(call: Call, channels_last: bool = False, compiled: bool = False) -> str:
@@ -119,6 +119,9 @@ def _asked(call: Call, compiled: bool) -> Iterator[str]:
     used = function(call.problem)
     used = used.with_indices() if call.variant == "with_indices" else used
     applied = _applied(call, names)
+    if compiled and call.mode == "jvp":
+        yield from _compiled_jvp(call, used.source(*names))
+        return
     if compiled or call.mode == "jvp" or applied != f"f({', '.join(names)})":
         yield from _defined(used.source(*names), names, compiled)
     else:
@@ -129,8 +132,17 @@ def _asked(call: Call, compiled: bool) -> Iterator[str]:
 
 
 def _defined(body: str, names: tuple[str, ...], compiled: bool) -> list[str]:
-    lines = ["", "", f"def f({', '.join(names)}):", f"    return {body}", "", ""]
-    return [*lines, f"f = {COMPILE}"] if compiled else lines
+    decorated = [f"@{COMPILE}"] if compiled else []
+    return ["", "", *decorated, f"def f({', '.join(names)}):", f"    return {body}", "", ""]
+
+
+def _compiled_jvp(call: Call, body: str) -> Iterator[str]:
+    names, chosen = tuple(call.named()), call.problem.differentiable
+    along = [f"d{name}" for name in chosen]
+    yield from ["", "", f"@{COMPILE}", f"def tangent({', '.join([*names, *along])}):"]
+    pairs = f"({', '.join(chosen)},), ({', '.join(along)},)"
+    yield f"    return torch.func.jvp(lambda {', '.join(chosen)}: {body}, {pairs})[1]"
+    yield from ["", "", f"dy = tangent({', '.join([*names, *along])})"]
 
 
 def _applied(call: Call, names: tuple[str, ...]) -> str:

@@ -25,15 +25,16 @@ class Question:
 
     def of_chosen(self, *chosen: Any) -> Any:
         """The function of its differentiable tensors alone."""
-        tensors = list(self.tensors)
-        for place, tensor in zip(self.differentiable, chosen, strict=True):
-            tensors[place] = tensor
-        return self.f(*tensors)
+        return self.f(*_replaced(self.tensors, self.differentiable, chosen))
 
     def followed(self) -> tuple[Any, Tensors]:
         """The value as autograd follows it, and the tensors that it came from."""
         leaves = tuple(tensor.detach().requires_grad_() for tensor in self.chosen)
         return self.of_chosen(*leaves), leaves
+
+
+def _replaced(tensors: Tensors, places: tuple[int, ...], by: Tensors) -> Tensors:
+    return tuple(by[places.index(i)] if i in places else tensor for i, tensor in enumerate(tensors))
 
 
 def value(asked: Question) -> Tensors:
@@ -42,9 +43,20 @@ def value(asked: Question) -> Tensors:
 
 
 def jvp(asked: Question) -> Tensors:
+    return (tangent(asked.f, asked.differentiable)(asked.tensors, asked.directions),)
+
+
+def tangent(f: Callable[..., Any], places: tuple[int, ...]) -> Callable[[Tensors, Tensors], Any]:
+    """The derivative as a function of all tensors and of the directions, for ``torch.compile`` to take whole."""
     import torch
 
-    return (torch.func.jvp(asked.of_chosen, asked.chosen, asked.directions)[1],)
+    def along(tensors: Tensors, directions: Tensors) -> Any:
+        def of_chosen(*chosen: Any) -> Any:
+            return f(*_replaced(tensors, places, chosen))
+
+        return torch.func.jvp(of_chosen, tuple(tensors[place] for place in places), directions)[1]
+
+    return along
 
 
 def jvp_by_double_backward(asked: Question) -> Tensors:

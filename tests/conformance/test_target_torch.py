@@ -1,0 +1,325 @@
+"""PyTorch as a target: calls that it is known to get right, calls it documents no result for, and programs that run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf, nan, prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradspec import spec
+from gradspec.conformance.call import DTYPES, LAYOUTS, MODES, Array, Call, Problem, laid_out
+from gradspec.conformance.checks.promises import broken
+from gradspec.conformance.judge.examine import judge_call
+from gradspec.conformance.targets import NotOfferedError, target_named
+from gradspec.conformance.targets.pytorch_functions import function, undocumented
+
+torch = pytest.importorskip("torch")
+
+SIZES = (5, 4, 3)
+
+
+def pairs(lo: int, hi: int, rank: int) -> tuple[tuple[int, int], ...]:
+    return ((lo, hi),) * rank
+
+
+def problems(rank: int) -> dict[str, Problem]:
+    """One of each operator, with every setting that PyTorch has."""
+    sizes, one, two = SIZES[:rank], (1,) * rank, (2,) * rank
+    x, doubled = (2, 4, *sizes), tuple(2 * n for n in sizes)
+    settings: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
+        "max_pool": ("max_pool", (x,), {"kernel_size": two, "stride": one, "padding": pairs(1, 1, rank)}),
+        "ceil": ("max_pool", (x,), {"kernel_size": two, "dilation": two, "ceil_mode": True}),
+        "avg_pool": (
+            "avg_pool",
+            (x,),
+            {"kernel_size": two, "padding": pairs(1, 1, rank), "ceil_mode": True, "count_include_pad": False},
+        ),
+        "adaptive_max_pool": ("adaptive_max_pool", (x,), {"output_size": two}),
+        "adaptive_avg_pool": ("adaptive_avg_pool", (x,), {"output_size": two}),
+        "global_max_pool": ("global_max_pool", (x,), {"rank": rank, "keepdims": False}),
+        "split": ("global_max_pool", (x,), {"rank": rank, "ties": "split"}),
+        "global_avg_pool": ("global_avg_pool", (x,), {"rank": rank}),
+        "conv": ("conv", (x, (6, 2, *two), (6,)), {"stride": two, "padding": pairs(1, 1, rank), "groups": 2}),
+        "same": ("conv", (x, (3, 4, *two), None), {"padding": pairs(1, 1, rank), "dilation": two}),
+        "odd": ("conv", (x, (3, 4, *two), (3,)), {"padding": pairs(0, 1, rank)}),
+        "conv_transpose": (
+            "conv_transpose",
+            (x, (4, 3, *two), (6,)),
+            {"stride": two, "padding": pairs(1, 1, rank), "groups": 2, "output_padding": one, "dilation": one},
+        ),
+        "max_unpool": ("max_unpool", (x, x), {"output_size": doubled}),
+    }
+    if rank == 2:
+        settings["unfold"] = ("unfold", (x,), {"kernel_size": two, "padding": pairs(1, 1, rank), "stride": two})
+        settings["fold"] = ("fold", ((2, 8, 12),), {"output_size": (5, 4), "kernel_size": two})
+        settings["divisor"] = ("avg_pool", (x,), {"kernel_size": two, "divisor_override": 3})
+    return {name: Problem(op, rank, shapes, given) for name, (op, shapes, given) in settings.items()}
+
+
+def numbers(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+    """Small multiples of 1/8: their sums of products are exact in float32."""
+    return (generator.integers(-8, 9, shape) / (1 if dtype.startswith("i") else 8)).astype(DTYPES[dtype])
+
+
+def places(generator: np.random.Generator, shape: tuple[int, ...], cells: int) -> Array:
+    planes = [generator.permutation(cells)[: prod(shape[2:])] for _ in range(prod(shape[:2]))]
+    return np.stack(planes).reshape(shape)
+
+
+def made(problem: Problem, mode: str, layout: str = "contiguous", seed: int = 0) -> Call:
+    generator = np.random.default_rng(seed)
+    inputs = [None if shape is None else numbers(generator, shape, problem.dtype) for shape in problem.shapes]
+    if problem.op == "max_unpool":
+        inputs[1] = places(generator, problem.shapes[0], prod(problem.attributes["output_size"]))
+    call = Call(problem, mode, tuple(None if a is None else laid_out(a, layout, problem.rank) for a in inputs))
+    wide = [None if a is None else a.astype(np.int64 if a.dtype.kind in "iu" else np.float64) for a in inputs]
+    output = np.shape(getattr(spec, problem.op)(*wide, **problem.attributes).tolist())
+    along = tuple(numbers(generator, call.named()[name].shape, problem.dtype) for name in problem.differentiable)
+    g = numbers(generator, output, problem.dtype)
+    return replace(
+        call,
+        directions=along if mode in ("jvp", "second") else (),
+        cotangent=g if mode in ("vjp", "second") else None,
+        layout=layout,
+        output=output,
+    )
+
+
+def calls(target_name: str, dtype: str, rank: int) -> Iterator[Call]:
+    """Every problem in every mode and variant, the layouts by turns."""
+    target, turn = target_named(target_name), 0
+    for problem in problems(rank).values():
+        for mode in MODES:
+            typed = replace(problem, dtype=dtype)
+            if target.refusal(typed, mode) is not None:
+                continue
+            turn += 1
+            call = made(typed, mode, LAYOUTS[turn % 3])
+            yield from (replace(call, variant=variant) for variant in ("plain", *target.variants(typed, mode)))
+
+
+def is_known_to_fail(call: Call) -> bool:
+    """max_unpool's gradient of a cotangent with gaps in memory raises (PyTorch issue 154341)."""
+    return (
+        call.problem.op == "max_unpool"
+        and call.layout != "contiguous"
+        and (call.mode, call.variant)
+        in (
+            ("vjp", "plain"),
+            ("second", "plain"),
+            ("jvp", "double_backward"),
+        )
+    )
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize(("target", "dtype"), [("torch", "f32"), ("torch", "f64"), ("torch:channels_last", "f32")])
+def test_what_pytorch_is_known_to_get_right_passes(target: str, dtype: str, rank: int) -> None:
+    judged = [call for call in calls(target, dtype, rank) if not is_known_to_fail(call)]
+    verdicts = [(call.problem, call.mode, v) for call in judged for v in judge_call(target_named(target), call)]
+    assert [entry for entry in verdicts if entry[2].kind != "pass"] == []
+    assert len(verdicts) > 60 or (target, rank) == ("torch:channels_last", 1)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_values_in_sixteen_bits(dtype: str) -> None:
+    target = target_named("torch")
+    judged = [call for call in calls("torch", dtype, 2) if call.mode == "value"]
+    assert {v.kind for call in judged for v in judge_call(target, call)} == {"pass"}
+    assert len(judged) > 30
+
+
+def test_integers_are_pooled_where_there_is_a_kernel() -> None:
+    target, problem = target_named("torch"), replace(problems(2)["max_pool"], dtype="i32")
+    call = replace(made(problem, "value"), variant="with_indices")
+    given, expected = target.run(call), spec.max_pool(call.inputs[0], **problem.attributes, return_indices=True)
+    assert [given["y"].tolist(), given["indices"].tolist()] == [part.tolist() for part in expected]
+    adaptive = replace(problems(2)["adaptive_max_pool"], dtype="i32")
+    assert "not implemented for 'Int'" in str(target.refusal(adaptive, "value"))
+
+
+REFUSED = {
+    "no smooth": (Problem("smooth_max_pool", 1, ((1, 1, 4),), {"kernel_size": (2,), "beta": 1.0}), "value"),
+    "rank": (Problem("conv", 4, ((1, 1, 2, 2, 2, 2), (1, 1, 1, 1, 1, 1), None), {}), "value"),
+    "uneven": (Problem("max_pool", 1, ((1, 1, 4),), {"kernel_size": (2,), "padding": ((0, 1),)}), "value"),
+    "uneven conv": (Problem("conv", 1, ((1, 1, 4), (1, 1, 2), None), {"padding": ((1, 0),)}), "value"),
+    "wide": (Problem("avg_pool", 1, ((1, 1, 4),), {"kernel_size": (2,), "padding": ((2, 2),)}), "value"),
+    "dilated": (Problem("avg_pool", 1, ((1, 1, 4),), {"kernel_size": (2,), "dilation": (2,)}), "value"),
+    "divisor": (Problem("avg_pool", 1, ((1, 1, 4),), {"kernel_size": (2,), "divisor_override": 2}), "value"),
+    "lead": (Problem("max_pool", 1, ((2, 1, 1, 4),), {"kernel_size": (2,)}), "value"),
+    "no channel": (Problem("max_pool", 1, ((4,),), {"kernel_size": (2,)}), "value"),
+    "zero channels": (Problem("max_pool", 1, ((2, 0, 4),), {"kernel_size": (2,)}), "value"),
+    "ties": (Problem("max_pool", 1, ((1, 1, 4),), {"kernel_size": (2,), "ties": "split"}), "vjp"),
+    "all": (Problem("global_max_pool", 1, ((1, 1, 4),), {"ties": "all"}), "jvp"),
+    "fold": (Problem("fold", 1, ((1, 2, 3),), {"output_size": (4,), "kernel_size": (2,)}), "value"),
+    "one image": (Problem("unfold", 2, ((1, 4, 4),), {"kernel_size": (2, 2)}), "value"),
+    "unpool": (Problem("max_unpool", 1, ((1, 1, 4), (1, 1, 4)), {"output_size": (3,)}), "value"),
+    "dtype": (Problem("avg_pool", 3, ((1, 1, 2, 2, 2),), {"kernel_size": (2, 2, 2)}, "f16"), "value"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_pytorch_does_not_document_is_refused(name: str) -> None:
+    assert target_named("torch").refusal(*REFUSED[name])
+
+
+def test_ties_do_not_matter_to_a_value() -> None:
+    problem = Problem("max_pool", 1, ((1, 1, 4),), {"kernel_size": (2,), "ties": "split"})
+    assert undocumented(problem, "value") is None
+
+
+def test_unpooling_is_offered_where_every_index_is_its_own() -> None:
+    problem = Problem("max_unpool", 1, ((1, 1, 2), (1, 1, 2)), {"output_size": (4,)})
+    x = np.ones((1, 1, 2), np.float32)
+    target = target_named("torch")
+    assert target.run(Call(problem, "value", (x, np.array([[[3, 0]]]))))["y"].tolist() == [[[1, 0, 0, 1]]]
+    for indices in ([[[1, 1]]], [[[-1, 0]]]):
+        with pytest.raises(NotOfferedError, match="one index"):
+            target.run(Call(problem, "value", (x, np.array(indices))))
+
+
+def test_channels_last_is_a_format_of_planes_and_volumes() -> None:
+    target = target_named("torch:channels_last")
+    refused = [bool(target.refusal(problems(rank)["conv"], "value")) for rank in (1, 2, 3)]
+    assert refused == [True, False, False]
+    tensor = target.tensor(np.zeros((2, 3, 4, 5), np.float32), made(problems(2)["max_pool"], "value"))
+    assert tensor.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_memory_layouts_reach_pytorch() -> None:
+    target, problem = target_named("torch"), problems(2)["max_pool"]
+    strides = {
+        layout: target.tensor(np.zeros((1, 3, 4, 5)), made(problem, "value", layout)).stride() for layout in LAYOUTS
+    }
+    assert strides == {
+        "contiguous": (60, 20, 5, 1),
+        "channels_last": (60, 1, 15, 3),
+        "non_contiguous": (7 * 9 * 11 * 2, 9 * 11 * 2, 22, 2),
+    }
+
+
+def test_what_the_documentation_promises_raises() -> None:
+    assert broken(target_named("torch")) == []
+    assert len(target_named("torch").promises()) > 8
+
+
+def test_threads_are_set() -> None:
+    before = torch.get_num_threads()
+    try:
+        assert target_named("torch").set_threads(1)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+# --- programs --------------------------------------------------------------------------------------------------------
+
+
+def printed(text: str) -> dict[str, tuple[tuple[int, ...], list[float]]]:
+    """Results as a reproducer prints them: name, shape and cells."""
+    found = re.findall(r"^(\w+) \(([\d, ]*)\) (.*)$", text, re.MULTILINE)
+    return {
+        name: (
+            tuple(int(n) for n in re.findall(r"\d+", shape)),
+            [float(cell) for cell in re.findall(r"-?(?:nan|inf|[\d.]+(?:e[-+]?\d+)?)", cells)],
+        )
+        for name, shape, cells in found
+    }
+
+
+def same(results: dict[str, Array], text: str) -> bool:
+    shown = printed(text)
+    return set(shown) == set(results) and all(
+        shown[name][0] == array.shape and np.array_equal(shown[name][1], array.ravel().astype(float), equal_nan=True)
+        for name, array in results.items()
+    )
+
+
+def reproducible() -> list[tuple[str, Call]]:
+    """Every way to ask for every kind of operator, in different dtypes and layouts."""
+    chosen = [("torch", call) for rank in (1, 2) for call in calls("torch", "f32", rank)]
+    chosen += [("torch", call) for call in calls("torch", "bf16", 2) if call.mode == "vjp"]
+    chosen += [("torch:channels_last", call) for call in calls("torch:channels_last", "f32", 3) if call.mode == "vjp"]
+    integers = made(replace(problems(2)["max_pool"], dtype="i32"), "value")
+    special = np.array([[[nan, -inf, 0.1, -0.0, 1e-45]]], np.float32)
+    pool = Problem("max_pool", 1, ((1, 1, 5),), {"kernel_size": (2,), "stride": (1,)})
+    empty = Problem("max_pool", 1, ((0, 1, 5),), {"kernel_size": (2,)})
+    chosen += [("torch", integers), ("torch", Call(pool, "value", (special,), variant="with_indices"))]
+    chosen += [("torch", Call(empty, "value", (np.zeros((0, 1, 5), np.float32),)))]
+    return [(name, call) for name, call in chosen if not is_known_to_fail(call)]
+
+
+def test_reproducers_print_what_a_run_gives() -> None:
+    """Each is a whole program; they run one after another in one other process, to import PyTorch once."""
+    entries = reproducible()
+    programs = [target_named(name).reproducer(call) for name, call in entries]
+    mark = "=== next ==="
+    runner = (
+        "import sys\nfor part in sys.stdin.read().split(sys.argv[1]):\n    exec(part, {})\n    print(sys.argv[1])\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", runner, mark]
+    done = subprocess.run(command, input=mark.join(programs), capture_output=True, text=True, timeout=120)
+    outputs = done.stdout.split(mark)
+    assert done.stderr == "", programs[len(outputs) - 1]
+    wrong = [
+        program
+        for (name, call), program, output in zip(entries, programs, outputs, strict=False)
+        if not same(target_named(name).run(call), output)
+    ]
+    assert wrong == []
+    assert len(programs) > 100
+
+
+def test_a_reproducer_is_short_and_readable() -> None:
+    problem = Problem("conv", 1, ((1, 1, 3), (1, 1, 2), None), {"stride": (2,)})
+    x, weight = np.float32([[[1, 0.1, -np.inf]]]), np.float32([[[1, 2]]])
+    assert target_named("torch").reproducer(Call(problem, "value", (x, weight, None))).splitlines() == [
+        "from math import inf",
+        "",
+        "import torch",
+        "",
+        "x = torch.tensor([[[1.0, 0.1, -inf]]])",
+        "weight = torch.tensor([[[1.0, 2.0]]])",
+        "y = torch.nn.functional.conv1d(x, weight, stride=(2,))",
+        'print("y", tuple(y.shape), y.tolist())',
+    ]
+
+
+def test_a_global_pooling_of_four_axes_is_a_mean() -> None:
+    problem = Problem("global_avg_pool", 4, ((3, 2, 2, 2, 2),), {"rank": 4, "keepdims": False})
+    assert function(problem).source("x") == "torch.mean(x, dim=(-4, -3, -2, -1))"
+    assert {v.kind for v in judge_call(target_named("torch"), made(problem, "vjp"))} == {"pass"}
+
+
+# --- torch.compile ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The target without code generation, which takes seconds per problem: everything before it runs."""
+    target = target_named("torch.compile")
+    monkeypatch.setattr(target, "backend", "aot_eager")
+    monkeypatch.setattr(target, "kept", 2)
+    yield target
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", ["max_pool", "conv", "max_unpool"])
+def test_compiled_calls(compiled: Any, name: str) -> None:
+    problem = problems(1)[name]
+    for mode in ("value", "jvp", "vjp"):
+        assert compiled.refusal(problem, mode) is None
+        for variant in ("plain", *compiled.variants(problem, mode)):
+            call = replace(made(problem, mode), variant=variant)
+            assert {v.kind for v in judge_call(compiled, call)} == {"pass"}, (mode, variant)
+
+
+def test_double_backward_is_not_offered_compiled(compiled: Any) -> None:
+    assert "double backward" in compiled.refusal(problems(1)["conv"], "second")
