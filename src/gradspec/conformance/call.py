@@ -184,11 +184,9 @@ def laid_out(array: Array, layout: str, rank: int) -> Array:
     >>> laid_out(np.zeros((2, 3, 4)), "channels_last", 1).strides, laid_out(np.zeros((4,)), "non_contiguous", 1).strides
     ((96, 8, 24), (16,))
     """
-    if layout == "contiguous" or array.ndim == 0:
-        return np.ascontiguousarray(array)
+    if layout == "contiguous" or array.ndim == 0 or (layout == "channels_last" and array.ndim <= rank):
+        return np.asarray(array, order="C")
     if layout == "channels_last":
-        if array.ndim <= rank:
-            return np.ascontiguousarray(array)
         channel = array.ndim - rank - 1
         return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, channel, -1)), -1, channel)
     gaps = np.zeros(tuple(2 * n + 1 for n in array.shape), array.dtype)

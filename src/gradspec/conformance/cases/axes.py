@@ -1,0 +1,231 @@
+"""Axes to build windows from: many small ones, sorted by what is special about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints: TypeAlias = NDArray[np.int64]
+
+TRAITS = (
+    "overlapping",
+    "non_divisible",
+    "dilated",
+    "padding_only_window",
+    "ceil_mode",
+    "one_cell_axis",
+    "output_padding",
+    "sided",
+    "padded",
+    "hit",
+    "deep",
+)
+"""What an axis can have: the features that one axis gives to its window, different paddings on both sides, a window
+that reads padding, cells that many windows read, and windows that read many cells."""
+BIT = {name: 1 << i for i, name in enumerate(TRAITS)}
+INCIDENTAL = BIT["padded"] | BIT["hit"] | BIT["deep"]
+"""Traits that an axis may have unasked."""
+
+COLUMNS = ("size", "kernel", "stride", "lo", "hi", "dilation", "extra", "outputs")
+"""An axis: its input size, its window, output padding, and the number of windows (bins of an adaptive axis)."""
+
+
+def mask(traits: Iterable[str]) -> int:
+    """
+    >>> mask(["overlapping", "dilated"])
+    5
+    """
+    return sum(BIT[name] for name in set(traits))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How big axes are: the ranges they are drawn from, and what counts as many."""
+
+    sizes: tuple[int, int]
+    kernels: tuple[int, int]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    many: int
+    outputs: int
+    """The most windows."""
+
+
+_SMALL = {1: (17, 5, 12, 16), 2: (9, 4, 4, 9), 3: (6, 3, 3, 6), 4: (5, 3, 2, 5)}
+"""By rank: the largest size, kernel, what counts as many, and the most windows."""
+_MANY = {1: 12, 2: 4, 3: 3, 4: 2}
+_LONG = {1: 32, 2: 6, 3: 4, 4: 3}
+_DEEP = {1: 1000, 2: 32, 3: 10, 4: 6}
+"""By rank: kernels whose windows together read at least 12, 32 and 1000 cells."""
+
+
+def scale_of(kind: str, rank: int) -> Scale:
+    if kind == "small":
+        size, kernel, many, outputs = _SMALL[rank]
+        return Scale((1, size), (1, kernel), (1, 2, 3), (1, 1, 2, 3), many, outputs)
+    least = {"many": _MANY, "long": _LONG, "deep": _DEEP}[kind][rank]
+    if kind == "deep":
+        return Scale(
+            (least, 2 * least + 20), (least, least + 2), (1, 2, least // 2, least, least + 3), (1, 2), least, 9
+        )
+    return Scale((1, 2 * least + 6), (least, 2 * least + 1), (1, 1, 2), (1, 1, 2), least, 3 * least + 8)
+
+
+class Axes:
+    """A collection of axes, by their traits."""
+
+    def __init__(self, rows: Ints, traits: Ints) -> None:
+        self.rows, self.traits = rows, traits
+
+    @cached_property
+    def _groups(self) -> dict[int, Ints]:
+        own = self.traits & ~INCIDENTAL
+        return {int(value): np.flatnonzero(own == value) for value in np.unique(own)}
+
+    @lru_cache(maxsize=512)  # noqa: B019  (collections live as long as the process)
+    def having(self, wanted: int) -> Ints:
+        """The places of axes with these traits and, if there are such, no others."""
+        for own in sorted(self._groups, key=lambda other: (other & ~wanted).bit_count()):
+            if own & wanted == wanted & ~INCIDENTAL:
+                found = self._groups[own]
+                found = found[self.traits[found] & wanted == wanted]
+                if len(found):
+                    return found
+        return np.zeros(0, np.int64)
+
+    def draw(self, rng: np.random.Generator, wanted: int) -> tuple[int, ...] | None:
+        """One of them, as COLUMNS order its numbers."""
+        found = self.having(wanted)
+        return tuple(self.rows[found[rng.integers(len(found))]].tolist()) if len(found) else None
+
+
+@lru_cache(maxsize=64)
+def axes(family: str, rank: int, kind: str, ceil: bool) -> Axes:
+    """The axes of a family (sliding, transposed, adaptive, whole) for one of ``rank`` axes, drawn once and for all.
+
+    >>> axes("sliding", 2, "small", False).draw(np.random.default_rng(0), mask(["dilated"])) is not None
+    True
+    """
+    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([rank, len(kind), int(ceil)])))
+    scale = scale_of(kind, rank)
+    if family == "adaptive":
+        return _adaptive_axes(rng, scale, rank)
+    if family == "whole":
+        return _whole_axes(scale)
+    return _sliding_axes(rng, scale, ceil, family == "transposed")
+
+
+# --- sliding windows -------------------------------------------------------------------------------------------------
+
+
+def _sliding_axes(rng: np.random.Generator, scale: Scale, ceil: bool, transposed: bool) -> Axes:
+    count = 12_000 if scale.kernels[0] == 1 else 5_000
+    k = rng.integers(scale.kernels[0], scale.kernels[1] + 1, count)
+    s, d = rng.choice(scale.strides, count), rng.choice(scale.dilations, count)
+    extent = d * (k - 1) + 1
+    least = 1 if scale.sizes[0] == 1 else extent
+    # A fifth of one-cell axes, because in so small a corner the rarest combinations live.
+    n = np.where(rng.random(count) < 0.2, least, rng.integers(scale.sizes[0], scale.sizes[1] + 1, count))
+    lo = _paddings(rng, k, extent)
+    hi = np.where(rng.random(count) < 0.25, _paddings(rng, k, extent), lo)
+    extra = rng.integers(0, np.maximum(s, d)) * (rng.random(count) < 0.5) if transposed else np.zeros(count, np.int64)
+    if transposed:
+        rows = np.stack([n, k, s, lo, hi, d, extra, n], 1)
+        rows = rows[(n - 1) * s - lo - hi + extent + extra >= 1]
+    else:
+        rows = np.stack([n, k, s, lo, hi, d, extra, _output_counts(n, extent, s, lo, hi, ceil)], 1)
+        rows = rows[rows[:, 7] >= 1]
+    rows = rows[rows[:, 7] <= scale.outputs]
+    return Axes(rows, _sliding_traits(rows, scale.many, transposed))
+
+
+def _paddings(rng: np.random.Generator, k: Ints, extent: Ints) -> Ints:
+    """None, up to half the kernel, up to the window, or just beyond it."""
+    kind, share = rng.integers(0, 6, len(k)), rng.random(len(k))
+    wide = np.where(kind == 5, extent + (share < 0.3), np.ceil(share * extent))
+    return np.where(kind < 2, 0, np.where(kind < 4, np.ceil(share * (k // 2)), wide)).astype(np.int64)
+
+
+def _output_counts(n: Ints, extent: Ints, s: Ints, lo: Ints, hi: Ints, ceil: bool) -> Ints:
+    slack = n + lo + hi - extent
+    outputs = slack // s + 1
+    return outputs + (slack % s != 0) * (outputs * s < n + lo) if ceil else outputs
+
+
+def _sliding_traits(rows: Ints, many: int, transposed: bool) -> Ints:
+    n, k, s, lo, hi, d, extra, outputs = rows.T
+    extent = d * (k - 1) + 1
+    size = (n - 1) * s - lo - hi + extent + extra if transposed else n
+    slack = size + lo + hi - extent
+    first = np.arange(int(outputs.max())) * s[:, None] - lo[:, None]
+    there = np.arange(first.shape[1]) < outputs[:, None]
+    last_tap = np.minimum(k[:, None] - 1, (size[:, None] - 1 - first) // d[:, None])
+    real = np.maximum(last_tap - np.maximum(0, -(first // d[:, None])) + 1, 0)
+    taps = np.minimum(k[:, None] - 1, ((size + hi)[:, None] - 1 - first) // d[:, None]) + 1
+    fewest = np.where(there, real, 1 << 30).min(axis=1)
+    most = np.where(there, real, 0).max(axis=1)
+    found = {
+        "overlapping": (outputs > 1) & (s < extent),
+        "non_divisible": slack % s != 0,
+        "dilated": (d > 1) & (k > 1),
+        "padding_only_window": fewest == 0,
+        "ceil_mode": outputs > slack // s + 1,
+        "one_cell_axis": n == 1,
+        "output_padding": extra > 0,
+        "sided": lo != hi,
+        "padded": np.where(there, real < taps, False).any(axis=1),
+        "hit": _most_hits(rows, size) >= many,
+        "deep": most >= many,
+    }
+    if transposed:
+        found["ceil_mode"] = np.zeros(len(n), np.bool_)
+    return _packed(found)
+
+
+def _most_hits(rows: Ints, size: Ints) -> Ints:
+    """How many windows read the cell that most windows read, from below: of the cells at most windows' first taps."""
+    _, k, s, lo, _, d, _, outputs = rows.T
+    best = np.zeros(len(rows), np.int64)
+    window = np.arange(int(outputs.max()))
+    for middle in (0, 1, 2):
+        cell = np.clip(middle * (size - 1) // 2, 0, size - 1)
+        offset = (cell + lo)[:, None] - window * s[:, None]
+        read = (offset % d[:, None] == 0) & (offset >= 0) & (offset <= (d * (k - 1))[:, None])
+        best = np.maximum(best, (read & (window < outputs[:, None])).sum(axis=1))
+    return best
+
+
+def _packed(found: dict[str, NDArray[np.bool_]]) -> Ints:
+    return np.asarray(sum(np.asarray(found[name], np.int64) * BIT[name] for name in found), np.int64)
+
+
+# --- other windows ---------------------------------------------------------------------------------------------------
+
+
+def _adaptive_axes(rng: np.random.Generator, scale: Scale, rank: int) -> Axes:
+    sizes = np.arange(1, scale.sizes[1] + 1)
+    bins = np.arange(1, max(scale.outputs, scale.many + 2) + 1)
+    n, m = (grid.ravel() for grid in np.meshgrid(sizes, bins, indexing="ij"))
+    uneven = n % m != 0
+    longest = np.where(uneven, n // m + 1, n // m)
+    found = {
+        "overlapping": uneven,
+        "non_divisible": uneven,
+        "one_cell_axis": n == 1,
+        "hit": m // n >= scale.many,
+        "deep": longest >= scale.many,
+    }
+    zeros, ones = np.zeros_like(n), np.ones_like(n)
+    return Axes(np.stack([n, ones, ones, zeros, zeros, ones, zeros, m], 1), _packed(found))
+
+
+def _whole_axes(scale: Scale) -> Axes:
+    n = np.arange(scale.sizes[0], scale.sizes[1] + 1)
+    zeros, ones = np.zeros_like(n), np.ones_like(n)
+    found = {"one_cell_axis": n == 1, "deep": n >= scale.many}
+    return Axes(np.stack([n, ones, ones, zeros, zeros, ones, zeros, ones], 1), _packed(found))

@@ -1,0 +1,359 @@
+"""The numbers of a case, in three regimes, and special ones among them.
+
+``impulse``: each result adds up at most one non-zero leaf, which uses every bit of a significand: a result is right or
+it is not. ``exact_sum``: small integers, so that every sum is exact in any order. ``rounding``: full significands of
+several exponents and both signs. What no result adds up (the cells a maximum chooses from, tangents that are only
+copied) is dense and distinct in every regime, so that a wrong choice shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isqrt, prod
+from typing import Any
+
+import numpy as np
+
+from gradspec.conformance.call import INPUTS, SELECTIONS, Array, Call, Shape, laid_out
+from gradspec.conformance.cases import Case
+from gradspec.conformance.cases.features import MANY_HITS, extent
+from gradspec.conformance.cases.numbers import Numbers, planes
+from gradspec.conformance.cases.special import made_special
+from gradspec.conformance.cases.windows import AVERAGES, CONVOLUTIONS, Anatomy, anatomy, leaves
+from gradspec.spec.conv import Form
+from gradspec.spec.window import Adaptive, AxisWindow
+
+
+def drawn(case: Case) -> Call:
+    """The call of a case: the same for the same case, on every machine."""
+    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(case.seed)))
+    drawing = _drawing(case, Numbers(rng, case.problem.dtype))
+    drawing.fill()
+    drawing.arrays = {name: np.asarray(array, order="C") for name, array in drawing.arrays.items()}
+    made_special(case, drawing.arrays, drawing.numbers)
+    return drawing.call()
+
+
+class Drawing:
+    """The arrays of a call, by name: the inputs, ``d`` and an input's name for a direction, ``g`` for the cotangent."""
+
+    def __init__(self, case: Case, numbers: Numbers) -> None:
+        self.case, self.problem, self.mode = case, case.problem, case.mode
+        self.numbers, self.rng, self.regime = numbers, numbers.rng, case.regime
+        self.parts: Anatomy = anatomy(case.problem)
+        self.arrays: dict[str, Array] = {}
+        self.shapes: dict[str, Shape] = {
+            name: shape
+            for name, shape in zip(INPUTS[case.problem.op], case.problem.shapes, strict=True)
+            if shape is not None
+        }
+        if case.mode in ("jvp", "second"):
+            self.shapes |= {f"d{name}": self.shapes[name] for name in case.problem.differentiable}
+        if case.mode in ("vjp", "second"):
+            self.shapes["g"] = self.parts.output
+
+    def fill(self) -> None:
+        """Put numbers into ``arrays``, one for each of ``shapes``."""
+        raise NotImplementedError
+
+    def call(self) -> Call:
+        rank = 1 if self.problem.op == "fold" else self.problem.rank
+        placed = {name: laid_out(array, self.case.layout, rank) for name, array in self.arrays.items()}
+        return Call(
+            self.problem,
+            self.mode,
+            tuple(placed.get(name) for name in INPUTS[self.problem.op]),
+            tuple(placed[f"d{name}"] for name in self.problem.differentiable if f"d{name}" in placed),
+            placed.get("g"),
+            self.case.layout,
+            output=self.parts.output,
+        )
+
+    def _only(self, there: Array, array: Array) -> Array:
+        return np.where(there, array, self.numbers.type.type(0))
+
+    def dense(self, shape: Shape) -> Array:
+        if self.regime == "exact_sum":
+            return self.numbers.small(shape, min(1 << (self.numbers.format.precision - 1), 1 << 12))
+        return self.numbers.full(shape)
+
+    def summed(self, shape: Shape, terms: int, unit: int = 1) -> Array:
+        """Numbers of which ``terms`` together are added up: for exact sums, multiples of ``unit``."""
+        if self.regime != "exact_sum":
+            return self.numbers.full(shape)
+        room = 1 << self.numbers.format.precision
+        unit = unit if unit * max(terms, 2) <= room else 1
+        largest = max(room // (max(terms, 2) * unit), 1)
+        return self.numbers.small(
+            shape, min(largest, 1000) * 1, min(1.0, room / (2 * max(terms, 1)))
+        ) * self.numbers.type.type(unit)
+
+
+# --- one linear map: averages, columns, unpooling --------------------------------------------------------------------
+
+
+class Linear(Drawing):
+    """The value is a linear map of ``x``; one array is added up, and which one the mode says."""
+
+    active = {"value": "x", "jvp": "dx", "vjp": "g", "second": "dx"}
+
+    def fill(self) -> None:
+        for name, shape in self.shapes.items():
+            self.arrays[name] = self._indices(shape) if name == "indices" else self.dense(shape)
+        name = self.active[self.mode]
+        shape = self.shapes[name]
+        self.arrays[name] = self.summed(shape, leaves(self.problem, self.mode), self._divisor())
+        if self.regime == "impulse":
+            self.arrays[name] = self._only(self._alone(shape), self.arrays[name])
+
+    def _divisor(self) -> int:
+        if self.problem.op not in AVERAGES or self.parts.window is None:
+            return 1
+        override = self.problem.attributes.get("divisor_override")
+        return int(override) if override is not None else prod(self.problem.attributes.get("kernel_size", (1,)))
+
+    def _alone(self, shape: Shape) -> Array:
+        """Where a number may stand so that no result adds it to another."""
+        if self.parts.window is None and self.mode != "vjp":
+            return self._first_of_repeated(shape)
+        copied = leaves(self.problem, self.mode) == 1
+        return np.ones(shape, np.bool_) if copied else self._apart(shape)
+
+    def _apart(self, shape: Shape) -> Array:
+        window = self.parts.window
+        assert window is not None
+        backward = (self.mode == "vjp") != (self.problem.op == "fold")
+        gaps = [windows_apart(axis) if backward else cells_apart(axis) for axis in window.axes]
+        sizes = window.outputs if backward else window.sizes
+        return np.broadcast_to(
+            lattice(self.rng, sizes, gaps).reshape(-1), (prod(shape) // prod(sizes), prod(sizes))
+        ).reshape(shape)
+
+    def _first_of_repeated(self, shape: Shape) -> Array:
+        indices = planes(self.arrays["indices"], self.problem.rank)
+        alone = np.zeros(indices.shape, np.bool_)
+        for plane, kept in zip(indices, alone, strict=True):
+            kept[np.unique(plane, return_index=True)[1]] = True
+        return alone.reshape(shape)
+
+    def _indices(self, shape: Shape) -> Array:
+        """A place for each cell: all different, some of them none, or many the same."""
+        rank = self.problem.rank
+        cells, places = prod(shape[len(shape) - rank :]), prod(self.parts.output[len(shape) - rank :])
+        lines = prod(shape[: len(shape) - rank])
+        found = self.rng.permuted(np.tile(np.arange(places), (lines, 1)), axis=1)[:, :cells]
+        if self.case.special == "padding_only_window":
+            found[:, :: max(cells // 2, 1)] = -1
+        if self.case.special == "many_hits_one_cell":
+            found[:, : MANY_HITS + 1] = found[:, :1]
+        return np.ascontiguousarray(found.reshape(shape).astype(np.int64))
+
+
+def cells_apart(axis: AxisWindow) -> int:
+    """How far apart two cells must lie for no window to read both."""
+    return -(-axis.size // axis.outputs) + 1 if isinstance(axis, Adaptive) else extent(axis)
+
+
+def windows_apart(axis: AxisWindow) -> int:
+    """How far apart two windows must lie to share no cell."""
+    return -(-axis.outputs // axis.size) + 1 if isinstance(axis, Adaptive) else -(-extent(axis) // axis.stride)
+
+
+def lattice(rng: np.random.Generator, sizes: Shape, gaps: Sequence[int]) -> Array:
+    """Every ``gaps``-th place along each axis, from a random one."""
+    found = np.ones(sizes, np.bool_)
+    for i, (n, gap) in enumerate(zip(sizes, gaps, strict=True)):
+        chosen = np.arange(n) % gap == rng.integers(min(gap, n))
+        found &= chosen.reshape([-1 if j == i else 1 for j in range(len(sizes))])
+    return found
+
+
+# --- maxima ----------------------------------------------------------------------------------------------------------
+
+
+class Selection(Linear):
+    """The cells are distinct; the tangents are copied, the cotangents added up where one cell wins several windows."""
+
+    def fill(self) -> None:
+        shape = self.shapes["x"]
+        self.arrays["x"] = self._cells(shape)
+        for name in self.shapes.keys() - {"x"}:
+            self.arrays[name] = self._other(name)
+
+    def _other(self, name: str) -> Array:
+        shape = self.shapes[name]
+        if name != "g" or self.mode != "vjp":
+            rank = self.problem.rank if name == "dx" else 0
+            found = (
+                self.numbers.distinct(prod(shape[: len(shape) - rank]), prod(shape[len(shape) - rank :]))
+                if rank
+                else None
+            )
+            return self.dense(shape) if found is None else found.reshape(shape)
+        received = self.summed(shape, self.parts.hits)
+        return self._only(self._apart(shape), received) if self.regime == "impulse" else received
+
+    def _cells(self, shape: Shape) -> Array:
+        rank = self.problem.rank
+        lines, cells = prod(shape[: len(shape) - rank]), prod(shape[len(shape) - rank :])
+        found = self.numbers.distinct(lines, cells)
+        if found is None:
+            found = self._distinct_in_windows(lines, shape[len(shape) - rank :])
+        if self.parts.hits >= MANY_HITS and self.rng.random() < 0.5:
+            _move_largest(found, self._middle())
+        return found.reshape(shape)
+
+    def _distinct_in_windows(self, lines: int, sizes: Shape) -> Array:
+        """Numbers repeated with the period of the window, or at random where even one window has too many cells."""
+        window = self.parts.window
+        assert window is not None
+        periods = [min(cells_apart(axis), axis.size) for axis in window.axes]
+        few = self.numbers.distinct(lines, prod(periods))
+        if few is None:
+            few = self.numbers.distinct(lines, 128)
+            assert few is not None
+            return few[:, self.rng.integers(0, 128, prod(sizes))]
+        place = np.ravel_multi_index([i % p for i, p in zip(np.indices(sizes), periods, strict=True)], periods)
+        return few[:, place.ravel()]
+
+    def _middle(self) -> int:
+        window = self.parts.window
+        assert window is not None
+        return int(np.ravel_multi_index([n // 2 for n in window.sizes], window.sizes))
+
+
+def _move_largest(cells: Array, place: int) -> None:
+    for plane in cells:
+        top = int(np.argmax(plane))
+        plane[top], plane[place] = plane[place], plane[top]
+
+
+class Smooth(Drawing):
+    """No sum is exact here; in ``impulse`` all but one tangent or cotangent of a window vanish."""
+
+    def fill(self) -> None:
+        for name, shape in self.shapes.items():
+            self.arrays[name] = self.dense_small(shape) if self.regime == "exact_sum" else self.numbers.full(shape)
+        name = {"jvp": "dx", "vjp": "g", "second": "dx"}.get(self.mode)
+        window = self.parts.window
+        if name is None or self.regime != "impulse" or window is None:
+            return
+        gaps = [(windows_apart if name == "g" else cells_apart)(axis) for axis in window.axes]
+        alone = lattice(self.rng, self.shapes[name][-self.problem.rank :], gaps)
+        self.arrays[name] = self._only(alone, self.arrays[name])
+
+    def dense_small(self, shape: Shape) -> Array:
+        return self.numbers.small(shape, 12, exponent=-2)
+
+
+# --- convolutions ----------------------------------------------------------------------------------------------------
+
+
+class Convolution(Drawing):
+    """Products of ``x``, weight and cotangent, and a bias."""
+
+    def fill(self) -> None:
+        getattr(self, f"_{self.regime}")()
+
+    @property
+    def form(self) -> Form:
+        assert self.parts.form is not None
+        return self.parts.form
+
+    def _rounding(self) -> None:
+        for name, shape in self.shapes.items():
+            self.arrays[name] = self.numbers.full(shape)
+
+    def _exact_sum(self) -> None:
+        """Integers whose products add up to less than 2^p; the bias has their common power of two."""
+        room, terms = 1 << self.numbers.format.precision, max(leaves(self.problem, self.mode), 1)
+        largest = min(max(isqrt(room // terms), 1), 64)
+        density = min(1.0, (room / (4 * terms)) ** 0.5)
+        data, weights = (int(e) for e in self.rng.integers(-2, 3, 2))
+        exponents = {"x": data, "dx": data, "weight": weights, "dweight": weights, "g": 0}
+        for name, shape in self.shapes.items():
+            self.arrays[name] = self.numbers.small(shape, largest, density, exponents.get(name, data + weights))
+
+    def _impulse(self) -> None:
+        for name, shape in self.shapes.items():
+            self.arrays[name] = self.numbers.full(shape)
+        getattr(self, f"_impulse_{self.mode}")()
+
+    def _zero(self, *names: str) -> None:
+        for name in names:
+            if name in self.arrays:
+                self.arrays[name] = np.zeros_like(self.arrays[name])
+
+    def _impulse_value(self) -> None:
+        self.arrays["weight"] = self._one_tap()
+        self._zero("bias")
+
+    def _impulse_jvp(self) -> None:
+        """One of the three terms ``dx·w + x·dw + db``."""
+        term = self.rng.choice(3, p=[0.45, 0.45, 0.1])
+        if term == 0:
+            self.arrays["weight"] = self._one_tap()
+        if term == 1:
+            self.arrays["dweight"] = self._one_tap()
+        self._zero(*[name for i, name in enumerate(("dx", "dweight", "dbias")) if i != term])
+
+    def _impulse_vjp(self) -> None:
+        """One cotangent of each group against dense data, or one cell of each channel and one tap against dense ones.
+
+        The gradient of the bias, which adds up all cotangents, has one leaf in the first form only.
+        """
+        if self.rng.random() < 0.5:
+            self.arrays["g"] = self._one_cotangent()
+        else:
+            self.arrays["x"], self.arrays["weight"] = self._one_cell(), self._one_tap(once=True)
+
+    def _impulse_second(self) -> None:
+        if self.rng.random() < 0.5:
+            self.arrays["weight"], self.arrays["g"] = self._one_tap(), self._one_cotangent()
+            self._zero("dweight", "dbias")
+        else:
+            self.arrays["dweight"] = self._one_tap(once=True)
+            self._zero("dx", "dbias")
+
+    def _one_tap(self, once: bool = False) -> Array:
+        """Weights with one power of two for each output channel; with ``once``, at most one for each input channel."""
+        form, transposed = self.form, self.problem.op == "conv_transpose"
+        groups = form.groups
+        ins, outs = form.x_channels // groups, form.g_channels // groups
+        taps = prod(form.kernel)
+        weight = np.zeros((groups, outs, ins, taps), np.float64)
+        # The value of a transposed convolution has the channels that x has in the form.
+        givers, takers = (outs, ins) if transposed else (ins, outs)
+        if givers == 0 or takers == 0:
+            return weight.reshape(self.shapes["weight"]).astype(self.numbers.type)
+        for group in weight:
+            giver = self.rng.permutation(max(givers, takers))[:takers]
+            alive = giver < givers if once else np.ones(takers, np.bool_)
+            out, inside = (giver % givers, np.arange(takers)) if transposed else (np.arange(takers), giver % givers)
+            tap = self.rng.integers(0, taps, takers)
+            group[out[alive], inside[alive], tap[alive]] = self.numbers.powers((int(alive.sum()),)).astype(np.float64)
+        return weight.reshape(self.shapes["weight"]).astype(self.numbers.type)
+
+    def _one_cotangent(self) -> Array:
+        """One power of two in each group: in one channel, at one place of one sample."""
+        shape, groups = self.shapes["g"], self.form.groups
+        channels = shape[len(shape) - self.problem.rank - 1]
+        return self._sparse(shape, groups, channels // groups)
+
+    def _one_cell(self) -> Array:
+        """One power of two in each channel of ``x``."""
+        return self._sparse(self.shapes["x"], self.shapes["x"][-1 - self.problem.rank], 1)
+
+    def _sparse(self, shape: Shape, parts: int, each: int) -> Array:
+        lead, spatial = prod(shape[: len(shape) - self.problem.rank - 1]), prod(shape[len(shape) - self.problem.rank :])
+        cells = np.zeros((lead, parts, each * spatial), np.float64)
+        if cells.size:
+            where = self.rng.integers(0, lead, parts), np.arange(parts), self.rng.integers(0, each * spatial, parts)
+            cells[where] = self.numbers.powers((parts,)).astype(np.float64)
+        return cells.reshape(shape).astype(self.numbers.type)
+
+
+def _drawing(case: Case, numbers: Numbers) -> Drawing:
+    op = case.problem.op
+    maker: Any = Convolution if op in CONVOLUTIONS else Selection if op in SELECTIONS else Linear
+    return Smooth(case, numbers) if op == "smooth_max_pool" else maker(case, numbers)

@@ -1,0 +1,106 @@
+"""Special numbers among ordinary ones: ties, NaNs, infinities, zeros of both signs, subnormal and huge numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from gradspec.conformance.call import Array, Problem
+from gradspec.conformance.cases import Case
+from gradspec.conformance.cases.numbers import Numbers, planes
+from gradspec.conformance.cases.windows import CONVOLUTIONS
+
+
+def made_special(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None:
+    """Change ``arrays``, which are contiguous, to have the special numbers of the case."""
+    change = _CHANGES.get(case.special or "")
+    if change is not None:
+        change(case, arrays, numbers)
+
+
+def _carrier(case: Case, arrays: dict[str, Array], numbers: Numbers) -> str:
+    """The array that gets numbers which hide others: the data, its tangent or the cotangent."""
+    choices = [name for name in ("x", "dx", "g") if name in arrays and arrays[name].size]
+    return str(numbers.rng.choice(choices))
+
+
+def _hide(case: Case, arrays: dict[str, Array], numbers: Numbers, values: Array) -> None:
+    """Put ``values`` into one sample of a convolution, or one plane of anything else."""
+    name = _carrier(case, arrays, numbers)
+    cells = planes(arrays[name], _sample_axes(case.problem, arrays[name]))
+    one = cells[numbers.rng.integers(len(cells))]
+    places = numbers.rng.permutation(len(one))[: len(values)]
+    one[places] = values[: len(places)]
+
+
+def _sample_axes(problem: Problem, array: Array) -> int:
+    """How many of the last axes one plane or sample has, which no other plane or sample is combined with."""
+    if problem.op in CONVOLUTIONS:
+        return problem.rank + 1
+    if problem.op in ("unfold", "fold"):
+        columns = array.ndim == len(problem.shapes[0] or ()) - (0 if problem.op == "fold" else problem.rank - 1)
+        return 2 if columns and (problem.op == "fold") else problem.rank + 1
+    flat = problem.attributes.get("keepdims") is False and array.shape != problem.shapes[0]
+    return 0 if flat else problem.rank
+
+
+def _nan(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None:
+    _hide(case, arrays, numbers, np.full(int(numbers.rng.integers(1, 4)), np.nan, numbers.type))
+
+
+def _infinity(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None:
+    _hide(case, arrays, numbers, (numbers.signs((2,)) * np.inf).astype(numbers.type))
+
+
+def _huge(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None:
+    _hide(case, arrays, numbers, numbers.huge((2,)))
+
+
+def _signed_zero(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None:
+    """Zeros of both signs; in half of the planes nothing is greater, so that a zero is the maximum."""
+    x = planes(arrays["x"], case.problem.rank)
+    x[::2] = -np.abs(x[::2])
+    for array in _numbers(arrays):
+        flat = array.reshape(-1)
+        zeros = numbers.rng.random(flat.size) < 0.3
+        flat[zeros] = np.copysign(0.0, numbers.signs((int(zeros.sum()),))).astype(numbers.type)
+        flat[:2] = np.asarray([-0.0, 0.0], numbers.type)[: flat.size]
+
+
+def _subnormal(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None:
+    for array in _numbers(arrays):
+        flat = array.reshape(-1)
+        small = (numbers.rng.random(flat.size) < 0.5) & (flat != 0)
+        small[:1] = True
+        flat[small] = numbers.subnormal((int(small.sum()),))
+
+
+def _ties(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None:
+    """Few levels, one level, or many copies of the largest; sometimes 0 is the largest, as padding might be."""
+    x, rng = arrays["x"], numbers.rng
+    kind = rng.integers(4)
+    if kind == 0:
+        x[...] = rng.integers(0, 3, x.shape).astype(numbers.type)
+    elif kind == 1:
+        x[...] = np.asarray(rng.integers(0, 3), numbers.type)
+    elif kind == 2:
+        x[...] = np.where(rng.random(x.shape) < 0.6, x.max(initial=1), x).astype(numbers.type)
+    else:
+        low = numbers.type.type(0 if numbers.dtype == "u8" else -1)
+        x[...] = (rng.integers(0, 2, x.shape).astype(numbers.type) * low).astype(numbers.type)
+
+
+def _numbers(arrays: dict[str, Array]) -> list[Array]:
+    return [array for name, array in arrays.items() if name != "indices" and prod(array.shape)]
+
+
+_CHANGES: dict[str, Callable[[Case, dict[str, Array], Numbers], None]] = {
+    "ties": _ties,
+    "nan": _nan,
+    "infinity": _infinity,
+    "signed_zero": _signed_zero,
+    "subnormal": _subnormal,
+    "huge": _huge,
+}
