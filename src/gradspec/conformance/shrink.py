@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from time import monotonic
+from typing import Any
 
 import numpy as np
 
@@ -37,13 +38,22 @@ def shrink(target: Target, failure: Failure, seconds: float) -> Failure:
     return replace(failure, call=search.call, verdict=search.verdict, features=tuple(sorted(tags_of_call(search.call))))
 
 
-def manner(verdict: Verdict) -> tuple[str, ...]:
+def manner(verdict: Verdict) -> tuple[Any, ...]:
     """In which way a call fails: the kind, the rule, the result, and the conventions that explain it.
 
     A sum that must be exact is a sum, so that numbers may become simpler than those of its first failure.
     """
-    names = tuple(name for name in CONVENTIONS if re.search(rf"\b{name}\b", verdict.detail))
-    return verdict.kind, verdict.rule.replace("exact_sum", "sum"), verdict.result, *names
+    return verdict.kind, verdict.rule.replace("exact_sum", "sum"), verdict.result, conventions(verdict.detail)
+
+
+def conventions(text: str) -> tuple[str, ...]:
+    """The conventions that a text names.
+
+    >>> conventions("the last of equal cells wins (last_tie)")
+    ('last_tie',)
+    """
+    words = set(re.findall(r"\w+", text))
+    return tuple(name for name in CONVENTIONS if name in words)
 
 
 class Search:

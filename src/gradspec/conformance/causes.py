@@ -1,0 +1,185 @@
+"""From failures to findings: what fails in the same way, for the same reason, is told once, by its smallest case.
+
+Failures are grouped by what can be seen of them (`groups`). The smallest of a group is shrunk; what is left in it names
+the cause, and the failures that do not have all of that are another's (`unexplained`). Findings that differ by nothing
+but the operator, rank or dtype are one (`merged`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from gradspec.conformance.call import SELECTIONS, Call, Problem
+from gradspec.conformance.judge.rules import RULES, explain
+from gradspec.conformance.operators import is_usual
+from gradspec.conformance.run import Failure
+from gradspec.conformance.shrink import conventions, manner, shrink
+from gradspec.conformance.simpler import size
+from gradspec.conformance.targets import Target
+from gradspec.conformance.verdict import KINDS, Finding
+
+MOST_CAUSES = 6
+"""Causes that are looked for in one group."""
+MADE_SMALL = frozenset({"one_cell_axis"})
+"""Features that shrinking itself brings about."""
+FAMILIES = {
+    **dict.fromkeys(SELECTIONS, "maximum"),
+    **dict.fromkeys(("avg_pool", "adaptive_avg_pool", "global_avg_pool"), "average"),
+}
+"""Operators that are one reduction over different windows."""
+
+
+def findings(target: Target, failures: Sequence[Failure], seconds: float) -> list[Finding]:
+    """All findings of failures, worst first, with so many seconds for shrinking each."""
+    found = []
+    for group in groups(failures):
+        for _ in range(MOST_CAUSES):
+            one = finding(target, group, shrink(target, least(group), seconds))
+            rest = unexplained(group, one)
+            found.append(narrowed(one, group, rest))
+            if not rest:
+                break
+            group = rest
+    return merged(found)
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def groups(failures: Iterable[Failure]) -> list[list[Failure]]:
+    """Failures of one operator and mode that break one rule in one result, in the order in which they were met."""
+    found: dict[tuple[Any, ...], list[Failure]] = {}
+    for failure in failures:
+        key = (failure.call.problem.op, failure.call.mode, *manner(failure.verdict))
+        found.setdefault(key, []).append(failure)
+    return list(found.values())
+
+
+def least(group: Sequence[Failure]) -> Failure:
+    """The failure that shrinking starts from."""
+    return min(group, key=lambda failure: size(as_judged(failure)))
+
+
+def as_judged(failure: Failure) -> Call:
+    """The call in the variant that failed."""
+    return replace(failure.call, variant=failure.verdict.variant)
+
+
+def unexplained(group: Sequence[Failure], finding: Finding) -> list[Failure]:
+    """The failures of a group that lack something without which the shrunk case of the finding does not fail."""
+    first = least(group)
+    needed = _signature(Call.from_json(finding.case), finding.features) & _signature(as_judged(first), first.features)
+    return [f for f in group if f is not first and not needed <= _signature(as_judged(f), f.features)]
+
+
+def narrowed(finding: Finding, group: Sequence[Failure], rest: Sequence[Failure]) -> Finding:
+    """A finding of a group that stands for all of it but the rest."""
+    others = {id(failure) for failure in rest}
+    mine = [failure for failure in group if id(failure) not in others]
+    return replace(finding, count=len(mine), seen=_seen(mine))
+
+
+def _signature(call: Call, features: Iterable[str]) -> frozenset[str]:
+    """What is special about a call: features, attributes that are not left at their defaults, dtype and variant."""
+    found = {*features} - MADE_SMALL | _unusual(call.problem)
+    if call.problem.dtype != "f32":
+        found.add(f"dtype {call.problem.dtype}")
+    if call.variant != "plain":
+        found.add(f"variant {call.variant}")
+    return frozenset(found)
+
+
+def _unusual(problem: Problem) -> set[str]:
+    given = problem.attributes
+    return {f"attribute {name}" for name in given if not is_usual(problem.op, problem.rank, given, name)}
+
+
+# --- findings ---------------------------------------------------------------------------------------------------------
+
+
+def finding(target: Target, group: Sequence[Failure], shrunk: Failure) -> Finding:
+    """The finding of a group, by its shrunk failure."""
+    call, verdict = as_judged(shrunk), shrunk.verdict
+    return Finding(
+        op=call.problem.op,
+        mode=call.mode,
+        kind=verdict.kind,
+        features=shrunk.features,
+        dtype=call.problem.dtype,
+        case=call.to_json(),
+        got=verdict.got,
+        expected=verdict.expected,
+        rule=verdict.rule,
+        reproducer=_reproducer(target, shrunk),
+        explanation=explain(verdict),
+        result=verdict.result,
+        variant=verdict.variant,
+        place=verdict.place,
+        count=len(group),
+        seen=_seen(group),
+    )
+
+
+def _reproducer(target: Target, shrunk: Failure) -> str:
+    """The target's program, with what it gives, what is right and the rule in comments."""
+    verdict = shrunk.verdict
+    where = "" if verdict.place is None else str(list(verdict.place))
+    told = {
+        "gives": f"{verdict.result}{where} = {verdict.got}" if verdict.result and verdict.got else verdict.got,
+        "right": verdict.expected,
+        "rule": RULES.get(verdict.rule, verdict.rule),
+    }
+    comments = [f"# {word}: {_one_line(text)}" for word, text in told.items() if text]
+    return "\n".join([target.reproducer(as_judged(shrunk)).rstrip(), *comments]) + "\n"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _seen(group: Iterable[Failure]) -> tuple[str, ...]:
+    return tuple(sorted({f"{f.call.problem.op} {f.call.mode} {f.call.problem.dtype}" for f in group}))
+
+
+# --- findings that are one -------------------------------------------------------------------------------------------
+
+
+def merged(found: Iterable[Finding]) -> list[Finding]:
+    """Findings of the same cause as one, the simplest; worst kinds first, then those that show most often."""
+    by_manner = sorted(found, key=_manner)
+    causes = [cause for _, same in groupby(by_manner, key=_manner) for cause in _merged(list(same))]
+    return sorted(causes, key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.rule, f.result))
+
+
+def _manner(finding: Finding) -> tuple[Any, ...]:
+    family = FAMILIES.get(finding.op, finding.op)
+    rule = finding.rule.replace("exact_sum", "sum")
+    return family, finding.mode, finding.kind, rule, finding.result, conventions(finding.explanation)
+
+
+def _merged(same: list[Finding]) -> list[Finding]:
+    """Each finding joined to the first, simpler one that has nothing special which it has not."""
+    causes: list[Finding] = []
+    for one in sorted(same, key=_simplicity):
+        own = _finding_signature(one)
+        place = next((i for i, cause in enumerate(causes) if _finding_signature(cause) <= own), None)
+        if place is None:
+            causes.append(one)
+        else:
+            causes[place] = _joined(causes[place], one)
+    return causes
+
+
+def _simplicity(finding: Finding) -> tuple[Any, ...]:
+    return len(_finding_signature(finding)), *size(Call.from_json(finding.case)), finding.op
+
+
+def _finding_signature(finding: Finding) -> frozenset[str]:
+    return _signature(Call.from_json(finding.case), finding.features)
+
+
+def _joined(cause: Finding, other: Finding) -> Finding:
+    return replace(cause, count=cause.count + other.count, seen=tuple(sorted({*cause.seen, *other.seen})))
