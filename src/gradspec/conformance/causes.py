@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
+from time import monotonic
 from typing import Any
 
 from gradspec.conformance.call import SELECTIONS, Call, Problem
@@ -33,17 +34,21 @@ FAMILIES = {
 
 
 def findings(target: Target, failures: Sequence[Failure], seconds: float) -> list[Finding]:
-    """All findings of failures, worst first, with so many seconds for shrinking each."""
-    found = []
-    for group in groups(failures):
-        for _ in range(MOST_CAUSES):
-            one = finding(target, group, shrink(target, least(group), seconds))
-            rest = unexplained(group, one)
-            found.append(narrowed(one, group, rest))
-            if not rest:
-                break
-            group = rest
-    return merged(found)
+    """All findings of failures, worst first, each group of them shrunk for so many seconds."""
+    return merged(found for group in groups(failures) for found in explained(target, group, seconds))
+
+
+def explained(target: Target, group: Sequence[Failure], seconds: float) -> list[Finding]:
+    """The findings of one group: one for each cause in it, shrunk for so many seconds in all."""
+    found: list[Finding] = []
+    deadline = monotonic() + seconds
+    while group:
+        shrunk = shrink(target, least(group), max(0.0, deadline - monotonic()))
+        one = finding(target, group, shrunk)
+        rest = unexplained(group, one) if len(found) + 1 < MOST_CAUSES and monotonic() < deadline else []
+        found.append(narrowed(one, group, rest))
+        group = rest
+    return found
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------
@@ -51,7 +56,7 @@ def findings(target: Target, failures: Sequence[Failure], seconds: float) -> lis
 
 def groups(failures: Iterable[Failure]) -> list[list[Failure]]:
     """Failures of one operator and mode that break one rule in one result, in the order in which they were met."""
-    found: dict[tuple[Any, ...], list[Failure]] = {}
+    found: dict[tuple[str, ...], list[Failure]] = {}
     for failure in failures:
         key = (failure.call.problem.op, failure.call.mode, *manner(failure.verdict))
         found.setdefault(key, []).append(failure)

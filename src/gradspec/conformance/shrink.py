@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from time import monotonic
-from typing import Any
 
 import numpy as np
 
@@ -38,12 +37,12 @@ def shrink(target: Target, failure: Failure, seconds: float) -> Failure:
     return replace(failure, call=search.call, verdict=search.verdict, features=tuple(sorted(tags_of_call(search.call))))
 
 
-def manner(verdict: Verdict) -> tuple[Any, ...]:
+def manner(verdict: Verdict) -> tuple[str, ...]:
     """In which way a call fails: the kind, the rule, the result, and the conventions that explain it.
 
     A sum that must be exact is a sum, so that numbers may become simpler than those of its first failure.
     """
-    return verdict.kind, verdict.rule.replace("exact_sum", "sum"), verdict.result, conventions(verdict.detail)
+    return verdict.kind, verdict.rule.replace("exact_sum", "sum"), verdict.result, *conventions(verdict.detail)
 
 
 def conventions(text: str) -> tuple[str, ...]:
