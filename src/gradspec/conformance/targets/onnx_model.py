@@ -16,7 +16,7 @@ import numpy as np
 from gradspec.conformance.call import FLOATS, INPUTS, Array, Call, Problem, Results
 from gradspec.conformance.targets import NotOfferedError
 from gradspec.conformance.targets.source import assignments, imports, keywords
-from gradspec.conformance.targets.windows import WEIGHTED, lead, spatial, windows
+from gradspec.conformance.targets.windows import WEIGHTED, lead, output_padding, spatial, windows
 
 OPSET, IR_VERSION = 22, 10
 TYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT", "f64": "DOUBLE", "i8": "INT8", "u8": "UINT8"}
@@ -119,11 +119,6 @@ _NODES: dict[str, Callable[[Problem], Node]] = {
 }
 
 
-def output_padding(problem: Problem) -> tuple[int, ...]:
-    extra = problem.attributes.get("output_padding", 0)
-    return (extra,) * problem.rank if isinstance(extra, int) else tuple(extra)
-
-
 # --- what the standard leaves out -------------------------------------------------------------------------------------
 
 
@@ -199,13 +194,13 @@ def model_of(node: Node, problem: Problem, weights: Mapping[str, Array]) -> Any:
         [helper.make_node(node.kind, [*names, *sizes], list(node.outputs), **node.attributes)],
         "call",
         [_info(name, problem, shapes[name]) for name in names if name not in weights],
-        [_info(name, problem, None) for name in node.outputs],
+        [_info(name, problem, (None,) * (2 + problem.rank)) for name in node.outputs],
         [numpy_helper.from_array(array, name) for name, array in {**weights, **sizes}.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
 
 
-def _info(name: str, problem: Problem, shape: tuple[int, ...] | None) -> Any:
+def _info(name: str, problem: Problem, shape: tuple[int | None, ...] | None) -> Any:
     from onnx import TensorProto, helper
 
     return helper.make_tensor_value_info(name, getattr(TensorProto, _element(name, problem)), shape)
@@ -289,7 +284,7 @@ def program(call: Call, node: Node, weights: Iterable[str], package: str, run: S
         *sizes,
         f'node = helper.make_node("{node.kind}", {_quoted([*names, *node.sizes])}, {_quoted(node.outputs)}{settings})',
         f"inputs = [{', '.join(_info_text(name, problem, _shape_text(name, call)) for name in fed)}]",
-        f"outputs = [{', '.join(_info_text(name, problem, 'None') for name in node.outputs)}]",
+        f"outputs = [{', '.join(_info_text(name, problem, f'[None] * {2 + problem.rank}') for name in node.outputs)}]",
         f'graph = helper.make_graph([node], "call", inputs, outputs, [{initializers}])',
         f'opset = [helper.make_opsetid("", {OPSET})]',
         f"model = helper.make_model(graph, opset_imports=opset, ir_version={IR_VERSION})",

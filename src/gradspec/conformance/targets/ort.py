@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
 from gradspec.conformance.call import Array, Call, Problem, Results
-from gradspec.conformance.targets import NotOfferedError, Target
+from gradspec.conformance.targets import NotOfferedError, Promise, Target
 from gradspec.conformance.targets.onnx_model import (
     ONE_BY_ONE,
     Node,
@@ -18,19 +18,19 @@ from gradspec.conformance.targets.onnx_model import (
     named_results,
     node_of,
     one_by_one,
-    output_padding,
     printed,
     program,
     undocumented,
 )
-from gradspec.conformance.targets.windows import WEIGHTED, first_shape, windows
+from gradspec.conformance.targets.onnx_promises import promises
+from gradspec.conformance.targets.windows import WEIGHTED, first_shape, output_padding, windows
 from gradspec.graph.recent import Recent
 
 MOST_SESSIONS = 64
 FATAL = 4
 POOLS = ("max_pool", "avg_pool", "global_max_pool", "max_unpool")
-DECLINED = ("NOT_IMPLEMENTED", "Unsupported pooling size")
-"""What ONNX Runtime says of calls for which it has no kernel."""
+NO_KERNEL = "NOT_IMPLEMENTED"
+"""What ONNX Runtime answers to a model for which it has no kernel."""
 
 
 class OnnxRuntime(Target):
@@ -46,12 +46,13 @@ class OnnxRuntime(Target):
     def __init__(self) -> None:
         self._sessions = Recent(MOST_SESSIONS)
         self._threads = 0
+        self._missing: dict[tuple[str, str], str | None] = {}
 
     def versions(self) -> dict[str, str]:
         return {package: version(package) for package in ("onnxruntime", "onnx")}
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
-        return undocumented(problem, mode) or next(_declined(problem), None)
+        return undocumented(problem, mode) or next(_declined(problem), None) or self._without_kernel(problem)
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
         found = ["unoptimised"]
@@ -64,15 +65,12 @@ class OnnxRuntime(Target):
     def run(self, call: Call) -> Results:
         if call.variant == ONE_BY_ONE:
             return one_by_one(call, self.run)
-        given, node = arguments(call), _node(call)
-        weights = {name: given.pop(name) for name in _weights(call)}
         try:
-            outputs = self._session(call, node, weights).run(list(node.outputs), given)
+            return named_results(call, _node(call), self._outputs(call, _node(call)))
         except Exception as error:
-            if any(words in str(error) for words in DECLINED):
-                raise NotOfferedError(str(error).partition(" : ")[2]) from error
+            if NO_KERNEL in str(error):
+                raise NotOfferedError(_message(error)) from error
             raise
-        return named_results(call, node, outputs)
 
     def set_threads(self, count: int) -> bool:
         self._threads = count
@@ -80,25 +78,37 @@ class OnnxRuntime(Target):
         return True
 
     def reproducer(self, call: Call) -> str:
-        lines = ["options = onnxruntime.SessionOptions()"]
-        if call.variant == "unoptimised":
-            lines.append("options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL")
-        lines.append('providers = ["CPUExecutionProvider"]')
-        lines.append("session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers)")
-        return program(
-            call, _node(call), _weights(call), "onnxruntime", lines + printed(call, "session.run(None, given)")
-        )
+        return _written(call, _node(call))
+
+    def promises(self) -> Sequence[Promise]:
+        return promises(self._outputs, _written)
+
+    def _outputs(self, call: Call, node: Node) -> list[Any]:
+        given = arguments(call)
+        weights = {name: given.pop(name) for name in _weights(call)}
+        return list(self._session(call, node, weights).run(list(node.outputs), given))
 
     def _session(self, call: Call, node: Node, weights: Mapping[str, Array]) -> Any:
         """A session without weights serves every call of its problem."""
         if weights:
             return self._new_session(call, node, weights)
-        key = (repr(call.problem), call.variant)
+        key = (repr(call.problem), repr(node), call.variant)
         session = self._sessions.get(key)
         if session is None:
             session = self._new_session(call, node, weights)
             self._sessions.put(key, session)
         return session
+
+    def _without_kernel(self, problem: Problem) -> str | None:
+        """What ONNX Runtime says if it has no kernel for this operator and dtype; asked once."""
+        key = (problem.op, problem.dtype)
+        if key not in self._missing:
+            try:
+                self._new_session(Call(problem, "value", ()), node_of(problem), {})
+                self._missing[key] = None
+            except Exception as error:
+                self._missing[key] = _message(error) if NO_KERNEL in str(error) else None
+        return self._missing[key]
 
     def _new_session(self, call: Call, node: Node, weights: Mapping[str, Array]) -> Any:
         onnxruntime = import_module("onnxruntime")
@@ -114,6 +124,20 @@ def _node(call: Call) -> Node:
     return node_of(call.problem, with_indices=call.variant != "values_only")
 
 
+def _written(call: Call, node: Node) -> str:
+    lines = ["options = onnxruntime.SessionOptions()"]
+    if call.variant == "unoptimised":
+        lines.append("options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL")
+    lines.append('providers = ["CPUExecutionProvider"]')
+    lines.append("session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers)")
+    return program(call, node, _weights(call), "onnxruntime", lines + printed(call, "session.run(None, given)"))
+
+
+def _message(error: Exception) -> str:
+    """What is said beside numbers and places in its sources: ``NOT_IMPLEMENTED : Could not find ...``."""
+    return str(error).partition(" : ")[2].partition(" : ")[2]
+
+
 def _weights(call: Call) -> list[str]:
     """The inputs that belong to the model."""
     return [name for name in call.named() if name in ("weight", "bias") and call.variant != "weights_fed"]
@@ -121,8 +145,6 @@ def _weights(call: Call) -> list[str]:
 
 def _declined(problem: Problem) -> Iterator[str]:
     """What the standard has and ONNX Runtime turns down with an error of its own that says so, in its words."""
-    if problem.dtype == "bf16":
-        yield "no CPU kernel takes bfloat16: Could not find an implementation"
     if problem.op in POOLS and problem.rank > 3:
         yield "pools have one to three axes: Unsupported pooling size"
     if problem.op in ("max_pool", "avg_pool"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradspec.conformance.call import Problem
-from gradspec.spec.window import paddings, per_axis
+from gradspec.conformance.operators import settled
+from gradspec.spec.window import paddings
 
 SLIDING = ("max_pool", "avg_pool", "smooth_max_pool", "conv", "conv_transpose", "unfold", "fold")
 """The operators that have such windows."""
@@ -34,15 +35,16 @@ def windows(problem: Problem) -> Windows:
     >>> windows(Problem("max_pool", 1, ((2, 5),), {"kernel_size": (3,)})).stride
     (3,)
     """
-    given, rank = problem.attributes, problem.rank
-    weight = problem.shapes[1] if problem.op in WEIGHTED else None
-    kernel = tuple(given["kernel_size"]) if weight is None else weight[-rank:]
+    given = settled(problem.op, problem.rank, problem.attributes)
+    kernel = (problem.shapes[1] or ())[-problem.rank :] if problem.op in WEIGHTED else tuple(given["kernel_size"])
     sizes = tuple(given["output_size"]) if problem.op == "fold" else spatial(problem)
-    usual = kernel if problem.op.endswith("pool") else 1
-    stride = per_axis("stride", usual if given.get("stride") is None else given["stride"], rank, least=1)
-    dilation = per_axis("dilation", given.get("dilation", 1), rank, least=1)
-    padding = tuple(paddings(given.get("padding", 0), sizes, kernel, stride, dilation))
-    return Windows(sizes, kernel, stride, padding, dilation)
+    padding = tuple(paddings(given["padding"], sizes, kernel, given["stride"], given["dilation"]))
+    return Windows(sizes, kernel, given["stride"], padding, given["dilation"])
+
+
+def output_padding(problem: Problem) -> tuple[int, ...]:
+    """The cells that a transposed convolution adds at the end of each axis."""
+    return tuple(settled(problem.op, problem.rank, problem.attributes)["output_padding"])
 
 
 def first_shape(problem: Problem) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.call import Array, Call, Problem, Results
-from gradspec.conformance.targets import NotOfferedError, Target
+from gradspec.conformance.targets import NotOfferedError, Promise, Target
 from gradspec.conformance.targets.source import assignments, imports
 from gradspec.conformance.targets.windows import lead
 from gradspec.conformance.targets.written import computed, source
@@ -21,6 +21,7 @@ from gradspec.conformance.targets.xla_functions import (
     has_transpose,
     undocumented,
 )
+from gradspec.conformance.targets.xla_promises import promises
 from gradspec.graph.recent import Recent
 
 MOST_FUNCTIONS = 32
@@ -72,6 +73,9 @@ class Jax(Target):
 
     def reproducer(self, call: Call) -> str:
         return program(call)
+
+    def promises(self) -> Sequence[Promise]:
+        return promises()
 
 
 def given(call: Call) -> list[Array]:

@@ -16,9 +16,8 @@ import numpy as np
 
 from gradspec.conformance.call import DTYPES, FLOATS, SELECTIONS, Problem
 from gradspec.conformance.targets.source import DTYPE_TEXT
-from gradspec.conformance.targets.windows import lead, windows
+from gradspec.conformance.targets.windows import lead, output_padding, windows
 from gradspec.conformance.targets.written import Apply, Expression, Infix, Name
-from gradspec.spec.window import per_axis
 
 CHANNELS_LAST = "channels_last"
 VMAP = "vmap"
@@ -114,10 +113,6 @@ def _conv_transpose(problem: Problem, variant: str) -> Expression:
 def has_transpose(problem: Problem) -> bool:
     """Whether ``lax.conv_transpose`` says all of a transposed convolution."""
     return problem.attributes.get("groups", 1) == 1 and not any(output_padding(problem))
-
-
-def output_padding(problem: Problem) -> tuple[int, ...]:
-    return per_axis("output_padding", problem.attributes.get("output_padding", 0), problem.rank, least=0)
 
 
 def _spread(problem: Problem) -> dict[str, Any]:
