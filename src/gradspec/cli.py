@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -140,3 +141,61 @@ def bench(
         perform(request)
     except UserError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> list[int] | None:
+    try:
+        return None if value is None else [int(part) for part in value.split(",") if part.strip()]
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a list of whole numbers; write 1,2", context, parameter) from None
+
+
+def _list_choices(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from gradspec.conformance.command import show_choices
+
+        show_choices()
+        context.exit()
+
+
+@main.command()
+@click.argument("target")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Take no more cases after this. [60]")
+@click.option("--cases", type=click.IntRange(1), help="Take so many cases, or fewer if --seconds are over.")
+@click.option("--seed", type=click.IntRange(0), help="Draw the cases from this number. [a random one, printed]")
+@click.option("--ops", callback=_listed, help="Operators: max_pool,conv and so on. [all]")
+@click.option("--features", callback=_listed, help="Only cases with these features: ties,nan and so on.")
+@click.option("--modes", callback=_listed, help="value,jvp,vjp,second. [all]")
+@click.option("--dtypes", callback=_listed, help="f16,bf16,f32,f64,i8,u8,i32,i64. [all]")
+@click.option("--ranks", callback=_numbers, help="Numbers of spatial axes: 1,2,3,4. [all]")
+@click.option("--allow", callback=_listed, help="Modes of reduced precision that the target documents: tf32,ftz, ...")
+@click.option("--jobs", type=click.IntRange(1), help="Processes. [the cores this process may use]")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=60.0, help="Seconds for one case. [60]")
+@click.option("--fail-fast", is_flag=True, help="End at the first case with a defect.")
+@click.option("--strict", is_flag=True, help="Conventions that differ from ours fail too.")
+@click.option("--json", "json_file", type=click.Path(), help="Write everything found to this file.")
+@click.option("--junit", "junit_file", type=click.Path(), help="Write JUnit XML: a test case per operator and mode.")
+@click.option("--report", "html_file", type=click.Path(), help="Write one HTML page that shows every finding.")
+@click.option(
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_choices, help="Show all names and exit."
+)
+def check(
+    target: str, strict: bool, json_file: str | None, junit_file: str | None, html_file: str | None, **options: Any
+) -> None:
+    """Judge a target's convolutions and poolings: values, both derivatives, all that tests usually skip.
+
+    TARGET is native, torch, torch.compile, torch:channels_last, jax, onnxruntime, onnx.reference, or module:object for
+    kernels of your own. Every case is judged against exact arithmetic; what fails is shrunk to its smallest case and
+    printed as a program. A crash or a hang of the target is a finding. Ctrl-C ends early and shows what was found.
+
+    The exit code is 0 if no defect was found, 1 if one was, 2 if the request cannot be carried out, and 3 if the run is
+    not whole: interrupted, or nothing could be judged. Conventions are no defects, unless --strict is given.
+    """
+    from gradspec.conformance.command import Request, UserError, perform
+
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        code = perform(Request(target, given, json_file, junit_file, html_file, strict))
+    except UserError as error:
+        raise click.UsageError(str(error)) from error
+    raise SystemExit(code)

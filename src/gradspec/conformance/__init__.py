@@ -1,6 +1,20 @@
-"""Judging kernels: an exact oracle for float arrays, and the certified tolerance it judges by."""
+"""Judging kernels: an exact oracle for float arrays, the certified tolerance it judges by, and ``check``."""
+
+from typing import TYPE_CHECKING, Any
 
 from gradspec.conformance.oracle import Judgement, Meaning, meaning
 from gradspec.conformance.tolerance import Arithmetic, Facts, Permitted, permitted
 
-__all__ = ["Arithmetic", "Facts", "Judgement", "Meaning", "Permitted", "meaning", "permitted"]
+if TYPE_CHECKING:
+    from gradspec.conformance.campaign.check import check
+
+__all__ = ["Arithmetic", "Facts", "Judgement", "Meaning", "Permitted", "check", "meaning", "permitted"]
+
+
+def __getattr__(name: str) -> Any:
+    """``check`` loads when it is first used: everything it needs is built upon the rest."""
+    if name == "check":
+        from gradspec.conformance.campaign.check import check
+
+        return check
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -48,6 +48,8 @@ class Tally:
     cases: Counter[str] = field(default_factory=Counter)
     grid: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
     """By operator, mode, feature and kind."""
+    modes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """Each case once, by operator, mode and kind."""
     not_offered: Counter[str] = field(default_factory=Counter)
     """Why, and how often."""
 
@@ -56,6 +58,7 @@ class Tally:
         given = list(verdicts)
         kind = min((v.kind for v in given), key=KINDS.index)
         self.cases[kind] += 1
+        self.modes[op, mode, kind] += 1
         for feature in tuple(features) or (PLAIN,):
             self.grid[op, mode, feature, kind] += 1
         if kind == "not_offered":
@@ -64,6 +67,7 @@ class Tally:
     def add(self, other: Tally) -> None:
         self.cases += other.cases
         self.grid += other.grid
+        self.modes += other.modes
         self.not_offered += other.not_offered
 
     @property
@@ -75,13 +79,15 @@ class Tally:
         return {
             "cases": dict(self.cases),
             "grid": [[*key, number] for key, number in sorted(self.grid.items())],
+            "modes": [[*key, number] for key, number in sorted(self.modes.items())],
             "not_offered": dict(self.not_offered),
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Tally:
         grid = Counter({(op, mode, feature, kind): number for op, mode, feature, kind, number in data["grid"]})
-        return Tally(Counter(data["cases"]), grid, Counter(data["not_offered"]))
+        modes = Counter({(op, mode, kind): number for op, mode, kind, number in data["modes"]})
+        return Tally(Counter(data["cases"]), grid, modes, Counter(data["not_offered"]))
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,11 @@ class Run:
     probes: list[Probe] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
     allowed: tuple[str, ...] = ()
+    interrupted: bool = False
+    errors: list[str] = field(default_factory=list)
+    """Cases that could not be judged through a mistake of the judge or of the machines, not of the target."""
+    repeat: str = ""
+    """The command that makes the same cases again."""
 
     def by_kind(self, kind: str) -> list[Finding]:
         return [finding for finding in self.findings if finding.kind == kind]
@@ -126,6 +137,9 @@ class Run:
             "probes": [vars(probe) for probe in self.probes],
             "tally": self.tally.to_json(),
             "allowed": list(self.allowed),
+            "interrupted": self.interrupted,
+            "errors": self.errors,
+            "repeat": self.repeat,
         }
 
     @staticmethod
@@ -136,4 +150,5 @@ class Run:
             probes=[Probe(**probe) for probe in data["probes"]],
             tally=Tally.from_json(data["tally"]),
             allowed=tuple(data["allowed"]),
+            **{name: data[name] for name in ("interrupted", "errors", "repeat")},
         )

@@ -56,7 +56,7 @@ class Child:
     """A process of our own, at the other end of two pipes. What it prints on standard error goes to a nameless file."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._log = TemporaryFile()
+        self._log = TemporaryFile()  # noqa: SIM115  (`kill` closes it)
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -71,6 +71,10 @@ class Child:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended by itself."""
+        return self._process.poll() is not None
 
     def send(self, message: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None

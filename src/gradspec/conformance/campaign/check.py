@@ -1,0 +1,204 @@
+"""``gs.conformance.check``: judge a target on many cases, on all cores or on any executor."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from time import monotonic
+from typing import Any
+
+from gradspec.conformance.campaign import tasks
+from gradspec.conformance.campaign.drive import Drive
+from gradspec.conformance.campaign.findings import found, found_here, worst_first
+from gradspec.conformance.campaign.isolated import TargetError
+from gradspec.conformance.campaign.ledger import Ledger
+from gradspec.conformance.campaign.local import Judge, broken_promises
+from gradspec.conformance.campaign.request import Budget, Progress, Watch, allowed, known_target, selection_of
+from gradspec.conformance.campaign.settings import DEFAULT_SECONDS, DEFAULT_TIMEOUT, Settings
+from gradspec.conformance.checks.probes import probe
+from gradspec.conformance.run import Probe, Run
+from gradspec.conformance.targets import Target
+from gradspec.conformance.targets.user import UserKernels
+from gradspec.conformance.verdict import Finding
+from gradspec.runtime.machine import machine
+from gradspec.runtime.threads import get_num_threads
+
+SHRINKING = 30.0
+"""Seconds that findings are shrunk for in all, after the cases."""
+SHRINKING_INTERRUPTED = 5.0
+OUTSTANDING = 64
+"""Tasks that an executor is given at once: enough to keep a cluster busy, and few enough to be dropped."""
+BATCHES_PER_TASK = 8
+
+
+def check(
+    target: object,
+    *,
+    cases: int | None = None,
+    seconds: float | None = None,
+    seed: int | None = None,
+    ops: Iterable[str] = (),
+    features: Iterable[str] = (),
+    modes: Iterable[str] = (),
+    dtypes: Iterable[str] = (),
+    ranks: Iterable[int] = (),
+    allow: Iterable[str] = (),
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    fail_fast: bool = False,
+    progress: Watch | None = None,
+) -> Run:
+    """Judge a target, and give what was found.
+
+    The target is a name (``"torch"``, ``"module:object"``), and then runs in processes of its own, so that a crash or a
+    hang is a finding; or it is an object with kernels, and then runs here. ``cases`` and ``seconds`` end the run,
+    whichever comes first; with neither it takes a minute. The same seed and number of cases give the same cases and the
+    same verdicts, however many ``jobs`` share them. An ``executor`` (a ``ProcessPoolExecutor``, that of a Dask client,
+    …) runs the cases where it will, and ``jobs`` then says how many tasks it is given at once. ``fail_fast`` ends the
+    run at the first case with a defect.
+
+    >>> run = check("native", cases=30, seed=1, ops=["max_pool"], jobs=1)
+    >>> run.cases, run.by_kind("defect")
+    (30, [])
+    """
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"jobs is {jobs}; use at least one")
+    settings = Settings(
+        known_target(target) if isinstance(target, str) else "",
+        secrets.randbelow(2**32) if seed is None else seed,
+        selection_of(ops, features, modes, dtypes, ranks),
+        allowed(allow),
+        timeout=timeout,
+        path=(os.getcwd(), *filter(None, sys.path)),
+        token=secrets.token_hex(8),
+    )
+    budget = Budget(cases, DEFAULT_SECONDS if cases is None and seconds is None else seconds, fail_fast)
+    watch = progress or (lambda _: None)
+    if isinstance(target, str):
+        return Campaign(settings, budget, watch).run(executor, jobs)
+    judged = target if isinstance(target, Target) else UserKernels(target)
+    return Campaign(settings, budget, watch).run_here(judged)
+
+
+class Campaign:
+    """One run, from probes to findings. Ctrl-C ends it early with what it has."""
+
+    def __init__(self, settings: Settings, budget: Budget, watch: Watch) -> None:
+        self.settings, self.budget, self.watch = settings, budget, watch
+        self.start = monotonic()
+        self.ledger = Ledger(budget.cases, budget.until_defect)
+        self.report = Run(settings.target, "", machine_line(), settings.seed, allowed=settings.allow)
+        self.report.tally, self.report.errors = self.ledger.tally, self.ledger.errors
+
+    @property
+    def deadline(self) -> float:
+        return self.budget.deadline(self.start)
+
+    def run(self, executor: Executor | None, jobs: int | None) -> Run:
+        """On an executor, or on ``jobs`` threads of this process, each with a process for the target."""
+        cores = get_num_threads()
+        workers = jobs or cores
+        with self._threads(cores if executor else workers) as here:
+            where = executor or here
+            try:
+                self._begin(self._session(where, here))
+                drive = Drive(self.settings, where, here, self.ledger, self.deadline, workers, watch=self._judging)
+                if executor:
+                    drive.outstanding, drive.batches_per_task = jobs or OUTSTANDING, BATCHES_PER_TASK
+                drive.run()
+            except KeyboardInterrupt:
+                self._interrupt()
+            return self._end(found(self.ledger, self.settings, where, workers, self._shrinking, self._explaining))
+
+    def run_here(self, target: Target) -> Run:
+        """In this process: a crash of the target is a crash of ours."""
+        judge = Judge(target, self.settings.seed, self.settings.selection, self.settings.allow)
+        try:
+            self._begin({"versions": target.versions(), "probes": probe(target), "findings": broken_promises(target)})
+            while not self.ledger.is_full and monotonic() < self.deadline:
+                self.ledger.take(judge.batch(self.ledger.entered))
+                self._judging()
+        except KeyboardInterrupt:
+            self._interrupt()
+        return self._end(found_here(self.ledger, target, self._shrinking, self._explaining))
+
+    @contextmanager
+    def _threads(self, count: int) -> Iterator[ThreadPoolExecutor]:
+        """Threads for tasks, and the end of everything that tasks started in this process."""
+        self.settings = replace(self.settings, threads=max(1, get_num_threads() // count))
+        pool = ThreadPoolExecutor(count, thread_name_prefix="gradspec-check")
+        try:
+            yield pool
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            tasks.close(self.settings.token)
+            pool.shutdown()
+
+    def _session(self, where: Executor, here: Executor) -> dict[str, Any]:
+        self._tell("probing", 0.0)
+        try:
+            answer = where.submit(tasks.session, self.settings.to_json()).result()
+        except TargetError:
+            raise
+        except Exception:  # the executor lost it
+            answer = here.submit(tasks.session, self.settings.to_json()).result()
+        probes = [Probe(**probe) for probe in answer["probes"]]
+        return {**answer, "probes": probes, "findings": list(map(Finding.from_json, answer["findings"]))}
+
+    def _begin(self, session: dict[str, Any]) -> None:
+        self.report.version = ", ".join(f"{name} {version}" for name, version in session["versions"].items())
+        self.report.probes, self.report.findings = session["probes"], session["findings"]
+        self._tell("judging", 0.0)
+
+    def _interrupt(self) -> None:
+        self.report.interrupted = True
+        self.ledger.close()
+
+    @property
+    def _shrinking(self) -> float:
+        return SHRINKING_INTERRUPTED if self.report.interrupted else SHRINKING
+
+    def _end(self, findings: list[Finding]) -> Run:
+        self.report.cases, self.report.seconds = self.ledger.cases, monotonic() - self.start
+        self.report.findings = worst_first([*self.report.findings, *findings])
+        self.report.repeat = repeated(self.settings, self.ledger.cases)
+        return self.report
+
+    # --- telling --------------------------------------------------------------------------------------------------
+
+    def _tell(self, stage: str, share: float) -> None:
+        self.report.cases, self.report.seconds = self.ledger.cases, monotonic() - self.start
+        self.watch(Progress(stage, self.report, share))
+
+    def _judging(self) -> None:
+        self._tell("judging", self.budget.share(self.report, self.start))
+
+    def _explaining(self, done: int, causes: int) -> None:
+        self._tell("shrinking", done / causes)
+
+
+def machine_line() -> str:
+    """``Neoverse-N1, aarch64, 2 cores, Linux 6.1``."""
+    parts = machine()
+    return f"{parts['processor']}, {parts['architecture']}, {parts['cores']} cores, {parts['system']}"
+
+
+def repeated(settings: Settings, cases: int) -> str:
+    """The command that makes the same cases again.
+
+    >>> from gradspec.conformance.cases import Selection
+    >>> repeated(Settings("native", 7, Selection(ops=("conv", "fold"))), 120)
+    'gradspec check native --ops conv,fold --seed 7 --cases 120'
+    """
+    chosen = {**vars(settings.selection), "allow": settings.allow}
+    options = [part for name, given in chosen.items() if given for part in (f"--{name}", ",".join(map(str, given)))]
+    return shlex.join(
+        ["gradspec", "check", settings.target, *options, "--seed", str(settings.seed), "--cases", str(max(1, cases))]
+    )

@@ -1,0 +1,93 @@
+"""From failures to findings: grouped by cause, one of each cause shrunk and explained, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, wait
+from dataclasses import replace
+from typing import Any
+
+from gradspec.conformance.campaign.ledger import Ledger, number_of
+from gradspec.conformance.campaign.local import explained, sized
+from gradspec.conformance.campaign.settings import Settings
+from gradspec.conformance.campaign.tasks import explain
+from gradspec.conformance.causes import groups
+from gradspec.conformance.run import Failure
+from gradspec.conformance.targets import Target
+from gradspec.conformance.verdict import KINDS, Finding
+
+A_CAUSE = 5.0
+"""Seconds that one cause may be shrunk for, where there are few."""
+MEMBERS = 40
+"""Failures of a cause that are sent along to be explained: the smallest ones."""
+
+
+def found(
+    ledger: Ledger,
+    settings: Settings,
+    executor: Executor,
+    jobs: int,
+    seconds: float,
+    watch: Callable[[int, int], None] = lambda done, of: None,
+) -> list[Finding]:
+    """What the failures in the ledger come to, shrunk for about so many seconds by ``jobs`` processes in all."""
+    causes = groups(in_order(ledger))
+    each = min(A_CAUSE, seconds * jobs / max(1, len(causes)))
+    tasks = [executor.submit(explain, settings.to_json(), few(cause), each) for cause in causes]
+    try:
+        waiting = set(tasks)
+        while waiting:
+            _, waiting = wait(waiting, 0.2)
+            watch(len(tasks) - len(waiting), len(tasks))
+    except KeyboardInterrupt:
+        for task in tasks:
+            task.cancel()
+    results = [_result(task, cause) for task, cause in zip(tasks, causes, strict=True)]
+    return worst_first([replace(f, count=ledger.counted(cause)) for f, cause in zip(results, causes, strict=True)])
+
+
+def found_here(
+    ledger: Ledger, target: Target, seconds: float, watch: Callable[[int, int], None] = lambda done, of: None
+) -> list[Finding]:
+    """The same in this process."""
+    causes, findings = groups(in_order(ledger)), list[Finding]()
+    for cause in causes:
+        watch(len(findings), len(causes))
+        finding = explained(target, cause, min(A_CAUSE, seconds / len(causes)))
+        findings.append(replace(finding, count=ledger.counted(cause)))
+    return worst_first(findings)
+
+
+def in_order(ledger: Ledger) -> list[Failure]:
+    """All kept failures in the order of their cases, so that they group alike however they arrived."""
+    kept = [failure for failures in ledger.failures.values() for failure in failures]
+    return sorted(kept, key=number_of)
+
+
+def few(cause: Sequence[Failure]) -> list[dict[str, Any]]:
+    """As JSON, with the smallest first."""
+    return [failure.to_json() for failure in sorted(cause, key=lambda failure: sized(failure.call))[:MEMBERS]]
+
+
+def worst_first(findings: Sequence[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.dtype, f.rule))
+
+
+def _result(task: Future[dict[str, Any]], cause: Sequence[Failure]) -> Finding:
+    """The finding as explained; as it was met if that could not be done."""
+    if task.done() and not task.cancelled() and task.exception() is None:
+        return Finding.from_json(task.result())
+    return as_met(min(cause, key=lambda failure: sized(failure.call)))
+
+
+def as_met(failure: Failure) -> Finding:
+    """A failure that nobody could explain."""
+    call, verdict = failure.call, failure.verdict
+    return Finding(
+        *(call.problem.op, call.mode, verdict.kind, failure.features, call.problem.dtype, call.to_json()),
+        *(verdict.got, verdict.expected, verdict.rule, ""),
+        explanation=verdict.detail,
+        result=verdict.result,
+        variant=verdict.variant,
+        place=verdict.place,
+    )

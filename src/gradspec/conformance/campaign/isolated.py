@@ -1,0 +1,217 @@
+"""A target in a process of its own, so that its crash or hang is something said about it, and no more."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from gradspec.conformance.call import Call
+from gradspec.conformance.campaign.local import Batch, Judged
+from gradspec.conformance.campaign.settings import Settings
+from gradspec.conformance.run import Failure, Probe
+from gradspec.conformance.verdict import Finding, Verdict
+from gradspec.runtime.processes import Child, ProcessLostError, environment
+
+STARTING = 180.0
+"""Seconds that importing a framework may take, on a busy machine."""
+LIFETIME = 1000
+"""Batches after which a process is replaced: compilers keep all that they ever compiled."""
+PATIENCE = 3
+"""How often a process may be lost before it has begun a case."""
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP)
+"""Signals that a process brings on itself; others may come from anybody."""
+
+
+class TargetError(Exception):
+    """The target cannot be judged: it could not be started, or its process ends before any case begins."""
+
+
+class Isolated:
+    """Use it in a ``with`` statement, or close it. The process starts when it is first asked something."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.is_closed = False
+        self._child: Child | None = None
+        self._batches = 0
+        self._begun: int | None = None
+        self._in_use = threading.Lock()
+
+    def __enter__(self) -> Isolated:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process, now and for good, from any thread; a thread that waits for it is told that it is lost."""
+        self.is_closed = True
+        while not self._in_use.acquire(timeout=0.05):
+            if (child := self._child) is not None:
+                with suppress(ProcessLookupError):
+                    child.signal(signal.SIGKILL)
+        self._end()
+        self._in_use.release()
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child else None
+
+    # --- what can be asked ----------------------------------------------------------------------------------------
+
+    def versions(self) -> dict[str, str]:
+        """Starts the process, or says why the target cannot be judged."""
+        try:
+            with self._in_use:
+                return self._start()
+        except ProcessLostError as loss:
+            raise TargetError(f"{self.settings.target} could not be started: {loss}") from None
+
+    def probes(self) -> list[Probe]:
+        """A target that dies of being probed has shown something too."""
+        try:
+            with self._in_use:
+                return [Probe(**probe) for probe in self._ask(do="probes")["probes"]]
+        except ProcessLostError as loss:
+            return [Probe("probes", "", "", describe(loss), normal=False)]
+
+    def broken_promises(self) -> list[Finding]:
+        try:
+            with self._in_use:
+                return [Finding.from_json(finding) for finding in self._ask(do="promises")["findings"]]
+        except ProcessLostError as loss:
+            lost, rule = describe(loss), rule_of(loss)
+            return [Finding("", "value", "defect", (), "", {}, lost, "the promised error", rule, "")]
+
+    def finding(self, failures: list[Failure], seconds: float) -> Finding:
+        """The finding of one cause, shrunk for at most so long; as it was met if shrinking it kills the process."""
+        request = {"do": "finding", "failures": [failure.to_json() for failure in failures]}
+        with self._in_use:
+            try:
+                answer = self._ask(seconds, **request, seconds=seconds)
+            except ProcessLostError:
+                answer = self._ask(**request, seconds=0)
+        return Finding.from_json(answer["finding"])
+
+    def batch(self, number: int) -> Batch:
+        """All cases of a batch. One that ends the process or keeps it silent is a failure, and the others go on."""
+        judged, losses = list[Judged](), 0
+        with self._in_use:
+            while losses < PATIENCE:
+                try:
+                    for case in self._cases(number, len(judged)):
+                        judged.append(case)
+                    return Batch(number, tuple(judged))
+                except ProcessLostError as loss:
+                    self._refuse_if_closed()
+                    if self._begun is None:
+                        losses += 1
+                    else:
+                        judged.append(self._lost(number, self._begun, loss))
+        raise TargetError(f"batch {number} could not be begun: the process was lost {losses} times")
+
+    # --- cases ----------------------------------------------------------------------------------------------------
+
+    def _cases(self, number: int, first: int, last: int | None = None) -> Iterator[Judged]:
+        """Cases as they are judged; ``_begun`` is the one under way."""
+        self._begun = None
+        self._renewed()
+        header = self._ask(STARTING, do="batch", number=number, first=first, last=last)
+        for index in range(first, header["size"] if last is None else last):
+            self._begun = index
+            yield Judged.from_json(self._receive(self.settings.timeout)["judged"])
+
+    def _renewed(self) -> None:
+        self._batches += 1
+        if self._batches > LIFETIME:
+            self._end()
+
+    def _lost(self, number: int, index: int, loss: ProcessLostError) -> Judged:
+        """The case again, alone in a new process: what somebody else did to the process, or to the machine, is not held
+        against the target.
+        """
+        try:
+            (alone,) = self._cases(number, index, index + 1)
+        except ProcessLostError as again:
+            self._refuse_if_closed()
+            return self._deadly(number, index, again)
+        if loss.status is not None and -loss.status in CRASHES:
+            return self._deadly(number, index, loss, "alone in a new process the case does not crash")
+        return alone
+
+    def _deadly(self, number: int, index: int, loss: ProcessLostError, detail: str = "") -> Judged:
+        described = self._ask(STARTING, do="case", number=number, index=index)
+        call, features = Call.from_json(described["call"]), tuple(described["features"])
+        expected = f"an answer within {self.settings.timeout:g} s" if loss.status is None else "results or an exception"
+        verdict = Verdict("defect", rule_of(loss), got=describe(loss), expected=expected, detail=detail)
+        failure = Failure(call, verdict, features, f"{number}.{index}")
+        return Judged(call.problem.op, call.mode, features, "defect", failures=(failure,))
+
+    # --- the process ----------------------------------------------------------------------------------------------
+
+    def _ask(self, more_seconds: float = 0.0, /, **request: Any) -> dict[str, Any]:
+        """The first answer to a request. A process that had ended by itself while idle is replaced first."""
+        if self._child is None or self._child.has_ended():
+            self._start()
+        assert self._child is not None
+        self._child.send(request)
+        return self._receive(self.settings.timeout + more_seconds)
+
+    def _receive(self, seconds: float) -> dict[str, Any]:
+        if self._child is None:
+            raise ProcessLostError("was closed")
+        try:
+            answer = self._child.receive(seconds)
+        except ProcessLostError:
+            self._child = None
+            raise
+        if "failed" in answer:
+            raise TargetError(answer["failed"])
+        return answer
+
+    def _start(self) -> dict[str, str]:
+        self._refuse_if_closed()
+        self._end()
+        command = [sys.executable, "-m", __name__.replace("isolated", "worker"), json.dumps(self.settings.to_json())]
+        self._child, self._batches = Child(command, self._environment()), 0
+        return self._receive(max(STARTING, self.settings.timeout))["versions"]  # type: ignore[no-any-return]
+
+    def _environment(self) -> dict[str, str]:
+        """The process finds modules where this one does, and where the campaign was begun."""
+        here = [entry or os.getcwd() for entry in sys.path]
+        path = dict.fromkeys([*self.settings.path, *here])
+        return environment(self.settings.threads) | {"PYTHONPATH": os.pathsep.join(path)}
+
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+
+    def _refuse_if_closed(self) -> None:
+        if self.is_closed:
+            raise TargetError("the campaign is over")
+
+
+def rule_of(loss: ProcessLostError) -> str:
+    return "hang" if loss.status is None else "crash"
+
+
+def describe(loss: ProcessLostError) -> str:
+    """``the process was ended by SIGSEGV``.
+
+    >>> describe(ProcessLostError("ended", -11)), describe(ProcessLostError("ended", 3, "bye"))
+    ('the process was ended by SIGSEGV', 'the process ended with status 3: bye')
+    """
+    if loss.status is None:
+        return str(loss)
+    said = f": {loss.printed}" if loss.printed else ""
+    if loss.status < 0:
+        return f"the process was ended by {signal.Signals(-loss.status).name}{said}"
+    return f"the process ended with status {loss.status}{said}"

@@ -1,0 +1,180 @@
+"""Judging in this process: the cases of a batch, one after the other."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradspec.conformance.call import Call
+from gradspec.conformance.cases import Case, Selection
+from gradspec.conformance.cases.stream import Stream
+from gradspec.conformance.causes import finding
+from gradspec.conformance.checks.promises import broken
+from gradspec.conformance.judge.examine import examine
+from gradspec.conformance.run import Failure, Tally
+from gradspec.conformance.shrink import manner, shrink
+from gradspec.conformance.targets import Target
+from gradspec.conformance.verdict import FINDINGS, KINDS, Finding, Verdict
+
+KEPT = 3
+"""Failures of one kind that are kept from a batch: more would tell nothing new."""
+
+DEADLY = ("crash", "hang")
+"""Rules that are broken by ending or stopping the process."""
+
+Signature = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One case after judgement: what is counted of it, and what is wrong with it.
+
+    ``reason`` says why it was not offered; ``unkept`` counts the failures that are like ones already kept; ``error`` is
+    a mistake of the judge itself, which leaves the case undecided.
+    """
+
+    op: str
+    mode: str
+    features: tuple[str, ...]
+    kind: str
+    reason: str = ""
+    failures: tuple[Failure, ...] = ()
+    unkept: tuple[Signature, ...] = ()
+    error: str = ""
+
+    def count(self, tally: Tally) -> None:
+        tally.count(self.op, self.mode, self.features, [Verdict(self.kind, detail=self.reason)])
+
+    def to_json(self) -> dict[str, Any]:
+        failures = [failure.to_json() for failure in self.failures]
+        return {**vars(self), "failures": failures}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Judged:
+        failures = tuple(map(Failure.from_json, data["failures"]))
+        unkept = tuple(map(tuple, data["unkept"]))
+        return Judged(**{**data, "features": tuple(data["features"]), "failures": failures, "unkept": unkept})
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The judged cases of one batch."""
+
+    number: int
+    cases: tuple[Judged, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"number": self.number, "cases": [case.to_json() for case in self.cases]}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Batch:
+        return Batch(data["number"], tuple(map(Judged.from_json, data["cases"])))
+
+
+def signature(failure: Failure) -> Signature:
+    """Failures of the same signature in one batch are most likely of one cause."""
+    problem = failure.call.problem
+    return (problem.op, failure.call.mode, problem.dtype, failure.verdict.variant, *manner(failure.verdict))
+
+
+@dataclass
+class Judge:
+    """Judges a target's batches.
+
+    >>> from gradspec.conformance.targets import target_named
+    >>> judge = Judge(target_named("native"), seed=0, selection=Selection(ops=("max_pool",), modes=("value",)))
+    >>> {case.kind for case in judge.batch(0).cases}
+    {'pass'}
+    """
+
+    target: Target
+    seed: int
+    selection: Selection = field(default_factory=Selection)
+    allow: Collection[str] = ()
+    _stream: Stream = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._stream = Stream(self.seed, self.selection, self.target.refusal)
+
+    @property
+    def covering(self) -> int:
+        """The number of batches that cover every three features together; they come first."""
+        return self._stream.covering
+
+    def cases(self, number: int) -> list[Case]:
+        return self._stream.batch(number)
+
+    def batch(self, number: int) -> Batch:
+        return Batch(number, tuple(self.judged(self.cases(number))))
+
+    def judged(self, cases: Collection[Case]) -> Iterator[Judged]:
+        """Cases of one batch, judged one by one as they are asked for."""
+        seen: Counter[Signature] = Counter()
+        for case in cases:
+            yield self._judged(case, seen)
+
+    def _judged(self, case: Case, seen: Counter[Signature]) -> Judged:
+        features = tuple(sorted(case.features))
+        try:
+            call, verdicts = examine(self.target, case, frozenset(self.allow))
+        except Exception as error:
+            return mistaken(case, error)
+        worst = min(verdicts, key=lambda verdict: KINDS.index(verdict.kind))
+        failures = [Failure(call, v, features, case.name) for v in verdicts if v.kind in FINDINGS]
+        kept, unkept = few_of_each(failures, seen)
+        reason = worst.detail if worst.kind == "not_offered" else ""
+        return Judged(case.problem.op, case.mode, features, worst.kind, reason, kept, unkept)
+
+
+def few_of_each(
+    failures: Collection[Failure], seen: Counter[Signature]
+) -> tuple[tuple[Failure, ...], tuple[Signature, ...]]:
+    """The failures to keep, and the signatures of the others. ``seen`` counts all of them."""
+    kept, unkept = list[Failure](), list[Signature]()
+    for failure in failures:
+        mark = signature(failure)
+        seen[mark] += 1
+        if seen[mark] <= KEPT:
+            kept.append(failure)
+        else:
+            unkept.append(mark)
+    return tuple(kept), tuple(unkept)
+
+
+def mistaken(case: Case, error: Exception) -> Judged:
+    """A case that the judge itself could not judge."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{where.filename.rpartition('gradspec/')[2]}:{where.lineno}"
+    text = f"case {case.name} ({case.problem.op} {case.mode}): {type(error).__name__}: {error} at {place}"
+    return Judged(case.problem.op, case.mode, tuple(sorted(case.features)), "undecided", error=text)
+
+
+def sized(call: Call) -> int:
+    """How many numbers a call holds: the fewer, the sooner it is understood."""
+    arrays = [*call.inputs, *call.directions, call.cotangent]
+    return sum(array.size for array in arrays if array is not None)
+
+
+def broken_promises(target: Target) -> list[Finding]:
+    """Calls for which the target's documentation promises an error, and which gave none."""
+    return [
+        Finding(
+            *(promise.op, "value", verdict.kind, (), "", {}, verdict.got, verdict.expected, verdict.rule),
+            reproducer=promise.source,
+            explanation=promise.documented,
+        )
+        for promise, verdict in broken(target)
+    ]
+
+
+def explained(target: Target, cause: Collection[Failure], seconds: float) -> Finding:
+    """The finding of failures of one cause, the smallest of them made smaller for so many seconds.
+
+    A call that ends or stops the process is left as it is: it must not be made again here.
+    """
+    least = min(cause, key=lambda failure: sized(failure.call))
+    shrunk = shrink(target, least, seconds) if seconds and least.verdict.rule not in DEADLY else least
+    return finding(target, list(cause), shrunk)

@@ -1,0 +1,106 @@
+"""What is asked of a campaign: names that exist, a budget, and somebody who watches."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from math import inf
+from time import monotonic
+from typing import TypeVar
+
+from gradspec.conformance.call import DTYPES, INPUTS, MODES
+from gradspec.conformance.cases import FEATURES, Selection
+from gradspec.conformance.checks.reduced import MODES as REDUCED
+from gradspec.conformance.run import Run
+from gradspec.conformance.targets import TARGETS
+
+RANKS = (1, 2, 3, 4)
+
+Name = TypeVar("Name", str, int)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """So many cases, so many seconds and perhaps one defect, whichever comes first; None is no limit."""
+
+    cases: int | None = None
+    seconds: float | None = None
+    until_defect: bool = False
+
+    def __post_init__(self) -> None:
+        if self.cases is not None and self.cases < 1:
+            raise ValueError(f"cases is {self.cases}; ask for at least one")
+        if self.seconds is not None and not self.seconds > 0:
+            raise ValueError(f"seconds is {self.seconds:g}; give a positive number")
+
+    def deadline(self, start: float) -> float:
+        return inf if self.seconds is None else start + self.seconds
+
+    def share(self, run: Run, start: float) -> float:
+        """What part of it is used up."""
+        by_cases = 0.0 if self.cases is None else run.cases / self.cases
+        by_seconds = 0.0 if self.seconds is None else (monotonic() - start) / self.seconds
+        return min(1.0, max(by_cases, by_seconds))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands: its stage, ``probing``, ``judging`` or ``shrinking``, and what it has so far."""
+
+    stage: str
+    run: Run
+    share: float
+    """What part of the stage is done."""
+
+
+Watch = Callable[[Progress], None]
+
+
+def known(what: str, given: Iterable[Name], names: Collection[Name]) -> tuple[Name, ...]:
+    """The names that were given, each once, if all of them exist.
+
+    >>> known("operator", ["max_pol"], INPUTS)
+    Traceback (most recent call last):
+        ...
+    ValueError: there is no operator 'max_pol'; did you mean max_pool?
+    """
+    if isinstance(given, str):
+        raise ValueError(f"{what}s are given as a list, not as {given!r}")
+    chosen = tuple(dict.fromkeys(given))
+    for name in chosen:
+        if name not in names:
+            raise ValueError(f"there is no {what} {name!r}; {suggestion(str(name), list(map(str, names)))}")
+    return chosen
+
+
+def suggestion(name: str, names: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
+
+
+def known_target(name: str) -> str:
+    """A name of `TARGETS`, or one with a colon: a user's own.
+
+    >>> known_target("pytorch")
+    Traceback (most recent call last):
+        ...
+    ValueError: there is no target 'pytorch'; did you mean torch? For a kernel of your own give module:object
+    """
+    if name not in TARGETS and ":" not in name:
+        own = "For a kernel of your own give module:object"
+        raise ValueError(f"there is no target {name!r}; {suggestion(name, TARGETS).removesuffix('.')} {own}")
+    return name
+
+
+def selection_of(
+    ops: Iterable[str], features: Iterable[str], modes: Iterable[str], dtypes: Iterable[str], ranks: Iterable[int]
+) -> Selection:
+    return Selection(
+        *(known("operator", ops, INPUTS), known("feature", features, FEATURES), known("mode", modes, MODES)),
+        *(known("dtype", dtypes, DTYPES), known("rank", ranks, RANKS)),
+    )
+
+
+def allowed(names: Iterable[str]) -> tuple[str, ...]:
+    return known("mode of reduced precision", names, REDUCED)

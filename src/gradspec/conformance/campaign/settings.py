@@ -1,0 +1,38 @@
+"""What every part of a campaign must know to make the same cases and judge them alike: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from gradspec.conformance.cases import Selection
+
+DEFAULT_SECONDS = 60.0
+DEFAULT_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A target by name, and what of it is judged.
+
+    ``threads`` is how many each process may use, ``timeout`` how many seconds a case may take, ``path`` where user
+    kernels are imported from, and ``token`` tells the campaign from others in the same process.
+    """
+
+    target: str
+    seed: int = 0
+    selection: Selection = field(default_factory=Selection)
+    allow: tuple[str, ...] = ()
+    threads: int = 1
+    timeout: float = DEFAULT_TIMEOUT
+    path: tuple[str, ...] = ()
+    token: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Settings:
+        selection = Selection(**{name: tuple(chosen) for name, chosen in data["selection"].items()})
+        return Settings(**{**data, "selection": selection, "allow": tuple(data["allow"]), "path": tuple(data["path"])})

@@ -1,0 +1,70 @@
+"""What an executor runs: functions of plain data, each with a process for the target that its thread keeps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import Any
+from weakref import WeakSet
+
+from gradspec.conformance.campaign.isolated import Isolated
+from gradspec.conformance.campaign.settings import Settings
+from gradspec.conformance.run import Failure
+
+_thread = threading.local()
+_open: WeakSet[Isolated] = WeakSet()
+_lock = threading.Lock()
+
+
+def session(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a target before its first case: its versions, what probes measure, and broken promises."""
+    target = kept(Settings.from_json(settings))
+    versions, probes, findings = target.versions(), target.probes(), target.broken_promises()
+    return {
+        "versions": versions,
+        "probes": [vars(probe) for probe in probes],
+        "findings": [finding.to_json() for finding in findings],
+    }
+
+
+def judge_batches(
+    settings: Mapping[str, Any], numbers: Sequence[int], seconds: float, attempt: int = 0
+) -> list[dict[str, Any]]:
+    """The outcomes of batches, as JSON: of all of them, or of as many as were begun within so many seconds.
+
+    A task that nobody waits for any longer thus ends soon, and a batch that is missing is asked for again. ``attempt``
+    tells calls apart for executors that give the same answer to the same call.
+    """
+    target, deadline, outcomes = kept(Settings.from_json(settings)), monotonic() + seconds, list[dict[str, Any]]()
+    for number in numbers:
+        if outcomes and monotonic() > deadline:
+            break
+        outcomes.append(target.batch(number).to_json())
+    return outcomes
+
+
+def explain(settings: Mapping[str, Any], failures: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
+    """The finding, as JSON, of failures of one cause."""
+    target = kept(Settings.from_json(settings))
+    return target.finding([Failure.from_json(failure) for failure in failures], seconds).to_json()
+
+
+def kept(settings: Settings) -> Isolated:
+    """This thread's process for these settings; one for others ends."""
+    current: Isolated | None = getattr(_thread, "isolated", None)
+    if current is None or current.is_closed or current.settings != settings:
+        if current is not None:
+            current.close()
+        current = _thread.isolated = Isolated(settings)
+        with _lock:
+            _open.add(current)
+    return current
+
+
+def close(token: str) -> None:
+    """End all processes that tasks of one campaign have in this process."""
+    with _lock:
+        ours = [isolated for isolated in _open if isolated.settings.token == token]
+    for isolated in ours:
+        isolated.close()

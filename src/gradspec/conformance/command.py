@@ -1,0 +1,165 @@
+"""What ``gradspec check`` does with its options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from gradspec.conformance.call import DTYPES, INPUTS, MODES
+from gradspec.conformance.campaign.check import check
+from gradspec.conformance.campaign.isolated import TargetError
+from gradspec.conformance.campaign.request import Progress as Standing
+from gradspec.conformance.campaign.request import Watch
+from gradspec.conformance.cases import FEATURES
+from gradspec.conformance.checks.reduced import MODES as REDUCED
+from gradspec.conformance.report import json, junit
+from gradspec.conformance.report.terminal import Page, show, show_start
+from gradspec.conformance.run import Run
+from gradspec.conformance.targets import TARGETS
+from gradspec.runtime.files import replacing
+from gradspec.runtime.processes import terminated_like_interrupted
+
+CLEAN, DEFECTS, MISUSED, INCOMPLETE = 0, 1, 2, 3
+"""Exit codes."""
+
+
+class UserError(Exception):
+    """The request cannot be carried out; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options as given; ``check`` holds those of ``gs.conformance.check``."""
+
+    target: str
+    check: dict[str, Any]
+    json_file: str | None = None
+    junit_file: str | None = None
+    html_file: str | None = None
+    strict: bool = False
+
+    @property
+    def files(self) -> dict[str, str]:
+        """What is written where, by the option's name."""
+        given = {"--json": self.json_file, "--junit": self.junit_file, "--report": self.html_file}
+        return {option: file for option, file in given.items() if file}
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        return ("defect", "convention") if self.strict else ("defect",)
+
+
+def perform(request: Request, console: Console | None = None) -> int:
+    """Judge the target, show what was found, write what was asked for; the exit code."""
+    _require_places(request)
+    console = console or Console(highlight=False, markup=False, emoji=False)
+    try:
+        with _live(console) as watch, terminated_like_interrupted():
+            run = check(request.target, progress=watch, **request.check)
+    except (TargetError, ValueError, ImportError) as error:
+        raise UserError(str(error)) from error
+    show(run, console)
+    _write(request, run, console)
+    return exit_code(run, request.failing)
+
+
+def exit_code(run: Run, failing: tuple[str, ...] = ("defect",)) -> int:
+    """What continuous integration goes by.
+
+    >>> exit_code(Run("native", "", "", seed=0))
+    3
+    """
+    if any(run.by_kind(kind) for kind in failing):
+        return DEFECTS
+    return INCOMPLETE if run.interrupted or run.errors or not run.tally.judged else CLEAN
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _require_places(request: Request) -> None:
+    """Said before an hour of judging, not after it."""
+    files = list(map(Path, request.files.values()))
+    for option, file in request.files.items():
+        if not Path(file).absolute().parent.is_dir():
+            raise UserError(f"{option}: there is no folder for {file}; create it first")
+        if Path(file).is_dir():
+            raise UserError(f"{option}: {file} is a folder; give the name of a file")
+    if len({file.resolve() for file in files}) < len(files):
+        raise UserError("two reports cannot go to one file; give each its own")
+
+
+def _write(request: Request, run: Run, console: Console) -> None:
+    texts = {
+        "--json": lambda: json.text(run),
+        "--junit": lambda: junit.text(run, request.failing),
+        "--report": lambda: _page(run),
+    }
+    for option, file in request.files.items():
+        with replacing(file) as partial:
+            partial.write_text(texts[option](), encoding="utf-8")
+        Page(console).say(f"written: {file}")
+
+
+def _page(run: Run) -> str:
+    from gradspec.conformance.report.html import page
+
+    return page(run)
+
+
+# --- while it runs ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _live(console: Console) -> Iterator[Watch]:
+    """The start on ``console`` as soon as it is known, and a line on standard error where somebody sees it."""
+    columns = (TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        line = bar.add_task("starting", total=1.0)
+        told = False
+
+        def watch(standing: Standing) -> None:
+            nonlocal told
+            if standing.stage == "judging" and not told:
+                told = True
+                show_start(standing.run, console)
+            bar.update(line, description=described(standing), completed=standing.share)
+
+        yield watch
+
+
+def described(standing: Standing) -> str:
+    """One line: the stage, cases and their rate, and what is wrong with them so far."""
+    run = standing.run
+    if standing.stage == "probing":
+        return f"{run.target}: probing"
+    cases = run.tally.cases
+    wrong = [f"{cases[kind]} {kind}" for kind in ("defect", "convention", "reduced", "undecided") if cases[kind]]
+    rate = 60 * run.cases / run.seconds if run.seconds else 0.0
+    return "  ".join([f"{standing.stage} {run.cases:,} cases", f"{rate:,.0f}/min", *wrong])
+
+
+# --- what there is to ask for -----------------------------------------------------------------------------------------
+
+
+def show_choices(console: Console | None = None) -> None:
+    """Everything that an option can name."""
+    page = Page(console or Console(highlight=False, markup=False, emoji=False))
+    page.heading("targets")
+    page.fields([*((name, _needed(needs)) for name, (_, needs) in TARGETS.items()), ("module:object", "your own")])
+    lists = {"--features": FEATURES, "--allow": REDUCED}
+    for option, meanings in lists.items():
+        page.heading(option)
+        page.fields(meanings.items())
+    page.heading("names")
+    page.fields([("--ops", ", ".join(INPUTS)), ("--modes", ", ".join(MODES)), ("--dtypes", ", ".join(DTYPES))])
+
+
+def _needed(packages: tuple[str, ...]) -> str:
+    return f"needs {' and '.join(packages)}" if packages else "our own kernels"

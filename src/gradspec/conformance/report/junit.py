@@ -1,0 +1,93 @@
+"""A run as JUnit XML, which continuous integration services read: one test case per operator and mode."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from gradspec.conformance.call import INPUTS, MODES
+from gradspec.conformance.report.printable import printable
+from gradspec.conformance.report.words import in_one_sentence
+from gradspec.conformance.run import Run
+from gradspec.conformance.verdict import KINDS, Finding
+
+FAILING = ("defect",)
+NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold, not even as references."""
+
+
+def text(run: Run, failing: Collection[str] = FAILING) -> str:
+    """The document; findings of the ``failing`` kinds are failures, the others are told as output.
+
+    >>> from gradspec.conformance.verdict import Verdict
+    >>> run = Run("native", "gradspec 0.1", "a machine", seed=7)
+    >>> run.tally.count("max_pool", "value", (), [Verdict("pass")])
+    >>> print(text(run).splitlines()[-3].strip())
+    <testcase classname="gradspec.native.max_pool" name="value" time="0" />
+    """
+    suite = Element("testsuite", name=f"gradspec check {run.target}", time=f"{run.seconds:.3f}")
+    _properties(suite, run)
+    for op, mode in pairs(run):
+        _case(suite, run, op, mode, failing)
+    _judge(suite, run)
+    for name, tag in {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}.items():
+        suite.set(name, str(len(list(suite.iter(tag)))))
+    suites = Element("testsuites")
+    suites.append(suite)
+    indent(suites)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + tostring(suites, encoding="unicode") + "\n"
+
+
+def pairs(run: Run) -> list[tuple[str, str]]:
+    """The operators and modes that took part."""
+    seen = {(op, mode) for op, mode, _ in run.tally.modes} | {(f.op, f.mode) for f in run.findings}
+    order = {pair: i for i, pair in enumerate((op, mode) for op in INPUTS for mode in MODES)}
+    return sorted(seen, key=lambda pair: (order.get(pair, len(order)), pair))
+
+
+def _properties(suite: Element, run: Run) -> None:
+    parent = SubElement(suite, "properties")
+    names = ("target", "version", "machine", "seed", "cases", "repeat")
+    for name in names:
+        SubElement(parent, "property", name=name, value=_xml(str(getattr(run, name))))
+
+
+def _case(suite: Element, run: Run, op: str, mode: str, failing: Collection[str]) -> None:
+    names = {"classname": f"gradspec.{run.target}.{op or 'target'}", "name": mode, "time": "0"}
+    case = SubElement(suite, "testcase", {name: _xml(value) for name, value in names.items()})
+    found = [f for f in run.findings if (f.op, f.mode) == (op, mode)]
+    failures = [f for f in found if f.kind in failing]
+    others = [f for f in found if f.kind not in failing]
+    counts = {kind: run.tally.modes[op, mode, kind] for kind in KINDS}
+    if failures:
+        message = _xml("; ".join(dict.fromkeys(f"{f.kind}: {f.rule}" for f in failures)))
+        SubElement(case, "failure", type=_xml(failures[0].rule), message=message).text = _xml(_told(failures))
+    elif counts["not_offered"] and not others and not sum(counts[k] for k in KINDS if k != "not_offered"):
+        SubElement(case, "skipped", message=f"not offered ({counts['not_offered']} cases)")
+    if others:
+        SubElement(case, "system-out").text = _xml(_told(others))
+
+
+def _judge(suite: Element, run: Run) -> None:
+    """What kept the run itself from being whole."""
+    errors = [*run.errors, *(["interrupted: this is what had been judged"] if run.interrupted else [])]
+    if not run.tally.judged and not run.findings:
+        errors.append(in_one_sentence(run))
+    if errors:
+        case = SubElement(suite, "testcase", classname=_xml(f"gradspec.{run.target}"), name="run", time="0")
+        SubElement(case, "error", type="incomplete", message=_xml(errors[0])).text = _xml("\n".join(errors))
+
+
+def _told(findings: Collection[Finding]) -> str:
+    return "\n\n".join("\n".join(_lines(finding)) for finding in findings)
+
+
+def _lines(finding: Finding) -> Iterator[str]:
+    yield f"{finding.kind}: {finding.rule} ({finding.count} cases, {finding.dtype}, {', '.join(finding.features)})"
+    yield f"got {finding.got}, expected {finding.expected}"
+    yield from filter(None, (finding.explanation, finding.reproducer))
+
+
+def _xml(text: str) -> str:
+    return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", printable(text))
