@@ -22,6 +22,8 @@ from gradspec.spec.errors import ShapeError
 
 MOST_RUNS = 3000
 """Calls that are tried at most for one failure."""
+DEADLY = ("crash", "hang")
+"""What must not be tried again in a process that is still needed."""
 
 
 def shrink(target: Target, failure: Failure, seconds: float) -> Failure:
@@ -30,7 +32,7 @@ def shrink(target: Target, failure: Failure, seconds: float) -> Failure:
     The search is greedy and takes its steps in a fixed order, so it ends in the same place if time allows.
     """
     search = Search(target, failure, monotonic() + seconds)
-    if not search.begins():
+    if seconds <= 0 or failure.verdict.rule in DEADLY or not search.begins():
         return failure
     while search.simplify_form() or search.simplify_numbers():
         pass

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gradspec.conformance.call import DTYPES, INPUTS, Array, Call, Problem, Results
+from gradspec.conformance.call import DTYPES, INPUTS, MODES, Array, Call, Problem, Results
 from gradspec.conformance.operators import GIVES_INDICES, is_usual, known, settled
 from gradspec.conformance.targets import NotOfferedError, Target
 from gradspec.conformance.targets.source import assignments, imports, keywords
@@ -138,6 +138,13 @@ def functions_of(given: Any, op: str | None) -> list[Function]:
     else:
         named = ((name, getattr(given, name)) for name in dir(given) if NAME.fullmatch(name))
     return [_as_named(value, name) for name, value in named if NAME.fullmatch(name) and callable(value)]
+
+
+def derivative_of(functions: list[Function], mode: str, derivative: Any) -> Function:
+    """A derivative that is given beside the one function it belongs to."""
+    if len(functions) != 1:
+        raise ValueError(f"{mode}= belongs to one function, and there are {len(functions)}; name it {mode} beside them")
+    return _as_named(derivative, functions[0].name + SUFFIXES[mode])
 
 
 def _as_named(function: Any, name: str) -> Function:
@@ -280,7 +287,14 @@ class UserKernels(Target):
     'mine'
     """
 
-    def __init__(self, given: Any, name: str | None = None, op: str | None = None) -> None:
+    def __init__(
+        self,
+        given: Any,
+        name: str | None = None,
+        op: str | None = None,
+        jvp: Callable[..., Any] | None = None,
+        vjp: Callable[..., Any] | None = None,
+    ) -> None:
         self._given = given() if isinstance(given, type) else given
         self.name = name if name is not None else str(getattr(given, "__name__", type(given).__name__))
         self._functions = functions_of(self._given, op)
@@ -289,18 +303,42 @@ class UserKernels(Target):
                 f"nothing in {self.name} is named like an operator; name a function max_pool, conv2d or avg_pool_vjp, "
                 f"say, or give op=. The operators are {', '.join(INPUTS)}"
             )
-        self._dtypes = _dtypes(self._declared("dtypes", DEFAULT_DTYPES))
+        for mode, derivative in (("jvp", jvp), ("vjp", vjp)):
+            if derivative is not None:
+                self._functions.append(derivative_of(self._functions, mode, derivative))
+        self._declarations: dict[str, Any] = {}
+        self.declaring()
+
+    def declaring(self, **declarations: Any) -> UserKernels:
+        """The same target, with declarations beside those of the object; empty ones say nothing."""
+        self._declarations |= {name: value for name, value in declarations.items() if value}
+        self.dtypes = _dtypes(self._declared("dtypes", DEFAULT_DTYPES))
         self.repeatable = bool(self._declared("repeatable", True))
         self.strict = bool(self._declared("strict", False))
+        return self
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(function.op for function in self._functions))
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        return tuple(mode for mode in MODES if any(function.mode == mode for function in self._functions))
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that its functions have; none where one of them has any."""
+        ranks = {function.rank for function in self._functions}
+        return tuple(self._declared("ranks", () if None in ranks else sorted(rank for rank in ranks if rank)))
 
     def versions(self) -> dict[str, str]:
         own = str(self._declared("__version__", "no version"))
         return {self.name: own, "numpy": np.__version__, "python": platform.python_version()}
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
-        if problem.dtype not in self._dtypes:
-            return f"{problem.dtype} is not among its dtypes, {', '.join(self._dtypes)}"
-        if problem.rank not in self._declared("ranks", (problem.rank,)):
+        if problem.dtype not in self.dtypes:
+            return f"{problem.dtype} is not among its dtypes, {', '.join(self.dtypes)}"
+        if self.ranks and problem.rank not in self.ranks:
             return f"it has no rank {problem.rank}"
         function = self._function(problem, mode)
         return f"it has no {problem.op}{SUFFIXES[mode]}" if function is None else function.refusal(problem)
@@ -350,10 +388,13 @@ class UserKernels(Target):
         assert function is not None
         given = {**function.attributes(call.problem), **_with_indices(function, call)}
         passed = [name for name, array in _arrays(call).items() if array is not None]
-        spelled = f"{self._spelled(function)}({', '.join([*passed, keywords(given)]).rstrip(', ')})"
-        return "\n".join([*imports(call, *self._import(function)), "", *assignments(call), f"print({spelled})"])
+        imported, spelled = self._spelled(function)
+        applied = f"print({spelled}({', '.join([*passed, keywords(given)]).rstrip(', ')}))"
+        return "\n".join([*imports(call, imported), "", *assignments(call), applied])
 
     def _declared(self, name: str, default: Any) -> Any:
+        if name in self._declarations:
+            return self._declarations[name]
         if isinstance(self._given, Mapping):
             return self._given.get(name, default)
         return getattr(self._given, name, default)
@@ -365,17 +406,16 @@ class UserKernels(Target):
         ]
         return min(fitting, key=lambda f: f.rank is None, default=None)
 
-    def _import(self, function: Function) -> list[str]:
+    def _spelled(self, function: Function) -> tuple[str, str]:
+        """The line that imports a function, and what it is then called."""
         module, separator, path = self.name.partition(":")
         if separator:
-            return [f"from {module} import {path.split('.')[0]}"]
-        return []
-
-    def _spelled(self, function: Function) -> str:
-        _, separator, path = self.name.partition(":")
-        if not separator or self._given is function.function:
-            return path or function.name
-        return f"{path}[{function.name!r}]" if isinstance(self._given, Mapping) else f"{path}.{function.name}"
+            inside = f"[{function.name!r}]" if isinstance(self._given, Mapping) else f".{function.name}"
+            return f"from {module} import {path.split('.')[0]}", path + inside * (self._given is not function.function)
+        home, name = getattr(function.function, "__module__", ""), getattr(function.function, "__name__", "")
+        if getattr(sys.modules.get(home), name, None) is function.function and home != "__main__":
+            return f"from {home} import {name}", name
+        return f"# {function.name}: the kernel", function.name
 
 
 def _dtypes(declared: Any) -> tuple[str, ...]:

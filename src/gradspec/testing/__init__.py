@@ -1,0 +1,104 @@
+"""Testing one's own kernels: `check_kernel` in any test, and a fixture of that name for pytest.
+
+    def test_max_pool(check_kernel):
+        check_kernel(my_max_pool, op="max_pool2d")
+
+``docs/check_your_kernel.md`` tells how kernels are called and how findings are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gradspec.conformance.run import Run
+    from gradspec.conformance.targets.user import UserKernels
+
+DEFAULT_CASES = 300
+
+
+def check_kernel(
+    kernel: Any,
+    op: str | None = None,
+    *,
+    jvp: Callable[..., Any] | None = None,
+    vjp: Callable[..., Any] | None = None,
+    cases: int | None = DEFAULT_CASES,
+    seconds: float | None = None,
+    seed: int = 0,
+    ops: Iterable[str] = (),
+    features: Iterable[str] = (),
+    modes: Iterable[str] = (),
+    dtypes: Iterable[str] = (),
+    ranks: Iterable[int] = (),
+    allow: Iterable[str] = (),
+    conventions: Iterable[str] = (),
+    strict: bool = True,
+) -> Run:
+    """Judge a kernel in this process, and raise an ``AssertionError`` that tells every defect by its smallest case.
+
+    The kernel is a function, named as an operator of ``gs.spec`` or with ``op`` saying which it is, and ``jvp`` and
+    ``vjp`` its derivatives; or a module, an instance or a mapping with such functions. The run ends after so many
+    cases or seconds, and the same seed gives the same cases. ``ops``, ``features``, ``modes``, ``dtypes`` and ``ranks``
+    choose among them. Unless ``strict`` is False, a choice that is not the specification's (another tie rule, say) is a
+    defect, save those that ``conventions`` names.
+
+    >>> import numpy as np
+    >>> def first_half(x, kernel_size, stride):
+    ...     return np.lib.stride_tricks.sliding_window_view(x, kernel_size[0], -1)[..., :: stride[0], :].max(-1)
+    >>> run = check_kernel(first_half, "max_pool1d", cases=50, dtypes=["f32"])
+    >>> run.cases, run.findings
+    (50, [])
+    """
+    from gradspec.conformance.campaign.check import check
+
+    target = _target(kernel, op, jvp, vjp, dtypes, conventions, strict)
+    run = check(
+        target,
+        cases=cases,
+        seconds=seconds,
+        seed=seed,
+        ops=tuple(ops) or target.ops,
+        features=features,
+        modes=tuple(modes) or target.modes,
+        dtypes=target.dtypes,
+        ranks=tuple(ranks) or target.ranks,
+        allow=allow,
+    )
+    if not run.tally.judged:
+        raise ValueError(f"no case could be judged: {_reasons(run)}")
+    if run.by_kind("defect"):
+        raise AssertionError(_told(run))
+    return run
+
+
+def _target(
+    kernel: Any,
+    op: str | None,
+    jvp: Callable[..., Any] | None,
+    vjp: Callable[..., Any] | None,
+    dtypes: Iterable[str],
+    conventions: Iterable[str],
+    strict: bool,
+) -> UserKernels:
+    from gradspec.conformance.targets.user import UserKernels
+
+    target = UserKernels(kernel, op=op, jvp=jvp, vjp=vjp)
+    return target.declaring(dtypes=tuple(dtypes), conventions=tuple(conventions), strict=strict)
+
+
+def _reasons(run: Run) -> str:
+    return "; ".join(reason for reason, _ in run.tally.not_offered.most_common(3)) or "none was made in time"
+
+
+def _told(run: Run) -> str:
+    """The run as the terminal shows it."""
+    from rich.console import Console
+
+    from gradspec.conformance.report.terminal import show
+
+    page = StringIO()
+    show(run, Console(file=page, width=100, color_system=None))
+    return f"{run.target} breaks {len(run.by_kind('defect'))} of the rules of its operators\n{page.getvalue()}"
