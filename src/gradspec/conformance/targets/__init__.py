@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
-from gradspec.conformance.call import Call, Problem, Results
+from gradspec.conformance.call import FLOATS, Call, Problem, Results
 from gradspec.conformance.tolerance import Arithmetic
 from gradspec.interop.extras import require
 
@@ -62,7 +62,7 @@ class Target(ABC):
 
     def arithmetic(self, problem: Problem) -> Arithmetic:
         """How the target documents to compute: by default, accumulated in float32 or wider and rounded once."""
-        return Arithmetic.of(problem.dtype)
+        return Arithmetic.of(problem.dtype if problem.dtype in FLOATS else "f64")  # integers are not added
 
     def conventions(self) -> frozenset[str]:
         """The names of conventions (``judge.conventions``) that the target documents."""

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gradspec.conformance.call import DTYPES, INPUTS, MODES, Array, Call, Problem, Results
+from gradspec.conformance.call import DTYPES, FLOATS, INPUTS, MODES, Array, Call, Problem, Results
 from gradspec.conformance.operators import GIVES_INDICES, is_usual, known, settled
 from gradspec.conformance.targets import NotOfferedError, Target
 from gradspec.conformance.targets.source import assignments, imports, keywords
@@ -368,7 +368,8 @@ class UserKernels(Target):
         function(call, **_with_indices(function, call), out=given[0] if len(given) == 1 else given)
 
     def arithmetic(self, problem: Problem) -> Arithmetic:
-        return Arithmetic.of(problem.dtype, **self._declared("arithmetic", {}))
+        declared = self._declared("arithmetic", {})
+        return Arithmetic.of(problem.dtype, **declared) if problem.dtype in FLOATS else super().arithmetic(problem)
 
     def conventions(self) -> frozenset[str]:
         return frozenset(self._declared("conventions", ()))
