@@ -26,8 +26,8 @@ from gradspec.conformance.checks.outcome import Outcome, differences
 from gradspec.conformance.targets import NotOfferedError, Target
 from gradspec.conformance.verdict import Verdict
 
-NANS, LARGE = 0xFF, 0x5A
-"""Bytes that make a NaN of every float format, or -1, and bytes that make a large number of each."""
+NANS, NUMBERS = 0xFF, 0x3F
+"""Bytes that make a NaN of every float format, or -1, and bytes that make a number of each, of a size met often."""
 
 
 def inputs(target: Target, call: Call) -> list[Verdict]:
@@ -67,7 +67,7 @@ def outputs(target: Target, call: Call) -> list[Verdict]:
         return []
     before = {name: array.copy() for name, array in arrays_of(call).items()}
     try:
-        filled = {fill: _written_between(target, call, first.results, fill) for fill in (NANS, LARGE)}
+        filled = {fill: _written_between(target, call, first.results, fill) for fill in (NANS, NUMBERS)}
     except NotOfferedError:
         return []
     except Exception as error:  # whatever the target raises is its own doing
@@ -115,8 +115,8 @@ def _changed(call: Call, name: str) -> Verdict:
 def _unwritten(target: Target, call: Call, first: Outcome, outs: dict[int, Results]) -> Iterator[Verdict]:
     """Cells that still hold what was there before, or that depend on it."""
     for name, array in first.results.items():
-        one, other = outs[NANS][name], outs[LARGE][name]
-        left = _holds(one, NANS) & _holds(other, LARGE)
+        one, other = outs[NANS][name], outs[NUMBERS][name]
+        left = _holds(one, NANS) & _holds(other, NUMBERS)
         if left.any():
             place = tuple(int(i) for i in np.argwhere(left)[0])
             detail = f"with out=, {int(left.sum())} of {left.size} cells are not written"
@@ -124,7 +124,7 @@ def _unwritten(target: Target, call: Call, first: Outcome, outs: dict[int, Resul
             yield Verdict("defect", "guard", name, call.variant, place, "what was there before", expected, detail)
             return
     for fill, given in outs.items():
-        when = f"with out= full of {'NaN' if fill == NANS else 'large numbers'}"
+        when = f"with out= full of {'NaN' if fill == NANS else 'numbers'}"
         yield from differences(target, call, first, Outcome(given), "guard", when)
 
 
@@ -136,7 +136,7 @@ def _holds(array: Array, fill: int) -> NDArray[np.bool_]:
 
 def _at_the_fence(target: Target, call: Call, first: Outcome) -> Iterator[Verdict]:
     for at_end in (True, False):
-        outs = {name: fenced(_filled(array, LARGE), at_end, LARGE) for name, array in first.results.items()}
+        outs = {name: fenced(_filled(array, NUMBERS), at_end, NUMBERS) for name, array in first.results.items()}
         target.run_into(with_arrays(call, partial(fenced, at_end=at_end)), outs)
         when = f"with inputs and out= that {'end' if at_end else 'begin'} where memory does"
         yield from differences(target, call, first, Outcome(outs), "guard", when)

@@ -15,23 +15,20 @@ THREADS = 4
 
 
 def repeatability(target: Target, call: Call) -> list[Verdict]:
-    """The call again: at once, after another call on other numbers, and on copies at another alignment."""
+    """The call again: at once, on copies at another alignment, and after a call on other numbers."""
     kept = _kept(target, call)
     if kept is None:
         return []
     held, first = kept
-    ways = {
-        "run again": call,
-        "after a call on other numbers": call,
-        "on copies one cell further in memory": with_arrays(call, beside),
-    }
-    for when, same in ways.items():
-        if when.startswith("after"):
-            Outcome.of(target, with_arrays(call, _other_numbers))
+    for when, same in (("run again", call), ("on copies one cell further in memory", with_arrays(call, beside))):
         verdicts = list(differences(target, call, first, Outcome.of(target, same), "not_repeatable", when))
         if verdicts:
             return verdicts
-    return _overwritten(call, held, first)
+    Outcome.of(target, with_arrays(call, _other_numbers))
+    when = "after a call on other numbers"
+    return _overwritten(call, held, first) or list(
+        differences(target, call, first, Outcome.of(target, call), "not_repeatable", when)
+    )
 
 
 def _kept(target: Target, call: Call) -> tuple[dict[str, Array], Outcome] | None:

@@ -1,0 +1,432 @@
+"""Probes, repeatability, guards, promises, reduced modes: each finds what it is for, and nothing in a plain kernel."""
+
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import gradspec as gs
+from conformance import fake_targets as fake
+from conformance.fake_targets import Fake, Promising, Threaded, Writing, convolution, rounded_to
+from gradspec.conformance import Arithmetic, meaning
+from gradspec.conformance.call import LAYOUTS, Call, Problem, laid_out
+from gradspec.conformance.cases import Case
+from gradspec.conformance.checks import CHECKS, again, guards, memory, repeat
+from gradspec.conformance.checks.probes import probe
+from gradspec.conformance.checks.promises import MISTAKES, broken, of_the_specification
+from gradspec.conformance.checks.reduced import ARITHMETICS, MODES, judged_reduced, known
+from gradspec.conformance.judge.rules import RULES
+from gradspec.conformance.targets import Promise, target_named
+from gradspec.domains.formats import BF16
+
+# --- probes -----------------------------------------------------------------------------------------------------------
+
+ALL_FLUSHED = "flushed: subnormal inputs, sums, products"
+ODD_ARITHMETIC = {
+    "tf32": (Fake(convolution(rounded_to(fake.TF32))), {"significand bits kept": "11 of 24"}),
+    "bf16 inputs": (Fake(convolution(rounded_to(BF16))), {"significand bits kept": "8 of 24"}),
+    "f16 sums": (
+        Fake(convolution(sums=fake.rounded_to_half), dtypes="f16"),
+        {"accumulator": "11 bits, rounded to nearest", "storage roundings": "after every addition"},
+    ),
+    "four parts": (
+        Fake(fake.in_parts, dtypes="f16"),
+        {"accumulator": "11 bits, .*", "storage roundings": "4 times, in parts"},
+    ),
+    "truncating": (Fake(fake.truncating), {"accumulator": "24 bits, rounded toward zero"}),
+    "flushed": (Fake(convolution(fake.flushed, fake.flushed)), {"flush to zero": ALL_FLUSHED}),
+    "flushed inputs": (Fake(convolution(fake.flushed)), {"flush to zero": "flushed: subnormal inputs"}),
+    "winograd": (Fake(fake.by_winograd), {"normwise leakage": r"outputs that .* are off by 2\^-2\d of it"}),
+}
+
+
+@pytest.mark.parametrize("name", ODD_ARITHMETIC)
+def test_probes_see_what_is_odd_and_nothing_else(name):
+    target, words = ODD_ARITHMETIC[name]
+    odd = {p.name: p.result for p in probe(target) if not p.normal}
+    assert odd.keys() == words.keys()
+    assert all(re.fullmatch(words[what], odd[what]) for what in odd), odd
+
+
+def test_leakage_of_an_fft_is_seen():
+    odd = {p.name: p.result for p in probe(Fake(fake.by_fft)) if not p.normal}
+    assert re.search(r"off by 2\^-2\d of it", odd["normwise leakage"])
+
+
+@pytest.mark.parametrize("ops", [("conv",), ("avg_pool",), ("max_pool",)])
+def test_plain_kernels_have_nothing_odd(ops):
+    def run(call):
+        x = call.inputs[0]
+        return {"y": np.asarray(getattr(gs.spec, call.problem.op)(x, **call.problem.attributes).tolist(), x.dtype)}
+
+    dtypes = "f32 f64 f16" if ops == ("conv",) else "f32"
+    found = probe(Fake(convolution() if ops == ("conv",) else run, ops, dtypes))
+    odd = [p for p in found if not p.normal]
+    assert not odd
+    assert {p.dtype for p in found if p.result != "not offered"} == set(dtypes.split())
+
+
+def test_declared_arithmetic_is_normal():
+    class Declared(Fake):
+        def arithmetic(self, problem):
+            return Arithmetic.of(problem.dtype, "f16" if problem.dtype == "f16" else None, input_error=2**-11)
+
+    kernel = convolution(rounded_to(fake.TF32), fake.rounded_to_half)
+    assert all(p.normal for p in probe(Declared(kernel, dtypes="f16")))
+
+
+def test_a_probe_of_a_target_that_raises_says_so():
+    def fail(call):
+        raise RuntimeError("no kernel")
+
+    found = probe(Fake(fail))
+    assert {p.result for p in found if p.dtype == "f32"} == {"raised RuntimeError: no kernel"}
+    assert all(p.result == "not offered" for p in probe(Fake(fake.refuse)))
+    assert {p.result for p in probe(Fake(convolution()), seconds=-1.0) if p.dtype == "f32"} == {
+        "not measured: no time left"
+    }
+
+
+# --- repeatability ----------------------------------------------------------------------------------------------------
+
+
+def conv_call(seed=0, scale=1.0, dtype=np.float32, channels=6, size=6):
+    random = np.random.default_rng(seed)
+    shapes = ((2, channels, size, size), (3, channels, 3, 3), None)
+    name = "f16" if dtype == np.float16 else "f32"
+    arrays = tuple(None if s is None else (scale * random.standard_normal(s)).astype(dtype) for s in shapes)
+    return Call(Problem("conv", 2, shapes, {}, name), "value", arrays, output=(2, 3, size - 2, size - 2))
+
+
+def pairs_call(layout="contiguous"):
+    x = laid_out(np.arange(24, dtype=np.float32).reshape(2, 3, 4) ** 2, layout, 1)
+    problem = Problem("avg_pool", 1, ((2, 3, 4),), {"kernel_size": (2,), "stride": (1,)})
+    return Call(problem, "value", (x,), layout=layout, output=(2, 3, 3))
+
+
+def summary(verdicts):
+    return [(v.kind, v.rule) for v in verdicts]
+
+
+def drop_the_first(n):
+    return range(1, n)
+
+
+@pytest.mark.parametrize(("repeatable", "kind"), [(True, "defect"), (False, "convention")])
+def test_a_sum_in_random_order_is_not_repeatable(repeatable, kind):
+    target = Fake(convolution(order=fake.random_order()))
+    target.repeatable = repeatable
+    assert summary(repeat.repeatability(target, conv_call())) == [(kind, "not_repeatable")]
+
+
+def test_a_result_that_changes_is_a_defect_if_no_kernel_may_give_it():
+    orders = iter([range, drop_the_first])
+    target = Fake(convolution(order=lambda n: next(orders, range)(n)))
+    target.repeatable = False
+    assert summary(repeat.repeatability(target, conv_call())) == [("defect", "not_repeatable")]
+
+
+@pytest.mark.parametrize(
+    ("order", "repeatable", "kind"),
+    [
+        (lambda n: reversed(range(n)), True, "defect"),
+        (lambda n: reversed(range(n)), False, "convention"),
+        (drop_the_first, False, "defect"),
+    ],
+)
+def test_the_number_of_threads_shows(order, repeatable, kind):
+    target = Threaded(convolution(order=order), repeatable)
+    assert summary(repeat.threads(target, conv_call())) == [(kind, "threads")]
+    assert target.threads == 1
+
+
+def test_a_state_that_survives_a_call_shows():
+    seen = []
+
+    def run(call):
+        seen.append(call.named()["x"].ravel()[0])
+        return {"y": fake.averages(call.named()["x"]) + np.float32(len(set(seen)))}
+
+    (verdict,) = repeat.repeatability(
+        Fake(run, ("avg_pool",)), replace(pairs_call(), inputs=(pairs_call().inputs[0] + 1,))
+    )
+    assert "after a call on other numbers" in verdict.detail
+
+
+def test_a_second_call_that_raises_is_a_defect():
+    calls = iter([convolution()])
+
+    def run(call):
+        return next(calls)(call)
+
+    (verdict,) = repeat.repeatability(Fake(run), conv_call())
+    assert (verdict.kind, verdict.rule, verdict.got) == ("defect", "not_repeatable", "StopIteration: ")
+
+
+def test_results_in_one_buffer_show():
+    verdicts = repeat.repeatability(Fake(fake.OneBuffer(), ("avg_pool",)), pairs_call())
+    assert summary(verdicts) == [("defect", "guard")]
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+BAD_WRITERS = {
+    fake.write_too_far: ("guard", "beside"),
+    fake.write_too_early: ("guard", "beside"),
+    fake.leave_one_out: ("guard", "not written"),
+    fake.add_to: ("guard", "full of"),
+    fake.change_input: ("input_changed", "wrote into"),
+}
+
+
+@pytest.mark.parametrize("writer", BAD_WRITERS, ids=lambda writer: writer.__name__)
+def test_a_kernel_that_writes_wrongly_is_seen(writer):
+    rule, words = BAD_WRITERS[writer]
+    verdict, *_ = guards.outputs(Writing(writer), pairs_call())
+    assert (verdict.kind, verdict.rule) == ("defect", rule)
+    assert words in verdict.detail
+
+
+def test_the_cell_that_is_not_written_is_named():
+    (verdict,) = guards.outputs(Writing(fake.leave_one_out), pairs_call())
+    assert verdict.place == (0, 0, 0)
+    assert verdict.expected == "0.5"
+    assert "6 of 18 cells" in verdict.detail
+
+
+def test_a_kernel_that_reads_beyond_its_input_is_seen():
+    (verdict,) = guards.inputs(Fake(fake.read_too_far, ("avg_pool",)), pairs_call())
+    assert (verdict.kind, verdict.rule, verdict.got) == ("defect", "guard", "nan")
+
+
+def test_a_kernel_that_ignores_gaps_is_seen():
+    def as_if_dense(call):
+        x = call.named()["x"]
+        dense = np.lib.stride_tricks.as_strided(x, (x.size,), (x.itemsize,))
+        return {"y": fake.averages(dense.reshape(x.shape))}
+
+    assert summary(guards.inputs(Fake(as_if_dense, ("avg_pool",)), pairs_call("non_contiguous"))) == [
+        ("defect", "guard")
+    ]
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_result_in_its_inputs_memory_is_a_defect_where_fresh_ones_are_promised(fresh):
+    problem = Problem("max_pool", 1, ((4,),), {"kernel_size": (1,)})
+    target = Fake(lambda call: {"y": call.named()["x"]}, ("max_pool",))
+    target.fresh_results = fresh
+    verdicts = guards.inputs(target, Call(problem, "value", (np.ones(4, np.float32),)))
+    assert summary(verdicts) == ([("defect", "guard")] if fresh else [])
+
+
+def test_a_kernel_whose_out_raises_is_a_defect():
+    def fail(x, out):
+        raise TypeError("no out")
+
+    (verdict,) = guards.outputs(Writing(fail), pairs_call())
+    assert (verdict.rule, verdict.got) == ("raised", "TypeError: no out")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as Linux does it")
+@pytest.mark.parametrize(("at_end", "place"), [(True, 3), (False, -1)])
+def test_a_step_over_the_fence_ends_the_process(at_end, place):
+    program = f"""
+import ctypes, numpy as np
+from gradspec.conformance.checks.memory import fenced
+x = fenced(np.ones(3), at_end={at_end})
+print(ctypes.c_double.from_address(x.ctypes.data + 8 * (0 if {at_end} else 2)).value, flush=True)
+ctypes.c_double.from_address(x.ctypes.data + 8 * {place}).value
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGSEGV, "1.0\n")
+
+
+PLACINGS = {
+    "beside": memory.beside,
+    "between": lambda array: memory.between(array, 0xFF)[0],
+    "fenced at its end": memory.fenced,
+    "fenced at its beginning": lambda array: memory.fenced(array, at_end=False),
+}
+
+
+@pytest.mark.parametrize("name", PLACINGS)
+def test_arrays_keep_their_numbers_and_strides_wherever_they_are_put(name):
+    for dtype in (np.float32, ml_dtypes.bfloat16, np.int64):
+        for shape in ((2, 3, 4), (0, 3, 4), (2, 0), ()):
+            for layout in LAYOUTS:
+                array = laid_out(np.arange(np.prod(shape)).reshape(shape).astype(dtype), layout, 1)
+                put = PLACINGS[name](array)
+                assert memory.same_bits(put, array)
+                assert put.strides == array.strides
+                assert not np.shares_memory(put, array)
+                assert put.flags.writeable
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.look.__name__)
+def test_plain_kernels_pass_every_check(check, layout):
+    assert check.look(Writing(fake.write), pairs_call(layout)) == []
+    assert check.look(Threaded(convolution(), True), conv_call()) == []
+
+
+def test_checks_of_a_call_that_is_refused_or_fails_say_nothing():
+    for check in CHECKS:
+        assert check.look(Fake(fake.refuse), conv_call()) == []
+
+
+def test_every_case_has_its_checks_and_every_check_its_rules():
+    def case(batch, index):
+        return Case(batch, index, conv_call().problem, "value", "rounding", None, "contiguous", 0)
+
+    for check in CHECKS:
+        assert all(rule in RULES for rule in check.rules)
+        for batch in range(7):
+            chosen = [index for index in range(10) if check.applies(case(batch, index))]
+            assert len(chosen) == 10 // check.every
+        assert {i for b in range(7) for i in range(check.every) if check.applies(case(b, i))} == set(range(check.every))
+    broken_target = Writing(fake.write_too_far)
+    assert any(check(broken_target, case(0, index), pairs_call()) for check in CHECKS for index in range(5))
+    assert summary(again(broken_target, pairs_call(), "guard"))[0] == ("defect", "guard")
+    assert again(broken_target, pairs_call(), "threads") == []
+
+
+# --- promises ---------------------------------------------------------------------------------------------------------
+
+
+def promise(call, raises=(ValueError,)):
+    return Promise("conv", call, raises, "", "it says so")
+
+
+def test_promised_errors_that_do_not_come():
+    def wrong():
+        raise KeyError("x")
+
+    def right():
+        raise gs.ShapeError("no")
+
+    target = Promising(promise(right), promise(wrong), promise(lambda: (np.ones((2, 3)), 5)))
+    found = [(v.kind, v.rule, v.got, v.expected) for _, v in broken(target)]
+    assert found == [
+        ("defect", "promised_error", "KeyError: 'x'", "ValueError"),
+        ("defect", "promised_error", "(an array of shape (2, 3), 5)", "ValueError"),
+    ]
+
+
+@pytest.mark.parametrize("functions", [gs.spec, gs], ids=["spec", "eager"])
+def test_the_specification_keeps_its_promises(functions):
+    made = of_the_specification(lambda op, arrays, attributes: getattr(functions, op)(*arrays, **attributes))
+    assert len(made) == len(MISTAKES)
+    assert broken(Promising(*made)) == []
+
+
+def test_a_mistake_reads_as_a_program():
+    for mistake in MISTAKES:
+        compile(mistake.source(), "mistake", "exec")
+    assert "gs.max_pool(np.zeros((1, 2, 4, 5), np.float32), kernel_size=(2, 0))" in MISTAKES[0].source()
+
+
+# --- reduced modes ----------------------------------------------------------------------------------------------------
+
+
+def huge_cell(call):
+    x, weight, _ = call.inputs
+    x, weight = x.copy(), weight * (np.indices((3, 3)).sum(axis=0) % 2 == 0)
+    x[0, 0, 2, 2] = 2.0**30
+    return replace(call, inputs=(x, weight.astype(np.float32), None))
+
+
+REDUCED = {
+    "tf32": (convolution(rounded_to(fake.TF32)), conv_call()),
+    "bf16_inputs": (convolution(rounded_to(BF16)), conv_call()),
+    "ftz": (convolution(fake.flushed, fake.flushed), conv_call(scale=2.0**-66)),
+    "low_precision_accumulate": (convolution(sums=fake.rounded_to_half), conv_call(dtype=np.float16, channels=32)),
+    "parts": (fake.in_parts, conv_call(dtype=np.float16, channels=32)),
+    "normwise": (fake.by_winograd, huge_cell(conv_call())),
+}
+
+
+def judged(kernel, call, names):
+    exact = meaning("conv", *call.inputs)
+    return judged_reduced(exact, kernel(call)["y"], Arithmetic.of(call.problem.dtype), names)
+
+
+@pytest.mark.parametrize("mode", REDUCED)
+def test_a_reduced_result_is_permitted_by_its_mode_alone(mode):
+    kernel, call = REDUCED[mode]
+    exact = meaning("conv", *call.inputs)
+    assert not exact.judge(kernel(call)["y"], Arithmetic.of(call.problem.dtype)).passed
+    assert judged(kernel, call, [mode]) == mode
+    assert judged(kernel, call, []) is None
+    narrower = {"tf32": ["ftz", "truncate"], "ftz": ["tf32", "truncate"], "normwise": ["ftz", "tf32", "parts"]}
+    assert judged(kernel, call, narrower.get(mode, ["ftz", "tf32"])) is None
+
+
+def test_a_truncating_sum_is_permitted_where_truncation_is():
+    ones = np.float32([[[1.0, *[2.0**-24 * 1.75] * 63]]])
+    call = Call(
+        Problem("conv", 1, (ones.shape, (1, 1, 64), None), {}), "value", (ones, np.ones((1, 1, 64), np.float32), None)
+    )
+    assert judged(fake.truncating, call, ["truncate"]) == "truncate"
+
+
+def test_two_liberties_at_once():
+    call = conv_call(scale=2.0**-62)
+    x, weight, _ = call.inputs
+    x[0] = 1 + np.abs(x[0])
+    weight[0] = 1 + np.abs(weight[0])
+    kernel = convolution(lambda a: fake.flushed(rounded_to(fake.TF32)(a)), fake.flushed)
+    assert judged(kernel, call, ["ftz", "tf32"]) in ("ftz+tf32", "tf32")
+    assert judged(kernel, call, ["tf32"]) is None or judged(kernel, call, ["ftz"]) is None
+
+
+@pytest.mark.parametrize("mode", [m for m in MODES if m != "normwise"])
+def test_no_mode_permits_a_wrong_result(mode):
+    for dtype in (np.float32, np.float16):
+        call = conv_call(dtype=dtype)
+        assert judged(lambda call: {"y": -convolution()(call)["y"]}, call, [mode]) is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_permits_what_is_permitted_anyway_and_no_copies(mode):
+    call = conv_call(dtype=np.float16)
+    assert judged(convolution(), call, [mode]) == mode
+    chosen = meaning("max_pool", np.float32([1, 2]), (2,))
+    assert judged_reduced(chosen, np.float32([1]), Arithmetic.of("f32"), [mode]) is None
+
+
+@pytest.mark.parametrize("mode", ["parts", "normwise"])
+def test_special_results_stay_special(mode):
+    exact = meaning("conv", np.float16([[np.nan, 1.0]]), np.float16([[[1, 1]]]))
+    for got in (0.0, np.inf):
+        assert judged_reduced(exact, np.float16([[got]]), Arithmetic.of("f16"), [mode]) is None
+
+
+def test_names_of_modes():
+    assert set(ARITHMETICS) < set(MODES)
+    assert known([]) == ()
+    assert known(("tf32", "ftz")) == ("ftz", "tf32")
+    with pytest.raises(ValueError, match=r"'tf16' is not a mode .* ftz, tf32"):
+        known(["ftz", "tf16"])
+
+
+def test_rounding_inputs_is_of_float32_alone():
+    for dtype in ("f16", "bf16", "f64"):
+        assert ARITHMETICS["tf32"](Arithmetic.of(dtype)) == Arithmetic.of(dtype)
+
+
+# --- our own kernels --------------------------------------------------------------------------------------------------
+
+
+def test_our_kernels_are_clean():
+    native = target_named("native")
+    assert all(p.normal and p.op == "conv" for p in probe(native))
+    for layout in LAYOUTS:
+        for check in CHECKS:
+            assert check.look(native, pairs_call(layout)) == []
+            assert check.look(native, conv_call()) == []
+    assert broken(native) == []
