@@ -54,6 +54,8 @@ class Scale:
     many: int
     outputs: int
     """The most windows."""
+    count: int
+    """How many axes are drawn."""
 
 
 _SMALL = {1: (17, 5, 12, 16), 2: (9, 4, 4, 9), 3: (6, 3, 3, 6), 4: (5, 3, 2, 5)}
@@ -67,13 +69,13 @@ _DEEP = {1: 1000, 2: 32, 3: 10, 4: 6}
 def scale_of(kind: str, rank: int) -> Scale:
     if kind == "small":
         size, kernel, many, outputs = _SMALL[rank]
-        return Scale((1, size), (1, kernel), (1, 2, 3), (1, 1, 2, 3), many, outputs)
+        return Scale((1, size), (1, kernel), (1, 2, 3), (1, 1, 2, 3), many, outputs, 12_000 if rank == 1 else 5_000)
     least = {"many": _MANY, "long": _LONG, "deep": _DEEP}[kind][rank]
+    count = 5_000 if rank == 1 else 2_000
     if kind == "deep":
-        return Scale(
-            (least, 2 * least + 20), (least, least + 2), (1, 2, least // 2, least, least + 3), (1, 2), least, 9
-        )
-    return Scale((1, 2 * least + 6), (least, 2 * least + 1), (1, 1, 2), (1, 1, 2), least, 3 * least + 8)
+        strides = (1, 2, least // 2, least, least + 3)
+        return Scale((least, 2 * least + 20), (least, least + 2), strides, (1, 2), least, 9, count)
+    return Scale((1, 2 * least + 6), (least, 2 * least + 1), (1, 1, 2), (1, 1, 2), least, 3 * least + 8, count)
 
 
 class Axes:
@@ -81,15 +83,20 @@ class Axes:
 
     def __init__(self, rows: Ints, traits: Ints) -> None:
         self.rows, self.traits = rows, traits
+        self._found: dict[int, Ints] = {}
 
     @cached_property
     def _groups(self) -> dict[int, Ints]:
         own = self.traits & ~INCIDENTAL
         return {int(value): np.flatnonzero(own == value) for value in np.unique(own)}
 
-    @lru_cache(maxsize=512)  # noqa: B019  (collections live as long as the process)
     def having(self, wanted: int) -> Ints:
         """The places of axes with these traits and, if there are such, no others."""
+        if wanted not in self._found:
+            self._found[wanted] = self._search(wanted)
+        return self._found[wanted]
+
+    def _search(self, wanted: int) -> Ints:
         for own in sorted(self._groups, key=lambda other: (other & ~wanted).bit_count()):
             if own & wanted == wanted & ~INCIDENTAL:
                 found = self._groups[own]
@@ -97,6 +104,10 @@ class Axes:
                 if len(found):
                     return found
         return np.zeros(0, np.int64)
+
+    def have(self, masks: Iterable[int]) -> bool:
+        """Whether there are axes with each of these traits."""
+        return all(len(self.having(wanted)) for wanted in masks)
 
     def draw(self, rng: np.random.Generator, wanted: int) -> tuple[int, ...] | None:
         """One of them, as COLUMNS order its numbers."""
@@ -114,7 +125,7 @@ def axes(family: str, rank: int, kind: str, ceil: bool) -> Axes:
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([rank, len(kind), int(ceil)])))
     scale = scale_of(kind, rank)
     if family == "adaptive":
-        return _adaptive_axes(rng, scale, rank)
+        return _adaptive_axes(scale)
     if family == "whole":
         return _whole_axes(scale)
     return _sliding_axes(rng, scale, ceil, family == "transposed")
@@ -124,7 +135,7 @@ def axes(family: str, rank: int, kind: str, ceil: bool) -> Axes:
 
 
 def _sliding_axes(rng: np.random.Generator, scale: Scale, ceil: bool, transposed: bool) -> Axes:
-    count = 12_000 if scale.kernels[0] == 1 else 5_000
+    count = scale.count
     k = rng.integers(scale.kernels[0], scale.kernels[1] + 1, count)
     s, d = rng.choice(scale.strides, count), rng.choice(scale.dilations, count)
     extent = d * (k - 1) + 1
@@ -179,7 +190,7 @@ def _sliding_traits(rows: Ints, many: int, transposed: bool) -> Ints:
         "output_padding": extra > 0,
         "sided": lo != hi,
         "padded": np.where(there, real < taps, False).any(axis=1),
-        "hit": _most_hits(rows, size) >= many,
+        "hit": _most_hits(rows, size) >= many if many < 100 else np.zeros(len(n), np.bool_),
         "deep": most >= many,
     }
     if transposed:
@@ -207,9 +218,9 @@ def _packed(found: dict[str, NDArray[np.bool_]]) -> Ints:
 # --- other windows ---------------------------------------------------------------------------------------------------
 
 
-def _adaptive_axes(rng: np.random.Generator, scale: Scale, rank: int) -> Axes:
-    sizes = np.arange(1, scale.sizes[1] + 1)
-    bins = np.arange(1, max(scale.outputs, scale.many + 2) + 1)
+def _adaptive_axes(scale: Scale) -> Axes:
+    sizes = np.arange(*scale.sizes)
+    bins = np.arange(1, (scale.outputs if scale.sizes[0] > 1 else max(scale.outputs, 2 * scale.many + 2)) + 1)
     n, m = (grid.ravel() for grid in np.meshgrid(sizes, bins, indexing="ij"))
     uneven = n % m != 0
     longest = np.where(uneven, n // m + 1, n // m)

@@ -78,29 +78,29 @@ class Drawing:
         return self.numbers.full(shape)
 
     def summed(self, shape: Shape, terms: int, unit: int = 1) -> Array:
-        """Numbers of which ``terms`` together are added up: for exact sums, multiples of ``unit``."""
+        """Numbers of which ``terms`` together are added up: for exact sums, multiples of ``unit`` if there is room."""
         if self.regime != "exact_sum":
             return self.numbers.full(shape)
-        room = 1 << self.numbers.format.precision
-        unit = unit if unit * max(terms, 2) <= room else 1
-        largest = max(room // (max(terms, 2) * unit), 1)
-        return self.numbers.small(
-            shape, min(largest, 1000) * 1, min(1.0, room / (2 * max(terms, 1)))
-        ) * self.numbers.type.type(unit)
+        room, terms = 1 << self.numbers.format.precision, max(terms, 2)
+        unit = unit if unit * terms <= room else 1
+        whole = self.numbers.small(shape, min(max(room // (terms * unit), 1), 1000), min(1.0, room / (2 * terms)))
+        return np.asarray(whole * self.numbers.type.type(unit))
 
 
 # --- one linear map: averages, columns, unpooling --------------------------------------------------------------------
 
 
+ACTIVE = {"value": "x", "jvp": "dx", "vjp": "g", "second": "dx"}
+"""The array that a linear map adds up."""
+
+
 class Linear(Drawing):
     """The value is a linear map of ``x``; one array is added up, and which one the mode says."""
-
-    active = {"value": "x", "jvp": "dx", "vjp": "g", "second": "dx"}
 
     def fill(self) -> None:
         for name, shape in self.shapes.items():
             self.arrays[name] = self._indices(shape) if name == "indices" else self.dense(shape)
-        name = self.active[self.mode]
+        name = ACTIVE[self.mode]
         shape = self.shapes[name]
         self.arrays[name] = self.summed(shape, leaves(self.problem, self.mode), self._divisor())
         if self.regime == "impulse":
@@ -228,19 +228,15 @@ def _move_largest(cells: Array, place: int) -> None:
         plane[top], plane[place] = plane[place], plane[top]
 
 
-class Smooth(Drawing):
+class Smooth(Linear):
     """No sum is exact here; in ``impulse`` all but one tangent or cotangent of a window vanish."""
 
     def fill(self) -> None:
         for name, shape in self.shapes.items():
             self.arrays[name] = self.dense_small(shape) if self.regime == "exact_sum" else self.numbers.full(shape)
-        name = {"jvp": "dx", "vjp": "g", "second": "dx"}.get(self.mode)
-        window = self.parts.window
-        if name is None or self.regime != "impulse" or window is None:
-            return
-        gaps = [(windows_apart if name == "g" else cells_apart)(axis) for axis in window.axes]
-        alone = lattice(self.rng, self.shapes[name][-self.problem.rank :], gaps)
-        self.arrays[name] = self._only(alone, self.arrays[name])
+        if self.regime == "impulse" and self.mode != "value":
+            name = ACTIVE[self.mode]
+            self.arrays[name] = self._only(self._apart(self.shapes[name]), self.arrays[name])
 
     def dense_small(self, shape: Shape) -> Array:
         return self.numbers.small(shape, 12, exponent=-2)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from gradspec.backends.numpy.tables import table, take
 from gradspec.conformance.call import FLOATS, SELECTIONS, Array, Call, Problem
 from gradspec.conformance.cases import FEATURES
 from gradspec.conformance.cases.windows import Anatomy, anatomy, axis_extremes, leaves
+from gradspec.domains.formats import format_named
 from gradspec.spec.window import Adaptive, AxisWindow, Regular
 
 MANY_HITS = 12
@@ -219,29 +218,20 @@ def _has_both_zeros(array: Array) -> bool:
 
 
 def _subnormal(s: Subject) -> bool:
-    return any(((array != 0) & (np.abs(array) < smallest_normal(array.dtype.name))).any() for array in s.floats)
+    normal = float(format_named(s.problem.dtype).normal) if s.floats else 0.0
+    return any(((array != 0) & (np.abs(array) < normal)).any() for array in s.floats)
 
 
 def _huge(s: Subject) -> bool:
-    return any(_is_huge(array).any() for array in s.arrays if array is not s.indices)
+    return any(_is_huge(array, s.problem.dtype).any() for array in s.arrays if array is not s.indices)
 
 
-def _is_huge(array: Array) -> Any:
+def _is_huge(array: Array, dtype: str) -> Any:
     """Near the largest number: within a factor of 16, or of integers within 8 of either end."""
     if array.dtype.kind in "iu":
         ends = np.iinfo(array.dtype)
         return (array > ends.max - 8) | ((array < ends.min + 8) if ends.min else np.False_)
-    return np.isfinite(array) & (np.abs(array) >= largest(array.dtype.name) / 16)
-
-
-@lru_cache(maxsize=8)
-def smallest_normal(dtype: str) -> float:
-    return float(ml_dtypes.finfo(dtype).smallest_normal)
-
-
-@lru_cache(maxsize=8)
-def largest(dtype: str) -> float:
-    return float(ml_dtypes.finfo(dtype).max)
+    return np.isfinite(array) & (np.abs(array) >= float(format_named(dtype).largest) / 16)
 
 
 PREDICATES: dict[str, Callable[[Subject], bool]] = {

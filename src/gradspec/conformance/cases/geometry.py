@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.call import Problem, Shape
-from gradspec.conformance.cases.axes import Axes, axes, mask
-from gradspec.conformance.cases.features import LARGE, LONG_SUM, tags
+from gradspec.conformance.call import SELECTIONS, Problem, Shape
+from gradspec.conformance.cases.axes import BIT, Axes, axes, mask
+from gradspec.conformance.cases.features import LARGE, LONG_SUM, MANY_HITS, tags
 from gradspec.conformance.cases.windows import AVERAGES, CONVOLUTIONS, SLIDING_POOLS, anatomy
 
 AXIS_FEATURES = (
@@ -93,9 +93,19 @@ def _is_fit(problem: Problem, goal: Goal) -> bool:
     taps = 1 if parts.window is None else prod(_window_taps(problem))
     if problem.op == "smooth_max_pool" and (prod(parts.output) > SMOOTH_OUTPUTS or taps > SMOOTH_TAPS):
         return False
-    if parts.windows * taps > MOST_READS:
+    if parts.windows * taps > MOST_READS or not _has_choice(problem, goal):
         return False
     return goal.features <= tags(problem)
+
+
+def _has_choice(problem: Problem, goal: Goal) -> bool:
+    """Whether a maximum has cells to choose from, and unpooling cells enough for many to go to one place."""
+    if goal.rank == 1 and "one_cell_axis" in goal.features:
+        return True
+    if problem.op == "max_unpool":
+        enough = prod(anatomy(problem).spatial) > MANY_HITS
+        return enough or (goal.rank == 2 and "one_cell_axis" in goal.features)
+    return problem.op not in SELECTIONS or anatomy(problem).reads > 1
 
 
 def _window_taps(problem: Problem) -> Sequence[int]:
@@ -137,15 +147,29 @@ def spread_traits(goal: Goal) -> list[str]:
 def assignment(rng: np.random.Generator, goal: Goal) -> list[int] | None:
     """Traits for each axis, as masks for which there are axes."""
     found, shared, spread = pool(goal), shared_traits(goal), spread_traits(goal)
-    for _ in range(TRIES if goal.rank > 1 else 1):
-        given = [set(shared) for _ in range(goal.rank)]
+    for _ in range(4 if goal.rank > 1 else 0):
+        masks = [mask(shared)] * goal.rank
         for trait in spread:
             for i in _some_axes(rng, goal):
-                given[i].add(trait)
-        masks = [mask(traits) for traits in given]
-        if all(len(found.having(wanted)) for wanted in masks):
+                masks[i] |= BIT[trait]
+        if found.have(masks):
             return masks
-    return None
+    return simple_assignment(goal)
+
+
+def simple_assignment(goal: Goal) -> list[int] | None:
+    """Traits for each axis, one axis after the other, or None if there are no such axes."""
+    found, shared, spread = pool(goal), mask(shared_traits(goal)), spread_traits(goal)
+    for together in range(len(spread), 0, -1) if goal.rank > 1 and not goal.equal else (len(spread) or 1,):
+        for first in range(goal.rank if together < len(spread) else 1):
+            masks = [shared] * goal.rank
+            for i, trait in enumerate(spread):
+                masks[(first + max(i - together + 1, 0)) % goal.rank] |= BIT[trait]
+            if goal.equal:
+                masks = masks[:1] * goal.rank
+            if found.have(masks):
+                return masks
+    return None if spread or not found.have([shared]) else [shared] * goal.rank
 
 
 def _some_axes(rng: np.random.Generator, goal: Goal) -> list[int]:

@@ -1,23 +1,36 @@
-"""Which operators, ranks, modes, dtypes and features go together."""
+"""Which operators, ranks, modes, dtypes and features go together, and which three of them there must be a case of."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import combinations
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gradspec.conformance.call import DTYPES, FLOATS, INPUTS, LAYOUTS, MODES, SELECTIONS
-from gradspec.conformance.cases.geometry import Goal, assignment
-from gradspec.conformance.cases.windows import AVERAGES, CONVOLUTIONS
+from gradspec.conformance.cases import FEATURES
+from gradspec.conformance.cases.geometry import AXIS_FEATURES, Goal, family, simple_assignment
+from gradspec.conformance.cases.windows import AVERAGES
+
+Bools: TypeAlias = NDArray[np.bool_]
 
 RANKS = (1, 2, 3, 4)
+RANK_NAMES = {rank: f"{rank}d" for rank in RANKS}
+INTEGERS = tuple(name for name in DTYPES if name not in FLOATS)
 SPECIALS = ("ties", "nan", "infinity", "signed_zero", "subnormal", "huge")
 """Features of the numbers; a case has one at most."""
 INDEX_SPECIALS = ("padding_only_window", "many_hits_one_cell")
 """What for unpooling is a matter of its indices: some that name no cell, or many that name one."""
-NUMBERS = ("low_precision", "integer")
-"""Features that the dtype decides."""
+
+VALUES = (*INPUTS, *RANK_NAMES.values(), *MODES, *DTYPES, *FEATURES)
+"""All values of all parameters: an operator, a rank, a mode, a dtype, and each feature, present."""
+PLACE = {name: i for i, name in enumerate(VALUES)}
+
+# --- what an operator has --------------------------------------------------------------------------------------------
 
 _ANYWHERE = ("asymmetric", "one_cell_axis", "empty_batch", "zero_channels", "large")
 _WINDOWS = (*_ANYWHERE, "overlapping", "non_divisible", "many_hits_one_cell")
@@ -39,102 +52,175 @@ GEOMETRY: dict[str, tuple[str, ...]] = {
 }
 """The features of an operator's problems. Those not here it does not have, or not at a size that is judged quickly."""
 
-CLASHES: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
-    (("nan", "infinity", "huge"), ("empty_batch", "zero_channels"), "one of them would hide the other"),
-    (("empty_batch",), ("zero_channels",), "one of them would hide the other"),
-    (("ties", "signed_zero", "subnormal"), ("empty_batch", "zero_channels"), "there are no numbers"),
-    (INDEX_SPECIALS, ("empty_batch", "zero_channels"), "there are no numbers"),
-    (("large", "long_sum"), ("empty_batch", "zero_channels"), "there are no numbers"),
-    (("large",), ("long_sum",), "it would take too long"),
-    (("long_sum",), ("one_cell_axis", "depthwise"), "their sums are short"),
-    (("count_exclude_pad",), ("divisor_override",), "the divisor is one or the other"),
-    (("grouped",), ("depthwise",), "groups of one channel are depthwise, groups of more are grouped"),
-    (("grouped", "depthwise"), ("zero_channels",), "no channels are in no groups"),
-    (("integer",), ("nan", "infinity", "signed_zero", "subnormal"), "integers have no such numbers"),
-    (("integer",), ("jvp", "vjp", "second"), "integers have no derivatives"),
-)
-"""Features that exclude each other, and why."""
 
-
-def values_of(op: str, rank: int) -> tuple[str, ...]:
-    """Everything that a case of an operator and rank can be or have."""
-    shared = (
-        *MODES,
-        *FLOATS,
-        *(DTYPES if op in SELECTIONS else ()),
-        "non_contiguous",
-        "channels_last",
-        "low_precision",
-    )
-    numbers = [f for f in SPECIALS if f != "ties" or op in SELECTIONS]
-    indices = INDEX_SPECIALS if op == "max_unpool" else ()
-    whole = ("integer",) if op in SELECTIONS else ()
-    found = dict.fromkeys((*shared, *numbers, *indices, *whole, *GEOMETRY[op], *(("rank4",) if rank == 4 else ())))
-    if rank == 1 and "dilated" not in GEOMETRY[op]:
-        found.pop("asymmetric")
-    return tuple(found)
-
-
-def clash(op: str, rank: int, first: str, second: str) -> str | None:
-    """Why two values do not go together, or None."""
-    for left, right, reason in CLASHES:
-        if (first in left and second in right) or (second in left and first in right):
-            return reason
-    for group in (MODES, tuple(DTYPES), LAYOUTS, specials_of(op)):
-        if first != second and first in group and second in group:
-            return "a case has one of them"
-    return _clash_of_operator(op, rank, first, second) or _clash_of_dtype(first, second)
+def values_of(op: str, rank: int) -> frozenset[str]:
+    """Everything that a case of an operator and rank can be or have, itself included."""
+    found = {op, RANK_NAMES[rank], *MODES, *FLOATS, "non_contiguous", "channels_last", "low_precision", *GEOMETRY[op]}
+    found |= set(SPECIALS[1:])
+    if op in SELECTIONS:
+        found |= {"ties", "integer", *INTEGERS}
+    if op == "max_unpool":
+        found |= set(INDEX_SPECIALS)
+    if rank == 4:
+        found.add("rank4")
+    if rank == 1 and family(op) not in ("sliding", "transposed"):
+        found.remove("asymmetric")
+    return frozenset(found)
 
 
 def specials_of(op: str) -> tuple[str, ...]:
+    """The features of an operator that are a matter of its numbers."""
     return (*SPECIALS, *(INDEX_SPECIALS if op == "max_unpool" else ()))
 
 
-def _clash_of_operator(op: str, rank: int, first: str, second: str) -> str | None:
-    pair = {first, second}
-    if op in AVERAGES and pair in ({"long_sum", "vjp"}, {"long_sum", "many_hits_one_cell"}):
-        return "few windows of a thousand cells share a cell"
-    if op in SELECTIONS and rank == 1 and pair == {"ties", "one_cell_axis"}:
-        return "a window has one real cell"
-    if op == "max_unpool" and rank <= 2 and pair == {"many_hits_one_cell", "one_cell_axis"}:
-        return "there are too few cells"
+# --- what excludes what ----------------------------------------------------------------------------------------------
+
+_EMPTY = ("empty_batch", "zero_channels")
+_NOT_WHOLE = ("nan", "infinity", "signed_zero", "subnormal", "jvp", "vjp", "second", *FLOATS, "low_precision")
+_ONE_OF_THEM = "a case has one of them"
+
+CLASHES: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
+    (("nan", "infinity", "huge"), _EMPTY, "one would hide the other"),
+    (("empty_batch",), ("zero_channels",), "one would hide the other"),
+    (("ties", "signed_zero", "subnormal", "large", "long_sum"), _EMPTY, "there would be no numbers"),
+    (("large",), ("long_sum",), "together they take too long"),
+    (("long_sum",), ("one_cell_axis", "depthwise"), "their sums are short"),
+    (("count_exclude_pad",), ("divisor_override",), "the divisor is one or the other"),
+    (("grouped",), ("depthwise",), "groups of one channel are depthwise, groups of more are grouped"),
+    (("grouped", "depthwise"), ("zero_channels",), "there would be no groups"),
+    (("integer", *INTEGERS), _NOT_WHOLE, "integers have no such numbers and no derivatives"),
+    (("low_precision",), ("f32", "f64"), "these are not of low precision"),
+)
+"""Values that exclude each other, and why."""
+
+OPERATOR_CLASHES: tuple[tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...], tuple[str, ...], str], ...] = (
+    (AVERAGES, RANKS, ("long_sum",), ("vjp", "many_hits_one_cell"), "few windows of so many cells share one"),
+    (SELECTIONS, (1,), ("ties",), ("one_cell_axis",), "a window would have one real cell"),
+    (("max_unpool",), (1, 2), ("many_hits_one_cell",), ("one_cell_axis",), "there would be too few cells"),
+    (("max_unpool",), RANKS, INDEX_SPECIALS, (*SPECIALS, *_EMPTY), _ONE_OF_THEM),
+    (("max_unpool",), RANKS, INDEX_SPECIALS[:1], INDEX_SPECIALS[1:], _ONE_OF_THEM),
+)
+"""The same for some operators and ranks."""
+
+
+@lru_cache(maxsize=1 << 14)
+def clash(op: str, rank: int, first: str, second: str) -> str | None:
+    """Why two values do not go together, or None.
+
+    >>> clash("conv", 2, "large", "empty_batch")
+    'there would be no numbers'
+    """
+    reason = _general_clash(first, second)
+    if reason is not None:
+        return reason
+    for ops, ranks, left, right, why in OPERATOR_CLASHES:
+        if op in ops and rank in ranks and _across(left, right, first, second):
+            return why
     return None
 
 
-def _clash_of_dtype(first: str, second: str) -> str | None:
-    for feature, dtypes in (("low_precision", ("f16", "bf16")), ("integer", ("i8", "u8", "i32", "i64"))):
-        other = second if first == feature else first if second == feature else None
-        if other in DTYPES and other not in dtypes:
-            return f"{other} is not {feature}"
-    if {first, second} == {"low_precision", "integer"}:
-        return "a case has one dtype"
-    integers = [name for name in DTYPES if name not in FLOATS]
-    for dtype, other in ((first, second), (second, first)):
-        if dtype in integers and other != "integer" and clash_with_integer(other):
-            return "integers have no such numbers and no derivatives"
+@lru_cache(maxsize=1 << 13)
+def _general_clash(first: str, second: str) -> str | None:
+    for left, right, reason in CLASHES:
+        if _across(left, right, first, second):
+            return reason
+    for group in (tuple(INPUTS), tuple(RANK_NAMES.values()), MODES, tuple(DTYPES), LAYOUTS, SPECIALS):
+        if first != second and first in group and second in group:
+            return _ONE_OF_THEM
     return None
 
 
-def clash_with_integer(value: str) -> bool:
-    return value in ("nan", "infinity", "signed_zero", "subnormal", "jvp", "vjp", "second")
+def _across(left: tuple[str, ...], right: tuple[str, ...], first: str, second: str) -> bool:
+    return (first in left and second in right) or (second in left and first in right)
 
 
-@lru_cache(maxsize=1 << 16)
-def can_be_drawn(op: str, rank: int, features: frozenset[str]) -> bool:
+def can_be_drawn(op: str, rank: int, features: Iterable[str]) -> bool:
     """Whether there are axes with all these features of geometry, and no two of them clash.
 
-    >>> can_be_drawn("conv", 1, frozenset({"dilated", "one_cell_axis"}))
-    True
+    >>> can_be_drawn("conv", 1, {"dilated", "one_cell_axis"}), can_be_drawn("conv", 1, {"large", "empty_batch"})
+    (True, False)
     """
     named = sorted(features)
-    if any(clash(op, rank, a, b) for i, a in enumerate(named) for b in named[:i]):
+    if any(clash(op, rank, a, b) for a, b in combinations(named, 2)):
         return False
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([rank, len(named)])))
-    return assignment(rng, Goal(op, rank, features)) is not None
+    return _has_axes(op, rank, frozenset(named) & _MATTERS_TO_AXES)
 
 
-def geometry_of(op: str, features: Iterable[str]) -> frozenset[str]:
-    return frozenset(features) & frozenset(GEOMETRY[op])
+_MATTERS_TO_AXES = frozenset((*AXIS_FEATURES, "asymmetric", "count_exclude_pad", "many_hits_one_cell", "long_sum"))
 
 
-OPS = tuple(INPUTS)
+@lru_cache(maxsize=1 << 14)
+def _has_axes(op: str, rank: int, features: frozenset[str]) -> bool:
+    return simple_assignment(Goal(op, rank, features)) is not None
+
+
+# --- all threes ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An operator and rank with what its cases may have; ``refused`` are modes with dtypes that are not offered."""
+
+    op: str
+    rank: int
+    values: frozenset[str]
+    refused: frozenset[tuple[str, str]] = frozenset()
+
+    @cached_property
+    def together(self) -> Bools:
+        """``[value, value]``: which two of VALUES a case of this entry can have."""
+        found = np.zeros((len(VALUES), len(VALUES)), np.bool_)
+        for first, second in combinations(sorted(self.values), 2):
+            if (
+                clash(self.op, self.rank, first, second) is None
+                and not {(first, second), (second, first)} & self.refused
+            ):
+                found[PLACE[first], PLACE[second]] = found[PLACE[second], PLACE[first]] = True
+        for pair in combinations(self._geometry, 2):
+            if not can_be_drawn(self.op, self.rank, pair):
+                a, b = (PLACE[name] for name in pair)
+                found[a, b] = found[b, a] = False
+        return found
+
+    @property
+    def _geometry(self) -> list[str]:
+        return [name for name in GEOMETRY[self.op] if name in self.values]
+
+    @cached_property
+    def threes(self) -> Bools:
+        """``[value, value, value]``: which three."""
+        pairs = self.together
+        found = pairs[:, :, None] & pairs[:, None, :] & pairs[None, :, :]
+        tight = [name for name in self._geometry if name in _MATTERS_TO_AXES]
+        for three in combinations(tight, 3):
+            if not can_be_drawn(self.op, self.rank, three):
+                _unset(found, [PLACE[name] for name in three])
+        return found
+
+
+def _unset(found: Bools, three: list[int]) -> None:
+    for order in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
+        found[tuple(three[i] for i in order)] = False
+
+
+@dataclass(frozen=True)
+class Model:
+    """What there can be cases of, and the features of which each case must have one, if any are asked for."""
+
+    entries: tuple[Entry, ...]
+    asked: frozenset[str] = field(default=frozenset())
+
+    def threes(self) -> Bools:
+        """All threes of values that some case can have; where features are asked for, those with one of them."""
+        found = np.zeros((len(VALUES),) * 3, np.bool_)
+        for entry in self.entries:
+            found |= entry.threes
+        if self.asked:
+            some = np.asarray([name in self.asked for name in VALUES])
+            found &= some[:, None, None] | some[None, :, None] | some[None, None, :]
+        return found
+
+
+def everything() -> Model:
+    """All operators and ranks with all they can have."""
+    return Model(tuple(Entry(op, rank, values_of(op, rank)) for op in INPUTS for rank in RANKS))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -33,7 +32,7 @@ class Numbers:
 
     @property
     def format(self) -> Format:
-        return _format(self.dtype)
+        return format_named(self.dtype)
 
     def signs(self, shape: Shape) -> Array:
         return 1.0 - 2.0 * self.rng.integers(0, 2, shape)
@@ -75,7 +74,7 @@ class Numbers:
     def _decoded(self, codes: Array) -> Array:
         if not self.is_float:
             middle = (int(np.iinfo(self.type).max) + int(np.iinfo(self.type).min) + 1) // 2
-            return (codes - self._codes // 2 + middle).astype(self.type)
+            return np.asarray(codes - self._codes // 2 + middle, self.type)
         p = self.format.precision
         significand = (1 << (p - 1)) + (codes >> 1) % (1 << (p - 1))
         exponent = LOWEST - 3 + (codes >> p) - p + 1
@@ -95,11 +94,6 @@ class Numbers:
             return np.where(self.rng.random(shape) < 0.5, ends.max - near, low).astype(self.type)
         share = 0.5 + 0.5 * self.rng.random(shape)
         return (self.signs(shape) * (float(self.format.largest) * share)).astype(self.type)
-
-
-@lru_cache(maxsize=8)
-def _format(dtype: str) -> Format:
-    return format_named(dtype)
 
 
 def planes(array: Array, axes: int) -> Array:

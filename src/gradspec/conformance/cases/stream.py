@@ -1,62 +1,291 @@
-"""The endless stream of cases: numbered batches, each of one geometry, that can be made again anywhere."""
+"""The stream of cases: numbered batches, each of one geometry, that can be made again anywhere.
+
+First come the batches of the cover (``cover.plan``), then random ones without end. Everything follows from the seed,
+the selection, what the target refuses, and the number of the batch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
-from gradspec.conformance.call import FLOATS, MODES, SELECTIONS, Problem
-from gradspec.conformance.cases import REGIMES, Case, Selection
+from gradspec.conformance.call import DTYPES, INPUTS, MODES, SELECTIONS, Problem
+from gradspec.conformance.cases import FEATURES, MASKING, REGIMES, Case, Selection
+from gradspec.conformance.cases.cover import Cell, Planned, plan, random_batch
 from gradspec.conformance.cases.features import tags
 from gradspec.conformance.cases.geometry import Goal, drawn_problem
-from gradspec.conformance.cases.model import GEOMETRY, RANKS, SPECIALS, can_be_drawn, clash
+from gradspec.conformance.cases.model import GEOMETRY, RANKS, Entry, Model, clash, values_of
 
-Refusal = Callable[[Problem, str], str | None]
+Refusal: TypeAlias = Callable[[Problem, str], str | None]
+"""Why a target does not offer a problem in a mode, or None."""
 
 
 class Stream:
+    """Batches of cases for a target that refuses some problems.
+
+    Where features are selected, every case has at least one of them. ``covering`` is the number of batches in which
+    every three values that the target offers together meet.
+
+    >>> stream = Stream(0, Selection(ops=("max_pool",)), lambda problem, mode: None)
+    >>> case = stream.batch(0)[0]
+    >>> case.problem.op, case.call().inputs[0].shape == case.problem.shapes[0]
+    ('max_pool', True)
+    """
+
     def __init__(self, seed: int, selection: Selection, refusal: Refusal) -> None:
         self.seed, self.selection, self.refusal = seed, selection, refusal
-        self.covering = 300
+        self.possible = selected(selection)
+
+    @cached_property
+    def _model(self) -> Model:
+        """What the selection asks for and the target offers."""
+        known: dict[str, frozenset[str]] = {}
+        entries = (_offered(entry, self.refusal, known) for entry in self.possible.entries)
+        return _with_asked(Model(tuple(entry for entry in entries if entry is not None), self.possible.asked))
+
+    @cached_property
+    def _absent(self) -> list[Planned]:
+        """One batch of one case for each operator and rank that the target does not offer."""
+        there = {(entry.op, entry.rank) for entry in self._model.entries}
+        missing = [entry for entry in self.possible.entries if (entry.op, entry.rank) not in there]
+        return [_plain(entry, self.possible.asked) for entry in missing]
+
+    @cached_property
+    def covering(self) -> int:
+        """The number of batches of the cover."""
+        return len(self._planned)
+
+    @cached_property
+    def _planned(self) -> tuple[Planned, ...]:
+        return (*(plan(self._model) if self._model.entries else ()), *self._absent)
 
     def batch(self, number: int) -> list[Case]:
+        """The cases of one batch."""
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, number])))
-        ops, ranks = self.selection.chosen_ops, self.selection.ranks or RANKS
-        op, rank = ops[number % len(ops)], int(rng.choice(ranks))
-        features: frozenset[str] = frozenset()
-        for name in rng.permutation(GEOMETRY[op])[:3]:
-            if can_be_drawn(op, rank, features | {str(name)}) and name != "large":
-                features |= {str(name)}
-        for attempt in range(8):
-            wanted = features if attempt < 2 else frozenset(sorted(features)[: max(3 - attempt, 0)])
-            problem = drawn_problem(rng, Goal(op, rank, wanted))
-            if problem and any(self.refusal(problem, mode) is None for mode in self.selection.chosen_modes):
-                break
+        if number < self.covering:
+            planned = self._planned[number]
+        elif self._model.entries:
+            planned = random_batch(self._model, rng)
         else:
-            problem = drawn_problem(rng, Goal(op, rank, frozenset()))
-            return [self._case(number, 0, problem, self.selection.chosen_modes[0], "rounding", None, "contiguous")]
-        found = []
-        for i in range(12):
-            mode, regime = self.selection.chosen_modes[i % len(self.selection.chosen_modes)], REGIMES[i // 4]
-            dtypes = [
-                d for d in self.selection.dtypes or FLOATS if d in FLOATS or (op in SELECTIONS and mode == "value")
-            ]
-            typed = replace(problem, dtype=str(rng.choice(dtypes)))
-            if self.refusal(typed, mode) is not None:
-                continue
-            special = str(rng.choice(SPECIALS)) if i % 2 else None
-            if special == "ties" and op not in SELECTIONS:
-                special = None
-            have = tags(typed, mode)
-            if special and any(clash(op, rank, special, f) for f in have):
-                special = None
-            layout = str(rng.choice(["contiguous", "contiguous", "channels_last", "non_contiguous"]))
-            found.append(self._case(number, len(found), typed, mode, regime, special, layout))
-        return found or [self._case(number, 0, problem, self.selection.chosen_modes[0], "rounding", None, "contiguous")]
+            planned = self._absent[number % len(self._absent)]
+        return _Batch(self, number, planned, rng).cases()
 
-    def _case(self, batch, index, problem, mode, regime, special, layout) -> Case:
-        seed = (self.seed << 40) + (batch << 8) + index
-        have = tags(problem, mode, layout) | ({special} if special else set())
-        return Case(batch, index, problem, mode, regime, special, layout, seed, frozenset(have))
+
+class _Batch:
+    """One planned batch as cases of problems that the target takes."""
+
+    def __init__(self, stream: Stream, number: int, planned: Planned, rng: np.random.Generator) -> None:
+        self.stream, self.number, self.planned, self.rng = stream, number, planned, rng
+        self._answers: dict[tuple[str, str], bool] = {}
+
+    def cases(self) -> list[Case]:
+        found = []
+        problem = self._problem()
+        if problem is not None:
+            cells = (self._taken(problem, cell) for cell in self.planned.cells)
+            found = self._made(problem, [cell for cell in cells if cell is not None])
+        if not found:
+            problem = problem or self._refused_problem()
+            found = self._made(problem, self.planned.cells[:1])
+        return found
+
+    def _made(self, problem: Problem, cells: Iterable[Cell]) -> list[Case]:
+        asked, found, turns = self.stream.possible.asked, list[Case](), Counter[str]()
+        for cell in cells:
+            regime = REGIMES[(turns[cell.mode] + self.number) % len(REGIMES)]
+            case = self._case(len(found), replace(problem, dtype=cell.dtype), cell, regime)
+            if not asked or asked & case.features:
+                found.append(case)
+                turns[cell.mode] += 1
+        return found
+
+    def _case(self, index: int, problem: Problem, cell: Cell, regime: str) -> Case:
+        features = tags(problem, cell.mode, cell.layout)
+        special = cell.special
+        if special is not None and any(clash(problem.op, problem.rank, special, name) for name in features):
+            special = None
+        features |= {special} if special else frozenset()
+        seed = int(np.random.SeedSequence([self.stream.seed, self.number, index]).generate_state(1, np.uint64)[0])
+        return Case(self.number, index, problem, cell.mode, regime, special, cell.layout, seed, features)
+
+    # --- a problem that the target takes
+
+    def _problem(self) -> Problem | None:
+        for goal in self._goals():
+            problem = drawn_problem(self.rng, goal)
+            self._answers.clear()
+            if problem is not None and any(self._takes(problem, cell.mode, cell.dtype) for cell in self.planned.cells):
+                return problem
+        return None
+
+    def _goals(self) -> Iterator[Goal]:
+        """The goal with details of its own, then with fewer and fewer features, last with all axes the same."""
+        op, rank, features = self.planned.op, self.planned.rank, self.planned.features
+        yield self._detailed(Goal(op, rank, features))
+        for _ in range(3):
+            yield Goal(op, rank, features)
+        asked = self.stream.possible.asked
+        for name in sorted(features - asked):
+            yield Goal(op, rank, features - {name})
+        needed = (features & asked) or (features & {"asymmetric"})
+        for _ in range(3):
+            yield Goal(op, rank, needed)
+        if not features & asked:
+            yield Goal(op, rank, equal=True)
+
+    def _detailed(self, goal: Goal) -> Goal:
+        chance, cells = self.rng.random(3), self.planned.cells
+        hiding = any(cell.special in MASKING or cell.layout == "channels_last" for cell in cells)
+        bare = chance[0] < 0.15 and not hiding and not goal.features & {*MASKING, "large"}
+        rule = str(self.rng.choice(["all", "split"])) if goal.op in SELECTIONS and chance[1] < 0.15 else "first"
+        sided = "dilated" in GEOMETRY[goal.op] and chance[2] < 0.2
+        return replace(goal, bare=bare, tie_rule=rule, sided=sided)
+
+    def _takes(self, problem: Problem, mode: str, dtype: str) -> bool:
+        if (mode, dtype) not in self._answers:
+            self._answers[mode, dtype] = self.stream.refusal(replace(problem, dtype=dtype), mode) is None
+        return self._answers[mode, dtype]
+
+    def _taken(self, problem: Problem, cell: Cell) -> Cell | None:
+        """The case as planned, or in another dtype or mode where the target refuses that."""
+        if self._takes(problem, cell.mode, cell.dtype):
+            return cell
+        others = [(other.mode, other.dtype) for other in self.planned.cells]
+        for mode, dtype in sorted(others, key=lambda pair: (pair[0] != cell.mode, pair[1] != cell.dtype)):
+            fits = cell.special is None or not clash(problem.op, problem.rank, cell.special, dtype)
+            if self._takes(problem, mode, dtype):
+                return replace(cell, mode=mode, dtype=dtype, special=cell.special if fits else None)
+        return None
+
+    def _refused_problem(self) -> Problem:
+        """What was planned, though the target does not take it."""
+        for features in (self.planned.features, frozenset[str]()):
+            problem = drawn_problem(self.rng, Goal(self.planned.op, self.planned.rank, features))
+            if problem is not None:
+                return problem
+        raise AssertionError(f"no problem of {self.planned.op} with {self.planned.rank} axes")
+
+
+# --- what is selected ------------------------------------------------------------------------------------------------
+
+
+def selected(selection: Selection) -> Model:
+    """Everything that a selection allows; a ValueError says why there is nothing.
+
+    >>> selected(Selection(ops=("conv",), features=("ties",)))
+    Traceback (most recent call last):
+    ...
+    ValueError: no case of conv has one of the features ties; features that it has: ...
+    """
+    _require_known(selection)
+    entries = []
+    for op in selection.chosen_ops:
+        for rank in selection.ranks or RANKS:
+            values = values_of(op, rank) - (frozenset(MODES) - frozenset(selection.chosen_modes))
+            entries.append(Entry(op, rank, values - (frozenset(DTYPES) - frozenset(selection.dtypes or DTYPES))))
+    usable = tuple(entry for entry in entries if _modes_and_dtypes(entry))
+    if not usable:
+        raise ValueError(
+            f"no case of {', '.join(selection.chosen_ops)} has the modes {', '.join(selection.chosen_modes)} and the "
+            f"dtypes {', '.join(selection.dtypes)}: integers are for the value of maxima; select other modes or dtypes"
+        )
+    model = _with_asked(Model(usable, frozenset(selection.features)))
+    if not model.entries:
+        have = sorted({name for entry in usable for name in entry.values if name in FEATURES})
+        raise ValueError(
+            f"no case of {', '.join(selection.chosen_ops)} has one of the features {', '.join(selection.features)}; "
+            f"features that it has: {', '.join(have)}"
+        )
+    return model
+
+
+def _require_known(selection: Selection) -> None:
+    known = {
+        "operator": (selection.ops, tuple(INPUTS)),
+        "feature": (selection.features, tuple(FEATURES)),
+        "mode": (selection.modes, MODES),
+        "dtype": (selection.dtypes, tuple(DTYPES)),
+        "rank": (selection.ranks, RANKS),
+    }
+    for what, (given, names) in known.items():
+        for name in given:
+            if name not in names:
+                raise ValueError(f"{what} {name!r} is not known; use some of {', '.join(map(str, names))}")
+
+
+def _modes_and_dtypes(entry: Entry) -> list[tuple[str, str]]:
+    """The modes and dtypes that go together."""
+    return [
+        (mode, dtype)
+        for mode in MODES
+        for dtype in DTYPES
+        if {mode, dtype} <= entry.values
+        and (mode, dtype) not in entry.refused
+        and clash(entry.op, entry.rank, mode, dtype) is None
+    ]
+
+
+def _with_asked(model: Model) -> Model:
+    """The entries that have an asked feature in some mode and dtype."""
+    if not model.asked:
+        return model
+    return replace(model, entries=tuple(entry for entry in model.entries if _asked_of(entry, model.asked)))
+
+
+def _asked_of(entry: Entry, asked: frozenset[str]) -> list[str]:
+    pairs = _modes_and_dtypes(entry)
+    return [
+        name
+        for name in sorted(asked & entry.values)
+        if any(
+            not clash(entry.op, entry.rank, name, mode) and not clash(entry.op, entry.rank, name, dtype)
+            for mode, dtype in pairs
+        )
+    ]
+
+
+# --- what is offered -------------------------------------------------------------------------------------------------
+
+
+def _offered(entry: Entry, refusal: Refusal, known: dict[str, frozenset[str]]) -> Entry | None:
+    """What the target takes of an entry, tried out on small problems; None where it takes none of them.
+
+    Features are tried at the first rank that is offered; where another rank refuses one, a batch is drawn again.
+    """
+    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([entry.rank])))
+    pairs = _modes_and_dtypes(entry)
+    base = frozenset({"asymmetric"}) & entry.values if entry.rank > 1 else frozenset[str]()
+    plain = [drawn_problem(rng, Goal(entry.op, entry.rank, base, equal=not base)) for _ in range(4)]
+    plain += [drawn_problem(rng, Goal(entry.op, entry.rank, equal=True))]
+    taken = {pair for pair in pairs if any(_takes(refusal, problem, *pair) for problem in plain)}
+    if not taken:
+        return None
+    if entry.op not in known:
+        known[entry.op] = frozenset(_refused_features(entry, refusal, rng, sorted(taken)))
+    return replace(entry, values=entry.values - known[entry.op], refused=frozenset(set(pairs) - taken))
+
+
+def _refused_features(
+    entry: Entry, refusal: Refusal, rng: np.random.Generator, pairs: list[tuple[str, str]]
+) -> Iterator[str]:
+    for name in GEOMETRY[entry.op]:
+        if name in entry.values:
+            problems = [drawn_problem(rng, Goal(entry.op, entry.rank, frozenset({name}))) for _ in range(3)]
+            if not any(_takes(refusal, problem, *pairs[0]) for problem in problems):
+                yield name
+
+
+def _takes(refusal: Refusal, problem: Problem | None, mode: str, dtype: str) -> bool:
+    return problem is not None and refusal(replace(problem, dtype=dtype), mode) is None
+
+
+def _plain(entry: Entry, asked: frozenset[str]) -> Planned:
+    """A batch of one case, with one of the asked features if any are asked for."""
+    (mode, dtype), *_ = _modes_and_dtypes(entry)
+    features = frozenset(_asked_of(entry, asked)[:1]) & frozenset(GEOMETRY[entry.op])
+    return Planned(entry.op, entry.rank, features, (Cell(mode, dtype, None, "contiguous"),))

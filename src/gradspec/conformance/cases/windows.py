@@ -12,7 +12,7 @@ import numpy as np
 
 from gradspec.conformance.call import Problem, Shape
 from gradspec.spec.conv import Form, conv_form, transposed_form
-from gradspec.spec.window import AxisWindow, Regular, Window, adaptive, per_axis, regular, whole
+from gradspec.spec.window import AxisWindow, Window, adaptive, per_axis, regular, whole
 
 SLIDING_POOLS = ("max_pool", "avg_pool", "smooth_max_pool")
 CONVOLUTIONS = ("conv", "conv_transpose")
@@ -58,7 +58,7 @@ class Anatomy:
 def axis_extremes(axis: AxisWindow) -> tuple[int, int, int, int]:
     """Of one axis: the most real positions of a window, the fewest, the most windows on one position, most positions.
 
-    >>> axis_extremes(Regular(3, 2, 1, 1, 1, 1, 4))
+    >>> axis_extremes(regular((3,), (2,), 1, 1).axes[0])
     (2, 1, 2, 2)
     """
     spans = [np.asarray(axis.positions(o), np.int64) for o in range(axis.outputs)]
@@ -103,7 +103,8 @@ def _pool_window(op: str, spatial: Shape, given: Mapping[str, Any]) -> Window:
 
 def _convolution(op: str, rank: int, shapes: tuple[Shape | None, ...], given: Mapping[str, Any]) -> Anatomy:
     x, weight, bias = (None if shape is None else np.broadcast_to(np.float32(0), shape) for shape in shapes)
-    assert x is not None and weight is not None
+    assert x is not None
+    assert weight is not None
     named = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, **given}
     lead, channels, spatial = x.shape[: x.ndim - rank - 1], x.shape[-1 - rank], x.shape[x.ndim - rank :]
     if op == "conv":

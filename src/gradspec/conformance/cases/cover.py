@@ -1,0 +1,302 @@
+"""A plan of batches in which every three values that go together meet in some case, and random batches after it.
+
+The plan is greedy. Each batch starts from three values that have not met; then it takes the features of geometry, and
+each of its cases the dtype, numbers and layout, that bring most new threes together. Operators take turns, so that any
+beginning of the plan is varied.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradspec.conformance.call import DTYPES, MODES
+from gradspec.conformance.cases.model import (
+    GEOMETRY,
+    INTEGERS,
+    PLACE,
+    RANK_NAMES,
+    VALUES,
+    Bools,
+    Entry,
+    Model,
+    can_be_drawn,
+    specials_of,
+)
+
+CASES, MOST_CASES = 12, 18
+"""Of a batch: every mode in every regime, and some more while they bring something new."""
+MOST_FEATURES = 6
+PLAIN_BATCHES = 12
+"""The first batches are of one dtype each: kernels that are compiled when first called are few that way."""
+LAYERS = ("channels_last", "non_contiguous")
+_OF_DTYPE = np.asarray([name in (*DTYPES, "low_precision", "integer") and name != "f32" for name in VALUES])
+COST = {"large": 8.0, "long_sum": 3.0, "empty_batch": 4.0, "zero_channels": 4.0, "many_hits_one_cell": 1.5}
+"""Features that take long to judge, or whose cases say little else: so many times as much must be new with them."""
+LATER, EARLY = frozenset({"large", "empty_batch", "zero_channels"}), 3
+"""Features whose batches come last, but for the first three of each."""
+_DEAR = np.asarray([name in COST for name in VALUES])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One case of a planned batch."""
+
+    mode: str
+    dtype: str
+    special: str | None
+    layout: str
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A batch: an operator, a rank, the features of its geometry, and its cases."""
+
+    op: str
+    rank: int
+    features: frozenset[str]
+    cells: tuple[Cell, ...]
+
+
+def implied(rank: int, dtype: str) -> list[str]:
+    """The features that a rank and a dtype are."""
+    of_dtype = ["low_precision"] if dtype in ("f16", "bf16") else ["integer"] if dtype in INTEGERS else []
+    return of_dtype + (["rank4"] if rank == 4 else [])
+
+
+@lru_cache(maxsize=8)
+def plan(model: Model) -> tuple[Planned, ...]:
+    """Batches that bring all threes of a model together; most of the costly ones at the end."""
+    batches, met = _Planner(model).run(), Counter[str]()
+    now: list[Planned] = []
+    later: list[Planned] = []
+    for planned in batches:
+        dear = planned.features & LATER
+        (later if dear and all(met[name] >= EARLY for name in dear) else now).append(planned)
+        met.update(dear)
+    return (*now, *later)
+
+
+class _Planner:
+    """What has not met yet, and the batches so far."""
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.missing = model, model.threes()
+        self.rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(0)))
+        self.seen = np.zeros(len(VALUES), np.bool_)
+        self.batches: list[Planned] = []
+
+    def run(self) -> list[Planned]:
+        by_op: dict[str, list[Entry]] = {}
+        for entry in self.model.entries:
+            by_op.setdefault(entry.op, []).append(entry)
+        while by_op:
+            for op in list(by_op):
+                if not self._add_batch(by_op[op]):
+                    del by_op[op]
+        return self.batches
+
+    def _add_batch(self, entries: Sequence[Entry]) -> bool:
+        """Add a batch of one of these entries with something new in it, if there is one."""
+        new = [self.missing & entry.threes for entry in entries]
+        left = [int(some.sum()) for some in new]
+        if not any(left):
+            return False
+        turn = (1 + len(self.batches) // 5) % len(entries)
+        chosen = turn if left[turn] > 0.5 * max(left) else int(np.argmax(left))
+        start = self._start(entries[chosen], new[chosen])
+        self.batches.append(_BatchPlanner(self, entries[chosen], start).planned())
+        return True
+
+    @property
+    def is_early(self) -> bool:
+        return len(self.batches) < PLAIN_BATCHES
+
+    def _start(self, entry: Entry, new: Bools) -> list[str]:
+        """Three new values, if possible with the entry's operator and something never seen."""
+        quiet = ~(_OF_DTYPE | _DEAR) if self.is_early else np.ones(len(VALUES), np.bool_)
+        own = new[PLACE[entry.op]] & quiet & quiet[:, None]
+        for pairs in (own & ~self.seen, own):
+            if pairs.any():
+                found = np.argwhere(pairs)
+                return [entry.op, *(VALUES[i] for i in found[self.rng.integers(len(found))])]
+        found = np.argwhere(new)
+        return [VALUES[i] for i in found[self.rng.integers(len(found))]]
+
+    def meet(self, values: Sequence[int]) -> bool:
+        """Take these values as met together, and say whether three of them had not."""
+        met = np.asarray(values)
+        here = met[:, None, None], met[:, None], met
+        new = bool(self.missing[here].any())
+        self.missing[here] = False
+        self.seen[met] = True
+        return new
+
+
+class _BatchPlanner:
+    """One batch of an entry, from three values on."""
+
+    def __init__(self, planner: _Planner, entry: Entry, start: Sequence[str]) -> None:
+        self.planner, self.entry, self.start = planner, entry, start
+        asked = [name for name in start if name in planner.model.asked]
+        self.always = asked[:1]
+        """What every case must have."""
+        self.features = self._geometry()
+        self.palette = self._palette()
+        self.options = {
+            "dtype": sorted(
+                (name for name in DTYPES if name in entry.values), key=lambda name: name not in self.palette
+            ),
+            "special": ["", *(name for name in specials_of(entry.op) if name in entry.values)],
+            "layout": ["", *(name for name in LAYERS if name in entry.values)],
+        }
+
+    def planned(self) -> Planned:
+        cells: list[Cell] = []
+        least = CASES // 2 if self.features & LATER else CASES
+        while len(cells) < MOST_CASES:
+            cell, values = self._cell(self.start if not cells else self.always, len(cells))
+            if not self.planner.meet(values) and len(cells) >= least:
+                break
+            cells.append(cell)
+        return Planned(self.entry.op, self.entry.rank, self.features, tuple(cells))
+
+    # --- features
+
+    def _geometry(self) -> frozenset[str]:
+        chosen = frozenset(name for name in self.start if name in GEOMETRY[self.entry.op])
+        if self.entry.rank > 1 and "asymmetric" in self.entry.values:
+            chosen |= {"asymmetric"}
+        while len(chosen) < MOST_FEATURES:
+            gain = self._gain_of_features(chosen)
+            best = int(np.argmax(gain))
+            if gain[best] <= 0:
+                break
+            chosen |= {VALUES[best]}
+        return chosen
+
+    def _gain_of_features(self, chosen: frozenset[str]) -> NDArray[np.float64]:
+        """How many new threes each feature of geometry promises, beside those chosen."""
+        entry, missing = self.entry, self.planner.missing
+        base = [PLACE[name] for name in (entry.op, RANK_NAMES[entry.rank], *chosen)]
+        promise = missing[np.ix_(base, base)].sum((0, 1)) + 0.05 * missing[base].sum((0, 1))
+        promise = promise * (1.0 + 4.0 * ~self.planner.seen)
+        gain = np.zeros(len(VALUES))
+        others = [PLACE[name] for name in self.start if name not in chosen]
+        for name in GEOMETRY[entry.op]:
+            fits = name in entry.values and name not in chosen and bool(entry.together[PLACE[name], others].all())
+            early = self.planner.is_early and name in COST
+            if fits and not early and can_be_drawn(entry.op, entry.rank, chosen | {name}):
+                gain[PLACE[name]] = promise[PLACE[name]] / COST.get(name, 1.0)
+        return gain
+
+    # --- cases
+
+    def _palette(self) -> list[str]:
+        """The dtypes of the batch: the few that promise most."""
+        own = self.planner.missing[PLACE[self.entry.op]]
+        offered = [name for name in DTYPES if name in self.entry.values]
+        if self.planner.is_early and "f32" in offered:
+            return ["f32"]
+        return sorted(offered, key=lambda name: -int(own[PLACE[name]].sum()))[:3]
+
+    def _cell(self, wanted: Sequence[str], number: int) -> tuple[Cell, list[int]]:
+        """The case that brings most together, and its values."""
+        mode = self._mode(wanted, number)
+        have = [PLACE[name] for name in (self.entry.op, RANK_NAMES[self.entry.rank], mode)]
+        have += [PLACE[name] for name in self.features if self.entry.together[PLACE[name], PLACE[mode]]]
+        left, picked = self._options(wanted, number), {"dtype": "", "special": "", "layout": ""}
+        for kind in [kind for kind in left if set(left[kind]) & set(wanted)]:
+            picked[kind] = next(name for name in left.pop(kind) if name in wanted)
+            have += self._places(picked[kind])
+        while left:
+            kind, name = self._best(left, have)
+            del left[kind]
+            picked[kind] = name
+            have += self._places(name)
+        return Cell(mode, picked["dtype"], picked["special"] or None, picked["layout"] or "contiguous"), have
+
+    def _mode(self, wanted: Sequence[str], number: int) -> str:
+        others = [PLACE[name] for name in wanted if name not in MODES]
+        modes = [mode for mode in MODES if mode in self.entry.values]
+        modes = [mode for mode in modes if self.entry.together[PLACE[mode], others].all()]
+        return next((name for name in wanted if name in MODES), modes[number % len(modes)])
+
+    def _options(self, wanted: Sequence[str], number: int) -> dict[str, list[str]]:
+        """What may be chosen for a case; the empty name is ordinary numbers, or a contiguous layout."""
+        found = dict(self.options)
+        for feature in {"low_precision", "integer"}.intersection(wanted):
+            found["dtype"] = [name for name in found["dtype"] if feature in implied(self.entry.rank, name)]
+        # Half of the cases have ordinary numbers: special ones hide something, too.
+        if (number + number // len(MODES)) % 2 == 0 and not set(found["special"]) & set(wanted):
+            found["special"] = [""]
+        return found
+
+    def _places(self, name: str) -> list[int]:
+        own = implied(self.entry.rank, name) if name in DTYPES else []
+        return [PLACE[value] for value in (name, *own) if value]
+
+    def _best(self, options: dict[str, list[str]], have: list[int]) -> tuple[str, str]:
+        """The kind and name that bring most together with what there is; of the dtypes one must be chosen."""
+        met = np.asarray(have)
+        gain = np.count_nonzero(self.planner.missing[met[:, None], met], axis=(0, 1))
+        fits = self.entry.together[met].all(axis=0)
+        chance = self.planner.rng.random(len(VALUES))
+        best = (-1.0, "", "")
+        for kind, names in options.items():
+            for name in names:
+                if not name:
+                    best = max(best, (0.2, kind, name))
+                elif fits[PLACE[name]]:
+                    worth = gain[PLACE[name]] + 0.4 * chance[PLACE[name]] + (name in self.palette)
+                    best = max(best, (float(worth), kind, name))
+        return best[1], best[2]
+
+
+# --- at random -------------------------------------------------------------------------------------------------------
+
+
+def random_batch(model: Model, rng: np.random.Generator) -> Planned:
+    """A batch of any entry with any features that go together."""
+    entry = model.entries[rng.integers(len(model.entries))]
+    always = _one_asked(entry, model, rng)
+    features = frozenset(name for name in always if name in GEOMETRY[entry.op])
+    count = int(rng.integers(1, 5))
+    for name in map(str, rng.permutation([name for name in GEOMETRY[entry.op] if name in entry.values])):
+        rare = rng.random() < 1 - 1 / COST.get(name, 1.0)
+        if len(features) < count and not rare and can_be_drawn(entry.op, entry.rank, features | {name}):
+            features |= {name}
+    cells = [_random_cell(entry, features, always, rng, i) for i in range(CASES)]
+    return Planned(entry.op, entry.rank, features, tuple(cells))
+
+
+def _one_asked(entry: Entry, model: Model, rng: np.random.Generator) -> list[str]:
+    asked = sorted(model.asked & entry.values)
+    return [asked[rng.integers(len(asked))]] if asked else []
+
+
+def _random_cell(
+    entry: Entry, features: frozenset[str], always: Sequence[str], rng: np.random.Generator, number: int
+) -> Cell:
+    """A case whose parts go together, chosen one after the other."""
+    have = [PLACE[name] for name in features]
+
+    def one(names: Sequence[str], usual: Sequence[str] = ()) -> str:
+        fitting = [name for name in names if name in entry.values and entry.together[have, PLACE[name]].all()]
+        wanted = [name for name in fitting if name in always or set(implied(entry.rank, name)) & set(always)]
+        free = wanted or (list(usual) if rng.random() < 0.5 else []) or fitting
+        chosen = str(rng.choice([name for name in free if not name or name in fitting] or [""]))
+        if chosen:
+            have.append(PLACE[chosen])
+        return chosen
+
+    modes = [mode for mode in MODES if mode in entry.values]
+    special = one(specials_of(entry.op), [""])
+    dtype = one(tuple(DTYPES), ["f32"])
+    mode = one([modes[(number + i) % len(modes)] for i in range(1)]) or one(modes)
+    return Cell(mode, dtype, special or None, one(LAYERS, [""]) or "contiguous")
