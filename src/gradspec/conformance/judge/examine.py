@@ -11,6 +11,7 @@ import numpy as np
 from gradspec.conformance.call import SELECTIONS, Array, Call, Results
 from gradspec.conformance.cases import Case
 from gradspec.conformance.checks import CHECKS
+from gradspec.conformance.checks.memory import arrays_of, same_bits
 from gradspec.conformance.checks.reduced import judged_reduced
 from gradspec.conformance.judge.adjoint import chooses_a_tied_cell, contradiction
 from gradspec.conformance.judge.conventions import NEEDS_DOCUMENTATION, Explanation, explanation, padding_only
@@ -30,9 +31,10 @@ def examine(target: Target, case: Case, allow: AbstractSet[str] = NOTHING_ALLOWE
     refusal = target.refusal(case.problem, case.mode)
     if refusal is not None:
         return call, [Verdict("not_offered", detail=refusal)]
-    verdicts = judge_call(target, call, allow)
+    judge = Judge(target, call, allow)
+    verdicts = judge.verdicts(call.variant)
     for variant in target.variants(case.problem, case.mode):
-        verdicts += [v for v in judge_call(target, replace(call, variant=variant), allow) if v.kind != "not_offered"]
+        verdicts += [verdict for verdict in judge.verdicts(variant) if verdict.kind != "not_offered"]
     for check in CHECKS:
         verdicts += check(target, case, call)
     return call, verdicts
@@ -40,32 +42,57 @@ def examine(target: Target, case: Case, allow: AbstractSet[str] = NOTHING_ALLOWE
 
 def judge_call(target: Target, call: Call, allow: AbstractSet[str] = NOTHING_ALLOWED) -> list[Verdict]:
     """Run one call and judge each of its results."""
-    before = _copies(call)
-    try:
-        results = target.run(call)
-    except NotOfferedError as why:
-        return [Verdict("not_offered", variant=call.variant, detail=str(why))]
-    except Exception as error:  # whatever the target raises is its own doing
-        return [Verdict("defect", "raised", variant=call.variant, got=f"{type(error).__name__}: {error}")]
-    changed = [
-        Verdict("defect", "input_changed", name, call.variant, detail=f"the call wrote into its {name}")
-        for name, array in _arrays(call).items()
-        if not _same_bits(array, before[name])
-    ]
-    if changed:
-        return changed
-    return judge_results(target, call, results, allow)
+    return Judge(target, call, allow).verdicts(call.variant)
 
 
-def judge_results(
-    target: Target, call: Call, results: Results, allow: AbstractSet[str] = NOTHING_ALLOWED
-) -> list[Verdict]:
-    """Judge what a call gave. Results that the target leaves out are not judged."""
-    meanings = expected(call)
-    given = [name for name in meanings if name in results]
-    if not given:
-        return [Verdict("not_offered", variant=call.variant, detail=f"it gives none of {', '.join(meanings)}")]
-    return [_judge(target, call, name, meanings[name], results, allow) for name in given]
+class Judge:
+    """Judges one call in each of the target's ways to make it; what it means is worked out once."""
+
+    def __init__(self, target: Target, call: Call, allow: AbstractSet[str]) -> None:
+        self.target, self.call, self.allow = target, call, allow
+        self.meanings = expected(call)
+        self._before = {name: array.copy() for name, array in arrays_of(call).items()}
+        self._judged: dict[str, list[tuple[Array, Verdict]]] = {}
+
+    def verdicts(self, variant: str) -> list[Verdict]:
+        """Run one variant of the call and judge each of its results."""
+        call = replace(self.call, variant=variant)
+        try:
+            results = self.target.run(call)
+        except NotOfferedError as why:
+            return [Verdict("not_offered", variant=variant, detail=str(why))]
+        except Exception as error:  # whatever the target raises is its own doing
+            return [Verdict("defect", "raised", variant=variant, got=f"{type(error).__name__}: {error}")]
+        return self._changes(variant) or self._results(call, results)
+
+    def _changes(self, variant: str) -> list[Verdict]:
+        """Inputs that are no longer what they were; they are put right for what comes next."""
+        changed = [name for name, array in arrays_of(self.call).items() if not same_bits(array, self._before[name])]
+        for name in changed:
+            arrays_of(self.call)[name][...] = self._before[name]
+        return [
+            Verdict("defect", "input_changed", name, variant, detail=f"the call wrote into its {name}")
+            for name in changed
+        ]
+
+    def _results(self, call: Call, results: Results) -> list[Verdict]:
+        """Results that the target leaves out are not judged."""
+        given = [name for name in self.meanings if name in results]
+        if not given:
+            nothing = f"it gives none of {', '.join(self.meanings)}"
+            return [Verdict("not_offered", variant=call.variant, detail=nothing)]
+        return [self._result(call, name, results) for name in given]
+
+    def _result(self, call: Call, name: str, results: Results) -> Verdict:
+        """The verdict on one result: that on the same bits, if another variant gave them."""
+        got = np.asarray(results[name])
+        known = self._judged.setdefault(f"{name} {'indices' in results}", [])
+        for bits, verdict in known:
+            if same_bits(bits, got):
+                return replace(verdict, variant=call.variant)
+        verdict = _judge(self.target, call, name, self.meanings[name], results, self.allow)
+        known.append((got.copy(), verdict))
+        return verdict
 
 
 def _judge(
@@ -199,21 +226,3 @@ def _at(
 
 def _verdict(call: Call, kind: str, rule: str, result: str, **more: Any) -> Verdict:
     return Verdict(kind, rule, result, call.variant, **more)
-
-
-# --- inputs stay as they are -----------------------------------------------------------------------------------------
-
-
-def _arrays(call: Call) -> dict[str, Array]:
-    """Everything the target is given."""
-    directions = {f"direction {i}": array for i, array in enumerate(call.directions)}
-    cotangent = {} if call.cotangent is None else {"cotangent": call.cotangent}
-    return {**call.named(), **directions, **cotangent}
-
-
-def _copies(call: Call) -> dict[str, Array]:
-    return {name: array.copy() for name, array in _arrays(call).items()}
-
-
-def _same_bits(a: Array, b: Array) -> bool:
-    return a.tobytes() == b.tobytes()

@@ -4,7 +4,8 @@ A convolution, its derivatives and its transpose are matrix products: rows of ga
 Pooling's sums are rows of leaves, some of them divided. For both, a *chunk* is a set of outputs that can give
 
 - `Estimates`: value, mass and counts in float64. Inputs of at most 26 significand bits have exact products there, so
-  the error of the value is that of one summation, which the theorem of ``tolerance`` bounds as it bounds a kernel's;
+  the error of the value is that of one summation, which the theorem of ``tolerance`` bounds as it bounds a kernel's.
+  Sums of float64 are carried in two float64 each (``doubled``);
 - `Facts`: the same in integers and rationals (``fmpz_mat`` for the matrix products), rounded at most once, at the end.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -38,28 +39,58 @@ ENTRIES_AT_ONCE = 1 << 22
 """Matrix entries gathered at a time."""
 
 
+@dataclass(frozen=True)
+class Specials:
+    """Outputs with a NaN leaf, with one through padding, with a +∞ leaf, with a −∞ leaf."""
+
+    nan: Bools
+    padded: Bools
+    plus: Bools
+    minus: Bools
+
+    @cached_property
+    def any(self) -> Bools:
+        return np.asarray(self.nan | self.padded | self.plus | self.minus)
+
+    @staticmethod
+    def none(count: int) -> Specials:
+        return Specials(*np.zeros((4, count), np.bool_))
+
+    def decided(self, got: Floats, far_from_overflow: Bools) -> tuple[Bools, Bools]:
+        """``(passes, fails)`` where what is not finite decides alone: nothing finite overflows beside it."""
+        must_be_nan = self.nan | (self.plus & self.minus)
+        one_infinity = (self.plus ^ self.minus) & ~self.nan & far_from_overflow
+        infinity = np.where(self.plus, np.inf, -np.inf)
+        right = np.where(must_be_nan, np.isnan(got), (got == infinity) | (self.padded & np.isnan(got)))
+        known = must_be_nan | one_infinity
+        return known & right, known & ~right
+
+
 @dataclass
 class Estimates:
     """Float64 facts about the outputs of a chunk."""
 
     value: Floats
+    rest: Floats
+    """What is left of the value beyond one float64, where it was carried in two."""
     error: Floats
-    """How far ``value`` may be off; infinite where float64 says nothing."""
+    """How far ``value + rest`` may be off; NaN or infinite where float64 says nothing."""
     mass: Floats
     reach: Floats
     """The sum of |leaves| before any division: what an accumulator may pass through."""
     leaves: Ints
     products: Ints
     grain: Ints
-    special: Bools
+    specials: Specials
+
+    @property
+    def special(self) -> Bools:
+        return self.specials.any
 
     @property
     def slack(self) -> Floats:
         """Relative room for the roundings in ``mass``, and in a handful of operations with it."""
         return np.asarray(SLACK + self.leaves * 2.0**-50, np.float64)
-
-    def at(self, chosen: Ints) -> Estimates:
-        return Estimates(*(getattr(self, f.name)[chosen] for f in fields(self)))
 
 
 @dataclass
@@ -85,10 +116,6 @@ class Chunk(ABC):
 
     def divides_by_rounded(self, format: Format) -> Bools:
         """Outputs with a divisor that ``format`` must round."""
-        return np.zeros(len(self.places), np.bool_)
-
-    def nan_from_padding(self) -> Bools:
-        """Outputs where padding meets what is not finite."""
         return np.zeros(len(self.places), np.bool_)
 
     @abstractmethod
@@ -118,7 +145,7 @@ class Sums(Meaning):
                 passes[left] = _decide_exactly(results, left, chunk, limits, e, arithmetic)
             decided.ok[chunk.places] = passes
             decided.wide[chunk.places] = ~e.special & ~_exact_sums(e, arithmetic)[1] & (limits.tolerance >= e.mass)
-            decided.skipped[chunk.places] = chunk.nan_from_padding() & ~np.isnan(results)
+            decided.skipped[chunk.places] = e.specials.padded & ~e.specials.nan & ~np.isnan(results)
         return decided
 
     def rounded(self, format: str | Format) -> Floats:
@@ -127,7 +154,7 @@ class Sums(Meaning):
         for chunk in self._chunks():
             e = chunk.estimates()
             with np.errstate(invalid="ignore"):
-                low, high = (round_array(e.value + side * e.error, to) for side in (-2, 2))
+                low, high = (round_array(e.value + side * (e.error + np.abs(e.rest)), to) for side in (-2, 2))
             undecided = np.flatnonzero(e.special | (low != high))
             for i, facts in zip(undecided, chunk.facts(undecided, e, None), strict=True):
                 low[i] = _round_facts(facts, to)
@@ -179,8 +206,9 @@ def _round_facts(facts: Facts, format: Format) -> float:
 def _estimated_gap(got: Floats, e: Estimates, arithmetic: Arithmetic) -> Gap:
     """The gap as float64 sees it. A sum that is exact in the accumulator is exact in float64 too."""
     with np.errstate(invalid="ignore", over="ignore"):
-        distance = np.abs(got - e.value)
-    return Gap(distance, e.error, got == round_array(e.value, arithmetic.storage), np.isfinite(e.error))
+        distance = np.abs((got - e.value) - e.rest)
+    known = np.isfinite(e.error) & np.isfinite(e.value)
+    return Gap(distance, e.error, got == round_array(e.value, arithmetic.storage), known)
 
 
 def _decide_exactly(
@@ -230,8 +258,10 @@ def _filtered(got: Floats, gap: Gap, limits: Limits, e: Estimates, arithmetic: A
         plain = ~e.special & np.isfinite(got) & limits.far_from_overflow
         passes = plain & (gap.distance * (1 + slack) + gap.error <= limits.tolerance * (1 - slack))
         fails = plain & (gap.distance * (1 - slack) - gap.error > limits.tolerance * (1 + slack))
+    special_passes, special_fails = e.specials.decided(got, limits.far_from_overflow)
+    passes, fails = passes | special_passes, fails | special_fails
     if arithmetic.flush_to_zero:  # the tolerance above leaves out the mass of subnormal leaves
-        return passes, np.zeros_like(fails)
+        return passes, special_fails
     if not arithmetic.exact_sums_are_exact:
         return passes, fails
     exact, maybe = _exact_sums(e, arithmetic)
@@ -299,8 +329,76 @@ def _whole(value: float, exponent: int) -> int:
     return (numerator << max(-exponent, 0)) // (denominator << max(exponent, 0))
 
 
+def _ratio(value: float) -> fmpq:
+    """A finite float exactly."""
+    return fmpq(*value.as_integer_ratio())
+
+
 def _scale(number: int, exponent: int) -> fmpq:
     return fmpq(number << max(exponent, 0), 1 << max(-exponent, 0))
+
+
+# --- float64 twice --------------------------------------------------------------------------------------------------
+
+
+def _two_products(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """``a·b`` as the rounded product and what rounding lost, by Dekker: factors cut into halves of 26 bits.
+
+    >>> high, low = _two_products(np.array([1 + 2.0**-30]), np.array([1 + 2.0**-40]))
+    >>> high.item() - 1 == 2.0**-30 + 2.0**-40, low.item() == 2.0**-70
+    (True, True)
+    """
+    product = a * b
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    lost = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return product, lost
+
+
+def _halves(x: Floats) -> tuple[Floats, Floats]:
+    large = x * (2.0**27 + 1)
+    high = large - (large - x)
+    return high, x - high
+
+
+def doubled(high: Floats, low: Floats, added: Floats) -> tuple[Floats, Floats]:
+    """``Σ (highᵢ + lowᵢ) + added`` over the last axis as two float64, added up in a tree.
+
+    At each of L levels the sum of two numbers is kept with what its rounding lost, which joins what was lost
+    before. The losses come to at most ``(L+1)·u·S`` and are rounded twice a level, so all errs by less than
+    ``2L(L+1)u²S``, to first order.
+    """
+    high = np.concatenate([high, added[..., None]], axis=-1)
+    low = np.concatenate([low, np.zeros((*added.shape, 1))], axis=-1)
+    while high.shape[-1] > 1:
+        if high.shape[-1] % 2:
+            nothing = np.zeros((*high.shape[:-1], 1))
+            high, low = np.concatenate([high, nothing], axis=-1), np.concatenate([low, nothing], axis=-1)
+        high, lost = _two_sums(high[..., ::2], high[..., 1::2])
+        low = (low[..., ::2] + low[..., 1::2]) + lost
+    value, rest = _two_sums(high[..., 0], low[..., 0])
+    return value, rest
+
+
+def _two_sums(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """``a + b`` as the rounded sum and what rounding lost, by Knuth."""
+    total = a + b
+    of_b = total - a
+    return total, (a - (total - of_b)) + (b - of_b)
+
+
+def doubled_error(count: int, mass: Floats) -> Floats:
+    """How far a sum of ``count`` doubled leaves may be off: twice the bound of `doubled`, with a leaf's own errors.
+
+    A product whose lost part underflows, or a quotient's, is off by a few of the smallest subnormals.
+    """
+    levels = math.ceil(math.log2(max(count, 1)))
+    return np.asarray(4 * (levels + 2) ** 2 * 2.0**-106 * mass + 16 * count * 2.0**-1074)
+
+
+def _parts(columns: int, rows: int) -> list[slice]:
+    """Columns that are few enough to be met with all rows at once."""
+    step = max((1 << 20) // rows, 1)
+    return [slice(start, start + step) for start in range(0, max(columns, 1), step)]
 
 
 # --- sums of products ------------------------------------------------------------------------------------------------
@@ -327,20 +425,32 @@ class ProductChunk(Chunk):
         products = ((rows != 0).astype(np.float64) @ (columns != 0)).astype(np.int64)
         leaves = products + (added != 0)
         with np.errstate(over="ignore", invalid="ignore"):
-            value = rows @ columns + added
             mass = np.abs(rows) @ np.abs(columns) + np.abs(added)
-        error = (leaves + 4) * 2.0**-53 * mass if self.narrow else np.full(self.shape, np.inf)
-        special = np.zeros(self.shape, np.bool_) if self.finite else np.logical_or.reduce(self._specials())
+            value, rest, error = self._valued(rows, columns, added, leaves, mass)
         return Estimates(
             value=value.ravel(),
+            rest=rest.ravel(),
             error=error.ravel(),
             mass=mass.ravel(),
             reach=mass.ravel(),
             leaves=leaves.ravel(),
             products=products.ravel(),
             grain=self._grain(rows, columns, added, mass).ravel(),
-            special=special.ravel(),
+            specials=self._specials(),
         )
+
+    def _valued(
+        self, rows: Floats, columns: Floats, added: Floats, leaves: Ints, mass: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """Values, what is left of them, and how far they may be off."""
+        if self.narrow:
+            return rows @ columns + added, np.zeros(self.shape), (leaves + 4) * 2.0**-53 * mass
+        parts = [
+            doubled(*_two_products(rows[:, None, :], columns.T[part]), added[:, part])
+            for part in _parts(columns.shape[1], max(rows.size, 1))
+        ]
+        value, rest = (np.concatenate(side, axis=1) for side in zip(*parts, strict=True))
+        return value, rest, doubled_error(rows.shape[1] + 1, mass)
 
     def _grain(self, rows: Floats, columns: Floats, added: Floats, mass: Floats) -> Ints:
         """The least lowest bit of every output's leaves: a matrix product with (min, +) for (+, ×).
@@ -358,17 +468,12 @@ class ProductChunk(Chunk):
                 return np.full(self.shape, NO_GRAIN, np.int64)
         return grain
 
-    def nan_from_padding(self) -> Bools:
-        if self.finite:
-            return np.zeros(len(self.places), np.bool_)
-        nan, padded, _, _ = self._specials()
-        return np.asarray(padded & ~nan).ravel()
-
     def _finite(self, part: Floats) -> Floats:
         return part if self.finite else np.where(np.isfinite(part), part, 0.0)
 
-    def _specials(self) -> tuple[Bools, Bools, Bools, Bools]:
-        """Outputs with a NaN leaf, with one only through padding, with a +∞ leaf, with a −∞ leaf."""
+    def _specials(self) -> Specials:
+        if self.finite:
+            return Specials.none(len(self.places))
         a, b, real = self.rows, self.columns, self.roles == REAL
 
         def meet(left: Bools, right: Bools) -> Bools:
@@ -384,7 +489,8 @@ class ProductChunk(Chunk):
         minus = (
             meet(a == np.inf, b < 0) | meet(a == -np.inf, b > 0) | meet(a > 0, b == -np.inf) | meet(a < 0, b == np.inf)
         )
-        return nan, padded, plus | (self.added == np.inf), minus | (self.added == -np.inf)
+        found = nan, padded, plus | (self.added == np.inf), minus | (self.added == -np.inf)
+        return Specials(*(np.asarray(part).ravel() for part in found))
 
     def distances(self, chosen: Ints, got: Floats) -> Floats:
         exactly, row_of, column_of = self._exactly(chosen)
@@ -402,8 +508,8 @@ class ProductChunk(Chunk):
 
     def facts(self, chosen: Ints, estimates: Estimates, normal: fmpq | None) -> Iterator[Facts]:
         exactly, row_of, column_of = self._exactly(chosen)
-        specials = np.zeros((4, *self.shape), np.bool_) if self.finite else np.stack(self._specials())
-        flags = specials.reshape(4, -1)[:, chosen].T.tolist()
+        e = estimates.specials
+        flags = np.stack([e.nan, e.padded, e.plus, e.minus])[:, chosen].T.tolist()
         for i, row, column, (nan, padded, plus, minus) in zip(chosen, row_of, column_of, flags, strict=True):
             added = float(self.added.ravel()[i])
             single = rational(added) if np.isfinite(added) else fmpq(0)
@@ -516,20 +622,36 @@ class LeafChunk(Chunk):
         with np.errstate(over="ignore", invalid="ignore"):
             quotients = finite / self.divisors
             mass = np.abs(quotients).sum(axis=1)
-            value = quotients.sum(axis=1)
+            count = (finite != 0).sum(axis=1)
+            value, rest, error = self._valued(finite, quotients, count, mass)
             reach = np.maximum(np.abs(finite).sum(axis=1), mass)
-        count = (finite != 0).sum(axis=1)
-        error = (count + 4) * 2.0**-53 * mass if self.narrow else np.full(len(count), np.inf)
         return Estimates(
             value=value,
+            rest=rest,
             error=error,
             mass=mass,
             reach=reach,
             leaves=count,
             products=np.zeros_like(count),
             grain=self._grain(finite),
-            special=np.logical_not(np.isfinite(self.leaves).all(axis=1)),
+            specials=self._specials(),
         )
+
+    def _valued(self, finite: Floats, quotients: Floats, count: Ints, mass: Floats) -> tuple[Floats, Floats, Floats]:
+        if self.narrow:
+            return quotients.sum(axis=1), np.zeros(len(count)), (count + 4) * 2.0**-53 * mass
+        back, more = _two_products(quotients, self.divisors)
+        value, rest = doubled(quotients, ((finite - back) - more) / self.divisors, np.zeros(len(count)))
+        return value, rest, doubled_error(self.leaves.shape[1] + 1, mass)
+
+    def _specials(self) -> Specials:
+        if np.isfinite(self.leaves).all():
+            return Specials.none(len(self.leaves))
+        signed = self.leaves * np.sign(self.divisors)
+        none = np.zeros(len(signed), np.bool_)
+        found = (np.isnan(signed), signed == np.inf, signed == -np.inf)
+        nan, plus, minus = (np.asarray(part.any(axis=1)) for part in found)
+        return Specials(nan, none, plus, minus)
 
     def divides_by_rounded(self, format: Format) -> Bools:
         inexact = round_array(self.divisors, format) != self.divisors
@@ -548,14 +670,13 @@ class LeafChunk(Chunk):
 
     def _distance(self, row: int, got: float) -> float:
         pairs = zip(self.leaves[row].tolist(), self.divisors[row].tolist(), strict=True)
-        away = abs(sum((rational(v) / rational(d) for v, d in pairs if v), -rational(got)))
+        away = abs(sum((_ratio(v) / _ratio(d) for v, d in pairs if v), -_ratio(got)))
         return F64.nearest_ratio(int(away.p), int(away.q))
 
     def facts(self, chosen: Ints, estimates: Estimates, normal: fmpq | None) -> Iterator[Facts]:
         for i in chosen:
-            row, divisors = self.leaves[i], self.divisors[i]
-            signed = row * np.sign(divisors)
-            pairs = [(rational(v), rational(d)) for v, d in zip(row, divisors, strict=True) if _counts(v)]
+            given = zip(self.leaves[i].tolist(), self.divisors[i].tolist(), strict=True)
+            pairs = [(_ratio(v), _ratio(d)) for v, d in given if v != 0 and math.isfinite(v)]
             raw, quotients = [v for v, _ in pairs], [v / d for v, d in pairs]
             small = [abs(q) for v, q in zip(raw, quotients, strict=True) if normal is not None and abs(v) < normal]
             yield Facts(
@@ -568,14 +689,10 @@ class LeafChunk(Chunk):
                 grain=grain_or_none(int(estimates.grain[i])),
                 subnormal_mass=sum(small, fmpq(0)),
                 divided=self.divided,
-                nan=bool(np.isnan(row).any()),
-                plus_infinity=bool((signed == np.inf).any()),
-                minus_infinity=bool((signed == -np.inf).any()),
+                nan=bool(estimates.specials.nan[i]),
+                plus_infinity=bool(estimates.specials.plus[i]),
+                minus_infinity=bool(estimates.specials.minus[i]),
             )
-
-
-def _counts(value: float) -> bool:
-    return value != 0 and bool(np.isfinite(value))
 
 
 def _side(raw: list[fmpq], divided: list[fmpq], sign: int) -> fmpq:
