@@ -47,7 +47,7 @@ def problem_of(op, rank):
         "global_max_pool": (((2, *sizes),), {"keepdims": rank != 2}),
         "global_avg_pool": (((2, *sizes),), {"keepdims": rank != 2}),
         "conv": (((1, 4, *sizes), (2, 2, *kernel), (2,)), {"stride": (2,) * rank, "padding": 1, "groups": 2}),
-        "conv_transpose": (((1, 2, *sizes), (2, 3, *kernel), (3,)), {"stride": (2,) * rank, "padding": 1}),
+        "conv_transpose": (((1, 2, *sizes), (2, 2, *kernel), (2,)), {"stride": (2,) * rank, "padding": 1}),
         "max_unpool": (((2, *(2,) * rank), (2, *(2,) * rank)), {"output_size": sizes}),
         "unfold": (((2, *sizes),), {"kernel_size": kernel, "padding": ((1, 0),) * rank}),
         "fold": (((2 * taps, windows),), {"output_size": sizes, "kernel_size": kernel}),
@@ -173,8 +173,9 @@ def test_hostile_words_are_shown_and_nothing_else():
     names = ("got", "expected", "explanation", "reproducer", "variant", "result", "op", "mode", "rule")
     texts = dict.fromkeys(names, HOSTILE)
     bad = Finding(**{**vars(whole_run().findings[0]), **texts, "features": (HOSTILE,), "seen": (HOSTILE,)})
-    tally = Tally(Counter(defect=1), Counter({(HOSTILE, "value", HOSTILE, "defect"): 1}), Counter({HOSTILE: 1}))
-    run = Run(HOSTILE, HOSTILE, HOSTILE, 1, 1, 1.0, [bad], [Probe(*[HOSTILE] * 4)], tally, (HOSTILE,))
+    tally = Tally(Counter(defect=1), Counter({(HOSTILE, "value", HOSTILE, "defect"): 1}))
+    tally.not_offered[HOSTILE] = 1
+    run = Run(HOSTILE, HOSTILE, HOSTILE, 1, 1, 1.0, [bad], [Probe(*[HOSTILE] * 4)], tally, (HOSTILE,), errors=[HOSTILE])
     found = Elements(page(run, HOSTILE))
     assert not found.all("img")
     assert len(found.all("script")) == len(found.all("style")) == 1
@@ -196,6 +197,14 @@ def test_everything_about_the_run_is_on_the_page():
     assert all(f"{name}" in text and meaning in text for name, meaning in FEATURES.items())
     assert RULES["second"] in text
     assert "gradspec check mine" in page(run, "gradspec check mine")
+    assert "gradspec check torch --ops conv" in page(replace(run, repeat="gradspec check torch --ops conv"))
+
+
+def test_a_run_that_is_not_whole_says_so():
+    assert not [attrs for attrs in whole_page().all("p") if attrs.get("class") == "trouble"]
+    text = "".join(Elements(page(replace(whole_run(), interrupted=True, errors=["disk full"] * 5))).text)
+    assert "The run was interrupted" in text
+    assert "disk full; disk full; disk full, and 2 more" in text
 
 
 def test_the_sentence_counts_findings_and_judged_cases():

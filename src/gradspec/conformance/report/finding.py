@@ -74,7 +74,8 @@ def _body(finding: Finding) -> Iterable[Markup]:
         yield element("p", said, class_="explanation")
     yield element("dl", _side("got", finding.got), _side("expected", finding.expected), class_="versus")
     yield picture(finding)
-    yield code("Reproducer", finding.reproducer)
+    if finding.reproducer:
+        yield code("Reproducer", finding.reproducer)
     yield element("h4", "The case")
     yield _case(finding)
     yield element("p", *_elsewhere(finding), class_="elsewhere")

@@ -92,8 +92,18 @@ def _header(run: Run) -> Markup:
         element("p", "gradspec check", class_="brand"),
         element("h1", run.target),
         element("p", _symbol(worst), " ", in_one_sentence(run), class_=f"verdict {worst}"),
+        *(element("p", words, class_="trouble") for words in _trouble(run)),
         element("dl", *(_fact(name, value) for name, value in facts.items() if value), class_="facts"),
     )
+
+
+def _trouble(run: Run) -> Iterable[str]:
+    """What keeps the run from being whole."""
+    if run.interrupted:
+        yield "! The run was interrupted: this is what had been judged."
+    if run.errors:
+        more = f", and {len(run.errors) - 3:,} more" if len(run.errors) > 3 else ""
+        yield f"! Some cases could not be judged, through no fault of the target: {'; '.join(run.errors[:3])}{more}"
 
 
 def _fact(name: str, value: str) -> Markup:
@@ -252,6 +262,7 @@ def _reading() -> Markup:
 
 
 def _repeating(run: Run, command: str) -> Markup:
-    typed = command or shlex.join(["gradspec", "check", run.target, "--seed", str(run.seed), "--cases", str(run.cases)])
+    plain = ["gradspec", "check", run.target, "--seed", str(run.seed), "--cases", str(max(run.cases, 1))]
+    typed = command or run.repeat or shlex.join(plain)
     said = "The same version of the target, seed and number of cases give the same cases and the same verdicts."
     return joined(element("p", said), code("Command", typed))

@@ -22,7 +22,7 @@ SHARP = frozenset(SIGNS)
 """The marks that must be seen when a plane is cut."""
 
 MOST_SLICES = 4
-WIDTH, HEIGHT = 54, 32
+WIDTH, HEIGHT = 58, 32
 LEFT, TOP = 26, 40
 LONGEST = 7
 """Characters that fit in a cell."""

@@ -23,7 +23,7 @@ Marks: TypeAlias = dict[Index, frozenset[str]]
 
 OF_OUTPUT = ("y", "indices", "dy", "second_g")
 """Results that have the operator's output shape; the others have the shape of the input they name."""
-MOST_CHANNELS = 3
+MOST_CHANNELS = 2
 
 
 @dataclass(frozen=True)
