@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gradspec.backends.numpy.tables import readers, table, take
 from gradspec.conformance.oracle.arrays import float_array, has_exact_products, leaf_sums, planes_of, require_shape
 from gradspec.conformance.oracle.meaning import Floats, Ints
+from gradspec.conformance.oracle.parts import SumsOfParts
 from gradspec.conformance.oracle.sums import ENTRIES_AT_ONCE, MISSING, PADDED, REAL, ProductChunk, Sums
 from gradspec.spec.conv import Form, conv_form, require_tangents, transposed_form
 
@@ -133,7 +134,8 @@ def _conv(transposed: bool, mode: str) -> Callable[..., Any]:
         if mode == "jvp":
             dx, dw, db = float_array(other["dx"]), float_array(other["dweight"]), _optional(other["dbias"])
             require_tangents(x, w, b, dx, dw, db)  # type: ignore[arg-type]
-            return forward([(dx, w), (x, dw)], db)
+            added = None if db is None else db.astype(np.float64).reshape(-1, *(1,) * form.window.rank)
+            return SumsOfParts(forward([(dx, w), (x, dw)], db), forward([(dx, w)], None), forward([(x, dw)], db), added)
         g = float_array(other["g"])
         out = form.x_shape if transposed else form.g_shape
         require_shape("cotangent", g, x.shape[: x.ndim - form.window.rank - 1] + out)

@@ -131,11 +131,11 @@ class Sums(Meaning):
     """Outputs that are sums, given as chunks that can be made again and again."""
 
     def __init__(self, shape: tuple[int, ...], chunks: Callable[[], Iterable[Chunk]]) -> None:
-        self.shape, self._chunks = shape, chunks
+        self.shape, self.chunks = shape, chunks
 
     def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decided:
         decided = Decided.of(np.zeros(got.shape, np.bool_))
-        for chunk in self._chunks():
+        for chunk in self.chunks():
             results, e = got[chunk.places], chunk.estimates()
             limits = Limits.of(chunk, e, arithmetic)
             passes, fails = _filtered(results, _estimated_gap(results, e, arithmetic), limits, e, arithmetic)
@@ -148,10 +148,22 @@ class Sums(Meaning):
             decided.skipped[chunk.places] = e.specials.padded & ~e.specials.nan & ~np.isnan(results)
         return decided
 
+    def summary(self, places: Ints, arithmetic: Arithmetic) -> tuple[Floats, Floats, Bools]:
+        """Values of the outputs at flat places, how far an accumulator may be from them, and which must be exact."""
+        count = int(np.prod(self.shape))
+        values, errors, exact = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
+        accumulated = replace(arithmetic, storage=arithmetic.accumulate)
+        for chunk in self.chunks():
+            e = chunk.estimates()
+            values[chunk.places] = e.value
+            errors[chunk.places] = Limits.of(chunk, e, accumulated).tolerance + e.error
+            exact[chunk.places] = _exact_sums(e, arithmetic)[0]
+        return values[places], errors[places], exact[places]
+
     def rounded(self, format: str | Format) -> Floats:
         to = format_named(format)
         values = np.zeros(int(np.prod(self.shape)))
-        for chunk in self._chunks():
+        for chunk in self.chunks():
             e = chunk.estimates()
             with np.errstate(invalid="ignore"):
                 low, high = (round_array(e.value + side * (e.error + np.abs(e.rest)), to) for side in (-2, 2))
@@ -169,7 +181,7 @@ class Sums(Meaning):
 
     def facts_of(self, places: Ints, arithmetic: Arithmetic) -> Iterator[tuple[int, Facts]]:
         """The exact facts of the outputs at some flat places, with the place of each."""
-        for chunk in self._chunks():
+        for chunk in self.chunks():
             (found,) = np.nonzero(np.isin(chunk.places, places))
             if len(found):
                 given = _facts(chunk, found, chunk.estimates(), arithmetic)
@@ -177,7 +189,7 @@ class Sums(Meaning):
 
     def extent(self) -> tuple[float, int]:
         """The largest mass of an output, from above, and the most leaves of one."""
-        every = [chunk.estimates() for chunk in self._chunks()]
+        every = [chunk.estimates() for chunk in self.chunks()]
         mass = max((float((e.mass * (1 + e.slack)).max(initial=0.0)) for e in every), default=0.0)
         return mass, max((int(e.leaves.max(initial=0)) for e in every), default=0)
 
