@@ -279,20 +279,27 @@ def test_checks_of_a_call_that_is_refused_or_fails_say_nothing():
         assert check.look(Fake(fake.refuse), conv_call()) == []
 
 
-def test_every_case_has_its_checks_and_every_check_its_rules():
-    def case(batch, index):
-        return Case(batch, index, conv_call().problem, "value", "rounding", None, "contiguous", 0)
+def case(batch, index, *features):
+    problem = conv_call().problem
+    return Case(batch, index, problem, "value", "rounding", None, "contiguous", 0, frozenset(features))
 
+
+@pytest.mark.parametrize("features", [(), ("large", "rank4")])
+def test_every_place_in_a_batch_meets_every_check_in_turn(features):
     for check in CHECKS:
-        assert all(rule in RULES for rule in check.rules)
-        for batch in range(7):
-            chosen = [index for index in range(10) if check.applies(case(batch, index))]
-            assert len(chosen) == 10 // check.every
-        assert {i for b in range(7) for i in range(check.every) if check.applies(case(b, i))} == set(range(check.every))
-    broken_target = Writing(fake.write_too_far)
-    assert any(check(broken_target, case(0, index), pairs_call()) for check in CHECKS for index in range(5))
-    assert summary(again(broken_target, pairs_call(), "guard"))[0] == ("defect", "guard")
-    assert again(broken_target, pairs_call(), "threads") == []
+        period = check.every_costly if features else check.every
+        for batch in range(period):
+            assert sum(check.applies(case(batch, index, *features)) for index in range(period)) == 1
+        assert all(any(check.applies(case(b, i, *features)) for b in range(period)) for i in range(period))
+
+
+def test_checks_are_made_on_their_cases_and_again_by_rule():
+    target = Writing(fake.write_too_far)
+    made = [check.look.__name__ for check in CHECKS for i in range(5) if check(target, case(0, i), pairs_call())]
+    assert made == ["outputs"]
+    assert summary(again(target, pairs_call(), "guard"))[0] == ("defect", "guard")
+    assert again(target, pairs_call(), "threads") == []
+    assert all(rule in RULES for check in CHECKS for rule in check.rules)
 
 
 # --- promises ---------------------------------------------------------------------------------------------------------
