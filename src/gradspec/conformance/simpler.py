@@ -316,8 +316,7 @@ def cost(array: Array) -> Any:
     >>> cost(np.float32([0, 1, -1, 7, np.nan, -0.0, 0.3])).tolist()
     [0, 1, 2, 3, 4, 2, 6]
     """
-    if array.dtype.kind in "iu":
-        array = array.astype(np.float64)
+    array = array.astype(np.float64)
     whole = np.isfinite(array) & (array == np.trunc(array))
     conditions = [
         (array == 0) & ~np.signbit(array),
