@@ -67,6 +67,7 @@ def check_kernel(
         ranks=tuple(ranks) or target.ranks,
         allow=allow,
     )
+    run.target, run.repeat = target.name, ""  # no command has this object
     if not run.tally.judged:
         raise ValueError(f"no case could be judged: {_reasons(run)}")
     if run.by_kind("defect"):
@@ -101,4 +102,5 @@ def _told(run: Run) -> str:
 
     page = StringIO()
     show(run, Console(file=page, width=100, color_system=None))
-    return f"{run.target} breaks {len(run.by_kind('defect'))} of the rules of its operators\n{page.getvalue()}"
+    lines = [line.rstrip() for line in page.getvalue().splitlines()]
+    return "\n".join([f"{run.target} breaks the rules of its operators", *lines])

@@ -143,7 +143,7 @@ def functions_of(given: Any, op: str | None) -> list[Function]:
 def derivative_of(functions: list[Function], mode: str, derivative: Any) -> Function:
     """A derivative that is given beside the one function it belongs to."""
     if len(functions) != 1:
-        raise ValueError(f"{mode}= belongs to one function, and there are {len(functions)}; name it {mode} beside them")
+        raise ValueError(f"{mode}= belongs to one function, and there are {len(functions)}; put it beside them")
     return _as_named(derivative, functions[0].name + SUFFIXES[mode])
 
 
@@ -303,9 +303,10 @@ class UserKernels(Target):
                 f"nothing in {self.name} is named like an operator; name a function max_pool, conv2d or avg_pool_vjp, "
                 f"say, or give op=. The operators are {', '.join(INPUTS)}"
             )
-        for mode, derivative in (("jvp", jvp), ("vjp", vjp)):
-            if derivative is not None:
-                self._functions.append(derivative_of(self._functions, mode, derivative))
+        given_beside = [
+            (mode, derivative) for mode, derivative in (("jvp", jvp), ("vjp", vjp)) if derivative is not None
+        ]
+        self._functions += [derivative_of(self._functions, mode, derivative) for mode, derivative in given_beside]
         self._declarations: dict[str, Any] = {}
         self.declaring()
 
