@@ -100,26 +100,26 @@ class Axes:
         for own in sorted(self._groups, key=lambda other: (other & ~wanted).bit_count()):
             if own & wanted == wanted & ~INCIDENTAL:
                 found = self._groups[own]
-                found = found[self.traits[found] & wanted == wanted]
-                if len(found):
-                    return found
+                fitting: Ints = found[self.traits[found] & wanted == wanted]
+                if len(fitting):
+                    return fitting
         return np.zeros(0, np.int64)
 
     def have(self, masks: Iterable[int]) -> bool:
         """Whether there are axes with each of these traits."""
         return all(len(self.having(wanted)) for wanted in masks)
 
-    def draw(self, rng: np.random.Generator, wanted: int) -> tuple[int, ...] | None:
-        """One of them, as COLUMNS order its numbers."""
+    def draw(self, rng: np.random.Generator, wanted: int) -> tuple[int, ...]:
+        """One of them, as COLUMNS order its numbers; there must be some."""
         found = self.having(wanted)
-        return tuple(self.rows[found[rng.integers(len(found))]].tolist()) if len(found) else None
+        return tuple(self.rows[found[rng.integers(len(found))]].tolist())
 
 
 @lru_cache(maxsize=64)
 def axes(family: str, rank: int, kind: str, ceil: bool) -> Axes:
     """The axes of a family (sliding, transposed, adaptive, whole) for one of ``rank`` axes, drawn once and for all.
 
-    >>> axes("sliding", 2, "small", False).draw(np.random.default_rng(0), mask(["dilated"])) is not None
+    >>> axes("sliding", 2, "small", False).have([mask(["dilated"])])
     True
     """
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([rank, len(kind), int(ceil)])))

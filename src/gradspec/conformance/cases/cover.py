@@ -215,17 +215,16 @@ class _BatchPlanner:
             picked[kind] = next(name for name in left.pop(kind) if name in wanted)
             have += self._places(picked[kind])
         while left:
-            kind, name = self._best(left, have)
+            kind, name = self._best({"dtype": left["dtype"]} if "dtype" in left else left, have)
             del left[kind]
             picked[kind] = name
             have += self._places(name)
         return Cell(mode, picked["dtype"], picked["special"] or None, picked["layout"] or "contiguous"), have
 
     def _mode(self, wanted: Sequence[str], number: int) -> str:
-        others = [PLACE[name] for name in wanted if name not in MODES]
-        modes = [mode for mode in MODES if mode in self.entry.values]
-        modes = [mode for mode in modes if self.entry.together[PLACE[mode], others].all()]
-        return next((name for name in wanted if name in MODES), modes[number % len(modes)])
+        """Modes take turns, as far as they and one of their dtypes go with what is wanted."""
+        modes = dict.fromkeys(mode for mode, _ in self.entry.pairs(wanted))
+        return list(modes)[number % len(modes)]
 
     def _options(self, wanted: Sequence[str], number: int) -> dict[str, list[str]]:
         """What may be chosen for a case; the empty name is ordinary numbers, or a contiguous layout."""

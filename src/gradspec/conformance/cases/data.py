@@ -130,18 +130,17 @@ class Linear(Drawing):
         ).reshape(shape)
 
     def _first_of_repeated(self, shape: Shape) -> Array:
-        indices = planes(self.arrays["indices"], self.problem.rank)
-        alone = np.zeros(indices.shape, np.bool_)
-        for plane, kept in zip(indices, alone, strict=True):
-            kept[np.unique(plane, return_index=True)[1]] = True
-        return alone.reshape(shape)
+        alone = np.ones(shape, np.bool_)
+        if self.case.special == "many_hits_one_cell":
+            planes(alone, self.problem.rank)[:, 1 : MANY_HITS + 1] = False
+        return alone
 
     def _indices(self, shape: Shape) -> Array:
         """A place for each cell: all different, some of them none, or many the same."""
         rank = self.problem.rank
         cells, places = prod(shape[len(shape) - rank :]), prod(self.parts.output[len(shape) - rank :])
         lines = prod(shape[: len(shape) - rank])
-        found = self.rng.permuted(np.tile(np.arange(places), (lines, 1)), axis=1)[:, :cells]
+        found = np.argsort(self.rng.random((lines, places)), axis=1)[:, :cells]
         if self.case.special == "padding_only_window":
             found[:, :: max(cells // 2, 1)] = -1
         if self.case.special == "many_hits_one_cell":

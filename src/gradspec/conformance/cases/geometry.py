@@ -78,8 +78,9 @@ def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
     >>> goal.features <= tags(drawn_problem(np.random.default_rng(0), goal))
     True
     """
-    for _ in range(TRIES):
-        chosen = _axes(rng, goal)
+    for attempt in range(TRIES):
+        masks = assignment(rng, goal) if attempt < TRIES // 2 else simple_assignment(goal)
+        chosen = None if masks is None else _axes(rng, goal, masks)
         if chosen is None:
             return None
         problem = _BUILDERS[goal.op](rng, goal, chosen)
@@ -100,7 +101,7 @@ def _is_fit(problem: Problem, goal: Goal) -> bool:
 
 def _has_choice(problem: Problem, goal: Goal) -> bool:
     """Whether a maximum has cells to choose from, and unpooling cells enough for many to go to one place."""
-    if goal.rank == 1 and "one_cell_axis" in goal.features:
+    if goal.features & {"empty_batch", "zero_channels"} or (goal.rank == 1 and "one_cell_axis" in goal.features):
         return True
     if problem.op == "max_unpool":
         enough = prod(anatomy(problem).spatial) > MANY_HITS
@@ -179,20 +180,22 @@ def _some_axes(rng: np.random.Generator, goal: Goal) -> list[int]:
     return [i for i in range(goal.rank) if i == sure or rng.random() < 0.3]
 
 
-def _axes(rng: np.random.Generator, goal: Goal) -> list[Axis] | None:
-    masks = assignment(rng, goal)
-    if masks is None:
-        return None
+def _axes(rng: np.random.Generator, goal: Goal, masks: Sequence[int]) -> list[Axis]:
     found = pool(goal)
     if goal.equal:
-        same = found.draw(rng, masks[0])
-        return None if same is None else [same] * goal.rank
+        return [_small_axis(rng, found, masks[0], goal)] * goal.rank
     for _ in range(6):
-        drawn = [axis for axis in (found.draw(rng, wanted) for wanted in masks) if axis is not None]
+        drawn = [_small_axis(rng, found, wanted, goal) for wanted in masks]
         # Axes that are alike hide that a kernel mixes them up.
         if all(len({axis[i] for axis in drawn}) > 1 for i in (0, 7) if goal.rank > 1) and len(set(drawn)) == goal.rank:
             break
     return drawn
+
+
+def _small_axis(rng: np.random.Generator, found: Axes, wanted: int, goal: Goal) -> Axis:
+    """An axis with these traits; of those with many cells or windows, the smallest of a few."""
+    few = [found.draw(rng, wanted) for _ in range(1 if kind(goal) == "small" else 4)]
+    return min(few, key=lambda axis: (axis[0] + axis[7]) * axis[1])
 
 
 # --- operators -------------------------------------------------------------------------------------------------------
@@ -272,7 +275,7 @@ def _convolution(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -
     sizes, kernel = _column(chosen, 0), _column(chosen, 1)
     groups, channels, others = _channels(rng, goal)
     if "long_sum" in goal.features:
-        groups, channels, others = _long_channels(goal, groups, channels, others, kernel, sizes)
+        channels, others = _long_channels(goal, groups, chosen)
     transposed = goal.op == "conv_transpose"
     weight = (channels, others // groups, *kernel) if transposed else (others, channels // groups, *kernel)
     attributes = {**_sliding(chosen), "groups": groups}
@@ -308,13 +311,13 @@ def _channels(rng: np.random.Generator, goal: Goal) -> tuple[int, int, int]:
     return 1, channels, others
 
 
-def _long_channels(
-    goal: Goal, groups: int, channels: int, others: int, kernel: Shape, sizes: Shape
-) -> tuple[int, int, int]:
+def _long_channels(goal: Goal, groups: int, chosen: Sequence[Axis]) -> tuple[int, int]:
     """So many channels on both sides that each result of every mode has LONG_SUM leaves."""
-    least = 2 * {1: 32, 2: 36, 3: 64, 4: 81}[goal.rank] // 2
-    each = -(-LONG_SUM // least)
-    return groups, groups * each, groups * (each + 1)
+    plain = {**_sliding(chosen), **({"output_padding": _column(chosen, 6)} if goal.op == "conv_transpose" else {})}
+    shapes = ((1, *_column(chosen, 0)), (1, 1, *_column(chosen, 1)), None)
+    parts = anatomy(Problem(goal.op, goal.rank, shapes, plain))
+    read, written = (groups * -(-LONG_SUM // most) for most in (parts.reads, parts.hits))
+    return (written, read + groups) if goal.op == "conv_transpose" else (read, written + groups)
 
 
 def _unfold(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:

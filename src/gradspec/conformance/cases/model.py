@@ -188,13 +188,34 @@ class Entry:
 
     @cached_property
     def threes(self) -> Bools:
-        """``[value, value, value]``: which three."""
+        """``[value, value, value]``: which three, with a mode and a dtype for them."""
         pairs = self.together
         found = pairs[:, :, None] & pairs[:, None, :] & pairs[None, :, :]
         tight = [name for name in self._geometry if name in _MATTERS_TO_AXES]
         for three in combinations(tight, 3):
             if not can_be_drawn(self.op, self.rank, three):
                 _unset(found, [PLACE[name] for name in three])
+        return found & self._with_a_mode_and_dtype if self.refused else found
+
+    @property
+    def _with_a_mode_and_dtype(self) -> Bools:
+        found = np.zeros((len(VALUES),) * 3, np.bool_)
+        for pair in self.pairs():
+            some = self._going_with(pair)
+            found |= some[:, None, None] & some[:, None] & some
+        return found
+
+    def pairs(self, others: Iterable[str] = ()) -> list[tuple[str, str]]:
+        """The modes and dtypes that go together, and with the other values."""
+        wanted = [PLACE[name] for name in others]
+        pairs = [(mode, dtype) for mode in MODES for dtype in DTYPES if self.together[PLACE[mode], PLACE[dtype]]]
+        return [pair for pair in pairs if self._going_with(pair)[wanted].all()]
+
+    def _going_with(self, pair: tuple[str, str]) -> Bools:
+        """The values that a case of this mode and dtype can have, these two among them."""
+        mode, dtype = (PLACE[name] for name in pair)
+        found: Bools = self.together[mode] & self.together[dtype]
+        found[[mode, dtype]] = True
         return found
 
 

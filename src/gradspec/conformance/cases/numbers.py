@@ -61,7 +61,8 @@ class Numbers:
             return None
         step = total // max(cells, 1)
         codes = np.arange(cells) * step + self.rng.integers(0, step, (planes, cells))
-        return self._decoded(self.rng.permuted(codes, axis=1))
+        order = np.argsort(self.rng.random((planes, cells)), axis=1)
+        return self._decoded(np.take_along_axis(codes, order, axis=1))
 
     @property
     def _codes(self) -> int:
@@ -78,7 +79,8 @@ class Numbers:
         p = self.format.precision
         significand = (1 << (p - 1)) + (codes >> 1) % (1 << (p - 1))
         exponent = LOWEST - 3 + (codes >> p) - p + 1
-        return ((1.0 - 2.0 * (codes & 1)) * np.ldexp(significand.astype(np.float64), exponent)).astype(self.type)
+        signed = (1.0 - 2.0 * (codes & 1)) * significand
+        return np.asarray(np.ldexp(signed, exponent), self.type)
 
     def subnormal(self, shape: Shape) -> Array:
         """Numbers below the smallest normal one, none of them zero."""

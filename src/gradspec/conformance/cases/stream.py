@@ -188,7 +188,7 @@ def selected(selection: Selection) -> Model:
         for rank in selection.ranks or RANKS:
             values = values_of(op, rank) - (frozenset(MODES) - frozenset(selection.chosen_modes))
             entries.append(Entry(op, rank, values - (frozenset(DTYPES) - frozenset(selection.dtypes or DTYPES))))
-    usable = tuple(entry for entry in entries if _modes_and_dtypes(entry))
+    usable = tuple(entry for entry in entries if entry.pairs())
     if not usable:
         raise ValueError(
             f"no case of {', '.join(selection.chosen_ops)} has the modes {', '.join(selection.chosen_modes)} and the "
@@ -218,18 +218,6 @@ def _require_known(selection: Selection) -> None:
                 raise ValueError(f"{what} {name!r} is not known; use some of {', '.join(map(str, names))}")
 
 
-def _modes_and_dtypes(entry: Entry) -> list[tuple[str, str]]:
-    """The modes and dtypes that go together."""
-    return [
-        (mode, dtype)
-        for mode in MODES
-        for dtype in DTYPES
-        if {mode, dtype} <= entry.values
-        and (mode, dtype) not in entry.refused
-        and clash(entry.op, entry.rank, mode, dtype) is None
-    ]
-
-
 def _with_asked(model: Model) -> Model:
     """The entries that have an asked feature in some mode and dtype."""
     if not model.asked:
@@ -238,15 +226,7 @@ def _with_asked(model: Model) -> Model:
 
 
 def _asked_of(entry: Entry, asked: frozenset[str]) -> list[str]:
-    pairs = _modes_and_dtypes(entry)
-    return [
-        name
-        for name in sorted(asked & entry.values)
-        if any(
-            not clash(entry.op, entry.rank, name, mode) and not clash(entry.op, entry.rank, name, dtype)
-            for mode, dtype in pairs
-        )
-    ]
+    return [name for name in sorted(asked & entry.values) if entry.pairs([name])]
 
 
 # --- what is offered -------------------------------------------------------------------------------------------------
@@ -258,7 +238,7 @@ def _offered(entry: Entry, refusal: Refusal, known: dict[str, frozenset[str]]) -
     Features are tried at the first rank that is offered; where another rank refuses one, a batch is drawn again.
     """
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([entry.rank])))
-    pairs = _modes_and_dtypes(entry)
+    pairs = entry.pairs()
     base = frozenset({"asymmetric"}) & entry.values if entry.rank > 1 else frozenset[str]()
     plain = [drawn_problem(rng, Goal(entry.op, entry.rank, base, equal=not base)) for _ in range(4)]
     plain += [drawn_problem(rng, Goal(entry.op, entry.rank, equal=True))]
@@ -286,6 +266,6 @@ def _takes(refusal: Refusal, problem: Problem | None, mode: str, dtype: str) -> 
 
 def _plain(entry: Entry, asked: frozenset[str]) -> Planned:
     """A batch of one case, with one of the asked features if any are asked for."""
-    (mode, dtype), *_ = _modes_and_dtypes(entry)
+    (mode, dtype), *_ = entry.pairs(_asked_of(entry, asked)[:1])
     features = frozenset(_asked_of(entry, asked)[:1]) & frozenset(GEOMETRY[entry.op])
     return Planned(entry.op, entry.rank, features, (Cell(mode, dtype, None, "contiguous"),))
