@@ -195,7 +195,8 @@ class Entry:
         for three in combinations(tight, 3):
             if not can_be_drawn(self.op, self.rank, three):
                 _unset(found, [PLACE[name] for name in three])
-        return found & self._with_a_mode_and_dtype if self.refused else found
+        is_whole = not self.refused and self.values == values_of(self.op, self.rank)
+        return found if is_whole else found & self._with_a_mode_and_dtype
 
     @property
     def _with_a_mode_and_dtype(self) -> Bools:
