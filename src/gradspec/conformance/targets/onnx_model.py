@@ -158,7 +158,7 @@ def require_inverse(call: Call) -> None:
     if call.problem.op != "max_unpool":
         return
     places = call.named()["indices"]
-    planes = places.reshape(prod(lead(call.problem)), -1)
+    planes = places.reshape(prod(lead(call.problem)), prod(spatial(call.problem)))
     ordered = np.sort(planes, axis=1)
     if (planes < 0).any() or (ordered[:, 1:] == ordered[:, :-1]).any():
         raise NotOfferedError("MaxUnpool leaves open what an index that stands twice, or names no cell, means")

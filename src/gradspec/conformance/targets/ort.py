@@ -28,9 +28,9 @@ from gradspec.graph.recent import Recent
 
 MOST_SESSIONS = 64
 FATAL = 4
-POOLS = ("max_pool", "avg_pool", "global_max_pool", "max_unpool")
-NO_KERNEL = "NOT_IMPLEMENTED"
-"""What ONNX Runtime answers to a model for which it has no kernel."""
+POOLS = ("max_pool", "avg_pool", "global_max_pool", "global_avg_pool", "max_unpool")
+NO_KERNEL = ("NOT_IMPLEMENTED", "Unsupported pooling size")
+"""What ONNX Runtime answers where it has no kernel."""
 
 
 class OnnxRuntime(Target):
@@ -68,7 +68,7 @@ class OnnxRuntime(Target):
         try:
             return named_results(call, _node(call), self._outputs(call, _node(call)))
         except Exception as error:
-            if NO_KERNEL in str(error):
+            if _is_declined(error):
                 raise NotOfferedError(_message(error)) from error
             raise
 
@@ -107,7 +107,7 @@ class OnnxRuntime(Target):
                 self._new_session(Call(problem, "value", ()), node_of(problem), {})
                 self._missing[key] = None
             except Exception as error:
-                self._missing[key] = _message(error) if NO_KERNEL in str(error) else None
+                self._missing[key] = _message(error) if _is_declined(error) else None
         return self._missing[key]
 
     def _new_session(self, call: Call, node: Node, weights: Mapping[str, Array]) -> Any:
@@ -133,6 +133,10 @@ def _written(call: Call, node: Node) -> str:
     return program(call, node, _weights(call), "onnxruntime", lines + printed(call, "session.run(None, given)"))
 
 
+def _is_declined(error: Exception) -> bool:
+    return any(words in str(error) for words in NO_KERNEL)
+
+
 def _message(error: Exception) -> str:
     """What is said beside numbers and places in its sources: ``NOT_IMPLEMENTED : Could not find ...``."""
     return str(error).partition(" : ")[2].partition(" : ")[2]
@@ -145,13 +149,14 @@ def _weights(call: Call) -> list[str]:
 
 def _declined(problem: Problem) -> Iterator[str]:
     """What the standard has and ONNX Runtime turns down with an error of its own that says so, in its words."""
-    if problem.op in POOLS and problem.rank > 3:
+    if problem.op in POOLS and problem.rank > 3 and problem.dtype != "f16":
         yield "pools have one to three axes: Unsupported pooling size"
+    if problem.op in POOLS and problem.op != "max_unpool" and first_shape(problem)[1] == 0:
+        yield "Invalid input shape. Only N can be zero."
     if problem.op in ("max_pool", "avg_pool"):
-        if any(max(ends) >= k for ends, k in zip(windows(problem).padding, windows(problem).kernel, strict=True)):
+        seen = windows(problem)
+        if any(max(ends) >= size for ends, size in zip(seen.padding, seen.kernel, strict=True)):
             yield "Pad should be smaller than kernel."
-        if first_shape(problem)[1] == 0:
-            yield "Invalid input shape. Only N can be zero."
     if problem.op == "conv_transpose" and any(
         extra >= step for extra, step in zip(output_padding(problem), windows(problem).stride, strict=True)
     ):
