@@ -9,13 +9,15 @@ from functools import cache
 from html.parser import HTMLParser
 from itertools import cycle
 from math import exp, log, prod
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import browser
 from gradspec.conformance.call import INPUTS, MODES, SELECTIONS, Call, Problem
-from gradspec.conformance.cases import FEATURES
+from gradspec.conformance.cases import FEATURES, REGIMES
+from gradspec.conformance.checks.reduced import MODES as REDUCED
 from gradspec.conformance.judge.expected import expected
 from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.report.html import page
@@ -25,6 +27,7 @@ from gradspec.conformance.report.planes import Plane, drawn
 from gradspec.conformance.report.scenes import SCENES, scene
 from gradspec.conformance.report.words import in_one_sentence
 from gradspec.conformance.run import PLAIN, Probe, Run, Tally
+from gradspec.conformance.targets import TARGETS
 from gradspec.conformance.verdict import FINDINGS, KINDS, Finding
 
 RANKS = (1, 2, 3, 4)
@@ -371,6 +374,26 @@ def test_no_cells_and_no_place_are_no_trouble():
     assert "no cells" in picture(selection(np.zeros((0, 3), np.float32), (1, 2)))
     assert "The inputs of the call" in picture(replace(selection(np.float32([[1, 2]]), (1, 2)), place=None))
     assert all(op in SCENES for op in INPUTS)
+
+
+# --- the page of the command -----------------------------------------------------------------------------------------
+
+TABLES = {
+    "feature": FEATURES,
+    "`--allow`": REDUCED,
+    "kind": dict.fromkeys(KINDS),
+    "regime": dict.fromkeys(REGIMES),
+    "target": dict.fromkeys((*TARGETS, "module:object")),
+}
+
+
+@pytest.mark.parametrize("heading", TABLES)
+def test_the_tables_of_the_page_are_those_of_the_code(heading):
+    text = (Path(__file__).parents[2] / "docs" / "check.md").read_text(encoding="utf-8")
+    [table] = re.findall(rf"^\| {heading} \|.*\n\|[-|]*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    rows = dict(re.fullmatch(r"\| `(.+?)` \| (.+?) \|(?:.*\|)?", line).groups() for line in table.splitlines())
+    assert list(rows) == list(TABLES[heading])
+    assert all(rows[name] == meaning for name, meaning in TABLES[heading].items() if meaning)
 
 
 # --- in a browser ----------------------------------------------------------------------------------------------------

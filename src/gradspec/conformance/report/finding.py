@@ -69,7 +69,7 @@ RULE_TITLES = {
 def _body(finding: Finding) -> Iterable[Markup]:
     rule = RULES.get(finding.rule, finding.rule)
     yield element("p", rule, class_="rule")
-    said = finding.explanation.replace(rule, "").strip()
+    said = _beyond(finding, rule)
     if said:
         yield element("p", said, class_="explanation")
     yield element("dl", _side("got", finding.got), _side("expected", finding.expected), class_="versus")
@@ -79,6 +79,14 @@ def _body(finding: Finding) -> Iterable[Markup]:
     yield element("h4", "The case")
     yield _case(finding)
     yield element("p", *_elsewhere(finding), class_="elsewhere")
+
+
+def _beyond(finding: Finding, rule: str) -> str:
+    """What the explanation adds to the rule, and to what was got and expected, which stand beside it."""
+    where = "" if finding.place is None else f" at {list(finding.place)}"
+    known = f"{finding.result}{where} is {finding.got}, expected {finding.expected}."
+    more = finding.explanation.replace(rule, "").replace(known, "").strip()
+    return more[:1].upper() + more[1:]
 
 
 def _side(name: str, value: str) -> Markup:

@@ -90,7 +90,7 @@ def _header(run: Run) -> Markup:
     return element(
         "header",
         element("p", "gradspec check", class_="brand"),
-        element("h1", run.target),
+        element("h1", run.target or "your own kernels"),
         element("p", _symbol(worst), " ", in_one_sentence(run), class_=f"verdict {worst}"),
         *(element("p", words, class_="trouble") for words in _trouble(run)),
         element("dl", *(_fact(name, value) for name, value in facts.items() if value), class_="facts"),

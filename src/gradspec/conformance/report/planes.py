@@ -104,7 +104,7 @@ def short(text: str) -> str:
     """A number that fits in a cell.
 
     >>> [short(text) for text in ("0.1", "16777216", "1.1754944e-38", "-0.33333334", "1.2345679e-30")]
-    ['0.1', '2^24', '2^-126', '-0.333', '1.2e-30']
+    ['0.1', '2^24', '2^-126', '-0.3333', '1.2e-30']
     """
     if len(text) <= LONGEST:
         return text
