@@ -148,6 +148,7 @@ class _BatchPlanner:
         """What every case must have."""
         self.features = self._geometry()
         self.palette = self._palette()
+        self.modes = self._modes(self.always)
         self.options = {
             "dtype": sorted(
                 (name for name in DTYPES if name in entry.values), key=lambda name: name not in self.palette
@@ -223,8 +224,11 @@ class _BatchPlanner:
 
     def _mode(self, wanted: Sequence[str], number: int) -> str:
         """Modes take turns, as far as they and one of their dtypes go with what is wanted."""
-        modes = dict.fromkeys(mode for mode, _ in self.entry.pairs(wanted))
-        return list(modes)[number % len(modes)]
+        modes = self.modes if wanted == self.always else self._modes(wanted)
+        return modes[number % len(modes)]
+
+    def _modes(self, wanted: Sequence[str]) -> list[str]:
+        return list(dict.fromkeys(mode for mode, _ in self.entry.pairs(wanted)))
 
     def _options(self, wanted: Sequence[str], number: int) -> dict[str, list[str]]:
         """What may be chosen for a case; the empty name is ordinary numbers, or a contiguous layout."""
@@ -243,7 +247,8 @@ class _BatchPlanner:
     def _best(self, options: dict[str, list[str]], have: list[int]) -> tuple[str, str]:
         """The kind and name that bring most together with what there is; of the dtypes one must be chosen."""
         met = np.asarray(have)
-        gain = np.count_nonzero(self.planner.missing[met[:, None], met], axis=(0, 1))
+        # Fewer than 16 values, so that the number of their pairs is less than 256.
+        gain = self.planner.missing.view(np.uint8)[met[:, None], met].sum((0, 1), np.uint8)
         fits = self.entry.together[met].all(axis=0)
         chance = self.planner.rng.random(len(VALUES))
         best = (-1.0, "", "")

@@ -266,8 +266,12 @@ class Convolution(Drawing):
         density = min(1.0, (room / (4 * terms)) ** 0.5)
         data, weights = (int(e) for e in self.rng.integers(-2, 3, 2))
         exponents = {"x": data, "dx": data, "weight": weights, "dweight": weights, "g": 0}
+        # The gradient of the bias adds up the cotangents themselves, of which there are more than products in a sum.
+        cotangents = self.parts.samples * prod(self.parts.output[-self.problem.rank :])
+        densities = {"g": min(density, room / (4 * max(cotangents, 1)))}
         for name, shape in self.shapes.items():
-            self.arrays[name] = self.numbers.small(shape, largest, density, exponents.get(name, data + weights))
+            exponent = exponents.get(name, data + weights)
+            self.arrays[name] = self.numbers.small(shape, largest, densities.get(name, density), exponent)
 
     def _impulse(self) -> None:
         for name, shape in self.shapes.items():

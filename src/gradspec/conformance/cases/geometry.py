@@ -240,7 +240,7 @@ def _sliding_pool(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) 
     if goal.op == "avg_pool":
         attributes["count_include_pad"] = "count_exclude_pad" not in goal.features
         attributes["divisor_override"] = (
-            int(rng.choice([2, 3, 4, 5, 7])) if "divisor_override" in goal.features else None
+            int(rng.choice([2, 3, 4, 4, 5, 7, 8])) if "divisor_override" in goal.features else None
         )
     if goal.op == "smooth_max_pool":
         attributes["beta"] = float(rng.choice([0.5, 1.0, 2.5, 8.0]) * rng.choice([1.0, 1.0, -1.0]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import combinations
+from itertools import combinations, product
 from typing import TypeAlias
 
 import numpy as np
@@ -201,22 +201,24 @@ class Entry:
     @property
     def _with_a_mode_and_dtype(self) -> Bools:
         found = np.zeros((len(VALUES),) * 3, np.bool_)
-        for pair in self.pairs():
-            some = self._going_with(pair)
+        for some in self._by_pair.values():
             found |= some[:, None, None] & some[:, None] & some
         return found
 
     def pairs(self, others: Iterable[str] = ()) -> list[tuple[str, str]]:
         """The modes and dtypes that go together, and with the other values."""
         wanted = [PLACE[name] for name in others]
-        pairs = [(mode, dtype) for mode in MODES for dtype in DTYPES if self.together[PLACE[mode], PLACE[dtype]]]
-        return [pair for pair in pairs if self._going_with(pair)[wanted].all()]
+        return [pair for pair, going_with in self._by_pair.items() if going_with[wanted].all()]
 
-    def _going_with(self, pair: tuple[str, str]) -> Bools:
-        """The values that a case of this mode and dtype can have, these two among them."""
-        mode, dtype = (PLACE[name] for name in pair)
-        found: Bools = self.together[mode] & self.together[dtype]
-        found[[mode, dtype]] = True
+    @cached_property
+    def _by_pair(self) -> dict[tuple[str, str], Bools]:
+        """For each mode and dtype the values that a case of them can have, these two among them."""
+        found = {}
+        for pair in product(MODES, DTYPES):
+            mode, dtype = (PLACE[name] for name in pair)
+            if self.together[mode, dtype]:
+                found[pair] = self.together[mode] & self.together[dtype]
+                found[pair][[mode, dtype]] = True
         return found
 
 

@@ -97,7 +97,8 @@ class _Batch:
     def _made(self, problem: Problem, cells: Iterable[Cell]) -> list[Case]:
         asked, found, turns = self.stream.possible.asked, list[Case](), Counter[str]()
         for cell in cells:
-            regime = REGIMES[(turns[cell.mode] + self.number) % len(REGIMES)]
+            turn = turns[cell.mode] + MODES.index(cell.mode) + self.number
+            regime = REGIMES[turn % len(REGIMES)]
             case = self._case(len(found), replace(problem, dtype=cell.dtype), cell, regime)
             if not asked or asked & case.features:
                 found.append(case)
