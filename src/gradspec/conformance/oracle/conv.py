@@ -64,22 +64,27 @@ class _Trilinear:
         lead = first.shape[: first.ndim - self.rank - 1]
         samples, width = int(np.prod(lead)), out[0] // groups
         depth = first.shape[-1 - self.rank] // groups * places.shape[1]
-        split = [(self._split(x), self._weights(w)) for x, w in pairs]
+        split = [(_with_zero(self._split(x)), self._weights(w)) for x, w in pairs]
         narrow = has_exact_products(*(array for pair in pairs for array in pair), *(() if added is None else (added,)))
         extra = None if added is None else added.astype(np.float64).reshape(groups, 1, width)
         where = np.arange(samples * groups * width * rows, dtype=np.int64).reshape(samples, groups, width, rows)
 
-        def chunk(sample: int, group: int, part: slice) -> ProductChunk:
-            here = places[part]
-            cells = [take(x[sample, group], here).transpose(1, 0, 2).reshape(len(here), depth) for x, _ in split]
+        def chunk(group: int, part: slice) -> ProductChunk:
+            sample, row = np.divmod(np.arange(part.start, part.stop), max(rows, 1))
+            here = places[row]
+            cells = [
+                x[sample[:, None, None], group, np.arange(x.shape[2])[:, None], here[:, None, :]].reshape(
+                    len(sample), depth
+                )
+                for x, _ in split
+            ]
             columns = [w[group].transpose(order).reshape(depth, width) for _, w in split]
             roles = np.tile(np.where(here >= 0, REAL, otherwise), len(split) * depth // places.shape[1])
             addend = None if extra is None else extra[group]
-            target = where[sample, group, :, part].T
+            target = where[sample, group, :, row]
             return ProductChunk(target, np.concatenate(cells, 1), roles, np.concatenate(columns), addend, narrow)
 
-        parts = list(_slices(rows, depth * len(split)))
-        each = list(product(range(samples), range(groups), parts))
+        each = list(product(range(groups), _slices(samples * rows, depth * len(split))))
         return Sums(lead + out, lambda: (chunk(*which) for which in each))
 
     def compare(self, x: NDArray[Any], g: NDArray[Any]) -> Sums:
@@ -99,6 +104,11 @@ class _Trilinear:
                     yield ProductChunk(where[group, :, part].T, cells[part], roles[part], columns, None, narrow)
 
         return Sums(form.w_shape, chunks)
+
+
+def _with_zero(x: Floats) -> Floats:
+    """Zeros after the last position, which the negative places of padding and of nothing read."""
+    return np.concatenate([x, np.zeros((*x.shape[:-1], 2))], axis=-1)
 
 
 def _slices(rows: int, width: int) -> Iterator[slice]:

@@ -15,7 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -295,15 +295,17 @@ def _exact_sums(e: Estimates, arithmetic: Arithmetic) -> tuple[Bools, Bools]:
 def _coefficients(chunk: Chunk, e: Estimates, arithmetic: Arithmetic) -> tuple[Floats, Floats, Floats, Floats]:
     """The bound's coefficients for every output, looked up by what they depend on."""
     flags = chunk.divides_by_rounded(arithmetic.accumulate) if chunk.divided else e.products > 0
-    kinds = np.stack([e.leaves, flags])
-    distinct, which = np.unique(kinds, axis=1, return_inverse=True)
-    rows = []
-    for n, flag in distinct.T:
-        bound = (mean_bound if chunk.divided else sum_bound)(int(n), bool(flag), arithmetic)
-        growth = power(arithmetic.u, int(n) + 2)
-        rows.append([float(v) for v in (bound.per_mass, bound.per_count, bound.constant, growth)])
+    distinct, which = np.unique(2 * e.leaves + flags, return_inverse=True)
+    rows = [_coefficients_of(key // 2, bool(key % 2), chunk.divided, arithmetic) for key in distinct.tolist()]
     per_mass, per_count, constant, growth = np.asarray(rows).reshape(-1, 4).T[:, which.ravel()]
     return per_mass, per_count, constant, growth
+
+
+@lru_cache(maxsize=4096)
+def _coefficients_of(n: int, flag: bool, divided: bool, arithmetic: Arithmetic) -> tuple[float, float, float, float]:
+    bound = (mean_bound if divided else sum_bound)(n, flag, arithmetic)
+    growth = power(arithmetic.u, n + 2)
+    return float(bound.per_mass), float(bound.per_count), float(bound.constant), float(growth)
 
 
 # --- grains: the powers of two that divide floats ---------------------------------------------------------------------
