@@ -39,6 +39,26 @@ class Fake(Target):
         return ""
 
 
+class Gradients(Fake):
+    """Weight gradients of windows of one cell, in float16: a sample's sum in float32, all of them in ``sums``."""
+
+    def __init__(self, sums: Any) -> None:
+        super().__init__(self._gradient, dtypes="f16")
+        self._sums = sums
+
+    def refusal(self, problem: Problem, mode: str) -> str | None:
+        return None if (problem.op, problem.dtype, mode) == ("conv", "f16", "vjp") else "no such thing"
+
+    def _gradient(self, call: Call) -> Results:
+        (x, weight), g = factors_of(call), call.cotangent
+        assert g is not None
+        rows = (part.astype(np.float32).reshape(*part.shape[:2], -1) for part in (g, x))
+        total = np.zeros(weight.shape[:2], self._sums)
+        for g_sample, x_sample in zip(*rows, strict=True):
+            total = (total + (g_sample @ x_sample.T).astype(self._sums)).astype(self._sums)
+        return {"grad_weight": total.astype(x.dtype).reshape(weight.shape)}
+
+
 class Writing(Fake):
     """A function that writes an average of pairs into a given array."""
 

@@ -14,7 +14,7 @@ import gradspec as gs
 from conformance import fake_targets as fake
 from conformance.fake_targets import Fake, Promising, Threaded, Writing, convolution, rounded_to
 from gradspec.conformance import Arithmetic, meaning
-from gradspec.conformance.call import LAYOUTS, Call, Problem, laid_out
+from gradspec.conformance.call import FLOATS, LAYOUTS, Call, Problem, laid_out
 from gradspec.conformance.cases import Case
 from gradspec.conformance.checks import CHECKS, again, guards, memory, repeat
 from gradspec.conformance.checks.probes import probe
@@ -51,6 +51,14 @@ def test_probes_see_what_is_odd_and_nothing_else(name):
     odd = {p.name: p.result for p in probe(target) if not p.normal}
     assert odd.keys() == words.keys()
     assert all(re.fullmatch(words[what], odd[what]) for what in odd), odd
+
+
+@pytest.mark.parametrize(("sums", "words"), [(np.float32, "once"), (np.float16, "16 times, in parts")])
+def test_probes_see_how_a_weight_gradient_adds_up_its_samples(sums, words):
+    found = {p.name: p for p in probe(fake.Gradients(sums)) if p.op == "conv grad_weight"}
+    assert found["storage roundings"].result == words
+    assert found["storage roundings"].normal == (words == "once")
+    assert found["accumulator"].normal == (words == "once")
 
 
 def test_leakage_of_an_fft_is_seen():
@@ -431,7 +439,9 @@ def test_rounding_inputs_is_of_float32_alone():
 
 def test_our_kernels_are_clean():
     native = target_named("native")
-    assert all(p.normal and p.op == "conv" for p in probe(native))
+    found = probe(native)
+    assert {(p.op, p.dtype) for p in found} == {(op, t) for op in ("conv", "conv grad_weight") for t in FLOATS}
+    assert all(p.normal and not p.result.startswith("not") for p in found)
     for layout in LAYOUTS:
         for check in CHECKS:
             assert check.look(native, pairs_call(layout)) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
@@ -48,10 +49,12 @@ def differing(a: Array, b: Array) -> NDArray[np.bool_]:
     >>> differing(np.float32([0.0, np.nan, 1.0]), np.float32([-0.0, -np.nan, 1.0])).tolist()
     [True, False, False]
     """
-    bits = np.dtype(f"u{a.dtype.itemsize}")
+    if a.dtype.hasobject or a.itemsize > 8:  # no number of ours
+        return np.asarray(a != b, np.bool_)
+    bits = np.dtype(f"u{a.itemsize}")
     other = np.ascontiguousarray(a).view(bits) != np.ascontiguousarray(b).view(bits)
     same_nan = np.False_ if a.dtype.kind in "iu" else np.isnan(a) & np.isnan(b)
-    return np.asarray(other & ~same_nan, np.bool_)
+    return np.asarray(other.reshape(a.shape) & ~same_nan, np.bool_)
 
 
 def beside(array: Array) -> Array:
@@ -91,9 +94,8 @@ def fenced_bytes(size: int, at_end: bool, fill: int) -> Bytes:
 
 
 def _forbid(page: Bytes) -> None:
-    protect = getattr(ctypes.CDLL(None), "mprotect", None)
-    if protect is not None:
-        protect(ctypes.c_void_p(page.ctypes.data), ctypes.c_size_t(page.nbytes), 0)
+    if os.name == "posix":
+        ctypes.CDLL(None).mprotect(ctypes.c_void_p(page.ctypes.data), ctypes.c_size_t(page.nbytes), 0)
 
 
 def placed(array: Array, memory: Bytes) -> Array:

@@ -1,7 +1,7 @@
 """What a target's arithmetic is like, measured before it is judged.
 
-One call adds up leaves of our choice: a convolution, or an average that divides by one, with a window over everything.
-Leaves that cancel except for a small one show what becomes of it on the way.
+One call adds up leaves of our choice (``adders``): a convolution, or an average that divides by one, with a window over
+everything, or a weight gradient. Leaves that cancel except for a small one show what becomes of it on the way.
 """
 
 from __future__ import annotations
@@ -9,25 +9,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from gradspec.conformance.call import DTYPES, Array, Call, Problem, Shape
+from gradspec.conformance.call import Problem
+from gradspec.conformance.checks.adders import ROWS, Adder, adders, called, conv
 from gradspec.conformance.oracle.meaning import Bools, Floats, Ints
 from gradspec.conformance.run import Probe
 from gradspec.conformance.targets import NotOfferedError, Target
-from gradspec.conformance.tolerance import Arithmetic
-from gradspec.domains.formats import F32, Format, format_named
 
-ROWS, CHANNELS, WEIGHTS = 64, 32, 8
-POOLED = 256
-"""Cells of a pooling window: a power of two, so that dividing by it is exact."""
 WIDEST = 64
 """Accumulators are not measured beyond so many bits."""
-RANKS = (2, 1, 3, 4)
-"""The ranks tried, commonest first."""
 DTYPE_ORDER = ("f32", "f64", "f16", "bf16")
 SLOW = 0.02
 """A small call that takes longer than so many seconds is not followed by a large one."""
@@ -45,14 +38,22 @@ def probe(target: Target, seconds: float = 8.0) -> list[Probe]:
 
 
 def _probes_of(target: Target, dtype: str, deadline: float) -> Iterator[Probe]:
-    adder = _adder(target, dtype)
-    if adder is None:
+    found = list(adders(target, dtype))
+    if not found:
         yield Probe("arithmetic", "conv", dtype, "not offered")
-        return
-    for name, measure in _MEASURES.items():
-        if (adder.adds or name in _OF_COPIES) and (adder.is_narrow or name != "storage roundings"):
-            late = time.perf_counter() > deadline
-            yield _measured(name, adder, _not_measured if late else measure)
+    for adder in found:
+        for name, measure in _MEASURES.items():
+            if _applies(name, adder):
+                late = time.perf_counter() > deadline
+                yield _measured(name, adder, _not_measured if late else measure)
+
+
+def _applies(name: str, adder: Adder) -> bool:
+    if name == "storage roundings":
+        return adder.adds and adder.is_narrow
+    if name == "normwise leakage":
+        return adder.adds and adder.mode == "value"
+    return adder.adds or name != "accumulator"
 
 
 def _not_measured(adder: Adder) -> tuple[str, bool]:
@@ -66,119 +67,7 @@ def _measured(name: str, adder: Adder, measure: Callable[[Adder], tuple[str, boo
         result, normal = "not offered", True
     except Exception as error:  # whatever the target raises is its own doing
         result, normal = f"raised {type(error).__name__}: {error}", False
-    return Probe(name, adder.problem.op, adder.problem.dtype, result, normal)
-
-
-# --- a call that adds up leaves --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Adder:
-    """A call whose every value is ``Σ x·w / divisor`` over a whole sample; ``w`` is one where there is no weight."""
-
-    target: Target
-    problem: Problem
-    divisor: int = 1
-
-    @property
-    def adds(self) -> bool:
-        return self.problem.op != "max_pool"
-
-    @property
-    def weighted(self) -> bool:
-        return self.problem.op == "conv"
-
-    @property
-    def format(self) -> Format:
-        return format_named(self.problem.dtype)
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether results are stored in fewer bits than every kernel adds in."""
-        return self.format.precision < F32.precision
-
-    @property
-    def arithmetic(self) -> Arithmetic:
-        return self.target.arithmetic(self.problem)
-
-    @property
-    def leaves(self) -> int:
-        return math.prod(self._x_shape[1:])
-
-    @property
-    def block(self) -> int:
-        """Leaves that lie together in memory: a channel's, or a row's."""
-        return math.prod(self._x_shape[2:]) if self.weighted else self._x_shape[-1]
-
-    @property
-    def _x_shape(self) -> Shape:
-        shape = self.problem.shapes[0]
-        assert shape is not None
-        return shape
-
-    def is_offered(self) -> bool:
-        """By the documentation, and, where that shows only then, by a call; another error is one to report."""
-        if self.target.refusal(self.problem, "value") is not None:
-            return False
-        try:
-            self.sums(np.zeros((1, self.leaves)))
-        except NotOfferedError:
-            return False
-        except Exception:  # each probe says so
-            return True
-        return True
-
-    def sums(self, x: Floats, weight: Floats | None = None) -> Floats:
-        """Of every row of ``x``, as many as there are, times ``weight``: ``[row, output]``."""
-        rows = np.zeros((ROWS, self.leaves))
-        rows[: len(x)] = x * self.divisor
-        if self.weighted:
-            ones = np.ones(self.leaves) if weight is None else weight
-            arrays: tuple[Floats | None, ...] = (rows, np.broadcast_to(ones, (WEIGHTS, self.leaves)), None)
-        else:
-            arrays = (rows,)
-        return called(self.target, self.problem, arrays).reshape(ROWS, -1)[: len(x)]
-
-
-def called(target: Target, problem: Problem, arrays: tuple[Floats | None, ...]) -> Floats:
-    """The value of a problem on given numbers, in float64."""
-    dtype = DTYPES[problem.dtype]
-    pairs = zip(arrays, problem.shapes, strict=True)
-    inputs = tuple(None if a is None or s is None else a.astype(dtype).reshape(s) for a, s in pairs)
-    y: Array = target.run(Call(problem, "value", inputs, output=_output(problem)))["y"]
-    return np.asarray(y).astype(np.float64)
-
-
-def _output(problem: Problem) -> Shape:
-    """The shape of a convolution or pooling without padding, of stride 1 or over everything."""
-    x, rank = problem.shapes[0], problem.rank
-    assert x is not None
-    weight = problem.shapes[1] if problem.op == "conv" else None
-    kernel = weight[2:] if weight is not None else problem.attributes["kernel_size"]
-    channels = x[1] if weight is None else weight[0]
-    return (x[0], channels, *(n - k + 1 for n, k in zip(x[-rank:], kernel, strict=True)))
-
-
-def _adder(target: Target, dtype: str) -> Adder | None:
-    """The first of the calls below that the target offers."""
-    ways: list[Callable[[int, str], Adder]] = [
-        lambda rank, dtype: Adder(target, _conv(rank, dtype, ROWS, CHANNELS, WEIGHTS, (3,) * rank)),
-        lambda rank, dtype: Adder(target, _pool("avg_pool", rank, dtype, divisor_override=1)),
-        lambda rank, dtype: Adder(target, _pool("avg_pool", rank, dtype), POOLED),
-        lambda rank, dtype: Adder(target, _pool("max_pool", rank, dtype)),
-    ]
-    adders = (way(rank, dtype) for way in ways for rank in RANKS)
-    return next((adder for adder in adders if adder.is_offered()), None)
-
-
-def _conv(rank: int, dtype: str, batch: int, channels: int, outputs: int, sizes: Shape) -> Problem:
-    shapes = ((batch, channels, *sizes), (outputs, channels, *(3,) * rank), None)
-    return Problem("conv", rank, shapes, {}, dtype)
-
-
-def _pool(op: str, rank: int, dtype: str, **attributes: Any) -> Problem:
-    kernel = {1: (256,), 2: (16, 16), 3: (4, 8, 8), 4: (4, 4, 4, 4)}[rank]
-    return Problem(op, rank, ((ROWS, 1, *kernel),), {"kernel_size": kernel, **attributes}, dtype)
+    return Probe(name, adder.label, adder.problem.dtype, result, normal)
 
 
 # --- what is measured: a result in words, and whether the tolerance takes it for granted ------------------------------
@@ -317,7 +206,7 @@ def _neighbours(adder: Adder, batch: int, channels: int, size: int) -> Problem:
     rank, dtype = adder.problem.rank, adder.problem.dtype
     sizes = (size,) * rank
     if adder.weighted:
-        return _conv(rank, dtype, batch, channels, channels, sizes)
+        return conv(dtype, (batch, channels, *sizes), channels, 3)
     attributes = {**adder.problem.attributes, "kernel_size": (3,) * rank, "stride": (1,) * rank}
     return replace(adder.problem, shapes=((batch, channels, *sizes),), attributes=attributes)
 
@@ -354,5 +243,3 @@ _MEASURES: dict[str, Callable[[Adder], tuple[str, bool]]] = {
     "flush to zero": _flushes,
     "storage roundings": _storage,
 }
-_OF_COPIES = ("significand bits kept", "flush to zero")
-"""What shows where nothing is added."""

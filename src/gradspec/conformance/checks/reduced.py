@@ -24,7 +24,7 @@ from gradspec.domains.exact import rational
 from gradspec.domains.formats import F32
 
 MODES: dict[str, str] = {
-    "ftz": "Subnormal inputs, products and sums may count as zero.",
+    "ftz": "Inputs, products and sums below the smallest normal number of the accumulator may count as zero.",
     "tf32": "Factors of float32 may be rounded to 11 significand bits first, as TF32 does.",
     "bf16_inputs": "Factors of float32 may be rounded to bfloat16 first.",
     "truncate": "Sums may be rounded toward zero instead of to nearest.",
