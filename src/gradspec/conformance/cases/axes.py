@@ -142,7 +142,8 @@ def _sliding_axes(rng: np.random.Generator, scale: Scale, ceil: bool, transposed
     least = 1 if scale.sizes[0] == 1 else extent
     # A fifth of one-cell axes, because in so small a corner the rarest combinations live.
     n = np.where(rng.random(count) < 0.2, least, rng.integers(scale.sizes[0], scale.sizes[1] + 1, count))
-    lo = _paddings(rng, k, extent)
+    lo = np.where((n == 1) & (rng.random(count) < 0.5), extent - rng.integers(0, 3, count), _paddings(rng, k, extent))
+    lo = np.maximum(lo, 0)
     hi = np.where(rng.random(count) < 0.25, _paddings(rng, k, extent), lo)
     extra = rng.integers(0, np.maximum(s, d)) * (rng.random(count) < 0.5) if transposed else np.zeros(count, np.int64)
     if transposed:
@@ -152,7 +153,8 @@ def _sliding_axes(rng: np.random.Generator, scale: Scale, ceil: bool, transposed
         rows = np.stack([n, k, s, lo, hi, d, extra, _output_counts(n, extent, s, lo, hi, ceil)], 1)
         rows = rows[rows[:, 7] >= 1]
     rows = rows[rows[:, 7] <= scale.outputs]
-    return Axes(rows, _sliding_traits(rows, scale.many, transposed))
+    traits, alive = _sliding_traits(rows, scale.many, transposed)
+    return Axes(rows[alive], traits[alive])
 
 
 def _paddings(rng: np.random.Generator, k: Ints, extent: Ints) -> Ints:
@@ -168,7 +170,8 @@ def _output_counts(n: Ints, extent: Ints, s: Ints, lo: Ints, hi: Ints, ceil: boo
     return outputs + (slack % s != 0) * (outputs * s < n + lo) if ceil else outputs
 
 
-def _sliding_traits(rows: Ints, many: int, transposed: bool) -> Ints:
+def _sliding_traits(rows: Ints, many: int, transposed: bool) -> tuple[Ints, NDArray[np.bool_]]:
+    """The traits of all axes, and which axes have a real cell in every other window or more."""
     n, k, s, lo, hi, d, extra, outputs = rows.T
     extent = d * (k - 1) + 1
     size = (n - 1) * s - lo - hi + extent + extra if transposed else n
@@ -195,7 +198,7 @@ def _sliding_traits(rows: Ints, many: int, transposed: bool) -> Ints:
     }
     if transposed:
         found["ceil_mode"] = np.zeros(len(n), np.bool_)
-    return _packed(found)
+    return _packed(found), 2 * ((real > 0) & there).sum(axis=1) >= outputs
 
 
 def _most_hits(rows: Ints, size: Ints) -> Ints:

@@ -257,7 +257,7 @@ class _BatchPlanner:
                 if not name:
                     best = max(best, (0.2, kind, name))
                 elif fits[PLACE[name]]:
-                    worth = gain[PLACE[name]] + 0.4 * chance[PLACE[name]] + (name in self.palette)
+                    worth = int(gain[PLACE[name]]) + 0.4 * chance[PLACE[name]] + 1000 * (name in self.palette)
                     best = max(best, (float(worth), kind, name))
         return best[1], best[2]
 

@@ -8,12 +8,12 @@ copied) is dense and distinct in every regime, so that a wrong choice shows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import isqrt, prod
 from typing import Any
 
 import numpy as np
 
+from gradspec.backends.numpy.tables import table
 from gradspec.conformance.call import INPUTS, SELECTIONS, Array, Call, Shape, laid_out
 from gradspec.conformance.cases import Case
 from gradspec.conformance.cases.features import MANY_HITS, extent
@@ -120,14 +120,26 @@ class Linear(Drawing):
         return np.ones(shape, np.bool_) if copied else self._apart(shape)
 
     def _apart(self, shape: Shape) -> Array:
+        """Every so many cells, or windows for what windows send out, with some that are read or read something."""
         window = self.parts.window
         assert window is not None
         backward = (self.mode == "vjp") != (self.problem.op == "fold")
-        gaps = [windows_apart(axis) if backward else cells_apart(axis) for axis in window.axes]
-        sizes = window.outputs if backward else window.sizes
-        return np.broadcast_to(
-            lattice(self.rng, sizes, gaps).reshape(-1), (prod(shape) // prod(sizes), prod(sizes))
-        ).reshape(shape)
+        found = np.ones(window.outputs if backward else window.sizes, np.bool_)
+        for i, axis in enumerate(window.axes):
+            output, position = self._real_pair(axis)
+            place, gap = (output, windows_apart(axis)) if backward else (position, cells_apart(axis))
+            chosen = np.arange(found.shape[i]) % gap == place % gap
+            found &= chosen.reshape([-1 if j == i else 1 for j in range(found.ndim)])
+        return np.broadcast_to(found.reshape(-1), (prod(shape) // found.size, found.size)).reshape(shape)
+
+    def _real_pair(self, axis: AxisWindow) -> tuple[int, int]:
+        """A window and a real position that it reads."""
+        for _ in range(100):
+            output = int(self.rng.integers(axis.outputs))
+            real = [position for position in axis.positions(output) if 0 <= position < axis.size]
+            if real:
+                return output, real[self.rng.integers(len(real))]
+        return 0, 0
 
     def _first_of_repeated(self, shape: Shape) -> Array:
         alone = np.ones(shape, np.bool_)
@@ -156,15 +168,6 @@ def cells_apart(axis: AxisWindow) -> int:
 def windows_apart(axis: AxisWindow) -> int:
     """How far apart two windows must lie to share no cell."""
     return -(-axis.outputs // axis.size) + 1 if isinstance(axis, Adaptive) else -(-extent(axis) // axis.stride)
-
-
-def lattice(rng: np.random.Generator, sizes: Shape, gaps: Sequence[int]) -> Array:
-    """Every ``gaps``-th place along each axis, from a random one."""
-    found = np.ones(sizes, np.bool_)
-    for i, (n, gap) in enumerate(zip(sizes, gaps, strict=True)):
-        chosen = np.arange(n) % gap == rng.integers(min(gap, n))
-        found &= chosen.reshape([-1 if j == i else 1 for j in range(len(sizes))])
-    return found
 
 
 # --- maxima ----------------------------------------------------------------------------------------------------------
@@ -321,6 +324,7 @@ class Convolution(Drawing):
         ins, outs = form.x_channels // groups, form.g_channels // groups
         taps = prod(form.kernel)
         weight = np.zeros((groups, outs, ins, taps), np.float64)
+        live = np.flatnonzero((table(form.window) >= 0).any(axis=0))
         # The value of a transposed convolution has the channels that x has in the form.
         givers, takers = (outs, ins) if transposed else (ins, outs)
         if givers == 0 or takers == 0:
@@ -329,7 +333,7 @@ class Convolution(Drawing):
             giver = self.rng.permutation(max(givers, takers))[:takers]
             alive = giver < givers if once else np.ones(takers, np.bool_)
             out, inside = (giver % givers, np.arange(takers)) if transposed else (np.arange(takers), giver % givers)
-            tap = self.rng.integers(0, taps, takers)
+            tap = self.rng.choice(live, takers)
             group[out[alive], inside[alive], tap[alive]] = self.numbers.powers((int(alive.sum()),)).astype(np.float64)
         return weight.reshape(self.shapes["weight"]).astype(self.numbers.type)
 

@@ -12,7 +12,7 @@ import numpy as np
 from gradspec.backends.numpy.tables import table, take
 from gradspec.conformance.call import FLOATS, SELECTIONS, Array, Call, Problem
 from gradspec.conformance.cases import FEATURES
-from gradspec.conformance.cases.windows import Anatomy, anatomy, axis_extremes, leaves
+from gradspec.conformance.cases.windows import Anatomy, anatomy, extremes, leaves
 from gradspec.domains.formats import format_named
 from gradspec.spec.window import Adaptive, AxisWindow, Regular
 
@@ -113,7 +113,7 @@ def _dilated(s: Subject) -> bool:
 def _padding_only_window(s: Subject) -> bool:
     if s.indices is not None:
         return bool((s.indices < 0).any())
-    return any(axis_extremes(axis)[2] == 0 for axis in s.axes)
+    return any(extremes(axis).fewest == 0 for axis in s.axes)
 
 
 def _ceil_mode(s: Subject) -> bool:
@@ -125,7 +125,7 @@ def axis_is_rounded_up(axis: Regular) -> bool:
 
 
 def _count_exclude_pad(s: Subject) -> bool:
-    padded = any(axis_extremes(axis)[2] < axis_extremes(axis)[3] for axis in s.axes)
+    padded = any(extremes(axis).fewest < extremes(axis).taps for axis in s.axes)
     return s.given("count_include_pad") is False and s.given("divisor_override") is None and padded
 
 

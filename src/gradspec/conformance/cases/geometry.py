@@ -91,10 +91,9 @@ def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
 
 def _is_fit(problem: Problem, goal: Goal) -> bool:
     parts = anatomy(problem)
-    taps = 1 if parts.window is None else prod(_window_taps(problem))
-    if problem.op == "smooth_max_pool" and (prod(parts.output) > SMOOTH_OUTPUTS or taps > SMOOTH_TAPS):
+    if problem.op == "smooth_max_pool" and (prod(parts.output) > SMOOTH_OUTPUTS or parts.taps > SMOOTH_TAPS):
         return False
-    if parts.windows * taps > MOST_READS or not _has_choice(problem, goal):
+    if parts.windows * parts.taps > MOST_READS or not _has_choice(problem, goal):
         return False
     return goal.features <= tags(problem)
 
@@ -107,12 +106,6 @@ def _has_choice(problem: Problem, goal: Goal) -> bool:
         enough = prod(anatomy(problem).spatial) > MANY_HITS
         return enough or (goal.rank == 2 and "one_cell_axis" in goal.features)
     return problem.op not in SELECTIONS or anatomy(problem).reads > 1
-
-
-def _window_taps(problem: Problem) -> Sequence[int]:
-    window = anatomy(problem).window
-    assert window is not None
-    return [max(len(axis.positions(o)) for o in range(axis.outputs)) for axis in window.axes]
 
 
 # --- axes ------------------------------------------------------------------------------------------------------------

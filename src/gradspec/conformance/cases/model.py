@@ -95,6 +95,8 @@ CLASHES: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
 
 OPERATOR_CLASHES: tuple[tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...], tuple[str, ...], str], ...] = (
     (AVERAGES, RANKS, ("long_sum",), ("vjp", "many_hits_one_cell"), "few windows of so many cells share one"),
+    (("conv_transpose",), RANKS, ("one_cell_axis",), ("many_hits_one_cell",), "one window is alone on its axis"),
+    (("conv_transpose",), (1,), ("one_cell_axis",), ("overlapping",), "there would be one window"),
     (SELECTIONS, (1,), ("ties",), ("one_cell_axis",), "a window would have one real cell"),
     (("max_unpool",), (1, 2), ("many_hits_one_cell",), ("one_cell_axis",), "there would be too few cells"),
     (("max_unpool",), RANKS, INDEX_SPECIALS, (*SPECIALS, *_EMPTY), _ONE_OF_THEM),

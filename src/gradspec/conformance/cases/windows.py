@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,30 +42,43 @@ class Anatomy:
     @property
     def reads(self) -> int:
         """The most real cells that one window reads."""
-        return 1 if self.window is None else prod(axis_extremes(axis)[0] for axis in self.window.axes)
+        return 1 if self.window is None else prod(extremes(axis).reads for axis in self.window.axes)
 
     @property
     def hits(self) -> int:
         """The most windows that read one cell."""
-        return 1 if self.window is None else prod(axis_extremes(axis)[1] for axis in self.window.axes)
+        return 1 if self.window is None else prod(extremes(axis).hits for axis in self.window.axes)
+
+    @property
+    def taps(self) -> int:
+        """The most positions of a window, padding included."""
+        return 1 if self.window is None else prod(extremes(axis).taps for axis in self.window.axes)
 
     @property
     def windows(self) -> int:
         return prod(self.output if self.window is None else self.window.outputs)
 
 
-@lru_cache(maxsize=4096)
-def axis_extremes(axis: AxisWindow) -> tuple[int, int, int, int]:
-    """Of one axis: the most real positions of a window, the fewest, the most windows on one position, most positions.
+class Extremes(NamedTuple):
+    """Of one axis: the most and fewest real positions of a window, its most positions, the most windows on one."""
 
-    >>> axis_extremes(regular((3,), (2,), 1, 1).axes[0])
-    (2, 1, 2, 2)
+    reads: int
+    fewest: int
+    taps: int
+    hits: int
+
+
+@lru_cache(maxsize=4096)
+def extremes(axis: AxisWindow) -> Extremes:
+    """
+    >>> extremes(regular((3,), (2,), 1, 1).axes[0])
+    Extremes(reads=2, fewest=1, taps=2, hits=2)
     """
     spans = [np.asarray(axis.positions(o), np.int64) for o in range(axis.outputs)]
     real = [span[(span >= 0) & (span < axis.size)] for span in spans]
     counts = [len(span) for span in real]
     hits = np.bincount(np.concatenate(real), minlength=axis.size)
-    return max(counts), int(hits.max()), min(counts), max(map(len, spans))
+    return Extremes(max(counts), min(counts), max(map(len, spans)), int(hits.max()))
 
 
 def anatomy(problem: Problem) -> Anatomy:
