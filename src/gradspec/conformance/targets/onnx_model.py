@@ -221,12 +221,13 @@ def named_results(call: Call, node: Node, outputs: Sequence[Any]) -> Results:
 
 
 def within_planes(indices: Array, cells: int, rank: int) -> Array:
-    """Places in planes of ``cells`` from places in the whole tensor. One in a wrong plane stays out of range.
+    """Places in planes of ``cells`` from places in the whole tensor. One in a wrong plane stays out of range, and a
+    negative one names no cell.
 
-    >>> within_planes(np.array([[[1], [7]]]), 4, 1).tolist()
-    [[[1], [3]]]
+    >>> within_planes(np.array([[[1, -1], [7, -1]]]), 4, 1).tolist()
+    [[[1, -1], [3, -1]]]
     """
-    return indices - _starts(indices, cells, rank)
+    return np.where(indices < 0, indices, indices - _starts(indices, cells, rank))
 
 
 def over_the_tensor(indices: Array, cells: int, rank: int) -> Array:

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from math import prod
 
 from gradspec.conformance.call import Call, Problem, Results
-from gradspec.conformance.targets import Target
+from gradspec.conformance.targets import NotOfferedError, Target
 from gradspec.conformance.targets.onnx_model import (
     ONE_BY_ONE,
     Node,
@@ -20,7 +20,7 @@ from gradspec.conformance.targets.onnx_model import (
     program,
     undocumented,
 )
-from gradspec.conformance.targets.windows import SLIDING, first_shape, windows
+from gradspec.conformance.targets.windows import SLIDING, WEIGHTED, first_shape, windows
 
 MOST_STEPS = 200_000
 """Steps of Python loops, a second or so; what takes more is left out of the judgement to save time."""
@@ -37,6 +37,8 @@ class OnnxReference(Target):
     def refusal(self, problem: Problem, mode: str) -> str | None:
         if reason := undocumented(problem, mode):
             return reason
+        if problem.op == "max_unpool" and problem.rank > 3:
+            return f"Unsupported pooling size {problem.rank} for operator MaxUnpool."
         if _steps(problem) > MOST_STEPS:
             return f"offered, but left out to save time: more than {MOST_STEPS:,} steps of Python loops"
         return None
@@ -51,8 +53,11 @@ class OnnxReference(Target):
         if call.variant == ONE_BY_ONE:
             return one_by_one(call, self.run)
         node = _node(call)
-        evaluator = ReferenceEvaluator(model_of(node, call.problem, {}))
-        return named_results(call, node, list(evaluator.run(None, arguments(call))))
+        evaluator, given = ReferenceEvaluator(model_of(node, call.problem, {})), arguments(call)
+        try:
+            return named_results(call, node, list(evaluator.run(None, given)))
+        except NotImplementedError as error:
+            raise NotOfferedError(str(error)) from error
 
     def reproducer(self, call: Call) -> str:
         lines = ["evaluator = onnx.reference.ReferenceEvaluator(model)", *printed(call, "evaluator.run(None, given)")]
@@ -64,6 +69,7 @@ def _node(call: Call) -> Node:
 
 
 def _steps(problem: Problem) -> int:
-    """How many cells its loops visit, at most."""
+    """About how many cells its loops visit: every tap of every cell, for every output channel."""
     taps = prod(windows(problem).kernel) if problem.op in SLIDING else 1
-    return prod(first_shape(problem)) * taps
+    channels = max((problem.shapes[1] or (1,))[:2]) if problem.op in WEIGHTED else 1
+    return prod(first_shape(problem)) * taps * channels

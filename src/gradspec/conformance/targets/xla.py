@@ -11,7 +11,7 @@ import numpy as np
 from gradspec.conformance.call import Array, Call, Problem, Results
 from gradspec.conformance.targets import NotOfferedError, Promise, Target
 from gradspec.conformance.targets.source import assignments, imports
-from gradspec.conformance.targets.windows import lead
+from gradspec.conformance.targets.windows import WEIGHTED, lead
 from gradspec.conformance.targets.written import computed, source
 from gradspec.conformance.targets.xla_functions import (
     CHANNELS_LAST,
@@ -25,6 +25,7 @@ from gradspec.conformance.targets.xla_promises import promises
 from gradspec.graph.recent import Recent
 
 MOST_FUNCTIONS = 32
+DOCS = "https://docs.jax.dev/en/latest"
 
 
 class Jax(Target):
@@ -42,7 +43,7 @@ class Jax(Target):
         return undocumented(problem, mode)
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
-        found = [CHANNELS_LAST] if problem.op in ("conv", "conv_transpose") else []
+        found = [CHANNELS_LAST] if problem.op in WEIGHTED else []
         if problem.op == "conv_transpose" and has_transpose(problem):
             found.append(LHS_DILATION)
         if lead(problem):
@@ -73,6 +74,23 @@ class Jax(Target):
 
     def reproducer(self, call: Call) -> str:
         return program(call)
+
+    def conventions(self) -> frozenset[str]:
+        """A window is folded from the initial value that the call gives: a maximum of no cells is that, a mean 0 / 0."""
+        return frozenset({"padding_only_minus_inf", "padding_only_lowest", "padding_only_nan"})
+
+    def reduced(self) -> dict[str, str]:
+        return {
+            "ftz": f"subnormal numbers are flushed to zero ({DOCS}/notebooks/Common_Gotchas_in_JAX.html)",
+            "parts": f"what several functions compute is stored between them ({DOCS}/jax.lax.html)",
+            "tf32": f"jax.default_matmul_precision, on GPUs ({DOCS}/jax.default_matmul_precision.html)",
+            "bf16_inputs": f"jax.default_matmul_precision, on TPUs ({DOCS}/jax.default_matmul_precision.html)",
+        }
+
+    def composed(self, problem: Problem, mode: str) -> frozenset[str]:
+        """Users add a bias and divide a sum themselves; derivatives of two inputs are sums of arrays."""
+        has_bias = problem.op in WEIGHTED and problem.shapes[2] is not None
+        return frozenset({"parts"} if has_bias or problem.op == "avg_pool" or mode in ("jvp", "second") else ())
 
     def promises(self) -> Sequence[Promise]:
         return promises()
