@@ -26,9 +26,18 @@ from gradspec.domains.formats import BF16
 
 # --- probes -----------------------------------------------------------------------------------------------------------
 
+
+def with_weight(call, change):
+    return replace(call, inputs=(call.inputs[0], change(call.inputs[1]), None))
+
+
 ALL_FLUSHED = "flushed: subnormal inputs, sums, products"
 ODD_ARITHMETIC = {
     "tf32": (Fake(convolution(rounded_to(fake.TF32))), {"significand bits kept": "11 of 24"}),
+    "tf32 weights": (
+        Fake(lambda call: convolution()(with_weight(call, rounded_to(fake.TF32)))),
+        {"significand bits kept": "24 of 24, of weights 11"},
+    ),
     "bf16 inputs": (Fake(convolution(rounded_to(BF16))), {"significand bits kept": "8 of 24"}),
     "f16 sums": (
         Fake(convolution(sums=fake.rounded_to_half), dtypes="f16"),
@@ -232,6 +241,11 @@ def test_a_result_in_its_inputs_memory_is_a_defect_where_fresh_ones_are_promised
     assert summary(verdicts) == ([("defect", "guard")] if fresh else [])
 
 
+def test_another_order_of_summation_is_no_matter_of_memory():
+    target = Fake(convolution(order=fake.random_order()))
+    assert guards.inputs(target, conv_call()) == []
+
+
 def test_a_kernel_whose_out_raises_is_a_defect():
     def fail(x, out):
         raise TypeError("no out")
@@ -389,14 +403,26 @@ def test_a_truncating_sum_is_permitted_where_truncation_is():
     assert judged(fake.truncating, call, ["truncate"]) == "truncate"
 
 
+@pytest.mark.parametrize(("mode", "bits"), [("tf32", 11), ("bf16_inputs", 8)])
+def test_factors_may_be_rounded_to_nearest_and_no_further(mode, bits):
+    almost_half = np.float32(1 + 2.0**-bits - 2.0**-23)  # rounds down to 1, losing nearly a unit roundoff
+    too_much = np.float32(1 + 2.0 ** (1 - bits) - 2.0**-23)
+    for x, words in ((almost_half, mode), (too_much, None)):
+        exact = meaning("conv", np.full((1, 1), x), np.full((1, 1, 1), x))
+        assert judged_reduced(exact, np.float32([[1.0]]), Arithmetic.of("f32"), [mode]) == words
+
+
 def test_two_liberties_at_once():
-    call = conv_call(scale=2.0**-62)
-    x, weight, _ = call.inputs
-    x[0] = 1 + np.abs(x[0])
-    weight[0] = 1 + np.abs(weight[0])
+    call = conv_call()
+    tiny = 2.0**-66 * call.inputs[0][1]  # one sample whose products underflow, one whose factors are rounded
+    x = np.stack([call.inputs[0][0], tiny]).astype(np.float32)
+    weight = call.inputs[1].copy()
+    weight[1] *= np.float32(2.0**-66)
+    call = replace(call, inputs=(x, weight, None))
     kernel = convolution(lambda a: fake.flushed(rounded_to(fake.TF32)(a)), fake.flushed)
-    assert judged(kernel, call, ["ftz", "tf32"]) in ("ftz+tf32", "tf32")
-    assert judged(kernel, call, ["tf32"]) is None or judged(kernel, call, ["ftz"]) is None
+    assert judged(kernel, call, ["ftz"]) is None
+    assert judged(kernel, call, ["tf32"]) is None
+    assert judged(kernel, call, ["tf32", "ftz"]) == "ftz+tf32"
 
 
 @pytest.mark.parametrize("mode", [m for m in MODES if m != "normwise"])

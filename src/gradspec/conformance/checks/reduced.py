@@ -95,8 +95,6 @@ def known(names: Iterable[str]) -> tuple[str, ...]:
 def judged_reduced(meaning: Meaning, got: Array, arithmetic: Arithmetic, names: Iterable[str]) -> str | None:
     """The first of the modes under which a result is permitted: alone, or else all that have an arithmetic together.
 
-    A cell may also be as the target's own arithmetic permits, which a narrower accumulator need not contain.
-
     >>> from gradspec.conformance import meaning
     >>> total = meaning("conv", np.float32([[1 + 2**-12, 1.0]]), np.float32([[[1, -1]]]))
     >>> judged_reduced(total, np.float32([[0.0]]), Arithmetic.of("f32"), ["ftz", "tf32"])
@@ -112,7 +110,7 @@ def judged_reduced(meaning: Meaning, got: Array, arithmetic: Arithmetic, names: 
         wide = arithmetic
         for name in together:
             wide = ARITHMETICS[name](wide)
-        if not (left & ~meaning.judge(got, wide).ok).any():
+        if meaning.judge(got, wide).passed:
             return "+".join(together)
     return None
 
@@ -120,7 +118,7 @@ def judged_reduced(meaning: Meaning, got: Array, arithmetic: Arithmetic, names: 
 def _outside(meaning: Meaning, got: Array, arithmetic: Arithmetic, name: str, left: Bools) -> Bools:
     """Which of the cells that are left the mode does not permit either."""
     if name in ARITHMETICS:
-        return left & ~meaning.judge(got, ARITHMETICS[name](arithmetic)).ok
+        return np.logical_not(meaning.judge(got, ARITHMETICS[name](arithmetic)).ok)
     if not isinstance(meaning, Sums) or not left.any():  # copies and smooth maxima are not sums of leaves
         return left
     permits = _in_norm(meaning, arithmetic) if name == "normwise" else _in_parts(arithmetic)
