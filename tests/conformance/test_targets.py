@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from conformance.target_calls import call_of, every_way
+from conformance.target_calls import call_of
 from gradspec.conformance.call import DTYPES, INPUTS, LAYOUTS, MODES, Call, Problem, laid_out
 from gradspec.conformance.checks.promises import broken
 from gradspec.conformance.judge.examine import judge_call
 from gradspec.conformance.targets import NotOfferedError, target_named
-from gradspec.conformance.targets.native import Native, sample, samples
+from gradspec.conformance.targets.native import Native, other_kernels, sample, samples, ways_to
 from gradspec.conformance.targets.source import literal
 
 NATIVE = Native()
@@ -31,6 +31,13 @@ PROBLEMS = {
     "fold": Problem("fold", 1, ((2, 4, 3),), {"output_size": (4,), "kernel_size": (2,)}),
 }
 CALLS = [(name, mode) for name in PROBLEMS for mode in MODES]
+
+
+def every_way(target: Native, call: Call) -> list[Call]:
+    """The call in every variant, also those whose turn it is not."""
+    variants = ("plain", *other_kernels(call.problem, call.mode), *ways_to(call.problem))
+    assert {*target.variants(call.problem, call.mode)} <= {*variants}
+    return [replace(call, variant=variant) for variant in variants]
 
 
 def in_layout(call: Call, layout: str) -> Call:
@@ -165,3 +172,11 @@ def test_literals_read_back_bit_by_bit(dtype):
         if dtype[0] not in "iu":
             kept = ~np.isnan(array)
             assert np.array_equal(np.signbit(again)[kept], np.signbit(array)[kept])
+
+
+def test_ways_take_turns():
+    problems = [Problem("conv", 1, ((2, 1, n), (1, 1, 2), None), {}) for n in range(2, 40)]
+    chosen = [NATIVE.variants(problem, "vjp") for problem in problems]
+    assert all(len(variants) == 3 and variants[0] == "derivative_alone" for variants in chosen)
+    assert {variant for variants in chosen for variant in variants[1:]} == {*ways_to(problems[0])}
+    assert chosen == [Native().variants(replace(problem), "vjp") for problem in problems]

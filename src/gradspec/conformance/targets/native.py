@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -35,6 +36,8 @@ from gradspec.transforms.trace import trace
 
 MOST_RUNS = 256
 INTEGER_MODES = ("value",)
+TURNS = 2
+"""Ways to the same kernels that one problem is tried in: building graphs takes longer than running them."""
 
 
 class Native(Target):
@@ -59,16 +62,11 @@ class Native(Target):
         return None if mode in INTEGER_MODES else "integers have no derivatives"
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
-        found = ["eager", "out", "numpy"]
-        if mode == "value" and problem.op in GIVES_INDICES:
-            found.append("without_indices")
-        if mode in ("jvp", "vjp"):
-            found.append("derivative_alone")
-        if samples(problem) is not None:
-            found.append("batched")
-        if samples(problem):
-            found.append("one_by_one")
-        return tuple(found)
+        """Kernels of their own always; of the ways to the same kernels two, which differ from problem to problem."""
+        first = crc32(repr((mode, sorted(problem.to_json().items()))).encode())
+        ways = ways_to(problem)
+        turns = {ways[(first + i) % len(ways)] for i in range(min(TURNS, len(ways)))}
+        return (*other_kernels(problem, mode), *(way for way in ways if way in turns))
 
     def run(self, call: Call) -> Results:
         if call.variant == "eager":
@@ -109,6 +107,20 @@ class Native(Target):
         """Each index of the leading axis in a call of its own; sums over samples are left out."""
         parts = [self.run(replace(sample(call, i), variant="plain")) for i in range(samples(call.problem) or 0)]
         return {name: np.stack([part[name] for part in parts]) for name in parts[0] if not is_shared(name)}
+
+
+def other_kernels(problem: Problem, mode: str) -> tuple[str, ...]:
+    """Variants that are planned with other kernels."""
+    if mode == "value":
+        return ("without_indices",) if problem.op in GIVES_INDICES else ()
+    return ("derivative_alone",) if mode in ("jvp", "vjp") else ()
+
+
+def ways_to(problem: Problem) -> tuple[str, ...]:
+    """Variants that come to the same numbers by other ways: without a plan of one's own, into given arrays, …"""
+    count = samples(problem)
+    batches = () if count is None else ("batched", "one_by_one") if count else ("batched",)
+    return ("eager", "out", "numpy", *batches)
 
 
 # --- what is run ------------------------------------------------------------------------------------------------------
