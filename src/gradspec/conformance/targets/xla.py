@@ -76,7 +76,7 @@ class Jax(Target):
         return program(call)
 
     def conventions(self) -> frozenset[str]:
-        """A window is folded from the initial value that the call gives: a maximum of no cells is that, a mean 0 / 0."""
+        """A window is folded from an initial value, which is the maximum of no cells; their mean is 0 / 0."""
         return frozenset({"padding_only_minus_inf", "padding_only_lowest", "padding_only_nan"})
 
     def reduced(self) -> dict[str, str]:
