@@ -177,10 +177,8 @@ class Selection(Linear):
     """The cells are distinct; the tangents are copied, the cotangents added up where one cell wins several windows."""
 
     def fill(self) -> None:
-        shape = self.shapes["x"]
-        self.arrays["x"] = self._cells(shape)
-        for name in self.shapes.keys() - {"x"}:
-            self.arrays[name] = self._other(name)
+        for name in self.shapes:
+            self.arrays[name] = self._cells(self.shapes[name]) if name == "x" else self._other(name)
 
     def _other(self, name: str) -> Array:
         shape = self.shapes[name]
