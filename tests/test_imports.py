@@ -25,6 +25,7 @@ ROOMS = (
     "conformance",
     "verify",
     "",  # gradspec/__init__.py, which hands out all of the above
+    "testing",
     "bench",
     "demo",
     "cli",
