@@ -9,7 +9,9 @@ import pytest
 from conformance.target_calls import call_of, every_way, printed_by, same, wrong
 from gradspec.conformance.call import Problem
 from gradspec.conformance.checks.promises import broken
-from gradspec.conformance.targets import target_named
+from gradspec.conformance.checks.reduced import known
+from gradspec.conformance.judge.conventions import CONVENTIONS
+from gradspec.conformance.targets import NotOfferedError, target_named
 from gradspec.conformance.targets.written import Apply, Infix, Name, computed, source
 
 JAX = target_named("jax")
@@ -86,6 +88,20 @@ def test_programs_print_what_was_run(tmp_path):
 )
 def test_what_jax_does_not_document_is_not_offered(problem, mode, reason):
     assert reason in JAX.refusal(problem, mode)
+
+
+def test_patches_of_what_is_not_finite_are_not_offered():
+    call = call_of(PROBLEMS["unfold"])
+    call.inputs[0][0, 0, 0, 0] = np.nan
+    with pytest.raises(NotOfferedError, match="runs a convolution"):
+        JAX.run(call)
+
+
+def test_modes_of_reduced_precision_are_known_by_their_names():
+    assert set(JAX.composed(PROBLEMS["average"], "value")) <= set(known(JAX.reduced()))
+    assert JAX.composed(PROBLEMS["conv"], "value") == {"parts"}
+    assert JAX.composed(PROBLEMS["conv, dilated"], "value") == frozenset()
+    assert JAX.conventions() <= CONVENTIONS.keys()
 
 
 def test_a_problem_is_compiled_once_for_all_its_numbers(monkeypatch):

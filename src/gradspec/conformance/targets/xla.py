@@ -53,6 +53,8 @@ class Jax(Target):
     def run(self, call: Call) -> Results:
         import jax
 
+        if call.problem.op == "unfold":
+            require_finite(call)
         with jax.enable_x64(True):
             try:
                 results = self._function(call)(*given(call))
@@ -83,17 +85,27 @@ class Jax(Target):
         return {
             "ftz": f"subnormal numbers are flushed to zero ({DOCS}/notebooks/Common_Gotchas_in_JAX.html)",
             "parts": f"what several functions compute is stored between them ({DOCS}/jax.lax.html)",
+            "low_precision_accumulate": "lax.reduce_window folds with the function that it is given, on the operand's "
+            f"dtype ({DOCS}/_autosummary/jax.lax.reduce_window.html)",
             "tf32": f"jax.default_matmul_precision, on GPUs ({DOCS}/jax.default_matmul_precision.html)",
             "bf16_inputs": f"jax.default_matmul_precision, on TPUs ({DOCS}/jax.default_matmul_precision.html)",
         }
 
     def composed(self, problem: Problem, mode: str) -> frozenset[str]:
-        """Users add a bias and divide a sum themselves; derivatives of two inputs are sums of arrays."""
+        """Users add a bias, and divide a sum of ``lax.add``; derivatives of two inputs are sums of arrays."""
+        if problem.op == "avg_pool":
+            return frozenset({"parts", "low_precision_accumulate"})
         has_bias = problem.op in WEIGHTED and problem.shapes[2] is not None
-        return frozenset({"parts"} if has_bias or problem.op == "avg_pool" or mode in ("jvp", "second") else ())
+        return frozenset({"parts"} if has_bias or mode in ("jvp", "second") else ())
 
     def promises(self) -> Sequence[Promise]:
         return promises()
+
+
+def require_finite(call: Call) -> None:
+    """Patches are documented to come from a convolution: what is not finite meets the zeros of its kernel."""
+    if not all(np.isfinite(array).all() for array in given(call)):
+        raise NotOfferedError("lax.conv_general_dilated_patches runs a convolution, which spreads what is not finite")
 
 
 def given(call: Call) -> list[Array]:
