@@ -136,6 +136,40 @@ def test_values_in_sixteen_bits(dtype: str) -> None:
     assert len(judged) > 30
 
 
+def test_derivatives_that_are_sums_of_tensors_are_stored_in_parts() -> None:
+    """The transpose of ``g/3`` for every cell adds up thirds that were stored in float16, without a kernel for it."""
+    problem = Problem("global_avg_pool", 1, ((1, 1, 3),), {"rank": 1}, "f16")
+    x, g = np.float16([[[1, 2, -3]]]), np.ones((1, 1, 1), np.float16)
+    verdicts = {v.result: v for v in judge_call(target_named("torch"), Call(problem, "second", (x,), (x,), g))}
+    assert verdicts["second_x"].kind == "pass"
+    assert (verdicts["second_g"].kind, "parts" in verdicts["second_g"].detail) == ("reduced", True)
+
+
+def test_a_gradient_added_up_in_sixteen_bits_is_a_defect() -> None:
+    """One cell in 4096 windows: adding ones in float16 stops at 2048."""
+    problem = Problem("adaptive_avg_pool", 1, ((1, 1, 1),), {"output_size": (4096,)}, "f16")
+    x, g = np.zeros((1, 1, 1), np.float16), np.ones((1, 1, 4096), np.float16)
+    (verdict,) = judge_call(target_named("torch"), Call(problem, "vjp", (x,), cotangent=g))
+    assert (verdict.kind, verdict.got, verdict.expected) == ("defect", "2048.0", "4096.0")
+    pooled = replace(problem, op="adaptive_max_pool")
+    (verdict,) = judge_call(target_named("torch"), Call(pooled, "vjp", (x,), cotangent=g))
+    assert (verdict.kind, verdict.rule) == ("defect", "vjp.hits")  # and no matter of ties, for there are none
+
+
+@pytest.mark.parametrize("ties", ["first", "split"])
+def test_the_last_nan_wins_by_convention(ties: str) -> None:
+    problem = Problem("max_pool", 1, ((1, 1, 3),), {"kernel_size": (3,), "ties": ties})
+    call = Call(problem, "value", (np.float32([[[nan, 1, nan]]]),), variant="with_indices")
+    kinds = {verdict.result: verdict.kind for verdict in judge_call(target_named("torch"), call)}
+    assert kinds == {"y": "pass", "indices": "convention"}
+
+
+def test_padding_alone_is_minus_infinity_by_documented_convention() -> None:
+    problem = Problem("max_pool", 1, ((1, 1, 1),), {"kernel_size": (2,), "padding": ((1, 1),), "dilation": (2,)})
+    (verdict,) = judge_call(target_named("torch"), Call(problem, "value", (np.float32([[[1]]]),)))
+    assert (verdict.kind, verdict.rule, verdict.got) == ("convention", "padding_only", "-inf")
+
+
 def test_integers_are_pooled_where_there_is_a_kernel() -> None:
     target, problem = target_named("torch"), replace(problems(2)["max_pool"], dtype="i32")
     call = replace(made(problem, "value"), variant="with_indices")
@@ -158,6 +192,7 @@ REFUSED = {
     "zero channels": (Problem("max_pool", 1, ((2, 0, 4),), {"kernel_size": (2,)}), "value"),
     "ties": (Problem("max_pool", 1, ((1, 1, 4),), {"kernel_size": (2,), "ties": "split"}), "vjp"),
     "all": (Problem("global_max_pool", 1, ((1, 1, 4),), {"ties": "all"}), "jvp"),
+    "no outputs": (Problem("conv_transpose", 1, ((1, 1, 4), (1, 0, 2), None), {}), "value"),
     "fold": (Problem("fold", 1, ((1, 2, 3),), {"output_size": (4,), "kernel_size": (2,)}), "value"),
     "one image": (Problem("unfold", 2, ((1, 4, 4),), {"kernel_size": (2, 2)}), "value"),
     "unpool": (Problem("max_unpool", 1, ((1, 1, 4), (1, 1, 4)), {"output_size": (3,)}), "value"),
@@ -175,14 +210,14 @@ def test_ties_do_not_matter_to_a_value() -> None:
     assert undocumented(problem, "value") is None
 
 
-def test_unpooling_is_offered_where_every_index_is_its_own() -> None:
+def test_unpooling_keeps_one_of_several_cells_and_takes_no_index_of_no_cell() -> None:
     problem = Problem("max_unpool", 1, ((1, 1, 2), (1, 1, 2)), {"output_size": (4,)})
-    x = np.ones((1, 1, 2), np.float32)
-    target = target_named("torch")
-    assert target.run(Call(problem, "value", (x, np.array([[[3, 0]]]))))["y"].tolist() == [[[1, 0, 0, 1]]]
-    for indices in ([[[1, 1]]], [[[-1, 0]]]):
-        with pytest.raises(NotOfferedError, match="one index"):
-            target.run(Call(problem, "value", (x, np.array(indices))))
+    x, target = np.float32([[[1, 2]]]), target_named("torch")
+    assert target.run(Call(problem, "value", (x, np.array([[[3, 0]]]))))["y"].tolist() == [[[2, 0, 0, 1]]]
+    (verdict,) = judge_call(target, Call(problem, "value", (x, np.array([[[1, 1]]]))))
+    assert (verdict.kind, "unpool_overwrites" in verdict.detail) == ("convention", True)
+    with pytest.raises(NotOfferedError, match="no cell"):
+        target.run(Call(problem, "value", (x, np.array([[[-1, 0]]]))))
 
 
 def test_channels_last_is_a_format_of_planes_and_volumes() -> None:

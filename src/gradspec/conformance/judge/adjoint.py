@@ -96,9 +96,11 @@ def chooses_a_tied_cell(target: Target, call: Call) -> bool:
     dy, grad = results["jvp"].get("dy"), results["vjp"].get("grad_x")
     if dy is None or grad is None:
         return False
-    options = any_tied(both["jvp"], "dy")
+    ours, options = expected(both["jvp"])["dy"], any_tied(both["jvp"], "dy")
     if dy.shape != options.shape or not options.judge(dy).passed:
         return False
+    if ours is not None and ours.judge(dy).passed:
+        return False  # the choice is ours, and something else is wrong
     cotangent, (tangent,) = both["vjp"].cotangent, both["jvp"].directions
     assert cotangent is not None
     return is_transposed(dy, grad, tangent, cotangent, call.problem.dtype)

@@ -258,7 +258,7 @@ class Explanation:
 
 def explanation(call: Call, name: str, judgement: Judgement) -> Explanation | None:
     """The conventions that explain all that is wrong with a result."""
-    if call.problem.attributes.get("ties", "first") != "first":
+    if call.mode != "value" and call.problem.attributes.get("ties", "first") != "first":
         return None  # the rule was asked for
     wrong: Bools = ~judgement.ok
     names: tuple[str, ...] = ()

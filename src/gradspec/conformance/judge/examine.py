@@ -166,7 +166,8 @@ def _failed(target: Target, call: Call, name: str, judgement: Judgement, allow: 
     if call.problem.op in SELECTIONS and name == "grad_x" and chooses_a_tied_cell(target, call):
         return _chosen(target, call, name, judgement, wrong, Explanation(("another_tie",)), wanted)
     rule = rule_of(call, name, judgement, place)
-    mode = judged_reduced(judgement.meaning, judgement.got, judgement.arithmetic, allow & target.reduced().keys())
+    modes = (allow | target.composed(call.problem, call.mode)) & target.reduced().keys()
+    mode = judged_reduced(judgement.meaning, judgement.got, judgement.arithmetic, modes)
     if mode is not None:
         return _at(call, "reduced", rule, name, judgement.got, wrong, wanted, f"within the tolerance of {mode}")
     count = f"{int(wrong.sum())} of {wrong.size} wrong"

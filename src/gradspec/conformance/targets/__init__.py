@@ -72,6 +72,10 @@ class Target(ABC):
         """Modes of reduced precision that the target documents, by the names of ``checks.reduced``, with the source."""
         return {}
 
+    def composed(self, problem: Problem, mode: str) -> frozenset[str]:
+        """Those of ``reduced`` that need no permission: the target's interface composes such results of stored ones."""
+        return frozenset()
+
     def run_into(self, call: Call, outs: Results) -> None:
         """The same call with its results written into given arrays: those that ``run`` names, of those shapes.
 

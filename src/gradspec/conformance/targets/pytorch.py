@@ -13,7 +13,7 @@ import numpy as np
 
 from gradspec.conformance.call import DTYPES, Array, Call, Problem, Results, laid_out
 from gradspec.conformance.targets import NotOfferedError, Promise, Target
-from gradspec.conformance.targets.pytorch_functions import function, has_batch, repeats, smallest, undocumented
+from gradspec.conformance.targets.pytorch_functions import function, has_batch, smallest, undocumented
 from gradspec.conformance.targets.pytorch_promises import promises
 from gradspec.conformance.targets.pytorch_source import program
 from gradspec.conformance.targets.pytorch_ways import WAYS, Question, by_samples, by_vmap, tangent
@@ -59,8 +59,8 @@ class Eager(Target):
         return ("vmap",) if mode == "vjp" and has_batch(problem) and problem.op in BATCHED_BY_VMAP else ()
 
     def run(self, call: Call) -> Results:
-        if call.problem.op == "max_unpool" and repeats(call.named()["indices"], call.problem.rank):
-            raise NotOfferedError("max_unpool documents no result where two cells have one index, or an index is -1")
+        if call.problem.op == "max_unpool" and (call.named()["indices"] < 0).any():
+            raise NotOfferedError("max_unpool documents no index that names no cell")
         try:
             with warnings.catch_warnings(action="ignore"):  # of slow ways to a result; the result is what is judged
                 tensors = self.answer(call)
@@ -115,12 +115,21 @@ class Eager(Target):
         torch.set_num_threads(count)
         return True
 
+    def conventions(self) -> frozenset[str]:
+        """Padding of max pooling is −∞; unpooling to one place twice leaves open which of the two is kept."""
+        return frozenset({"padding_only_minus_inf", "unpool_overwrites"})
+
     def reduced(self) -> dict[str, str]:
         return {
+            "parts": f"derivatives are composed of operators, each of which gives a tensor ({NOTES}autograd.html)",
             "bf16_inputs": f'torch.backends.mkldnn.conv.fp32_precision = "bf16" ({NOTES}mkldnn.html)',
             "tf32": f'torch.backends.mkldnn.conv.fp32_precision = "tf32" ({NOTES}mkldnn.html)',
             "ftz": f"torch.set_flush_denormal(True) ({GENERATED}torch.set_flush_denormal.html)",
         }
+
+    def composed(self, problem: Problem, mode: str) -> frozenset[str]:
+        """A JVP of two inputs, and every derivative of a derivative, is a sum of tensors in the inputs' own dtype."""
+        return frozenset({"parts"} if mode in ("jvp", "second") else ())
 
     def promises(self) -> Sequence[Promise]:
         return promises()

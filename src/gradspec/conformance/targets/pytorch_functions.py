@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from operator import attrgetter
 from typing import Any
-
-import numpy as np
 
 from gradspec.conformance.call import Problem
 from gradspec.conformance.targets.windows import Windows, first_shape, spatial, windows
@@ -212,8 +209,9 @@ def _wrong_axes(problem: Problem) -> Iterator[str]:
         yield "unfold is documented for batches"
     if 0 in shape[-own - 1 :] and op != "conv":
         yield f"{op} takes an empty batch, and no other empty axis"
-    if op == "conv" and problem.shapes[1] is not None and problem.shapes[1][0] == 0:
-        yield "conv takes no weight without output channels"
+    outputs = {"conv": 0, "conv_transpose": 1}.get(op)
+    if outputs is not None and (problem.shapes[1] or ())[outputs] == 0:
+        yield f"{op} takes no weight without output channels"
 
 
 def function_of_any_rank(problem: Problem) -> bool:
@@ -235,14 +233,6 @@ def _wrong_windows(problem: Problem) -> Iterator[str]:
         yield "avg_pool has no dilation"
     if op == "avg_pool" and problem.rank == 1 and problem.attributes.get("divisor_override") is not None:
         yield "avg_pool1d has no divisor_override"
-
-
-def repeats(indices: Any, rank: int) -> bool:
-    """Whether an index stands twice in one plane, or names no cell: max_unpool leaves open what it does then."""
-    if not indices.size:
-        return False
-    ordered = np.sort(indices.reshape(-1, prod(indices.shape[-rank:])), axis=1)
-    return bool((ordered[:, 0] < 0).any() or (ordered[:, 1:] == ordered[:, :-1]).any())
 
 
 def has_batch(problem: Problem) -> bool:
