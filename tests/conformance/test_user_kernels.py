@@ -364,10 +364,35 @@ def test_conventions_may_be_declared_or_let_be():
         assert {finding.kind for finding in run.findings} == {"convention"}
 
 
-def test_the_same_seed_makes_the_same_run():
-    runs = [check_kernel(max_pool, "max_pool1d", cases=40, seed=seed) for seed in (5, 5, 6)]
-    assert runs[0].tally == runs[1].tally
-    assert runs[0].tally != runs[2].tally
+def test_the_same_seed_makes_the_same_cases():
+    def right(x, kernel_size):
+        met.append(x.tobytes())
+        return windows(x, kernel_size, kernel_size).max(-1)
+
+    met, runs = [], []
+    for seed in (5, 5, 6):
+        check_kernel(right, "max_pool1d", cases=15, seed=seed)
+        runs.append(tuple(met))
+        met.clear()
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_what_is_not_implemented_is_found_out_beforehand():
+    def avg_pool(x, kernel_size, stride, padding):
+        if len(kernel_size) > 1 or padding != ((0, 0),):
+            raise NotImplementedError
+        return windows(x, kernel_size, stride).mean(-1)
+
+    run = check_kernel(avg_pool, cases=30)
+    assert (run.tally.judged, run.findings) == (30, [])
+
+
+def test_warnings_of_numpy_are_not_errors_of_the_kernel():
+    with np.errstate(all="raise"):
+        call = call_of(Problem("avg_pool", 1, ((2,),), {"kernel_size": (2,)}))
+        call.inputs[0][...] = [np.inf, -np.inf]
+        target = UserKernels({"avg_pool": lambda x, kernel_size: windows(x, kernel_size, kernel_size).mean(-1)})
+        assert {verdict.kind for verdict in judge_call(target, call)} == {"pass"}
 
 
 def test_nothing_offered_is_an_error():

@@ -29,16 +29,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from gradspec.conformance.call import DTYPES, FLOATS, INPUTS, MODES, Array, Call, Problem, Results
+from gradspec.conformance.cases.windows import anatomy
 from gradspec.conformance.operators import GIVES_INDICES, is_usual, known, settled
 from gradspec.conformance.targets import NotOfferedError, Target
 from gradspec.conformance.targets.source import assignments, imports, keywords
 from gradspec.conformance.tolerance import Arithmetic
+from gradspec.graph.recent import Recent
 from gradspec.spec.errors import DTypeError
 
 SUFFIXES = {"value": "", "jvp": "_jvp", "vjp": "_vjp", "second": "_vjp_vjp"}
 NAME = re.compile(rf"({'|'.join(INPUTS)})(?:([1-9])d)?({'|'.join(s for s in SUFFIXES.values() if s)})?")
 DEFAULT_DTYPES = ("f16", "f32", "f64")
 """What a kernel is given unless it declares otherwise: NumPy's own floats."""
+MOST_DECLINATIONS = 4096
 
 
 class Kernel(Protocol):
@@ -217,7 +220,8 @@ class Function:
         arrays = _arrays(call)
         places = self._placed(arrays, [name for name, array in arrays.items() if array is not None])
         attributes = {n: v for n, v in self.attributes(call.problem).items() if n not in places.by_name} | more
-        return self.function(*places.in_order, **places.by_name, **attributes)
+        with np.errstate(all="ignore"):  # NaN and overflow are what some cases are about
+            return self.function(*places.in_order, **places.by_name, **attributes)
 
     def attributes(self, problem: Problem) -> dict[str, Any]:
         """The attributes that the function is given."""
@@ -308,6 +312,7 @@ class UserKernels(Target):
         ]
         self._functions += [derivative_of(self._functions, mode, derivative) for mode, derivative in given_beside]
         self._declarations: dict[str, Any] = {}
+        self._declinations = Recent(MOST_DECLINATIONS)
         self.declaring()
 
     def declaring(self, **declarations: Any) -> UserKernels:
@@ -316,6 +321,7 @@ class UserKernels(Target):
         self.dtypes = _dtypes(self._declared("dtypes", DEFAULT_DTYPES))
         self.repeatable = bool(self._declared("repeatable", True))
         self.strict = bool(self._declared("strict", False))
+        self.is_tried = bool(self._declared("is_tried", False))
         return self
 
     @property
@@ -342,7 +348,25 @@ class UserKernels(Target):
         if self.ranks and problem.rank not in self.ranks:
             return f"it has no rank {problem.rank}"
         function = self._function(problem, mode)
-        return f"it has no {problem.op}{SUFFIXES[mode]}" if function is None else function.refusal(problem)
+        if function is None:
+            return f"it has no {problem.op}{SUFFIXES[mode]}"
+        reason = function.refusal(problem)
+        return self._declined(problem, mode) if reason is None and self.is_tried else reason
+
+    def _declined(self, problem: Problem, mode: str) -> str | None:
+        """Why the function raises ``NotImplementedError`` for a problem, tried on zeros."""
+        key = repr((problem, mode))
+        reason = self._declinations.get(key)
+        if reason is None:
+            try:
+                self.run(_on_zeros(problem, mode))
+                reason = ""
+            except NotOfferedError as why:
+                reason = str(why)
+            except Exception:  # judged where the case is
+                reason = ""
+            self._declinations.put(key, reason)
+        return reason or None
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
         function = self._function(problem, mode)
@@ -418,6 +442,26 @@ class UserKernels(Target):
         if getattr(sys.modules.get(home), name, None) is function.function and home != "__main__":
             return f"from {home} import {name}", name
         return f"# {function.name}: the kernel", function.name
+
+
+def _on_zeros(problem: Problem, mode: str) -> Call:
+    named = dict(zip(INPUTS[problem.op], problem.shapes, strict=True))
+    inputs = {name: None if shape is None else np.zeros(shape, _dtype(problem, name)) for name, shape in named.items()}
+    directions = tuple(array for name in problem.differentiable if (array := inputs[name]) is not None)
+    output = anatomy(problem).output
+    cotangent = np.zeros(output, DTYPES[problem.dtype]) if mode in ("vjp", "second") else None
+    return Call(
+        problem,
+        mode,
+        tuple(inputs.values()),
+        directions if mode in ("jvp", "second") else (),
+        cotangent,
+        output=output,
+    )
+
+
+def _dtype(problem: Problem, name: str) -> np.dtype[Any]:
+    return DTYPES["i64" if name == "indices" else problem.dtype]
 
 
 def _dtypes(declared: Any) -> tuple[str, ...]:
