@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
-from itertools import cycle
+from itertools import cycle, product
 from math import exp, log, prod
 from pathlib import Path
 
@@ -374,6 +374,9 @@ def test_no_cells_and_no_place_are_no_trouble():
     assert "no cells" in picture(selection(np.zeros((0, 3), np.float32), (1, 2)))
     assert "The inputs of the call" in picture(replace(selection(np.float32([[1, 2]]), (1, 2)), place=None))
     assert all(op in SCENES for op in INPUTS)
+    for op, rank in product(INPUTS, RANKS):
+        finding = replace(next(findings_of(op, rank, "value", np.random.default_rng(rank))), place=None, result="")
+        assert "The inputs of the call" in picture(finding)
 
 
 # --- the page of the command -----------------------------------------------------------------------------------------

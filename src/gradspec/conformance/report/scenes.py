@@ -43,8 +43,12 @@ def scene(call: Call, finding: Finding) -> Scene:
 
 def _inputs(call: Call) -> Scene:
     named = {**call.named(), **({} if call.cotangent is None else {"g": call.cotangent})}
-    firsts = {name: (0,) * max(array.ndim - call.problem.rank, 0) for name, array in named.items()}
-    planes = [Plane(f"{name}{_at(firsts[name])}", array[firsts[name]]) for name, array in named.items()]
+    window = None if call.problem.op in ("conv_transpose", "fold") else anatomy(call.problem).window
+    planes = []
+    for name, array in named.items():
+        first = (0,) * max(array.ndim - call.problem.rank, 0)
+        margins = _margins(window) if window is not None and name == "x" else ()
+        planes.append(Plane(f"{name}{_at(first)}", array[first], margins=margins))
     return Scene(planes, note="The inputs of the call; no single place of a result is wrong.")
 
 
