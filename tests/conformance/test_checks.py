@@ -204,7 +204,9 @@ BAD_WRITERS = {
 @pytest.mark.parametrize("writer", BAD_WRITERS, ids=lambda writer: writer.__name__)
 def test_a_kernel_that_writes_wrongly_is_seen(writer):
     rule, words = BAD_WRITERS[writer]
-    verdict, *_ = guards.outputs(Writing(writer), pairs_call())
+    call = pairs_call()
+    verdict, *_ = guards.outputs(Writing(writer), call)
+    assert memory.same_bits(call.inputs[0], pairs_call().inputs[0])
     assert (verdict.kind, verdict.rule) == ("defect", rule)
     assert words in verdict.detail
 

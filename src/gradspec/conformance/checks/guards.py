@@ -7,6 +7,7 @@ finding of its own. Bytes that are only watched come first, so that most such ke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -69,41 +70,58 @@ def outputs(target: Target, call: Call) -> list[Verdict]:
         return []
     before = {name: array.copy() for name, array in arrays_of(call).items()}
     try:
-        filled = {fill: _written_between(target, call, first.results, fill) for fill in (NANS, NUMBERS)}
+        filled = [_written_between(target, call, first.results, fill) for fill in (NANS, NUMBERS)]
     except NotOfferedError:
         return []
-    except Exception as error:  # whatever the target raises is its own doing
-        return [
-            Verdict("defect", "raised", "", call.variant, got=f"{type(error).__name__}: {error}", detail="with out=")
-        ]
     return (
-        [_changed(call, name) for name, array in arrays_of(call).items() if not same_bits(array, before[name])]
-        or [_beside(call, name) for memories in filled.values() for name in _overrun(memories)]
-        or list(_unwritten(target, call, first, {fill: memory[0] for fill, memory in filled.items()}))
+        [_raised(call, f.outcome.error) for f in filled if f.outcome.error][:1]
+        or [_changed(call, name) for name in _put_right(call, before)]
+        or [_beside(call, name) for f in filled for name in f.overrun()]
+        or list(_unwritten(target, call, first, *filled))
         or list(_at_the_fence(target, call, first))
     )
 
 
-Watched = tuple[Results, dict[str, Bytes], int]
+@dataclass(frozen=True)
+class Filled:
+    """What a run left in arrays that held ``fill``, as the memory around them did."""
+
+    outcome: Outcome
+    memory: dict[str, Bytes]
+    fill: int
+
+    def overrun(self) -> list[str]:
+        return [name for name, around in self.memory.items() if not margins_hold(around, self.fill)]
+
+    def untouched(self, name: str) -> NDArray[np.bool_]:
+        """Where the bytes are still those of ``fill``, a NaN's included."""
+        array = self.outcome.results[name]
+        cells = np.ascontiguousarray(array).view(np.uint8).reshape(*array.shape, array.itemsize)
+        return np.asarray((cells == self.fill).all(axis=-1))
 
 
-def _written_between(target: Target, call: Call, like: Results, fill: int) -> Watched:
-    """Outputs as they were written, with the memory around them, all of which held ``fill``."""
+def _written_between(target: Target, call: Call, like: Results, fill: int) -> Filled:
     outs: Results = {}
     memory: dict[str, Bytes] = {}
     for name, array in like.items():
         outs[name], memory[name] = between(_filled(array, fill), fill)
-    target.run_into(call, outs)
-    return outs, memory, fill
+    return Filled(Outcome.written(target, call, outs), memory, fill)
 
 
 def _filled(like: Array, fill: int) -> Array:
     return np.full(like.nbytes, fill, np.uint8).view(like.dtype).reshape(like.shape)
 
 
-def _overrun(watched: Watched) -> Iterator[str]:
-    _, memory, fill = watched
-    return (name for name, around in memory.items() if not margins_hold(around, fill))
+def _put_right(call: Call, before: Results) -> list[str]:
+    """The inputs that are no longer what they were, and now are again."""
+    changed = [name for name, array in arrays_of(call).items() if not same_bits(array, before[name])]
+    for name in changed:
+        arrays_of(call)[name][...] = before[name]
+    return changed
+
+
+def _raised(call: Call, error: str) -> Verdict:
+    return Verdict("defect", "raised", "", call.variant, got=error, detail="with out=")
 
 
 def _beside(call: Call, name: str) -> Verdict:
@@ -114,31 +132,23 @@ def _changed(call: Call, name: str) -> Verdict:
     return Verdict("defect", "input_changed", name, call.variant, detail="the call, with out=, wrote into its inputs")
 
 
-def _unwritten(target: Target, call: Call, first: Outcome, outs: dict[int, Results]) -> Iterator[Verdict]:
+def _unwritten(target: Target, call: Call, first: Outcome, nans: Filled, numbers: Filled) -> Iterator[Verdict]:
     """Cells that still hold what was there before, or that depend on it."""
     for name, array in first.results.items():
-        one, other = outs[NANS][name], outs[NUMBERS][name]
-        left = _holds(one, NANS) & _holds(other, NUMBERS)
+        left = nans.untouched(name) & numbers.untouched(name)
         if left.any():
             place = tuple(int(i) for i in np.argwhere(left)[0])
             detail = f"with out=, {int(left.sum())} of {left.size} cells are not written"
             expected = repr(array[place].item())
             yield Verdict("defect", "guard", name, call.variant, place, "what was there before", expected, detail)
             return
-    for fill, given in outs.items():
-        when = f"with out= full of {'NaN' if fill == NANS else 'numbers'}"
-        yield from differences(target, call, first, Outcome(given), "guard", when)
-
-
-def _holds(array: Array, fill: int) -> NDArray[np.bool_]:
-    """Where the bytes are those of ``fill``, a NaN's included."""
-    cells = np.ascontiguousarray(array).view(np.uint8).reshape(*array.shape, array.itemsize)
-    return np.asarray((cells == fill).all(axis=-1))
+    for filled, what in ((nans, "NaN"), (numbers, "numbers")):
+        yield from differences(target, call, first, filled.outcome, "guard", f"with out= full of {what}")
 
 
 def _at_the_fence(target: Target, call: Call, first: Outcome) -> Iterator[Verdict]:
     for at_end in (True, False):
         outs = {name: fenced(_filled(array, NUMBERS), at_end, NUMBERS) for name, array in first.results.items()}
-        target.run_into(with_arrays(call, partial(fenced, at_end=at_end)), outs)
+        second = Outcome.written(target, with_arrays(call, partial(fenced, at_end=at_end)), outs)
         when = f"with inputs and out= that {'end' if at_end else 'begin'} where memory does"
-        yield from differences(target, call, first, Outcome(outs), "guard", when)
+        yield from differences(target, call, first, second, "guard", when)

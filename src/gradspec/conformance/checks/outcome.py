@@ -10,7 +10,7 @@ import numpy as np
 from gradspec.conformance.call import Array, Call, Results
 from gradspec.conformance.checks.memory import differing
 from gradspec.conformance.judge.expected import expected
-from gradspec.conformance.targets import Target
+from gradspec.conformance.targets import NotOfferedError, Target
 from gradspec.conformance.verdict import Verdict
 from gradspec.spec.errors import ShapeError, UnsupportedError
 
@@ -27,7 +27,22 @@ class Outcome:
         try:
             return Outcome({name: np.array(array) for name, array in target.run(call).items()})
         except Exception as error:  # whatever the target raises is its own doing
-            return Outcome({}, f"{type(error).__name__}: {error}")
+            return Outcome({}, in_words(error))
+
+    @staticmethod
+    def written(target: Target, call: Call, outs: Results) -> Outcome:
+        """What a run leaves in given arrays."""
+        try:
+            target.run_into(call, outs)
+        except NotOfferedError:
+            raise
+        except Exception as error:  # whatever the target raises is its own doing
+            return Outcome({}, in_words(error))
+        return Outcome(outs)
+
+
+def in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def differences(target: Target, call: Call, first: Outcome, second: Outcome, rule: str, when: str) -> Iterator[Verdict]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from gradspec.conformance.call import Problem
 from gradspec.conformance.checks.adders import ROWS, Adder, adders, called, conv
+from gradspec.conformance.checks.outcome import in_words
 from gradspec.conformance.oracle.meaning import Bools, Floats, Ints
 from gradspec.conformance.run import Probe
 from gradspec.conformance.targets import NotOfferedError, Target
@@ -66,7 +67,7 @@ def _measured(name: str, adder: Adder, measure: Callable[[Adder], tuple[str, boo
     except NotOfferedError:
         result, normal = "not offered", True
     except Exception as error:  # whatever the target raises is its own doing
-        result, normal = f"raised {type(error).__name__}: {error}", False
+        result, normal = f"raised {in_words(error)}", False
     return Probe(name, adder.label, adder.problem.dtype, result, normal)
 
 

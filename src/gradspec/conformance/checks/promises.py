@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.call import Array, Shape
+from gradspec.conformance.checks.outcome import in_words
 from gradspec.conformance.targets import Promise, Target
 from gradspec.conformance.verdict import Verdict
 from gradspec.spec.errors import DTypeError, ShapeError
@@ -32,7 +33,7 @@ def _came(promise: Promise) -> str | None:
     except promise.raises:
         return None
     except Exception as error:  # another one than was promised
-        return f"{type(error).__name__}: {error}"
+        return in_words(error)
     return _described(result)
 
 
