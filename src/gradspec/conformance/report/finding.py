@@ -86,7 +86,7 @@ def _beyond(finding: Finding, rule: str) -> str:
     where = "" if finding.place is None else f" at {list(finding.place)}"
     known = f"{finding.result}{where} is {finding.got}, expected {finding.expected}."
     more = finding.explanation.replace(rule, "").replace(known, "").strip()
-    return more[:1].upper() + more[1:]
+    return more[:1].upper() + more[1:] if known in finding.explanation else more
 
 
 def _side(name: str, value: str) -> Markup:
