@@ -8,7 +8,7 @@ import pytest
 
 from conformance.target_calls import call_of
 from gradspec.conformance import shrink as shrinking
-from gradspec.conformance.call import FLOATS, INPUTS, Call, Problem, Results
+from gradspec.conformance.call import FLOATS, INPUTS, MODES, Call, Problem, Results
 from gradspec.conformance.cases.features import tags_of_call
 from gradspec.conformance.causes import explained, finding, findings, groups, merged, unexplained
 from gradspec.conformance.judge.examine import judge_call
@@ -323,6 +323,22 @@ def test_one_cause_in_many_places_is_one_finding():
     assert {*one.seen} == {f"{call.problem.op} value {call.problem.dtype}" for call in calls}
     assert one.dtype == "f32"
     assert one.features == ("nan", "one_cell_axis")
+
+
+def test_an_error_is_one_finding_in_every_mode_and_another_error_is_another():
+    def refuses(call, results):
+        if largest(call, "dilation") > 1:
+            raise RuntimeError(f"dilation {call.problem.attributes['dilation']} is not supported")
+        if largest(call, "stride") > 2:
+            raise RuntimeError("the stride is not supported")
+
+    target = Planted(refuses)
+    modes = [call_of(replace(CONV, attributes={"dilation": (1, 2), "groups": 2}), mode) for mode in MODES]
+    strided = call_of(replace(CONV, attributes={"stride": (3, 1), "groups": 2}))
+    found = findings(target, failures_of(target, *modes, call_of(CONV), strided), ENOUGH)
+    assert [(one.rule, one.count) for one in found] == [("raised", 5), ("raised", 1)]
+    assert {len(one.seen) for one in found} == {4, 1}
+    assert all(one.case["problem"]["shapes"] == [[1, 1], [1, 1, 1], None] for one in found)
 
 
 def test_a_finding_says_what_it_gives_what_is_right_and_why():

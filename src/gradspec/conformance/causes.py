@@ -17,7 +17,7 @@ from gradspec.conformance.call import SELECTIONS, Call, Problem
 from gradspec.conformance.judge.rules import RULES, explain
 from gradspec.conformance.operators import is_usual
 from gradspec.conformance.run import Failure
-from gradspec.conformance.shrink import conventions, manner, shrink
+from gradspec.conformance.shrink import conventions, error, manner, shrink
 from gradspec.conformance.simpler import size
 from gradspec.conformance.targets import Target
 from gradspec.conformance.verdict import KINDS, Finding
@@ -161,6 +161,8 @@ def merged(found: Iterable[Finding]) -> list[Finding]:
 
 def _manner(finding: Finding) -> tuple[Any, ...]:
     family = FAMILIES.get(finding.op, finding.op)
+    if finding.rule == "raised":  # an error does not ask for the mode
+        return family, "", finding.kind, finding.rule, error(finding.got), ()
     rule = finding.rule.replace("exact_sum", "sum")
     return family, finding.mode, finding.kind, rule, finding.result, conventions(finding.explanation)
 

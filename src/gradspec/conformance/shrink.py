@@ -40,11 +40,22 @@ def shrink(target: Target, failure: Failure, seconds: float) -> Failure:
 
 
 def manner(verdict: Verdict) -> tuple[str, ...]:
-    """In which way a call fails: the kind, the rule, the result, and the conventions that explain it.
+    """In which way a call fails: the kind, the rule, the result, the conventions that explain it, the error raised.
 
     A sum that must be exact is a sum, so that numbers may become simpler than those of its first failure.
     """
-    return verdict.kind, verdict.rule.replace("exact_sum", "sum"), verdict.result, *conventions(verdict.detail)
+    rule = verdict.rule.replace("exact_sum", "sum")
+    raised = (error(verdict.got),) if verdict.rule == "raised" else ()
+    return verdict.kind, rule, verdict.result, *conventions(verdict.detail), *raised
+
+
+def error(text: str) -> str:
+    """What an error says before it speaks of numbers and names, which shrinking may change.
+
+    >>> error("RuntimeError: expected 3 channels, got (2, 2)")
+    'RuntimeError: expected'
+    """
+    return re.split(r"[\d\[({<'\"`]", text, maxsplit=1)[0].strip()
 
 
 def conventions(text: str) -> tuple[str, ...]:
