@@ -11,16 +11,16 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic
-from typing import Any
 
 from gradspec.conformance.campaign import tasks
-from gradspec.conformance.campaign.drive import Drive
+from gradspec.conformance.campaign.drive import Drive, Plan
 from gradspec.conformance.campaign.findings import found, found_here, worst_first
-from gradspec.conformance.campaign.isolated import TargetError
+from gradspec.conformance.campaign.isolated import Isolated
 from gradspec.conformance.campaign.ledger import Ledger
-from gradspec.conformance.campaign.local import Judge, broken_promises
+from gradspec.conformance.campaign.local import Batch, broken_promises, judged
 from gradspec.conformance.campaign.request import Budget, Progress, Watch, allowed, known_target, selection_of
 from gradspec.conformance.campaign.settings import DEFAULT_SECONDS, DEFAULT_TIMEOUT, Settings
+from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks.probes import probe
 from gradspec.conformance.run import Probe, Run
 from gradspec.conformance.targets import Target
@@ -34,7 +34,7 @@ SHRINKING = 30.0
 SHRINKING_INTERRUPTED = 5.0
 OUTSTANDING = 64
 """Tasks that an executor is given at once: enough to keep a cluster busy, and few enough to be dropped."""
-BATCHES_PER_TASK = 8
+BATCHES_PER_TASK = 4
 
 
 def check(
@@ -83,8 +83,8 @@ def check(
     watch = progress or (lambda _: None)
     if isinstance(target, str):
         return Campaign(settings, budget, watch).run(executor, jobs)
-    judged = target if isinstance(target, Target) else UserKernels(target)
-    return Campaign(settings, budget, watch).run_here(judged)
+    kernels = target if isinstance(target, Target) else UserKernels(target)
+    return Campaign(replace(settings, target=kernels.name), budget, watch).run_here(kernels)
 
 
 class Campaign:
@@ -93,7 +93,7 @@ class Campaign:
     def __init__(self, settings: Settings, budget: Budget, watch: Watch) -> None:
         self.settings, self.budget, self.watch = settings, budget, watch
         self.start = monotonic()
-        self.ledger = Ledger(budget.cases, budget.until_defect)
+        self.ledger = Ledger(budget.until_defect)
         self.report = Run(settings.target, "", machine_line(), settings.seed, allowed=settings.allow)
         self.report.tally, self.report.errors = self.ledger.tally, self.ledger.errors
 
@@ -102,14 +102,18 @@ class Campaign:
         return self.budget.deadline(self.start)
 
     def run(self, executor: Executor | None, jobs: int | None) -> Run:
-        """On an executor, or on ``jobs`` threads of this process, each with a process for the target."""
-        cores = get_num_threads()
-        workers = jobs or cores
-        with self._threads(cores if executor else workers) as here:
+        """On an executor, or on ``jobs`` threads of this process, each with a process for the target.
+
+        One more process is asked first and plans the cases: it alone needs to know all of them.
+        """
+        workers = get_num_threads() if executor else jobs or get_num_threads()
+        self.settings = replace(self.settings, threads=max(1, get_num_threads() // workers))
+        with self._threads(workers) as here, Isolated(self.settings) as planner:
             where = executor or here
             try:
-                self._begin(self._session(where, here))
-                drive = Drive(self.settings, where, here, self.ledger, self.deadline, workers, watch=self._judging)
+                self._probe(planner)
+                plan = Plan(planner.plan, self.budget.cases)
+                drive = Drive(self.settings, where, here, plan, self.ledger, self.deadline, workers, 1, self._judging)
                 if executor:
                     drive.outstanding, drive.batches_per_task = jobs or OUTSTANDING, BATCHES_PER_TASK
                 drive.run()
@@ -119,11 +123,13 @@ class Campaign:
 
     def run_here(self, target: Target) -> Run:
         """In this process: a crash of the target is a crash of ours."""
-        judge = Judge(target, self.settings.seed, self.settings.selection, self.settings.allow)
+        stream = Stream(self.settings.seed, self.settings.selection, target.refusal)
         try:
-            self._begin({"versions": target.versions(), "probes": probe(target), "findings": broken_promises(target)})
-            while not self.ledger.is_full and monotonic() < self.deadline:
-                self.ledger.take(judge.batch(self.ledger.entered))
+            self._begin(target.versions(), probe(target), broken_promises(target))
+            plan = Plan(lambda first, count: [stream.batch(n) for n in range(first, first + count)], self.budget.cases)
+            while not self.ledger.is_full and monotonic() < self.deadline and (batch := plan.next()):
+                cases = tuple(judged(target, batch[1], frozenset(self.settings.allow)))
+                self.ledger.take(Batch(batch[0], cases))
                 self._judging()
         except KeyboardInterrupt:
             self._interrupt()
@@ -132,7 +138,6 @@ class Campaign:
     @contextmanager
     def _threads(self, count: int) -> Iterator[ThreadPoolExecutor]:
         """Threads for tasks, and the end of everything that tasks started in this process."""
-        self.settings = replace(self.settings, threads=max(1, get_num_threads() // count))
         pool = ThreadPoolExecutor(count, thread_name_prefix="gradspec-check")
         try:
             yield pool
@@ -141,20 +146,13 @@ class Campaign:
             tasks.close(self.settings.token)
             pool.shutdown()
 
-    def _session(self, where: Executor, here: Executor) -> dict[str, Any]:
+    def _probe(self, planner: Isolated) -> None:
         self._tell("probing", 0.0)
-        try:
-            answer = where.submit(tasks.session, self.settings.to_json()).result()
-        except TargetError:
-            raise
-        except Exception:  # the executor lost it
-            answer = here.submit(tasks.session, self.settings.to_json()).result()
-        probes = [Probe(**probe) for probe in answer["probes"]]
-        return {**answer, "probes": probes, "findings": list(map(Finding.from_json, answer["findings"]))}
+        self._begin(planner.versions(), planner.probes(), planner.broken_promises())
 
-    def _begin(self, session: dict[str, Any]) -> None:
-        self.report.version = ", ".join(f"{name} {version}" for name, version in session["versions"].items())
-        self.report.probes, self.report.findings = session["probes"], session["findings"]
+    def _begin(self, versions: dict[str, str], probes: list[Probe], findings: list[Finding]) -> None:
+        self.report.version = ", ".join(f"{name} {version}" for name, version in versions.items())
+        self.report.probes, self.report.findings = probes, findings
         self._tell("judging", 0.0)
 
     def _interrupt(self) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from dataclasses import dataclass, field
-from math import ceil, inf
+from math import inf
 from time import monotonic
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from gradspec.conformance.campaign.isolated import Cases
 from gradspec.conformance.campaign.ledger import Ledger
-from gradspec.conformance.campaign.local import Batch
+from gradspec.conformance.campaign.local import Batch, case_from_json, unjudged
 from gradspec.conformance.campaign.settings import Settings
 from gradspec.conformance.campaign.tasks import judge_batches
 
@@ -21,12 +22,37 @@ TASK_SECONDS = 2.0
 """A task begins no further batch after so long, so that a campaign ends soon after its time."""
 TRIES = 3
 """How often an executor may lose a batch before it is run here."""
-WINDOW = 20_000
+WINDOW = 10_000
 """Batches that may be ahead of one that is late."""
-TYPICAL = 15.0
-"""Cases in a batch, as long as none is known."""
 
-Task = Future[list[dict[str, Any]]]
+Batches = dict[int, Cases]
+T = TypeVar("T")
+
+
+@dataclass
+class Plan(Generic[T]):
+    """Batches in order, a few made at a time, the last cut where there are as many cases as wanted.
+
+    >>> plan = Plan(lambda first, count: [[{}, {}]] * count, most=5)
+    >>> [(number, len(cases)) for number, cases in iter(plan.next, None)]
+    [(0, 2), (1, 2), (2, 1)]
+    """
+
+    make: Callable[[int, int], list[list[T]]]
+    most: int | None = None
+    number: int = 0
+    cases: int = 0
+    _made: deque[list[T]] = field(default_factory=deque)
+
+    def next(self) -> tuple[int, list[T]] | None:
+        left = None if self.most is None else self.most - self.cases
+        if left == 0:
+            return None
+        if not self._made:
+            self._made.extend(self.make(self.number, min(16, 1 + self.number)))  # the first ones are wanted soonest
+        number, cases = self.number, self._made.popleft()[:left]
+        self.number, self.cases = number + 1, self.cases + len(cases)
+        return number, cases
 
 
 @dataclass
@@ -38,56 +64,46 @@ class Drive:
 
     settings: Settings
     executor: Executor
-    here: ThreadPoolExecutor
+    here: Executor
+    plan: Plan[dict[str, Any]]
     ledger: Ledger
     deadline: float = inf
     outstanding: int = 2
     batches_per_task: int = 1
     watch: Callable[[], None] = lambda: None
-    _next: int = 0
-    _again: list[int] = field(default_factory=list)
+    _again: Batches = field(default_factory=dict)
     _losses: Counter[int] = field(default_factory=Counter)
-    _tasks: dict[Task, list[int]] = field(default_factory=dict)
+    _tasks: dict[Future[list[dict[str, Any]]], Batches] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Until the ledger is full or time is up; what runs then is waited for, what has not begun is dropped."""
-        while not self.ledger.is_full and monotonic() < self.deadline:
-            self._submit()
+        """Until nothing is left to do or time is up; what runs then is waited for, what has not begun is dropped."""
+        self._submit()
+        while self._tasks and monotonic() < self.deadline and not self.ledger.is_full:
             self._collect(min(TICK, max(0.0, self.deadline - monotonic())))
+            self._submit()
         self._drop()
         while self._tasks and not self.ledger.is_full:
             self._collect(TICK)
         self.ledger.close()
 
     def _submit(self) -> None:
-        while len(self._tasks) < self.outstanding and (numbers := self._numbers()):
-            losses = max(self._losses[number] for number in numbers)
-            executor = self.here if losses >= TRIES else self.executor
-            arguments = (self.settings.to_json(), numbers, TASK_SECONDS, losses)
+        while len(self._tasks) < self.outstanding and monotonic() < self.deadline and (batches := self._batches()):
+            losses = max(self._losses[number] for number in batches)
+            arguments = (self.settings.to_json(), batches, TASK_SECONDS, losses)
             try:
-                task = executor.submit(judge_batches, *arguments)
+                task = (self.here if losses >= TRIES else self.executor).submit(judge_batches, *arguments)
             except RuntimeError:  # broken or shut down: it will take nothing any more
                 self.executor = self.here
                 task = self.here.submit(judge_batches, *arguments)
-            self._tasks[task] = numbers
+            self._tasks[task] = batches
 
-    def _numbers(self) -> list[int]:
-        """The batches of the next task: lost ones alone and first, else new ones, as many as are likely needed."""
+    def _batches(self) -> Batches:
+        """The next task: a batch that was lost, alone, or else new ones."""
         if self._again:
-            return [self._again.pop(0)]
-        room = self.ledger.entered + WINDOW - self._next
-        numbers = list(range(self._next, self._next + min(self.batches_per_task, self._missing(), room)))
-        self._next += len(numbers)
-        return numbers
-
-    def _missing(self) -> int:
-        """How many batches to begin beside those under way, if others are as large as those that arrived."""
-        under_way = sum(len(numbers) for numbers in self._tasks.values())
-        if self.ledger.most is None:
-            return self.batches_per_task
-        arrived = self._next - under_way
-        size = max(1.0, self.ledger.arrived / arrived) if arrived else TYPICAL
-        return max(ceil((self.ledger.most - self.ledger.arrived) / size) - under_way, 0 if self._tasks else 1)
+            number = min(self._again)
+            return {number: self._again.pop(number)}
+        room = min(self.batches_per_task, self.ledger.entered + WINDOW - self.plan.number)
+        return dict(batch for _ in range(room) if (batch := self.plan.next()) is not None)
 
     def _collect(self, seconds: float) -> None:
         done, _ = wait(self._tasks, seconds, FIRST_COMPLETED)
@@ -95,22 +111,22 @@ class Drive:
             self._enter(task, self._tasks.pop(task))
         self.watch()
 
-    def _enter(self, task: Task, numbers: list[int]) -> None:
+    def _enter(self, task: Future[list[dict[str, Any]]], batches: Batches) -> None:
         """Whatever of its batches a task does not give is asked for again."""
         error = CancelledError() if task.cancelled() else task.exception()
         if error is not None:  # of a worker, a pool or a network, as the executor words it
-            self._lost(numbers, error)
+            self._lose(batches, error)
         else:
             for outcome in task.result():
                 self.ledger.take(Batch.from_json(outcome))
-        self._again += [number for number in numbers if not self.ledger.has(number) and number not in self._again]
+        self._again |= {number: cases for number, cases in batches.items() if not self.ledger.has(number)}
 
-    def _lost(self, numbers: list[int], error: BaseException) -> None:
-        for number in numbers:
+    def _lose(self, batches: Batches, error: BaseException) -> None:
+        for number, cases in batches.items():
             self._losses[number] += 1
             if self._losses[number] > TRIES:  # here as well
-                self.ledger.errors.append(f"batch {number} could not be judged: {error}")
-                self.ledger.take(Batch(number, ()))
+                judged = (unjudged(case_from_json(case), f"{type(error).__name__}: {error}") for case in cases)
+                self.ledger.take(Batch(number, tuple(judged)))
 
     def _drop(self) -> None:
         for task in list(self._tasks):

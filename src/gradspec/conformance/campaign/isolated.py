@@ -12,8 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from gradspec.conformance.call import Call
-from gradspec.conformance.campaign.local import Batch, Judged
+from gradspec.conformance.campaign.local import Batch, Judged, case_from_json
 from gradspec.conformance.campaign.settings import Settings
 from gradspec.conformance.run import Failure, Probe
 from gradspec.conformance.verdict import Finding, Verdict
@@ -21,6 +20,8 @@ from gradspec.runtime.processes import Child, ProcessLostError, environment
 
 STARTING = 180.0
 """Seconds that importing a framework may take, on a busy machine."""
+FIRST = 10.0
+"""Seconds that the first case of a process may take longer than others: much is done then for the first time."""
 LIFETIME = 1000
 """Batches after which a process is replaced: compilers keep all that they ever compiled."""
 PATIENCE = 3
@@ -29,8 +30,12 @@ CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.
 """Signals that a process brings on itself; others may come from anybody."""
 
 
+Cases = list[dict[str, Any]]
+"""The cases of one batch, as JSON."""
+
+
 class TargetError(Exception):
-    """The target cannot be judged: it could not be started, or its process ends before any case begins."""
+    """The target cannot be judged: it cannot be started, or it cannot be told what it offers."""
 
 
 class Isolated:
@@ -41,7 +46,6 @@ class Isolated:
         self.is_closed = False
         self._child: Child | None = None
         self._batches = 0
-        self._begun: int | None = None
         self._in_use = threading.Lock()
 
     def __enter__(self) -> Isolated:
@@ -72,7 +76,7 @@ class Isolated:
             with self._in_use:
                 return self._start()
         except ProcessLostError as loss:
-            raise TargetError(f"{self.settings.target} could not be started: {loss}") from None
+            raise TargetError(f"{self.settings.target} could not be started: {describe(loss)}") from None
 
     def probes(self) -> list[Probe]:
         """A target that dies of being probed has shown something too."""
@@ -100,58 +104,58 @@ class Isolated:
                 answer = self._ask(**request, seconds=0)
         return Finding.from_json(answer["finding"])
 
-    def batch(self, number: int) -> Batch:
-        """All cases of a batch. One that ends the process or keeps it silent is a failure, and the others go on."""
-        judged, losses = list[Judged](), 0
+    def plan(self, first: int, count: int) -> list[Cases]:
+        """The cases of so many batches."""
         with self._in_use:
-            while losses < PATIENCE:
+            for _ in range(PATIENCE):
                 try:
-                    for case in self._cases(number, len(judged)):
-                        judged.append(case)
-                    return Batch(number, tuple(judged))
+                    return self._ask(STARTING, do="plan", first=first, count=count)["batches"]  # type: ignore[no-any-return]
                 except ProcessLostError as loss:
                     self._refuse_if_closed()
-                    if self._begun is None:
-                        losses += 1
-                    else:
-                        judged.append(self._lost(number, self._begun, loss))
-        raise TargetError(f"batch {number} could not be begun: the process was lost {losses} times")
+                    why = describe(loss)
+        raise TargetError(f"cases could not be planned: {why}")
+
+    def batch(self, number: int, cases: Cases) -> Batch:
+        """Judge a batch. A case that ends the process or keeps it silent is a failure, and the others go on."""
+        judged = list[Judged]()
+        with self._in_use:
+            while len(judged) < len(cases):
+                try:
+                    for case in self._judged(cases[len(judged) :]):
+                        judged.append(case)
+                except ProcessLostError as loss:
+                    self._refuse_if_closed()
+                    judged.append(self._alone(cases[len(judged)], loss))
+        return Batch(number, tuple(judged))
 
     # --- cases ----------------------------------------------------------------------------------------------------
 
-    def _cases(self, number: int, first: int, last: int | None = None) -> Iterator[Judged]:
-        """Cases as they are judged; ``_begun`` is the one under way."""
-        self._begun = None
-        self._renewed()
-        header = self._ask(STARTING, do="batch", number=number, first=first, last=last)
-        for index in range(first, header["size"] if last is None else last):
-            self._begun = index
-            yield Judged.from_json(self._receive(self.settings.timeout)["judged"])
-
-    def _renewed(self) -> None:
+    def _judged(self, cases: Cases) -> Iterator[Judged]:
         self._batches += 1
         if self._batches > LIFETIME:
             self._end()
+        for index in range(len(cases)):
+            answer = self._receive(self.settings.timeout) if index else self._ask(FIRST, do="judge", cases=cases)
+            yield Judged.from_json(answer["judged"])
 
-    def _lost(self, number: int, index: int, loss: ProcessLostError) -> Judged:
-        """The case again, alone in a new process: what somebody else did to the process, or to the machine, is not held
+    def _alone(self, case: dict[str, Any], loss: ProcessLostError) -> Judged:
+        """A case again, alone in a new process: what somebody else did to the process, or to the machine, is not held
         against the target.
         """
         try:
-            (alone,) = self._cases(number, index, index + 1)
+            (judged,) = self._judged([case])
         except ProcessLostError as again:
             self._refuse_if_closed()
-            return self._deadly(number, index, again)
+            return self._deadly(case, again)
         if loss.status is not None and -loss.status in CRASHES:
-            return self._deadly(number, index, loss, "alone in a new process the case does not crash")
-        return alone
+            return self._deadly(case, loss, "alone in a new process the case does not crash")
+        return judged
 
-    def _deadly(self, number: int, index: int, loss: ProcessLostError, detail: str = "") -> Judged:
-        described = self._ask(STARTING, do="case", number=number, index=index)
-        call, features = Call.from_json(described["call"]), tuple(described["features"])
+    def _deadly(self, case: dict[str, Any], loss: ProcessLostError, detail: str = "") -> Judged:
+        call, features = case_from_json(case).call(), tuple(case["features"])
         expected = f"an answer within {self.settings.timeout:g} s" if loss.status is None else "results or an exception"
         verdict = Verdict("defect", rule_of(loss), got=describe(loss), expected=expected, detail=detail)
-        failure = Failure(call, verdict, features, f"{number}.{index}")
+        failure = Failure(call, verdict, features, f"{case['batch']}.{case['index']}")
         return Judged(call.problem.op, call.mode, features, "defect", failures=(failure,))
 
     # --- the process ----------------------------------------------------------------------------------------------

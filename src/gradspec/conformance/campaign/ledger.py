@@ -1,4 +1,4 @@
-"""The book of a campaign: each batch is entered once, in order, and the last is cut where enough cases are taken."""
+"""The book of a campaign: each batch is entered once, and in order."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ class Ledger:
 
     >>> from gradspec.conformance.campaign.local import Judged
     >>> judged = Judged("max_pool", "value", (), "pass")
-    >>> ledger = Ledger(most=3)
+    >>> ledger = Ledger()
     >>> for number in (1, 0, 1, 0):
     ...     ledger.take(Batch(number, (judged, judged)))
-    >>> ledger.cases, ledger.is_full, ledger.tally.cases["pass"]
-    (3, True, 3)
+    >>> ledger.cases, ledger.tally.cases["pass"]
+    (4, 4)
     """
 
-    most: int | None = None
     until_defect: bool = False
     """Whether the first defect ends the book."""
     cases: int = 0
@@ -41,13 +40,7 @@ class Ledger:
 
     @property
     def is_full(self) -> bool:
-        has_enough = self.most is not None and self.cases >= self.most
-        return has_enough or (self.until_defect and self.tally.cases["defect"] > 0)
-
-    @property
-    def arrived(self) -> int:
-        """Cases that were judged, in the book or waiting for an earlier batch."""
-        return self.cases + sum(len(batch.cases) for batch in self._early.values())
+        return self.until_defect and self.tally.cases["defect"] > 0
 
     def has(self, number: int) -> bool:
         return number < self.entered or number in self._early

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any
 
-from gradspec.conformance.call import Call
-from gradspec.conformance.cases import Case, Selection
-from gradspec.conformance.cases.stream import Stream
+from gradspec.conformance.call import Call, Problem
+from gradspec.conformance.cases import Case
 from gradspec.conformance.causes import finding
 from gradspec.conformance.checks.promises import broken
 from gradspec.conformance.judge.examine import examine
@@ -80,53 +80,41 @@ def signature(failure: Failure) -> Signature:
     return (problem.op, failure.call.mode, problem.dtype, failure.verdict.variant, *manner(failure.verdict))
 
 
-@dataclass
-class Judge:
-    """Judges a target's batches.
+def case_to_json(case: Case) -> dict[str, Any]:
+    return {**vars(case), "problem": case.problem.to_json(), "features": sorted(case.features)}
 
+
+def case_from_json(data: Mapping[str, Any]) -> Case:
+    return Case(**{**data, "problem": Problem.from_json(data["problem"]), "features": frozenset(data["features"])})
+
+
+def judged(target: Target, cases: Iterable[Case], allow: AbstractSet[str] = frozenset()) -> Iterator[Judged]:
+    """The cases of one batch, each judged when it is asked for.
+
+    >>> from gradspec.conformance.cases import Selection
+    >>> from gradspec.conformance.cases.stream import Stream
     >>> from gradspec.conformance.targets import target_named
-    >>> judge = Judge(target_named("native"), seed=0, selection=Selection(ops=("max_pool",), modes=("value",)))
-    >>> {case.kind for case in judge.batch(0).cases}
+    >>> native = target_named("native")
+    >>> cases = Stream(0, Selection(ops=("max_pool",), modes=("value",)), native.refusal).batch(0)
+    >>> {case.kind for case in judged(native, cases)}
     {'pass'}
     """
+    seen: Counter[Signature] = Counter()
+    for case in cases:
+        yield _judged(target, case, allow, seen)
 
-    target: Target
-    seed: int
-    selection: Selection = field(default_factory=Selection)
-    allow: Collection[str] = ()
-    _stream: Stream = field(init=False)
 
-    def __post_init__(self) -> None:
-        self._stream = Stream(self.seed, self.selection, self.target.refusal)
-
-    @property
-    def covering(self) -> int:
-        """The number of batches that cover every three features together; they come first."""
-        return self._stream.covering
-
-    def cases(self, number: int) -> list[Case]:
-        return self._stream.batch(number)
-
-    def batch(self, number: int) -> Batch:
-        return Batch(number, tuple(self.judged(self.cases(number))))
-
-    def judged(self, cases: Collection[Case]) -> Iterator[Judged]:
-        """Cases of one batch, judged one by one as they are asked for."""
-        seen: Counter[Signature] = Counter()
-        for case in cases:
-            yield self._judged(case, seen)
-
-    def _judged(self, case: Case, seen: Counter[Signature]) -> Judged:
-        features = tuple(sorted(case.features))
-        try:
-            call, verdicts = examine(self.target, case, frozenset(self.allow))
-        except Exception as error:
-            return mistaken(case, error)
-        worst = min(verdicts, key=lambda verdict: KINDS.index(verdict.kind))
-        failures = [Failure(call, v, features, case.name) for v in verdicts if v.kind in FINDINGS]
-        kept, unkept = few_of_each(failures, seen)
-        reason = worst.detail if worst.kind == "not_offered" else ""
-        return Judged(case.problem.op, case.mode, features, worst.kind, reason, kept, unkept)
+def _judged(target: Target, case: Case, allow: AbstractSet[str], seen: Counter[Signature]) -> Judged:
+    features = tuple(sorted(case.features))
+    try:
+        call, verdicts = examine(target, case, allow)
+    except Exception as error:
+        return mistaken(case, error)
+    worst = min(verdicts, key=lambda verdict: KINDS.index(verdict.kind))
+    failures = [Failure(call, v, features, case.name) for v in verdicts if v.kind in FINDINGS]
+    kept, unkept = few_of_each(failures, seen)
+    reason = worst.detail if worst.kind == "not_offered" else ""
+    return Judged(case.problem.op, case.mode, features, worst.kind, reason, kept, unkept)
 
 
 def few_of_each(
@@ -148,8 +136,13 @@ def mistaken(case: Case, error: Exception) -> Judged:
     """A case that the judge itself could not judge."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{where.filename.rpartition('gradspec/')[2]}:{where.lineno}"
-    text = f"case {case.name} ({case.problem.op} {case.mode}): {type(error).__name__}: {error} at {place}"
-    return Judged(case.problem.op, case.mode, tuple(sorted(case.features)), "undecided", error=text)
+    return unjudged(case, f"{type(error).__name__}: {error} at {place}")
+
+
+def unjudged(case: Case, why: str) -> Judged:
+    """Undecided through no fault of the target's."""
+    error = f"case {case.name} ({case.problem.op} {case.mode}): {why}"
+    return Judged(case.problem.op, case.mode, tuple(sorted(case.features)), "undecided", error=error)
 
 
 def sized(call: Call) -> int:

@@ -29,6 +29,12 @@ class Settings:
     path: tuple[str, ...] = ()
     token: str = ""
 
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}; give a whole number that is not negative")
+        if not self.timeout > 0:
+            raise ValueError(f"timeout is {self.timeout:g}; give a positive number of seconds")
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
-from gradspec.conformance.campaign.isolated import Isolated
+from gradspec.conformance.campaign.isolated import Cases, Isolated
 from gradspec.conformance.campaign.settings import Settings
 from gradspec.conformance.run import Failure
 
@@ -17,19 +17,8 @@ _open: WeakSet[Isolated] = WeakSet()
 _lock = threading.Lock()
 
 
-def session(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of a target before its first case: its versions, what probes measure, and broken promises."""
-    target = kept(Settings.from_json(settings))
-    versions, probes, findings = target.versions(), target.probes(), target.broken_promises()
-    return {
-        "versions": versions,
-        "probes": [vars(probe) for probe in probes],
-        "findings": [finding.to_json() for finding in findings],
-    }
-
-
 def judge_batches(
-    settings: Mapping[str, Any], numbers: Sequence[int], seconds: float, attempt: int = 0
+    settings: Mapping[str, Any], batches: Mapping[int, Cases], seconds: float, attempt: int = 0
 ) -> list[dict[str, Any]]:
     """The outcomes of batches, as JSON: of all of them, or of as many as were begun within so many seconds.
 
@@ -37,10 +26,10 @@ def judge_batches(
     tells calls apart for executors that give the same answer to the same call.
     """
     target, deadline, outcomes = kept(Settings.from_json(settings)), monotonic() + seconds, list[dict[str, Any]]()
-    for number in numbers:
+    for number, cases in batches.items():
         if outcomes and monotonic() > deadline:
             break
-        outcomes.append(target.batch(number).to_json())
+        outcomes.append(target.batch(number, cases).to_json())
     return outcomes
 
 

@@ -2,13 +2,13 @@
 
 It reads one JSON request per line and answers with JSON lines:
 
-    (greeting)                                    {"versions": {name: version}}
-    {"do": "probes"}                              {"probes": [Probe, …]}
-    {"do": "promises"}                            {"findings": [Finding, …]}
-    {"do": "batch", "number", "first", "last"}    {"begins": first, "size"}, then {"judged": Judged} for each case
-    {"do": "case", "number", "index"}             {"call", "features"}, without running it
-    {"do": "finding", "failures", "seconds"}      {"finding": Finding}
-    anything that fails                           {"failed": reason}
+    (greeting)                                  {"versions": {name: version}}
+    {"do": "probes"}                            {"probes": [Probe, …]}
+    {"do": "promises"}                          {"findings": [Finding, …]}
+    {"do": "plan", "first", "count"}            {"batches": [[Case, …], …]}
+    {"do": "judge", "cases": [Case, …]}         {"judged": Judged} for each, as soon as it is
+    {"do": "finding", "failures", "seconds"}    {"finding": Finding}
+    anything that fails                         {"failed": reason}
 
 The next case begins when one has been answered, so whoever listens knows which case a crash or a hang belongs to. The
 end of its input ends the process, and so does a long time without a request: nobody may be left to close it.
@@ -19,10 +19,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
-from gradspec.conformance.campaign.local import Judge, broken_promises, explained
+from gradspec.conformance.campaign.local import broken_promises, case_from_json, case_to_json, explained, judged
 from gradspec.conformance.campaign.settings import Settings
+from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks.probes import probe
 from gradspec.conformance.run import Failure
 from gradspec.conformance.targets import Target, target_named
@@ -37,21 +39,18 @@ class Worker:
 
     def __init__(self, target: Target, settings: Settings) -> None:
         self.target, self.settings = target, settings
-        self._judge: Judge | None = None
 
-    @property
-    def judge(self) -> Judge:
-        """Made when it is first needed: the cover takes a moment, and probes do without it."""
-        if self._judge is None:
-            self._judge = Judge(self.target, self.settings.seed, self.settings.selection, self.settings.allow)
-        return self._judge
+    @cached_property
+    def stream(self) -> Stream:
+        """Made when it is first needed: the cover takes a moment, and only who plans needs it."""
+        return Stream(self.settings.seed, self.settings.selection, self.target.refusal)
 
     def answers(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         actions: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
             "probes": self.probes,
             "promises": self.promises,
-            "batch": self.batch,
-            "case": self.case,
+            "plan": self.plan,
+            "judge": self.judge,
             "finding": self.finding,
         }
         try:
@@ -65,15 +64,13 @@ class Worker:
     def promises(self) -> Iterator[dict[str, Any]]:
         yield {"findings": [finding.to_json() for finding in broken_promises(self.target)]}
 
-    def batch(self, number: int, first: int = 0, last: int | None = None) -> Iterator[dict[str, Any]]:
-        cases = self.judge.cases(number)
-        yield {"begins": first, "size": len(cases)}
-        for judged in self.judge.judged(cases[first:last]):
-            yield {"judged": judged.to_json()}
+    def plan(self, first: int, count: int) -> Iterator[dict[str, Any]]:
+        numbers = range(first, first + count)
+        yield {"batches": [list(map(case_to_json, self.stream.batch(number))) for number in numbers]}
 
-    def case(self, number: int, index: int) -> Iterator[dict[str, Any]]:
-        case = self.judge.cases(number)[index]
-        yield {"call": case.call().to_json(), "features": sorted(case.features)}
+    def judge(self, cases: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        for case in judged(self.target, map(case_from_json, cases), frozenset(self.settings.allow)):
+            yield {"judged": case.to_json()}
 
     def finding(self, failures: list[dict[str, Any]], seconds: float) -> Iterator[dict[str, Any]]:
         cause = list(map(Failure.from_json, failures))

@@ -1,0 +1,395 @@
+"""Campaigns: every case once, whatever the executor loses; crashes and hangs that are findings; the same run again."""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gradspec as gs
+from conformance import kernel_doubles
+from gradspec.conformance.call import Call, Problem
+from gradspec.conformance.campaign import drive as driving
+from gradspec.conformance.campaign import isolated, tasks
+from gradspec.conformance.campaign.drive import Drive, Plan
+from gradspec.conformance.campaign.isolated import TargetError
+from gradspec.conformance.campaign.ledger import Ledger
+from gradspec.conformance.campaign.local import KEPT, Batch, Judged, case_from_json, case_to_json, few_of_each
+from gradspec.conformance.campaign.settings import Settings
+from gradspec.conformance.cases import Case, Selection
+from gradspec.conformance.cases.stream import Stream
+from gradspec.conformance.run import Failure
+from gradspec.conformance.targets.user import UserKernels
+from gradspec.conformance.verdict import Verdict
+
+POOLS = {"ops": ["max_pool"], "modes": ["value"], "dtypes": ["f32"], "ranks": [1, 2]}
+SELECTION = Selection(("max_pool",), (), ("value",), ("f32",), (1, 2))
+
+
+def double(name):
+    return f"conformance.kernel_doubles:{name}"
+
+
+def summary(run):
+    """What two runs of the same cases have in common; shrinking ends where its time does."""
+    return run.tally.to_json(), sorted((f.op, f.mode, f.kind, f.rule, f.dtype, f.count) for f in run.findings)
+
+
+def first_cases(count, seed, target=kernel_doubles.Right):
+    """The cases of a run, made here."""
+    stream = Stream(seed, SELECTION, UserKernels(target).refusal)
+    plan = Plan(lambda first, number: [stream.batch(n) for n in range(first, first + number)], count)
+    return [case for _, cases in iter(plan.next, None) for case in cases]
+
+
+def workers():
+    """Processes of targets that any thread of this process started."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                line, parent = (
+                    (folder / "cmdline").read_bytes(),
+                    (folder / "stat").read_text().rpartition(")")[2].split(),
+                )
+            except OSError:
+                continue
+            if b"campaign.worker" in line and int(parent[1]) == os.getpid() and parent[0] != "Z":
+                found.append(int(folder.name))
+    return found
+
+
+# --- the same cases, however many processes ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    """A run in this process, which no executor can disturb."""
+    return gs.conformance.check(kernel_doubles.Wrong, cases=45, seed=11, **POOLS)
+
+
+def test_a_run_takes_exactly_the_cases_it_was_asked_for(undisturbed):
+    assert undisturbed.cases == sum(undisturbed.tally.cases.values()) == 45
+    expected = Counter((case.mode, feature) for case in first_cases(45, 11) for feature in case.features or {"plain"})
+    found = Counter()
+    for (_, mode, feature, _), number in undisturbed.tally.grid.items():
+        found[mode, feature] += number
+    assert found == expected
+    assert undisturbed.by_kind("defect")
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_the_number_of_jobs_changes_nothing(undisturbed, jobs):
+    run = gs.conformance.check(double("Wrong"), cases=45, seed=11, jobs=jobs, **POOLS)
+    assert summary(run) == summary(undisturbed)
+    assert workers() == []
+    assert run.repeat.endswith("--seed 11 --cases 45")
+
+
+def test_another_seed_gives_other_cases(undisturbed):
+    other = gs.conformance.check(kernel_doubles.Wrong, cases=45, seed=12, **POOLS)
+    assert other.tally.to_json() != undisturbed.tally.to_json()
+
+
+def test_time_ends_a_run():
+    run = gs.conformance.check(kernel_doubles.Right, seconds=0.5, **POOLS)
+    assert 0 < run.cases == run.tally.judged + run.tally.cases["not_offered"]
+    assert 0.5 <= run.seconds < 10
+
+
+def test_the_first_defect_ends_a_run_that_fails_fast():
+    run = gs.conformance.check(kernel_doubles.Wrong, cases=10_000, seed=3, fail_fast=True, **POOLS)
+    assert run.tally.cases["defect"] == 1
+    assert run.cases < 100
+
+
+def test_cases_and_settings_survive_json():
+    cases = first_cases(20, 1)
+    assert [case_from_json(case_to_json(case)) for case in cases] == cases
+    settings = Settings("native", 3, SELECTION, ("tf32",), path=("a",))
+    assert Settings.from_json(settings.to_json()) == settings
+
+
+# --- crashes and hangs ------------------------------------------------------------------------------------------------
+
+
+def deadly(cases):
+    return [case.name for case in cases if kernel_doubles.is_deadly(case.call().inputs[0])]
+
+
+@cache
+def seed_with(count, cases=8):
+    """A seed whose first cases hold so many deadly ones."""
+    return next(seed for seed in range(200) if len(deadly(first_cases(cases, seed))) == count)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "rule", "got"),
+    [
+        ("Crashing", 2, "crash", "ended by SIGABRT: abandon ship"),
+        ("Exiting", 1, "crash", "ended with status 7"),
+        ("Hanging", 1, "hang", "no answer in "),
+    ],
+)
+def test_a_crash_or_a_hang_is_a_finding_and_the_rest_goes_on(monkeypatch, name, count, rule, got):
+    monkeypatch.setattr(isolated, "FIRST", 2.0)
+    run = gs.conformance.check(double(name), cases=8, seed=seed_with(count), jobs=1, timeout=3.0, **POOLS)
+    assert run.tally.cases == Counter({"defect": count, "pass": 8 - count})
+    (finding,) = run.findings
+    assert (finding.kind, finding.rule, finding.count) == ("defect", rule, count)
+    assert got in finding.got
+    assert kernel_doubles.is_deadly(Call.from_json(finding.case).inputs[0])
+    assert name in finding.reproducer
+    assert workers() == []
+
+
+def test_who_is_killed_by_somebody_else_is_not_blamed(monkeypatch, tmp_path):
+    monkeypatch.setenv("GRADSPEC_TEST_MARK", str(tmp_path / "mark"))
+    run = gs.conformance.check(double("Unlucky"), cases=8, seed=seed_with(1), jobs=1, **POOLS)
+    assert (tmp_path / "mark").exists()
+    assert run.tally.cases == Counter({"pass": 8})
+
+
+def test_what_a_target_prints_is_no_verdict():
+    assert gs.conformance.check(double("Chatty"), cases=5, seed=1, jobs=1, **POOLS).tally.cases == Counter({"pass": 5})
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (double("Unstartable"), "no licence"),
+        (double("Ending"), "could not be started: the process ended with status 3"),
+        (double("Absent"), "has no 'Absent'"),
+        ("no_such_module:kernel", "no module 'no_such_module'"),
+    ],
+)
+def test_a_target_that_cannot_be_judged_says_why(name, words):
+    with pytest.raises(TargetError, match=words):
+        gs.conformance.check(name, cases=5, jobs=1)
+    assert workers() == []
+
+
+def test_a_mistake_of_the_judge_is_told_and_held_against_nobody(monkeypatch):
+    def mistaken(target, case, allow):
+        raise ZeroDivisionError("our own")
+
+    monkeypatch.setattr("gradspec.conformance.campaign.local.examine", mistaken)
+    run = gs.conformance.check(kernel_doubles.Right, cases=3, seed=1, **POOLS)
+    assert run.tally.cases == Counter({"undecided": 3})
+    assert "ZeroDivisionError: our own" in run.errors[0]
+
+
+# --- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [double("Wrong"), kernel_doubles.Wrong], ids=["processes", "here"])
+def test_an_interrupted_run_gives_what_it_has_and_leaves_nothing(target):
+    def interrupt(progress):
+        if progress.stage == "judging" and progress.run.tally.cases["defect"]:
+            raise KeyboardInterrupt
+
+    run = gs.conformance.check(target, cases=100_000, seed=1, jobs=2, progress=interrupt, **POOLS)
+    assert run.interrupted
+    assert 0 < run.cases < 1000
+    assert run.by_kind("defect")
+    assert workers() == []
+
+
+# --- executors that lose what they are given --------------------------------------------------------------------------
+
+
+def pretended(settings, batches, seconds, attempt=0):
+    """What a task gives, without a target: some cases are wrong, and no task is ever finished with all its batches."""
+    kept = list(batches.items())[: max(1, len(batches) - 1)]
+    return [Batch(number, tuple(map(verdict_on, cases))).to_json() for number, cases in kept]
+
+
+def verdict_on(case):
+    is_wrong = (7 * case["batch"] + case["index"]) % 5 == 0
+    return Judged("max_pool", "value", (), "undecided" if is_wrong else "pass")
+
+
+PROBLEM = Problem("max_pool", 1, ((3,),), {"kernel_size": (2,)})
+
+
+def case_of(batch, index):
+    return case_to_json(Case(batch, index, PROBLEM, "value", "rounding", None, "contiguous", 0))
+
+
+def planned(first, count):
+    return [[case_of(number, index) for index in range(3 + number % 4)] for number in range(first, first + count)]
+
+
+class Loser(Executor):
+    """Runs what it is given at once, in any order; loses some, as ``losing`` says, in one way or another."""
+
+    def __init__(self, losing, seed=0):
+        self.losing, self.random, self.most, self.waiting = losing, random.Random(seed), 0, []
+
+    def submit(self, function, *arguments):
+        self.waiting.append((future := Future(), function, arguments))
+        self.most = max(self.most, len(self.waiting))
+        threading.Timer(0.002, self.work).start()
+        return future
+
+    def work(self):
+        future, function, arguments = self.waiting.pop(self.random.randrange(len(self.waiting)))
+        if self.random.random() >= self.losing:
+            future.set_result(function(*arguments))
+        elif self.random.random() < 0.5:
+            future.set_exception(OSError("the worker is gone"))
+        else:
+            future.cancel()
+            future.set_running_or_notify_cancel()
+
+
+class Broken(Executor):
+    def submit(self, function, *arguments):
+        raise RuntimeError("cannot schedule new futures")
+
+
+def driven(executor, most=300, **settings):
+    ledger = Ledger()
+    with ThreadPoolExecutor(1) as here:
+        Drive(Settings("none"), executor, here, Plan(planned, most), ledger, **settings).run()
+    return ledger
+
+
+@pytest.fixture
+def without_targets(monkeypatch):
+    monkeypatch.setattr(driving, "judge_batches", pretended)
+
+
+@pytest.mark.parametrize("losing", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("per_task", [1, 4])
+def test_nothing_is_lost_and_nothing_counted_twice(without_targets, losing, per_task):
+    executor = Loser(losing)
+    ledger = driven(executor, outstanding=5, batches_per_task=per_task)
+    plan = Plan(planned, 300)
+    expected = Counter(verdict_on(case).kind for _, cases in iter(plan.next, None) for case in cases)
+    assert ledger.tally.cases == expected
+    assert (ledger.cases, ledger.errors) == (300, [])
+    assert executor.most <= 5
+
+
+def test_an_executor_that_takes_nothing_is_done_without(without_targets):
+    assert driven(Broken()).cases == 300
+
+
+def test_what_cannot_be_judged_anywhere_is_undecided(monkeypatch):
+    def failing(settings, batches, seconds, attempt=0):
+        raise TargetError("nowhere")
+
+    monkeypatch.setattr(driving, "judge_batches", failing)
+    ledger = driven(Broken(), most=12)
+    assert ledger.tally.cases == Counter({"undecided": 12})
+    assert "TargetError: nowhere" in ledger.errors[0]
+
+
+def test_time_drops_what_has_not_begun(without_targets):
+    class Never(Executor):
+        def submit(self, function, *arguments):
+            return Future()
+
+    assert driven(Never(), most=None, deadline=time.monotonic() + 0.3, outstanding=8).cases == 0
+
+
+def test_batches_are_entered_once_and_in_order():
+    batches = [Batch(n, tuple(map(verdict_on, cases))) for n, cases in enumerate(planned(0, 30))]
+    for seed in range(20):
+        arriving = random.Random(seed).sample([*batches, *batches], 60)
+        ledger = Ledger()
+        for batch in arriving:
+            ledger.take(batch)
+        assert ledger.cases == sum(len(batch.cases) for batch in batches)
+    ledger = Ledger()
+    ledger.take(batches[5])
+    assert ledger.cases == 0
+    ledger.close()
+    assert ledger.cases == len(batches[5].cases)
+
+
+def failure(case, rule="value.sum", result="y"):
+    call = Call(Problem("avg_pool", 1, ((3,),), {"kernel_size": (2,)}), "value", (np.zeros(3, np.float32),))
+    return Failure(call, Verdict("defect", rule, result), (), case)
+
+
+def test_many_alike_are_counted_and_few_are_kept():
+    ledger, many = Ledger(), 200
+    for number in range(many):
+        kept, unkept = few_of_each([failure(f"{number}.0")] * 5, Counter())
+        assert (len(kept), len(unkept)) == (KEPT, 5 - KEPT)
+        ledger.take(Batch(number, (Judged("avg_pool", "value", (), "defect", failures=kept, unkept=unkept),)))
+    ((_, kept),) = ledger.failures.items()
+    assert len(kept) < many
+    assert ledger.counted(kept) == many
+
+
+# --- real executors ---------------------------------------------------------------------------------------------------
+
+
+def kill_this_process_once(mark):
+    """A task that ends its process, once."""
+    if not os.path.exists(mark):
+        with open(mark, "w"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_pool_that_loses_a_process_changes_nothing(undisturbed, tmp_path):
+    pool = ProcessPoolExecutor(1)
+    killed = []
+
+    def kill(progress):
+        if progress.stage == "judging" and progress.run.cases and not killed:
+            killed.append(pool.submit(kill_this_process_once, str(tmp_path / "mark")))
+
+    with pool:
+        run = gs.conformance.check(double("Wrong"), cases=45, seed=11, executor=pool, jobs=1, progress=kill, **POOLS)
+    assert (tmp_path / "mark").exists()
+    assert summary(run) == summary(undisturbed)
+
+
+def test_a_task_is_plain_data(undisturbed):
+    settings = Settings(double("Right"), 1, SELECTION, token="here")
+    batches = {0: [case_to_json(case) for case in first_cases(4, 1)]}
+    with ThreadPoolExecutor(1) as pool:
+        (outcome,) = pool.submit(tasks.judge_batches, settings.to_json(), batches, 1.0).result()
+        assert len(workers()) == 1
+        tasks.close("another campaign")
+        assert len(workers()) == 1
+        tasks.close("here")
+        assert workers() == []
+    assert [case.kind for case in Batch.from_json(outcome).cases] == ["pass"] * 4
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "words"),
+    [
+        ("nativ", {}, "did you mean native"),
+        ("native", {"ops": ["max_pol"]}, "did you mean max_pool"),
+        ("native", {"features": ["tie"]}, "did you mean ties"),
+        ("native", {"modes": ["gradient"]}, "choose from value, jvp, vjp, second"),
+        ("native", {"ops": "max_pool"}, "as a list"),
+        ("native", {"dtypes": ["float32"]}, "no dtype 'float32'"),
+        ("native", {"ranks": [5]}, "no rank 5"),
+        ("native", {"allow": ["tf23"]}, "did you mean tf32"),
+        ("native", {"cases": 0}, "at least one"),
+        ("native", {"seconds": -1.0}, "positive"),
+        ("native", {"jobs": 0}, "at least one"),
+        ("native", {"seed": -1}, "seed"),
+        ("native", {"timeout": 0}, "timeout"),
+    ],
+)
+def test_a_wrong_request_is_refused_before_any_work(target, options, words):
+    with pytest.raises(ValueError, match=words):
+        gs.conformance.check(target, **options)
