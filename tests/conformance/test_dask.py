@@ -4,9 +4,9 @@ import os
 import signal
 
 import pytest
-from conformance import kernel_doubles
 
 import gradspec as gs
+from conformance import kernel_doubles
 
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")

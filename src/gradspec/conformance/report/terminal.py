@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from textwrap import indent
 
 from rich.console import Console
-from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
@@ -45,8 +44,9 @@ class Page:
         self.console.print(Text(self.clean(text)), soft_wrap=True)
 
     def heading(self, text: str, style: str = "bold") -> None:
-        title = Text(self.clean(text), style)
-        self.console.print("", Rule(title, characters="-", align="left", style="dim"), sep="\n", width=self.width)
+        title = self.clean(text)
+        dashes = "-" * max(0, self.width - len(title) - 1)
+        self.console.print("", Text.assemble((f"{title} ", style), (dashes, "dim")), sep="\n", width=self.width)
 
     def fields(self, rows: Iterable[tuple[str, str]]) -> None:
         """Names on the left, and what they stand for."""
@@ -80,11 +80,16 @@ def show_start(run: Run, console: Console) -> None:
     )
     if run.probes:
         page.heading("probes")
-        rows = [
-            (probe.name, probe.op, probe.dtype, Text(page.clean(probe.result), "" if probe.normal else "bold yellow"))
-            for probe in run.probes
-        ]
-        page.table(("measured", "of", "dtype", "result"), rows)
+        page.table(("measured", "result", "of"), _probe_rows(page, run))
+
+
+def _probe_rows(page: Page, run: Run) -> Iterable[Sequence[Text | str]]:
+    """One row per result, with all that gave it; what the tolerance does not take for granted stands out."""
+    same: dict[tuple[str, str, bool], list[str]] = {}
+    for probe in run.probes:
+        same.setdefault((probe.name, probe.result, probe.normal), []).append(f"{probe.op} {probe.dtype}".strip())
+    for (name, result, normal), measured in same.items():
+        yield name, Text(page.clean(result), "" if normal else "bold yellow"), ", ".join(measured)
 
 
 def show(run: Run, console: Console) -> None:

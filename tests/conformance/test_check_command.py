@@ -1,0 +1,208 @@
+"""``gradspec check`` as a program: exit codes, files, and pages that any terminal can show."""
+
+import io
+import json
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from gradspec.cli import main
+from gradspec.conformance import command
+from gradspec.conformance.call import INPUTS, MODES
+from gradspec.conformance.campaign.request import Progress
+from gradspec.conformance.cases import FEATURES
+from gradspec.conformance.command import described, exit_code
+from gradspec.conformance.report import json as json_report
+from gradspec.conformance.report import junit
+from gradspec.conformance.report.terminal import show, show_start
+from gradspec.conformance.run import Probe, Run
+from gradspec.conformance.verdict import Finding, Verdict
+
+POOLS = ("--ops", "max_pool", "--modes", "value", "--dtypes", "f32", "--ranks", "1,2", "--jobs", "1", "--seed", "3")
+CONTRACT = {"target", "version", "machine", "seed", "cases", "seconds", "findings"}
+FINDING = {"op", "mode", "kind", "features", "dtype", "case", "got", "expected", "rule", "reproducer"}
+
+
+def gradspec(*arguments):
+    return CliRunner().invoke(main, ["check", *map(str, arguments)])
+
+
+def double(name):
+    return f"conformance.kernel_doubles:{name}"
+
+
+# --- whole runs -------------------------------------------------------------------------------------------------------
+
+
+def test_a_clean_run_writes_all_it_was_asked_for(tmp_path):
+    files = {option: tmp_path / f"run{option}" for option in ("--json", "--junit", "--report")}
+    options = [word for option, file in files.items() for word in (option, file)]
+    result = gradspec("native", "--cases", 20, "--ops", "max_pool", "--jobs", 1, "--seed", 3, *options)
+    assert result.exit_code == 0, result.output
+    assert "No defect found" in result.output
+    assert "gradspec check native --ops max_pool --seed 3 --cases 20" in result.output
+    run = json.loads(files["--json"].read_text())
+    assert set(run) >= CONTRACT
+    assert (run["target"], run["seed"], run["cases"], run["findings"]) == ("native", 3, 20, [])
+    assert ET.parse(files["--junit"]).getroot()[0].get("failures") == "0"
+    assert files["--report"].read_text().lower().startswith("<!doctype html>")
+
+
+def test_a_defect_is_told_with_its_reproducer_and_fails(tmp_path):
+    file = tmp_path / "run.json"
+    result = gradspec(double("Rude"), "--cases", 8, *POOLS, "--json", file, "--junit", tmp_path / "run.xml")
+    assert result.exit_code == 1, result.output
+    assert "from conformance.kernel_doubles import Rude" in result.output
+    assert "\\x1b[31mred" in result.output
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", result.output)
+    (finding,) = json.loads(file.read_text())["findings"]
+    assert set(finding) >= FINDING
+    assert (finding["op"], finding["mode"], finding["kind"], finding["rule"]) == (
+        "max_pool",
+        "value",
+        "defect",
+        "raised",
+    )
+    assert ET.parse(tmp_path / "run.xml").getroot()[0].get("failures") == "1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nativ",), "did you mean native?"),
+        (("native", "--ops", "max_pol"), "did you mean max_pool?"),
+        (("native", "--ranks", "1,x"), "list of whole numbers"),
+        (("native", "--json", "/no/such/folder/x.json"), "there is no folder for"),
+        (("native", "--report", "/"), "is a folder"),
+        (("native", "--json", "same", "--junit", "./same"), "cannot go to one file"),
+        (("no_such_module:f", "--cases", "1"), "there is no module 'no_such_module'"),
+        ((), "Missing argument"),
+    ],
+)
+def test_a_wrong_request_is_a_usage_error(arguments, words):
+    result = gradspec(*arguments)
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.split())
+
+
+def test_all_names_are_listed():
+    result = gradspec("--list")
+    assert result.exit_code == 0
+    for name in (*INPUTS, *MODES, *FEATURES, "torch.compile", "module:object", "tf32"):
+        assert name in result.output
+
+
+def test_a_missing_package_says_how_to_install_it(monkeypatch):
+    def missing(*_, **__):
+        raise ImportError("gradspec check jax needs jax, which is not installed; run: pip install jax")
+
+    monkeypatch.setattr(command, "check", missing)
+    result = gradspec("jax")
+    assert result.exit_code == 2
+    assert "pip install jax" in result.output
+
+
+# --- runs that are made up --------------------------------------------------------------------------------------------
+
+PROGRAM = "import numpy as np\n" + f"x = np.array({list(range(60))})\nprint(x)"
+CRASH = Finding(
+    *("max_pool", "value", "defect", ("ties", "dilated"), "f32", {}, "SIGSEGV \x1b[0m\x00", "−1 or an exception"),
+    *("crash", PROGRAM),
+    explanation="β is not finite: ∞ & <b>",
+    result="y",
+    place=(0, 1),
+    count=3,
+    seen=("max_pool vjp f32",),
+)
+CHOICE = replace(CRASH, kind="convention", rule="indices", op="adaptive_max_pool", mode="vjp", variant="out")
+
+
+def made_up(*findings, **fields):
+    run = Run("torch", "torch 2.13.0", "a machine", 7, 12, 2.0, list(findings), **fields)
+    run.probes = [Probe("significand bits kept", "conv", "f32", "11 of 24", normal=False)]
+    for op, mode, kind in [("max_pool", "value", "defect"), ("conv", "jvp", "pass"), ("fold", "vjp", "not_offered")]:
+        run.tally.count(op, mode, ("ties",), [Verdict(kind, detail="it has no fold")])
+    run.repeat = "gradspec check torch --seed 7 --cases 12"
+    return run
+
+
+def shown(run, width=80, encoding="utf-8", **settings):
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
+    console = Console(file=file, width=width, highlight=False, markup=False, emoji=False, **settings)
+    show_start(run, console)
+    show(run, console)
+    file.flush()
+    return file.buffer.getvalue().decode(encoding)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_page_fits_every_terminal(encoding, width):
+    page = shown(made_up(CRASH, CHOICE), width, encoding)
+    broken = [line for line in page.splitlines() if len(line) > width and "np.array" not in line]
+    assert all(line.startswith("    gradspec check") for line in broken)
+    assert "    x = np.array([0, 1, 2" in page
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", page)
+    for words in ("defect 1 of 1", "11 of 24", "convention 1 of 1", "it has no fold", "--seed 7"):
+        assert words in " ".join(page.split())
+
+
+def test_colour_is_only_for_those_who_see_it():
+    assert "\x1b[" in shown(made_up(CRASH), force_terminal=True, color_system="standard")
+
+
+def test_many_findings_are_not_all_printed():
+    page = shown(made_up(*[replace(CHOICE, count=n) for n in range(50)]))
+    assert "38 conventions more" in page
+
+
+@pytest.mark.parametrize(
+    ("run", "strict", "code"),
+    [
+        (made_up(), False, 0),
+        (made_up(CHOICE), False, 0),
+        (made_up(CHOICE), True, 1),
+        (made_up(CRASH), False, 1),
+        (made_up(CRASH, interrupted=True), False, 1),
+        (made_up(interrupted=True), False, 3),
+        (made_up(errors=["case 1.2: ours"]), False, 3),
+        (Run("torch", "", "", 1), False, 3),
+    ],
+)
+def test_exit_codes(run, strict, code):
+    assert exit_code(run, ("defect", "convention") if strict else ("defect",)) == code
+
+
+def test_a_run_survives_json():
+    run = made_up(CRASH, CHOICE, errors=["one"], interrupted=True)
+    assert Run.from_json(json.loads(json_report.text(run))) == run
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_junit_has_a_case_per_operator_and_mode(strict):
+    run = made_up(CRASH, CHOICE, errors=["case 1.2: ours"])
+    root = ET.fromstring(junit.text(run, ("defect", "convention") if strict else ("defect",)))
+    (suite,) = root
+    assert (root.tag, suite.tag) == ("testsuites", "testsuite")
+    cases = {(case.get("classname"), case.get("name")): case for case in suite.iter("testcase")}
+    tags = {names: sorted(part.tag for part in case) for names, case in cases.items()}
+    assert tags == {
+        ("gradspec.torch.max_pool", "value"): ["failure"],
+        ("gradspec.torch.adaptive_max_pool", "vjp"): ["failure" if strict else "system-out"],
+        ("gradspec.torch.conv", "jvp"): [],
+        ("gradspec.torch.fold", "vjp"): ["skipped"],
+        ("gradspec.torch", "run"): ["error"],
+    }
+    counts = {name: int(suite.get(name)) for name in ("tests", "failures", "errors", "skipped")}
+    assert counts == {"tests": 5, "failures": 1 + strict, "errors": 1, "skipped": 1}
+    assert "\\x1b[0m\\x00" in cases["gradspec.torch.max_pool", "value"][0].text
+    assert "x = np.array([0, 1" in cases["gradspec.torch.max_pool", "value"][0].text
+
+
+def test_the_line_that_is_redrawn_says_what_was_found():
+    line = described(Progress("judging", made_up(CRASH), 0.5))
+    assert line == "judging 12 cases  360/min  1 defect"
