@@ -1,16 +1,18 @@
 """The target ``jax``: what it runs is what the specification means, what it prints is what it ran."""
 
 import math
+from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
 
 from conformance.target_calls import call_of, every_way, printed_by, same, wrong
-from gradspec.conformance.call import Problem
+from gradspec.conformance.call import Call, Problem
 from gradspec.conformance.checks.promises import broken
 from gradspec.conformance.checks.reduced import known
 from gradspec.conformance.judge.conventions import CONVENTIONS
+from gradspec.conformance.judge.examine import judge_call
 from gradspec.conformance.targets import NotOfferedError, target_named
 from gradspec.conformance.targets.written import Apply, Infix, Name, computed, source
 
@@ -102,6 +104,18 @@ def test_modes_of_reduced_precision_are_known_by_their_names():
     assert JAX.composed(PROBLEMS["conv"], "value") == {"parts"}
     assert JAX.composed(PROBLEMS["conv, dilated"], "value") == frozenset()
     assert JAX.conventions() <= CONVENTIONS.keys()
+
+
+def test_subnormal_numbers_are_zeros_where_that_is_allowed():
+    """The largest of two subnormal numbers is 0, and the first of them is chosen, also if the second is larger."""
+    problem = Problem("max_pool", 1, ((1, 2),), {"kernel_size": (2,)})
+    tangents = (np.float32([[1, 2]]),)
+    for mode, directions in {"value": (), "jvp": tangents}.items():
+        call = Call(problem, mode, (np.float32([[1e-41, 1e-40]]),), directions, output=(1, 1))
+        assert [v.kind for v in judge_call(JAX, call)] == ["defect"]
+        assert [v.kind for v in judge_call(JAX, call, {"ftz"})] == ["reduced"]
+        normal = replace(call, inputs=(np.float32([[1, 2]]),))
+        assert [v.kind for v in judge_call(JAX, normal, {"ftz"})] == ["pass"]
 
 
 def test_a_problem_is_compiled_once_for_all_its_numbers(monkeypatch):

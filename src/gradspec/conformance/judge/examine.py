@@ -13,6 +13,7 @@ from gradspec.conformance.cases import Case
 from gradspec.conformance.checks import CHECKS
 from gradspec.conformance.checks.memory import arrays_of, same_bits
 from gradspec.conformance.checks.reduced import judged_reduced
+from gradspec.conformance.judge import flushed
 from gradspec.conformance.judge.adjoint import chooses_a_tied_cell, contradiction
 from gradspec.conformance.judge.conventions import NEEDS_DOCUMENTATION, Explanation, explanation, padding_only
 from gradspec.conformance.judge.expected import expected
@@ -168,6 +169,8 @@ def _failed(target: Target, call: Call, name: str, judgement: Judgement, allow: 
     rule = rule_of(call, name, judgement, place)
     modes = (allow | target.composed(call.problem, call.mode)) & target.reduced().keys()
     mode = judged_reduced(judgement.meaning, judgement.got, judgement.arithmetic, modes)
+    if mode is None and "ftz" in modes and flushed.explains(call, name, judgement):
+        mode = "ftz"
     if mode is not None:
         return _at(call, "reduced", rule, name, judgement.got, wrong, wanted, f"within the tolerance of {mode}")
     count = f"{int(wrong.sum())} of {wrong.size} wrong"
