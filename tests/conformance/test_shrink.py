@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -193,16 +194,27 @@ def test_numbers_become_simple():
 
 def test_only_what_the_target_offers_is_tried():
     class Batched(Planted):
+        refused = 0
+
         def refusal(self, problem, mode):
             return None if len(problem.shapes[0]) == problem.rank + 2 else "it needs a batch and channels"
 
         def run(self, call):
-            assert self.refusal(call.problem, call.mode) is None
+            self.refused += self.refusal(call.problem, call.mode) is not None
             return super().run(call)
 
     target = Batched(missing_dilation)
     shrunk = shrink(target, failures_of(target, STARTS[missing_dilation])[0], ENOUGH)
     assert shrunk.call.problem.shapes == ((1, 1, 1), (1, 1, 1), None)
+    assert target.refused == 0
+
+
+def test_only_what_is_simpler_is_taken():
+    target = Planted(missing_dilation)
+    (failure, *_) = failures_of(target, STARTS[missing_dilation])
+    search = shrinking.Search(target, shrink(target, failure, ENOUGH), monotonic() + ENOUGH)
+    assert not search.attempt(failure.call)
+    assert not search.attempt(search.call)
 
 
 def test_what_does_not_fail_again_stays_as_it_is():

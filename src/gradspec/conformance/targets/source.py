@@ -19,6 +19,8 @@ def literal(array: Array) -> str:
     'np.array([[1.0, np.nan], [-0.0, 0.1]], np.float32)'
     >>> literal(np.zeros((2, 0, 3), np.int64)), literal(np.full((4, 4), 0.5, np.float16))
     ('np.zeros((2, 0, 3), np.int64)', 'np.full((4, 4), 0.5, np.float16)')
+    >>> literal(np.array([2.0**-1074]))
+    'np.array([5.0e-324], np.float64)'
     """
     dtype = DTYPE_TEXT[next(name for name, known in DTYPES.items() if known == array.dtype)]
     if array.size == 0:
