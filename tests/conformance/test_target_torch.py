@@ -170,6 +170,17 @@ def test_padding_alone_is_minus_infinity_by_documented_convention() -> None:
     assert (verdict.kind, verdict.rule, verdict.got) == ("convention", "padding_only", "-inf")
 
 
+def test_an_index_of_a_window_without_cells_lies_outside_the_plane() -> None:
+    """PyTorch gives the place where the window would go on, and sends the cotangent there: to another channel."""
+    problem = Problem("max_pool", 1, ((1, 2, 1),), {"kernel_size": (2,), "padding": ((1, 1),), "dilation": (2,)})
+    target, x = target_named("torch"), np.ones((1, 2, 1), np.float32)
+    verdicts = {v.result: v for v in judge_call(target, Call(problem, "value", (x,), variant="with_indices"))}
+    assert (verdicts["indices"].kind, verdicts["indices"].rule) == ("defect", "index_range")
+    g = np.float32([[[10], [0]]])
+    (verdict,) = judge_call(target, Call(problem, "vjp", (x,), cotangent=g))
+    assert (verdict.kind, verdict.place, verdict.got, verdict.expected) == ("defect", (0, 1, 0), "10.0", "0.0")
+
+
 def test_integers_are_pooled_where_there_is_a_kernel() -> None:
     target, problem = target_named("torch"), replace(problems(2)["max_pool"], dtype="i32")
     call = replace(made(problem, "value"), variant="with_indices")
@@ -185,6 +196,10 @@ REFUSED = {
     "uneven": (Problem("max_pool", 1, ((1, 1, 4),), {"kernel_size": (2,), "padding": ((0, 1),)}), "value"),
     "uneven conv": (Problem("conv", 1, ((1, 1, 4), (1, 1, 2), None), {"padding": ((1, 0),)}), "value"),
     "wide": (Problem("avg_pool", 1, ((1, 1, 4),), {"kernel_size": (2,), "padding": ((2, 2),)}), "value"),
+    "wide plane": (
+        Problem("max_pool", 2, ((1, 1, 4, 4),), {"kernel_size": (2, 2), "padding": ((2, 2), (0, 0))}),
+        "value",
+    ),
     "dilated": (Problem("avg_pool", 1, ((1, 1, 4),), {"kernel_size": (2,), "dilation": (2,)}), "value"),
     "divisor": (Problem("avg_pool", 1, ((1, 1, 4),), {"kernel_size": (2,), "divisor_override": 2}), "value"),
     "lead": (Problem("max_pool", 1, ((2, 1, 1, 4),), {"kernel_size": (2,)}), "value"),
