@@ -19,6 +19,7 @@ from gradspec.conformance.shrink import manner, shrink
 from gradspec.conformance.simpler import laid_out_again, size, steps
 from gradspec.conformance.targets.native import Native
 from gradspec.conformance.verdict import FINDINGS, Finding, Verdict
+from gradspec.spec.errors import ShapeError
 
 ENOUGH = 60.0
 
@@ -251,6 +252,14 @@ def test_checks_are_made_again():
     assert shrunk.verdict.rule == "not_repeatable"
 
 
+def test_numbers_too_large_for_float32_are_no_obstacle():
+    target = Planted(lambda call, results: results["y"].fill(0))
+    call = call_of(Problem("avg_pool", 1, ((4,),), {"kernel_size": (2,)}, "f64"))
+    call.inputs[0][...] = 1e300
+    shrunk = shrink(target, failures_of(target, call)[0], ENOUGH)
+    assert shrunk.call.inputs[0].tolist() == [1.0]
+
+
 # --- every step is a legal call --------------------------------------------------------------------------------------
 
 EVERY = [
@@ -281,7 +290,7 @@ def test_every_step_is_a_legal_call(problem):
     for step in steps(call, None):
         try:
             small = step.call(call)
-        except ValueError:  # the geometry says that there is no such problem
+        except ShapeError:  # the geometry says that there is no such problem
             continue
         taken += 1
         assert [None if a is None else a.shape for a in small.inputs] == [*small.problem.shapes]

@@ -200,7 +200,10 @@ class Step:
         if self.gone in roles:
             axis = roles.index(self.gone)
             array = np.take(array, min(self.at, array.shape[axis] - 1), axis)
-        return recut(array if name == "indices" else array.astype(DTYPES[self.parts.dtype]), shape, self.last)
+        if name != "indices":
+            with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and fails or not
+                array = array.astype(DTYPES[self.parts.dtype])
+        return recut(array, shape, self.last)
 
 
 def recut(array: Array, shape: Shape, last: bool = False) -> Array:
