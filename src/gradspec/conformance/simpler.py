@@ -203,7 +203,8 @@ class Step:
         if name != "indices":
             with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and fails or not
                 array = array.astype(DTYPES[self.parts.dtype])
-        return recut(array, shape, self.last)
+        kept = array.reshape(array.shape + (1,) * (len(shape) - array.ndim))  # where ``keepdims`` comes back
+        return recut(kept, shape, self.last)
 
 
 def recut(array: Array, shape: Shape, last: bool = False) -> Array:
