@@ -24,7 +24,7 @@ from flint import fmpq, fmpz_mat
 from gradspec.conformance.oracle.meaning import Bools, Decided, Floats, Ints, Meaning, round_array
 from gradspec.conformance.tolerance import Arithmetic, Facts, Permitted, mean_bound, permitted, power, sum_bound
 from gradspec.domains.exact import rational
-from gradspec.domains.formats import F64, Format, format_named
+from gradspec.domains.formats import F32, F64, Format, format_named
 
 SLACK = 2.0**-40
 """Relative room for the roundings of the filter's own comparisons: a handful of float64 operations."""
@@ -117,6 +117,10 @@ class Chunk(ABC):
     def divides_by_rounded(self, format: Format) -> Bools:
         """Outputs with a divisor that ``format`` must round."""
         return np.zeros(len(self.places), np.bool_)
+
+    def different(self, chosen: Ints, got: Floats) -> tuple[Ints, Ints]:
+        """One of each kind of the chosen outputs with their results, and for every one of them its kind."""
+        return np.arange(len(chosen)), np.arange(len(chosen))
 
     @abstractmethod
     def distances(self, chosen: Ints, got: Floats) -> Floats:
@@ -237,8 +241,10 @@ def _decide_exactly(
     # Below this, products may have underflowed in float64, and the mass says too little.
     decided[finite] = (passes | fails)[finite] & (e.mass[finite] > 2.0**-900)
     edge = left[~decided[left]]
-    for i, facts in zip(edge, _facts(chunk, edge, e, arithmetic), strict=True):
-        passes[i] = permitted(facts, arithmetic).allows(float(got[i]))
+    different, which = chunk.different(edge, got[edge])
+    facts = _facts(chunk, edge[different], e, arithmetic)
+    allowed = [permitted(f, arithmetic).allows(y) for f, y in zip(facts, got[edge[different]].tolist(), strict=True)]
+    passes[edge] = np.asarray(allowed, np.bool_)[which]
     return passes[left]
 
 
@@ -459,6 +465,8 @@ class ProductChunk(Chunk):
         """Values, what is left of them, and how far they may be off."""
         if self.narrow:
             return rows @ columns + added, np.zeros(self.shape), (leaves + 4) * 2.0**-53 * mass
+        used = (rows != 0).any(axis=0) & (columns != 0).any(axis=1)
+        rows, columns = rows[:, used], columns[used]
         parts = [
             doubled(*_two_products(rows[:, None, :], columns.T[part]), added[:, part])
             for part in _parts(columns.shape[1], max(rows.size, 1))
@@ -469,10 +477,18 @@ class ProductChunk(Chunk):
     def _grain(self, rows: Floats, columns: Floats, added: Floats, mass: Floats) -> Ints:
         """The least lowest bit of every output's leaves: a matrix product with (min, +) for (+, ×).
 
-        The grain only falls as leaves are seen, and a sum of more than 53 bits of it is exact in no format here, so the
+        A row's least with a column's is no more than that, and enough where it shows every sum to fit float32. The
+        grain only falls as leaves are seen, and a sum of more than 53 bits of it is exact in no format here, so the
         loop ends once that holds for every output.
         """
         grain = lowest_bits(added)
+        least = [lowest_bits(part).min(axis=axis, initial=ZERO_GRAIN) for part, axis in ((rows, 1), (columns, 0))]
+        coarse = np.minimum(grain, least[0][:, None] + least[1])
+        with np.errstate(over="ignore"):
+            if (mass <= np.ldexp(1.0, np.clip(coarse + F32.precision, -1074, 1000))).all():
+                return np.asarray(coarse)
+        used = (rows != 0).any(axis=0) & (columns != 0).any(axis=1)
+        rows, columns = rows[:, used], columns[used]
         hopeless = np.frexp(mass)[1] - 55 if self.narrow else np.full(self.shape, NO_GRAIN)
         for start in range(0, rows.shape[1], 8):
             left, right = lowest_bits(rows[:, start : start + 8]), lowest_bits(columns[start : start + 8])
@@ -678,6 +694,12 @@ class LeafChunk(Chunk):
         known = np.where(np.abs(mantissa) == 0.5, bits, NO_GRAIN)
         grain = np.where(finite == 0, ZERO_GRAIN, known)
         return np.asarray(grain.min(axis=1, initial=ZERO_GRAIN), np.int64)
+
+    def different(self, chosen: Ints, got: Floats) -> tuple[Ints, Ints]:
+        """A pooling's cotangent makes many sums alike."""
+        rows = np.column_stack([self.leaves[chosen], self.divisors[chosen], got])
+        _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        return first, which.ravel()
 
     def distances(self, chosen: Ints, got: Floats) -> Floats:
         return np.asarray([self._distance(i, y) for i, y in zip(chosen, got.tolist(), strict=True)])
