@@ -15,6 +15,7 @@ from gradspec.conformance.targets.windows import WEIGHTED, lead
 from gradspec.conformance.targets.written import computed, source
 from gradspec.conformance.targets.xla_functions import (
     CHANNELS_LAST,
+    EAGER,
     LHS_DILATION,
     VMAP,
     function,
@@ -29,7 +30,10 @@ DOCS = "https://docs.jax.dev/en/latest"
 
 
 class Jax(Target):
-    """``jax.jit`` of each call, on the default device. Compiled functions are kept for the problems used last."""
+    """``jax.jit`` of each call, on the default device. Compiled functions are kept for the problems used last.
+
+    Reductions of whole planes also run ``eager``: their derivatives are several operations, which jit fuses.
+    """
 
     name = "jax"
 
@@ -46,6 +50,8 @@ class Jax(Target):
         found = [CHANNELS_LAST] if problem.op in WEIGHTED else []
         if problem.op == "conv_transpose" and has_transpose(problem):
             found.append(LHS_DILATION)
+        if problem.op.startswith("global"):
+            found.append(EAGER)
         if lead(problem):
             found.append(VMAP)
         return tuple(found)
@@ -70,7 +76,8 @@ class Jax(Target):
         key = (repr(call.problem), call.mode, call.variant)
         compiled = self._compiled.get(key)
         if compiled is None:
-            compiled = jax.jit(in_mode(call.mode, applied(call)))
+            plain = in_mode(call.mode, applied(call))
+            compiled = plain if call.variant == EAGER else jax.jit(plain)
             self._compiled.put(key, compiled)
         return compiled  # type: ignore[no-any-return]
 
@@ -176,14 +183,15 @@ def program(call: Call) -> str:
 def _mode_lines(call: Call, names: Sequence[str]) -> list[str]:
     inputs, moved = ", ".join(names), ", ".join(f"d{name}" for name in names)
     cells = "astype(np.float64).tolist()" if call.problem.dtype == "bf16" else "tolist()"
+    start, end = ("", "") if call.variant == EAGER else ("jax.jit(", ")")
     each = ["for array in results:", f"    print(array.{cells})"]
     if call.mode == "value":
-        return [f"print(jax.jit(f)({inputs}).{cells})"]
+        return [f"print({start}f{end}({inputs}).{cells})"]
     if call.mode == "jvp":
-        jvp = f"jvp = jax.jit(lambda {inputs}, {moved}: jax.jvp(f, ({inputs},), ({moved},))[1])"
+        jvp = f"jvp = {start}lambda {inputs}, {moved}: jax.jvp(f, ({inputs},), ({moved},))[1]{end}"
         return [jvp, f"print(jvp({inputs}, {moved}).{cells})"]
     vjp = f"vjp = lambda {inputs}, g: jax.vjp(f, {inputs})[1](g)"
     if call.mode == "vjp":
-        return [vjp, f"results = jax.jit(vjp)({inputs}, g)", *each]
-    second = f"second = jax.jit(lambda {inputs}, g, {moved}: jax.vjp(vjp, {inputs}, g)[1](({moved},)))"
+        return [vjp, f"results = {start}vjp{end}({inputs}, g)", *each]
+    second = f"second = {start}lambda {inputs}, g, {moved}: jax.vjp(vjp, {inputs}, g)[1](({moved},)){end}"
     return [vjp, second, f"results = second({inputs}, g, {moved})", *each]

@@ -22,6 +22,7 @@ from gradspec.conformance.targets.written import Apply, Expression, Infix, Name
 CHANNELS_LAST = "channels_last"
 VMAP = "vmap"
 LHS_DILATION = "lhs_dilation"
+EAGER = "eager"
 BATCHED = ("conv", "conv_transpose", "unfold")
 """Operators that JAX defines for exactly one batch axis."""
 
