@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from gradspec.conformance.campaign.ledger import Ledger, number_of
-from gradspec.conformance.campaign.local import explained, sized
+from gradspec.conformance.campaign.local import sized
 from gradspec.conformance.campaign.settings import Settings
 from gradspec.conformance.campaign.tasks import explain
-from gradspec.conformance.causes import groups
+from gradspec.conformance.causes import explained, groups, least, merged
 from gradspec.conformance.run import Failure
 from gradspec.conformance.targets import Target
 from gradspec.conformance.verdict import KINDS, Finding
@@ -43,7 +43,7 @@ def found(
         for task in tasks:
             task.cancel()
     results = [_result(task, cause) for task, cause in zip(tasks, causes, strict=True)]
-    return worst_first([replace(f, count=ledger.counted(cause)) for f, cause in zip(results, causes, strict=True)])
+    return merged(f for found, cause in zip(results, causes, strict=True) for f in counted(found, cause, ledger))
 
 
 def found_here(
@@ -51,11 +51,17 @@ def found_here(
 ) -> list[Finding]:
     """The same in this process."""
     causes, findings = groups(in_order(ledger)), list[Finding]()
-    for cause in causes:
-        watch(len(findings), len(causes))
-        finding = explained(target, cause, min(A_CAUSE, seconds / len(causes)))
-        findings.append(replace(finding, count=ledger.counted(cause)))
-    return worst_first(findings)
+    for number, cause in enumerate(causes):
+        watch(number, len(causes))
+        findings += counted(explained(target, cause, min(A_CAUSE, seconds / len(causes))), cause, ledger)
+    return merged(findings)
+
+
+def counted(findings: Sequence[Finding], group: Sequence[Failure], ledger: Ledger) -> list[Finding]:
+    """The findings of one group; the first stands for all its cases that no other finding has."""
+    first, *others = findings
+    rest = ledger.counted(group) - sum(finding.count for finding in others)
+    return [replace(first, count=max(rest, first.count)), *others]
 
 
 def in_order(ledger: Ledger) -> list[Failure]:
@@ -73,11 +79,11 @@ def worst_first(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.dtype, f.rule))
 
 
-def _result(task: Future[dict[str, Any]], cause: Sequence[Failure]) -> Finding:
-    """The finding as explained; as it was met if that could not be done."""
+def _result(task: Future[list[dict[str, Any]]], cause: Sequence[Failure]) -> list[Finding]:
+    """The findings as explained; as they were met if that could not be done."""
     if task.done() and not task.cancelled() and task.exception() is None:
-        return Finding.from_json(task.result())
-    return as_met(min(cause, key=lambda failure: sized(failure.call)))
+        return list(map(Finding.from_json, task.result()))
+    return [as_met(least(cause))]
 
 
 def as_met(failure: Failure) -> Finding:

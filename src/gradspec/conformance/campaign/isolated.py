@@ -94,15 +94,15 @@ class Isolated:
             lost, rule = describe(loss), rule_of(loss)
             return [Finding("", "value", "defect", (), "", {}, lost, "the promised error", rule, "")]
 
-    def finding(self, failures: list[Failure], seconds: float) -> Finding:
-        """The finding of one cause, shrunk for at most so long; as it was met if shrinking it kills the process."""
-        request = {"do": "finding", "failures": [failure.to_json() for failure in failures]}
+    def findings(self, failures: list[Failure], seconds: float) -> list[Finding]:
+        """The findings of one group, shrunk for at most so long; as they were met if shrinking kills the process."""
+        request = {"do": "findings", "failures": [failure.to_json() for failure in failures]}
         with self._in_use:
             try:
                 answer = self._ask(seconds, **request, seconds=seconds)
             except ProcessLostError:
                 answer = self._ask(**request, seconds=0)
-        return Finding.from_json(answer["finding"])
+        return list(map(Finding.from_json, answer["findings"]))
 
     def plan(self, first: int, count: int) -> list[Cases]:
         """The cases of so many batches."""

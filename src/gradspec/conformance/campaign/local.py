@@ -11,11 +11,10 @@ from typing import Any
 
 from gradspec.conformance.call import Call, Problem
 from gradspec.conformance.cases import Case
-from gradspec.conformance.causes import finding
 from gradspec.conformance.checks.promises import broken
 from gradspec.conformance.judge.examine import examine
 from gradspec.conformance.run import Failure, Tally
-from gradspec.conformance.shrink import manner, shrink
+from gradspec.conformance.shrink import manner
 from gradspec.conformance.targets import Target
 from gradspec.conformance.verdict import FINDINGS, KINDS, Finding, Verdict
 
@@ -161,13 +160,3 @@ def broken_promises(target: Target) -> list[Finding]:
         )
         for promise, verdict in broken(target)
     ]
-
-
-def explained(target: Target, cause: Collection[Failure], seconds: float) -> Finding:
-    """The finding of failures of one cause, the smallest of them made smaller for so many seconds.
-
-    A call that ends or stops the process is left as it is: it must not be made again here.
-    """
-    least = min(cause, key=lambda failure: sized(failure.call))
-    shrunk = shrink(target, least, seconds) if seconds and least.verdict.rule not in DEADLY else least
-    return finding(target, list(cause), shrunk)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
-from gradspec.conformance.campaign.isolated import Cases, Isolated
+from gradspec.conformance.campaign.isolated import Cases, Isolated, TargetError
 from gradspec.conformance.campaign.settings import Settings
 from gradspec.conformance.run import Failure
 
@@ -33,10 +34,17 @@ def judge_batches(
     return outcomes
 
 
-def explain(settings: Mapping[str, Any], failures: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
-    """The finding, as JSON, of failures of one cause."""
+def warm_up(settings: Mapping[str, Any]) -> None:
+    """Start this thread's process; who asks it first will hear if that fails."""
+    with suppress(TargetError):
+        kept(Settings.from_json(settings)).versions()
+
+
+def explain(settings: Mapping[str, Any], failures: Sequence[Mapping[str, Any]], seconds: float) -> list[dict[str, Any]]:
+    """The findings, as JSON, of failures of one group."""
     target = kept(Settings.from_json(settings))
-    return target.finding([Failure.from_json(failure) for failure in failures], seconds).to_json()
+    found = target.findings([Failure.from_json(failure) for failure in failures], seconds)
+    return [finding.to_json() for finding in found]
 
 
 def kept(settings: Settings) -> Isolated:

@@ -7,7 +7,7 @@ It reads one JSON request per line and answers with JSON lines:
     {"do": "promises"}                          {"findings": [Finding, …]}
     {"do": "plan", "first", "count"}            {"batches": [[Case, …], …]}
     {"do": "judge", "cases": [Case, …]}         {"judged": Judged} for each, as soon as it is
-    {"do": "finding", "failures", "seconds"}    {"finding": Finding}
+    {"do": "findings", "failures", "seconds"}   {"findings": [Finding, …]}
     anything that fails                         {"failed": reason}
 
 The next case begins when one has been answered, so whoever listens knows which case a crash or a hang belongs to. The
@@ -22,9 +22,10 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
-from gradspec.conformance.campaign.local import broken_promises, case_from_json, case_to_json, explained, judged
+from gradspec.conformance.campaign.local import broken_promises, case_from_json, case_to_json, judged
 from gradspec.conformance.campaign.settings import Settings
 from gradspec.conformance.cases.stream import Stream
+from gradspec.conformance.causes import explained
 from gradspec.conformance.checks.probes import probe
 from gradspec.conformance.run import Failure
 from gradspec.conformance.targets import Target, target_named
@@ -51,7 +52,7 @@ class Worker:
             "promises": self.promises,
             "plan": self.plan,
             "judge": self.judge,
-            "finding": self.finding,
+            "findings": self.findings,
         }
         try:
             yield from actions[request.pop("do")](**request)
@@ -72,9 +73,9 @@ class Worker:
         for case in judged(self.target, map(case_from_json, cases), frozenset(self.settings.allow)):
             yield {"judged": case.to_json()}
 
-    def finding(self, failures: list[dict[str, Any]], seconds: float) -> Iterator[dict[str, Any]]:
-        cause = list(map(Failure.from_json, failures))
-        yield {"finding": explained(self.target, cause, seconds).to_json()}
+    def findings(self, failures: list[dict[str, Any]], seconds: float) -> Iterator[dict[str, Any]]:
+        group = list(map(Failure.from_json, failures))
+        yield {"findings": [finding.to_json() for finding in explained(self.target, group, seconds)]}
 
 
 def main(settings: Settings) -> None:
