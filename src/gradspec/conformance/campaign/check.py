@@ -110,6 +110,8 @@ class Campaign:
         self.settings = replace(self.settings, threads=max(1, get_num_threads() // workers))
         with self._threads(workers) as here, Isolated(self.settings) as planner:
             where = executor or here
+            for _ in range(0 if executor else workers):  # while the target is probed
+                here.submit(tasks.warm_up, self.settings.to_json())
             try:
                 self._probe(planner)
                 plan = Plan(planner.plan, self.budget.cases)

@@ -88,7 +88,8 @@ def _probe_rows(page: Page, run: Run) -> Iterable[Sequence[Text | str]]:
     same: dict[tuple[str, str, bool], list[str]] = {}
     for probe in run.probes:
         same.setdefault((probe.name, probe.result, probe.normal), []).append(f"{probe.op} {probe.dtype}".strip())
-    for (name, result, normal), measured in same.items():
+    names = list(dict.fromkeys(probe.name for probe in run.probes))
+    for (name, result, normal), measured in sorted(same.items(), key=lambda row: names.index(row[0][0])):
         yield name, Text(page.clean(result), "" if normal else "bold yellow"), ", ".join(measured)
 
 
