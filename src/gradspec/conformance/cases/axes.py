@@ -22,13 +22,14 @@ TRAITS = (
     "output_padding",
     "sided",
     "padded",
+    "several",
     "hit",
     "deep",
 )
 """What an axis can have: the features that one axis gives to its window, different paddings on both sides, a window
-that reads padding, cells that many windows read, and windows that read many cells."""
+that reads padding, one that reads several cells, cells that many windows read, and windows that read many cells."""
 BIT = {name: 1 << i for i, name in enumerate(TRAITS)}
-INCIDENTAL = BIT["padded"] | BIT["hit"] | BIT["deep"]
+INCIDENTAL = BIT["padded"] | BIT["several"] | BIT["hit"] | BIT["deep"]
 """Traits that an axis may have unasked."""
 
 COLUMNS = ("size", "kernel", "stride", "lo", "hi", "dilation", "extra", "outputs")
@@ -69,7 +70,7 @@ _DEEP = {1: 1000, 2: 32, 3: 10, 4: 6}
 def scale_of(kind: str, rank: int) -> Scale:
     if kind == "small":
         size, kernel, many, outputs = _SMALL[rank]
-        return Scale((1, size), (1, kernel), (1, 2, 3), (1, 1, 2, 3), many, outputs, 12_000 if rank == 1 else 5_000)
+        return Scale((1, size), (1, kernel), (1, 2, 3), (1, 1, 2, 3), many, outputs, 24_000 if rank == 1 else 5_000)
     least = {"many": _MANY, "long": _LONG, "deep": _DEEP}[kind][rank]
     count = 5_000 if rank == 1 else 2_000
     if kind == "deep":
@@ -171,7 +172,7 @@ def _output_counts(n: Ints, extent: Ints, s: Ints, lo: Ints, hi: Ints, ceil: boo
 
 
 def _sliding_traits(rows: Ints, many: int, transposed: bool) -> tuple[Ints, NDArray[np.bool_]]:
-    """The traits of all axes, and which axes have a real cell in every other window or more."""
+    """The traits of all axes, and which axes have a real cell in every third window or more."""
     n, k, s, lo, hi, d, extra, outputs = rows.T
     extent = d * (k - 1) + 1
     size = (n - 1) * s - lo - hi + extent + extra if transposed else n
@@ -195,10 +196,11 @@ def _sliding_traits(rows: Ints, many: int, transposed: bool) -> tuple[Ints, NDAr
         "padded": np.where(there, real < taps, False).any(axis=1),
         "hit": _most_hits(rows, size) >= many if many < 100 else np.zeros(len(n), np.bool_),
         "deep": most >= many,
+        "several": most > 1,
     }
     if transposed:
         found["ceil_mode"] = np.zeros(len(n), np.bool_)
-    return _packed(found), 2 * ((real > 0) & there).sum(axis=1) >= outputs
+    return _packed(found), 3 * ((real > 0) & there).sum(axis=1) >= outputs
 
 
 def _most_hits(rows: Ints, size: Ints) -> Ints:

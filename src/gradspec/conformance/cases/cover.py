@@ -28,9 +28,10 @@ from gradspec.conformance.cases.model import (
     can_be_drawn,
     specials_of,
 )
+from gradspec.conformance.cases.windows import CONVOLUTIONS
 
 CASES, MOST_CASES = 12, 18
-"""Of a batch: every mode in every regime, and some more while they bring something new."""
+"""Of a batch: every mode in every regime, and some more while they bring something new. Costly batches have fewer."""
 MOST_FEATURES = 6
 PLAIN_BATCHES = 12
 """The first batches are of one dtype each: kernels that are compiled when first called are few that way."""
@@ -61,12 +62,22 @@ class Planned:
     rank: int
     features: frozenset[str]
     cells: tuple[Cell, ...]
+    wide: bool = False
+    """Of a convolution with long sums: that of the weights' gradients, not of the value."""
 
 
 def implied(rank: int, dtype: str) -> list[str]:
     """The features that a rank and a dtype are."""
     of_dtype = ["low_precision"] if dtype in ("f16", "bf16") else ["integer"] if dtype in INTEGERS else []
     return of_dtype + (["rank4"] if rank == 4 else [])
+
+
+LONG_MODES = {False: ("value", "jvp", "second"), True: ("vjp", "second")}
+"""The modes of a convolution with long sums, if these are of its value and if of its weights' gradients."""
+
+
+def is_long(op: str, features: frozenset[str]) -> bool:
+    return op in CONVOLUTIONS and "long_sum" in features
 
 
 @lru_cache(maxsize=8)
@@ -147,27 +158,34 @@ class _BatchPlanner:
         self.always = asked[:1]
         """What every case must have."""
         self.features = self._geometry()
+        self.wide = is_long(entry.op, self.features) and self._is_wide()
         self.palette = self._palette()
         self.modes = self._modes(self.always)
         self.options = {
-            "dtype": sorted(
-                (name for name in DTYPES if name in entry.values), key=lambda name: name not in self.palette
-            ),
+            "dtype": [name for name in DTYPES if name in entry.values],
             "special": ["", *(name for name in specials_of(entry.op) if name in entry.values)],
             "layout": ["", *(name for name in LAYERS if name in entry.values)],
         }
 
     def planned(self) -> Planned:
         cells: list[Cell] = []
-        least = CASES // 2 if self.features & LATER else CASES
-        while len(cells) < MOST_CASES:
+        least, most = (CASES // 2, CASES // 2 + 2) if self.features & LATER else (CASES, MOST_CASES)
+        while len(cells) < most:
             cell, values = self._cell(self.start if not cells else self.always, len(cells))
             if not self.planner.meet(values) and len(cells) >= least:
                 break
             cells.append(cell)
-        return Planned(self.entry.op, self.entry.rank, self.features, tuple(cells))
+        return Planned(self.entry.op, self.entry.rank, self.features, tuple(cells), self.wide)
 
     # --- features
+
+    def _is_wide(self) -> bool:
+        """Whether gradients of weights have more long sums that have not met than values have."""
+        if set(self.start) & set(MODES):
+            return "vjp" in self.start
+        long = self.planner.missing[PLACE[self.entry.op], PLACE["long_sum"]] | self.planner.missing[PLACE["long_sum"]]
+        left = long[:, [PLACE["vjp"], PLACE["value"]]].sum(axis=0)
+        return bool(left[0] > left[1])
 
     def _geometry(self) -> frozenset[str]:
         chosen = frozenset(name for name in self.start if name in GEOMETRY[self.entry.op])
@@ -210,7 +228,7 @@ class _BatchPlanner:
         """The case that brings most together, and its values."""
         mode = self._mode(wanted, number)
         have = [PLACE[name] for name in (self.entry.op, RANK_NAMES[self.entry.rank], mode)]
-        have += [PLACE[name] for name in self.features if self.entry.together[PLACE[name], PLACE[mode]]]
+        have += [PLACE[name] for name in self.features if self._shows(name, mode)]
         left, picked = self._options(wanted, number), {"dtype": "", "special": "", "layout": ""}
         for kind in [kind for kind in left if set(left[kind]) & set(wanted)]:
             picked[kind] = next(name for name in left.pop(kind) if name in wanted)
@@ -228,7 +246,14 @@ class _BatchPlanner:
         return modes[number % len(modes)]
 
     def _modes(self, wanted: Sequence[str]) -> list[str]:
-        return list(dict.fromkeys(mode for mode, _ in self.entry.pairs(wanted)))
+        modes = dict.fromkeys(mode for mode, _ in self.entry.pairs(wanted))
+        return [mode for mode in modes if "long_sum" not in wanted or self._shows("long_sum", mode)]
+
+    def _shows(self, feature: str, mode: str) -> bool:
+        """Whether a feature of the geometry is there in a mode."""
+        if feature == "long_sum" and is_long(self.entry.op, self.features):
+            return mode in LONG_MODES[self.wide]
+        return bool(self.entry.together[PLACE[feature], PLACE[mode]])
 
     def _options(self, wanted: Sequence[str], number: int) -> dict[str, list[str]]:
         """What may be chosen for a case; the empty name is ordinary numbers, or a contiguous layout."""
@@ -245,7 +270,7 @@ class _BatchPlanner:
         return [PLACE[value] for value in (name, *own) if value]
 
     def _best(self, options: dict[str, list[str]], have: list[int]) -> tuple[str, str]:
-        """The kind and name that bring most together with what there is; of the dtypes one must be chosen."""
+        """The kind and name that bring most together with what there is; dtypes of the palette go before others."""
         met = np.asarray(have)
         # Fewer than 16 values, so that the number of their pairs is less than 256.
         gain = self.planner.missing.view(np.uint8)[met[:, None], met].sum((0, 1), np.uint8)
@@ -272,11 +297,13 @@ def random_batch(model: Model, rng: np.random.Generator) -> Planned:
     features = frozenset(name for name in always if name in GEOMETRY[entry.op])
     count = int(rng.integers(1, 5))
     for name in map(str, rng.permutation([name for name in GEOMETRY[entry.op] if name in entry.values])):
-        rare = rng.random() < 1 - 1 / COST.get(name, 1.0)
-        if len(features) < count and not rare and can_be_drawn(entry.op, entry.rank, features | {name}):
+        often = rng.random() * COST.get(name, 1.0) < 1
+        fits = all(name == other or entry.together[PLACE[name], PLACE[other]] for other in always)
+        if len(features) < count and often and fits and can_be_drawn(entry.op, entry.rank, features | {name}):
             features |= {name}
     cells = [_random_cell(entry, features, always, rng, i) for i in range(CASES)]
-    return Planned(entry.op, entry.rank, features, tuple(cells))
+    wide = is_long(entry.op, features) and bool(rng.integers(2))
+    return Planned(entry.op, entry.rank, features, tuple(cells), wide)
 
 
 def _one_asked(entry: Entry, model: Model, rng: np.random.Generator) -> list[str]:
@@ -287,20 +314,23 @@ def _one_asked(entry: Entry, model: Model, rng: np.random.Generator) -> list[str
 def _random_cell(
     entry: Entry, features: frozenset[str], always: Sequence[str], rng: np.random.Generator, number: int
 ) -> Cell:
-    """A case whose parts go together, chosen one after the other."""
-    have = [PLACE[name] for name in features]
+    """A case whose parts go together; half of the cases are ordinary in each part."""
+    pairs = entry.pairs(always)
+    modes = list(dict.fromkeys(mode for mode, _ in pairs))
+    mode = modes[number % len(modes)]
+    dtype = _one(rng, [dtype for other, dtype in pairs if other == mode], "f32", always)
+    have = [
+        PLACE[name] for name in (mode, dtype, *features) if name == mode or entry.together[PLACE[name], PLACE[mode]]
+    ]
+    fitting = [name for name in VALUES if name in entry.values and entry.together[have, PLACE[name]].all()]
+    special = _one(rng, [name for name in specials_of(entry.op) if name in fitting], "", always)
+    layout = _one(rng, [name for name in LAYERS if name in fitting], "contiguous", always)
+    return Cell(mode, dtype, special or None, layout)
 
-    def one(names: Sequence[str], usual: Sequence[str] = ()) -> str:
-        fitting = [name for name in names if name in entry.values and entry.together[have, PLACE[name]].all()]
-        wanted = [name for name in fitting if name in always or set(implied(entry.rank, name)) & set(always)]
-        free = wanted or (list(usual) if rng.random() < 0.5 else []) or fitting
-        chosen = str(rng.choice([name for name in free if not name or name in fitting] or [""]))
-        if chosen:
-            have.append(PLACE[chosen])
-        return chosen
 
-    modes = [mode for mode in MODES if mode in entry.values]
-    special = one(specials_of(entry.op), [""])
-    dtype = one(tuple(DTYPES), ["f32"])
-    mode = one([modes[(number + i) % len(modes)] for i in range(1)]) or one(modes)
-    return Cell(mode, dtype, special or None, one(LAYERS, [""]) or "contiguous")
+def _one(rng: np.random.Generator, names: Sequence[str], usual: str, always: Sequence[str]) -> str:
+    wanted = [name for name in names if name in always]
+    if wanted or not names:
+        return wanted[0] if wanted else usual
+    ordinary = rng.random() < 0.5 and (usual in names or usual not in DTYPES)
+    return usual if ordinary else str(rng.choice(names))

@@ -29,6 +29,8 @@ SMOOTH_OUTPUTS, SMOOTH_TAPS = 60, 12
 """A smooth maximum is judged in balls, which takes long: there are few, and of few cells."""
 MOST_READS = 60_000
 """Windows times taps of an ordinary problem."""
+MOST_LEAVES = 600_000
+"""Of all results of a pooling together, if it can be."""
 SAMPLES = 4
 """One sample of four, or one plane, may hold numbers that hide everything else."""
 TRIES = 24
@@ -41,7 +43,8 @@ class Goal:
     """What to draw: an operator, its rank, its features, and details that are no features.
 
     ``sided`` asks for different paddings on both sides, ``bare`` for no leading axes, ``equal`` for axes that are all
-    the same, ``tie_rule`` for the attribute ``ties`` of a selection.
+    the same, ``tie_rule`` for the attribute ``ties`` of a selection. Long sums of a convolution are those of its value,
+    or, if it is ``wide``, those of the gradients of its weights: both at once would take too long.
     """
 
     op: str
@@ -51,6 +54,7 @@ class Goal:
     bare: bool = False
     equal: bool = False
     tie_rule: str = "first"
+    wide: bool = False
 
 
 def family(op: str) -> str:
@@ -66,7 +70,7 @@ def family(op: str) -> str:
 
 def kind(goal: Goal) -> str:
     """The scale of its axes."""
-    if "long_sum" in goal.features:
+    if "long_sum" in goal.features and not goal.wide:
         return "deep" if goal.op in AVERAGES else "long"
     return "many" if "many_hits_one_cell" in goal.features else "small"
 
@@ -84,18 +88,20 @@ def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
         if chosen is None:
             return None
         problem = _BUILDERS[goal.op](rng, goal, chosen)
-        if _is_fit(problem, goal):
+        if _is_fit(problem, goal, MOST_LEAVES if attempt < TRIES // 2 else 5 * MOST_LEAVES):
             return problem
     return None
 
 
-def _is_fit(problem: Problem, goal: Goal) -> bool:
+def _is_fit(problem: Problem, goal: Goal, leaves: int) -> bool:
     parts = anatomy(problem)
     if problem.op == "smooth_max_pool" and (prod(parts.output) > SMOOTH_OUTPUTS or parts.taps > SMOOTH_TAPS):
         return False
+    if parts.window is not None and "pool" in problem.op and prod(parts.output) * parts.taps > leaves:
+        return False
     if parts.windows * parts.taps > MOST_READS or not _has_choice(problem, goal):
         return False
-    return goal.features <= tags(problem)
+    return goal.features <= tags(problem, "vjp" if goal.wide else "value")
 
 
 def _has_choice(problem: Problem, goal: Goal) -> bool:
@@ -119,10 +125,10 @@ def pool(goal: Goal) -> Axes:
 def shared_traits(goal: Goal) -> set[str]:
     """Traits that every axis must have, for the window to have many cells or its cells many windows."""
     wanted: set[str] = set()
-    if "many_hits_one_cell" in goal.features or (goal.op in CONVOLUTIONS and "long_sum" in goal.features):
+    if "many_hits_one_cell" in goal.features:
         wanted.add("hit")
-    if "long_sum" in goal.features:
-        wanted.add("deep")
+    if "long_sum" in goal.features and not goal.wide:
+        wanted.add("hit" if goal.op == "conv_transpose" else "deep")
     return wanted
 
 
@@ -131,6 +137,8 @@ def spread_traits(goal: Goal) -> list[str]:
     wanted = [name for name in AXIS_FEATURES if name in goal.features]
     if "count_exclude_pad" in goal.features:
         wanted.append("padded")
+    if goal.op == "max_pool" and not (goal.rank == 1 and "one_cell_axis" in goal.features):
+        wanted.append("several")
     if goal.sided or (
         goal.rank == 1 and "asymmetric" in goal.features and family(goal.op) in ("sliding", "transposed")
     ):
@@ -267,7 +275,7 @@ def _max_unpool(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) ->
 def _convolution(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:
     sizes, kernel = _column(chosen, 0), _column(chosen, 1)
     groups, channels, others = _channels(rng, goal)
-    if "long_sum" in goal.features:
+    if "long_sum" in goal.features and not goal.wide:
         channels, others = _long_channels(goal, groups, chosen)
     transposed = goal.op == "conv_transpose"
     weight = (channels, others // groups, *kernel) if transposed else (others, channels // groups, *kernel)
@@ -276,16 +284,18 @@ def _convolution(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -
         attributes["output_padding"] = _column(chosen, 6)
     bias = (others,) if rng.random() < 0.75 else None
     problem = Problem(goal.op, goal.rank, ((channels, *sizes), weight, bias), attributes)
-    lead = _samples(rng, goal, max(channels * prod(sizes), prod(anatomy(problem).output)))
+    lead = _samples(rng, goal, max(channels * prod(sizes), prod(anatomy(problem).output)), prod(_column(chosen, 7)))
     return replace(problem, shapes=((*lead, channels, *sizes), weight, bias))
 
 
-def _samples(rng: np.random.Generator, goal: Goal, cells: int) -> Shape:
+def _samples(rng: np.random.Generator, goal: Goal, cells: int, windows: int) -> Shape:
     if "empty_batch" in goal.features:
         return (0,) if rng.random() < 0.7 else (2, 0)
     if goal.bare:
         return ()
     shape = [(SAMPLES,), (SAMPLES,), (5,), (2, 2)][rng.integers(4)]
+    if "long_sum" in goal.features and goal.wide:
+        return (-(-LONG_SUM // windows),)
     return _enlarged(shape, cells) if "large" in goal.features else shape
 
 
@@ -305,12 +315,12 @@ def _channels(rng: np.random.Generator, goal: Goal) -> tuple[int, int, int]:
 
 
 def _long_channels(goal: Goal, groups: int, chosen: Sequence[Axis]) -> tuple[int, int]:
-    """So many channels on both sides that each result of every mode has LONG_SUM leaves."""
+    """So many channels in that each result has LONG_SUM leaves, and few out."""
     plain = {**_sliding(chosen), **({"output_padding": _column(chosen, 6)} if goal.op == "conv_transpose" else {})}
     shapes = ((1, *_column(chosen, 0)), (1, 1, *_column(chosen, 1)), None)
     parts = anatomy(Problem(goal.op, goal.rank, shapes, plain))
-    read, written = (groups * -(-LONG_SUM // most) for most in (parts.reads, parts.hits))
-    return (written, read + groups) if goal.op == "conv_transpose" else (read, written + groups)
+    most = parts.hits if goal.op == "conv_transpose" else parts.reads
+    return groups * -(-LONG_SUM // most), groups
 
 
 def _unfold(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:

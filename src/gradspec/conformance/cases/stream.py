@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 
-from gradspec.conformance.call import DTYPES, INPUTS, MODES, SELECTIONS, Problem
+from gradspec.conformance.call import DTYPES, INPUTS, LAYOUTS, MODES, SELECTIONS, Problem
 from gradspec.conformance.cases import FEATURES, MASKING, REGIMES, Case, Selection
 from gradspec.conformance.cases.cover import Cell, Planned, plan, random_batch
 from gradspec.conformance.cases.features import tags
 from gradspec.conformance.cases.geometry import Goal, drawn_problem
-from gradspec.conformance.cases.model import GEOMETRY, RANKS, Entry, Model, clash, values_of
+from gradspec.conformance.cases.model import GEOMETRY, RANKS, Entry, Model, clash, specials_of, values_of
 
 Refusal: TypeAlias = Callable[[Problem, str], str | None]
 """Why a target does not offer a problem in a mode, or None."""
@@ -84,18 +85,15 @@ class _Batch:
         self._answers: dict[tuple[str, str], bool] = {}
 
     def cases(self) -> list[Case]:
-        found = []
         problem = self._problem()
-        if problem is not None:
-            cells = (self._taken(problem, cell) for cell in self.planned.cells)
-            found = self._made(problem, [cell for cell in cells if cell is not None])
-        if not found:
-            problem = problem or self._refused_problem()
-            found = self._made(problem, self.planned.cells[:1])
-        return found
+        if problem is None:
+            return self._made(self._refused_problem(), self.planned.cells[:1])
+        cells = [cell for cell in (self._taken(problem, cell) for cell in self.planned.cells) if cell is not None]
+        return self._made(problem, cells, self.stream.possible.asked) or self._made(problem, cells[:1])
 
-    def _made(self, problem: Problem, cells: Iterable[Cell]) -> list[Case]:
-        asked, found, turns = self.stream.possible.asked, list[Case](), Counter[str]()
+    def _made(self, problem: Problem, cells: Iterable[Cell], asked: frozenset[str] = frozenset()) -> list[Case]:
+        """The cases that have one of the features asked for."""
+        found, turns = list[Case](), Counter[str]()
         for cell in cells:
             turn = turns[cell.mode] + MODES.index(cell.mode) + self.number
             regime = REGIMES[turn % len(REGIMES)]
@@ -126,18 +124,15 @@ class _Batch:
 
     def _goals(self) -> Iterator[Goal]:
         """The goal with details of its own, then with fewer and fewer features, last with all axes the same."""
-        op, rank, features = self.planned.op, self.planned.rank, self.planned.features
-        yield self._detailed(Goal(op, rank, features))
-        for _ in range(3):
-            yield Goal(op, rank, features)
-        asked = self.stream.possible.asked
-        for name in sorted(features - asked):
-            yield Goal(op, rank, features - {name})
-        needed = (features & asked) or (features & {"asymmetric"})
-        for _ in range(3):
-            yield Goal(op, rank, needed)
+        asked, features = self.stream.possible.asked, self.planned.features
+        goal = Goal(self.planned.op, self.planned.rank, features, wide=self.planned.wide)
+        yield self._detailed(goal)
+        yield from [goal] * 3
+        yield from [_without(goal, {name}) for name in sorted(features - asked)]
+        kept = (features & asked) or (features & {"asymmetric"})
+        yield from [_without(goal, features - kept)] * 3
         if not features & asked:
-            yield Goal(op, rank, equal=True)
+            yield replace(_without(goal, features), equal=True)
 
     def _detailed(self, goal: Goal) -> Goal:
         chance, cells = self.rng.random(3), self.planned.cells
@@ -165,11 +160,17 @@ class _Batch:
 
     def _refused_problem(self) -> Problem:
         """What was planned, though the target does not take it."""
-        for features in (self.planned.features, frozenset[str]()):
-            problem = drawn_problem(self.rng, Goal(self.planned.op, self.planned.rank, features))
+        goal = Goal(self.planned.op, self.planned.rank, self.planned.features, wide=self.planned.wide)
+        for some in (goal, _without(goal, goal.features)):
+            problem = drawn_problem(self.rng, some)
             if problem is not None:
                 return problem
         raise AssertionError(f"no problem of {self.planned.op} with {self.planned.rank} axes")
+
+
+def _without(goal: Goal, features: AbstractSet[str]) -> Goal:
+    kept = goal.features - features
+    return replace(goal, features=kept, wide=goal.wide and "long_sum" in kept)
 
 
 # --- what is selected ------------------------------------------------------------------------------------------------
@@ -267,6 +268,9 @@ def _takes(refusal: Refusal, problem: Problem | None, mode: str, dtype: str) -> 
 
 def _plain(entry: Entry, asked: frozenset[str]) -> Planned:
     """A batch of one case, with one of the asked features if any are asked for."""
-    (mode, dtype), *_ = entry.pairs(_asked_of(entry, asked)[:1])
-    features = frozenset(_asked_of(entry, asked)[:1]) & frozenset(GEOMETRY[entry.op])
-    return Planned(entry.op, entry.rank, features, (Cell(mode, dtype, None, "contiguous"),))
+    wanted = _asked_of(entry, asked)[:1]
+    (mode, dtype), *_ = entry.pairs(wanted)
+    special = next((name for name in wanted if name in specials_of(entry.op)), None)
+    layout = next((name for name in wanted if name in LAYOUTS), "contiguous")
+    features = frozenset(wanted) & frozenset(GEOMETRY[entry.op])
+    return Planned(entry.op, entry.rank, features, (Cell(mode, dtype, special, layout),))
