@@ -310,6 +310,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     lines = ["def max_pool1d(x, kernel_size):", "    return x.reshape(*x.shape[:-1], -1, 2).max(-1)"]
     nested = ["class inside:", "    avg_pool = staticmethod(max_pool1d)", "table = {'max_pool1d': max_pool1d}"]
+    nested += ["class made:", "    def max_pool(self, x, kernel_size):", "        return max_pool1d(x, kernel_size)"]
     (tmp_path / "kernels_here.py").write_text("\n".join([*lines, *nested]))
     (tmp_path / "needs_more.py").write_text("import a_module_that_is_not_there")
     yield tmp_path
@@ -324,7 +325,7 @@ def test_the_current_folder_is_searched(folder):
         loaded("needs_more:kernels")
 
 
-@pytest.mark.parametrize("name", ["kernels_here:max_pool1d", "kernels_here:table"])
+@pytest.mark.parametrize("name", ["kernels_here:max_pool1d", "kernels_here:table", "kernels_here:made"])
 def test_programs_run_where_the_kernel_is(folder, name):
     program = loaded(name).reproducer(call_of(MAX))
     ran = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True)

@@ -299,7 +299,8 @@ class UserKernels(Target):
         jvp: Callable[..., Any] | None = None,
         vjp: Callable[..., Any] | None = None,
     ) -> None:
-        self._given = given() if isinstance(given, type) else given
+        self._is_made = isinstance(given, type)
+        self._given = given() if self._is_made else given
         self.name = name if name is not None else str(getattr(given, "__name__", type(given).__name__))
         self._functions = functions_of(self._given, op)
         if not self._functions:
@@ -436,7 +437,8 @@ class UserKernels(Target):
         """The line that imports a function, and what it is then called."""
         module, separator, path = self.name.partition(":")
         if separator:
-            inside = f"[{function.name!r}]" if isinstance(self._given, Mapping) else f".{function.name}"
+            made = "()" if self._is_made else ""
+            inside = f"[{function.name!r}]" if isinstance(self._given, Mapping) else f"{made}.{function.name}"
             return f"from {module} import {path.split('.')[0]}", path + inside * (self._given is not function.function)
         home, name = getattr(function.function, "__module__", ""), getattr(function.function, "__name__", "")
         if getattr(sys.modules.get(home), name, None) is function.function and home != "__main__":
