@@ -106,7 +106,7 @@ def calls(target_name: str, dtype: str, rank: int) -> Iterator[Call]:
 
 
 def is_known_to_fail(call: Call) -> bool:
-    """max_unpool's gradient of a cotangent with gaps in memory raises (PyTorch issue 154341)."""
+    """max_unpool's gradient raises where indices are not contiguous in memory (PyTorch issue 154341)."""
     return (
         call.problem.op == "max_unpool"
         and call.layout != "contiguous"
@@ -233,6 +233,14 @@ def test_unpooling_keeps_one_of_several_cells_and_takes_no_index_of_no_cell() ->
     assert (verdict.kind, "unpool_overwrites" in verdict.detail) == ("convention", True)
     with pytest.raises(NotOfferedError, match="no cell"):
         target.run(Call(problem, "value", (x, np.array([[[-1, 0]]]))))
+
+
+def test_a_shared_gradient_is_offered_among_numbers() -> None:
+    problem, target = Problem("global_max_pool", 1, ((1, 1, 2),), {"rank": 1, "ties": "split"}), target_named("torch")
+    g = np.ones((1, 1, 1), np.float32)
+    assert target.run(Call(problem, "vjp", (np.float32([[[3, 3]]]),), cotangent=g))["grad_x"].tolist() == [[[0.5, 0.5]]]
+    with pytest.raises(NotOfferedError, match="NaN"):
+        target.run(Call(problem, "vjp", (np.float32([[[3, nan]]]),), cotangent=g))
 
 
 def test_channels_last_is_a_format_of_planes_and_volumes() -> None:

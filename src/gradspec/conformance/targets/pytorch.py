@@ -59,8 +59,7 @@ class Eager(Target):
         return ("vmap",) if mode == "vjp" and has_batch(problem) and problem.op in BATCHED_BY_VMAP else ()
 
     def run(self, call: Call) -> Results:
-        if call.problem.op == "max_unpool" and (call.named()["indices"] < 0).any():
-            raise NotOfferedError("max_unpool documents no index that names no cell")
+        _require_documented_numbers(call)
         try:
             with warnings.catch_warnings(action="ignore"):  # of slow ways to a result; the result is what is judged
                 tensors = self.answer(call)
@@ -209,6 +208,14 @@ def _cannot_compile(backend: str) -> str | None:
     except Exception as error:  # there are many reasons, and any of them is one
         return f"torch.compile does not work here: {str(error).splitlines()[0]}"
     return None
+
+
+def _require_documented_numbers(call: Call) -> None:
+    if call.problem.op == "max_unpool" and (call.named()["indices"] < 0).any():
+        raise NotOfferedError("max_unpool documents no index that names no cell")
+    shared = call.mode != "value" and function(call.problem).path == "amax"
+    if shared and np.isnan(call.named()["x"].astype(np.float64)).any():
+        raise NotOfferedError("amax documents how equal values share a gradient, and NaN equals nothing")
 
 
 def _array(tensor: Any) -> Array:

@@ -227,9 +227,7 @@ def _wrong_windows(problem: Problem) -> Iterator[str]:
         yield f"{op} is documented for equal padding on both sides of an axis"
     if not op.endswith("pool"):
         return
-    # The pages of max_pool2d and max_pool3d speak of the kernel, their error and the page of avg_pool2d of its extent.
-    extents = axes.kernel if problem.rank == 1 else tuple(reach + 1 for reach in axes.overhang)
-    if any(2 * lo > extent for (lo, _), extent in zip(axes.padding, extents, strict=True)):
+    if any(2 * lo > k for (lo, _), k in zip(axes.padding, axes.kernel, strict=True)):
         yield f"{op} is documented for padding of at most half the kernel"
     if op == "avg_pool" and set(axes.dilation) != {1}:
         yield "avg_pool has no dilation"
