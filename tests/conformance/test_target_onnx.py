@@ -16,14 +16,14 @@ from gradspec.conformance.targets.onnx_model import model_of, node_of, over_the_
 RUNTIME, REFERENCE = target_named("onnxruntime"), target_named("onnx.reference")
 TARGETS = {"onnxruntime": RUNTIME, "onnx.reference": REFERENCE}
 
-POOL = {"kernel_size": (3, 2), "stride": (2, 1), "padding": ((1, 0), (0, 1))}
+POOL = {"kernel_size": (3, 2), "stride": (2, 1), "padding": ((1, 2), (0, 1))}
 PROBLEMS = {
     "max": Problem("max_pool", 2, ((2, 3, 5, 4),), POOL | {"dilation": (1, 2)}),
     "max, rounded up": Problem(
-        "max_pool", 2, ((1, 2, 6, 5),), {"kernel_size": (2, 2), "stride": (3, 3), "ceil_mode": True}
+        "max_pool", 2, ((1, 2, 7, 5),), {"kernel_size": (2, 2), "stride": (3, 3), "ceil_mode": True}
     ),
     "max, integers": Problem("max_pool", 1, ((2, 3, 7),), {"kernel_size": (3,)}, "u8"),
-    "average": Problem("avg_pool", 2, ((2, 3, 5, 4),), POOL | {"kernel_size": (2, 2)}),
+    "average": Problem("avg_pool", 2, ((2, 3, 5, 4),), POOL | {"kernel_size": (3, 4)}),
     "average, real cells": Problem(
         "avg_pool", 1, ((1, 2, 7),), {"kernel_size": (2,), "padding": ((1, 1),), "count_include_pad": False}
     ),
