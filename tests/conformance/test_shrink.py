@@ -11,7 +11,7 @@ from conformance.target_calls import call_of
 from gradspec.conformance import shrink as shrinking
 from gradspec.conformance.call import FLOATS, INPUTS, MODES, Call, Problem, Results
 from gradspec.conformance.cases.features import tags_of_call
-from gradspec.conformance.causes import explained, finding, findings, groups, merged, unexplained
+from gradspec.conformance.causes import explained, finding, findings, groups, merged, unexplained, varied
 from gradspec.conformance.judge.examine import judge_call
 from gradspec.conformance.judge.expected import expected
 from gradspec.conformance.run import Failure
@@ -387,6 +387,22 @@ def test_the_worst_come_first_and_modes_stay_apart():
     assert [one.kind for one in found] == ["defect"] * len(found)
     assert {(one.mode, one.result) for one in found} == {(f.call.mode, f.verdict.result) for f in failures}
     assert merged(found) == found == merged(reversed(found))
+
+
+def test_few_failures_of_a_group_are_of_every_sort():
+    target = Planted(missing_dilation)
+    strides = [
+        call_of(
+            replace(CONV, attributes={"dilation": (1, 2), "stride": (s, 1)}, shapes=((2, 2, 8, 6), *CONV.shapes[1:])),
+            "jvp",
+        )
+        for s in (1, 1, 1, 2)
+    ]
+    failures = failures_of(target, *strides)
+    (group,) = groups(failures)
+    two = varied(group, 2)
+    assert [failure.call.problem.attributes["stride"] for failure in two] in ([(1, 1), (2, 1)], [(2, 1), (1, 1)])
+    assert {id(failure) for failure in varied(group, 9)} == {id(failure) for failure in group}
 
 
 def test_what_lacks_the_cause_is_left_over():

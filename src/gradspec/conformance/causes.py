@@ -68,6 +68,16 @@ def least(group: Sequence[Failure]) -> Failure:
     return min(group, key=lambda failure: size(as_judged(failure)))
 
 
+def varied(group: Sequence[Failure], most: int) -> list[Failure]:
+    """At most so many failures of a group: the smallest of each that is special in another way, then the others."""
+    first: dict[frozenset[str], Failure] = {}
+    ordered = sorted(group, key=lambda failure: size(as_judged(failure)))
+    for failure in ordered:
+        first.setdefault(_signature(as_judged(failure), failure.features), failure)
+    taken = {id(failure) for failure in first.values()}
+    return [*first.values(), *(failure for failure in ordered if id(failure) not in taken)][:most]
+
+
 def as_judged(failure: Failure) -> Call:
     """The call in the variant that failed."""
     return replace(failure.call, variant=failure.verdict.variant)

@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from gradspec.conformance.campaign.ledger import Ledger, number_of
-from gradspec.conformance.campaign.local import sized
 from gradspec.conformance.campaign.settings import Settings
 from gradspec.conformance.campaign.tasks import explain
-from gradspec.conformance.causes import explained, groups, least, merged
+from gradspec.conformance.causes import explained, groups, least, merged, varied
 from gradspec.conformance.run import Failure
 from gradspec.conformance.targets import Target
 from gradspec.conformance.verdict import KINDS, Finding
@@ -19,7 +18,7 @@ from gradspec.conformance.verdict import KINDS, Finding
 A_CAUSE = 5.0
 """Seconds that one cause may be shrunk for, where there are few."""
 MEMBERS = 40
-"""Failures of a cause that are sent along to be explained: the smallest ones."""
+"""Failures of a group that are sent along to be explained."""
 
 
 def found(
@@ -71,8 +70,8 @@ def in_order(ledger: Ledger) -> list[Failure]:
 
 
 def few(cause: Sequence[Failure]) -> list[dict[str, Any]]:
-    """As JSON, with the smallest first."""
-    return [failure.to_json() for failure in sorted(cause, key=lambda failure: sized(failure.call))[:MEMBERS]]
+    """As JSON, small ones of every sort."""
+    return [failure.to_json() for failure in varied(cause, MEMBERS)]
 
 
 def worst_first(findings: Sequence[Finding]) -> list[Finding]:

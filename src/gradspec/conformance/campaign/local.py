@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from gradspec.conformance.call import Call, Problem
+from gradspec.conformance.call import Problem
 from gradspec.conformance.cases import Case
 from gradspec.conformance.checks.promises import broken
 from gradspec.conformance.judge.examine import examine
@@ -20,9 +20,6 @@ from gradspec.conformance.verdict import FINDINGS, KINDS, Finding, Verdict
 
 KEPT = 3
 """Failures of one kind that are kept from a batch: more would tell nothing new."""
-
-DEADLY = ("crash", "hang")
-"""Rules that are broken by ending or stopping the process."""
 
 Signature = tuple[str, ...]
 
@@ -142,12 +139,6 @@ def unjudged(case: Case, why: str) -> Judged:
     """Undecided through no fault of the target's."""
     error = f"case {case.name} ({case.problem.op} {case.mode}): {why}"
     return Judged(case.problem.op, case.mode, tuple(sorted(case.features)), "undecided", error=error)
-
-
-def sized(call: Call) -> int:
-    """How many numbers a call holds: the fewer, the sooner it is understood."""
-    arrays = [*call.inputs, *call.directions, call.cotangent]
-    return sum(array.size for array in arrays if array is not None)
 
 
 def broken_promises(target: Target) -> list[Finding]:
