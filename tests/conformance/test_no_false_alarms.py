@@ -81,8 +81,12 @@ def one_bit_more(correct, a, b, row, leaf):
 
 
 def is_exact(case):
-    """Whether every result is one number, and a bit of the sum is a bit of the result."""
-    return case.regime != "rounding" and case.problem.dtype in ("f32", "f64") and case.special in (None, "signed_zero")
+    """Whether every result is one number, and a bit of the sum is a bit of the result.
+
+    Without channels nothing but the bias has a gradient, and there its sum is one of dense numbers.
+    """
+    wide, plain = case.problem.dtype in ("f32", "f64"), case.special in (None, "signed_zero")
+    return case.regime != "rounding" and wide and plain and "zero_channels" not in case.features
 
 
 @pytest.mark.parametrize("turn", range(2))
