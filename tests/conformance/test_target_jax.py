@@ -52,7 +52,7 @@ MODES = {
     "average, divisor": ("second",),
     "global max": ("vjp",),
     "global average": ("vjp",),
-    "conv": ("value", "second"),
+    "conv": ("second",),
     "conv, dilated": ("jvp",),
     "transposed": ("value", "vjp"),
     "transposed, groups": ("vjp",),
