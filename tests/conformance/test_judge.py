@@ -180,6 +180,10 @@ WRONG = {
     "value.selection": (max_call("value", [1, 5, 2]), spoilt("y")),
     "value.sum": (call_of("avg_pool", "value", np.float32([0.1, 0.7, 0.3]), kernel_size=(3,)), spoilt("y", to=0.366)),
     "value.exact_sum": (conv_call("value"), spoilt("y")),
+    "value.smooth": (
+        call_of("smooth_max_pool", "value", np.float32([1, 2]), kernel_size=(2,), beta=1.0),
+        spoilt("y", to=2.0),
+    ),
     "indices": (max_call("value", [1, 5, 2]), spoilt("indices", to=2)),
     "index_range": (max_call("value", [1, 5, 2]), spoilt("indices", to=3)),
     "jvp.selection": (max_call("jvp", [1, 5, 2]), spoilt("dy")),

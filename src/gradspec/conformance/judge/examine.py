@@ -217,6 +217,8 @@ def rule_of(call: Call, name: str, judgement: Judgement, place: int) -> str:
         return "vjp.hits"
     if isinstance(judgement.meaning, Selected):
         return f"{call.mode}.selection"
+    if call.mode == "value" and call.problem.op == "smooth_max_pool":
+        return "value.smooth"
     return f"{call.mode}.{'exact_sum' if allowed.low == allowed.high else 'sum'}"
 
 
