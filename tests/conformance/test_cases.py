@@ -448,3 +448,9 @@ IMPOSSIBLE = [
 def test_impossible_selections_say_why(selection: Selection, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Stream(0, selection, takes_all)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_mode_alone_has_a_cover(mode: str) -> None:
+    stream = Stream(5, Selection(ops=("conv", "avg_pool"), modes=(mode,), ranks=(2,)), takes_all)
+    assert {case.mode for number in (0, stream.covering - 1, 10_000) for case in stream.batch(number)} == {mode}

@@ -39,8 +39,8 @@ LAYERS = ("channels_last", "non_contiguous")
 _OF_DTYPE = np.asarray([name in (*DTYPES, "low_precision", "integer") and name != "f32" for name in VALUES])
 COST = {"large": 8.0, "long_sum": 3.0, "empty_batch": 4.0, "zero_channels": 4.0, "many_hits_one_cell": 1.5}
 """Features that take long to judge, or whose cases say little else: so many times as much must be new with them."""
-LATER, EARLY = frozenset({"large", "empty_batch", "zero_channels"}), 3
-"""Features whose batches come last, but for the first three of each."""
+LATER, EARLY = frozenset({"large", "long_sum", "empty_batch", "zero_channels"}), 2
+"""Features whose batches come last, but for the first two of each."""
 _DEAR = np.asarray([name in COST for name in VALUES])
 
 
@@ -181,8 +181,9 @@ class _BatchPlanner:
 
     def _is_wide(self) -> bool:
         """Whether gradients of weights have more long sums that have not met than values have."""
-        if set(self.start) & set(MODES):
-            return "vjp" in self.start
+        modes = set(self.start) & set(MODES) or set(self.entry.values) & set(MODES)
+        if not modes >= {"value", "vjp"}:
+            return "vjp" in modes and "value" not in modes
         long = self.planner.missing[PLACE[self.entry.op], PLACE["long_sum"]] | self.planner.missing[PLACE["long_sum"]]
         left = long[:, [PLACE["vjp"], PLACE["value"]]].sum(axis=0)
         return bool(left[0] > left[1])
@@ -302,7 +303,7 @@ def random_batch(model: Model, rng: np.random.Generator) -> Planned:
         if len(features) < count and often and fits and can_be_drawn(entry.op, entry.rank, features | {name}):
             features |= {name}
     cells = [_random_cell(entry, features, always, rng, i) for i in range(CASES)]
-    wide = is_long(entry.op, features) and bool(rng.integers(2))
+    wide = is_long(entry.op, features) and "vjp" in entry.values and bool(rng.integers(2))
     return Planned(entry.op, entry.rank, features, tuple(cells), wide)
 
 
