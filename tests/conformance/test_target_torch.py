@@ -119,11 +119,17 @@ def is_known_to_fail(call: Call) -> bool:
     )
 
 
-@pytest.mark.parametrize(
-    ("target", "dtype", "rank"),
-    [("torch", "f32", 1), ("torch", "f32", 2), ("torch", "f32", 3), ("torch", "f64", 2)]
-    + [("torch:channels_last", "f32", 2), ("torch:channels_last", "f32", 3)],
+RIGHT = (
+    ("torch", "f32", 1),
+    ("torch", "f32", 2),
+    ("torch", "f32", 3),
+    ("torch", "f64", 2),
+    ("torch:channels_last", "f32", 2),
+    ("torch:channels_last", "f32", 3),
 )
+
+
+@pytest.mark.parametrize(("target", "dtype", "rank"), RIGHT)
 def test_what_pytorch_is_known_to_get_right_passes(target: str, dtype: str, rank: int) -> None:
     judged = [call for call in calls(target, dtype, rank) if not is_known_to_fail(call)]
     verdicts = [(call.problem, call.mode, v) for call in judged for v in judge_call(target_named(target), call)]
@@ -305,7 +311,7 @@ def same(results: dict[str, Array], text: str) -> bool:
 
 def reproducible() -> list[tuple[str, Call]]:
     """Every way to ask for every kind of operator, in different dtypes and layouts."""
-    chosen = [("torch", call) for rank in (1, 2) for call in calls("torch", "f32", rank)]
+    chosen = [("torch", call) for call in calls("torch", "f32", 2)]
     chosen += [("torch", call) for call in calls("torch", "bf16", 2) if call.mode == "vjp"]
     chosen += [("torch:channels_last", call) for call in calls("torch:channels_last", "f32", 3) if call.mode == "vjp"]
     integers = made(replace(problems(2)["max_pool"], dtype="i32"), "value")
@@ -372,7 +378,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Any:
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("name", ["max_pool", "conv", "max_unpool"])
+@pytest.mark.parametrize("name", ["max_pool", "conv"])
 def test_compiled_calls(compiled: Any, name: str) -> None:
     problem = problems(1)[name]
     for mode in ("value", "jvp", "vjp"):
