@@ -73,8 +73,8 @@ class Case:
     mode: str
     regime: str
     special: str | None
-    """The feature of the numbers, if they have one: ties, nan, infinity, signed_zero, subnormal, huge; of the indices of
-    unpooling, padding_only_window (some name no cell) or many_hits_one_cell (many name one)."""
+    """The feature of the numbers, if they have one: ties, nan, infinity, signed_zero, subnormal, huge; and of the
+    indices of unpooling, padding_only_window (some name no cell) or many_hits_one_cell (many name one)."""
     layout: str
     seed: int
     features: frozenset[str] = field(default=frozenset())
