@@ -44,13 +44,6 @@ class Crashing(Right):
         return super().max_pool(x, kernel_size, stride)
 
 
-class Exiting(Right):
-    def max_pool(self, x, kernel_size, stride):
-        if is_deadly(x):
-            os._exit(7)
-        return super().max_pool(x, kernel_size, stride)
-
-
 class Hanging(Right):
     def max_pool(self, x, kernel_size, stride):
         if is_deadly(x):

