@@ -412,3 +412,5 @@ def test_what_lacks_the_cause_is_left_over():
     one = finding(target, [failure, other], shrink(target, failure, ENOUGH))
     assert unexplained([failure, other], one) in ([other], [])
     assert sum(part.count for part in explained(target, [failure, other], ENOUGH)) == 2
+    crashes = [replace(each, verdict=Verdict("defect", "crash")) for each in (failure, other)]
+    assert [part.count for part in explained(target, crashes, ENOUGH)] == [2]

@@ -43,9 +43,11 @@ def explained(target: Target, group: Sequence[Failure], seconds: float) -> list[
     found: list[Finding] = []
     deadline = monotonic() + seconds
     while group:
-        shrunk = shrink(target, least(group), max(0.0, deadline - monotonic()))
+        first = least(group)
+        shrunk = shrink(target, first, max(0.0, deadline - monotonic()))
         one = finding(target, group, shrunk)
-        rest = unexplained(group, one) if len(found) + 1 < MOST_CAUSES and monotonic() < deadline else []
+        tells = shrunk is not first and len(found) + 1 < MOST_CAUSES  # of the cause: what was not shrunk tells nothing
+        rest = unexplained(group, one) if tells and monotonic() < deadline else []
         found.append(narrowed(one, group, rest))
         group = rest
     return found
