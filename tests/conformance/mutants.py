@@ -4,7 +4,7 @@
     python tests/conformance/mutants.py last_tie …   some of them
 
 Every mutant is a copy of the package in which one stretch of source is replaced. The default run is made on it, with
-its default time of 60 seconds, and ends at the first defect.
+its default time of 60 seconds, and ends at the first defect. Each run has two processor cores of its own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
@@ -304,32 +307,36 @@ class Trial:
         return f"{self.name:45} {self.seconds:5.1f} s  {f['op']} {f['mode']} {f['dtype']}: {f['rule']}"
 
 
-def tried(mutant: Mutant | None, seed: int = 0, jobs: int | None = None) -> Trial:
+def tried(mutant: Mutant | None, cores: Collection[int] = (), jobs: int | None = None) -> Trial:
     """The default run on a mutant, or for None on a copy of the package as it is."""
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "gradspec"
         shutil.copytree(SOURCE / "gradspec", package, ignore=shutil.ignore_patterns("__pycache__"))
-        environment = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])}
         if mutant is not None:
             mutant.plant(package)
             if mutant.file.startswith(KERNELS):  # nobody else has a use for its machine code
                 environment["GRADSPEC_CACHE_DIR"] = str(Path(folder) / "cache")
         result = Path(folder) / "run.json"
-        options = ["--seed", str(seed), "--json", str(result), *(["--jobs", str(jobs)] if jobs else [])]
+        options = ["--seed", "0", "--json", str(result), *(["--jobs", str(jobs)] if jobs else [])]
         options += ["--fail-fast"] if mutant is not None else []
         start = perf_counter()
-        run = subprocess.run(
+        run = subprocess.Popen(
             [sys.executable, "-c", "from gradspec.cli import main; main()", "check", "native", *options],
             env=environment,
             cwd=folder,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
         )
+        if cores:
+            os.sched_setaffinity(run.pid, cores)
+        output, _ = run.communicate()
         seconds = perf_counter() - start
         findings = json.loads(result.read_text())["findings"] if result.exists() else []
         defects = [finding for finding in findings if finding["kind"] == "defect"]
         name = "(as it is)" if mutant is None else mutant.name
-        return Trial(name, seconds, defects[0] if defects else None, run.returncode, run.stdout + run.stderr)
+        return Trial(name, seconds, defects[0] if defects else None, run.returncode, output)
 
 
 def main(names: list[str]) -> int:
@@ -337,12 +344,20 @@ def main(names: list[str]) -> int:
     if unknown := set(names) - {mutant.name for mutant in MUTANTS}:
         raise SystemExit(f"there is no mutant {', '.join(sorted(unknown))}")
     chosen = [mutant for mutant in MUTANTS if not names or mutant.name in names]
-    wrong = 0
-    for mutant in [*chosen, *([] if names else [None])]:
-        trial = tried(mutant)
+    available, pairs = sorted(os.sched_getaffinity(0)), SimpleQueue[tuple[int, ...]]()
+    for i in range(0, max(len(available) - 1, 1), 2):
+        pairs.put(tuple(available[i : i + 2]))
+
+    def on_two_cores(mutant: Mutant | None) -> bool:
+        cores = pairs.get()
+        trial = tried(mutant, cores)
+        pairs.put(cores)
         is_right = (trial.finding is None) == (mutant is None) and trial.code == int(mutant is not None)
-        wrong += not is_right
         print(trial if is_right else f"{trial}\n{trial.output}", flush=True)
+        return is_right
+
+    with ThreadPoolExecutor(pairs.qsize()) as pool:
+        wrong = list(pool.map(on_two_cores, [*chosen, *([] if names else [None])])).count(False)
     print(f"{len(chosen)} planted, {wrong} not as they should be")
     return wrong
 
