@@ -83,6 +83,7 @@ def test_a_run_takes_exactly_the_cases_it_was_asked_for(undisturbed):
         found[mode, feature] += number
     assert found == expected
     assert undisturbed.by_kind("defect")
+    assert (undisturbed.target, undisturbed.repeat) == ("Wrong", "")  # no command has this object
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -150,6 +151,27 @@ def test_a_crash_or_a_hang_is_a_finding_and_the_rest_goes_on(monkeypatch, name, 
     assert workers() == []
 
 
+def test_a_hang_at_the_end_of_the_time_is_a_finding_and_ends_it(monkeypatch):
+    monkeypatch.setattr(isolated, "FIRST", 0.0)
+    cases = [case_to_json(case) for case in first_cases(8, seed_with(1))]
+    (place,) = (i for i, case in enumerate(cases) if kernel_doubles.is_deadly(case_from_json(case).call().inputs[0]))
+    settings = Settings(double("Hanging"), 1, SELECTION, timeout=1.0)
+    with isolated.Isolated(settings) as target:
+        target.versions()
+        batch = target.batch(0, cases, time.monotonic() + 0.7)
+    assert [case.kind for case in batch.cases] == ["pass"] * place + ["defect"]
+    assert batch.cases[-1].failures[0].verdict.rule == "hang"
+
+
+def test_a_batch_that_is_closed_midway_keeps_what_was_judged():
+    cases = [case_to_json(case) for case in first_cases(8, seed_with(1))]
+    place = next(i for i, case in enumerate(cases) if kernel_doubles.is_deadly(case_from_json(case).call().inputs[0]))
+    target = isolated.Isolated(Settings(double("Hanging"), 1, SELECTION))
+    target.versions()
+    threading.Timer(1.0, target.close).start()
+    assert [case.kind for case in target.batch(0, cases).cases] == ["pass"] * place
+
+
 def test_who_is_killed_by_somebody_else_is_not_blamed(monkeypatch, tmp_path):
     monkeypatch.setenv("GRADSPEC_TEST_MARK", str(tmp_path / "mark"))
     run = gs.conformance.check(double("Unlucky"), cases=8, seed=seed_with(1), jobs=1, **POOLS)
@@ -200,6 +222,27 @@ def test_an_interrupted_run_gives_what_it_has_and_leaves_nothing(target):
     assert 0 < run.cases < 1000
     assert run.by_kind("defect")
     assert workers() == []
+
+
+def test_a_second_interrupt_leaves_findings_as_they_were_met():
+    def interrupt(progress):
+        if progress.stage == "shrinking":
+            raise KeyboardInterrupt
+
+    run = gs.conformance.check(kernel_doubles.Wrong, cases=8, seed=1, progress=interrupt, **POOLS)
+    assert sum(finding.count for finding in run.by_kind("defect")) == run.tally.cases["defect"] > 0
+
+
+def test_cases_that_can_be_planned_no_further_leave_what_was_judged(monkeypatch):
+    def failing(self, first, count):
+        if first:
+            raise TargetError("no more")
+        return planned(first, count)
+
+    monkeypatch.setattr(isolated.Isolated, "plan", failing)
+    monkeypatch.setattr(driving, "judge_batches", pretended)
+    run = gs.conformance.check(double("Right"), jobs=1, **POOLS)
+    assert (run.cases, run.errors) == (3, ["no more"])
 
 
 # --- executors that lose what they are given --------------------------------------------------------------------------
@@ -377,6 +420,7 @@ def test_a_task_is_plain_data(undisturbed):
     ("target", "options", "words"),
     [
         ("nativ", {}, "did you mean native"),
+        ("x", {}, r"onnx.reference\. For a kernel of your own"),
         ("native", {"ops": ["max_pol"]}, "did you mean max_pool"),
         ("native", {"features": ["tie"]}, "did you mean ties"),
         ("native", {"modes": ["gradient"]}, "choose from value, jvp, vjp, second"),

@@ -177,6 +177,14 @@ def test_exit_codes(run, strict, code):
     assert exit_code(run, ("defect", "convention") if strict else ("defect",)) == code
 
 
+def test_a_run_without_cases_says_why():
+    unheard = Run("torch", "", "", 1)
+    assert "ended before its first case" in shown(unheard)
+    unheard.cases = 1
+    unheard.tally.count("fold", "vjp", (), [Verdict("not_offered")])
+    assert "offers nothing of what was asked" in shown(unheard)
+
+
 def test_a_run_survives_json():
     run = made_up(CRASH, CHOICE, errors=["one"], interrupted=True)
     assert Run.from_json(json.loads(json_report.text(run))) == run

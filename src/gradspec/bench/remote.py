@@ -72,7 +72,7 @@ class Remote:
     def _reply(self, child: Child, request: dict[str, Any] | None = None) -> dict[str, Any]:
         try:
             if request is not None:
-                child.send(request)
+                child.send(request, self.timeout)
             return child.receive(self.timeout)
         except ProcessLostError as loss:
             self._child = None

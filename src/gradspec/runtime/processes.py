@@ -17,6 +17,8 @@ from time import monotonic
 from typing import Any, TextIO
 
 PR_SET_PDEATHSIG = 1
+LONGEST_LINE = 4096
+"""Bytes of a last line that are told."""
 
 
 class ProcessLostError(Exception):
@@ -42,7 +44,7 @@ class Lines:
         """The next line; ``EOFError`` at the end of the pipe, None when there was no line for so many seconds."""
         deadline = monotonic() + seconds
         while b"\n" not in self._unread:
-            if not select.select([self.pipe], [], [], max(0.0, deadline - monotonic()))[0]:
+            if not _is_ready(self.pipe, select.POLLIN, deadline):
                 return None
             received = os.read(self.pipe, 1 << 16)
             if not received:
@@ -50,6 +52,13 @@ class Lines:
             self._unread += received
         line, _, self._unread = self._unread.partition(b"\n")
         return line
+
+
+def _is_ready(pipe: int, event: int, deadline: float) -> bool:
+    """Whether a pipe can be read or written before the deadline; one that is broken can, and says so then."""
+    poll = select.poll()  # unlike ``select.select``, it takes descriptors of any size
+    poll.register(pipe, event)
+    return bool(poll.poll(1000 * max(0.0, deadline - monotonic())))
 
 
 class Child:
@@ -76,11 +85,16 @@ class Child:
         """Whether the process has ended by itself."""
         return self._process.poll() is not None
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any], seconds: float) -> None:
+        """``ProcessLostError`` where the process does not read it all in time: a pipe holds only so much."""
         assert self._process.stdin is not None
+        pipe, deadline = self._process.stdin.fileno(), monotonic() + seconds
+        unsent = json.dumps(message).encode() + b"\n"
         try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
+            for start in range(0, len(unsent), select.PIPE_BUF):  # what a pipe takes whole if it takes anything
+                if not _is_ready(pipe, select.POLLOUT, deadline):
+                    raise self._silent(seconds)
+                os.write(pipe, unsent[start : start + select.PIPE_BUF])
         except BrokenPipeError:
             raise self._ended() from None
 
@@ -91,8 +105,7 @@ class Child:
         except EOFError:
             raise self._ended() from None
         if line is None:
-            self.kill()
-            raise ProcessLostError(f"gave no answer in {seconds:g} s")
+            raise self._silent(seconds)
         return json.loads(line)  # type: ignore[no-any-return]
 
     def signal(self, number: int) -> None:
@@ -115,13 +128,17 @@ class Child:
             except BrokenPipeError:
                 continue  # a request was still unread
 
+    def _silent(self, seconds: float) -> ProcessLostError:
+        self.kill()
+        return ProcessLostError(f"gave no answer in {seconds:g} s")
+
     def _ended(self) -> ProcessLostError:
         """Its pipe is closed: wait for what it ends with, which a process that lives on never says."""
         try:
             status = self._process.wait(timeout=5.0)
         except subprocess.TimeoutExpired:
             status = None
-        self._log.seek(0)
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - LONGEST_LINE))
         printed = self._log.read().decode(errors="replace").strip().splitlines()
         self.kill()
         return ProcessLostError("ended", status, printed[-1] if printed else "")

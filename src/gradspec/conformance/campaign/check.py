@@ -10,16 +10,18 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 from time import monotonic
 
 from gradspec.conformance.campaign import tasks
 from gradspec.conformance.campaign.drive import Drive, Plan
 from gradspec.conformance.campaign.findings import found, found_here, worst_first
-from gradspec.conformance.campaign.isolated import Isolated
+from gradspec.conformance.campaign.isolated import Isolated, TargetError
 from gradspec.conformance.campaign.ledger import Ledger
-from gradspec.conformance.campaign.local import Batch, broken_promises, judged
+from gradspec.conformance.campaign.local import Batch, Judged, broken_promises, judged
 from gradspec.conformance.campaign.request import Budget, Progress, Watch, allowed, known_target, selection_of
 from gradspec.conformance.campaign.settings import DEFAULT_SECONDS, DEFAULT_TIMEOUT, Settings
+from gradspec.conformance.cases import Case
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks.probes import probe
 from gradspec.conformance.run import Probe, Run
@@ -30,8 +32,8 @@ from gradspec.runtime.machine import machine
 from gradspec.runtime.threads import get_num_threads
 
 SHRINKING = 30.0
-"""Seconds that findings are shrunk for in all, after the cases."""
-SHRINKING_INTERRUPTED = 5.0
+"""Seconds that findings are shrunk for in all, after the cases: half of what the cases had, if that is less."""
+SHRINKING_LEAST = 5.0
 OUTSTANDING = 64
 """Tasks that an executor is given at once: enough to keep a cluster busy, and few enough to be dropped."""
 BATCHES_PER_TASK = 4
@@ -111,17 +113,29 @@ class Campaign:
         with self._threads(workers) as here, Isolated(self.settings) as planner:
             for _ in range(0 if executor else workers):  # while the target is probed
                 here.submit(tasks.warm_up, self.settings.to_json())
+            plan = Plan(planner.plan, self.budget.cases)
             try:
                 self._probe(planner)
-                plan = Plan(planner.plan, self.budget.cases)
                 drive = Drive(self.settings, executor or here, here, plan, self.ledger, self.deadline, workers)
                 drive.watch = self._judging
                 if executor:
                     drive.outstanding, drive.batches_per_task = jobs or OUTSTANDING, BATCHES_PER_TASK
-                drive.run()
+                self._drive(drive)
             except KeyboardInterrupt:
-                self._interrupt()
-            return self._end(found(self.ledger, self.settings, here, workers, self._shrinking, self._explaining))
+                self.report.interrupted = True
+            self._end(found(self.ledger, self.settings, here, workers, self._shrinking, self._explaining))
+        self.report.repeat = repeated(self.settings, self.ledger.cases if self.ledger.is_full else plan.cases)
+        return self.report
+
+    def _drive(self, drive: Drive) -> None:
+        """Judge, and keep what was judged when that ends early."""
+        try:
+            drive.run()
+        except (KeyboardInterrupt, TargetError) as stop:
+            drive.interrupt()
+            if isinstance(stop, KeyboardInterrupt) or not self.ledger.cases:
+                raise
+            self.ledger.errors.append(str(stop))
 
     def run_here(self, target: Target) -> Run:
         """In this process: a crash of the target is a crash of ours."""
@@ -130,12 +144,23 @@ class Campaign:
             self._begin(target.versions(), probe(target), broken_promises(target))
             plan = Plan(lambda first, count: [stream.batch(n) for n in range(first, first + count)], self.budget.cases)
             while not self.ledger.is_full and monotonic() < self.deadline and (batch := plan.next()):
-                cases = tuple(judged(target, batch[1], frozenset(self.settings.allow)))
-                self.ledger.take(Batch(batch[0], cases))
+                self._judge_here(target, *batch)
                 self._judging()
         except KeyboardInterrupt:
-            self._interrupt()
-        return self._end(found_here(self.ledger, target, self._shrinking, self._explaining))
+            self.report.interrupted = True
+        self._end(found_here(self.ledger, target, self._shrinking, self._explaining))
+        return self.report
+
+    def _judge_here(self, target: Target, number: int, cases: list[Case]) -> None:
+        """A batch, or the first cases of the last one."""
+        done = list[Judged]()
+        try:
+            for case in judged(target, cases, frozenset(self.settings.allow)):
+                done.append(case)
+                if monotonic() > self.deadline:
+                    break
+        finally:
+            self.ledger.take(Batch(number, tuple(done)))
 
     @contextmanager
     def _threads(self, count: int) -> Iterator[ThreadPoolExecutor]:
@@ -157,19 +182,15 @@ class Campaign:
         self.report.probes, self.report.findings = probes, findings
         self._tell("judging", 0.0)
 
-    def _interrupt(self) -> None:
-        self.report.interrupted = True
-        self.ledger.close()
-
     @property
     def _shrinking(self) -> float:
-        return SHRINKING_INTERRUPTED if self.report.interrupted else SHRINKING
+        if self.report.interrupted:
+            return SHRINKING_LEAST
+        return max(SHRINKING_LEAST, min(SHRINKING, (self.budget.seconds or inf) / 2))
 
-    def _end(self, findings: list[Finding]) -> Run:
+    def _end(self, findings: list[Finding]) -> None:
         self.report.cases, self.report.seconds = self.ledger.cases, monotonic() - self.start
         self.report.findings = worst_first([*self.report.findings, *findings])
-        self.report.repeat = repeated(self.settings, self.ledger.cases)
-        return self.report
 
     # --- telling --------------------------------------------------------------------------------------------------
 
@@ -191,7 +212,7 @@ def machine_line() -> str:
 
 
 def repeated(settings: Settings, cases: int) -> str:
-    """The command that makes the same cases again.
+    """The command that makes so many cases again.
 
     >>> from gradspec.conformance.cases import Selection
     >>> repeated(Settings("native", 7, Selection(ops=("conv", "fold"))), 120)

@@ -14,12 +14,12 @@ from gradspec.conformance.campaign.isolated import Cases
 from gradspec.conformance.campaign.ledger import Ledger
 from gradspec.conformance.campaign.local import Batch, case_from_json, unjudged
 from gradspec.conformance.campaign.settings import Settings
-from gradspec.conformance.campaign.tasks import judge_batches
+from gradspec.conformance.campaign.tasks import close, judge_batches
 
 TICK = 0.2
 """Seconds between two looks at the clock."""
-TASK_SECONDS = 2.0
-"""A task begins no further batch after so long, so that a campaign ends soon after its time."""
+ENDING = 2.0
+"""Seconds in which what an interrupted campaign has judged may still come in."""
 TRIES = 3
 """How often an executor may lose a batch before it is run here."""
 WINDOW = 10_000
@@ -86,13 +86,22 @@ class Drive:
             self._collect(TICK)
         self.ledger.close()
 
+    def interrupt(self) -> None:
+        """Drop what has not begun, end what runs on this machine, and enter what was judged."""
+        self._drop()
+        close(self.settings.token)
+        done, _ = wait(self._tasks, ENDING)
+        for task in done:
+            self._enter(task, self._tasks.pop(task))
+        self.ledger.close()
+
     def _submit(self) -> None:
         while len(self._tasks) < self.outstanding and monotonic() < self.deadline and (batches := self._batches()):
             losses = max(self._losses[number] for number in batches)
-            arguments = (self.settings.to_json(), batches, TASK_SECONDS, losses)
+            arguments = (self.settings.to_json(), batches, self.deadline - monotonic(), losses)
             try:
                 task = (self.here if losses >= TRIES else self.executor).submit(judge_batches, *arguments)
-            except RuntimeError:  # broken or shut down: it will take nothing any more
+            except Exception:  # broken, shut down or out of reach, as the executor words it
                 self.executor = self.here
                 task = self.here.submit(judge_batches, *arguments)
             self._tasks[task] = batches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
-from typing import Any
+from time import monotonic
 
 from gradspec.conformance.campaign.ledger import Ledger, number_of
 from gradspec.conformance.campaign.settings import Settings
@@ -29,10 +29,10 @@ def found(
     seconds: float,
     watch: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Finding]:
-    """What the failures in the ledger come to, shrunk for about so many seconds by ``jobs`` processes in all."""
-    causes = groups(in_order(ledger))
+    """What the failures in the ledger come to, shrunk for so many seconds by ``jobs`` threads of this process."""
+    causes, deadline = groups(in_order(ledger)), monotonic() + seconds
     each = min(A_CAUSE, seconds * jobs / max(1, len(causes)))
-    tasks = [executor.submit(explain, settings.to_json(), few(cause), each) for cause in causes]
+    tasks = [executor.submit(explain, settings, varied(cause, MEMBERS), each, deadline) for cause in causes]
     try:
         waiting = set(tasks)
         while waiting:
@@ -50,9 +50,13 @@ def found_here(
 ) -> list[Finding]:
     """The same in this process."""
     causes, findings = groups(in_order(ledger)), list[Finding]()
-    for number, cause in enumerate(causes):
-        watch(number, len(causes))
-        findings += counted(explained(target, cause, min(A_CAUSE, seconds / len(causes))), cause, ledger)
+    try:
+        for number, cause in enumerate(causes):
+            watch(number, len(causes))
+            findings += counted(explained(target, cause, min(A_CAUSE, seconds / len(causes))), cause, ledger)
+    except KeyboardInterrupt:
+        for cause in causes[number:]:
+            findings += counted([as_met(least(cause))], cause, ledger)
     return merged(findings)
 
 
@@ -69,19 +73,14 @@ def in_order(ledger: Ledger) -> list[Failure]:
     return sorted(kept, key=number_of)
 
 
-def few(cause: Sequence[Failure]) -> list[dict[str, Any]]:
-    """As JSON, small ones of every sort."""
-    return [failure.to_json() for failure in varied(cause, MEMBERS)]
-
-
 def worst_first(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.dtype, f.rule))
 
 
-def _result(task: Future[list[dict[str, Any]]], cause: Sequence[Failure]) -> list[Finding]:
+def _result(task: Future[list[Finding]], cause: Sequence[Failure]) -> list[Finding]:
     """The findings as explained; as they were met if that could not be done."""
     if task.done() and not task.cancelled() and task.exception() is None:
-        return list(map(Finding.from_json, task.result()))
+        return task.result()
     return [as_met(least(cause))]
 
 

@@ -7,8 +7,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from math import inf
+from time import monotonic
 from types import TracebackType
 from typing import Any
 
@@ -28,7 +30,7 @@ PATIENCE = 3
 """How often a process may be lost before it has begun a case."""
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP)
 """Signals that a process brings on itself; others may come from anybody."""
-
+SIGNALS = {known.value: known.name for known in signal.Signals}
 
 Cases = list[dict[str, Any]]
 """The cases of one batch, as JSON."""
@@ -94,7 +96,7 @@ class Isolated:
             lost, rule = describe(loss), rule_of(loss)
             return [Finding("", "value", "defect", (), "", {}, lost, "the promised error", rule, "")]
 
-    def findings(self, failures: list[Failure], seconds: float) -> list[Finding]:
+    def findings(self, failures: Sequence[Failure], seconds: float) -> list[Finding]:
         """The findings of one group, shrunk for at most so long; as they were met if shrinking kills the process."""
         request = {"do": "findings", "failures": [failure.to_json() for failure in failures]}
         with self._in_use:
@@ -115,27 +117,44 @@ class Isolated:
                     why = describe(loss)
         raise TargetError(f"cases could not be planned: {why}")
 
-    def batch(self, number: int, cases: Cases) -> Batch:
-        """Judge a batch. A case that ends the process or keeps it silent is a failure, and the others go on."""
+    def batch(self, number: int, cases: Cases, deadline: float = inf) -> Batch:
+        """Judge a batch. A case that ends the process or keeps it silent is a failure, and the others go on.
+
+        No case begins after the deadline, nor when this is closed: the batch then has its first cases only.
+        """
         judged = list[Judged]()
         with self._in_use:
-            while len(judged) < len(cases):
+            while len(judged) < len(cases) and monotonic() < deadline:
                 try:
-                    for case in self._judged(cases[len(judged) :]):
-                        judged.append(case)
-                except ProcessLostError as loss:
-                    self._refuse_if_closed()
-                    judged.append(self._alone(cases[len(judged)], loss))
+                    self._judge_more(judged, cases, deadline)
+                except TargetError:
+                    if not self.is_closed:
+                        raise
+                    break
         return Batch(number, tuple(judged))
 
     # --- cases ----------------------------------------------------------------------------------------------------
 
-    def _judged(self, cases: Cases) -> Iterator[Judged]:
+    def _judge_more(self, judged: list[Judged], cases: Cases, deadline: float) -> None:
+        """The cases that are left, up to one at which the process is lost."""
+        try:
+            for case in self._judged(cases[len(judged) :], deadline):
+                judged.append(case)  # noqa: PERF402  (those before a loss stay)
+        except ProcessLostError as loss:
+            self._refuse_if_closed()
+            judged.append(self._alone(cases[len(judged)], loss))
+
+    def _judged(self, cases: Cases, deadline: float = inf) -> Iterator[Judged]:
         self._batches += 1
         if self._batches > LIFETIME:
             self._end()
+        seconds = None if deadline == inf else deadline - monotonic()
+        answer = self._ask(FIRST, do="judge", cases=cases, seconds=seconds)
         for index in range(len(cases)):
-            answer = self._receive(self.settings.timeout) if index else self._ask(FIRST, do="judge", cases=cases)
+            if index:
+                answer = self._receive(self.settings.timeout)
+            if answer["judged"] is None:
+                return
             yield Judged.from_json(answer["judged"])
 
     def _alone(self, case: dict[str, Any], loss: ProcessLostError) -> Judged:
@@ -165,8 +184,13 @@ class Isolated:
         if self._child is None or self._child.has_ended():
             self._start()
         assert self._child is not None
-        self._child.send(request)
-        return self._receive(self.settings.timeout + more_seconds)
+        seconds = self.settings.timeout + more_seconds
+        try:
+            self._child.send(request, seconds)
+        except ProcessLostError:
+            self._child = None
+            raise
+        return self._receive(seconds)
 
     def _receive(self, seconds: float) -> dict[str, Any]:
         if self._child is None:
@@ -217,5 +241,5 @@ def describe(loss: ProcessLostError) -> str:
         return str(loss)
     said = f": {loss.printed}" if loss.printed else ""
     if loss.status < 0:
-        return f"the process was ended by {signal.Signals(-loss.status).name}{said}"
+        return f"the process was ended by {SIGNALS.get(-loss.status, f'signal {-loss.status}')}{said}"
     return f"the process ended with status {loss.status}{said}"

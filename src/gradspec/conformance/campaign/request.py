@@ -85,11 +85,12 @@ def known_target(name: str) -> str:
     >>> known_target("pytorch")
     Traceback (most recent call last):
         ...
-    ValueError: there is no target 'pytorch'; did you mean torch? For a kernel of your own give module:object
+    ValueError: there is no target 'pytorch'; did you mean torch? For a kernel of your own give module:object.
     """
     if name not in TARGETS and ":" not in name:
-        own = "For a kernel of your own give module:object"
-        raise ValueError(f"there is no target {name!r}; {suggestion(name, TARGETS).removesuffix('.')} {own}")
+        near = suggestion(name, TARGETS)
+        end = "" if near.endswith("?") else "."
+        raise ValueError(f"there is no target {name!r}; {near}{end} For a kernel of your own give module:object.")
     return name
 
 

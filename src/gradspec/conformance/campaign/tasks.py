@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from time import monotonic
 from typing import Any
 from weakref import WeakSet
@@ -12,25 +13,31 @@ from weakref import WeakSet
 from gradspec.conformance.campaign.isolated import Cases, Isolated, TargetError
 from gradspec.conformance.campaign.settings import Settings
 from gradspec.conformance.run import Failure
+from gradspec.conformance.verdict import Finding
 
 _thread = threading.local()
 _open: WeakSet[Isolated] = WeakSet()
 _lock = threading.Lock()
 
 
-def judge_batches(
-    settings: Mapping[str, Any], batches: Mapping[int, Cases], seconds: float, attempt: int = 0
-) -> list[dict[str, Any]]:
-    """The outcomes of batches, as JSON: of all of them, or of as many as were begun within so many seconds.
+TASK_SECONDS = 2.0
+"""A task begins no further batch after so long, so that one which nobody waits for any longer ends soon."""
 
-    A task that nobody waits for any longer thus ends soon, and a batch that is missing is asked for again. ``attempt``
-    tells calls apart for executors that give the same answer to the same call.
+
+def judge_batches(
+    settings: Mapping[str, Any], batches: Mapping[int, Cases], seconds: float = inf, attempt: int = 0
+) -> list[dict[str, Any]]:
+    """The outcomes of batches, as JSON; a batch that is missing is to be asked for again.
+
+    ``seconds`` is what is left of the campaign's time: no case begins after it, so the last batch may lack its last
+    cases. ``attempt`` tells calls apart for executors that give the same answer to the same call.
     """
-    target, deadline, outcomes = kept(Settings.from_json(settings)), monotonic() + seconds, list[dict[str, Any]]()
+    start, outcomes = monotonic(), list[dict[str, Any]]()
+    target = kept(Settings.from_json(settings))
     for number, cases in batches.items():
-        if outcomes and monotonic() > deadline:
+        if outcomes and monotonic() > start + min(TASK_SECONDS, seconds):
             break
-        outcomes.append(target.batch(number, cases).to_json())
+        outcomes.append(target.batch(number, cases, start + seconds).to_json())
     return outcomes
 
 
@@ -40,11 +47,9 @@ def warm_up(settings: Mapping[str, Any]) -> None:
         kept(Settings.from_json(settings)).versions()
 
 
-def explain(settings: Mapping[str, Any], failures: Sequence[Mapping[str, Any]], seconds: float) -> list[dict[str, Any]]:
-    """The findings, as JSON, of failures of one group."""
-    target = kept(Settings.from_json(settings))
-    found = target.findings([Failure.from_json(failure) for failure in failures], seconds)
-    return [finding.to_json() for finding in found]
+def explain(settings: Settings, failures: Sequence[Failure], seconds: float, deadline: float) -> list[Finding]:
+    """The findings of one group, shrunk for so many seconds, and not after the deadline."""
+    return kept(settings).findings(failures, max(0.0, min(seconds, deadline - monotonic())))
 
 
 def kept(settings: Settings) -> Isolated:

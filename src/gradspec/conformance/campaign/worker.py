@@ -6,7 +6,7 @@ It reads one JSON request per line and answers with JSON lines:
     {"do": "probes"}                            {"probes": [Probe, …]}
     {"do": "promises"}                          {"findings": [Finding, …]}
     {"do": "plan", "first", "count"}            {"batches": [[Case, …], …]}
-    {"do": "judge", "cases": [Case, …]}         {"judged": Judged} for each, as soon as it is
+    {"do": "judge", "cases", "seconds"}         {"judged": Judged} for each, as soon as it is, and null when time is up
     {"do": "findings", "failures", "seconds"}   {"findings": [Finding, …]}
     anything that fails                         {"failed": reason}
 
@@ -20,6 +20,8 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from math import inf
+from time import monotonic
 from typing import Any
 
 from gradspec.conformance.campaign.local import broken_promises, case_from_json, case_to_json, judged
@@ -69,9 +71,15 @@ class Worker:
         numbers = range(first, first + count)
         yield {"batches": [list(map(case_to_json, self.stream.batch(number))) for number in numbers]}
 
-    def judge(self, cases: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        for case in judged(self.target, map(case_from_json, cases), frozenset(self.settings.allow)):
-            yield {"judged": case.to_json()}
+    def judge(self, cases: list[dict[str, Any]], seconds: float | None) -> Iterator[dict[str, Any]]:
+        """No case begins after so many seconds."""
+        deadline = inf if seconds is None else monotonic() + seconds
+        verdicts = judged(self.target, map(case_from_json, cases), frozenset(self.settings.allow))
+        for _ in cases:
+            if monotonic() >= deadline:
+                yield {"judged": None}
+                return
+            yield {"judged": next(verdicts).to_json()}
 
     def findings(self, failures: list[dict[str, Any]], seconds: float) -> Iterator[dict[str, Any]]:
         group = list(map(Failure.from_json, failures))

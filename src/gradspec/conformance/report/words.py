@@ -67,12 +67,13 @@ def in_one_sentence(run: Run) -> str:
     """The verdict of a run.
 
     >>> in_one_sentence(Run("native", "0.1.0", "a machine", seed=7))
-    'Nothing was judged: the target offers nothing of what was asked.'
+    'Nothing was judged: the run ended before its first case.'
     """
     judged = run.tally.judged
     kinds = [kind for kind in ("defect", "convention", "reduced") if run.by_kind(kind)]
     if not judged and not kinds:
-        return "Nothing was judged: the target offers nothing of what was asked."
+        offered = "the target offers nothing of what was asked"
+        return f"Nothing was judged: {offered if run.cases else 'the run ended before its first case'}."
     found = [kind_words(kind).counted(len(run.by_kind(kind))) for kind in kinds]
     found = [words.replace("reduced", "of reduced precision") for words in found]
     if "defect" not in kinds:
