@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import cycle
 
 import ml_dtypes
 import numpy as np
@@ -146,6 +147,30 @@ def test_a_result_that_changes_is_a_defect_if_no_kernel_may_give_it():
     target = Fake(convolution(order=lambda n: next(orders, range)(n)))
     target.repeatable = False
     assert summary(repeat.repeatability(target, conv_call())) == [("defect", "not_repeatable")]
+
+
+def test_other_bits_of_a_result_that_was_wrong_before_are_no_second_defect():
+    """By another rule of choosing, say: the rule is judged where results are."""
+    target = Fake(convolution(order=fake.random_order()))
+    run, target.repeatable = target.run, False
+    target.run = lambda call: {"y": 2 * run(call)["y"]}
+    assert summary(repeat.repeatability(target, conv_call())) == [("convention", "not_repeatable")]
+
+
+def test_a_second_result_in_parts_is_no_defect_of_a_target_that_composes_it():
+    """The order of float16 sums that are stored on the way, in sixteen parts at most, is free as any other is."""
+    call = Call(
+        Problem("conv", 1, ((1, 3), (1, 1, 3), None), {}, "f16"),
+        "value",
+        (np.float16([[1, 2.0**-11, 2.0**-11]]), np.ones((1, 1, 3), np.float16), None),
+        output=(1, 1),
+    )
+    sums = cycle([np.float16([[1 + 2.0**-10]]), np.float16([[1]])])
+    target = Fake(lambda call: {"y": next(sums)}, dtypes="f16")
+    target.repeatable = False
+    assert summary(repeat.repeatability(target, call)) == [("defect", "not_repeatable")]
+    sums, target.composed = cycle([np.float16([[1 + 2.0**-10]]), np.float16([[1]])]), lambda *_: frozenset({"parts"})
+    assert summary(repeat.repeatability(target, call)) == [("convention", "not_repeatable")]
 
 
 @pytest.mark.parametrize(

@@ -446,6 +446,20 @@ def test_reduced_precision_must_be_documented_and_allowed():
     assert only(judge_call(Fake(rounds.change), call, frozenset({"tf32"}))).kind == "defect"
 
 
+def test_what_the_interface_composes_of_stored_results_passes_and_needs_no_permission():
+    """1 and twice half of what float16 holds next to it: added one by one and stored each time, they are 1."""
+    x = np.float16([1, 2.0**-11, 2.0**-11]).reshape(1, 1, 3)
+    call = call_of("conv", "value", x, np.ones((1, 1, 3), np.float16), None)
+    in_parts = Fake(lambda call, r: {"y": np.float16([[[1]]])}, reduced=["parts"])
+    assert only(judge_call(in_parts, call)).kind == "defect"
+    in_parts.composed = lambda problem, mode: frozenset({"parts"})
+    (verdict,) = judge_call(in_parts, call)
+    assert (verdict.kind, "parts" in verdict.detail) == ("pass", True)
+    twice = Fake(lambda call, r: {"y": np.float16([[[2]]])}, reduced=["parts"])
+    twice.composed = in_parts.composed
+    assert only(judge_call(twice, call)).kind == "defect"
+
+
 class Fixed(Case):
     """A case with given numbers."""
 
@@ -455,6 +469,20 @@ class Fixed(Case):
 
     def call(self):
         return self.given
+
+
+def test_a_call_that_writes_into_its_inputs_is_said_once_and_leaves_the_case_as_it_was():
+    def writes(call, results):
+        call.inputs[0].flat[0] = 77
+
+    for index in range(5):  # each of the checks has its turn
+        call = conv_call("value")
+        before = call.inputs[0].copy()
+        case = Fixed(call)
+        object.__setattr__(case, "index", index)
+        examined, verdicts = examine(Fake(writes), case)
+        assert [verdict.rule for verdict in verdicts] == ["input_changed"]
+        assert (examined.inputs[0] == before).all()
 
 
 def test_every_variant_is_judged_and_named():

@@ -18,9 +18,10 @@ from gradspec.conformance.checks.memory import (
     Bytes,
     arrays_of,
     between,
+    copies,
     fenced,
     margins_hold,
-    same_bits,
+    put_right,
     with_arrays,
 )
 from gradspec.conformance.checks.outcome import Outcome, differences
@@ -68,14 +69,14 @@ def outputs(target: Target, call: Call) -> list[Verdict]:
     first = Outcome.of(target, call)
     if first.error:
         return []
-    before = {name: array.copy() for name, array in arrays_of(call).items()}
+    before = copies(call)
     try:
         filled = [_written_between(target, call, first.results, fill) for fill in (NANS, NUMBERS)]
     except NotOfferedError:
         return []
     return (
         [_raised(call, f.outcome.error) for f in filled if f.outcome.error][:1]
-        or [_changed(call, name) for name in _put_right(call, before)]
+        or [_changed(call, name) for name in put_right(call, before)]
         or [_beside(call, name) for f in filled for name in f.overrun()]
         or list(_unwritten(target, call, first, *filled))
         or list(_at_the_fence(target, call, first))
@@ -110,14 +111,6 @@ def _written_between(target: Target, call: Call, like: Results, fill: int) -> Fi
 
 def _filled(like: Array, fill: int) -> Array:
     return np.full(like.nbytes, fill, np.uint8).view(like.dtype).reshape(like.shape)
-
-
-def _put_right(call: Call, before: Results) -> list[str]:
-    """The inputs that are no longer what they were, and now are again."""
-    changed = [name for name, array in arrays_of(call).items() if not same_bits(array, before[name])]
-    for name in changed:
-        arrays_of(call)[name][...] = before[name]
-    return changed
 
 
 def _raised(call: Call, error: str) -> Verdict:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
-from gradspec.conformance.call import Array, Call
+from gradspec.conformance.call import Array, Call, Results
 
 Bytes: TypeAlias = NDArray[np.uint8]
 MARGIN = 256
@@ -26,6 +26,19 @@ def arrays_of(call: Call) -> dict[str, Array]:
     directions = {f"direction of {name}": array for name, array in zip(names, call.directions, strict=False)}
     cotangent = {} if call.cotangent is None else {"cotangent": call.cotangent}
     return {**call.named(), **directions, **cotangent}
+
+
+def copies(call: Call) -> Results:
+    """The numbers of a call, to be put back by `put_right`."""
+    return {name: array.copy() for name, array in arrays_of(call).items()}
+
+
+def put_right(call: Call, before: Results) -> list[str]:
+    """The arrays of a call that are no longer what they were, and now are again."""
+    changed = [name for name, array in arrays_of(call).items() if not same_bits(array, before[name])]
+    for name in changed:
+        arrays_of(call)[name][...] = before[name]
+    return changed
 
 
 def with_arrays(call: Call, change: Callable[[Array], Array]) -> Call:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradspec.conformance.call import Array, Call, Results
-from gradspec.conformance.checks.memory import differing
+from gradspec.conformance.checks.memory import copies, differing, put_right
+from gradspec.conformance.checks.reduced import judged_reduced
 from gradspec.conformance.judge.expected import expected
+from gradspec.conformance.oracle.meaning import Bools
 from gradspec.conformance.targets import NotOfferedError, Target
 from gradspec.conformance.verdict import Verdict
 from gradspec.spec.errors import ShapeError, UnsupportedError
@@ -24,10 +26,14 @@ class Outcome:
 
     @staticmethod
     def of(target: Target, call: Call) -> Outcome:
+        """What a run gave. It leaves the call as it was; that a target writes there is said where it is judged."""
+        before = copies(call)
         try:
             return Outcome({name: np.array(array) for name, array in target.run(call).items()})
         except Exception as error:  # whatever the target raises is its own doing
             return Outcome({}, in_words(error))
+        finally:
+            put_right(call, before)
 
     @staticmethod
     def written(target: Target, call: Call, outs: Results) -> Outcome:
@@ -56,7 +62,7 @@ def differences(target: Target, call: Call, first: Outcome, second: Outcome, rul
             yield Verdict("defect", rule, name, call.variant, None, _form(again), _form(array), when)
             continue
         places = np.flatnonzero(differing(array, again))
-        kind = _kind(target, call, name, again, rule) if len(places) else "pass"
+        kind = _kind(target, call, name, array, again, rule) if len(places) else "pass"
         if kind != "pass":
             place = tuple(int(i) for i in np.unravel_index(places[0], array.shape))
             detail = f"{when}, {len(places)} of {array.size} cells have other bits"
@@ -64,28 +70,33 @@ def differences(target: Target, call: Call, first: Outcome, second: Outcome, rul
             yield Verdict(kind, rule, name, call.variant, place, got, was, detail)
 
 
-def _kind(target: Target, call: Call, name: str, again: Array, rule: str) -> str:
+def _kind(target: Target, call: Call, name: str, first: Array, again: Array, rule: str) -> str:
     """What it is that a second run gave other bits.
 
-    A defect of any target if no kernel may return them. If one may, it is a defect where the same bits are promised,
-    and the target's convention elsewhere; of memory (``guard``) it says nothing then.
+    A defect of any target if the second run is wrong where the first was right. If not, it is a defect where the same
+    bits are promised, and the target's convention elsewhere. Of memory (``guard``) it says nothing then; but what lies
+    around an array may have made both runs wrong.
     """
-    if not is_permitted(target, call, name, again):
+    wrong = _wrong(target, call, name, again)
+    if wrong.any() and (rule == "guard" or (wrong & ~_wrong(target, call, name, first)).any()):
         return "defect"
     if rule == "guard":
         return "pass"
     return "defect" if target.repeatable else "convention"
 
 
-def is_permitted(target: Target, call: Call, name: str, got: Array) -> bool:
-    """Whether the oracle finds nothing wrong with a result: it is permitted, or not decided."""
-    meaning = expected(call).get(name)
+def _wrong(target: Target, call: Call, name: str, got: Array) -> Bools:
+    """Where the oracle permits no such result; nowhere if that is not decided."""
+    nowhere: Bools = np.zeros(got.shape, np.bool_)
+    meaning, arithmetic = expected(call).get(name), target.arithmetic(call.problem)
     if meaning is None:
-        return True
+        return nowhere
     try:
-        return meaning.judge(got, target.arithmetic(call.problem)).passed
+        wrong = ~meaning.judge(got, arithmetic).ok
     except (ShapeError, UnsupportedError):  # said where results are judged
-        return True
+        return nowhere
+    composed = target.composed(call.problem, call.mode)
+    return wrong if judged_reduced(meaning, got, arithmetic, composed) is None else nowhere
 
 
 def _form(array: Array | None) -> str:

@@ -52,10 +52,13 @@ def explain(verdict: Verdict) -> str:
 
     >>> print(explain(Verdict("defect", "hang", "y", place=(0, 1), got="3", expected="2", detail="1 of 4 wrong")))
     y at [0, 1] is 3, expected 2. 1 of 4 wrong. A call ends (How operators are called).
+    >>> print(explain(Verdict("defect", "raised", got="TypeError: too many arguments")).partition(" A call")[0])
+    TypeError: too many arguments.
     """
     where = "" if verdict.place is None else f" at {list(verdict.place)}"
-    stands = f"{verdict.result}{where} is {verdict.got}" if verdict.got else ""
+    what = f"{verdict.result}{where} is " if verdict.result else ""
+    stands = f"{what}{verdict.got}" if verdict.got else ""
     wanted = f"expected {verdict.expected}" if verdict.expected else ""
     first = ", ".join(part for part in (stands, wanted) if part)
-    sentences = (first, verdict.detail, RULES.get(verdict.rule, ""))
+    sentences = (first, verdict.detail[:1].upper() + verdict.detail[1:], RULES.get(verdict.rule, ""))
     return " ".join(s if s.endswith((".", ":")) or s == "" else f"{s}." for s in sentences if s)

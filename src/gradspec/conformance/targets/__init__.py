@@ -73,7 +73,11 @@ class Target(ABC):
         return {}
 
     def composed(self, problem: Problem, mode: str) -> frozenset[str]:
-        """Those of ``reduced`` that need no permission: the target's interface composes such results of stored ones."""
+        """The names of ``checks.reduced`` that are the documented arithmetic of such results themselves.
+
+        The target's interface composes them of stored ones, as SEMANTICS derives for parts, so they pass: nothing is
+        reduced that its users could have in full.
+        """
         return frozenset()
 
     def run_into(self, call: Call, outs: Results) -> None:
