@@ -139,6 +139,45 @@ def planted(request):
 # --- shrinking --------------------------------------------------------------------------------------------------------
 
 
+def test_all_axes_of_what_is_empty_become_small():
+    def rounded_down(call: Call, results: Results) -> None:
+        if call.problem.attributes.get("ceil_mode"):
+            results["y"] = results["y"][..., :-1]
+
+    start = call_of(Problem("max_pool", 1, ((0, 4, 9),), {"kernel_size": (2,), "ceil_mode": True}))
+    target = Planted(rounded_down)
+    shrunk = shrink(target, failures_of(target, start)[0], ENOUGH)
+    assert max(shrunk.call.inputs[0].shape) == 1
+
+
+def test_what_was_allowed_is_allowed_while_shrinking():
+    """One channel has factors of 11 bits, as TF32 permits; the sum of more is wrong by any measure."""
+
+    def short_factors(call: Call, results: Results) -> None:
+        x, weight, _ = call.inputs
+        short = np.round(x[0] * 2**10) / 2**10
+        results["y"][...] = np.correlate(short, weight[0, 0], "valid") if len(x) == 1 else 99
+
+    class Documented(Planted):
+        def reduced(self) -> dict[str, str]:
+            return {"tf32": "its manual"}
+
+    target, allow = Documented(short_factors), frozenset({"tf32"})
+    x = np.float32([[1 + 2.0**-12, 1], [0, 0]])
+    weight = np.float32([[[1, -1], [0, 0]]])
+    call = Call(Problem("conv", 1, (x.shape, weight.shape, None), {}), "value", (x, weight, None), output=(1, 1))
+    (verdict,) = judge_call(target, call, allow)
+    failure = Failure(call, verdict, (), "0.0")
+    shrunk = shrink(target, failure, ENOUGH, allow)
+    assert [v.kind for v in judge_call(target, shrunk.call, allow)] == ["defect"]
+    assert shrunk.call.inputs[0].shape == (2, 1)
+    one = replace(
+        call, problem=replace(call.problem, shapes=((1, 2), (1, 1, 2), None)), inputs=(x[:1], weight[:, :1], None)
+    )
+    (verdict,) = judge_call(target, one, allow)
+    assert shrink(target, Failure(one, verdict, (), "0.0"), ENOUGH, allow).verdict.kind == "reduced"
+
+
 def test_the_smallest_case_is_found(planted):
     target, _, shrunk = planted
     problem = shrunk.call.problem

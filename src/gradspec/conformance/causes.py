@@ -8,12 +8,14 @@ but the operator, rank or dtype are one (`merged`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import groupby
 from time import monotonic
 from typing import Any
 
 from gradspec.conformance.call import SELECTIONS, Call, Problem
+from gradspec.conformance.judge.examine import NOTHING_ALLOWED
 from gradspec.conformance.judge.rules import RULES, explain
 from gradspec.conformance.operators import is_usual
 from gradspec.conformance.run import Failure
@@ -33,18 +35,22 @@ FAMILIES = {
 """Operators that are one reduction over different windows."""
 
 
-def findings(target: Target, failures: Sequence[Failure], seconds: float) -> list[Finding]:
+def findings(
+    target: Target, failures: Sequence[Failure], seconds: float, allow: AbstractSet[str] = NOTHING_ALLOWED
+) -> list[Finding]:
     """All findings of failures, worst first, each group of them shrunk for so many seconds."""
-    return merged(found for group in groups(failures) for found in explained(target, group, seconds))
+    return merged(found for group in groups(failures) for found in explained(target, group, seconds, allow))
 
 
-def explained(target: Target, group: Sequence[Failure], seconds: float) -> list[Finding]:
+def explained(
+    target: Target, group: Sequence[Failure], seconds: float, allow: AbstractSet[str] = NOTHING_ALLOWED
+) -> list[Finding]:
     """The findings of one group: one for each cause in it, shrunk for so many seconds in all."""
     found: list[Finding] = []
     deadline = monotonic() + seconds
     while group:
         first = least(group)
-        shrunk = shrink(target, first, max(0.0, deadline - monotonic()))
+        shrunk = shrink(target, first, max(0.0, deadline - monotonic()), allow)
         one = finding(target, group, shrunk)
         tells = shrunk is not first and len(found) + 1 < MOST_CAUSES  # of the cause: what was not shrunk tells nothing
         rest = unexplained(group, one) if tells and monotonic() < deadline else []

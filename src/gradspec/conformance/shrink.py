@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from time import monotonic
 
@@ -13,7 +14,7 @@ from gradspec.conformance.call import Array, Call
 from gradspec.conformance.cases.features import tags_of_call
 from gradspec.conformance.checks import again
 from gradspec.conformance.judge.conventions import CONVENTIONS
-from gradspec.conformance.judge.examine import judge_call
+from gradspec.conformance.judge.examine import NOTHING_ALLOWED, judge_call
 from gradspec.conformance.run import Failure
 from gradspec.conformance.simpler import cost, laid_out_again, simpler_numbers, size, steps
 from gradspec.conformance.targets import Target
@@ -26,12 +27,13 @@ DEADLY = ("crash", "hang")
 """What must not be tried again in a process that is still needed."""
 
 
-def shrink(target: Target, failure: Failure, seconds: float) -> Failure:
+def shrink(target: Target, failure: Failure, seconds: float, allow: AbstractSet[str] = NOTHING_ALLOWED) -> Failure:
     """The failure on the simplest call found within so many seconds that breaks the same rule in the same result.
 
+    ``allow`` is what was allowed when it failed: with less, a defect might turn into what is permitted there.
     The search is greedy and takes its steps in a fixed order, so it ends in the same place if time allows.
     """
-    search = Search(target, failure, monotonic() + seconds)
+    search = Search(target, failure, monotonic() + seconds, allow)
     if seconds <= 0 or failure.verdict.rule in DEADLY or not search.begins():
         return failure
     while search.simplify_form() or search.simplify_numbers():
@@ -71,8 +73,10 @@ def conventions(text: str) -> tuple[str, ...]:
 class Search:
     """The simplest failing call so far, and the means to find simpler ones."""
 
-    def __init__(self, target: Target, failure: Failure, deadline: float) -> None:
-        self.target, self.deadline, self.runs = target, deadline, 0
+    def __init__(
+        self, target: Target, failure: Failure, deadline: float, allow: AbstractSet[str] = NOTHING_ALLOWED
+    ) -> None:
+        self.target, self.deadline, self.allow, self.runs = target, deadline, allow, 0
         self.verdict = failure.verdict
         self.call = replace(failure.call, variant=failure.verdict.variant)
 
@@ -96,7 +100,7 @@ class Search:
     def _failing(self, call: Call) -> Verdict | None:
         self.runs += 1
         wanted = manner(self.verdict)
-        found = (v for v in judge_call(self.target, call) if manner(v) == wanted)
+        found = (v for v in judge_call(self.target, call, self.allow) if manner(v) == wanted)
         again_found = (v for v in again(self.target, call, self.verdict.rule) if manner(v) == wanted)
         return next(found, None) or next(again_found, None)
 

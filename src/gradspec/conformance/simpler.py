@@ -292,13 +292,18 @@ def size(call: Call) -> tuple[int, ...]:
     return (
         call.variant != "plain",
         call.layout != "contiguous",
-        sum(array.size for array in arrays),
+        sum(_extent(array) for array in arrays),
         sum(array.ndim for array in arrays),
         call.problem.dtype != "f32",
         _involved(call.problem),
-        sum(array.size for array in others),
+        sum(_extent(array) for array in others),
         sum(int(cost(array).sum()) for array in (*arrays, *others)),
     )
+
+
+def _extent(array: Array) -> int:
+    """The cells, an axis without any counted as one: the other axes of what is empty are to become small too."""
+    return prod(max(1, n) for n in array.shape)
 
 
 def _involved(problem: Problem) -> int:
