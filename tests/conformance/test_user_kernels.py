@@ -227,6 +227,8 @@ def test_gradients_may_be_left_out():
         assert {*UserKernels({"conv_vjp": lambda *a, g=given, **k: g}).run(call)} == names
     without = UserKernels({"conv_vjp": lambda *arrays, **attributes: (np.zeros(1), np.zeros(1), None)})
     assert {*without.run(call_of(UNBIASED, "vjp"))} == {"grad_x", "grad_weight"}
+    with pytest.raises(TypeError, match=r"2 results were returned; 3 are meant: .*grad_bias. Return None"):
+        UserKernels({"conv_vjp": lambda *arrays, **attributes: (np.zeros(1),) * 2}).run(call)
     with pytest.raises(TypeError, match="4 results were returned; at most 3"):
         UserKernels({"conv_vjp": lambda *arrays, **attributes: (np.zeros(1),) * 4}).run(call)
 
@@ -337,6 +339,21 @@ def test_programs_name_a_function_where_it_lives():
     assert f"from {max_pool.__module__} import max_pool\n" in program
     assert program.endswith("print(max_pool(x, kernel_size=(2,), stride=(2,)))")
     assert "# max_pool: the kernel" in UserKernels({"max_pool": lambda x, kernel_size: x}).reproducer(call_of(MAX))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arguments"),
+    [
+        (lambda x, weight, bias, g, stride: None, "x, weight, None, g, stride=(1,)"),
+        (lambda x, weight, bias, stride, g: None, "x, weight, None, g=g, stride=(1,)"),
+        (lambda x, w, b, /, cotangent, *, stride: None, "x, weight, None, cotangent=g, stride=(1,)"),
+        (lambda x, weight, g: None, "x, weight, g"),
+    ],
+)
+def test_programs_pass_arrays_as_the_judge_does(kernel, arguments):
+    """An absent bias has its place: without it, ``g`` would be one."""
+    program = UserKernels({"conv_vjp": kernel}).reproducer(call_of(UNBIASED, "vjp"))
+    assert program.endswith(f"print(conv_vjp({arguments}))")
 
 
 # --- check_kernel -----------------------------------------------------------------------------------------------------

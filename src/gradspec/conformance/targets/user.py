@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from itertools import takewhile
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -223,6 +224,18 @@ class Function:
         with np.errstate(all="ignore"):  # NaN and overflow are what some cases are about
             return self.function(*places.in_order, **places.by_name, **attributes)
 
+    def arguments(self, call: Call) -> list[str]:
+        """The arrays as a program passes them: by position as long as they stand first, then by name."""
+        arrays = _arrays(call)
+        texts = {name: "None" if array is None else name for name, array in arrays.items()}
+        places = self._placed(texts, [name for name, array in arrays.items() if array is not None])
+        leading = list(takewhile(lambda name: name in places.by_name and self._is_positional(name), self.parameters))
+        named = [f"{name}={text}" for name, text in places.by_name.items() if name not in leading]
+        return [*places.in_order, *(places.by_name[name] for name in leading), *named]
+
+    def _is_positional(self, name: str) -> bool:
+        return self.parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY
+
     def attributes(self, problem: Problem) -> dict[str, Any]:
         """The attributes that the function is given."""
         every = settled(problem.op, problem.rank, problem.attributes)
@@ -230,8 +243,8 @@ class Function:
             every.pop("rank", None)
         return {name: value for name, value in every.items() if self.takes(name)}
 
-    def _placed(self, arrays: Mapping[str, Array | None], needed: list[str]) -> Places:
-        """The arrays by position, or by the parameters' names where positions are not enough."""
+    def _placed(self, arrays: Mapping[str, Any], needed: list[str]) -> Places:
+        """The arrays, or texts in their stead, by position, or by the parameters' names where that is not enough."""
         if self._has(inspect.Parameter.VAR_POSITIONAL):
             return Places([*arrays.values()], {})
         by_name = all(slot.name in arrays for slot in self.slots)
@@ -255,8 +268,8 @@ class Function:
 class Places:
     """Where the arrays of a call go."""
 
-    in_order: list[Array | None]
-    by_name: dict[str, Array | None]
+    in_order: list[Any]
+    by_name: dict[str, Any]
 
 
 def _array_names(op: str, mode: str) -> tuple[str, ...]:
@@ -414,9 +427,8 @@ class UserKernels(Target):
         function = self._function(call.problem, call.mode)
         assert function is not None
         given = {**function.attributes(call.problem), **_with_indices(function, call)}
-        passed = [name for name, array in _arrays(call).items() if array is not None]
         imported, spelled = self._spelled(function)
-        applied = f"print({spelled}({', '.join([*passed, keywords(given)]).rstrip(', ')}))"
+        applied = f"print({spelled}({', '.join([*function.arguments(call), keywords(given)]).rstrip(', ')}))"
         return "\n".join([*imports(call, imported), "", *assignments(call), applied])
 
     def _declared(self, name: str, default: Any) -> Any:
@@ -487,6 +499,9 @@ def _named(call: Call, given: Any) -> Results:
         parts = [part for part in parts if part is not None]
     if len(parts) > len(names):
         raise TypeError(f"{len(parts)} results were returned; at most {len(names)} are meant: {', '.join(names)}")
+    if isinstance(given, tuple | list) and len(parts) < len(names) and call.mode != "value":
+        meant = f"{len(names)} are meant: {', '.join(names)}"
+        raise TypeError(f"{len(parts)} results were returned; {meant}. Return None for what is not given")
     return {name: _array(part) for name, part in zip(names, parts, strict=False) if part is not None}
 
 
