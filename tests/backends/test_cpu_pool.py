@@ -505,6 +505,7 @@ AVERAGE_PATHS = [
     ),
     Path("spread to bins", mean_bins(5, 3), (2, 7, 10), lambda b: b[0].KIND == BINS, SPREAD),
     Path("spread to overlapping bins", mean_bins(1, 2), (2, 3, 5), lambda b: b[1].KERNEL == 2, SPREAD),
+    Path("spread to single cells", mean_bins(2, 1, 5), (2, 1, 1, 2), lambda b: b.RANK == 3, SPREAD),
     Path("spread to everything", mean_bins(1, 1), (2, 70, 40), lambda b: b[0].KIND == BINS, SPREAD),
     Path("spread in tiles", mean((3,), 2, 1), (5000,), lambda b: b.TILE < 2500, SPREAD),
     Path("spread in bands", mean((7, 2), 2, 1, cells=True), (1, 150, 9), lambda b: b.BANDS > 4, SPREAD),

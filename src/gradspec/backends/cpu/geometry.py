@@ -251,7 +251,12 @@ class _Layout:
                 return
 
     def _merge_whole_axes(self) -> None:
-        """Neighbouring axes that one bin covers are one axis, if their cells follow each other in memory."""
+        """Neighbouring axes that one bin covers are one axis, if their cells follow each other in memory.
+
+        Read backwards, the cells are windows, each to be divided by its own number of taps along every axis.
+        """
+        if self.roles.settings.get(f.SCALED, 0):
+            return
         cells = cells_of(self.roles) & set(self.roles.fields)
         merged = [self.axes[0]]
         for axis, steps in self.axes[1:]:
