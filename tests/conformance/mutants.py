@@ -120,12 +120,6 @@ MUTANTS = (
         "float(np.float32(1) / np.float32(divisor))",
     ),
     Mutant(
-        "reciprocal_not_corrected",
-        VALUES,
-        "return choose(remainder == remainder, multiply_add(remainder, inverse, quotient), quotient)",
-        "return quotient * (inverse * divisor) * (inverse * divisor) * (inverse * divisor)",
-    ),
-    Mutant(
         "first_inside_window_too_early",
         GEOMETRY,
         "first = min(-(-self.low // self.stride), self.outputs)",
@@ -223,8 +217,9 @@ MUTANTS = (
     Mutant(
         "strides_swapped_in_weight_gradient",
         COMPARE,
-        "line.step,\n                line.stride,",
-        "line.step,\n                self.lines[-1 if axis >= len(self.lines) - self.rank else axis].stride,",
+        "np.arange(count) * (self.lines[axis].stride * self.pitches[axis])",
+        "np.arange(count) * (self.lines[max(axis, -(axis + self.rank >= len(self.lines)) % len(self.lines))].stride"
+        " * self.pitches[axis])",
     ),
     Mutant(
         "dilation_missing_in_weight_gradient",
@@ -266,8 +261,8 @@ MUTANTS = (
     Mutant(
         "unfolded_taps_flipped",
         KERNELS + "unfold.py",
-        "k = rest % args[axis + f.KERNEL]",
-        "k = args[axis + f.KERNEL] - 1 - rest % args[axis + f.KERNEL]",
+        "y += k * args[axis + f.TAP]",
+        "y += (args[axis + f.KERNEL] - 1 - k) * args[axis + f.TAP]",
     ),
     Mutant(
         "folded_windows_lost",
