@@ -287,6 +287,13 @@ def test_declarations_are_read():
     ("make", "error", "message"),
     [
         (lambda: UserKernels({"max_pool": max_pool, "dtypes": ("f8",)}), gs.DTypeError, "'f8'.*use some of f16"),
+        (
+            lambda: UserKernels({"max_pool": max_pool, "conventions": ["ties"]}),
+            ValueError,
+            "'ties', which is none; use",
+        ),
+        (lambda: UserKernels({"max_pool": max_pool, "reduced": {"f8": ""}}), ValueError, "'f8' is not a mode.*ftz"),
+        (lambda: UserKernels({"max_pool": max_pool, "arithmetic": {"sum": "f16"}}), TypeError, "'sum'"),
         (lambda: UserKernels(windows), ValueError, "nothing in windows is named like an operator.*give op="),
         (lambda: UserKernels(max_pool, op="maxpool"), ValueError, "'maxpool' is not an operator.*max_pool, avg_pool"),
         (lambda: UserKernels(3, op="max_pool"), TypeError, "cannot be called; give a function"),
@@ -357,6 +364,18 @@ def test_programs_pass_arrays_as_the_judge_does(kernel, arguments):
 
 
 # --- check_kernel -----------------------------------------------------------------------------------------------------
+
+
+def short(array):
+    """Numbers of 11 bits, as TF32 has."""
+    fraction, exponent = np.frexp(array)
+    return np.ldexp(np.round(fraction * 2**11) / 2**11, exponent).astype(array.dtype)
+
+
+def test_reduced_precision_that_is_allowed_is_told_by_its_smallest_case():
+    kernels = {"conv1d": lambda x, weight: gs.conv(short(x), short(weight)), "reduced": {"tf32": "its manual"}}
+    run = check_kernel(kernels, dtypes=["f32"], allow=["tf32"], cases=40)
+    assert [(f.kind, f.case["problem"]["shapes"][:2]) for f in run.findings] == [("reduced", [[1, 1], [1, 1, 1]])]
 
 
 def test_a_right_kernel_passes():

@@ -148,7 +148,7 @@ class Campaign:
                 self._judging()
         except KeyboardInterrupt:
             self.report.interrupted = True
-        self._end(found_here(self.ledger, target, self._shrinking, self._explaining))
+        self._end(found_here(self.ledger, target, frozenset(self.settings.allow), self._shrinking, self._explaining))
         return self.report
 
     def _judge_here(self, target: Target, number: int, cases: list[Case]) -> None:

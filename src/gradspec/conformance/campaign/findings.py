@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
 from time import monotonic
@@ -46,14 +47,19 @@ def found(
 
 
 def found_here(
-    ledger: Ledger, target: Target, seconds: float, watch: Callable[[int, int], None] = lambda done, of: None
+    ledger: Ledger,
+    target: Target,
+    allow: AbstractSet[str],
+    seconds: float,
+    watch: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Finding]:
     """The same in this process."""
     causes, findings = groups(in_order(ledger)), list[Finding]()
     try:
         for number, cause in enumerate(causes):
             watch(number, len(causes))
-            findings += counted(explained(target, cause, min(A_CAUSE, seconds / len(causes))), cause, ledger)
+            told = explained(target, cause, min(A_CAUSE, seconds / len(causes)), allow)
+            findings += counted(told, cause, ledger)
     except KeyboardInterrupt:
         for cause in causes[number:]:
             findings += counted([as_met(least(cause))], cause, ledger)

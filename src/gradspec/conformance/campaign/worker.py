@@ -83,7 +83,8 @@ class Worker:
 
     def findings(self, failures: list[dict[str, Any]], seconds: float) -> Iterator[dict[str, Any]]:
         group = list(map(Failure.from_json, failures))
-        yield {"findings": [finding.to_json() for finding in explained(self.target, group, seconds)]}
+        found = explained(self.target, group, seconds, frozenset(self.settings.allow))
+        yield {"findings": [finding.to_json() for finding in found]}
 
 
 def main(settings: Settings) -> None:

@@ -31,6 +31,8 @@ import numpy as np
 
 from gradspec.conformance.call import DTYPES, FLOATS, INPUTS, MODES, Array, Call, Problem, Results
 from gradspec.conformance.cases.windows import anatomy
+from gradspec.conformance.checks.reduced import known as reduced_modes
+from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.operators import GIVES_INDICES, is_usual, known, settled
 from gradspec.conformance.targets import NotOfferedError, Target
 from gradspec.conformance.targets.source import assignments, imports, keywords
@@ -336,7 +338,15 @@ class UserKernels(Target):
         self.repeatable = bool(self._declared("repeatable", True))
         self.strict = bool(self._declared("strict", False))
         self.is_tried = bool(self._declared("is_tried", False))
+        self._require_known_declarations()
         return self
+
+    def _require_known_declarations(self) -> None:
+        for name in self.conventions():
+            if name not in CONVENTIONS:
+                raise ValueError(f"conventions names {name!r}, which is none; use some of {', '.join(CONVENTIONS)}")
+        reduced_modes(self.reduced())
+        self.arithmetic(Problem("conv", 1, (), {}))
 
     @property
     def ops(self) -> tuple[str, ...]:
