@@ -72,12 +72,7 @@ class _Trilinear:
         def chunk(group: int, part: slice) -> ProductChunk:
             sample, row = np.divmod(np.arange(part.start, part.stop), max(rows, 1))
             here = places[row]
-            cells = [
-                x[sample[:, None, None], group, np.arange(x.shape[2])[:, None], here[:, None, :]].reshape(
-                    len(sample), depth
-                )
-                for x, _ in split
-            ]
+            cells = [_cells(x, sample, group, here).reshape(len(sample), depth) for x, _ in split]
             columns = [w[group].transpose(order).reshape(depth, width) for _, w in split]
             roles = np.tile(np.where(here >= 0, REAL, otherwise), len(split) * depth // places.shape[1])
             addend = None if extra is None else extra[group]
@@ -109,6 +104,14 @@ class _Trilinear:
 def _with_zero(x: Floats) -> Floats:
     """Zeros after the last position, which the negative places of padding and of nothing read."""
     return np.concatenate([x, np.zeros((*x.shape[:-1], 2))], axis=-1)
+
+
+def _cells(x: Floats, sample: Ints, group: int, places: Ints) -> Floats:
+    """``[row, channel, place]`` of one group, each row from its sample."""
+    _, groups, channels, size = x.shape
+    here = np.where(places < 0, places + size, places)
+    plane = (sample[:, None] * groups + group) * channels + np.arange(channels)
+    return np.take(x, plane[:, :, None] * size + here[:, None, :])
 
 
 def _slices(rows: int, width: int) -> Iterator[slice]:

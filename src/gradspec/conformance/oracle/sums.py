@@ -24,7 +24,7 @@ from flint import fmpq, fmpz_mat
 from gradspec.conformance.oracle.meaning import Bools, Decided, Floats, Ints, Meaning, round_array
 from gradspec.conformance.tolerance import Arithmetic, Facts, Permitted, mean_bound, permitted, power, sum_bound
 from gradspec.domains.exact import rational
-from gradspec.domains.formats import F32, F64, Format, format_named
+from gradspec.domains.formats import F64, Format, format_named
 
 SLACK = 2.0**-40
 """Relative room for the roundings of the filter's own comparisons: a handful of float64 operations."""
@@ -35,7 +35,7 @@ NO_GRAIN = -(1 << 20)
 ZERO_GRAIN = 1 << 20
 """The grain of a zero: a multiple of every power of two."""
 
-ENTRIES_AT_ONCE = 1 << 22
+ENTRIES_AT_ONCE = 1 << 17
 """Matrix entries gathered at a time."""
 
 
@@ -323,10 +323,41 @@ def lowest_bits(x: Floats) -> Ints:
     >>> lowest_bits(np.array([1.0, 6.0, 0.375, 0.0])).tolist()[:3]
     [0, 1, -3]
     """
-    mantissa, exponent = np.frexp(x)
-    whole = np.ldexp(mantissa, 53).astype(np.int64)
-    trailing = np.frexp((whole & -whole).astype(np.float64))[1] - 1
-    return np.where(x == 0, ZERO_GRAIN, exponent.astype(np.int64) - 53 + trailing)
+    bits = np.ascontiguousarray(x, np.float64).view(np.int64)
+    exponent, fraction = (bits >> 52) & 0x7FF, bits & ((1 << 52) - 1)
+    # A subnormal number has the exponent of the smallest normal ones, and no hidden bit.
+    whole = np.where(exponent == 0, fraction, fraction | (1 << 52))
+    last = (whole & -whole).astype(np.float64).view(np.int64) >> 52
+    return np.where(whole == 0, ZERO_GRAIN, np.maximum(exponent, 1) + last - (1075 + 1023))
+
+
+def least_sums(rows: Ints, columns: Ints, meet: Bools) -> Ints:
+    """``min_k rows[i, k] + columns[k, j]`` over the k where neither is ZERO_GRAIN; ZERO_GRAIN where none ``meet``.
+
+    Each number m becomes ``2^(-c·m)``, counted from the least of its row or column, with ``2^c`` more than the
+    number of terms. A sum of products is then at least ``2^(-c·least)`` and less than ``2^c`` times that, so the
+    least can be read off it. Numbers beyond ``reach`` are left out, on which a least within it does not depend;
+    the others are looked for one by one.
+
+    >>> least_sums(np.array([[3, 1], [0, 9]]), np.array([[5], [6]]), np.array([[True], [True]])).tolist()
+    [[7], [5]]
+    """
+    c = rows.shape[1].bit_length() + 1
+    reach = 480 // c
+    starts = [part.min(axis=axis, keepdims=True, initial=ZERO_GRAIN // 2) for part, axis in ((rows, 1), (columns, 0))]
+    powers = np.append(np.ldexp(1.0, -c * np.arange(reach + 1)), 0.0)
+    left, right = (
+        powers[np.minimum(part - start, reach + 1)] for part, start in zip((rows, columns), starts, strict=True)
+    )
+    found = left @ right
+    above = -((np.frexp(found)[1].astype(np.int64) - 1) // c)
+    least = starts[0] + starts[1] + above
+    i, j = np.nonzero(meet & ((found == 0) | (above > reach)))
+    step = max((1 << 20) // max(rows.shape[1], 1), 1)
+    for few in (slice(start, start + step) for start in range(0, len(i), step)):
+        terms = rows[i[few]] + columns[:, j[few]].T
+        least[i[few], j[few]] = terms.min(axis=1, initial=ZERO_GRAIN)
+    return np.where(meet, least, ZERO_GRAIN)
 
 
 def _integers(x: Floats) -> tuple[list[int], list[int]]:
@@ -447,6 +478,7 @@ class ProductChunk(Chunk):
         with np.errstate(over="ignore", invalid="ignore"):
             mass = np.abs(rows) @ np.abs(columns) + np.abs(added)
             value, rest, error = self._valued(rows, columns, added, leaves, mass)
+        least = least_sums(lowest_bits(rows), lowest_bits(columns), products > 0)
         return Estimates(
             value=value.ravel(),
             rest=rest.ravel(),
@@ -455,7 +487,7 @@ class ProductChunk(Chunk):
             reach=mass.ravel(),
             leaves=leaves.ravel(),
             products=products.ravel(),
-            grain=self._grain(rows, columns, added, mass).ravel(),
+            grain=np.minimum(lowest_bits(added), least).ravel(),
             specials=self._specials(),
         )
 
@@ -473,30 +505,6 @@ class ProductChunk(Chunk):
         ]
         value, rest = (np.concatenate(side, axis=1) for side in zip(*parts, strict=True))
         return value, rest, doubled_error(rows.shape[1] + 1, mass)
-
-    def _grain(self, rows: Floats, columns: Floats, added: Floats, mass: Floats) -> Ints:
-        """The least lowest bit of every output's leaves: a matrix product with (min, +) for (+, ×).
-
-        A row's least with a column's is no more than that, and enough where it shows every sum to fit float32. The
-        grain only falls as leaves are seen, and a sum of more than 53 bits of it is exact in no format here, so the
-        loop ends once that holds for every output.
-        """
-        grain = lowest_bits(added)
-        least = [lowest_bits(part).min(axis=axis, initial=ZERO_GRAIN) for part, axis in ((rows, 1), (columns, 0))]
-        coarse = np.minimum(grain, least[0][:, None] + least[1])
-        with np.errstate(over="ignore"):
-            if (mass <= np.ldexp(1.0, np.clip(coarse + F32.precision, -1074, 1000))).all():
-                return np.asarray(coarse)
-        used = (rows != 0).any(axis=0) & (columns != 0).any(axis=1)
-        rows, columns = rows[:, used], columns[used]
-        hopeless = np.frexp(mass)[1] - 55 if self.narrow else np.full(self.shape, NO_GRAIN)
-        for start in range(0, rows.shape[1], 8):
-            left, right = lowest_bits(rows[:, start : start + 8]), lowest_bits(columns[start : start + 8])
-            for k in range(left.shape[1]):
-                np.minimum(grain, left[:, k, None] + right[k], out=grain)
-            if (grain < hopeless).all():
-                return np.full(self.shape, NO_GRAIN, np.int64)
-        return grain
 
     def _finite(self, part: Floats) -> Floats:
         return part if self.finite else np.where(np.isfinite(part), part, 0.0)
