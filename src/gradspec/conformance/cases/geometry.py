@@ -13,6 +13,7 @@ from gradspec.conformance.call import SELECTIONS, Problem, Shape
 from gradspec.conformance.cases.axes import BIT, Axes, axes, mask
 from gradspec.conformance.cases.features import LARGE, LONG_SUM, MANY_HITS, tags
 from gradspec.conformance.cases.windows import AVERAGES, CONVOLUTIONS, SLIDING_POOLS, anatomy
+from gradspec.conformance.cases.windows import leaves as most_terms
 
 AXIS_FEATURES = (
     "overlapping",
@@ -29,8 +30,8 @@ SMOOTH_OUTPUTS, SMOOTH_TAPS = 60, 12
 """A smooth maximum is judged in balls, which takes long: there are few, and of few cells."""
 MOST_READS = 60_000
 """Windows times taps of an ordinary problem."""
-MOST_LEAVES = 600_000
-"""Of all results of a pooling together, if it can be."""
+FEW_LEAVES = 1 << 17
+"""Of all results together; twice as many after every three tries."""
 SAMPLES = 4
 """One sample of four, or one plane, may hold numbers that hide everything else."""
 TRIES = 24
@@ -88,7 +89,7 @@ def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
         if chosen is None:
             return None
         problem = _BUILDERS[goal.op](rng, goal, chosen)
-        if _is_fit(problem, goal, MOST_LEAVES if attempt < TRIES // 2 else 5 * MOST_LEAVES):
+        if _is_fit(problem, goal, FEW_LEAVES << attempt // 3):
             return problem
     return None
 
@@ -97,7 +98,7 @@ def _is_fit(problem: Problem, goal: Goal, leaves: int) -> bool:
     parts = anatomy(problem)
     if problem.op == "smooth_max_pool" and (prod(parts.output) > SMOOTH_OUTPUTS or parts.taps > SMOOTH_TAPS):
         return False
-    if parts.window is not None and "pool" in problem.op and prod(parts.output) * parts.taps > leaves:
+    if parts.window is not None and prod(parts.output) * max(parts.taps, most_terms(problem, "value")) > leaves:
         return False
     if parts.windows * parts.taps > MOST_READS or not _has_choice(problem, goal):
         return False
@@ -195,8 +196,15 @@ def _axes(rng: np.random.Generator, goal: Goal, masks: Sequence[int]) -> list[Ax
 
 def _small_axis(rng: np.random.Generator, found: Axes, wanted: int, goal: Goal) -> Axis:
     """An axis with these traits; of those with many cells or windows, the smallest of a few."""
-    few = [found.draw(rng, wanted) for _ in range(1 if kind(goal) == "small" else 4)]
-    return min(few, key=lambda axis: (axis[0] + axis[7]) * axis[1])
+    is_costly = goal.op in CONVOLUTIONS and not goal.features.isdisjoint({"large", "long_sum"})
+    few = [found.draw(rng, wanted) for _ in range(8 if is_costly else 1 if kind(goal) == "small" else 4)]
+    return min(few, key=lambda axis: (_cells(axis, goal) + axis[7]) * axis[1])
+
+
+def _cells(axis: Axis, goal: Goal) -> int:
+    """The cells that the windows of an axis lie on."""
+    size, kernel, stride, _, _, dilation, *_ = axis
+    return (size - 1) * stride + dilation * (kernel - 1) + 1 if family(goal.op) == "transposed" else size
 
 
 # --- operators -------------------------------------------------------------------------------------------------------

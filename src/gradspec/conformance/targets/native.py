@@ -38,6 +38,8 @@ MOST_RUNS = 256
 INTEGER_MODES = ("value",)
 TURNS = 2
 """Ways to the same kernels that one problem is tried in: building graphs takes longer than running them."""
+FEW_SAMPLES = 8
+"""More samples than this are not run one by one."""
 
 
 class Native(Target):
@@ -119,7 +121,7 @@ def other_kernels(problem: Problem, mode: str) -> tuple[str, ...]:
 def ways_to(problem: Problem) -> tuple[str, ...]:
     """Variants that come to the same numbers by other ways: without a plan of one's own, into given arrays, …"""
     count = samples(problem)
-    batches = () if count is None else ("batched", "one_by_one") if count else ("batched",)
+    batches = () if count is None else ("batched", "one_by_one") if 0 < count <= FEW_SAMPLES else ("batched",)
     return ("eager", "out", "numpy", *batches)
 
 
