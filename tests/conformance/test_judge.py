@@ -434,6 +434,24 @@ def test_choices_have_names_that_are_explained():
     assert {name for choice in choices() for name in choice.names} <= set(CONVENTIONS)
 
 
+@pytest.mark.parametrize(
+    "choice", [Choice("all"), Choice("split"), Choice("last", "last"), Choice("last", "all")], ids=str
+)
+def test_a_consistent_rule_is_a_convention_where_the_data_tell_it_from_no_other(choice):
+    """Derivatives that are 0 at most cells, as an impulse has, follow several rules; the target's own is among them."""
+
+    def follows(call, results):
+        named = {name: chosen_meaning(call, name, choice) for name in results if name in ("dy", "grad_x")}
+        return {name: meaning.rounded("f32").astype(np.float32) for name, meaning in named.items()}
+
+    x = np.float32([np.nan, 1, np.nan, 1, 1, 0])
+    jvps = [call_of("max_pool", "jvp", x, directions=(d,), kernel_size=(3,)) for d in np.eye(6, dtype=np.float32)]
+    vjps = [call_of("max_pool", "vjp", x, cotangent=g, kernel_size=(3,)) for g in np.eye(2, dtype=np.float32)]
+    target = Fake(follows, offers=("jvp", "vjp"))
+    kinds = {verdict.kind for call in (*jvps, *vjps) for verdict in judge_call(target, call)}
+    assert kinds == {"pass", "convention"}
+
+
 # --- reduced precision, variants, cases ------------------------------------------------------------------------------
 
 

@@ -256,40 +256,43 @@ class Explanation:
         return "; ".join(CONVENTIONS[name] for name in self.names)
 
 
-def explanation(call: Call, name: str, judgement: Judgement) -> Explanation | None:
-    """The conventions that explain all that is wrong with a result."""
+def explanations(call: Call, name: str, judgement: Judgement) -> Iterator[Explanation]:
+    """The conventions that explain all that is wrong with a result: where derivatives are 0, several may."""
     if call.mode != "value" and call.problem.attributes.get("ties", "first") != "first":
-        return None  # the rule was asked for
+        return  # the rule was asked for
     wrong: Bools = ~judgement.ok
     names: tuple[str, ...] = ()
     empty = padding_only(call, name)
     if empty is not None and (wrong & empty).any():
         given = _padding_only_name(call, name, judgement.got[empty])
         if given is None:
-            return None
+            return
         wrong, names = wrong & ~empty, (given,)
-    if not wrong.any():
-        return Explanation(names)
-    return _chosen_otherwise(call, name, judgement, names, empty)
+    if wrong.any():
+        yield from _chosen_otherwise(call, name, judgement, names, empty)
+    else:
+        yield Explanation(names)
 
 
 def _chosen_otherwise(
     call: Call, name: str, judgement: Judgement, names: tuple[str, ...], empty: Bools | None
-) -> Explanation | None:
+) -> Iterator[Explanation]:
     def explains(meaning: Meaning) -> bool:
         ok = meaning.judge(judgement.got, judgement.arithmetic).ok
         return bool((ok if empty is None or not names else ok | empty).all())
 
     if call.problem.op == "max_unpool":
-        found = name in ("y", "dy") and explains(overwritten(call, name))
-        return Explanation((*names, "unpool_overwrites")) if found else None
+        if name in ("y", "dy") and explains(overwritten(call, name)):
+            yield Explanation((*names, "unpool_overwrites"))
+        return
     if call.problem.op not in SELECTIONS or name == "second_x":
-        return None
+        return
+    is_a_rule = False
     for choice in choices():
         if name == "y" and choice.nans != "ignored":
             continue  # no other rule changes a value
         if explains(chosen_meaning(call, name, choice)):
-            return Explanation((*names, *choice.names), choice)
-    if name in ("indices", "dy") and explains(any_tied(call, name)):
-        return Explanation((*names, "another_tie"))
-    return None
+            is_a_rule = True
+            yield Explanation((*names, *choice.names), choice)
+    if not is_a_rule and name in ("indices", "dy") and explains(any_tied(call, name)):
+        yield Explanation((*names, "another_tie"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from gradspec.conformance.checks.memory import copies, put_right, same_bits
 from gradspec.conformance.checks.reduced import ARITHMETICS, judged_reduced
 from gradspec.conformance.judge import flushed
 from gradspec.conformance.judge.adjoint import chooses_a_tied_cell, contradiction
-from gradspec.conformance.judge.conventions import NEEDS_DOCUMENTATION, Explanation, explanation, padding_only
+from gradspec.conformance.judge.conventions import NEEDS_DOCUMENTATION, Explanation, explanations, padding_only
 from gradspec.conformance.judge.expected import expected
 from gradspec.conformance.oracle import Judgement, Meaning
 from gradspec.conformance.oracle.meaning import Bools, Selected
@@ -161,7 +162,7 @@ def _failed(target: Target, call: Call, name: str, judgement: Judgement, allow: 
     wrong = ~judgement.ok
     place = int(np.flatnonzero(wrong.ravel())[0])
     wanted = str(judgement.permitted(place))
-    found = explanation(call, name, judgement)
+    found = _likeliest(target, call, explanations(call, name, judgement))
     if found is not None:
         return _chosen(target, call, name, judgement, wrong, found, wanted)
     if call.problem.op in SELECTIONS and name == "grad_x" and chooses_a_tied_cell(target, call):
@@ -195,6 +196,26 @@ def _wide(call: Call, name: str, judgement: Judgement) -> Verdict:
     return _verdict(call, "undecided", "", name, detail=f"the tolerance of {count} says nothing")
 
 
+def _likeliest(target: Target, call: Call, options: Iterator[Explanation]) -> Explanation | None:
+    """The first explanation that the target documents, or that nothing else it does speaks against; or the first."""
+    first = None
+    for option in options:
+        first = first or option
+        if set(option.names) <= target.conventions():
+            return option
+        if (
+            NEEDS_DOCUMENTATION.isdisjoint(option.names)
+            and not target.strict
+            and _against(target, call, option) is None
+        ):
+            return option
+    return first
+
+
+def _against(target: Target, call: Call, found: Explanation) -> str | None:
+    return None if found.choice is None else contradiction(target, call, found.choice)
+
+
 def _chosen(
     target: Target, call: Call, name: str, judgement: Judgement, where: Bools, found: Explanation, wanted: str
 ) -> Verdict:
@@ -206,12 +227,11 @@ def _chosen(
     )
     rule = rule or rule_of(call, name, judgement, int(np.flatnonzero(where.ravel())[0]))
     if not set(found.names) <= target.conventions():
-        against = None if found.choice is None else contradiction(target, call, found.choice)
         if target.strict:
             kind, detail = "defect", f"{detail}, against its own documentation"
         elif not NEEDS_DOCUMENTATION.isdisjoint(found.names):
             kind, detail = "defect", f"{detail}, which it does not document"
-        elif against is not None:
+        elif (against := _against(target, call, found)) is not None:
             kind, rule, detail = "defect", "adjoint", f"{detail}; {against}"
     return _at(call, kind, rule, name, judgement.got, where, wanted, detail)
 

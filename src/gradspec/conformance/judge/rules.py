@@ -42,7 +42,6 @@ RULES: dict[str, str] = {
     "promised_error": "What the documentation says is an error raises that error (How operators are called).",
     "adjoint": "The VJP is the transpose of the JVP, whatever choice they make: ⟨ȳ, Jv⟩ = ⟨Jᵀȳ, v⟩ (Max pooling, "
     "Ties).",
-    "variants": "Each way to make a call gives a result that the operator allows (How operators are called).",
 }
 """By id: what is demanded, with the section of ``docs/semantics.md`` that says so."""
 
