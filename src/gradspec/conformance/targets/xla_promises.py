@@ -58,9 +58,7 @@ def promises() -> list[Promise]:
 
 def _promise(op: str, documented: str, call: Expression) -> Promise:
     lines = ("import jax.numpy as jnp", "import numpy as np", "from jax import lax", "", f"print({source(call)})")
-    return Promise(
-        op, lambda: computed(call, _modules()), (Exception,), "\n".join(lines), documented
-    )
+    return Promise(op, lambda: computed(call, _modules()), (Exception,), "\n".join(lines), documented)
 
 
 def _modules() -> dict[str, Any]:
