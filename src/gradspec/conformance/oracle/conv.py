@@ -111,7 +111,7 @@ def _cells(x: Floats, sample: Ints, group: int, places: Ints) -> Floats:
     _, groups, channels, size = x.shape
     here = np.where(places < 0, places + size, places)
     plane = (sample[:, None] * groups + group) * channels + np.arange(channels)
-    return np.take(x, plane[:, :, None] * size + here[:, None, :])
+    return np.asarray(np.take(x, plane[:, :, None] * size + here[:, None, :]))
 
 
 def _slices(rows: int, width: int) -> Iterator[slice]:

@@ -652,7 +652,9 @@ class LeafChunk(Chunk):
         self.places = np.arange(leaves.shape[0])
         self.leaves = leaves
         self.divided = divisors is not None
-        self.divisors = np.broadcast_to(np.ones(1) if divisors is None else divisors, leaves.shape)
+        self.few = np.ones((1, 1)) if divisors is None else _once(divisors)
+        """The divisors, or one of them where they are all the same."""
+        self.divisors = np.broadcast_to(self.few, leaves.shape)
         self.narrow = narrow
 
     def estimates(self) -> Estimates:
@@ -692,12 +694,12 @@ class LeafChunk(Chunk):
         return Specials(nan, none, plus, minus)
 
     def divides_by_rounded(self, format: Format) -> Bools:
-        inexact = round_array(self.divisors, format) != self.divisors
-        return np.asarray(np.any(inexact | (np.abs(self.divisors) > 2.0**format.precision), axis=1))
+        inexact = (round_array(self.few, format) != self.few) | (np.abs(self.few) > 2.0**format.precision)
+        return np.broadcast_to(inexact.any(axis=1), len(self.leaves))
 
     def _grain(self, finite: Floats) -> Ints:
         """Division by a power of two moves the lowest bit; by anything else, nothing is known to be exact."""
-        mantissa, exponent = np.frexp(self.divisors)
+        mantissa, exponent = np.frexp(self.few)
         bits = lowest_bits(finite) - (exponent - 1)
         known = np.where(np.abs(mantissa) == 0.5, bits, NO_GRAIN)
         grain = np.where(finite == 0, ZERO_GRAIN, known)
@@ -737,6 +739,11 @@ class LeafChunk(Chunk):
                 plus_infinity=bool(estimates.specials.plus[i]),
                 minus_infinity=bool(estimates.specials.minus[i]),
             )
+
+
+def _once(numbers: Floats) -> Floats:
+    """``[[number]]`` where all are the same, else the numbers."""
+    return numbers[:1, :1] if numbers.size and (numbers == numbers[0, 0]).all() else numbers
 
 
 def _side(raw: list[fmpq], divided: list[fmpq], sign: int) -> fmpq:

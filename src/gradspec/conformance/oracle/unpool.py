@@ -25,11 +25,18 @@ from gradspec.spec.window import regular, spatial_rank, spatial_sizes
 def _unpooled(x: Any, indices: Any, output_size: Any, **_: Any) -> Meaning:
     x, places = comparable_array(x), np.asarray(indices)
     rank, cells = spatial_rank("output_size", output_size), int(np.prod(output_size))
-    spec.max_gather(np.zeros((*lead_of(x, rank), *output_size)), places, rank)
+    _require_indices(lead_of(x, rank), tuple(output_size), places)
     planes = number_planes(places, rank)
     offset = np.arange(len(planes))[:, None] * cells
     received = hits(np.where(planes >= 0, planes + offset, -1), cells * len(planes))
     return _added(lead_of(x, rank) + tuple(output_size), take(number_planes(x, 0).ravel(), received), x)
+
+
+def _require_indices(lead: tuple[int, ...], sizes: tuple[int, ...], places: NDArray[Any]) -> None:
+    """Have the specification say what is wrong with indices, if anything is."""
+    alike = places.shape[: places.ndim - len(sizes)] == lead and places.dtype.kind in "iu"
+    if not alike or (places.size and not -1 <= places.min() <= places.max() < np.prod(sizes)):
+        spec.max_gather(np.zeros((*lead, *sizes)), places, len(sizes))
 
 
 def _added(shape: tuple[int, ...], leaves: NDArray[Any], of: NDArray[Any]) -> Meaning:
@@ -41,7 +48,7 @@ def _added(shape: tuple[int, ...], leaves: NDArray[Any], of: NDArray[Any]) -> Me
 
 def _gathered(x: Any, indices: Any, rank: int) -> Meaning:
     x, places = comparable_array(x), np.asarray(indices)
-    spec.max_gather(np.zeros(x.shape), places, rank)
+    _require_indices(lead_of(x, rank), x.shape[x.ndim - rank :], places)
     planes, chosen = number_planes(x, rank), number_planes(places, rank)
     found = np.take_along_axis(planes, np.maximum(chosen, 0), axis=-1)
     return Selected(np.where(chosen >= 0, found, 0).reshape(places.shape))
