@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from math import inf, nan, prod
 from typing import Any
 
@@ -310,10 +311,10 @@ def same(results: dict[str, Array], text: str) -> bool:
 
 
 def reproducible() -> list[tuple[str, Call]]:
-    """Every way to ask for every kind of operator, in different dtypes and layouts."""
-    chosen = [("torch", call) for call in calls("torch", "f32", 2)]
-    chosen += [("torch", call) for call in calls("torch", "bf16", 2) if call.mode == "vjp"]
-    chosen += [("torch:channels_last", call) for call in calls("torch:channels_last", "f32", 3) if call.mode == "vjp"]
+    """Every kind of operator, half of the ways to ask for it, in different dtypes and layouts."""
+    chosen = [("torch", call) for call in islice(calls("torch", "f32", 2), 0, None, 2)]
+    chosen += [("torch", call) for call in islice(calls("torch", "bf16", 2), 0, None, 2) if call.mode == "vjp"]
+    chosen += [("torch:channels_last", call) for call in calls("torch:channels_last", "f32", 2) if call.mode == "vjp"]
     integers = made(replace(problems(2)["max_pool"], dtype="i32"), "value")
     special = np.array([[[nan, -inf, 0.1, -0.0, 1e-45]]], np.float32)
     pool = Problem("max_pool", 1, ((1, 1, 5),), {"kernel_size": (2,), "stride": (1,)})
@@ -341,7 +342,7 @@ def test_reproducers_print_what_a_run_gives() -> None:
         if not same(target_named(name).run(call), output)
     ]
     assert wrong == []
-    assert len(programs) > 100
+    assert len(programs) > 50
 
 
 def test_a_reproducer_is_short_and_readable() -> None:

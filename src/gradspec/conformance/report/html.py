@@ -17,8 +17,8 @@ from gradspec.conformance.run import PLAIN, Run
 from gradspec.conformance.verdict import FINDINGS, KINDS, Finding
 
 
-def page(run: Run, command: str = "") -> str:
-    """The report of a run; ``command`` is what was typed to make it.
+def page(run: Run) -> str:
+    """The report of a run.
 
     >>> text = page(Run("native", "0.1.0", "a machine", seed=7))
     >>> "Nothing was judged" in text, "https://" in text
@@ -38,7 +38,7 @@ def page(run: Run, command: str = "") -> str:
         "body",
         element("a", "Skip to the findings", href="#findings", class_="skip"),
         _header(run),
-        element("main", *_sections(run, command)),
+        element("main", *_sections(run)),
         element("script", script),
     )
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
@@ -56,7 +56,7 @@ def _policy(style: str, script: str) -> str:
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
-def _sections(run: Run, command: str) -> Iterable[Markup]:
+def _sections(run: Run) -> Iterable[Markup]:
     yield _numbers(run)
     yield _section("overview", "Overview", overview(run))
     yield _findings(run)
@@ -65,7 +65,8 @@ def _sections(run: Run, command: str) -> Iterable[Markup]:
     if run.tally.not_offered:
         yield _section("not-offered", "Not offered", _reasons(run))
     yield _section("reading", "How to read this page", _reading())
-    yield _section("repeating", "How to repeat this run", _repeating(run, command))
+    if run.repeat:
+        yield _section("repeating", "How to repeat this run", _repeating(run))
 
 
 def _section(name: str, title: str, *content: str) -> Markup:
@@ -260,7 +261,6 @@ def _reading() -> Markup:
     )
 
 
-def _repeating(run: Run, command: str) -> Markup:
-    typed = command or run.repeat
+def _repeating(run: Run) -> Markup:
     said = "The same version of the target, seed and number of cases give the same cases and the same verdicts."
-    return joined(element("p", said), code("Command", typed) if typed else "")
+    return joined(element("p", said), code("Command", run.repeat))
