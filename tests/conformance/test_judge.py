@@ -357,7 +357,6 @@ PADDED = {"kernel_size": (1,), "padding": ((1, 1),), "stride": (1,)}
         ("padding_only_minus_inf", -inf),
         ("padding_only_nan", nan),
         ("padding_only_lowest", np.finfo(np.float32).min),
-        ("padding_only_value", 7.0),
     ],
 )
 def test_windows_without_a_cell_may_all_have_another_value(name, value):
@@ -372,6 +371,24 @@ def test_windows_without_a_cell_may_all_have_another_value(name, value):
     assert (verdict.kind, verdict.rule, verdict.place) == ("convention", "padding_only", (0,))
     assert name in verdict.detail
     assert only(judge_call(Fake(spoilt("y", 1, value)), call)).kind == "defect"
+
+
+def test_windows_without_a_cell_have_any_other_number_only_where_that_is_documented():
+    call = max_call("value", [1, 2], **PADDED)
+
+    def change(call, results):
+        return results | {"y": np.where(results["indices"] < 0, np.float32(7), results["y"])}
+
+    assert only(judge_call(Fake(change), call)).kind == "defect"
+    assert only(judge_call(Fake(change, documents=["padding_only_value"]), call)).kind == "convention"
+
+
+def test_windows_without_a_cell_may_have_the_least_integer():
+    problem = Problem("max_pool", 1, ((2,),), PADDED, "i8")
+    call = Call(problem, "value", (np.int8([1, 2]),), output=(4,))
+    target = Fake(lambda call, r: r | {"y": np.where(r["indices"] < 0, np.int8(-128), r["y"])})
+    verdict = only(judge_call(target, call))
+    assert (verdict.kind, "padding_only_lowest" in verdict.detail) == ("convention", True)
 
 
 def test_windows_without_a_cell_may_name_one_but_none_outside():

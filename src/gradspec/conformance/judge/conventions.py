@@ -47,8 +47,8 @@ CONVENTIONS: dict[str, str] = {
 }
 """By name: what is chosen."""
 
-NEEDS_DOCUMENTATION = frozenset({"nan_ignored", "unpool_overwrites"})
-"""What no user expects: a NaN that disappears, numbers that are lost."""
+NEEDS_DOCUMENTATION = frozenset({"nan_ignored", "unpool_overwrites", "padding_only_value"})
+"""What no user expects: a NaN that disappears, numbers that are lost, a maximum of nothing that is any number."""
 
 
 # --- how a window chooses --------------------------------------------------------------------------------------------

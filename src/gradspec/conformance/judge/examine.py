@@ -228,7 +228,7 @@ def _chosen(
     rule = rule or rule_of(call, name, judgement, int(np.flatnonzero(where.ravel())[0]))
     if not set(found.names) <= target.conventions():
         if target.strict:
-            kind, detail = "defect", f"{detail}, against its own documentation"
+            kind, detail = "defect", f"{detail}, {target.undeclared(found.names)}"
         elif not NEEDS_DOCUMENTATION.isdisjoint(found.names):
             kind, detail = "defect", f"{detail}, which it does not document"
         elif (against := _against(target, call, found)) is not None:

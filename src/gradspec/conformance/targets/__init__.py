@@ -68,6 +68,10 @@ class Target(ABC):
         """The names of conventions (``judge.conventions``) that the target documents."""
         return frozenset()
 
+    def undeclared(self, conventions: Sequence[str]) -> str:
+        """What is said of choices that a strict target makes and does not document, after their names."""
+        return "against its own documentation"
+
     def reduced(self) -> dict[str, str]:
         """Modes of reduced precision that the target documents, by the names of ``checks.reduced``, with the source."""
         return {}
