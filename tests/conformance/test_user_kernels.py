@@ -11,6 +11,7 @@ import pytest
 import gradspec as gs
 from conformance.target_calls import call_of
 from gradspec.conformance.call import MODES, Problem
+from gradspec.conformance.checks import guards
 from gradspec.conformance.judge.examine import judge_call
 from gradspec.conformance.targets import NotOfferedError, target_named
 from gradspec.conformance.targets.user import UserKernels, loaded
@@ -320,8 +321,10 @@ def folder(tmp_path, monkeypatch):
     lines = ["def max_pool1d(x, kernel_size):", "    return x.reshape(*x.shape[:-1], -1, 2).max(-1)"]
     nested = ["class inside:", "    avg_pool = staticmethod(max_pool1d)", "table = {'max_pool1d': max_pool1d}"]
     nested += ["class made:", "    def max_pool(self, x, kernel_size):", "        return max_pool1d(x, kernel_size)"]
+    nested += ["def other(x):", "    return x", "ready = made()"]
     (tmp_path / "kernels_here.py").write_text("\n".join([*lines, *nested]))
     (tmp_path / "needs_more.py").write_text("import a_module_that_is_not_there")
+    (tmp_path / "cannot_be_read.py").write_text("def f(:")
     yield tmp_path
     sys.modules.pop("kernels_here", None)
 
@@ -330,8 +333,21 @@ def test_the_current_folder_is_searched(folder):
     assert loaded("kernels_here:max_pool1d").modes == ("value",)
     assert target_named("kernels_here:inside").ops == ("avg_pool",)
     assert target_named("kernels_here:inside").name == "kernels_here:inside"
-    with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_there"):
-        loaded("needs_more:kernels")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("needs_more:f", "importing 'needs_more' failed: ModuleNotFoundError: No module named 'a_module_that_is_not"),
+        ("cannot_be_read:f", r"importing 'cannot_be_read' failed: SyntaxError: .*cannot_be_read.py, line 1"),
+        ("kernels_here.py:made", r"leave out \.py: kernels_here:made$"),
+        ("src/kernels_here.py:made", r"leave out \.py: src.kernels_here:made$"),
+        ("kernels_here:other", r"name a function max_pool2d, conv or avg_pool_vjp, say\. The operators are"),
+    ],
+)
+def test_why_nothing_can_be_loaded(folder, name, message):
+    with pytest.raises(ValueError, match=message):
+        loaded(name)
 
 
 @pytest.mark.parametrize("name", ["kernels_here:max_pool1d", "kernels_here:table", "kernels_here:made"])
@@ -339,6 +355,34 @@ def test_programs_run_where_the_kernel_is(folder, name):
     program = loaded(name).reproducer(call_of(MAX))
     ran = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True)
     assert ran.stdout.split() == str(max_pool(call_of(MAX).inputs[0], (2,), (2,))).split()
+
+
+@pytest.mark.parametrize(
+    ("given", "imported"),
+    [
+        (lambda m: m.max_pool1d, "max_pool1d"),
+        (lambda m: m.made, "made"),
+        (lambda m: m.ready, "ready"),
+        (lambda m: m.made(), "made"),
+        (lambda m: m.table, "max_pool1d"),
+        (lambda m: m, "max_pool1d"),
+    ],
+    ids=["function", "class", "instance of the module", "instance", "mapping", "module"],
+)
+def test_programs_import_objects_from_where_they_live(folder, given, imported):
+    loaded("kernels_here:table")
+    program = UserKernels(given(sys.modules["kernels_here"])).reproducer(call_of(MAX))
+    assert f"from kernels_here import {imported}\n" in program
+    ran = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == str(max_pool(call_of(MAX).inputs[0], (2,), (2,))).split()
+
+
+def test_programs_do_not_make_an_instance_that_may_be_like_no_other():
+    kernels = Kernels()
+    kernels.max_pool = lambda x, kernel_size, stride: max_pool(x, kernel_size, stride)
+    assert "# max_pool: the kernel" in UserKernels(kernels).reproducer(call_of(MAX))
+    derivative = UserKernels(max_pool, vjp=lambda x, g, kernel_size: x).reproducer(call_of(MAX, "vjp"))
+    assert "# max_pool_vjp: the kernel" in derivative
 
 
 def test_programs_name_a_function_where_it_lives():
@@ -401,6 +445,52 @@ def test_conventions_may_be_declared_or_let_be():
         assert {finding.kind for finding in run.findings} == {"convention"}
 
 
+def test_a_strict_kernel_is_told_what_to_declare():
+    target = UserKernels({"max_pool1d_vjp": last_tie, "strict": True})
+    call = call_of(MAX, "vjp")
+    call.inputs[0][...] = 0
+    (verdict,) = judge_call(target, call)
+    assert verdict.kind == "defect"
+    assert 'declare conventions=["last_tie"], or pass strict=False' in verdict.detail
+    assert "documentation" not in verdict.detail
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "is_strict"),
+    [
+        ({}, None, True),
+        ({"strict": False}, None, False),
+        ({"strict": False}, True, True),
+        ({"strict": True}, False, False),
+    ],
+)
+def test_the_objects_own_strictness_holds_unless_the_caller_says_otherwise(own, given, is_strict):
+    kernels = {"max_pool1d_vjp": last_tie, **own}
+    if is_strict:
+        with pytest.raises(AssertionError, match="pass strict=False"):
+            check_kernel(kernels, cases=12, features=["ties"], strict=given)
+    else:
+        check_kernel(kernels, cases=12, features=["ties"], strict=given)
+
+
+def test_a_changed_input_is_shown():
+    def pool(x, kernel_size):
+        y = windows(x, kernel_size, kernel_size).max(-1)
+        x[...] = 0
+        return y
+
+    with pytest.raises(AssertionError, match=r"print\(x\)  # as the call has left it"):
+        check_kernel(pool, "max_pool1d", cases=12)
+
+
+def test_results_may_be_declared_to_be_fresh():
+    kernels = {"max_pool": lambda x, kernel_size: x[..., :: kernel_size[0]]}
+    call = call_of(Problem("max_pool", 1, ((3,),), {"kernel_size": (1,)}))
+    assert guards.inputs(UserKernels(kernels), call) == []
+    (verdict,) = guards.inputs(UserKernels(kernels | {"fresh_results": True}), call)
+    assert "memory of x" in verdict.detail
+
+
 def test_the_same_seed_makes_the_same_cases():
     def right(x, kernel_size):
         met.append(x.tobytes())
@@ -457,6 +547,8 @@ def test_the_fixture_judges_and_tells(pytester):
     )
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["gradspec: seed 4", "*pool breaks*", "pool: 30 cases, seed 4"])
+    result.stdout.no_fnmatch_line("*def check_kernel*")
+    result.stdout.no_fnmatch_line("*def checked*")
 
 
 def test_the_command_line_wins(pytester):

@@ -22,7 +22,7 @@ from gradspec.conformance.run import Failure
 from gradspec.conformance.shrink import conventions, error, manner, shrink
 from gradspec.conformance.simpler import size
 from gradspec.conformance.targets import Target
-from gradspec.conformance.verdict import KINDS, Finding
+from gradspec.conformance.verdict import KINDS, Finding, Verdict
 
 MOST_CAUSES = 6
 """Causes that are looked for in one group."""
@@ -156,7 +156,16 @@ def _reproducer(target: Target, shrunk: Failure) -> str:
         "rule": RULES.get(verdict.rule, verdict.rule),
     }
     comments = [f"# {word}: {_one_line(text)}" for word, text in told.items() if text]
-    return "\n".join([target.reproducer(as_judged(shrunk)).rstrip(), *comments]) + "\n"
+    lines = target.reproducer(as_judged(shrunk)).rstrip(), *_changed_input(verdict), *comments
+    return "\n".join(lines) + "\n"
+
+
+def _changed_input(verdict: Verdict) -> tuple[str, ...]:
+    """The line that shows what a call has made of its input."""
+    if verdict.rule != "input_changed":
+        return ()
+    name = verdict.result.replace("direction of ", "d").replace("cotangent", "g")
+    return (f"print({name})  # as the call has left it",)
 
 
 def _one_line(text: str) -> str:

@@ -35,15 +35,15 @@ def check_kernel(
     ranks: Iterable[int] = (),
     allow: Iterable[str] = (),
     conventions: Iterable[str] = (),
-    strict: bool = True,
+    strict: bool | None = None,
 ) -> Run:
     """Judge a kernel in this process, and raise an ``AssertionError`` that tells every defect by its smallest case.
 
     The kernel is a function, named as an operator of ``gs.spec`` or with ``op`` saying which it is, and ``jvp`` and
     ``vjp`` its derivatives; or a module, an instance or a mapping with such functions. The run ends after so many
     cases or seconds, and the same seed gives the same cases. ``ops``, ``features``, ``modes``, ``dtypes`` and ``ranks``
-    choose among them. Unless ``strict`` is False, a choice that is not the specification's (another tie rule, say) is a
-    defect, save those that ``conventions`` names.
+    choose among them. Unless ``strict`` is False, here or in the object itself, a choice that is not the
+    specification's (another tie rule, say) is a defect, save those that ``conventions`` names.
 
     >>> import numpy as np
     >>> def first_half(x, kernel_size, stride):
@@ -52,6 +52,7 @@ def check_kernel(
     >>> run.cases, run.findings
     (50, [])
     """
+    __tracebackhide__ = True  # pytest then shows the finding, and not this function
     from gradspec.conformance.campaign.check import check
 
     target = _target(kernel, op, jvp, vjp, dtypes, conventions, strict)
@@ -82,13 +83,14 @@ def _target(
     vjp: Callable[..., Any] | None,
     dtypes: Iterable[str],
     conventions: Iterable[str],
-    strict: bool,
+    strict: bool | None,
 ) -> UserKernels:
     from gradspec.conformance.targets.user import UserKernels
 
     target = UserKernels(kernel, op=op, jvp=jvp, vjp=vjp)
+    is_strict = target.declared("strict", True) if strict is None else strict
     # What raises NotImplementedError is found out beforehand, so that cases are made of the rest.
-    return target.declaring(dtypes=tuple(dtypes), conventions=tuple(conventions), strict=strict, is_tried=True)
+    return target.declaring(dtypes=tuple(dtypes), conventions=tuple(conventions), strict=is_strict, is_tried=True)
 
 
 def _reasons(run: Run) -> str:

@@ -47,6 +47,7 @@ def check_kernel(request: pytest.FixtureRequest) -> Callable[..., Run]:
 
     @wraps(check)
     def checked(*arguments: Any, **keywords: Any) -> Run:
+        __tracebackhide__ = True
         run = check(*arguments, **{**keywords, **given(request.config)})
         request.node.user_properties.append((PROPERTY, f"{run.target}: {run.cases} cases, seed {run.seed}"))
         return run

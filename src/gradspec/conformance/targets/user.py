@@ -19,7 +19,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -70,14 +70,16 @@ class Kernels(Protocol):
     """Several functions with what is declared of them. All of it is optional, but one function must be there.
 
     ``arithmetic`` holds keywords of ``gradspec.conformance.Arithmetic.of``: ``{"accumulate": "f16"}``.
-    ``repeatable = False`` says that sums may differ from run to run; ``strict = True``, that every choice which the
-    specification leaves to nobody is made as there, so that another is a defect unless ``conventions`` names it.
+    ``repeatable = False`` says that sums may differ from run to run; ``fresh_results = True``, that results never lie
+    in the inputs' memory; ``strict = True``, that every choice which the specification leaves to nobody is made as
+    there, so that another is a defect unless ``conventions`` names it.
     """
 
     arithmetic: Mapping[str, Any]
     dtypes: tuple[str, ...]
     ranks: tuple[int, ...]
     repeatable: bool
+    fresh_results: bool
     strict: bool
     conventions: tuple[str, ...]
     reduced: Mapping[str, str]
@@ -103,6 +105,8 @@ def loaded(name: str) -> Target:
     module, separator, path = name.partition(":")
     if not separator or not module or not path:
         raise ValueError(f"{name!r} is not a target; name one that gradspec knows, or give module:object")
+    if module.endswith(".py"):
+        raise ValueError(f"{name!r} names a file; leave out .py: {module.removesuffix('.py').replace('/', '.')}:{path}")
     found: Any = _imported(module)
     for part in path.split("."):
         if not hasattr(found, part):
@@ -116,12 +120,11 @@ def _imported(module: str) -> ModuleType:
         sys.path.insert(0, os.getcwd())
     try:
         return import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # the module is there, and something that it imports is not
-        raise ValueError(
-            f"there is no module {module!r} to take kernels from; run the check in its folder or install it"
-        ) from None
+    except Exception as error:  # whatever is wrong in it, down to its syntax
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+            where = "run the check in its folder or install it"
+            raise ValueError(f"there is no module {module!r} to take kernels from; {where}") from None
+        raise ValueError(f"importing {module!r} failed: {type(error).__name__}: {error}") from error
 
 
 def _described(found: Any) -> str:
@@ -319,9 +322,10 @@ class UserKernels(Target):
         self.name = name if name is not None else str(getattr(given, "__name__", type(given).__name__))
         self._functions = functions_of(self._given, op)
         if not self._functions:
+            otherwise = "" if ":" in self.name else ", or give op="
             raise ValueError(
-                f"nothing in {self.name} is named like an operator; name a function max_pool, conv2d or avg_pool_vjp, "
-                f"say, or give op=. The operators are {', '.join(INPUTS)}"
+                f"nothing in {self.name} is named like an operator; name a function max_pool2d, conv or avg_pool_vjp, "
+                f"say{otherwise}. The operators are {', '.join(INPUTS)}"
             )
         given_beside = [
             (mode, derivative) for mode, derivative in (("jvp", jvp), ("vjp", vjp)) if derivative is not None
@@ -332,12 +336,13 @@ class UserKernels(Target):
         self.declaring()
 
     def declaring(self, **declarations: Any) -> UserKernels:
-        """The same target, with declarations beside those of the object; empty ones say nothing."""
-        self._declarations |= {name: value for name, value in declarations.items() if value}
-        self.dtypes = _dtypes(self._declared("dtypes", DEFAULT_DTYPES))
-        self.repeatable = bool(self._declared("repeatable", True))
-        self.strict = bool(self._declared("strict", False))
-        self.is_tried = bool(self._declared("is_tried", False))
+        """The same target, with declarations that go before those of the object; None and empty ones say nothing."""
+        self._declarations |= {name: value for name, value in declarations.items() if value not in (None, ())}
+        self.dtypes = _dtypes(self.declared("dtypes", DEFAULT_DTYPES))
+        self.repeatable = bool(self.declared("repeatable", True))
+        self.fresh_results = bool(self.declared("fresh_results", False))
+        self.strict = bool(self.declared("strict", False))
+        self.is_tried = bool(self.declared("is_tried", False))
         self._require_known_declarations()
         return self
 
@@ -360,10 +365,10 @@ class UserKernels(Target):
     def ranks(self) -> tuple[int, ...]:
         """The ranks that its functions have; none where one of them has any."""
         ranks = {function.rank for function in self._functions}
-        return tuple(self._declared("ranks", () if None in ranks else sorted(rank for rank in ranks if rank)))
+        return tuple(self.declared("ranks", () if None in ranks else sorted(rank for rank in ranks if rank)))
 
     def versions(self) -> dict[str, str]:
-        own = str(self._declared("__version__", "no version"))
+        own = str(self.declared("__version__", "no version"))
         return {self.name: own, "numpy": np.__version__, "python": platform.python_version()}
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
@@ -417,17 +422,21 @@ class UserKernels(Target):
         function(call, **_with_indices(function, call), out=given[0] if len(given) == 1 else given)
 
     def arithmetic(self, problem: Problem) -> Arithmetic:
-        declared = self._declared("arithmetic", {})
+        declared = self.declared("arithmetic", {})
         return Arithmetic.of(problem.dtype, **declared) if problem.dtype in FLOATS else super().arithmetic(problem)
 
     def conventions(self) -> frozenset[str]:
-        return frozenset(self._declared("conventions", ()))
+        return frozenset(self.declared("conventions", ()))
+
+    def undeclared(self, conventions: Sequence[str]) -> str:
+        missing = ", ".join(f'"{name}"' for name in conventions if name not in self.conventions())
+        return f"which is not the specification's choice; declare conventions=[{missing}], or pass strict=False"
 
     def reduced(self) -> dict[str, str]:
-        return dict(self._declared("reduced", {}))
+        return dict(self.declared("reduced", {}))
 
     def set_threads(self, count: int) -> bool:
-        chosen = self._declared("set_threads", None)
+        chosen = self.declared("set_threads", None)
         if chosen is None:
             return False
         chosen(count)
@@ -441,7 +450,8 @@ class UserKernels(Target):
         applied = f"print({spelled}({', '.join([*function.arguments(call), keywords(given)]).rstrip(', ')}))"
         return "\n".join([*imports(call, imported), "", *assignments(call), applied])
 
-    def _declared(self, name: str, default: Any) -> Any:
+    def declared(self, name: str, default: Any) -> Any:
+        """What was declared beside the object, or what it declares itself."""
         if name in self._declarations:
             return self._declarations[name]
         if isinstance(self._given, Mapping):
@@ -462,10 +472,30 @@ class UserKernels(Target):
             made = "()" if self._is_made else ""
             inside = f"[{function.name!r}]" if isinstance(self._given, Mapping) else f"{made}.{function.name}"
             return f"from {module} import {path.split('.')[0]}", path + inside * (self._given is not function.function)
-        home, name = getattr(function.function, "__module__", ""), getattr(function.function, "__name__", "")
-        if getattr(sys.modules.get(home), name, None) is function.function and home != "__main__":
-            return f"from {home} import {name}", name
+        for found, inside in self._places(function):
+            if (home := _home(found)) is not None:
+                return "from {} import {}".format(*home), f"{home[1]}{inside}"
         return f"# {function.name}: the kernel", function.name
+
+    def _places(self, function: Function) -> Iterator[tuple[Any, str]]:
+        """What may be imported to have a function, and what to write after its name."""
+        yield function.function, ""
+        if getattr(self._given, function.name, None) != function.function:
+            return
+        if not self._is_made:
+            yield self._given, f".{function.name}"
+        if self._is_made or not getattr(self._given, "__dict__", True):  # any instance is like this one
+            yield type(self._given), f"().{function.name}"
+
+
+def _home(found: Any) -> tuple[str, str] | None:
+    """The module and the name from which a program can import an object: not one that is local, or the program's."""
+    home = getattr(found, "__module__", None)
+    if not isinstance(home, str) or home in ("__main__", "builtins") or home not in sys.modules:
+        return None
+    names = [name for name, value in vars(sys.modules[home]).items() if value is found]
+    own = getattr(found, "__name__", "")
+    return (home, own if own in names else names[0]) if names else None
 
 
 def _on_zeros(problem: Problem, mode: str) -> Call:
