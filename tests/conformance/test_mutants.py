@@ -6,10 +6,10 @@ from conformance.mutants import MUTANTS, SOURCE, tried
 
 CHOSEN = (
     "excluded_padding_counts",
-    "pull_forgets_the_tie_rule",
+    "groups_share_weights",
     "bias_gradient_dropped",
-    "strides_swapped_in_weight_gradient",
-    "ignored_padding_takes_part",
+    "dilation_missing_in_weight_gradient",
+    "padding_off_by_one",
 )
 
 
