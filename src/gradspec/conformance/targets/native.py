@@ -28,6 +28,7 @@ from gradspec.conformance.targets.source import assignments, imports, keywords
 from gradspec.graph.ir import Graph
 from gradspec.graph.recent import Recent
 from gradspec.graph.types import TensorType, type_of
+from gradspec.ops.pointwise import leaky_relu
 from gradspec.runtime.compiled import Compiled
 from gradspec.runtime.run import compile
 from gradspec.runtime.threads import set_num_threads
@@ -115,6 +116,8 @@ def other_kernels(problem: Problem, mode: str) -> tuple[str, ...]:
     """Variants that are planned with other kernels."""
     if mode == "value":
         return ("without_indices",) if problem.op in GIVES_INDICES else ()
+    if mode == "vjp" and problem.op in SELECTIONS:
+        return "derivative_alone", "recorded"
     return ("derivative_alone",) if mode in ("jvp", "vjp") else ()
 
 
@@ -129,8 +132,13 @@ def ways_to(problem: Problem) -> tuple[str, ...]:
 
 
 def operator(call: Call) -> Callable[..., Any]:
-    """The operator as a function of the inputs that are there."""
-    return as_function(call.problem, **({"return_indices": True} if wants_indices(call) else {}))
+    """The operator as a function of the inputs that are there.
+
+    Where winners are to be ``recorded``, a map follows that changes nothing but needs the value for its derivative, so
+    that values and cotangents are made in steps apart, with a tape of the winners between them.
+    """
+    function = as_function(call.problem, **({"return_indices": True} if wants_indices(call) else {}))
+    return (lambda x: leaky_relu(function(x), 1.0)) if call.variant == "recorded" else function
 
 
 def wants_indices(call: Call) -> bool:
@@ -284,7 +292,8 @@ def _function(call: Call) -> str:
     rank = {"rank": call.problem.rank} if call.problem.op.startswith("global") else {}
     indices = {"return_indices": True} if wants_indices(call) else {}
     attributes = keywords({**rank, **call.problem.attributes, **indices})
-    return f"f = lambda {names}: gs.{call.problem.op}({', '.join(part for part in (names, attributes) if part)})"
+    function = f"gs.{call.problem.op}({', '.join(part for part in (names, attributes) if part)})"
+    return f"f = lambda {names}: {f'gs.leaky_relu({function}, 1.0)' if call.variant == 'recorded' else function}"
 
 
 def _compiled_lines(call: Call) -> list[str]:
