@@ -7,20 +7,24 @@ but the operator, rank or dtype are one (`merged`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import groupby
 from time import monotonic
 from typing import Any
 
-from gradspec.conformance.call import SELECTIONS, Call, Problem
-from gradspec.conformance.judge.examine import NOTHING_ALLOWED
+import numpy as np
+
+from gradspec.conformance.call import MODES, SELECTIONS, Array, Call, Problem
+from gradspec.conformance.cases.features import tags_of_call
+from gradspec.conformance.checks.memory import with_arrays
+from gradspec.conformance.judge.examine import NOTHING_ALLOWED, judge_call
 from gradspec.conformance.judge.rules import RULES, explain
 from gradspec.conformance.operators import is_usual
 from gradspec.conformance.run import Failure
 from gradspec.conformance.shrink import conventions, error, manner, shrink
-from gradspec.conformance.simpler import size
+from gradspec.conformance.simpler import laid_out_again, size
 from gradspec.conformance.targets import Target
 from gradspec.conformance.verdict import KINDS, Finding, Verdict
 
@@ -28,6 +32,21 @@ MOST_CAUSES = 6
 """Causes that are looked for in one group."""
 MADE_SMALL = frozenset({"one_cell_axis"})
 """Features that shrinking itself brings about."""
+EMPTY = frozenset({"empty_batch", "zero_channels"})
+"""Features of arrays without cells."""
+MASKS = EMPTY | {"nan", "infinity", "huge"}
+"""Features under which a wrong sum shows as something else: a NaN that is lost, say."""
+NUMERIC = frozenset(
+    {
+        "special",
+        "second",
+        "vjp.hits",
+        *(f"{mode}.{sort}" for mode in MODES for sort in ("selection", "sum", "exact_sum")),
+    }
+)
+"""Rules that say which number stands somewhere."""
+ORDINARY = 1000.0
+"""Numbers below this in magnitude hide nothing."""
 FAMILIES = {
     **dict.fromkeys(SELECTIONS, "maximum"),
     **dict.fromkeys(("avg_pool", "adaptive_avg_pool", "global_avg_pool"), "average"),
@@ -50,6 +69,8 @@ def explained(
     deadline = monotonic() + seconds
     while group:
         first = least(group)
+        if monotonic() < deadline:
+            first = on_ordinary_numbers(target, first, allow)
         shrunk = shrink(target, first, max(0.0, deadline - monotonic()), allow)
         one = finding(target, group, shrunk)
         tells = shrunk is not first and len(found) + 1 < MOST_CAUSES  # of the cause: what was not shrunk tells nothing
@@ -57,6 +78,25 @@ def explained(
         found.append(narrowed(one, group, rest))
         group = rest
     return found
+
+
+def on_ordinary_numbers(target: Target, failure: Failure, allow: AbstractSet[str] = NOTHING_ALLOWED) -> Failure:
+    """The failure without its special numbers, if the same result is wrong without them: it is plainer then."""
+    if failure.verdict.kind != "defect" or failure.verdict.rule not in NUMERIC or MASKS.isdisjoint(failure.features):
+        return failure
+    call = laid_out_again(with_arrays(as_judged(failure), _ordinary))
+    wrong = (v for v in judge_call(target, call, allow) if v.kind == "defect" and v.rule in NUMERIC)
+    verdict = next((v for v in wrong if v.result == failure.verdict.result), None)
+    if verdict is None:
+        return failure
+    return replace(failure, call=call, verdict=verdict, features=tuple(sorted(tags_of_call(call))))
+
+
+def _ordinary(array: Array) -> Array:
+    """Small whole numbers in the place of those that are not finite, or large."""
+    with np.errstate(invalid="ignore"):
+        is_small = np.abs(array.astype(np.float64)) < ORDINARY
+    return np.where(is_small, array, (np.arange(array.size).reshape(array.shape) % 5 + 1).astype(array.dtype))
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------
@@ -73,7 +113,7 @@ def groups(failures: Iterable[Failure]) -> list[list[Failure]]:
 
 def least(group: Sequence[Failure]) -> Failure:
     """The failure that shrinking starts from."""
-    return min(group, key=lambda failure: size(as_judged(failure)))
+    return min(group, key=lambda failure: (not MASKS.isdisjoint(failure.features), *size(as_judged(failure))))
 
 
 def varied(group: Sequence[Failure], most: int) -> list[Failure]:
@@ -102,7 +142,7 @@ def narrowed(finding: Finding, group: Sequence[Failure], rest: Sequence[Failure]
     """A finding of a group that stands for all of it but the rest."""
     others = {id(failure) for failure in rest}
     mine = [failure for failure in group if id(failure) not in others]
-    return replace(finding, count=len(mine), seen=_seen(mine))
+    return replace(finding, count=len(mine), seen=_elsewhere(finding, _seen(mine)))
 
 
 def _signature(call: Call, features: Iterable[str]) -> frozenset[str]:
@@ -126,7 +166,7 @@ def _unusual(problem: Problem) -> set[str]:
 def finding(target: Target, group: Sequence[Failure], shrunk: Failure) -> Finding:
     """The finding of a group, by its shrunk failure."""
     call, verdict = as_judged(shrunk), shrunk.verdict
-    return Finding(
+    found = Finding(
         op=call.problem.op,
         mode=call.mode,
         kind=verdict.kind,
@@ -142,8 +182,8 @@ def finding(target: Target, group: Sequence[Failure], shrunk: Failure) -> Findin
         variant=verdict.variant,
         place=verdict.place,
         count=len(group),
-        seen=_seen(group),
     )
+    return replace(found, seen=_elsewhere(found, _seen(group)))
 
 
 def _reproducer(target: Target, shrunk: Failure) -> str:
@@ -172,8 +212,16 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _seen(group: Iterable[Failure]) -> tuple[str, ...]:
-    return tuple(sorted({f"{f.call.problem.op} {f.call.mode} {f.call.problem.dtype}" for f in group}))
+def _seen(group: Iterable[Failure]) -> set[str]:
+    return {f"{f.call.problem.op} {f.call.mode} {f.call.problem.dtype}" for f in group}
+
+
+def _elsewhere(finding: Finding, seen: set[str]) -> tuple[str, ...]:
+    return tuple(sorted(seen - {_where(finding)}))
+
+
+def _where(finding: Finding) -> str:
+    return f"{finding.op} {finding.mode} {finding.dtype}"
 
 
 # --- findings that are one -------------------------------------------------------------------------------------------
@@ -183,23 +231,48 @@ def merged(found: Iterable[Finding]) -> list[Finding]:
     """Findings of the same cause as one, the simplest; worst kinds first, then those that show most often."""
     by_manner = sorted(found, key=_manner)
     causes = [cause for _, same in groupby(by_manner, key=_manner) for cause in _merged(list(same))]
-    return sorted(causes, key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.rule, f.result))
+    return sorted(_unmasked(causes), key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.rule, f.result))
 
 
 def _manner(finding: Finding) -> tuple[Any, ...]:
-    family = FAMILIES.get(finding.op, finding.op)
-    if finding.rule == "raised":  # an error does not ask for the mode
-        return family, "", finding.kind, finding.rule, error(finding.got), ()
+    family, empty = FAMILIES.get(finding.op, finding.op), EMPTY & {*finding.features}
+    if finding.rule in ("raised", "shape"):  # neither asks for the mode
+        told = error(finding.got) if finding.rule == "raised" else ""
+        return (
+            (family, "", finding.kind, "empty", "", tuple(sorted(empty)))
+            if empty
+            else (family, "", finding.kind, finding.rule, told, ())
+        )
     rule = finding.rule.replace("exact_sum", "sum")
     return family, finding.mode, finding.kind, rule, finding.result, conventions(finding.explanation)
 
 
 def _merged(same: list[Finding]) -> list[Finding]:
     """Each finding joined to the first, simpler one that has nothing special which it has not."""
-    causes: list[Finding] = []
-    for one in sorted(same, key=_simplicity):
+    return _gathered([], sorted(same, key=_simplicity), lambda cause, one: True)
+
+
+def _unmasked(causes: list[Finding]) -> list[Finding]:
+    """Findings joined to one of the same result that needs nothing else, and that neither NaN nor emptiness hides."""
+
+    def result(finding: Finding) -> tuple[str, ...]:
+        return FAMILIES.get(finding.op, finding.op), finding.mode, finding.kind, finding.result
+
+    def shows_plainly(cause: Finding, one: Finding) -> bool:
+        return MASKS.isdisjoint(cause.features) and result(cause) == result(one)
+
+    plain = [cause for cause in causes if MASKS.isdisjoint(cause.features)]
+    return _gathered(plain, [cause for cause in causes if not MASKS.isdisjoint(cause.features)], shows_plainly)
+
+
+def _gathered(
+    causes: list[Finding], more: list[Finding], may_join: Callable[[Finding, Finding], bool]
+) -> list[Finding]:
+    """Causes, and more findings, each joined to the first cause that it may join and that needs no more than it."""
+    for one in more:
         own = _finding_signature(one)
-        place = next((i for i, cause in enumerate(causes) if _finding_signature(cause) <= own), None)
+        fitting = (i for i, cause in enumerate(causes) if _finding_signature(cause) <= own and may_join(cause, one))
+        place = next(fitting, None)
         if place is None:
             causes.append(one)
         else:
@@ -216,4 +289,5 @@ def _finding_signature(finding: Finding) -> frozenset[str]:
 
 
 def _joined(cause: Finding, other: Finding) -> Finding:
-    return replace(cause, count=cause.count + other.count, seen=tuple(sorted({*cause.seen, *other.seen})))
+    seen = {*cause.seen, *other.seen, _where(other)}
+    return replace(cause, count=cause.count + other.count, seen=_elsewhere(cause, seen))

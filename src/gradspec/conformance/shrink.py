@@ -13,6 +13,7 @@ import numpy as np
 from gradspec.conformance.call import Array, Call
 from gradspec.conformance.cases.features import tags_of_call
 from gradspec.conformance.checks import again
+from gradspec.conformance.forked import fate
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.examine import NOTHING_ALLOWED, judge_call
 from gradspec.conformance.run import Failure
@@ -25,6 +26,10 @@ MOST_RUNS = 3000
 """Calls that are tried at most for one failure."""
 DEADLY = ("crash", "hang")
 """What must not be tried again in a process that is still needed."""
+AN_ATTEMPT = 1.0
+"""Seconds after which a call that is tried again counts as hanging, where there is time for it."""
+HANGS = 20
+"""Calls that hang for which there is to be time."""
 
 
 def shrink(target: Target, failure: Failure, seconds: float, allow: AbstractSet[str] = NOTHING_ALLOWED) -> Failure:
@@ -33,11 +38,14 @@ def shrink(target: Target, failure: Failure, seconds: float, allow: AbstractSet[
     ``allow`` is what was allowed when it failed: with less, a defect might turn into what is permitted there.
     The search is greedy and takes its steps in a fixed order, so it ends in the same place if time allows.
     """
-    search = Search(target, failure, monotonic() + seconds, allow)
-    if seconds <= 0 or failure.verdict.rule in DEADLY or not search.begins():
+    kind = Deadly if failure.verdict.rule in DEADLY else Search
+    search = kind(target, failure, monotonic() + seconds, allow)
+    if seconds <= 0 or not search.begins():
         return failure
     while search.simplify_form() or search.simplify_numbers():
         pass
+    if not search.ends():
+        return failure
     return replace(failure, call=search.call, verdict=search.verdict, features=tuple(sorted(tags_of_call(search.call))))
 
 
@@ -86,6 +94,10 @@ class Search:
         self.verdict = self.verdict if verdict is None else verdict
         return verdict is not None
 
+    def ends(self) -> bool:
+        """Whether what was found can be believed."""
+        return True
+
     def attempt(self, call: Call) -> bool:
         """Take a call if it is simpler and fails in the same way."""
         if self.runs >= MOST_RUNS or monotonic() > self.deadline or size(call) >= size(self.call):
@@ -130,7 +142,7 @@ class Search:
         """Simpler numbers: whole arrays, then halves of them, down to single cells."""
         before = self.call
         for name in range(len(_arrays(self.call))):
-            for value in (0, 1):
+            for value in (1, 0):
                 self._fill(name, 0, _arrays(self.call)[name].size, value)
             self._single_cells(name)
         return self.call is not before
@@ -139,9 +151,10 @@ class Search:
         """Put ``value`` into a stretch of cells if that is simpler and still fails, or else into its halves."""
         array = _arrays(self.call)[which]
         filled = array.copy().ravel()
-        if first >= last or not (cost(filled[first:last]) > value).any():
+        is_simpler = cost(filled[first:last]) > cost(np.asarray(value, array.dtype))
+        if not is_simpler.any():
             return
-        filled[first:last] = np.where(cost(filled[first:last]) > value, value, filled[first:last])
+        filled[first:last] = np.where(is_simpler, value, filled[first:last])
         if not self.attempt(_with_array(self.call, which, filled.reshape(array.shape))) and last - first > 1:
             middle = (first + last) // 2
             self._fill(which, first, middle, value)
@@ -154,6 +167,41 @@ class Search:
                 changed[place] = number
                 if self.attempt(_with_array(self.call, which, changed.reshape(_arrays(self.call)[which].shape))):
                     break
+
+
+class Deadly(Search):
+    """The same for calls that end the process or never return: each is tried in a process of its own."""
+
+    survivors = 0
+    patience = AN_ATTEMPT
+
+    def begins(self) -> bool:
+        """Whether the failure shows again, and in which of the target's ways to make the call."""
+        self.target.set_threads(1)  # a forked process has no other threads
+        if self.verdict.rule == "hang":
+            self.patience = min(AN_ATTEMPT, (self.deadline - monotonic()) / HANGS)
+        for variant in ("plain", *self.target.variants(self.call.problem, self.call.mode)):
+            self.call, self.verdict = replace(self.call, variant=variant), replace(self.verdict, variant=variant)
+            if super().begins():
+                return True
+        return False
+
+    def ends(self) -> bool:
+        """A call hangs if it still does when it is given longer, and if others in such processes have returned."""
+        return self.verdict.rule != "hang" or (self.survivors > 0 and self._fate(self.call, 3 * AN_ATTEMPT) == "hang")
+
+    def _failing(self, call: Call) -> Verdict | None:
+        self.runs += 1
+        found = self._fate(call, self.patience)
+        self.survivors += not found
+        return self.verdict if found == self.verdict.rule else None
+
+    def _fate(self, call: Call, seconds: float) -> str:
+        def judge_again() -> None:
+            judge_call(self.target, call, self.allow)
+            again(self.target, call, self.verdict.rule)
+
+        return fate(judge_again, seconds)
 
 
 def _arrays(call: Call) -> list[Array]:
