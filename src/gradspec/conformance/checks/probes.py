@@ -23,13 +23,14 @@ from gradspec.conformance.targets import NotOfferedError, Target
 WIDEST = 64
 """Accumulators are not measured beyond so many bits."""
 NO_TIME = "not measured: no time left"
+RAISED = "raised"
 DTYPE_ORDER = ("f32", "f64", "f16", "bf16")
 SLOW = 0.02
 """A small call that takes longer than so many seconds is not followed by a large one."""
 
 
-def probe(target: Target, seconds: float = 8.0) -> list[Probe]:
-    """What is measured of every float dtype that the target offers, as far as the time goes.
+def probe(target: Target, seconds: float = 20.0) -> list[Probe]:
+    """What is measured of every float dtype that the target offers, as far as the time goes: compiling takes most.
 
     >>> from gradspec.conformance.targets import target_named
     >>> [p.result for p in probe(target_named("native"))][:2]
@@ -40,15 +41,20 @@ def probe(target: Target, seconds: float = 8.0) -> list[Probe]:
 
 
 def _probes_of(target: Target, dtype: str, deadline: float) -> Iterator[Probe]:
-    late = time.perf_counter() > deadline
-    found = [] if late else list(adders(target, dtype))  # to find them takes a call of each
-    if not found:
-        yield Probe("arithmetic", "conv", dtype, NO_TIME if late else "not offered")
-    for adder in found:
+    """Nothing of what is not offered, and no more of an operator that has raised an error."""
+    if time.perf_counter() > deadline:
+        yield Probe("arithmetic", "conv", dtype, NO_TIME)
+        return
+    for adder in adders(target, dtype):
         for name, measure in _MEASURES.items():
-            if _applies(name, adder):
-                late = time.perf_counter() > deadline
-                yield _measured(name, adder, _not_measured if late else measure)
+            if not _applies(name, adder):
+                continue
+            late = time.perf_counter() > deadline
+            found = _measured(name, adder, _not_measured if late else measure)
+            if found is not None:
+                yield found
+            if found is not None and found.result.startswith(RAISED):
+                break
 
 
 def _applies(name: str, adder: Adder) -> bool:
@@ -63,13 +69,13 @@ def _not_measured(adder: Adder) -> tuple[str, bool]:
     return NO_TIME, True
 
 
-def _measured(name: str, adder: Adder, measure: Callable[[Adder], tuple[str, bool]]) -> Probe:
+def _measured(name: str, adder: Adder, measure: Callable[[Adder], tuple[str, bool]]) -> Probe | None:
     try:
         result, normal = measure(adder)
     except NotOfferedError:
-        result, normal = "not offered", True
+        return None
     except Exception as error:  # whatever the target raises is its own doing
-        result, normal = f"raised {in_words(error)}", False
+        return Probe("arithmetic", adder.label, adder.problem.dtype, f"{RAISED} {in_words(error)}", normal=False)
     return Probe(name, adder.label, adder.problem.dtype, result, normal)
 
 
