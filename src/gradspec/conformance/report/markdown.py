@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gradspec.conformance.run import Run
 from gradspec.conformance.verdict import FINDINGS, Finding
@@ -17,11 +17,14 @@ MEANINGS = {
     "convention": "choices that differ from ours and are documented or consistent",
     "reduced": "results inside the tolerance of a mode of reduced precision that the target documents",
 }
+LONGEST = 3000
+"""Characters of a program that is printed."""
 
 
-def page(runs: Sequence[Run], introduction: str) -> str:
-    """One page about several targets."""
-    return "\n\n".join([introduction.strip(), _overview(runs), *(_target(run) for run in runs)]) + "\n"
+def page(runs: Sequence[Run], introduction: str, notes: Mapping[str, str]) -> str:
+    """One page about several targets, with what people have to say of each."""
+    targets = (_target(run, notes.get(run.target, "").strip()) for run in runs)
+    return "\n\n".join([introduction.strip(), _overview(runs), *targets]) + "\n"
 
 
 def _overview(runs: Sequence[Run]) -> str:
@@ -45,10 +48,11 @@ def anchor(heading: str) -> str:
     return "".join(c for c in heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
-def _target(run: Run) -> str:
+def _target(run: Run, note: str) -> str:
     where = f"Version {run.version}, {run.machine}, seed {run.seed}"
     about = f"{where}: {run.tally.judged} cases judged in {run.seconds:.0f} s."
-    parts = [f"## {run.target}", about, _probes(run)]
+    allowed = f"Allowed, because it documents it: {', '.join(run.allowed)}." if run.allowed else ""
+    parts = [f"## {run.target}", about, allowed, note, _probes(run)]
     for kind in FINDINGS:
         if found := run.by_kind(kind):
             parts += [f"### {HEADINGS[kind]} of {run.target}", f"That is, {MEANINGS[kind]}.", *map(_finding, found)]
@@ -67,14 +71,17 @@ def _probes(run: Run) -> str:
 
 def _finding(finding: Finding) -> str:
     title = f"**{finding.op}, {finding.mode}** ({finding.rule}; {finding.dtype})"
-    facts = [
-        f"- gives: `{_one_line(finding.got)}`",
-        f"- ours: `{_one_line(finding.expected)}`",
-        f"- with: {', '.join(finding.features) or 'nothing special'}; shown by {finding.count} cases",
-    ]
-    if finding.seen:
-        facts.append(f"- also: {', '.join(finding.seen)}")
-    return "\n\n".join([title, finding.explanation, "\n".join(facts), f"```python\n{finding.reproducer.strip()}\n```"])
+    facts = [f"- gives: `{_one_line(finding.got)}`"]
+    facts += [f"- ours: `{_one_line(finding.expected)}`"] if finding.expected else []
+    facts.append(f"- with: {', '.join(finding.features) or 'nothing special'}; shown by {finding.count} cases")
+    facts += [f"- also: {', '.join(finding.seen)}"] if finding.seen else []
+    return "\n\n".join([title, _one_line(finding.explanation), "\n".join(facts), _program(finding)])
+
+
+def _program(finding: Finding) -> str:
+    if len(finding.reproducer) > LONGEST:
+        return "The smallest case that was found in the time is too large to print; `--json` has it."
+    return f"```python\n{finding.reproducer.strip()}\n```"
 
 
 def _one_line(text: str) -> str:
