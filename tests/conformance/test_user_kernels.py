@@ -83,7 +83,7 @@ def test_every_kind_of_object(given):
         assert target.refusal(MAX, mode) is None
         assert {verdict.kind for verdict in judge_call(target, call_of(MAX, mode))} == {"pass"}
     assert target.refusal(MAX, "second") == "it has no max_pool_vjp_vjp"
-    assert target.refusal(CONV, "value") == "it has no conv"
+    assert target.refusal(CONV, "value") == target.refusal(replace(CONV, dtype="i8"), "value") == "it has no conv"
 
 
 def test_one_function_is_enough():
@@ -97,6 +97,12 @@ def test_a_ranked_name_is_of_that_rank():
     assert target.run(call_of(MAX))["y"].shape == (2, 3)
     assert target.refusal(Problem("max_pool", 2, ((6, 6),), {"kernel_size": (2, 2)}), "value") is None
     assert "no rank 2" in UserKernels(max_pool1d_vjp).refusal(replace(MAX, rank=2), "vjp")
+
+
+def test_ranks_are_those_of_each_operator():
+    target = UserKernels({"max_pool1d": max_pool, "avg_pool2d": lambda x, kernel_size: x})
+    problem = Problem("avg_pool", 1, ((6,),), {"kernel_size": (2,)})
+    assert target.refusal(problem, "value") == "it has no avg_pool of rank 1"
 
 
 def test_not_implemented_is_not_offered():

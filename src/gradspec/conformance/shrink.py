@@ -188,7 +188,7 @@ class Deadly(Search):
 
     def ends(self) -> bool:
         """A call hangs if it still does when it is given longer, and if others in such processes have returned."""
-        return self.verdict.rule != "hang" or (self.survivors > 0 and self._fate(self.call, 3 * AN_ATTEMPT) == "hang")
+        return self.verdict.rule != "hang" or (self.survivors > 0 and self._fate(self.call, 2 * AN_ATTEMPT) == "hang")
 
     def _failing(self, call: Call) -> Verdict | None:
         self.runs += 1

@@ -372,13 +372,16 @@ class UserKernels(Target):
         return {self.name: own, "numpy": np.__version__, "python": platform.python_version()}
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
+        named = f"{problem.op}{SUFFIXES[mode]}"
+        if not any((f.op, f.mode) == (problem.op, mode) for f in self._functions):
+            return f"it has no {named}"
         if problem.dtype not in self.dtypes:
             return f"{problem.dtype} is not among its dtypes, {', '.join(self.dtypes)}"
         if self.ranks and problem.rank not in self.ranks:
             return f"it has no rank {problem.rank}"
         function = self._function(problem, mode)
         if function is None:
-            return f"it has no {problem.op}{SUFFIXES[mode]}"
+            return f"it has no {named} of rank {problem.rank}"
         reason = function.refusal(problem)
         return self._declined(problem, mode) if reason is None and self.is_tried else reason
 
