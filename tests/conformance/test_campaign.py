@@ -6,7 +6,8 @@ import signal
 import threading
 import time
 from collections import Counter
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, InvalidStateError, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -216,6 +217,7 @@ def test_a_mistake_of_the_judge_is_told_and_held_against_nobody(monkeypatch):
     run = gs.conformance.check(kernel_doubles.Right, cases=3, seed=1, **POOLS)
     assert run.tally.cases == Counter({"undecided": 3})
     assert "ZeroDivisionError: our own" in run.errors[0]
+    assert run.unjudged == 3
 
 
 # --- Ctrl-C -----------------------------------------------------------------------------------------------------------
@@ -352,6 +354,41 @@ def test_time_drops_what_has_not_begun(without_targets):
             return Future()
 
     assert driven(Never(), most=None, deadline=time.monotonic() + 0.3, outstanding=8).cases == 0
+
+
+class Forgetful(Executor):
+    """One thread, and futures that may be cancelled at any time: they do not know that they are worked on."""
+
+    def __init__(self):
+        self.pool = ThreadPoolExecutor(1)
+
+    def submit(self, function, *arguments):
+        future = Future()
+
+        def work():
+            if not future.cancelled():
+                result = function(*arguments)
+                with suppress(InvalidStateError):
+                    future.set_result(result)
+
+        self.pool.submit(work)
+        return future
+
+
+def test_what_runs_at_the_end_of_the_time_is_waited_for_though_it_could_be_cancelled(monkeypatch):
+    def slow(settings, batches, seconds, attempt=0):
+        time.sleep(0.5 if 1 in batches else 0.0)
+        return pretended(settings, batches, seconds)
+
+    monkeypatch.setattr(driving, "judge_batches", slow)
+    ledger = driven(Forgetful(), deadline=time.monotonic() + 0.2, outstanding=3)
+    assert ledger.cases == sum(map(len, planned(0, 2)))
+
+
+def test_a_target_that_offers_nothing_is_asked_once():
+    run = gs.conformance.check(kernel_doubles.Right, seconds=60, ops=["conv", "fold"])
+    assert run.tally.cases == Counter(not_offered=8)
+    assert run.tally.not_offered == Counter({"it has no conv": 4, "it has no fold": 4})
 
 
 def test_batches_are_entered_once_and_in_order():

@@ -102,6 +102,9 @@ class Probe:
     """Whether this is what the certified tolerance takes for granted."""
 
 
+COUNTED = ("unjudged", "unreached", "shrinking")
+
+
 @dataclass
 class Run:
     """One run of the judge on one target."""
@@ -118,9 +121,15 @@ class Run:
     allowed: tuple[str, ...] = ()
     interrupted: bool = False
     errors: list[str] = field(default_factory=list)
-    """Cases that could not be judged through a mistake of the judge or of the machines, not of the target."""
+    """Why cases could not be judged, through a mistake of the judge or of the machines, not of the target."""
+    unjudged: int = 0
+    """How many cases that were: they are counted as undecided."""
+    unreached: int = 0
+    """Cases that were planned and that the end of the time left out."""
+    shrinking: float = 0.0
+    """Of the seconds, those in which findings were shrunk."""
     repeat: str = ""
-    """The command that makes the same cases again."""
+    """The command that makes the same cases again, and those that were not reached."""
 
     def by_kind(self, kind: str) -> list[Finding]:
         return [finding for finding in self.findings if finding.kind == kind]
@@ -139,6 +148,7 @@ class Run:
             "allowed": list(self.allowed),
             "interrupted": self.interrupted,
             "errors": self.errors,
+            **{name: getattr(self, name) for name in COUNTED},
             "repeat": self.repeat,
         }
 
@@ -151,4 +161,5 @@ class Run:
             tally=Tally.from_json(data["tally"]),
             allowed=tuple(data["allowed"]),
             **{name: data[name] for name in ("interrupted", "errors", "repeat")},
+            **{name: data[name] for name in COUNTED if name in data},
         )

@@ -6,7 +6,7 @@ import os
 import secrets
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +18,7 @@ from gradspec.conformance.campaign.drive import Drive, Plan
 from gradspec.conformance.campaign.findings import found, found_here, worst_first
 from gradspec.conformance.campaign.isolated import Isolated, TargetError
 from gradspec.conformance.campaign.ledger import Ledger
-from gradspec.conformance.campaign.local import Batch, Judged, broken_promises, judged
+from gradspec.conformance.campaign.local import Batch, Judged, batches, broken_promises, judged
 from gradspec.conformance.campaign.request import Budget, Progress, Watch, allowed, known_target, selection_of
 from gradspec.conformance.campaign.settings import DEFAULT_SECONDS, DEFAULT_TIMEOUT, Settings
 from gradspec.conformance.cases import Case
@@ -123,8 +123,9 @@ class Campaign:
                 self._drive(drive)
             except KeyboardInterrupt:
                 self.report.interrupted = True
-            self._end(found(self.ledger, self.settings, here, workers, self._shrinking, self._explaining))
-        self.report.repeat = repeated(self.settings, self.ledger.cases if self.ledger.is_full else plan.cases)
+            self._end(lambda: found(self.ledger, self.settings, here, workers, self._shrinking, self._explaining))
+        self.report.unreached = 0 if self.ledger.is_full else plan.cases - self.ledger.cases
+        self.report.repeat = repeated(self.settings, self.ledger.cases + self.report.unreached)
         return self.report
 
     def _drive(self, drive: Drive) -> None:
@@ -142,13 +143,14 @@ class Campaign:
         stream = Stream(self.settings.seed, self.settings.selection, target.refusal)
         try:
             self._begin(target.versions(), probe(target), broken_promises(target))
-            plan = Plan(lambda first, count: [stream.batch(n) for n in range(first, first + count)], self.budget.cases)
+            plan = Plan(lambda first, count: batches(stream, first, count), self.budget.cases)
             while not self.ledger.is_full and monotonic() < self.deadline and (batch := plan.next()):
                 self._judge_here(target, *batch)
                 self._judging()
         except KeyboardInterrupt:
             self.report.interrupted = True
-        self._end(found_here(self.ledger, target, frozenset(self.settings.allow), self._shrinking, self._explaining))
+        allow = frozenset(self.settings.allow)
+        self._end(lambda: found_here(self.ledger, target, allow, self._shrinking, self._explaining))
         return self.report
 
     def _judge_here(self, target: Target, number: int, cases: list[Case]) -> None:
@@ -188,21 +190,24 @@ class Campaign:
             return SHRINKING_LEAST
         return max(SHRINKING_LEAST, min(SHRINKING, (self.budget.seconds or inf) / 2))
 
-    def _end(self, findings: list[Finding]) -> None:
-        self.report.cases, self.report.seconds = self.ledger.cases, monotonic() - self.start
-        self.report.findings = worst_first([*self.report.findings, *findings])
+    def _end(self, shrink: Callable[[], list[Finding]]) -> None:
+        before = monotonic()
+        self.report.findings = worst_first([*self.report.findings, *shrink()])
+        self.report.cases, self.report.unjudged = self.ledger.cases, self.ledger.unjudged
+        self.report.shrinking, self.report.seconds = monotonic() - before, monotonic() - self.start
 
     # --- telling --------------------------------------------------------------------------------------------------
 
-    def _tell(self, stage: str, share: float) -> None:
+    def _tell(self, stage: str, share: float, doing: str = "") -> None:
         self.report.cases, self.report.seconds = self.ledger.cases, monotonic() - self.start
-        self.watch(Progress(stage, self.report, share))
+        self.watch(Progress(stage, self.report, share, doing))
 
     def _judging(self) -> None:
         self._tell("judging", self.budget.share(self.report, self.start))
 
     def _explaining(self, done: int, causes: int) -> None:
-        self._tell("shrinking", done / causes)
+        words = "1 group" if causes == 1 else f"{causes} groups"
+        self._tell("shrinking", done / causes, f"shrinking {words} of failures, for {self._shrinking:.0f} s at most")
 
 
 def machine_line() -> str:

@@ -10,7 +10,7 @@ from math import inf
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from gradspec.conformance.campaign.isolated import Cases
+from gradspec.conformance.campaign.isolated import FIRST, STARTING, Cases
 from gradspec.conformance.campaign.ledger import Ledger
 from gradspec.conformance.campaign.local import Batch, case_from_json, unjudged
 from gradspec.conformance.campaign.settings import Settings
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass
 class Plan(Generic[T]):
-    """Batches in order, a few made at a time, the last cut where there are as many cases as wanted.
+    """Batches in order, a few made at a time, while there are any; the last is cut where cases are enough.
 
     >>> plan = Plan(lambda first, count: [[{}, {}]] * count, most=5)
     >>> [(number, len(cases)) for number, cases in iter(plan.next, None)]
@@ -50,6 +50,8 @@ class Plan(Generic[T]):
             return None
         if not self._made:
             self._made.extend(self.make(self.number, min(16, 1 + self.number)))  # the first ones are wanted soonest
+        if not self._made:
+            return None
         number, cases = self.number, self._made.popleft()[:left]
         self.number, self.cases = number + 1, self.cases + len(cases)
         return number, cases
@@ -74,6 +76,9 @@ class Drive:
     _again: Batches = field(default_factory=dict)
     _losses: Counter[int] = field(default_factory=Counter)
     _tasks: dict[Future[list[dict[str, Any]]], Batches] = field(default_factory=dict)
+    """In the order in which they were handed over, and so began."""
+    _workers: set[str] = field(default_factory=set)
+    """Who has answered: as many tasks run at once."""
 
     def run(self) -> None:
         """Until nothing is left to do or time is up; what runs then is waited for, what has not begun is dropped."""
@@ -81,9 +86,11 @@ class Drive:
         while self._tasks and monotonic() < self.deadline and not self.ledger.is_full:
             self._collect(min(TICK, max(0.0, self.deadline - monotonic())))
             self._submit()
-        self._drop()
-        while self._tasks and not self.ledger.is_full:
+        self._drop(len(self._workers))
+        last = monotonic() + 2 * (self.settings.timeout + FIRST) + STARTING  # a hang is tried once more, alone
+        while self._tasks and not self.ledger.is_full and monotonic() < last:
             self._collect(TICK)
+        self._drop()
         self.ledger.close()
 
     def interrupt(self) -> None:
@@ -127,6 +134,7 @@ class Drive:
             self._lose(batches, error)
         else:
             for outcome in task.result():
+                self._workers.add(outcome.get("by", ""))
                 self.ledger.take(Batch.from_json(outcome))
         self._again |= {number: cases for number, cases in batches.items() if not self.ledger.has(number)}
 
@@ -137,7 +145,8 @@ class Drive:
                 judged = (unjudged(case_from_json(case), f"{type(error).__name__}: {error}") for case in cases)
                 self.ledger.take(Batch(number, tuple(judged)))
 
-    def _drop(self) -> None:
-        for task in list(self._tasks):
+    def _drop(self, running: int = 0) -> None:
+        """Cancel tasks, but for the oldest ones, which run: not every executor knows that of its futures."""
+        for task in list(self._tasks)[running:]:
             if task.cancel():
                 del self._tasks[task]

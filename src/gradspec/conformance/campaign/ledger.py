@@ -36,6 +36,8 @@ class Ledger:
     seen: dict[Signature, set[tuple[int, int]]] = field(default_factory=dict)
     """By signature, all cases that failed so, whether their failures were kept or not."""
     errors: list[str] = field(default_factory=list)
+    unjudged: int = 0
+    """Cases with an error, of which the first are kept."""
     _early: dict[int, Batch] = field(default_factory=dict)
 
     @property
@@ -68,8 +70,9 @@ class Ledger:
                 self._keep(failure)
             for mark in (*map(signature, case.failures), *case.unkept):
                 self.seen.setdefault(mark, set()).add((batch.number, index))
-            if case.error and len(self.errors) < ERRORS:
-                self.errors.append(case.error)
+            if case.error:
+                self.unjudged += 1
+                self.errors += [case.error][: ERRORS - len(self.errors)]
 
     def _keep(self, failure: Failure) -> None:
         kept = self.failures.setdefault(signature(failure), [])

@@ -6,11 +6,12 @@ import traceback
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from gradspec.conformance.call import Problem
+from gradspec.conformance.call import DTYPES, INPUTS, Problem
 from gradspec.conformance.cases import Case
+from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks.promises import broken
 from gradspec.conformance.judge.examine import examine
 from gradspec.conformance.run import Failure, Tally
@@ -20,6 +21,9 @@ from gradspec.conformance.verdict import FINDINGS, KINDS, Finding, Verdict
 
 KEPT = 3
 """Failures of one kind that are kept from a batch: more would tell nothing new."""
+
+ABSENT = 4 * len(INPUTS)
+"""Batches of a stream for a target that offers nothing: one for each rank of each operator at most."""
 
 Signature = tuple[str, ...]
 
@@ -84,6 +88,23 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
     return Case(**{**data, "problem": Problem.from_json(data["problem"]), "features": frozenset(data["features"])})
 
 
+def batches(stream: Stream, first: int, count: int) -> list[list[Case]]:
+    """So many batches. Where nothing is offered the stream ends when that has been said once."""
+    last = min(first + count, stream.covering) if offers_nothing(stream) else first + count
+    return [stream.batch(number) for number in range(first, last)]
+
+
+def offers_nothing(stream: Stream) -> bool:
+    """Whether the target refuses every case that was made to be taken.
+
+    >>> from gradspec.conformance.cases import Selection
+    >>> offers_nothing(Stream(0, Selection(ops=("conv",)), lambda problem, mode: "it has no conv"))
+    True
+    """
+    planned = (case for number in range(stream.covering) for case in stream.batch(number))
+    return stream.covering <= ABSENT and all(stream.refusal(case.problem, case.mode) for case in planned)
+
+
 def judged(target: Target, cases: Iterable[Case], allow: AbstractSet[str] = frozenset()) -> Iterator[Judged]:
     """The cases of one batch, each judged when it is asked for.
 
@@ -109,8 +130,15 @@ def _judged(target: Target, case: Case, allow: AbstractSet[str], seen: Counter[S
     worst = min(verdicts, key=lambda verdict: KINDS.index(verdict.kind))
     failures = [Failure(call, v, features, case.name) for v in verdicts if v.kind in FINDINGS]
     kept, unkept = few_of_each(failures, seen)
-    reason = worst.detail if worst.kind == "not_offered" else ""
+    reason = telling_reason(target, case, worst.detail) if worst.kind == "not_offered" else ""
     return Judged(case.problem.op, case.mode, features, worst.kind, reason, kept, unkept)
+
+
+def telling_reason(target: Target, case: Case, reason: str) -> str:
+    """Why a case is not offered; where no dtype would help, what is said of the operator rather than of the dtype."""
+    others = [target.refusal(replace(case.problem, dtype=dtype), case.mode) for dtype in DTYPES]
+    said = [other for other in others if other is not None]
+    return next((other for other in said if case.problem.op in other), reason) if len(said) == len(others) else reason
 
 
 def few_of_each(

@@ -52,6 +52,8 @@ class Progress:
     run: Run
     share: float
     """What part of the stage is done."""
+    doing: str = ""
+    """What it does, if that is not judging cases."""
 
 
 Watch = Callable[[Progress], None]

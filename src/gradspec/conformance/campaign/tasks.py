@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +29,7 @@ TASK_SECONDS = 2.0
 def judge_batches(
     settings: Mapping[str, Any], batches: Mapping[int, Cases], seconds: float = inf, attempt: int = 0
 ) -> list[dict[str, Any]]:
-    """The outcomes of batches, as JSON; a batch that is missing is to be asked for again.
+    """The outcomes of batches, as JSON, with who judged them; a batch that is missing is to be asked for again.
 
     ``seconds`` is what is left of the campaign's time: no case begins after it, so the last batch may lack its last
     cases. ``attempt`` tells calls apart for executors that give the same answer to the same call.
@@ -37,8 +39,13 @@ def judge_batches(
     for number, cases in batches.items():
         if outcomes and monotonic() > start + min(TASK_SECONDS, seconds):
             break
-        outcomes.append(target.batch(number, cases, start + seconds).to_json())
+        outcomes.append({**target.batch(number, cases, start + seconds).to_json(), "by": worker()})
     return outcomes
+
+
+def worker() -> str:
+    """A name for this thread that no other thread of a cluster has."""
+    return f"{platform.node()} {os.getpid()} {threading.get_ident()}"
 
 
 def warm_up(settings: Mapping[str, Any]) -> None:

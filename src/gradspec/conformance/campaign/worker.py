@@ -24,7 +24,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from gradspec.conformance.campaign.local import broken_promises, case_from_json, case_to_json, judged
+from gradspec.conformance.campaign.local import batches, broken_promises, case_from_json, case_to_json, judged
 from gradspec.conformance.campaign.settings import Settings
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.causes import explained
@@ -68,8 +68,7 @@ class Worker:
         yield {"findings": [finding.to_json() for finding in broken_promises(self.target)]}
 
     def plan(self, first: int, count: int) -> Iterator[dict[str, Any]]:
-        numbers = range(first, first + count)
-        yield {"batches": [list(map(case_to_json, self.stream.batch(number))) for number in numbers]}
+        yield {"batches": [list(map(case_to_json, cases)) for cases in batches(self.stream, first, count)]}
 
     def judge(self, cases: list[dict[str, Any]], seconds: float | None) -> Iterator[dict[str, Any]]:
         """No case begins after so many seconds."""
