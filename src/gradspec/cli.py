@@ -147,7 +147,8 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str | No
     try:
         return None if value is None else [int(part) for part in value.split(",") if part.strip()]
     except ValueError:
-        raise click.BadParameter(f"{value!r} is not a list of whole numbers; write 1,2", context, parameter) from None
+        said = f"{value!r} is no list of ranks: ranks are numbers from 1 to 4; write 1,2"
+        raise click.BadParameter(said, context, parameter) from None
 
 
 def _list_choices(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -188,8 +189,9 @@ def check(
     kernels of your own. Every case is judged against exact arithmetic; what fails is shrunk to its smallest case and
     printed as a program. A crash or a hang of the target is a finding. Ctrl-C ends early and shows what was found.
 
-    The exit code is 0 if no defect was found, 1 if one was, 2 if the request cannot be carried out, and 3 if the run is
-    not whole: interrupted, or nothing could be judged. Conventions are no defects, unless --strict is given.
+    The exit code is 0 if no defect was found, 1 if one was, 2 if the request cannot be carried out or the target offers
+    nothing of it, and 3 if the run is not whole: interrupted, or something could not be judged. Conventions are no
+    defects, unless --strict is given.
     """
     from gradspec.conformance.command import Request, UserError, perform
 

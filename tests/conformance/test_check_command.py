@@ -4,7 +4,9 @@ import io
 import json
 import re
 import xml.etree.ElementTree as ET
+from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from click.testing import CliRunner
@@ -16,10 +18,12 @@ from gradspec.conformance.call import INPUTS, MODES
 from gradspec.conformance.campaign.request import Progress
 from gradspec.conformance.cases import FEATURES
 from gradspec.conformance.command import described, exit_code
+from gradspec.conformance.judge.conventions import CONVENTIONS
+from gradspec.conformance.judge.rules import RULES, explain
 from gradspec.conformance.report import json as json_report
 from gradspec.conformance.report import junit
 from gradspec.conformance.report.terminal import show, show_start
-from gradspec.conformance.run import Probe, Run
+from gradspec.conformance.run import Probe, Run, Tally
 from gradspec.conformance.verdict import Finding, Verdict
 
 POOLS = ("--ops", "max_pool", "--modes", "value", "--dtypes", "f32", "--ranks", "1,2", "--jobs", "1", "--seed", "3")
@@ -75,7 +79,7 @@ def test_a_defect_is_told_with_its_reproducer_and_fails(tmp_path):
     [
         (("nativ",), "did you mean native?"),
         (("native", "--ops", "max_pol"), "did you mean max_pool?"),
-        (("native", "--ranks", "1,x"), "list of whole numbers"),
+        (("native", "--ranks", "1,x"), "ranks are numbers from 1 to 4"),
         (("native", "--json", "/no/such/folder/x.json"), "there is no folder for"),
         (("native", "--report", "/"), "is a folder"),
         (("native", "--json", "same", "--junit", "./same"), "cannot go to one file"),
@@ -92,8 +96,29 @@ def test_a_wrong_request_is_a_usage_error(arguments, words):
 def test_all_names_are_listed():
     result = gradspec("--list")
     assert result.exit_code == 0
-    for name in (*INPUTS, *MODES, *FEATURES, "torch.compile", "module:object", "tf32"):
+    for name in (*INPUTS, *MODES, *FEATURES, *CONVENTIONS, "torch.compile", "module:object", "tf32", "1, 2, 3, 4"):
         assert name in result.output
+
+
+@pytest.mark.parametrize(("there", "words"), [(None, "pip install onnxruntime onnx"), (True, "installed: jax")])
+def test_targets_are_listed_with_what_they_lack_here(monkeypatch, there, words):
+    monkeypatch.setattr(command, "find_spec", lambda package: there)
+    assert words in gradspec("--list").output
+
+
+def test_a_target_that_offers_nothing_of_it_ends_at_once():
+    result = gradspec(double("Right"), "--ops", "conv", "--jobs", 1)
+    assert result.exit_code == 2
+    assert "offers nothing of what was asked: it has no conv." in " ".join(result.output.split())
+    assert "4 cases in" in result.output
+
+
+def test_a_strict_run_says_why_it_fails_and_is_repeated_as_strict(monkeypatch):
+    monkeypatch.setattr(command, "check", lambda *_, **__: made_up(CHOICE))
+    result = gradspec("torch", "--strict")
+    assert result.exit_code == 1
+    assert "Failed, as a strict run allows no convention: no defect and 1 convention" in " ".join(result.output.split())
+    assert "--cases 12 --strict" in result.output
 
 
 def test_a_missing_package_says_how_to_install_it(monkeypatch):
@@ -171,6 +196,7 @@ def test_many_findings_are_not_all_printed():
         (made_up(interrupted=True), False, 3),
         (made_up(errors=["case 1.2: ours"]), False, 3),
         (Run("torch", "", "", 1), False, 3),
+        (Run("torch", "", "", 1, 1, tally=Tally(Counter(not_offered=1))), False, 2),
     ],
 )
 def test_exit_codes(run, strict, code):
@@ -185,8 +211,43 @@ def test_a_run_without_cases_says_why():
     assert "offers nothing of what was asked" in shown(unheard)
 
 
+def test_names_stay_whole_in_80_columns():
+    run = made_up()
+    for op, mode, kind in product(INPUTS, MODES, ("reduced", "pass")):
+        run.tally.modes[op, mode, kind] = 12_345
+    lines = shown(run).splitlines()
+    assert all(any(re.match(rf"{op} +(\d+ DEFECT|12345 reduced)", line) for line in lines) for op in INPUTS)
+    assert set(INPUTS) <= {word for line in shown(run, 40).splitlines() for word in line.split()}
+
+
+def test_what_could_not_be_judged_is_said_first():
+    run = made_up(errors=["case 1.2: ours"], unjudged=1)
+    assert "1 case could not be judged. No defect found in 1 judged case." in shown(run)
+    run.unjudged = 2
+    assert "Nothing was judged: 2 cases could not be judged, through no fault" in shown(run)
+
+
+def test_numbers_of_cases_that_differ_are_explained():
+    page = " ".join(shown(made_up(CRASH, unreached=6, shrinking=1.5)).split())
+    assert "To repeat these cases, with 6 more that were planned and not reached in time:" in page
+    assert "12 cases in 0 s (1,440 a minute): 1 ok, 1 with a defect, 1 not offered" in page
+    assert "2 s more went to shrinking" in page
+    assert "findings may share cases" in page
+
+
+def test_everything_is_said_once():
+    verdict = Verdict("defect", "indices", "y", place=(1,), got="3", expected="2", detail="1 of 4 wrong")
+    told = replace(CRASH, rule="indices", place=(1,), got="3", expected="2", explanation=explain(verdict))
+    run = made_up(told)
+    run.version, run.probes = "torch 2.13.0, numpy 2", [*run.probes, Probe("arithmetic", "conv", "bf16", "not offered")]
+    page = " ".join(shown(run, 200).split())
+    assert page.count(RULES["indices"]) == page.count("at [1]") == page.count("torch 2.13.0") == 1
+    assert "1 of 4 wrong." in page
+    assert "bf16" not in page
+
+
 def test_a_run_survives_json():
-    run = made_up(CRASH, CHOICE, errors=["one"], interrupted=True)
+    run = made_up(CRASH, CHOICE, errors=["one"], interrupted=True, unjudged=1, unreached=3, shrinking=2.5)
     assert Run.from_json(json.loads(json_report.text(run))) == run
 
 
@@ -214,3 +275,4 @@ def test_junit_has_a_case_per_operator_and_mode(strict):
 def test_the_line_that_is_redrawn_says_what_was_found():
     line = described(Progress("judging", made_up(CRASH), 0.5))
     assert line == "judging 12 cases  360/min  1 defect"
+    assert described(Progress("shrinking", made_up(CRASH), 0.5, "shrinking 1 group")) == "shrinking 1 group"

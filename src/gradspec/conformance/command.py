@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from gradspec.conformance.call import DTYPES, INPUTS, MODES
 from gradspec.conformance.campaign.check import check
 from gradspec.conformance.campaign.isolated import TargetError
+from gradspec.conformance.campaign.request import RANKS, Watch
 from gradspec.conformance.campaign.request import Progress as Standing
-from gradspec.conformance.campaign.request import Watch
 from gradspec.conformance.cases import FEATURES
 from gradspec.conformance.checks.reduced import MODES as REDUCED
+from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.report import json, junit
 from gradspec.conformance.report.terminal import Page, show, show_start
 from gradspec.conformance.run import Run
@@ -64,7 +66,9 @@ def perform(request: Request, console: Console | None = None) -> int:
             run = check(request.target, progress=watch, **request.check)
     except (TargetError, ValueError, ImportError) as error:
         raise UserError(str(error)) from error
-    show(run, console)
+    if request.strict and run.repeat:
+        run.repeat += " --strict"
+    show(run, console, request.failing)
     _write(request, run, console)
     return exit_code(run, request.failing)
 
@@ -77,6 +81,8 @@ def exit_code(run: Run, failing: tuple[str, ...] = ("defect",)) -> int:
     """
     if any(run.by_kind(kind) for kind in failing):
         return DEFECTS
+    if run.tally.cases and not run.tally.judged and not run.interrupted and not run.errors:
+        return MISUSED
     return INCOMPLETE if run.interrupted or run.errors or not run.tally.judged else CLEAN
 
 
@@ -99,7 +105,7 @@ def _write(request: Request, run: Run, console: Console) -> None:
     texts = {
         "--json": lambda: json.text(run),
         "--junit": lambda: junit.text(run, request.failing),
-        "--report": lambda: _page(run),
+        "--report": lambda: _page(run, request.failing),
     }
     for option, file in request.files.items():
         with replacing(file) as partial:
@@ -107,10 +113,10 @@ def _write(request: Request, run: Run, console: Console) -> None:
         Page(console).say(f"written: {file}")
 
 
-def _page(run: Run) -> str:
+def _page(run: Run, failing: tuple[str, ...]) -> str:
     from gradspec.conformance.report.html import page
 
-    return page(run)
+    return page(run, failing)
 
 
 # --- while it runs ----------------------------------------------------------------------------------------------------
@@ -122,13 +128,14 @@ def _live(console: Console) -> Iterator[Watch]:
     columns = (TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         line = bar.add_task("starting", total=1.0)
-        told = False
+        told = set[str]()
 
         def watch(standing: Standing) -> None:
-            nonlocal told
-            if standing.stage == "judging" and not told:
-                told = True
+            if standing.stage == "judging" and standing.stage not in told:
                 show_start(standing.run, console)
+            if standing.doing and standing.stage not in told:
+                Page(console).say(standing.doing)
+            told.add(standing.stage)
             bar.update(line, description=described(standing), completed=standing.share)
 
         yield watch
@@ -139,6 +146,8 @@ def described(standing: Standing) -> str:
     run = standing.run
     if standing.stage == "probing":
         return f"{run.target}: probing"
+    if standing.doing:
+        return standing.doing
     cases = run.tally.cases
     wrong = [f"{cases[kind]} {kind}" for kind in ("defect", "convention", "reduced", "undecided") if cases[kind]]
     rate = 60 * run.cases / run.seconds if run.seconds else 0.0
@@ -153,13 +162,18 @@ def show_choices(console: Console | None = None) -> None:
     page = Page(console or Console(highlight=False, markup=False, emoji=False))
     page.heading("targets")
     page.fields([*((name, _needed(needs)) for name, (_, needs) in TARGETS.items()), ("module:object", "your own")])
-    lists = {"--features": FEATURES, "--allow": REDUCED}
-    for option, meanings in lists.items():
-        page.heading(option)
+    lists = {"--features": FEATURES, "--allow": REDUCED, "conventions, which a kernel may declare": CONVENTIONS}
+    for title, meanings in lists.items():
+        page.heading(title)
         page.fields(meanings.items())
     page.heading("names")
-    page.fields([("--ops", ", ".join(INPUTS)), ("--modes", ", ".join(MODES)), ("--dtypes", ", ".join(DTYPES))])
+    names = {"--ops": INPUTS, "--modes": MODES, "--dtypes": DTYPES, "--ranks": map(str, RANKS)}
+    page.fields((option, ", ".join(given)) for option, given in names.items())
 
 
 def _needed(packages: tuple[str, ...]) -> str:
-    return f"needs {' and '.join(packages)}" if packages else "our own kernels"
+    """Whether a target can be judged here, or what it takes."""
+    missing = [package for package in packages if find_spec(package) is None]
+    if missing:
+        return f"not installed here: pip install {' '.join(missing)}"
+    return f"installed: {' and '.join(packages)}" if packages else "our own kernels"

@@ -7,9 +7,10 @@ from typing import Any
 
 from gradspec.conformance.call import INPUTS
 from gradspec.conformance.judge.rules import RULES
+from gradspec.conformance.operators import settled
 from gradspec.conformance.report.markup import Markup, element
 from gradspec.conformance.report.picture import picture
-from gradspec.conformance.report.words import MODE_WORDS, kind_words
+from gradspec.conformance.report.words import MODE_WORDS, beyond, kind_words
 from gradspec.conformance.run import PLAIN
 from gradspec.conformance.verdict import Finding
 
@@ -67,9 +68,8 @@ RULE_TITLES = {
 
 
 def _body(finding: Finding) -> Iterable[Markup]:
-    rule = RULES.get(finding.rule, finding.rule)
-    yield element("p", rule, class_="rule")
-    said = _beyond(finding, rule)
+    yield element("p", RULES.get(finding.rule, finding.rule), class_="rule")
+    said = beyond(finding)
     if said:
         yield element("p", said, class_="explanation")
     yield element("dl", _side("got", finding.got), _side("expected", finding.expected), class_="versus")
@@ -79,14 +79,6 @@ def _body(finding: Finding) -> Iterable[Markup]:
     yield element("h4", "The case")
     yield _case(finding)
     yield element("p", *_elsewhere(finding), class_="elsewhere")
-
-
-def _beyond(finding: Finding, rule: str) -> str:
-    """What the explanation adds to the rule, and to what was got and expected, which stand beside it."""
-    where = "" if finding.place is None else f" at {list(finding.place)}"
-    known = f"{finding.result}{where} is {finding.got}, expected {finding.expected}."
-    more = finding.explanation.replace(rule, "").replace(known, "").strip()
-    return more[:1].upper() + more[1:] if known in finding.explanation else more
 
 
 def _side(name: str, value: str) -> Markup:
@@ -110,11 +102,21 @@ def _facts(finding: Finding) -> Iterable[tuple[str, str]]:
     names = INPUTS.get(finding.op, ())
     for name, shape in zip(names, problem.get("shapes", ()), strict=False):
         yield name, "not given" if shape is None else "×".join(map(str, shape)) or "a single number"
-    for name, value in problem.get("attributes", {}).items():
+    for name, value in _attributes(finding.op, problem).items():
         yield name, str(value)
     yield "dtype", finding.dtype
     yield "memory", str(finding.case.get("layout", ""))
     yield "way of calling", finding.variant if finding.variant != "plain" else ""
+
+
+def _attributes(op: str, problem: Mapping[str, Any]) -> dict[str, Any]:
+    """All of them, as in the call: those that it leaves out have their defaults."""
+    given = {name: _tuples(value) for name, value in problem.get("attributes", {}).items()}
+    return {**settled(op, problem["rank"], given), **given} if given and op in INPUTS else given
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _elsewhere(finding: Finding) -> Iterable[str]:

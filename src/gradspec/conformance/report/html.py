@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib.resources import files
 
 from gradspec.conformance.call import MODES
@@ -12,13 +12,13 @@ from gradspec.conformance.cases import FEATURES
 from gradspec.conformance.report.finding import article, code, places
 from gradspec.conformance.report.markup import Markup, element, joined
 from gradspec.conformance.report.overview import overview
-from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, in_one_sentence, kind_words
+from gradspec.conformance.report.words import FAILING, KIND_WORDS, MODE_WORDS, in_one_sentence, kind_words
 from gradspec.conformance.run import PLAIN, Run
 from gradspec.conformance.verdict import FINDINGS, KINDS, Finding
 
 
-def page(run: Run) -> str:
-    """The report of a run.
+def page(run: Run, failing: Collection[str] = FAILING) -> str:
+    """The report of a run that fails by findings of some kinds.
 
     >>> text = page(Run("native", "0.1.0", "a machine", seed=7))
     >>> "Nothing was judged" in text, "https://" in text
@@ -37,7 +37,7 @@ def page(run: Run) -> str:
     body = element(
         "body",
         element("a", "Skip to the findings", href="#findings", class_="skip"),
-        _header(run),
+        _header(run, failing),
         element("main", *_sections(run)),
         element("script", script),
     )
@@ -77,7 +77,7 @@ def _section(name: str, title: str, *content: str) -> Markup:
 # --- the run ---------------------------------------------------------------------------------------------------------
 
 
-def _header(run: Run) -> Markup:
+def _header(run: Run, failing: Collection[str]) -> Markup:
     worst = next((kind for kind in FINDINGS if run.by_kind(kind)), "pass" if run.tally.judged else "undecided")
     facts = {
         "version": run.version,
@@ -91,7 +91,7 @@ def _header(run: Run) -> Markup:
         "header",
         element("p", "gradspec check", class_="brand"),
         element("h1", run.target or "your own kernels"),
-        element("p", _symbol(worst), " ", in_one_sentence(run), class_=f"verdict {worst}"),
+        element("p", _symbol(worst), " ", in_one_sentence(run, failing), class_=f"verdict {worst}"),
         *(element("p", words, class_="trouble") for words in _trouble(run)),
         element("dl", *(_fact(name, value) for name, value in facts.items() if value), class_="facts"),
     )
@@ -263,4 +263,6 @@ def _reading() -> Markup:
 
 def _repeating(run: Run) -> Markup:
     said = "The same version of the target, seed and number of cases give the same cases and the same verdicts."
+    if run.unreached:
+        said += f" They include {run.unreached:,} that were planned and that the end of the time left out."
     return joined(element("p", said), code("Command", run.repeat))

@@ -8,11 +8,10 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from gradspec.conformance.call import INPUTS, MODES
 from gradspec.conformance.report.printable import printable
-from gradspec.conformance.report.words import in_one_sentence
+from gradspec.conformance.report.words import FAILING, in_one_sentence
 from gradspec.conformance.run import Run
 from gradspec.conformance.verdict import KINDS, Finding
 
-FAILING = ("defect",)
 NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, not even as references."""
 

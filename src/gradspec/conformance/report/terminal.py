@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from textwrap import indent
 
 from rich.console import Console
@@ -12,7 +12,7 @@ from rich.text import Text
 from gradspec.conformance.call import INPUTS, MODES
 from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.report.printable import ascii_text, printable
-from gradspec.conformance.report.words import MODE_WORDS, in_one_sentence, kind_words
+from gradspec.conformance.report.words import FAILING, MODE_WORDS, beyond, in_one_sentence, kind_words
 from gradspec.conformance.run import Run
 from gradspec.conformance.verdict import KINDS, Finding
 
@@ -20,6 +20,20 @@ STYLES = {"defect": "bold red", "convention": "yellow", "reduced": "magenta", "u
 SHOWN = {"defect": 40, "convention": 12, "reduced": 6}
 """Findings of each kind that are shown in full; files have all of them."""
 REASONS = 12
+NOT_OFFERED = "not offered"
+"""What a probe says where there is nothing to measure."""
+CELLS = {"defect": "DEFECT", "convention": "differ", "reduced": "reduced", "undecided": "?", "pass": "ok"}
+"""Kinds in a table that must not be wide, after the number of cases."""
+CASES = {
+    "pass": "ok",
+    "defect": "with a defect",
+    "convention": "with a convention",
+    "reduced": "of reduced precision",
+    "undecided": "undecided",
+    "not_offered": "not offered",
+}
+NARROW = 72
+"""Columns below which a table has a line for every operator and mode."""
 WIDEST = 100
 """Columns: sentences read badly beyond that."""
 
@@ -58,10 +72,17 @@ class Page:
                 table.add_row(name, Text(self.clean(value)))
         self.console.print(table, width=self.width)
 
-    def table(self, header: Sequence[str], rows: Iterable[Sequence[Text | str]], right: Sequence[int] = ()) -> None:
+    def table(
+        self,
+        header: Sequence[str],
+        rows: Iterable[Sequence[Text | str]],
+        right: Collection[int] = (),
+        whole: Collection[int] = (),
+    ) -> None:
+        """Columns, of which some stand to the right, and the ``whole`` ones are never broken."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         for i, name in enumerate(header):
-            table.add_column(name, justify="right" if i in right else "left", overflow="fold")
+            table.add_column(name, justify="right" if i in right else "left", overflow="fold", no_wrap=i in whole)
         for row in rows:
             table.add_row(*(cell if isinstance(cell, Text) else Text(self.clean(cell)) for cell in row))
         self.console.print(table, width=self.width)
@@ -70,15 +91,16 @@ class Page:
 def show_start(run: Run, console: Console) -> None:
     """What is known before the first case."""
     page = Page(console)
+    named = run.version.startswith(f"{run.target} ")
     page.fields(
         [
-            ("target", f"{run.target} ({run.version})"),
+            ("target", run.version if named else f"{run.target} ({run.version})"),
             ("machine", run.machine),
             ("seed", str(run.seed)),
             ("allowed", ", ".join(run.allowed)),
         ]
     )
-    if run.probes:
+    if any(probe.result != NOT_OFFERED for probe in run.probes):
         page.heading("probes")
         page.table(("measured", "result", "of"), _probe_rows(page, run))
 
@@ -87,13 +109,15 @@ def _probe_rows(page: Page, run: Run) -> Iterable[Sequence[Text | str]]:
     """One row per result, with all that gave it; what the tolerance does not take for granted stands out."""
     same: dict[tuple[str, str, bool], list[str]] = {}
     for probe in run.probes:
+        if probe.result == NOT_OFFERED:
+            continue
         same.setdefault((probe.name, probe.result, probe.normal), []).append(f"{probe.op} {probe.dtype}".strip())
     names = list(dict.fromkeys(probe.name for probe in run.probes))
     for (name, result, normal), measured in sorted(same.items(), key=lambda row: names.index(row[0][0])):
         yield name, Text(page.clean(result), "" if normal else "bold yellow"), ", ".join(measured)
 
 
-def show(run: Run, console: Console) -> None:
+def show(run: Run, console: Console, failing: Collection[str] = FAILING) -> None:
     """What a run found; the verdict last, where it is seen."""
     page = Page(console)
     for kind, most in SHOWN.items():
@@ -105,12 +129,13 @@ def show(run: Run, console: Console) -> None:
     if run.tally.cases:
         _show_grid(page, run)
     _show_not_offered(page, run)
-    _show_end(page, run)
+    _show_end(page, run, failing)
 
 
 def _show_finding(page: Page, finding: Finding, number: str) -> None:
     where = " ".join(filter(None, (finding.op, MODE_WORDS.get(finding.mode, finding.mode), finding.dtype)))
-    page.heading(f"{number}: {where}, {finding.count} case{'' if finding.count == 1 else 's'}", STYLES[finding.kind])
+    cases = f", {finding.count:,} case{'' if finding.count == 1 else 's'}" if finding.case else ""
+    page.heading(f"{number}: {where}{cases}", STYLES[finding.kind])
     place = "" if finding.place is None else f" at {list(finding.place)}"
     variant = "" if finding.variant == "plain" else f", {finding.variant}"
     page.fields(
@@ -121,7 +146,7 @@ def _show_finding(page: Page, finding: Finding, number: str) -> None:
             ("rule", f"{finding.rule}: {RULES[finding.rule]}" if finding.rule in RULES else finding.rule),
             ("features", ", ".join(finding.features)),
             ("also in", ", ".join(finding.seen)),
-            ("why", finding.explanation),
+            ("more", beyond(finding)),
         ]
     )
     if finding.reproducer:
@@ -131,21 +156,26 @@ def _show_finding(page: Page, finding: Finding, number: str) -> None:
 
 def _show_grid(page: Page, run: Run) -> None:
     """Operators down, modes across: how many cases passed, or the worst that was met."""
-    tried = {op for op, _, _ in run.tally.modes}
+    operators = [op for op in INPUTS if any(op == tried for tried, _, _ in run.tally.modes)]
+    modes = [mode for mode in MODES if any(mode == tried for _, tried, _ in run.tally.modes)]
     page.heading("cases")
-    rows: list[list[Text | str]] = [[op, *(_cell(run, op, mode) for mode in MODES)] for op in INPUTS if op in tried]
-    page.table(("", *(MODE_WORDS[mode] for mode in MODES)), rows)
+    rows: list[Sequence[Text | str]]
+    if page.width < NARROW:
+        rows = [(op, MODE_WORDS[mode], _cell(run, op, mode)) for op in operators for mode in modes]
+        page.table(("", "", ""), rows, whole=[0])
+    else:
+        rows = [[op, *(_cell(run, op, mode) for mode in modes)] for op in operators]
+        page.table(("", *(MODE_WORDS[mode] for mode in modes)), rows, whole=[0])
+    if run.findings:
+        page.say("A case counts once here, under the worst that it showed; findings may share cases.", "dim")
 
 
 def _cell(run: Run, op: str, mode: str) -> Text:
     counts = {kind: run.tally.modes[op, mode, kind] for kind in KINDS if kind != "not_offered"}
-    judged = sum(counts.values())
     worst = next((kind for kind, count in counts.items() if count), None)
     if worst is None:
         return Text("not offered" if run.tally.modes[op, mode, "not_offered"] else "-", "dim")
-    if worst == "pass":
-        return Text(f"{judged} pass", STYLES["pass"])
-    return Text(f"{counts[worst]} {worst} of {judged}", STYLES[worst])
+    return Text(f"{counts[worst]} {CELLS[worst]}", STYLES[worst])
 
 
 def _show_not_offered(page: Page, run: Run) -> None:
@@ -158,16 +188,20 @@ def _show_not_offered(page: Page, run: Run) -> None:
         page.say(f"... and for {len(run.tally.not_offered) - REASONS} more reasons")
 
 
-def _show_end(page: Page, run: Run) -> None:
+def _show_end(page: Page, run: Run, failing: Collection[str]) -> None:
     page.heading("verdict")
-    page.say(in_one_sentence(run), STYLES["defect"] if run.by_kind("defect") else "bold")
-    counts = ", ".join(kind_words(kind).counted(run.tally.cases[kind]) for kind in KINDS if run.tally.cases[kind])
-    rate = run.cases / run.seconds if run.seconds else 0.0
-    page.say(f"{run.cases:,} cases in {run.seconds:.0f} s ({60 * rate:,.0f} a minute): {counts or 'none'}")
+    page.say(in_one_sentence(run, failing), STYLES["defect"] if any(map(run.by_kind, failing)) else "bold")
+    counts = ", ".join(f"{run.tally.cases[kind]:,} {words}" for kind, words in CASES.items() if run.tally.cases[kind])
+    seconds = run.seconds - run.shrinking
+    rate = 60 * run.cases / seconds if seconds else 0.0
+    page.say(f"{run.cases:,} cases in {seconds:.0f} s ({rate:,.0f} a minute): {counts or 'none'}")
+    if run.shrinking >= 1:
+        page.say(f"{run.shrinking:.0f} s more went to shrinking what was found.")
     for error in run.errors:
         page.say(f"could not be judged: {error}", "bold red")
     if run.interrupted:
         page.say("Interrupted: this is what had been judged.", "bold yellow")
     if run.repeat:
-        page.say("To repeat:")
+        more = f", with {run.unreached:,} more that were planned and not reached in time" if run.unreached else ""
+        page.say(f"To repeat these cases{more}:")
         page.verbatim(f"    {run.repeat}")

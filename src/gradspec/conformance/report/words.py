@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.run import Run
+from gradspec.conformance.verdict import FINDINGS, Finding
+
+FAILING = ("defect",)
+"""Kinds of findings that fail a run."""
+REASONS = 3
+"""Reasons that one sentence gives."""
 
 
 @dataclass(frozen=True)
@@ -63,23 +71,56 @@ def kind_words(kind: str) -> Kind:
     return KIND_WORDS.get(kind, Kind("•", kind, kind, ""))
 
 
-def in_one_sentence(run: Run) -> str:
-    """The verdict of a run.
+def in_one_sentence(run: Run, failing: Collection[str] = FAILING) -> str:
+    """The verdict of a run, in which findings of the ``failing`` kinds are not to be.
 
     >>> in_one_sentence(Run("native", "0.1.0", "a machine", seed=7))
     'Nothing was judged: the run ended before its first case.'
     """
-    judged = run.tally.judged
-    kinds = [kind for kind in ("defect", "convention", "reduced") if run.by_kind(kind)]
-    if not judged and not kinds:
-        offered = "the target offers nothing of what was asked"
-        return f"Nothing was judged: {offered if run.cases else 'the run ended before its first case'}."
-    found = [kind_words(kind).counted(len(run.by_kind(kind))) for kind in kinds]
-    found = [words.replace("reduced", "of reduced precision") for words in found]
-    if "defect" not in kinds:
-        found.insert(0, "No defect")
+    judged = run.tally.judged - run.unjudged
+    if not judged and not run.findings:
+        return f"Nothing was judged: {_why_nothing(run)}."
     cases = "case" if judged == 1 else "cases"
-    return f"{_and(found)} found in {judged:,} judged {cases}."
+    verdict = f"{_and(_found(run))} found in {judged:,} judged {cases}."
+    if "convention" in failing and run.by_kind("convention") and not run.by_kind("defect"):
+        verdict = f"Failed, as a strict run allows no convention: {verdict[0].lower()}{verdict[1:]}"
+    return f"{_could_not(run.unjudged)}. {verdict}" if run.unjudged else verdict
+
+
+def _could_not(cases: int) -> str:
+    return f"{cases:,} case{'' if cases == 1 else 's'} could not be judged"
+
+
+def _why_nothing(run: Run) -> str:
+    if run.unjudged:
+        return f"{_could_not(run.unjudged)}, through no fault of the target"
+    if not run.cases:
+        return "the run ended before its first case"
+    reasons = "; ".join(_most_telling(run)[:REASONS])
+    return "the target offers nothing of what was asked" + (f": {reasons}" if reasons else "")
+
+
+def _most_telling(run: Run) -> list[str]:
+    """Why nothing is offered: that there is no such operator, before what is said of ranks or dtypes."""
+    operators = {op for op, _, _ in run.tally.modes}
+    reasons = [reason for reason, _ in run.tally.not_offered.most_common() if reason]
+    return [reason for reason in reasons if any(op in reason for op in operators)] or reasons
+
+
+def _found(run: Run) -> list[str]:
+    found = {kind: len(run.by_kind(kind)) for kind in FINDINGS}
+    words = [kind_words(kind).counted(number) for kind, number in found.items() if number]
+    words = [text.replace("reduced", "of reduced precision") for text in words]
+    return words if found["defect"] else ["No defect", *words]
+
+
+def beyond(finding: Finding) -> str:
+    """What the explanation adds to the rule, and to what was got and expected, which stand beside it."""
+    where = "" if finding.place is None else f" at {list(finding.place)}"
+    what = f"{finding.result}{where} is " if finding.result else ""
+    known = f"{what}{finding.got}, expected {finding.expected}." if finding.expected else f"{what}{finding.got}."
+    more = finding.explanation.replace(RULES.get(finding.rule, finding.rule), "").replace(known, "").strip()
+    return more[:1].upper() + more[1:]
 
 
 def _and(words: list[str]) -> str:
