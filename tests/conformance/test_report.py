@@ -18,6 +18,7 @@ import browser
 from gradspec.conformance.call import INPUTS, MODES, SELECTIONS, Call, Problem
 from gradspec.conformance.cases import FEATURES, REGIMES
 from gradspec.conformance.checks.reduced import MODES as REDUCED
+from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.expected import expected
 from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.report.html import page
@@ -389,6 +390,7 @@ TABLES = {
     "kind": dict.fromkeys(KINDS),
     "regime": dict.fromkeys(REGIMES),
     "target": dict.fromkeys((*TARGETS, "module:object")),
+    "convention": CONVENTIONS,
 }
 
 
@@ -399,6 +401,14 @@ def test_the_tables_of_the_page_are_those_of_the_code(heading):
     rows = dict(re.fullmatch(r"\| `(.+?)` \| (.+?) \|(?:.*\|)?", line).groups() for line in table.splitlines())
     assert list(rows) == list(TABLES[heading])
     assert all(rows[name] == meaning for name, meaning in TABLES[heading].items() if meaning)
+
+
+def test_a_case_shows_the_attributes_that_it_leaves_out():
+    call = Call(Problem("max_pool", 1, ((3,),), {"kernel_size": (2,)}), "value", (np.zeros(3, np.float32),))
+    finding = Finding("max_pool", "value", "defect", (), "f32", call.to_json(), "1", "0", "value.selection", "")
+    text = page(Run("torch", "2.13", "two cores", seed=7, findings=[finding]))
+    assert "<dt>stride</dt><dd>(2,)</dd>" in text
+    assert "<dt>kernel_size</dt><dd>(2,)</dd>" in text
 
 
 # --- in a browser ----------------------------------------------------------------------------------------------------
@@ -487,6 +497,12 @@ def test_a_browser_paints_it_wide_narrow_light_and_dark(opened):
         red, green, blue = np.moveaxis(np.rint(255 * seen[..., :3]).astype(int), -1, 0)
         assert len(np.unique(red << 16 | green << 8 | blue)) > 50
         assert (np.median(green) > 230) if scheme == "light" else (np.median(green) < 60)
+
+
+def test_nothing_needs_to_be_scrolled_sideways_on_a_usual_screen(opened):
+    opened.resize(1200, 900)
+    wide = "[...document.querySelectorAll('.scroller, pre')].filter((e) => e.scrollWidth > e.clientWidth).length"
+    assert opened.evaluate(wide) == 0
 
 
 def test_colours_of_words_have_enough_contrast(opened):
