@@ -18,7 +18,7 @@ import gradspec as gs
 from conformance import kernel_doubles
 from gradspec.conformance.call import Call, Problem
 from gradspec.conformance.campaign import drive as driving
-from gradspec.conformance.campaign import isolated, tasks
+from gradspec.conformance.campaign import findings, isolated, tasks
 from gradspec.conformance.campaign.drive import Drive, Plan
 from gradspec.conformance.campaign.isolated import TargetError
 from gradspec.conformance.campaign.ledger import Ledger
@@ -137,6 +137,7 @@ def seed_with(count, cases=8):
 )
 def test_a_crash_or_a_hang_is_a_finding_and_the_rest_goes_on(monkeypatch, name, rule, got):
     monkeypatch.setattr(isolated, "FIRST", 1.0)
+    monkeypatch.setattr(findings, "A_CAUSE", 0.3)
     run = gs.conformance.check(double(name), cases=8, seed=seed_with(1), jobs=1, timeout=1.5, **POOLS)
     assert run.tally.cases == Counter({"defect": 1, "pass": 7})
     (finding,) = run.findings
@@ -145,6 +146,20 @@ def test_a_crash_or_a_hang_is_a_finding_and_the_rest_goes_on(monkeypatch, name, 
     assert kernel_doubles.is_deadly(Call.from_json(finding.case).inputs[0])
     assert name in finding.reproducer
     assert workers() == []
+
+
+def test_a_crash_is_shrunk():
+    run = gs.conformance.check(double("Overrunning"), cases=1, seed=crashing_seed(), jobs=1, **POOLS)
+    (finding,) = run.by_kind("defect")
+    (x,) = Call.from_json(finding.case).inputs
+    assert (finding.rule, x.shape) == ("crash", (4,))
+    assert len(set(x.tolist())) == 1
+    assert "import Overrunning" in finding.reproducer
+
+
+def crashing_seed():
+    """A seed whose first case has a long last axis."""
+    return next(seed for seed in range(200) if first_cases(1, seed)[0].call().inputs[0].shape[-1] > 5)
 
 
 def the_deadly_one_and_others():

@@ -6,10 +6,10 @@ import traceback
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from gradspec.conformance.call import DTYPES, INPUTS, Problem
+from gradspec.conformance.call import INPUTS, Problem
 from gradspec.conformance.cases import Case
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks.promises import broken
@@ -130,15 +130,8 @@ def _judged(target: Target, case: Case, allow: AbstractSet[str], seen: Counter[S
     worst = min(verdicts, key=lambda verdict: KINDS.index(verdict.kind))
     failures = [Failure(call, v, features, case.name) for v in verdicts if v.kind in FINDINGS]
     kept, unkept = few_of_each(failures, seen)
-    reason = telling_reason(target, case, worst.detail) if worst.kind == "not_offered" else ""
+    reason = worst.detail if worst.kind == "not_offered" else ""
     return Judged(case.problem.op, case.mode, features, worst.kind, reason, kept, unkept)
-
-
-def telling_reason(target: Target, case: Case, reason: str) -> str:
-    """Why a case is not offered; where no dtype would help, what is said of the operator rather than of the dtype."""
-    others = [target.refusal(replace(case.problem, dtype=dtype), case.mode) for dtype in DTYPES]
-    said = [other for other in others if other is not None]
-    return next((other for other in said if case.problem.op in other), reason) if len(said) == len(others) else reason
 
 
 def few_of_each(
