@@ -205,7 +205,9 @@ def test_exit_codes(run, strict, code):
 
 def test_a_run_without_cases_says_why():
     unheard = Run("torch", "", "", 1)
-    assert "ended before its first case" in shown(unheard)
+    assert "ended before its first case." in shown(unheard)
+    unheard.seconds = 16.0
+    assert "probing took 16 s; give it more time" in " ".join(shown(unheard).split())
     unheard.cases = 1
     unheard.tally.count("fold", "vjp", (), [Verdict("not_offered")])
     assert "offers nothing of what was asked" in shown(unheard)

@@ -12,7 +12,7 @@ distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
 
 POOLS = {"ops": ["max_pool"], "modes": ["value"], "dtypes": ["f32"], "ranks": [1, 2]}
-CASES = 100
+CASES = 60
 
 
 @pytest.fixture(scope="module")

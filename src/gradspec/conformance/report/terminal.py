@@ -201,7 +201,7 @@ def _show_end(page: Page, run: Run, failing: Collection[str]) -> None:
         page.say(f"could not be judged: {error}", "bold red")
     if run.interrupted:
         page.say("Interrupted: this is what had been judged.", "bold yellow")
-    if run.repeat:
+    if run.repeat and run.cases:
         more = f", with {run.unreached:,} more that were planned and not reached in time" if run.unreached else ""
         page.say(f"To repeat these cases{more}:")
         page.verbatim(f"    {run.repeat}")

@@ -95,7 +95,8 @@ def _why_nothing(run: Run) -> str:
     if run.unjudged:
         return f"{_could_not(run.unjudged)}, through no fault of the target"
     if not run.cases:
-        return "the run ended before its first case"
+        took = f", as starting and probing took {run.seconds:.0f} s; give it more time"
+        return "the run ended before its first case" + (took if run.seconds >= 1 and not run.interrupted else "")
     reasons = "; ".join(_most_telling(run)[:REASONS])
     return "the target offers nothing of what was asked" + (f": {reasons}" if reasons else "")
 
