@@ -30,9 +30,10 @@ from gradspec.conformance.cases.model import (
 )
 from gradspec.conformance.cases.windows import CONVOLUTIONS
 
-CASES, MOST_CASES = 12, 18
-"""Of a batch: every mode in every regime, and some more while they bring something new. Costly batches have fewer."""
-MOST_FEATURES = 6
+CASES, MOST_CASES = 8, 12
+"""Of a batch: every mode twice, and some more while they bring something new. Costly batches have fewer."""
+MOST_FEATURES, FEW_FEATURES, FEW_UNTIL = 5, 3, 36
+"""Of a batch, and of the first ones: features hide each other."""
 PLAIN_BATCHES = 12
 """The first batches are of one dtype each: kernels that are compiled when first called are few that way."""
 LAYERS = ("channels_last", "non_contiguous")
@@ -52,6 +53,8 @@ class Cell:
     dtype: str
     special: str | None
     layout: str
+    regime: str | None = None
+    """Where it matters; else regimes take turns."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,10 @@ class Planned:
     cells: tuple[Cell, ...]
     wide: bool = False
     """Of a convolution with long sums: that of the weights' gradients, not of the value."""
+    style: str = ""
+    """The purpose that axes are drawn for (`styles`); those without one are drawn for the features."""
+    tie_rule: str | None = None
+    """The attribute ``ties``, where it is not left to chance."""
 
 
 def implied(rank: int, dtype: str) -> list[str]:
@@ -169,7 +176,7 @@ class _BatchPlanner:
 
     def planned(self) -> Planned:
         cells: list[Cell] = []
-        least, most = (CASES // 2, CASES // 2 + 2) if self.features & LATER else (CASES, MOST_CASES)
+        least, most = (6, 8) if self.features & LATER else (CASES, MOST_CASES)
         while len(cells) < most:
             cell, values = self._cell(self.start if not cells else self.always, len(cells))
             if not self.planner.meet(values) and len(cells) >= least:
@@ -192,7 +199,7 @@ class _BatchPlanner:
         chosen = frozenset(name for name in self.start if name in GEOMETRY[self.entry.op])
         if self.entry.rank > 1 and "asymmetric" in self.entry.values:
             chosen |= {"asymmetric"}
-        while len(chosen) < MOST_FEATURES:
+        while len(chosen) < (FEW_FEATURES if len(self.planner.batches) < FEW_UNTIL else MOST_FEATURES):
             gain = self._gain_of_features(chosen)
             best = int(np.argmax(gain))
             if gain[best] <= 0:
@@ -302,7 +309,7 @@ def random_batch(model: Model, rng: np.random.Generator) -> Planned:
         fits = all(name == other or entry.together[PLACE[name], PLACE[other]] for other in always)
         if len(features) < count and often and fits and can_be_drawn(entry.op, entry.rank, features | {name}):
             features |= {name}
-    cells = [_random_cell(entry, features, always, rng, i) for i in range(CASES)]
+    cells = [random_cell(entry, features, always, rng, i) for i in range(CASES)]
     wide = is_long(entry.op, features) and "vjp" in entry.values and bool(rng.integers(2))
     return Planned(entry.op, entry.rank, features, tuple(cells), wide)
 
@@ -312,7 +319,7 @@ def _one_asked(entry: Entry, model: Model, rng: np.random.Generator) -> list[str
     return [asked[rng.integers(len(asked))]] if asked else []
 
 
-def _random_cell(
+def random_cell(
     entry: Entry, features: frozenset[str], always: Sequence[str], rng: np.random.Generator, number: int
 ) -> Cell:
     """A case whose parts go together; half of the cases are ordinary in each part."""

@@ -228,12 +228,18 @@ def _move_largest(cells: Array, place: int) -> None:
         plane[top], plane[place] = plane[place], plane[top]
 
 
+OFFSET = 1000.0
+"""Of all cells of some smooth maxima: their differences decide, and are lost if products with β are rounded first."""
+
+
 class Smooth(Linear):
     """No sum is exact here; in ``impulse`` all but one tangent or cotangent of a window vanish."""
 
     def fill(self) -> None:
         for name, shape in self.shapes.items():
             self.arrays[name] = self.dense_small(shape) if self.regime == "exact_sum" else self.numbers.full(shape)
+        if self.regime == "rounding" and self.rng.random() < 1 / 3:
+            self.arrays["x"] = (self.arrays["x"].astype(np.float64) + OFFSET).astype(self.numbers.type)
         if self.regime == "impulse" and self.mode != "value":
             name = ACTIVE[self.mode]
             self.arrays[name] = self._only(self._apart(self.shapes[name]), self.arrays[name])
@@ -325,7 +331,7 @@ class Convolution(Drawing):
         live = np.flatnonzero((table(form.window) >= 0).any(axis=0))
         # The value of a transposed convolution has the channels that x has in the form.
         givers, takers = (outs, ins) if transposed else (ins, outs)
-        if givers == 0 or takers == 0:
+        if givers == 0 or takers == 0 or len(live) == 0:
             return weight.reshape(self.shapes["weight"]).astype(self.numbers.type)
         for group in weight:
             giver = self.rng.permutation(max(givers, takers))[:takers]

@@ -12,6 +12,7 @@ import numpy as np
 from gradspec.conformance.call import SELECTIONS, Problem, Shape
 from gradspec.conformance.cases.axes import BIT, Axes, axes, mask
 from gradspec.conformance.cases.features import LARGE, LONG_SUM, MANY_HITS, tags
+from gradspec.conformance.cases.styles import CHANNELS, HEAVY_SAMPLES, drawn_axes
 from gradspec.conformance.cases.windows import AVERAGES, CONVOLUTIONS, SLIDING_POOLS, anatomy
 from gradspec.conformance.cases.windows import leaves as most_terms
 
@@ -32,9 +33,13 @@ MOST_READS = 60_000
 """Windows times taps of an ordinary problem."""
 FEW_LEAVES = 1 << 17
 """Of all results together; twice as many after every three tries."""
+MOST_LEAVES = 1 << 23
 SAMPLES = 4
 """One sample of four, or one plane, may hold numbers that hide everything else."""
 TRIES = 24
+ROUNDED_BETAS = (0.1, 0.7, 3.3)
+"""Of smooth maxima: numbers that float32 does not have."""
+BETAS = (0.5, 1.0, 2.5, 8.0, *ROUNDED_BETAS)
 
 Axis = tuple[int, ...]
 
@@ -45,7 +50,8 @@ class Goal:
 
     ``sided`` asks for different paddings on both sides, ``bare`` for no leading axes, ``equal`` for axes that are all
     the same, ``tie_rule`` for the attribute ``ties`` of a selection. Long sums of a convolution are those of its value,
-    or, if it is ``wide``, those of the gradients of its weights: both at once would take too long.
+    or, if it is ``wide``, those of the gradients of its weights: both at once would take too long. With a ``style``
+    axes are drawn for its purpose, not for features.
     """
 
     op: str
@@ -56,6 +62,7 @@ class Goal:
     equal: bool = False
     tie_rule: str = "first"
     wide: bool = False
+    style: str = ""
 
 
 def family(op: str) -> str:
@@ -84,14 +91,23 @@ def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
     True
     """
     for attempt in range(TRIES):
-        masks = assignment(rng, goal) if attempt < TRIES // 2 else simple_assignment(goal)
-        chosen = None if masks is None else _axes(rng, goal, masks)
+        chosen = _styled_axes(rng, goal) if goal.style else _featured_axes(rng, goal, attempt)
         if chosen is None:
             return None
         problem = _BUILDERS[goal.op](rng, goal, chosen)
-        if _is_fit(problem, goal, FEW_LEAVES << attempt // 3):
+        if _is_fit(problem, goal, MOST_LEAVES if goal.style == "heavy" else FEW_LEAVES << attempt // 3):
             return problem
     return None
+
+
+def _styled_axes(rng: np.random.Generator, goal: Goal) -> list[Axis]:
+    small, ceil = goal.op == "smooth_max_pool", "ceil_mode" in goal.features
+    return drawn_axes(rng, goal.style, family(goal.op), goal.rank, small, ceil)
+
+
+def _featured_axes(rng: np.random.Generator, goal: Goal, attempt: int) -> list[Axis] | None:
+    masks = assignment(rng, goal) if attempt < TRIES // 2 else simple_assignment(goal)
+    return None if masks is None else _axes(rng, goal, masks)
 
 
 def _is_fit(problem: Problem, goal: Goal, leaves: int) -> bool:
@@ -102,11 +118,14 @@ def _is_fit(problem: Problem, goal: Goal, leaves: int) -> bool:
         return False
     if parts.windows * parts.taps > MOST_READS or not _has_choice(problem, goal):
         return False
-    return goal.features <= tags(problem, "vjp" if goal.wide else "value")
+    found = tags(problem, "vjp" if goal.wide else "value")
+    return goal.features <= found and (not goal.style or goal.rank == 1 or "asymmetric" in found)
 
 
 def _has_choice(problem: Problem, goal: Goal) -> bool:
     """Whether a maximum has cells to choose from, and unpooling cells enough for many to go to one place."""
+    if goal.style == "nothing_read":
+        return True
     if goal.features & {"empty_batch", "zero_channels"} or (goal.rank == 1 and "one_cell_axis" in goal.features):
         return True
     if problem.op == "max_unpool":
@@ -252,7 +271,7 @@ def _sliding_pool(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) 
             int(rng.choice([2, 3, 4, 4, 5, 7, 8])) if "divisor_override" in goal.features else None
         )
     if goal.op == "smooth_max_pool":
-        attributes["beta"] = float(rng.choice([0.5, 1.0, 2.5, 8.0]) * rng.choice([1.0, 1.0, -1.0]))
+        attributes["beta"] = float(rng.choice(ROUNDED_BETAS if goal.style else BETAS) * rng.choice([1.0, 1.0, -1.0]))
         attributes["padding_mode"] = str(rng.choice(["zeros", "ignore"]))
     return Problem(goal.op, goal.rank, (shape,), attributes)
 
@@ -290,7 +309,7 @@ def _convolution(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -
     attributes = {**_sliding(chosen), "groups": groups}
     if transposed:
         attributes["output_padding"] = _column(chosen, 6)
-    bias = (others,) if rng.random() < 0.75 else None
+    bias = (others,) if goal.style in CHANNELS or rng.random() < 0.75 else None
     problem = Problem(goal.op, goal.rank, ((channels, *sizes), weight, bias), attributes)
     lead = _samples(rng, goal, max(channels * prod(sizes), prod(anatomy(problem).output)), prod(_column(chosen, 7)))
     return replace(problem, shapes=((*lead, channels, *sizes), weight, bias))
@@ -301,6 +320,8 @@ def _samples(rng: np.random.Generator, goal: Goal, cells: int, windows: int) -> 
         return (0,) if rng.random() < 0.7 else (2, 0)
     if goal.bare:
         return ()
+    if goal.style == "heavy":
+        return (HEAVY_SAMPLES,)
     shape = [(SAMPLES,), (SAMPLES,), (5,), (2, 2)][rng.integers(4)]
     if "long_sum" in goal.features and goal.wide:
         return (-(-LONG_SUM // windows),)
@@ -318,7 +339,8 @@ def _channels(rng: np.random.Generator, goal: Goal) -> tuple[int, int, int]:
         groups = int(rng.integers(2, 4))
         each, others = [(2, 3), (3, 2), (2, 1), (3, 4)][rng.integers(4)]
         return groups, groups * each, groups * others
-    channels, others = [(1, 2), (2, 3), (3, 2), (3, 4), (2, 5), (4, 1)][rng.integers(6)]
+    some = CHANNELS.get(goal.style, ((1, 2), (2, 3), (3, 2), (3, 4), (2, 5), (4, 1), (4, 4)))
+    channels, others = some[rng.integers(len(some))]
     return 1, channels, others
 
 

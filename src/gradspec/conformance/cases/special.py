@@ -20,15 +20,40 @@ def made_special(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None
         change(case, arrays, numbers)
 
 
-def _carrier(case: Case, arrays: dict[str, Array], numbers: Numbers) -> str:
-    """The array that gets numbers which hide others: the data, its tangent or the cotangent."""
-    choices = [name for name in ("x", "dx", "g") if name in arrays and arrays[name].size]
-    return str(numbers.rng.choice(choices))
+ENOUGH_CHANNELS = 4
+"""One of so many may hold numbers that hide others."""
+
+
+def _carriers(case: Case, arrays: dict[str, Array]) -> list[str]:
+    """The arrays that may get numbers which hide others: the data, its tangent, the cotangent; of a convolution with
+    channels enough, the weights and the bias, too. A bias has no part in a VJP."""
+    found: list[str] = [name for name in ("x", "dx", "g") if name in arrays and arrays[name].size]
+    if case.problem.op in CONVOLUTIONS and arrays["x"].size and _channels_touched(case, arrays) >= ENOUGH_CHANNELS:
+        found += [name for name in ("weight", "dweight") if name in arrays]
+        found += [name for name in ("bias", "dbias") if name in arrays and case.mode == _MODE_OF_BIAS[name]]
+    return found
+
+
+_MODE_OF_BIAS = {"bias": "value", "dbias": "jvp"}
+
+
+def _channels_touched(case: Case, arrays: dict[str, Array]) -> int:
+    """The number of channels of a result, of which one weight reaches one."""
+    weight, groups = arrays["weight"], int(case.problem.attributes.get("groups", 1))
+    if weight.size == 0:
+        return 0
+    ins, outs = int(weight.shape[1]) * groups, int(weight.shape[0])
+    if case.problem.op == "conv_transpose":
+        ins, outs = outs, ins
+    return outs if case.mode in ("value", "jvp") else ins if case.mode == "vjp" else min(ins, outs)
 
 
 def _hide(case: Case, arrays: dict[str, Array], numbers: Numbers, values: Array) -> None:
-    """Put ``values`` into one sample of a convolution, or one plane of anything else."""
-    name = _carrier(case, arrays, numbers)
+    """Put ``values`` into one sample of a convolution, or one plane of anything else, or one of them among weights."""
+    name = str(numbers.rng.choice(_carriers(case, arrays)))
+    if name.endswith(("weight", "bias")):
+        arrays[name].reshape(-1)[numbers.rng.integers(arrays[name].size)] = values[0]
+        return
     cells = planes(arrays[name], _sample_axes(case.problem, arrays[name]))
     one = cells[numbers.rng.integers(len(cells))]
     places = numbers.rng.permutation(len(one))[: len(values)]
@@ -39,9 +64,10 @@ def _sample_axes(problem: Problem, array: Array) -> int:
     """How many of the last axes one plane or sample has, which no other plane or sample is combined with."""
     if problem.op in CONVOLUTIONS:
         return problem.rank + 1
-    if problem.op in ("unfold", "fold"):
-        columns = array.ndim == len(problem.shapes[0] or ()) - (0 if problem.op == "fold" else problem.rank - 1)
-        return 2 if columns and (problem.op == "fold") else problem.rank + 1
+    if problem.op == "fold":
+        return 2 if array.shape == problem.shapes[0] else problem.rank
+    if problem.op == "unfold":
+        return problem.rank + 1
     flat = problem.attributes.get("keepdims") is False and array.shape != problem.shapes[0]
     return 0 if flat else problem.rank
 

@@ -1,7 +1,8 @@
 """The stream of cases: numbered batches, each of one geometry, that can be made again anywhere.
 
-First come the batches of the cover (``cover.plan``), then random ones without end. Everything follows from the seed,
-the selection, what the target refuses, and the number of the batch.
+First come the batches of the cover (``cover.plan``) with simple ones and recipes between them (``recipes``), then
+random ones without end. Everything follows from the seed, the selection, what the target refuses, and the number of the
+batch.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ import numpy as np
 
 from gradspec.conformance.call import DTYPES, INPUTS, LAYOUTS, MODES, SELECTIONS, Problem
 from gradspec.conformance.cases import FEATURES, MASKING, REGIMES, Case, Selection
-from gradspec.conformance.cases.cover import Cell, Planned, plan, random_batch
+from gradspec.conformance.cases.cover import PLAIN_BATCHES, Cell, Planned, plan, random_batch
 from gradspec.conformance.cases.features import tags
 from gradspec.conformance.cases.geometry import Goal, drawn_problem
 from gradspec.conformance.cases.model import GEOMETRY, RANKS, Entry, Model, clash, specials_of, values_of
+from gradspec.conformance.cases.recipes import recipes, simple_batch
 
 Refusal: TypeAlias = Callable[[Problem, str], str | None]
 """Why a target does not offer a problem in a mode, or None."""
+DENSE = 24
+"""Of so many first batches every second is not of the cover, later every third."""
+MOST_REASONS = 5
 
 
 class Stream:
@@ -62,19 +67,68 @@ class Stream:
         return len(self._planned)
 
     @cached_property
-    def _planned(self) -> tuple[Planned, ...]:
-        return (*(plan(self._model) if self._model.entries else ()), *self._absent)
+    def why_nothing(self) -> tuple[str, ...]:
+        """The target's reasons, if it offers nothing of the selection; none if it offers something.
+
+        >>> Stream(0, Selection(ops=("fold",)), lambda problem, mode: "there is no fold").why_nothing
+        ('there is no fold',)
+        """
+        if self._model.entries:
+            return ()
+        cases = [case for number in range(len(self._absent)) for case in self.batch(number)]
+        reasons = [self.refusal(case.problem, case.mode) for case in cases]
+        return tuple(dict.fromkeys(reason for reason in reasons if reason))[:MOST_REASONS]
+
+    @cached_property
+    def _recipes(self) -> list[Planned]:
+        return recipes(self._model, np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed]))))
+
+    @cached_property
+    def _planned(self) -> tuple[Planned | int, ...]:
+        """The batches of the cover and between them recipes and simple batches, which are numbered."""
+        if not self._model.entries:
+            return tuple(self._absent)
+        cover = plan(self._model)
+        if self._model.asked:
+            return (*cover, *self._absent)
+        return (*_interleaved(cover, self._recipes), *self._absent)
 
     def batch(self, number: int) -> list[Case]:
         """The cases of one batch."""
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, number])))
-        if number < self.covering:
-            planned = self._planned[number]
-        elif self._model.entries:
-            planned = random_batch(self._model, rng)
-        else:
-            planned = self._absent[number % len(self._absent)]
-        return _Batch(self, number, planned, rng).cases()
+        planned = self._planned[number] if number < self.covering else self._later(number, rng)
+        if isinstance(planned, int):
+            planned = simple_batch(self._model, rng, planned)
+        return _Batch(self, number, self._early(planned) if number < PLAIN_BATCHES else planned, rng).cases()
+
+    def _early(self, planned: Planned) -> Planned:
+        """One of the first batches, in float32 where that is offered."""
+        entries = [entry for entry in self._model.entries if (entry.op, entry.rank) == (planned.op, planned.rank)]
+        modes = {mode for entry in entries for mode, dtype in entry.pairs() if dtype == "f32"}
+        if self._model.asked:
+            return planned
+        return replace(planned, cells=tuple(replace(c, dtype="f32") if c.mode in modes else c for c in planned.cells))
+
+    def _later(self, number: int, rng: np.random.Generator) -> Planned | int:
+        """A batch behind the cover."""
+        if not self._model.entries:
+            return self._absent[number % len(self._absent)]
+        kind = rng.random()
+        if self._model.asked or kind < 0.5:
+            return random_batch(self._model, rng)
+        return self._recipes[rng.integers(len(self._recipes))] if self._recipes and kind < 0.65 else number
+
+
+def _interleaved(cover: Iterable[Planned], others: Iterable[Planned]) -> Iterator[Planned | int]:
+    """The cover with simple batches, by their turns, and other ones in between."""
+    rest, place, turn = iter(others), 0, 0
+    for planned in cover:
+        while place % 3 == 2 or (place < DENSE and place % 2):
+            yield turn // 2 if turn % 2 == 0 else next(rest, turn)
+            place, turn = place + 1, turn + 1
+        yield planned
+        place += 1
+    yield from rest
 
 
 class _Batch:
@@ -96,7 +150,7 @@ class _Batch:
         found, turns = list[Case](), Counter[str]()
         for cell in cells:
             turn = turns[cell.mode] + MODES.index(cell.mode) + self.number
-            regime = REGIMES[turn % len(REGIMES)]
+            regime = cell.regime or REGIMES[turn % len(REGIMES)]
             case = self._case(len(found), replace(problem, dtype=cell.dtype), cell, regime)
             if not asked or asked & case.features:
                 found.append(case)
@@ -126,7 +180,10 @@ class _Batch:
         """The goal with details of its own, then with fewer and fewer features, last with all axes the same."""
         asked, features = self.stream.possible.asked, self.planned.features
         goal = Goal(self.planned.op, self.planned.rank, features, wide=self.planned.wide)
-        yield self._detailed(goal)
+        if self.planned.style:
+            yield from self._styled(goal)
+        else:
+            yield self._detailed(goal)
         yield from [goal] * 3
         yield from [_without(goal, {name}) for name in sorted(features - asked)]
         kept = (features & asked) or (features & {"asymmetric"})
@@ -134,13 +191,23 @@ class _Batch:
         if not features & asked:
             yield replace(_without(goal, features), equal=True)
 
+    def _styled(self, goal: Goal) -> Iterator[Goal]:
+        """Often: of axes at random a target may refuse most, for paddings of two sides that differ and the like."""
+        styled = replace(goal, style=self.planned.style)
+        yield from [replace(styled, tie_rule=self.planned.tie_rule or self._tie_rule(goal))] * 4
+        yield from [styled] * 4
+        yield from [_without(styled, goal.features)] * 4
+
     def _detailed(self, goal: Goal) -> Goal:
-        chance, cells = self.rng.random(3), self.planned.cells
+        chance, cells = self.rng.random(2), self.planned.cells
         hiding = any(cell.special in MASKING or cell.layout == "channels_last" for cell in cells)
         bare = chance[0] < 0.15 and not hiding and not goal.features & {*MASKING, "large"}
-        rule = str(self.rng.choice(["all", "split"])) if goal.op in SELECTIONS and chance[1] < 0.15 else "first"
-        sided = "dilated" in GEOMETRY[goal.op] and chance[2] < 0.2
-        return replace(goal, bare=bare, tie_rule=rule, sided=sided)
+        sided = "dilated" in GEOMETRY[goal.op] and chance[1] < 0.4
+        return replace(goal, bare=bare, tie_rule=self._tie_rule(goal), sided=sided)
+
+    def _tie_rule(self, goal: Goal) -> str:
+        another = goal.op in SELECTIONS and self.rng.random() < 0.2
+        return str(self.rng.choice(["all", "split"])) if another else "first"
 
     def _takes(self, problem: Problem, mode: str, dtype: str) -> bool:
         if (mode, dtype) not in self._answers:

@@ -1,0 +1,140 @@
+"""Batches between those of the cover: simple ones at random, and recipes for what is rare and often wrong.
+
+In a batch of the cover several features meet, and one may hide what another would show. A simple batch has two at
+most. A recipe leads to where kernels are known to change their way: wide windows, long sums, rules for ties, special
+numbers among weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradspec.conformance.call import MODES
+from gradspec.conformance.cases import REGIMES
+from gradspec.conformance.cases.cover import Cell, Planned, random_cell
+from gradspec.conformance.cases.model import GEOMETRY, PLACE, Entry, Model
+
+SIMPLE_CASES = 8
+_SIMPLE_FEATURES = ("ceil_mode", "count_exclude_pad", "divisor_override", "grouped", "depthwise")
+"""Features that are no matter of an axis alone, which simple batches have now and then."""
+_OFTEN = {1: 0.3, 2: 0.45, 3: 0.15, 4: 0.1}
+"""How often a simple batch has a rank."""
+OPS_APART = 5
+"""Simple batches take operators in turns, so many places apart: neighbours are alike."""
+
+
+def simple_batch(model: Model, rng: np.random.Generator, turn: int) -> Planned:
+    """A batch of ordinary axes with few features; ``turn`` says of which operator."""
+    by_op: dict[str, list[Entry]] = {}
+    for entry in model.entries:
+        by_op.setdefault(entry.op, []).append(entry)
+    ops = list(by_op)
+    apart = OPS_APART if len(ops) % OPS_APART else 1
+    entries = by_op[ops[turn * apart % len(ops)]]
+    chance = np.asarray([_OFTEN[entry.rank] for entry in entries])
+    entry = entries[rng.choice(len(entries), p=chance / chance.sum())]
+    features = frozenset(_some_features(entry, rng))
+    cells = [random_cell(entry, features, [], rng, i) for i in range(SIMPLE_CASES)]
+    return Planned(entry.op, entry.rank, features, tuple(cells), style="simple")
+
+
+def _some_features(entry: Entry, rng: np.random.Generator) -> Iterator[str]:
+    names = [name for name in _SIMPLE_FEATURES if name in GEOMETRY[entry.op] and name in entry.values]
+    if names and rng.random() < 0.6:
+        yield str(rng.choice(names))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Cases of operators and ranks in a style: modes take turns, then special numbers and dtypes."""
+
+    ops: tuple[str, ...]
+    ranks: tuple[int, ...]
+    style: str = "simple"
+    modes: tuple[str, ...] = MODES
+    dtypes: tuple[str, ...] = ("f32", "f64", "bf16", "f16")
+    specials: tuple[str, ...] = ("",)
+    regimes: tuple[str, ...] = REGIMES
+    features: frozenset[str] = frozenset()
+    tie_rule: str | None = "first"
+    cases: int = 8
+
+    def planned(self, entry: Entry) -> Planned | None:
+        """The batch of an entry, or None where too much of it is not offered."""
+        if entry.op not in self.ops or entry.rank not in self.ranks or not self.features <= entry.values:
+            return None
+        cells = [cell for cell in self._cells() if _goes(entry, cell, self.features)]
+        cells = [cells[i % len(cells)] for i in range(min(self.cases, 4 * len(cells)))] if cells else []
+        if not cells:
+            return None
+        return Planned(entry.op, entry.rank, self.features, tuple(cells), style=self.style, tie_rule=self.tie_rule)
+
+    def _cells(self) -> Iterator[Cell]:
+        for i in range(len(self.modes) * max(len(self.dtypes), len(self.specials), len(self.regimes))):
+            turn = i // len(self.modes)
+            special = self.specials[(i + turn) % len(self.specials)]
+            dtype = self.dtypes[turn % len(self.dtypes)]
+            yield Cell(
+                self.modes[i % len(self.modes)],
+                dtype,
+                special or None,
+                "contiguous",
+                self.regimes[(i + turn) % len(self.regimes)],
+            )
+
+
+def _goes(entry: Entry, cell: Cell, features: frozenset[str]) -> bool:
+    wanted = [*features, *([cell.special] if cell.special else [])]
+    if (cell.mode, cell.dtype) not in entry.pairs():
+        return False
+    places = [PLACE[name] for name in (cell.mode, cell.dtype)]
+    return all(name in entry.values and entry.together[PLACE[name], places].all() for name in wanted)
+
+
+_HIDDEN = ("infinity", "nan", "huge")
+_TIED = ("ties", "nan", "infinity", "ties")
+
+RECIPES = (
+    Recipe(("max_pool",), (2,), "wide_window", specials=("", "ties", "nan")),
+    Recipe(("conv_transpose",), (2,), "strided", specials=_HIDDEN),
+    Recipe(("max_pool",), (2,), "three_taps", specials=("", "ties", "nan")),
+    Recipe(("max_pool",), (2,), specials=_TIED, tie_rule="all"),
+    Recipe(("smooth_max_pool",), (1,), dtypes=("f64", "f32"), regimes=("rounding", "rounding", "exact_sum")),
+    Recipe(
+        ("max_unpool",),
+        (1, 2),
+        specials=("many_hits_one_cell", "padding_only_window"),
+        dtypes=("f16", "bf16", "f32"),
+        modes=("value", "vjp", "jvp"),
+        regimes=("rounding",),
+    ),
+    Recipe(("conv",), (2,), "long_channels", modes=("value", "jvp"), dtypes=("f32",), cases=6),
+    Recipe(("avg_pool",), (2,), "wide_window"),
+    Recipe(("max_pool",), (1,), specials=_TIED, tie_rule="split"),
+    Recipe(("conv",), (2,), "heavy", modes=("vjp",), dtypes=("f32",), regimes=("exact_sum", "rounding"), cases=2),
+    Recipe(("smooth_max_pool",), (2,), dtypes=("f64", "f32", "f16"), regimes=("rounding",)),
+    Recipe(("unfold",), (2,)),
+    Recipe(("fold",), (2,)),
+    Recipe(("max_pool",), (1, 2), "nothing_read", specials=("", "nan")),
+    Recipe(("conv",), (1, 2), "strided", specials=_HIDDEN),
+    Recipe(("max_pool",), (1,), "wide_window", specials=("", "ties", "infinity")),
+    Recipe(("avg_pool",), (1,), "three_taps"),
+    Recipe(("conv",), (1, 2), features=frozenset({"empty_batch"}), cases=6),
+    Recipe(("adaptive_max_pool",), (1, 2), "wide_window", specials=_TIED, tie_rule="split"),
+    Recipe(("global_max_pool",), (1, 2), specials=_TIED, tie_rule="all"),
+    Recipe(("conv_transpose",), (1, 2), "long_channels", modes=("value", "jvp"), dtypes=("f32",), cases=6),
+    Recipe(("adaptive_avg_pool",), (1, 2), "wide_window"),
+    Recipe(("avg_pool", "smooth_max_pool", "unfold", "conv"), (1, 2), "nothing_read", specials=("", "infinity")),
+)
+"""In the order in which they come first."""
+
+
+def recipes(model: Model, rng: np.random.Generator) -> list[Planned]:
+    """One batch of each recipe that the model has something of; none where features are asked for."""
+    if model.asked:
+        return []
+    found = [[planned for entry in model.entries if (planned := recipe.planned(entry))] for recipe in RECIPES]
+    return [some[rng.integers(len(some))] for some in found if some]
