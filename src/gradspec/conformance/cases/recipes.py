@@ -74,16 +74,10 @@ class Recipe:
 
     def _cells(self) -> Iterator[Cell]:
         for i in range(len(self.modes) * max(len(self.dtypes), len(self.specials), len(self.regimes))):
-            turn = i // len(self.modes)
-            special = self.specials[(i + turn) % len(self.specials)]
-            dtype = self.dtypes[turn % len(self.dtypes)]
-            yield Cell(
-                self.modes[i % len(self.modes)],
-                dtype,
-                special or None,
-                "contiguous",
-                self.regimes[(i + turn) % len(self.regimes)],
-            )
+            turn, mode = divmod(i, len(self.modes))
+            special = self.specials[(mode + turn) % len(self.specials)]
+            dtype, regime = self.dtypes[turn % len(self.dtypes)], self.regimes[(mode + turn) % len(self.regimes)]
+            yield Cell(self.modes[mode], dtype, special or None, "contiguous", regime)
 
 
 def _goes(entry: Entry, cell: Cell, features: frozenset[str]) -> bool:
