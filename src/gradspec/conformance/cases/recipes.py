@@ -108,6 +108,7 @@ RECIPES = (
     Recipe(("conv",), (2,), "long_channels", modes=("value", "jvp"), dtypes=("f32",), cases=6),
     Recipe(("avg_pool",), (2,), "wide_window"),
     Recipe(("max_pool",), (1,), specials=_TIED, tie_rule="split"),
+    Recipe(("avg_pool",), (1, 2), features=frozenset({"dilated"})),
     Recipe(("conv",), (2,), "heavy", modes=("vjp",), dtypes=("f32",), regimes=("exact_sum", "rounding"), cases=2),
     Recipe(("smooth_max_pool",), (2,), dtypes=("f64", "f32", "f16"), regimes=("rounding",)),
     Recipe(("unfold",), (2,)),
