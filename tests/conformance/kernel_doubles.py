@@ -96,3 +96,10 @@ class Ending:
 
     def __init__(self):
         os._exit(3)
+
+
+def kill_this_process_once(mark):
+    """A task that ends its process, once."""
+    if not os.path.exists(mark):
+        with open(mark, "w"):
+            os.kill(os.getpid(), signal.SIGKILL)

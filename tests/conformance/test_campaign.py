@@ -1,8 +1,8 @@
 """Campaigns: every case once, whatever the executor loses; crashes and hangs that are findings; the same run again."""
 
+import multiprocessing
 import os
 import random
-import signal
 import threading
 import time
 from collections import Counter
@@ -441,20 +441,13 @@ def test_many_alike_are_counted_and_few_are_kept():
 # --- real executors ---------------------------------------------------------------------------------------------------
 
 
-def kill_this_process_once(mark):
-    """A task that ends its process, once."""
-    if not os.path.exists(mark):
-        with open(mark, "w"):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 def test_a_pool_that_loses_a_process_changes_nothing(undisturbed, tmp_path):
-    pool = ProcessPoolExecutor(1)
+    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))  # other tests may have started threads here
     killed = []
 
     def kill(progress):
         if progress.stage == "judging" and progress.run.cases and not killed:
-            killed.append(pool.submit(kill_this_process_once, str(tmp_path / "mark")))
+            killed.append(pool.submit(kernel_doubles.kill_this_process_once, str(tmp_path / "mark")))
 
     with pool:
         run = gs.conformance.check(double("Wrong"), cases=33, seed=11, executor=pool, jobs=1, progress=kill, **POOLS)
