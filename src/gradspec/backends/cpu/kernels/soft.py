@@ -254,8 +254,9 @@ def soft_reduction(form: Format, soft: Soft, has_tangent: bool, emit: Any, prepa
         read_neighbours(args, f.X, x_at, 1, v, at, n)
         unit = number(float_of_bits(args[f.UNIT]))
         for i in lanes_once(number, n):
-            v[at + i] = v[at + i] * unit
-            w[at + i] = number(1)
+            m = v[at + i] * unit
+            v[at + i] = m
+            w[at + i] = choose(m == m, number(1), m)  # the weight of a NaN that stays alone is NaN
         if has_tangent:
             read_neighbours(args, f.U, u_at, 1, z, at, n)
 
