@@ -29,6 +29,8 @@ Refusal: TypeAlias = Callable[[Problem, str], str | None]
 DENSE = 24
 """Of so many first batches every second is not of the cover, later every third."""
 MOST_REASONS = 5
+TRIALS, RARE = 8, 24
+"""How many problems with a feature a target is tried on, and how many plain ones if it takes few."""
 
 
 class Stream:
@@ -189,7 +191,7 @@ class _Batch:
         kept = (features & asked) or (features & {"asymmetric"})
         yield from [_without(goal, features - kept)] * 3
         if not features & asked:
-            yield replace(_without(goal, features), equal=True)
+            yield from [replace(_without(goal, features), equal=True)] * RARE
 
     def _styled(self, goal: Goal) -> Iterator[Goal]:
         """Often: of axes at random a target may refuse most, for paddings of two sides that differ and the like."""
@@ -311,7 +313,11 @@ def _offered(entry: Entry, refusal: Refusal, known: dict[str, frozenset[str]]) -
     base = frozenset({"asymmetric"}) & entry.values if entry.rank > 1 else frozenset[str]()
     plain = [drawn_problem(rng, Goal(entry.op, entry.rank, base, equal=not base)) for _ in range(4)]
     plain += [drawn_problem(rng, Goal(entry.op, entry.rank, equal=True))]
-    taken = {pair for pair in pairs if any(_takes(refusal, problem, *pair) for problem in plain)}
+    taken = _taken(pairs, plain, refusal)
+    if not taken:  # kernels without strides or paddings take few of the problems that are drawn
+        taken = _taken(
+            pairs, [drawn_problem(rng, Goal(entry.op, entry.rank, equal=True)) for _ in range(RARE)], refusal
+        )
     if not taken:
         return None
     if entry.op not in known:
@@ -319,12 +325,17 @@ def _offered(entry: Entry, refusal: Refusal, known: dict[str, frozenset[str]]) -
     return replace(entry, values=entry.values - known[entry.op], refused=frozenset(set(pairs) - taken))
 
 
+def _taken(pairs: Iterable[tuple[str, str]], problems: list[Problem | None], refusal: Refusal) -> set[tuple[str, str]]:
+    """The modes and dtypes in which the target takes some of the problems."""
+    return {pair for pair in pairs if any(_takes(refusal, problem, *pair) for problem in problems)}
+
+
 def _refused_features(
     entry: Entry, refusal: Refusal, rng: np.random.Generator, pairs: list[tuple[str, str]]
 ) -> Iterator[str]:
     for name in GEOMETRY[entry.op]:
         if name in entry.values:
-            problems = [drawn_problem(rng, Goal(entry.op, entry.rank, frozenset({name}))) for _ in range(3)]
+            problems = (drawn_problem(rng, Goal(entry.op, entry.rank, frozenset({name}))) for _ in range(TRIALS))
             if not any(_takes(refusal, problem, *pairs[0]) for problem in problems):
                 yield name
 
