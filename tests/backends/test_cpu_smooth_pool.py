@@ -285,3 +285,12 @@ def test_second_derivatives_are_compiled():
     _, found = gs.jvp(slope, [x], [direction])
     near = (slope(x + step * direction) - slope(x - step * direction)) / (2 * step)
     np.testing.assert_allclose(found, near, rtol=1e-5, atol=1e-7)
+
+
+def test_the_tangent_of_a_nan_alone_in_its_window_is_nan():
+    """Channels that lie side by side are pooled without an exponential where windows have one cell."""
+    x = np.asfortranarray([[1.0, np.nan], [2.0, 3.0]])
+    run = gs.compile(gs.trace(lambda x: gs.smooth_max_pool(x, (1,), beta=0.5), gs.f64[2, 2]).jvp())
+    value, tangent = run(x, np.asfortranarray([[4.0, 5.0], [6.0, 7.0]]))
+    np.testing.assert_array_equal(value, x)
+    np.testing.assert_array_equal(tangent, [[4.0, np.nan], [6.0, 7.0]])
