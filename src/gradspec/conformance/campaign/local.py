@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from gradspec.conformance.call import INPUTS, Problem
+from gradspec.conformance.call import Problem
 from gradspec.conformance.cases import Case
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks.promises import broken
@@ -21,9 +21,6 @@ from gradspec.conformance.verdict import FINDINGS, KINDS, Finding, Verdict
 
 KEPT = 3
 """Failures of one kind that are kept from a batch: more would tell nothing new."""
-
-ABSENT = 4 * len(INPUTS)
-"""Batches of a stream for a target that offers nothing: one for each rank of each operator at most."""
 
 Signature = tuple[str, ...]
 
@@ -90,19 +87,8 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
 
 def batches(stream: Stream, first: int, count: int) -> list[list[Case]]:
     """So many batches. Where nothing is offered the stream ends when that has been said once."""
-    last = min(first + count, stream.covering) if offers_nothing(stream) else first + count
+    last = min(first + count, stream.covering) if stream.why_nothing else first + count
     return [stream.batch(number) for number in range(first, last)]
-
-
-def offers_nothing(stream: Stream) -> bool:
-    """Whether the target refuses every case that was made to be taken.
-
-    >>> from gradspec.conformance.cases import Selection
-    >>> offers_nothing(Stream(0, Selection(ops=("conv",)), lambda problem, mode: "it has no conv"))
-    True
-    """
-    planned = (case for number in range(stream.covering) for case in stream.batch(number))
-    return stream.covering <= ABSENT and all(stream.refusal(case.problem, case.mode) for case in planned)
 
 
 def judged(target: Target, cases: Iterable[Case], allow: AbstractSet[str] = frozenset()) -> Iterator[Judged]:

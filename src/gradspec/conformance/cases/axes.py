@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 Ints: TypeAlias = NDArray[np.int64]
 
-TRAITS = (
+AXIS_FEATURES = (
     "overlapping",
     "non_divisible",
     "dilated",
@@ -20,6 +20,10 @@ TRAITS = (
     "ceil_mode",
     "one_cell_axis",
     "output_padding",
+)
+"""Features that one axis gives to the whole window."""
+TRAITS = (
+    *AXIS_FEATURES,
     "sided",
     "padded",
     "several",

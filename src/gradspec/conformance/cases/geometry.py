@@ -10,22 +10,11 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.call import SELECTIONS, Problem, Shape
-from gradspec.conformance.cases.axes import BIT, Axes, axes, mask
+from gradspec.conformance.cases.axes import AXIS_FEATURES, BIT, Axes, axes, mask
 from gradspec.conformance.cases.features import LARGE, LONG_SUM, MANY_HITS, tags
 from gradspec.conformance.cases.styles import CHANNELS, HEAVY_SAMPLES, drawn_axes
 from gradspec.conformance.cases.windows import AVERAGES, CONVOLUTIONS, SLIDING_POOLS, anatomy
 from gradspec.conformance.cases.windows import leaves as most_terms
-
-AXIS_FEATURES = (
-    "overlapping",
-    "non_divisible",
-    "dilated",
-    "padding_only_window",
-    "ceil_mode",
-    "one_cell_axis",
-    "output_padding",
-)
-"""Features that one axis gives to the whole window."""
 
 SMOOTH_OUTPUTS, SMOOTH_TAPS = 60, 12
 """A smooth maximum is judged in balls, which takes long: there are few, and of few cells."""

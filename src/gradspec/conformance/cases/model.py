@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from gradspec.conformance.call import DTYPES, FLOATS, INPUTS, LAYOUTS, MODES, SELECTIONS
 from gradspec.conformance.cases import FEATURES
-from gradspec.conformance.cases.geometry import AXIS_FEATURES, Goal, family, simple_assignment
+from gradspec.conformance.cases.axes import AXIS_FEATURES
+from gradspec.conformance.cases.geometry import Goal, family, simple_assignment
 from gradspec.conformance.cases.windows import AVERAGES
 
 Bools: TypeAlias = NDArray[np.bool_]
