@@ -198,7 +198,7 @@ def random_convolutions(count):
 def planned(draw, geometries):
     """How long it takes to plan each geometry's graph, and how many kernels come with it; all graphs are called."""
     import gradspec as gs
-    from gradspec.runtime import cache
+    from gradspec.codegen import cache
 
     for geometry in geometries:
         wanted, before = draw(*geometry), len(cache._LOADED)
@@ -243,7 +243,7 @@ def child_convolutions():
 
 
 def compiled():
-    from gradspec.runtime.cache import compilations
+    from gradspec.codegen.cache import compilations
 
     return {"compilations": compilations(), **imported_sources()}
 
@@ -272,7 +272,7 @@ def child_resnet(what):
     import numpy as np
 
     import gradspec as gs
-    from gradspec.runtime.cache import compilations
+    from gradspec.codegen.cache import compilations
 
     sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
     import resnet18

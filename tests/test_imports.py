@@ -135,7 +135,7 @@ def test_every_file_has_its_room():
         ("gradspec.conformance.oracle", "class A:\n    import torch.nn"),
         ("gradspec.backends.cpu.kernels.pool", "try:\n    import numba\nexcept ImportError:\n    pass"),
         ("gradspec.backends.cpu.kernels.pool", "import torch"),
-        ("gradspec.runtime.cache", "import llvmlite.binding"),
+        ("gradspec.codegen.cache", "import llvmlite.binding"),
         ("gradspec.backends.cpu.pool", "from llvmlite import ir"),
         ("gradspec.backends.cpu.pool", "def f():\n    from gradspec.backends.cpu.kernels.pool import build"),
         ("gradspec.backends.cpu.pool", "from gradspec.backends.cpu.kernels import pool"),
@@ -158,7 +158,7 @@ def test_the_rules_see_a_violation(module, source):
         ("gradspec.backends.cpu.kernels.pool", "from llvmlite import ir"),
         ("gradspec.backends.cpu.pool", "from gradspec.backends.cpu.kernels import fields as f, opcodes"),
         ("gradspec.backends.cpu.pool", "from gradspec.backends.cpu.kernels.opcodes import HEADER_WORDS"),
-        ("gradspec.runtime.cache", "def f():\n    import llvmlite.binding"),
+        ("gradspec.codegen.cache", "def f():\n    import llvmlite.binding"),
         ("gradspec.cli", "from gradspec import demo, exact"),
     ],
 )

@@ -12,11 +12,12 @@ import numpy as np
 
 from gradspec.backends.cpu.kernels import fields
 from gradspec.backends.cpu.pool import LOWERINGS
+from gradspec.codegen.addresses import address, block_address
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import TensorType, i64
 from gradspec.ops import pool as ops
 from gradspec.runtime import threads
-from gradspec.runtime.task import Task, Work, address, block_address
+from gradspec.runtime.task import Task, Work
 
 Shape = tuple[int, ...]
 Arrays = Mapping[str, np.ndarray]

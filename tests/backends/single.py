@@ -6,8 +6,9 @@ from functools import cache
 import numpy as np
 
 from gradspec.backends.cpu import LOWERINGS
+from gradspec.codegen.addresses import address, block_address
 from gradspec.graph.ir import Graph
-from gradspec.runtime.task import Task, Work, address, block_address
+from gradspec.runtime.task import Task, Work
 
 GUARD, PATTERN = 4096, 0xA5
 

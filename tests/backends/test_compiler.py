@@ -38,8 +38,8 @@ from gradspec.backends.cpu.kernels.compiler import (
     u32,
     u64,
 )
-from gradspec.runtime import cache as kernel_cache
-from gradspec.runtime import codegen
+from gradspec.codegen import cache as kernel_cache
+from gradspec.codegen import objects
 
 SIGNED, UNSIGNED, FLOATS = (i8, i16, i32, i64), (u8, u16, u32, u64), (f16, f32, f64)
 NUMBERS = SIGNED + UNSIGNED + FLOATS
@@ -54,7 +54,7 @@ def compiled(functions, vector_bytes=32):
     for name, (function, types) in functions.items():
         module.entry(name, function, types)
     engine = kernel_cache._engine()
-    code = codegen.object_code(str(module))
+    code = objects.object_code(str(module))
     assert kernel_cache._provide(kernel_cache.undefined_symbols(code))
     engine.add_object_file(kernel_cache._llvm().ObjectFileRef.from_data(code))
     engine.finalize_object()
@@ -562,7 +562,7 @@ def test_kernels_for_x86_call_nothing_but_the_c_library(monkeypatch, source, nam
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple("x86_64-unknown-linux-gnu")
     monkeypatch.setattr(target, "vector_bytes", lambda features: 64)
-    code = codegen.compiled(source.build(name), machine, "skylake-avx512")
+    code = objects.compiled(source.build(name), machine, "skylake-avx512")
     assert kernel_cache.undefined_symbols(code) <= {"memset", "memcpy", "memmove"}
 
 

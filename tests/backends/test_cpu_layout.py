@@ -17,11 +17,11 @@ from backends.single import carry_out, lowered, result_of
 from gradspec.backends.cpu import LOWERINGS
 from gradspec.backends.cpu.layout import LEAST_BYTES, UNITS_WANTED
 from gradspec.backends.numpy.layout import KERNELS
+from gradspec.codegen.addresses import address, block_address
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Graph, Var
 from gradspec.graph.types import DTYPES, DType
 from gradspec.ops.layout import PAD, TRANSPOSE, Order, Padding
-from gradspec.runtime.task import address, block_address
 
 Shape = tuple[int, ...]
 ONE_OF_EACH_SIZE = [gs.u8, gs.bf16, gs.f32, gs.i64]

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import gradspec as gs
 from gradspec.backends import numpy as numpy_backend
 from gradspec.backends.cpu.pointwise import BLOCK_BYTES, LOWERINGS, Program, epilogue_function
+from gradspec.codegen.addresses import address, block_address
 from gradspec.graph.ir import Graph, Node, Var
 from gradspec.graph.types import TensorType
 from gradspec.ops import pointwise as ops
@@ -27,7 +28,7 @@ from gradspec.ops.linear import BatchNorm
 from gradspec.ops.lp_pool import AbsPower
 from gradspec.ops.table import operators
 from gradspec.runtime import threads
-from gradspec.runtime.task import Task, Work, address, block_address
+from gradspec.runtime.task import Task, Work
 
 WIDTHS = ["f16", "f32", "f64"]
 """A format of each width: for the memory that they take, the format does not matter."""

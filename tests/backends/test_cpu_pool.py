@@ -870,7 +870,7 @@ def random_windows(rng: np.random.Generator, rank: int, dtype: DType) -> Any:
 COUNTING = """
 import random, sys
 import gradspec as gs
-from gradspec.runtime.cache import compilations
+from gradspec.codegen.cache import compilations
 
 random.seed(3)
 for i in range(1000):

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradspec.backends.numpy.tables import table, take
+from gradspec.backends.tables import table, take
 from gradspec.conformance.call import DTYPES, FLOATS, INPUTS, MODES, SELECTIONS, Array, Call, Problem
 from gradspec.conformance.cases import FEATURES, MASKING, REGIMES, Case, Selection
 from gradspec.conformance.cases.cover import PLAIN_BATCHES

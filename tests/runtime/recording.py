@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from gradspec.codegen.addresses import address
+from gradspec.codegen.cache import kernel
 from gradspec.runtime import threads
-from gradspec.runtime.cache import kernel
-from gradspec.runtime.task import address
 
 STRIDE = 64
 

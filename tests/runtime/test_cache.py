@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gradspec.runtime import cache
+from gradspec.codegen import cache
 from gradspec.spec.errors import UnsupportedError
 
 SOURCE = "runtime.kernel_sources.simple"
@@ -128,7 +128,7 @@ def test_what_cannot_be_a_kernel_is_refused(name, error, message):
 WARM = f"""
 import array, sys
 sys.path.insert(0, {str(TESTS)!r})
-from gradspec.runtime import cache
+from gradspec.codegen import cache
 for name in ("increment", "external", "recursive"):
     memory = array.array("q", [1, 2, 3])
     cache.kernel({SOURCE!r}, name)(memory.buffer_info()[0], 0, 3, 0)
@@ -367,7 +367,7 @@ import resource, signal, sys
 sys.path.insert(0, {str(TESTS)!r})
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-from gradspec.runtime import cache
+from gradspec.codegen import cache
 sys.stdout.write(str(callable(cache.kernel({SOURCE!r}, "increment"))))
 """
 
@@ -419,7 +419,7 @@ INTERRUPTED = f"""
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started without it
 sys.path.insert(0, {str(TESTS)!r})
-from gradspec.runtime import cache
+from gradspec.codegen import cache
 import {SOURCE} as source
 print("ready", flush=True)
 try:
@@ -444,7 +444,7 @@ def test_ctrl_c_in_the_middle_of_a_compilation_is_survived():
 FORKED = f"""
 import os, sys, threading
 sys.path.insert(0, {str(TESTS)!r})
-from gradspec.runtime import cache
+from gradspec.codegen import cache
 import warnings
 warnings.simplefilter("ignore")
 compiling = threading.Event()

@@ -14,10 +14,10 @@ import pytest
 import gradspec as gs
 import lenet5
 import resnet18
+from gradspec.codegen.cache import KERNEL_TYPE
 from gradspec.graph import tree
 from gradspec.runtime import run as running
 from gradspec.runtime import threads as pool
-from gradspec.runtime.cache import KERNEL_TYPE
 from gradspec.runtime.compiled import Executable, Program
 from gradspec.runtime.native import sequence
 from gradspec.runtime.plan import plan

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradspec.codegen.addresses import address
 from gradspec.runtime import memory
 from gradspec.runtime.memory import Frames, Interval, aligned, aligned_bytes, offsets
-from gradspec.runtime.task import address
 
 spans = st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(0, 400))
 intervals = st.lists(spans.map(lambda s: Interval(s[0], s[0] + s[1], s[2])), max_size=16)

@@ -13,11 +13,12 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from gradspec.runtime import codegen, threads
-from gradspec.runtime.cache import KERNEL_TYPE, undefined_symbols
+from gradspec.codegen import objects
+from gradspec.codegen.addresses import address, function_address
+from gradspec.codegen.cache import KERNEL_TYPE, undefined_symbols
+from gradspec.runtime import threads
 from gradspec.runtime.native import sequence
 from gradspec.runtime.sequence import Steps, encoded
-from gradspec.runtime.task import address, function_address
 from runtime.recording import Recorder
 
 STRIDE = 64
@@ -201,7 +202,7 @@ def test_jobs_are_compiled_for_every_processor(monkeypatch, triple, machine):
     llvm.initialize_all_asmprinters()
     monkeypatch.setattr(sequence.platform, "machine", lambda: machine)
     features = "+a,+m" if machine == "riscv64" else ""
-    code = codegen.compiled(sequence.build("job"), llvm.Target.from_triple(triple), "", features)
+    code = objects.compiled(sequence.build("job"), llvm.Target.from_triple(triple), "", features)
     assert undefined_symbols(code) <= {"clock_gettime", "sched_yield", "nanosleep"}
 
 
@@ -318,7 +319,7 @@ except KeyboardInterrupt:
 """,
     "Ctrl-C in the middle of many steps": """
 from gradspec.runtime.sequence import Steps, encoded
-from gradspec.runtime.task import address, function_address
+from gradspec.codegen.addresses import address, function_address
 records = [Recorder(3, nanoseconds=1_000_000) for _ in range(2000)]
 steps = Steps(2000)
 for i, record in enumerate(records):

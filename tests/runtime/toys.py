@@ -5,13 +5,14 @@ from ctypes import c_char, string_at
 
 import numpy as np
 
+from gradspec.codegen.addresses import address
+from gradspec.codegen.cache import KERNEL_TYPE
 from gradspec.graph.ir import Var
 from gradspec.graph.later import later
-from gradspec.runtime.cache import KERNEL_TYPE
 from gradspec.runtime.compiled import Executable, Program
 from gradspec.runtime.plan import plan
 from gradspec.runtime.structure import lifted
-from gradspec.runtime.task import LoweringBase, Task, address
+from gradspec.runtime.task import LoweringBase, Task
 
 TAPE = 0x5A
 POINTWISE = ("add", "sub", "mul", "neg", "relu", "abs", "scale", "sum")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from gradspec.codegen.addresses import address, block_address
 from gradspec.graph.arrays import OtherKindError, other_array, returned, taken, takes_aligned
 from gradspec.graph.ir import Array, Graph, Var
 from gradspec.graph.later import later
@@ -18,7 +19,7 @@ from gradspec.runtime.frame import Constants, Frame, Values, bound_to
 from gradspec.runtime.group import Step
 from gradspec.runtime.memory import Frames, aligned_array, aligned_bytes
 from gradspec.runtime.plan import Plan, most_threads
-from gradspec.runtime.task import Task, address, block_address
+from gradspec.runtime.task import Task
 
 
 class Executable:

@@ -18,6 +18,7 @@ from weakref import ref
 import numpy as np
 from numpy import empty, ndarray
 
+from gradspec.codegen.addresses import address, block_address, function_address
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.later import later
 from gradspec.runtime import threads as pool
@@ -25,7 +26,7 @@ from gradspec.runtime.group import Step
 from gradspec.runtime.memory import aligned_bytes
 from gradspec.runtime.plan import Plan, most_threads
 from gradspec.runtime.sequence import LONG, Steps, encoded
-from gradspec.runtime.task import Bound, Task, View, address, block_address, function_address
+from gradspec.runtime.task import Bound, Task, View
 
 Values = list[Any]
 

@@ -14,9 +14,9 @@ from weakref import WeakSet
 
 import numpy as np
 
+from gradspec.codegen.addresses import address
 from gradspec.graph.ir import Array
 from gradspec.graph.types import TensorType
-from gradspec.runtime.task import address
 
 ALIGNMENT = 64
 

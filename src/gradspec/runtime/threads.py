@@ -20,10 +20,10 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Any
 
+from gradspec.codegen.addresses import address, function_address
+from gradspec.codegen.cache import Kernel, kernel
 from gradspec.graph.ir import Array
-from gradspec.runtime.cache import Kernel, kernel
 from gradspec.runtime.sequence import SOURCE, Steps, encoded, is_unfinished
-from gradspec.runtime.task import address, function_address
 
 VARIABLE = "GRADSPEC_NUM_THREADS"
 MOST_THREADS = 1024
@@ -73,7 +73,7 @@ def run(
     Up to ``threads`` threads share the chunks, the calling one included, and each has a slot of its own below
     ``threads``. ``cost`` is what all units take, in nanoseconds.
 
-    >>> from gradspec.runtime.cache import KERNEL_TYPE
+    >>> from gradspec.codegen.cache import KERNEL_TYPE
     >>> done = []
     >>> square = KERNEL_TYPE(lambda args, lo, hi, workspace: done.extend(i * i for i in range(lo, hi)))
     >>> run(square, 0, 5, threads=2)

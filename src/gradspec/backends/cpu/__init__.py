@@ -10,14 +10,14 @@ from gradspec.backends.cpu import (
     lp_pool,
     matmul,
     pointwise,
-    pool,
     reduce,
     resize,
-    smooth_pool,
     softmax,
     unfold,
     unpool,
 )
+from gradspec.backends.cpu.pool import plan as pool
+from gradspec.backends.cpu.pool import smooth_pool
 from gradspec.graph.later import provides
 from gradspec.runtime.task import Lowering
 

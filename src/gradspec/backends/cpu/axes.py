@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 
+from gradspec.codegen.addresses import address
 from gradspec.graph.ir import Array
-from gradspec.runtime.task import Bound, address
+from gradspec.runtime.task import Bound
 
 MOST_LAYOUTS = 64
 """How many layouts of its arrays a task remembers."""

@@ -14,13 +14,14 @@ from gradspec.backends.cpu.kernels import compare_fields as f
 from gradspec.backends.cpu.kernels import conv_fields
 from gradspec.backends.cpu.kernels.registers import machine
 from gradspec.backends.cpu.patches import elements, leading, reading, regular_axes
-from gradspec.backends.cpu.pool import COMPUTED
+from gradspec.backends.cpu.dtypes import COMPUTED
+from gradspec.codegen.addresses import address
+from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import TensorType, f32, f64
 from gradspec.ops.conv import Convolution
-from gradspec.runtime.cache import kernel
 from gradspec.runtime.memory import aligned
-from gradspec.runtime.task import Lowering, LoweringBase, Task, Work, address
+from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
 from gradspec.runtime.threads import get_num_threads
 
 SOURCE = "gradspec.backends.cpu.kernels.compare"

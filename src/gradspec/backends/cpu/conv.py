@@ -14,12 +14,13 @@ from gradspec.backends.cpu.kernels import conv_fields as f
 from gradspec.backends.cpu.kernels.registers import machine
 from gradspec.backends.cpu.patches import Blocking, Case, Line, cases, elements, leading, reading, regular_axes, writing
 from gradspec.backends.cpu.pointwise import Program, epilogue_function, is_pointwise
-from gradspec.backends.cpu.pool import COMPUTED
+from gradspec.backends.cpu.dtypes import COMPUTED
+from gradspec.codegen.addresses import address, function_address
+from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import TensorType, u8
 from gradspec.ops.conv import Convolution
-from gradspec.runtime.cache import kernel
-from gradspec.runtime.task import Lowering, LoweringBase, Task, Work, address, function_address
+from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
 from gradspec.runtime.threads import get_num_threads
 
 SOURCE = "gradspec.backends.cpu.kernels.conv"

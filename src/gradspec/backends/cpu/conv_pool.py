@@ -10,9 +10,10 @@ from numpy.lib.stride_tricks import as_strided
 from gradspec.backends.cpu import pool
 from gradspec.backends.cpu.geometry import UNITS_WANTED, c_strides
 from gradspec.backends.cpu.kernels import conv_fields as f
+from gradspec.codegen.addresses import address, function_address
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import TensorType
-from gradspec.runtime.task import Task, Work, address, function_address
+from gradspec.runtime.task import Task, Work
 from gradspec.spec.window import Regular
 
 POOLINGS = ("max_pool", "avg_pool")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from gradspec.backends.cpu.kernels import fields as f
+from gradspec.codegen.addresses import address
 from gradspec.graph.ir import Array
-from gradspec.runtime.task import address
 from gradspec.spec.window import Adaptive, AxisWindow, Window
 
 LONGEST_TILE = 2048

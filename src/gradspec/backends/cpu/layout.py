@@ -19,9 +19,10 @@ from gradspec.backends.cpu.axes import dense
 from gradspec.backends.cpu.kernels import copy_fields as f
 from gradspec.backends.numpy.layout import KERNELS as VIEWS
 from gradspec.backends.numpy.layout import progressions
+from gradspec.codegen.addresses import address
+from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Array, Node, Var
-from gradspec.runtime.cache import kernel
-from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, View, Work, address
+from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, View, Work
 
 SOURCE = "gradspec.backends.cpu.kernels.layout"
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from gradspec.backends.cpu.axes import Blocks, Strides, by_stride, dense, merged
 from gradspec.backends.cpu.kernels import choices as c
+from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Array
 from gradspec.graph.types import DType
-from gradspec.runtime.cache import kernel
 from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, Work
 from gradspec.spec.loss import label_outside
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from gradspec.backends.cpu.axes import Blocks, Strides
 from gradspec.backends.cpu.geometry import as_bits
-from gradspec.backends.cpu.pool import COMPUTED
+from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.taps import TILE, Tables, Windows, aligned, regular_axes
-from gradspec.runtime.cache import kernel
+from gradspec.codegen.cache import kernel
 from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, Work
 
 SOURCE = "gradspec.backends.cpu.kernels.lp_pool"

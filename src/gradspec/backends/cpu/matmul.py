@@ -17,11 +17,12 @@ from gradspec.backends.cpu.axes import Axis, Strides, dense, merged
 from gradspec.backends.cpu.kernels import matmul_fields as f
 from gradspec.backends.cpu.kernels.registers import machine
 from gradspec.backends.cpu.pointwise import Program, epilogue_function, is_pointwise
+from gradspec.codegen.addresses import address, function_address
+from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import DType, TensorType, f32, f64
-from gradspec.runtime.cache import kernel
 from gradspec.runtime.memory import aligned
-from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, Work, address, function_address
+from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, Work
 
 SOURCE = "gradspec.backends.cpu.kernels.matmul"
 COMPUTED = {"f16": f32, "bf16": f32, "f32": f32, "f64": f64}

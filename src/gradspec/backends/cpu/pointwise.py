@@ -27,10 +27,11 @@ from gradspec.backends.cpu.kernels.opcodes import (
     NUMBER_BY,
     PLACE_WORDS,
 )
+from gradspec.codegen.addresses import address
+from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import DType
-from gradspec.runtime.cache import kernel
-from gradspec.runtime.task import Kernel, LoweringBase, Task, Work, address
+from gradspec.runtime.task import Kernel, LoweringBase, Task, Work
 
 SOURCE = "gradspec.backends.cpu.kernels.pointwise"
 BLOCK_BYTES = 2048

@@ -11,9 +11,9 @@ from struct import pack
 from gradspec.backends.cpu.axes import Axis, Blocks, Strides, by_stride, dense, merged
 from gradspec.backends.cpu.geometry import as_bits
 from gradspec.backends.cpu.kernels import terms as t
+from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Var
 from gradspec.graph.types import DType, TensorType, f32
-from gradspec.runtime.cache import kernel
 from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, Work
 from gradspec.spec.reduce import terms_of_mean
 

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from gradspec.backends.cpu.axes import Blocks, Strides, merged
 from gradspec.backends.cpu.kernels import tap_fields as f
-from gradspec.backends.cpu.pool import COMPUTED
+from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.taps import aligned
+from gradspec.codegen.addresses import address
+from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Node
 from gradspec.ops.resize import Resize
-from gradspec.runtime.cache import kernel
-from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, Work, address
+from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, Work
 from gradspec.spec.resize import Axis
 
 SOURCE = "gradspec.backends.cpu.kernels.resize"

@@ -9,7 +9,7 @@ from math import prod
 from gradspec.backends.cpu.axes import Blocks, Strides, by_stride, dense, merged
 from gradspec.backends.cpu.kernels import terms as t
 from gradspec.backends.cpu.reduce import Pieces, computed, in_blocks, places_in_workspace, take_column, words_of
-from gradspec.runtime.cache import kernel
+from gradspec.codegen.cache import kernel
 from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, Work
 
 SOURCE = "gradspec.backends.cpu.kernels.softmax"

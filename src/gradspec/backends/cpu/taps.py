@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gradspec.backends.cpu.axes import Axis, Strides, merged
 from gradspec.backends.cpu.kernels import tap_fields as f
-from gradspec.runtime.task import address
+from gradspec.codegen.addresses import address
 from gradspec.spec.window import Regular, Window
 
 TILE = 2048

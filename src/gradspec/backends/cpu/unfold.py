@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from math import prod
 
 from gradspec.backends.cpu.axes import Blocks, Strides
-from gradspec.backends.cpu.pool import COMPUTED
+from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.taps import TILE, Tables, Windows, aligned, parts, regular_axes
+from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Var
 from gradspec.ops.unfold import Geometry
-from gradspec.runtime.cache import kernel
 from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, Work
 
 SOURCE = "gradspec.backends.cpu.kernels.unfold"

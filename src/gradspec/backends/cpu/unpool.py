@@ -10,11 +10,11 @@ from struct import pack
 
 from gradspec.backends.cpu.axes import Axis, Blocks, Strides, dense, merged
 from gradspec.backends.cpu.kernels import place_fields as f
-from gradspec.backends.cpu.pool import COMPUTED
+from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.taps import aligned
 from gradspec.backends.numpy.pool import require_in_plane
+from gradspec.codegen.cache import kernel
 from gradspec.graph.types import DType
-from gradspec.runtime.cache import kernel
 from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, Work
 
 SOURCE = "gradspec.backends.cpu.kernels.unpool"

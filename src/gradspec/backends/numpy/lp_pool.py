@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.backends.numpy.pool import reduced
-from gradspec.backends.numpy.tables import Ints, take
+from gradspec.backends.tables import Ints, take
 
 Array = NDArray[Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.backends.numpy.tables import ABSENT, Ints, table, take
+from gradspec.backends.tables import ABSENT, Ints, table, take
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.window import Window
 

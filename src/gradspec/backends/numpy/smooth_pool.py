@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.backends.numpy.pool import reduced, scattered
-from gradspec.backends.numpy.tables import ABSENT, Ints, take
+from gradspec.backends.tables import ABSENT, Ints, take
 
 Array = NDArray[Any]
 

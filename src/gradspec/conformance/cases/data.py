@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.backends.numpy.tables import table
+from gradspec.backends.tables import table
 from gradspec.conformance.call import INPUTS, SELECTIONS, Array, Call, Shape, laid_out
 from gradspec.conformance.cases import Case
 from gradspec.conformance.cases.features import MANY_HITS, extent

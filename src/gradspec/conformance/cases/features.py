@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.backends.numpy.tables import table, take
+from gradspec.backends.tables import table, take
 from gradspec.conformance.call import FLOATS, SELECTIONS, Array, Call, Problem
 from gradspec.conformance.cases import FEATURES
 from gradspec.conformance.cases.windows import Anatomy, anatomy, extremes, leaves

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.backends.numpy.tables import PADDING, hits, take
+from gradspec.backends.tables import PADDING, hits, take
 from gradspec.conformance.call import SELECTIONS, Array, Call
 from gradspec.conformance.judge.expected import settings
 from gradspec.conformance.oracle import Judgement, Meaning

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.backends.numpy.tables import readers, table, take
+from gradspec.backends.tables import readers, table, take
 from gradspec.conformance.oracle.arrays import float_array, has_exact_products, leaf_sums, planes_of, require_shape
 from gradspec.conformance.oracle.meaning import Floats, Ints
 from gradspec.conformance.oracle.parts import SumsOfParts

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec import spec
-from gradspec.backends.numpy.tables import ABSENT, hits, table, take
+from gradspec.backends.tables import ABSENT, hits, table, take
 from gradspec.conformance.oracle.arrays import (
     comparable_array,
     float_array,

@@ -13,7 +13,7 @@ from flint import arb, fmpq
 from numpy.typing import NDArray
 
 from gradspec import spec
-from gradspec.backends.numpy.tables import ABSENT, hits, table
+from gradspec.backends.tables import ABSENT, hits, table
 from gradspec.conformance.oracle.arrays import float_array, lead_of, planes_of, require_shape
 from gradspec.conformance.oracle.meaning import Decided, Floats, Meaning
 from gradspec.conformance.oracle.pool import sliding_window

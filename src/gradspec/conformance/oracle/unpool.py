@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec import spec
-from gradspec.backends.numpy.tables import hits, table, take
+from gradspec.backends.tables import hits, table, take
 from gradspec.conformance.oracle.arrays import (
     comparable_array,
     has_exact_products,

@@ -16,7 +16,7 @@ from jax import Array
 from jax import numpy as jnp
 from numpy.typing import NDArray
 
-from gradspec.backends.numpy.tables import PADDING
+from gradspec.backends.tables import PADDING
 from gradspec.interop.jax.lower.windows import across, along, per_window, stages, taps, transposed
 from gradspec.spec.window import Window
 

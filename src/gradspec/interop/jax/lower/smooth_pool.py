@@ -10,7 +10,7 @@ from jax import Array
 from jax import numpy as jnp
 from numpy.typing import NDArray
 
-from gradspec.backends.numpy.tables import ABSENT
+from gradspec.backends.tables import ABSENT
 from gradspec.interop.jax.lower.windows import every_cell, reads, transposed
 from gradspec.spec.window import Window
 

@@ -17,7 +17,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 from numpy.typing import NDArray
 
-from gradspec.backends.numpy.tables import table
+from gradspec.backends.tables import table
 from gradspec.spec.window import AxisWindow, Window
 
 

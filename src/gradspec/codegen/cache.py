@@ -5,6 +5,8 @@ A kernel is machine code behind one signature,
 It is compiled once per machine, stored as object code, and from then on loaded: a process that finds its kernels on
 disk imports neither their sources nor what translates them.
 
+A kernel is named by its module and its name there, such as ``"max:f32"``.
+
 A stored kernel is one file: a line with the format's name and the SHA-256 of all that follows, a line of JSON, and the
 object code. It is loaded only if the digest is right, the JSON says exactly what this process would write (sources,
 compiler, CPU), the file belongs to this user and nobody else may write to it, and every function the code calls is
@@ -25,14 +27,13 @@ import os
 import re
 import secrets
 import stat
-import struct
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gradspec.runtime import codegen
+from gradspec.codegen.objects import object_code, undefined_symbols
 from gradspec.spec.errors import UnsupportedError
 
 Kernel = Callable[[int, int, int, int], None]
@@ -111,21 +112,49 @@ def _identity(source: str, name: str) -> dict[str, str]:
     return {"source": source, "kernel": name, "sources": _sources(source), **_compiler()}
 
 
+TRANSLATION = ("gradspec.codegen.translation", "gradspec.codegen.objects")
+_IMPORT = re.compile(r"^(?:from ([\w.]+) import (?:\(([^)]*)\)|(.*))|import ([\w.]+))", re.MULTILINE)
+
+
 @cache
 def _sources(source: str) -> str:
-    """The digest of all that a kernel is made of: the Python files beside its module and below, and what compiles them.
+    """The digest of all that a kernel is made of: its module and what that imports, and what translates and compiles.
 
     Files that cannot be read, in an archive, might be any.
     """
-    package = source.rpartition(".")[0] or source
-    spec = importlib.util.find_spec(package)
-    folders = [] if spec is None else spec.submodule_search_locations or [os.path.dirname(spec.origin or "")]
-    files = sorted(file for folder in folders for file in Path(folder).rglob("*.py"))
-    digest = hashlib.sha256()
-    for file in (Path(codegen.__file__), *files):
+    digest, seen, pending = hashlib.sha256(), set[str](), [source, *TRANSLATION]
+    while pending:
+        module = pending.pop()
+        file = _file(module)
+        if file is None or module in seen:
+            continue
+        seen.add(module)
         content = file.read_bytes()
-        digest.update(f"{file.name} {len(content)}\n".encode() + content)
-    return digest.hexdigest() if files else secrets.token_hex()
+        digest.update(f"{module} {len(content)}\n".encode() + content)
+        pending += _imports(content.decode(), {source.partition(".")[0], "gradspec"})
+    return digest.hexdigest() if source in seen else secrets.token_hex()
+
+
+def _imports(text: str, packages: Collection[str]) -> list[str]:
+    """The modules of these packages that a module imports, in their order; names that are not modules do no harm."""
+    found = []
+    for package, several, few, module in _IMPORT.findall(text):
+        if (package or module).partition(".")[0] in packages:
+            names = re.findall(r"\w+", several or few)
+            found += [package or module, *(f"{package}.{name}" for name in names)]
+    return found
+
+
+def _file(module: str) -> Path | None:
+    """Where a module's source lies; packages above it are not imported for this."""
+    top, *rest = module.split(".")
+    spec = importlib.util.find_spec(top)
+    for folder in [] if spec is None else spec.submodule_search_locations or [os.path.dirname(spec.origin or "")]:
+        path = Path(folder, *rest) if spec.submodule_search_locations else Path(folder, top)  # type: ignore[union-attr]
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file():
+                return file
+    return None
 
 
 @cache
@@ -221,7 +250,7 @@ def _compile(identity: dict[str, str]) -> bytes:
     """The entry of a kernel, compiled from its source."""
     global _compilations
     source, name = identity["source"], identity["kernel"]
-    code = codegen.object_code(importlib.import_module(source).build(name))
+    code = object_code(importlib.import_module(source).build(name))
     _compilations += 1
     needs = sorted(undefined_symbols(code))
     unknown = [symbol for symbol in needs if _address(symbol) is None]
@@ -301,53 +330,6 @@ def _libraries() -> tuple[ctypes.CDLL, ...]:
         with contextlib.suppress(OSError, TypeError):
             found.append(ctypes.CDLL(name))
     return tuple(found)
-
-
-# --- object files ----------------------------------------------------------------------------------------------------
-
-
-def undefined_symbols(code: bytes) -> set[str]:
-    """The names that an object file uses and does not define."""
-    if code.startswith(b"\x7fELF\x02\x01"):
-        return _undefined_in_elf(code)
-    if code.startswith(b"\xcf\xfa\xed\xfe"):
-        return _undefined_in_mach_o(code)
-    raise UnsupportedError(
-        f"compiled kernels are 64-bit ELF or Mach-O files (Linux, macOS), and this one begins with {code[:4].hex()}; "
-        'use backend="numpy"'
-    )
-
-
-def _undefined_in_elf(code: bytes) -> set[str]:
-    """A symbol is (name, info, other, section, value, size); section 0 is elsewhere, and the first one has no name."""
-    (start,) = struct.unpack_from("<Q", code, 40)
-    size, count = struct.unpack_from("<HH", code, 58)
-    sections = [struct.unpack_from("<IIQQQQII", code, start + size * i) for i in range(count)]
-    undefined = set()
-    for _, kind, _, _, offset, length, link, _ in sections:
-        if kind == 2:
-            symbols = struct.iter_unpack("<IBBHQQ", code[offset : offset + length])
-            names = sections[link][4]
-            undefined |= {_text(code, names + name) for name, _, _, section, _, _ in symbols if name and section == 0}
-    return undefined
-
-
-def _undefined_in_mach_o(code: bytes) -> set[str]:
-    """A symbol is (name, type, section, description, value); type 1 is external and elsewhere, unless it has a size."""
-    command, (count,) = 32, struct.unpack_from("<I", code, 16)
-    undefined = set()
-    for _ in range(count):
-        kind, size = struct.unpack_from("<II", code, command)
-        if kind == 2:
-            offset, number, names = struct.unpack_from("<III", code, command + 8)
-            symbols = struct.iter_unpack("<IBBHQ", code[offset : offset + 16 * number])
-            undefined |= {_text(code, names + name) for name, kind, _, _, value in symbols if kind == 1 and value == 0}
-        command += size
-    return {name.removeprefix("_") for name in undefined}
-
-
-def _text(code: bytes, start: int) -> str:
-    return code[start : code.index(b"\0", start)].decode()
 
 
 # --- fork ------------------------------------------------------------------------------------------------------------

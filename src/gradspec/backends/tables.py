@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.spec.window import AxisWindow, Window
+from gradspec.spec.window import Adaptive, AxisWindow, Regular, Window
 
 PADDING, ABSENT = -1, -2
 """A tap that reads padding; a tap that a shorter window does not have."""
@@ -72,3 +72,67 @@ def take(values: NDArray[Any], places: Ints, fill: Any = 0) -> NDArray[Any]:
     """``values[..., places]``, with ``fill`` where the place is negative."""
     extended = np.concatenate([values, np.full((*values.shape[:-1], 1), fill, values.dtype)], axis=-1)
     return np.take(extended, np.where(places >= 0, places, values.shape[-1]), axis=-1)
+
+
+# --- one axis ---------------------------------------------------------------------------------------------------------
+
+
+def counted_taps(axis: AxisWindow) -> Ints:
+    """The taps of each output, padding included.
+
+    >>> counted_taps(Regular(size=5, kernel=3, stride=2, lo=1, hi=0, dilation=1, outputs=3)).tolist()
+    [3, 3, 2]
+    """
+    if isinstance(axis, Adaptive):
+        return bin_spans(axis)[:, 1]
+    start = np.arange(axis.outputs) * axis.stride - axis.lo
+    return np.asarray(np.minimum(axis.kernel, -((start - axis.size - axis.hi) // axis.dilation)))
+
+
+def real_cells(axis: AxisWindow) -> Ints:
+    """The real cells of each output.
+
+    >>> real_cells(Regular(size=5, kernel=3, stride=2, lo=1, hi=0, dilation=1, outputs=3)).tolist()
+    [2, 3, 2]
+    """
+    if isinstance(axis, Adaptive):
+        return counted_taps(axis)
+    start = np.arange(axis.outputs) * axis.stride - axis.lo
+    first = np.maximum(0, -(start // axis.dilation))
+    end = np.minimum(axis.kernel, -((start - axis.size) // axis.dilation))
+    return np.asarray(np.maximum(end - first, 0))
+
+
+def bin_spans(axis: Adaptive) -> Ints:
+    """Where each bin begins, and how many cells it has.
+
+    >>> bin_spans(Adaptive(size=5, outputs=3)).tolist()
+    [[0, 2], [1, 3], [3, 2]]
+    """
+    o = np.arange(axis.outputs)
+    starts = o * axis.size // axis.outputs
+    return np.stack([starts, -(-(o + 1) * axis.size // axis.outputs) - starts], axis=1)
+
+
+def tap_ranges(axis: Regular) -> Ints:
+    """For each tap the cell of output 0, the first output whose cell is real, and the end of these.
+
+    >>> tap_ranges(Regular(size=5, kernel=3, stride=2, lo=1, hi=1, dilation=1, outputs=3)).tolist()
+    [[-1, 1, 3], [0, 0, 3], [1, 0, 2]]
+    """
+    start = np.arange(axis.kernel) * axis.dilation - axis.lo
+    first = np.clip(-(start // axis.stride), 0, axis.outputs)
+    end = np.clip(-((start - axis.size) // axis.stride), first, axis.outputs)
+    return np.ascontiguousarray(np.stack([start, first, end], axis=1), np.int64)
+
+
+def cell_readers(axis: Regular) -> tuple[Ints, Ints]:
+    """Where the readers of each cell begin, and where the last ones end; and the readers, pairs of a tap and an output,
+    in the order of the taps."""
+    ranges = tap_ranges(axis)
+    taps = np.repeat(np.arange(axis.kernel), ranges[:, 2] - ranges[:, 1])
+    outputs = np.concatenate([np.arange(first, end) for _, first, end in ranges])
+    cells = ranges[taps, 0] + outputs * axis.stride
+    order = np.argsort(cells, kind="stable")
+    starts = np.searchsorted(cells[order], np.arange(axis.size + 1))
+    return starts.astype(np.int64), np.stack([taps[order], outputs[order]], axis=1).astype(np.int64)

@@ -2,63 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from math import frexp, prod
 from typing import Any
 
 import numpy as np
 
-from gradspec.backends.cpu.geometry import (
-    Axis,
-    Binder,
-    Roles,
-    as_bits,
-    backwards,
-    counted_taps,
-    real_cells,
-    spatial_axes,
-)
-from gradspec.backends.cpu.kernels import fields as f
+from gradspec.backends.cpu.binding import Binder
+from gradspec.backends.cpu.dtypes import COMPUTED
+from gradspec.backends.cpu.pool.arguments import PoolSettings, Role
+from gradspec.backends.cpu.pool.axes import backwards, reduced_axes
+from gradspec.backends.cpu.pool.layout import Count, Pooling
+from gradspec.backends.tables import Ints, counted_taps, real_cells
+from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType, TensorType, u8
 from gradspec.ops.pool import AvgPool
-from gradspec.runtime.cache import kernel
 from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
-from gradspec.spec.window import Window
+from gradspec.spec.window import AxisWindow, Window
 
-SOURCE = "gradspec.backends.cpu.kernels.pool"
+SOURCE = "gradspec.backends.cpu.pool.kernels.pool"
 
-COMPUTED = {"f16": 4, "bf16": 4, "f32": 4, "f64": 8, "i8": 4, "u8": 4, "i32": 4, "i64": 8}
-"""Bytes of the numbers that each dtype is computed in; winners are as wide."""
+Variables = dict[Role, Var]
+"""Which variables play which roles."""
 
 
 def pooling_task(
-    name: str,
-    operation: str,
-    dtype: DType,
-    axes: Sequence[Axis],
-    leads: Sequence[int],
-    roles: Roles,
-    inputs: tuple[Var, ...],
-    outputs: tuple[Var, ...],
-    nanoseconds: float,
+    name: str, operation: str, dtype: DType, pooling: Pooling, variables: Variables, nanoseconds: float
 ) -> Task:
     """``nanoseconds`` per cell or output, whichever are more; a unit costs some hundred more."""
-    binder = Binder(axes, leads, roles)
-    dense = binder.dense()
-    largest = prod(leads) * max(prod(a.size for a in axes), prod(a.outputs for a in axes))
+    _, units, workspace = pooling.dense()
+    written = {Role.Y, Role.V, Role.INDICES} | ({Role.TAPE} if Role.X in variables else set())
     return Task(
-        kernel=name,
-        inputs=inputs,
-        outputs=outputs,
+        kernel=f"{name} {dtype}",
+        inputs=tuple(v for role, v in variables.items() if role not in written),
+        outputs=tuple(v for role, v in variables.items() if role in written),
         function=kernel(SOURCE, f"{operation}:{dtype}"),
-        units=dense.units,
-        cost=nanoseconds * largest + 300 * dense.units,
-        workspace=dense.workspace,
-        bind=binder,
+        units=units,
+        cost=nanoseconds * pooling.largest + 300 * units,
+        workspace=workspace,
+        bind=Binder(pooling.itemsizes, pooling),
         keeps_layout=True,
     )
+
+
+def lead_sizes(x: Var, window: Window) -> tuple[int, ...]:
+    return x.shape[: x.ndim - window.rank]
 
 
 # --- the maximum ------------------------------------------------------------------------------------------------------
@@ -70,7 +60,7 @@ def _window(node: Node) -> Window:
 
 
 def _volume(window: Window) -> int:
-    return prod(axis.kernel for axis in spatial_axes(window))
+    return prod(axis.kernel for axis in reduced_axes(window))
 
 
 def _tape_bytes(window: Window) -> int:
@@ -117,8 +107,7 @@ class _MaxLowering(LoweringBase):
         if node.op.name == "max_pool" or node.attrs.ties != "first":
             return None
         window, x = _window(node), node.inputs[0]
-        shape = x.shape[: x.ndim - window.rank] + window.outputs
-        return TensorType(u8, (*shape, _tape_bytes(window)))
+        return TensorType(u8, (*lead_sizes(x, window), *window.outputs, _tape_bytes(window)))
 
     def task(self, work: Work) -> Task | None:
         wanted, node = _Wanted.of(work), work.nodes[0]
@@ -133,71 +122,50 @@ class _MaxLowering(LoweringBase):
 
 
 def _max_task(window: Window, x: Var, wanted: _Wanted, work: Work) -> Task:
-    computed, stored, tape = COMPUTED[x.dtype.name], x.dtype.numpy.itemsize, work.tape
-    reads = {f.TAPE: tape, f.U: wanted.sent} if work.reads_tape else {f.X: x, f.U: wanted.sent}
-    sources = {field: v for field, v in reads.items() if v is not None}
-    writes = {f.Y: wanted.value, f.INDICES: wanted.indices, f.V: wanted.received}
-    writes |= {} if work.reads_tape else {f.TAPE: tape}
-    results = {field: v for field, v in writes.items() if v is not None}
-    alone = [*results] == [f.Y]
-    operation = "tape" if work.reads_tape else "max" if alone else "winners"
-    fields = (*sources, *results)
-    tape_bytes = _tape_bytes(window)
-    roles = Roles(
-        fields,
-        {f.PULLS: int(wanted.pulls), f.TAPE_BYTES: tape_bytes},
-        (computed,) if alone else (computed, computed),
-        stored,
-        tuple({f.TAPE: tape_bytes, f.INDICES: 8}.get(field, stored) for field in fields),
+    computed, tape = COMPUTED[x.dtype.name], work.tape
+    source = {Role.TAPE: tape} if work.reads_tape else {Role.X: x}
+    rest = {Role.U: wanted.sent, Role.Y: wanted.value, Role.INDICES: wanted.indices, Role.V: wanted.received}
+    kept = {} if work.reads_tape else {Role.TAPE: tape}
+    variables = {role: v for role, v in (source | rest | kept).items() if v is not None}
+    is_alone = [*variables] == [Role.X, Role.Y]
+    name, operation = ("window maximum", "max") if is_alone else ("window winners", "winners")
+    if work.reads_tape:
+        name, operation = "recorded winners", "tape"
+    pooling = Pooling(
+        reduced_axes(window),
+        lead_sizes(x, window),
+        tuple(variables),
+        PoolSettings(pulls=wanted.pulls, tape_bytes=_tape_bytes(window)),
+        components=(computed,) if is_alone else (computed, computed),
+        stored=x.dtype.numpy.itemsize,
         reads_in_place=True,
-        is_quiet=alone,
+        is_quiet=is_alone,
     )
-    return pooling_task(
-        f"{_MAX_NAMES[operation]} {x.dtype}",
-        operation,
-        x.dtype,
-        spatial_axes(window),
-        x.shape[: x.ndim - window.rank],
-        roles,
-        tuple(sources.values()),
-        tuple(results.values()),
-        nanoseconds=0.7 if alone else 3.0,
-    )
+    return pooling_task(name, operation, x.dtype, pooling, variables, nanoseconds=0.7 if is_alone else 3.0)
 
 
 def _ties_task(window: Window, x: Var, wanted: _Wanted, ties: str) -> Task:
-    stored, axes = x.dtype.numpy.itemsize, spatial_axes(window)
-    pairs = ((f.X, x), (f.U, wanted.sent), (f.Y, wanted.value), (f.V, wanted.received))
-    arrays = {field: v for field, v in pairs if v is not None}
-    roles = Roles(
-        tuple(arrays),
-        {f.DIRECT: 0, f.PULLS: int(wanted.pulls), f.TIES: f.SPLIT if ties == "split" else f.ALL},
-        (COMPUTED[x.dtype.name],) * 3,
-        stored,
-        (stored,) * len(arrays),
-        reals=True,
+    roles = {Role.X: x, Role.U: wanted.sent, Role.Y: wanted.value, Role.V: wanted.received}
+    variables = {role: v for role, v in roles.items() if v is not None}
+    pooling = Pooling(
+        reduced_axes(window),
+        lead_sizes(x, window),
+        tuple(variables),
+        PoolSettings(pulls=wanted.pulls, splits=ties == "split"),
+        components=(COMPUTED[x.dtype.name],) * 3,
+        stored=x.dtype.numpy.itemsize,
+        writes_directly=False,
+        wants_real_cells=True,
         lists_taps=True,
     )
-    return pooling_task(
-        f"window ties {x.dtype}",
-        "ties",
-        x.dtype,
-        axes,
-        x.shape[: x.ndim - window.rank],
-        roles,
-        tuple(v for field, v in arrays.items() if field in (f.X, f.U)),
-        tuple(v for field, v in arrays.items() if field in (f.Y, f.V)),
-        nanoseconds=3.0 + 0.5 * _volume(window),
-    )
-
-
-_MAX_NAMES = {"max": "window maximum", "winners": "window winners", "tape": "recorded winners"}
+    nanoseconds = 3.0 + 0.5 * _volume(window)
+    return pooling_task("window ties", "ties", x.dtype, pooling, variables, nanoseconds)
 
 
 # --- the average ------------------------------------------------------------------------------------------------------
 
 
-def _divisor(attrs: AvgPool, window: Window) -> tuple[float, Any]:
+def _divisor(attrs: AvgPool, window: Window) -> tuple[float, Count | None]:
     """The one divisor of all windows, or 0 and what counts the cells of each."""
     if attrs.divisor_override is not None:
         return float(attrs.divisor_override), None
@@ -208,7 +176,7 @@ def _divisor(attrs: AvgPool, window: Window) -> tuple[float, Any]:
     return 0.0, counts
 
 
-def _at_least_one(window: Any) -> Any:
+def _at_least_one(window: AxisWindow) -> Ints:
     """Real cells; 1 for none, so that it can be divided by."""
     return np.maximum(real_cells(window), 1)
 
@@ -226,29 +194,28 @@ class _AverageLowering(LoweringBase):
 
     def task(self, work: Work) -> Task | None:
         ((node,), (x,), (y,)) = work.nodes, work.nodes[0].inputs, work.nodes[0].outputs
-        cells = y if self.spreads else x
-        window = node.attrs.window(cells)
+        window: Window = node.attrs.window(y if self.spreads else x)
         divisor, counts = _divisor(node.attrs, window)
-        axes = spatial_axes(window)
-        stored, computed = x.dtype.numpy.itemsize, COMPUTED[x.dtype.name]
+        computed, axes = COMPUTED[x.dtype.name], reduced_axes(window)
         inverse = _inverse(divisor, np.float64 if computed == 8 else np.float32)
-        settings = {
-            f.DIVISOR: as_bits(divisor),
-            f.INVERSE: as_bits(inverse),
-            f.EXACT: int(abs(frexp(inverse)[0]) == 0.5),
-            f.SCALED: int(self.spreads),
-        }
-        return pooling_task(
-            f"window {'spread' if self.spreads else 'mean'} {x.dtype}",
-            "sum",
-            x.dtype,
+        pooling = Pooling(
             tuple(map(backwards, axes)) if self.spreads else axes,
-            x.shape[: x.ndim - window.rank],
-            Roles((f.X, f.Y), settings, (computed,), stored, (stored, stored), True, counts is None, counts),
-            (x,),
-            (y,),
-            nanoseconds=0.8,
+            lead_sizes(x, window),
+            (Role.X, Role.Y),
+            PoolSettings(
+                scales_input=self.spreads,
+                divisor=divisor,
+                inverse=inverse,
+                is_inverse_exact=abs(frexp(inverse)[0]) == 0.5,
+            ),
+            components=(computed,),
+            stored=x.dtype.numpy.itemsize,
+            reads_in_place=True,
+            is_quiet=counts is None,
+            counts=counts,
         )
+        name = "window spread" if self.spreads else "window mean"
+        return pooling_task(name, "sum", x.dtype, pooling, {Role.X: x, Role.Y: y}, nanoseconds=0.8)
 
 
 MAXIMUM = _MaxLowering()

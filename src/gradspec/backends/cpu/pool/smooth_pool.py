@@ -9,16 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.backends.cpu.geometry import Roles, as_bits, counted_taps, real_cells, spatial_axes
-from gradspec.backends.cpu.kernels import fields as f
-from gradspec.backends.cpu.pool import COMPUTED, pooling_task
+from gradspec.backends.cpu.dtypes import COMPUTED
+from gradspec.backends.cpu.pool.arguments import PoolSettings, Role
+from gradspec.backends.cpu.pool.axes import reduced_axes
+from gradspec.backends.cpu.pool.layout import Pooling
+from gradspec.backends.cpu.pool.plan import lead_sizes, pooling_task
+from gradspec.backends.tables import counted_taps, real_cells
 from gradspec.graph.ir import Node, Var
 from gradspec.ops.smooth_pool import SmoothPool
-from gradspec.runtime.task import LoweringBase, Task, Work
+from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
 from gradspec.spec.window import Window
 
 SCAN_VOLUME = 4
-"""Where prefixes are joined tap by tap, a window has this many cells per tap: see ``kernels.soft``."""
+"""Where prefixes are joined tap by tap, a window has this many cells per tap: see ``kernels.smooth``."""
 
 NAMES = {"soft": "smooth maximum", "soft_mean": "smooth maximum, mean", "soft_spread": "smooth maximum, spread"}
 
@@ -71,46 +74,30 @@ class _SmoothLowering(LoweringBase):
         wanted, attrs, x = _Wanted.of(work), work.nodes[0].attrs, work.nodes[0].inputs[0]
         if wanted is None or attrs.output_size is not None or not attrs.kernel_size:
             return None
-        window = attrs.window(x)
-        axes = spatial_axes(window)
-        stored, computed = x.dtype.numpy.itemsize, COMPUTED[x.dtype.name]
-        pairs = ((f.X, x), (f.U, wanted.sent), (f.Y, wanted.value), (f.V, wanted.received))
-        arrays = {field: v for field, v in pairs if v is not None}
-        unit, softness = _units(attrs, computed)
-        is_padded = attrs.padding_mode == "zeros" and _has_padding(window)
-        settings = {
-            f.DIRECT: 0,
-            f.PULLS: int(wanted.operation == "soft_spread"),
-            f.PADDED: int(is_padded),
-            f.UNIT: as_bits(unit),
-            f.SOFTNESS: as_bits(softness),
-        }
-        roles = Roles(
-            tuple(arrays),
-            settings,
-            (computed,) * (2 if wanted.operation == "soft" else 3),
-            stored,
-            (stored,) * len(arrays),
+        window, computed = attrs.window(x), COMPUTED[x.dtype.name]
+        axes, (unit, softness) = reduced_axes(window), _units(attrs, computed)
+        roles = {Role.X: x, Role.U: wanted.sent, Role.Y: wanted.value, Role.V: wanted.received}
+        variables = {role: v for role, v in roles.items() if v is not None}
+        is_padded, spreads = attrs.padding_mode == "zeros" and _has_padding(window), wanted.operation == "soft_spread"
+        pooling = Pooling(
+            axes,
+            lead_sizes(x, window),
+            tuple(variables),
+            PoolSettings(pulls=spreads, pads_with_zeros=is_padded, unit=unit, softness=softness),
+            components=(computed,) * (2 if wanted.operation == "soft" else 3),
+            stored=x.dtype.numpy.itemsize,
+            writes_directly=False,
             counts=counted_taps if is_padded else None,
-            reals=True,
+            wants_real_cells=True,
             scan_volume=SCAN_VOLUME,
             lists_taps=True,
         )
         taps = sum(min(axis.kernel, 6) for axis in axes)
-        sends = prod(axis.kernel for axis in axes) if wanted.operation == "soft_spread" else 0
-        return pooling_task(
-            f"{NAMES[wanted.operation]} {x.dtype}",
-            wanted.operation,
-            x.dtype,
-            axes,
-            x.shape[: x.ndim - window.rank],
-            roles,
-            tuple(v for field, v in arrays.items() if field in (f.X, f.U)),
-            tuple(v for field, v in arrays.items() if field in (f.Y, f.V)),
-            nanoseconds=4 + 2.0 * taps + 2.0 * sends,
-        )
+        sends = prod(axis.kernel for axis in axes) if spreads else 0
+        nanoseconds = 4 + 2.0 * taps + 2.0 * sends
+        return pooling_task(NAMES[wanted.operation], wanted.operation, x.dtype, pooling, variables, nanoseconds)
 
 
 SMOOTH = _SmoothLowering()
 
-LOWERINGS = {"smooth_max_pool": SMOOTH, "smooth_max_mean": SMOOTH, "smooth_max_spread": SMOOTH}
+LOWERINGS: dict[str, Lowering] = {"smooth_max_pool": SMOOTH, "smooth_max_mean": SMOOTH, "smooth_max_spread": SMOOTH}

@@ -1,4 +1,4 @@
-"""Instructions on typed values: conversions, arithmetic as Python means it, comparisons, memory, vectors.
+"""Instructions on typed values: conversions, arithmetic as Python means it, comparisons, memory, records, vectors.
 
 An operand is a ``Value`` or a plain Python number, which takes the type of the other one.
 """
@@ -12,7 +12,20 @@ from typing import Any
 
 from llvmlite import ir
 
-from gradspec.backends.cpu.kernels.language import Affine, Refusal, Type, Value, boolean, f64, i64
+from gradspec.codegen.records import Elsewhere, Entry, InPlace, Kind, Layout
+from gradspec.codegen.types import (
+    WORD_TYPES,
+    Affine,
+    Entries,
+    Refusal,
+    Type,
+    Value,
+    boolean,
+    f64,
+    i64,
+    pointer,
+    record,
+)
 
 STATIC: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -253,8 +266,10 @@ class Instructions:
     # --- memory -------------------------------------------------------------------------------------------------------
 
     def get(self, p: Any, at: Any) -> Value:
-        """``p[at]``: a number, or a vector of neighbours."""
+        """``p[at]``: a number, a vector of neighbours, or a pointer to one of several records."""
         place, kind, align = self._place(p, at)
+        if kind.layout is not None:
+            return Value(p.type, place)
         return Value(kind, self.builder.load(place, typ=kind.llvm, align=align))
 
     def put(self, p: Any, at: Any, value: Any) -> None:
@@ -271,6 +286,8 @@ class Instructions:
         else:
             kind, index = element, self.scalar(at)
         offset = self.converted(index, i64)
+        if element.layout is not None:
+            return self._behind(p, self.binary(ast.Mult(), offset, element.bytes)).llvm, kind, 8
         return self.builder.gep(p.llvm, [offset.llvm], source_etype=element.llvm), kind, max(1, element.bytes)
 
     def strided(self, p: Any, at: Any, step: Any) -> tuple[Value, ...]:
@@ -333,6 +350,60 @@ class Instructions:
             return self.get(p, self._moved(at, step))
         return self.moved_on(values, self.get(p, self.beyond(at, step)))
 
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def field(self, p: Value, name: str) -> Any:
+        """``p.name`` of a record: a number, a record inside it, or entries."""
+        layout = layout_of(p)
+        if name not in layout.fields:
+            raise Refusal(f"{layout.name} has no field {name}; it has {', '.join(layout.fields)}")
+        field = layout.fields[name]
+        return self._entry(field.entry, self._behind(p, i64(field.offset)), p)
+
+    def put_field(self, p: Value, name: str, value: Any) -> None:
+        layout = layout_of(p)
+        field = layout.fields.get(name)
+        if field is None or not layout.is_scratch:
+            raise Refusal(f"{layout.name}.{name} is not a field that kernels may change")
+        self._put_entry(field.entry, self._behind(p, i64(field.offset)), value)
+
+    def entry(self, entries: Entries, at: Any) -> Any:
+        """``entries[at]``."""
+        return self._entry(entries.entry, self._entry_place(entries, at), entries.base)
+
+    def put_entry(self, entries: Entries, at: Any, value: Any) -> None:
+        if not entries.is_scratch:
+            raise Refusal("these are not entries that kernels may change")
+        self._put_entry(entries.entry, self._entry_place(entries, at), value)
+
+    def _entry_place(self, entries: Entries, at: Any) -> Value:
+        offset = self.binary(ast.Mult(), self.converted(self.scalar(at), i64), entries.step)
+        return self._behind(entries.base, offset)
+
+    def _entry(self, entry: Entry, place: Value, of: Value) -> Any:
+        """What lies at a place of a record, the one that ``of`` points to."""
+        if isinstance(entry, Layout):
+            return Value(pointer(record(entry)), place.llvm)
+        if isinstance(entry, InPlace):
+            return Entries(entry.entry, place, entry.count, layout_of(of).is_scratch)
+        if isinstance(entry, Elsewhere):
+            words = Value(pointer(i64), place.llvm)
+            first = Value(of.type, self._behind(of, self.get(words, 0)).llvm)
+            return Entries(entry.entry, first, self.get(words, 1), False)
+        if entry is Kind.TABLE:
+            return Value(pointer(i64), self.builder.load(place.llvm, typ=pointer(i64).llvm, align=8))
+        word = self.get(Value(pointer(WORD_TYPES[entry]), place.llvm), 0)
+        return self.truth(word) if entry is Kind.TRUTH else word
+
+    def _put_entry(self, entry: Entry, place: Value, value: Any) -> None:
+        if not isinstance(entry, Kind) or entry is Kind.TABLE:
+            raise Refusal("numbers alone can be put into a record")
+        self.put(Value(pointer(WORD_TYPES[entry]), place.llvm), 0, value)
+
+    def _behind(self, p: Value, offset: Value) -> Value:
+        """So many bytes behind a pointer."""
+        return Value(p.type, self.builder.gep(p.llvm, [offset.llvm], source_etype=ir.IntType(8)))
+
     def _moved(self, at: Any, by: Any) -> Value:
         return self.typed(self.binary(ast.Add(), at, by))
 
@@ -343,6 +414,14 @@ class Instructions:
     def _shuffled(self, kind: Type, a: Any, b: Any, order: Sequence[int]) -> Value:
         mask = ir.Constant(ir.VectorType(ir.IntType(32), len(order)), list(order))
         return Value(kind, self.builder.shuffle_vector(a, b, mask))
+
+
+def layout_of(p: Value) -> Layout:
+    """The layout of the record that a pointer points to."""
+    layout = p.type.element.layout if p.type.element is not None else None
+    if layout is None:
+        raise Refusal(f"{p.type} has no fields")
+    return layout
 
 
 def element_of(p: Any) -> Type:

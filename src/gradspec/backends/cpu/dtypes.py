@@ -1,0 +1,13 @@
+"""What kernels compute in."""
+
+from __future__ import annotations
+
+from gradspec.graph.types import DType, f32
+
+COMPUTED = {"f16": 4, "bf16": 4, "f32": 4, "f64": 8, "i8": 4, "u8": 4, "i32": 4, "i64": 8}
+"""Bytes of the numbers that each dtype is computed in; winners are as wide."""
+
+
+def computed_float(dtype: DType) -> DType:
+    """What floats of this dtype are computed in."""
+    return f32 if dtype.numpy.itemsize == 2 else dtype

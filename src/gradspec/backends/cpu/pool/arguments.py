@@ -1,0 +1,190 @@
+"""What pooling kernels are given, and what they keep while they run.
+
+Strides and offsets count elements. A pooled array is seen as ``(*leads, *axes, inner)``: any number of leading axes,
+each of them independent; the spatial axes; and a run of ``inner`` neighbours in memory that are pooled side by side
+(the channels of a channels-last array; otherwise one). The inner run is cut into blocks that fit the caches, and the
+first spatial axis into bands of outputs, so that a unit of work is one band of one block of one plane.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated, TypeAlias
+
+from gradspec.codegen.records import Memory, Operand, Record, Scratch, Words, layout
+
+MOST_AXES = 64
+"""As many as a NumPy array can have."""
+
+
+class Role(IntEnum):
+    """The arrays of a call. ``X`` is pooled to ``Y``; ``U`` is the tangent or cotangent that comes in and ``V`` the one
+    that goes out; ``INDICES`` receives the winners' places in their plane, ``TAPE`` their numbers within the window."""
+
+    X, Y, U, V, INDICES, TAPE = range(6)
+
+
+PerArray: TypeAlias = tuple[int, int, int, int, int, int]
+Arrays: TypeAlias = tuple[
+    Operand | None, Operand | None, Operand | None, Operand | None, Operand | None, Operand | None
+]
+
+
+class AxisKind(IntEnum):
+    """Regular windows, adaptive bins, and regular windows read backwards (outputs are cells)."""
+
+    SLIDING, BINS, EXPANDING = range(3)
+
+
+class Planar(IntEnum):
+    """How an axis and the last one are reduced together, straight from memory: not at all, an output row at a time,
+    many output rows, or many whose rows of cells are kept for the next ones."""
+
+    NOT, BY_ROW, MANY_ROWS, KEPT_ROWS = range(4)
+
+
+class Finish(IntEnum):
+    """When outputs are finished, that is divided, filled in and written: slab by slab; as soon as they are put
+    together, in the output itself; or when all of their plane are."""
+
+    BY_SLAB, AT_ONCE, BY_PLANE = range(3)
+
+
+@dataclass(frozen=True)
+class Lead(Record):
+    """A leading axis."""
+
+    size: int
+    strides: PerArray
+
+
+@dataclass(frozen=True)
+class PoolAxis(Record):
+    """A spatial axis."""
+
+    kind: AxisKind
+    size: int
+    """Input positions."""
+    outputs: int
+    kernel: int
+    """Most taps of a window."""
+    stride: int
+    low: int
+    """Padding before the first cell."""
+    dilation: int
+    scans: bool
+    """Whether windows are put together from prefixes and suffixes of blocks (along the last axis: doubled runs)."""
+    volume: int
+    """Taps of a window on the later axes."""
+    slab: int
+    """Outputs on the later axes."""
+    ring: int
+    """Where its slabs begin, in inner blocks."""
+    slots: int
+    """How many slabs there are."""
+    planar: Planar
+    inside: int
+    """The first output whose taps are all real, and"""
+    beyond: int
+    """the first after it whose are not."""
+    spans: Words | None
+    """Where each bin begins, and how many cells it has."""
+    counted: Words | None
+    """The taps that each window counts (sums: its divisor)."""
+    real: Words | None
+    """The real cells of each window."""
+    strides: PerArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolSettings(Record):
+    """What a kernel does, whatever the layout of its arrays."""
+
+    pulls: bool = False
+    """Whether U is a cotangent, to be sent to V's cells, rather than a tangent."""
+    tape_bytes: int = 0
+    """Of each winner on the tape."""
+    splits: bool = False
+    """Whether the tied cells of a window share its cotangent, or the mean of tangents is wanted; else all get all."""
+    scales_input: bool = False
+    """Whether the input is divided rather than the output (the average read backwards)."""
+    divisor: float = 0.0
+    """0: the cells of the window are counted."""
+    inverse: float = 0.0
+    """Of the divisor, rounded to the numbers computed with; 0 where that is no use."""
+    is_inverse_exact: bool = False
+    """Whether it was not rounded: the divisor is a power of two."""
+    unit: float = 1.0
+    """What smooth pooling multiplies numbers by when it reads them."""
+    softness: float = 1.0
+    """β/unit > 0."""
+    pads_with_zeros: bool = False
+    """Whether padding takes part as zeros in smooth pooling."""
+    nought: int = 0
+    """0, which the compiler does not know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolArguments(PoolSettings):
+    arrays: Arrays
+    axes: tuple[PoolAxis, ...]
+    leads: tuple[Lead, ...]
+    inner: int
+    """Elements in a block of the inner run."""
+    inner_total: int
+    inner_strides: PerArray
+    blocks: int
+    bands: int
+    has_holes: bool
+    """Whether some output has no real cell at all."""
+    are_apart: bool
+    """Whether windows share no cell."""
+    finish: Finish
+    shares: Memory | None
+    """The divisors of a small plane's outputs, one after another."""
+    rows: int
+    """Rows of the last axis in a slab of the first."""
+    is_direct: bool
+    """Whether output slabs are dense in Y and need no conversion."""
+    is_whole: bool
+    """Whether each plane is one run of cells and has one output."""
+    tile: int
+    """Outputs of one stretch of the last axis."""
+    tile_at: int
+    """Where stretches begin in each component, in elements."""
+    tile_room: int
+    table_at: int
+    """Bytes into the workspace: a table of the places of a window's cells, or of the taps of the last axis,"""
+    table_room: int
+    """and its entries; 0 where it would be too long."""
+    component: int
+    """Elements from one component of a running result to the next."""
+    plane_at: int
+    """Bytes into the workspace: the float32 plane of a 16-bit cotangent."""
+
+
+@dataclass
+class Unit(Scratch):
+    """What changes from one unit of work to the next; a workspace begins with it."""
+
+    bases: PerArray
+    """Where the plane begins in each array."""
+    neighbours: int
+    """Elements of this block of the inner run."""
+    first_output: int
+    """On the first axis: the outputs that this unit writes,"""
+    end_output: int
+    first_cell: int
+    """and the cells that it may send cotangents to."""
+    end_cell: int
+    is_tabled: bool
+    """Whether the table of places is made."""
+    workspace: int
+    """Its address."""
+    place: Annotated[tuple[int, ...], MOST_AXES]
+    """The index of the output row at hand."""
+
+
+UNIT_BYTES = -(-layout(Unit).size // 64) * 64
+"""What it takes of the workspace."""

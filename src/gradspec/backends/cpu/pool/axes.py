@@ -1,0 +1,99 @@
+"""Spatial axes as pooling kernels reduce them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import gcd
+
+from gradspec.backends.cpu.pool.arguments import AxisKind
+from gradspec.backends.tables import real_cells
+from gradspec.spec.window import Adaptive, AxisWindow, Window
+
+
+@dataclass(frozen=True)
+class ReducedAxis:
+    """Outputs from cells, or, for windows read backwards, cells from outputs."""
+
+    kind: AxisKind
+    size: int
+    outputs: int
+    kernel: int
+    window: AxisWindow
+    """Its outputs are what is counted: read backwards, they are the inputs."""
+    stride: int = 1
+    low: int = 0
+    dilation: int = 1
+
+    @property
+    def reach(self) -> int:
+        return self.dilation * (self.kernel - 1)
+
+    @property
+    def is_one_bin(self) -> bool:
+        return self.kind is AxisKind.BINS and self.outputs == 1
+
+    @property
+    def is_empty_somewhere(self) -> bool:
+        return self.kind is AxisKind.SLIDING and not real_cells(self.window).all()
+
+    @property
+    def inside(self) -> tuple[int, int]:
+        """The outputs of sliding windows whose taps are all real: the first, and the first after them."""
+        first = min(-(-self.low // self.stride), self.outputs)
+        end = (self.size - 1 - self.reach + self.low) // self.stride + 1
+        return first, min(max(end, first), self.outputs)
+
+    @property
+    def slots(self) -> int:
+        """The most rows that are put together at a time."""
+        if self.kind is not AxisKind.EXPANDING:
+            return self.kernel
+        stride = self.stride // gcd(self.stride, self.dilation)  # among the windows of one residue class
+        return -(-self.kernel // stride) + 1
+
+    @property
+    def scans(self) -> bool:
+        """Whether prefixes and suffixes cost less than putting together: three steps a row against one a tap."""
+        return self.kind is AxisKind.SLIDING and self.kernel > 4 * self.stride + 3
+
+    @property
+    def doubles(self) -> bool:
+        """The same along the last axis, where runs are doubled."""
+        return self.kind is AxisKind.SLIDING and self.kernel >= (8 if self.stride <= 2 else 4 * self.stride)
+
+
+def one_bin(size: int) -> ReducedAxis:
+    """An axis that one window covers."""
+    return ReducedAxis(AxisKind.BINS, size, 1, size, Adaptive(size, 1))
+
+
+def reduced_axis(window: AxisWindow) -> ReducedAxis:
+    if not isinstance(window, Adaptive):
+        w = window
+        return ReducedAxis(AxisKind.SLIDING, w.size, w.outputs, w.kernel, w, w.stride, w.lo, w.dilation)
+    size, outputs = window.size, window.outputs
+    if size % outputs == 0 and outputs > 1:
+        return ReducedAxis(AxisKind.SLIDING, size, outputs, size // outputs, window, stride=size // outputs)
+    # In lowest terms n/m, bin o has ⌈(r + n)/m⌉ cells, where r = o·n mod m is every remainder once, m − 1 too.
+    cells, bins = size // gcd(size, outputs), outputs // gcd(size, outputs)
+    return ReducedAxis(AxisKind.BINS, size, outputs, (cells - 2) // bins + 2, window)
+
+
+def backwards(axis: ReducedAxis) -> ReducedAxis:
+    """The axis on which cells read the windows that cover them."""
+    size, outputs = axis.outputs, axis.size
+    if axis.kind is AxisKind.BINS:
+        # Bin o of m reaches cell p of n exactly if cell p of n, as a bin, reaches bin o of m as a cell.
+        return replace(reduced_axis(Adaptive(size, outputs)), window=axis.window)
+    if axis.stride == 1:
+        return replace(axis, size=size, outputs=outputs, low=axis.reach - axis.low)
+    return replace(axis, kind=AxisKind.EXPANDING, size=size, outputs=outputs)
+
+
+def reduced_axes(window: Window) -> tuple[ReducedAxis, ...]:
+    """The axes of a window; one cell where it has none.
+
+    >>> reduced_axes(Window(()))[0].size
+    1
+    """
+    return tuple(map(reduced_axis, window.axes)) or (reduced_axis(Adaptive(1, 1)),)

@@ -1,0 +1,287 @@
+"""The last axis: windows of neighbouring cells, whatever state they are reduced to.
+
+Windows that are all real are read tap by tap; strides and kernels that vectors are good at have loops of their own.
+Those at the borders are read one by one. Long windows are made of runs of 1, 2, 4, … cells.
+"""
+
+from __future__ import annotations
+
+from gradspec.backends.cpu.pool.arguments import AxisKind, Finish, Role
+from gradspec.backends.cpu.pool.kernels.rows import Row, fetch_row, read_row, real_taps, span_of
+from gradspec.backends.cpu.pool.kernels.walk import Target, emit, output_of
+from gradspec.codegen.language import following, inlined, lanes, lanes_once, outlined, strided, total
+
+# --- windows that are all real, which start ``stride`` cells apart ----------------------------------------------------
+
+
+@outlined
+def one_by_one(state, target, row, n, kernel, stride, dilation):
+    for i in range(n):
+        found = state.tap(row.p[row.at + i * stride], 0, state.form.lane(0))
+        for k in range(1, kernel):
+            found = state.join(found, state.tap(row.p[row.at + i * stride + k * dilation], k, state.form.lane(0)))
+        state.put(target.cells, target.at + i, found)
+
+
+def two_taps(state, target, row, n, dilation, nought):
+    p, at = row
+    for i in lanes(state.number, n):
+        first, second = state.tap(p[at + i], 0, nought), state.tap(p[at + dilation + i], 1, nought)
+        state.put(target.cells, target.at + i, state.join(first, second))
+
+
+@inlined
+def three_from(state, p, at, dilation, nought):
+    first, second = state.tap(p[at], 0, nought), state.tap(p[at + dilation], 1, nought)
+    return state.join3(first, second, state.tap(p[at + 2 * dilation], 2, nought))
+
+
+def three_taps(state, target, row, n, dilation, nought):
+    for i in lanes(state.number, n):
+        state.put(target.cells, target.at + i, three_from(state, row.p, row.at + i, dilation, nought))
+
+
+def five_taps(state, target, row, n, dilation, nought):
+    p, at = row
+    for i in lanes(state.number, n):
+        three = three_from(state, p, at + i, dilation, nought)
+        fourth, fifth = state.tap(p[at + 3 * dilation + i], 3, nought), state.tap(p[at + 4 * dilation + i], 4, nought)
+        state.put(target.cells, target.at + i, state.join3(three, fourth, fifth))
+
+
+def one_more_tap(state, target, row, n, k, nought):
+    for i in lanes_once(state.number, n):
+        here = state.get(target.cells, target.at + i)
+        state.put(target.cells, target.at + i, state.join(here, state.tap(row.p[row.at + i], k, nought)))
+
+
+def two_taps_apart(state, target, row, n, nought):
+    """At a stride of two, as below."""
+    for i in lanes(state.number, n):
+        a, b = strided(row.p, row.at + 2 * i, 2)
+        state.put(target.cells, target.at + i, state.join(state.tap(a, 0, nought), state.tap(b, 1, nought)))
+
+
+def three_taps_apart(state, target, row, n, nought):
+    for i in lanes(state.number, n):
+        a, b = strided(row.p, row.at + 2 * i, 2)
+        third = state.tap(following(row.p, row.at + 2 * i, 2, a), 2, nought)
+        found = state.join3(state.tap(a, 0, nought), state.tap(b, 1, nought), third)
+        state.put(target.cells, target.at + i, found)
+
+
+def one_more_tap_apart(state, target, row, n, k, nought):
+    """The last cell is read alone, because its pair may end beyond the row."""
+    for i in lanes_once(state.number, n - 1):
+        a, _ = strided(row.p, row.at + 2 * i, 2)
+        here = state.get(target.cells, target.at + i)
+        state.put(target.cells, target.at + i, state.join(here, state.tap(a, k, nought)))
+    here = state.get(target.cells, target.at + n - 1)
+    last = state.tap(row.p[row.at + 2 * (n - 1)], k, nought)
+    state.put(target.cells, target.at + n - 1, state.join(here, last))
+
+
+def four_taps_by_four(state, target, row, n, nought):
+    for i in lanes(state.number, n):
+        a, b, c, d = strided(row.p, row.at + 4 * i, 4)
+        first = state.join(state.tap(a, 0, nought), state.tap(b, 1, nought))
+        second = state.join(state.tap(c, 2, nought), state.tap(d, 3, nought))
+        state.put(target.cells, target.at + i, state.join(first, second))
+
+
+def taps(state, target, row, n, kernel, stride, dilation, zero):
+    """``n`` windows from ``row`` on; ``zero`` is 0, which the compiler does not know."""
+    nought = state.form.lane(zero)
+    if n <= 0:
+        return
+    if stride == 1 and kernel > 1:
+        done = min(kernel, 3)
+        if kernel == 2:
+            two_taps(state, target, row, n, dilation, nought)
+        elif kernel < 5:
+            three_taps(state, target, row, n, dilation, nought)
+        else:
+            five_taps(state, target, row, n, dilation, nought)
+            done = 5
+        for k in range(done, kernel):
+            one_more_tap(state, target, Row(row.p, row.at + k * dilation), n, k, nought)
+    elif stride == 2 and dilation == 1 and kernel > 1:
+        if kernel == 2:
+            two_taps_apart(state, target, row, n, nought)
+        else:
+            three_taps_apart(state, target, row, n, nought)
+        for k in range(3, kernel):
+            one_more_tap_apart(state, target, Row(row.p, row.at + k), n, k, nought)
+    elif stride == 4 and dilation == 1 and kernel == 4:
+        four_taps_by_four(state, target, row, n, nought)
+    else:
+        one_by_one(state, target, row, n, kernel, stride, dilation)
+
+
+# --- long windows -----------------------------------------------------------------------------------------------------
+
+
+def doubled_runs(state, cells, to, at, n, distance, width):
+    for i in lanes(state.number, n):
+        later = state.moved(state.get(cells, at + distance + i), width)
+        state.put(cells, to + i, state.join(state.get(cells, at + i), later))
+
+
+def overlapping(state, target, cells, at, n, stride, distance, width):
+    """Windows from two runs each, of which the second begins ``width`` taps later."""
+    if stride == 1:
+        for i in lanes(state.number, n):
+            later = state.moved(state.get(cells, at + distance + i), width)
+            state.put(target.cells, target.at + i, state.join(state.get(cells, at + i), later))
+    else:
+        for i in range(n):
+            later = state.moved(state.get(cells, at + i * stride + distance), width)
+            state.put(target.cells, target.at + i, state.join(state.get(cells, at + i * stride), later))
+
+
+def add_runs(state, target, cells, at, n, stride, is_first):
+    """One run more for every window."""
+    if is_first:
+        if stride == 1:
+            for i in lanes(state.number, n):
+                state.put(target.cells, target.at + i, state.get(cells, at + i))
+        else:
+            for i in range(n):
+                state.put(target.cells, target.at + i, state.get(cells, at + i * stride))
+    elif stride == 1:
+        for i in lanes_once(state.number, n):
+            here = state.get(target.cells, target.at + i)
+            state.put(target.cells, target.at + i, state.join(here, state.get(cells, at + i)))
+    else:
+        for i in range(n):
+            here = state.get(target.cells, target.at + i)
+            state.put(target.cells, target.at + i, state.join(here, state.get(cells, at + i * stride)))
+
+
+@outlined
+def doubled(state, axis, cells, tile, room, length, target, n):
+    """Windows from runs of 1, 2, 4, … cells, of which ``length`` of one cell lie at ``tile``.
+
+    The runs of twice the width are ``run[i] ⊕ run[i + width]``. If ``x ⊕ x = x``, two overlapping runs of the largest
+    power of two make the window; otherwise the runs of its binary digits do.
+    """
+    kernel, stride, dilation = axis.kernel, axis.stride, axis.dilation
+    width, here, there, offset = 1, tile, tile + room, 0
+    while True:
+        if not state.is_idempotent and kernel & width:
+            add_runs(state, target, cells, here + offset * dilation, n, stride, offset == 0)
+            offset += width
+        if 2 * width > kernel:
+            break
+        length -= width * dilation
+        doubled_runs(state, cells, there, here, length, width * dilation, width)
+        here, there, width = there, here, 2 * width
+    if state.is_idempotent:
+        overlapping(state, target, cells, here, n, stride, (kernel - width) * dilation, kernel - width)
+
+
+@outlined
+def scanned(state, args, axis, row, cells, target, first, end):
+    """Outputs first … end−1 from doubled runs of their cells, with padding filled in."""
+    span, tile, nought = span_of(axis, first, end), args.tile_at, state.form.lane(0)
+    for i in lanes(state.number, span.outside - span.inside):
+        cell = state.tap(row.p[row.at + span.inside + i], 0, nought)
+        state.put(cells, tile + span.inside - span.begin + i, cell)
+    for i in range(span.inside - span.begin):
+        state.put(cells, tile + i, state.nothing)
+    for i in range(span.outside - span.begin, span.stop - span.begin):
+        state.put(cells, tile + i, state.nothing)
+    doubled(state, axis, cells, tile, args.tile_room, span.stop - span.begin, target, end - first)
+
+
+# --- all windows of a row ---------------------------------------------------------------------------------------------
+
+
+@inlined
+def some_taps(state, p, at, first, end, dilation):
+    """Taps first … end−1 of a window that begins at ``at``."""
+    found = state.nothing
+    if first < end:
+        found = state.first(p[at + first * dilation], first)
+    for k in range(first + 1, end):
+        found = state.join(found, state.tap(p[at + k * dilation], k, state.form.lane(0)))
+    return found
+
+
+@outlined
+def borders(state, axis, row, target, first, end):
+    """Windows first … end−1, which are not all real; ``target`` is where window 0 would go."""
+    for o in range(first, end):
+        start = o * axis.stride - axis.low
+        if axis.dilation == 1:
+            k, k_end = max(0, -start), min(axis.kernel, axis.size - start)
+            found = some_taps(state, row.p, row.at + start, k, k_end, 1)
+        else:
+            real = real_taps(axis, o)
+            found = some_taps(state, row.p, row.at + start, real.first, real.end, axis.dilation)
+        state.put(target.cells, target.at + o, found)
+
+
+def sliding(state, args, axis, row, cells, target, first, end):
+    """Outputs first … end−1 of regular windows."""
+    if axis.scans:
+        scanned(state, args, axis, row, cells, target, first, end)
+        return
+    left = min(max(axis.inside, first), end)
+    right = min(max(axis.beyond, left), end)
+    origin = Target(target.cells, target.at - first)
+    if first < left:
+        borders(state, axis, row, origin, first, left)
+    if right < end:
+        borders(state, axis, row, origin, right, end)
+    begin, n = row.at + left * axis.stride - axis.low, right - left
+    inside = Target(target.cells, target.at + left - first)
+    if state.has_totals and axis.dilation == 1 and axis.stride >= 8 and axis.kernel >= 8:
+        for o in range(n):
+            found = total(state.join, state.nothing, row.p, begin + o * axis.stride, axis.kernel)
+            state.put(inside.cells, inside.at + o, found)
+    else:
+        taps(state, inside, Row(row.p, begin), n, axis.kernel, axis.stride, axis.dilation, args.nought)
+
+
+@outlined
+def bins(reduction, work, axis, source, target, first, end):
+    """Outputs first … end−1 of adaptive bins, whose cells are read in pieces."""
+    args, state, room = work.args, reduction.state, work.args.tile_room
+    for o in range(first, end):
+        cells, found = real_taps(axis, o), state.nothing
+        for begin in range(0, cells.end, room):
+            stop, start = min(begin + room, cells.end), cells.start
+            row = read_row(
+                reduction.form, args, axis, Role.X, source.x, source.count, start + begin, start + stop,
+                work.cells.value, args.tile_at,
+            )  # fmt: skip
+            found = state.more_of_bin(found, Row(row.p, row.at + start), begin, stop)
+        state.put(target.cells, target.at + o - first, found)
+
+
+@outlined
+def reduced_row(reduction, work, axis, source, target, first_output, end_output):
+    """Outputs of the last axis, a stretch at a time; those of the only axis are finished at once."""
+    args, form, is_only = work.args, reduction.form, len(work.args.axes) == 1
+    if not is_only:
+        before = args.axes[len(args.axes) - 2]
+        fetch_row(form, args, Role.X, source.x + 2 * before.strides[Role.X], axis.size)
+    at = target.at
+    for first in range(first_output, end_output, args.tile):
+        end, out = min(first + args.tile, end_output), Target(target.cells, at)
+        if is_only:
+            out = output_of(reduction, work, target, first)
+        if axis.kind == AxisKind.SLIDING:
+            span, copy_at = span_of(axis, first, end), args.tile_at + 2 * args.tile_room
+            row = read_row(
+                form, args, axis, Role.X, source.x, source.count, span.inside, span.outside, work.cells.value, copy_at
+            )
+            sliding(reduction.state, args, axis, row, work.cells, out, first, end)
+        elif reduction.reads_backwards and axis.kind == AxisKind.EXPANDING:
+            reduction.expanding(work, axis, source, out, first, end)
+        else:
+            bins(reduction, work, axis, source, out, first, end)
+        if is_only and args.finish != Finish.BY_PLANE:
+            emit(reduction, work, first, end, out)
+        at += end - first

@@ -1,0 +1,159 @@
+"""The last two axes at once, straight from memory, for states of one number.
+
+Which of equal cells comes first does not matter to a value, so rows can be joined before the cells along them are.
+"""
+
+from __future__ import annotations
+
+from gradspec.backends.cpu.pool.arguments import AxisKind, Finish, Role
+from gradspec.backends.cpu.pool.kernels.along import sliding
+from gradspec.backends.cpu.pool.kernels.rows import Row, fetch_row, last_axis, real_taps, span_of
+from gradspec.backends.cpu.pool.kernels.states import Numbers
+from gradspec.backends.cpu.pool.kernels.walk import Part, Target, fold, fold2, join, join3
+from gradspec.codegen.language import at_build, beyond, f16, f32, inlined, lanes, moved_on, outlined, parts, stretch
+
+# --- one output row ---------------------------------------------------------------------------------------------------
+
+
+def cells_of(axis, first, end):
+    """The real cells that outputs first … end−1 read: from where to where."""
+    if axis.kind == AxisKind.BINS:
+        last = real_taps(axis, end - 1)
+        return real_taps(axis, first).start, last.start + last.end
+    span = span_of(axis, first, end)
+    return span.inside, span.outside
+
+
+def along_row(state, args, axis, row, cells, target, first, end):
+    """Outputs first … end−1 of a row of cells."""
+    if axis.kind == AxisKind.BINS:
+        for o in range(first, end):
+            start, n = row.at + axis.spans[2 * o], axis.spans[2 * o + 1]
+            found = state.join(state.nothing, row.p[start])
+            for i in range(1, n):
+                found = state.join(found, row.p[start + i])
+            state.put(target.cells, target.at + o - first, found)
+    else:
+        sliding(state, args, axis, row, cells, target, first, end)
+
+
+def plane_row(reduction, work, axis, x_at, row_first, row_end, target):
+    """One output row: rows of cells first, which lie in memory as they are, then along them."""
+    args, state, last, step = work.args, reduction.state, last_axis(work.args), axis.strides[Role.X]
+    x = Numbers(reduction.form.stored_at(args.arrays[Role.X]))
+    joined = Target(work.cells, args.tile_at + 2 * args.tile_room)
+    for i in range(axis.stride):
+        fetch_row(reduction.form, args, Role.X, x_at + (row_end + i) * step, last.size)
+    for first in range(0, last.outputs, args.tile):
+        end, out = min(first + args.tile, last.outputs), Target(target.cells, target.at + first)
+        inside, outside = cells_of(last, first, end)
+        at, n, rows = x_at + row_first * step + inside, outside - inside, row_end - row_first
+        if rows == 1 or n <= 0:
+            along_row(state, args, last, Row(x.value, at - inside), work.cells, out, first, end)
+            continue
+        join_rows(reduction, args, joined, x, at, step, rows, n)
+        row = Row(work.cells.value, joined.at - inside)
+        along_row(state, args, last, row, work.cells, out, first, end)
+
+
+@inlined
+def join_rows(reduction, args, target, x, at, step, rows, n):
+    """Two rows or more, ``step`` apart, to one."""
+    if rows == 2:
+        join(reduction, args, target, x, Part(at, 0), Part(at + step, 0), n)
+    else:
+        join3(reduction, args, target, x, Part(at, 0), Part(at + step, 0), Part(at + 2 * step, 0), n)
+    i = 3
+    while i + 1 < rows:
+        fold2(reduction, target, x, Part(at + i * step, 0), Part(at + (i + 1) * step, 0), n)
+        i += 2
+    if i < rows:
+        fold(reduction, target, x, Part(at + i * step, 0), n)
+
+
+# --- many output rows -------------------------------------------------------------------------------------------------
+
+
+@inlined
+def column(state, p, at, width):
+    """Three cells below each other, for every lane."""
+    return state.join3(p[at], p[at + width], p[at + 2 * width])
+
+
+@at_build
+def half_as_wide(state):
+    """A number of half the width, so that vectors have twice as many lanes."""
+    return f32 if state.number.bytes == 8 else f16
+
+
+def nine(reduction, target, row, width, n, scale):
+    state = reduction.state
+    p, at = row
+    for i in lanes(half_as_wide(state), n):
+        here, later = column(state, p, at + i, width), beyond(at + i, 1)
+        second = moved_on(here, column(state, p, later, width))
+        found = state.join3(here, second, moved_on(second, column(state, p, later + 1, width)))
+        state.put(target.cells, target.at + i, reduction.scaled(found, scale))
+
+
+def nine_apart(reduction, target, row, width, n, scale):
+    """At a stride of two, as below."""
+    state = reduction.state
+    p, at = row
+    for i in lanes(state.number, n):
+        upper = state.join(stretch(p, at + 2 * i, 2), stretch(p, at + width + 2 * i, 2))
+        left, middle = parts(state.join(upper, stretch(p, at + 2 * width + 2 * i, 2)), 2)
+        right = moved_on(left, column(state, p, beyond(at + 2 * i, 2), width))
+        state.put(target.cells, target.at + i, reduction.scaled(state.join3(left, middle, right), scale))
+
+
+def four_apart(reduction, target, row, width, n, scale):
+    state = reduction.state
+    p, at = row
+    for i in lanes(state.number, n):
+        left, right = parts(state.join(stretch(p, at + 2 * i, 2), stretch(p, at + width + 2 * i, 2)), 2)
+        state.put(target.cells, target.at + i, reduction.scaled(state.join(left, right), scale))
+
+
+@inlined
+def edge(state, p, at, width, rows, first, end):
+    """The cells first … end−1 of some rows."""
+    if rows == 3 and end - first == 2:
+        at += first
+        above, here = state.join(p[at], p[at + 1]), state.join(p[at + width], p[at + width + 1])
+        return state.join3(above, here, state.join(p[at + 2 * width], p[at + 2 * width + 1]))
+    found = state.nothing
+    for cell in range(first, end):
+        found = state.join(found, state.join(p[at + cell], p[at + width + cell]))
+        if rows == 3:
+            found = state.join(found, p[at + 2 * width + cell])
+    return found
+
+
+@outlined
+def plane_rows(reduction, work, number, axis, x_at, first_row, rows, target):
+    """Output rows of 3 × 3 or 2 × 2 windows at stride 2, or of 3 × 3 at stride 1 that are as wide as the input.
+
+    In the last case output and input move on together, from row to row too, so that one run makes all of them.
+    What it makes of cells beyond the ends of a row is then made again from real cells.
+    """
+    args, state, last = work.args, reduction.state, last_axis(work.args)
+    x, width, kernel, stride = reduction.form.stored_at(args.arrays[Role.X]), axis.strides[Role.X], axis.kernel, axis.stride
+    here, there, n = x_at + first_row * width, target.at, last.beyond - last.inside
+    scale = reduction.scale_of(args, number == 0 and args.finish == Finish.AT_ONCE)
+    if stride == 1:
+        nine(reduction, Target(target.cells, there + last.low), Row(x, here), width, rows * width - 2, scale)
+    for _ in range(rows):
+        row = Row(x, here + last.inside * stride - last.low)
+        inside = Target(target.cells, there + last.inside)
+        if stride == 2 and kernel == 3:
+            nine_apart(reduction, inside, row, width, n, scale)
+        elif stride == 2:
+            four_apart(reduction, inside, row, width, n, scale)
+        for o in range(last.inside):
+            found = edge(state, x, here, width, kernel, 0, min(o * stride - last.low + kernel, last.size))
+            state.put(target.cells, there + o, reduction.scaled(found, scale))
+        for o in range(last.beyond, last.outputs):
+            found = edge(state, x, here, width, kernel, max(o * stride - last.low, 0), last.size)
+            state.put(target.cells, there + o, reduction.scaled(found, scale))
+        here, there = here + stride * width, there + last.outputs

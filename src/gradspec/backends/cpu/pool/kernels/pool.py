@@ -1,0 +1,32 @@
+"""The pooling kernels by name: ``operation:format``."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from gradspec.backends.cpu.pool.arguments import PoolArguments
+from gradspec.backends.cpu.pool.kernels.smooth import Derivative, SmoothMax
+from gradspec.backends.cpu.pool.kernels.ties import WithTies
+from gradspec.backends.cpu.pool.kernels.values import Average, MaxValue
+from gradspec.backends.cpu.pool.kernels.walk import kernel
+from gradspec.backends.cpu.pool.kernels.winners import FromTape, WithWinners
+from gradspec.codegen.formats import FORMATS
+from gradspec.codegen.translation import kernel_code
+
+REDUCTIONS: dict[str, Any] = {
+    "max": MaxValue,
+    "winners": WithWinners,
+    "tape": FromTape,
+    "ties": WithTies,
+    "sum": Average,
+    "soft": partial(SmoothMax, derivative=Derivative.NONE),
+    "soft_mean": partial(SmoothMax, derivative=Derivative.MEAN),
+    "soft_spread": partial(SmoothMax, derivative=Derivative.SPREAD),
+}
+
+
+def build(name: str) -> str:
+    """LLVM's intermediate code of a kernel, whose entry is ``kernel``."""
+    operation, form = name.split(":")
+    return kernel_code(kernel, PoolArguments, REDUCTIONS[operation](FORMATS[form]))

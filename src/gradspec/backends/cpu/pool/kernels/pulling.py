@@ -1,0 +1,105 @@
+"""The cells that receive cotangents: they begin at zero, and 16-bit ones are summed up in float32 and rounded once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gradspec.backends.cpu.pool.arguments import Role
+from gradspec.backends.cpu.pool.kernels.rows import dense_origin, dense_stride, last_axis, origin_at
+from gradspec.codegen.language import inlined, lanes
+
+
+IN_DENSE_PLANE = -1
+"""What stands for an array where places in a dense plane are meant."""
+
+
+class Sums(NamedTuple):
+    """Where cells are summed up: in V itself, or in a dense float32 plane of the workspace.
+
+    ``along``: from one cell to the next along the last axis; ``inner``: from one neighbour to the next; ``scale``: from
+    one cell to the next in a dense plane.
+    """
+
+    p: Any
+    along: Any
+    inner: Any
+    scale: Any
+
+
+@inlined
+def sums_of(form, args, unit):
+    if form.converts:
+        n = unit.neighbours
+        return Sums(form.computed_at(unit.workspace + args.plane_at), n, 1, n)
+    p = form.computed_at(args.arrays[Role.V])
+    return Sums(p, last_axis(args).strides[Role.V], args.inner_strides[Role.V], 1)
+
+
+@inlined
+def sums_origin(form, args, unit):
+    """Where the windows of the output row at hand begin among the sums, but for the last axis."""
+    if form.converts:
+        return (dense_origin(args, unit) - unit.first_cell * dense_stride(args, 0)) * unit.neighbours
+    return origin_at(args, unit, Role.V)
+
+
+def cell_count(args, unit):
+    return (unit.end_cell - unit.first_cell) * dense_stride(args, 0)
+
+
+def row_at(args, unit, r):
+    """Where row ``r`` of the unit's cells begins in V."""
+    at, rest = unit.bases[Role.V], r
+    for i in range(len(args.axes) - 2, 0, -1):
+        axis = args.axes[i]
+        at += rest % axis.size * axis.strides[Role.V]
+        rest = rest // axis.size
+    return at + (unit.first_cell + rest) * args.axes[0].strides[Role.V]
+
+
+def each_row(args, unit):
+    """How many rows the unit's cells have, and how long they are; on one axis all of it is one row."""
+    length = unit.end_cell - unit.first_cell if len(args.axes) == 1 else last_axis(args).size
+    return cell_count(args, unit) // length, length
+
+
+def clear(form, args, unit):
+    v, n = form.stored_at(args.arrays[Role.V]), unit.neighbours
+    along, inner = last_axis(args).strides[Role.V], args.inner_strides[Role.V]
+    rows, length = each_row(args, unit)
+    for r in range(rows):
+        at = row_at(args, unit, r)
+        if n == 1 and along == 1:
+            for i in lanes(form.computed, length):
+                v[at + i] = 0
+        else:
+            for i in range(length):
+                for j in range(n):
+                    v[at + i * along + j * inner] = 0
+
+
+def prepare_cells(reduction, work):
+    """Before a unit: its cells are zero."""
+    form, args, unit = reduction.form, work.args, work.unit
+    if not args.pulls:
+        return
+    if form.converts:
+        sums = form.computed_at(unit.workspace + args.plane_at)
+        for i in lanes(form.computed, cell_count(args, unit) * unit.neighbours):
+            sums[i] = form.computed(0)
+    else:
+        clear(form, args, unit)
+
+
+def finish_cells(reduction, work):
+    """After a unit: 16-bit cells are rounded."""
+    form, args, unit = reduction.form, work.args, work.unit
+    if form.converts and args.pulls:
+        v, sums = form.stored_at(args.arrays[Role.V]), form.computed_at(unit.workspace + args.plane_at)
+        n, along, inner = unit.neighbours, last_axis(args).strides[Role.V], args.inner_strides[Role.V]
+        rows, length = each_row(args, unit)
+        for r in range(rows):
+            at = row_at(args, unit, r)
+            for i in range(length):
+                for j in range(n):
+                    v[at + i * along + j * inner] = form.narrow(sums[(r * length + i) * n + j])

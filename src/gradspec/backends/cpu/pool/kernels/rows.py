@@ -1,0 +1,223 @@
+"""Rows of cells read from memory, and finished rows of outputs written to it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gradspec.backends.cpu.pool.arguments import AxisKind
+from gradspec.codegen.intrinsics import prefetch
+from gradspec.codegen.language import inlined, lanes, lanes_once, outlined
+
+CACHE_LINE = 64
+
+
+class Row(NamedTuple):
+    """Cells one after another, of which cell 0 is, or would be, ``p[at]``."""
+
+    p: Any
+    at: Any
+
+
+class Taps(NamedTuple):
+    """Where a window begins on its axis, and its first and end tap among real cells."""
+
+    start: Any
+    first: Any
+    end: Any
+
+
+class Span(NamedTuple):
+    """The cells that some outputs read: from where to where, and the real ones among them."""
+
+    begin: Any
+    stop: Any
+    inside: Any
+    outside: Any
+
+
+@inlined
+def ceil_div(a, b):
+    return -((-a) // b)
+
+
+@inlined
+def last_axis(args):
+    return args.axes[len(args.axes) - 1]
+
+
+@outlined
+def real_taps(axis, o):
+    """The real cells of window ``o``."""
+    if axis.kind == AxisKind.BINS:
+        return Taps(axis.spans[2 * o], 0, axis.spans[2 * o + 1])
+    start, dilation = o * axis.stride - axis.low, axis.dilation
+    if dilation == 1:
+        first = max(0, -start)
+        return Taps(start, first, max(min(axis.kernel, axis.size - start), first))
+    first = 0 if start >= 0 else ceil_div(-start, dilation)
+    return Taps(start, first, max(min(axis.kernel, ceil_div(axis.size - start, dilation)), first))
+
+
+def span_of(axis, first, end):
+    """What outputs first … end−1 of sliding windows read."""
+    begin = first * axis.stride - axis.low
+    stop = (end - 1) * axis.stride - axis.low + axis.dilation * (axis.kernel - 1) + 1
+    inside = min(max(0, begin), stop)
+    return Span(begin, stop, inside, max(min(axis.size, stop), inside))
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+def read_row(form, args, axis, role, source, count, begin, end, t, at):
+    """Cells begin … end−1 of the row of an array that begins at ``source``.
+
+    They are copied to ``t[at …]`` unless they can be used where they are. Where the input is to be divided, it is
+    divided here, by ``count`` times the taps of each cell if there is no one divisor.
+    """
+    if not form.converts and axis.strides[role] == 1 and not args.scales_input:
+        return Row(form.stored_at(args.arrays[role]), source)
+    x, step, number = form.stored_at(args.arrays[role]), axis.strides[role], form.computed
+    if step == 1:
+        for i in lanes(number, end - begin):
+            t[at + i] = form.widen(x[source + begin + i])
+    else:
+        for i in range(end - begin):
+            t[at + i] = form.widen(x[source + (begin + i) * step])
+    if form.is_float and args.scales_input:
+        divisor = number(args.divisor)
+        if divisor != number(0):
+            for i in lanes_once(number, end - begin):
+                t[at + i] = t[at + i] / divisor
+        else:
+            for i in range(end - begin):
+                t[at + i] = t[at + i] / number(count * axis.counted[begin + i])
+    return Row(t, at - begin)
+
+
+def read_neighbours(form, args, role, source, count, t, at, n):
+    """Neighbours of the inner run, copied to ``t[at …]``."""
+    x, step, number = form.stored_at(args.arrays[role]), args.inner_strides[role], form.computed
+    if step == 1:
+        for i in lanes(number, n):
+            t[at + i] = form.widen(x[source + i])
+    else:
+        for i in range(n):
+            t[at + i] = form.widen(x[source + i * step])
+    if form.is_float and args.scales_input:
+        divisor = number(args.divisor)
+        scale = divisor if divisor != number(0) else number(count)
+        for i in lanes_once(number, n):
+            t[at + i] = t[at + i] / scale
+
+
+@inlined
+def fetch_row(form, args, role, at, n):
+    """Have ``n`` cells of an array fetched that will be read soon."""
+    p = form.stored_at(args.arrays[role])
+    for i in range(0, n, CACHE_LINE // form.stored.bytes):
+        prefetch(p, at + i)
+
+
+# --- outputs ----------------------------------------------------------------------------------------------------------
+
+
+def write_row(form, args, unit, role, first, end, v, at):
+    """Outputs first … end−1 of the row at hand, and their neighbours."""
+    y, n, axis, number = form.stored_at(args.arrays[role]), unit.neighbours, last_axis(args), form.computed
+    step, inner_step = axis.strides[role], args.inner_strides[role]
+    to = output_at(args, unit, role) + first * step
+    if n == 1 and step == 1:
+        for i in lanes(number, end - first):
+            y[to + i] = form.narrow(v[at + i])
+    elif n == 1:
+        for i in range(end - first):
+            y[to + i * step] = form.narrow(v[at + i])
+    else:
+        for o in range(end - first):
+            for i in range(n):
+                y[to + o * step + i * inner_step] = form.narrow(v[at + o * n + i])
+
+
+@outlined
+def read_outputs(form, args, unit, role, first, end, t, at):
+    """Outputs first … end−1 of the row at hand, and their neighbours, to ``t``."""
+    x, n, axis = form.stored_at(args.arrays[role]), unit.neighbours, last_axis(args)
+    step, inner_step = axis.strides[role], args.inner_strides[role]
+    here = output_at(args, unit, role) + first * step
+    if n == 1 and step == 1:
+        for i in lanes(form.computed, end - first):
+            t[at + i] = form.widen(x[here + i])
+    else:
+        for o in range(end - first):
+            for i in range(n):
+                t[at + o * n + i] = form.widen(x[here + o * step + i * inner_step])
+
+
+def output_at(args, unit, role):
+    """Where the output row at hand begins in an array of outputs."""
+    at = unit.bases[role]
+    for i in range(len(args.axes) - 1):
+        at += unit.place[i] * args.axes[i].strides[role]
+    return at
+
+
+def origin_at(args, unit, role):
+    """Where the windows of the output row at hand begin in an array of cells, but for the last axis."""
+    at = unit.bases[role]
+    for i in range(len(args.axes) - 1):
+        axis = args.axes[i]
+        at += real_taps(axis, unit.place[i]).start * axis.strides[role]
+    return at
+
+
+def rows_have_cells(args, unit):
+    """Whether the windows of the output row at hand have real cells on every axis but the last."""
+    for i in range(len(args.axes) - 1):
+        taps = real_taps(args.axes[i], unit.place[i])
+        if taps.first >= taps.end:
+            return False
+    return True
+
+
+def counted_before_last(args, unit):
+    """The taps that the windows of the output row at hand count on every axis but the last."""
+    count = 1
+    for i in range(len(args.axes) - 1):
+        count *= args.axes[i].counted[unit.place[i]]
+    return count
+
+
+def real_before_last(args, unit):
+    """The same for their real cells."""
+    count = 1
+    for i in range(len(args.axes) - 1):
+        count *= args.axes[i].real[unit.place[i]]
+    return count
+
+
+# --- dense planes -----------------------------------------------------------------------------------------------------
+
+
+def dense_stride(args, number):
+    """From one cell to the next along an axis, in a dense plane."""
+    stride = 1
+    for later in range(number + 1, len(args.axes)):
+        stride *= args.axes[later].size
+    return stride
+
+
+def is_dense(args, role):
+    """Whether a plane of an array is dense, and so its first cells are a run."""
+    for i in range(len(args.axes)):
+        if args.axes[i].strides[role] != dense_stride(args, i):
+            return False
+    return True
+
+
+def dense_origin(args, unit):
+    """``origin_at`` in a dense plane that begins at 0."""
+    at = 0
+    for i in range(len(args.axes) - 1):
+        at += real_taps(args.axes[i], unit.place[i]).start * dense_stride(args, i)
+    return at

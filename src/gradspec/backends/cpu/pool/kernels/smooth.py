@@ -1,0 +1,552 @@
+"""Smooth maxima: log-sum-exp over windows as a semigroup, with the tangents and cotangents of its weights.
+
+A part of a window is reduced to its largest number ``m`` and ``s = Σ exp(b(x − m))``, with a tangent also
+``t = Σ exp(b(x − m))·u``. Two parts are joined around the larger ``m``; the sums of the other shrink by
+``d = exp(−b|m₁ − m₂|)``, 1 where both are equal, be it infinite. The smooth maximum is ``m + log(s)/b``, the mean of
+``u`` is ``t/s``, and a cell receives ``g/s·exp(b(x − m))``. No exponent is positive and ``s ≥ 1``: nothing overflows.
+
+Numbers are multiplied by a unit when they are read: −1 for β < 0, which makes the smooth minimum a maximum, and a half
+of that where β is so small that a difference of two numbers may overflow and still matter.
+
+Padding is read as −∞ and counts nothing beside a number. A window whose largest number is −∞ has only such cells, or
+none, and is given the count of its real cells. Padding that takes part joins at the end, as that many zeros.
+
+**Error.** Where a window is put together directly, an ``exp(b(x − m))`` is a product of at most one exponential per
+axis, and otherwise of one per join. Gaps to larger and larger ``m`` add up to the gap to the last, so that errors of
+exponents are those of a single exponential. A factor errs by 1.6u, and to be multiplied and added costs u more. With
+the n − 1 additions that the certified tolerance allows anyway, an exponential of error 8u, which it assumes unless
+told otherwise, is never exceeded: runs for k ≥ 8 taps take at most 3⌈log₂ k⌉/2 joins, and prefixes, which may be
+joined k times, are used only where the other axes make n ≥ 4k.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+from gradspec.backends.cpu.pool.arguments import Role
+from gradspec.backends.cpu.pool.kernels.pulling import finish_cells, prepare_cells
+from gradspec.backends.cpu.pool.kernels.rows import (
+    counted_before_last,
+    last_axis,
+    read_neighbours,
+    read_outputs,
+    real_before_last,
+    real_taps,
+    span_of,
+    write_row,
+)
+from gradspec.backends.cpu.pool.kernels.staging import Staged, send, stage, tap_offsets, tap_row, tap_rows
+from gradspec.backends.cpu.pool.kernels.states import lowest
+from gradspec.backends.cpu.pool.kernels.walk import Part, Target, after, copy, emit, join, join3, walk
+from gradspec.codegen.elementary import exp_of_negative, log_of_positive
+from gradspec.codegen.formats import Format
+from gradspec.codegen.intrinsics import maximum, minimum, multiply_add
+from gradspec.codegen.language import Type, choose, inlined, lanes, lanes_once, number_of, outlined, strided, total
+
+# --- the state --------------------------------------------------------------------------------------------------------
+
+
+class Soft(NamedTuple):
+    """The pivot ``m`` and the sum ``s``: of a part of a window, or where those of many parts lie."""
+
+    value: Any
+    weight: Any
+
+
+class SoftTangent(NamedTuple):
+    """The same with the sum ``t`` of tangents."""
+
+    value: Any
+    weight: Any
+    tangent: Any
+
+
+@inlined
+def power(b, x, m):
+    """``exp(b(x − m))`` for ``x ≤ m``."""
+    return exp_of_negative(choose(x == m, number_of(x)(0), b * (x - m)))
+
+
+class Ordered(NamedTuple):
+    """The larger and the smaller of two pivots, and whether the second is the larger."""
+
+    larger: Any
+    smaller: Any
+    is_second: Any
+
+
+@inlined
+def ordered(m1, m2):
+    return Ordered(maximum(m1, m2), minimum(m1, m2), m2 > m1)
+
+
+@inlined
+def together(is_second, d, s1, s2):
+    """The sum of the part with the larger pivot and the other one, which shrinks by ``d``."""
+    return multiply_add(choose(is_second, s1, s2), d, choose(is_second, s2, s1))
+
+
+@inlined
+def together3(is_second, is_third, d_low, d_middle, s1, s2, s3):
+    """The same of a third with the larger of two, and what the smaller one adds."""
+    both = together(is_third, d_middle, choose(is_second, s2, s1), s3)
+    return multiply_add(choose(is_second, s1, s2), d_low, both)
+
+
+@dataclass(frozen=True)
+class SoftKind:
+    """What is known of the state when a kernel is built."""
+
+    form: Format
+    has_tangent: bool
+
+    @property
+    def number(self) -> Type:
+        return self.form.computed
+
+    @property
+    def nothing(self) -> Soft | SoftTangent:
+        zero = self.form.computed(0)
+        return SoftTangent(lowest(self.form), zero, zero) if self.has_tangent else Soft(lowest(self.form), zero)
+
+    @inlined
+    def bound(self, args):
+        return SoftState(self, self.form.computed(args.softness))
+
+    @inlined
+    def get(self, cells, i):
+        if self.has_tangent:
+            return SoftTangent(cells.value[i], cells.weight[i], cells.tangent[i])
+        return Soft(cells.value[i], cells.weight[i])
+
+    @inlined
+    def put(self, cells, i, state):
+        cells.value[i] = state.value
+        cells.weight[i] = state.weight
+        if self.has_tangent:
+            cells.tangent[i] = state.tangent
+
+    @inlined
+    def moved(self, state, shift):
+        return state
+
+    @inlined
+    def cells(self, base, component):
+        p, size = self.form.computed_at, self.form.computed.bytes
+        return SoftTangent(p(base), p(base + component * size), p(base + component * 2 * size))
+
+
+class SoftState(NamedTuple):
+    """The same with the softness ``b`` of a call."""
+
+    kind: Any
+    softness: Any
+
+    @property
+    def number(self) -> Type:
+        return self.kind.number
+
+    @inlined
+    def get(self, cells, i):
+        return self.kind.get(cells, i)
+
+    @inlined
+    def put(self, cells, i, state):
+        self.kind.put(cells, i, state)
+
+    @inlined
+    def moved(self, state, shift):
+        return state
+
+    @inlined
+    def join(self, first, second):
+        m = ordered(first.value, second.value)
+        d = power(self.softness, m.smaller, m.larger)
+        weight = together(m.is_second, d, first.weight, second.weight)
+        if self.kind.has_tangent:
+            return SoftTangent(m.larger, weight, together(m.is_second, d, first.tangent, second.tangent))
+        return Soft(m.larger, weight)
+
+    @inlined
+    def join3(self, first, second, third):
+        """Of three pivots the two smaller ones take exponentials, which do not wait for each other."""
+        two = ordered(first.value, second.value)
+        m = ordered(two.larger, third.value)
+        low, middle = power(self.softness, two.smaller, m.larger), power(self.softness, m.smaller, m.larger)
+        a, b = two.is_second, m.is_second
+        weight = together3(a, b, low, middle, first.weight, second.weight, third.weight)
+        if self.kind.has_tangent:
+            tangent = together3(a, b, low, middle, first.tangent, second.tangent, third.tangent)
+            return SoftTangent(m.larger, weight, tangent)
+        return Soft(m.larger, weight)
+
+
+@outlined
+def put_together_softly(reduction, work, ring, at, shift, rows, volume, target):
+    """A window of some rows of the ring: the largest pivot first, and then the sums around it."""
+    args, cells, kind = work.args, work.cells, reduction.state
+    if rows == 1:
+        copy(reduction, target, cells, Part(at, 0), ring.slab)
+        return
+    second = after(ring, at)
+    if rows == 2:
+        join(reduction, args, target, cells, Part(at, 0), Part(second, 0), ring.slab)
+        return
+    if rows == 3:
+        join3(reduction, args, target, cells, Part(at, 0), Part(second, 0), Part(after(ring, second), 0), ring.slab)
+        return
+    softness = kind.form.computed(args.softness)
+    for i in lanes(kind.number, ring.slab):
+        m, here = cells.value[at + i], at
+        for _ in range(1, rows):
+            here = after(ring, here)
+            m = maximum(m, cells.value[here + i])
+        e = power(softness, cells.value[at + i], m)
+        s = e * cells.weight[at + i]
+        if kind.has_tangent:
+            t = e * cells.tangent[at + i]
+        here = at
+        for _ in range(1, rows):
+            here = after(ring, here)
+            e = power(softness, cells.value[here + i], m)
+            s = multiply_add(e, cells.weight[here + i], s)
+            if kind.has_tangent:
+                t = multiply_add(e, cells.tangent[here + i], t)
+        target.cells.value[target.at + i] = m
+        target.cells.weight[target.at + i] = s
+        if kind.has_tangent:
+            target.cells.tangent[target.at + i] = t
+
+
+# --- along a row ------------------------------------------------------------------------------------------------------
+
+
+@outlined
+def tap_by_tap(kind, b, offsets, kernel, row, tangents, target, n):
+    """Taps at their offsets, the largest first and then the sums."""
+    p, at = row
+    for i in lanes(kind.number, n):
+        m = p[at + i]
+        for k in range(1, kernel):
+            m = maximum(m, p[at + offsets[k] + i])
+        e = power(b, p[at + i], m)
+        s = e
+        if kind.has_tangent:
+            t = e * tangents.p[tangents.at + i]
+        for k in range(1, kernel):
+            e = power(b, p[at + offsets[k] + i], m)
+            s = s + e
+            if kind.has_tangent:
+                t = multiply_add(e, tangents.p[tangents.at + offsets[k] + i], t)
+        target.cells.value[target.at + i] = m
+        target.cells.weight[target.at + i] = s
+        if kind.has_tangent:
+            target.cells.tangent[target.at + i] = t
+
+
+@outlined
+def two_taps(kind, b, offset, row, tangents, target, n):
+    """One exponential."""
+    p, at, cells, to = row.p, row.at, target.cells, target.at
+    for i in lanes(kind.number, n):
+        m = ordered(p[at + i], p[at + offset + i])
+        e = power(b, m.smaller, m.larger)
+        cells.value[to + i] = m.larger
+        cells.weight[to + i] = e + 1
+        if kind.has_tangent:
+            u1, u2 = tangents.p[tangents.at + i], tangents.p[tangents.at + offset + i]
+            cells.tangent[to + i] = together(m.is_second, e, u1, u2)
+
+
+@outlined
+def pairs(kind, b, row, target, n):
+    """Two taps at a stride of two, as they are in memory."""
+    for i in lanes(kind.number, n):
+        left, right = strided(row.p, row.at + 2 * i, 2)
+        m = ordered(left, right)
+        target.cells.value[target.at + i] = m.larger
+        target.cells.weight[target.at + i] = power(b, m.smaller, m.larger) + 1
+
+
+@outlined
+def three_taps(kind, b, second, third, row, tangents, target, n):
+    """Two exponentials."""
+    p, at, cells, to = row.p, row.at, target.cells, target.at
+    for i in lanes(kind.number, n):
+        two = ordered(p[at + i], p[at + second + i])
+        m = ordered(two.larger, p[at + third + i])
+        low, middle = power(b, two.smaller, m.larger), power(b, m.smaller, m.larger)
+        cells.value[to + i] = m.larger
+        cells.weight[to + i] = low + middle + 1
+        if kind.has_tangent:
+            q, q_at = tangents
+            u1, u2, u3 = q[q_at + i], q[q_at + second + i], q[q_at + third + i]
+            cells.tangent[to + i] = together3(two.is_second, m.is_second, low, middle, u1, u2, u3)
+
+
+@inlined
+def pick(number, p, to, at, n, stride):
+    if stride == 1:
+        for i in lanes(number, n):
+            p[to + i] = p[at + i]
+    else:
+        for i in range(n):
+            p[to + i] = p[at + i * stride]
+
+
+@outlined
+def pick_all(kind, cells, to, at, n, stride):
+    pick(kind.number, cells.value, to, at, n, stride)
+    pick(kind.number, cells.weight, to, at, n, stride)
+    if kind.has_tangent:
+        pick(kind.number, cells.tangent, to, at, n, stride)
+
+
+@outlined
+def doubled_softly(reduction, args, axis, cells, to, length, n):
+    """Windows from runs of neighbouring cells that are doubled and lengthened by 1 or 3.
+
+    The binary digits of the window's length are read from the front, two ones at a time.
+    """
+    kind, kernel, dilation, one_cell = reduction.state, axis.kernel, axis.dilation, args.tile_at
+    three_cells, run = one_cell + args.tile_room, one_cell + 2 * args.tile_room
+    for i in lanes(kind.number, length):
+        cells.weight[one_cell + i] = kind.number(1)
+    join_runs(reduction, args, cells, run, one_cell, one_cell + dilation, length - dilation)
+    if kernel & (kernel >> 1) != 0:
+        join_runs(reduction, args, cells, three_cells, run, one_cell + 2 * dilation, length - 2 * dilation)
+    bit, width = 1, 2
+    while 4 * bit <= kernel:
+        bit *= 2
+    if kernel & bit != 0:
+        width = 3
+        pick_all(kind, cells, run, three_cells, length - 2 * dilation, 1)
+    bit = bit // 2
+    while bit != 0:
+        is_one = kernel & bit != 0
+        are_two = is_one and kernel & (bit // 2) != 0
+        for _ in range(2 if are_two else 1):
+            join_runs(reduction, args, cells, run, run, run + width * dilation, length - (2 * width - 1) * dilation)
+            width, bit = 2 * width, bit // 2
+        if are_two:
+            later = three_cells + width * dilation
+            join_runs(reduction, args, cells, run, run, later, length - (width + 2) * dilation)
+            width += 3
+        elif is_one:
+            join_runs(reduction, args, cells, run, run, one_cell + width * dilation, length - width * dilation)
+            width += 1
+    pick_all(kind, cells, to, run, n, axis.stride)
+
+
+@inlined
+def join_runs(reduction, args, cells, to, first, second, n):
+    join(reduction, args, Target(cells, to), cells, Part(first, 0), Part(second, 0), n)
+
+
+@outlined
+def smooth_row(reduction, work, axis, source, target, first_output, end_output):
+    """Outputs of the last axis. Results always go to the workspace."""
+    args, kind, cells, kernel, stride = work.args, reduction.state, work.cells, axis.kernel, axis.stride
+    are_pairs = (not kind.has_tangent) and kernel == 2 and stride == 2 and axis.dilation == 1
+    phases = 1 if axis.scans or are_pairs else stride
+    at = target.at
+    for first in range(first_output, end_output, args.tile):
+        end = min(first + args.tile, end_output)
+        row = stage(reduction.numbers, args, axis, Role.X, source.x, first, end, phases, axis.scans, cells.value)
+        tangents = row
+        if kind.has_tangent:
+            u = source.u
+            tangents = stage(reduction.tangents, args, axis, Role.U, u, first, end, phases, axis.scans, cells.tangent)
+        if axis.scans:
+            span = span_of(axis, first, end)
+            doubled_softly(reduction, args, axis, cells, at, span.stop - span.begin, end - first)
+        else:
+            smooth_taps(reduction, work, axis, row, tangents, Target(cells, at), first, end, are_pairs)
+        if len(args.axes) == 1:
+            emit(reduction, work, first, end, Target(cells, target.at))
+        else:
+            at += end - first
+
+
+@inlined
+def smooth_taps(reduction, work, axis, row, tangents, target, first, end, are_pairs):
+    kind, b, n, kernel = reduction.state, reduction.form.computed(work.args.softness), end - first, axis.kernel
+    if are_pairs:
+        pairs(kind, b, row, target, n)
+    else:
+        offsets = tap_offsets(work.args, work.unit, axis, first, end)
+        if kernel == 2:
+            two_taps(kind, b, offsets[1], row, tangents, target, n)
+        elif kernel == 3:
+            three_taps(kind, b, offsets[1], offsets[2], row, tangents, target, n)
+        else:
+            tap_by_tap(kind, b, offsets, kernel, row, tangents, target, n)
+
+
+# --- finished rows ----------------------------------------------------------------------------------------------------
+
+
+@inlined
+def unless_finite(a, b):
+    """0 as long as nothing but finite numbers comes, and then NaN."""
+    return a + (b - b)
+
+
+@outlined
+def count_lowest(form, args, unit, first, end, cells, at):
+    axis, n, count = last_axis(args), unit.neighbours, real_before_last(args, unit)
+    for o in range(first, end):
+        for i in range(at + (o - first) * n, at + (o - first + 1) * n):
+            if cells.value[i] == lowest(form):
+                cells.weight[i] = form.computed(count * axis.real[o])
+                if cells.weight[i] == form.computed(0) and not args.pads_with_zeros:
+                    cells.value[i] = form.computed(0)
+                    cells.weight[i] = form.computed(1)
+
+
+@outlined
+def join_padding(kind, args, unit, first, end, cells, at):
+    number, axis, n = kind.number, last_axis(args), unit.neighbours
+    count, real = counted_before_last(args, unit), real_before_last(args, unit)
+    for o in range(first, end):
+        zeros = count * axis.counted[o] - real * axis.real[o]
+        if zeros > 0:
+            for i in range(at + (o - first) * n, at + (o - first + 1) * n):
+                m = ordered(cells.value[i], number(0))
+                d = power(number(args.softness), m.smaller, m.larger)
+                cells.value[i] = m.larger
+                cells.weight[i] = together(m.is_second, d, cells.weight[i], number(zeros))
+                if kind.has_tangent:
+                    cells.tangent[i] = together(m.is_second, d, cells.tangent[i], number(0))
+
+
+@outlined
+def mean_by_weights(form, args, unit, o, i, m, s):
+    """``Σ exp(b(x − m))/s·u``, whose parts are no larger than the mean: for tangents whose sum overflows."""
+    axis, number, mean = last_axis(args), form.computed, form.computed(0)
+    b, in_unit = number(args.softness), number(args.unit)
+    x, u = form.stored_at(args.arrays[Role.X]), form.stored_at(args.arrays[Role.U])
+    real = real_taps(axis, o)
+    for r in range(tap_rows(args, unit)):
+        (x_row, _), (u_row, _) = tap_row(args, unit, r, Role.X), tap_row(args, unit, r, Role.U)
+        for k in range(real.first, real.end):
+            cell = real.start + k * axis.dilation
+            here = x_row + cell * axis.strides[Role.X] + i * args.inner_strides[Role.X]
+            there = u_row + cell * axis.strides[Role.U] + i * args.inner_strides[Role.U]
+            mean = mean + power(b, form.widen(x[here]) * in_unit, m) / s * form.widen(u[there])
+    return mean
+
+
+@outlined
+def write_means(form, args, unit, first, end, cells, at):
+    n, zero, z = unit.neighbours, form.computed(0), cells.tangent
+    for i in lanes_once(form.computed, (end - first) * n):
+        z[at + i] = z[at + i] / cells.weight[at + i]
+    if total(unless_finite, zero, z, at, (end - first) * n) != zero:
+        for o in range(first, end):
+            for i in range(n):
+                here = at + (o - first) * n + i
+                if z[here] - z[here] != zero and cells.value[here] == cells.value[here]:
+                    z[here] = mean_by_weights(form, args, unit, o, i, cells.value[here], cells.weight[here])
+    write_row(form, args, unit, Role.V, first, end, z, at)
+
+
+@outlined
+def spread(reduction, args, unit, first, end, cells, at):
+    """Cotangents to the cells, by their weights."""
+    form, z = reduction.form, cells.tangent
+    read_outputs(form, args, unit, Role.U, first, end, z, at)
+    for i in lanes_once(form.computed, (end - first) * unit.neighbours):
+        z[at + i] = z[at + i] / cells.weight[at + i]
+    send(reduction.weights, args, unit, first, end, cells.value, z, cells.weight, at)
+
+
+@outlined
+def write_values(form, args, unit, first, end, cells, at):
+    number, in_unit = form.computed, form.computed(args.unit)
+    beta, back = number(args.softness) * in_unit, number(1) / in_unit
+    for i in lanes_once(number, (end - first) * unit.neighbours):
+        cells.value[at + i] = cells.value[at + i] * back + log_of_positive(cells.weight[at + i]) / beta
+    write_row(form, args, unit, Role.Y, first, end, cells.value, at)
+
+
+# --- the kernels ------------------------------------------------------------------------------------------------------
+
+
+class Derivative(Enum):
+    """What is wanted beside the value: nothing, the mean of a tangent, or what a cotangent sends to the cells."""
+
+    NONE, MEAN, SPREAD = range(3)
+
+
+@dataclass(frozen=True)
+class SoftWeights:
+    """What cells receive of their window's cotangent: their weight's part."""
+
+    form: Format
+
+    @property
+    def staged(self) -> Staged:
+        return Staged(self.form, -math.inf, in_units=True)
+
+    @inlined
+    def setting(self, args):
+        return self.form.computed(args.softness)
+
+    @inlined
+    def contribution(self, softness, x, m, share):
+        return share * power(softness, x, m)
+
+
+@dataclass(frozen=True)
+class SmoothMax:
+    form: Format
+    derivative: Derivative
+    has_planes = has_whole = has_scale = keeps_rows = False
+    row, put_together, outputs = smooth_row, put_together_softly, walk
+    prepare, finish = prepare_cells, finish_cells
+
+    @property
+    def state(self) -> SoftKind:
+        return SoftKind(self.form, self.derivative is Derivative.MEAN)
+
+    @property
+    def numbers(self) -> Staged:
+        return Staged(self.form, -math.inf, in_units=True)
+
+    @property
+    def tangents(self) -> Staged:
+        return Staged(self.form, 0.0)
+
+    @property
+    def weights(self) -> SoftWeights:
+        return SoftWeights(self.form)
+
+    @outlined
+    def load(self, work, axis, source, at, n):
+        form, args, cells, number = self.form, work.args, work.cells, self.form.computed
+        read_neighbours(form, args, Role.X, source.x, 1, cells.value, at, n)
+        unit = number(args.unit)
+        for i in lanes_once(number, n):
+            m = cells.value[at + i] * unit
+            cells.value[at + i] = m
+            cells.weight[at + i] = choose(m == m, number(1), m)  # the weight of a NaN that stays alone is NaN
+        if self.state.has_tangent:
+            read_neighbours(form, args, Role.U, source.u, 1, cells.tangent, at, n)
+
+    def emit_row(self, work, first, end, target):
+        form, args, unit, cells, at = self.form, work.args, work.unit, target.cells, target.at
+        zero = form.computed(0)
+        if total(unless_finite, zero, cells.value, at, (end - first) * unit.neighbours) != zero:
+            count_lowest(form, args, unit, first, end, cells, at)
+        if args.pads_with_zeros:
+            join_padding(self.state, args, unit, first, end, cells, at)
+        if self.derivative is Derivative.MEAN:
+            write_means(form, args, unit, first, end, cells, at)
+        if self.derivative is Derivative.SPREAD:
+            spread(self, args, unit, first, end, cells, at)
+        if args.arrays[Role.Y] != 0:
+            write_values(form, args, unit, first, end, cells, at)

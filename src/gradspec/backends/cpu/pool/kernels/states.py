@@ -1,0 +1,228 @@
+"""What is kept of the cells of a window that have been seen: a number, or a number with its winner.
+
+Every state has the same methods, so that the loops over taps, rows and rings are written once. Its components lie in
+arrays side by side, ``cells``; ``join(a, b)`` is the state of the cells of ``a`` and then those of ``b``; ``tap(x, k)``
+that of one cell, the k-th tap; ``moved(a, shift)`` that of cells which begin ``shift`` taps later.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gradspec.codegen.formats import Format
+from gradspec.codegen.intrinsics import maximum
+from gradspec.codegen.language import Type, Value, at_build, choose, inlined, total
+
+NOBODY = -(1 << 30)
+"""The winner of a window without real cells; padding has negative numbers, too."""
+
+
+class Numbers(NamedTuple):
+    """Where states of one number lie."""
+
+    value: Any
+
+
+class Winners(NamedTuple):
+    """Where numbers and their winners lie."""
+
+    value: Any
+    winner: Any
+
+
+@at_build
+def lowest(form: Format) -> Value:
+    """What no number is less than."""
+    return form.computed(-math.inf if form.is_float else -(2 ** (form.computed.bits - 1)))
+
+
+@dataclass(frozen=True)
+class OneNumber:
+    """What the maximum and the sum have in common."""
+
+    form: Format
+    has_totals = True
+    """Whether neighbours can be joined in lanes."""
+
+    @property
+    def number(self) -> Type:
+        return self.form.computed
+
+    @inlined
+    def bound(self, args):
+        """The state with what the arguments say of it."""
+        return self
+
+    @inlined
+    def cells(self, base, component):
+        """Where components lie in a workspace, ``component`` elements apart."""
+        return Numbers(self.form.computed_at(base))
+
+    @inlined
+    def get(self, cells, i):
+        return cells.value[i]
+
+    @inlined
+    def put(self, cells, i, state):
+        cells.value[i] = state
+
+    @inlined
+    def join3(self, a, b, c):
+        return self.join(self.join(a, b), c)
+
+    @inlined
+    def tap(self, value, k, nought):
+        return value
+
+    @inlined
+    def moved(self, state, shift):
+        return state
+
+    @inlined
+    def more_of_bin(self, found, cells, begin, stop):
+        """A state with the cells ``begin … stop−1`` of a bin."""
+        n = stop - begin
+        if n >= 16:
+            return self.join(found, total(self.join, self.nothing, cells.p, cells.at + begin, n))
+        few = self.nothing
+        for i in range(begin, stop):
+            few = self.join(few, cells.p[cells.at + i])
+        return self.join(found, few)
+
+
+@dataclass(frozen=True)
+class Largest(OneNumber):
+    """The maximum alone: the sign of a zero and a NaN's payload are free."""
+
+    is_idempotent = True
+
+    @property
+    def nothing(self) -> Value:
+        return lowest(self.form)
+
+    @inlined
+    def join(self, a, b):
+        return maximum(a, b) if self.form.is_float else choose(b > a, b, a)
+
+    @inlined
+    def first(self, value, k):
+        """The first cell of a window that is not all real."""
+        return self.join(self.nothing, value)
+
+
+@dataclass(frozen=True)
+class Total(OneNumber):
+    is_idempotent = False
+
+    @property
+    def nothing(self) -> Value:
+        return self.form.computed(0)
+
+    @inlined
+    def join(self, a, b):
+        return a + b
+
+    @inlined
+    def first(self, value, k):
+        return self.nothing + value
+
+
+class Best(NamedTuple):
+    """The largest cell so far, and the number of its tap within the window."""
+
+    value: Any
+    winner: Any
+
+
+@dataclass(frozen=True)
+class FirstWinner:
+    """The maximum with its winner.
+
+    A winner is the number of its cell within the window, in row-major order; padding cells have numbers too. ``b``
+    takes the place of an earlier ``a`` if it exceeds it, or is the first NaN: ``not b ≤ a`` and ``a`` is a number.
+
+    Padding is read as the lowest number with a negative winner. Only a window whose real cells are all that low can end
+    with a negative winner, and then its first real cell has won; or it has no real cell.
+    """
+
+    form: Format
+    is_idempotent = True
+    has_totals = False
+
+    @property
+    def number(self) -> Type:
+        return self.form.computed
+
+    @property
+    def largest(self) -> Largest:
+        """The same without winners."""
+        return Largest(self.form)
+
+    @property
+    def nothing(self) -> Best:
+        return Best(lowest(self.form), self.form.lane(NOBODY))
+
+    @inlined
+    def bound(self, args):
+        return self
+
+    @inlined
+    def cells(self, base, component):
+        winners = base + component * self.form.computed.bytes
+        return Winners(self.form.computed_at(base), self.form.lane_at(winners))
+
+    @inlined
+    def get(self, cells, i):
+        return Best(cells.value[i], cells.winner[i])
+
+    @inlined
+    def put(self, cells, i, state):
+        cells.value[i] = state.value
+        cells.winner[i] = state.winner
+
+    @inlined
+    def exceeds(self, b, a):
+        """Whether a later cell ``b`` takes the place of ``a``."""
+        return (not (b <= a)) & (a == a) if self.form.is_float else b > a
+
+    @inlined
+    def join(self, a, b):
+        return choose(self.exceeds(b.value, a.value), b, a)
+
+    @inlined
+    def join3(self, a, b, c):
+        return self.join(self.join(a, b), c)
+
+    @inlined
+    def tap(self, value, k, nought):
+        """The numbers of taps are made from ``nought``, which is 0 but not known to be: choosing between constants
+        would be compiled to arithmetic on masks of one bit per lane, which takes longer."""
+        return Best(value, nought + self.form.lane(k))
+
+    @inlined
+    def first(self, value, k):
+        return Best(value, self.form.lane(k))
+
+    @inlined
+    def moved(self, state, shift):
+        return Best(state.value, state.winner + self.form.lane(shift))
+
+    @inlined
+    def more_of_bin(self, found, cells, begin, stop):
+        """In long bins the maximum first, in vectors; then the first cell that is it, or the first NaN if it is one."""
+        p, at = cells
+        best, who = found
+        if begin == 0:
+            best, who = p[at], self.form.lane(0)
+        if stop - begin >= 32:
+            top, k = total(self.largest.join, lowest(self.form), p, at + begin, stop - begin), begin
+            if self.exceeds(top, best):
+                while not ((p[at + k] == top) | (p[at + k] != p[at + k])):
+                    k += 1
+                best, who = p[at + k], self.form.lane(k)
+            return Best(best, who)
+        for k in range(max(begin, 1), stop):
+            best, who = self.join(Best(best, who), self.first(p[at + k], k))
+        return Best(best, who)

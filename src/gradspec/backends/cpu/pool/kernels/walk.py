@@ -1,0 +1,498 @@
+"""Windows of any rank, one axis after another: the walk that all pooling kernels share.
+
+A window is a product of axis windows, so it is reduced axis by axis, the last one first: each row is reduced along the
+last axis, rows along the axis before, and so on. Row-major order is kept, so the first winner stays the first. One
+recursion does this for every rank with a ring of slabs per axis (a slab: the outputs of the later axes), never a whole
+intermediate tensor.
+
+Along one axis, windows are either put together directly from the rows in the ring, or, where windows are long, from
+blocks of ``kernel`` rows: a window that starts inside one block and ends in the next is a suffix of the first and a
+prefix of the second, so that a row is touched three times however long the windows are (van Herk, Gil and Werman).
+Suffixes replace rows in the ring, whose slots come free in exactly the order in which the next block's rows arrive.
+
+Dilation splits an axis into residue classes: the cells ``r, r + d, r + 2d, …`` are an axis of their own, on which the
+windows that start in the class have no dilation.
+
+What is reduced is said by a *reduction*, an object that is known when a kernel is built. It has a ``state`` (see
+``states``) and the methods
+
+    load(work, axis, source, at, n)                      neighbours of one cell, to the workspace
+    row(work, axis, source, target, first, end)          outputs of the last axis
+    straight(work, number, axis, rows, source, o, most, target)   outputs of the last two axes at once: how many
+    emit_row(work, first, end, target)                   finished outputs of a row
+    scale(args, target, n)                               what finished outputs still need where all need the same
+    prepare(work), finish(work)                          before and after a unit
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gradspec.backends.cpu.pool.arguments import UNIT_BYTES, AxisKind, Finish, Planar, Role, Unit
+from gradspec.backends.cpu.pool.kernels.rows import ceil_div, last_axis, real_taps
+from gradspec.codegen.intrinsics import address_of
+from gradspec.codegen.language import at_build, inlined, lanes, lanes_once, outlined, pointer
+
+unit_at = pointer(Unit)
+
+
+class Work(NamedTuple):
+    """What every function needs: the arguments, the unit of work at hand, and the components in the workspace."""
+
+    args: Any
+    unit: Any
+    cells: Any
+
+
+class Source(NamedTuple):
+    """Where a part of the input begins in X and in U, and the taps that its earlier axes count."""
+
+    x: Any
+    u: Any
+    count: Any
+
+
+class Target(NamedTuple):
+    """Where results go. The first component may lie in the output array, the others are always in the workspace."""
+
+    cells: Any
+    at: Any
+
+
+class Part(NamedTuple):
+    """A reduced part of windows in the workspace, which begins ``shift`` taps later than they do."""
+
+    at: Any
+    shift: Any
+
+
+class Ring(NamedTuple):
+    """Slabs of rows that take turns; ``end`` is where the last one ends."""
+
+    first: Any
+    slab: Any
+    end: Any
+
+
+class Rows(NamedTuple):
+    """The rows ``begin … end−1`` of a window along an axis, of which those from ``first`` on are real."""
+
+    begin: Any
+    first: Any
+    end: Any
+
+
+class Residue(NamedTuple):
+    """A residue class: its rows and outputs as they lie on the axis, and where its windows begin among its rows."""
+
+    exists: Any
+    first_row: Any
+    row_step: Any
+    rows: Any
+    first_output: Any
+    output_step: Any
+    begin: Any
+    stride: Any
+
+
+class Progress(NamedTuple):
+    """Rows up to ``produced`` are in the ring, from ``origin`` on; the next goes to ``slot``. Those of the block that
+    begins at ``suffixed`` are suffixes now."""
+
+    produced: Any
+    origin: Any
+    suffixed: Any
+    slot: Any
+
+
+# --- geometry ---------------------------------------------------------------------------------------------------------
+
+
+@outlined
+def residue_class(axis, r):
+    if axis.dilation == 1:
+        return Residue(True, 0, 1, axis.size, 0, 1, -axis.low, axis.stride)
+    dilation, stride, low, backwards = axis.dilation, axis.stride, axis.low, axis.kind == AxisKind.EXPANDING
+    cells, windows = axis.outputs if backwards else axis.size, axis.size if backwards else axis.outputs
+    common, rest = stride, dilation
+    while rest:
+        common, rest = rest, common % rest
+    step = dilation // common
+    for o in range(min(step, windows)):
+        if (o * stride - low - r) % dilation == 0:  # with r ≥ cells, the class has windows but no cell for them
+            begin = (o * stride - low - r) // dilation
+            if backwards:
+                return Residue(True, o, step, ceil_div(windows - o, step), r, dilation, begin, stride // common)
+            return Residue(True, r, dilation, ceil_div(cells - r, dilation), o, step, begin, stride // common)
+    # No window starts in this class; read backwards, its cells belong to no window.
+    return Residue(backwards and r < cells, 0, 1, 0, r, dilation, 0, 1)
+
+
+def rows_of(axis, residue, q):
+    """The rows of the ``q``-th output of a residue class."""
+    begin, end = residue.begin + q * residue.stride, residue.begin + q * residue.stride + axis.kernel
+    if axis.kind == AxisKind.BINS:
+        begin, end = axis.spans[2 * q], axis.spans[2 * q] + axis.spans[2 * q + 1]
+    elif axis.kind == AxisKind.EXPANDING:
+        # Window j covers the cells begin + j·stride … + kernel − 1, and these are the j that cover q.
+        begin = ceil_div(q - residue.begin - axis.kernel + 1, residue.stride)
+        end = (q - residue.begin) // residue.stride + 1
+    return Rows(begin, max(begin, 0), min(end, residue.rows))
+
+
+@inlined
+def after(ring, at):
+    """The slab after one in the ring."""
+    return at + ring.slab if at + ring.slab < ring.end else ring.first
+
+
+@at_build
+def with_value(cells, value):
+    """Components of which the first one lies elsewhere."""
+    return type(cells)(value, *cells[1:])
+
+
+@inlined
+def output_of(reduction, work, target, o):
+    """Where output ``o`` of the first axis goes: to the output array, if finished slabs are as dense there."""
+    form, args = reduction.form, work.args
+    value = target.cells.value
+    if args.is_direct:
+        place = work.unit.bases[Role.Y] + o * args.axes[0].strides[Role.Y]
+        value = form.computed_at(args.arrays[Role.Y] + (place - target.at) * form.computed.bytes)
+    return Target(with_value(target.cells, value), target.at)
+
+
+# --- states, slab by slab ---------------------------------------------------------------------------------------------
+
+
+@outlined
+def blank(reduction, target, n):
+    """The result of no cell."""
+    state = reduction.state
+    for i in lanes(state.number, n):
+        state.put(target.cells, target.at + i, state.nothing)
+
+
+@outlined
+def copy(reduction, target, cells, a, n):
+    state = reduction.state
+    for i in lanes(state.number, n):
+        state.put(target.cells, target.at + i, state.moved(state.get(cells, a.at + i), a.shift))
+
+
+@outlined
+def join(reduction, args, target, cells, a, b, n):
+    """``a`` and then ``b``; the result may take the place of either."""
+    state = reduction.state.bound(args)
+    for i in lanes_once(state.number, n):
+        first, second = state.get(cells, a.at + i), state.get(cells, b.at + i)
+        joined = state.join(state.moved(first, a.shift), state.moved(second, b.shift))
+        state.put(target.cells, target.at + i, joined)
+
+
+@outlined
+def join3(reduction, args, target, cells, a, b, c, n):
+    state = reduction.state.bound(args)
+    for i in lanes(state.number, n):
+        first, second, third = state.get(cells, a.at + i), state.get(cells, b.at + i), state.get(cells, c.at + i)
+        joined = state.join3(state.moved(first, a.shift), state.moved(second, b.shift), state.moved(third, c.shift))
+        state.put(target.cells, target.at + i, joined)
+
+
+@outlined
+def fold(reduction, target, cells, a, n):
+    """What is there, and then ``a``."""
+    state = reduction.state
+    for i in lanes_once(state.number, n):
+        here, first = state.get(target.cells, target.at + i), state.get(cells, a.at + i)
+        state.put(target.cells, target.at + i, state.join(here, state.moved(first, a.shift)))
+
+
+@outlined
+def fold2(reduction, target, cells, a, b, n):
+    """What is there, then ``a``, then ``b``."""
+    state = reduction.state
+    for i in lanes_once(state.number, n):
+        here, first, second = (
+            state.get(target.cells, target.at + i),
+            state.get(cells, a.at + i),
+            state.get(cells, b.at + i),
+        )
+        joined = state.join3(here, state.moved(first, a.shift), state.moved(second, b.shift))
+        state.put(target.cells, target.at + i, joined)
+
+
+def put_together(reduction, work, ring, at, shift, rows, volume, target):
+    """A window of some rows, of which the first lies at ``at`` in the ring and begins at ``shift``."""
+    args, cells = work.args, work.cells
+    if rows == 1:
+        copy(reduction, target, cells, Part(at, shift), ring.slab)
+        return
+    second = after(ring, at)
+    if rows == 2:
+        join(reduction, args, target, cells, Part(at, shift), Part(second, shift + volume), ring.slab)
+        return
+    third = after(ring, second)
+    a, b, c = Part(at, shift), Part(second, shift + volume), Part(third, shift + 2 * volume)
+    join3(reduction, args, target, cells, a, b, c, ring.slab)
+    i = 3
+    while i < rows:
+        at = after(ring, third)
+        third = after(ring, at)
+        here = Part(at, shift + i * volume)
+        if i + 1 < rows:
+            fold2(reduction, target, cells, here, Part(third, shift + (i + 1) * volume), ring.slab)
+        else:
+            fold(reduction, target, cells, here, ring.slab)
+        i += 2
+
+
+# --- one axis ---------------------------------------------------------------------------------------------------------
+
+
+def reduce_axis(reduction, work, number, source, target, first_output, end_output):
+    """Outputs of axis ``number`` and, through itself, of all later ones."""
+    axis = work.args.axes[number]
+    if number == len(work.args.axes) - 1 and work.args.inner_total == 1:
+        reduction.row(work, axis, source, target, first_output, end_output)
+        return
+    for r in range(axis.dilation):
+        residue = residue_class(axis, r)
+        if residue.exists:
+            reduce_class(reduction, work, number, axis, residue, source, target, first_output, end_output)
+
+
+@inlined
+def reduce_class(reduction, work, number, axis, residue, source, target, first_output, end_output):
+    """The same for the outputs of one residue class."""
+    slab, first = axis.slab * work.unit.neighbours, axis.ring * work.args.inner
+    ring = Ring(first, slab, first + axis.slots * slab)
+    q = max(0, ceil_div(first_output - residue.first_output, residue.output_step))
+    q_end = ceil_div(end_output - residue.first_output, residue.output_step)
+    progress = Progress(-1, 0, -axis.kernel, ring.first)
+    while q < q_end:
+        rows, o, made = rows_of(axis, residue, q), residue.first_output + q * residue.output_step, 0
+        out = Target(target.cells, target.at + (o - first_output) * slab)
+        if number == 0:
+            out = output_of(reduction, work, target, o)
+        if rows.first >= rows.end:
+            blank(reduction, out, slab)
+        elif axis.planar != Planar.NOT:
+            most = min(q_end - q, (residue.rows - axis.kernel - rows.begin) // residue.stride + 1)
+            made = straight(reduction, work, number, axis, rows, source, o, most, target, out, slab)
+        if made == 0 and rows.first < rows.end:
+            progress = through_ring(reduction, work, number, axis, residue, rows, ring, progress, source, out)
+        if made == 0:
+            finished(reduction, work, number, o, out, slab, 1)
+        q += max(made, 1)
+
+
+@inlined
+def straight(reduction, work, number, axis, rows, source, o, most, target, out, slab):
+    """Up to ``most`` outputs of the last two axes at once: how many; none where these axes take turns."""
+    is_full = rows.end - rows.first == axis.kernel
+    if reduction.has_planes and axis.planar == Planar.MANY_ROWS and is_full:
+        reduction.plane_rows(work, number, axis, source.x, rows.first, most, out)
+        if work.args.finish != Finish.AT_ONCE or work.args.inverse == 0.0:  # else they were divided as they were made
+            finished(reduction, work, number, o, out, slab, most)
+        return most
+    if reduction.keeps_rows and axis.planar == Planar.KEPT_ROWS and is_full:
+        x_at = source.x + rows.first * axis.strides[Role.X]
+        reduction.kept_rows(work, number, axis, x_at, o, most, Target(target.cells, out.at))
+        return most
+    if reduction.has_planes and axis.planar != Planar.NOT:
+        reduction.plane_row(work, axis, source.x, rows.first, rows.end, out)
+        finished(reduction, work, number, o, out, slab, 1)
+        return 1
+    return 0
+
+
+@inlined
+def through_ring(reduction, work, number, axis, residue, rows, ring, progress, source, out):
+    """A window from the rows in the ring, after those that are missing there."""
+    if progress.produced < 0:
+        slot = ring.first + rows.first % axis.slots * ring.slab
+        progress = Progress(rows.first, rows.first, progress.suffixed, slot)
+    if not axis.scans:
+        produced = max(progress.produced, rows.first)
+        progress = Progress(produced, progress.origin, progress.suffixed, progress.slot)
+    progress = produce_until(reduction, work, number, axis, residue, rows.end, ring, progress, source)
+    if not axis.scans:
+        count = rows.end - rows.first
+        start = progress.slot - count * ring.slab  # the last of its rows lies before the next slot
+        start = start if start >= ring.first else start + ring.end - ring.first
+        shift = (rows.first - rows.begin) * axis.volume
+        reduction.put_together(work, ring, start, shift, count, axis.volume, out)
+        return progress
+    suffixed = from_blocks(reduction, work, axis, rows, ring, progress, out)
+    return Progress(progress.produced, progress.origin, suffixed, progress.slot)
+
+
+@inlined
+def produce_until(reduction, work, number, axis, residue, end, ring, progress, source):
+    """Rows up to ``end``. The prefix of a block lies behind the ring."""
+    produced, suffixed, slot, kernel, scans = progress.produced, progress.suffixed, progress.slot, axis.kernel, axis.scans
+    while produced < end:
+        if scans and produced % kernel == 0 and produced > progress.origin and suffixed != produced - kernel:
+            suffixed = produced - kernel
+            suffixes(reduction, work, ring, axis.slots, max(progress.origin, suffixed), produced - 1, axis.volume)
+        produce(reduction, work, number, axis, residue.first_row + produced * residue.row_step, source, slot)
+        if scans:
+            extend_prefix(reduction, work, axis, produced, progress.origin, ring, slot)
+        produced += 1
+        slot = after(ring, slot)
+    return Progress(produced, progress.origin, suffixed, slot)
+
+
+def produce(reduction, work, number, axis, row, source, slot):
+    """A row of an axis, reduced along all later ones."""
+    args = work.args
+    count = source.count
+    if args.scales_input and address_of(axis.counted) != 0:
+        count *= axis.counted[row]
+    here = Source(source.x + row * axis.strides[Role.X], source.u + row * axis.strides[Role.U], count)
+    if number == len(args.axes) - 1:
+        reduction.load(work, axis, here, slot, work.unit.neighbours)
+        return
+    following, target = args.axes[number + 1], Target(work.cells, slot)
+    if number == len(args.axes) - 2 and args.inner_total == 1:
+        reduction.row(work, following, here, target, 0, following.outputs)
+    else:
+        reduce_axis(reduction, work, number + 1, here, target, 0, following.outputs)
+
+
+# --- blocks of rows ---------------------------------------------------------------------------------------------------
+
+
+@outlined
+def suffixes(reduction, work, ring, slots, first, last, volume):
+    """Rows first … last become what they are with all that follow."""
+    for i in range(last - 1, first - 1, -1):
+        at, following = ring.first + (i % slots) * ring.slab, ring.first + ((i + 1) % slots) * ring.slab
+        target = Target(work.cells, at)
+        join(reduction, work.args, target, work.cells, Part(at, 0), Part(following, volume), ring.slab)
+
+
+@inlined
+def extend_prefix(reduction, work, axis, row, origin, ring, slot):
+    """A row has come: the prefix of its block ends with it."""
+    prefix = Target(work.cells, ring.end)
+    if row % axis.kernel == 0 or row == origin:
+        copy(reduction, prefix, work.cells, Part(slot, 0), ring.slab)
+    else:
+        later = Part(slot, (row % axis.kernel) * axis.volume)
+        join(reduction, work.args, prefix, work.cells, Part(ring.end, 0), later, ring.slab)
+
+
+@inlined
+def from_blocks(reduction, work, axis, rows, ring, progress, out):
+    """A window from its blocks' suffix and prefix; where the block begins whose rows are suffixes now.
+
+    A window in one block is a prefix of it if it begins with it; otherwise the axis ends with the window.
+    """
+    kernel, volume, suffixed = axis.kernel, axis.volume, progress.suffixed
+    start = rows.first // kernel * kernel
+    suffix = Part(ring.first + (rows.first - start) * ring.slab, (rows.first - rows.begin) * volume)
+    if rows.end > start + kernel:
+        prefix = Part(ring.first + kernel * ring.slab, (start + kernel - rows.begin) * volume)
+        join(reduction, work.args, out, work.cells, suffix, prefix, ring.slab)
+    elif rows.first == start:
+        copy(reduction, out, work.cells, Part(ring.first + kernel * ring.slab, suffix.shift), ring.slab)
+    else:
+        if suffixed != start:
+            suffixes(reduction, work, ring, kernel, max(progress.origin, start), rows.end - 1, volume)
+        copy(reduction, out, work.cells, suffix, ring.slab)
+        suffixed = start
+    return suffixed
+
+
+# --- finished outputs -------------------------------------------------------------------------------------------------
+
+
+@inlined
+def finished(reduction, work, number, o, target, slab, n):
+    """``n`` outputs from ``o`` on are put together; those of the first axis can be finished."""
+    if number > 0:
+        return
+    if reduction.has_scale and work.args.finish == Finish.AT_ONCE and not work.args.scales_input:
+        reduction.scale(work.args, target, n * slab)
+    if work.args.finish == Finish.BY_SLAB:
+        for i in range(n):
+            work.unit.place[0] = o + i
+            emit(reduction, work, o + i, o + i + 1, Target(target.cells, target.at + i * slab))
+
+
+def emit(reduction, work, first, end, target):
+    """Finished outputs first … end−1 of the first axis, row by row."""
+    args, unit, rank = work.args, work.unit, len(work.args.axes)
+    if rank == 1:
+        reduction.emit_row(work, first, end, target)
+        return
+    outputs = last_axis(args).outputs
+    for r in range(args.rows):
+        rest = r
+        for i in range(rank - 2, 0, -1):
+            size = args.axes[i].outputs
+            unit.place[i], rest = rest % size, rest // size
+        reduction.emit_row(work, 0, outputs, Target(target.cells, target.at + r * outputs * unit.neighbours))
+
+
+# --- units of work ----------------------------------------------------------------------------------------------------
+
+
+def locate(args, unit, number):
+    """The plane, inner block and band of a unit."""
+    band, rest = number % args.bands, number // args.bands
+    block, rest = rest % args.blocks, rest // args.blocks
+    neighbours = block * args.inner
+    unit.neighbours = min(args.inner, args.inner_total - neighbours)
+    for role in range(len(Role)):
+        unit.bases[role] = neighbours * args.inner_strides[role]
+    for i in range(len(args.leads) - 1, -1, -1):
+        lead = args.leads[i]
+        at, rest = rest % lead.size, rest // lead.size
+        for role in range(len(Role)):
+            unit.bases[role] += at * lead.strides[role]
+    outputs, cells = args.axes[0].outputs, args.axes[0].size
+    unit.first_output, unit.end_output = band * outputs // args.bands, (band + 1) * outputs // args.bands
+    unit.first_cell, unit.end_cell = band * cells // args.bands, (band + 1) * cells // args.bands
+
+
+def needed(args, unit):
+    """The outputs of the first axis that a unit computes: its own, and those that pull to its cells."""
+    first, end, axis = unit.first_output, unit.end_output, args.axes[0]
+    if not args.pulls or args.bands == 1:
+        return first, end
+    while first > 0:
+        taps = real_taps(axis, first - 1)
+        if taps.start + (taps.end - 1) * axis.dilation < unit.first_cell:
+            break
+        first -= 1
+    while end < axis.outputs and real_taps(axis, end).start < unit.end_cell:
+        end += 1
+    return first, end
+
+
+def kernel(reduction, args, lo, hi, workspace):
+    """Units of work ``lo … hi−1`` of a reduction."""
+    if reduction.has_whole and args.is_whole:
+        reduction.whole(args, lo, hi)
+        return
+    base = address_of(workspace)
+    unit = unit_at(base)
+    unit.is_tabled, unit.workspace = False, base
+    work = Work(args, unit, reduction.state.cells(base + UNIT_BYTES, args.component))
+    for number in range(lo, hi):
+        locate(args, unit, number)
+        reduction.prepare(work)
+        first, end = needed(args, unit)
+        reduction.outputs(work, first, end)
+        reduction.finish(work)
+
+
+@inlined
+def walk(reduction, work, first, end):
+    """The outputs first … end−1 of the first axis of a unit."""
+    source = Source(work.unit.bases[Role.X], work.unit.bases[Role.U], 1)
+    reduce_axis(reduction, work, 0, source, Target(work.cells, 0), first, end)

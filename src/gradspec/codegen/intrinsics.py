@@ -1,0 +1,178 @@
+"""Functions that kernels call and LLVM knows: memory by addresses, bits, floats, atomic accesses, the clock."""
+
+from __future__ import annotations
+
+import platform
+import time
+from typing import Any
+
+from llvmlite import ir
+
+from gradspec.codegen.types import Intrinsic, Type, Value, f64, i64, pointer, u8
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def pointer_to(element: Type) -> Intrinsic:
+    """The function that makes a pointer to ``element`` of an address."""
+    kind = pointer(element)
+    return Intrinsic(lambda builder, address: Value(kind, builder.inttoptr(address.llvm, kind.llvm)))
+
+
+address_of = Intrinsic(lambda builder, p: Value(i64, builder.ptrtoint(p.llvm, i64.llvm)))
+"""The address that a pointer holds."""
+
+
+def _declared(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
+    """A function of LLVM or of the C library."""
+    module = builder.module
+    return module.globals.get(name) or ir.Function(module, ir.FunctionType(result, arguments), name)
+
+
+def _place(builder: Any, p: Value, at: Value) -> Any:
+    assert p.type.element is not None
+    return builder.gep(p.llvm, [at.llvm], source_etype=p.type.element.llvm)
+
+
+def _prefetch(builder: Any, p: Value, at: Value) -> None:
+    small = ir.IntType(32)
+    function = _declared(builder, "llvm.prefetch.p0", ir.VoidType(), [ir.PointerType(), small, small, small])
+    builder.call(function, [_place(builder, p, at), *(ir.Constant(small, n) for n in (0, 3, 1))])
+
+
+prefetch = Intrinsic(_prefetch)
+"""``prefetch(p, at)``: have the memory around ``p[at]`` fetched; an address that does not exist does no harm."""
+
+
+def _call(builder: Any, function: Value, *arguments: Value) -> None:
+    kind = ir.FunctionType(ir.VoidType(), [i64.llvm] * len(arguments))
+    builder.call(builder.inttoptr(function.llvm, kind.as_pointer()), [v.llvm for v in arguments])
+
+
+call = Intrinsic(_call)
+"""``call(function, args, lo, hi, workspace)``: another kernel, by its address."""
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def same_bits(target: Type) -> Intrinsic:
+    """The function that reads the bits of a number as a ``target`` of the same width."""
+
+    def emit(builder: Any, value: Value) -> Value:
+        kind = target.of(value.type.lanes)
+        return Value(kind, builder.bitcast(value.llvm, kind.llvm))
+
+    return Intrinsic(emit)
+
+
+def float_function(name: str) -> Intrinsic:
+    """LLVM's function of floats, ``llvm.name``."""
+
+    def emit(builder: Any, *values: Value) -> Value:
+        kind = values[0].type
+        full = f"llvm.{name}.{kind.name}" if kind.lanes == 1 else f"llvm.{name}.v{kind.lanes}{kind.name}"
+        function = _declared(builder, full, kind.llvm, [kind.llvm] * len(values))
+        return Value(kind, builder.call(function, [v.llvm for v in values]))
+
+    return Intrinsic(emit)
+
+
+maximum, minimum = float_function("maximum"), float_function("minimum")
+"""The larger and the smaller of two floats; a NaN if either is one."""
+multiply_add = float_function("fma")
+"""``a·b + c``, rounded once."""
+absolute, square_root, with_sign_of = (float_function(name) for name in ("fabs", "sqrt", "copysign"))
+"""``|a|``, ``√a``, and ``±|a|`` with the sign of ``b``."""
+float_of_bits = same_bits(f64)
+
+# --- memory that threads share ----------------------------------------------------------------------------------------
+
+
+def atomic_load(ordering: str) -> Intrinsic:
+    """``load(p, at)`` of an integer."""
+
+    def emit(builder: Any, p: Value, at: Value) -> Value:
+        return Value(i64, builder.load_atomic(_place(builder, p, at), ordering, 8, typ=i64.llvm))
+
+    return Intrinsic(emit)
+
+
+def atomic_store(ordering: str) -> Intrinsic:
+    """``store(p, at, value)``."""
+
+    def emit(builder: Any, p: Value, at: Value, value: Value) -> None:
+        builder.store_atomic(value.llvm, _place(builder, p, at), ordering, 8)
+
+    return Intrinsic(emit)
+
+
+def atomic_change(operation: str, ordering: str) -> Intrinsic:
+    """``change(p, at, value)``: what was there before ``operation`` put something in its place."""
+
+    def emit(builder: Any, p: Value, at: Value, value: Value) -> Value:
+        return Value(i64, builder.atomic_rmw(operation, _place(builder, p, at), value.llvm, ordering))
+
+    return Intrinsic(emit)
+
+
+def compare_exchange(ordering: str, failure_ordering: str) -> Intrinsic:
+    """``exchange(p, at, expected, value)``: what was there; ``value`` is now, if that was as expected."""
+
+    def emit(builder: Any, p: Value, at: Value, expected: Value, value: Value) -> Value:
+        place = _place(builder, p, at)
+        found = builder.cmpxchg(place, expected.llvm, value.llvm, ordering, failure_ordering)
+        return Value(i64, builder.extract_value(found, 0))
+
+    return Intrinsic(emit)
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+PAUSES = {"aarch64": ("llvm.aarch64.isb", [15]), "arm64": ("llvm.aarch64.isb", [15]), "x86_64": ("llvm.x86.sse2.pause", [])}
+"""What makes a processor look less often: an instruction, and its arguments."""
+
+
+def _pause(builder: Any) -> None:
+    small = ir.IntType(32)
+    name, arguments = PAUSES.get(platform.machine(), ("llvm.donothing", []))
+    function = _declared(builder, name, ir.VoidType(), [small] * len(arguments))
+    builder.call(function, [ir.Constant(small, n) for n in arguments])
+
+
+pause = Intrinsic(_pause)
+
+
+def _read_clock(builder: Any, time_spec: Value) -> None:
+    small = ir.IntType(32)
+    function = _declared(builder, "clock_gettime", small, [small, ir.PointerType()])
+    builder.call(function, [ir.Constant(small, time.CLOCK_MONOTONIC), time_spec.llvm])
+
+
+read_clock = Intrinsic(_read_clock)
+"""``read_clock(p)``: seconds to ``p[0]``, and nanoseconds to ``p[1]``."""
+
+
+def _give_way(builder: Any) -> None:
+    builder.call(_declared(builder, "sched_yield", ir.IntType(32), []), [])
+
+
+give_way = Intrinsic(_give_way)
+"""Let other threads run."""
+
+
+def _sleep(builder: Any, time_spec: Value) -> None:
+    function = _declared(builder, "nanosleep", ir.IntType(32), [ir.PointerType()] * 2)
+    builder.call(function, [time_spec.llvm, ir.Constant(ir.PointerType(), None)])
+
+
+sleep = Intrinsic(_sleep)
+"""``sleep(p)``: for ``p[0]`` seconds and ``p[1]`` nanoseconds."""
+
+
+def _local_words(builder: Any, count: Value) -> Value:
+    place = builder.alloca(i64.llvm, count.llvm.constant)
+    return Value(pointer(i64), place)
+
+
+local_words = Intrinsic(_local_words)
+"""``local_words(n)``: memory of the function's own for ``n`` integers."""

@@ -1,0 +1,80 @@
+"""The processor that kernels are built for: its vector registers, and the tiles that fill them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What kernels are built from, and blocks are cut by."""
+
+    register_bytes: int
+    registers: int
+    loop_bytes: int
+    """What one operation of a loop over lanes works on: a register, or several where that is faster."""
+    lane_products: bool = False
+    """Whether one instruction multiplies a vector by a lane of another; else a number is read into all lanes."""
+
+    def lanes(self, itemsize: int) -> int:
+        """Numbers of so many bytes in one register."""
+        return self.register_bytes // itemsize
+
+    def loop_lanes(self, itemsize: int) -> int:
+        """Iterations that a loop over lanes carries out at once."""
+        return max(1, self.loop_bytes // itemsize)
+
+    @property
+    def tiles(self) -> Mapping[int, tuple[int, ...]]:
+        """The rows of a register tile, most first, and the numbers of vectors that it comes in.
+
+        A tile of r rows and v vectors holds r·v sums while it multiplies v vectors of one operand by r numbers of the
+        other, so r·v + v + 1 registers are needed: 8·3 + 3 + 1 of 32 (the rest hide the time that loads take), and
+        4·3 + 3 + 1 of 16. Each step loads r + v times for r·v products, which few rows make good by many vectors; eight
+        sums or more run at once, and hide the time that an addition takes.
+        """
+        if self.registers >= 32:
+            return {8: (3, 2, 1), 4: (6, 3, 2, 1), 2: (8, 4, 2, 1), 1: (8, 4, 2, 1)}
+        return {4: (3, 2, 1), 2: (5, 2, 1), 1: (8, 4, 2, 1)}
+
+    @property
+    def most_rows(self) -> int:
+        return max(self.tiles)
+
+    @property
+    def strip_vectors(self) -> int:
+        """Of the tile with the most rows."""
+        return self.tiles[self.most_rows][0]
+
+    @property
+    def strip_bytes(self) -> int:
+        return self.strip_vectors * self.register_bytes
+
+
+PROCESSORS = {
+    "avx512f": Processor(register_bytes=64, registers=32, loop_bytes=64),
+    "avx2": Processor(register_bytes=32, registers=16, loop_bytes=32),
+    "neon": Processor(register_bytes=16, registers=32, loop_bytes=32, lane_products=True),
+}
+"""By the first of these features that there is."""
+
+PLAIN = Processor(register_bytes=16, registers=16, loop_bytes=16)
+
+
+def described(features: Mapping[str, bool]) -> Processor:
+    """By what the processor can do.
+
+    >>> described({"avx2": True, "avx512f": False}).most_rows, described({"neon": True}).most_rows
+    (4, 8)
+    """
+    return next((found for feature, found in PROCESSORS.items() if features.get(feature)), PLAIN)
+
+
+@cache
+def processor() -> Processor:
+    """The one of this machine."""
+    import llvmlite.binding as llvm
+
+    return described(llvm.get_host_cpu_features())

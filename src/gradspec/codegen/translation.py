@@ -1,0 +1,886 @@
+"""Kernels are Python functions in a small typed subset, translated to LLVM's intermediate code.
+
+The subset is what loops over memory need: numbers of fixed width, pointers, records, ``for … in range``, ``while``,
+``if``, assignment, tuples (named ones, too), and calls of functions and methods written in the same subset. Whatever is
+known when a kernel is built is ordinary Python: modules, types, functions, frozen dataclasses and their properties, and
+conditions on them, which leave no trace in the code. Such an object can be passed on like any argument, so a function
+is written once for all formats; it is translated once per combination of what is known and of argument types.
+
+A general compiler of Python infers far more and takes half a second per function; a pooling kernel is some fifty short
+functions. This one takes milliseconds, and what remains is LLVM's own time. Nothing here sees a user's data or code.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import linecache
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, is_dataclass
+from functools import cache, partial, reduce
+from itertools import count
+from typing import Any
+
+from llvmlite import ir
+
+from gradspec.codegen.instructions import Instructions, element_of
+from gradspec.codegen.language import (
+    beyond,
+    choose,
+    following,
+    lanes,
+    lanes_once,
+    moved_on,
+    number_of,
+    parts,
+    put_strided,
+    stretch,
+    strided,
+    total,
+)
+from gradspec.codegen.processor import processor
+from gradspec.codegen.types import (
+    Affine,
+    AffineType,
+    Entries,
+    Intrinsic,
+    KernelError,
+    Refusal,
+    Type,
+    Value,
+    boolean,
+    i64,
+    pointer,
+    u8,
+)
+
+KERNEL_ARGUMENTS = (i64, i64, pointer(u8))
+"""``(lo, hi, workspace)``, behind the record of arguments."""
+
+SHORT_VECTOR = 4
+"""Lanes for what is too short for a whole vector, before numbers are taken one by one."""
+
+SIDE_BY_SIDE = 4
+"""How many vectors ``total`` adds up at once, so that an addition need not wait for the one before."""
+
+
+# --- modules ----------------------------------------------------------------------------------------------------------
+
+
+class Module:
+    """Functions that call each other. ``vector_bytes``: how much one vector operation works on."""
+
+    def __init__(self, vector_bytes: int = 32) -> None:
+        self.ir = ir.Module()
+        self.vector_bytes = vector_bytes
+        self._functions: dict[Any, _Translation] = {}
+
+    def entry(self, name: str, function: Any, types: Sequence[Any]) -> None:
+        """Make ``function`` callable from outside under ``name``; it returns nothing.
+
+        ``types`` are those of its arguments; what is known, such as a format, stands for itself.
+        """
+        kinds = (_Passed(kind) if isinstance(kind, Type) else kind for kind in types)
+        translation = self.translated(function, tuple(kinds))
+        if translation.result is not None:
+            raise KernelError(f"{name} returns something, and nobody would see it")
+        translation.body.linkage, translation.body.name = "external", name
+
+    def translated(self, function: Any, types: tuple[Any, ...]) -> _Translation:
+        """A function for arguments of these types; where it calls itself, it is found half written."""
+        key = (function, types)
+        if key not in self._functions:
+            self._functions[key] = translation = _Translation(self, function, types)
+            translation.translate()
+        return self._functions[key]
+
+    def __str__(self) -> str:
+        """The code. Functions that are called in one place are put there, unless they are marked otherwise."""
+        for translation in self._functions.values():
+            if translation.calls == 1 and not hasattr(translation.function, "inlining"):
+                translation.body.attributes.add("alwaysinline")
+        return str(self.ir)
+
+
+# --- what is known about a function from its text ---------------------------------------------------------------------
+
+
+@cache
+def _definitions(file: str) -> dict[int, ast.FunctionDef]:
+    """The functions in a file, by the line where they begin: that of the first decorator, if there is one."""
+    tree = ast.parse("".join(linecache.getlines(file)))
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return {min([node.lineno, *(d.lineno for d in node.decorator_list)]): node for node in found}
+
+
+def _definition(function: Any) -> ast.FunctionDef:
+    code = function.__code__
+    linecache.lazycache(code.co_filename, function.__globals__)
+    found = _definitions(code.co_filename).get(code.co_firstlineno)
+    if found is None or found.name != code.co_name:
+        raise KernelError(f"{code.co_filename}, line {code.co_firstlineno}: {code.co_name} is not a plain function")
+    return found
+
+
+@cache
+def _fixed_names(tree: ast.FunctionDef) -> frozenset[str]:
+    """The names that are given a value once, and read only after that in the same block: they need no memory.
+
+    What is changed, or might be read where it was not set, lives in memory until LLVM finds something better.
+    """
+    stores: Counter[str] = Counter(argument.arg for argument in tree.args.args)
+    unseen: set[str] = set()
+
+    def visit(statements: Sequence[ast.stmt], known: frozenset[str]) -> None:
+        for statement in statements:
+            named = [node for part in _own_parts(statement) for node in ast.walk(part) if isinstance(node, ast.Name)]
+            stored = [node.id for node in named if isinstance(node.ctx, ast.Store)]
+            changed = isinstance(statement, ast.AugAssign)
+            stores.update(stored * 2 if changed else stored)
+            unseen.update(node.id for node in named if isinstance(node.ctx, ast.Load) and node.id not in known)
+            inside = known.union(stored) if isinstance(statement, ast.For) else known
+            for block in _blocks(statement):
+                visit(block, inside)
+            known = known if isinstance(statement, ast.For) else known.union(stored)
+
+    visit(tree.body, frozenset(stores))
+    return frozenset(name for name, count in stores.items() if count == 1 and name not in unseen)
+
+
+def _blocks(statement: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
+    for field in ("body", "orelse"):
+        yield getattr(statement, field, [])
+
+
+def _own_parts(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The expressions of a statement, without the statements inside it."""
+    return (node for node in ast.iter_child_nodes(statement) if not isinstance(node, ast.stmt))
+
+
+# --- translation ------------------------------------------------------------------------------------------------------
+
+
+class _Translation:
+    """One function with given argument types, being written.
+
+    Expressions are a ``Value``, an ``Affine`` index, a tuple of them, or an ordinary Python object that is known now.
+    """
+
+    def __init__(self, module: Module, function: Any, types: tuple[Any, ...]) -> None:
+        self.module, self.function = module, function
+        self.code = function.__code__
+        self.tree = _definition(function)
+        self.fixed = _fixed_names(self.tree)
+        self.result: Any = None
+        self.calls = 0
+        self.given = self._given(types)
+        passed = [kind.llvm for given in self.given.values() for kind in _leaves(given) if _is_passed(kind)]
+        kind = ir.FunctionType(ir.VoidType(), passed)
+        self.body = ir.Function(module.ir, kind, f"{function.__name__}.{len(module._functions)}")
+        self.body.linkage = "internal"
+        if hasattr(function, "inlining"):
+            self.body.attributes.add(function.inlining)
+        self.names: dict[str, Any] = {}  # what does not change
+        self.slots: dict[str, Any] = {}  # where the rest lies
+        self.loops: list[_Loop | None] = []  # None: a loop over lanes
+        self.returns, self.recursive, self.finished = False, False, False
+        self.entry = ir.IRBuilder(self._new_block("entry"))
+        self.builder = ir.IRBuilder(self._new_block("body"))
+        self.write = Instructions(self.builder)
+
+    def _given(self, types: tuple[Any, ...]) -> dict[str, Any]:
+        arguments = self.tree.args
+        names = [argument.arg for argument in arguments.args]
+        if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.defaults:
+            raise self._error(self.tree, "parameters are plain names")
+        if len(names) != len(types):
+            raise self._error(self.tree, f"{self.function.__name__} takes {len(names)} arguments, not {len(types)}")
+        return dict(zip(names, types, strict=True))
+
+    def translate(self) -> None:
+        """The whole function."""
+        values = iter(self.body.args)
+
+        def argument(kind: Any) -> Any:
+            if isinstance(kind, AffineType):
+                return Affine(Value(i64, next(values)), kind.step, kind.lanes)
+            return Value(kind.passed, next(values)) if isinstance(kind, _Passed) else kind
+
+        for name, kind in self.given.items():
+            self._assign_name(name, _mapped(argument, kind))
+        start = self.builder.block
+        self._block(self.tree.body)
+        if not self.builder.block.is_terminated:
+            if self.result is not None:
+                raise self._error(self.tree, "some paths return a value and others end without one")
+            self.builder.ret_void()
+        if self.recursive and self.result is not None:
+            raise self._error(self.tree, "a function that calls itself returns nothing")
+        self.entry.branch(start)
+        self.finished = True
+
+    def _new_block(self, name: str) -> Any:
+        return self.body.append_basic_block(name)
+
+    def _error(self, node: ast.AST, problem: object) -> KernelError:
+        where = f"{self.code.co_filename}, line {getattr(node, 'lineno', self.code.co_firstlineno)}"
+        text = "" if node is self.tree else f"`{ast.unparse(node).splitlines()[0]}`: "
+        return KernelError(f"{where}, in {self.function.__name__}: {text}{problem}")
+
+    # --- statements ---------------------------------------------------------------------------------------------------
+
+    def _block(self, statements: Sequence[ast.stmt]) -> None:
+        for statement in statements:
+            if self.builder.block.is_terminated:
+                return
+            try:
+                getattr(self, f"_do_{type(statement).__name__.lower()}", self._refuse)(statement)
+            except Refusal as refusal:
+                raise self._error(statement, refusal) from None
+
+    def _refuse(self, node: ast.AST) -> Any:
+        raise Refusal(f"{type(node).__name__} is not in the language of kernels")
+
+    def _do_pass(self, node: ast.Pass) -> None:
+        return
+
+    def _do_expr(self, node: ast.Expr) -> None:
+        if not isinstance(node.value, ast.Constant):
+            self._value(node.value)
+
+    def _do_assign(self, node: ast.Assign) -> None:
+        value = self._value(node.value)
+        for target in node.targets:
+            self._assign(target, value)
+
+    def _do_augassign(self, node: ast.AugAssign) -> None:
+        changed = self.write.binary(node.op, self._value(node.target), self._value(node.value))
+        self._assign(node.target, changed)
+
+    def _assign(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Tuple):
+            if not isinstance(value, tuple) or len(value) != len(target.elts):
+                raise Refusal(f"there are not {len(target.elts)} values to assign")
+            for part, item in zip(target.elts, value, strict=True):
+                self._assign(part, item)
+        elif isinstance(target, ast.Name):
+            self._assign_name(target.id, value)
+        elif isinstance(target, ast.Subscript):
+            self._assign_at(self._value(target.value), self._value(target.slice), value)
+        elif isinstance(target, ast.Attribute):
+            self.write.put_field(self.write.typed(self._value(target.value)), target.attr, value)
+        else:
+            self._refuse(target)
+
+    def _assign_at(self, p: Any, at: Any, value: Any) -> None:
+        if isinstance(p, Entries):
+            self.write.put_entry(p, at, value)
+        else:
+            self.write.put(p, at, value)
+
+    def _assign_name(self, name: str, value: Any) -> None:
+        """A name keeps the type that it is given first. What is not a number, such as a format, stays known."""
+        is_known = not any(map(_is_number, _leaves(value)))
+        if is_known and name not in self.fixed and self.names.get(name, value) != value:
+            raise Refusal(f"{name} is known when the kernel is built, and cannot change")
+        if is_known or name in self.fixed:
+            self.names[name] = _mapped(self._number, value)
+            return
+        if name not in self.slots:
+            self.slots[name] = _mapped(lambda leaf: self._slot(self.write.typed(leaf).type, name), value)
+        self._store(self.slots[name], value)
+
+    def _number(self, leaf: Any) -> Any:
+        return self.write.typed(leaf) if _is_number(leaf) and not isinstance(leaf, Affine) else leaf
+
+    def _slot(self, kind: Type, name: str = "") -> _Slot:
+        return _Slot(kind, self.entry.alloca(kind.llvm, name=name), self.builder)
+
+    def _store(self, slots: Any, value: Any) -> None:
+        if isinstance(slots, tuple):
+            if not isinstance(value, tuple) or len(value) != len(slots):
+                raise Refusal(f"a name of {len(slots)} values is given something else")
+            for slot, part in zip(slots, value, strict=True):
+                self._store(slot, part)
+        else:
+            slots.store(self.write.converted(value, slots.kind))
+
+    def _do_return(self, node: ast.Return) -> None:
+        value = None if node.value is None else self._value(node.value)
+        if None in self.loops:
+            raise Refusal("a loop over lanes is left at its end")
+        if not self.returns:
+            self._fix_result(value)
+        if _mapped(_kept, value) != _mapped(_kept, self.result):
+            raise Refusal("some paths return something else")
+        kinds = [leaf.passed for leaf in _leaves(self.result) if isinstance(leaf, _Passed)]
+        numbers = [leaf for leaf in _leaves(value) if _is_number(leaf)]
+        converted = [self.write.converted(*pair).llvm for pair in zip(numbers, kinds, strict=True)]
+        if not isinstance(self.body.ftype.return_type, ir.LiteralStructType):
+            self.builder.ret(*converted) if converted else self.builder.ret_void()
+            return
+        packed = ir.Constant(self.body.ftype.return_type, ir.Undefined)
+        for i, item in enumerate(converted):
+            packed = self.builder.insert_value(packed, item, i)
+        self.builder.ret(packed)
+
+    def _fix_result(self, value: Any) -> None:
+        """The first return says what the function gives; until then LLVM was told nothing."""
+        self.returns = True
+        self.result = _mapped(lambda leaf: _type_passed(self._number(leaf)), value)
+        kinds = [leaf.llvm for leaf in _leaves(self.result) if isinstance(leaf, _Passed)]
+        if kinds:
+            kind = ir.LiteralStructType(kinds) if len(kinds) > 1 else kinds[0]
+            self.body.ftype = ir.FunctionType(kind, self.body.ftype.args)
+            self.body.type = self.body.ftype.as_pointer()
+            self.body.return_value = ir.values.ReturnValue(self.body, kind)
+
+    def _do_if(self, node: ast.If) -> None:
+        test = self._value(node.test)
+        if not isinstance(test, Value):
+            self._block(node.body if test else node.orelse)
+            return
+        after = self._new_block("after")
+        open_ends = [
+            self._branch(block, partial(self._block, statements), after)
+            for block, statements in zip(self._fork(test), (node.body, node.orelse), strict=True)
+        ]
+        self._continue_at(after, any(open_ends))
+
+    def _fork(self, test: Any) -> tuple[Any, Any]:
+        """Two new blocks, for a test that holds and one that does not."""
+        yes, no = self._new_block("then"), self._new_block("else")
+        self.builder.cbranch(self._condition(test), yes, no)
+        return yes, no
+
+    def _branch(self, block: Any, write: Callable[[], None], after: Any) -> bool:
+        """Write a block that goes on to ``after``; whether it does so."""
+        self.builder.position_at_end(block)
+        write()
+        goes_on = not self.builder.block.is_terminated
+        if goes_on:
+            self.builder.branch(after)
+        return goes_on
+
+    def _continue_at(self, block: Any, is_reached: bool) -> None:
+        self.builder.position_at_end(block)
+        if not is_reached:
+            self.builder.unreachable()
+
+    def _condition(self, value: Any) -> Any:
+        return self.write.truth(self.write.scalar(value)).llvm
+
+    # --- loops --------------------------------------------------------------------------------------------------------
+
+    def _do_while(self, node: ast.While) -> None:
+        self._no_else(node)
+        head, body = self._new_block("head"), self._new_block("loop")
+        self.builder.branch(head)
+        self.builder.position_at_end(head)
+        test = self._value(node.test)
+        loop = _Loop(head, self._new_block("after"), ends=isinstance(test, Value) or not test)
+        if isinstance(test, Value):
+            self.builder.cbranch(self._condition(test), body, loop.after)
+        else:
+            self.builder.branch(body if test else loop.after)
+        self._loop_body(node.body, body, loop)
+
+    def _loop_body(self, statements: Sequence[ast.stmt], body: Any, loop: _Loop) -> None:
+        self.loops.append(loop)
+        self._branch(body, partial(self._block, statements), loop.next)
+        self.loops.pop()
+        self._continue_at(loop.after, loop.ends)
+
+    def _no_else(self, node: ast.For | ast.While) -> None:
+        if node.orelse:
+            raise Refusal("a loop has no else")
+
+    def _do_break(self, node: ast.Break) -> None:
+        loop = self._innermost_loop()
+        loop.ends = True
+        self.builder.branch(loop.after)
+
+    def _do_continue(self, node: ast.Continue) -> None:
+        self.builder.branch(self._innermost_loop().next)
+
+    def _innermost_loop(self) -> _Loop:
+        loop = self.loops[-1]
+        if loop is None:
+            raise Refusal("a loop over lanes is left at its end")
+        return loop
+
+    def _do_for(self, node: ast.For) -> None:
+        self._no_else(node)
+        kind = self._static(node.iter.func) if isinstance(node.iter, ast.Call) else None
+        if kind in (range, lanes, lanes_once):
+            arguments = [self._value(a) for a in node.iter.args]  # type: ignore[attr-defined]
+        if kind is range:
+            self._counted_loop(node, *_range(arguments))
+        elif kind in (lanes, lanes_once):
+            if len(arguments) != 2 or not isinstance(node.target, ast.Name):
+                raise Refusal(f"a loop over {kind.__name__} has one name, a type and a number of iterations")
+            self._vector_loop(node.target.id, node.body, arguments[0], arguments[1], kind.again)
+        else:
+            self._unrolled_loop(node)
+
+    def _unrolled_loop(self, node: ast.For) -> None:
+        """Once for each item of what is known."""
+        items = self._static(node.iter)
+        if not isinstance(items, Iterable):
+            raise Refusal("loops are over range, lanes, lanes_once, or something known")
+        for item in items:
+            self._assign(node.target, item)
+            self._block(node.body)
+
+    def _counted_loop(self, node: ast.For, start: Any, stop: Any, step: Any) -> None:
+        """The count is fixed before the loop, and the counter is the loop's own, as in Python.
+
+        A step that is not known now must be positive.
+        """
+        counter, limit, by = self._counter(start), self._index(stop), self._index(step)
+        sign = by.llvm.constant if isinstance(by.llvm, ir.Constant) else 1
+        if sign == 0:
+            raise Refusal("a step of 0")
+        head, body = self._new_block("head"), self._new_block("loop")
+        loop = _Loop(self._new_block("next"), self._new_block("after"), ends=True)
+        self.builder.branch(head)
+        self.builder.position_at_end(head)
+        here = counter.load()
+        more = ast.Gt() if sign < 0 else ast.Lt()
+        self.builder.cbranch(self.write.compared(more, here, limit).llvm, body, loop.after)
+        self._branch(loop.next, lambda: counter.store(self.write.binary(ast.Add(), counter.load(), by)), head)
+        self.builder.position_at_end(body)
+        self._assign(node.target, here)
+        self._loop_body(node.body, body, loop)
+
+    def _counter(self, start: Any) -> _Slot:
+        slot = self._slot(i64)
+        slot.store(self._index(start))
+        return slot
+
+    def _index(self, value: Any) -> Value:
+        return self.write.converted(self.write.scalar(value), i64)
+
+    # --- vectors ------------------------------------------------------------------------------------------------------
+
+    def _lanes(self, number: Any) -> int:
+        if not isinstance(number, Type) or number.element is not None:
+            raise Refusal(f"lanes are of a type of numbers, not {number!r}")
+        return max(1, self.module.vector_bytes // number.bytes)
+
+    def _vector_loop(self, name: str, statements: Sequence[ast.stmt], number: Any, n: Any, again: bool) -> None:
+        """Whole vectors, then short ones, then single numbers.
+
+        If iterations may be carried out again, the loop that fits the length goes once more over its last vector, and
+        no shorter one is needed.
+        """
+        widest, length, counter = self._lanes(number), self._index(n), self._counter(0)
+        done = self._new_block("done")
+        for width in sorted({widest, min(SHORT_VECTOR, max(1, widest // 2)), 1}, reverse=True):
+            write = partial(self._lane_body, name, statements, width)
+            head = self._vectors(width, counter, length, write)
+            if again and width > 1:
+                self._last_vector(width, counter, length, head, done)
+        self.builder.branch(done)
+        self.builder.position_at_end(done)
+
+    def _vectors(self, width: int, counter: _Slot, length: Value, write: Callable[[Value], None]) -> Any:
+        """``write(at)`` for ``at`` = the counter and every ``width`` on, as long as whole vectors fit.
+
+        The result is the block that decides whether one more fits.
+        """
+        head, body, after = (self._new_block(name) for name in ("head", "vector", "after"))
+        self.builder.branch(head)
+        self.builder.position_at_end(head)
+        here = counter.load()
+        end = self.write.binary(ast.Add(), here, width)
+        self.builder.cbranch(self.write.compared(ast.LtE(), end, length).llvm, body, after)
+        self.builder.position_at_end(body)
+        write(here)
+        counter.store(end)
+        self.builder.branch(head)
+        self.builder.position_at_end(after)
+        return head
+
+    def _last_vector(self, width: int, counter: _Slot, length: Value, head: Any, done: Any) -> None:
+        """Behind ``_vectors``: back to the last vector, unless all is done or there is not even one."""
+        rest, back, shorter = (self._new_block(name) for name in ("rest", "back", "shorter"))
+        self.builder.cbranch(self.write.compared(ast.Lt(), counter.load(), length).llvm, rest, done)
+        self.builder.position_at_end(rest)
+        self.builder.cbranch(self.write.compared(ast.GtE(), length, width).llvm, back, shorter)
+        self.builder.position_at_end(back)
+        counter.store(self.write.binary(ast.Sub(), length, width))
+        self.builder.branch(head)
+        self.builder.position_at_end(shorter)
+
+    def _lane_body(self, name: str, statements: Sequence[ast.stmt], width: int, at: Value) -> None:
+        """The names that the body makes are its own: they have other types for other widths."""
+        names, slots = dict(self.names), dict(self.slots)
+        self.names[name] = Affine(at, 1, width) if width > 1 else at
+        self.loops.append(None)
+        self._block(statements)
+        self.loops.pop()
+        self.names, self.slots = names, slots
+
+    def _total(self, combine: Any, neutral: Any, p: Any, at: Any, n: Any) -> Value:
+        """Several vectors side by side, then one, then their lanes, then what is left over."""
+        number = element_of(p)
+        width = self._lanes(number)
+        kind, counter, length = number.of(width), self._counter(0), self._index(n)
+        sums = [self._slot(kind) for _ in range(SIDE_BY_SIDE)]
+        for part in sums:
+            part.store(self.write.converted(neutral, kind))
+
+        def add_vectors(parts: Sequence[_Slot], here: Value) -> None:
+            for i, part in enumerate(parts):
+                place = self.write.binary(ast.Add(), self._index(at), self.write.binary(ast.Add(), here, i * width))
+                part.store(self._call(combine, [part.load(), self.write.get(p, Affine(place, 1, width))]))
+
+        self._vectors(SIDE_BY_SIDE * width, counter, length, lambda here: add_vectors(sums, here))
+        self._vectors(width, counter, length, lambda here: add_vectors(sums[:1], here))
+        vector = self._folded(combine, [part.load() for part in sums])
+        numbers = [Value(number, self.builder.extract_element(vector.llvm, i64(i).llvm)) for i in range(width)]
+        result = self._slot(number)
+        result.store(self._folded(combine, numbers))
+
+        def add_number(here: Value) -> None:
+            value = self.write.get(p, self.write.binary(ast.Add(), self._index(at), here))
+            result.store(self._call(combine, [result.load(), value]))
+
+        self._vectors(1, counter, length, add_number)
+        return result.load()
+
+    def _folded(self, combine: Any, values: list[Value]) -> Value:
+        """Halves with halves, as far as one."""
+        while len(values) > 1:
+            half = len(values) // 2
+            values = [self._call(combine, [a, b]) for a, b in zip(values[:half], values[half:], strict=True)]
+        return values[0]
+
+    # --- expressions --------------------------------------------------------------------------------------------------
+
+    def _value(self, node: ast.expr) -> Any:
+        try:
+            return getattr(self, f"_of_{type(node).__name__.lower()}", self._refuse)(node)
+        except Refusal as refusal:
+            raise self._error(node, refusal) from None
+
+    def _static(self, node: ast.expr) -> Any:
+        return self._known(self._value(node), node)
+
+    def _known(self, value: Any, node: ast.expr) -> Any:
+        if isinstance(value, Value | Affine):
+            raise Refusal(f"`{ast.unparse(node)}` is not known before the kernel runs")
+        return value
+
+    def _of_constant(self, node: ast.Constant) -> Any:
+        return node.value
+
+    def _of_name(self, node: ast.Name) -> Any:
+        name = node.id
+        if name in self.names:
+            return self.names[name]
+        if name in self.slots:
+            return _mapped(lambda slot: slot.load(), self.slots[name])
+        if name in self.code.co_freevars:
+            return self.function.__closure__[self.code.co_freevars.index(name)].cell_contents
+        if name in self.code.co_varnames:
+            raise Refusal("nothing was assigned to this name yet")
+        if name in self.function.__globals__:
+            return self.function.__globals__[name]
+        if hasattr(builtins, name):
+            return getattr(builtins, name)
+        raise Refusal("nobody knows this name")
+
+    def _of_attribute(self, node: ast.Attribute) -> Any:
+        """A field of a record that a pointer points to, or an attribute of something known."""
+        value = self._value(node.value)
+        return self.write.field(value, node.attr) if isinstance(value, Value) else getattr(value, node.attr)
+
+    def _of_tuple(self, node: ast.Tuple) -> Any:
+        return tuple(self._value(item) for item in node.elts)
+
+    def _of_subscript(self, node: ast.Subscript) -> Any:
+        p, at = self._value(node.value), self._value(node.slice)
+        if isinstance(p, Value):
+            return self.write.get(p, at)
+        return self.write.entry(p, at) if isinstance(p, Entries) else p[self._known(at, node.slice)]
+
+    def _of_generatorexp(self, node: ast.GeneratorExp) -> Iterator[Any]:
+        """Something for each item of what is known: ``tuple(f(i) for i in rows)`` is written out."""
+        (loop,) = node.generators
+        if loop.ifs or not isinstance(loop.target, ast.Name):
+            raise Refusal("what is written out has one name and no conditions")
+        outside = dict(self.names)
+        for item in self._static(loop.iter):
+            self.names[loop.target.id] = item
+            yield self._value(node.elt)
+        self.names = outside
+
+    def _of_binop(self, node: ast.BinOp) -> Any:
+        return self.write.binary(node.op, self._value(node.left), self._value(node.right))
+
+    def _of_unaryop(self, node: ast.UnaryOp) -> Any:
+        value = self._value(node.operand)
+        if isinstance(node.op, ast.Not):
+            return self.write.denied(value)
+        if isinstance(node.op, ast.USub):
+            return self.write.negated(value)
+        return self._refuse(node.op)
+
+    def _of_compare(self, node: ast.Compare) -> Any:
+        """Of a chain, ``a <= b < c``, all sides are computed."""
+        sides = [self._value(side) for side in (node.left, *node.comparators)]
+        found = [self.write.compared(op, a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False)]
+        return reduce(partial(self.write.binary, ast.BitAnd()), found)
+
+    def _of_boolop(self, node: ast.BoolOp) -> Any:
+        """From left to right, as far as needed: what comes later may be meaningless."""
+        stops_at = isinstance(node.op, ast.Or)
+        test = self._value(node.values[0])
+        for operand in node.values[1:]:
+            if isinstance(test, Value):
+                test = self._also(test, operand, stops_at)
+            elif bool(test) != stops_at:
+                test = self._value(operand)
+        return test
+
+    def _also(self, test: Value, operand: ast.expr, stops_at: bool) -> Value:
+        result = self._slot(boolean)
+        first = self._condition(test)
+        self.builder.store(first, result.place)
+        more, after = self._new_block("more"), self._new_block("after")
+        self.builder.cbranch(first, *((after, more) if stops_at else (more, after)))
+        self.builder.position_at_end(more)
+        self.builder.store(self._condition(self._value(operand)), result.place)
+        self.builder.branch(after)
+        self.builder.position_at_end(after)
+        return result.load()
+
+    def _of_ifexp(self, node: ast.IfExp) -> Any:
+        test = self._value(node.test)
+        if not isinstance(test, Value):
+            return self._value(node.body if test else node.orelse)
+        if test.type.lanes > 1:
+            return self._chosen(test, self._value(node.body), self._value(node.orelse))
+        ends = []
+        for block, expression in zip(self._fork(test), (node.body, node.orelse), strict=True):
+            self.builder.position_at_end(block)
+            ends.append((self._value(expression), self.builder.block))
+        return self._joined(ends)
+
+    def _joined(self, ends: list[tuple[Any, Any]]) -> Any:
+        """The value of whichever of two blocks was gone through."""
+        result = _mapped_pairs(lambda a, b: self._slot(self.write.common(a, b)), ends[0][0], ends[1][0])
+        after = self._new_block("after")
+        for value, block in ends:
+            self.builder.position_at_end(block)
+            self._store(result, value)
+            self.builder.branch(after)
+        self.builder.position_at_end(after)
+        return _mapped(lambda slot: slot.load(), result)
+
+    def _chosen(self, test: Any, left: Any, right: Any) -> Any:
+        return _mapped_pairs(partial(self.write.chosen, test), left, right)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def _of_call(self, node: ast.Call) -> Any:
+        if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
+            raise Refusal("arguments are given one by one")
+        function, args = self._static(node.func), [self._value(a) for a in node.args]
+        named = {k.arg: self._value(k.value) for k in node.keywords}
+        if named and (inspect.isfunction(function) or inspect.ismethod(function)) and not hasattr(function, "at_build"):
+            args, named = self._in_order(function, args, named), {}
+        if _is_called_at_build(function):
+            return function(*args, **named)
+        if named:
+            raise Refusal(f"{function!r} takes its arguments by position")
+        if isinstance(function, Type):
+            return self._conversion(function, *args)
+        if isinstance(function, Intrinsic):
+            return function.emit(self.builder, *self._equally_wide(args))
+        word, arity = self._word(function)
+        if word is None:
+            return self._call(function, args)
+        if len(args) != arity:
+            raise Refusal(f"{function.__name__} takes {arity} arguments here, not {len(args)}")
+        return word(*args)
+
+    def _in_order(self, function: Any, args: list[Any], named: dict[str, Any]) -> list[Any]:
+        """Arguments by position, of which the last ones were given by name."""
+        is_method = inspect.ismethod(function)
+        names = [argument.arg for argument in _definition(function.__func__ if is_method else function).args.args]
+        rest = names[len(args) + is_method :]
+        if set(rest) != set(named):
+            raise Refusal(f"{function.__name__} also takes {', '.join(rest) or 'nothing'}, not {', '.join(named)}")
+        return [*args, *(named[name] for name in rest)]
+
+    def _word(self, function: Any) -> tuple[Callable[..., Any] | None, int]:
+        """What is translated where it is called, and how many arguments it takes."""
+        write = self.write
+        words: dict[Any, tuple[Callable[..., Any], int]] = {
+            strided: (write.strided, 3),
+            put_strided: (write.put_strided, 3),
+            following: (write.following, 4),
+            stretch: (write.stretch, 3),
+            parts: (write.parts, 2),
+            beyond: (write.beyond, 2),
+            moved_on: (write.moved_on, 2),
+            choose: (self._chosen, 3),
+            total: (self._total, 5),
+            number_of: (lambda value: self.write.typed(value).type.of(1), 1),
+            len: (_length, 1),
+            min: (partial(write.extreme, ast.Lt()), 2),
+            max: (partial(write.extreme, ast.Gt()), 2),
+        }
+        return words.get(function, (None, 0)) if callable(function) else (None, 0)
+
+    def _equally_wide(self, args: Sequence[Any]) -> list[Value]:
+        values = [self.write.typed(a) for a in args]
+        width = max((value.type.lanes for value in values), default=1)
+        return [self.write.converted(value, value.type.of(width)) for value in values]
+
+    def _conversion(self, kind: Type, value: Any) -> Value:
+        if kind.element is not None:
+            return Value(kind, self.builder.inttoptr(self._index(value).llvm, kind.llvm))
+        if not isinstance(value, Value):
+            return kind(value)
+        return self.write.converted(value, kind.of(value.type.lanes))
+
+    def _call(self, function: Any, args: Sequence[Any]) -> Any:
+        if inspect.ismethod(function):
+            function, args = function.__func__, [function.__self__, *args]
+        if not inspect.isfunction(function):
+            raise Refusal(f"{function!r} is no function of kernels")
+        given = [_mapped(self._number, a) for a in args]
+        callee = self.module.translated(function, tuple(_mapped(_type_passed, a) for a in given))
+        callee.calls += 1
+        callee.recursive |= not callee.finished
+        values = [leaf.llvm for a in given for leaf in _leaves(a) if isinstance(leaf, Value | Affine)]
+        called = self.builder.call(callee.body, values)
+        is_one, numbers = not isinstance(callee.body.ftype.return_type, ir.LiteralStructType), count()
+
+        def result(leaf: Any) -> Any:
+            if not isinstance(leaf, _Passed):
+                return leaf
+            return Value(leaf.passed, called if is_one else self.builder.extract_value(called, next(numbers)))
+
+        return _mapped(result, callee.result)
+
+
+# --- tuples -----------------------------------------------------------------------------------------------------------
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What a tuple, of tuples perhaps, holds; anything else alone, and nothing for None."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _leaves(part)
+    elif value is not None:
+        yield value
+
+
+def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """A tuple of the same kind with its leaves changed."""
+    if not isinstance(value, tuple):
+        return None if value is None else change(value)
+    parts = [_mapped(change, part) for part in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+
+
+def _mapped_pairs(change: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    """The same for two tuples of one kind, leaf by leaf."""
+    if not isinstance(left, tuple):
+        return change(left, right)
+    if not isinstance(right, tuple) or len(left) != len(right):
+        raise Refusal("there are two values of different kinds")
+    parts = [_mapped_pairs(change, a, b) for a, b in zip(left, right, strict=True)]
+    return type(left)(*parts) if hasattr(left, "_fields") else tuple(parts)
+
+
+@dataclass(frozen=True)
+class _Passed:
+    """The type of an argument that is computed, unlike one that is known and stands for itself."""
+
+    passed: Type
+
+    @property
+    def llvm(self) -> Any:
+        return self.passed.llvm
+
+
+def _is_passed(kind: Any) -> bool:
+    return isinstance(kind, _Passed | AffineType)
+
+
+def _type_passed(leaf: Any) -> Any:
+    if isinstance(leaf, Value):
+        return _Passed(leaf.type)
+    return leaf.type if isinstance(leaf, Affine) else leaf
+
+
+def _kept(leaf: Any) -> Any:
+    """What all paths of a function return alike: not numbers, but what is known."""
+    return 0 if isinstance(leaf, _Passed) or _is_number(leaf) else leaf
+
+
+def _is_number(leaf: Any) -> bool:
+    return isinstance(leaf, Value | Affine | bool | int | float)
+
+
+def _is_called_at_build(function: Any) -> bool:
+    """What makes a tuple or a dataclass, and what is marked, is called while a kernel is built."""
+    makes_object = isinstance(function, type) and (issubclass(function, tuple) or is_dataclass(function))
+    return makes_object or hasattr(function, "at_build")
+
+
+def _length(value: Any) -> Any:
+    return value.count if isinstance(value, Entries) else len(value)
+
+
+class _Loop:
+    """Where ``continue`` and ``break`` go, and whether anything leaves the loop."""
+
+    def __init__(self, next: Any, after: Any, ends: bool) -> None:
+        self.next, self.after, self.ends = next, after, ends
+
+
+class _Slot:
+    """Memory of the function for one value."""
+
+    def __init__(self, kind: Type, place: Any, builder: Any) -> None:
+        self.kind, self.place, self.builder = kind, place, builder
+
+    def load(self) -> Value:
+        return Value(self.kind, self.builder.load(self.place, typ=self.kind.llvm))
+
+    def store(self, value: Value) -> None:
+        self.builder.store(value.llvm, self.place)
+
+
+def _range(arguments: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """Start, stop and step."""
+    if len(arguments) == 1:
+        return 0, arguments[0], 1
+    if len(arguments) == 2:
+        return arguments[0], arguments[1], 1
+    if len(arguments) == 3:
+        return arguments[0], arguments[1], arguments[2]
+    raise Refusal("range takes one to three arguments")
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+def kernel_code(function: Any, arguments: Any, *known: Any) -> str:
+    """LLVM's intermediate code of a kernel, whose entry is called ``kernel``.
+
+    It is ``function(*known, args, lo, hi, workspace)``: what is known when it is built, a pointer to ``arguments``, a
+    record or words, the units of work, and memory.
+    """
+    module = Module(processor().loop_bytes)
+    module.entry("kernel", function, (*known, pointer(arguments), *KERNEL_ARGUMENTS))
+    return str(module)

@@ -1,0 +1,140 @@
+"""The types and values that kernels compute with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any
+
+from llvmlite import ir
+
+from gradspec.codegen.records import Entry, Kind, Layout, layout, size_of
+
+
+class KernelError(TypeError):
+    """A kernel that is not in the language: a mistake in this package. It says where and what."""
+
+
+class Refusal(Exception):  # noqa: N818  (it never leaves the translation)
+    """What is wrong with the expression at hand; whoever knows its place makes a ``KernelError`` of it."""
+
+
+@dataclass(frozen=True)
+class Type:
+    """A number of fixed width, a vector of them, a record, or a pointer, which has an element.
+
+    Calling a type makes a constant while a kernel is built, and converts inside one: an integer to a pointer, too.
+    """
+
+    name: str
+    bits: int
+    is_float: bool = False
+    is_signed: bool = True
+    element: Type | None = None
+    lanes: int = 1
+    layout: Layout | None = None
+
+    @cached_property
+    def llvm(self) -> Any:
+        if self.element is not None:
+            return ir.PointerType()
+        floats = {16: ir.HalfType(), 32: ir.FloatType(), 64: ir.DoubleType()}
+        one = floats[self.bits] if self.is_float else ir.IntType(self.bits)
+        return one if self.lanes == 1 else ir.VectorType(one, self.lanes)
+
+    @property
+    def bytes(self) -> int:
+        return self.bits // 8
+
+    def of(self, lanes: int) -> Type:
+        """A vector of that many of these numbers."""
+        return self if lanes == self.lanes else _vector(self, lanes)
+
+    def __call__(self, value: float) -> Value:
+        number = float(value) if self.is_float else int(value)
+        return Value(self, ir.Constant(self.llvm, number if self.lanes == 1 else [number] * self.lanes))
+
+    def __str__(self) -> str:
+        return self.name if self.lanes == 1 else f"{self.lanes} × {self.name}"
+
+
+@cache
+def _vector(kind: Type, lanes: int) -> Type:
+    return replace(kind, lanes=lanes)
+
+
+@cache
+def pointer(element: Type | type) -> Type:
+    """To numbers, or to records of a class."""
+    kind = element if isinstance(element, Type) else record(layout(element))
+    return Type(f"{kind.name}*", 64, is_signed=False, element=kind)
+
+
+@cache
+def record(described: Layout) -> Type:
+    return Type(described.name, 8 * described.size, layout=described)
+
+
+boolean = Type("bool", 1, is_signed=False)
+i8, i16, i32, i64 = (Type(f"i{n}", n) for n in (8, 16, 32, 64))
+u8, u16, u32, u64 = (Type(f"u{n}", n, is_signed=False) for n in (8, 16, 32, 64))
+f16, f32, f64 = (Type(f"f{n}", n, is_float=True) for n in (16, 32, 64))
+
+WORD_TYPES = {Kind.INTEGER: i64, Kind.TRUTH: i64, Kind.FLOAT: f64, Kind.OPERAND: i64, Kind.MEMORY: i64}
+"""What a word of a record is in memory. A table is a pointer to integers."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """Something that a kernel computes."""
+
+    type: Type
+    llvm: Any
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``base + step·i`` for the iterations ``i = 0 … lanes−1`` that are carried out at once."""
+
+    base: Value
+    step: int
+    lanes: int
+
+    @property
+    def type(self) -> AffineType:
+        return AffineType(self.step, self.lanes)
+
+    @property
+    def llvm(self) -> Any:
+        return self.base.llvm
+
+
+@dataclass(frozen=True)
+class AffineType:
+    """The type of such an index as an argument: its base is passed, the rest is known."""
+
+    step: int
+    lanes: int
+    llvm = ir.IntType(64)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Entries of a record, one after another from ``base`` on; ``count`` is known or computed."""
+
+    entry: Entry
+    base: Value
+    count: Any
+    is_scratch: bool
+
+    @property
+    def step(self) -> int:
+        return size_of(self.entry)
+
+
+@dataclass(frozen=True)
+class Intrinsic:
+    """A function that writes LLVM code itself: ``emit(builder, *values)`` gives a value, a tuple of them or nothing."""
+
+    emit: Callable[..., Any]
