@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import platform
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
 
-from gradspec.codegen.types import Intrinsic, Type, Value, f64, i64, pointer, u8
+from gradspec.codegen.language import Exact, Intrinsic, Type, Value, at_build, f64, i64, pointer
 
 # --- memory -----------------------------------------------------------------------------------------------------------
 
@@ -51,6 +52,51 @@ def _call(builder: Any, function: Value, *arguments: Value) -> None:
 
 call = Intrinsic(_call)
 """``call(function, args, lo, hi, workspace)``: another kernel, by its address."""
+
+# --- vectors of a known length ----------------------------------------------------------------------------------------
+
+
+@at_build
+def load(kind: Type) -> Intrinsic:
+    """``load(kind)(address)``: a number or a vector of them, which need not be aligned as a whole."""
+
+    def emit(builder: Any, address: Value) -> Value:
+        place = builder.inttoptr(address.llvm, ir.PointerType())
+        return Value(kind, builder.load(place, typ=kind.llvm, align=kind.bytes))
+
+    return Intrinsic(emit)
+
+
+def _store(builder: Any, value: Value, address: Value) -> None:
+    builder.store(value.llvm, builder.inttoptr(address.llvm, ir.PointerType()), align=value.type.bytes)
+
+
+store = Exact(_store)
+"""``store(value, address)``: a number or a vector of them."""
+
+
+@at_build
+def shuffled(order: Sequence[int]) -> Exact:
+    """``shuffled(order)(a, b)``: the lanes of two vectors, one behind the other, with these numbers."""
+
+    def emit(builder: Any, a: Value, b: Value) -> Value:
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), len(order)), list(order))
+        return Value(a.type.of(len(order)), builder.shuffle_vector(a.llvm, b.llvm, mask))
+
+    return Exact(emit)
+
+
+@at_build
+def in_all_lanes(lane: int, lanes: int) -> Exact:
+    """``in_all_lanes(lane, lanes)(vector)``: one of its numbers in every lane."""
+
+    def emit(builder: Any, vector: Value) -> Value:
+        nothing = ir.Constant(vector.llvm.type, ir.Undefined)
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [lane] * lanes)
+        return Value(vector.type.of(lanes), builder.shuffle_vector(vector.llvm, nothing, mask))
+
+    return Exact(emit)
+
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
@@ -128,7 +174,11 @@ def compare_exchange(ordering: str, failure_ordering: str) -> Intrinsic:
 
 # --- time -------------------------------------------------------------------------------------------------------------
 
-PAUSES = {"aarch64": ("llvm.aarch64.isb", [15]), "arm64": ("llvm.aarch64.isb", [15]), "x86_64": ("llvm.x86.sse2.pause", [])}
+PAUSES = {
+    "aarch64": ("llvm.aarch64.isb", [15]),
+    "arm64": ("llvm.aarch64.isb", [15]),
+    "x86_64": ("llvm.x86.sse2.pause", []),
+}
 """What makes a processor look less often: an instruction, and its arguments."""
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from gradspec.codegen.types import (
     Affine,
+    Exact,
     Intrinsic,
     KernelError,
     Type,
@@ -32,6 +33,7 @@ from gradspec.codegen.types import (
 
 __all__ = [
     "Affine",
+    "Exact",
     "Intrinsic",
     "KernelError",
     "Type",

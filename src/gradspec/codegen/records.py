@@ -103,7 +103,7 @@ def size_of(entry: Entry) -> int:
 
 
 @cache
-def layout(cls: type) -> Layout:
+def layout(cls: Any) -> Layout:
     """How a record lies in memory.
 
     >>> @dataclass(frozen=True)
@@ -131,17 +131,17 @@ _SIMPLE: dict[Any, Kind] = {
 
 
 def _entry(hint: Any, where: str) -> Entry:
-    arguments = typing.get_args(hint)
-    if typing.get_origin(hint) in (typing.Union, types.UnionType) and len(arguments) == 2 and arguments[1] is type(None):
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType) and arguments[1:] == (type(None),):
         return _entry(arguments[0], where)
-    if typing.get_origin(hint) is typing.Annotated:
+    if origin is typing.Annotated:
         entries, count = arguments
         return InPlace(_entry(typing.get_args(entries)[0], where), count)
     if hint in _SIMPLE:
         return _SIMPLE[hint]
-    if typing.get_origin(hint) is tuple and arguments[1:] == (...,):
+    if origin is tuple and arguments[1:] == (...,):
         return Elsewhere(_entry(arguments[0], where))
-    if typing.get_origin(hint) is tuple and len({*arguments}) == 1:
+    if origin is tuple and len({*arguments}) == 1:
         return InPlace(_entry(arguments[0], where), len(arguments))
     if isinstance(hint, type) and issubclass(hint, IntEnum):
         return Kind.INTEGER
@@ -177,7 +177,8 @@ class Block:
         parts = self._parts.copy()
         for slot, operand in self._slots:
             parts[slot] = addresses[operand]
-        return self._pack(*parts)
+        packed: bytes = self._pack(*parts)
+        return packed
 
     def _write_record(self, kind: Layout, record: Any, at: int) -> None:
         for name, field in kind.fields.items():
@@ -216,7 +217,9 @@ class Block:
 
     def _cut(self) -> tuple[Any, list[Any], list[tuple[int, int]]]:
         """What packs bytes that are known and addresses that are not, these bytes, and where addresses come in."""
-        format, parts, slots, done = "=", [], [], 0
+        parts: list[Any] = []
+        slots: list[tuple[int, int]] = []
+        format, done = "=", 0
         for at, operand in sorted(self._operands.items()):
             if at > done:
                 parts.append(_packed(self._words[done:at]))

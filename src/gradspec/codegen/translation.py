@@ -45,6 +45,7 @@ from gradspec.codegen.types import (
     Affine,
     AffineType,
     Entries,
+    Exact,
     Intrinsic,
     KernelError,
     Refusal,
@@ -691,7 +692,7 @@ class _Translation:
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
             raise Refusal("arguments are given one by one")
         function, args = self._static(node.func), [self._value(a) for a in node.args]
-        named = {k.arg: self._value(k.value) for k in node.keywords}
+        named = {str(k.arg): self._value(k.value) for k in node.keywords}
         if named and (inspect.isfunction(function) or inspect.ismethod(function)) and not hasattr(function, "at_build"):
             args, named = self._in_order(function, args, named), {}
         if _is_called_at_build(function):
@@ -700,6 +701,8 @@ class _Translation:
             raise Refusal(f"{function!r} takes its arguments by position")
         if isinstance(function, Type):
             return self._conversion(function, *args)
+        if isinstance(function, Exact):
+            return function.emit(self.builder, *map(self.write.typed, args))
         if isinstance(function, Intrinsic):
             return function.emit(self.builder, *self._equally_wide(args))
         word, arity = self._word(function)

@@ -138,3 +138,8 @@ class Intrinsic:
     """A function that writes LLVM code itself: ``emit(builder, *values)`` gives a value, a tuple of them or nothing."""
 
     emit: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Exact(Intrinsic):
+    """The same for values as they are; those of others are made equally wide first."""

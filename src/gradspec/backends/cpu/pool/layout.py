@@ -277,7 +277,8 @@ class _Layout:
     def _is_run(self) -> bool:
         """Whether the slabs of a plane follow each other in the output, if they are dense there."""
         axis, steps = self.axes[0]
-        return axis.outputs == 1 or steps[Role.Y] == self.inner_total * prod(later.outputs for later, _ in self.axes[1:])
+        slab = self.inner_total * prod(later.outputs for later, _ in self.axes[1:])
+        return axis.outputs == 1 or steps[Role.Y] == slab
 
     @property
     def is_whole(self) -> bool:

@@ -72,8 +72,13 @@ def expand_by_remainders(number, axis, t, windows, v, to, first, end):
     for remainder in range(stride):
         cell = first + (remainder - first - axis.low) % stride
         o, taps_here = (cell + axis.low) // stride, max(0, (axis.kernel - remainder + stride - 1) // stride)
-        for i in range((end - cell + stride - 1) // stride):
+        n, there = (end - cell + stride - 1) // stride, to + cell - first
+        if taps_here == 1:
+            for i in range(n):
+                v[there + i * stride] = t[windows + o + i] + number(0)  # a sum of one is never −0
+            continue
+        for i in range(n):
             value = number(0)
             for k in range(taps_here):
                 value = value + t[windows + o + i - k]
-            v[to + cell - first + i * stride] = value
+            v[there + i * stride] = value

@@ -138,7 +138,8 @@ def plane_rows(reduction, work, number, axis, x_at, first_row, rows, target):
     What it makes of cells beyond the ends of a row is then made again from real cells.
     """
     args, state, last = work.args, reduction.state, last_axis(work.args)
-    x, width, kernel, stride = reduction.form.stored_at(args.arrays[Role.X]), axis.strides[Role.X], axis.kernel, axis.stride
+    x, width = reduction.form.stored_at(args.arrays[Role.X]), axis.strides[Role.X]
+    kernel, stride = axis.kernel, axis.stride
     here, there, n = x_at + first_row * width, target.at, last.beyond - last.inside
     scale = reduction.scale_of(args, number == 0 and args.finish == Finish.AT_ONCE)
     if stride == 1:

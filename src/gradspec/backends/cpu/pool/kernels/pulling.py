@@ -8,7 +8,6 @@ from gradspec.backends.cpu.pool.arguments import Role
 from gradspec.backends.cpu.pool.kernels.rows import dense_origin, dense_stride, last_axis, origin_at
 from gradspec.codegen.language import inlined, lanes
 
-
 IN_DENSE_PLANE = -1
 """What stands for an array where places in a dense plane are meant."""
 

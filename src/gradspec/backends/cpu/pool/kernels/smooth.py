@@ -142,7 +142,7 @@ class SoftKind:
 class SoftState(NamedTuple):
     """The same with the softness ``b`` of a call."""
 
-    kind: Any
+    kind: SoftKind
     softness: Any
 
     @property

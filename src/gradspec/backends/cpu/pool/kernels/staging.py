@@ -181,7 +181,8 @@ def carry(number, way, args, unit, axis, sums, row, first, end, t):
     if len(args.axes) == 1:
         inside = max(inside, unit.first_cell)
         outside = max(min(outside, unit.end_cell), inside)
-    length, to, j, n = phase_length(span.stop - span.begin, stride), row + inside * along, inside - span.begin, outside - inside
+    length = phase_length(span.stop - span.begin, stride)
+    to, j, n = row + inside * along, inside - span.begin, outside - inside
     if stride == 1 and along == 1:
         carry_run(number, way, sums.p, to, t, tile + j, n)
     elif stride == 2 and along == 1 and n > 0:

@@ -76,7 +76,8 @@ def count_by_rows(form, args, unit, first, end, cells, at):
 
 @outlined
 def count_by_cells(form, args, unit, first, end, cells, at):
-    axis, n, x, u = last_axis(args), unit.neighbours, form.stored_at(args.arrays[Role.X]), form.stored_at(args.arrays[Role.U])
+    axis, n = last_axis(args), unit.neighbours
+    x, u = form.stored_at(args.arrays[Role.X]), form.stored_at(args.arrays[Role.U])
     for r in range(tap_rows(args, unit)):
         (x_row, _), (u_row, _) = tap_row(args, unit, r, Role.X), tap_row(args, unit, r, Role.U)
         for o in range(first, end):

@@ -332,7 +332,8 @@ def through_ring(reduction, work, number, axis, residue, rows, ring, progress, s
 @inlined
 def produce_until(reduction, work, number, axis, residue, end, ring, progress, source):
     """Rows up to ``end``. The prefix of a block lies behind the ring."""
-    produced, suffixed, slot, kernel, scans = progress.produced, progress.suffixed, progress.slot, axis.kernel, axis.scans
+    produced, suffixed, slot = progress.produced, progress.suffixed, progress.slot
+    kernel, scans = axis.kernel, axis.scans
     while produced < end:
         if scans and produced % kernel == 0 and produced > progress.origin and suffixed != produced - kernel:
             suffixed = produced - kernel
