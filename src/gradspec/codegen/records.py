@@ -146,7 +146,8 @@ def _entry(hint: Any, where: str) -> Entry:
     if isinstance(hint, type) and issubclass(hint, IntEnum):
         return Kind.INTEGER
     if isinstance(hint, type) and issubclass(hint, Record | Scratch):
-        return layout(hint)
+        cls: Any = hint
+        return layout(cls)
     raise TypeError(f"{where}: a record cannot hold {hint!r}")
 
 
@@ -167,7 +168,8 @@ class Block:
     def __init__(self, record: Record) -> None:
         self._words: list[int] = []
         self._operands: dict[int, int] = {}
-        kind = layout(type(record))
+        cls: Any = type(record)
+        kind = layout(cls)
         self._words += [0] * (kind.size // WORD)
         self._write_record(kind, record, 0)
         self._pack, self._parts, self._slots = self._cut()
