@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from gradspec.backends.cpu import (
-    compare,
-    conv,
     layout,
     loss,
     lp_pool,
-    matmul,
     pointwise,
     reduce,
     resize,
@@ -16,13 +13,16 @@ from gradspec.backends.cpu import (
     unfold,
     unpool,
 )
+from gradspec.backends.cpu.conv import gradient as conv_gradient
+from gradspec.backends.cpu.conv import plan as conv
+from gradspec.backends.cpu.matmul import plan as matmul
 from gradspec.backends.cpu.pool import plan as pool
 from gradspec.backends.cpu.pool import smooth_pool
 from gradspec.graph.later import provides
 from gradspec.runtime.task import Lowering
 
 LOWERINGS: dict[str, Lowering] = {
-    **compare.LOWERINGS,
+    **conv_gradient.LOWERINGS,
     **conv.LOWERINGS,
     **layout.LOWERINGS,
     **loss.LOWERINGS,
