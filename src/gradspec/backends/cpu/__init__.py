@@ -9,13 +9,13 @@ from gradspec.backends.cpu import (
     loss,
     lp_pool,
     matmul,
-    pointwise,
     reduce,
     resize,
     softmax,
     unfold,
     unpool,
 )
+from gradspec.backends.cpu.pointwise import plan as pointwise
 from gradspec.backends.cpu.pool import plan as pool
 from gradspec.backends.cpu.pool import smooth_pool
 from gradspec.graph.later import provides

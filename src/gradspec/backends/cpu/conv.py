@@ -13,7 +13,7 @@ from gradspec.backends.cpu.conv_pool import Pooling, is_pooling, rank_of, rows_t
 from gradspec.backends.cpu.kernels import conv_fields as f
 from gradspec.backends.cpu.kernels.registers import machine
 from gradspec.backends.cpu.patches import Blocking, Case, Line, cases, elements, leading, reading, regular_axes, writing
-from gradspec.backends.cpu.pointwise import Program, epilogue_function, is_pointwise
+from gradspec.backends.cpu.pointwise.plan import Program, epilogue_function, is_pointwise
 from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.codegen.addresses import address, function_address
 from gradspec.codegen.cache import kernel

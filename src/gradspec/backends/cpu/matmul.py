@@ -16,7 +16,7 @@ from struct import Struct
 from gradspec.backends.cpu.axes import Axis, Strides, dense, merged
 from gradspec.backends.cpu.kernels import matmul_fields as f
 from gradspec.backends.cpu.kernels.registers import machine
-from gradspec.backends.cpu.pointwise import Program, epilogue_function, is_pointwise
+from gradspec.backends.cpu.pointwise.plan import Program, epilogue_function, is_pointwise
 from gradspec.codegen.addresses import address, function_address
 from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Array, Node, Var
