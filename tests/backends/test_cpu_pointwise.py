@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 
 import gradspec as gs
 from gradspec.backends import numpy as numpy_backend
-from gradspec.backends.cpu.pointwise import BLOCK_BYTES, LOWERINGS, Program, epilogue_function
+from gradspec.backends.cpu.pointwise.arguments import BLOCK_BYTES
+from gradspec.backends.cpu.pointwise.plan import LOWERINGS, Program, epilogue_function
 from gradspec.codegen.addresses import address, block_address
+from gradspec.codegen.records import Block
 from gradspec.graph.ir import Graph, Node, Var
 from gradspec.graph.types import TensorType
 from gradspec.ops import pointwise as ops
@@ -126,7 +128,8 @@ def carry_out(graph: Graph, arrays: Sequence[np.ndarray], outputs: Sequence[np.n
     assert task is not None
     assert task.workspace % 64 == 0
     values = dict(zip((*graph.inputs, *graph.outputs), (*arrays, *outputs), strict=True))
-    block = task.bind(*(values[v] for v in (*task.inputs, *task.outputs)))
+    block, units, _ = task.bind(*(values[v] for v in (*task.inputs, *task.outputs)))
+    assert units == task.units
     workspace = np.full(task.workspace * count + GUARD, 0xFF, np.uint8)
     if count == 1:
         task.function(block_address(block), 0, task.units, address(workspace))
@@ -483,6 +486,12 @@ def test_registers_are_used_again():
 # --- cut up by the caller ---------------------------------------------------------------------------------------------
 
 
+def embedded(program: Program, arrays: Sequence[np.ndarray]) -> bytes:
+    """The arguments of a program as another kernel passes them on."""
+    strides = [tuple(s // a.itemsize for s in a.strides) for a in arrays]
+    return Block(program.arguments(strides)).at([address(a) for a in arrays])
+
+
 def in_ranges(
     graph: Graph, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray], ends: Sequence[int], how_many: int
 ) -> None:
@@ -490,7 +499,7 @@ def in_ranges(
     program = Program(
         Work(graph.nodes, tuple(dict.fromkeys(graph.outputs))), graph.inputs[how_many:], given=graph.inputs[:how_many]
     )
-    block = program.bind(*arrays[how_many:], *outputs)
+    block = embedded(program, [*arrays[how_many:], *outputs])
     workspace = np.full(program.workspace + GUARD, 0xFF, np.uint8)
     function = epilogue_function(graph.outputs[0].dtype)
     for start, end in pairwise(ends):
@@ -545,7 +554,7 @@ def test_results_can_be_left_where_the_caller_says(returned):
     program = Program(Work(graph.nodes, (left, last) if returned else (last,)), (), given=(x, left))
     values, row = numbers(np.random.default_rng(4), (40,), np.dtype(np.float32)), np.empty(40, np.float32)
     outputs = [np.empty(40, np.float32) for _ in range(1 + returned)]
-    block, workspace = program.bind(*outputs), np.zeros(program.workspace, np.uint8)
+    block, workspace = embedded(program, outputs), np.zeros(program.workspace, np.uint8)
     workspace[:16].view(np.int64)[:] = [address(values), address(row)]
     epilogue_function(gs.f32)(block_address(block), 0, 40, address(workspace))
     wanted = reference(graph, [values])

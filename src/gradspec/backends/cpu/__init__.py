@@ -6,7 +6,6 @@ from gradspec.backends.cpu import (
     layout,
     loss,
     lp_pool,
-    pointwise,
     reduce,
     resize,
     softmax,
@@ -16,14 +15,15 @@ from gradspec.backends.cpu import (
 from gradspec.backends.cpu.conv import gradient as conv_gradient
 from gradspec.backends.cpu.conv import plan as conv
 from gradspec.backends.cpu.matmul import plan as matmul
+from gradspec.backends.cpu.pointwise import plan as pointwise
 from gradspec.backends.cpu.pool import plan as pool
 from gradspec.backends.cpu.pool import smooth_pool
 from gradspec.graph.later import provides
 from gradspec.runtime.task import Lowering
 
 LOWERINGS: dict[str, Lowering] = {
-    **conv_gradient.LOWERINGS,
     **conv.LOWERINGS,
+    **conv_gradient.LOWERINGS,
     **layout.LOWERINGS,
     **loss.LOWERINGS,
     **lp_pool.LOWERINGS,

@@ -1,0 +1,141 @@
+"""What the kernel of pointwise chains is given, a *program*, and what it keeps while it runs.
+
+A program works on its cells block by block, and counts them alike in all its arrays. An instruction reads the blocks of
+its operands and writes that of its result, which is none of them. A block of an array that is dense in this count is
+read and written where it lies. Of another, a *view* is copied to a block of the workspace before the instructions or
+from there after them; unless each of its numbers is repeated for a while, and an instruction takes it as it is.
+
+Strides count elements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated
+
+from gradspec.codegen.records import Operand, Record, Scratch, layout
+
+BLOCK_BYTES = 2048
+MOST_GIVEN = 8
+MOST_AXES = 64
+"""As many as a NumPy array can have."""
+
+
+class Opcode(IntEnum):
+    """What an instruction makes of its operands: one cell; one and up to three numbers; two; or one and statistics.
+
+    ``SUB_FROM`` and ``DIV_INTO`` are ``SUB`` and ``DIV`` with their operands exchanged.
+    """
+
+    COPY, NEG, ABS, SQRT, RELU = range(5)
+    EXP, LOG, TANH, SIGMOID, SILU, GELU, GELU_BY_TANH, NORMAL_CDF, NORMAL_DENSITY = range(5, 14)
+    SCALE, SHIFT, LEAKY_RELU, CLAMP, STEP, WITHIN, SOFTPLUS, POWER = range(14, 22)
+    ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, MAX_SHARE, GATE, SUB_FROM, DIV_INTO = range(22, 32)
+    NORMALISE = 32
+
+
+class PlaceKind(IntEnum):
+    """Where the block of some cells lies: in an array, in the workspace, or where the caller says."""
+
+    ARRAY, WORKSPACE, GIVEN = range(3)
+
+
+@dataclass(frozen=True)
+class Place(Record):
+    kind: PlaceKind
+    number: int = 0
+    """Of the block among those of the workspace, or those that are given."""
+    array: Operand | None = None
+
+
+@dataclass(frozen=True)
+class ViewAxis(Record):
+    size: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class View(Record):
+    """An array that is not dense, or repeats its numbers; there is an axis at least."""
+
+    array: Operand
+    axes: tuple[ViewAxis, ...]
+
+
+@dataclass(frozen=True)
+class Transfer(Record):
+    """Between a view and a block of the workspace."""
+
+    view: View
+    block: int
+
+
+@dataclass(frozen=True)
+class Statistic(Record):
+    """A number for each channel."""
+
+    array: Operand | None
+    stride: int
+
+
+@dataclass(frozen=True)
+class Statistics(Record):
+    """``(x − mean)/√(variance + ε)·weight + bias``, of which the last two may be missing."""
+
+    inner: int
+    """Cells that follow each other in one channel."""
+    channels: int
+    goes_across: bool
+    """Whether neighbouring cells are of neighbouring channels, whose numbers are neighbours, too."""
+    epsilon: float
+    mean: Statistic
+    variance: Statistic
+    weight: Statistic
+    bias: Statistic
+
+
+@dataclass(frozen=True)
+class Instruction(Record):
+    opcode: Opcode
+    result: Place
+    first: Place
+    second: Place
+    """The first again where there is no other."""
+    numbers: tuple[float, float, float]
+    """The kernel rounds them to its format."""
+    repeated: tuple[View, ...]
+    """One, if its numbers take the place of the second operand."""
+    statistics: tuple[Statistics, ...]
+    """One, to normalise by."""
+
+
+@dataclass(frozen=True)
+class PointwiseArguments(Record):
+    """A program. The kernel carries out its blocks ``lo … hi − 1``.
+
+    Of one that is *embedded*, an epilogue in the arguments of another kernel, that kernel cuts the work up: it calls
+    ``kernel(program, start, n, workspace)`` for the cells ``start … start + n − 1``, at most a block of them, and leaves
+    the addresses of blocks that it gives in the first words of the workspace.
+    """
+
+    size: int
+    is_embedded: bool
+    constants: tuple[Transfer, ...]
+    """Of one number that is the same for all cells: blocks that stay as they are."""
+    gathers: tuple[Transfer, ...]
+    instructions: tuple[Instruction, ...]
+    scatters: tuple[Transfer, ...]
+
+
+@dataclass
+class ProgramScratch(Scratch):
+    """What the workspace begins with. The blocks follow."""
+
+    given: Annotated[tuple[int, ...], MOST_GIVEN]
+    """Addresses."""
+    position: Annotated[tuple[int, ...], MOST_AXES]
+    """Of a row of a view."""
+
+
+SCRATCH_BYTES = layout(ProgramScratch).size

@@ -1,0 +1,200 @@
+"""What instructions make of single cells, or of vectors of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradspec.backends.cpu.pointwise.arguments import Opcode
+from gradspec.codegen.elementary import exp, log, normal_cdf, normal_density, power, sigmoid, softplus, tanh
+from gradspec.codegen.intrinsics import absolute, maximum, minimum, square_root
+from gradspec.codegen.language import choose, f64, inlined, number_of
+
+GELU_CUBIC, GELU_SCALE = 0.044715, 1.5957691216057308
+"""As in ``gradspec.spec.pointwise``: kernels do not depend on the specification."""
+
+# --- of one cell ------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def same(a):
+    return a
+
+
+@inlined
+def negative(a):
+    return -a
+
+
+@inlined
+def relu(a):
+    return choose(a <= 0, 0.0, a)
+
+
+@inlined
+def silu(a):
+    return a * sigmoid(a)
+
+
+@inlined
+def gelu(a):
+    return a * normal_cdf(a)
+
+
+@inlined
+def gelu_by_tanh(a):
+    return a * sigmoid((a * a * a * GELU_CUBIC + a) * GELU_SCALE)
+
+
+# --- of one cell and numbers ------------------------------------------------------------------------------------------
+
+
+@inlined
+def scaled(a, numbers):
+    return a * numbers[0]
+
+
+@inlined
+def shifted(a, numbers):
+    return a + numbers[0]
+
+
+@inlined
+def leaky_relu(a, numbers):
+    return choose(a <= 0, numbers[0] * a, a)
+
+
+@inlined
+def clamped(a, numbers):
+    low, high, _ = numbers
+    above = choose(a < low, low, a)
+    return choose(above > high, high, above)
+
+
+@inlined
+def step(a, numbers):
+    below, at, above = numbers
+    return choose(a < 0, below, choose(a == 0, at, above))
+
+
+@inlined
+def within(a, numbers):
+    low, high, _ = numbers
+    return choose((a < low) | (a > high), number_of(a)(0), number_of(a)(1))
+
+
+@inlined
+def bent(a, numbers):
+    return softplus(a, numbers[0])
+
+
+@inlined
+def raised(a, numbers):
+    """The exponent, what rounding to float32 took from it, and whether the result has the sign of ``a``."""
+    exponent, rest, is_signed = numbers
+    value = power(absolute(a), exponent, number_of(a)(0) if number_of(a) == f64 else rest)
+    return choose(a == 0, 0.0, choose((a < 0) & (is_signed != 0), -value, value))
+
+
+# --- of two cells -----------------------------------------------------------------------------------------------------
+
+
+@inlined
+def add(a, b):
+    return a + b
+
+
+@inlined
+def subtract(a, b):
+    return a - b
+
+
+@inlined
+def subtract_from(a, b):
+    return b - a
+
+
+@inlined
+def multiply(a, b):
+    return a * b
+
+
+@inlined
+def divide(a, b):
+    return a / b
+
+
+@inlined
+def divide_into(a, b):
+    return b / a
+
+
+@inlined
+def larger(a, b):
+    return maximum(a, b) if number_of(a).is_float else choose(a < b, b, a)
+
+
+@inlined
+def smaller(a, b):
+    return minimum(a, b) if number_of(a).is_float else choose(b < a, b, a)
+
+
+@inlined
+def max_share(a, b):
+    number = number_of(a)
+    above = (b == b) & (not a <= b)  # a NaN exceeds every number
+    below = (a == a) & (not b <= a)
+    return choose(above, number(1), choose(below, number(0), number(0.5)))
+
+
+@inlined
+def gate(a, b):
+    return choose(a == 0, 0.0, a * b)
+
+
+# --- by opcode --------------------------------------------------------------------------------------------------------
+
+Meanings = dict[Opcode, Any]
+
+OF_ONE: Meanings = {
+    Opcode.COPY: same,
+    Opcode.NEG: negative,
+    Opcode.ABS: absolute,
+    Opcode.SQRT: square_root,
+    Opcode.RELU: relu,
+    Opcode.EXP: exp,
+    Opcode.LOG: log,
+    Opcode.TANH: tanh,
+    Opcode.SIGMOID: sigmoid,
+    Opcode.SILU: silu,
+    Opcode.GELU: gelu,
+    Opcode.GELU_BY_TANH: gelu_by_tanh,
+    Opcode.NORMAL_CDF: normal_cdf,
+    Opcode.NORMAL_DENSITY: normal_density,
+}
+OF_ONE_AND_NUMBERS: Meanings = {
+    Opcode.SCALE: scaled,
+    Opcode.SHIFT: shifted,
+    Opcode.LEAKY_RELU: leaky_relu,
+    Opcode.CLAMP: clamped,
+    Opcode.STEP: step,
+    Opcode.WITHIN: within,
+    Opcode.SOFTPLUS: bent,
+    Opcode.POWER: raised,
+}
+OF_TWO: Meanings = {
+    Opcode.ADD: add,
+    Opcode.SUB: subtract,
+    Opcode.MUL: multiply,
+    Opcode.DIV: divide,
+    Opcode.MAXIMUM: larger,
+    Opcode.MINIMUM: smaller,
+    Opcode.MAX_SHARE: max_share,
+    Opcode.GATE: gate,
+}
+WITH_REPEATED: Meanings = {
+    **{opcode: meaning for opcode, meaning in OF_TWO.items() if opcode not in (Opcode.MAX_SHARE, Opcode.GATE)},
+    Opcode.SUB_FROM: subtract_from,
+    Opcode.DIV_INTO: divide_into,
+}
+"""Of a cell and a number that is repeated."""
+OF_INTEGERS = frozenset({Opcode.COPY, Opcode.MAXIMUM, Opcode.MINIMUM})

@@ -1,0 +1,105 @@
+"""Where blocks lie, and how views are copied to blocks of the workspace and from there."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gradspec.backends.cpu.pointwise.arguments import BLOCK_BYTES, SCRATCH_BYTES, PlaceKind, ProgramScratch
+from gradspec.codegen.language import i64, inlined, lanes, outlined, pointer, u64
+
+scratch_at = pointer(ProgramScratch)
+
+
+class Cells(NamedTuple):
+    """The cells ``start … start + n − 1``, and the address of the workspace."""
+
+    start: Any
+    n: Any
+    workspace: Any
+
+
+class Line(NamedTuple):
+    """Cells from ``p[at]`` on, ``stride`` apart."""
+
+    p: Any
+    at: Any
+    stride: Any
+
+
+@inlined
+def block_at(form, cells, number):
+    """A block of the workspace."""
+    return form.stored_at(cells.workspace + SCRATCH_BYTES + number * BLOCK_BYTES)
+
+
+@inlined
+def cells_at(form, place, cells):
+    """A pointer to the first of the cells at a place."""
+    if place.kind == PlaceKind.ARRAY:
+        return form.stored_at(place.array + cells.start * form.stored.bytes)
+    if place.kind == PlaceKind.GIVEN:
+        return form.stored_at(scratch_at(cells.workspace).given[place.number])
+    return block_at(form, cells, place.number)
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+
+@outlined
+def transfer(form, view, block, cells, gathers):
+    """The cells of a view to a block, or from there, row by row."""
+    p, position, last = form.stored_at(view.array), scratch_at(cells.workspace).position, len(view.axes) - 1
+    row, rest, done = 0, cells.start, 0
+    for i in range(last, -1, -1):
+        axis = view.axes[i]
+        position[i], rest = rest % axis.size, rest // axis.size
+        if i < last:
+            row += position[i] * axis.stride
+    size, stride, first = view.axes[last].size, view.axes[last].stride, position[last]
+    while done < cells.n:
+        count = min(cells.n - done, size - first)
+        here, there = Line(p, row + first * stride, stride), Line(block, done, 1)
+        if gathers:
+            copy(form, there, here, count)
+        else:
+            copy(form, here, there, count)
+        done, first = done + count, 0
+        for i in range(last - 1, -1, -1):
+            axis = view.axes[i]
+            row += axis.stride
+            position[i] += 1
+            if position[i] < axis.size:
+                break
+            row -= axis.size * axis.stride
+            position[i] = 0
+
+
+@outlined
+def copy(form, target, source, n):
+    (y, to, y_stride), (x, at, x_stride) = target, source
+    if y_stride == 1 and x_stride == 1:
+        for i in lanes(form.stored, n):
+            y[to + i] = x[at + i]
+    elif y_stride == 1 and x_stride == 0:
+        repeated = x[at]
+        for i in lanes(form.stored, n):
+            y[to + i] = repeated
+    else:
+        for i in range(n):
+            y[to + i * y_stride] = x[at + i * x_stride]
+
+
+@inlined
+def repeated_at(view, start):
+    """Where the number of the cell ``start`` lies in a view whose last stride is 0, and how many cells it is for."""
+    at, last = 0, len(view.axes) - 1
+    size = view.axes[last].size
+    if last == 0:
+        return at, size
+    rest = u64(start) // u64(size)
+    left = size - (start - i64(rest) * size)
+    for i in range(last - 1, -1, -1):
+        further = rest // u64(view.axes[i].size)
+        at += i64(rest - further * u64(view.axes[i].size)) * view.axes[i].stride
+        rest = further
+    return at, left

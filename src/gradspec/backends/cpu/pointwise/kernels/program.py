@@ -1,0 +1,124 @@
+"""The kernel of pointwise chains: one for each format runs any program over blocks that stay in the cache.
+
+Every instruction is a loop over one block. 16-bit floats are computed in float32 and rounded by every instruction. Sums
+of products are not fused, so that each is rounded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradspec.backends.cpu.pointwise.arguments import BLOCK_BYTES, Opcode, PointwiseArguments
+from gradspec.backends.cpu.pointwise.kernels.cells import (
+    OF_INTEGERS,
+    OF_ONE,
+    OF_ONE_AND_NUMBERS,
+    OF_TWO,
+    WITH_REPEATED,
+    Meanings,
+)
+from gradspec.backends.cpu.pointwise.kernels.normalise import normalise
+from gradspec.backends.cpu.pointwise.kernels.places import Cells, block_at, cells_at, repeated_at, transfer
+from gradspec.codegen.formats import FORMATS, Format
+from gradspec.codegen.intrinsics import address_of
+from gradspec.codegen.language import at_build, inlined, lanes, outlined
+from gradspec.codegen.translation import kernel_code
+
+
+def build(name: str) -> str:
+    """The code of the kernel called ``"program:f32"``, or of another format."""
+    return kernel_code(kernel, PointwiseArguments, FORMATS[name.removeprefix("program:")])
+
+
+def kernel(form, args, lo, hi, workspace):
+    """The blocks ``lo … hi − 1``; of an embedded program, the cells ``lo … lo + hi − 1``."""
+    place, block = address_of(workspace), BLOCK_BYTES // form.stored.bytes
+    if args.is_embedded:
+        run(form, args, Cells(lo, hi, place), True)
+        return
+    for unit in range(lo, hi):
+        run(form, args, Cells(unit * block, min(block, args.size - unit * block), place), unit == lo)
+
+
+@outlined
+def run(form, args, cells, is_first):
+    """A program on at most a block of cells."""
+    if is_first:
+        for i in range(len(args.constants)):
+            move(form, args.constants[i], cells, True)
+    for i in range(len(args.gathers)):
+        move(form, args.gathers[i], cells, True)
+    for i in range(len(args.instructions)):
+        carry_out(form, args.instructions[i], cells)
+    for i in range(len(args.scatters)):
+        move(form, args.scatters[i], cells, False)
+
+
+@inlined
+def move(form, moved, cells, gathers):
+    transfer(form, moved.view, block_at(form, cells, moved.block), cells, gathers)
+
+
+@inlined
+def carry_out(form, instruction, cells):
+    y, a = cells_at(form, instruction.result, cells), cells_at(form, instruction.first, cells)
+    if len(instruction.repeated) > 0:
+        with_repeated(form, instruction.opcode, y, a, instruction.repeated[0], cells)
+    elif form.is_float and instruction.opcode == Opcode.NORMALISE:
+        normalise(form, instruction.statistics[0], y, a, cells.start, cells.n)
+    else:
+        on_cells(form, instruction, y, a, cells_at(form, instruction.second, cells), cells.n)
+
+
+@at_build
+def meanings(form: Format, table: Meanings) -> list[tuple[Opcode, Any]]:
+    """What a table has for a format."""
+    return [(opcode, meaning) for opcode, meaning in table.items() if form.is_float or opcode in OF_INTEGERS]
+
+
+@outlined
+def on_cells(form, instruction, y, a, b, n):
+    """The loop of an instruction over a block."""
+    opcode, number = instruction.opcode, form.computed
+    for known, meaning in meanings(form, OF_ONE):
+        if opcode == known:
+            for i in lanes(number, n):
+                y[i] = form.narrow(meaning(form.widen(a[i])))
+            return
+    for known_of_two, meaning_of_two in meanings(form, OF_TWO):
+        if opcode == known_of_two:
+            for i in lanes(number, n):
+                y[i] = form.narrow(meaning_of_two(form.widen(a[i]), form.widen(b[i])))
+            return
+    if form.is_float:
+        on_cells_and_numbers(form, instruction, y, a, n)
+
+
+def on_cells_and_numbers(form, instruction, y, a, n):
+    number, given = form.computed, instruction.numbers
+    numbers = number(given[0]), number(given[1]), number(given[2])
+    for opcode, meaning in meanings(form, OF_ONE_AND_NUMBERS):
+        if instruction.opcode == opcode:
+            for i in lanes(number, n):
+                y[i] = form.narrow(meaning(form.widen(a[i]), numbers))
+            return
+
+
+@outlined
+def with_repeated(form, opcode, y, a, view, cells):
+    """Run after run of cells whose other operand is the same number."""
+    done, p = 0, form.stored_at(view.array)
+    while done < cells.n:
+        at, left = repeated_at(view, cells.start + done)
+        count = min(left, cells.n - done)
+        on_cells_and_number(form, opcode, y, a, done, form.widen(p[at]), count)
+        done += count
+
+
+@outlined
+def on_cells_and_number(form, opcode, y, a, at, b, n):
+    for known, meaning in meanings(form, WITH_REPEATED):
+        if opcode == known:
+            for i in lanes(form.computed, n):
+                y[at + i] = form.narrow(meaning(form.widen(a[at + i]), b))
+            return
