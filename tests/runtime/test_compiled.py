@@ -19,9 +19,8 @@ from gradspec.graph import tree
 from gradspec.runtime import run as running
 from gradspec.runtime import threads as pool
 from gradspec.runtime.compiled import Executable, Program
-from gradspec.runtime.native import sequence
 from gradspec.runtime.plan import plan
-from gradspec.runtime.sequence import Steps
+from gradspec.runtime.scheduler import COUNT, REACHED, Steps
 from gradspec.runtime.structure import lifted
 from runtime.toys import Toy, program
 
@@ -433,7 +432,7 @@ def jobs(monkeypatch):
     found = []
 
     def carry_out(job, workspace, stride, threads):
-        found.append((threads, int(job[sequence.STEPS] - job[sequence.REACHED])))
+        found.append((threads, int(job[COUNT] - job[REACHED])))
 
     monkeypatch.setattr(pool, "carry_out", carry_out)
     return found

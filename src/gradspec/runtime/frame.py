@@ -25,7 +25,7 @@ from gradspec.runtime import threads as pool
 from gradspec.runtime.group import Step
 from gradspec.runtime.memory import aligned_bytes
 from gradspec.runtime.plan import Plan, most_threads
-from gradspec.runtime.sequence import LONG, Steps, encoded
+from gradspec.runtime.scheduler import LONG, Steps, encoded
 from gradspec.runtime.task import Bound, Task, View
 
 Values = list[Any]
