@@ -259,7 +259,7 @@ def test_new_sources_replace_the_entry(tmp_path, monkeypatch, count):
 def test_sources_are_what_a_kernel_is_made_of(tmp_path, monkeypatch):
     """Its module, what that imports from its package or from this one, and so on; not what only lies beside it."""
     texts = {
-        "made/one.py": "from made.two import B\nfrom made.below import (\n three,\n four,\n)\nimport made.five\nimport json",
+        "made/one.py": "from made.two import B\nfrom made.below import (\n three,\n four,\n)\nimport made.five",
         "made/two.py": "B = 1",
         "made/below/__init__.py": "",
         "made/below/three.py": "from made import six",
