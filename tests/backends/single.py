@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 
 from gradspec.backends.cpu import LOWERINGS
-from gradspec.graph.ir import Graph
+from gradspec.graph.graph import Graph
 from gradspec.runtime.task import Task, Work, address, block_address
 
 GUARD, PATTERN = 4096, 0xA5

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 import gradspec as gs
 from gradspec.backends import numpy as numpy_backend
 from gradspec.backends.cpu.pointwise import BLOCK_BYTES, LOWERINGS, Program, epilogue_function
-from gradspec.graph.ir import Graph, Node, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import TensorType
 from gradspec.ops import pointwise as ops
 from gradspec.ops.linear import BatchNorm

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import array_shapes, basic_indices
 
 import gradspec as gs
 from gradspec.graph.builder import apply
-from gradspec.ops import layout, loss, reduce
+from gradspec.ops import layout, loss, reduce, shape
 from strategies import few
 
 RANDOM = np.random.default_rng(3)
@@ -289,10 +289,10 @@ def test_arrays_are_refused_alike():
         (layout.PAD, layout.Padding(((0, 0), (0, 0)), (0,), 0.0)),
         (layout.TRANSPOSE, layout.Order((-2, -1))),
         (layout.CONCAT, layout.Axis(-1)),
-        (layout.RESHAPE, layout.Shape((-2, -3))),
-        (reduce.SUM, reduce.Axes((-1,))),
-        (reduce.SUM, reduce.Axes((0, 0))),
-        (reduce.SUM, reduce.Axes((2,))),
+        (shape.RESHAPE, shape.Shape((-2, -3))),
+        (shape.SUM, shape.Axes((-1,))),
+        (shape.SUM, shape.Axes((0, 0))),
+        (shape.SUM, shape.Axes((2,))),
         (reduce.SHARE, reduce.Share((7,), (2, 3))),
         (reduce.SHARE, reduce.Share((0,), (2, 2, 2))),
         (reduce.SHARE, reduce.Share((0,), (0, 2, 3))),

@@ -14,18 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.ir import Array, Graph, Var
+import gradspec.wiring  # noqa: F401  (what graphs can do)
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Var
 from gradspec.graph.show import ascii_only
 from gradspec.graph.types import bf16
 from gradspec.interop import from_onnx
 from gradspec.interop.weights import bind
 from gradspec.runtime.compiled import Compiled, Executable, Program
-from gradspec.runtime.files import regular_file, replacing
 from gradspec.runtime.memory import machine_bytes, nbytes
 from gradspec.runtime.plan import Plan
 from gradspec.runtime.run import planned
-from gradspec.runtime.serialize import load
 from gradspec.runtime.threads import get_num_threads
+from gradspec.saving.files import regular_file, replacing
+from gradspec.saving.graphs import load
 from gradspec.spec.errors import FormatError, ShapeError, UnsupportedError
 
 SECONDS_OF_TIMING = 1.0

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Var
-from gradspec.graph.op import Op
+from gradspec.graph.ir import Op, Var
 from gradspec.graph.types import TensorType, require_integers
-from gradspec.ops.layout import Axis, recorded_axis
+from gradspec.ops.batching import with_leading_axis
+from gradspec.ops.layout import Axis
 from gradspec.ops.pointwise import neg
-from gradspec.ops.reduce import log_softmax, mean, sum
-from gradspec.ops.rules import applying, with_leading_axis
+from gradspec.ops.reduce import log_softmax, mean
+from gradspec.ops.rules import applying, recorded_axis
+from gradspec.ops.shape import sum
 from gradspec.spec import loss as spec
 from gradspec.spec.window import whole_number
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from onnx import AttributeProto, NodeProto, TensorProto, defs
 
 from gradspec.graph.ir import Array, Var
-from gradspec.runtime.attributes import brief
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, UnsupportedError
 
 Value: TypeAlias = Array | Var

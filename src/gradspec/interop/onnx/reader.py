@@ -14,7 +14,8 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs
 
 from gradspec.graph.builder import Builder
-from gradspec.graph.ir import Array, Graph, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import TensorType, dtype_of
 from gradspec.interop.onnx.files import Folder, load_model
 from gradspec.interop.onnx.folding import Budget, fold
@@ -23,7 +24,7 @@ from gradspec.interop.onnx.node import Node, Signature, Value, attributes_of, re
 from gradspec.interop.onnx.nodes import HANDLERS
 from gradspec.interop.onnx.refusals import REFUSED, Refusals, Refused
 from gradspec.interop.onnx.tensors import MAX_CELLS, MAX_RANK, array_of
-from gradspec.runtime.attributes import brief
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import DTypeError, FormatError, ShapeError, UnsupportedError
 
 FIRST_OPSET, LAST_OPSET = 7, 28

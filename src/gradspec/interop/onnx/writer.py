@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import onnx
 from onnx import helper
 
-from gradspec.graph.ir import Array, Graph, Node, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Node, Var
 from gradspec.interop.onnx.emit.emitter import Emitter, Value, tensor_dtype
 from gradspec.interop.onnx.emit.table import emit
 from gradspec.spec.errors import UnsupportedError

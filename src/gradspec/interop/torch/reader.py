@@ -13,7 +13,8 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from gradspec.graph.builder import Builder
-from gradspec.graph.ir import Graph, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Var
 from gradspec.graph.types import TensorType, f32
 from gradspec.interop.torch.aten import Entry, entry_of
 from gradspec.interop.torch.aten.operands import to_dtype

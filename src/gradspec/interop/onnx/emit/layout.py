@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gradspec.interop.onnx.emit.emitter import Emitter, Value
 from gradspec.interop.onnx.emit.table import emits
-from gradspec.ops.layout import Axis, Order, Padding, Shape, Steps
+from gradspec.ops.layout import Axis, Order, Padding, Steps
+from gradspec.ops.shape import Shape
 
 
 @emits("reshape", moves=True)

@@ -8,7 +8,8 @@ from gradspec.interop.onnx.emit.emitter import INT64, Emitter, Value
 from gradspec.interop.onnx.emit.table import emits
 from gradspec.ops.layout import Axis
 from gradspec.ops.loss import Place
-from gradspec.ops.reduce import Axes, Share
+from gradspec.ops.reduce import Share
+from gradspec.ops.shape import Axes
 from gradspec.ops.unpool import Plane, Rank
 
 

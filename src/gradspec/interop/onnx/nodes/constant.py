@@ -11,7 +11,7 @@ from gradspec.graph.ir import Array
 from gradspec.interop.onnx.folding import ARITHMETIC
 from gradspec.interop.onnx.node import Handler, Node
 from gradspec.interop.onnx.tensors import MAX_CELLS, MAX_RANK
-from gradspec.runtime.attributes import brief
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, UnsupportedError
 
 

@@ -10,9 +10,9 @@ from gradspec.interop.onnx.node import Handler, Node
 from gradspec.interop.onnx.nodes.windows import Pairs, Sizes, auto_pad, halves, pads, per_axis, spatial, windows
 from gradspec.ops.conv import conv as convolution
 from gradspec.ops.conv import conv_transpose as transposed_convolution
-from gradspec.ops.layout import reshape
+from gradspec.ops.shape import reshape
 from gradspec.ops.unfold import fold
-from gradspec.runtime.attributes import brief
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, ShapeError
 
 

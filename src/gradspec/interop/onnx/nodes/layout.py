@@ -16,7 +16,8 @@ from gradspec.interop.onnx.nodes.windows import halves
 from gradspec.ops import layout
 from gradspec.ops.layout import getitem
 from gradspec.ops.rules import broadcast_shape
-from gradspec.runtime.attributes import brief
+from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, ShapeError
 
 # --- on variables and arrays alike ------------------------------------------------------------------------------------
@@ -24,7 +25,7 @@ from gradspec.spec.errors import FormatError, ShapeError
 
 def _reshape(node: Node, x: Value, shape: Sequence[int]) -> Value:
     if isinstance(x, Var):
-        return layout.reshape(x, tuple(shape))  # type: ignore[no-any-return]
+        return reshape(x, tuple(shape))  # type: ignore[no-any-return]
     if prod(shape) != x.size:
         raise ShapeError(f"{x.size} cells do not make the shape {tuple(shape)}")
     if not x.flags.c_contiguous:  # which is copied
@@ -37,7 +38,7 @@ def _transpose(x: Value, order: Sequence[int]) -> Value:
 
 
 def _broadcast(x: Value, shape: tuple[int, ...]) -> Value:
-    return layout.broadcast_to(x, shape) if isinstance(x, Var) else np.broadcast_to(x, shape)
+    return broadcast_to(x, shape) if isinstance(x, Var) else np.broadcast_to(x, shape)
 
 
 def _cut(x: Value, window: Sequence[slice]) -> Value:
@@ -241,8 +242,8 @@ def _space_to_depth(node: Node) -> Any:
     if node.choice("mode", "DCR", "CRD") == "DCR":
         return y
     n, channels, height, width = y.shape
-    split = layout.reshape(y, (n, block**2, channels // block**2, height, width))
-    return layout.reshape(layout.transpose(split, (0, 2, 1, 3, 4)), y.shape)
+    split = reshape(y, (n, block**2, channels // block**2, height, width))
+    return reshape(layout.transpose(split, (0, 2, 1, 3, 4)), y.shape)
 
 
 def _identity(node: Node) -> Value:

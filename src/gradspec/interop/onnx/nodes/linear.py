@@ -7,9 +7,9 @@ from typing import Any
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
 from gradspec.interop.onnx.node import Handler, Node
-from gradspec.ops.layout import broadcast_to, reshape
 from gradspec.ops.linear import MATMUL, Product, matmul
 from gradspec.ops.pointwise import scale
+from gradspec.ops.shape import broadcast_to, reshape
 
 
 def _scaled(x: Any, factor: float) -> Any:

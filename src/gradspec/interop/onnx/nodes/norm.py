@@ -14,12 +14,12 @@ from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, Node, normal_axes
 from gradspec.interop.onnx.nodes.windows import spatial
 from gradspec.ops.convert import convert
-from gradspec.ops.layout import broadcast_to, reshape
 from gradspec.ops.linear import batch_norm
 from gradspec.ops.pointwise import STEP, Levels, abs, sqrt
 from gradspec.ops.pool import avg_pool
 from gradspec.ops.reduce import mean
-from gradspec.ops.reduce import sum as sum_over
+from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.ops.shape import sum as sum_over
 from gradspec.spec.errors import FormatError, ShapeError, UnsupportedError
 
 

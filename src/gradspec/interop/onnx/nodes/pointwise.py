@@ -11,7 +11,6 @@ import numpy as np
 from gradspec.graph.ir import Var
 from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, Node
-from gradspec.ops.layout import broadcast_to
 from gradspec.ops.pointwise import (
     abs,
     add,
@@ -38,6 +37,7 @@ from gradspec.ops.pointwise import (
 )
 from gradspec.ops.rules import broadcast_shape
 from gradspec.ops.select import greater, where
+from gradspec.ops.shape import broadcast_to
 from gradspec.spec.errors import FormatError, UnsupportedError
 
 FLOAT_MAX = float(np.finfo(np.float32).max)

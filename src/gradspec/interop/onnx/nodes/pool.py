@@ -11,9 +11,9 @@ from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
 from gradspec.interop.onnx.node import Handler, Node
 from gradspec.interop.onnx.nodes.windows import Sizes, auto_pad, pads, per_axis, spatial, windows
-from gradspec.ops.layout import broadcast_to
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower, lp_pool
 from gradspec.ops.pool import avg_pool, global_avg_pool, global_max_pool, max_pool
+from gradspec.ops.shape import broadcast_to
 from gradspec.ops.unpool import max_gather, max_unpool
 from gradspec.spec.errors import FormatError
 

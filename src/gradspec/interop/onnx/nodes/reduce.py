@@ -13,10 +13,11 @@ from gradspec.graph.types import boolean, u8
 from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, Node, normal_axes
 from gradspec.ops.convert import convert
-from gradspec.ops.layout import reshape, transpose
+from gradspec.ops.layout import transpose
 from gradspec.ops.pointwise import abs, log
 from gradspec.ops.reduce import log_softmax, mean, softmax
-from gradspec.ops.reduce import sum as sum_over
+from gradspec.ops.shape import reshape
+from gradspec.ops.shape import sum as sum_over
 from gradspec.spec.errors import FormatError
 
 Axes = tuple[int, ...]

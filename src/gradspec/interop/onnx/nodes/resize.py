@@ -19,7 +19,7 @@ from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, Node, normal_axes
 from gradspec.ops.layout import getitem
 from gradspec.ops.resize import resize
-from gradspec.runtime.attributes import brief
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, ShapeError, UnsupportedError
 
 ROUNDINGS = {"round_prefer_floor": "half_down", "round_prefer_ceil": "half_up", "floor": "floor", "ceil": "ceil"}

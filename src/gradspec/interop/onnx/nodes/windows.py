@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradspec.interop.onnx.node import Node
-from gradspec.runtime.attributes import brief
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError
 from gradspec.spec.window import paddings
 

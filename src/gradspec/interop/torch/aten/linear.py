@@ -13,11 +13,12 @@ from gradspec.interop.compose import group_norm, layer_norm, normalized, widened
 from gradspec.interop.torch.aten.operands import REDUCTIONS, to_dtype
 from gradspec.interop.torch.aten.table import reads
 from gradspec.interop.torch.types import torch_dtype
-from gradspec.ops.layout import Axis, broadcast_to, reshape
+from gradspec.ops.layout import Axis
 from gradspec.ops.linear import MATMUL, Product, batch_norm, linear, matmul
 from gradspec.ops.loss import PICK, cross_entropy, mse_loss
 from gradspec.ops.pointwise import abs, neg, scale, sqrt
-from gradspec.ops.reduce import mean, sum
+from gradspec.ops.reduce import mean
+from gradspec.ops.shape import broadcast_to, reshape, sum
 from gradspec.spec.errors import UnsupportedError
 from gradspec.spec.loss import class_axis
 
