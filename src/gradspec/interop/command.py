@@ -40,7 +40,7 @@ class RequestError(ValueError):
 
 
 @dataclass(frozen=True)
-class Request:
+class RunRequest:
     """The options of ``gradspec run`` as they were written."""
 
     model: str
@@ -82,7 +82,7 @@ _OPTIONS = {"shapes": "--shape NAME=SIZE", "constants": "--constant NAME=FILE.np
 """How the arguments of ``gs.from_onnx`` are written here."""
 
 
-def perform(request: Request) -> list[str]:
+def perform(request: RunRequest) -> list[str]:
     """Carry out a request, and say what was done line by line. Everything is checked before any work."""
     graph = read_model(request.model, request.shapes, request.constants)
     files, derived, names = _asked(graph, request)
@@ -110,7 +110,7 @@ Files = dict[Var, str]
 """Files by the variable that each is for."""
 
 
-def _asked(graph: Graph, request: Request) -> tuple[dict[Var, str | None], Graph, list[str]]:
+def _asked(graph: Graph, request: RunRequest) -> tuple[dict[Var, str | None], Graph, list[str]]:
     """The file for each input of the graph to run, None for zeros; that graph, and the names of its results."""
     if request.tangents and request.cotangents:
         raise RequestError("--jvp and --vjp are two derivatives; ask for one of them at a time")

@@ -77,19 +77,19 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
 
 
 @dataclass(frozen=True)
-class Axis:
+class AlongAxis:
     """The axis along which the operator works."""
 
     axis: int
 
 
-def _concat_types(attrs: Axis, *xs: TensorType) -> tuple[TensorType]:
+def _concat_types(attrs: AlongAxis, *xs: TensorType) -> tuple[TensorType]:
     shape = spec.concatenated_sizes([x.shape for x in xs], attrs.axis)
     recorded_axis("concat", attrs.axis, len(shape))
     return (TensorType(require_one_dtype("concat", *xs), shape),)
 
 
-def _concat_transpose(attrs: Axis, cotangents: Sequence[Var], xs: Sequence[TensorType | Var], i: int) -> Var:
+def _concat_transpose(attrs: AlongAxis, cotangents: Sequence[Var], xs: Sequence[TensorType | Var], i: int) -> Var:
     (g,) = cotangents
     before = sum(x.shape[attrs.axis] for x in xs[:i])
     window: list[Any] = [builtins.slice(None)] * len(g.shape)
@@ -97,13 +97,13 @@ def _concat_transpose(attrs: Axis, cotangents: Sequence[Var], xs: Sequence[Tenso
     return getitem(g, tuple(window))  # type: ignore[no-any-return]
 
 
-def _concat_batch(op: Op, attrs: Axis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    return (apply(op, Axis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
+def _concat_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+    return (apply(op, AlongAxis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
 
 
 CONCAT = Op(
     "concat",
-    Axis,
+    AlongAxis,
     types=_concat_types,
     spec=lambda attrs, *xs: (spec.concat(xs, attrs.axis),),
     batch=_concat_batch,
@@ -125,14 +125,15 @@ def concat(xs: Sequence[Any], axis: int = 0) -> Any:
     parts = operands(*xs)
     with applying("concat", *parts):
         shape = spec.concatenated_sizes([x.shape for x in parts], axis)
-    return parts[0] if len(parts) == 1 else apply(CONCAT, Axis(spec.normal_axis("concat", axis, len(shape))), *parts)
+        place = spec.normal_axis("concat", axis, len(shape))
+    return parts[0] if len(parts) == 1 else apply(CONCAT, AlongAxis(place), *parts)
 
 
 # --- slice and pad: each the other's transpose ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Steps:
+class Slices:
     """On every axis the positions ``start + i·step``, ``0 ≤ i < size``."""
 
     starts: tuple[int, ...]
@@ -140,12 +141,12 @@ class Steps:
     steps: tuple[int, ...]
 
 
-def _slice_types(attrs: Steps, x: TensorType) -> tuple[TensorType]:
+def _slice_types(attrs: Slices, x: TensorType) -> tuple[TensorType]:
     spec.require_inside(x.shape, attrs.starts, attrs.sizes, attrs.steps)
     return (TensorType(x.dtype, attrs.sizes),)
 
 
-def _slice_transpose(attrs: Steps, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
+def _slice_transpose(attrs: Slices, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
     """Put every number back where it was read: turn the axes read backwards, then pad before, after and between."""
     (g,), (x,) = cotangents, types
     forwards = getitem(g, tuple(builtins.slice(None, None, -1 if step < 0 else 1) for step in attrs.steps))
@@ -156,15 +157,15 @@ def _slice_transpose(attrs: Steps, cotangents: Sequence[Var], types: Sequence[Te
     return _spaced(forwards, tuple(pairs), tuple(abs(step) - 1 for step in attrs.steps))  # type: ignore[no-any-return]
 
 
-def _slice_batch(op: Op, attrs: Steps, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+def _slice_batch(op: Op, attrs: Slices, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
     (x,) = operands_
-    whole = Steps((0, *attrs.starts), (x.shape[0], *attrs.sizes), (1, *attrs.steps))
+    whole = Slices((0, *attrs.starts), (x.shape[0], *attrs.sizes), (1, *attrs.steps))
     return (apply(op, whole, x),)
 
 
 SLICE = Op(
     "slice",
-    Steps,
+    Slices,
     types=_slice_types,
     spec=lambda attrs, x: (spec.strided(x, attrs.starts, attrs.sizes, attrs.steps),),
     batch=_slice_batch,
@@ -190,12 +191,12 @@ def slice(
     """
     (x,) = operands(x)
     with applying("slice", x):
-        window = Steps(*spec.progressions(x.shape, starts, stops, steps))
+        window = Slices(*spec.progressions(x.shape, starts, stops, steps))
     return _strided(x, window)
 
 
-def _strided(x: Any, attrs: Steps) -> Any:
-    whole = attrs == Steps((0,) * len(x.shape), x.shape, (1,) * len(x.shape))
+def _strided(x: Any, attrs: Slices) -> Any:
+    whole = attrs == Slices((0,) * len(x.shape), x.shape, (1,) * len(x.shape))
     return x if whole else apply(SLICE, attrs, x)
 
 
@@ -219,7 +220,7 @@ def getitem(x: Any, key: Any) -> Any:
             place = _place(entry, n, axis)
             slices.append(builtins.slice(place, place + 1))
         axis += 1
-    return reshape(_strided(x, Steps(*spec.progressions_of(slices, x.shape))), shape)
+    return reshape(_strided(x, Slices(*spec.progressions_of(slices, x.shape))), shape)
 
 
 def _every_axis(key: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:

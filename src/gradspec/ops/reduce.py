@@ -9,7 +9,7 @@ from typing import Any
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Op, Var
 from gradspec.graph.types import TensorType, require_floats
-from gradspec.ops.layout import Axis
+from gradspec.ops.layout import AlongAxis
 from gradspec.ops.rules import applying, recorded_axis
 from gradspec.ops.shape import Axes, axes_batch, one_further, reduced_type, reduction, sum
 from gradspec.spec import reduce as spec
@@ -87,7 +87,7 @@ SHARE = Op(
 
 
 def _axis_types(name: str) -> Callable[..., tuple[TensorType]]:
-    def types(attrs: Axis, x: TensorType) -> tuple[TensorType]:
+    def types(attrs: AlongAxis, x: TensorType) -> tuple[TensorType]:
         require_floats(name, x)
         recorded_axis(name, attrs.axis, x.ndim)
         return (x,)
@@ -95,17 +95,17 @@ def _axis_types(name: str) -> Callable[..., tuple[TensorType]]:
     return types
 
 
-def _axis_batch(op: Op, attrs: Axis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    return (apply(op, Axis(attrs.axis + 1), *operands_),)
+def _axis_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+    return (apply(op, AlongAxis(attrs.axis + 1), *operands_),)
 
 
-def _softmax_jvp(attrs: Axis, primals: Sequence[Var], tangents: Sequence[Var]) -> Any:
+def _softmax_jvp(attrs: AlongAxis, primals: Sequence[Var], tangents: Sequence[Var]) -> Any:
     (x,), (dx,) = primals, tangents
     weights = softmax(x, attrs.axis)
     return [weights], [weights * _centered(dx, weights, attrs.axis)]
 
 
-def _log_softmax_jvp(attrs: Axis, primals: Sequence[Var], tangents: Sequence[Var]) -> Any:
+def _log_softmax_jvp(attrs: AlongAxis, primals: Sequence[Var], tangents: Sequence[Var]) -> Any:
     (x,), (dx,) = primals, tangents
     return [log_softmax(x, attrs.axis)], [_centered(dx, softmax(x, attrs.axis), attrs.axis)]
 
@@ -117,7 +117,7 @@ def _centered(dx: Var, weights: Var, axis: int) -> Var:
 
 SOFTMAX = Op(
     "softmax",
-    Axis,
+    AlongAxis,
     types=_axis_types("softmax"),
     spec=lambda attrs, x: (spec.softmax(x, attrs.axis),),
     batch=_axis_batch,
@@ -137,12 +137,12 @@ def softmax(x: Any, axis: int = -1) -> Any:
     (x,) = operands(x)
     with applying("softmax", x):
         place = normal_axis("softmax", axis, len(x.shape))
-    return apply(SOFTMAX, Axis(place), x)
+    return apply(SOFTMAX, AlongAxis(place), x)
 
 
 LOG_SOFTMAX = Op(
     "log_softmax",
-    Axis,
+    AlongAxis,
     types=_axis_types("log_softmax"),
     spec=lambda attrs, x: (spec.log_softmax(x, attrs.axis),),
     batch=_axis_batch,
@@ -160,4 +160,4 @@ def log_softmax(x: Any, axis: int = -1) -> Any:
     (x,) = operands(x)
     with applying("log_softmax", x):
         place = normal_axis("log_softmax", axis, len(x.shape))
-    return apply(LOG_SOFTMAX, Axis(place), x)
+    return apply(LOG_SOFTMAX, AlongAxis(place), x)

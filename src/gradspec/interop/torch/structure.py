@@ -142,7 +142,7 @@ def _require_type(var: Var, tensor: Tensor) -> None:
 # --- structures of texts and graphs -----------------------------------------------------------------------------------
 
 _by_text = LRUCache[Structure](MOST_TEXTS)
-_by_graph: WeakKeyDictionary[Graph, Opened] = WeakKeyDictionary()
+_by_graph: WeakKeyDictionary[Graph, OpenedGraph] = WeakKeyDictionary()
 
 
 def structure_of(text: str) -> Structure:
@@ -165,7 +165,7 @@ def with_inputs(graph: Graph, constants: Collection[Var]) -> Graph:
     return Graph((*graph.inputs, *constants), graph.nodes, graph.outputs, MappingProxyType(kept))
 
 
-class Opened:
+class OpenedGraph:
     """A graph as it is, and its structure with the constants as tensors, for those who must see all operands."""
 
     def __init__(self, graph: Graph) -> None:
@@ -176,9 +176,9 @@ class Opened:
         self.closed = Structure(with_inputs(graph, ()))
 
 
-def opened(graph: Graph) -> Opened:
+def opened(graph: Graph) -> OpenedGraph:
     """Made once for each graph."""
     found = _by_graph.get(graph)
     if found is None:
-        found = _by_graph[graph] = Opened(graph)
+        found = _by_graph[graph] = OpenedGraph(graph)
     return found
