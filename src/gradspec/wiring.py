@@ -1,7 +1,8 @@
 """Where the rooms are joined: everything that a room declares it needs of later ones is provided here, and only here.
 
-``a + b`` on variables is an operator, ``graph.vjp()`` a transformation, and ``graph(x)`` runs on a backend. Whatever
-builds or runs graphs imports this module, directly or through ``gradspec.library``.
+``a + b`` on variables is an operator, ``graph.vjp()`` a transformation, and ``graph(x)`` runs on a backend. Every way
+into the package that leads to graphs imports this module: ``gradspec.library``, which ``gs.anything`` loads, the command
+line, programs that PyTorch exported, and the judge of our own kernels.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from gradspec.transforms.jvp import jvp
 from gradspec.transforms.simplify import simplify
 from gradspec.transforms.vjp import vjp
 
-OVERLOADS.provide(Overloads(add, sub, mul, div, matmul, neg, getitem))
+OVERLOADS.provide(Overloads(add=add, sub=sub, mul=mul, div=div, matmul=matmul, neg=neg, getitem=getitem))
 
-SERVICES.provide(Services(jvp, vjp, batch, simplify, save, run, program, eager))
+SERVICES.provide(
+    Services(jvp=jvp, vjp=vjp, batch=batch, simplify=simplify, save=save, run=run, program=program, eager=eager)
+)
 
 BACKENDS.provide(
     {
