@@ -19,11 +19,8 @@ def printed(script: str) -> list[str]:
 
 
 def test_a_graph_is_built_and_shown_without_later_rooms():
-    assert printed("print(builder.build(relu(x)))") == [
-        "graph(x: f32[2]):",
-        "  relu : f32[2] = relu(x)",
-        "  return relu",
-    ]
+    text = printed("print(builder.build(relu(x)))")
+    assert text == ["graph(x: f32[2]):", "  relu : f32[2] = relu(x)", "  return relu"]
 
 
 def test_the_rest_says_what_to_load_and_works_then():

@@ -1,8 +1,8 @@
 """Where the rooms are joined: everything that a room declares it needs of later ones is provided here, and only here.
 
 ``a + b`` on variables is an operator, ``graph.vjp()`` a transformation, and ``graph(x)`` runs on a backend. Every way
-into the package that leads to graphs imports this module: ``gradspec.library``, which ``gs.anything`` loads, the command
-line, programs that PyTorch exported, and the judge of our own kernels.
+into the package that leads to graphs imports this module: ``gradspec.library``, from which ``gs`` has its names, the
+command line, programs that PyTorch exported, and the judge of our own kernels.
 """
 
 from __future__ import annotations

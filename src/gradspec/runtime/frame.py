@@ -290,7 +290,6 @@ def _view_action(view: View, read: int, written: int, tasks: int) -> Action:
 def _numpy_action(
     kernel: ArrayFunction, reads: Sequence[int], writes: Sequence[int], may_alias: bool, tasks: int
 ) -> Action:
-
     def act(values: Values, frame: Frame) -> None:
         frame.catch_up(values, tasks)
         operands = [values[i] for i in reads]

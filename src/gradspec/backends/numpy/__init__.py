@@ -29,7 +29,7 @@ from gradspec.backends.numpy import (
 )
 from gradspec.graph.attributes import Attributes
 from gradspec.graph.ir import Op
-from gradspec.graph.types import TensorType, bf16, f16
+from gradspec.graph.types import TensorType, bf16, f16, type_of
 from gradspec.runtime.backend import ArrayFunction
 from gradspec.spec.errors import UnsupportedError
 
@@ -52,6 +52,11 @@ KERNELS: dict[str, Callable[..., Any]] = {
 }
 
 _SMALL = (f16, bf16)
+
+
+def apply(op: Op, attrs: Attributes, *arrays: Array) -> tuple[Array, ...]:
+    """One operator on arrays."""
+    return kernel(op, attrs, tuple(map(type_of, arrays)))(*arrays)
 
 
 def kernel(op: Op, attrs: Attributes, types: tuple[TensorType, ...]) -> ArrayFunction:
