@@ -18,7 +18,6 @@ from gradspec.backends.cpu.matmul import plan as matmul
 from gradspec.backends.cpu.pointwise import plan as pointwise
 from gradspec.backends.cpu.pool import plan as pool
 from gradspec.backends.cpu.pool import smooth_pool
-from gradspec.graph.later import provides
 from gradspec.runtime.task import Lowering
 
 LOWERINGS: dict[str, Lowering] = {
@@ -39,7 +38,6 @@ LOWERINGS: dict[str, Lowering] = {
 }
 
 
-@provides("cpu_lowering")
 def lowering(op_name: str) -> Lowering | None:
     """How an operator is lowered; None where it runs on the NumPy backend."""
     return LOWERINGS.get(op_name)

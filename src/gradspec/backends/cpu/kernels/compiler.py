@@ -1,2 +1,1 @@
 from gradspec.codegen.language import *
-from gradspec.codegen.translation import SIDE_BY_SIDE, Module
