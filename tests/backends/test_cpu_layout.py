@@ -15,7 +15,7 @@ import gradspec as gs
 from backends.pooling import LAYOUTS, REPEATED, Fenced
 from backends.single import carry_out, lowered, result_of
 from gradspec.backends.cpu import LOWERINGS
-from gradspec.backends.cpu.layout import LEAST_BYTES, UNITS_WANTED
+from gradspec.backends.cpu.layout.plan import LEAST_BYTES, UNITS_WANTED
 from gradspec.backends.numpy.layout import KERNELS
 from gradspec.codegen.addresses import address, block_address
 from gradspec.graph.builder import apply

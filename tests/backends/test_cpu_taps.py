@@ -21,9 +21,11 @@ import gradspec as gs
 from backends.pooling import LAYOUTS, REPEATED, Fenced
 from backends.single import carry_out, lowered, result_of
 from gradspec.backends import numpy as numpy_backend
-from gradspec.backends.cpu.resize import Sums, axis_sums
-from gradspec.backends.cpu.taps import TILE, Tables
-from gradspec.backends.cpu.unpool import CELLS_PER_BAND
+from gradspec.backends.cpu.arguments import TILE
+from gradspec.backends.cpu.layout.arguments import AxisSums
+from gradspec.backends.cpu.layout.resize import axis_sums
+from gradspec.backends.cpu.pool.unpool import CELLS_PER_BAND
+from gradspec.backends.tables import cell_readers, tap_ranges
 from gradspec.graph.builder import apply
 from gradspec.graph.graph import Graph
 from gradspec.graph.types import DTYPES, DType, TensorType
@@ -332,21 +334,21 @@ def test_infinities_and_nan_go_where_they_belong():
     ids=str,
 )
 def test_tables_of_an_axis(axis):
-    tables, outputs = Tables(axis, has_readers=True), range(axis.outputs)
+    outputs, (starts, readers) = range(axis.outputs), cell_readers(axis)
     read = [[o * axis.stride - axis.lo + axis.dilation * k for o in outputs] for k in range(axis.kernel)]
-    for (start, first, end), cells in zip(tables.ranges.tolist(), read, strict=True):
+    for (start, first, end), cells in zip(tap_ranges(axis).tolist(), read, strict=True):
         assert start == cells[0]
         assert list(range(first, end)) == [o for o in outputs if 0 <= cells[o] < axis.size]
-    starts, pairs = tables.readers[: axis.size + 1].tolist(), tables.readers[axis.size + 1 :].tolist()
+    assert len(starts) == axis.size + 1
     for cell in range(axis.size):
-        wanted = [n for k, cells in enumerate(read) for o in outputs if cells[o] == cell for n in (k, o)]
-        assert pairs[starts[cell] : starts[cell + 1]] == wanted
+        wanted = [[k, o] for k, cells in enumerate(read) for o in outputs if cells[o] == cell]
+        assert readers[starts[cell] : starts[cell + 1]].tolist() == wanted
 
 
 # --- resize -----------------------------------------------------------------------------------------------------------
 
 
-def listed(sums: Sums) -> list[list[tuple[int, float]]]:
+def listed(sums: AxisSums) -> list[list[tuple[int, float]]]:
     """The cells that each target reads, with their weights."""
     pairs = list(zip(sums.cells.tolist(), sums.weights.tolist(), strict=True))
     return [pairs[a:b] for a, b in pairwise(sums.starts.tolist())]

@@ -53,6 +53,20 @@ def _call(builder: Any, function: Value, *arguments: Value) -> None:
 call = Intrinsic(_call)
 """``call(function, args, lo, hi, workspace)``: another kernel, by its address."""
 
+
+@at_build
+def spaced(count: int) -> Exact:
+    """``spaced(count)(start, step)``: the addresses ``start``, ``start + step`` and so on, each from the one before."""
+
+    def emit(builder: Any, start: Value, step: Value) -> tuple[Value, ...]:
+        found = [start]
+        while len(found) < count:
+            found.append(Value(i64, builder.add(found[-1].llvm, step.llvm)))
+        return tuple(found)
+
+    return Exact(emit)
+
+
 # --- vectors of a known length ----------------------------------------------------------------------------------------
 
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from gradspec.backends.cpu import (
-    layout,
     loss,
-    lp_pool,
     reduce,
-    resize,
     softmax,
-    unfold,
-    unpool,
 )
 from gradspec.backends.cpu.conv import gradient as conv_gradient
 from gradspec.backends.cpu.conv import plan as conv
+from gradspec.backends.cpu.layout import plan as layout
+from gradspec.backends.cpu.layout import resize, unfold
 from gradspec.backends.cpu.matmul import plan as matmul
 from gradspec.backends.cpu.pointwise import plan as pointwise
+from gradspec.backends.cpu.pool import lp_pool, smooth_pool, unpool
 from gradspec.backends.cpu.pool import plan as pool
-from gradspec.backends.cpu.pool import smooth_pool
 from gradspec.runtime.task import Lowering
 
 LOWERINGS: dict[str, Lowering] = {

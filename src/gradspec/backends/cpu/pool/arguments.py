@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, TypeAlias
 
+from gradspec.backends.cpu.arguments import Grid, Pieces, TapAxis
 from gradspec.codegen.records import Memory, Operand, Record, Scratch, Words, layout
 
 MOST_AXES = 64
@@ -191,3 +192,60 @@ class Unit(Scratch):
 
 UNIT_BYTES = -(-layout(Unit).size // 64) * 64
 """What it takes of the workspace."""
+
+
+# --- power pooling ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Exponent(Record):
+    """A number as a sum of two of the numbers computed with, the larger first."""
+
+    head: float
+    rest: float
+
+
+@dataclass(frozen=True)
+class LpPoolArguments(Record):
+    x: Operand
+    y: Operand
+    pieces: Pieces
+    axes: tuple[TapAxis, ...]
+    p: Exponent
+    inverse: Exponent
+    """1/p."""
+
+
+# --- places in a plane ------------------------------------------------------------------------------------------------
+
+
+class PlaceKind(IntEnum):
+    """How places are stored."""
+
+    I64, I32, I8, U8 = range(4)
+
+
+@dataclass(frozen=True)
+class UnpoolArguments(Record):
+    """Numbers are gathered from places in the planes of ``x``, or scattered to places in those of ``y``."""
+
+    x: Operand
+    places: Operand
+    y: Operand
+    kind: PlaceKind
+    planes: Grid
+    """Leading axes, of x and y,"""
+    place_planes: Grid
+    """and of places."""
+    moved: Grid
+    """The axes of what is moved in a plane, which is the source, and of places, the target,"""
+    count: int
+    """and how many of both there are."""
+    plane: Grid
+    """The axes of the plane that places point into,"""
+    cells: int
+    """and its cells."""
+    band: int
+    """Cells of a plane of the result that a unit of work makes, and"""
+    bands: int
+    """how many times that is."""

@@ -1,0 +1,280 @@
+"""Operators that only move numbers: views where the result can be one, and copies for all others.
+
+What is copied is a list of boxes, pairs of views of the same shape: cells of the result, and where they come from.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from gradspec.backends.cpu.arguments import StridedAxis
+from gradspec.backends.cpu.axes import Strides, dense, merged
+from gradspec.backends.cpu.binding import Binder, Call
+from gradspec.backends.cpu.layout.arguments import SQUARE_BYTES, CopiedBox, CopyArguments, CopyKind
+from gradspec.backends.numpy.layout import KERNELS as VIEWS
+from gradspec.backends.numpy.layout import progressions
+from gradspec.codegen.addresses import address
+from gradspec.codegen.cache import kernel
+from gradspec.codegen.records import Operand
+from gradspec.graph.ir import Array, Node, Var
+from gradspec.runtime.task import Lowering, LoweringBase, Task, View, Work
+
+SOURCE = "gradspec.backends.cpu.layout.kernels.layout"
+
+UNITS_WANTED = 64
+LEAST_BYTES = 1 << 14
+"""Of a box that is cut from a larger one, so that several threads can share the work."""
+LEAST_LEAD = 256
+"""Bytes of one index of an axis that units are counted along."""
+NANOSECONDS_PER_BYTE = 0.06
+
+
+# --- boxes ------------------------------------------------------------------------------------------------------------
+
+
+class Transfer(NamedTuple):
+    """Cells of the result, the cells that they are copied from, of the same shape, or None, and whose those are."""
+
+    target: Array
+    source: Array | None = None
+    operand: int = 0
+
+
+def _box(transfer: Transfer, result: Array, operands: Sequence[Array]) -> CopiedBox:
+    target, source, number = transfer
+    steps = (0,) * target.ndim if source is None else source.strides
+    axes = tuple(map(StridedAxis, target.shape, steps, target.strides))
+    target_at = address(target) - address(result)
+    if source is None:
+        return CopiedBox(None, 0, target_at, axes)
+    return CopiedBox(Operand(number), address(source) - address(operands[number]), target_at, axes)
+
+
+def _ordered(box: CopiedBox) -> CopiedBox:
+    """The box with its axes in the order in which its cells lie in the result, as few as will do."""
+    axes = sorted((axis for axis in box.axes if axis.size > 1), key=lambda axis: -abs(axis.target_stride))
+    fewest = merged((axis.size, (axis.source_stride, axis.target_stride)) for axis in axes)
+    return replace(box, axes=tuple(StridedAxis(n, *strides) for n, strides in fewest))
+
+
+def _plane_last(box: CopiedBox, itemsize: int) -> CopiedBox:
+    """The box with the two axes that are copied best at the end, and how they are."""
+    axes = [StridedAxis(1, itemsize, itemsize)] * (2 - len(box.axes)) + [*box.axes]
+    if box.source is None or axes[-1].source_stride == 0:
+        return replace(box, axes=tuple(axes), kind=CopyKind.FILLED if box.source is None else CopyKind.REPEATED)
+    if axes[-1].source_stride != itemsize:
+        neighbours = (i for i, axis in enumerate(axes[:-1]) if axis.source_stride == itemsize)
+        axes.insert(-1, axes.pop(next(neighbours, len(axes) - 2)))
+    rows, cells = axes[-2:]
+    is_turned = cells.target_stride == rows.source_stride == itemsize != cells.source_stride
+    if is_turned and min(cells.size, rows.size) * itemsize >= SQUARE_BYTES:
+        return replace(box, axes=tuple(axes), kind=CopyKind.SQUARES)
+    in_vectors = cells.target_stride == itemsize and cells.source_stride in (itemsize, 2 * itemsize)
+    if rows.size > cells.size and not in_vectors:
+        axes[-2:] = cells, rows
+    return replace(box, axes=tuple(axes))
+
+
+# --- units ------------------------------------------------------------------------------------------------------------
+
+
+def _led(boxes: Sequence[CopiedBox], common: int, itemsize: int) -> tuple[int, list[CopiedBox]]:
+    """The size of an axis that units are counted along, and the boxes without it.
+
+    It is the longest among the first ``common`` ones, where all boxes are alike, along which nobody's cells are
+    neighbours. There may be none.
+    """
+    shared = zip(*(box.axes[:common] for box in boxes), strict=True)
+    alike = merged(
+        (axes[0].size, tuple(s for a in axes for s in (a.source_stride, a.target_stride))) for axes in shared
+    )
+    longest = itemsize * sum(box.size for box in boxes) // LEAST_LEAD
+    sizes = [(n, i) for i, (n, strides) in enumerate(alike) if n <= longest and itemsize not in map(abs, strides)]
+    size, chosen = max(sizes, default=(1, None))
+    found = []
+    for b, box in enumerate(boxes):
+        axes = [StridedAxis(n, *strides[2 * b : 2 * b + 2]) for n, strides in alike]
+        lead = StridedAxis(1, 0, 0) if chosen is None else axes.pop(chosen)
+        axes += box.axes[common:]
+        found.append(replace(box, axes=tuple(axes), lead=(lead.source_stride, lead.target_stride)))
+    return size, found
+
+
+def _shared_out(boxes: Sequence[CopiedBox], leads: int, itemsize: int) -> tuple[int, list[CopiedBox]]:
+    """How many boxes make a unit, and the boxes: all if there are leads enough, else parts of them one at a time."""
+    total = leads * itemsize * sum(box.size for box in boxes)
+    if leads >= UNITS_WANTED or total < 2 * LEAST_BYTES:
+        return max(len(boxes), 1), [*boxes]
+    per_unit = max(total // UNITS_WANTED, LEAST_BYTES)
+    return 1, [part for box in boxes for part in _cut(box, -(-box.size * itemsize // per_unit))]
+
+
+def _cut(box: CopiedBox, parts: int) -> Iterator[CopiedBox]:
+    """The box in about as many parts, along its longest axis."""
+    if not box.axes or parts <= 1:
+        yield box
+        return
+    at = max(range(len(box.axes)), key=lambda i: box.axes[i].size)
+    axis = box.axes[at]
+    step = -(-axis.size // parts)
+    for first in range(0, axis.size, step):
+        part = replace(axis, size=min(step, axis.size - first))
+        yield replace(
+            box,
+            source_at=box.source_at + first * axis.source_stride,
+            target_at=box.target_at + first * axis.target_stride,
+            axes=(*box.axes[:at], part, *box.axes[at + 1 :]),
+        )
+
+
+# --- what is copied ---------------------------------------------------------------------------------------------------
+
+Transfers: TypeAlias = Callable[[Array, Sequence[Array]], list[Transfer]]
+"""What is copied to a result from operands."""
+
+
+@dataclass(frozen=True)
+class Copying:
+    """A copy to a result from operands of any layouts, whose strides are in bytes."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    """Of the operands and of the result."""
+    itemsize: int
+    transfers: Transfers
+    """They are alike in their first ``common`` axes."""
+    common: int
+    value: int
+    """The bits that cells are filled with."""
+
+    def __call__(self, strides: Sequence[Strides]) -> Call:
+        *operands, result = map(self._nowhere, self.shapes, strides)
+        transfers = [t for t in self.transfers(result, operands) if t.target.size]
+        leads, boxes = _led([_box(t, result, operands) for t in transfers], self.common, self.itemsize)
+        together, boxes = _shared_out([_ordered(box) for box in boxes], leads, self.itemsize)
+        records = tuple(_plane_last(box, self.itemsize) for box in boxes)
+        arguments = CopyArguments(Operand(len(operands)), self.value, records, together)
+        return Call(arguments, leads * len(boxes) // together, 0)
+
+    def _nowhere(self, shape: tuple[int, ...], strides: Strides) -> Array:
+        """An array of which views are made, and nothing is read."""
+        return as_strided(np.empty(0, f"V{self.itemsize}"), shape, strides)
+
+
+def _seen(view: View, result: Array, operands: Sequence[Array]) -> list[Transfer]:
+    return [Transfer(result, view(operands[0]))]
+
+
+def _reshaped(result: Array, operands: Sequence[Array]) -> list[Transfer]:
+    """Cells keep their order, and the result, which is C-contiguous, can be seen in the operand's shape."""
+    (x,) = operands
+    return [Transfer(as_strided(result, x.shape, [result.itemsize * step for step in dense(x.shape)]), x)]
+
+
+def _put_together(axis: int, result: Array, operands: Sequence[Array]) -> list[Transfer]:
+    found: list[Transfer] = []
+    start = 0
+    for i, x in enumerate(operands):
+        found.append(Transfer(result[(slice(None),) * axis + (slice(start, start + x.shape[axis]),)], x, i))
+        start += x.shape[axis]
+    return found
+
+
+def _padded(attrs: Any, result: Array, operands: Sequence[Array]) -> list[Transfer]:
+    """The operand's cells, and for each axis what comes before, after and between them: every cell is in one box."""
+    (x,), target, found = operands, result, []
+    for axis, (n, (lo, hi), gap) in enumerate(zip(x.shape, attrs.padding, attrs.interior, strict=True)):
+        along = (slice(None),) * axis
+        size = target.shape[axis]
+        found += [target[*along, :lo], target[*along, size - hi :]]
+        if gap and n > 1:
+            found.append(_between(target, axis, lo, n, gap))
+        target = target[*along, *progressions([lo], [n], [gap + 1])]
+    return [Transfer(target, x), *map(Transfer, found)]
+
+
+def _between(target: Array, axis: int, lo: int, n: int, gap: int) -> Array:
+    """The cells between ``n`` neighbours along an axis, with an axis of their own."""
+    start = target[(slice(None),) * axis + (slice(lo + 1, None),)]
+    step = target.strides[axis]
+    shape = (*target.shape[:axis], n - 1, gap, *target.shape[axis + 1 :])
+    return as_strided(start, shape, (*target.strides[:axis], (gap + 1) * step, step, *target.strides[axis + 1 :]))
+
+
+def _untouched(attrs: Any) -> int:
+    """How many leading axes are not padded."""
+    touched = [any(pair) or gap > 0 for pair, gap in zip(attrs.padding, attrs.interior, strict=True)]
+    return touched.index(True) if True in touched else len(touched)
+
+
+# --- lowerings --------------------------------------------------------------------------------------------------------
+
+
+def _what_is_copied(node: Node) -> tuple[Transfers, int, int]:
+    """The transfers, how many of their first axes are alike, and the bits that cells are filled with."""
+    name, attrs = node.op.name, node.attrs
+    if name == "concat":
+        return partial(_put_together, attrs.axis), attrs.axis, 0
+    if name == "pad":
+        bits = np.asarray(attrs.value, node.outputs[0].dtype.numpy).tobytes()
+        return partial(_padded, attrs), _untouched(attrs), int.from_bytes(bits, sys.byteorder, signed=True)
+    if name == "reshape":
+        return _reshaped, node.inputs[0].ndim, 0
+    return partial(_seen, partial(VIEWS[name], attrs)), node.outputs[0].ndim, 0
+
+
+class _Moving(LoweringBase):
+    """An operator whose result is a view of its operand, or copied, if it cannot be one or must be an array of its own.
+
+    A reshape of an operand that is not contiguous may have to copy, which NumPy does.
+    """
+
+    def view(self, node: Node) -> View | None:
+        name, attrs = node.op.name, node.attrs
+        if name in ("concat", "pad"):
+            return None
+        return _repeated(node.inputs[0], attrs.shape) if name == "broadcast_to" else partial(VIEWS[name], attrs)
+
+    def task(self, work: Work) -> Task | None:
+        (node,) = work.nodes
+        (result,), shapes = node.outputs, tuple(v.shape for v in (*node.inputs, *node.outputs))
+        itemsize = result.dtype.numpy.itemsize
+        size = result.type.size * itemsize
+        return Task(
+            kernel=f"copy {result.dtype}",
+            inputs=node.inputs,
+            outputs=node.outputs,
+            function=kernel(SOURCE, f"copy:{itemsize}"),
+            units=int(size > 0),
+            cost=size * NANOSECONDS_PER_BYTE,
+            workspace=0,
+            bind=Binder((1,) * len(shapes), Copying(shapes, itemsize, *_what_is_copied(node))),
+        )
+
+
+def _repeated(x: Var, shape: tuple[int, ...]) -> View:
+    """``np.broadcast_to``, in a tenth of its time for arrays that are contiguous."""
+    steps = (step * x.dtype.numpy.itemsize for step in dense(x.shape))
+    strides = (0,) * (len(shape) - x.ndim) + tuple(
+        0 if n == 1 else step for n, step in zip(x.shape, steps, strict=True)
+    )
+
+    def view(array: Array) -> Array:
+        if array.flags.c_contiguous and array.size:
+            return np.ndarray(shape, array.dtype, array, 0, strides)
+        return np.broadcast_to(array, shape)
+
+    return view
+
+
+MOVING = _Moving()
+
+LOWERINGS: dict[str, Lowering] = dict.fromkeys(
+    ("broadcast_to", "concat", "pad", "reshape", "slice", "transpose"), MOVING
+)

@@ -1,0 +1,53 @@
+"""What operators of several families have in common on their way to kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from gradspec.backends.cpu.arguments import Grid, Pieces, StridedAxis
+from gradspec.backends.cpu.axes import Strides, dense, merged
+from gradspec.backends.cpu.binding import Binder, Describe
+from gradspec.graph.ir import Node
+from gradspec.runtime.task import Kernel, Task
+from gradspec.spec.window import Regular, Window
+
+
+def regular_axes(window: Window) -> tuple[Regular, ...]:
+    """The axes of a regular window; one of a single cell where it has none.
+
+    >>> regular_axes(Window(()))[0].size
+    1
+    """
+    return tuple(axis for axis in window.axes if isinstance(axis, Regular)) or (Regular(1, 1, 1, 0, 0, 1, 1),)
+
+
+def grid(sizes: Sequence[int], source: Strides, target: Strides) -> Grid:
+    """The first axes of two arrays, as few as will do, but one at least.
+
+    >>> grid((2, 3), (12, 4, 1), (3, 1, 0))
+    Grid(axes=(StridedAxis(size=6, source_stride=4, target_stride=1),))
+    """
+    axes = merged(zip(sizes, zip(source, target, strict=False), strict=False)) or [(1, (0, 0))]
+    return Grid(tuple(StridedAxis(size, *strides) for size, strides in axes))
+
+
+def pieces(planes: Grid, sizes: Sequence[int], tile: int) -> Pieces:
+    """Of planes of results of these sizes."""
+    return Pieces(planes, prod(sizes[:-1]), tile, -(-sizes[-1] // tile))
+
+
+def task_of(node: Node, name: str, function: Kernel, describe: Describe, cost: float, unit_cost: float) -> Task:
+    """The task of a node that a kernel carries out; it costs so many nanoseconds, and so many more for each unit."""
+    variables = (*node.inputs, *node.outputs)
+    _, units, workspace = describe([dense(v.shape) for v in variables])
+    return Task(
+        kernel=f"{name} {node.inputs[0].dtype}",
+        inputs=node.inputs,
+        outputs=node.outputs,
+        function=function,
+        units=units,
+        cost=cost + unit_cost * units,
+        workspace=workspace,
+        bind=Binder([v.dtype.numpy.itemsize for v in variables], describe),
+    )

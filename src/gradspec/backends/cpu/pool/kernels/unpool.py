@@ -1,0 +1,115 @@
+"""Gathering at places, for every size of a number, and scattering to places, for every format.
+
+A unit of gathering is a run of places of one plane. A unit of scattering is a band of cells of one plane: it goes over
+all places of the plane, in order, and adds up what is for its band.
+
+Places have been checked. But another thread may write to them, so what lies outside the plane is passed over here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gradspec.backends.cpu.layout.kernels.rows import BITS, clear, last_axis, offsets, write_row
+from gradspec.backends.cpu.pool.arguments import PlaceKind, UnpoolArguments
+from gradspec.codegen.formats import FORMATS
+from gradspec.codegen.intrinsics import address_of
+from gradspec.codegen.language import i8, i32, i64, inlined, outlined, pointer, u8
+from gradspec.codegen.translation import kernel_code
+
+longs_at, ints_at, shorts_at, bytes_at = map(pointer, (i64, i32, i8, u8))
+
+
+def build(name: str) -> str:
+    """The code of the kernel called ``"gather:4"`` for numbers of four bytes, or ``"scatter:f32"``."""
+    operation, _, format = name.partition(":")
+    if operation == "gather":
+        return kernel_code(gather, UnpoolArguments, BITS[int(format)])
+    return kernel_code(scatter, UnpoolArguments, FORMATS[format])
+
+
+class PlaneUnit(NamedTuple):
+    """A unit of work: where its plane begins in each array, and the cells that it makes."""
+
+    x: Any
+    places: Any
+    y: Any
+    first: Any
+    end: Any
+
+
+def unit_of(args, number, cells):
+    """Of planes that have so many cells in the result."""
+    plane, first = number // args.bands, number % args.bands * args.band
+    x, y = offsets(args.planes, plane)
+    places, _ = offsets(args.place_planes, plane)
+    return PlaneUnit(x, places, y, first, min(first + args.band, cells))
+
+
+@inlined
+def place(kind, places, at):
+    if kind == PlaceKind.I64:
+        return longs_at(places)[at]
+    if kind == PlaceKind.I32:
+        return ints_at(places)[at]
+    if kind == PlaceKind.I8:
+        return shorts_at(places)[at]
+    return bytes_at(places)[at]
+
+
+@outlined
+def over_rows(row, form, args, unit, sums, grid, first, end):
+    """``row(form, args, unit, sums, axis, source, target, cell, n)`` for the cells ``first … end−1`` of a grid, stretch
+    by stretch: ``n`` cells along the last axis, from number ``cell`` on, and where that lies."""
+    axis = last_axis(grid)
+    while first < end:
+        n = min(axis.size - first % axis.size, end - first)
+        source, target = offsets(grid, first)
+        row(form, args, unit, sums, axis, source, target, first, n)
+        first += n
+
+
+@inlined
+def gather_row(form, args, unit, sums, axis, at, places_at, cell, n):
+    plane, x, y, kind, places = args.plane, form.stored_at(args.x), form.stored_at(args.y), args.kind, args.places
+    cells, rank, stride = args.cells, len(plane.axes), plane.axes[0].source_stride
+    jump, step = axis.source_stride, axis.target_stride
+    for i in range(n):
+        chosen, value = place(kind, places, unit.places + places_at + i * step), form.stored(0)
+        if 0 <= chosen < cells:
+            from_ = chosen * stride
+            if rank > 1:
+                from_, _ = offsets(plane, chosen)
+            value = x[unit.x + from_]
+        y[unit.y + at + i * jump] = value
+
+
+@inlined
+def add_row(form, args, unit, sums, axis, at, places_at, cell, n):
+    x, kind, places = form.stored_at(args.x), args.kind, args.places
+    stride, step = axis.source_stride, axis.target_stride
+    for i in range(n):
+        chosen = place(kind, places, unit.places + places_at + i * step)
+        if unit.first <= chosen < unit.end:
+            value = form.widen(x[unit.x + at + i * stride])
+            sums[chosen - unit.first] = sums[chosen - unit.first] + value
+
+
+@inlined
+def write_cells(form, args, unit, sums, axis, at, places_at, cell, n):
+    write_row(form, form.stored_at(args.y), unit.y + at, axis.source_stride, sums, cell - unit.first, n)
+
+
+def gather(form, args, lo, hi, workspace):
+    for number in range(lo, hi):
+        unit = unit_of(args, number, args.count)
+        over_rows(gather_row, form, args, unit, None, args.moved, unit.first, unit.end)
+
+
+def scatter(form, args, lo, hi, workspace):
+    sums = form.computed_at(address_of(workspace))
+    for number in range(lo, hi):
+        unit = unit_of(args, number, args.cells)
+        clear(form, sums, unit.end - unit.first)
+        over_rows(add_row, form, args, unit, sums, args.moved, 0, args.count)
+        over_rows(write_cells, form, args, unit, sums, args.plane, unit.first, unit.end)
