@@ -15,9 +15,11 @@ import gradspec as gs
 from backends.pooling import LAYOUTS, REPEATED, Fenced
 from backends.single import carry_out, lowered, result_of
 from gradspec.backends.cpu import LOWERINGS
+from gradspec.backends.cpu.layout.kernels.transpose import steps_to_columns
 from gradspec.backends.cpu.layout.plan import LEAST_BYTES, UNITS_WANTED
 from gradspec.backends.numpy.layout import KERNELS
 from gradspec.codegen.addresses import address, block_address
+from gradspec.codegen.types import f32, f64, u8, u16
 from gradspec.graph.builder import apply
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
@@ -188,6 +190,15 @@ def test_squares_of_every_size(dtype):
             x = bits(rng, (n, m), dtype.numpy)
             graph = gs.trace(lambda x: gs.transpose(x, (1, 0)), dtype[n, m])
             assert_same_bits(result_of(graph, [x]), x.T)
+
+
+@pytest.mark.parametrize("side", [1, 2, 4, 8, 16, 32])
+@pytest.mark.parametrize("number", [u8, u16, f32, f64], ids=str)
+def test_squares_of_every_side_are_transposed_step_by_step(number, side):
+    rows = [[(i, j) for j in range(side)] for i in range(side)]
+    for step in steps_to_columns(number, side):
+        rows = [[(rows[row.first] + rows[row.second])[lane] for lane in row.lanes] for row in step]
+    assert rows == [[(i, j) for i in range(side)] for j in range(side)]
 
 
 @st.composite

@@ -85,7 +85,7 @@ def _plane_last(box: CopiedBox, itemsize: int) -> CopiedBox:
 # --- units ------------------------------------------------------------------------------------------------------------
 
 
-def _led(boxes: Sequence[CopiedBox], common: int, itemsize: int) -> tuple[int, list[CopiedBox]]:
+def _take_lead(boxes: Sequence[CopiedBox], common: int, itemsize: int) -> tuple[int, list[CopiedBox]]:
     """The size of an axis that units are counted along, and the boxes without it.
 
     It is the longest among the first ``common`` ones, where all boxes are alike, along which nobody's cells are
@@ -156,7 +156,7 @@ class Copying:
     def __call__(self, strides: Sequence[Strides]) -> Call:
         *operands, result = map(self._nowhere, self.shapes, strides)
         transfers = [t for t in self.transfers(result, operands) if t.target.size]
-        leads, boxes = _led([_box(t, result, operands) for t in transfers], self.common, self.itemsize)
+        leads, boxes = _take_lead([_box(t, result, operands) for t in transfers], self.common, self.itemsize)
         together, boxes = _shared_out([_ordered(box) for box in boxes], leads, self.itemsize)
         records = tuple(_plane_last(box, self.itemsize) for box in boxes)
         arguments = CopyArguments(Operand(len(operands)), self.value, records, together)

@@ -57,47 +57,58 @@ def place(kind, places, at):
     return bytes_at(places)[at]
 
 
+class Stretch(NamedTuple):
+    """``n`` cells along the last axis of a grid, from number ``cell`` on, and how they lie in its arrays."""
+
+    cell: Any
+    n: Any
+    source: Any
+    source_stride: Any
+    target: Any
+    target_stride: Any
+
+
 @outlined
 def over_rows(row, form, args, unit, sums, grid, first, end):
-    """``row(form, args, unit, sums, axis, source, target, cell, n)`` for the cells ``first … end−1`` of a grid, stretch
-    by stretch: ``n`` cells along the last axis, from number ``cell`` on, and where that lies."""
+    """``row(form, args, unit, sums, stretch)`` for the cells ``first … end−1`` of a grid, stretch by stretch."""
     axis = last_axis(grid)
     while first < end:
         n = min(axis.size - first % axis.size, end - first)
         source, target = offsets(grid, first)
-        row(form, args, unit, sums, axis, source, target, first, n)
+        row(form, args, unit, sums, Stretch(first, n, source, axis.source_stride, target, axis.target_stride))
         first += n
 
 
 @inlined
-def gather_row(form, args, unit, sums, axis, at, places_at, cell, n):
-    plane, x, y, kind, places = args.plane, form.stored_at(args.x), form.stored_at(args.y), args.kind, args.places
-    cells, rank, stride = args.cells, len(plane.axes), plane.axes[0].source_stride
-    jump, step = axis.source_stride, axis.target_stride
-    for i in range(n):
-        chosen, value = place(kind, places, unit.places + places_at + i * step), form.stored(0)
+def gather_row(form, args, unit, sums, moved):
+    x, y, kind, places = form.stored_at(args.x), form.stored_at(args.y), args.kind, args.places
+    plane, cells = args.plane, args.cells
+    rank, stride = len(plane.axes), plane.axes[0].source_stride
+    for i in range(moved.n):
+        chosen = place(kind, places, unit.places + moved.target + i * moved.target_stride)
+        value = form.stored(0)
         if 0 <= chosen < cells:
-            from_ = chosen * stride
+            at = chosen * stride
             if rank > 1:
-                from_, _ = offsets(plane, chosen)
-            value = x[unit.x + from_]
-        y[unit.y + at + i * jump] = value
+                at, _ = offsets(plane, chosen)
+            value = x[unit.x + at]
+        y[unit.y + moved.source + i * moved.source_stride] = value
 
 
 @inlined
-def add_row(form, args, unit, sums, axis, at, places_at, cell, n):
+def add_row(form, args, unit, sums, moved):
     x, kind, places = form.stored_at(args.x), args.kind, args.places
-    stride, step = axis.source_stride, axis.target_stride
-    for i in range(n):
-        chosen = place(kind, places, unit.places + places_at + i * step)
+    for i in range(moved.n):
+        chosen = place(kind, places, unit.places + moved.target + i * moved.target_stride)
         if unit.first <= chosen < unit.end:
-            value = form.widen(x[unit.x + at + i * stride])
-            sums[chosen - unit.first] = sums[chosen - unit.first] + value
+            at, value = chosen - unit.first, form.widen(x[unit.x + moved.source + i * moved.source_stride])
+            sums[at] = sums[at] + value
 
 
 @inlined
-def write_cells(form, args, unit, sums, axis, at, places_at, cell, n):
-    write_row(form, form.stored_at(args.y), unit.y + at, axis.source_stride, sums, cell - unit.first, n)
+def write_cells(form, args, unit, sums, cells):
+    y, at = form.stored_at(args.y), cells.cell - unit.first
+    write_row(form, y, unit.y + cells.source, cells.source_stride, sums, at, cells.n)
 
 
 def gather(form, args, lo, hi, workspace):
