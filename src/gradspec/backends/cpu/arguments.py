@@ -33,7 +33,7 @@ class Grid(Record):
 
 
 @dataclass(frozen=True)
-class Pieces(Record):
+class RowPieces(Record):
     """Planes of results, of which each unit of work makes a piece of a row."""
 
     planes: Grid
@@ -42,7 +42,7 @@ class Pieces(Record):
     tile: int
     """Results of a piece."""
     tiles: int
-    """Pieces of a row."""
+    """RowPieces of a row."""
 
     @property
     def units(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from gradspec.backends.cpu.arguments import Grid, Pieces, StridedAxis
+from gradspec.backends.cpu.arguments import Grid, RowPieces, StridedAxis
 from gradspec.backends.cpu.axes import Strides, dense, merged
 from gradspec.backends.cpu.binding import Binder, Describe
 from gradspec.graph.ir import Node
@@ -32,9 +32,9 @@ def grid(sizes: Sequence[int], source: Strides, target: Strides) -> Grid:
     return Grid(tuple(StridedAxis(size, *strides) for size, strides in axes))
 
 
-def pieces(planes: Grid, sizes: Sequence[int], tile: int) -> Pieces:
+def pieces(planes: Grid, sizes: Sequence[int], tile: int) -> RowPieces:
     """Of planes of results of these sizes."""
-    return Pieces(planes, prod(sizes[:-1]), tile, -(-sizes[-1] // tile))
+    return RowPieces(planes, prod(sizes[:-1]), tile, -(-sizes[-1] // tile))
 
 
 def task_of(node: Node, name: str, function: Kernel, describe: Describe, cost: float, unit_cost: float) -> Task:

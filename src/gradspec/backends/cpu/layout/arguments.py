@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from math import prod
 
-from gradspec.backends.cpu.arguments import Grid, Pieces, StridedAxis, TapAxis
+from gradspec.backends.cpu.arguments import Grid, RowPieces, StridedAxis, TapAxis
 from gradspec.codegen.records import Memory, Operand, Record, Words
 
 SQUARE_BYTES = 16
@@ -79,7 +79,7 @@ class FoldAxis(StridedAxis):
 class FoldArguments(Record):
     x: Operand
     y: Operand
-    pieces: Pieces
+    pieces: RowPieces
     axes: tuple[FoldAxis, ...]
 
 
@@ -106,7 +106,7 @@ class ResizeAxis(StridedAxis):
 class ResizeArguments(Record):
     x: Operand
     y: Operand
-    pieces: Pieces
+    pieces: RowPieces
     axes: tuple[ResizeAxis, ...]
     spans: Words
     """The first cell that each piece of a row reads, and the end of these."""

@@ -39,16 +39,16 @@ NANOSECONDS_PER_BYTE = 0.06
 # --- boxes ------------------------------------------------------------------------------------------------------------
 
 
-class Transfer(NamedTuple):
-    """Cells of the result, the cells that they are copied from, of the same shape, or None, and whose those are."""
+class CopiedViews(NamedTuple):
+    """Cells of the result; the cells of the same shape that they are copied from, or None; and whose those are."""
 
     target: Array
     source: Array | None = None
     operand: int = 0
 
 
-def _box(transfer: Transfer, result: Array, operands: Sequence[Array]) -> CopiedBox:
-    target, source, number = transfer
+def _box(pair: CopiedViews, result: Array, operands: Sequence[Array]) -> CopiedBox:
+    target, source, number = pair
     steps = (0,) * target.ndim if source is None else source.strides
     axes = tuple(map(StridedAxis, target.shape, steps, target.strides))
     target_at = address(target) - address(result)
@@ -136,7 +136,7 @@ def _cut(box: CopiedBox, parts: int) -> Iterator[CopiedBox]:
 
 # --- what is copied ---------------------------------------------------------------------------------------------------
 
-Transfers: TypeAlias = Callable[[Array, Sequence[Array]], list[Transfer]]
+Pairs: TypeAlias = Callable[[Array, Sequence[Array]], list[CopiedViews]]
 """What is copied to a result from operands."""
 
 
@@ -147,7 +147,7 @@ class Copying:
     shapes: tuple[tuple[int, ...], ...]
     """Of the operands and of the result."""
     itemsize: int
-    transfers: Transfers
+    pairs: Pairs
     """They are alike in their first ``common`` axes."""
     common: int
     value: int
@@ -155,8 +155,8 @@ class Copying:
 
     def __call__(self, strides: Sequence[Strides]) -> Call:
         *operands, result = map(self._nowhere, self.shapes, strides)
-        transfers = [t for t in self.transfers(result, operands) if t.target.size]
-        leads, boxes = _take_lead([_box(t, result, operands) for t in transfers], self.common, self.itemsize)
+        pairs = [pair for pair in self.pairs(result, operands) if pair.target.size]
+        leads, boxes = _take_lead([_box(pair, result, operands) for pair in pairs], self.common, self.itemsize)
         together, boxes = _shared_out([_ordered(box) for box in boxes], leads, self.itemsize)
         records = tuple(_plane_last(box, self.itemsize) for box in boxes)
         arguments = CopyArguments(Operand(len(operands)), self.value, records, together)
@@ -167,26 +167,26 @@ class Copying:
         return as_strided(np.empty(0, f"V{self.itemsize}"), shape, strides)
 
 
-def _seen(view: View, result: Array, operands: Sequence[Array]) -> list[Transfer]:
-    return [Transfer(result, view(operands[0]))]
+def _seen(view: View, result: Array, operands: Sequence[Array]) -> list[CopiedViews]:
+    return [CopiedViews(result, view(operands[0]))]
 
 
-def _reshaped(result: Array, operands: Sequence[Array]) -> list[Transfer]:
+def _reshaped(result: Array, operands: Sequence[Array]) -> list[CopiedViews]:
     """Cells keep their order, and the result, which is C-contiguous, can be seen in the operand's shape."""
     (x,) = operands
-    return [Transfer(as_strided(result, x.shape, [result.itemsize * step for step in dense(x.shape)]), x)]
+    return [CopiedViews(as_strided(result, x.shape, [result.itemsize * step for step in dense(x.shape)]), x)]
 
 
-def _put_together(axis: int, result: Array, operands: Sequence[Array]) -> list[Transfer]:
-    found: list[Transfer] = []
+def _put_together(axis: int, result: Array, operands: Sequence[Array]) -> list[CopiedViews]:
+    found: list[CopiedViews] = []
     start = 0
     for i, x in enumerate(operands):
-        found.append(Transfer(result[(slice(None),) * axis + (slice(start, start + x.shape[axis]),)], x, i))
+        found.append(CopiedViews(result[(slice(None),) * axis + (slice(start, start + x.shape[axis]),)], x, i))
         start += x.shape[axis]
     return found
 
 
-def _padded(attrs: Any, result: Array, operands: Sequence[Array]) -> list[Transfer]:
+def _padded(attrs: Any, result: Array, operands: Sequence[Array]) -> list[CopiedViews]:
     """The operand's cells, and for each axis what comes before, after and between them: every cell is in one box."""
     (x,), target, found = operands, result, []
     for axis, (n, (lo, hi), gap) in enumerate(zip(x.shape, attrs.padding, attrs.interior, strict=True)):
@@ -196,7 +196,7 @@ def _padded(attrs: Any, result: Array, operands: Sequence[Array]) -> list[Transf
         if gap and n > 1:
             found.append(_between(target, axis, lo, n, gap))
         target = target[*along, *progressions([lo], [n], [gap + 1])]
-    return [Transfer(target, x), *map(Transfer, found)]
+    return [CopiedViews(target, x), *map(CopiedViews, found)]
 
 
 def _between(target: Array, axis: int, lo: int, n: int, gap: int) -> Array:
@@ -216,8 +216,8 @@ def _untouched(attrs: Any) -> int:
 # --- lowerings --------------------------------------------------------------------------------------------------------
 
 
-def _what_is_copied(node: Node) -> tuple[Transfers, int, int]:
-    """The transfers, how many of their first axes are alike, and the bits that cells are filled with."""
+def _what_is_copied(node: Node) -> tuple[Pairs, int, int]:
+    """The pairs, how many of their first axes are alike, and the bits that cells are filled with."""
     name, attrs = node.op.name, node.attrs
     if name == "concat":
         return partial(_put_together, attrs.axis), attrs.axis, 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, TypeAlias
 
-from gradspec.backends.cpu.arguments import Grid, Pieces, TapAxis
+from gradspec.backends.cpu.arguments import Grid, RowPieces, TapAxis
 from gradspec.codegen.records import Memory, Operand, Record, Scratch, Words, layout
 
 MOST_AXES = 64
@@ -209,7 +209,7 @@ class Exponent(Record):
 class LpPoolArguments(Record):
     x: Operand
     y: Operand
-    pieces: Pieces
+    pieces: RowPieces
     axes: tuple[TapAxis, ...]
     p: Exponent
     inverse: Exponent
@@ -219,7 +219,7 @@ class LpPoolArguments(Record):
 # --- places in a plane ------------------------------------------------------------------------------------------------
 
 
-class PlaceKind(IntEnum):
+class IndexKind(IntEnum):
     """How places are stored."""
 
     I64, I32, I8, U8 = range(4)
@@ -232,7 +232,7 @@ class UnpoolArguments(Record):
     x: Operand
     places: Operand
     y: Operand
-    kind: PlaceKind
+    kind: IndexKind
     planes: Grid
     """Leading axes, of x and y,"""
     place_planes: Grid

@@ -11,7 +11,7 @@ from gradspec.backends.cpu.axes import Strides
 from gradspec.backends.cpu.binding import Call
 from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.planning import grid, task_of
-from gradspec.backends.cpu.pool.arguments import PlaceKind, UnpoolArguments
+from gradspec.backends.cpu.pool.arguments import IndexKind, UnpoolArguments
 from gradspec.backends.numpy.pool import require_in_plane
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.records import Operand
@@ -32,7 +32,7 @@ class _Placing:
     leads: tuple[int, ...]
     shape: tuple[int, ...]
     plane: tuple[int, ...]
-    kind: PlaceKind
+    kind: IndexKind
     scatters: bool
     width: int
     """Bytes of the numbers that sums are computed in."""
@@ -68,7 +68,7 @@ class _PlaceLowering(LoweringBase):
     def task(self, work: Work) -> Task | None:
         (node,) = work.nodes
         (x, indices), (y,) = node.inputs, node.outputs
-        kind, width = PlaceKind.__members__.get(indices.dtype.name.upper()), COMPUTED.get(x.dtype.name, 0)
+        kind, width = IndexKind.__members__.get(indices.dtype.name.upper()), COMPUTED.get(x.dtype.name, 0)
         if kind is None or (self.scatters and not width):
             return None
         at = y.ndim - (len(node.attrs.output_size) if self.scatters else node.attrs.rank)

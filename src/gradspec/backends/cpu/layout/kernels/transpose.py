@@ -61,7 +61,7 @@ def transposed(rows):
 
 
 @dataclass(frozen=True)
-class Squares:
+class SquareBlock:
     """Squares of numbers, so many below and beside each other, that are transposed at once."""
 
     number: Type
@@ -92,7 +92,7 @@ def copy_transposed(form, source, step, target, jump, rows, columns):
     A cache line of the target is written at once, and those of the source are read again while they are near. The last
     squares begin earlier where they would reach beyond the end.
     """
-    one, many = Squares(form.stored, 1, 1), Squares(form.stored, LINE // SQUARE_BYTES, 2)
+    one, many = SquareBlock(form.stored, 1, 1), SquareBlock(form.stored, LINE // SQUARE_BYTES, 2)
     width, side = form.stored.bytes, one.side
     line, band = LINE // width, BAND // width
     for left in range(0, columns, band):

@@ -9,6 +9,8 @@ neighbours while they are added up: then so are the columns that belong to them.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from gradspec.backends.cpu.arguments import PLACE_BYTES
 from gradspec.backends.cpu.layout.arguments import FoldArguments, UnfoldArguments
 from gradspec.backends.cpu.layout.kernels.rows import (
@@ -40,11 +42,28 @@ def build(name: str) -> str:
 # --- unfold -----------------------------------------------------------------------------------------------------------
 
 
+class TapRow(NamedTuple):
+    """A row of outputs of a tap: how many, their strides, and which of them read real cells."""
+
+    n: Any
+    step: Any
+    jump: Any
+    first: Any
+    end: Any
+
+
 @inlined
-def unfold_row(form, axis, tap, is_real, x, y):
-    """A row of outputs, all padding without ``is_real``; ``x`` is the cell of the first, real or not."""
-    n, step, jump = axis.size, axis.source_stride, axis.target_stride
-    _, first, end = tap_range(axis, tap)
+def tap_row(args, taps):
+    last = len(args.axes) - 1
+    axis = args.axes[last]
+    _, first, end = tap_range(axis, taps[last])
+    return TapRow(axis.size, axis.source_stride, axis.target_stride, first, end)
+
+
+@inlined
+def unfold_row(form, row, is_real, x, y):
+    """All is padding without ``is_real``; ``x`` is the cell of the first output, real or not."""
+    n, step, jump, first, end = row
     if not is_real:
         first, end = n, n
     if first > 0:
@@ -56,17 +75,17 @@ def unfold_row(form, axis, tap, is_real, x, y):
 
 
 def unfold_rows(form, args, taps, a, is_real, x, y):
-    """The rows of outputs along the axes from number ``a`` on."""
-    axis, last = args.axes[a], len(args.axes) - 1
-    _, first, end = tap_range(axis, taps[a])
+    """The rows along the axes from number ``a`` on."""
+    axis, is_inner, row = args.axes[a], a == len(args.axes) - 2, tap_row(args, taps)
+    (_, first, end), step, jump = tap_range(axis, taps[a]), axis.source_stride, axis.target_stride
     for o in range(axis.size):
         is_inside = is_real & (o >= first) & (o < end)
-        if a + 1 < last:
-            unfold_rows(form, args, taps, a + 1, is_inside, x, y)
+        if is_inner:
+            unfold_row(form, row, is_inside, x, y)
         else:
-            unfold_row(form, args.axes[last], taps[last], is_inside, x, y)
-        x += axis.source_stride
-        y += axis.target_stride
+            unfold_rows(form, args, taps, a + 1, is_inside, x, y)
+        x += step
+        y += jump
 
 
 def unfold(form, args, lo, hi, workspace):
@@ -82,7 +101,7 @@ def unfold(form, args, lo, hi, workspace):
             x += start * axis.cell_stride
             y += taps[a] * axis.tap_stride
         if last == 0:
-            unfold_row(form, args.axes[0], taps[0], True, x, y)
+            unfold_row(form, tap_row(args, taps), True, x, y)
         else:
             unfold_rows(form, args, taps, 0, True, x, y)
 

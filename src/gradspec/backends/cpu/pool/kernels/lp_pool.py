@@ -92,22 +92,30 @@ def add_powers(form, args, norms, at, n):
             total[at + i] = total[at + i] + choose(z == zero, zero, power(z, p, p_rest))
 
 
+@inlined
+def over_row(form, step, args, workspace, x_at, first_output, end_output):
+    """``step(form, args, norms, at, n)`` for the real cells of outputs along the last axis, tap by tap."""
+    axis, norms, x = last_axis(args), norms_of(form, args, workspace), form.stored_at(args.x)
+    cell, stride = axis.cell_stride, axis.source_stride
+    for k in range(axis.kernel):
+        start, first, end = tap_range(axis, k)
+        first, end = max(first, first_output), min(end, end_output)
+        if first < end:
+            read_cells(form, norms.cells, x, x_at + start * cell + first * stride, stride, end - first)
+            step(form, args, norms, first - first_output, end - first)
+
+
 def over_taps(form, step, args, workspace, a, x_at, first_output, end_output):
-    """``step`` for the real cells of the outputs of a piece, tap by tap, from axis number ``a`` on."""
+    """The same along all axes from number ``a`` on."""
+    if a == len(args.axes) - 1:
+        over_row(form, step, args, workspace, x_at, first_output, end_output)
+        return
     axis, o = args.axes[a], words_at(workspace)[a]
     for k in range(axis.kernel):
         start, first, end = tap_range(axis, k)
-        at = x_at + start * axis.cell_stride
-        if a < len(args.axes) - 1:
-            if first <= o < end:
-                at += o * axis.source_stride
-                over_taps(form, step, args, workspace, a + 1, at, first_output, end_output)
-        else:
-            first, end = max(first, first_output), min(end, end_output)
-            if first < end:
-                n, norms, stride = end - first, norms_of(form, args, workspace), axis.source_stride
-                read_cells(form, norms.cells, form.stored_at(args.x), at + first * stride, stride, n)
-                step(form, args, norms, first - first_output, n)
+        if first <= o < end:
+            at = x_at + start * axis.cell_stride + o * axis.source_stride
+            over_taps(form, step, args, workspace, a + 1, at, first_output, end_output)
 
 
 # --- from sums to norms -----------------------------------------------------------------------------------------------

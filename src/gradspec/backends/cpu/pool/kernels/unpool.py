@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.layout.kernels.rows import BITS, clear, last_axis, offsets, write_row
-from gradspec.backends.cpu.pool.arguments import PlaceKind, UnpoolArguments
+from gradspec.backends.cpu.pool.arguments import IndexKind, UnpoolArguments
 from gradspec.codegen.formats import FORMATS
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import i8, i32, i64, inlined, outlined, pointer, u8
@@ -48,11 +48,11 @@ def unit_of(args, number, cells):
 
 @inlined
 def place(kind, places, at):
-    if kind == PlaceKind.I64:
+    if kind == IndexKind.I64:
         return longs_at(places)[at]
-    if kind == PlaceKind.I32:
+    if kind == IndexKind.I32:
         return ints_at(places)[at]
-    if kind == PlaceKind.I8:
+    if kind == IndexKind.I8:
         return shorts_at(places)[at]
     return bytes_at(places)[at]
 
