@@ -23,7 +23,7 @@ import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
-from functools import cache
+from functools import cache, cached_property
 from struct import Struct, pack, unpack
 from typing import Any, NewType, TypeAlias
 
@@ -88,6 +88,11 @@ class Layout:
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+    @cached_property
+    def entries(self) -> list[tuple[str, int, Entry]]:
+        """The fields' names, their words, and what lies there."""
+        return [(name, field.offset // WORD, field.entry) for name, field in self.fields.items()]
 
 
 Entry: TypeAlias = Kind | Layout | InPlace | Elsewhere
@@ -188,8 +193,11 @@ class Block:
         return packed
 
     def _write_record(self, kind: Layout, record: Any, at: int) -> None:
-        for name, field in kind.fields.items():
-            self._write(field.entry, getattr(record, name), at + field.offset // WORD, at)
+        for name, word, entry in kind.entries:
+            if entry is Kind.INTEGER:
+                self._words[at + word] = int(getattr(record, name))
+            else:
+                self._write(entry, getattr(record, name), at + word, at)
 
     def _write(self, entry: Entry, value: Any, at: int, start: int) -> None:
         """A value to the words from ``at`` on, of a record that begins at ``start``."""

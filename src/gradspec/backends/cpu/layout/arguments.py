@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from math import prod
 
 from gradspec.backends.cpu.arguments import Grid, RowPieces, StridedAxis, TapAxis
 from gradspec.codegen.records import Memory, Operand, Record, Words
@@ -29,13 +28,11 @@ class CopiedBox(Record):
     source_at: int
     target_at: int
     axes: tuple[StridedAxis, ...]
-    lead: tuple[int, int] = (0, 0)
-    """Strides in both of the axis that units are counted along."""
-    kind: CopyKind = CopyKind.ROWS
-
-    @property
-    def size(self) -> int:
-        return prod(axis.size for axis in self.axes)
+    source_lead: int
+    """The stride of the axis that units are counted along,"""
+    target_lead: int
+    """and the same in the target."""
+    kind: CopyKind
 
 
 @dataclass(frozen=True)

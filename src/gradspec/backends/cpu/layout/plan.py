@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from gradspec.backends.cpu.arguments import StridedAxis
-from gradspec.backends.cpu.axes import Strides, dense, merged
+from gradspec.backends.cpu.axes import Axis, Strides, by_stride, dense, merged
 from gradspec.backends.cpu.binding import Binder, Call
 from gradspec.backends.cpu.layout.arguments import SQUARE_BYTES, CopiedBox, CopyArguments, CopyKind
 from gradspec.backends.numpy.layout import KERNELS as VIEWS
@@ -47,67 +48,81 @@ class CopiedViews(NamedTuple):
     operand: int = 0
 
 
-def _box(pair: CopiedViews, result: Array, operands: Sequence[Array]) -> CopiedBox:
-    target, source, number = pair
+class BoxPlan(NamedTuple):
+    """A box on its way to a kernel. Axes have strides in source and target."""
+
+    source: Operand | None
+    source_at: int
+    target_at: int
+    axes: Sequence[Axis]
+    lead: Sequence[int] = (0, 0)
+
+    @property
+    def size(self) -> int:
+        return prod(n for n, _ in self.axes)
+
+
+def _box(views: CopiedViews, result: Array, operands: Sequence[Array]) -> BoxPlan:
+    target, source, number = views
+    operand = None if source is None else Operand(number)
     steps = (0,) * target.ndim if source is None else source.strides
-    axes = tuple(map(StridedAxis, target.shape, steps, target.strides))
-    target_at = address(target) - address(result)
-    if source is None:
-        return CopiedBox(None, 0, target_at, axes)
-    return CopiedBox(Operand(number), address(source) - address(operands[number]), target_at, axes)
+    source_at = 0 if source is None else address(source) - address(operands[number])
+    axes = list(zip(target.shape, zip(steps, target.strides, strict=True), strict=True))
+    return BoxPlan(operand, source_at, address(target) - address(result), axes)
 
 
-def _ordered(box: CopiedBox) -> CopiedBox:
+def _ordered(box: BoxPlan) -> BoxPlan:
     """The box with its axes in the order in which its cells lie in the result, as few as will do."""
-    axes = sorted((axis for axis in box.axes if axis.size > 1), key=lambda axis: -abs(axis.target_stride))
-    fewest = merged((axis.size, (axis.source_stride, axis.target_stride)) for axis in axes)
-    return replace(box, axes=tuple(StridedAxis(n, *strides) for n, strides in fewest))
+    return box._replace(axes=merged(by_stride(box.axes, array=1)))
 
 
-def _plane_last(box: CopiedBox, itemsize: int) -> CopiedBox:
+def _record(box: BoxPlan, itemsize: int) -> CopiedBox:
     """The box with the two axes that are copied best at the end, and how they are."""
-    axes = [StridedAxis(1, itemsize, itemsize)] * (2 - len(box.axes)) + [*box.axes]
-    if box.source is None or axes[-1].source_stride == 0:
-        return replace(box, axes=tuple(axes), kind=CopyKind.FILLED if box.source is None else CopyKind.REPEATED)
-    if axes[-1].source_stride != itemsize:
-        neighbours = (i for i, axis in enumerate(axes[:-1]) if axis.source_stride == itemsize)
-        axes.insert(-1, axes.pop(next(neighbours, len(axes) - 2)))
-    rows, cells = axes[-2:]
-    is_turned = cells.target_stride == rows.source_stride == itemsize != cells.source_stride
-    if is_turned and min(cells.size, rows.size) * itemsize >= SQUARE_BYTES:
-        return replace(box, axes=tuple(axes), kind=CopyKind.SQUARES)
-    in_vectors = cells.target_stride == itemsize and cells.source_stride in (itemsize, 2 * itemsize)
-    if rows.size > cells.size and not in_vectors:
-        axes[-2:] = cells, rows
-    return replace(box, axes=tuple(axes))
+    axes, kind = [(1, (itemsize, itemsize))] * (2 - len(box.axes)) + [*box.axes], CopyKind.ROWS
+    if box.source is None:
+        kind = CopyKind.FILLED
+    elif axes[-1][1][0] == 0:
+        kind = CopyKind.REPEATED
+    else:
+        if axes[-1][1][0] != itemsize:
+            neighbours = (i for i, (_, (step, _)) in enumerate(axes[:-1]) if step == itemsize)
+            axes.insert(-1, axes.pop(next(neighbours, len(axes) - 2)))
+        (rows, (row_step, _)), (cells, (step, jump)) = axes[-2:]
+        if jump == row_step == itemsize != step and min(cells, rows) * itemsize >= SQUARE_BYTES:
+            kind = CopyKind.SQUARES
+        elif rows > cells and not (jump == itemsize and step in (itemsize, 2 * itemsize)):  # not in vectors
+            axes[-2], axes[-1] = axes[-1], axes[-2]
+    source_lead, target_lead = box.lead
+    records = tuple(StridedAxis(n, *strides) for n, strides in axes)
+    return CopiedBox(box.source, box.source_at, box.target_at, records, source_lead, target_lead, kind)
 
 
 # --- units ------------------------------------------------------------------------------------------------------------
 
 
-def _take_lead(boxes: Sequence[CopiedBox], common: int, itemsize: int) -> tuple[int, list[CopiedBox]]:
+def _take_lead(boxes: Sequence[BoxPlan], common: int, itemsize: int) -> tuple[int, list[BoxPlan]]:
     """The size of an axis that units are counted along, and the boxes without it.
 
     It is the longest among the first ``common`` ones, where all boxes are alike, along which nobody's cells are
     neighbours. There may be none.
     """
     shared = zip(*(box.axes[:common] for box in boxes), strict=True)
-    alike = merged(
-        (axes[0].size, tuple(s for a in axes for s in (a.source_stride, a.target_stride))) for axes in shared
-    )
+    alike = merged((axes[0][0], tuple(step for _, steps in axes for step in steps)) for axes in shared)
     longest = itemsize * sum(box.size for box in boxes) // LEAST_LEAD
-    sizes = [(n, i) for i, (n, strides) in enumerate(alike) if n <= longest and itemsize not in map(abs, strides)]
+    sizes = [(n, i) for i, (n, steps) in enumerate(alike) if n <= longest and itemsize not in map(abs, steps)]
     size, chosen = max(sizes, default=(1, None))
-    found = []
-    for b, box in enumerate(boxes):
-        axes = [StridedAxis(n, *strides[2 * b : 2 * b + 2]) for n, strides in alike]
-        lead = StridedAxis(1, 0, 0) if chosen is None else axes.pop(chosen)
-        axes += box.axes[common:]
-        found.append(replace(box, axes=tuple(axes), lead=(lead.source_stride, lead.target_stride)))
-    return size, found
+    leads = (0, 0) * len(boxes) if chosen is None else alike.pop(chosen)[1]
+
+    def own(steps: Sequence[int], b: int) -> Strides:
+        return tuple(steps[2 * b : 2 * b + 2])
+
+    return size, [
+        box._replace(axes=[*((n, own(steps, b)) for n, steps in alike), *box.axes[common:]], lead=own(leads, b))
+        for b, box in enumerate(boxes)
+    ]
 
 
-def _shared_out(boxes: Sequence[CopiedBox], leads: int, itemsize: int) -> tuple[int, list[CopiedBox]]:
+def _shared_out(boxes: Sequence[BoxPlan], leads: int, itemsize: int) -> tuple[int, list[BoxPlan]]:
     """How many boxes make a unit, and the boxes: all if there are leads enough, else parts of them one at a time."""
     total = leads * itemsize * sum(box.size for box in boxes)
     if leads >= UNITS_WANTED or total < 2 * LEAST_BYTES:
@@ -116,22 +131,17 @@ def _shared_out(boxes: Sequence[CopiedBox], leads: int, itemsize: int) -> tuple[
     return 1, [part for box in boxes for part in _cut(box, -(-box.size * itemsize // per_unit))]
 
 
-def _cut(box: CopiedBox, parts: int) -> Iterator[CopiedBox]:
+def _cut(box: BoxPlan, parts: int) -> Iterator[BoxPlan]:
     """The box in about as many parts, along its longest axis."""
     if not box.axes or parts <= 1:
         yield box
         return
-    at = max(range(len(box.axes)), key=lambda i: box.axes[i].size)
-    axis = box.axes[at]
-    step = -(-axis.size // parts)
-    for first in range(0, axis.size, step):
-        part = replace(axis, size=min(step, axis.size - first))
-        yield replace(
-            box,
-            source_at=box.source_at + first * axis.source_stride,
-            target_at=box.target_at + first * axis.target_stride,
-            axes=(*box.axes[:at], part, *box.axes[at + 1 :]),
-        )
+    at = max(range(len(box.axes)), key=lambda i: box.axes[i][0])
+    n, (step, jump) = box.axes[at]
+    most = -(-n // parts)
+    for first in range(0, n, most):
+        part = [*box.axes[:at], (min(most, n - first), (step, jump)), *box.axes[at + 1 :]]
+        yield BoxPlan(box.source, box.source_at + first * step, box.target_at + first * jump, part, box.lead)
 
 
 # --- what is copied ---------------------------------------------------------------------------------------------------
@@ -155,10 +165,10 @@ class Copying:
 
     def __call__(self, strides: Sequence[Strides]) -> Call:
         *operands, result = map(self._nowhere, self.shapes, strides)
-        pairs = [pair for pair in self.pairs(result, operands) if pair.target.size]
-        leads, boxes = _take_lead([_box(pair, result, operands) for pair in pairs], self.common, self.itemsize)
+        pairs = [views for views in self.pairs(result, operands) if views.target.size]
+        leads, boxes = _take_lead([_box(views, result, operands) for views in pairs], self.common, self.itemsize)
         together, boxes = _shared_out([_ordered(box) for box in boxes], leads, self.itemsize)
-        records = tuple(_plane_last(box, self.itemsize) for box in boxes)
+        records = tuple(_record(box, self.itemsize) for box in boxes)
         arguments = CopyArguments(Operand(len(operands)), self.value, records, together)
         return Call(arguments, leads * len(boxes) // together, 0)
 

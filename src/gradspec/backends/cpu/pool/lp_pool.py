@@ -53,7 +53,8 @@ def _exponents(p: float, width: int) -> tuple[Exponent, Exponent]:
 class _PowerPooling:
     leads: tuple[int, ...]
     axes: tuple[Regular, ...]
-    p: float
+    exponents: tuple[Exponent, Exponent]
+    """p and 1/p."""
     width: int
     """Bytes of the numbers computed with."""
 
@@ -68,7 +69,7 @@ class _PowerPooling:
             for axis, ranges, cell, output in along
         )
         rows = pieces(grid(self.leads, *strides), [axis.size for axis in axes], min(TILE, axes[-1].size))
-        arguments = LpPoolArguments(Operand(0), Operand(1), rows, axes, *_exponents(self.p, self.width))
+        arguments = LpPoolArguments(Operand(0), Operand(1), rows, axes, *self.exponents)
         return Call(arguments, rows.units, PLACE_BYTES + aligned(4 * self.width * rows.tile))
 
 
@@ -77,8 +78,8 @@ class _LpPoolLowering(LoweringBase):
         (node,) = work.nodes
         (x,), (y,), p = node.inputs, node.outputs, node.attrs.p
         window, function = node.attrs.window(x), kernel(SOURCE, f"lp_pool:{x.dtype}")
-        axes = regular_axes(window)
-        pooling = _PowerPooling(x.shape[: x.ndim - window.rank], axes, p, COMPUTED[x.dtype.name])
+        axes, width = regular_axes(window), COMPUTED[x.dtype.name]
+        pooling = _PowerPooling(x.shape[: x.ndim - window.rank], axes, _exponents(p, width), width)
         taps = y.type.size * prod(axis.kernel for axis in axes)
         cost = taps * NANOSECONDS_PER_TAP.get(p, NANOSECONDS_PER_POWER)
         return task_of(node, "window norm", function, pooling, cost, NANOSECONDS_PER_UNIT)

@@ -54,6 +54,6 @@ def copy(form, args, lo, hi, workspace):
         lead, first = unit // groups, unit % groups * together
         for i in range(first, first + together):
             box = args.boxes[i]
-            source = box.source + box.source_at + lead * box.lead[0]
-            target = args.target + box.target_at + lead * box.lead[1]
+            source = box.source + box.source_at + lead * box.source_lead
+            target = args.target + box.target_at + lead * box.target_lead
             copy_box(form, args, box, 0, source, target)
