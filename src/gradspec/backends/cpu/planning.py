@@ -40,10 +40,7 @@ def pieces(planes: Grid, sizes: Sequence[int], tile: int) -> RowPieces:
 def task_of(node: Node, name: str, function: Kernel, describe: Describe, cost: float, unit_cost: float) -> Task:
     """The task of a node that a kernel carries out; it costs so many nanoseconds, and so many more for each unit."""
     variables = (*node.inputs, *node.outputs)
-    sizes = [v.dtype.numpy.itemsize for v in variables]
-    bind = Binder(sizes, describe)
-    contiguous = (tuple(size * s for s in dense(v.shape)) for v, size in zip(variables, sizes, strict=True))
-    _, units, workspace = bind.described(tuple(contiguous))
+    _, units, workspace = describe([dense(v.shape) for v in variables])
     return Task(
         kernel=f"{name} {node.inputs[0].dtype}",
         inputs=node.inputs,
@@ -52,5 +49,5 @@ def task_of(node: Node, name: str, function: Kernel, describe: Describe, cost: f
         units=units,
         cost=cost + unit_cost * units,
         workspace=workspace,
-        bind=bind,
+        bind=Binder([v.dtype.numpy.itemsize for v in variables], describe),
     )
