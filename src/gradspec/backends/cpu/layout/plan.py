@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -40,16 +41,8 @@ NANOSECONDS_PER_BYTE = 0.06
 # --- boxes ------------------------------------------------------------------------------------------------------------
 
 
-class CopiedViews(NamedTuple):
-    """Cells of the result; the cells of the same shape that they are copied from, or None; and whose those are."""
-
-    target: Array
-    source: Array | None = None
-    operand: int = 0
-
-
 class BoxPlan(NamedTuple):
-    """A box on its way to a kernel. Axes have strides in source and target."""
+    """Some cells of the result on their way to a kernel. Axes have strides in source and target."""
 
     source: Operand | None
     source_at: int
@@ -62,13 +55,23 @@ class BoxPlan(NamedTuple):
         return prod(n for n, _ in self.axes)
 
 
-def _box(views: CopiedViews, result: Array, operands: Sequence[Array]) -> BoxPlan:
-    target, source, number = views
-    operand = None if source is None else Operand(number)
-    steps = (0,) * target.ndim if source is None else source.strides
-    source_at = 0 if source is None else address(source) - address(operands[number])
-    axes = list(zip(target.shape, zip(steps, target.strides, strict=True), strict=True))
-    return BoxPlan(operand, source_at, address(target) - address(result), axes)
+NOWHERE = np.empty(0, np.uint8)
+
+
+def _stand_in(shape: Sequence[int], strides: Strides, itemsize: int) -> Array:
+    """An array of which views are made, and nothing is read."""
+    return as_strided(NOWHERE.view(f"V{itemsize}"), shape, strides)
+
+
+def _box(target: Array, source: Array | None = None, operand: int = 0) -> BoxPlan:
+    """Cells of a stand-in for the result, and the cells of the same shape that they are copied from, if any."""
+    target_at = address(target) - address(NOWHERE)
+    if source is None:
+        return BoxPlan(
+            None, 0, target_at, [(n, (0, jump)) for n, jump in zip(target.shape, target.strides, strict=True)]
+        )
+    axes = list(zip(target.shape, zip(source.strides, target.strides, strict=True), strict=True))
+    return BoxPlan(Operand(operand), address(source) - address(NOWHERE), target_at, axes)
 
 
 def _ordered(box: BoxPlan) -> BoxPlan:
@@ -146,7 +149,7 @@ def _cut(box: BoxPlan, parts: int) -> Iterator[BoxPlan]:
 
 # --- what is copied ---------------------------------------------------------------------------------------------------
 
-Pairs: TypeAlias = Callable[[Array, Sequence[Array]], list[CopiedViews]]
+Boxes: TypeAlias = Callable[[Array, Sequence[Array]], list[BoxPlan]]
 """What is copied to a result from operands."""
 
 
@@ -157,46 +160,39 @@ class Copying:
     shapes: tuple[tuple[int, ...], ...]
     """Of the operands and of the result."""
     itemsize: int
-    pairs: Pairs
+    boxes: Boxes
     """They are alike in their first ``common`` axes."""
     common: int
     value: int
     """The bits that cells are filled with."""
 
     def __call__(self, strides: Sequence[Strides]) -> Call:
-        *operands, result = map(self._nowhere, self.shapes, strides)
-        pairs = [views for views in self.pairs(result, operands) if views.target.size]
-        leads, boxes = _take_lead([_box(views, result, operands) for views in pairs], self.common, self.itemsize)
-        together, boxes = _shared_out([_ordered(box) for box in boxes], leads, self.itemsize)
-        records = tuple(_record(box, self.itemsize) for box in boxes)
+        size = self.itemsize
+        *operands, result = (_stand_in(*each, size) for each in zip(self.shapes, strides, strict=True))
+        leads, boxes = _take_lead([box for box in self.boxes(result, operands) if box.size], self.common, size)
+        together, boxes = _shared_out([_ordered(box) for box in boxes], leads, size)
+        records = tuple(_record(box, size) for box in boxes)
         arguments = CopyArguments(Operand(len(operands)), self.value, records, together)
         return Call(arguments, leads * len(boxes) // together, 0)
 
-    def _nowhere(self, shape: tuple[int, ...], strides: Strides) -> Array:
-        """An array of which views are made, and nothing is read."""
-        return as_strided(np.empty(0, f"V{self.itemsize}"), shape, strides)
+
+def _seen(view: View, result: Array, operands: Sequence[Array]) -> list[BoxPlan]:
+    return [_box(result, view(operands[0]))]
 
 
-def _seen(view: View, result: Array, operands: Sequence[Array]) -> list[CopiedViews]:
-    return [CopiedViews(result, view(operands[0]))]
-
-
-def _reshaped(result: Array, operands: Sequence[Array]) -> list[CopiedViews]:
+def _reshaped(result: Array, operands: Sequence[Array]) -> list[BoxPlan]:
     """Cells keep their order, and the result, which is C-contiguous, can be seen in the operand's shape."""
     (x,) = operands
-    return [CopiedViews(as_strided(result, x.shape, [result.itemsize * step for step in dense(x.shape)]), x)]
+    return [_box(as_strided(result, x.shape, [result.itemsize * step for step in dense(x.shape)]), x)]
 
 
-def _put_together(axis: int, result: Array, operands: Sequence[Array]) -> list[CopiedViews]:
-    found: list[CopiedViews] = []
-    start = 0
-    for i, x in enumerate(operands):
-        found.append(CopiedViews(result[(slice(None),) * axis + (slice(start, start + x.shape[axis]),)], x, i))
-        start += x.shape[axis]
-    return found
+def _put_together(axis: int, result: Array, operands: Sequence[Array]) -> list[BoxPlan]:
+    ends = [*accumulate(x.shape[axis] for x in operands)]
+    parts = [slice(end - x.shape[axis], end) for end, x in zip(ends, operands, strict=True)]
+    return [_box(result[(slice(None),) * axis + (parts[i],)], x, i) for i, x in enumerate(operands)]
 
 
-def _padded(attrs: Any, result: Array, operands: Sequence[Array]) -> list[CopiedViews]:
+def _padded(attrs: Any, result: Array, operands: Sequence[Array]) -> list[BoxPlan]:
     """The operand's cells, and for each axis what comes before, after and between them: every cell is in one box."""
     (x,), target, found = operands, result, []
     for axis, (n, (lo, hi), gap) in enumerate(zip(x.shape, attrs.padding, attrs.interior, strict=True)):
@@ -206,7 +202,7 @@ def _padded(attrs: Any, result: Array, operands: Sequence[Array]) -> list[Copied
         if gap and n > 1:
             found.append(_between(target, axis, lo, n, gap))
         target = target[*along, *progressions([lo], [n], [gap + 1])]
-    return [CopiedViews(target, x), *map(CopiedViews, found)]
+    return [_box(target, x), *map(_box, found)]
 
 
 def _between(target: Array, axis: int, lo: int, n: int, gap: int) -> Array:
@@ -226,8 +222,8 @@ def _untouched(attrs: Any) -> int:
 # --- lowerings --------------------------------------------------------------------------------------------------------
 
 
-def _what_is_copied(node: Node) -> tuple[Pairs, int, int]:
-    """The pairs, how many of their first axes are alike, and the bits that cells are filled with."""
+def _what_is_copied(node: Node) -> tuple[Boxes, int, int]:
+    """The boxes, how many of their first axes are alike, and the bits that cells are filled with."""
     name, attrs = node.op.name, node.attrs
     if name == "concat":
         return partial(_put_together, attrs.axis), attrs.axis, 0
@@ -283,8 +279,6 @@ def _repeated(x: Var, shape: tuple[int, ...]) -> View:
     return view
 
 
-MOVING = _Moving()
+MOVED = ("broadcast_to", "concat", "pad", "reshape", "slice", "transpose")
 
-LOWERINGS: dict[str, Lowering] = dict.fromkeys(
-    ("broadcast_to", "concat", "pad", "reshape", "slice", "transpose"), MOVING
-)
+LOWERINGS: dict[str, Lowering] = dict.fromkeys(MOVED, _Moving())
