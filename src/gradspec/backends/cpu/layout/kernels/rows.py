@@ -34,8 +34,7 @@ def offsets(grid, place):
     source, target, rest = 0, 0, place
     for a in range(len(grid.axes) - 1, -1, -1):
         axis = grid.axes[a]
-        i = rest % axis.size
-        rest //= axis.size
+        i, rest = rest % axis.size, rest // axis.size
         source += i * axis.source_stride
         target += i * axis.target_stride
     return source, target
@@ -49,8 +48,7 @@ def piece_of(args, unit, place):
     rest = row % pieces.rows
     for a in range(len(args.axes) - 2, -1, -1):
         axis = args.axes[a]
-        place[a] = rest % axis.size
-        rest //= axis.size
+        place[a], rest = rest % axis.size, rest // axis.size
         target += place[a] * axis.target_stride
     first = number * pieces.tile
     end = min(first + pieces.tile, last.size)

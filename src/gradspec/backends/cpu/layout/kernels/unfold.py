@@ -95,8 +95,7 @@ def unfold(form, args, lo, hi, workspace):
         x, y = x + args.x, y + args.y
         for a in range(last, -1, -1):
             axis = args.axes[a]
-            taps[a] = rest % axis.kernel
-            rest //= axis.kernel
+            taps[a], rest = rest % axis.kernel, rest // axis.kernel
             start, _, _ = tap_range(axis, taps[a])
             x += start * axis.cell_stride
             y += taps[a] * axis.tap_stride
