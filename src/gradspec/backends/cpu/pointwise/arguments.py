@@ -75,8 +75,8 @@ class Transfer(Record):
 class Statistic(Record):
     """A number for each channel."""
 
-    array: Operand | None
-    stride: int
+    array: Operand | None = None
+    stride: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,15 +98,16 @@ class Statistics(Record):
 @dataclass(frozen=True)
 class Instruction(Record):
     opcode: Opcode
-    result: Place
-    first: Place
-    second: Place
+    result: int
+    """The number of a place, as are its operands."""
+    first: int
+    second: int
     """The first again where there is no other."""
-    numbers: tuple[float, float, float]
+    numbers: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """The kernel rounds them to its format."""
-    repeated: tuple[View, ...]
+    repeated: tuple[View, ...] = ()
     """One, if its numbers take the place of the second operand."""
-    statistics: tuple[Statistics, ...]
+    statistics: tuple[Statistics, ...] = ()
     """One, to normalise by."""
 
 
@@ -121,6 +122,7 @@ class PointwiseArguments(Record):
 
     size: int
     is_embedded: bool
+    places: tuple[Place, ...]
     constants: tuple[Transfer, ...]
     """Of one number that is the same for all cells: blocks that stay as they are."""
     gathers: tuple[Transfer, ...]

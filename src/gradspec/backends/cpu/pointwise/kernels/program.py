@@ -49,7 +49,7 @@ def run(form, args, cells, is_first):
     for i in range(len(args.gathers)):
         move(form, args.gathers[i], cells, True)
     for i in range(len(args.instructions)):
-        carry_out(form, args.instructions[i], cells)
+        carry_out(form, args, args.instructions[i], cells)
     for i in range(len(args.scatters)):
         move(form, args.scatters[i], cells, False)
 
@@ -60,14 +60,16 @@ def move(form, moved, cells, gathers):
 
 
 @inlined
-def carry_out(form, instruction, cells):
-    y, a = cells_at(form, instruction.result, cells), cells_at(form, instruction.first, cells)
+def carry_out(form, args, instruction, cells):
+    y = cells_at(form, args.places[instruction.result], cells)
+    a = cells_at(form, args.places[instruction.first], cells)
     if len(instruction.repeated) > 0:
         with_repeated(form, instruction.opcode, y, a, instruction.repeated[0], cells)
     elif form.is_float and instruction.opcode == Opcode.NORMALISE:
         normalise(form, instruction.statistics[0], y, a, cells.start, cells.n)
     else:
-        on_cells(form, instruction, y, a, cells_at(form, instruction.second, cells), cells.n)
+        b = cells_at(form, args.places[instruction.second], cells)
+        on_cells(form, instruction, y, a, b, cells.n)
 
 
 @at_build
