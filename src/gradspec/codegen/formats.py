@@ -6,7 +6,7 @@ to even, when written.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradspec.codegen.intrinsics import same_bits
 from gradspec.codegen.language import Type, f16, f32, f64, i8, i32, i64, inlined, pointer, u8, u16, u32
@@ -31,6 +31,11 @@ class Format:
     @property
     def converts(self) -> bool:
         return self.stored != self.computed
+
+    @property
+    def as_computed(self) -> Format:
+        """The format in which numbers are stored as they are computed with."""
+        return replace(self, name=self.computed.name, stored=self.computed)
 
     @property
     def stored_at(self) -> Type:

@@ -48,6 +48,8 @@ STATIC: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.NotEq: operator.ne,
     ast.Is: operator.is_,
     ast.IsNot: operator.is_not,
+    ast.In: lambda item, items: item in items,
+    ast.NotIn: lambda item, items: item not in items,
 }
 """Operators on what is known when a kernel is built."""
 

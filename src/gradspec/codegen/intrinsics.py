@@ -87,6 +87,19 @@ def shuffled(order: Sequence[int]) -> Exact:
 
 
 @at_build
+def spread(kind: Type) -> Exact:
+    """``spread(kind)(number)``: a number in every lane of a vector."""
+
+    def emit(builder: Any, number: Value) -> Value:
+        nothing, first = ir.Constant(kind.llvm, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), kind.lanes), [0] * kind.lanes)
+        one = builder.insert_element(nothing, number.llvm, first)
+        return Value(kind, builder.shuffle_vector(one, nothing, mask))
+
+    return Exact(emit)
+
+
+@at_build
 def in_all_lanes(lane: int, lanes: int) -> Exact:
     """``in_all_lanes(lane, lanes)(vector)``: one of its numbers in every lane."""
 

@@ -16,7 +16,9 @@ from gradspec.codegen.types import (
     KernelError,
     Type,
     Value,
+    at_build,
     boolean,
+    copied,
     f16,
     f32,
     f64,
@@ -42,6 +44,7 @@ __all__ = [
     "beyond",
     "boolean",
     "choose",
+    "copied",
     "f16",
     "f32",
     "f64",
@@ -66,6 +69,7 @@ __all__ = [
     "u16",
     "u32",
     "u64",
+    "unrolled",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -159,7 +163,7 @@ def outlined(function: Function) -> Function:
     return function
 
 
-def at_build(function: Function) -> Function:
-    """Mark a function that is called, as Python, while a kernel is built: its arguments are known then."""
-    function.at_build = True  # type: ignore[attr-defined]
-    return function
+@at_build
+def unrolled(n: int) -> range:
+    """``for i in unrolled(n)``: the body is written out for each known ``i``."""
+    return range(n)

@@ -173,6 +173,11 @@ class Block:
         _writer(kind)(self, record, 0, 0)
         self._pack, self._parts, self._slots = self._cut()
 
+    @property
+    def size(self) -> int:
+        """Bytes, with all that the record holds."""
+        return WORD * len(self._words)
+
     def at(self, addresses: Sequence[int]) -> bytes:
         """The bytes for arrays that lie there."""
         parts = self._parts.copy()

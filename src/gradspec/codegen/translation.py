@@ -431,9 +431,22 @@ class _Translation:
         items = self._static(node.iter)
         if not isinstance(items, Iterable):
             raise Refusal("loops are over range, lanes, lanes_once, or something known")
+        outside = dict(self.names)
         for item in items:
-            self._assign(node.target, item)
-            self._block(node.body)
+            if not self.builder.block.is_terminated:
+                self._bind(node.target, item)
+                self._block(node.body)
+        self.names = {**self.names, **outside}
+
+    def _bind(self, target: ast.expr, item: Any) -> None:
+        """Names for what is known, or for a tuple of it."""
+        if isinstance(target, ast.Tuple):
+            for part, each in zip(target.elts, item, strict=True):
+                self._bind(part, each)
+        elif isinstance(target, ast.Name):
+            self.names[target.id] = item
+        else:
+            self._refuse(target)
 
     def _counted_loop(self, node: ast.For, start: Any, stop: Any, step: Any) -> None:
         """The count is fixed before the loop, and the counter is the loop's own, as in Python.
@@ -584,7 +597,7 @@ class _Translation:
         if name in self.names:
             return self.names[name]
         if name in self.slots:
-            return _mapped(lambda slot: slot.load(), self.slots[name])
+            return _mapped(_Slot.load, self.slots[name])
         if name in self.code.co_freevars:
             return self.function.__closure__[self.code.co_freevars.index(name)].cell_contents
         if name in self.code.co_varnames:
@@ -597,6 +610,9 @@ class _Translation:
 
     def _of_attribute(self, node: ast.Attribute) -> Any:
         """A field of a record that a pointer points to, or an attribute of something known."""
+        slots = self._slots_of(node)
+        if slots is not None:
+            return _mapped(_Slot.load, slots)
         value = self._value(node.value)
         return self.write.field(value, node.attr) if isinstance(value, Value) else getattr(value, node.attr)
 
@@ -604,19 +620,32 @@ class _Translation:
         return tuple(self._value(item) for item in node.elts)
 
     def _of_subscript(self, node: ast.Subscript) -> Any:
+        slots = self._slots_of(node)
+        if slots is not None:
+            return _mapped(_Slot.load, slots)
         p, at = self._value(node.value), self._value(node.slice)
         if isinstance(p, Value):
             return self.write.get(p, at)
         return self.write.entry(p, at) if isinstance(p, Entries) else p[self._known(at, node.slice)]
 
+    def _slots_of(self, node: ast.expr) -> Any:
+        """Where a part of a tuple that changes lies, so that no other part is read; None for anything else."""
+        if isinstance(node, ast.Name):
+            return self.slots.get(node.id) if node.id not in self.names else None
+        if isinstance(node, ast.Attribute | ast.Subscript):
+            slots = self._slots_of(node.value)
+            if isinstance(slots, tuple):
+                return getattr(slots, node.attr) if isinstance(node, ast.Attribute) else slots[self._static(node.slice)]
+        return None
+
     def _of_generatorexp(self, node: ast.GeneratorExp) -> Iterator[Any]:
         """Something for each item of what is known: ``tuple(f(i) for i in rows)`` is written out."""
         (loop,) = node.generators
-        if loop.ifs or not isinstance(loop.target, ast.Name):
-            raise Refusal("what is written out has one name and no conditions")
+        if loop.ifs:
+            raise Refusal("what is written out has no conditions")
         outside = dict(self.names)
         for item in self._static(loop.iter):
-            self.names[loop.target.id] = item
+            self._bind(loop.target, item)
             yield self._value(node.elt)
         self.names = outside
 
@@ -681,7 +710,7 @@ class _Translation:
             self._store(result, value)
             self.builder.branch(after)
         self.builder.position_at_end(after)
-        return _mapped(lambda slot: slot.load(), result)
+        return _mapped(_Slot.load, result)
 
     def _chosen(self, test: Any, left: Any, right: Any) -> Any:
         return _mapped_pairs(partial(self.write.chosen, test), left, right)
@@ -837,7 +866,7 @@ def _is_number(leaf: Any) -> bool:
 def _is_called_at_build(function: Any) -> bool:
     """What makes a tuple or a dataclass, and what is marked, is called while a kernel is built."""
     makes_object = isinstance(function, type) and (issubclass(function, tuple) or is_dataclass(function))
-    return makes_object or hasattr(function, "at_build")
+    return makes_object or function in (range, zip, enumerate, reversed) or hasattr(function, "at_build")
 
 
 def _length(value: Any) -> Any:

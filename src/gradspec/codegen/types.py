@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from llvmlite import ir
 
@@ -18,6 +18,15 @@ class KernelError(TypeError):
 
 class Refusal(Exception):  # noqa: N818  (it never leaves the translation)
     """What is wrong with the expression at hand; whoever knows its place makes a ``KernelError`` of it."""
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def at_build(function: Function) -> Function:
+    """Mark a function that is called, as Python, while a kernel is built: its arguments are known then."""
+    function.at_build = True  # type: ignore[attr-defined]
+    return function
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,7 @@ class Type:
     def bytes(self) -> int:
         return self.bits // 8
 
+    @at_build
     def of(self, lanes: int) -> Type:
         """A vector of that many of these numbers."""
         return self if lanes == self.lanes else _vector(self, lanes)
@@ -64,11 +74,17 @@ def _vector(kind: Type, lanes: int) -> Type:
     return replace(kind, lanes=lanes)
 
 
+@at_build
 @cache
 def pointer(element: Type | type) -> Type:
     """To numbers, or to records of a class."""
     kind = element if isinstance(element, Type) else record(layout(element))
     return Type(f"{kind.name}*", 64, is_signed=False, element=kind)
+
+
+def copied(cls: Any) -> Type:
+    """To a copy of a record that a kernel has made, and may change."""
+    return pointer(record(replace(layout(cls), is_scratch=True)))
 
 
 @cache

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from gradspec.backends.cpu import (
-    compare,
-    conv,
     layout,
     loss,
     lp_pool,
-    matmul,
     reduce,
     resize,
     softmax,
     unfold,
     unpool,
 )
+from gradspec.backends.cpu.conv import gradient as conv_gradient
+from gradspec.backends.cpu.conv import plan as conv
+from gradspec.backends.cpu.matmul import plan as matmul
 from gradspec.backends.cpu.pointwise import plan as pointwise
 from gradspec.backends.cpu.pool import plan as pool
 from gradspec.backends.cpu.pool import smooth_pool
@@ -22,8 +22,8 @@ from gradspec.graph.later import provides
 from gradspec.runtime.task import Lowering
 
 LOWERINGS: dict[str, Lowering] = {
-    **compare.LOWERINGS,
     **conv.LOWERINGS,
+    **conv_gradient.LOWERINGS,
     **layout.LOWERINGS,
     **loss.LOWERINGS,
     **lp_pool.LOWERINGS,

@@ -23,8 +23,8 @@ class Call(NamedTuple):
     workspace: int
 
 
-Describe: TypeAlias = Callable[[Sequence[Strides]], Call]
-"""The call for arrays of given strides, in elements. Operands of its record are their places among the arrays."""
+Describe: TypeAlias = Callable[[Sequence[Strides]], tuple[Record, int, int]]
+"""The call (``Call``) for arrays of given strides, in elements. Operands of its record are their places among the arrays."""
 
 
 class Binder:
@@ -47,5 +47,6 @@ class Binder:
 
     def _described(self, layout: Sequence[Strides]) -> tuple[Block, int, int]:
         sized = zip(layout, self._itemsizes, strict=True)
-        call = self._describe([tuple(s // size for s in strides) for strides, size in sized])
-        return Block(call.arguments), call.units, call.workspace
+        elements = [tuple(s // size for s in strides) for strides, size in sized]
+        arguments, units, workspace = self._describe(elements)
+        return Block(arguments), units, workspace

@@ -31,6 +31,9 @@ Arrays: TypeAlias = tuple[
 ]
 
 
+NO_ARRAYS: Arrays = (None, None, None, None, None, None)
+
+
 class AxisKind(IntEnum):
     """Regular windows, adaptive bins, and regular windows read backwards (outputs are cells)."""
 

@@ -6,12 +6,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from gradspec.backends.cpu.axes import Strides, dense
-from gradspec.backends.cpu.binding import Call
 from gradspec.backends.cpu.pool.arguments import (
     UNIT_BYTES,
     AxisKind,
@@ -37,6 +36,14 @@ UNITS_WANTED = 32
 
 Count: TypeAlias = Callable[[AxisWindow], Ints]
 NOWHERE: PerArray = (0, 0, 0, 0, 0, 0)
+
+
+class PoolCall(NamedTuple):
+    """What a pooling kernel is given for arrays of one layout, the units of work and the workspace they take."""
+
+    arguments: PoolArguments
+    units: int
+    workspace: int
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ class Pooling:
     """Whether a table of the taps of the last axis takes the place of that of a window's cells."""
     tables: dict[Hashable, Memory] = field(default_factory=dict, compare=False, repr=False)
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> PoolCall:
         """What the kernel is given for arrays of these strides, in elements."""
         return _Layout(self, dict(zip(self.roles, strides, strict=True))).call()
 
@@ -87,7 +94,7 @@ class Pooling:
         """The cells of the input, or of the output if these are more."""
         return prod(self.leads) * max(prod(a.size for a in self.axes), prod(a.outputs for a in self.axes))
 
-    def dense(self) -> Call:
+    def dense(self) -> PoolCall:
         """For C-contiguous arrays."""
         cells, outputs = ((*self.leads, *(getattr(a, n) for a in self.axes)) for n in ("size", "outputs"))
         return self([dense(cells if role in self.has_cells else outputs) for role in self.roles])
@@ -144,7 +151,7 @@ class _Layout:
 
     # --- the arguments ------------------------------------------------------------------------------------------------
 
-    def call(self) -> Call:
+    def call(self) -> PoolCall:
         pooling, room = self.pooling, self.tile_room
         tile_at = self.ring_end * self.inner - self.unused_stretches * room
         component = -(-(self.ring_end * self.inner + self.stretches * room) // 16) * 16
@@ -175,7 +182,7 @@ class _Layout:
             component=component,
             plane_at=plane_at,
         )
-        return Call(arguments, self.planes * self.bands, aligned(plane_at + self._plane_bytes()))
+        return PoolCall(arguments, self.planes * self.bands, aligned(plane_at + self._plane_bytes()))
 
     def _axis(self, i: int) -> PoolAxis:
         axis, steps = self.axes[i]

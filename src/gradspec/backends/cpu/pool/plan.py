@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from math import frexp, prod
 from typing import Any
@@ -19,7 +19,7 @@ from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType, TensorType, u8
 from gradspec.ops.pool import AvgPool
-from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
+from gradspec.runtime.task import Kernel, Lowering, LoweringBase, Task, Work
 from gradspec.spec.window import AxisWindow, Window
 
 SOURCE = "gradspec.backends.cpu.pool.kernels.pool"
@@ -121,8 +121,22 @@ class _MaxLowering(LoweringBase):
         return _max_task(window, x, wanted, work)
 
 
+def _max_pooling(window: Window, x: TensorType, roles: Sequence[Role], pulls: bool = False) -> Pooling:
+    computed, is_alone = COMPUTED[x.dtype.name], [*roles] == [Role.X, Role.Y]
+    return Pooling(
+        reduced_axes(window),
+        x.shape[: x.ndim - window.rank],
+        tuple(roles),
+        PoolSettings(pulls=pulls, tape_bytes=_tape_bytes(window)),
+        components=(computed,) if is_alone else (computed, computed),
+        stored=x.dtype.numpy.itemsize,
+        reads_in_place=True,
+        is_quiet=is_alone,
+    )
+
+
 def _max_task(window: Window, x: Var, wanted: _Wanted, work: Work) -> Task:
-    computed, tape = COMPUTED[x.dtype.name], work.tape
+    tape = work.tape
     source = {Role.TAPE: tape} if work.reads_tape else {Role.X: x}
     rest = {Role.U: wanted.sent, Role.Y: wanted.value, Role.INDICES: wanted.indices, Role.V: wanted.received}
     kept = {} if work.reads_tape else {Role.TAPE: tape}
@@ -131,16 +145,7 @@ def _max_task(window: Window, x: Var, wanted: _Wanted, work: Work) -> Task:
     name, operation = ("window maximum", "max") if is_alone else ("window winners", "winners")
     if work.reads_tape:
         name, operation = "recorded winners", "tape"
-    pooling = Pooling(
-        reduced_axes(window),
-        lead_sizes(x, window),
-        tuple(variables),
-        PoolSettings(pulls=wanted.pulls, tape_bytes=_tape_bytes(window)),
-        components=(computed,) if is_alone else (computed, computed),
-        stored=x.dtype.numpy.itemsize,
-        reads_in_place=True,
-        is_quiet=is_alone,
-    )
+    pooling = _max_pooling(window, x.type, [*variables], wanted.pulls)
     return pooling_task(name, operation, x.dtype, pooling, variables, nanoseconds=0.7 if is_alone else 3.0)
 
 
@@ -186,6 +191,24 @@ def _inverse(divisor: float, number: Any) -> float:
     return float(number(1) / number(divisor)) if 2.0**-60 < abs(divisor) < 2.0**60 else 0.0
 
 
+def _average_pooling(attrs: AvgPool, window: Window, x: TensorType, spreads: bool = False) -> Pooling:
+    divisor, counts = _divisor(attrs, window)
+    computed, axes = COMPUTED[x.dtype.name], reduced_axes(window)
+    inverse = _inverse(divisor, np.float64 if computed == 8 else np.float32)
+    is_exact = abs(frexp(inverse)[0]) == 0.5
+    return Pooling(
+        tuple(map(backwards, axes)) if spreads else axes,
+        x.shape[: x.ndim - window.rank],
+        (Role.X, Role.Y),
+        PoolSettings(scales_input=spreads, divisor=divisor, inverse=inverse, is_inverse_exact=is_exact),
+        components=(computed,),
+        stored=x.dtype.numpy.itemsize,
+        reads_in_place=True,
+        is_quiet=counts is None,
+        counts=counts,
+    )
+
+
 @dataclass(frozen=True)
 class _AverageLowering(LoweringBase):
     """The sum over windows, divided, or read backwards: what cells receive from the windows that cover them."""
@@ -195,27 +218,24 @@ class _AverageLowering(LoweringBase):
     def task(self, work: Work) -> Task | None:
         ((node,), (x,), (y,)) = work.nodes, work.nodes[0].inputs, work.nodes[0].outputs
         window: Window = node.attrs.window(y if self.spreads else x)
-        divisor, counts = _divisor(node.attrs, window)
-        computed, axes = COMPUTED[x.dtype.name], reduced_axes(window)
-        inverse = _inverse(divisor, np.float64 if computed == 8 else np.float32)
-        pooling = Pooling(
-            tuple(map(backwards, axes)) if self.spreads else axes,
-            lead_sizes(x, window),
-            (Role.X, Role.Y),
-            PoolSettings(
-                scales_input=self.spreads,
-                divisor=divisor,
-                inverse=inverse,
-                is_inverse_exact=abs(frexp(inverse)[0]) == 0.5,
-            ),
-            components=(computed,),
-            stored=x.dtype.numpy.itemsize,
-            reads_in_place=True,
-            is_quiet=counts is None,
-            counts=counts,
-        )
+        pooling = _average_pooling(node.attrs, window, x.type, self.spreads)
         name = "window spread" if self.spreads else "window mean"
         return pooling_task(name, "sum", x.dtype, pooling, {Role.X: x, Role.Y: y}, nanoseconds=0.8)
+
+
+# --- values alone, for kernels that pool what they make ---------------------------------------------------------------
+
+
+def value_pooling(node: Node, x: TensorType) -> Pooling:
+    """A max or average pooling of another operand than the node's."""
+    window: Window = node.attrs.window(x)
+    if node.op.name == "avg_pool":
+        return _average_pooling(node.attrs, window, x)
+    return _max_pooling(window, x, (Role.X, Role.Y))
+
+
+def value_kernel(node: Node, dtype: DType) -> Kernel:
+    return kernel(SOURCE, f"{'sum' if node.op.name == 'avg_pool' else 'max'}:{dtype}")
 
 
 MAXIMUM = _MaxLowering()

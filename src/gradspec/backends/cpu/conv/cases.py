@@ -1,4 +1,4 @@
-"""Where convolutions read: lines, cases and the tables of offsets, in the words of ``kernels.conv_fields``."""
+"""Where convolutions read: lines, cases and the tables of offsets (see ``arguments``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import gcd, prod
 
 import numpy as np
 
-from gradspec.backends.cpu.kernels import conv_fields as f
+from gradspec.backends.cpu.conv.arguments import CaseAxis
 from gradspec.graph.ir import Array
 from gradspec.spec.window import Regular, Window
 
@@ -158,16 +158,23 @@ class Case:
             offsets = (offsets[:, None] + here).reshape(len(offsets) * line.taps)
         return np.ascontiguousarray(offsets)
 
-    def axis_words(self, axis: int, out_stride: int) -> list[int]:
+    def axis_arguments(self, axis: int, out_stride: int) -> CaseAxis:
         line, staged = self.lines[axis], self.staged[axis]
         before = int(staged.shifts(line.taps)[:1].sum()) * line.stride
-        words = [0] * f.AXIS_WORDS
-        words[f.STAGED_TAPS], words[f.TAP_STEP], words[f.TAP_PITCH] = staged.planes, line.step, self.tap_pitches[axis]
-        words[f.STRIDE], words[f.FIRST], words[f.SIZE] = line.stride, line.first - before, line.size
-        words[f.POSITIONS], words[f.STAGED_POSITIONS] = line.positions, self.counts[axis]
-        words[f.PITCH_OF], words[f.OUT_PITCH] = self.pitches[axis], line.out_step * out_stride
-        words[f.ALL_TAPS], words[f.LEAST] = line.taps, before
-        return words
+        return CaseAxis(
+            staged_taps=staged.planes,
+            tap_step=line.step,
+            tap_pitch=self.tap_pitches[axis],
+            stride=line.stride,
+            first=line.first - before,
+            size=line.size,
+            positions=line.positions,
+            staged_positions=self.counts[axis],
+            pitch=self.pitches[axis],
+            out_pitch=line.out_step * out_stride,
+            taps=line.taps,
+            least=before,
+        )
 
     def segment(self, out_strides: Sequence[int]) -> tuple[int, int]:
         """The first axis from which on columns are evenly spaced in the result, and their number."""
@@ -186,10 +193,3 @@ def leading(shape: Sequence[int], rank: int) -> list[Line]:
 def cases(per_axis: Sequence[Sequence[Line]], lead: Sequence[Line]) -> Iterator[tuple[Line, ...]]:
     """Every product of lines, behind the leading axes."""
     return ((*lead, *lines) for lines in product(*per_axis))
-
-
-def elements(a: Array, rank: int) -> tuple[list[int], int, list[int]]:
-    """Elements between neighbours along leading axes, of which there is at least one, channels and cells."""
-    steps = [stride // a.itemsize for stride in a.strides]
-    at = len(steps) - rank - 1
-    return steps[:at] or [0], steps[at], steps[at + 1 :]

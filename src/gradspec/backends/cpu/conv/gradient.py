@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from gradspec.backends.cpu.conv import MOST_WORKSPACE, Form, Words
-from gradspec.backends.cpu.conv import SOURCE as CONVOLUTIONS
-from gradspec.backends.cpu.kernels import compare_fields as f
-from gradspec.backends.cpu.kernels import conv_fields
-from gradspec.backends.cpu.kernels.registers import machine
-from gradspec.backends.cpu.patches import elements, leading, reading, regular_axes
-from gradspec.backends.cpu.dtypes import COMPUTED
-from gradspec.codegen.addresses import address
+from gradspec.backends.cpu.axes import Strides
+from gradspec.backends.cpu.binding import Binder, Call
+from gradspec.backends.cpu.conv.arguments import (
+    GRADIENT_UNIT_BYTES,
+    UNIT_BYTES,
+    ConvArguments,
+    ConvProduct,
+    GradientArguments,
+    GradientAxis,
+    JoinArguments,
+)
+from gradspec.backends.cpu.conv.blocking import MOST_WORKSPACE, SLACK_BYTES, BlockedConvolution
+from gradspec.backends.cpu.conv.cases import leading, reading, regular_axes
+from gradspec.backends.cpu.conv.plan import NANOSECONDS_PER_PRODUCT, BlockArguments, elements
+from gradspec.backends.cpu.conv.plan import SOURCE as CONVOLUTIONS
+from gradspec.backends.cpu.dtypes import COMPUTED, computed_float
 from gradspec.codegen.cache import kernel
+from gradspec.codegen.processor import processor
+from gradspec.codegen.records import Operand, Words
 from gradspec.graph.ir import Array, Node, Var
-from gradspec.graph.types import TensorType, f32, f64
+from gradspec.graph.types import TensorType
 from gradspec.ops.conv import Convolution
 from gradspec.runtime.memory import aligned
 from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
 from gradspec.runtime.threads import get_num_threads
 
-SOURCE = "gradspec.backends.cpu.kernels.compare"
+SOURCE = "gradspec.backends.cpu.conv.kernels.gradient"
 TERMS, STRIP_BYTES = 512, 36 << 10
 """About so many positions make a block, and fewer where vectors are long."""
 SUMS_BYTES = 1 << 18
@@ -34,12 +43,11 @@ MUCH_WORK = 1 << 21
 """Products: as many are worth more units."""
 PIECES_BYTES = 2 << 20
 STRETCH = 4096
-FRAME_BYTES, SLACK_BYTES = 512, 1024
-NANOSECONDS_PER_PRODUCT = 0.06
+"""Numbers of pieces that a unit adds up."""
 
 
-class Comparison:
-    """A weight gradient of given shapes: blocks, parts, and the words for arrays of any layout."""
+class WeightGradient:
+    """A weight gradient of given shapes, for arrays of any layout: blocks and parts."""
 
     def __init__(self, attrs: Convolution, x: TensorType, g: TensorType) -> None:
         self.rank, self.groups = attrs.rank, attrs.groups
@@ -53,7 +61,7 @@ class Comparison:
             *(line for a in regular_axes(attrs.window) for line in reading(a)),
         ]
         self.positions = [line.positions for line in self.lines]
-        self.terms = min(TERMS, STRIP_BYTES // (machine().strip_vectors * machine().bytes))
+        self.terms = min(TERMS, STRIP_BYTES // processor().strip_bytes)
         self.run = self._running()
         self.inner = prod(self.positions[self.run + 1 :])
         self.outer = prod(self.positions[: self.run])
@@ -69,10 +77,9 @@ class Comparison:
         self.units = self.pieces * self.groups * self.parts * self.channel_parts
         self.pitches, self.cell_bytes = self._cell_pitches()
         self.table, self.sets, self.taps = self._position_table(), self._set_table(), prod(self.kernel)
-        lanes = machine().lanes(self.itemsize)
+        lanes = processor().lanes(self.itemsize)
         self.set_pitch = aligned((self.joined * self.part_channels + lanes) * self.itemsize)
-        self.even = np.arange(len(self.table), dtype=np.int64) * (machine().strip_vectors * machine().bytes)
-        self.known: dict[Any, tuple[Array, Array]] = {}
+        self.even: Words = np.arange(len(self.table), dtype=np.int64) * processor().strip_bytes
         self._lay_out()
 
     def _running(self) -> int:
@@ -103,7 +110,7 @@ class Comparison:
         enough = max(ENOUGH_UNITS, 2 * get_num_threads())
         while units() < enough and work > MUCH_WORK and max(rows, channels) >= 32:
             rows, channels = (-(-rows // 2), channels) if rows >= channels else (rows, -(-channels // 2))
-        most = machine().most_rows
+        most = processor().most_rows
         return min(self.rows, -(-rows // most) * most), channels
 
     def _cell_pitches(self) -> tuple[list[int], int]:
@@ -140,62 +147,74 @@ class Comparison:
 
     def _lay_out(self) -> None:
         self.pitch = self.set_pitch * len(self.sets)
-        self.sums = FRAME_BYTES
-        self.panels = self.sums + aligned(self.part_rows * self.pitch + SLACK_BYTES)
+        self.sums_at = GRADIENT_UNIT_BYTES
+        self.panels_at = self.sums_at + aligned(self.part_rows * self.pitch + SLACK_BYTES)
         terms = len(self.table)
-        self.strip = self.panels + aligned(self.part_rows * terms * self.itemsize + SLACK_BYTES)
-        self.staged = self.strip + aligned(terms * machine().strip_vectors * machine().bytes)
-        self.workspace = self.staged + aligned(self.cell_bytes + SLACK_BYTES)
+        self.strip_at = self.panels_at + aligned(self.part_rows * terms * self.itemsize + SLACK_BYTES)
+        self.staged_at = self.strip_at + aligned(terms * processor().strip_bytes)
+        self.workspace = self.staged_at + aligned(self.cell_bytes + SLACK_BYTES)
 
-    # --- words --------------------------------------------------------------------------------------------------------
+    # --- arguments ----------------------------------------------------------------------------------------------------
 
-    def __call__(self, x: Array, g: Array, w: Array) -> bytes:
-        key = (x.strides, g.strides)
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = self._words(x, g)
-        words = found[0].copy()
-        words[f.X], words[f.G], words[f.W] = address(x), address(g), address(w)
-        return words.tobytes()
-
-    def _words(self, x: Array, g: Array) -> tuple[Array, Array]:
-        words = [0] * f.AXIS
-        words[f.AXES], words[f.RUN], words[f.GROUPS] = len(self.lines), self.run, self.groups
-        words[f.ROWS], words[f.CHANNELS] = self.rows, self.channels
-        words[f.PARTS], words[f.PART_ROWS] = self.parts, self.part_rows
-        words[f.CHANNEL_PARTS], words[f.PART_CHANNELS] = self.channel_parts, self.part_channels
-        words[f.OUTER], words[f.BLOCKS], words[f.BLOCK], words[f.INNER] = (
-            self.outer,
-            self.blocks,
-            self.block,
-            self.inner,
+    def __call__(self, strides: Sequence[Strides]) -> Call:
+        (x_lead, x_channel, x_cells), (g_lead, g_channel, g_cells) = (elements(s, self.rank) for s in strides[:2])
+        axes = zip((*x_lead, *x_cells), (*g_lead, *g_cells), strict=True)
+        arguments = GradientArguments(
+            x=Operand(0),
+            g=Operand(1),
+            w=Operand(2),
+            run=self.run,
+            groups=self.groups,
+            rows=self.rows,
+            channels=self.channels,
+            parts=self.parts,
+            part_rows=self.part_rows,
+            channel_parts=self.channel_parts,
+            part_channels=self.part_channels,
+            outer=self.outer,
+            blocks=self.blocks,
+            block=self.block,
+            inner=self.inner,
+            pieces=self.pieces,
+            table=self.table,
+            sets=self.sets,
+            set_count=len(self.sets),
+            set_taps=self.joined,
+            set_pitch=self.set_pitch,
+            even=self.even,
+            panels_at=self.panels_at,
+            sums_at=self.sums_at,
+            sums_pitch=self.pitch,
+            staged_at=self.staged_at,
+            staged_cells=(self.workspace - self.staged_at) // self.itemsize,
+            strip_at=self.strip_at,
+            x_group=x_channel * self.channels,
+            x_channel=x_channel,
+            g_group=g_channel * self.rows,
+            g_channel=g_channel,
+            w_group=self.rows * self.channels * self.taps,
+            w_row=self.channels * self.taps,
+            w_channel=self.taps,
+            w_size=self.rows * self.groups * self.channels * self.taps,
+            axes=tuple(self._axis(i, x_stride, g_stride) for i, (x_stride, g_stride) in enumerate(axes)),
         )
-        words[f.TABLE], words[f.SET_TABLE], words[f.EVEN] = address(self.table), address(self.sets), address(self.even)
-        words[f.SETS], words[f.SET_TAPS], words[f.SET_PITCH] = len(self.sets), self.joined, self.set_pitch
-        words[f.PANELS], words[f.SUMS], words[f.PITCH] = self.panels, self.sums, self.pitch
-        words[f.STAGED], words[f.STRIP] = self.staged, self.strip
-        (x_lead, x_channel, x_cells), (g_lead, g_channel, g_cells) = (elements(a, self.rank) for a in (x, g))
-        words[f.X_CHANNEL], words[f.X_GROUP] = x_channel, x_channel * self.channels
-        words[f.G_CHANNEL], words[f.G_GROUP] = g_channel, g_channel * self.rows
-        words[f.W_CHANNEL], words[f.W_ROW] = self.taps, self.channels * self.taps
-        words[f.W_GROUP] = self.rows * self.channels * self.taps
-        words[f.STAGED_CELLS] = (self.workspace - self.staged) // self.itemsize
-        words[f.PIECES], words[f.W_SIZE] = self.pieces, self.rows * self.groups * self.channels * self.taps
-        taps = np.arange(self.taps, dtype=np.int64)
-        words[f.TAP_TABLE] = address(taps)
-        for axis, line in enumerate(self.lines):
-            here = [0] * f.AXIS_WORDS
-            here[f.TAPS], here[f.TAP_STEP], here[f.STRIDE], here[f.FIRST] = (
-                line.taps,
-                line.step,
-                line.stride,
-                line.first,
-            )
-            here[f.SIZE], here[f.POSITIONS], here[f.CELLS] = line.size, line.positions, self._cells(axis)
-            here[f.CELL_PITCH], here[f.BEHIND] = self.pitches[axis], prod(self.positions[axis + 1 :])
-            here[f.X_STRIDE], here[f.G_STRIDE] = (*x_lead, *x_cells)[axis], (*g_lead, *g_cells)[axis]
-            words += here
-        return np.array(words, np.int64), taps
+        return Call(arguments, self.units, self.workspace)
+
+    def _axis(self, number: int, x_stride: int, g_stride: int) -> GradientAxis:
+        line = self.lines[number]
+        return GradientAxis(
+            taps=line.taps,
+            tap_step=line.step,
+            stride=line.stride,
+            first=line.first,
+            size=line.size,
+            positions=line.positions,
+            cells=self._cells(number),
+            cell_pitch=self.pitches[number],
+            x_stride=x_stride,
+            g_stride=g_stride,
+            behind=prod(self.positions[number + 1 :]),
+        )
 
 
 class DepthwiseGradient:
@@ -203,35 +222,27 @@ class DepthwiseGradient:
 
     def __init__(self, node: Node) -> None:
         x, g = node.inputs
-        self.form = form = Form(False, node.attrs, x.type, g.type, by_rows=True)
-        self.words = Words(form, by_rows=True)
-        self.sums = FRAME_BYTES
-        self.row = self.sums + aligned(form.most_taps * machine().bytes)
-        self.staged = self.row + form.pitch
-        self.workspace = self.staged + form.staged_bytes
-        self.known: dict[Any, Array] = {}
+        self.form = form = BlockedConvolution(False, node.attrs, x.type, g.type, by_rows=True)
+        self.blocks = BlockArguments(form, by_rows=True)
+        self.sums_at = UNIT_BYTES
+        self.row_at = self.sums_at + aligned(form.most_taps * processor().register_bytes)
+        self.staged_at = self.row_at + form.pitch
+        self.workspace = aligned(self.staged_at + form.staged_bytes)
 
-    def __call__(self, x: Array, g: Array, w: Array) -> bytes:
-        form = self.form
-        known = self.known.get((x.strides, g.strides))
-        if known is None:
-            known = self.known[x.strides, g.strides] = self._words(x, g)
-        words = known.copy()
-        sources, length = conv_fields.HEADER + len(self.words.cases()), conv_fields.STRIDES + form.axes
-        for at, a in ((sources, x), (sources + length, g)):
-            words[at + conv_fields.ADDRESS] = address(a)
-        words[sources + 2 * length + conv_fields.RESULT] = address(w)
-        return words.tobytes()
-
-    def _words(self, x: Array, g: Array) -> Array:
-        words = self.words.head(2)
-        words[conv_fields.STAGED], words[conv_fields.STRIP] = self.staged, self.sums
-        words[conv_fields.ROW_SPACE] = self.row
-        words += self.words.cases() + self.words.source(x, 1) + self.words.source(g, 1)
-        return np.array(words + [0] * conv_fields.PRODUCT_WORDS, np.int64)
+    def __call__(self, strides: Sequence[Strides]) -> Call:
+        result = ConvProduct(0, None, None, 0, Operand(2), -1, -1)
+        arguments = ConvArguments(
+            **self.blocks.fields,
+            sources=(self.blocks.source(0, strides[0], 1), self.blocks.source(1, strides[1], 1)),
+            products=(result,),
+            staged_at=self.staged_at,
+            strip_at=self.sums_at,
+            rows_at=self.row_at,
+        )
+        return Call(arguments, self.form.groups, self.workspace)
 
 
-class CompareLowering(LoweringBase):
+class GradientLowering(LoweringBase):
     """One weight gradient."""
 
     def task(self, work: Work) -> Task | None:
@@ -246,7 +257,7 @@ def _task(node: Node) -> Task | None:
         return None
     if w.shape[:2] == (node.attrs.groups, 1) and node.attrs.rank > 0:
         return _depthwise_task(node)
-    form = Comparison(node.attrs, x.type, g.type)
+    form = WeightGradient(node.attrs, x.type, g.type)
     if form.cell_bytes > MOST_STAGED_BYTES or form.workspace > MOST_WORKSPACE:
         return None
     if form.pieces > 1:
@@ -254,41 +265,35 @@ def _task(node: Node) -> Task | None:
     return _summed(form, x, g, w)
 
 
-def _summed(form: Comparison, x: Var, g: Var, w: Var) -> Task:
+def _summed(form: WeightGradient, x: Var, g: Var, w: Var) -> Task:
     """The gradient, or its pieces."""
     return Task(
         kernel=f"weight gradient {x.dtype}",
         inputs=(x, g),
         outputs=(w,),
-        function=kernel(SOURCE, f"compare:{x.dtype}"),
+        function=kernel(SOURCE, f"gradient:{x.dtype}"),
         units=form.units,
         cost=w.type.size / form.pieces * prod(form.positions) * NANOSECONDS_PER_PRODUCT + 1000 * form.units,
         workspace=form.workspace,
-        bind=form,
+        bind=Binder([v.dtype.numpy.itemsize for v in (x, g, w)], form),
     )
 
 
-def _joined(form: Comparison, x: Var, g: Var, w: Var) -> Task:
+def _joined(form: WeightGradient, x: Var, g: Var, w: Var) -> Task:
     """The sum of the pieces."""
-    computed = {4: f32, 8: f64}[form.itemsize]
-    pieces = Var(f"{w.name}.pieces", TensorType(computed, (form.pieces, *w.shape)), None)
+    pieces = Var(f"{w.name}.pieces", TensorType(computed_float(w.dtype), (form.pieces, *w.shape)), None)
     size = w.type.size
-
-    def bind(partial: Array, result: Array) -> bytes:
-        words = [0] * 5
-        words[f.PARTIAL], words[f.RESULT] = address(partial), address(result)
-        words[f.COUNT], words[f.LENGTH], words[f.STRETCH] = form.pieces, size, STRETCH
-        return struct.pack("=5q", *words)
-
+    arguments = JoinArguments(Operand(0), Operand(1), form.pieces, size, STRETCH)
+    call = Call(arguments, -(-size // STRETCH), STRETCH * form.itemsize)
     return Task(
         kernel=f"sum of pieces {w.dtype}",
         inputs=(pieces,),
         outputs=(w,),
         function=kernel(SOURCE, f"join:{w.dtype}"),
-        units=-(-size // STRETCH),
+        units=call.units,
         cost=0.3 * size * form.pieces,
-        workspace=STRETCH * form.itemsize,
-        bind=bind,
+        workspace=call.workspace,
+        bind=Binder([v.dtype.numpy.itemsize for v in (pieces, w)], lambda strides: call),
         before=(_summed(form, x, g, pieces),),
     )
 
@@ -305,9 +310,9 @@ def _depthwise_task(node: Node) -> Task | None:
         function=kernel(CONVOLUTIONS, f"dots:{x.dtype}"),
         units=node.attrs.groups,
         cost=g.type.size * gradient.form.most_taps * NANOSECONDS_PER_PRODUCT * 5 + 1000 * node.attrs.groups,
-        workspace=aligned(gradient.workspace),
-        bind=gradient,
+        workspace=gradient.workspace,
+        bind=Binder([v.dtype.numpy.itemsize for v in (x, g, *node.outputs)], gradient),
     )
 
 
-LOWERINGS: dict[str, Lowering] = {"conv_compare": CompareLowering()}
+LOWERINGS: dict[str, Lowering] = {"conv_compare": GradientLowering()}

@@ -1,0 +1,404 @@
+"""Convolution and transposed convolution on the tiles: groups of them, what is done with their results, and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gradspec.backends.cpu.axes import Strides
+from gradspec.backends.cpu.binding import Binder, Call
+from gradspec.backends.cpu.conv.arguments import (
+    UNIT_BYTES,
+    CaseArguments,
+    ConvArguments,
+    ConvProduct,
+    ConvSource,
+    PackArguments,
+    PackedCase,
+)
+from gradspec.backends.cpu.conv.blocking import (
+    MOST_STAGED_BYTES,
+    MOST_WORKSPACE,
+    BlockedConvolution,
+    rounded,
+)
+from gradspec.backends.cpu.conv.cases import Case
+from gradspec.backends.cpu.conv.pooling import PooledBlocks, is_pooling, rank_of, rows_together
+from gradspec.backends.cpu.dtypes import COMPUTED
+from gradspec.backends.cpu.pointwise.plan import Program, epilogue_function, is_pointwise
+from gradspec.codegen.addresses import function_address
+from gradspec.codegen.cache import kernel
+from gradspec.codegen.records import Operand, Words
+from gradspec.graph.ir import Node, Var
+from gradspec.graph.types import TensorType, u8
+from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
+from gradspec.runtime.threads import get_num_threads
+
+SOURCE = "gradspec.backends.cpu.conv.kernels.conv"
+TILE_BYTES = 4096
+WINDOW = 9
+"""Numbers of a window of three by three."""
+POOLED_BYTES = 1 << 19
+"""Of rows that a pooling reads at once, from the second cache."""
+NANOSECONDS_PER_PRODUCT = 0.06
+MOST_PRODUCTS = 6
+MOST_CASES = 256
+BACKWARDS = {"conv": False, "conv_transpose": True}
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+class BlockArguments:
+    """What the kernels read about blocks, whatever they make of them. It keeps their tables."""
+
+    def __init__(self, form: BlockedConvolution, by_rows: bool = False) -> None:
+        """``by_rows``: columns are taken a row at a time, also where rows join without gaps."""
+        self.form, self.by_rows = form, by_rows
+        self.tables: list[Words] = [case.table(form.itemsize) for case in form.cases]
+        self.orders = {i: np.argsort(self.tables[i]) for i, case in enumerate(form.cases) if form.is_square(case)}
+        sizes, lead = form.out_sizes, [line.positions for line in form.cases[0].lines[: form.leads]]
+        sample = prod(sizes) * form.rows * form.groups
+        self.out_strides = [
+            *(sample * prod(lead[i + 1 :]) for i in range(len(lead))),
+            *(prod(sizes[i + 1 :]) for i in range(len(sizes))),
+        ]
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """The fields of ``ConvArguments`` that depend on shapes alone."""
+        form = self.form
+        return {
+            "run": form.cases[0].blocking.run,
+            "groups": form.groups,
+            "rows": form.rows,
+            "channels": form.channels,
+            "chunk": form.chunk,
+            "row_block": form.row_block,
+            "parts": form.parts,
+            "part_rows": form.part_rows,
+            "outer": form.cases[0].outer,
+            "cases": tuple(map(self._case, range(len(form.cases)))),
+            "out_channel": prod(form.out_sizes),
+            "out_group": form.rows * prod(form.out_sizes),
+            "flags": form.pack_units if form.writes else 0,
+            "panels_at": form.panels_at,
+            "pitch": form.pitch,
+        }
+
+    def _case(self, number: int) -> CaseArguments:
+        case, table = self.form.cases[number], self.tables[number]
+        axis, length = case.segment(self.out_strides)
+        order = self.orders.get(number)
+        return CaseArguments(
+            unit=sum(map(self.form.units_of, self.form.cases[:number])),
+            blocks=case.blocks,
+            block=case.blocking.columns,
+            taps=case.taps,
+            table=table,
+            panels=self.form.panel_starts[number],
+            inner=case.inner,
+            total=case.total,
+            halo=case.staged[case.blocking.run].halo,
+            channel_pitch=case.channel_pitch,
+            out=sum(line.out * stride for line, stride in zip(case.lines, self.out_strides, strict=True)),
+            segment=length,
+            segment_axis=axis,
+            out_step=case.lines[-1].out_step * self.out_strides[-1],
+            row_columns=case.positions[-1] if case.blocking.slides or self.by_rows else 0,
+            staged_row=case.pitches[case.blocking.run],
+            order=order,
+            cell_bytes=0 if order is None else int(table[order[1]] - table[order[0]]),
+            axes=tuple(case.axis_arguments(i, stride) for i, stride in enumerate(self.out_strides)),
+        )
+
+    def source(self, number: int, strides: Strides, channels: int) -> ConvSource:
+        """The array of this number, of which a group has so many channels."""
+        lead, channel, spatial = elements(strides, self.form.rank)
+        return ConvSource(Operand(number), channels * channel, channel, (*lead, *spatial))
+
+
+def elements(strides: Strides, rank: int) -> tuple[Strides, int, Strides]:
+    """Strides of leading axes, of which there is at least one, of channels and of cells."""
+    at = len(strides) - rank - 1
+    return strides[:at] or (0,), strides[at], strides[at + 1 :]
+
+
+class WeightPacking:
+    """Weights in panels."""
+
+    def __init__(self, form: BlockedConvolution, rows: int) -> None:
+        """``rows``: the size of the first axis of weights."""
+        self.form, self.rows = form, rows
+        self._tables: dict[tuple[int, Strides], Words] = {}
+
+    def _table(self, case: Case, strides: Strides) -> Words:
+        return self._tables.setdefault((id(case), strides), case.taps_of(strides))
+
+    def __call__(self, strides: Sequence[Strides]) -> Call:
+        form, (m, c, *spatial) = self.form, strides[0]
+        row_step, channel_step = (c, m) if form.writes else (m, c)
+        tables = [self._table(case, tuple(spatial)) for case in form.cases]
+        arguments = PackArguments(
+            weights=Operand(0),
+            target=Operand(1),
+            rows=form.rows,
+            groups=form.groups,
+            channels=form.channels,
+            chunk=form.chunk,
+            panels_at=form.panels_at,
+            row_step=row_step,
+            channel_step=channel_step,
+            group_step=self.rows // form.groups * m,
+            cases=tuple(
+                PackedCase(case.taps, table, first)
+                for case, table, first in zip(form.cases, tables, form.panel_starts, strict=True)
+            ),
+        )
+        return Call(arguments, form.pack_units, 0)
+
+    def task(self, weight: Var) -> Task:
+        form = self.form
+        packed = Var(f"{weight.name}.panels", TensorType(u8, (form.packed_bytes,)), None)
+        return Task(
+            kernel=f"panels {weight.dtype}",
+            inputs=(weight,),
+            outputs=(packed,),
+            function=kernel(SOURCE, f"pack:{weight.dtype}"),
+            units=form.pack_units,
+            cost=form.packed_bytes / form.itemsize,
+            workspace=0,
+            bind=Binder((weight.dtype.numpy.itemsize, 1), self),
+            share=("panels", form.writes, form.attrs, weight.type),
+        )
+
+
+# --- groups of convolutions -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlannedProduct:
+    """One convolution of a group: its source, what becomes of its result, and where that is put together."""
+
+    source: int
+    panels: Var
+    bias: Var | None
+    result: Var | None
+    scratch: int | None
+    given: int
+
+
+class Products:
+    """What a group of convolutions, the pointwise nodes behind them and a last pooling come to."""
+
+    def __init__(self, work: Work, packs: Mapping[Var, Task], in_place: bool) -> None:
+        convolutions = [n for n in work.nodes if n.op.name in BACKWARDS]
+        self.pools = tuple(n for n in work.nodes if is_pooling(n))
+        others = tuple(n for n in work.nodes if n.op.name not in BACKWARDS and n not in self.pools)
+        results = [n.outputs[0] for n in convolutions]
+        self.dtype = results[0].dtype
+        self.stored_size = self.dtype.numpy.itemsize
+        self.sources = tuple(dict.fromkeys(n.inputs[0] for n in convolutions))
+        self.given = [v for v in results if any(v in n.inputs for n in others)]
+        self.kept = tuple(v for v in results if v in work.outputs)
+        goes_direct = in_place and self.stored_size == COMPUTED[self.dtype.name]
+        self.scratched = [v for v in results if not (goes_direct and v in self.kept)]
+        self.products = [self._product(n, packs[n.inputs[1]]) for n in convolutions]
+        made = {v for n in work.nodes for v in n.outputs}
+        self.operands = tuple(dict.fromkeys(v for n in others for v in n.inputs if v not in made))
+        pooled = [v for n in self.pools for v in n.outputs]
+        self.outputs = tuple(v for v in work.outputs if v not in results and v not in pooled)
+        left = [v for n in self.pools for v in n.inputs]
+        self.program = Program(Work(others, self.outputs), self.operands, (*self.given, *left)) if others else None
+        biases = (p.bias for p in self.products if p.bias is not None)
+        read = (*self.sources, *(p.panels for p in self.products), *biases)
+        self.inputs = (*dict.fromkeys(v for v in read if v not in self.operands), *self.operands)
+        self.results = (*self.outputs, *self.kept, *pooled)
+
+    def _product(self, node: Node, pack: Task) -> PlannedProduct:
+        source, _, *bias = node.inputs
+        (result,) = node.outputs
+        return PlannedProduct(
+            self.sources.index(source),
+            pack.outputs[0],
+            bias[0] if bias else None,
+            result if result in self.kept else None,
+            self.scratched.index(result) if result in self.scratched else None,
+            self.given.index(result) if result in self.given else -1,
+        )
+
+    @property
+    def arrays(self) -> tuple[Var, ...]:
+        """What the task is bound to. The arrays of the program follow each other."""
+        return (*self.inputs, *self.results)
+
+    def number(self, v: Var | None) -> Operand | None:
+        return None if v is None else Operand(self.arrays.index(v))
+
+
+class Group:
+    """A group of convolutions, for arrays of any layout, and where things lie in its workspace."""
+
+    def __init__(self, form: BlockedConvolution, plan: Products) -> None:
+        self.form, self.plan, self.blocks = form, plan, BlockArguments(form)
+        program = plan.program
+        self.edge_at = UNIT_BYTES
+        self.strip_at = self.edge_at + TILE_BYTES
+        self.staged_at = self.strip_at + form.strip_bytes
+        self.scratch_at = self.staged_at + form.staged_bytes + (form.pitch if plan.pools else 0)
+        self.biases_at = self.scratch_at + form.part_rows * form.pitch * len(plan.scratched)
+        self.rows_at = self.biases_at + rounded((form.part_rows + WINDOW) * form.itemsize)
+        self.epilogue_at = self.rows_at + form.pitch * (len(plan.given) if plan.stored_size != form.itemsize else 0)
+        self.pool_at = rounded(self.epilogue_at + (0 if program is None else program.workspace))
+        self.pooling = self._pooling()
+        self.workspace = rounded(self.pool_at + (0 if self.pooling is None else self.pooling.workspace))
+        self.even: Words = np.arange(form.chunk * form.most_taps, dtype=np.int64) * form.strip_width
+
+    def _pooling(self) -> PooledBlocks | None:
+        if not self.plan.pools:
+            return None
+        (case,) = self.form.cases
+        rows = case.blocking.columns // case.inner
+        return PooledBlocks(self.plan.pools[0], self.form.part_rows, rows, self.form.pitch)
+
+    def __call__(self, strides: Sequence[Strides]) -> Call:
+        plan, form, of = self.plan, self.form, dict(zip(self.plan.arrays, strides, strict=True))
+        arguments = ConvArguments(
+            **self.blocks.fields,
+            sources=tuple(self.blocks.source(plan.arrays.index(v), of[v], form.channels) for v in plan.sources),
+            products=tuple(self._product(product, of) for product in plan.products),
+            even=self.even,
+            staged_at=self.staged_at,
+            staged_cells=form.staged_bytes // form.itemsize,
+            edge_at=self.edge_at,
+            strip_at=self.strip_at,
+            biases_at=self.biases_at,
+            rows_at=self.rows_at,
+            epilogue_at=self.epilogue_at,
+            **self._epilogue(of),
+            **self._pooling_fields(),
+        )
+        return Call(arguments, form.units, self.workspace)
+
+    def _product(self, product: PlannedProduct, of: Mapping[Var, Strides]) -> ConvProduct:
+        room = self.form.part_rows * self.form.pitch
+        return ConvProduct(
+            source=product.source,
+            weights=self.plan.number(product.panels),
+            bias=self.plan.number(product.bias),
+            bias_step=0 if product.bias is None else of[product.bias][0],
+            result=self.plan.number(product.result),
+            scratch=-1 if product.scratch is None else self.scratch_at + product.scratch * room,
+            given=product.given,
+        )
+
+    def _epilogue(self, of: Mapping[Var, Strides]) -> dict[str, Any]:
+        plan, program = self.plan, self.plan.program
+        if program is None:
+            return {"epilogue_cells": 1 << 62}
+        arrays = (*plan.operands, *plan.outputs)
+        first = plan.arrays.index(arrays[0]) if arrays else 0
+        return {
+            "epilogue_function": function_address(epilogue_function(plan.dtype)),
+            "epilogue": (program.arguments([of[v] for v in arrays], first),),
+            "epilogue_cells": program.block if self.form.rank else 1,
+        }
+
+    def _pooling_fields(self) -> dict[str, Any]:
+        """An epilogue, or rounding, leaves a row where the one before it was, so that one more row is all it takes."""
+        if self.pooling is None:
+            return {}
+        plan, form = self.plan, self.form
+        moves = plan.program is not None or plan.stored_size != form.itemsize
+        return {
+            "pool_function": self.pooling.function,
+            "poolings": self.pooling.arguments,
+            "pool_rows_at": self.scratch_at - (form.pitch if moves else 0),
+            "pool_arguments_at": self.pool_at,
+            "pool_at": self.pool_at + self.pooling.arguments_bytes,
+            "pool_given": len(plan.given),
+            "pooled": plan.number(self.pooling.result),
+            "pooled_channel": self.pooling.plane,
+            "pooled_block": self.pooling.block,
+        }
+
+
+# --- the lowering -----------------------------------------------------------------------------------------------------
+
+
+class ConvLowering(LoweringBase):
+    """Convolutions of one geometry share the staging of what they read; pointwise nodes work on finished rows."""
+
+    def key(self, node: Node) -> Hashable | None:
+        return node.op.name, node.attrs, node.inputs[0].type, node.inputs[1].type
+
+    def joins(self, nodes: Sequence[Node], node: Node) -> bool:
+        contiguous = not BACKWARDS[nodes[0].op.name] or set(nodes[0].attrs.stride) == {1}
+        return contiguous and is_pointwise(node) and node.outputs[0].type == nodes[0].outputs[0].type
+
+    def ends(self, nodes: Sequence[Node], node: Node) -> bool:
+        """A pooling of one convolution's planes, by the value alone."""
+        (convolution, *others), last = nodes, nodes[-1].outputs[0]
+        if not is_pooling(node) or len(node.outputs) > 1 or node.inputs != (last,):
+            return False
+        if any(other.op.name in BACKWARDS for other in others) or not 0 < convolution.attrs.rank == rank_of(node):
+            return False
+        if 0 in (v.type.size for v in (*convolution.inputs, last, *node.outputs)):
+            return False
+        return _can_pool(_blocked((*nodes, node)), _blocked(nodes))
+
+    def task(self, work: Work) -> Task | None:
+        first = work.nodes[0]
+        count = sum(node.op.name in BACKWARDS for node in work.nodes)
+        source, weight, result = first.inputs[0], first.inputs[1], first.outputs[0]
+        if count > MOST_PRODUCTS or 0 in (source.type.size, weight.type.size, result.type.size):
+            return None
+        form = _blocked(work.nodes)
+        if form.staged_bytes > MOST_STAGED_BYTES or len(form.cases) > MOST_CASES:
+            return None
+        packing = WeightPacking(form, weight.shape[0])
+        weights = dict.fromkeys(node.inputs[1] for node in work.nodes if node.op.name in BACKWARDS)
+        packs = {v: packing.task(v) for v in weights}
+        group = Group(form, Products(work, packs, form.in_place))
+        if group.workspace > MOST_WORKSPACE:
+            return None
+        terms = form.channels * form.taps * count / (prod(first.attrs.stride) if form.writes else 1)
+        return Task(
+            kernel=f"convolution {source.dtype}",
+            inputs=group.plan.inputs,
+            outputs=group.plan.results,
+            function=kernel(SOURCE, f"conv:{source.dtype}"),
+            units=form.units,
+            cost=result.type.size * terms * NANOSECONDS_PER_PRODUCT + 500 * form.units,
+            workspace=group.workspace,
+            bind=Binder([v.dtype.numpy.itemsize for v in group.plan.arrays], group),
+            before=tuple(packs.values()),
+        )
+
+
+def _blocked(nodes: Sequence[Node]) -> BlockedConvolution:
+    """The convolutions among these nodes, in blocks that suit a last pooling."""
+    first, last = nodes[0], nodes[-1]
+    source, result = first.inputs[0], first.outputs[0]
+    count = sum(node.op.name in BACKWARDS for node in nodes)
+    together = rows_together(last) if is_pooling(last) else None
+    in_place = together is None and COMPUTED[source.dtype.name] == source.dtype.numpy.itemsize
+    types = source.type, result.type
+    return BlockedConvolution(BACKWARDS[first.op.name], first.attrs, *types, count, in_place, together=together)
+
+
+def _can_pool(form: BlockedConvolution, unpooled: BlockedConvolution) -> bool:
+    """Whether a unit has whole planes, or whole rows of their first axis, and room for them, and threads have units."""
+    if len(form.cases) > 1 or form.cases[0].blocking.run != form.leads:
+        return False
+    threads = get_num_threads()
+    enough = threads == 1 or form.units >= min(unpooled.units, 2 * threads)
+    return enough and form.part_rows * form.pitch <= POOLED_BYTES and form.staged_bytes <= MOST_STAGED_BYTES
+
+
+LOWERINGS: dict[str, Lowering] = dict.fromkeys(BACKWARDS, ConvLowering())
