@@ -176,7 +176,7 @@ class Block:
     @property
     def size(self) -> int:
         """Bytes, with all that the record holds."""
-        return WORD * len(self._words)
+        return WORD * len(self.words)
 
     def at(self, addresses: Sequence[int]) -> bytes:
         """The bytes for arrays that lie there."""

@@ -16,6 +16,7 @@ import ast
 import builtins
 import inspect
 import linecache
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass
@@ -550,7 +551,7 @@ class _Translation:
         def add_vectors(parts: Sequence[_Slot], here: Value) -> None:
             for i, part in enumerate(parts):
                 place = self.write.binary(ast.Add(), self._index(at), self.write.binary(ast.Add(), here, i * width))
-                part.store(self._call(combine, [part.load(), self.write.get(p, Affine(place, 1, width))]))
+                part.store(self._applied(combine, [part.load(), self.write.get(p, Affine(place, 1, width))]))
 
         self._vectors(SIDE_BY_SIDE * width, counter, length, lambda here: add_vectors(sums, here))
         self._vectors(width, counter, length, lambda here: add_vectors(sums[:1], here))
@@ -561,7 +562,7 @@ class _Translation:
 
         def add_number(here: Value) -> None:
             value = self.write.get(p, self.write.binary(ast.Add(), self._index(at), here))
-            result.store(self._call(combine, [result.load(), value]))
+            result.store(self._applied(combine, [result.load(), value]))
 
         self._vectors(1, counter, length, add_number)
         return result.load()
@@ -570,7 +571,7 @@ class _Translation:
         """Halves with halves, as far as one."""
         while len(values) > 1:
             half = len(values) // 2
-            values = [self._call(combine, [a, b]) for a, b in zip(values[:half], values[half:], strict=True)]
+            values = [self._applied(combine, [a, b]) for a, b in zip(values[:half], values[half:], strict=True)]
         return values[0]
 
     # --- expressions --------------------------------------------------------------------------------------------------
@@ -728,6 +729,9 @@ class _Translation:
             return function(*args, **named)
         if named:
             raise Refusal(f"{function!r} takes its arguments by position")
+        return self._applied(function, args)
+
+    def _applied(self, function: Any, args: list[Any]) -> Any:
         if isinstance(function, Type):
             return self._conversion(function, *args)
         if isinstance(function, Exact):
@@ -763,6 +767,11 @@ class _Translation:
             moved_on: (write.moved_on, 2),
             choose: (self._chosen, 3),
             total: (self._total, 5),
+            operator.neg: (write.negated, 1),
+            operator.add: (partial(write.binary, ast.Add()), 2),
+            operator.sub: (partial(write.binary, ast.Sub()), 2),
+            operator.mul: (partial(write.binary, ast.Mult()), 2),
+            operator.truediv: (partial(write.binary, ast.Div()), 2),
             number_of: (lambda value: self.write.typed(value).type.of(1), 1),
             len: (_length, 1),
             min: (partial(write.extreme, ast.Lt()), 2),

@@ -116,8 +116,8 @@ class PointwiseArguments(Record):
     """A program. The kernel carries out its blocks ``lo … hi − 1``.
 
     Of one that is *embedded*, an epilogue in the arguments of another kernel, that kernel cuts the work up: it calls
-    ``kernel(program, start, n, workspace)`` for the cells ``start … start + n − 1``, at most a block of them, and leaves
-    the addresses of blocks that it gives in the first words of the workspace.
+    ``kernel(program, start, n, workspace)`` for the cells ``start … start + n − 1``, at most a block of them, after it
+    has left the addresses of the blocks that it gives in the first words of the workspace.
     """
 
     size: int

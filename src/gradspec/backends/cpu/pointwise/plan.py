@@ -31,7 +31,7 @@ from gradspec.backends.cpu.pointwise.arguments import (
 )
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.records import Operand
-from gradspec.graph.ir import Array, Node, Var
+from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType
 from gradspec.runtime.task import Kernel, LoweringBase, Task, Work
 
@@ -60,6 +60,13 @@ Meaning = tuple[Opcode, Numbers]
 # --- operators --------------------------------------------------------------------------------------------------------
 
 
+NAMESAKES = (
+    *("neg", "abs", "sqrt", "relu", "exp", "log", "tanh", "sigmoid", "silu", "normal_cdf", "normal_density"),
+    *("add", "sub", "mul", "div", "maximum", "minimum", "max_share", "gate"),
+)
+"""Operators that are what their opcode says."""
+
+
 def _plain(opcode: Opcode) -> Callable[[Any], Meaning]:
     return lambda attrs: (opcode, ())
 
@@ -82,33 +89,15 @@ def _power(exponent: float, signed: bool) -> Meaning:
 
 
 ENCODERS: dict[str, Callable[[Any], Meaning]] = {
-    "neg": _plain(Opcode.NEG),
-    "add": _plain(Opcode.ADD),
-    "sub": _plain(Opcode.SUB),
-    "mul": _plain(Opcode.MUL),
-    "div": _plain(Opcode.DIV),
-    "scale": lambda attrs: (Opcode.SCALE, (attrs.factor,)),
+    **{name: _plain(Opcode[name.upper()]) for name in NAMESAKES},
     "detach": _plain(Opcode.COPY),
-    "relu": _plain(Opcode.RELU),
+    "scale": lambda attrs: (Opcode.SCALE, (attrs.factor,)),
     "leaky_relu": lambda attrs: (Opcode.LEAKY_RELU, (attrs.negative_slope,)),
-    "abs": _plain(Opcode.ABS),
     "clamp": _bounded(Opcode.CLAMP),
-    "maximum": _plain(Opcode.MAXIMUM),
-    "minimum": _plain(Opcode.MINIMUM),
-    "sqrt": _plain(Opcode.SQRT),
-    "step": lambda attrs: (Opcode.STEP, (attrs.below, attrs.at, attrs.above)),
-    "max_share": _plain(Opcode.MAX_SHARE),
     "within": _bounded(Opcode.WITHIN),
-    "gate": _plain(Opcode.GATE),
-    "exp": _plain(Opcode.EXP),
-    "log": _plain(Opcode.LOG),
-    "tanh": _plain(Opcode.TANH),
-    "sigmoid": _plain(Opcode.SIGMOID),
+    "step": lambda attrs: (Opcode.STEP, (attrs.below, attrs.at, attrs.above)),
     "softplus": lambda attrs: (Opcode.SOFTPLUS, (attrs.beta,)),
-    "silu": _plain(Opcode.SILU),
     "gelu": lambda attrs: (Opcode.GELU if attrs.approximate == "none" else Opcode.GELU_BY_TANH, ()),
-    "normal_cdf": _plain(Opcode.NORMAL_CDF),
-    "normal_density": _plain(Opcode.NORMAL_DENSITY),
     "abs_power": lambda attrs: _power(attrs.exponent, attrs.signed),
     "batch_norm": lambda attrs: (Opcode.NORMALISE, (attrs.eps,)),
 }
@@ -165,8 +154,9 @@ def _instruction(node: Node, numbered: Mapping[Var, int]) -> Instruction:
     """What a node comes to. Statistics are no operands: they are not read cell by cell."""
     (result,), operands = node.outputs, [numbered[v] for v in node.inputs]
     opcode, numbers = ENCODERS[node.op.name](node.attrs)
+    p, q, r = (*numbers, 0.0, 0.0, 0.0)[:3]
     second = operands[0 if opcode is Opcode.NORMALISE else -1]
-    return Instruction(opcode, numbered[result], operands[0], second, (*numbers, 0.0, 0.0, 0.0)[:3])
+    return Instruction(opcode, numbered[result], operands[0], second, (p, q, r))
 
 
 class Program:
@@ -192,7 +182,6 @@ class Program:
         for result, v in enumerate(work.outputs, self.first_output):
             if v in given:
                 self.instructions.append(Instruction(Opcode.COPY, result, self.numbered[v], self.numbered[v]))
-        self._binder = Binder([self.itemsize] * self.arrays, self)
 
     @property
     def first_output(self) -> int:
@@ -215,10 +204,6 @@ class Program:
     def arguments(self, strides: Sequence[Strides], first: int = 0) -> PointwiseArguments:
         """For arrays of these strides; ``first`` is the number of the first of them among a call's arrays."""
         return _Fitting(self, strides, first).arguments()
-
-    def bind(self, *arrays: Array) -> bytes:
-        """The same in bytes, for kernels whose own arguments are words."""
-        return self._binder(*arrays)[0]
 
 
 class _Fitting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import add, mul, neg, sub, truediv
 from typing import Any
 
 from gradspec.backends.cpu.pointwise.arguments import Opcode
@@ -18,11 +19,6 @@ GELU_CUBIC, GELU_SCALE = 0.044715, 1.5957691216057308
 @inlined
 def same(a):
     return a
-
-
-@inlined
-def negative(a):
-    return -a
 
 
 @inlined
@@ -99,28 +95,8 @@ def raised(a, numbers):
 
 
 @inlined
-def add(a, b):
-    return a + b
-
-
-@inlined
-def subtract(a, b):
-    return a - b
-
-
-@inlined
 def subtract_from(a, b):
     return b - a
-
-
-@inlined
-def multiply(a, b):
-    return a * b
-
-
-@inlined
-def divide(a, b):
-    return a / b
 
 
 @inlined
@@ -157,7 +133,7 @@ Meanings = dict[Opcode, Any]
 
 OF_ONE: Meanings = {
     Opcode.COPY: same,
-    Opcode.NEG: negative,
+    Opcode.NEG: neg,
     Opcode.ABS: absolute,
     Opcode.SQRT: square_root,
     Opcode.RELU: relu,
@@ -183,9 +159,9 @@ OF_ONE_AND_NUMBERS: Meanings = {
 }
 OF_TWO: Meanings = {
     Opcode.ADD: add,
-    Opcode.SUB: subtract,
-    Opcode.MUL: multiply,
-    Opcode.DIV: divide,
+    Opcode.SUB: sub,
+    Opcode.MUL: mul,
+    Opcode.DIV: truediv,
     Opcode.MAXIMUM: larger,
     Opcode.MINIMUM: smaller,
     Opcode.MAX_SHARE: max_share,
