@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from gradspec.backends.cpu import (
     layout,
-    loss,
     lp_pool,
-    reduce,
     resize,
-    softmax,
     unfold,
     unpool,
 )
@@ -18,6 +15,8 @@ from gradspec.backends.cpu.matmul import plan as matmul
 from gradspec.backends.cpu.pointwise import plan as pointwise
 from gradspec.backends.cpu.pool import plan as pool
 from gradspec.backends.cpu.pool import smooth_pool
+from gradspec.backends.cpu.reduce import loss, softmax
+from gradspec.backends.cpu.reduce import plan as reduce
 from gradspec.graph.later import provides
 from gradspec.runtime.task import Lowering
 

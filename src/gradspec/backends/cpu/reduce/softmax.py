@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from itertools import accumulate
 
-from gradspec.backends.cpu.axes import Blocks, Strides, by_stride, dense, merged
-from gradspec.backends.cpu.kernels import terms as t
-from gradspec.backends.cpu.reduce import Pieces, computed, in_blocks, places_in_workspace, take_column, words_of
+from gradspec.backends.cpu.axes import Strides, by_stride, dense, merged
+from gradspec.backends.cpu.binding import Binder, Call
+from gradspec.backends.cpu.dtypes import computed_float
+from gradspec.backends.cpu.reduce.arguments import LANES_BYTES, PIECE, SCRATCH_BYTES, SoftmaxArguments
+from gradspec.backends.cpu.reduce.plan import outputs_of, pieces_of, take_column
 from gradspec.codegen.cache import kernel
-from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, Work
+from gradspec.runtime.memory import aligned
+from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
 
-SOURCE = "gradspec.backends.cpu.kernels.softmax"
+SOURCE = "gradspec.backends.cpu.reduce.kernels.softmax"
 
 CELLS_AT_A_TIME = 8192
 """Of rows that are worked on side by side, or one after another in a unit: they fit the caches."""
@@ -35,38 +38,30 @@ class _Softmax:
     """Bytes of the numbers that are computed with."""
     is_log: bool
 
-    def __call__(self, strides: Sequence[Strides]) -> Bound:
-        """What follows the addresses in a block, the units, and the workspace."""
+    def __call__(self, strides: Sequence[Strides]) -> Call:
         (x, y), cells = strides, self.shape[self.axis]
-        pieces = Pieces.of(self.shape, (self.axis,))
+        x_stride, y_stride, pieces = x[self.axis], y[self.axis], pieces_of(self.shape, (self.axis,))
         kept = merged(by_stride((n, (x[a], y[a])) for a, n in enumerate(self.shape) if a != self.axis))
-        row = (cells, (x[self.axis], y[self.axis]))
-        column, is_side_by_side = take_column(kept, [row])
+        column, is_side_by_side = take_column(kept, [(cells, (x_stride, y_stride))])
         is_side_by_side |= cells <= SHORT_ROW and column[0] >= FEWEST_COLUMNS
-        at_once = max(1, min(cells, t.PIECE))
+        at_once = max(1, min(cells, PIECE))
         fitting = CELLS_AT_A_TIME // at_once
         most = min(max(fitting, FEWEST_COLUMNS), MOST_COLUMNS) if is_side_by_side else max(1, fitting)
-        fields = in_blocks(column, most)
-        width = fields[t.BLOCK] if is_side_by_side else 1
-        room = {
-            t.SUMS_AT: pieces.count * width * self.itemsize,
-            t.LANES_AT: t.LANES_BYTES * width,
-            t.CELLS_AT: at_once * width * self.itemsize,
-            t.POWERS_AT: at_once * width * self.itemsize,
-            t.LARGEST_AT: width * self.itemsize,
-        }
-        places, workspace = places_in_workspace(room)
-        fields |= {**pieces.fields, **places, t.SIDE_BY_SIDE: int(is_side_by_side), t.LOG: int(self.is_log)}
-        units = prod(size for size, _ in kept) * fields[t.BLOCKS] if cells else 0
-        return words_of(fields, kept, [row]), units, workspace
+        outputs, units = outputs_of(kept, column, most)
+        width = outputs.block if is_side_by_side else 1
+        each = width * self.itemsize
+        room = (pieces.count * each, LANES_BYTES * width, at_once * each, at_once * each, each)
+        *places, end = accumulate(room, initial=SCRATCH_BYTES)
+        arguments = SoftmaxArguments(outputs, x_stride, y_stride, pieces, is_side_by_side, self.is_log, *places)
+        return Call(arguments, units if cells else 0, aligned(end))
 
 
 class _SoftmaxLowering(LoweringBase):
     def task(self, work: Work) -> Task | None:
         ((node,), (x,), (y,)) = work.nodes, work.nodes[0].inputs, work.nodes[0].outputs
-        name, size = node.op.name, x.dtype.numpy.itemsize
-        described = _Softmax(x.shape, node.attrs.axis, computed(x.dtype).numpy.itemsize, name == "log_softmax")
-        _, units, workspace = described([dense(x.shape)] * 2)
+        name, itemsize = node.op.name, computed_float(x.dtype).numpy.itemsize
+        softmax = _Softmax(x.shape, node.attrs.axis, itemsize, is_log=name == "log_softmax")
+        _, units, workspace = softmax([dense(x.shape)] * 2)
         return Task(
             kernel=f"{name} {x.dtype}",
             inputs=(x,),
@@ -75,7 +70,7 @@ class _SoftmaxLowering(LoweringBase):
             units=units,
             cost=NANOSECONDS_PER_CELL * x.type.size + NANOSECONDS_PER_UNIT * units,
             workspace=workspace,
-            bind=Blocks([size, size], described),
+            bind=Binder([x.dtype.numpy.itemsize] * 2, softmax),
             keeps_layout=True,
         )
 
