@@ -1,4 +1,6 @@
-"""Imports point one way, the specification stands on the standard library alone, and ``import gradspec`` is light."""
+"""Imports point one way, between rooms and inside them, the specification stands on the standard library alone, and
+``import gradspec`` is light.
+"""
 
 import ast
 import importlib.util
@@ -15,12 +17,15 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 ROOMS = (
     "spec",
+    "system",
     "domains",
     "graph",
     "ops",
     "transforms",
+    "saving",
     "runtime",
     "backends",
+    "wiring",  # one module: what the rooms above need of later ones
     "interop",
     "conformance",
     "verify",
@@ -34,6 +39,14 @@ FRAMEWORKS = {"numba", "llvmlite", "torch", "jax", "onnx", "onnxruntime"}
 NEVER = {"numba"}
 KERNELS = "gradspec.backends.cpu.kernels"
 HEAVY = FRAMEWORKS | {"flint", "rich", "click"}
+
+CYCLES = {
+    "gradspec.conformance.cases",
+    "gradspec.conformance.cases.data",
+    "gradspec.conformance.cases.features",
+    "gradspec.conformance.cases.special",
+}
+"""Modules that import each other today; there are to be none."""
 
 
 def module_name(file: Path) -> str:
@@ -109,10 +122,58 @@ def package(name: str) -> str:
     return name.split(".")[0]
 
 
+def in_cycles(sources: dict[str, str]) -> set[str]:
+    """The modules that import themselves by way of others, inside functions or for the type checker only too."""
+    imports = {module: set(modules_imported(module, sources)) for module in sources}
+    return {module for module in sources if module in reached(module, imports)}
+
+
+def modules_imported(module: str, sources: dict[str, str]) -> Iterator[str]:
+    """Modules, for names of modules and for names that modules hold."""
+    for node in ast.walk(ast.parse(sources[module])):
+        for name in imported(node, module):
+            holder = name.rpartition(".")[0]
+            yield from [m for m in (name, f"{name}.__init__", holder, f"{holder}.__init__") if m in sources][:1]
+
+
+def reached(start: str, imports: dict[str, set[str]]) -> set[str]:
+    """The modules that are imported by ``start``, by what it imports, and so on."""
+    found: set[str] = set()
+    pending = [start]
+    while pending:
+        new = imports[pending.pop()] - found
+        found |= new
+        pending += new
+    return found
+
+
 @pytest.mark.parametrize("file", FILES, ids=module_name)
 def test_imports_obey_the_rules(file):
     module = module_name(file)
     assert violations(module, file.read_text()) == []
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    found = in_cycles({module_name(file): file.read_text() for file in FILES})
+    assert {module.removesuffix(".__init__") for module in found} == CYCLES
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "import a.x",
+        "from a import x",
+        "from .x import f",
+        "def f():\n    from a.x import g",
+        "if TYPE_CHECKING:\n    from a.x import f",
+        "from a.z import f",
+        "from a import f",
+    ],
+)
+def test_a_cycle_is_seen(back):
+    sources = {"a.x": "from a.y import f", "a.y": back, "a.z": "from .x import f", "a.__init__": "from .x import f"}
+    assert {"a.x", "a.y"} <= in_cycles(sources) <= {"a.x", "a.y", "a.z", "a.__init__"}
+    assert in_cycles(sources | {"a.y": "import os"}) == set()
 
 
 def test_every_file_has_its_room():
@@ -132,6 +193,10 @@ def test_every_file_has_its_room():
         ("gradspec.domains.ball", "from gradspec import exact"),
         ("gradspec.domains.ball", "import gradspec"),
         ("gradspec.domains.ball", "if TYPE_CHECKING:\n    import gradspec.conformance.oracle"),
+        ("gradspec.graph.ir", "def f():\n    from gradspec.ops.pointwise import add"),
+        ("gradspec.runtime.run", "from gradspec.wiring import BACKENDS"),
+        ("gradspec.saving.graphs", "from gradspec.runtime.run import run"),
+        ("gradspec.system.processes", "from gradspec.graph.lru import LRUCache"),
         ("gradspec.conformance.oracle", "class A:\n    import torch.nn"),
         ("gradspec.backends.cpu.kernels.pool", "try:\n    import numba\nexcept ImportError:\n    pass"),
         ("gradspec.backends.cpu.kernels.pool", "import torch"),

@@ -89,11 +89,10 @@ def run_model(
     (dNAME); inputs that are not named do not move. With --vjp they are the outputs and the cotangents of all
     floating-point inputs (ct_NAME); the cotangents of outputs that are not named are zero.
     """
-    import gradspec.library  # noqa: F401  (the rooms that run graphs)
-    from gradspec.interop.command import Request, perform
+    from gradspec.interop.command import RunRequest, perform
 
     with _said_plainly():
-        request = Request(model, inputs, output, shapes, constants, tangents, cotangents, threads, timed)
+        request = RunRequest(model, inputs, output, shapes, constants, tangents, cotangents, threads, timed)
         for line in perform(request):
             click.echo(line)
 

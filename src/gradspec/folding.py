@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from gradspec.graph.ir import Array, Graph, Node, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Node, Var
 from gradspec.ops.conv import READ, WRITE
 from gradspec.ops.linear import BATCH_NORM, MATMUL
 from gradspec.transforms.copy import Copier

@@ -2,27 +2,19 @@
 
 from typing import Any
 
-import gradspec.backends.cpu
-import gradspec.backends.numpy
-import gradspec.graph.picture
-import gradspec.graph.show
 import gradspec.interop.arrays
-import gradspec.runtime.plan_text
-import gradspec.transforms.batch
-import gradspec.transforms.jvp
-import gradspec.transforms.simplify
-import gradspec.transforms.vjp  # noqa: F401  (the rooms above register what graphs call)
+import gradspec.wiring  # noqa: F401  (what graphs can do)
 from gradspec.folding import fold_batch_norm
 from gradspec.graph.arrays import of_any_kind
 from gradspec.graph.builder import Builder
-from gradspec.graph.ir import Graph
+from gradspec.graph.graph import Graph
 from gradspec.graph.tree import register_pytree
 from gradspec.graph.types import bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from gradspec.interop import from_onnx, from_torch, to_jax, to_onnx, to_torch
 from gradspec.interop.weights import bind, load_weights, save_weights
 from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.convert import convert
-from gradspec.ops.layout import broadcast_to, concat, flatten, pad, reshape, slice, transpose
+from gradspec.ops.layout import concat, pad, slice, transpose
 from gradspec.ops.linear import batch_norm, linear, matmul
 from gradspec.ops.loss import cross_entropy, mse_loss
 from gradspec.ops.lp_pool import lp_pool
@@ -52,17 +44,18 @@ from gradspec.ops.pointwise import (
     trunc_divide,
 )
 from gradspec.ops.pool import adaptive_avg_pool, adaptive_max_pool, avg_pool, global_avg_pool, global_max_pool, max_pool
-from gradspec.ops.reduce import log_softmax, mean, softmax, sum
+from gradspec.ops.reduce import log_softmax, mean, softmax
 from gradspec.ops.resize import resize
 from gradspec.ops.rules import remembers_calls
 from gradspec.ops.select import equal, greater, less, where
+from gradspec.ops.shape import broadcast_to, flatten, reshape, sum
 from gradspec.ops.smooth_pool import smooth_max_pool
 from gradspec.ops.unfold import fold, unfold
 from gradspec.ops.unpool import max_gather, max_unpool
 from gradspec.runtime.evaluate import evaluate
 from gradspec.runtime.run import compile
-from gradspec.runtime.serialize import load
 from gradspec.runtime.threads import get_num_threads, set_num_threads
+from gradspec.saving.graphs import load
 from gradspec.spec import RANKED
 from gradspec.spec.ranked import ranked_operator
 from gradspec.transforms.functions import grad, hvp, jacobian, jvp, value_and_grad, vjp

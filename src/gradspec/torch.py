@@ -20,7 +20,7 @@ from gradspec.interop.extras import require
 
 require("torch", "gradspec.torch")
 
-import gradspec.library  # noqa: E402, F401  (the rooms that run graphs)
+import gradspec.wiring  # noqa: E402, F401  (what graphs can do)
 from gradspec.interop.torch import functional  # noqa: E402  (it imports torch)
 from gradspec.interop.torch.functional import accelerated  # noqa: E402, F401  (handed out)
 

@@ -14,7 +14,7 @@ from gradspec.conformance import Arithmetic
 from gradspec.conformance.tolerance import error_of, parts_error
 from gradspec.domains import rational
 from gradspec.graph.builder import apply
-from gradspec.graph.ir import Graph
+from gradspec.graph.graph import Graph
 from gradspec.graph.types import DType, dtype_of
 from gradspec.ops.conv import BY_NAME, ROLES, Convolution
 from gradspec.runtime import compiled, frame, memory, plan

@@ -7,7 +7,7 @@ import numpy as np
 
 from gradspec.backends.cpu import LOWERINGS
 from gradspec.codegen.addresses import address, block_address
-from gradspec.graph.ir import Graph
+from gradspec.graph.graph import Graph
 from gradspec.runtime.task import Task, Work
 
 GUARD, PATTERN = 4096, 0xA5

@@ -28,7 +28,7 @@ from backends.convolutions import (
 )
 from backends.pooling import Fenced
 from gradspec.backends.cpu import conv
-from gradspec.graph.ir import Graph
+from gradspec.graph.graph import Graph
 from gradspec.graph.types import DType
 
 Shape = tuple[int, ...]

@@ -19,7 +19,8 @@ from gradspec.backends.cpu.layout import LEAST_BYTES, UNITS_WANTED
 from gradspec.backends.numpy.layout import KERNELS
 from gradspec.codegen.addresses import address, block_address
 from gradspec.graph.builder import apply
-from gradspec.graph.ir import Graph, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Var
 from gradspec.graph.types import DTYPES, DType
 from gradspec.ops.layout import PAD, TRANSPOSE, Order, Padding
 

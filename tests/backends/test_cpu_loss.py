@@ -20,7 +20,7 @@ from backends.reductions import (
 )
 from gradspec.backends.cpu.reduce.loss import require_classes
 from gradspec.ops import loss as ops
-from gradspec.ops.layout import Axis
+from gradspec.ops.layout import AlongAxis
 
 DTYPES = {t.name: t for t in (gs.f32, gs.f64, gs.f16, gs.bf16, gs.u8, gs.i64)}
 LABELS = {t.name: t for t in (gs.i64, gs.i32, gs.i8, gs.u8)}
@@ -54,7 +54,7 @@ def labels_for(shape, axis, dtype):
 def choices(shape, axis, dtype, labels):
     """Picking and placing, with what goes in besides labels."""
     kept = shape[:axis] + shape[axis + 1 :]
-    pick = node_of(ops.PICK, Axis(axis), dtype[shape], labels[kept])
+    pick = node_of(ops.PICK, AlongAxis(axis), dtype[shape], labels[kept])
     place = node_of(ops.PLACE, ops.Place(axis, shape[axis]), dtype[kept], labels[kept])
     return [(pick, drawn(shape, dtype)), (place, drawn(kept, dtype))]
 

@@ -45,7 +45,7 @@ from backends.convolutions import (
     wild_here_and_there,
 )
 from backends.pooling import LAYOUTS, Fenced, rubbish
-from gradspec.graph.ir import Graph
+from gradspec.graph.graph import Graph
 from gradspec.graph.types import DType, TensorType
 from gradspec.ops.linear import MATMUL
 from gradspec.ops.linear import Product as Flags

@@ -23,7 +23,7 @@ from backends.convolutions import (
 from backends.pooling import Fenced
 from gradspec.backends.cpu import matmul
 from gradspec.graph.builder import apply
-from gradspec.graph.ir import Graph
+from gradspec.graph.graph import Graph
 from gradspec.graph.types import DType
 from gradspec.ops.linear import MATMUL, Product
 

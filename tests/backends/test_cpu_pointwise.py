@@ -23,7 +23,8 @@ from gradspec.backends.cpu.pointwise.arguments import BLOCK_BYTES
 from gradspec.backends.cpu.pointwise.plan import LOWERINGS, Program, epilogue_function
 from gradspec.codegen.addresses import address, block_address
 from gradspec.codegen.records import Block
-from gradspec.graph.ir import Graph, Node, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import TensorType
 from gradspec.ops import pointwise as ops
 from gradspec.ops.linear import BatchNorm

@@ -20,7 +20,7 @@ from backends.reductions import (
 )
 from gradspec.backends import numpy as numpy_backend
 from gradspec.ops import reduce as ops
-from gradspec.ops.layout import Axis
+from gradspec.ops.layout import AlongAxis
 
 OPERATORS = {"softmax": ops.SOFTMAX, "log_softmax": ops.LOG_SOFTMAX}
 ROUNDOFF = {"f32": 2.0**-24, "f64": 2.0**-53, "f16": 2.0**-11, "bf16": 2.0**-8}
@@ -50,7 +50,7 @@ CASES = [
 
 
 def nodes(shape, axis, dtype):
-    return [node_of(op, Axis(axis), dtype[shape]) for op in OPERATORS.values()]
+    return [node_of(op, AlongAxis(axis), dtype[shape]) for op in OPERATORS.values()]
 
 
 def drawn(shape, dtype, spread=4.0):

@@ -25,7 +25,7 @@ from gradspec.backends.cpu.resize import Sums, axis_sums
 from gradspec.backends.cpu.taps import TILE, Tables
 from gradspec.backends.cpu.unpool import CELLS_PER_BAND
 from gradspec.graph.builder import apply
-from gradspec.graph.ir import Graph
+from gradspec.graph.graph import Graph
 from gradspec.graph.types import DTYPES, DType, TensorType
 from gradspec.ops.resize import RESIZE_TRANSPOSE, Resize
 from gradspec.spec.errors import ShapeError

@@ -7,7 +7,8 @@ import pytest
 
 import gradspec as gs
 from gradspec.graph.check import check
-from gradspec.graph.ir import Graph, Node, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Node, Var
 
 
 def two_inputs():

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import array_shapes, basic_indices
 
 import gradspec as gs
 from gradspec.graph.builder import apply
-from gradspec.ops import layout, loss, reduce
+from gradspec.ops import layout, loss, reduce, shape
 from strategies import few
 
 RANDOM = np.random.default_rng(3)
@@ -279,24 +279,24 @@ def test_arrays_are_refused_alike():
 @pytest.mark.parametrize(
     ("op", "attrs"),
     [
-        (layout.SLICE, layout.Steps((0, 1), (2, 3), (1, 1))),
-        (layout.SLICE, layout.Steps((0, 2), (2, 4), (1, -1))),
-        (layout.SLICE, layout.Steps((0, 0), (2, 3), (1, 0))),
-        (layout.SLICE, layout.Steps((0, 0), (2, -1), (1, 1))),
-        (layout.SLICE, layout.Steps((0,), (2,), (1,))),
+        (layout.SLICE, layout.Slices((0, 1), (2, 3), (1, 1))),
+        (layout.SLICE, layout.Slices((0, 2), (2, 4), (1, -1))),
+        (layout.SLICE, layout.Slices((0, 0), (2, 3), (1, 0))),
+        (layout.SLICE, layout.Slices((0, 0), (2, -1), (1, 1))),
+        (layout.SLICE, layout.Slices((0,), (2,), (1,))),
         (layout.PAD, layout.Padding(((0, 0), (0, -1)), (0, 0), 0.0)),
         (layout.PAD, layout.Padding(((0, 0), (0, 0)), (0, -1), 0.0)),
         (layout.PAD, layout.Padding(((0, 0), (0, 0)), (0,), 0.0)),
         (layout.TRANSPOSE, layout.Order((-2, -1))),
-        (layout.CONCAT, layout.Axis(-1)),
-        (layout.RESHAPE, layout.Shape((-2, -3))),
-        (reduce.SUM, reduce.Axes((-1,))),
-        (reduce.SUM, reduce.Axes((0, 0))),
-        (reduce.SUM, reduce.Axes((2,))),
+        (layout.CONCAT, layout.AlongAxis(-1)),
+        (shape.RESHAPE, shape.Shape((-2, -3))),
+        (shape.SUM, shape.Axes((-1,))),
+        (shape.SUM, shape.Axes((0, 0))),
+        (shape.SUM, shape.Axes((2,))),
         (reduce.SHARE, reduce.Share((7,), (2, 3))),
         (reduce.SHARE, reduce.Share((0,), (2, 2, 2))),
         (reduce.SHARE, reduce.Share((0,), (0, 2, 3))),
-        (reduce.SOFTMAX, layout.Axis(-1)),
+        (reduce.SOFTMAX, layout.AlongAxis(-1)),
     ],
 )
 def test_nodes_do_not_trust_their_attributes(op, attrs):
@@ -309,8 +309,8 @@ def test_nodes_do_not_trust_their_attributes(op, attrs):
 @pytest.mark.parametrize(
     ("op", "attrs"),
     [
-        (loss.PICK, layout.Axis(-1)),
-        (loss.PICK, layout.Axis(2)),
+        (loss.PICK, layout.AlongAxis(-1)),
+        (loss.PICK, layout.AlongAxis(2)),
         (loss.PLACE, loss.Place(0, -1)),
         (loss.PLACE, loss.Place(3, 1)),
     ],

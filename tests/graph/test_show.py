@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 import gradspec as gs
 from gradspec.cli import main
-from gradspec.graph.ir import Graph, Node, Var
-from gradspec.graph.op import Op
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Node, Op, Var
 from gradspec.graph.picture import MOST_BOXES, document
 from gradspec.graph.show import attributes, summary
 from graph.test_op_laws import CASES

@@ -17,7 +17,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 import gradspec as gs
 from gradspec.graph.check import check
-from graph.test_hostile_files import mutated_structure, opened
+from saving.test_hostile_files import mutated_structure, opened
 
 MEMORY = 1 << 30  # bytes beyond what the process has when it begins
 SECONDS = 120  # of processor time for one batch

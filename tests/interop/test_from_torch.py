@@ -530,7 +530,7 @@ def test_what_would_be_wrong_is_refused(name):
 
 
 def test_a_result_of_another_type_than_in_pytorch_is_refused(monkeypatch):
-    monkeypatch.setitem(table._ENTRIES, "exp", table.Entry(lambda x: x[:1], signature(lambda x: None)))
+    monkeypatch.setitem(table._ENTRIES, "exp", table.AtenEntry(lambda x: x[:1], signature(lambda x: None)))
     with pytest.raises(gs.UnsupportedError, match=r"in PyTorch its result is f32\[2\], and here it would be f32\[1\]"):
         gs.from_torch(Call(torch.exp), gs.f32[2])
 

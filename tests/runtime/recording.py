@@ -14,7 +14,7 @@ class Recorder:
 
     def __init__(self, units, nanoseconds=0):
         self.units, self.cost = units, 1e9
-        self.kernel = kernel("runtime.kernel_sources.recorder", "recorder")
+        self.kernel = kernel("codegen.kernel_sources.recorder", "recorder")
         self._counts = np.zeros(units, np.int64)
         self.args = np.array([nanoseconds, address(self._counts), 0, 0], np.int64)
 

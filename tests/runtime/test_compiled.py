@@ -19,11 +19,10 @@ from gradspec.graph import tree
 from gradspec.runtime import run as running
 from gradspec.runtime import threads as pool
 from gradspec.runtime.compiled import Executable, Program
-from gradspec.runtime.native import sequence
-from gradspec.runtime.plan import plan
-from gradspec.runtime.sequence import Steps
+from gradspec.runtime.planner import plan
+from gradspec.runtime.scheduler import COUNT, REACHED, Steps
 from gradspec.runtime.structure import lifted
-from runtime.toys import Toy, program
+from runtime.toys import Toy, program, toy_backend
 
 RANDOM = np.random.default_rng(4)
 NAMES = ("add", "sub", "mul", "neg", "relu", "max_pool", "max_pool_push", "max_pool_pull")
@@ -389,7 +388,7 @@ def test_a_call_takes_the_memory_that_the_plan_states(name, threads):
 
 def test_prepared_constants_are_part_of_the_memory():
     graph = gs.trace(lambda x, w: x * w, gs.f32[512, 512], gs.f32[512, 512])
-    planned = plan(graph, 1, {"mul": Toy(packs="twice")}.get)
+    planned = plan(graph, 1, toy_backend({"mul": Toy(packs="twice")}))
     x, w = normal(512, 512), normal(512, 512)
     executable = Executable(planned)
     tracemalloc.start()
@@ -433,7 +432,7 @@ def jobs(monkeypatch):
     found = []
 
     def carry_out(job, workspace, stride, threads):
-        found.append((threads, int(job[sequence.STEPS] - job[sequence.REACHED])))
+        found.append((threads, int(job[COUNT] - job[REACHED])))
 
     monkeypatch.setattr(pool, "carry_out", carry_out)
     return found

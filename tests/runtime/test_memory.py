@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from gradspec.codegen.addresses import address
 from gradspec.runtime import memory
-from gradspec.runtime.memory import Frames, Interval, aligned, aligned_bytes, offsets
+from gradspec.runtime.memory import Frames, Lifetime, aligned, aligned_bytes, offsets
 
 spans = st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(0, 400))
-intervals = st.lists(spans.map(lambda s: Interval(s[0], s[0] + s[1], s[2])), max_size=16)
+intervals = st.lists(spans.map(lambda s: Lifetime(s[0], s[0] + s[1], s[2])), max_size=16)
 
 
 @given(intervals)
@@ -29,11 +29,11 @@ def test_buffers_that_live_together_do_not_overlap(found):
 @pytest.mark.parametrize(
     ("found", "total"),
     [
-        ([Interval(0, 0, 100)] * 2, 256),
-        ([Interval(0, 0, 100), Interval(1, 1, 100)], 128),
-        ([Interval(i, i + 1, 64) for i in range(9)], 128),
-        ([Interval(0, 1, 64), Interval(1, 2, 640), Interval(2, 3, 640)], 1280),  # in order of time it would take 1344
-        ([Interval(0, 9, 64), Interval(0, 1, 128), Interval(2, 9, 128)], 192),
+        ([Lifetime(0, 0, 100)] * 2, 256),
+        ([Lifetime(0, 0, 100), Lifetime(1, 1, 100)], 128),
+        ([Lifetime(i, i + 1, 64) for i in range(9)], 128),
+        ([Lifetime(0, 1, 64), Lifetime(1, 2, 640), Lifetime(2, 3, 640)], 1280),  # in order of time it would take 1344
+        ([Lifetime(0, 9, 64), Lifetime(0, 1, 128), Lifetime(2, 9, 128)], 192),
     ],
 )
 def test_how_much_room_is_taken(found, total):

@@ -13,12 +13,12 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from gradspec.codegen import objects
+from gradspec.codegen import intrinsics, objects
 from gradspec.codegen.addresses import address, function_address
 from gradspec.codegen.cache import KERNEL_TYPE, undefined_symbols
 from gradspec.runtime import threads
-from gradspec.runtime.native import sequence
-from gradspec.runtime.sequence import Steps, encoded
+from gradspec.runtime.kernels import scheduler
+from gradspec.runtime.scheduler import Steps, encoded
 from runtime.recording import Recorder
 
 STRIDE = 64
@@ -200,9 +200,9 @@ def test_one_thread_asks_no_other(pool_of_the_test):
 def test_jobs_are_compiled_for_every_processor(monkeypatch, triple, machine):
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    monkeypatch.setattr(sequence.platform, "machine", lambda: machine)
+    monkeypatch.setattr(intrinsics.platform, "machine", lambda: machine)
     features = "+a,+m" if machine == "riscv64" else ""
-    code = objects.compiled(sequence.build("job"), llvm.Target.from_triple(triple), "", features)
+    code = objects.compiled(scheduler.build("job"), llvm.Target.from_triple(triple), "", features)
     assert undefined_symbols(code) <= {"clock_gettime", "sched_yield", "nanosleep"}
 
 
@@ -318,7 +318,7 @@ except KeyboardInterrupt:
     print(slow.running, time.monotonic() - start < 2, whole())
 """,
     "Ctrl-C in the middle of many steps": """
-from gradspec.runtime.sequence import Steps, encoded
+from gradspec.runtime.scheduler import Steps, encoded
 from gradspec.codegen.addresses import address, function_address
 records = [Recorder(3, nanoseconds=1_000_000) for _ in range(2000)]
 steps = Steps(2000)

@@ -5,12 +5,13 @@ from ctypes import c_char, string_at
 
 import numpy as np
 
+from gradspec.backends import numpy
 from gradspec.codegen.addresses import address
 from gradspec.codegen.cache import KERNEL_TYPE
 from gradspec.graph.ir import Var
-from gradspec.graph.later import later
+from gradspec.runtime.backend import Backend
 from gradspec.runtime.compiled import Executable, Program
-from gradspec.runtime.plan import plan
+from gradspec.runtime.planner import plan
 from gradspec.runtime.structure import lifted
 from gradspec.runtime.task import LoweringBase, Task
 
@@ -26,7 +27,7 @@ def in_memory(at, shape, dtype, strides):
 
 
 def numpy_of(node):
-    return later("numpy_kernel", node.op, node.attrs, tuple(v.type for v in node.inputs))
+    return numpy.kernel(node.op, node.attrs, tuple(v.type for v in node.inputs))
 
 
 def toy_task(name, inputs, outputs, compute, *, workspace=64, keeps_layout=False, **rest):
@@ -135,9 +136,13 @@ class Viewing(LoweringBase):
         return lambda x: kernel(x)[0]
 
 
+def toy_backend(lowerings):
+    return Backend(lowerings.get, numpy.kernel, fallback="numpy: no compiled kernel", simplifies=True)
+
+
 def planned(graph, lowerings):
     meant, operands = lifted(graph)
-    return plan(meant, len(graph.inputs), lowerings.get), operands
+    return plan(meant, len(graph.inputs), toy_backend(lowerings)), operands
 
 
 def program(graph, lowerings):

@@ -19,8 +19,8 @@ from gradspec.bench.contenders import peers as named_peers
 from gradspec.bench.grid import GRID, MODES, Problem, problems
 from gradspec.bench.measure import Run, Settings, measure, product_problems
 from gradspec.bench.report import as_json, show
-from gradspec.runtime.processes import terminated_like_interrupted
 from gradspec.runtime.threads import get_num_threads
+from gradspec.system.processes import terminated_like_interrupted
 
 PICTURES = (".png", ".pdf", ".svg")
 

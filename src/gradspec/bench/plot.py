@@ -11,7 +11,7 @@ from gradspec.bench.contenders import OURS, label
 from gradspec.bench.grid import MODES
 from gradspec.bench.measure import Result, Run
 from gradspec.bench.ratios import SMALLEST_LIMIT, ratio_to_peer
-from gradspec.runtime.machine import machine
+from gradspec.system.machine import machine
 
 # Okabe and Ito's colours, told apart by everyone; shapes say the same on paper.
 LOOKS = {

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from gradspec.bench.contenders import Entry
-from gradspec.runtime.processes import Child, ProcessLostError, environment
+from gradspec.system.processes import Child, ProcessLostError, environment
 
 
 class WorkerLostError(Exception):

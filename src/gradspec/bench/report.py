@@ -18,7 +18,7 @@ from gradspec.bench.measure import COPY_PROBLEM, Result, Run, Timing
 from gradspec.bench.ratios import rate, rate_of_peer, ratio_to_peer, share_of_copy, share_of_product
 from gradspec.bench.targets import Verdict, verdicts
 from gradspec.graph.show import ascii_only
-from gradspec.runtime.machine import machine
+from gradspec.system.machine import machine
 
 FORMAT = 2
 NOTHING, DISAGREES, FAILED = "-", " !=", "failed"

@@ -25,7 +25,7 @@ import numpy as np
 
 from gradspec.bench.contenders import Contender, NotOfferedError
 from gradspec.bench.grid import problem
-from gradspec.runtime.processes import end_with_parent, private_output
+from gradspec.system.processes import end_with_parent, private_output
 
 CLEARLY_SLOWER = 4  # times the best so far: such a variant is not tried again
 TRIAL = 0.02  # seconds to try a variant for

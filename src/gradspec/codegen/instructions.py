@@ -222,10 +222,11 @@ class Instructions:
 
     def compared(self, op: ast.cmpop, left: Any, right: Any) -> Any:
         """``left op right``; a comparison with NaN is false, but for ``!=``."""
-        if isinstance(left, Affine) or isinstance(right, Affine) or type(op) not in STATIC:
-            raise Refusal("numbers are compared by <, <=, >, >=, == and !=")
-        if isinstance(op, ast.Is | ast.IsNot) or not (isinstance(left, Value) or isinstance(right, Value)):
+        computed = isinstance(left, Value | Affine) or isinstance(right, Value | Affine)
+        if isinstance(op, ast.Is | ast.IsNot) or not computed:
             return STATIC[type(op)](left, right)
+        if isinstance(left, Affine) or isinstance(right, Affine) or type(op) not in SIGNS:
+            raise Refusal("numbers are compared by <, <=, >, >=, == and !=")
         a, b = self.alike(left, right)
         sign = SIGNS[type(op)]
         return Value(boolean.of(a.type.lanes), self._comparison(a.type, sign)(sign, a.llvm, b.llvm))
@@ -368,6 +369,13 @@ class Instructions:
         if field is None or not layout.is_scratch:
             raise Refusal(f"{layout.name}.{name} is not a field that kernels may change")
         self._put_entry(field.entry, self._behind(p, i64(field.offset)), value)
+
+    def field_place(self, p: Value, name: str) -> Value:
+        """Where a word of a record lies."""
+        return Value(pointer(i64), self._behind(p, i64(layout_of(p).fields[name].offset)).llvm)
+
+    def entry_place(self, entries: Entries, at: Any) -> Value:
+        return Value(pointer(i64), self._entry_place(entries, at).llvm)
 
     def entry(self, entries: Entries, at: Any) -> Any:
         """``entries[at]``."""

@@ -148,38 +148,28 @@ float_of_bits = same_bits(f64)
 
 
 def atomic_load(ordering: str) -> Intrinsic:
-    """``load(p, at)`` of an integer."""
+    """``load(p)`` of an integer."""
 
-    def emit(builder: Any, p: Value, at: Value) -> Value:
-        return Value(i64, builder.load_atomic(_place(builder, p, at), ordering, 8, typ=i64.llvm))
-
-    return Intrinsic(emit)
-
-
-def atomic_store(ordering: str) -> Intrinsic:
-    """``store(p, at, value)``."""
-
-    def emit(builder: Any, p: Value, at: Value, value: Value) -> None:
-        builder.store_atomic(value.llvm, _place(builder, p, at), ordering, 8)
+    def emit(builder: Any, p: Value) -> Value:
+        return Value(i64, builder.load_atomic(p.llvm, ordering, 8, typ=i64.llvm))
 
     return Intrinsic(emit)
 
 
 def atomic_change(operation: str, ordering: str) -> Intrinsic:
-    """``change(p, at, value)``: what was there before ``operation`` put something in its place."""
+    """``change(p, value)``: what was there before ``operation`` put something in its place."""
 
-    def emit(builder: Any, p: Value, at: Value, value: Value) -> Value:
-        return Value(i64, builder.atomic_rmw(operation, _place(builder, p, at), value.llvm, ordering))
+    def emit(builder: Any, p: Value, value: Value) -> Value:
+        return Value(i64, builder.atomic_rmw(operation, p.llvm, value.llvm, ordering))
 
     return Intrinsic(emit)
 
 
 def compare_exchange(ordering: str, failure_ordering: str) -> Intrinsic:
-    """``exchange(p, at, expected, value)``: what was there; ``value`` is now, if that was as expected."""
+    """``exchange(p, expected, value)``: what was there; ``value`` is now, if that was as expected."""
 
-    def emit(builder: Any, p: Value, at: Value, expected: Value, value: Value) -> Value:
-        place = _place(builder, p, at)
-        found = builder.cmpxchg(place, expected.llvm, value.llvm, ordering, failure_ordering)
+    def emit(builder: Any, p: Value, expected: Value, value: Value) -> Value:
+        found = builder.cmpxchg(p.llvm, expected.llvm, value.llvm, ordering, failure_ordering)
         return Value(i64, builder.extract_value(found, 0))
 
     return Intrinsic(emit)

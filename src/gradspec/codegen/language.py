@@ -60,6 +60,7 @@ __all__ = [
     "number_of",
     "outlined",
     "parts",
+    "place_of",
     "pointer",
     "put_strided",
     "stretch",
@@ -141,6 +142,11 @@ def choose(test: Any, a: Any, b: Any) -> Any:
 def total(combine: Any, neutral: Any, p: Any, at: Any, n: Any) -> Any:
     """``p[at] ⊕ … ⊕ p[at + n − 1]`` in an order that depends on ``n`` alone."""
     return _in_kernels_only(combine, neutral, p, at, n)
+
+
+def place_of(entry: Any) -> Any:
+    """``place_of(record.field)``, ``place_of(record.entries[i])``: a pointer to a word of a record."""
+    return _in_kernels_only(entry)
 
 
 def number_of(value: Any) -> Any:

@@ -36,6 +36,7 @@ from gradspec.codegen.language import (
     moved_on,
     number_of,
     parts,
+    place_of,
     put_strided,
     stretch,
     strided,
@@ -291,7 +292,9 @@ class _Translation:
             self.names[name] = _mapped(self._number, value)
             return
         if name not in self.slots:
-            self.slots[name] = _mapped(lambda leaf: self._slot(self.write.typed(leaf).type, name), value)
+            self.slots[name] = _mapped(
+                lambda leaf: self._slot(self.write.typed(leaf).type, name) if _is_number(leaf) else leaf, value
+            )
         self._store(self.slots[name], value)
 
     def _number(self, leaf: Any) -> Any:
@@ -306,8 +309,10 @@ class _Translation:
                 raise Refusal(f"a name of {len(slots)} values is given something else")
             for slot, part in zip(slots, value, strict=True):
                 self._store(slot, part)
-        else:
+        elif isinstance(slots, _Slot):
             slots.store(self.write.converted(value, slots.kind))
+        elif slots != value:
+            raise Refusal(f"{slots!r} is known when the kernel is built, and cannot change")
 
     def _do_return(self, node: ast.Return) -> None:
         value = None if node.value is None else self._value(node.value)
@@ -315,6 +320,8 @@ class _Translation:
             raise Refusal("a loop over lanes is left at its end")
         if not self.returns:
             self._fix_result(value)
+        if isinstance(value, tuple) and isinstance(self.result, tuple) and len(value) != len(self.result):
+            raise Refusal(f"{len(value)} values where other paths return {len(self.result)}")
         if _mapped(_kept, value) != _mapped(_kept, self.result):
             raise Refusal("some paths return something else")
         kinds = [leaf.passed for leaf in _leaves(self.result) if isinstance(leaf, _Passed)]
@@ -429,9 +436,9 @@ class _Translation:
 
     def _unrolled_loop(self, node: ast.For) -> None:
         """Once for each item of what is known."""
-        items = self._static(node.iter)
+        items = self._value(node.iter)
         if not isinstance(items, Iterable):
-            raise Refusal("loops are over range, lanes, lanes_once, or something known")
+            raise Refusal("loops are over range, lanes or lanes_once, or over something known")
         outside = dict(self.names)
         for item in items:
             if not self.builder.block.is_terminated:
@@ -598,7 +605,7 @@ class _Translation:
         if name in self.names:
             return self.names[name]
         if name in self.slots:
-            return _mapped(_Slot.load, self.slots[name])
+            return _mapped(_loaded, self.slots[name])
         if name in self.code.co_freevars:
             return self.function.__closure__[self.code.co_freevars.index(name)].cell_contents
         if name in self.code.co_varnames:
@@ -613,7 +620,7 @@ class _Translation:
         """A field of a record that a pointer points to, or an attribute of something known."""
         slots = self._slots_of(node)
         if slots is not None:
-            return _mapped(_Slot.load, slots)
+            return _mapped(_loaded, slots)
         value = self._value(node.value)
         return self.write.field(value, node.attr) if isinstance(value, Value) else getattr(value, node.attr)
 
@@ -623,7 +630,7 @@ class _Translation:
     def _of_subscript(self, node: ast.Subscript) -> Any:
         slots = self._slots_of(node)
         if slots is not None:
-            return _mapped(_Slot.load, slots)
+            return _mapped(_loaded, slots)
         p, at = self._value(node.value), self._value(node.slice)
         if isinstance(p, Value):
             return self.write.get(p, at)
@@ -711,7 +718,7 @@ class _Translation:
             self._store(result, value)
             self.builder.branch(after)
         self.builder.position_at_end(after)
-        return _mapped(_Slot.load, result)
+        return _mapped(_loaded, result)
 
     def _chosen(self, test: Any, left: Any, right: Any) -> Any:
         return _mapped_pairs(partial(self.write.chosen, test), left, right)
@@ -720,15 +727,18 @@ class _Translation:
 
     def _of_call(self, node: ast.Call) -> Any:
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
-            raise Refusal("arguments are given one by one")
-        function, args = self._static(node.func), [self._value(a) for a in node.args]
+            raise Refusal("arguments are given one by one and by position")
+        function = self._static(node.func)
+        if function is place_of:
+            return self._place(*node.args)
+        args = [self._value(a) for a in node.args]
         named = {str(k.arg): self._value(k.value) for k in node.keywords}
         if named and (inspect.isfunction(function) or inspect.ismethod(function)) and not hasattr(function, "at_build"):
             args, named = self._in_order(function, args, named), {}
         if _is_called_at_build(function):
             return function(*args, **named)
         if named:
-            raise Refusal(f"{function!r} takes its arguments by position")
+            raise Refusal("arguments are given one by one and by position")
         return self._applied(function, args)
 
     def _applied(self, function: Any, args: list[Any]) -> Any:
@@ -744,6 +754,14 @@ class _Translation:
         if len(args) != arity:
             raise Refusal(f"{function.__name__} takes {arity} arguments here, not {len(args)}")
         return word(*args)
+
+    def _place(self, node: ast.expr) -> Value:
+        if isinstance(node, ast.Attribute):
+            return self.write.field_place(self.write.typed(self._value(node.value)), node.attr)
+        entries = self._value(node.value) if isinstance(node, ast.Subscript) else None
+        if not isinstance(entries, Entries):
+            raise Refusal("place_of takes a field of a record, or one of its entries")
+        return self.write.entry_place(entries, self._value(node.slice))  # type: ignore[attr-defined]
 
     def _in_order(self, function: Any, args: list[Any], named: dict[str, Any]) -> list[Any]:
         """Arguments by position, of which the last ones were given by name."""
@@ -876,6 +894,10 @@ def _is_called_at_build(function: Any) -> bool:
     """What makes a tuple or a dataclass, and what is marked, is called while a kernel is built."""
     makes_object = isinstance(function, type) and (issubclass(function, tuple) or is_dataclass(function))
     return makes_object or function in (range, zip, enumerate, reversed) or hasattr(function, "at_build")
+
+
+def _loaded(slot: Any) -> Any:
+    return slot.load() if isinstance(slot, _Slot) else slot
 
 
 def _length(value: Any) -> Any:

@@ -24,8 +24,8 @@ from gradspec.conformance.report import json, junit
 from gradspec.conformance.report.terminal import Page, show, show_start
 from gradspec.conformance.run import Run
 from gradspec.conformance.targets import TARGETS
-from gradspec.runtime.files import replacing
-from gradspec.runtime.processes import terminated_like_interrupted
+from gradspec.saving.files import replacing
+from gradspec.system.processes import terminated_like_interrupted
 
 CLEAN, DEFECTS, MISUSED, INCOMPLETE = 0, 1, 2, 3
 """Exit codes."""

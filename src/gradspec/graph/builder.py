@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.arrays import as_array
-from gradspec.graph.ir import Array, Graph, Node, Var
-from gradspec.graph.later import later
-from gradspec.graph.op import Attributes, Op
+from gradspec.graph.attributes import Attributes
+from gradspec.graph.graph import SERVICES, Graph
+from gradspec.graph.ir import Array, Node, Op, Var
 from gradspec.graph.types import DTYPES, TensorType, dtype_of, number_as, type_of
 from gradspec.spec.errors import DTypeError, ShapeError
 
@@ -211,5 +211,5 @@ def apply(op: Op, attrs: Attributes, *values: Any) -> Any:
     if isinstance(ready[0], Var):
         results = ready[0].owner.apply(op, attrs, *ready)
     else:
-        results = later("eager", op, attrs, *ready)
+        results = SERVICES().eager(op, attrs, ready)
     return results[0] if len(results) == 1 else results

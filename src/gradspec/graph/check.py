@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from gradspec.graph.ir import Graph
+from gradspec.graph.graph import Graph
 from gradspec.graph.types import type_of
 
 

@@ -1,19 +1,39 @@
-"""Graphs: frozen lists of nodes in which every variable is assigned once, before it is used."""
+"""What graphs are made of: variables, operators, and nodes that apply operators to variables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from numpy.typing import NDArray
 
-from gradspec.graph.later import later
-from gradspec.graph.op import Attributes, Op
+from gradspec.graph.attributes import Attributes
+from gradspec.graph.provided import Provided
 from gradspec.graph.types import DType, TensorType
+from gradspec.spec.errors import UnsupportedError
+from gradspec.spec.tensor import Tensor
 
 Array = NDArray[Any]
+
+# --- variables --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Overloads:
+    """What Python's operators do to variables; the other operand may be an array or a number."""
+
+    add: Callable[[Any, Any], Var]
+    sub: Callable[[Any, Any], Var]
+    mul: Callable[[Any, Any], Var]
+    div: Callable[[Any, Any], Var]
+    matmul: Callable[[Any, Any], Var]
+    neg: Callable[[Any], Var]
+    getitem: Callable[[Any, Any], Var]
+
+
+OVERLOADS = Provided[Overloads]()
 
 
 class Var:
@@ -40,41 +60,41 @@ class Var:
     def __repr__(self) -> str:
         return f"{self.name}: {self.type}"
 
-    def __add__(self, other: Any) -> Any:
-        return later("add", self, other)
+    def __add__(self, other: Any) -> Var:
+        return OVERLOADS().add(self, other)
 
-    def __radd__(self, other: Any) -> Any:
-        return later("add", other, self)
+    def __radd__(self, other: Any) -> Var:
+        return OVERLOADS().add(other, self)
 
-    def __sub__(self, other: Any) -> Any:
-        return later("sub", self, other)
+    def __sub__(self, other: Any) -> Var:
+        return OVERLOADS().sub(self, other)
 
-    def __rsub__(self, other: Any) -> Any:
-        return later("sub", other, self)
+    def __rsub__(self, other: Any) -> Var:
+        return OVERLOADS().sub(other, self)
 
-    def __mul__(self, other: Any) -> Any:
-        return later("mul", self, other)
+    def __mul__(self, other: Any) -> Var:
+        return OVERLOADS().mul(self, other)
 
-    def __rmul__(self, other: Any) -> Any:
-        return later("mul", other, self)
+    def __rmul__(self, other: Any) -> Var:
+        return OVERLOADS().mul(other, self)
 
-    def __truediv__(self, other: Any) -> Any:
-        return later("div", self, other)
+    def __truediv__(self, other: Any) -> Var:
+        return OVERLOADS().div(self, other)
 
-    def __rtruediv__(self, other: Any) -> Any:
-        return later("div", other, self)
+    def __rtruediv__(self, other: Any) -> Var:
+        return OVERLOADS().div(other, self)
 
-    def __matmul__(self, other: Any) -> Any:
-        return later("matmul", self, other)
+    def __matmul__(self, other: Any) -> Var:
+        return OVERLOADS().matmul(self, other)
 
-    def __rmatmul__(self, other: Any) -> Any:
-        return later("matmul", other, self)
+    def __rmatmul__(self, other: Any) -> Var:
+        return OVERLOADS().matmul(other, self)
 
-    def __neg__(self) -> Any:
-        return later("neg", self)
+    def __neg__(self) -> Var:
+        return OVERLOADS().neg(self)
 
-    def __getitem__(self, key: Any) -> Any:
-        return later("getitem", self, key)
+    def __getitem__(self, key: Any) -> Var:
+        return OVERLOADS().getitem(self, key)
 
     def __eq__(self, other: object) -> bool:
         """Whether they are the same variable; a comparison of values would be decided while the graph is built."""
@@ -91,6 +111,52 @@ class Var:
         raise TypeError(f"{self!r} has no value while the graph is built, so Python cannot branch on it")
 
 
+# --- operators and nodes ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operator: what it means and how it transforms. It holds no state and no kernels.
+
+    Rules are functions of the node's attribute record and its operands.
+
+    - ``types(attrs, *types)``: the types of the outputs, or a ShapeError or DTypeError.
+    - ``spec(attrs, *tensors)``: the outputs on any scalar, from ``gradspec.spec``.
+    - ``linear``: ``"jointly"`` if the operator is one linear map of all its float operands, ``"each"`` if it is linear
+      in each of them while the others are held. Both get their JVP for nothing.
+    - ``jvp(attrs, primals, tangents)``: ``(outputs, output tangents)``; a tangent is None where it is zero, and at
+      least one is not.
+    - ``transpose(attrs, cotangents, operands, i)``: the cotangent of operand ``i``, in which the operator is linear.
+      ``operands`` holds the others; for a jointly linear operator it holds types only.
+    - ``batch(op, attrs, operands, batched)``: the outputs with a leading axis, given which operands have one.
+    """
+
+    name: str
+    attributes: type
+    types: Callable[..., tuple[TensorType, ...]]
+    spec: Callable[..., tuple[Tensor, ...]]
+    batch: Callable[..., tuple[Var, ...]]
+    linear: str | None = None
+    jvp: Callable[..., tuple[Sequence[Var], Sequence[Var | None]]] | None = None
+    transpose: Callable[..., Var] | None = None
+    moves: bool = False
+    """The operator only moves numbers, so that applying it to constants while compiling is exact."""
+    twice: Callable[[Attributes, Attributes, TensorType], Attributes | None] | None = None
+    """``twice(first, second, type)``: the attributes of one application that does what two in a row do to an operand of
+    ``type``; None if they leave it as it is. Without the rule, two in a row stay two."""
+    constant: bool = False
+    """The outputs do not change with the operands as far as derivatives go (comparisons, detach)."""
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def missing(self, rule: str, why: str = "") -> UnsupportedError:
+        """The error for a rule that this operator lacks."""
+        return UnsupportedError(
+            f"{self.name} has no {rule} rule{why and f' ({why})'}; add it to its record in src/gradspec/ops"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Node:
     """One application of an operator."""
@@ -102,45 +168,13 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Graph:
-    """Inputs, constants, nodes in order of execution, and outputs. Every method gives a new graph."""
+class Body:
+    """Inputs, constants, nodes in order of execution, and outputs: all that a graph holds.
+
+    Every variable is assigned once, before it is used.
+    """
 
     inputs: tuple[Var, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[Var, ...]
     constants: Mapping[Var, Array] = field(default_factory=lambda: MappingProxyType({}))
-
-    def __call__(self, *arrays: Any) -> Any:
-        """Run on arrays: one array for one output, a tuple for several."""
-        return later("run", self, *arrays)
-
-    def jvp(self, wrt: Any = None) -> Graph:
-        """``(inputs…, tangents…) → (outputs…, output tangents…)``.
-
-        ``wrt`` names the inputs, by name or position, that have a tangent; all floating-point ones unless given.
-        """
-        return later("graph_jvp", self, wrt)  # type: ignore[no-any-return]
-
-    def vjp(self, wrt: Any = None) -> Graph:
-        """``(inputs…, output cotangents…) → (outputs…, input cotangents…)``."""
-        return later("graph_vjp", self, wrt)  # type: ignore[no-any-return]
-
-    def batch(self, n: int, in_axes: int | Sequence[int | None] | None = 0) -> Graph:
-        """A leading axis of ``n`` on the outputs, and on every input whose ``in_axes`` is 0 (not None)."""
-        return later("graph_batch", self, n, in_axes)  # type: ignore[no-any-return]
-
-    def simplify(self) -> Graph:
-        """The same meaning with fewer nodes."""
-        return later("graph_simplify", self)  # type: ignore[no-any-return]
-
-    def save(self, path: Any) -> None:
-        """Write the graph to a file that ``gs.load`` reads."""
-        later("graph_save", self, path)
-
-    def __str__(self) -> str:
-        return str(later("graph_text", self))
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return str(later("graph_html", self))

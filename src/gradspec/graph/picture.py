@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
 
-from gradspec.graph.ir import Graph, Node, Var
-from gradspec.graph.later import provides
+from gradspec.graph.ir import Body, Node, Var
 from gradspec.graph.show import application, attributes, summary
 
 MOST_BOXES = 200
@@ -73,15 +72,14 @@ class Box:
         return self.x + self.width * ((k + 1) / (count + 1) - 0.5)
 
 
-@provides("graph_html")
-def html(graph: Graph) -> str:
+def html(graph: Body) -> str:
     """The picture; for a graph with too many boxes to follow, a table."""
     if len(graph.inputs) + len(graph.constants) + len(graph.nodes) + len(graph.outputs) > MOST_BOXES:
         return _table(graph)
     return _drawing(graph)
 
 
-def document(graph: Graph, title: str) -> str:
+def document(graph: Body, title: str) -> str:
     """A whole HTML page with the picture."""
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{visible(title)}</title></head>\n'
@@ -92,7 +90,7 @@ def document(graph: Graph, title: str) -> str:
 # --- boxes -----------------------------------------------------------------------------------------------------------
 
 
-def _boxes(graph: Graph) -> list[Box]:
+def _boxes(graph: Body) -> list[Box]:
     several = len(graph.outputs) > 1
     return [
         *(_box("input", [("input", v.name), ("", str(v.type))], (), (v,)) for v in graph.inputs),
@@ -230,7 +228,7 @@ def _spread(layer: Sequence[Box], wanted: Sequence[float]) -> None:
 # --- drawing ---------------------------------------------------------------------------------------------------------
 
 
-def _drawing(graph: Graph) -> str:
+def _drawing(graph: Body) -> str:
     boxes = _boxes(graph)
     layers, places = _layered(boxes)
     _arrange(layers)
@@ -292,7 +290,7 @@ def _drawn(box: Box) -> str:
     )
 
 
-def _table(graph: Graph) -> str:
+def _table(graph: Body) -> str:
     """A table of the first nodes, closed until it is clicked."""
     cells = 'style="text-align:left;padding:0 1em 0 0"'
     rows = "\n".join(

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.ir import Array, Graph, Node
-from gradspec.graph.later import provides
-from gradspec.graph.op import Attributes
+from gradspec.graph.attributes import Attributes
+from gradspec.graph.ir import Array, Body, Node
 
 SMALL = 6
 """Constants of at most this many numbers are written out."""
@@ -19,8 +18,7 @@ WIDEST_COLUMN = 40
 """A longer entry takes the room it needs, in its own line only."""
 
 
-@provides("graph_text")
-def text(graph: Graph) -> str:
+def text(graph: Body) -> str:
     """Inputs, constants, nodes and outputs, in ASCII.
 
     >>> import gradspec as gs

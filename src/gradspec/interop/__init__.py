@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gradspec.graph.ir import Graph
+from gradspec.graph.graph import Graph
 from gradspec.interop.extras import require
 
 if TYPE_CHECKING:

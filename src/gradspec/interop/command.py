@@ -14,18 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.ir import Array, Graph, Var
+import gradspec.wiring  # noqa: F401  (what graphs can do)
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Var
 from gradspec.graph.show import ascii_only
 from gradspec.graph.types import bf16
 from gradspec.interop import from_onnx
 from gradspec.interop.weights import bind
 from gradspec.runtime.compiled import Compiled, Executable, Program
-from gradspec.runtime.files import regular_file, replacing
 from gradspec.runtime.memory import machine_bytes, nbytes
 from gradspec.runtime.plan import Plan
 from gradspec.runtime.run import planned
-from gradspec.runtime.serialize import load
 from gradspec.runtime.threads import get_num_threads
+from gradspec.saving.files import regular_file, replacing
+from gradspec.saving.graphs import load
 from gradspec.spec.errors import FormatError, ShapeError, UnsupportedError
 
 SECONDS_OF_TIMING = 1.0
@@ -38,7 +40,7 @@ class RequestError(ValueError):
 
 
 @dataclass(frozen=True)
-class Request:
+class RunRequest:
     """The options of ``gradspec run`` as they were written."""
 
     model: str
@@ -80,7 +82,7 @@ _OPTIONS = {"shapes": "--shape NAME=SIZE", "constants": "--constant NAME=FILE.np
 """How the arguments of ``gs.from_onnx`` are written here."""
 
 
-def perform(request: Request) -> list[str]:
+def perform(request: RunRequest) -> list[str]:
     """Carry out a request, and say what was done line by line. Everything is checked before any work."""
     graph = read_model(request.model, request.shapes, request.constants)
     files, derived, names = _asked(graph, request)
@@ -108,7 +110,7 @@ Files = dict[Var, str]
 """Files by the variable that each is for."""
 
 
-def _asked(graph: Graph, request: Request) -> tuple[dict[Var, str | None], Graph, list[str]]:
+def _asked(graph: Graph, request: RunRequest) -> tuple[dict[Var, str | None], Graph, list[str]]:
     """The file for each input of the graph to run, None for zeros; that graph, and the names of its results."""
     if request.tangents and request.cotangents:
         raise RequestError("--jvp and --vjp are two derivatives; ask for one of them at a time")

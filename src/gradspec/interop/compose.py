@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from gradspec.graph.attributes import NoAttributes
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Var
-from gradspec.graph.op import NoAttributes
 from gradspec.graph.types import dtype_of, f32
 from gradspec.ops import layout
 from gradspec.ops.convert import convert
-from gradspec.ops.layout import broadcast_to, concat, getitem, reshape, transpose
+from gradspec.ops.layout import concat, getitem, transpose
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower, lp_pool
 from gradspec.ops.pointwise import (
     GATE,
@@ -37,6 +37,7 @@ from gradspec.ops.pointwise import (
 from gradspec.ops.pool import global_max_pool
 from gradspec.ops.reduce import mean
 from gradspec.ops.select import less, where
+from gradspec.ops.shape import broadcast_to, reshape
 from gradspec.ops.smooth_pool import smooth_max_pool
 from gradspec.spec.errors import ShapeError, UnsupportedError
 from gradspec.spec.layout import normal_axis

@@ -12,10 +12,11 @@ from safetensors.numpy import save_file
 from gradspec.graph import tree
 from gradspec.graph.arrays import as_array, returned
 from gradspec.graph.builder import Builder
-from gradspec.graph.ir import Array, Graph
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array
 from gradspec.graph.types import DTYPES, TensorType, number_as, type_of
-from gradspec.runtime.files import regular_file, replacing
-from gradspec.runtime.serialize import METADATA, Place, checked, places, read_header
+from gradspec.saving.files import regular_file, replacing
+from gradspec.saving.tensors import METADATA, StoredTensor, checked, read_header, stored_tensors
 from gradspec.spec.errors import DTypeError, FormatError, ShapeError
 from gradspec.transforms.copy import inline
 
@@ -185,7 +186,7 @@ def _mapped(path: Any) -> dict[str, Array]:
         try:
             header, size = read_header(file)
             header.pop(METADATA, None)
-            found = places(header, size)
+            found = stored_tensors(header, size)
             start = file.tell()
             stored = np.asarray(np.memmap(file, np.uint8, "r", start, (size,))) if size else np.empty(0, np.uint8)
             return {place.name: _part(stored, place) for place in found}
@@ -193,5 +194,5 @@ def _mapped(path: Any) -> dict[str, Array]:
             raise FormatError(f"{os.fspath(path)}: {error}") from error
 
 
-def _part(stored: Array, place: Place) -> Array:
+def _part(stored: Array, place: StoredTensor) -> Array:
     return checked(stored[place.begin : place.end].view(place.type.dtype.numpy).reshape(place.type.shape))

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Var
-from gradspec.graph.op import Op
+from gradspec.graph.ir import Op, Var
 from gradspec.graph.types import TensorType, require_floats, require_rank
-from gradspec.ops.layout import broadcast_to, reshape
+from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.linear import biased_jvp, merge_batch, split_batch
-from gradspec.ops.reduce import sum as sum_over
-from gradspec.ops.rules import applying, require_count, with_leading_axis
+from gradspec.ops.rules import applying, require_count
+from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.ops.shape import sum as sum_over
 from gradspec.ops.unfold import Geometry, extents
 from gradspec.spec.conv import Form, compare, conv_form, plus_bias, read, transposed_form, write
 from gradspec.spec.errors import ShapeError

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Var
-from gradspec.graph.op import Op
+from gradspec.graph.ir import Op, Var
 from gradspec.graph.types import DTYPES, DType, TensorType, dtype_of
-from gradspec.ops.rules import leading_batch
+from gradspec.ops.batching import leading_batch
 from gradspec.spec.convert import convert as convert_spec
 from gradspec.spec.errors import DTypeError
 

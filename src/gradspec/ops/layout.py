@@ -11,138 +11,13 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Var
-from gradspec.graph.later import provides
-from gradspec.graph.op import Op
+from gradspec.graph.ir import Op, Var
 from gradspec.graph.types import TensorType, boolean, number_as, require_one_dtype, type_of
-from gradspec.ops.rules import applying, with_leading_axis
+from gradspec.ops.batching import with_leading_axis
+from gradspec.ops.rules import applying, recorded_axis
+from gradspec.ops.shape import reshape
 from gradspec.spec import layout as spec
 from gradspec.spec.errors import DTypeError, ShapeError
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The shape of the result."""
-
-    shape: tuple[int, ...]
-
-
-def _last_shape(first: Shape, second: Shape, x: TensorType) -> Shape | None:
-    return None if second.shape == x.shape else second
-
-
-def recorded_axis(name: str, axis: int, rank: int) -> int:
-    """An axis as an attribute record holds it, so that every rule may count on it: from 0 to rank−1."""
-    if spec.normal_axis(name, axis, rank) != axis:
-        raise ShapeError(f"{name}: a node's axis counts from the front, so {axis} should be {axis + rank}")
-    return axis
-
-
-# --- broadcast_to ----------------------------------------------------------------------------------------------------
-
-
-def _broadcast_types(attrs: Shape, x: TensorType) -> tuple[TensorType]:
-    return (TensorType(x.dtype, spec.broadcast_sizes(x.shape, attrs.shape)),)
-
-
-def _broadcast_transpose(attrs: Shape, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
-    from gradspec.ops.reduce import sum as sum_over
-
-    (g,), x = cotangents, types[0]
-    extra = len(attrs.shape) - x.ndim
-    stretched = [extra + a for a, (n, m) in enumerate(zip(x.shape, attrs.shape[extra:], strict=True)) if n != m]
-    return reshape(sum_over(g, (*range(extra), *stretched)), x.shape)  # type: ignore[no-any-return]
-
-
-def _broadcast_batch(op: Op, attrs: Shape, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    (x,) = operands_
-    n, *shape = x.shape
-    ones = (1,) * (len(attrs.shape) - len(shape))
-    return (apply(op, Shape((n, *attrs.shape)), reshape(x, (n, *ones, *shape))),)
-
-
-BROADCAST_TO = Op(
-    "broadcast_to",
-    Shape,
-    types=_broadcast_types,
-    spec=lambda attrs, x: (spec.broadcast_to(x, attrs.shape),),
-    batch=_broadcast_batch,
-    linear="jointly",
-    moves=True,
-    twice=_last_shape,
-    transpose=_broadcast_transpose,
-)
-
-
-def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
-    """``x`` repeated along new leading axes and axes of size 1.
-
-    >>> import numpy as np
-    >>> broadcast_to(np.float32([1, 2]), (2, 2)).tolist()
-    [[1.0, 2.0], [1.0, 2.0]]
-    """
-    (x,) = operands(x)
-    with applying("broadcast_to", x):
-        sizes = spec.broadcast_sizes(x.shape, shape)
-    return x if x.shape == sizes else apply(BROADCAST_TO, Shape(sizes), x)
-
-
-@provides("spread")
-def spread(x: Any, n: int) -> Any:
-    """``x`` repeated ``n`` times along a new leading axis."""
-    return broadcast_to(x, (n, *x.shape))
-
-
-# --- reshape ---------------------------------------------------------------------------------------------------------
-
-
-def _reshape_types(attrs: Shape, x: TensorType) -> tuple[TensorType]:
-    return (TensorType(x.dtype, spec.reshaped_sizes(x.shape, attrs.shape)),)
-
-
-def _reshape_batch(op: Op, attrs: Shape, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    (x,) = operands_
-    return (reshape(x, (x.shape[0], *attrs.shape)),)
-
-
-RESHAPE = Op(
-    "reshape",
-    Shape,
-    types=_reshape_types,
-    spec=lambda attrs, x: (spec.reshape(x, attrs.shape),),
-    batch=_reshape_batch,
-    linear="jointly",
-    moves=True,
-    twice=_last_shape,
-    transpose=lambda attrs, cotangents, types, i: reshape(cotangents[0], types[0].shape),
-)
-
-
-def reshape(x: Any, shape: Sequence[int]) -> Any:
-    """The same numbers in another shape; one size may be −1, for what is left.
-
-    >>> import numpy as np
-    >>> reshape(np.float32([1, 2, 3, 4]), (2, -1)).tolist()
-    [[1.0, 2.0], [3.0, 4.0]]
-    """
-    (x,) = operands(x)
-    with applying("reshape", x):
-        sizes = spec.reshaped_sizes(x.shape, shape)
-    return x if x.shape == sizes else apply(RESHAPE, Shape(sizes), x)
-
-
-def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
-    """The axes from ``start_dim`` to ``end_dim`` as one; a scalar becomes a vector of one number.
-
-    >>> import numpy as np
-    >>> flatten(np.zeros((2, 3, 4, 5), np.float32), 1, 2).shape
-    (2, 12, 5)
-    """
-    (x,) = operands(x)
-    with applying("flatten", x):
-        sizes = spec.flattened_sizes(x.shape, start_dim, end_dim)
-    return reshape(x, sizes)
-
 
 # --- transpose -------------------------------------------------------------------------------------------------------
 
@@ -202,19 +77,19 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
 
 
 @dataclass(frozen=True)
-class Axis:
+class AlongAxis:
     """The axis along which the operator works."""
 
     axis: int
 
 
-def _concat_types(attrs: Axis, *xs: TensorType) -> tuple[TensorType]:
+def _concat_types(attrs: AlongAxis, *xs: TensorType) -> tuple[TensorType]:
     shape = spec.concatenated_sizes([x.shape for x in xs], attrs.axis)
     recorded_axis("concat", attrs.axis, len(shape))
     return (TensorType(require_one_dtype("concat", *xs), shape),)
 
 
-def _concat_transpose(attrs: Axis, cotangents: Sequence[Var], xs: Sequence[TensorType | Var], i: int) -> Var:
+def _concat_transpose(attrs: AlongAxis, cotangents: Sequence[Var], xs: Sequence[TensorType | Var], i: int) -> Var:
     (g,) = cotangents
     before = sum(x.shape[attrs.axis] for x in xs[:i])
     window: list[Any] = [builtins.slice(None)] * len(g.shape)
@@ -222,13 +97,13 @@ def _concat_transpose(attrs: Axis, cotangents: Sequence[Var], xs: Sequence[Tenso
     return getitem(g, tuple(window))  # type: ignore[no-any-return]
 
 
-def _concat_batch(op: Op, attrs: Axis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    return (apply(op, Axis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
+def _concat_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+    return (apply(op, AlongAxis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
 
 
 CONCAT = Op(
     "concat",
-    Axis,
+    AlongAxis,
     types=_concat_types,
     spec=lambda attrs, *xs: (spec.concat(xs, attrs.axis),),
     batch=_concat_batch,
@@ -250,14 +125,15 @@ def concat(xs: Sequence[Any], axis: int = 0) -> Any:
     parts = operands(*xs)
     with applying("concat", *parts):
         shape = spec.concatenated_sizes([x.shape for x in parts], axis)
-    return parts[0] if len(parts) == 1 else apply(CONCAT, Axis(spec.normal_axis("concat", axis, len(shape))), *parts)
+        place = spec.normal_axis("concat", axis, len(shape))
+    return parts[0] if len(parts) == 1 else apply(CONCAT, AlongAxis(place), *parts)
 
 
 # --- slice and pad: each the other's transpose ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Steps:
+class Slices:
     """On every axis the positions ``start + i·step``, ``0 ≤ i < size``."""
 
     starts: tuple[int, ...]
@@ -265,12 +141,12 @@ class Steps:
     steps: tuple[int, ...]
 
 
-def _slice_types(attrs: Steps, x: TensorType) -> tuple[TensorType]:
+def _slice_types(attrs: Slices, x: TensorType) -> tuple[TensorType]:
     spec.require_inside(x.shape, attrs.starts, attrs.sizes, attrs.steps)
     return (TensorType(x.dtype, attrs.sizes),)
 
 
-def _slice_transpose(attrs: Steps, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
+def _slice_transpose(attrs: Slices, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
     """Put every number back where it was read: turn the axes read backwards, then pad before, after and between."""
     (g,), (x,) = cotangents, types
     forwards = getitem(g, tuple(builtins.slice(None, None, -1 if step < 0 else 1) for step in attrs.steps))
@@ -281,15 +157,15 @@ def _slice_transpose(attrs: Steps, cotangents: Sequence[Var], types: Sequence[Te
     return _spaced(forwards, tuple(pairs), tuple(abs(step) - 1 for step in attrs.steps))  # type: ignore[no-any-return]
 
 
-def _slice_batch(op: Op, attrs: Steps, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+def _slice_batch(op: Op, attrs: Slices, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
     (x,) = operands_
-    whole = Steps((0, *attrs.starts), (x.shape[0], *attrs.sizes), (1, *attrs.steps))
+    whole = Slices((0, *attrs.starts), (x.shape[0], *attrs.sizes), (1, *attrs.steps))
     return (apply(op, whole, x),)
 
 
 SLICE = Op(
     "slice",
-    Steps,
+    Slices,
     types=_slice_types,
     spec=lambda attrs, x: (spec.strided(x, attrs.starts, attrs.sizes, attrs.steps),),
     batch=_slice_batch,
@@ -315,16 +191,15 @@ def slice(
     """
     (x,) = operands(x)
     with applying("slice", x):
-        window = Steps(*spec.progressions(x.shape, starts, stops, steps))
+        window = Slices(*spec.progressions(x.shape, starts, stops, steps))
     return _strided(x, window)
 
 
-def _strided(x: Any, attrs: Steps) -> Any:
-    whole = attrs == Steps((0,) * len(x.shape), x.shape, (1,) * len(x.shape))
+def _strided(x: Any, attrs: Slices) -> Any:
+    whole = attrs == Slices((0,) * len(x.shape), x.shape, (1,) * len(x.shape))
     return x if whole else apply(SLICE, attrs, x)
 
 
-@provides("getitem")
 def getitem(x: Any, key: Any) -> Any:
     """``x[key]`` for integers, slices, ``...`` and ``None`` (a new axis of size 1).
 
@@ -345,7 +220,7 @@ def getitem(x: Any, key: Any) -> Any:
             place = _place(entry, n, axis)
             slices.append(builtins.slice(place, place + 1))
         axis += 1
-    return reshape(_strided(x, Steps(*spec.progressions_of(slices, x.shape))), shape)
+    return reshape(_strided(x, Slices(*spec.progressions_of(slices, x.shape))), shape)
 
 
 def _every_axis(key: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
@@ -456,13 +331,11 @@ def _number(value: Any, x: Any) -> float | int:
 # --- stacks of results, one for each cell of something, as derivatives collect them ----------------------------------
 
 
-@provides("unstack_first")
 def unstack_first(stack: Any, shape: tuple[int, ...]) -> Any:
     """The leading axis of a stack as axes of ``shape``."""
     return reshape(stack, (*shape, *stack.shape[1:]))
 
 
-@provides("unstack_last")
 def unstack_last(stack: Any, shape: tuple[int, ...]) -> Any:
     """The leading axis of a stack as axes of ``shape``, behind the others."""
     moved = transpose(stack, (*range(1, len(stack.shape)), 0))

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from gradspec.graph.attributes import Attributes
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Var
-from gradspec.graph.later import provides
-from gradspec.graph.op import Attributes, Op
+from gradspec.graph.ir import Op, Var
 from gradspec.graph.types import TensorType, require_floats
-from gradspec.ops.layout import broadcast_to, reshape, transpose
-from gradspec.ops.reduce import sum as sum_over
-from gradspec.ops.rules import broadcast_shape, leading_batch, require_count, with_leading_axis
+from gradspec.ops.batching import leading_batch, with_leading_axis
+from gradspec.ops.layout import transpose
+from gradspec.ops.rules import broadcast_shape, require_count
+from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.ops.shape import sum as sum_over
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.linear import batch_norm as batch_norm_spec
 from gradspec.spec.linear import product, swap_last
@@ -136,7 +137,6 @@ MATMUL: Op = Op(
 )
 
 
-@provides("matmul")
 def matmul(a: Any, b: Any) -> Any:
     """The product of matrices over the last two axes, for every index of the leading axes, which broadcast.
 

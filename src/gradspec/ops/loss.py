@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Var
-from gradspec.graph.op import Op
+from gradspec.graph.ir import Op, Var
 from gradspec.graph.types import TensorType, require_integers
-from gradspec.ops.layout import Axis, recorded_axis
+from gradspec.ops.batching import with_leading_axis
+from gradspec.ops.layout import AlongAxis
 from gradspec.ops.pointwise import neg
-from gradspec.ops.reduce import log_softmax, mean, sum
-from gradspec.ops.rules import applying, with_leading_axis
+from gradspec.ops.reduce import log_softmax, mean
+from gradspec.ops.rules import applying, recorded_axis
+from gradspec.ops.shape import sum
 from gradspec.spec import loss as spec
 from gradspec.spec.window import whole_number
 
@@ -47,23 +48,23 @@ def _require_labels(labels: TensorType, shape: tuple[int, ...], axis: int) -> No
     spec.require_label_shape(shape, labels.shape, axis)
 
 
-def _pick_types(attrs: Axis, x: TensorType, labels: TensorType) -> tuple[TensorType]:
+def _pick_types(attrs: AlongAxis, x: TensorType, labels: TensorType) -> tuple[TensorType]:
     _require_labels(labels, x.shape, recorded_axis("pick", attrs.axis, x.ndim))
     return (TensorType(x.dtype, labels.shape),)
 
 
-def _pick_transpose(attrs: Axis, cotangents: Sequence[Var], operands_: Sequence[Any], i: int) -> Var:
+def _pick_transpose(attrs: AlongAxis, cotangents: Sequence[Var], operands_: Sequence[Any], i: int) -> Var:
     x, labels = operands_
     return apply(PLACE, Place(attrs.axis, x.shape[attrs.axis]), cotangents[0], labels)  # type: ignore[no-any-return]
 
 
-def _pick_batch(op: Op, attrs: Axis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    return (apply(op, Axis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
+def _pick_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+    return (apply(op, AlongAxis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
 
 
 PICK = Op(
     "pick",
-    Axis,
+    AlongAxis,
     types=_pick_types,
     spec=lambda attrs, x, labels: (spec.pick(x, labels, attrs.axis),),
     batch=_pick_batch,
@@ -98,7 +99,7 @@ PLACE = Op(
     spec=lambda attrs, x, labels: (spec.place(x, labels, attrs.axis, attrs.size),),
     batch=_place_batch,
     linear="jointly",
-    transpose=lambda attrs, cotangents, operands, i: apply(PICK, Axis(attrs.axis), cotangents[0], operands[1]),
+    transpose=lambda attrs, cotangents, operands, i: apply(PICK, AlongAxis(attrs.axis), cotangents[0], operands[1]),
 )
 
 
@@ -116,4 +117,4 @@ def cross_entropy(logits: Any, labels: Any, reduction: str = "mean") -> Any:
     logits, labels = operands(logits, labels if isinstance(labels, Var) else np.asarray(labels))
     with applying("cross_entropy", logits, labels):
         axis = spec.class_axis(logits.shape)
-    return _reduced(neg(apply(PICK, Axis(axis), log_softmax(logits, axis), labels)), reduction)
+    return _reduced(neg(apply(PICK, AlongAxis(axis), log_softmax(logits, axis), labels)), reduction)

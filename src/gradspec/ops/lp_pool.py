@@ -12,11 +12,12 @@ from math import inf
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.op import Op
+from gradspec.graph.ir import Op
 from gradspec.graph.types import TensorType, require_floats
+from gradspec.ops.batching import leading_batch
 from gradspec.ops.pointwise import scale
 from gradspec.ops.pool import AVG_POOL, MAX_POOL_PUSH, AvgPool, MaxPool, Windows, plain_number, sliding_windows
-from gradspec.ops.rules import leading_batch, pointwise_spec, same_types
+from gradspec.ops.rules import pointwise_spec, same_types
 from gradspec.spec.lp_pool import abs_power, require_exponent
 from gradspec.spec.lp_pool import lp_pool as lp_pool_spec
 from gradspec.spec.tensor import Tensor

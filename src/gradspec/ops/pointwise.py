@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from gradspec.graph.attributes import Attributes, NoAttributes
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Var
-from gradspec.graph.later import provides
-from gradspec.graph.op import Attributes, NoAttributes, Op
+from gradspec.graph.ir import Op, Var
 from gradspec.graph.types import DType, TensorType, require_floats, require_numbers, require_one_dtype, type_of
-from gradspec.ops.layout import broadcast_to
-from gradspec.ops.rules import applying, broadcast_shape, leading_batch, same_types
+from gradspec.ops.batching import leading_batch
+from gradspec.ops.rules import applying, broadcast_shape, same_types
+from gradspec.ops.shape import broadcast_to
 from gradspec.spec import pointwise as spec
 from gradspec.spec.errors import DTypeError
 from gradspec.spec.tensor import Tensor
@@ -53,7 +53,6 @@ NEG = Op(
 )
 
 
-@provides("neg")
 def neg(x: Any) -> Any:
     """−x.
 
@@ -80,7 +79,6 @@ def _sum_of(a: Any, b: Any) -> Any:
     return a if b is None else b if a is None else a + b
 
 
-@provides("add")
 def add(a: Any, b: Any) -> Any:
     """a + b.
 
@@ -107,7 +105,6 @@ def _difference_of(a: Any, b: Any) -> Any:
     return a if b is None else -b if a is None else a - b
 
 
-@provides("sub")
 def sub(a: Any, b: Any) -> Any:
     """a − b.
 
@@ -129,7 +126,6 @@ MUL = Op(
 )
 
 
-@provides("mul")
 def mul(a: Any, b: Any) -> Any:
     """a · b.
 
@@ -164,7 +160,6 @@ DIV = Op(
 )
 
 
-@provides("div")
 def div(a: Any, b: Any) -> Any:
     """a / b.
 

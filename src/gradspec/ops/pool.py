@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from gradspec.graph.attributes import usual
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Var
-from gradspec.graph.op import Op, usual
+from gradspec.graph.ir import Op, Var
 from gradspec.graph.types import DType, TensorType, f64, i64, require_floats, require_numbers
-from gradspec.ops.layout import reshape
-from gradspec.ops.rules import applying, leading_batch, remembers_calls, whole
+from gradspec.ops.batching import leading_batch
+from gradspec.ops.rules import applying, remembers_calls, whole
+from gradspec.ops.shape import reshape
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.pool import (
     bins,

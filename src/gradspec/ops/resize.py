@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+from gradspec.graph.attributes import LATER
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.op import LATER, Op
+from gradspec.graph.ir import Op
 from gradspec.graph.types import TensorType, require_floats
-from gradspec.ops.rules import applying, leading_batch
+from gradspec.ops.batching import leading_batch
+from gradspec.ops.rules import applying
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.resize import Axis, Place, Taps, gathered, resized_axes, scattered, table
 from gradspec.spec.window import per_axis, spatial_rank, spatial_sizes

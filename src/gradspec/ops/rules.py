@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.arrays import as_array, kind_of, of_any_kind
-from gradspec.graph.builder import Builder, apply
-from gradspec.graph.ir import Array, Graph, Var
-from gradspec.graph.later import later
-from gradspec.graph.op import Attributes, Op
-from gradspec.graph.recent import Recent
+from gradspec.graph.attributes import Attributes
+from gradspec.graph.builder import Builder
+from gradspec.graph.graph import SERVICES, Graph
+from gradspec.graph.ir import Array, Var
+from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DType, TensorType, require_floats, type_of
 from gradspec.spec.errors import DTypeError, ShapeError
+from gradspec.spec.layout import normal_axis
 from gradspec.spec.tensor import Tensor
-
-Batched = tuple[Var, ...]
 
 
 def require_count(name: str, operands: Sequence[TensorType], *counts: int) -> None:
@@ -56,19 +55,6 @@ def pointwise_spec(function: Callable[..., Any]) -> Callable[..., tuple[Tensor]]
     return spec
 
 
-def leading_batch(op: Op, attrs: Attributes, operands: Sequence[Var], batched: Sequence[bool]) -> Batched:
-    """The batching rule where leading axes are independent: the same node, one axis more on each operand."""
-    return whole(apply(op, attrs, *with_leading_axis(operands, batched)))
-
-
-def with_leading_axis(operands: Sequence[Var], batched: Sequence[bool]) -> list[Var]:
-    """Every operand with the batch axis in front."""
-    from gradspec.ops.layout import spread
-
-    n = next(v.shape[0] for v, has in zip(operands, batched, strict=True) if has)
-    return [v if has else spread(v, n) for v, has in zip(operands, batched, strict=True)]
-
-
 def whole(results: Any) -> tuple[Var, ...]:
     return results if isinstance(results, tuple) else (results,)
 
@@ -94,6 +80,13 @@ def applying(name: str, *operands: Any) -> Iterator[None]:
         raise type(error)(f"{name}({given}): {error}") from None
 
 
+def recorded_axis(name: str, axis: int, rank: int) -> int:
+    """An axis as an attribute record holds it, so that every rule may count on it: from 0 to rank−1."""
+    if normal_axis(name, axis, rank) != axis:
+        raise ShapeError(f"{name}: a node's axis counts from the front, so {axis} should be {axis + rank}")
+    return axis
+
+
 # --- calls on arrays --------------------------------------------------------------------------------------------------
 
 MOST_CALLS = 1024
@@ -106,7 +99,7 @@ def remembers_calls(operator: Callable[..., Any]) -> Callable[..., Any]:
     What a call comes to is remembered under the array's type and the other arguments as they are written, if these are
     plain; other calls, and those that fail, are carried out as they are.
     """
-    known = Recent(MOST_CALLS)
+    known = LRUCache[Callable[[Sequence[Any]], Any]](MOST_CALLS)
     carried_out = of_any_kind(operator)
 
     @wraps(operator)
@@ -122,9 +115,9 @@ def remembers_calls(operator: Callable[..., Any]) -> Callable[..., Any]:
             graph = _graph(operator, x, args[1:], kwargs)
             if graph is None:
                 return carried_out(*args, **kwargs)
-            program = later("program", graph)
+            program = SERVICES().program(graph)
             known.put(key, program)
-        return program.call(args[:1])
+        return program(args[:1])
 
     call.remembers_calls = True  # type: ignore[attr-defined]
     return call

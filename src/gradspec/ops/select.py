@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gradspec.graph.attributes import NoAttributes
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Var
-from gradspec.graph.op import NoAttributes, Op
+from gradspec.graph.ir import Op, Var
 from gradspec.graph.types import DType, TensorType, boolean, require_numbers, require_one_dtype
-from gradspec.ops.layout import broadcast_to
-from gradspec.ops.rules import applying, broadcast_shape, leading_batch, require_count, same_types
+from gradspec.ops.batching import leading_batch
+from gradspec.ops.rules import applying, broadcast_shape, require_count, same_types
+from gradspec.ops.shape import broadcast_to
 from gradspec.spec import select as spec
 from gradspec.spec.errors import DTypeError, ShapeError
 

@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.op import Op
+from gradspec.graph.ir import Op
 from gradspec.graph.types import DType, TensorType, require_floats, type_of
+from gradspec.ops.batching import leading_batch
 from gradspec.ops.pointwise import scale
 from gradspec.ops.pool import Windows, plain_number, sliding_windows, zero_of
-from gradspec.ops.rules import leading_batch, remembers_calls
+from gradspec.ops.rules import remembers_calls
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.smooth_pool import settled, smooth_max_pool_jvp, smooth_max_pool_vjp
 from gradspec.spec.smooth_pool import smooth_max_pool as smooth_max_pool_spec

@@ -7,7 +7,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 import gradspec.ops
-from gradspec.graph.op import Op
+from gradspec.graph.ir import Op
 
 
 def _defined_in(module: ModuleType) -> Iterator[Op]:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from gradspec.graph.attributes import IMPLIED, usual
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.op import IMPLIED, Op, usual
+from gradspec.graph.ir import Op
 from gradspec.graph.types import TensorType, require_numbers
-from gradspec.ops.rules import applying, leading_batch
+from gradspec.ops.batching import leading_batch
+from gradspec.ops.rules import applying
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.unfold import fold as fold_spec
 from gradspec.spec.unfold import unfold as unfold_spec

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.op import Op
+from gradspec.graph.ir import Op
 from gradspec.graph.types import TensorType, require_integers, require_numbers
-from gradspec.ops.rules import applying, leading_batch
+from gradspec.ops.batching import leading_batch
+from gradspec.ops.rules import applying
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.tensor import Index, split_shape
 from gradspec.spec.unpool import max_gather as max_gather_spec

@@ -11,10 +11,11 @@ from numpy import ndarray
 
 from gradspec.codegen.addresses import address, block_address
 from gradspec.graph.arrays import OtherKindError, other_array, returned, taken, takes_aligned
-from gradspec.graph.ir import Array, Graph, Var
-from gradspec.graph.later import later
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Var
 from gradspec.runtime import threads as pool
 from gradspec.runtime.arguments import fitting, require_count, require_out
+from gradspec.runtime.backend import Backend
 from gradspec.runtime.frame import Constants, Frame, Values, bound_to
 from gradspec.runtime.group import Step
 from gradspec.runtime.memory import Frames, aligned_array, aligned_bytes
@@ -40,7 +41,7 @@ class Executable:
         plan = self.plan
         values = {**dict(zip(plan.operands, map(_aligned, operands), strict=True)), **plan.constants}
         for step in plan.prologue:
-            results = _once(step, [values[v] for v in step.inputs])
+            results = _once(plan.backend, step, [values[v] for v in step.inputs])
             values |= zip(step.outputs, map(_frozen, results), strict=True)
         return Constants(values.values())
 
@@ -62,13 +63,12 @@ class Executable:
         return results
 
 
-def _once(step: Step, operands: Sequence[Array]) -> Sequence[Array]:
+def _once(backend: Backend, step: Step, operands: Sequence[Array]) -> Sequence[Array]:
     """What a step makes of constants, in arrays of its own where a task makes it."""
     if step.task is not None:
         return _once_by_task(step.task, operands)
     (node,) = step.nodes
-    found: Sequence[Array] = later("numpy_eager", node.op, node.attrs, *operands)
-    return found
+    return backend.kernel(node.op, node.attrs, tuple(v.type for v in node.inputs))(*operands)
 
 
 def _once_by_task(task: Task, operands: Sequence[Array]) -> Sequence[Array]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradspec.graph.arrays import taken
-from gradspec.graph.ir import Graph, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean
 from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.scalar import Scalar

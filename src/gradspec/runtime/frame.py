@@ -20,12 +20,12 @@ from numpy import empty, ndarray
 
 from gradspec.codegen.addresses import address, block_address, function_address
 from gradspec.graph.ir import Array, Var
-from gradspec.graph.later import later
 from gradspec.runtime import threads as pool
+from gradspec.runtime.backend import ArrayFunction
 from gradspec.runtime.group import Step
 from gradspec.runtime.memory import aligned_bytes
 from gradspec.runtime.plan import Plan, most_threads
-from gradspec.runtime.sequence import LONG, Steps, encoded
+from gradspec.runtime.scheduler import LONG, Steps, encoded
 from gradspec.runtime.task import Bound, Task, View
 
 Values = list[Any]
@@ -219,7 +219,9 @@ class _Preparation:
 
     def _numpy(self, step: Step) -> Action:
         self.there.update(step.outputs)
-        return _numpy_action(step, self._at(step.inputs), self._at(step.outputs), self.tasks)
+        (node,) = step.nodes
+        kernel = self.plan.backend.kernel(node.op, node.attrs, tuple(v.type for v in node.inputs))
+        return _numpy_action(kernel, self._at(step.inputs), self._at(step.outputs), step.may_alias, self.tasks)
 
     def _drops(self, number: int, step: Step) -> list[int]:
         """What the step is the last to read, and nobody keeps."""
@@ -286,11 +288,9 @@ def _view_action(view: View, read: int, written: int, tasks: int) -> Action:
     return act
 
 
-def _numpy_action(step: Step, reads: Sequence[int], writes: Sequence[int], tasks: int) -> Action:
-    (node,) = step.nodes
-    kernel = later("numpy_kernel", node.op, node.attrs, tuple(v.type for v in node.inputs))
-    may_alias = step.may_alias
-
+def _numpy_action(
+    kernel: ArrayFunction, reads: Sequence[int], writes: Sequence[int], may_alias: bool, tasks: int
+) -> Action:
     def act(values: Values, frame: Frame) -> None:
         frame.catch_up(values, tasks)
         operands = [values[i] for i in reads]

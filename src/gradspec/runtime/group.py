@@ -12,13 +12,12 @@ No operator is named here: lowerings say what can be shared.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gradspec.graph.ir import Node, Var
+from gradspec.runtime.backend import Lowerings
 from gradspec.runtime.task import Lowering, Task, View, Work
-
-Lowerings = Callable[[str], Lowering | None]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from gradspec.graph.types import TensorType
 ALIGNMENT = 64
 
 
-class Interval(NamedTuple):
+class Lifetime(NamedTuple):
     """A buffer of ``size`` bytes that is live from step ``first`` to step ``last``, both included."""
 
     first: int
@@ -42,12 +42,12 @@ def nbytes(type: TensorType) -> int:
     return type.size * type.dtype.numpy.itemsize
 
 
-def offsets(intervals: Sequence[Interval]) -> list[int]:
+def offsets(intervals: Sequence[Lifetime]) -> list[int]:
     """A place for each buffer, so that buffers which are live together do not overlap.
 
     The largest come first, each at the lowest place that is free as long as it lives.
 
-    >>> offsets([Interval(0, 1, 64), Interval(1, 2, 128), Interval(2, 3, 64)])
+    >>> offsets([Lifetime(0, 1, 64), Lifetime(1, 2, 128), Lifetime(2, 3, 64)])
     [128, 0, 128]
     """
     placed: list[tuple[int, int, tuple[int, int]]] = []

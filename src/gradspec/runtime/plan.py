@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
+from textwrap import wrap
 
-from gradspec.graph.ir import Array, Graph, Node, Var
-from gradspec.graph.later import later
-from gradspec.runtime.group import Lowerings, Step, steps
-from gradspec.runtime.memory import Interval, aligned, allocated, nbytes, offsets
+from gradspec.graph.ir import Array, Var
+from gradspec.graph.show import ascii_only
+from gradspec.runtime.backend import Backend
+from gradspec.runtime.group import Step
+from gradspec.runtime.memory import aligned, allocated, nbytes
 from gradspec.runtime.task import Task
 
 
@@ -28,8 +32,8 @@ class Plan:
     outputs: tuple[Var, ...]
     arena: Mapping[Var, int]
     """The offsets of the variables that live in the arena."""
-    fallback: str
-    """What the plan says of a step without a task."""
+    backend: Backend
+    """What carries out the steps."""
 
     @cached_property
     def made(self) -> tuple[Var, ...]:
@@ -82,10 +86,19 @@ class Plan:
     @cached_property
     def last_use(self) -> Mapping[Var, int]:
         """The last step that reads a variable; one past the end for what is returned."""
-        return _last_use(self.steps, self.outputs)
+        return last_use(self.steps, self.outputs)
 
     def __str__(self) -> str:
-        return str(later("plan_text", self))
+        """A line for each step, with its kernel, its operands, the bytes it reads and writes, and where it writes.
+
+        >>> import gradspec as gs
+        >>> print(gs.compile(lambda x: gs.reshape(x, (4,)), gs.f32[2, 2], backend="numpy").plan)
+        step  operators  kernel  reads -> writes               bytes  buffer
+           1  reshape    numpy   x:f32[2,2] -> reshape:f32[4]     32  view or fresh
+        arena 0 bytes (0 without reuse), workspace 0 bytes per thread, results 16 bytes
+        """
+        steps = (_row(self, i, step) for i, step in enumerate(self.steps))
+        return "\n".join([*_table([HEADER, *map(_once, self.prologue), *steps]), _footer(self)])
 
 
 NANOSECONDS_PER_THREAD = 50_000
@@ -98,60 +111,84 @@ def most_threads(tasks: Sequence[Task]) -> int:
     return max(1, min(int(worth), max((task.units for task in tasks), default=1)))
 
 
-def plan(graph: Graph, inputs: int, lowerings: Lowerings, fallback: str = "numpy: no compiled kernel") -> Plan:
-    """Plan a graph whose first ``inputs`` inputs are given at each call and the others once, as constants."""
-    still, nodes = _moved_constants(graph, inputs)
-    prologue = [Step((node,)) for node in still]
-    fixed = {*graph.inputs[inputs:], *graph.constants, *(v for step in prologue for v in step.outputs)}
-    found: list[Step] = []
-    for step in steps(nodes, graph.outputs, lowerings):
-        if not step.nodes and fixed.issuperset(step.inputs):
-            fixed.update(step.outputs)
-            prologue.append(step)
-        else:
-            found.append(step)
-    return Plan(
-        inputs=graph.inputs[:inputs],
-        operands=graph.inputs[inputs:],
-        constants=graph.constants,
-        prologue=tuple(prologue),
-        steps=tuple(found),
-        outputs=graph.outputs,
-        arena=_arena(found, graph.outputs),
-        fallback=fallback,
-    )
-
-
-def _moved_constants(graph: Graph, inputs: int) -> tuple[list[Node], list[Node]]:
-    """The nodes that only move constants, and the others."""
-    fixed = {*graph.inputs[inputs:], *graph.constants}
-    still: list[Node] = []
-    rest: list[Node] = []
-    for node in graph.nodes:
-        is_still = node.op.moves and fixed.issuperset(node.inputs)
-        fixed.update(node.outputs if is_still else ())
-        (still if is_still else rest).append(node)
-    return still, rest
-
-
-def _last_use(found: Sequence[Step], outputs: Collection[Var]) -> dict[Var, int]:
+def last_use(found: Sequence[Step], outputs: Collection[Var]) -> dict[Var, int]:
+    """The last step that reads a variable; one past the end for what is returned."""
     last = {v: i for i, step in enumerate(found) for v in step.inputs}
     return last | dict.fromkeys(outputs, len(found))
 
 
-def _arena(found: Sequence[Step], outputs: Sequence[Var]) -> dict[Var, int]:
-    """Offsets for what tasks write and nobody is given. A buffer is live while anything that may be a view of it is."""
-    last = _last_use(found, outputs)
-    roots: dict[Var, set[Var]] = {}
-    first: dict[Var, int] = {}
-    until: dict[Var, int] = {}
-    for i, step in enumerate(found):
-        for v in step.outputs:
-            if step.may_alias:
-                roots[v] = {root for operand in step.inputs for root in roots.get(operand, ())}
-            elif step.task is not None and v not in outputs:
-                roots[v], first[v] = {v}, i
-            for root in roots.get(v, ()):
-                until[root] = max(until.get(root, i), last.get(v, i))
-    places = offsets([Interval(first[v], until[v], nbytes(v.type)) for v in first])
-    return dict(zip(first, places, strict=True))
+# --- as text ----------------------------------------------------------------------------------------------------------
+
+HEADER = ("step", "operators", "kernel", "reads -> writes", "bytes", "buffer")
+WIDEST = (4, 16, 25, 32, 11, 14)
+"""Columns; with two spaces between them they fill 112 characters at most. Longer entries go on below."""
+
+
+def _row(plan: Plan, number: int, step: Step) -> tuple[str, ...]:
+    moved = 0 if step.view is not None else sum(nbytes(v.type) for v in {*step.inputs, *step.outputs})
+    return (
+        str(number + 1),
+        _operators(step),
+        _kernel(step, plan.backend.fallback),
+        f"{_variables(step.inputs)} -> {_variables(step.outputs)}",
+        f"{moved:,}",
+        ", ".join(dict.fromkeys(_buffer(plan, step, v) for v in step.outputs)),
+    )
+
+
+def _once(step: Step) -> tuple[str, ...]:
+    moved = f"{_variables(step.inputs)} -> {_variables(step.outputs)}"
+    return "once", _operators(step), _kernel(step, "numpy: constants"), moved, "", "constant"
+
+
+def _operators(step: Step) -> str:
+    return ", ".join(_counted(node.op.name for node in step.nodes)) or "-"
+
+
+def _kernel(step: Step, fallback: str) -> str:
+    if step.view is not None:
+        return "view"
+    return fallback if step.task is None else ascii_only(step.task.kernel)
+
+
+def _counted(names: Iterable[str]) -> list[str]:
+    """Each name once, with how often it occurs."""
+    return [name if n == 1 else f"{n} {name}" for name, n in Counter(names).items()]
+
+
+def _variables(variables: Iterable[Var]) -> str:
+    return ", ".join(f"{ascii_only(v.name)}:{str(v.type).replace(' ', '')}" for v in dict.fromkeys(variables))
+
+
+def _buffer(plan: Plan, step: Step, var: Var) -> str:
+    if var in plan.arena:
+        return f"{plan.arena[var]}..{plan.arena[var] + nbytes(var.type)}"
+    if step.may_alias:
+        return "view" if step.view is not None else "view or fresh"
+    return "fresh" if step.task is None else "output"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    wrapped = [[_lines(cell, width) for cell, width in zip(row, WIDEST, strict=True)] for row in rows]
+    widths = [max(len(line) for row in wrapped for line in row[column]) for column in range(len(HEADER))]
+    return [_line(parts, widths) for row in wrapped for parts in zip_longest(*row, fillvalue="")]
+
+
+def _lines(cell: str, width: int) -> list[str]:
+    return wrap(cell, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _line(parts: Sequence[str], widths: Sequence[int]) -> str:
+    numbers = (HEADER.index("step"), HEADER.index("bytes"))
+    cells = [p.rjust(w) if i in numbers else p.ljust(w) for i, (p, w) in enumerate(zip(parts, widths, strict=True))]
+    return "  ".join(cells).rstrip()
+
+
+def _footer(plan: Plan) -> str:
+    figures = [
+        f"arena {plan.arena_bytes:,} bytes ({plan.bytes_without_reuse:,} without reuse)",
+        f"workspace {plan.workspace:,} bytes per thread",
+        f"results {plan.result_bytes:,} bytes",
+        *([f"prepared constants {sum(plan.prepared_bytes):,} bytes"] if plan.prepared_bytes else []),
+    ]
+    return "\n".join(wrap(", ".join(figures), 112, break_on_hyphens=False))

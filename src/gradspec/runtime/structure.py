@@ -6,7 +6,8 @@ from collections.abc import Hashable
 from types import MappingProxyType
 
 from gradspec.graph.builder import is_symbolic_zero
-from gradspec.graph.ir import Array, Graph
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array
 
 
 def lifted(graph: Graph) -> tuple[Graph, list[Array]]:

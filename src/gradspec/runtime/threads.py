@@ -23,7 +23,7 @@ from typing import Any
 from gradspec.codegen.addresses import address, function_address
 from gradspec.codegen.cache import Kernel, kernel
 from gradspec.graph.ir import Array
-from gradspec.runtime.sequence import SOURCE, Steps, encoded, is_unfinished
+from gradspec.runtime.scheduler import SOURCE, Steps, encoded, is_unfinished
 
 VARIABLE = "GRADSPEC_NUM_THREADS"
 MOST_THREADS = 1024

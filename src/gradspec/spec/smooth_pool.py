@@ -58,7 +58,7 @@ class Softened:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pool:
+class _SmoothPool:
     """The operator with its attributes."""
 
     x: Tensor
@@ -114,11 +114,11 @@ def _pool(
     ceil_mode: bool,
     beta: Scalar,
     padding_mode: str,
-) -> _Pool:
+) -> _SmoothPool:
     x = tensor(x)
     refuse_fixed_width_integers("smooth max pooling", x.zero)
     softness = settled(beta, padding_mode, x.cells[0] if x.cells else beta)
-    return _Pool(x, sliding(x, kernel_size, stride, padding, dilation, ceil_mode), softness, padding_mode)
+    return _SmoothPool(x, sliding(x, kernel_size, stride, padding, dilation, ceil_mode), softness, padding_mode)
 
 
 def settled(beta: Scalar, padding_mode: str, like: Scalar) -> Scalar:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gradspec.graph.builder import Builder
-from gradspec.graph.ir import Graph, Var
-from gradspec.graph.later import later, provides
+from gradspec.graph.graph import Graph, InAxes
+from gradspec.graph.ir import Var
 from gradspec.graph.types import TensorType
+from gradspec.ops.batching import spread
 from gradspec.spec.window import whole_number
 
 
-@provides("graph_batch")
-def batch(graph: Graph, n: int, in_axes: int | Sequence[int | None] | None = 0) -> Graph:
+def batch(graph: Graph, n: int, in_axes: InAxes = 0) -> Graph:
     """A leading axis of ``n`` on every output, and on the inputs whose ``in_axes`` is 0."""
     whole_number("the batch size", n, least=0)
     builder, has_axis = Builder(), _axes(graph, in_axes)
@@ -32,11 +30,11 @@ def batch(graph: Graph, n: int, in_axes: int | Sequence[int | None] | None = 0) 
         )
         new |= zip(node.outputs, outputs, strict=True)
         batched |= set(node.outputs) if any(flags) else set()
-    results = [new[v] if v in batched else later("spread", new[v], n) for v in graph.outputs]
+    results = [new[v] if v in batched else spread(new[v], n) for v in graph.outputs]
     return builder.build(results, allow_unused=True)
 
 
-def _axes(graph: Graph, in_axes: int | Sequence[int | None] | None) -> list[bool]:
+def _axes(graph: Graph, in_axes: InAxes) -> list[bool]:
     axes = list(in_axes) if isinstance(in_axes, list | tuple) else [in_axes] * len(graph.inputs)
     if len(axes) != len(graph.inputs):
         raise ValueError(

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gradspec.graph.builder import Builder, operands
-from gradspec.graph.ir import Graph, Node, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Node, Var
 
 
 class Copier:

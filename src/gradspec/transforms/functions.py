@@ -14,9 +14,10 @@ import numpy as np
 
 from gradspec.graph import tree
 from gradspec.graph.arrays import as_array, call_in_kind, other_array
-from gradspec.graph.ir import Graph, Var
-from gradspec.graph.later import later
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Var
 from gradspec.graph.types import TensorType, type_of
+from gradspec.ops.layout import unstack_first, unstack_last
 from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.transforms.copy import inline
 from gradspec.transforms.jvp import jvp as graph_jvp
@@ -178,7 +179,7 @@ def _columns(traced: Traced, values: Sequence[Any]) -> Blocks:
         derived = graph_jvp(graph, [i]).batch(len(basis), [*[None] * len(given), 0])
         found = _run(derived, [*given, basis])[len(graph.outputs) :]
         for j, tangents in zip(floats, found, strict=True):
-            blocks[j, i] = later("unstack_last", tangents, graph.inputs[i].shape)
+            blocks[j, i] = unstack_last(tangents, graph.inputs[i].shape)
     return blocks
 
 
@@ -193,7 +194,7 @@ def _rows(traced: Traced, values: Sequence[Any]) -> Blocks:
         seeds = [basis if k == j else _zeros(graph.outputs[k].type) for k in floats]
         found = _run(derived.batch(len(basis), axes), [*given, *seeds])[len(graph.outputs) :]
         for i, cotangents in zip(sources, found, strict=True):
-            blocks[j, i] = later("unstack_first", cotangents, graph.outputs[j].shape)
+            blocks[j, i] = unstack_first(cotangents, graph.outputs[j].shape)
     return blocks
 
 

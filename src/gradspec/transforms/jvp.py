@@ -7,18 +7,16 @@ None and is never computed with; one that must be returned becomes a constant.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from gradspec.graph.builder import Builder
-from gradspec.graph.ir import Graph, Node, Var
-from gradspec.graph.later import provides
+from gradspec.graph.graph import Graph, Wrt
+from gradspec.graph.ir import Node, Var
 from gradspec.transforms.copy import Copier
 
 Tangent = Var | None
 
 
-@provides("graph_jvp")
-def jvp(graph: Graph, wrt: Any = None) -> Graph:
+def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
     """``(inputs…, tangents…) → (outputs…, output tangents…)``; integers have no tangents."""
     copy = Copier(graph)
     tangents: dict[Var, Var] = {}
@@ -67,7 +65,7 @@ def _total(terms: Sequence[Var]) -> Var:
     return total
 
 
-def differentiated(graph: Graph, wrt: Any) -> list[Var]:
+def differentiated(graph: Graph, wrt: Wrt) -> list[Var]:
     """The inputs that ``wrt`` names, by name or position, in the order of the inputs; all floats for None."""
     if wrt is None:
         return [v for v in graph.inputs if v.type.is_float]

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from gradspec.graph.builder import Builder, is_symbolic_zero
-from gradspec.graph.ir import Array, Graph, Node, Var
-from gradspec.graph.later import later, provides
+from gradspec.graph.graph import SERVICES, Graph
+from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.show import distinct
 from gradspec.transforms.copy import Copier
 
@@ -28,7 +28,6 @@ SAMPLED = 64
 """How many cells of a constant are compared before all of them are."""
 
 
-@provides("graph_simplify")
 def simplify(graph: Graph) -> Graph:
     """Fold moved constants, drop what derivatives multiply by zero, merge equal nodes and moves, remove unused ones.
 
@@ -65,10 +64,10 @@ def merge_equal_nodes(graph: Graph) -> Graph:
 def _moved(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
     if not node.op.moves:
         return None
-    arrays = [builder.value(v) for v in inputs]
-    if any(a is None for a in arrays):
+    arrays = [a for v in inputs if (a := builder.value(v)) is not None]
+    if len(arrays) < len(inputs):
         return None
-    results = later("eager", node.op, node.attrs, *arrays)
+    results = SERVICES().eager(node.op, node.attrs, arrays)
     return [builder.share(array.view(), v.name) for array, v in zip(results, node.outputs, strict=True)]
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from gradspec.graph import tree
 from gradspec.graph.builder import Builder
-from gradspec.graph.ir import Graph, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Var
 from gradspec.graph.types import TensorType
 
 

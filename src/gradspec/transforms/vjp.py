@@ -7,16 +7,13 @@ VJP costs what its JVP costs, whatever the number of inputs, and each node is vi
 
 from __future__ import annotations
 
-from typing import Any
-
-from gradspec.graph.ir import Graph, Node, Var
-from gradspec.graph.later import provides
+from gradspec.graph.graph import Graph, Wrt
+from gradspec.graph.ir import Node, Var
 from gradspec.transforms.copy import Copier
 from gradspec.transforms.jvp import jvp, or_zero
 
 
-@provides("graph_vjp")
-def vjp(graph: Graph, wrt: Any = None) -> Graph:
+def vjp(graph: Graph, wrt: Wrt = None) -> Graph:
     """``(inputs…, output cotangents…) → (outputs…, input cotangents…)``."""
     forward = jvp(graph, wrt)
     count = len(graph.inputs)

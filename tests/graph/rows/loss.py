@@ -2,7 +2,7 @@
 
 import gradspec as gs
 from gradspec.graph.builder import apply
-from gradspec.ops.layout import Axis
+from gradspec.ops.layout import AlongAxis
 from gradspec.ops.loss import PICK, PLACE, Place
 from graph.op_cases import GraphCase, Integers
 
@@ -28,7 +28,9 @@ ROWS = [
         for reduction in REDUCTIONS
         for logits, labels, classes in (((3, 4), (3,), 4), ((3,), (), 3), ((2, 3, 2, 1), (2, 2, 1), 3))
     ),
-    GraphCase("pick", lambda x, i: squared(apply(PICK, Axis(1), x, i)), ((2, 3, 2), Integers((2, 2), 0, 2)), "tied"),
+    GraphCase(
+        "pick", lambda x, i: squared(apply(PICK, AlongAxis(1), x, i)), ((2, 3, 2), Integers((2, 2), 0, 2)), "tied"
+    ),
     GraphCase("place", lambda x, i: squared(apply(PLACE, Place(1, 3), x, i)), ((2, 2), Integers((2, 2), 0, 2)), "tied"),
     GraphCase("cross_entropy constant labels", lambda x: gs.cross_entropy(x, [1, 1, 0]), ((3, 2),), irrational=True),
 ]

@@ -17,7 +17,6 @@ from gradspec.backends.cpu.pool import plan as pool
 from gradspec.backends.cpu.pool import smooth_pool
 from gradspec.backends.cpu.reduce import loss, softmax
 from gradspec.backends.cpu.reduce import plan as reduce
-from gradspec.graph.later import provides
 from gradspec.runtime.task import Lowering
 
 LOWERINGS: dict[str, Lowering] = {
@@ -38,7 +37,6 @@ LOWERINGS: dict[str, Lowering] = {
 }
 
 
-@provides("cpu_lowering")
 def lowering(op_name: str) -> Lowering | None:
     """How an operator is lowered; None where it runs on the NumPy backend."""
     return LOWERINGS.get(op_name)

@@ -9,8 +9,8 @@ from math import inf, prod
 import numpy as np
 
 from gradspec.backends.cpu.axes import Blocks, Strides
-from gradspec.backends.cpu.geometry import as_bits
 from gradspec.backends.cpu.dtypes import COMPUTED
+from gradspec.backends.cpu.geometry import as_bits
 from gradspec.backends.cpu.taps import TILE, Tables, Windows, aligned, regular_axes
 from gradspec.codegen.cache import kernel
 from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, Work

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.backends.cpu.axes import Blocks, Strides, merged
-from gradspec.backends.cpu.kernels import tap_fields as f
 from gradspec.backends.cpu.dtypes import COMPUTED
+from gradspec.backends.cpu.kernels import tap_fields as f
 from gradspec.backends.cpu.taps import aligned
 from gradspec.codegen.addresses import address
 from gradspec.codegen.cache import kernel

@@ -9,8 +9,8 @@ from math import prod
 from struct import pack
 
 from gradspec.backends.cpu.axes import Axis, Blocks, Strides, dense, merged
-from gradspec.backends.cpu.kernels import place_fields as f
 from gradspec.backends.cpu.dtypes import COMPUTED
+from gradspec.backends.cpu.kernels import place_fields as f
 from gradspec.backends.cpu.taps import aligned
 from gradspec.backends.numpy.pool import require_in_plane
 from gradspec.codegen.cache import kernel

@@ -27,9 +27,10 @@ from gradspec.backends.numpy import (
     smooth_pool,
     unfold,
 )
-from gradspec.graph.later import provides
-from gradspec.graph.op import Attributes, Op
+from gradspec.graph.attributes import Attributes
+from gradspec.graph.ir import Op
 from gradspec.graph.types import TensorType, bf16, f16, type_of
+from gradspec.runtime.backend import ArrayFunction
 from gradspec.spec.errors import UnsupportedError
 
 Array = NDArray[Any]
@@ -53,14 +54,12 @@ KERNELS: dict[str, Callable[..., Any]] = {
 _SMALL = (f16, bf16)
 
 
-@provides("numpy_eager")
 def apply(op: Op, attrs: Attributes, *arrays: Array) -> tuple[Array, ...]:
     """One operator on arrays."""
     return kernel(op, attrs, tuple(map(type_of, arrays)))(*arrays)
 
 
-@provides("numpy_kernel")
-def kernel(op: Op, attrs: Attributes, types: tuple[TensorType, ...]) -> Callable[..., tuple[Array, ...]]:
+def kernel(op: Op, attrs: Attributes, types: tuple[TensorType, ...]) -> ArrayFunction:
     """One operator as a function of arrays of these types."""
     dtypes = [t.dtype.numpy for t in op.types(attrs, *types)]
     if op.name not in KERNELS:

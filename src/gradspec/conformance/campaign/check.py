@@ -28,8 +28,8 @@ from gradspec.conformance.run import Probe, Run
 from gradspec.conformance.targets import Target
 from gradspec.conformance.targets.user import UserKernels
 from gradspec.conformance.verdict import Finding
-from gradspec.runtime.machine import machine
 from gradspec.runtime.threads import get_num_threads
+from gradspec.system.machine import machine
 
 SHRINKING = 30.0
 """Seconds that findings are shrunk for in all, after the cases: half of what the cases had, if that is less."""

@@ -18,7 +18,7 @@ from gradspec.conformance.campaign.local import Batch, Judged, case_from_json
 from gradspec.conformance.campaign.settings import Settings
 from gradspec.conformance.run import Failure, Probe
 from gradspec.conformance.verdict import Finding, Verdict
-from gradspec.runtime.processes import Child, ProcessLostError, environment
+from gradspec.system.processes import Child, ProcessLostError, environment
 
 STARTING = 180.0
 """Seconds that importing a framework may take, on a busy machine."""

@@ -31,7 +31,7 @@ from gradspec.conformance.causes import explained
 from gradspec.conformance.checks.probes import probe
 from gradspec.conformance.run import Failure
 from gradspec.conformance.targets import Target, target_named
-from gradspec.runtime.processes import Lines, end_with_parent, private_output
+from gradspec.system.processes import Lines, end_with_parent, private_output
 
 IDLE = 120.0
 """Seconds without a request after which a worker ends."""

@@ -16,17 +16,14 @@ from zlib import crc32
 
 import numpy as np
 
-import gradspec.backends.cpu
-import gradspec.backends.numpy
-import gradspec.transforms.batch
-import gradspec.transforms.simplify  # noqa: F401  (graphs call what these register)
+import gradspec.wiring  # noqa: F401  (what graphs can do)
 from gradspec.conformance.call import FLOATS, INPUTS, SELECTIONS, Array, Call, Problem, Results
 from gradspec.conformance.checks.promises import of_the_specification
 from gradspec.conformance.operators import GIVES_INDICES, OPERATORS, as_function
 from gradspec.conformance.targets import NotOfferedError, Promise, Target, source
 from gradspec.conformance.targets.source import assignments, imports, keywords
-from gradspec.graph.ir import Graph
-from gradspec.graph.recent import Recent
+from gradspec.graph.graph import Graph
+from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType, type_of
 from gradspec.ops.pointwise import leaky_relu
 from gradspec.runtime.compiled import Compiled
@@ -52,7 +49,7 @@ class Native(Target):
     strict = True
 
     def __init__(self) -> None:
-        self._runs = Recent(MOST_RUNS)
+        self._runs = LRUCache[Compiled](MOST_RUNS)
 
     def versions(self) -> dict[str, str]:
         return {package: version(package) for package in ("gradspec", "numpy", "llvmlite")}
@@ -104,7 +101,7 @@ class Native(Target):
         if run is None:
             run = compile(graph_of(call), backend="numpy" if call.variant == "numpy" else "cpu")
             self._runs.put(key, run)
-        return run  # type: ignore[no-any-return]
+        return run
 
     def _one_by_one(self, call: Call) -> Results:
         """Each index of the leading axis in a call of its own; sums over samples are left out."""

@@ -24,7 +24,7 @@ from gradspec.conformance.targets.onnx_model import (
 )
 from gradspec.conformance.targets.onnx_promises import promises
 from gradspec.conformance.targets.windows import WEIGHTED, first_shape, output_padding, windows
-from gradspec.graph.recent import Recent
+from gradspec.graph.lru import LRUCache
 
 MOST_SESSIONS = 64
 FATAL = 4
@@ -44,7 +44,7 @@ class OnnxRuntime(Target):
     name = "onnxruntime"
 
     def __init__(self) -> None:
-        self._sessions = Recent(MOST_SESSIONS)
+        self._sessions = LRUCache[Any](MOST_SESSIONS)
         self._threads = 0
         self._missing: dict[tuple[str, str], str | None] = {}
 
@@ -74,7 +74,7 @@ class OnnxRuntime(Target):
 
     def set_threads(self, count: int) -> bool:
         self._threads = count
-        self._sessions = Recent(MOST_SESSIONS)
+        self._sessions = LRUCache[Any](MOST_SESSIONS)
         return True
 
     def reproducer(self, call: Call) -> str:

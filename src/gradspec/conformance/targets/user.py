@@ -37,7 +37,7 @@ from gradspec.conformance.operators import GIVES_INDICES, is_usual, known, settl
 from gradspec.conformance.targets import NotOfferedError, Target
 from gradspec.conformance.targets.source import assignments, imports, keywords
 from gradspec.conformance.tolerance import Arithmetic
-from gradspec.graph.recent import Recent
+from gradspec.graph.lru import LRUCache
 from gradspec.spec.errors import DTypeError
 
 SUFFIXES = {"value": "", "jvp": "_jvp", "vjp": "_vjp", "second": "_vjp_vjp"}
@@ -332,7 +332,7 @@ class UserKernels(Target):
         ]
         self._functions += [derivative_of(self._functions, mode, derivative) for mode, derivative in given_beside]
         self._declarations: dict[str, Any] = {}
-        self._declinations = Recent(MOST_DECLINATIONS)
+        self._declinations = LRUCache[str](MOST_DECLINATIONS)
         self.declaring()
 
     def declaring(self, **declarations: Any) -> UserKernels:

@@ -23,7 +23,7 @@ from gradspec.conformance.targets.xla_functions import (
     undocumented,
 )
 from gradspec.conformance.targets.xla_promises import promises
-from gradspec.graph.recent import Recent
+from gradspec.graph.lru import LRUCache
 
 MOST_FUNCTIONS = 32
 DOCS = "https://docs.jax.dev/en/latest"
@@ -38,7 +38,7 @@ class Jax(Target):
     name = "jax"
 
     def __init__(self) -> None:
-        self._compiled = Recent(MOST_FUNCTIONS)
+        self._compiled = LRUCache[Callable[..., Any]](MOST_FUNCTIONS)
 
     def versions(self) -> dict[str, str]:
         return {package: version(package) for package in ("jax", "jaxlib")}
@@ -79,7 +79,7 @@ class Jax(Target):
             plain = in_mode(call.mode, applied(call))
             compiled = plain if call.variant == EAGER else jax.jit(plain)
             self._compiled.put(key, compiled)
-        return compiled  # type: ignore[no-any-return]
+        return compiled
 
     def reproducer(self, call: Call) -> str:
         return program(call)

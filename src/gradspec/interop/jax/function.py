@@ -9,7 +9,8 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from gradspec.graph.ir import Graph, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Var
 from gradspec.graph.types import f64, i64, number_as
 from gradspec.interop.jax.lower import CHOOSING, LOWERINGS
 from gradspec.interop.jax.program import evaluate, jax_dtype

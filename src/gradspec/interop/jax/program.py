@@ -18,10 +18,11 @@ from jax import Array
 from jax import numpy as jnp
 from jax.custom_derivatives import SymbolicZero, zero_from_primal
 
+from gradspec.graph.attributes import Attributes
 from gradspec.graph.builder import Builder
-from gradspec.graph.ir import Graph, Node
-from gradspec.graph.op import Attributes, Op
-from gradspec.graph.recent import Recent
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Node, Op
+from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DType, TensorType, bf16, f16
 from gradspec.interop.jax.lower import LOWERINGS
 from gradspec.transforms.jvp import push_forward
@@ -34,12 +35,12 @@ MOST_REMEMBERED = 4096
 
 def _once(make: Callable[..., Made]) -> Callable[..., Made]:
     """Make it once for each operator with its attributes as they are written: 0.0 equals −0.0, and is not the same."""
-    known = Recent(MOST_REMEMBERED)
+    known = LRUCache[Made](MOST_REMEMBERED)
 
     @wraps(make)
     def made(op: Op, attrs: Attributes, *others: Any) -> Made:
         key = (op, repr(attrs), *others)
-        found: Made | None = known.get(key)
+        found = known.get(key)
         if found is None:
             found = make(op, attrs, *others)
             known.put(key, found)

@@ -17,7 +17,7 @@ import numpy as np
 from onnx import ModelProto
 
 from gradspec.graph.ir import Array
-from gradspec.runtime.attributes import brief
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError
 
 MAX_MODEL_BYTES = 2**31 - 1  # protobuf reads no more

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.ir import Array
-from gradspec.interop.onnx.node import Node
+from gradspec.interop.onnx.node import OnnxNode
 from gradspec.spec.errors import FormatError, UnsupportedError
 
 FREE_CELLS = 2**24
 """Cells that may be computed while any model is read; further ones in proportion to its size."""
 
 
-class Budget:
+class CellBudget:
     """How many more cells may be computed."""
 
     def __init__(self, model_bytes: int) -> None:
@@ -35,7 +35,7 @@ class Budget:
             )
 
 
-def fold(node: Node) -> Array | None:
+def fold(node: OnnxNode) -> Array | None:
     """The result of arithmetic on operands that are all known; None if it is left to the operator's handler."""
     rule = ARITHMETIC.get(node.op_type)
     if rule is None or not all(isinstance(v, np.ndarray) for v in node.operands):
@@ -56,7 +56,7 @@ def _together(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda node, *arrays: reduce(function, arrays)
 
 
-def _div(node: Node, a: Array, b: Array) -> Any:
+def _div(node: OnnxNode, a: Array, b: Array) -> Any:
     """ONNX rounds the quotient of integers towards 0; a divisor of 0 has no meaning."""
     if a.dtype.kind not in "iu":
         return a / b
@@ -66,7 +66,7 @@ def _div(node: Node, a: Array, b: Array) -> Any:
     return (quotient + ((a % b != 0) & ((a < 0) != (b < 0)))).astype(a.dtype)
 
 
-def _mod(node: Node, a: Array, b: Array) -> Any:
+def _mod(node: OnnxNode, a: Array, b: Array) -> Any:
     if a.dtype.kind in "iu" and not np.all(b):
         raise FormatError("it divides an integer by 0")
     return np.fmod(a, b) if node.flag("fmod") else np.mod(a, b)

@@ -12,7 +12,7 @@ from onnx import TypeProto
 
 from gradspec.graph.ir import Array
 from gradspec.interop.onnx.tensors import MAX_RANK, kind_of
-from gradspec.runtime.attributes import brief
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import DTypeError, FormatError, ShapeError, UnsupportedError
 
 Dim: TypeAlias = int | str | None

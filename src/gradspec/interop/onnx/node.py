@@ -10,13 +10,13 @@ from typing import Any, Protocol, TypeAlias
 from onnx import AttributeProto, NodeProto, TensorProto, defs
 
 from gradspec.graph.ir import Array, Var
-from gradspec.runtime.attributes import brief
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, UnsupportedError
 
 Value: TypeAlias = Array | Var
 """What a name of the model stands for: an array if it is known while the model is read, else a variable."""
 
-Handler: TypeAlias = Callable[["Node"], Any]
+Handler: TypeAlias = Callable[["OnnxNode"], Any]
 """Gives one value, or a sequence of them."""
 
 MOST_INTS = 2**16
@@ -74,7 +74,7 @@ class Scope(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class OnnxNode:
     """One node: ``version`` is the model's opset, ``operands`` has None where an optional input is left out."""
 
     op_type: str

@@ -14,16 +14,17 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs
 
 from gradspec.graph.builder import Builder
-from gradspec.graph.ir import Array, Graph, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import TensorType, dtype_of
 from gradspec.interop.onnx.files import Folder, load_model
-from gradspec.interop.onnx.folding import Budget, fold
+from gradspec.interop.onnx.folding import CellBudget, fold
 from gradspec.interop.onnx.interface import Declared, bound_constants, bound_shapes, declared
-from gradspec.interop.onnx.node import Node, Signature, Value, attributes_of, require_counts, signature
+from gradspec.interop.onnx.node import OnnxNode, Signature, Value, attributes_of, require_counts, signature
 from gradspec.interop.onnx.nodes import HANDLERS
-from gradspec.interop.onnx.refusals import REFUSED, Refusals, Refused
+from gradspec.interop.onnx.refusals import REFUSED, OnnxRefusals, Refused
 from gradspec.interop.onnx.tensors import MAX_CELLS, MAX_RANK, array_of
-from gradspec.runtime.attributes import brief
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import DTypeError, FormatError, ShapeError, UnsupportedError
 
 FIRST_OPSET, LAST_OPSET = 7, 28
@@ -53,8 +54,8 @@ class Reader:
         self._model, self._folder = model, folder
         self._version = opset(model)
         self._builder = Builder()
-        self._budget = Budget(model.ByteSize())
-        self._refusals = Refusals()
+        self._budget = CellBudget(model.ByteSize())
+        self._refusals = OnnxRefusals()
         self._values: dict[str, Value | Refused] = {}
         self._lifted: dict[str, Var] = {}
         self._inputs: dict[str, Declared] = {}
@@ -198,7 +199,7 @@ class Reader:
     def _results(self, proto: NodeProto, operands: Sequence[Value | Refused | None]) -> Sequence[Value]:
         known = _signature(proto.op_type, self._version)
         require_counts(proto, known)
-        node = Node(
+        node = OnnxNode(
             proto.op_type,
             self._version,
             tuple(proto.input),

@@ -15,7 +15,7 @@ class Refused:
 REFUSED = Refused()
 
 
-class Refusals:
+class OnnxRefusals:
     """Reasons, each with the places where it was met."""
 
     def __init__(self) -> None:

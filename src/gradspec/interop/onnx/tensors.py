@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from gradspec.graph.ir import Array
 from gradspec.interop.onnx.files import Folder
-from gradspec.runtime.attributes import brief
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, UnsupportedError
 
 MAX_RANK = 64

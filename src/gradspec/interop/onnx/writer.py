@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import onnx
 from onnx import helper
 
-from gradspec.graph.ir import Array, Graph, Node, Var
-from gradspec.interop.onnx.emit.emitter import Emitter, Value, tensor_dtype
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Node, Var
+from gradspec.interop.onnx.emit.emitter import Emitter, OnnxValue, tensor_dtype
 from gradspec.interop.onnx.emit.table import emit
 from gradspec.spec.errors import UnsupportedError
 
@@ -24,7 +25,7 @@ def write(graph: Graph, *, opset: int | None = None, nan_safe: bool = False, nam
     version = _settled_opset(opset)
     _require_room(graph)
     e = Emitter(_names(graph), nan_safe=nan_safe)
-    values = {v: Value(v.name, v.shape, v.dtype.numpy) for v in graph.inputs}
+    values = {v: OnnxValue(v.name, v.shape, v.dtype.numpy) for v in graph.inputs}
     values |= {v: _constant(e, v.name, array) for v, array in graph.constants.items()}
     _write_nodes(e, graph.nodes, values)
     outputs = _distinct_outputs(e, graph, values)
@@ -78,7 +79,7 @@ def _stored(array: Array) -> Array:
     return array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
 
 
-def _constant(e: Emitter, name: str, array: Array) -> Value:
+def _constant(e: Emitter, name: str, array: Array) -> OnnxValue:
     stored = _stored(array)
     if stored.shape == array.shape:
         return e.initializer(name, array)
@@ -90,7 +91,7 @@ def _constant(e: Emitter, name: str, array: Array) -> Value:
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-def _write_nodes(e: Emitter, nodes: Sequence[Node], values: dict[Var, Value]) -> None:
+def _write_nodes(e: Emitter, nodes: Sequence[Node], values: dict[Var, OnnxValue]) -> None:
     """Every node in turn; those that ONNX cannot express are named all at once."""
     refused = []
     for node in nodes:
@@ -100,7 +101,7 @@ def _write_nodes(e: Emitter, nodes: Sequence[Node], values: dict[Var, Value]) ->
             results = emit(e, node, [values[v] for v in node.inputs])
         except UnsupportedError as error:
             refused.append(f"{node.outputs[0]!r} = {node.op}({', '.join(v.name for v in node.inputs)}): {error}")
-            results = tuple(Value(v.name, v.shape, v.dtype.numpy) for v in node.outputs)
+            results = tuple(OnnxValue(v.name, v.shape, v.dtype.numpy) for v in node.outputs)
         for var, result in zip(node.outputs, results, strict=True):
             values[var] = e.rename(begin, result, var.name)
     if refused:
@@ -110,7 +111,7 @@ def _write_nodes(e: Emitter, nodes: Sequence[Node], values: dict[Var, Value]) ->
 # --- inputs and outputs -----------------------------------------------------------------------------------------------
 
 
-def _distinct_outputs(e: Emitter, graph: Graph, values: dict[Var, Value]) -> list[str]:
+def _distinct_outputs(e: Emitter, graph: Graph, values: dict[Var, OnnxValue]) -> list[str]:
     """The names of the outputs; one that is an input, a constant or another output again gets a name of its own."""
     used = {v.name for v in (*graph.inputs, *graph.constants)}
     names = []

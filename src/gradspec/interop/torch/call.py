@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from gradspec.graph.ir import Graph
+from gradspec.graph.graph import Graph
 from gradspec.interop.torch.operators import GRAPH, apply, is_watched, needs_gradient
 from gradspec.interop.torch.structure import opened
 

@@ -18,8 +18,8 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import has_torch_function
 
 from gradspec.graph.builder import Builder
-from gradspec.graph.ir import Graph
-from gradspec.graph.recent import Recent
+from gradspec.graph.graph import Graph
+from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType
 from gradspec.interop.torch.call import call
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
@@ -33,7 +33,7 @@ Options = tuple[Any, ...]
 Type = tuple[tuple[int, ...], torch.dtype]
 
 _known: dict[str, tuple[Callable[..., Any], Callable[[Graph], bool]]] = {}
-_graphs = Recent(MOST_GRAPHS)
+_graphs = LRUCache[tuple[Graph | None]](MOST_GRAPHS)
 
 
 class LeftToTorchError(Exception):
@@ -100,7 +100,7 @@ def _graph(name: str, types: tuple[Type | None, ...], options: Options) -> Graph
     if found is None:
         found = (_made(name, types, options),)
         _graphs.put(key, found)
-    return found[0]  # type: ignore[no-any-return]
+    return found[0]
 
 
 def _made(name: str, types: tuple[Type | None, ...], options: Options) -> Graph | None:

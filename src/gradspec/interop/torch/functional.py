@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from gradspec.graph.ir import Graph, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Var
 from gradspec.interop.torch.dropin import DropIn, LeftToTorchError
 from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.linear import batch_norm as normalised

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradspec.graph.ir import Graph, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Var
 from gradspec.interop.torch.call import call
 from gradspec.interop.torch.structure import large_constants, with_inputs
 from gradspec.interop.torch.types import array_of, tensor_of
-from gradspec.runtime.serialize import from_text, to_text
+from gradspec.saving.graphs import from_text, to_text
 
 ALL = "all"
 

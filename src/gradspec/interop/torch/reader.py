@@ -13,12 +13,13 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from gradspec.graph.builder import Builder
-from gradspec.graph.ir import Graph, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Var
 from gradspec.graph.types import TensorType, f32
-from gradspec.interop.torch.aten import Entry, entry_of
+from gradspec.interop.torch.aten import AtenEntry, entry_of
 from gradspec.interop.torch.aten.operands import to_dtype
 from gradspec.interop.torch.capture import captured, gives_operand, is_gradient_switch
-from gradspec.interop.torch.refusals import Refusals
+from gradspec.interop.torch.refusals import TorchRefusals
 from gradspec.interop.torch.state import Held, chosen_inputs, tensors_held
 from gradspec.interop.torch.types import array_of, gradspec_type
 from gradspec.ops.pointwise import detach
@@ -60,7 +61,7 @@ class _Reader:
     def __init__(self, program: ExportedProgram) -> None:
         self.program = program
         self.builder = Builder()
-        self.refusals = Refusals()
+        self.refusals = TorchRefusals()
         self.values: dict[fx.Node, Any] = {}
         self.owners: dict[fx.Node, fx.Node] = {}
         """For a result that is the operand itself, written to or not: the node that first gave that tensor."""
@@ -172,7 +173,7 @@ class _Reader:
         result = node.target(*args, **kwargs)  # type: ignore[operator]
         return result.zero_() if "empty" in str(node.target) else result
 
-    def _applied(self, entry: Entry, node: fx.Node) -> Any:
+    def _applied(self, entry: AtenEntry, node: fx.Node) -> Any:
         args, kwargs = self._arguments(node, lambda source: self._variable(self._value(source)))
         if entry.chooses_results:
             kwargs["wanted"] = {user.args[1] for user in node.users if user.target is getitem and user.users}

@@ -19,7 +19,7 @@ MOST_PLACES = 5
 
 
 @dataclass
-class Refusals:
+class TorchRefusals:
     """The places of every refused node, by operator and reason."""
 
     places: dict[tuple[str, str], list[str]] = field(default_factory=dict)

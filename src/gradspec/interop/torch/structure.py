@@ -12,22 +12,18 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-import gradspec.backends.cpu
-import gradspec.backends.numpy
-import gradspec.transforms.batch
-import gradspec.transforms.jvp
-import gradspec.transforms.simplify
-import gradspec.transforms.vjp  # noqa: F401  (a program that was exported brings nothing but this package)
+import gradspec.wiring  # noqa: F401  (a program that was exported brings nothing but this package)
 from gradspec.graph.builder import is_symbolic_zero, needed
-from gradspec.graph.ir import Graph, Var
-from gradspec.graph.recent import Recent
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Var
+from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType
 from gradspec.interop.torch.types import array_of, gradspec_dtype, tensor_of
 from gradspec.runtime.arguments import require_count
 from gradspec.runtime.compiled import Program
 from gradspec.runtime.run import attached
-from gradspec.runtime.serialize import from_text, to_text
 from gradspec.runtime.threads import get_num_threads
+from gradspec.saving.graphs import from_text, to_text
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 
 Mask = tuple[bool, ...]
@@ -47,7 +43,7 @@ class Structure:
         self.graph = graph
         self.float_inputs: Mask = tuple(v.type.is_float for v in graph.inputs)
         self.float_outputs: Mask = tuple(v.type.is_float for v in graph.outputs)
-        self._derived = Recent(MOST_DERIVED)
+        self._derived = LRUCache[Any](MOST_DERIVED)
 
     @cached_property
     def text(self) -> str:
@@ -145,13 +141,13 @@ def _require_type(var: Var, tensor: Tensor) -> None:
 
 # --- structures of texts and graphs -----------------------------------------------------------------------------------
 
-_by_text = Recent(MOST_TEXTS)
-_by_graph: WeakKeyDictionary[Graph, Opened] = WeakKeyDictionary()
+_by_text = LRUCache[Structure](MOST_TEXTS)
+_by_graph: WeakKeyDictionary[Graph, OpenedGraph] = WeakKeyDictionary()
 
 
 def structure_of(text: str) -> Structure:
     """The structure that a text describes; it may come from a file, and everything in it is checked."""
-    found: Structure | None = _by_text.get(text)
+    found = _by_text.get(text)
     if found is None:
         found = Structure(from_text(text))
         _by_text.put(text, found)
@@ -169,7 +165,7 @@ def with_inputs(graph: Graph, constants: Collection[Var]) -> Graph:
     return Graph((*graph.inputs, *constants), graph.nodes, graph.outputs, MappingProxyType(kept))
 
 
-class Opened:
+class OpenedGraph:
     """A graph as it is, and its structure with the constants as tensors, for those who must see all operands."""
 
     def __init__(self, graph: Graph) -> None:
@@ -180,9 +176,9 @@ class Opened:
         self.closed = Structure(with_inputs(graph, ()))
 
 
-def opened(graph: Graph) -> Opened:
+def opened(graph: Graph) -> OpenedGraph:
     """Made once for each graph."""
     found = _by_graph.get(graph)
     if found is None:
-        found = _by_graph[graph] = Opened(graph)
+        found = _by_graph[graph] = OpenedGraph(graph)
     return found

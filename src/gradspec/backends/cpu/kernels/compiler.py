@@ -1,2 +1,3 @@
+# ruff: noqa
 from gradspec.codegen.language import *
 from gradspec.codegen.translation import SIDE_BY_SIDE, Module

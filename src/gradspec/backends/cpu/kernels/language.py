@@ -1,2 +1,3 @@
-from gradspec.codegen.language import *
+# ruff: noqa
 from gradspec.codegen.types import *
+from gradspec.codegen.language import *

@@ -19,6 +19,7 @@ from typing import Annotated
 
 from gradspec.codegen.records import Operand, Record, Scratch, layout
 
+FIRST, SECOND, THIRD = Operand(0), Operand(1), Operand(2)
 PIECE, SHORT = 1024, 128
 LANES_BYTES = 256
 """Of the lanes of one column: four vectors of the widest processor."""
@@ -69,8 +70,8 @@ class ShareArguments(Record):
 
     outputs: Outputs
     divisor: float
-    x: Operand = Operand(0)
-    y: Operand = Operand(1)
+    x: Operand = FIRST
+    y: Operand = SECOND
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,8 @@ class SumArguments(Record):
     """and their lanes; otherwise, the sums of the pieces of one,"""
     cells_at: int
     """and a piece's terms, if they are not added up where they lie."""
-    x: Operand = Operand(0)
-    y: Operand = Operand(1)
+    x: Operand = FIRST
+    y: Operand = SECOND
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,8 @@ class SoftmaxArguments(Record):
     """the exponentials of these,"""
     largest_at: int
     """and the largest cells."""
-    x: Operand = Operand(0)
-    y: Operand = Operand(1)
+    x: Operand = FIRST
+    y: Operand = SECOND
 
 
 @dataclass
@@ -163,6 +164,6 @@ class ChoiceArguments(Record):
     """Bytes of a cell."""
     classes: int
     class_stride: int
-    x: Operand = Operand(0)
-    labels: Operand = Operand(1)
-    y: Operand = Operand(2)
+    x: Operand = FIRST
+    labels: Operand = SECOND
+    y: Operand = THIRD

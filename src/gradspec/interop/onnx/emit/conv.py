@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from gradspec.interop.onnx.emit.emitter import Emitter, Value
+from gradspec.interop.onnx.emit.emitter import Emitter, OnnxValue
 from gradspec.interop.onnx.emit.table import emits
 from gradspec.interop.onnx.emit.windows import gathered, spread
 from gradspec.ops.conv import Convolution
@@ -19,18 +19,18 @@ def _with_an_axis(attrs: Convolution) -> Convolution:
     return replace(attrs, sizes=one, kernel=one, stride=one, padding=((0, 0),), dilation=one, outputs=one)
 
 
-def _flat_batch(e: Emitter, x: Value, rank: int) -> Value:
+def _flat_batch(e: Emitter, x: OnnxValue, rank: int) -> OnnxValue:
     """``x (*lead, C, *spatial)`` with one leading axis, and with a spatial axis if there is none."""
     at = x.ndim - rank - 1
     spatial = x.shape[at + 1 :] or (1,)
     return e.reshape(x, (prod(x.shape[:at]), x.shape[at], *spatial))
 
 
-def _with_spatial(e: Emitter, w: Value, rank: int) -> Value:
+def _with_spatial(e: Emitter, w: OnnxValue, rank: int) -> OnnxValue:
     return w if rank else e.reshape(w, (*w.shape, 1))
 
 
-def _bias_alone(e: Emitter, shape: tuple[int, ...], like: Value, rank: int, bias: Sequence[Value]) -> Value:
+def _bias_alone(e: Emitter, shape: tuple[int, ...], like: OnnxValue, rank: int, bias: Sequence[OnnxValue]) -> OnnxValue:
     """What is left of a convolution over no channels: its bias in every cell, or 0."""
     if not bias:
         return e.full(shape, 0, like.dtype)
@@ -41,7 +41,7 @@ def _bias_alone(e: Emitter, shape: tuple[int, ...], like: Value, rank: int, bias
 
 
 @emits("conv")
-def conv(e: Emitter, attrs: Convolution, x: Value, w: Value, *bias: Value) -> Value:
+def conv(e: Emitter, attrs: Convolution, x: OnnxValue, w: OnnxValue, *bias: OnnxValue) -> OnnxValue:
     shape = (*x.shape[: x.ndim - attrs.rank - 1], w.shape[0], *attrs.outputs)
     if not w.shape[1]:
         return _bias_alone(e, shape, x, attrs.rank, bias)
@@ -52,8 +52,8 @@ def conv(e: Emitter, attrs: Convolution, x: Value, w: Value, *bias: Value) -> Va
 
 
 def _convolved(
-    e: Emitter, form: Convolution, x: Value, w: Value, bias: Sequence[Value], outputs: Sequence[int]
-) -> Value:
+    e: Emitter, form: Convolution, x: OnnxValue, w: OnnxValue, bias: Sequence[OnnxValue], outputs: Sequence[int]
+) -> OnnxValue:
     """A Conv node with exactly ``outputs`` windows: fewer than fit are had from a shorter axis."""
     ends = []
     for axis, count in enumerate(outputs):
@@ -80,7 +80,7 @@ def _convolved(
 
 
 @emits("conv_transpose")
-def conv_transpose(e: Emitter, attrs: Convolution, g: Value, w: Value, *bias: Value) -> Value:
+def conv_transpose(e: Emitter, attrs: Convolution, g: OnnxValue, w: OnnxValue, *bias: OnnxValue) -> OnnxValue:
     shape = (*g.shape[: g.ndim - attrs.rank - 1], w.shape[1] * attrs.groups, *attrs.sizes)
     if not w.shape[0]:
         return _bias_alone(e, shape, g, attrs.rank, bias)
@@ -89,7 +89,7 @@ def conv_transpose(e: Emitter, attrs: Convolution, g: Value, w: Value, *bias: Va
     return e.reshape(_transposed(e, form, image, weight, bias), shape)
 
 
-def _transposed(e: Emitter, form: Convolution, g: Value, w: Value, bias: Sequence[Value]) -> Value:
+def _transposed(e: Emitter, form: Convolution, g: OnnxValue, w: OnnxValue, bias: Sequence[OnnxValue]) -> OnnxValue:
     """A ConvTranspose node cropped to the stated sizes; up to a stride beyond its reach it pads, the rest is added."""
     axes = zip(form.outputs, form.stride, form.dilation, form.kernel, form.padding, form.sizes, strict=True)
     ends = [(m - 1) * s + d * (k - 1) + 1 - lo - n for m, s, d, k, (lo, _), n in axes]
@@ -110,8 +110,8 @@ def _transposed(e: Emitter, form: Convolution, g: Value, w: Value, bias: Sequenc
 
 
 def _padded_transposed(
-    e: Emitter, form: Convolution, g: Value, w: Value, bias: Sequence[Value], beyond: Sequence[int]
-) -> Value:
+    e: Emitter, form: Convolution, g: OnnxValue, w: OnnxValue, bias: Sequence[OnnxValue], beyond: Sequence[int]
+) -> OnnxValue:
     """The cells that the windows reach, zeros ``beyond`` them, and the bias everywhere."""
     shape, rank = (g.shape[0], w.shape[1] * form.groups, *form.sizes), form.rank
     sizes = tuple(n - more for n, more in zip(form.sizes, beyond, strict=True))
@@ -126,7 +126,7 @@ def _padded_transposed(
 
 
 @emits("conv_compare")
-def conv_compare(e: Emitter, attrs: Convolution, x: Value, g: Value) -> Value:
+def conv_compare(e: Emitter, attrs: Convolution, x: OnnxValue, g: OnnxValue) -> OnnxValue:
     """``w[oc, ic, k] = Σ x̃[b, ic, o·s − lo + d·k] · g[b, oc, o]``: a convolution again, of stride d and dilation s.
 
     Batch and channels change places: the batch of every group is what is summed over, the channels of ``x`` are the
@@ -151,7 +151,7 @@ def conv_compare(e: Emitter, attrs: Convolution, x: Value, g: Value) -> Value:
 
 
 @emits("unfold", moves=True)
-def unfold(e: Emitter, attrs: Geometry, x: Value) -> Value:
+def unfold(e: Emitter, attrs: Geometry, x: OnnxValue) -> OnnxValue:
     rank = attrs.rank
     at = x.ndim - rank
     cells = gathered(e, x, attrs.window)
@@ -160,7 +160,7 @@ def unfold(e: Emitter, attrs: Geometry, x: Value) -> Value:
 
 
 @emits("fold")
-def fold(e: Emitter, attrs: Geometry, x: Value) -> Value:
+def fold(e: Emitter, attrs: Geometry, x: OnnxValue) -> OnnxValue:
     """Not by Col2Im, which ONNX Runtime gets wrong where padding differs at the two ends."""
     lead, channels, at = x.shape[:-2], x.shape[-2] // prod(attrs.kernel), x.ndim - 1
     columns = e.reshape(x, (*lead, channels, prod(attrs.kernel), *attrs.outputs))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from gradspec.graph.types import DTYPES
-from gradspec.interop.onnx.emit.emitter import BOOL, FLOAT64, DType, Emitter, Value
+from gradspec.interop.onnx.emit.emitter import BOOL, FLOAT64, DType, Emitter, OnnxValue
 from gradspec.interop.onnx.emit.table import emits
 from gradspec.ops.convert import Conversion
 
 
 @emits("convert", moves=True)
-def convert(e: Emitter, attrs: Conversion, x: Value) -> Value:
+def convert(e: Emitter, attrs: Conversion, x: OnnxValue) -> OnnxValue:
     dtype = DTYPES[attrs.dtype].numpy
     if dtype == BOOL:
         return e.cells("Not", e.cells("Equal", e.cast(x, FLOAT64) if x.is_float else x, 0))
@@ -20,7 +20,7 @@ def convert(e: Emitter, attrs: Conversion, x: Value) -> Value:
     return e.cast(x, dtype)
 
 
-def _whole(e: Emitter, x: Value, dtype: DType) -> Value:
+def _whole(e: Emitter, x: OnnxValue, dtype: DType) -> OnnxValue:
     """``x`` without its fraction, NaN as 0, and the ends of the range for what lies beyond them.
 
     The largest 64-bit integers are no doubles, so the upper end is not clipped to but chosen.

@@ -25,7 +25,7 @@ TRUTHS = {"And", "Equal", "Greater", "IsInf", "IsNaN", "Less", "Not", "Or"}
 
 
 @dataclass(frozen=True)
-class Value:
+class OnnxValue:
     """A tensor of the model that is being written."""
 
     name: str
@@ -45,10 +45,10 @@ class Value:
         return self.dtype.kind not in "iub"
 
 
-NONE = Value("", (), BOOL)
+NONE = OnnxValue("", (), BOOL)
 """An input that is left out."""
 
-Operand = Value | float
+Operand = OnnxValue | float
 """A value, or a number that takes the dtype of a value beside it."""
 
 
@@ -61,8 +61,8 @@ class Emitter:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
         self._taken = set(taken)
-        self._constants: dict[tuple[DType, Shape, bytes], Value] = {}
-        self._sources: dict[str, Value] = {}
+        self._constants: dict[tuple[DType, Shape, bytes], OnnxValue] = {}
+        self._sources: dict[str, OnnxValue] = {}
         self._stem = ""
 
     # --- names -----------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class Emitter:
         self._taken.add(free)
         return free
 
-    def rename(self, begin: int, value: Value, name: str) -> Value:
+    def rename(self, begin: int, value: OnnxValue, name: str) -> OnnxValue:
         """``value`` under ``name``: in the nodes from ``begin`` on, or by an Identity if none of them gives it."""
         written = self.nodes[begin:]
         if not any(value.name in node.output for node in written):
@@ -92,7 +92,7 @@ class Emitter:
                         field[i] = name
         if value.name in self._sources:
             self._sources[name] = self._sources[value.name]
-        return Value(name, value.shape, value.dtype)
+        return OnnxValue(name, value.shape, value.dtype)
 
     def drop_unused(self, outputs: Iterable[str]) -> None:
         """Leave out what no output depends on."""
@@ -106,21 +106,23 @@ class Emitter:
 
     # --- nodes and constants ---------------------------------------------------------------------------------------
 
-    def node(self, op_type: str, inputs: Sequence[Value], shape: Shape, dtype: DType, **attributes: Any) -> Value:
+    def node(
+        self, op_type: str, inputs: Sequence[OnnxValue], shape: Shape, dtype: DType, **attributes: Any
+    ) -> OnnxValue:
         """A node with one output of the given type."""
         (value,) = self.several(op_type, inputs, [(shape, dtype)], **attributes)
         return value
 
     def several(
-        self, op_type: str, inputs: Sequence[Value], types: Sequence[tuple[Shape, DType]], **attributes: Any
-    ) -> tuple[Value, ...]:
+        self, op_type: str, inputs: Sequence[OnnxValue], types: Sequence[tuple[Shape, DType]], **attributes: Any
+    ) -> tuple[OnnxValue, ...]:
         """A node with outputs of the given types."""
         name = self.unused(f"{self._stem}/{op_type}")
         names = [name, *(self.unused(f"{name}.{i}") for i in range(1, len(types)))]
         self.nodes.append(helper.make_node(op_type, [v.name for v in inputs], names, name=name, **attributes))
-        return tuple(Value(n, shape, dtype) for n, (shape, dtype) in zip(names, types, strict=True))
+        return tuple(OnnxValue(n, shape, dtype) for n, (shape, dtype) in zip(names, types, strict=True))
 
-    def constant(self, array: Any, dtype: Any = None) -> Value:
+    def constant(self, array: Any, dtype: Any = None) -> OnnxValue:
         """A small constant; equal ones are written once."""
         cells = np.asarray(array, dtype)
         key = (cells.dtype, cells.shape, cells.tobytes())
@@ -128,41 +130,41 @@ class Emitter:
             self._constants[key] = self.initializer(self.unused("constant"), cells)
         return self._constants[key]
 
-    def initializer(self, name: str, array: Array) -> Value:
+    def initializer(self, name: str, array: Array) -> OnnxValue:
         """A constant of that name."""
         cells = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
         tensor = TensorProto(name=name, dims=array.shape, data_type=tensor_dtype(array.dtype), raw_data=cells)
         self.initializers.append(tensor)
-        return Value(name, array.shape, array.dtype)
+        return OnnxValue(name, array.shape, array.dtype)
 
-    def indices(self, numbers: Any) -> Value:
+    def indices(self, numbers: Any) -> OnnxValue:
         """Sizes, axes or places, as ONNX takes them."""
         return self.constant(np.asarray(numbers, np.int64))
 
-    def full(self, shape: Shape, number: float, dtype: DType) -> Value:
+    def full(self, shape: Shape, number: float, dtype: DType) -> OnnxValue:
         """``number`` in every cell, however many there are."""
         return self.expand(self.constant(number, dtype), shape)
 
     # --- cell by cell ----------------------------------------------------------------------------------------------
 
-    def cells(self, op_type: str, *operands: Operand, **attributes: Any) -> Value:
+    def cells(self, op_type: str, *operands: Operand, **attributes: Any) -> OnnxValue:
         """A pointwise node; shapes broadcast, and numbers take the dtype of the last value."""
-        dtype = [v for v in operands if isinstance(v, Value)][-1].dtype
-        values = [v if isinstance(v, Value) else self.constant(v, dtype) for v in operands]
+        dtype = [v for v in operands if isinstance(v, OnnxValue)][-1].dtype
+        values = [v if isinstance(v, OnnxValue) else self.constant(v, dtype) for v in operands]
         shape = np.broadcast_shapes(*(v.shape for v in values))
         values = self._unexpanded(values, shape)
         return self.node(op_type, values, shape, BOOL if op_type in TRUTHS else dtype, **attributes)
 
-    def _unexpanded(self, values: list[Value], shape: Shape) -> list[Value]:
+    def _unexpanded(self, values: list[OnnxValue], shape: Shape) -> list[OnnxValue]:
         """What was expanded only to have the same shape, as it was before: ONNX broadcasts by itself."""
         sources = [self._sources.get(v.name, v) for v in values]
         return sources if np.broadcast_shapes(*(v.shape for v in sources)) == shape else values
 
-    def choose(self, condition: Value, chosen: float, other: float, dtype: DType) -> Value:
+    def choose(self, condition: OnnxValue, chosen: float, other: float, dtype: DType) -> OnnxValue:
         """One of two numbers, as ``condition`` says."""
         return self.cells("Where", condition, self.constant(chosen, dtype), self.constant(other, dtype))
 
-    def cast(self, x: Value, dtype: DType) -> Value:
+    def cast(self, x: OnnxValue, dtype: DType) -> OnnxValue:
         if x.dtype == dtype:
             return x
         y = self.node("Cast", [x], x.shape, dtype, to=tensor_dtype(dtype))
@@ -172,22 +174,22 @@ class Emitter:
 
     # --- layout ----------------------------------------------------------------------------------------------------
 
-    def reshape(self, x: Value, shape: Shape) -> Value:
+    def reshape(self, x: OnnxValue, shape: Shape) -> OnnxValue:
         return x if x.shape == shape else self.node("Reshape", [x, self.indices(shape)], shape, x.dtype)
 
-    def transpose(self, x: Value, axes: Sequence[int]) -> Value:
+    def transpose(self, x: OnnxValue, axes: Sequence[int]) -> OnnxValue:
         if list(axes) == list(range(x.ndim)):
             return x
         return self.node("Transpose", [x], tuple(x.shape[a] for a in axes), x.dtype, perm=list(axes))
 
-    def expand(self, x: Value, shape: Shape) -> Value:
+    def expand(self, x: OnnxValue, shape: Shape) -> OnnxValue:
         if x.shape == shape:
             return x
         y = self.node("Expand", [x, self.indices(shape)], shape, x.dtype)
         self._sources[y.name] = self._sources.get(x.name, x)
         return y
 
-    def pad(self, x: Value, pairs: Sequence[tuple[int, int]], number: float = 0) -> Value:
+    def pad(self, x: OnnxValue, pairs: Sequence[tuple[int, int]], number: float = 0) -> OnnxValue:
         """``(lo, hi)`` cells of ``number`` around each axis; a negative end takes cells away."""
         if not any(end for pair in pairs for end in pair):
             return x
@@ -195,19 +197,19 @@ class Emitter:
         shape = tuple(lo + n + hi for (lo, hi), n in zip(pairs, x.shape, strict=True))
         return self.node("Pad", [x, ends, self.constant(number, x.dtype)], shape, x.dtype)
 
-    def first(self, x: Value, axis: int, count: int) -> Value:
+    def first(self, x: OnnxValue, axis: int, count: int) -> OnnxValue:
         """The first ``count`` cells along an axis."""
         if x.shape[axis] == count:
             return x
         window = [self.indices([entry]) for entry in (0, count, axis)]
         return self.node("Slice", [x, *window], (*x.shape[:axis], count, *x.shape[axis + 1 :]), x.dtype)
 
-    def gather(self, x: Value, places: Array, axis: int) -> Value:
+    def gather(self, x: OnnxValue, places: Array, axis: int) -> OnnxValue:
         """The axis replaced by those of ``places``, each the cell named there."""
         shape = (*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])
         return self.node("Gather", [x, self.indices(places)], shape, x.dtype, axis=axis)
 
-    def reduce(self, op_type: str, x: Value, axes: Sequence[int], keepdims: bool = False) -> Value:
+    def reduce(self, op_type: str, x: OnnxValue, axes: Sequence[int], keepdims: bool = False) -> OnnxValue:
         """``ReduceSum``, ``ReduceMean``, ``ReduceMax`` or ``ReduceMin`` over axes.
 
         Integers are summed in 64 bits: cut back to their own, that wraps around as their sum does. ONNX does not sum

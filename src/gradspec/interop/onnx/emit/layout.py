@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from gradspec.interop.onnx.emit.emitter import Emitter, Value
+from gradspec.interop.onnx.emit.emitter import Emitter, OnnxValue
 from gradspec.interop.onnx.emit.table import emits
-from gradspec.ops.layout import Axis, Order, Padding, Shape, Steps
+from gradspec.ops.layout import AlongAxis, Order, Padding, Slices
+from gradspec.ops.shape import Shape
 
 
 @emits("reshape", moves=True)
-def reshape(e: Emitter, attrs: Shape, x: Value) -> Value:
+def reshape(e: Emitter, attrs: Shape, x: OnnxValue) -> OnnxValue:
     return e.reshape(x, attrs.shape)
 
 
 @emits("broadcast_to", moves=True)
-def broadcast_to(e: Emitter, attrs: Shape, x: Value) -> Value:
+def broadcast_to(e: Emitter, attrs: Shape, x: OnnxValue) -> OnnxValue:
     return e.expand(x, attrs.shape)
 
 
 @emits("transpose", moves=True)
-def transpose(e: Emitter, attrs: Order, x: Value) -> Value:
+def transpose(e: Emitter, attrs: Order, x: OnnxValue) -> OnnxValue:
     return e.transpose(x, attrs.axes)
 
 
 @emits("concat", moves=True)
-def concat(e: Emitter, attrs: Axis, *xs: Value) -> Value:
+def concat(e: Emitter, attrs: AlongAxis, *xs: OnnxValue) -> OnnxValue:
     parts = [x for x in xs if x.size]
     shape = list(parts[0].shape)
     shape[attrs.axis] = sum(x.shape[attrs.axis] for x in parts)
@@ -31,7 +32,7 @@ def concat(e: Emitter, attrs: Axis, *xs: Value) -> Value:
 
 
 @emits("slice", moves=True)
-def slice_(e: Emitter, attrs: Steps, x: Value) -> Value:
+def slice_(e: Emitter, attrs: Slices, x: OnnxValue) -> OnnxValue:
     """On the axes that are not read whole. ONNX counts a negative end from the back, so one before the first cell is
     written as far before it as the axis is long."""
     progressions = enumerate(zip(attrs.starts, attrs.sizes, attrs.steps, x.shape, strict=True))
@@ -45,7 +46,7 @@ def slice_(e: Emitter, attrs: Steps, x: Value) -> Value:
 
 
 @emits("pad", moves=True)
-def pad(e: Emitter, attrs: Padding, x: Value) -> Value:
+def pad(e: Emitter, attrs: Padding, x: OnnxValue) -> OnnxValue:
     if not x.size:
         shape = [
             lo + hi + max(n + (n - 1) * gap, 0)
@@ -55,7 +56,7 @@ def pad(e: Emitter, attrs: Padding, x: Value) -> Value:
     return e.pad(_spaced(e, attrs, x), _ends(attrs), attrs.value)
 
 
-def _spaced(e: Emitter, attrs: Padding, x: Value) -> Value:
+def _spaced(e: Emitter, attrs: Padding, x: OnnxValue) -> OnnxValue:
     """Every cell with its gap behind it, the last one's too."""
     if not any(attrs.interior):
         return x

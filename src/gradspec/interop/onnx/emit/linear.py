@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradspec.interop.onnx.emit.emitter import FLOAT32, Emitter, Value
+from gradspec.interop.onnx.emit.emitter import FLOAT32, Emitter, OnnxValue
 from gradspec.interop.onnx.emit.table import emits
 from gradspec.ops.linear import BatchNorm, Product
 
 
 @emits("matmul")
-def matmul(e: Emitter, attrs: Product, a: Value, b: Value, *bias: Value) -> Value:
+def matmul(e: Emitter, attrs: Product, a: OnnxValue, b: OnnxValue, *bias: OnnxValue) -> OnnxValue:
     rows, inner = a.shape[-2:] if not attrs.transpose_a else a.shape[:-3:-1]
     columns = b.shape[-2] if attrs.transpose_b else b.shape[-1]
     shape = (*a.shape[:-2], rows, columns)
@@ -24,16 +24,18 @@ def matmul(e: Emitter, attrs: Product, a: Value, b: Value, *bias: Value) -> Valu
     return e.cells("Add", y, _row(e, bias[0])) if bias else y
 
 
-def _turned(e: Emitter, x: Value, turn: bool) -> Value:
+def _turned(e: Emitter, x: OnnxValue, turn: bool) -> OnnxValue:
     return e.transpose(x, [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2]) if turn else x
 
 
-def _row(e: Emitter, bias: Value) -> Value:
+def _row(e: Emitter, bias: OnnxValue) -> OnnxValue:
     return e.reshape(bias, (*bias.shape[:-1], 1, bias.shape[-1]))
 
 
 @emits("batch_norm")
-def batch_norm(e: Emitter, attrs: BatchNorm, x: Value, mean: Value, var: Value, *affine: Value) -> Value:
+def batch_norm(
+    e: Emitter, attrs: BatchNorm, x: OnnxValue, mean: OnnxValue, var: OnnxValue, *affine: OnnxValue
+) -> OnnxValue:
     weight = affine[0] if attrs.weight else e.full(mean.shape, 1, x.dtype)
     bias = affine[-1] if attrs.bias else e.full(mean.shape, 0, x.dtype)
     if x.dtype == FLOAT32 or float(np.float32(attrs.eps)) == attrs.eps:
@@ -41,7 +43,7 @@ def batch_norm(e: Emitter, attrs: BatchNorm, x: Value, mean: Value, var: Value, 
     return _by_arithmetic(e, attrs, x, (mean, var, weight, bias))
 
 
-def _by_arithmetic(e: Emitter, attrs: BatchNorm, x: Value, statistics: tuple[Value, ...]) -> Value:
+def _by_arithmetic(e: Emitter, attrs: BatchNorm, x: OnnxValue, statistics: tuple[OnnxValue, ...]) -> OnnxValue:
     """ONNX keeps eps in float32; where that is another number, the operator is written out."""
     along = (x.shape[1], *(1,) * (x.ndim - 2))
     mean, var, weight, bias = (e.reshape(v, along) for v in statistics)

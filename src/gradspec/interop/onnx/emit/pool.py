@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.interop.onnx.emit.emitter import BOOL, INT32, INT64, Array, Emitter, Value
+from gradspec.interop.onnx.emit.emitter import BOOL, INT32, INT64, Array, Emitter, OnnxValue
 from gradspec.interop.onnx.emit.table import emits
 from gradspec.interop.onnx.emit.windows import (
-    Native,
+    NativePooling,
     as_planes,
     belonging,
     gathered,
@@ -32,7 +32,9 @@ WITH_MAXIMA = {np.dtype(t) for t in (np.float32, np.float64, np.int8, np.uint8)}
 """What MaxPool takes, small floats apart."""
 
 
-def pooled(e: Emitter, op_type: str, x: Value, windows: Native, outputs: Sequence[int], **attributes: Any) -> Value:
+def pooled(
+    e: Emitter, op_type: str, x: OnnxValue, windows: NativePooling, outputs: Sequence[int], **attributes: Any
+) -> OnnxValue:
     """A pooling node of one output, whatever leading axes there are."""
     rank = len(outputs)
     planes = as_planes(e, x, rank)
@@ -48,7 +50,7 @@ def pooled(e: Emitter, op_type: str, x: Value, windows: Native, outputs: Sequenc
 
 
 @emits("max_pool")
-def max_pool(e: Emitter, attrs: MaxPool, x: Value) -> Value | tuple[Value, ...]:
+def max_pool(e: Emitter, attrs: MaxPool, x: OnnxValue) -> OnnxValue | tuple[OnnxValue, ...]:
     window = attrs.window(x)
     windows = native(window)
     if windows is None or e.nan_safe or x.dtype not in WITH_MAXIMA:
@@ -59,7 +61,7 @@ def max_pool(e: Emitter, attrs: MaxPool, x: Value) -> Value | tuple[Value, ...]:
     return pooled(e, "MaxPool", x, windows, window.outputs)
 
 
-def _with_indices(e: Emitter, x: Value, windows: Native, window: Window) -> tuple[Value, Value]:
+def _with_indices(e: Emitter, x: OnnxValue, windows: NativePooling, window: Window) -> tuple[OnnxValue, OnnxValue]:
     """ONNX counts places over the whole tensor; inside a plane they are what is left of them."""
     planes = as_planes(e, x, window.rank)
     shape = (*planes.shape[:2], *window.outputs)
@@ -69,7 +71,7 @@ def _with_indices(e: Emitter, x: Value, windows: Native, window: Window) -> tupl
     return e.reshape(y, shape), e.reshape(within, shape)
 
 
-def _winners(e: Emitter, x: Value, window: Window) -> tuple[Value, Value]:
+def _winners(e: Emitter, x: OnnxValue, window: Window) -> tuple[OnnxValue, OnnxValue]:
     """The largest cells and their places, 0 and −1 for a window without cells."""
     cells = gathered(e, x, window)
     winner = _winner(e, _standing(e, cells, window))
@@ -77,7 +79,7 @@ def _winners(e: Emitter, x: Value, window: Window) -> tuple[Value, Value]:
     return _at(e, cells, winner), _at(e, gathered(e, numbers, window, filler=-1), winner)
 
 
-def _largest(e: Emitter, x: Value, window: Window) -> Value:
+def _largest(e: Emitter, x: OnnxValue, window: Window) -> OnnxValue:
     """The largest cells alone, which takes less unless NaN matters or a window has none."""
     if not e.nan_safe and all(real(axis).any(axis=1).all() for axis in window.axes):
         return maxima(e, x, window)
@@ -85,12 +87,12 @@ def _largest(e: Emitter, x: Value, window: Window) -> Value:
     return _at(e, cells, _winner(e, _standing(e, cells, window)))
 
 
-def _comparable(e: Emitter, x: Value) -> Value:
+def _comparable(e: Emitter, x: OnnxValue) -> OnnxValue:
     """``x`` in a dtype whose maxima ONNX takes, 16-bit integers and truths being none."""
     return e.cast(x, INT32) if x.dtype == BOOL or (x.dtype.kind in "iu" and x.dtype.itemsize == 2) else x
 
 
-def _standing(e: Emitter, cells: Value, window: Window) -> Value:
+def _standing(e: Emitter, cells: OnnxValue, window: Window) -> OnnxValue:
     """For each tap 2 if it is NaN, 1 if no number exceeds it, else 0: the first of the highest is the winner.
 
     ONNX does not say what its maxima are of NaN, so they are taken of the numbers alone.
@@ -107,19 +109,19 @@ def _standing(e: Emitter, cells: Value, window: Window) -> Value:
     return standing if nan is None else e.cells("Add", standing, e.cells("Mul", e.cast(nan, INT32), 2))
 
 
-def _winner(e: Emitter, standing: Value) -> Value:
+def _winner(e: Emitter, standing: OnnxValue) -> OnnxValue:
     shape = (*standing.shape[:-1], 1)
     return e.node("ArgMax", [standing], shape, INT64, axis=standing.ndim - 1, keepdims=1)
 
 
-def _at(e: Emitter, cells: Value, winner: Value) -> Value:
+def _at(e: Emitter, cells: OnnxValue, winner: OnnxValue) -> OnnxValue:
     """The winners' cells, one for each window."""
     shape = (*winner.shape[:-1], cells.shape[-1])
     chosen = e.node("GatherElements", [e.expand(cells, shape), winner], winner.shape, cells.dtype, axis=len(shape) - 1)
     return e.reshape(chosen, winner.shape[:-1])
 
 
-def _chosen(e: Emitter, attrs: MaxPool, x: Value, window: Window) -> Value:
+def _chosen(e: Emitter, attrs: MaxPool, x: OnnxValue, window: Window) -> OnnxValue:
     """The taps ``(*lead, *outputs, taps)`` that take part in derivatives."""
     standing = _standing(e, gathered(e, x, window), window)
     if attrs.ties == "first":
@@ -130,7 +132,7 @@ def _chosen(e: Emitter, attrs: MaxPool, x: Value, window: Window) -> Value:
     return e.cells("And", e.cells("Equal", standing, top), e.cells("Greater", standing, 0))
 
 
-def _shared(e: Emitter, attrs: MaxPool, chosen: Value, amounts: Value) -> Value:
+def _shared(e: Emitter, attrs: MaxPool, chosen: OnnxValue, amounts: OnnxValue) -> OnnxValue:
     """``amounts`` where chosen, in equal parts if the ties split them."""
     if attrs.ties == "split":
         count = e.reduce("ReduceSum", e.cast(chosen, amounts.dtype), [chosen.ndim - 1], keepdims=True)
@@ -139,7 +141,7 @@ def _shared(e: Emitter, attrs: MaxPool, chosen: Value, amounts: Value) -> Value:
 
 
 @emits("max_pool_push")
-def max_pool_push(e: Emitter, attrs: MaxPool, x: Value, dx: Value) -> Value:
+def max_pool_push(e: Emitter, attrs: MaxPool, x: OnnxValue, dx: OnnxValue) -> OnnxValue:
     window = attrs.window(x)
     tangents = gathered(e, dx, window)
     if attrs.ties == "first":
@@ -149,7 +151,7 @@ def max_pool_push(e: Emitter, attrs: MaxPool, x: Value, dx: Value) -> Value:
 
 
 @emits("max_pool_pull")
-def max_pool_pull(e: Emitter, attrs: MaxPool, x: Value, g: Value) -> Value:
+def max_pool_pull(e: Emitter, attrs: MaxPool, x: OnnxValue, g: OnnxValue) -> OnnxValue:
     window = attrs.window(x)
     chosen = _chosen(e, attrs, x, window)
     return spread(e, _shared(e, attrs, chosen, e.reshape(g, (*g.shape, 1))), window)
@@ -159,7 +161,7 @@ def max_pool_pull(e: Emitter, attrs: MaxPool, x: Value, g: Value) -> Value:
 
 
 @emits("avg_pool")
-def avg_pool(e: Emitter, attrs: AvgPool, x: Value) -> Value:
+def avg_pool(e: Emitter, attrs: AvgPool, x: OnnxValue) -> OnnxValue:
     window = attrs.window(x)
     windows = native(window)
     includes_padding = attrs.count_include_pad and any(end for pair in attrs.padding for end in pair)
@@ -183,9 +185,9 @@ def _divisors(attrs: AvgPool, window: Window) -> Array:
 
 
 @emits("avg_pool_spread")
-def avg_pool_spread(e: Emitter, attrs: AvgSpread, g: Value) -> Value:
+def avg_pool_spread(e: Emitter, attrs: AvgSpread, g: OnnxValue) -> OnnxValue:
     lead = g.shape[: g.ndim - len(attrs.sizes)]
-    window = attrs.window(Value("", (*lead, *attrs.sizes), g.dtype))
+    window = attrs.window(OnnxValue("", (*lead, *attrs.sizes), g.dtype))
     return spread_evenly(e, e.cells("Div", g, e.constant(_divisors(attrs, window), g.dtype)), window)
 
 
@@ -193,7 +195,7 @@ def avg_pool_spread(e: Emitter, attrs: AvgSpread, g: Value) -> Value:
 
 
 @emits("lp_pool")
-def lp_pool(e: Emitter, attrs: LpPool, x: Value) -> Value:
+def lp_pool(e: Emitter, attrs: LpPool, x: OnnxValue) -> OnnxValue:
     window = attrs.window(x)
     sizes = e.cells("Abs", x)
     if attrs.p == inf:
@@ -201,6 +203,6 @@ def lp_pool(e: Emitter, attrs: LpPool, x: Value) -> Value:
     return raised(e, sums(e, raised(e, sizes, attrs.p), window), 1 / attrs.p)
 
 
-def raised(e: Emitter, x: Value, exponent: float) -> Value:
+def raised(e: Emitter, x: OnnxValue, exponent: float) -> OnnxValue:
     """``x`` to a power, which is a double whatever ``x`` is."""
     return x if exponent == 1 else e.node("Pow", [x, e.constant(exponent, np.float64)], x.shape, x.dtype)

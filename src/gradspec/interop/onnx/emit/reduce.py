@@ -4,46 +4,47 @@ from __future__ import annotations
 
 from math import prod
 
-from gradspec.interop.onnx.emit.emitter import INT64, Emitter, Value
+from gradspec.interop.onnx.emit.emitter import INT64, Emitter, OnnxValue
 from gradspec.interop.onnx.emit.table import emits
-from gradspec.ops.layout import Axis
+from gradspec.ops.layout import AlongAxis
 from gradspec.ops.loss import Place
-from gradspec.ops.reduce import Axes, Share
+from gradspec.ops.reduce import Share
+from gradspec.ops.shape import Axes
 from gradspec.ops.unpool import Plane, Rank
 
 
 @emits("sum")
-def sum_(e: Emitter, attrs: Axes, x: Value) -> Value:
+def sum_(e: Emitter, attrs: Axes, x: OnnxValue) -> OnnxValue:
     if not x.size:
         return e.full(tuple(n for a, n in enumerate(x.shape) if a not in attrs.axes), 0, x.dtype)
     return e.reduce("ReduceSum", x, attrs.axes)
 
 
 @emits("mean")
-def mean(e: Emitter, attrs: Axes, x: Value) -> Value:
+def mean(e: Emitter, attrs: Axes, x: OnnxValue) -> OnnxValue:
     return e.reduce("ReduceMean", x, attrs.axes)
 
 
 @emits("share")
-def share(e: Emitter, attrs: Share, x: Value) -> Value:
+def share(e: Emitter, attrs: Share, x: OnnxValue) -> OnnxValue:
     part = e.cells("Div", x, prod(attrs.shape[a] for a in attrs.axes))
     return e.expand(e.reshape(part, tuple(1 if a in attrs.axes else n for a, n in enumerate(attrs.shape))), attrs.shape)
 
 
 @emits("softmax")
-def softmax(e: Emitter, attrs: Axis, x: Value) -> Value:
+def softmax(e: Emitter, attrs: AlongAxis, x: OnnxValue) -> OnnxValue:
     return e.cells("Softmax", x, axis=attrs.axis)
 
 
 @emits("log_softmax")
-def log_softmax(e: Emitter, attrs: Axis, x: Value) -> Value:
+def log_softmax(e: Emitter, attrs: AlongAxis, x: OnnxValue) -> OnnxValue:
     return e.cells("LogSoftmax", x, axis=attrs.axis)
 
 
 # --- labels and places ------------------------------------------------------------------------------------------------
 
 
-def _guarded(e: Emitter, places: Value, least: int, beyond: int) -> Value:
+def _guarded(e: Emitter, places: OnnxValue, least: int, beyond: int) -> OnnxValue:
     """``places`` as ONNX takes them; below ``least`` they become ``beyond``, which runtimes refuse.
 
     ONNX counts negative places from the end, where the graph would raise an error.
@@ -59,14 +60,14 @@ def _inserted(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
 
 
 @emits("pick", moves=True)
-def pick(e: Emitter, attrs: Axis, x: Value, labels: Value) -> Value:
+def pick(e: Emitter, attrs: AlongAxis, x: OnnxValue, labels: OnnxValue) -> OnnxValue:
     one = _inserted(labels.shape, attrs.axis, 1)
     places = e.reshape(_guarded(e, labels, 0, x.shape[attrs.axis]), one)
     return e.reshape(e.node("GatherElements", [x, places], one, x.dtype, axis=attrs.axis), labels.shape)
 
 
 @emits("place", moves=True)
-def place(e: Emitter, attrs: Place, x: Value, labels: Value) -> Value:
+def place(e: Emitter, attrs: Place, x: OnnxValue, labels: OnnxValue) -> OnnxValue:
     one, shape = (_inserted(x.shape, attrs.axis, size) for size in (1, attrs.size))
     places = e.reshape(_guarded(e, labels, 0, attrs.size), one)
     zeros = e.full(shape, 0, x.dtype)
@@ -74,7 +75,7 @@ def place(e: Emitter, attrs: Place, x: Value, labels: Value) -> Value:
 
 
 @emits("max_unpool")
-def max_unpool(e: Emitter, attrs: Plane, x: Value, indices: Value) -> Value:
+def max_unpool(e: Emitter, attrs: Plane, x: OnnxValue, indices: OnnxValue) -> OnnxValue:
     """−1, which names no cell, is the last place in ONNX: a cell more than the plane has, cut off again."""
     rank, cells = len(attrs.output_size), prod(attrs.output_size)
     lead = x.shape[: x.ndim - rank]
@@ -86,7 +87,7 @@ def max_unpool(e: Emitter, attrs: Plane, x: Value, indices: Value) -> Value:
 
 
 @emits("max_gather", moves=True)
-def max_gather(e: Emitter, attrs: Rank, x: Value, indices: Value) -> Value:
+def max_gather(e: Emitter, attrs: Rank, x: OnnxValue, indices: OnnxValue) -> OnnxValue:
     lead, sizes = x.shape[: x.ndim - attrs.rank], x.shape[x.ndim - attrs.rank :]
     wanted = (prod(lead), prod(indices.shape[indices.ndim - attrs.rank :]))
     planes = e.pad(e.reshape(x, (prod(lead), prod(sizes))), [(0, 0), (0, 1)])

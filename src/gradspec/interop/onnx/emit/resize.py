@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from gradspec.interop.onnx.emit.emitter import NONE, Emitter, Value
+from gradspec.interop.onnx.emit.emitter import NONE, Emitter, OnnxValue
 from gradspec.interop.onnx.emit.table import emits
 from gradspec.interop.onnx.emit.windows import NATIVE_RANKS, Table, combined, table
 from gradspec.ops.resize import Resize
@@ -16,7 +16,7 @@ from gradspec.spec.resize import Axis, axis_taps
 
 
 @emits("resize")
-def resize(e: Emitter, attrs: Resize, x: Value) -> Value:
+def resize(e: Emitter, attrs: Resize, x: OnnxValue) -> OnnxValue:
     if _is_native(attrs, x):
         return _native(e, attrs, x)
     if attrs.mode == "linear":
@@ -27,7 +27,7 @@ def resize(e: Emitter, attrs: Resize, x: Value) -> Value:
 
 
 @emits("resize_transpose")
-def resize_transpose(e: Emitter, attrs: Resize, g: Value) -> Value:
+def resize_transpose(e: Emitter, attrs: Resize, g: OnnxValue) -> OnnxValue:
     return combined(e, g, [_readers(axis) for axis in attrs.axes])
 
 
@@ -46,7 +46,7 @@ def _readers(axis: Axis) -> Table:
     return table(axis.outputs, [[o for o, _ in row] for row in found], [[float(w) for _, w in row] for row in found])
 
 
-def _is_native(attrs: Resize, x: Value) -> bool:
+def _is_native(attrs: Resize, x: OnnxValue) -> bool:
     """Whether ONNX has these positions, exactly: the default ones of steps that are powers of two."""
     usual = attrs.step is None and attrs.rounding == "floor" and not attrs.align_corners
     ranks = NATIVE_RANKS if attrs.mode == "nearest" else (2,)
@@ -59,7 +59,7 @@ def _is_power_of_two(step: Fraction) -> bool:
     return not numerator & (numerator - 1) and not denominator & (denominator - 1)
 
 
-def _native(e: Emitter, attrs: Resize, x: Value) -> Value:
+def _native(e: Emitter, attrs: Resize, x: OnnxValue) -> OnnxValue:
     shape = (*x.shape[:2], *attrs.outputs)
     modes = {"coordinate_transformation_mode": "half_pixel"}
     if attrs.mode == "nearest":

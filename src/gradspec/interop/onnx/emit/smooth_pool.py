@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 
-from gradspec.interop.onnx.emit.emitter import DType, Emitter, Value
+from gradspec.interop.onnx.emit.emitter import DType, Emitter, OnnxValue
 from gradspec.interop.onnx.emit.table import emits
 from gradspec.interop.onnx.emit.windows import belonging, gathered, mask, real, spread
 from gradspec.ops.smooth_pool import SmoothPool
@@ -15,17 +15,17 @@ from gradspec.spec.window import Window
 
 
 @dataclass(frozen=True)
-class Softened:
+class SoftenedWindows:
     """Every window around its pivot; ``counted`` are the taps that take part, None if all do."""
 
     window: Window
-    counted: Value | None
-    center: Value
-    powers: Value
-    total: Value
+    counted: OnnxValue | None
+    center: OnnxValue
+    powers: OnnxValue
+    total: OnnxValue
 
 
-def _softened(e: Emitter, attrs: SmoothPool, x: Value) -> Softened:
+def _softened(e: Emitter, attrs: SmoothPool, x: OnnxValue) -> SoftenedWindows:
     window = attrs.window(x)
     takes_part = belonging if attrs.padding_mode == "zeros" else real
     counted = mask(e, [takes_part(axis) for axis in window.axes])
@@ -36,10 +36,10 @@ def _softened(e: Emitter, attrs: SmoothPool, x: Value) -> Softened:
     powers = e.cells("Exp", _exponents(e, cells, center, attrs.beta))
     if counted is not None:
         powers = e.cells("Where", counted, powers, 0)
-    return Softened(window, counted, center, powers, e.reduce("ReduceSum", powers, last, keepdims=True))
+    return SoftenedWindows(window, counted, center, powers, e.reduce("ReduceSum", powers, last, keepdims=True))
 
 
-def _exponents(e: Emitter, x: Value, center: Value, beta: float) -> Value:
+def _exponents(e: Emitter, x: OnnxValue, center: OnnxValue, beta: float) -> OnnxValue:
     """``β(x − c)``; 0 where both are one infinity, and in halves where the difference overflows."""
     gap = e.cells("Sub", x, center)
     halves = e.cells("Sub", e.cells("Mul", x, 0.5), e.cells("Mul", center, 0.5))
@@ -54,13 +54,13 @@ def _doubled(beta: float, dtype: DType) -> float:
     return max(-largest, min(2 * beta, largest))
 
 
-def _weights(e: Emitter, soft: Softened) -> Value:
+def _weights(e: Emitter, soft: SoftenedWindows) -> OnnxValue:
     weights = e.cells("Div", soft.powers, soft.total)
     return weights if soft.counted is None else e.cells("Where", soft.counted, weights, 0)
 
 
 @emits("smooth_max_pool")
-def smooth_max_pool(e: Emitter, attrs: SmoothPool, x: Value) -> Value:
+def smooth_max_pool(e: Emitter, attrs: SmoothPool, x: OnnxValue) -> OnnxValue:
     soft = _softened(e, attrs, x)
     y = e.cells("Add", soft.center, e.cells("Div", e.cells("Log", soft.total), attrs.beta))
     if soft.counted is not None:  # a window without cells is 0; its total is too, and no other's
@@ -69,13 +69,13 @@ def smooth_max_pool(e: Emitter, attrs: SmoothPool, x: Value) -> Value:
 
 
 @emits("smooth_max_mean")
-def smooth_max_mean(e: Emitter, attrs: SmoothPool, x: Value, u: Value) -> Value:
+def smooth_max_mean(e: Emitter, attrs: SmoothPool, x: OnnxValue, u: OnnxValue) -> OnnxValue:
     soft = _softened(e, attrs, x)
     terms = e.cells("Mul", _weights(e, soft), gathered(e, u, soft.window))
     return e.reduce("ReduceSum", terms, [terms.ndim - 1])
 
 
 @emits("smooth_max_spread")
-def smooth_max_spread(e: Emitter, attrs: SmoothPool, x: Value, g: Value) -> Value:
+def smooth_max_spread(e: Emitter, attrs: SmoothPool, x: OnnxValue, g: OnnxValue) -> OnnxValue:
     soft = _softened(e, attrs, x)
     return spread(e, e.cells("Mul", _weights(e, soft), e.reshape(g, (*g.shape, 1))), soft.window)

@@ -13,10 +13,10 @@ import numpy as np
 
 import gradspec.interop.onnx.emit as families
 from gradspec.graph.ir import Node
-from gradspec.interop.onnx.emit.emitter import FLOAT32, Emitter, Value
+from gradspec.interop.onnx.emit.emitter import FLOAT32, Emitter, OnnxValue
 from gradspec.spec.errors import UnsupportedError
 
-Emit = Callable[..., Value | tuple[Value, ...]]
+Emit = Callable[..., OnnxValue | tuple[OnnxValue, ...]]
 """``emit(emitter, attributes, *operands)`` gives the operator's outputs."""
 
 Written = TypeVar("Written", bound=Emit)
@@ -41,7 +41,7 @@ def emits(name: str, *, moves: bool = False) -> Callable[[Written], Written]:
 
 
 def _widened(emit: Emit) -> Emit:
-    def wide(e: Emitter, attrs: Any, *operands: Value) -> Value | tuple[Value, ...]:
+    def wide(e: Emitter, attrs: Any, *operands: OnnxValue) -> OnnxValue | tuple[OnnxValue, ...]:
         return emit(e, attrs, *(e.cast(v, FLOAT32) if v.dtype in SMALL_FLOATS else v for v in operands))
 
     return wide
@@ -55,12 +55,12 @@ def emitters() -> dict[str, Emit]:
     return _EMITTERS
 
 
-def emit(e: Emitter, node: Node, operands: Sequence[Value]) -> tuple[Value, ...]:
+def emit(e: Emitter, node: Node, operands: Sequence[OnnxValue]) -> tuple[OnnxValue, ...]:
     """The outputs of a node, each with the shape and dtype of its variable."""
     if all(v.type.size == 0 for v in node.outputs):
         return tuple(e.full(v.shape, 0, v.dtype.numpy) for v in node.outputs)
     if node.op.name not in emitters():
         raise UnsupportedError("no ONNX operators are known that do the same")
     results = emitters()[node.op.name](e, node.attrs, *operands)
-    written = (results,) if isinstance(results, Value) else results
+    written = (results,) if isinstance(results, OnnxValue) else results
     return tuple(e.cast(v, var.dtype.numpy) for v, var in zip(written, node.outputs, strict=True))

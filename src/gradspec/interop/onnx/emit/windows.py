@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.interop.onnx.emit.emitter import Array, Emitter, Value
+from gradspec.interop.onnx.emit.emitter import Array, Emitter, OnnxValue
 from gradspec.spec.window import Adaptive, AxisWindow, Regular, Window
 
 NATIVE_RANKS = (1, 2, 3)
@@ -79,13 +79,13 @@ def readers(places: Array, size: int) -> list[list[int]]:
 # --- cells of windows, and sums over them -----------------------------------------------------------------------------
 
 
-def padded(e: Emitter, x: Value, tables: Sequence[Table], filler: float) -> Value:
+def padded(e: Emitter, x: OnnxValue, tables: Sequence[Table], filler: float) -> OnnxValue:
     """``x`` with one more cell at the end of each axis whose table names it."""
     lead = x.ndim - len(tables)
     return e.pad(x, [(0, 0)] * lead + [(0, int(t.overruns)) for t in tables], filler)
 
 
-def gathered(e: Emitter, x: Value, window: Window, filler: float = 0) -> Value:
+def gathered(e: Emitter, x: OnnxValue, window: Window, filler: float = 0) -> OnnxValue:
     """Every window's cells, ``(*lead, *outputs, taps)``, in row-major order, with ``filler`` where there is none."""
     lead, tables = x.ndim - window.rank, [taps(axis) for axis in window.axes]
     y = padded(e, x, tables, filler)
@@ -95,7 +95,7 @@ def gathered(e: Emitter, x: Value, window: Window, filler: float = 0) -> Value:
     return e.reshape(e.transpose(y, order), (*x.shape[:lead], *window.outputs, prod(t.places.shape[1] for t in tables)))
 
 
-def maxima(e: Emitter, x: Value, window: Window) -> Value:
+def maxima(e: Emitter, x: OnnxValue, window: Window) -> OnnxValue:
     """The largest cell of each window, one axis after another; every window has a cell.
 
     A tap without a cell reads the window's first one again, which changes no maximum.
@@ -108,7 +108,7 @@ def maxima(e: Emitter, x: Value, window: Window) -> Value:
     return x
 
 
-def mask(e: Emitter, axes: Sequence[Array]) -> Value | None:
+def mask(e: Emitter, axes: Sequence[Array]) -> OnnxValue | None:
     """The taps ``(*outputs, taps)`` that all axes agree on; None if they are all of them."""
     if all(axis.all() for axis in axes):
         return None
@@ -124,7 +124,7 @@ def _laid_out(axis: Array, i: int, rank: int) -> Array:
     return axis.reshape(shape)
 
 
-def combined(e: Emitter, x: Value, tables: Sequence[Table]) -> Value:
+def combined(e: Emitter, x: OnnxValue, tables: Sequence[Table]) -> OnnxValue:
     """Along the last axes, the weighted sums that the tables say, one axis after another."""
     lead = x.ndim - len(tables)
     y = padded(e, x, tables, 0)
@@ -137,12 +137,12 @@ def combined(e: Emitter, x: Value, tables: Sequence[Table]) -> Value:
     return y
 
 
-def sums(e: Emitter, x: Value, window: Window) -> Value:
+def sums(e: Emitter, x: OnnxValue, window: Window) -> OnnxValue:
     """The sum of each window's cells."""
     return combined(e, x, [taps(axis) for axis in window.axes])
 
 
-def spread(e: Emitter, shares: Value, window: Window) -> Value:
+def spread(e: Emitter, shares: OnnxValue, window: Window) -> OnnxValue:
     """The transpose of ``gathered``: ``shares (*lead, *outputs, taps)`` added up in the cells that the taps read."""
     lead = shares.ndim - window.rank - 1
     places = [taps(axis).places for axis in window.axes]
@@ -153,7 +153,7 @@ def spread(e: Emitter, shares: Value, window: Window) -> Value:
     return combined(e, merged, found)
 
 
-def spread_evenly(e: Emitter, g: Value, window: Window) -> Value:
+def spread_evenly(e: Emitter, g: OnnxValue, window: Window) -> OnnxValue:
     """The transpose of ``sums``: each cell's sum over the windows that read it."""
     return combined(e, g, [_windows_of_cells(axis) for axis in window.axes])
 
@@ -167,7 +167,7 @@ def _windows_of_cells(axis: AxisWindow) -> Table:
 
 
 @dataclass(frozen=True)
-class Native:
+class NativePooling:
     """A pooling node's attributes; does it need more padding than the graph has; is every window the whole plane?"""
 
     attributes: dict[str, list[int]]
@@ -175,7 +175,7 @@ class Native:
     whole: bool
 
 
-def native(window: Window) -> Native | None:
+def native(window: Window) -> NativePooling | None:
     """The windows as a pooling node's attributes; None where ONNX or its runtimes have no such windows.
 
     Instead of ceil_mode, whose last window implementations do not agree on, there is as much padding as it needs.
@@ -194,7 +194,7 @@ def native(window: Window) -> Native | None:
     if any(axis.dilation > 1 for axis in found):
         attributes["dilations"] = [axis.dilation for axis in found]
     extended = any(end > axis.hi for end, axis in zip(ends, found, strict=True))
-    return Native(attributes, extended, all(isinstance(a, Adaptive) and a.outputs == 1 for a in window.axes))
+    return NativePooling(attributes, extended, all(isinstance(a, Adaptive) and a.outputs == 1 for a in window.axes))
 
 
 def _as_regular(axis: AxisWindow) -> Regular | None:
@@ -213,7 +213,7 @@ def _is_native(axis: Regular) -> bool:
     return max(axis.lo, _needed(axis)) < axis.kernel and bool(real(axis).any(axis=1).all())
 
 
-def as_planes(e: Emitter, x: Value, rank: int) -> Value:
+def as_planes(e: Emitter, x: OnnxValue, rank: int) -> OnnxValue:
     """``x`` with two leading axes, which ONNX calls batch and channels."""
     lead = x.shape[: x.ndim - rank]
     return x if len(lead) == 2 else e.reshape(x, (1, prod(lead), *x.shape[x.ndim - rank :]))

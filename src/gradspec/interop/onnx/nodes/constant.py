@@ -9,13 +9,13 @@ import numpy as np
 
 from gradspec.graph.ir import Array
 from gradspec.interop.onnx.folding import ARITHMETIC
-from gradspec.interop.onnx.node import Handler, Node
+from gradspec.interop.onnx.node import Handler, OnnxNode
 from gradspec.interop.onnx.tensors import MAX_CELLS, MAX_RANK
-from gradspec.runtime.attributes import brief
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, UnsupportedError
 
 
-def _constant(node: Node) -> Array:
+def _constant(node: OnnxNode) -> Array:
     given = [(name, content) for name, content in node.attributes.items() if content is not None]
     if len(given) != 1:
         raise FormatError(f"it has {len(given)} values; exactly one is needed")
@@ -27,7 +27,7 @@ def _constant(node: Node) -> Array:
     raise UnsupportedError(f"Constant with {name}")
 
 
-def _constant_of_shape(node: Node) -> Array:
+def _constant_of_shape(node: OnnxNode) -> Array:
     shape, content = known_shape(node, 0), node.attribute("value")
     value = np.zeros(1, np.float32) if content is None else node.scope.array(content)
     if value.size != 1:
@@ -35,7 +35,7 @@ def _constant_of_shape(node: Node) -> Array:
     return np.broadcast_to(value.reshape(()), shape)  # which takes no memory
 
 
-def known_shape(node: Node, i: int) -> tuple[int, ...]:
+def known_shape(node: OnnxNode, i: int) -> tuple[int, ...]:
     """Operand ``i`` as the shape of a tensor that can be addressed."""
     shape = tuple(node.known_ints(i))
     if len(shape) > MAX_RANK or any(n < 0 for n in shape) or prod(shape) > MAX_CELLS:
@@ -43,17 +43,17 @@ def known_shape(node: Node, i: int) -> tuple[int, ...]:
     return shape
 
 
-def _shape(node: Node) -> Array:
+def _shape(node: OnnxNode) -> Array:
     rank = len(node.value(0).shape)
     start, end = node.attribute("start") or 0, node.attribute("end")
     return np.array(node.value(0).shape[slice(start, rank if end is None else end)], np.int64)
 
 
-def _size(node: Node) -> Array:
+def _size(node: OnnxNode) -> Array:
     return np.array(prod(node.value(0).shape), np.int64)
 
 
-def _range(node: Node) -> Array:
+def _range(node: OnnxNode) -> Array:
     start, limit, delta = (node.known_number(i) for i in range(3))
     if delta == 0 or not all(map(isfinite, (start, limit, delta))):
         raise FormatError(f"a range from {start} to {limit} in steps of {delta}")
@@ -64,7 +64,7 @@ def _range(node: Node) -> Array:
     return numbers.astype(kind)
 
 
-def _only_known(node: Node) -> Any:
+def _only_known(node: OnnxNode) -> Any:
     raise UnsupportedError(f"{node.op_type} of values that are not known at import")
 
 

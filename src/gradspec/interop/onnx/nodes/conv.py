@@ -6,17 +6,17 @@ from typing import Any
 
 from gradspec.graph.ir import Var
 from gradspec.interop import compose
-from gradspec.interop.onnx.node import Handler, Node
+from gradspec.interop.onnx.node import Handler, OnnxNode
 from gradspec.interop.onnx.nodes.windows import Pairs, Sizes, auto_pad, halves, pads, per_axis, spatial, windows
 from gradspec.ops.conv import conv as convolution
 from gradspec.ops.conv import conv_transpose as transposed_convolution
-from gradspec.ops.layout import reshape
+from gradspec.ops.shape import reshape
 from gradspec.ops.unfold import fold
-from gradspec.runtime.attributes import brief
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, ShapeError
 
 
-def _kernel(node: Node, weight: Var) -> Sizes:
+def _kernel(node: OnnxNode, weight: Var) -> Sizes:
     """The kernel's sizes, which the weight has and the attribute may repeat."""
     sizes, stated = spatial(weight.shape), node.attribute("kernel_shape")
     if stated and tuple(stated) != sizes:
@@ -24,13 +24,13 @@ def _kernel(node: Node, weight: Var) -> Sizes:
     return sizes
 
 
-def _conv(node: Node) -> Any:
+def _conv(node: OnnxNode) -> Any:
     x, weight, bias = node.variable(0), node.variable(1), node.optional(2)
     w = windows(node, spatial(x.shape), _kernel(node, weight))
     return convolution(x, weight, bias, w.stride, w.padding, w.dilation, node.attribute("group"))
 
 
-def _conv_transpose(node: Node) -> Any:
+def _conv_transpose(node: OnnxNode) -> Any:
     x, weight, bias = node.variable(0), node.variable(1), node.optional(2)
     sizes, kernel = spatial(x.shape), _kernel(node, weight)
     rank = len(sizes)
@@ -47,7 +47,7 @@ def _conv_transpose(node: Node) -> Any:
     return y if bias is None else y + reshape(bias, (*bias.shape, *(1,) * rank))
 
 
-def _crops(node: Node, sizes: Sizes, stride: Sizes, extents: list[int]) -> Pairs:
+def _crops(node: OnnxNode, sizes: Sizes, stride: Sizes, extents: list[int]) -> Pairs:
     """How many cells of the whole result are left out at both ends of each axis; below 0, how many zeros are added.
 
     ``output_padding`` takes back from the crop at the high end, and if the size of the result is stated, the crops
@@ -67,7 +67,7 @@ def _crops(node: Node, sizes: Sizes, stride: Sizes, extents: list[int]) -> Pairs
     return tuple((lo, hi - e) for (lo, hi), e in zip(ends, extra, strict=True))
 
 
-def _col2im(node: Node) -> Any:
+def _col2im(node: OnnxNode) -> Any:
     x, sizes, kernel = node.variable(0), tuple(node.known_ints(1)), tuple(node.known_ints(2))
     w = windows(node, sizes, kernel)
     return fold(x, sizes, kernel, w.dilation, w.padding, w.stride)

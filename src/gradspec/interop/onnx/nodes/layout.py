@@ -10,21 +10,22 @@ import numpy as np
 
 from gradspec.graph.ir import Var
 from gradspec.interop import compose
-from gradspec.interop.onnx.node import Handler, Node, Value, normal_axes
+from gradspec.interop.onnx.node import Handler, OnnxNode, Value, normal_axes
 from gradspec.interop.onnx.nodes.constant import known_shape
 from gradspec.interop.onnx.nodes.windows import halves
 from gradspec.ops import layout
 from gradspec.ops.layout import getitem
 from gradspec.ops.rules import broadcast_shape
-from gradspec.runtime.attributes import brief
+from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, ShapeError
 
 # --- on variables and arrays alike ------------------------------------------------------------------------------------
 
 
-def _reshape(node: Node, x: Value, shape: Sequence[int]) -> Value:
+def _reshape(node: OnnxNode, x: Value, shape: Sequence[int]) -> Value:
     if isinstance(x, Var):
-        return layout.reshape(x, tuple(shape))  # type: ignore[no-any-return]
+        return reshape(x, tuple(shape))  # type: ignore[no-any-return]
     if prod(shape) != x.size:
         raise ShapeError(f"{x.size} cells do not make the shape {tuple(shape)}")
     if not x.flags.c_contiguous:  # which is copied
@@ -37,7 +38,7 @@ def _transpose(x: Value, order: Sequence[int]) -> Value:
 
 
 def _broadcast(x: Value, shape: tuple[int, ...]) -> Value:
-    return layout.broadcast_to(x, shape) if isinstance(x, Var) else np.broadcast_to(x, shape)
+    return broadcast_to(x, shape) if isinstance(x, Var) else np.broadcast_to(x, shape)
 
 
 def _cut(x: Value, window: Sequence[slice]) -> Value:
@@ -47,7 +48,7 @@ def _cut(x: Value, window: Sequence[slice]) -> Value:
 # --- shapes -----------------------------------------------------------------------------------------------------------
 
 
-def _to_shape(node: Node) -> Value:
+def _to_shape(node: OnnxNode) -> Value:
     x, wanted = node.value(0), node.known_ints(1)
     if not node.flag("allowzero"):
         wanted = [x.shape[i] if n == 0 and i < len(x.shape) else n for i, n in enumerate(wanted)]
@@ -61,7 +62,7 @@ def _to_shape(node: Node) -> Value:
     return _reshape(node, x, wanted)
 
 
-def _flatten(node: Node) -> Value:
+def _flatten(node: OnnxNode) -> Value:
     x, axis = node.value(0), node.attribute("axis")
     rank = len(x.shape)
     if not -rank <= axis <= rank:
@@ -70,14 +71,14 @@ def _flatten(node: Node) -> Value:
     return _reshape(node, x, (prod(x.shape[:at]), prod(x.shape[at:])))
 
 
-def _axes(node: Node) -> list[int] | None:
+def _axes(node: OnnxNode) -> list[int] | None:
     """Axes, which were an attribute before they became an input; None if left out."""
     if "axes" in node.attributes:
         return list(node.attributes["axes"])
     return node.known_ints(1) if node.has(1) else None
 
 
-def _squeeze(node: Node) -> Value:
+def _squeeze(node: OnnxNode) -> Value:
     x, given = node.value(0), _axes(node)
     rank = len(x.shape)
     axes = [a for a, n in enumerate(x.shape) if n == 1] if given is None else normal_axes(given, rank)
@@ -86,7 +87,7 @@ def _squeeze(node: Node) -> Value:
     return _reshape(node, x, [n for a, n in enumerate(x.shape) if a not in axes])
 
 
-def _unsqueeze(node: Node) -> Value:
+def _unsqueeze(node: OnnxNode) -> Value:
     x, given = node.value(0), _axes(node)
     if given is None:
         raise FormatError("its axes are left out")
@@ -95,7 +96,7 @@ def _unsqueeze(node: Node) -> Value:
     return _reshape(node, x, [1 if a in new else next(sizes) for a in range(rank)])
 
 
-def _permuted(node: Node) -> Value:
+def _permuted(node: OnnxNode) -> Value:
     x, order = node.value(0), node.attribute("perm")
     rank = len(x.shape)
     axes = tuple(range(rank))[::-1] if order is None else normal_axes(order, rank)
@@ -104,12 +105,12 @@ def _permuted(node: Node) -> Value:
     return _transpose(x, axes)
 
 
-def _expand(node: Node) -> Value:
+def _expand(node: OnnxNode) -> Value:
     x = node.value(0)
     return _broadcast(x, broadcast_shape("Expand", x.shape, known_shape(node, 1)))
 
 
-def _tile(node: Node) -> Value:
+def _tile(node: OnnxNode) -> Value:
     x, repeats = node.value(0), node.known_ints(1)
     if isinstance(x, Var):
         return compose.tile(x, repeats)  # type: ignore[no-any-return]
@@ -122,7 +123,7 @@ def _tile(node: Node) -> Value:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _concat(node: Node) -> Value:
+def _concat(node: OnnxNode) -> Value:
     axis, parts = node.attribute("axis"), node.operands
     arrays = [part for part in parts if isinstance(part, np.ndarray)]
     if len(arrays) < len(parts):
@@ -133,7 +134,7 @@ def _concat(node: Node) -> Value:
     return np.concatenate(arrays, axis)
 
 
-def _split(node: Node) -> Sequence[Value]:
+def _split(node: OnnxNode) -> Sequence[Value]:
     x, count = node.value(0), len(node.outputs)
     (axis,) = normal_axes([node.attribute("axis")], len(x.shape))
     sizes = _split_sizes(node, x.shape[axis], count)
@@ -144,7 +145,7 @@ def _split(node: Node) -> Sequence[Value]:
     return [_cut(x, [*lead, slice(start, start + size)]) for start, size in zip(starts, sizes, strict=True)]
 
 
-def _split_sizes(node: Node, cells: int, count: int) -> list[int]:
+def _split_sizes(node: OnnxNode, cells: int, count: int) -> list[int]:
     if node.attribute("split"):
         return list(node.attribute("split"))
     if node.has(1):
@@ -157,7 +158,7 @@ def _split_sizes(node: Node, cells: int, count: int) -> list[int]:
     return [max(min(each, cells - i * each), 0) for i in range(count)]
 
 
-def _slice(node: Node) -> Value:
+def _slice(node: OnnxNode) -> Value:
     x = node.value(0)
     starts, ends, given, steps = _slice_limits(node)
     axes = normal_axes(range(len(starts)) if given is None else given, len(x.shape))
@@ -170,7 +171,7 @@ def _slice(node: Node) -> Value:
     return _cut(x, window)
 
 
-def _slice_limits(node: Node) -> tuple[list[int], list[int], list[int] | None, list[int]]:
+def _slice_limits(node: OnnxNode) -> tuple[list[int], list[int], list[int] | None, list[int]]:
     """Starts, ends, axes and steps, which were attributes before they became inputs."""
     if "starts" in node.attributes:
         starts = list(node.attribute("starts"))
@@ -180,7 +181,7 @@ def _slice_limits(node: Node) -> tuple[list[int], list[int], list[int] | None, l
     return starts, node.known_ints(2), axes, node.known_ints(4) if node.has(4) else [1] * len(starts)
 
 
-def _gather(node: Node) -> Value:
+def _gather(node: OnnxNode) -> Value:
     x, places = node.value(0), node.known(1)
     (axis,) = normal_axes([node.attribute("axis")], len(x.shape))
     if places.dtype.kind not in "iu":
@@ -201,7 +202,7 @@ def _gather(node: Node) -> Value:
 MODES = ("constant", "reflect", "edge", "wrap")
 
 
-def _pad(node: Node) -> Any:
+def _pad(node: OnnxNode) -> Any:
     x, mode = node.variable(0), node.choice("mode", *MODES)
     ends = list(node.attributes["pads"]) if "pads" in node.attributes else node.known_ints(1)
     value = node.known_number(2) if node.has(2) else node.attributes.get("value", 0)
@@ -214,7 +215,7 @@ def _pad(node: Node) -> Any:
     return compose.pad(x, pairs, mode, value)
 
 
-def _center_crop_pad(node: Node) -> Any:
+def _center_crop_pad(node: OnnxNode) -> Any:
     x, wanted = node.variable(0), known_shape(node, 1)
     given = node.attribute("axes")
     axes = tuple(range(x.ndim)) if given is None else normal_axes(given, x.ndim)
@@ -230,22 +231,22 @@ def _center_crop_pad(node: Node) -> Any:
 # --- blocks of images -------------------------------------------------------------------------------------------------
 
 
-def _depth_to_space(node: Node) -> Any:
+def _depth_to_space(node: OnnxNode) -> Any:
     by_column = node.choice("mode", "DCR", "CRD") == "CRD"
     return compose.depth_to_space(node.variable(0), node.attribute("blocksize"), channels_first=by_column)
 
 
-def _space_to_depth(node: Node) -> Any:
+def _space_to_depth(node: OnnxNode) -> Any:
     x, block = node.variable(0), node.attribute("blocksize")
     y = compose.space_to_depth(x, block)
     if node.choice("mode", "DCR", "CRD") == "DCR":
         return y
     n, channels, height, width = y.shape
-    split = layout.reshape(y, (n, block**2, channels // block**2, height, width))
-    return layout.reshape(layout.transpose(split, (0, 2, 1, 3, 4)), y.shape)
+    split = reshape(y, (n, block**2, channels // block**2, height, width))
+    return reshape(layout.transpose(split, (0, 2, 1, 3, 4)), y.shape)
 
 
-def _identity(node: Node) -> Value:
+def _identity(node: OnnxNode) -> Value:
     return node.value(0)
 
 

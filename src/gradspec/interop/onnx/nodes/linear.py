@@ -6,17 +6,17 @@ from typing import Any
 
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
-from gradspec.interop.onnx.node import Handler, Node
-from gradspec.ops.layout import broadcast_to, reshape
+from gradspec.interop.onnx.node import Handler, OnnxNode
 from gradspec.ops.linear import MATMUL, Product, matmul
 from gradspec.ops.pointwise import scale
+from gradspec.ops.shape import broadcast_to, reshape
 
 
 def _scaled(x: Any, factor: float) -> Any:
     return x if factor == 1 else scale(x, factor)
 
 
-def _gemm(node: Node) -> Any:
+def _gemm(node: OnnxNode) -> Any:
     """``alpha · A·B + beta · C``. A C with one number per column joins the product, so that they are rounded once."""
     a, b, c = node.variable(0), node.variable(1), node.optional(2)
     product, alpha = Product(node.flag("transA"), node.flag("transB")), node.attribute("alpha")
@@ -31,7 +31,7 @@ def _is_row(c: Var, columns: int) -> bool:
     return c.shape in ((columns,), (1, columns))
 
 
-def _matmul(node: Node) -> Any:
+def _matmul(node: OnnxNode) -> Any:
     return matmul(node.variable(0), node.variable(1))
 
 

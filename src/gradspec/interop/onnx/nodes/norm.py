@@ -11,19 +11,19 @@ from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
 from gradspec.graph.types import bf16, f16, f32
 from gradspec.interop import compose
-from gradspec.interop.onnx.node import Handler, Node, normal_axes
+from gradspec.interop.onnx.node import Handler, OnnxNode, normal_axes
 from gradspec.interop.onnx.nodes.windows import spatial
 from gradspec.ops.convert import convert
-from gradspec.ops.layout import broadcast_to, reshape
 from gradspec.ops.linear import batch_norm
 from gradspec.ops.pointwise import STEP, Levels, abs, sqrt
 from gradspec.ops.pool import avg_pool
 from gradspec.ops.reduce import mean
-from gradspec.ops.reduce import sum as sum_over
+from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.ops.shape import sum as sum_over
 from gradspec.spec.errors import FormatError, ShapeError, UnsupportedError
 
 
-def _batch_norm(node: Node) -> Any:
+def _batch_norm(node: OnnxNode) -> Any:
     x, weight, bias, average, variance = node.variables()
     if node.flag("training_mode") or any(node.wants(i) for i in range(1, 5)):
         raise UnsupportedError("BatchNormalization in training mode")
@@ -37,13 +37,13 @@ def _batch_norm(node: Node) -> Any:
     return convert(y, x.dtype)
 
 
-def _instance_norm(node: Node) -> Any:
+def _instance_norm(node: OnnxNode) -> Any:
     x, weight, bias = node.variables()
     spatial(x.shape)
     return compose.group_norm(x, x.shape[1], weight, bias, node.attribute("epsilon"))
 
 
-def _group_norm(node: Node) -> Any:
+def _group_norm(node: OnnxNode) -> Any:
     x, weight, bias = node.variables()
     spatial(x.shape)
     groups, channels = node.attribute("num_groups"), x.shape[1]
@@ -60,7 +60,7 @@ def _for_each_channel(v: Var, groups: int, channels: int) -> Any:
     return reshape(broadcast_to(reshape(v, (groups, 1)), (groups, channels // groups)), (channels,))
 
 
-def _stashed(node: Node, x: Var) -> Any:
+def _stashed(node: OnnxNode, x: Var) -> Any:
     """``x`` in the precision that the statistics are computed in."""
     stash = node.attributes.get("stash_type", 0)
     if stash == TensorProto.FLOAT and x.dtype in (f16, bf16):
@@ -68,7 +68,7 @@ def _stashed(node: Node, x: Var) -> Any:
     return x
 
 
-def _layer_norm(node: Node) -> Any:
+def _layer_norm(node: OnnxNode) -> Any:
     x, weight, bias = node.variable(0), node.variable(1), node.optional(2)
     (axis,) = normal_axes([node.attribute("axis")], x.ndim)
     axes, wide = tuple(range(axis, x.ndim)), _stashed(node, x)
@@ -84,7 +84,7 @@ def _affine(y: Var, weight: Var, bias: Var | None) -> Any:
     return scaled if bias is None else scaled + broadcast_to(bias, y.shape)
 
 
-def _rms_norm(node: Node) -> Any:
+def _rms_norm(node: OnnxNode) -> Any:
     x, weight = node.variable(0), node.variable(1)
     (axis,) = normal_axes([node.attribute("axis")], x.ndim)
     wide = _stashed(node, x)
@@ -92,7 +92,7 @@ def _rms_norm(node: Node) -> Any:
     return _affine(convert(wide / sqrt(mean_square + node.attribute("epsilon")), x.dtype), weight, None)
 
 
-def _mean_variance_norm(node: Node) -> Any:
+def _mean_variance_norm(node: OnnxNode) -> Any:
     """Divided by the deviation plus 1e-9, as the operator's own function body has it."""
     x = node.variable(0)
     axes = normal_axes(node.attribute("axes"), x.ndim)
@@ -100,7 +100,7 @@ def _mean_variance_norm(node: Node) -> Any:
     return centred / (sqrt(mean(centred * centred, axes, keepdims=True)) + 1e-9)
 
 
-def _lrn(node: Node) -> Any:
+def _lrn(node: OnnxNode) -> Any:
     """``x / (bias + alpha/size · Σ x²)^beta``: the mean of squares over neighbouring channels is an average pooling."""
     x, size = node.variable(0), node.attribute("size")
     spatial(x.shape)
@@ -116,7 +116,7 @@ def _lrn(node: Node) -> Any:
     return x / compose.power(base, node.attribute("beta"))
 
 
-def _lp_normalization(node: Node) -> Any:
+def _lp_normalization(node: OnnxNode) -> Any:
     """Divided by the 1-norm or 2-norm along an axis; 0 where that is 0."""
     x, p = node.variable(0), node.attribute("p")
     (axis,) = normal_axes([node.attribute("axis")], x.ndim)

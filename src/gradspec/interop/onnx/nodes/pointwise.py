@@ -10,8 +10,7 @@ import numpy as np
 
 from gradspec.graph.ir import Var
 from gradspec.interop import compose
-from gradspec.interop.onnx.node import Handler, Node
-from gradspec.ops.layout import broadcast_to
+from gradspec.interop.onnx.node import Handler, OnnxNode
 from gradspec.ops.pointwise import (
     abs,
     add,
@@ -38,6 +37,7 @@ from gradspec.ops.pointwise import (
 )
 from gradspec.ops.rules import broadcast_shape
 from gradspec.ops.select import greater, where
+from gradspec.ops.shape import broadcast_to
 from gradspec.spec.errors import FormatError, UnsupportedError
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
@@ -65,16 +65,16 @@ def _with(function: Callable[..., Any], *names: str) -> Handler:
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 
 
-def _div(node: Node) -> Any:
+def _div(node: OnnxNode) -> Any:
     a, b = node.variable(0), node.variable(1)
     return div(a, b) if a.type.is_float else trunc_divide(a, b)
 
 
-def _mean(node: Node) -> Any:
+def _mean(node: OnnxNode) -> Any:
     return reduce(add, node.variables()) / float(len(node.operands))
 
 
-def _pow(node: Node) -> Any:
+def _pow(node: OnnxNode) -> Any:
     """``x`` to known powers: every power is taken where it is meant, and of 1 elsewhere, where it is not chosen.
 
     Each whole exponent is a power of its own. The others need no sign: below 0 their powers are NaN, as the logarithm.
@@ -99,7 +99,7 @@ def _pow(node: Node) -> Any:
 # --- bounds and steps -------------------------------------------------------------------------------------------------
 
 
-def _clip(node: Node) -> Any:
+def _clip(node: OnnxNode) -> Any:
     """Bounds were attributes before they became inputs. The largest float32, their default then, is no bound."""
     x = node.variable(0)
     if "min" in node.attributes:
@@ -117,7 +117,7 @@ def _clip(node: Node) -> Any:
     return _between(node, x) if crossed else clamp(x, least, most)
 
 
-def _between(node: Node, x: Any) -> Any:
+def _between(node: OnnxNode, x: Any) -> Any:
     """Bounds that vary; where they cross, the upper one wins."""
     low, high = node.optional(1), node.optional(2)
     raised = x if low is None else maximum(x, low)
@@ -129,7 +129,7 @@ def _thresholded_relu(x: Any, alpha: float) -> Any:
     return where(greater(x, alpha), x, 0.0)
 
 
-def _prelu(node: Node) -> Any:
+def _prelu(node: OnnxNode) -> Any:
     x, slope = node.variable(0), node.variable(1)
     return compose.prelu(x, broadcast_to(slope, x.shape))
 
@@ -138,7 +138,7 @@ def _swish(x: Any, alpha: float) -> Any:
     return silu(x) if alpha == 1 else x * sigmoid(scale(x, alpha))
 
 
-def _gelu(node: Node) -> Any:
+def _gelu(node: OnnxNode) -> Any:
     return gelu(node.variable(0), node.choice("approximate", "none", "tanh"))
 
 
@@ -155,7 +155,7 @@ def _selu(x: Any, alpha: float, gamma: float) -> Any:
 # --- dropout ----------------------------------------------------------------------------------------------------------
 
 
-def _dropout(node: Node) -> Any:
+def _dropout(node: OnnxNode) -> Any:
     """The identity, in inference; its mask keeps everything."""
     x = node.value(0)
     if node.has(2) and node.known_number(2) and (not node.has(1) or node.known_number(1) != 0):

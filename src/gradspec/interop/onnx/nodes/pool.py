@@ -9,16 +9,16 @@ import numpy as np
 
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
-from gradspec.interop.onnx.node import Handler, Node
+from gradspec.interop.onnx.node import Handler, OnnxNode
 from gradspec.interop.onnx.nodes.windows import Sizes, auto_pad, pads, per_axis, spatial, windows
-from gradspec.ops.layout import broadcast_to
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower, lp_pool
 from gradspec.ops.pool import avg_pool, global_avg_pool, global_max_pool, max_pool
+from gradspec.ops.shape import broadcast_to
 from gradspec.ops.unpool import max_gather, max_unpool
 from gradspec.spec.errors import FormatError
 
 
-def _pooling(node: Node, x: Var) -> dict[str, Any]:
+def _pooling(node: OnnxNode, x: Var) -> dict[str, Any]:
     w = windows(node, spatial(x.shape), tuple(node.attribute("kernel_shape")))
     # With auto_pad="VALID" the documented size is the same in both modes.
     ceil_mode = node.flag("ceil_mode") and auto_pad(node) != "VALID"
@@ -31,7 +31,7 @@ def _pooling(node: Node, x: Var) -> dict[str, Any]:
     }
 
 
-def _max_pool(node: Node) -> Any:
+def _max_pool(node: OnnxNode) -> Any:
     x = node.variable(0)
     if not node.wants(1):
         return max_pool(x, **_pooling(node, x))
@@ -39,7 +39,7 @@ def _max_pool(node: Node) -> Any:
     return values, _numbered_over_the_tensor(node, winners, x.shape)
 
 
-def _numbered_over_the_tensor(node: Node, winners: Var, shape: Sizes) -> Any:
+def _numbered_over_the_tensor(node: OnnxNode, winners: Var, shape: Sizes) -> Any:
     """ONNX counts a winner's place from the first plane on, in row- or column-major order inside its plane."""
     sizes = spatial(shape)
     if node.flag("storage_order"):
@@ -50,14 +50,14 @@ def _numbered_over_the_tensor(node: Node, winners: Var, shape: Sizes) -> Any:
     return winners + _starts(node, winners, shape, prod(sizes))
 
 
-def _starts(node: Node, like: Var, shape: Sizes, plane: int) -> Any:
+def _starts(node: OnnxNode, like: Var, shape: Sizes, plane: int) -> Any:
     """The number of the first cell of every plane of ``(N, C, *spatial)``, planes having ``plane`` cells."""
     lead, rank = shape[:2], len(shape) - 2
     node.scope.charge(prod(lead))
     return like.owner.const(np.arange(prod(lead)).reshape(*lead, *(1,) * rank) * plane, "starts")
 
 
-def _max_unpool(node: Node) -> Any:
+def _max_unpool(node: OnnxNode) -> Any:
     x, rank = node.variable(0), len(spatial(node.variable(0).shape))
     kernel = per_axis(node, "kernel_shape", rank, 1)
     axes = zip(x.shape[2:], kernel, per_axis(node, "strides", rank, 1), pads(node, rank), strict=True)
@@ -70,12 +70,12 @@ def _max_unpool(node: Node) -> Any:
     return max_unpool(x, node.variable(1) - _starts(node, x, x.shape, prod(sizes)), sizes)
 
 
-def _average_pool(node: Node) -> Any:
+def _average_pool(node: OnnxNode) -> Any:
     x = node.variable(0)
     return avg_pool(x, **_pooling(node, x), count_include_pad=node.flag("count_include_pad"))
 
 
-def _lp_pool(node: Node) -> Any:
+def _lp_pool(node: OnnxNode) -> Any:
     x, p = node.variable(0), node.attribute("p")
     settings = _pooling(node, x)
     if all(lo == hi == 0 for lo, hi in settings["padding"]) and set(settings["dilation"]) <= {1}:
@@ -85,14 +85,14 @@ def _lp_pool(node: Node) -> Any:
 
 
 def _global(pooling: Any) -> Handler:
-    def handler(node: Node) -> Any:
+    def handler(node: OnnxNode) -> Any:
         x = node.variable(0)
         return pooling(x, len(spatial(x.shape)))
 
     return handler
 
 
-def _global_lp_pool(node: Node) -> Any:
+def _global_lp_pool(node: OnnxNode) -> Any:
     x = node.variable(0)
     return lp_pool(x, node.attribute("p"), spatial(x.shape))
 

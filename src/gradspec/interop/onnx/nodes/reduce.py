@@ -11,19 +11,20 @@ import numpy as np
 from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean, u8
 from gradspec.interop import compose
-from gradspec.interop.onnx.node import Handler, Node, normal_axes
+from gradspec.interop.onnx.node import Handler, OnnxNode, normal_axes
 from gradspec.ops.convert import convert
-from gradspec.ops.layout import reshape, transpose
+from gradspec.ops.layout import transpose
 from gradspec.ops.pointwise import abs, log
 from gradspec.ops.reduce import log_softmax, mean, softmax
-from gradspec.ops.reduce import sum as sum_over
+from gradspec.ops.shape import reshape
+from gradspec.ops.shape import sum as sum_over
 from gradspec.spec.errors import FormatError
 
 Axes = tuple[int, ...]
 Reduction = Callable[[Any, Axes, bool], Any]
 
 
-def _axes(node: Node, rank: int) -> Axes | None:
+def _axes(node: OnnxNode, rank: int) -> Axes | None:
     """The axes that are reduced, which were an attribute before they became an input; None: leave it as it is."""
     given = node.attribute("axes")
     if given is None and node.has(1):
@@ -36,7 +37,7 @@ def _axes(node: Node, rank: int) -> Axes | None:
 def _reduction(on_variables: Reduction, of_nothing: float | None = None, on_arrays: Any = None) -> Handler:
     """A handler; ``of_nothing`` is the result where there is no number, ``on_arrays`` reduces known integers."""
 
-    def handler(node: Node) -> Any:
+    def handler(node: OnnxNode) -> Any:
         x, keepdims = node.value(0), node.flag("keepdims")
         axes = _axes(node, len(x.shape))
         if axes is None:
@@ -54,7 +55,7 @@ def _reduction(on_variables: Reduction, of_nothing: float | None = None, on_arra
     return handler
 
 
-def _each(node: Node, reduction: Reduction) -> Any:
+def _each(node: OnnxNode, reduction: Reduction) -> Any:
     """Without axes every number is reduced by itself: what is done to numbers and sums remains."""
     if node.op_type in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"):
         return node.value(0)
@@ -102,7 +103,7 @@ def _norm(x: Any, axes: Axes, keepdims: bool) -> Any:
 
 
 def _softmax(function: Callable[..., Any]) -> Handler:
-    def handler(node: Node) -> Any:
+    def handler(node: OnnxNode) -> Any:
         x, axis = node.variable(0), node.attribute("axis")
         if node.version >= 13:
             return function(x, axis)

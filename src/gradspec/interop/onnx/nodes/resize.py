@@ -16,10 +16,10 @@ import numpy as np
 
 from gradspec.graph.ir import Array, Var
 from gradspec.interop import compose
-from gradspec.interop.onnx.node import Handler, Node, normal_axes
+from gradspec.interop.onnx.node import Handler, OnnxNode, normal_axes
 from gradspec.ops.layout import getitem
 from gradspec.ops.resize import resize
-from gradspec.runtime.attributes import brief
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, ShapeError, UnsupportedError
 
 ROUNDINGS = {"round_prefer_floor": "half_down", "round_prefer_ceil": "half_up", "floor": "floor", "ceil": "ceil"}
@@ -36,7 +36,7 @@ HALF = Fraction(1, 2)
 
 
 @dataclass(frozen=True)
-class Axis:
+class ResizedAxis:
     """``cells`` resized to ``outputs``: output ``o`` lies at ``start + o·step``."""
 
     cells: int
@@ -71,9 +71,9 @@ class Extent:
 # --- positions --------------------------------------------------------------------------------------------------------
 
 
-def _axis(mode: str, e: Extent) -> Axis:
+def _axis(mode: str, e: Extent) -> ResizedAxis:
     start, step = _position(mode, e)
-    return Axis(e.cells, e.outputs, start, step)
+    return ResizedAxis(e.cells, e.outputs, start, step)
 
 
 def _position(mode: str, e: Extent) -> tuple[Fraction, Fraction]:
@@ -104,7 +104,7 @@ def _crop(e: Extent) -> tuple[Fraction, Fraction]:
 # --- sizes ------------------------------------------------------------------------------------------------------------
 
 
-def _extents(node: Node, shape: tuple[int, ...], scales: Array | None, sizes: list[int] | None) -> list[Extent]:
+def _extents(node: OnnxNode, shape: tuple[int, ...], scales: Array | None, sizes: list[int] | None) -> list[Extent]:
     """One extent per axis; axes that are not named keep their size."""
     given = node.attribute("axes")
     axes = tuple(range(len(shape))) if given is None else normal_axes(given, len(shape))
@@ -134,7 +134,7 @@ def _from_scales(cells: Sequence[int], scales: Array) -> list[tuple[int, Fractio
     return [(floor(outputs), Fraction(s)) for outputs, s in zip(products, numbers, strict=True)]
 
 
-def _from_sizes(node: Node, cells: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, Fraction]]:
+def _from_sizes(node: OnnxNode, cells: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, Fraction]]:
     if any(m < 1 for m in sizes):
         raise ShapeError(f"it resizes to {brief(list(sizes))}; at least one cell is needed on each axis")
     scales = [Fraction(m, n) for m, n in zip(sizes, cells, strict=True)]
@@ -145,7 +145,7 @@ def _from_sizes(node: Node, cells: Sequence[int], sizes: Sequence[int]) -> list[
     return [(floor(one * n + HALF), one) for n in cells]
 
 
-def _rois(node: Node, count: int) -> list[tuple[Fraction, Fraction]]:
+def _rois(node: OnnxNode, count: int) -> list[tuple[Fraction, Fraction]]:
     """The part of each axis that is wanted, which only one mode asks for."""
     if node.attribute("coordinate_transformation_mode") != "tf_crop_and_resize":
         return [(Fraction(0), Fraction(1))] * count
@@ -159,7 +159,7 @@ def _rois(node: Node, count: int) -> list[tuple[Fraction, Fraction]]:
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-def _resize(node: Node) -> Any:
+def _resize(node: OnnxNode) -> Any:
     if node.version < 11:
         return _asymmetric(node, node.known(1))
     mode = node.choice("mode", "nearest", "linear", "cubic")
@@ -177,7 +177,7 @@ def _resize(node: Node) -> Any:
     return _with_extrapolation(x, axes, mode, rounding, node.attribute("extrapolation_value"))
 
 
-def _scales_or_sizes(node: Node) -> tuple[Array | None, list[int] | None]:
+def _scales_or_sizes(node: OnnxNode) -> tuple[Array | None, list[int] | None]:
     """Which of the two is given; before opset 13 an empty list stands for one that is not."""
     scales = node.known(2) if node.has(2) and node.value(2).shape != (0,) else None
     sizes = node.known_ints(3) if node.has(3) and node.value(3).shape != (0,) else None
@@ -186,14 +186,14 @@ def _scales_or_sizes(node: Node) -> tuple[Array | None, list[int] | None]:
     return scales, sizes
 
 
-def _upsample(node: Node) -> Any:
+def _upsample(node: OnnxNode) -> Any:
     if node.version >= 10:
         raise FormatError(f"opset {node.version} no longer has it; Resize took its place")
     scales = node.attribute("scales")
     return _asymmetric(node, node.known(1) if scales is None else np.array(scales, np.float32))
 
 
-def _asymmetric(node: Node, scales: Array) -> Any:
+def _asymmetric(node: OnnxNode, scales: Array) -> Any:
     """Before opset 11 output ``o`` lies at ``o / scale``.
 
     The text leaves the nearest cell open. It is the one below, or above where the axis shrinks, as in ONNX Runtime.
@@ -206,7 +206,7 @@ def _asymmetric(node: Node, scales: Array) -> Any:
     return _placed(x, axes, mode, "ceil" if True in shrinks else "floor")
 
 
-def _placed(x: Var, axes: Sequence[Axis], mode: str, rounding: str) -> Any:
+def _placed(x: Var, axes: Sequence[ResizedAxis], mode: str, rounding: str) -> Any:
     """The axes from the first that changes on, resized."""
     first = next((i for i, axis in enumerate(axes) if not axis.idle), len(axes))
     tail = axes[first:]
@@ -222,7 +222,7 @@ def _placed(x: Var, axes: Sequence[Axis], mode: str, rounding: str) -> Any:
     )
 
 
-def _with_extrapolation(x: Var, axes: Sequence[Axis], mode: str, rounding: str, value: float) -> Any:
+def _with_extrapolation(x: Var, axes: Sequence[ResizedAxis], mode: str, rounding: str, value: float) -> Any:
     """Outputs beyond the input have a value of their own: those within are kept, and padded with it."""
     y, inside = _placed(x, axes, mode, rounding), [axis.inside for axis in axes]
     kept = getitem(y, tuple(slice(within.start, within.stop) for within in inside))

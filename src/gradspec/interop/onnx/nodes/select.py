@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.interop.onnx.node import Handler, Node
+from gradspec.interop.onnx.node import Handler, OnnxNode
 from gradspec.ops.pointwise import maximum, minimum, trunc_divide
 from gradspec.ops.select import equal, greater, less, where
 from gradspec.spec.errors import UnsupportedError
@@ -18,12 +18,12 @@ def _not(x: Any) -> Any:
     return equal(x, False)
 
 
-def _is_nan(node: Node) -> Any:
+def _is_nan(node: OnnxNode) -> Any:
     x = node.variable(0)
     return _not(equal(x, x))
 
 
-def _is_inf(node: Node) -> Any:
+def _is_inf(node: OnnxNode) -> Any:
     x = node.variable(0)
     wanted = [inf] * node.flag("detect_positive") + [-inf] * node.flag("detect_negative")
     if not wanted:
@@ -31,11 +31,11 @@ def _is_inf(node: Node) -> Any:
     return reduce(maximum, (equal(x, infinity) for infinity in wanted))
 
 
-def _where(node: Node) -> Any:
+def _where(node: OnnxNode) -> Any:
     return where(*node.variables())
 
 
-def _mod(node: Node) -> Any:
+def _mod(node: OnnxNode) -> Any:
     """What is left of integers: with the sign of the dividend, or of the divisor unless ``fmod`` says otherwise."""
     a, b = node.variable(0), node.variable(1)
     if a.type.is_float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradspec.interop.onnx.node import Node
-from gradspec.runtime.attributes import brief
+from gradspec.interop.onnx.node import OnnxNode
+from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError
 from gradspec.spec.window import paddings
 
@@ -15,7 +15,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Windows:
+class NodeWindows:
     """Sliding windows, one entry per spatial axis."""
 
     kernel: Sizes
@@ -31,7 +31,7 @@ def spatial(shape: Sequence[int]) -> Sizes:
     return tuple(shape[2:])
 
 
-def per_axis(node: Node, name: str, rank: int, default: int) -> Sizes:
+def per_axis(node: OnnxNode, name: str, rank: int, default: int) -> Sizes:
     """One number for each spatial axis."""
     given = node.attribute(name)
     numbers = tuple(given) if given else (default,) * rank
@@ -40,13 +40,13 @@ def per_axis(node: Node, name: str, rank: int, default: int) -> Sizes:
     return numbers
 
 
-def pads(node: Node, rank: int) -> Pairs:
+def pads(node: OnnxNode, rank: int) -> Pairs:
     """Explicit padding: all the low ends come first, then all the high ends."""
     ends = per_axis(node, "pads", 2 * rank, 0)
     return tuple(zip(ends[:rank], ends[rank:], strict=True))
 
 
-def windows(node: Node, sizes: Sizes, kernel: Sizes) -> Windows:
+def windows(node: OnnxNode, sizes: Sizes, kernel: Sizes) -> NodeWindows:
     """The windows of a node over axes of ``sizes``."""
     rank = len(sizes)
     stride, dilation = per_axis(node, "strides", rank, 1), per_axis(node, "dilations", rank, 1)
@@ -56,14 +56,14 @@ def windows(node: Node, sizes: Sizes, kernel: Sizes) -> Windows:
             f"one for each of {rank} axes"
         )
     padding = _padding(node, sizes, kernel, stride, dilation)
-    return Windows(kernel, stride, dilation, padding)
+    return NodeWindows(kernel, stride, dilation, padding)
 
 
-def auto_pad(node: Node) -> str:
+def auto_pad(node: OnnxNode) -> str:
     return node.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
-def _padding(node: Node, sizes: Sizes, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Pairs:
+def _padding(node: OnnxNode, sizes: Sizes, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Pairs:
     mode = auto_pad(node)
     if mode == "NOTSET":
         return pads(node, len(sizes))

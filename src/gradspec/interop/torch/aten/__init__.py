@@ -1,10 +1,10 @@
 """PyTorch's operators, ``torch.ops.aten``, as functions of variables. Importing the package fills the table."""
 
 from gradspec.interop.torch.aten import compare, constants, inlined, layout, linear, pointwise, reduce, windows
-from gradspec.interop.torch.aten.table import Entry, entry_for, entry_of
+from gradspec.interop.torch.aten.table import AtenEntry, entry_for, entry_of
 
 __all__ = [
-    "Entry",
+    "AtenEntry",
     "compare",
     "constants",
     "entry_for",

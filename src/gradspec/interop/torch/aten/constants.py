@@ -13,7 +13,7 @@ from gradspec.graph.types import number_as
 from gradspec.interop.torch.aten.operands import to_dtype
 from gradspec.interop.torch.aten.table import reads
 from gradspec.interop.torch.types import gradspec_dtype
-from gradspec.ops.layout import broadcast_to
+from gradspec.ops.shape import broadcast_to
 
 
 def _full(x: Var, size: Sequence[int], value: float, dtype: torch.dtype | None = None, **_: Any) -> Any:

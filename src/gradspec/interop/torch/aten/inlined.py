@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gradspec.graph.ir import Var
 from gradspec.interop.torch.aten.table import reads
-from gradspec.runtime.serialize import from_text
+from gradspec.saving.graphs import from_text
 from gradspec.spec.errors import ShapeError
 from gradspec.transforms.copy import inline
 

@@ -14,9 +14,10 @@ from gradspec.graph.types import boolean, i64, u8
 from gradspec.interop import compose
 from gradspec.interop.torch.aten.operands import axes_of, constant_value, positive_axis, promoted, to_dtype
 from gradspec.interop.torch.aten.table import reads
-from gradspec.ops.layout import broadcast_to, concat, flatten, getitem, reshape, transpose
+from gradspec.ops.layout import concat, getitem, transpose
 from gradspec.ops.pointwise import detach
 from gradspec.ops.select import less, where
+from gradspec.ops.shape import broadcast_to, flatten, reshape
 from gradspec.ops.unpool import max_gather, max_unpool
 from gradspec.spec.errors import ShapeError, UnsupportedError
 

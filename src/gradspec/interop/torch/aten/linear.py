@@ -13,11 +13,12 @@ from gradspec.interop.compose import group_norm, layer_norm, normalized, widened
 from gradspec.interop.torch.aten.operands import REDUCTIONS, to_dtype
 from gradspec.interop.torch.aten.table import reads
 from gradspec.interop.torch.types import torch_dtype
-from gradspec.ops.layout import Axis, broadcast_to, reshape
+from gradspec.ops.layout import AlongAxis
 from gradspec.ops.linear import MATMUL, Product, batch_norm, linear, matmul
 from gradspec.ops.loss import PICK, cross_entropy, mse_loss
 from gradspec.ops.pointwise import abs, neg, scale, sqrt
-from gradspec.ops.reduce import mean, sum
+from gradspec.ops.reduce import mean
+from gradspec.ops.shape import broadcast_to, reshape, sum
 from gradspec.spec.errors import UnsupportedError
 from gradspec.spec.loss import class_axis
 
@@ -191,7 +192,7 @@ def _cross_entropy(
 @reads("nll_loss", "nll_loss_nd", "nll_loss2d")
 def _nll_loss(x: Var, target: Var, weight: Var | None = None, reduction: int = 1, ignore_index: int = -100) -> Any:
     _require_plain_labels(x, target, weight, ignore_index)
-    return _reduced(neg(apply(PICK, Axis(class_axis(x.shape)), x, target)), reduction)
+    return _reduced(neg(apply(PICK, AlongAxis(class_axis(x.shape)), x, target)), reduction)
 
 
 @reads("nll_loss_forward", "nll_loss2d_forward")

@@ -13,7 +13,7 @@ from gradspec.interop.torch.aten.compare import greater, less, less_or_equal, wh
 from gradspec.interop.torch.aten.operands import floating, positive_axis, promoted, to_dtype
 from gradspec.interop.torch.aten.table import reads
 from gradspec.ops import pointwise as ops
-from gradspec.ops.layout import reshape
+from gradspec.ops.shape import reshape
 from gradspec.spec.errors import UnsupportedError
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ from gradspec.graph.types import boolean, f32, i64
 from gradspec.interop.compose import largest, log_sum_exp, norm, reversed_order, smallest
 from gradspec.interop.torch.aten.operands import axes_of, floating, positive_axis, to_dtype
 from gradspec.interop.torch.aten.table import reads
-from gradspec.ops.layout import reshape, transpose
+from gradspec.ops.layout import transpose
 from gradspec.ops.pool import max_pool
-from gradspec.ops.reduce import log_softmax, mean, softmax, sum
+from gradspec.ops.reduce import log_softmax, mean, softmax
+from gradspec.ops.shape import reshape, sum
 from gradspec.spec.errors import UnsupportedError
 
 Dims = int | Sequence[int] | None

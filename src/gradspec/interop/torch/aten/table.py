@@ -20,7 +20,7 @@ Function = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Entry:
+class AtenEntry:
     """One function of the table, and whether it writes its result over its first operand."""
 
     function: Function
@@ -32,7 +32,7 @@ class Entry:
         return "wanted" in self.signature.parameters
 
 
-_ENTRIES: dict[str, Entry] = {}
+_ENTRIES: dict[str, AtenEntry] = {}
 
 
 def reads(*names: str) -> Callable[[Function], Function]:
@@ -41,19 +41,19 @@ def reads(*names: str) -> Callable[[Function], Function]:
     def register(function: Function) -> Function:
         for name in names:
             for rank in "123" if "{1,2,3}" in name else "-":
-                _ENTRIES[name.replace("{1,2,3}", rank)] = Entry(function, signature(function))
+                _ENTRIES[name.replace("{1,2,3}", rank)] = AtenEntry(function, signature(function))
         return function
 
     return register
 
 
-def entry_of(node: fx.Node) -> Entry | None:
+def entry_of(node: fx.Node) -> AtenEntry | None:
     """The entry for a node's operator, if it is there and takes the node's arguments."""
     entry = entry_for(node.target)
     return entry if entry and _takes(entry, node) else None
 
 
-def entry_for(operator: Any) -> Entry | None:
+def entry_for(operator: Any) -> AtenEntry | None:
     if not isinstance(operator, torch._ops.OpOverload):
         return None
     packet = operator.overloadpacket.__name__
@@ -62,13 +62,13 @@ def entry_for(operator: Any) -> Entry | None:
     return _ENTRIES.get(f"{packet}.{operator._overloadname}") or _ENTRIES.get(packet) or _in_place(packet)
 
 
-def _in_place(packet: str) -> Entry | None:
+def _in_place(packet: str) -> AtenEntry | None:
     """``add_`` is ``add``, its result written over the first operand."""
     entry = _ENTRIES.get(packet.removesuffix("_")) if packet.endswith("_") else None
-    return entry and Entry(entry.function, entry.signature, in_place=True)
+    return entry and AtenEntry(entry.function, entry.signature, in_place=True)
 
 
-def _takes(entry: Entry, node: fx.Node) -> bool:
+def _takes(entry: AtenEntry, node: fx.Node) -> bool:
     wanted = {"wanted": ()} if entry.chooses_results else {}
     try:
         entry.signature.bind(*node.args, **node.kwargs, **wanted)

@@ -11,9 +11,10 @@ from gradspec.graph.ir import Var
 from gradspec.interop.torch.aten.operands import per_axis, positive_axis
 from gradspec.interop.torch.aten.table import reads
 from gradspec.ops.conv import conv, conv_transpose
-from gradspec.ops.layout import reshape, transpose
+from gradspec.ops.layout import transpose
 from gradspec.ops.pool import adaptive_avg_pool, adaptive_max_pool, avg_pool, max_pool
 from gradspec.ops.resize import resize
+from gradspec.ops.shape import reshape
 from gradspec.ops.unfold import fold, unfold
 from gradspec.ops.unpool import max_unpool
 

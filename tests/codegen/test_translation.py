@@ -1,17 +1,24 @@
 """The compiler of kernels: what is translated does what the same function does in Python, or NumPy on arrays."""
 
 import ctypes
+from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from itertools import product
+from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from gradspec.backends.cpu.kernels import compiler, language, layout, lp_pool, pointwise, pool, target, unfold
-from gradspec.backends.cpu.kernels.compiler import (
+from gradspec.backends.cpu.kernels import layout, lp_pool, unfold
+from gradspec.backends.cpu.pointwise.kernels import program
+from gradspec.backends.cpu.pool.kernels import pool
+from gradspec.codegen import cache as kernel_cache
+from gradspec.codegen import language, objects, processor, translation
+from gradspec.codegen.language import (
     KernelError,
-    Module,
+    at_build,
     beyond,
     choose,
     f16,
@@ -26,6 +33,7 @@ from gradspec.backends.cpu.kernels.compiler import (
     lanes,
     lanes_once,
     moved_on,
+    number_of,
     outlined,
     parts,
     pointer,
@@ -37,9 +45,9 @@ from gradspec.backends.cpu.kernels.compiler import (
     u16,
     u32,
     u64,
+    unrolled,
 )
-from gradspec.codegen import cache as kernel_cache
-from gradspec.codegen import objects
+from gradspec.codegen.translation import Module
 
 SIGNED, UNSIGNED, FLOATS = (i8, i16, i32, i64), (u8, u16, u32, u64), (f16, f32, f64)
 NUMBERS = SIGNED + UNSIGNED + FLOATS
@@ -385,6 +393,108 @@ def functions_as_arguments(out, a, n):
         out[i] = applied(double, a[i]) + applied(square, a[i])
 
 
+def chained(out, a, n):
+    for i in range(n):
+        out[i] = 1 if -2 <= a[i] < 4 else 0
+        if 0 < a[i] != 3:
+            out[i] += 10
+
+
+def by_name(out, a, n):
+    for i in range(n):
+        out[i] = weighed(a[i], other=i, weight=3)
+
+
+def weighed(x, weight, other):
+    return x * weight - other
+
+
+# --- tuples, and what is known when a kernel is built -----------------------------------------------------------------
+
+
+class Span(NamedTuple):
+    first: Any
+    end: Any
+
+
+class Box(NamedTuple):
+    span: Span
+    name: str
+
+
+def widened(box, by):
+    return Box(Span(box.span.first - by, box.span.end + by), box.name)
+
+
+@outlined
+def larger_of(a, b):
+    return a if a.end - a.first >= b.end - b.first else b
+
+
+def named_tuples(out, a, n):
+    box = Box(Span(0, 1), "known")
+    for i in range(n):
+        if a[i] > 0:
+            box = widened(box, a[i])
+        found = larger_of(box.span, Span(i, 3 * i))
+        first, end = choose(a[i] == 0, Span(7, 8), found)
+        out[i] = 100 * first + end + found.end
+
+
+class Way(Enum):
+    UP, DOWN = range(2)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A known object with methods, properties and attributes of its class."""
+
+    factor: int
+    way: Way
+    is_shifted = True
+
+    @property
+    def half(self):
+        return Scale(self.factor // 2, self.way)
+
+    @inlined
+    def applied(self, x):
+        scaled = x * self.factor if self.way is Way.UP else x - self.factor
+        return scaled + 1 if self.is_shifted else scaled
+
+
+def of_scale(scale, x):
+    return scale.applied(x) + scale.half.applied(x=x)
+
+
+@at_build
+def divisors(n):
+    return tuple(d for d in range(1, n + 1) if n % d == 0)
+
+
+def known_objects(out, a, n):
+    for i in range(n):
+        out[i] = of_scale(Scale(6, Way.UP), a[i]) - 3 * of_scale(Scale(10, Way.DOWN), a[i])
+
+
+def written_out(out, a, n):
+    for i in range(n):
+        for d in divisors(12):
+            out[i] += d * a[i]
+            if d in (3, 4):
+                out[i] -= 1
+        for place, (weight, sign) in enumerate(((5, 1), (6, -1))):
+            out[i] += weight * sign * place
+        for j in unrolled(3):
+            out[i] += (7, 11, 13)[j]
+        rows = tuple(tuple(a[i] * j + k for k in range(2)) for j in range(3))
+        out[i] += rows[2][1] * 1000 + sum_of(rows[1])
+
+
+def sum_of(row):
+    return row[0] + row[1]
+
+
 def set_in_one_branch(out, a, n):
     for i in range(n):
         if a[i] > 0:
@@ -404,6 +514,11 @@ CONTROL = [
     static_conditions,
     extremes,
     functions_as_arguments,
+    chained,
+    by_name,
+    named_tuples,
+    known_objects,
+    written_out,
     set_in_one_branch,
 ]
 
@@ -420,7 +535,9 @@ def test_control(function):
     out[:] = 0
     control()[function.__name__](out, a, len(a))
     wanted = [0] * len(a)
-    function(wanted, a.tolist(), len(a))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(function.__globals__, "choose", lambda test, yes, no: yes if test else no)
+        function(wanted, a.tolist(), len(a))
     assert_wrote(parent, wanted)
 
 
@@ -541,7 +658,7 @@ def test_vectors(word, kind, vector_bytes):
     ids=str,
 )
 def test_vectors_are_as_wide_as_the_processor_likes(features, size):
-    assert target.vector_bytes(features) == size
+    assert processor.described(features).loop_bytes == size
 
 
 # --- other processors -------------------------------------------------------------------------------------------------
@@ -551,7 +668,7 @@ def test_vectors_are_as_wide_as_the_processor_likes(features, size):
     ("source", "name"),
     [
         (pool, "winners:f16"),
-        (pointwise, "program:f64"),
+        (program, "program:f64"),
         (layout, "copy:2"),
         (unfold, "fold:f16"),
         (lp_pool, "lp_pool:f32"),
@@ -561,7 +678,7 @@ def test_kernels_for_x86_call_nothing_but_the_c_library(monkeypatch, source, nam
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple("x86_64-unknown-linux-gnu")
-    monkeypatch.setattr(target, "vector_bytes", lambda features: 64)
+    monkeypatch.setattr(translation, "processor", lambda: processor.PROCESSORS["avx512f"])
     code = objects.compiled(source.build(name), machine, "skylake-avx512")
     assert kernel_cache.undefined_symbols(code) <= {"memset", "memcpy", "memmove"}
 
@@ -588,9 +705,6 @@ def refused_kernels():
 
     def inverted(p, n):
         p[0] = ~n
-
-    def chained(p, n):
-        p[0] = 0 < n < 3
 
     def membership(p, n):
         p[0] = n in p
@@ -626,7 +740,7 @@ def refused_kernels():
         p[0] = a + b
 
     def keyword(p, n):
-        p[0] = choose(n > 1, 1, b=2)
+        p[0] = min(n, b=2)
 
     def arity(p, n):
         p[0] = min(n, 1, 2)
@@ -700,13 +814,30 @@ def refused_kernels():
     def returns(p, n):
         return n
 
+    def changing_known(p, n):
+        scale = Scale(1, Way.UP)
+        if n > 3:
+            scale = Scale(2, Way.UP)
+        p[0] = scale.applied(n)
+
+    def unknown_index(p, n):
+        p[0] = Span(n, n)[n]
+
+    def other_tuple(p, n):
+        span = Span(n, n)
+        for _ in range(n):
+            span = (n, n, n)
+        p[0] = span[0]
+
+    def filtered(p, n):
+        p[0] = tuple(i for i in range(3) if i)[0]  # noqa: RUF015
+
     return [
         (unknown_name, "`nobody`: nobody knows this name"),
         (unset_name, "`later`: nothing was assigned to this name yet"),
         (statement, "`with n:`: With is not in the language of kernels"),
         (expression, "`\\[n\\]`: List is not in the language"),
         (inverted, "`~n`: Invert is not in the language"),
-        (chained, "`0 < n < 3`: a comparison has two sides"),
         (membership, "`n in p`: numbers are compared by"),
         (float_modulo, "Mod of floats"),
         (integer_division, "`n / 2`: Div of integers"),
@@ -735,6 +866,10 @@ def refused_kernels():
         (narrowed, "4 × i64 does not turn into i64"),
         (lanes_of_nothing, "lanes are of a type of numbers"),
         (returns, "returns something, and nobody would see it"),
+        (changing_known, "scale is known when the kernel is built, and cannot change"),
+        (unknown_index, "`n` is not known before the kernel runs"),
+        (other_tuple, "a name of 2 values is given something else"),
+        (filtered, "what is written out has no conditions"),
     ]
 
 
@@ -746,7 +881,7 @@ def test_what_is_not_in_the_language_is_refused(function, message):
         first = function.__code__.co_firstlineno
         assert f"{__file__}, line " in str(raised.value)
         line = int(str(raised.value).split(", line ")[1].split(",")[0])
-        assert first < line <= first + 4
+        assert first < line <= first + 5
         assert f"in {function.__name__}: " in str(raised.value)
 
 
@@ -808,5 +943,16 @@ def test_words_of_kernels_are_not_called(word):
         word(*range(word.__code__.co_argcount))
 
 
-def test_the_compiler_hands_out_the_language():
-    assert set(compiler.__all__) - set(vars(language)) == {"Module"}
+@pytest.mark.parametrize("kind", NUMBERS, ids=str)
+def test_a_function_knows_the_numbers_it_is_given(kind):
+    def kernel(p, n):
+        for i in lanes(kind, n):
+            p[i] = kind(1 if number_of(p[i]) == kind else 0)
+
+    parent, out = guarded(9, DTYPES[kind])
+    compiled({"kernel": (kernel, (pointer(kind), i64))})["kernel"](out, 9)
+    assert_wrote(parent, np.ones(9, out.dtype))
+
+
+def test_the_language_names_what_it_has():
+    assert set(language.__all__) <= set(vars(language))

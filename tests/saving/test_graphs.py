@@ -13,13 +13,15 @@ import pytest
 from safetensors import safe_open
 
 import gradspec as gs
+from gradspec.graph.attributes import LATER, NoAttributes
 from gradspec.graph.check import check
-from gradspec.graph.ir import Graph, Node, Var
-from gradspec.graph.op import LATER, NoAttributes, Op
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Node, Op, Var
 from gradspec.graph.types import DTYPES
 from gradspec.ops.table import operators
-from gradspec.runtime import serialize
-from gradspec.runtime.attributes import fields_from_json, fields_to_json
+from gradspec.saving import graphs
+from gradspec.saving.attributes import fields_from_json, fields_to_json
+from gradspec.saving.strict_json import strict_json
 from graph.test_op_laws import CASES
 
 
@@ -261,7 +263,7 @@ GOOD: dict[str, Any] = {
 def test_attributes_round_trip(change):
     record = Everything(**GOOD | change)
     text = json.dumps(fields_to_json(record), allow_nan=False)
-    again = fields_from_json(Everything, serialize.strict_json(text, "attributes"), "attributes")
+    again = fields_from_json(Everything, strict_json(text, "attributes"), "attributes")
     assert repr(again) == repr(record)  # which tells NaN, −0.0, 3 and 3.0 apart
 
 
@@ -336,7 +338,7 @@ def test_an_interrupted_save_leaves_the_old_file(step, error, path, monkeypatch)
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"gradspec.runtime.serialize.{step}", lambda *a: interrupt(*a, *[None] * 2))
+        patch.setattr(f"gradspec.saving.graphs.{step}", lambda *a: interrupt(*a, *[None] * 2))
         with pytest.raises((KeyboardInterrupt, OSError)):
             gs.trace(lambda x: x * x, gs.f32[3]).save(path)
     assert path.read_bytes() == before
@@ -400,7 +402,7 @@ def test_a_missing_file_is_an_ordinary_error(tmp_path):
 
 
 def test_a_graph_with_a_header_too_long_is_refused(path, monkeypatch):
-    monkeypatch.setattr(serialize, "MAX_HEADER", 100)
+    monkeypatch.setattr(graphs, "MAX_HEADER", 100)
     with pytest.raises(ValueError, match="too large to save"):
         neg_graph().save(path)
     assert os.listdir(path.parent) == []

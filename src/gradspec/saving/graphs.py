@@ -11,41 +11,35 @@ import os
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from io import BytesIO
-from math import prod
 from types import MappingProxyType
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 from safetensors.numpy import save_file
 
 from gradspec.graph.builder import Builder, is_symbolic_zero
 from gradspec.graph.check import check
-from gradspec.graph.ir import Array, Graph, Node, Var
-from gradspec.graph.later import provides
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.show import distinct
-from gradspec.graph.types import DTYPES, TensorType, boolean
+from gradspec.graph.types import DTYPES, TensorType
 from gradspec.ops.table import operators
-from gradspec.runtime.attributes import LARGEST_INT, brief, fields_from_json, fields_to_json, require_keys
-from gradspec.runtime.files import regular_file, replacing
+from gradspec.saving.attributes import fields_from_json, fields_to_json
+from gradspec.saving.files import regular_file, replacing
+from gradspec.saving.strict_json import brief, require_keys, strict_json
+from gradspec.saving.tensors import MAX_HEADER, METADATA, read_header, read_tensor, stored_tensors, type_from_json
 from gradspec.spec.errors import FormatError
 
 VERSION = 1
 KEY = "gradspec"
-METADATA = "__metadata__"
 STRUCTURE = ("version", "inputs", "constants", "nodes", "outputs")
 
-MAX_HEADER = 100_000_000  # bytes; safetensors has the same limit
-MAX_NESTED = 10_000_000  # lists and objects in one JSON text
 MAX_NODES = 1_000_000
-MAX_RANK = 64
-
-STORED = {dtype.name.upper(): dtype for dtype in DTYPES.values()}
 
 
 # --- saving ----------------------------------------------------------------------------------------------------------
 
 
-@provides("graph_save")
 def save(graph: Graph, path: Any) -> None:
     """Write the graph to ``path``, all of it or nothing: a file that is there stays until the new one is complete."""
     text = json.dumps(_structure(check(graph)))
@@ -147,13 +141,13 @@ def from_text(text: str) -> Graph:
 def _constant_from_json(declared: Any, data: Any) -> tuple[str, Array]:
     require_keys(declared, ("name", "dtype", "shape"), "a constant")
     if data is None:
-        return declared["name"], _symbolic_zeros(_type(DTYPES, declared["dtype"], declared["shape"], "a constant"))
+        return declared["name"], _symbolic_zeros(_type(declared["dtype"], declared["shape"], "a constant"))
     if not isinstance(data, list) or len(data) != 2 or not isinstance(data[1], str):
         raise FormatError(f"a constant: expected its shape and its bytes, not {brief(data)}")
-    type, stored = _type(DTYPES, declared["dtype"], data[0], "a constant"), b64decode(data[1], validate=True)
+    type, stored = _type(declared["dtype"], data[0], "a constant"), b64decode(data[1], validate=True)
     if len(stored) != type.size * type.dtype.numpy.itemsize:
         raise FormatError(f"a constant: {len(stored)} bytes do not hold {type}")
-    return declared["name"], _read(BytesIO(stored), type)
+    return declared["name"], read_tensor(BytesIO(stored), type)
 
 
 def _symbolic_zeros(type: TensorType) -> Array:
@@ -161,27 +155,6 @@ def _symbolic_zeros(type: TensorType) -> Array:
     zeros = builder.value(builder.zeros(type))
     assert zeros is not None
     return zeros
-
-
-def read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
-    """The JSON at the start of a safetensors file, and how many bytes follow it."""
-    size = os.fstat(file.fileno()).st_size
-    length = int.from_bytes(file.read(8), "little")
-    if size < 8 or length > size - 8:
-        raise FormatError(
-            f"bytes 0 to 7: a header of {length} bytes does not fit into a file of {size}; it is cut short, or of "
-            "another format than safetensors"
-        )
-    if length > MAX_HEADER:
-        raise FormatError(f"bytes 0 to 7: a header of {length} bytes is too long; at most {MAX_HEADER} are read")
-    try:
-        text = file.read(length).decode()
-    except UnicodeDecodeError as error:
-        raise FormatError(f"byte {8 + error.start}: the header is not UTF-8") from None
-    header = strict_json(text, "the header")
-    if not isinstance(header, dict):
-        raise FormatError(f"the header: expected an object, not {brief(header)}")
-    return header, size - 8 - length
 
 
 def _embedded(header: dict[str, Any]) -> str:
@@ -192,100 +165,14 @@ def _embedded(header: dict[str, Any]) -> str:
 
 
 def _tensors(header: dict[str, Any], file: BinaryIO, size: int) -> dict[str, Array]:
-    return {place.name: _read(file, place.type) for place in places(header, size)}
-
-
-class Place(NamedTuple):
-    """Where a tensor lies in a file, counted from the end of the header."""
-
-    begin: int
-    end: int
-    name: str
-    type: TensorType
-
-
-def places(header: dict[str, Any], size: int) -> list[Place]:
-    """The stored tensors, which must fill the rest of the file exactly, in the order of their places."""
-    found = []
-    for name, entry in header.items():
-        where = f"the header, tensor {brief(name)}"
-        require_keys(entry, ("dtype", "shape", "data_offsets"), where)
-        type_ = _type(STORED, entry["dtype"], entry["shape"], where)
-        offsets = entry["data_offsets"]
-        if not isinstance(offsets, list) or [type(n) for n in offsets] != [int, int]:
-            raise FormatError(f"{where}.data_offsets: expected two integers, not {brief(offsets)}")
-        begin, end = offsets
-        if not 0 <= begin <= end or end - begin != type_.size * type_.dtype.numpy.itemsize:
-            raise FormatError(f"{where}.data_offsets: {begin} to {end} does not hold {type_}")
-        found.append(Place(begin, end, name, type_))
-    found.sort(key=lambda place: place[:2])
-    end = 0
-    for begin, next_end, name, _ in found:
-        if begin != end:
-            raise FormatError(
-                f"the header, tensor {brief(name)}: its data begins at {begin}, not where the last ended, {end}"
-            )
-        end = next_end
-    if end != size:
-        raise FormatError(f"the header: its tensors take {end} bytes, but {size} follow it")
-    return found
-
-
-def _read(file: BinaryIO, type: TensorType) -> Array:
-    array = np.empty(type.shape, type.dtype.numpy)
-    if file.readinto(array.reshape(-1).view(np.uint8)) != array.nbytes:  # type: ignore[attr-defined]
-        raise FormatError("the file became shorter while it was read")
-    return checked(array)
-
-
-def checked(array: Array) -> Array:
-    """An array of a file, which must hold what its dtype says, frozen."""
-    if array.dtype == boolean.numpy and array.size and array.view(np.uint8).max() > 1:
-        raise FormatError("a byte of a boolean tensor is neither 0 nor 1")
-    array.flags.writeable = False
-    return array
+    return {stored.name: read_tensor(file, stored.type) for stored in stored_tensors(header, size)}
 
 
 # --- JSON to graph ---------------------------------------------------------------------------------------------------
 
 
-def strict_json(text: str, where: str) -> Any:
-    """JSON with nothing that could be read in two ways: no key twice, no NaN, no number beyond its type."""
-    if text.count("[") + text.count("{") > MAX_NESTED:
-        raise FormatError(f"{where}: more than {MAX_NESTED} lists and objects")
-    try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_int, parse_float=_float)
-    except RecursionError:
-        raise FormatError(f"{where}: lists or objects are nested too deeply") from None
-    except ValueError as error:
-        raise FormatError(f"{where}: {error}") from None
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise FormatError(f"the key {brief(key)} appears twice in one object")
-        found[key] = value
-    return found
-
-
-def _constant(text: str) -> Any:
-    raise FormatError(f"{text} is not JSON")
-
-
-def _int(text: str) -> int:
-    number = int(text) if len(text) <= 20 else LARGEST_INT + 1
-    if abs(number) > LARGEST_INT:
-        raise FormatError(f"the integer {brief(text)} does not fit in 64 bits")
-    return number
-
-
-def _float(text: str) -> float:
-    number = float(text)
-    if number in (float("inf"), float("-inf")):
-        raise FormatError(f"the number {brief(text)} is too large for a float")
-    return number
+def _type(dtype: Any, shape: Any, where: str) -> TensorType:
+    return type_from_json(DTYPES, dtype, shape, where)
 
 
 class _Variables(dict[str, Var]):
@@ -302,7 +189,7 @@ class _Variables(dict[str, Var]):
             raise FormatError(f"{where}.name: {brief(name)} is not a name")
         if name in self:
             raise FormatError(f"{where}.name: there is already a variable called {brief(name)}")
-        self[name] = Var(name, _type(DTYPES, data["dtype"], data["shape"], where), self.owner)
+        self[name] = Var(name, _type(data["dtype"], data["shape"], where), self.owner)
         return self[name]
 
     def used(self, name: Any, where: str) -> Var:
@@ -370,14 +257,3 @@ def _node(data: Any, variables: _Variables, where: str) -> Node:
 
 def _types(types: Any) -> str:
     return ", ".join(map(str, types)) or "nothing"
-
-
-def _type(dtypes: Mapping[str, Any], dtype: Any, shape: Any, where: str) -> TensorType:
-    if not isinstance(dtype, str) or dtype not in dtypes:
-        raise FormatError(f"{where}.dtype: {brief(dtype)} is not one of {', '.join(dtypes)}")
-    sizes = shape if isinstance(shape, list) and len(shape) <= MAX_RANK else None
-    if sizes is None or any(type(n) is not int or n < 0 for n in sizes):
-        raise FormatError(f"{where}.shape: expected at most {MAX_RANK} sizes, not {brief(shape)}")
-    if prod(max(n, 1) for n in sizes) * dtypes[dtype].numpy.itemsize > LARGEST_INT:
-        raise FormatError(f"{where}.shape: no memory holds a tensor of shape {sizes}")
-    return TensorType(dtypes[dtype], tuple(sizes))

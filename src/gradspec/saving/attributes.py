@@ -10,17 +10,16 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cache
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from gradspec.saving.strict_json import LARGEST_INT, brief, listed, require_keys
 from gradspec.spec.errors import FormatError
 
 SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-LARGEST_INT = 2**63 - 1
 
 
 def fields_to_json(record: Any) -> dict[str, Any]:
@@ -72,9 +71,7 @@ def from_json(item: Any, records: dict[str, type], where: str) -> Any:
         return SPECIAL[item["float"]]
     if item.keys() == {"record", "fields"} and isinstance(item["record"], str) and item["record"] in records:
         return fields_from_json(records[item["record"]], item["fields"], f"{where}.fields")
-    raise FormatError(
-        f"{where}: expected a value, a special float or a record of {_listed(records)}, not {brief(item)}"
-    )
+    raise FormatError(f"{where}: expected a value, a special float or a record of {listed(records)}, not {brief(item)}")
 
 
 def conforms(value: Any, hint: Any) -> bool:
@@ -93,34 +90,6 @@ def conforms(value: Any, hint: Any) -> bool:
     if hint in (None, type(None)):
         return value is None
     return type(value) in ((float, int) if hint is float else (hint,))
-
-
-def require_keys(data: Any, keys: Collection[str], where: str, optional: Collection[str] = ()) -> None:
-    """Refuse what is not an object with exactly these keys, of which the optional ones may be missing."""
-    if not isinstance(data, dict):
-        raise FormatError(f"{where}: expected an object, not {brief(data)}")
-    missing, unknown = [k for k in keys if k not in data and k not in optional], [k for k in data if k not in keys]
-    if missing or unknown:
-        what = [f"{_listed(names)} {is_}" for names, is_ in ((missing, "is missing"), (unknown, "is unknown")) if names]
-        raise FormatError(f"{where}: {' and '.join(what)}; the keys are {', '.join(keys) or 'none'}")
-
-
-def brief(data: Any) -> str:
-    """What was found, in a few characters."""
-    if isinstance(data, dict):
-        return f"an object with {_listed(data)}"
-    if isinstance(data, list):
-        is_short = len(data) <= 8 and all(type(entry) in (int, float) for entry in data)
-        return str(data) if is_short else f"a list of {len(data)}"
-    if isinstance(data, str) and len(data) > 60:
-        return ascii(data[:57]) + "..."
-    return ascii(data)
-
-
-def _listed(names: Collection[str]) -> str:
-    """At most a few names."""
-    some = [brief(name) for name in islice(names, 8)]
-    return f"{', '.join(some) or 'nothing'}{', ...' * (len(names) > 8)}"
 
 
 @cache

@@ -14,7 +14,7 @@ import pytest
 
 import gradspec as gs
 from gradspec.graph.check import check
-from gradspec.runtime import serialize
+from gradspec.saving import graphs, strict_json, tensors
 from graph.test_op_laws import CASES
 
 
@@ -284,10 +284,15 @@ def test_the_error_names_the_file(load, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("limit", "where"), [("MAX_HEADER", "bytes 0 to 7"), ("MAX_NESTED", "the header"), ("MAX_NODES", "nodes")]
+    ("module", "limit", "where"),
+    [
+        (tensors, "MAX_HEADER", "bytes 0 to 7"),
+        (strict_json, "MAX_NESTED", "the header"),
+        (graphs, "MAX_NODES", "nodes"),
+    ],
 )
-def test_there_is_a_limit_to_everything(limit, where, load, monkeypatch):
-    monkeypatch.setattr(serialize, limit, 1)
+def test_there_is_a_limit_to_everything(module, limit, where, load, monkeypatch):
+    monkeypatch.setattr(module, limit, 1)
     with pytest.raises(gs.FormatError, match=where):
         load(GOOD)
 

@@ -1,16 +1,18 @@
-"""A memory of bounded size."""
+"""A cache of bounded size."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
-from typing import Any
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value")
 
 
-class Recent:
+class LRUCache(Generic[Value]):
     """The values of the keys that were used last, at most ``size`` of them; any number of threads may use it.
 
-    >>> squares = Recent(2)
+    >>> squares = LRUCache[int](2)
     >>> for n in (1, 2, 3):
     ...     squares.put(n, n * n)
     >>> squares.get(1), squares.get(3)
@@ -19,9 +21,9 @@ class Recent:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._items: OrderedDict[Hashable, Any] = OrderedDict()
+        self._items: OrderedDict[Hashable, Value] = OrderedDict()
 
-    def get(self, key: Hashable) -> Any:
+    def get(self, key: Hashable) -> Value | None:
         """The value of a key, or None."""
         value = self._items.get(key)
         if value is not None:
@@ -31,8 +33,8 @@ class Recent:
                 self._items[key] = value
         return value
 
-    def put(self, key: Hashable, value: Any) -> None:
-        """Remember a value, and forget what was not used for longest."""
+    def put(self, key: Hashable, value: Value) -> None:
+        """Keep a value, and let go of what was not used for longest."""
         self._items[key] = value
         while len(self._items) > self._size:
             self._items.popitem(last=False)

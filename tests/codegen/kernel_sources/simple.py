@@ -2,8 +2,8 @@
 
 from llvmlite import ir
 
-from gradspec.backends.cpu.kernels.compiler import Intrinsic, Value, f64, i64
-from gradspec.backends.cpu.kernels.target import kernel_code
+from gradspec.codegen.language import Intrinsic, Value, f64, i64
+from gradspec.codegen.translation import kernel_code
 
 
 def c_function(name):
@@ -62,4 +62,4 @@ KERNELS = {f.__name__: f for f in (increment, decrement, recursive, external, fo
 
 
 def build(name: str) -> str:
-    return kernel_code(KERNELS[name.partition(":")[0]])
+    return kernel_code(KERNELS[name.partition(":")[0]], i64)

@@ -1,4 +1,4 @@
-"""Jobs: the steps of a call in the words that the machine code of ``native.sequence`` reads."""
+"""Jobs: the steps of a call, as the machine code of ``kernels.scheduler`` carries them out."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from struct import Struct
 
 import numpy as np
 
+from gradspec.codegen.records import Block, layout
 from gradspec.graph.ir import Array
-from gradspec.runtime.native import sequence as words
+from gradspec.runtime.job import TAKEN, Job, JobStep
 
-SOURCE = words.__name__
+SOURCE = "gradspec.runtime.kernels.scheduler"
 
 SHORT = 5_000
 """Nanoseconds that a chunk takes at least, as far as costs are known: taking one costs some hundred."""
@@ -18,12 +19,18 @@ LONG = 10_000_000
 LINE = 8
 """Words that processors pass to each other together: no two steps have counters in one line."""
 
-_put_head, _step = Struct("=6q").pack_into, Struct("=5q")
+_step = Struct(f"={layout(JobStep).size // 8}q")
+_JOB = layout(Job)
+REACHED, HALTED = (_JOB.fields[name].offset // 8 for name in ("reached", "halted"))
+COUNT = _JOB.fields["steps"].offset // 8 + 1
+"""Words of a job: the first step that is not known to be done, whether it is halted, and the number of steps."""
+_STEPS = _JOB.size
+"""Bytes of a job before its steps, which come first behind it."""
 
 
-def encoded(function: int, args: int, units: int, cost: float) -> bytes:
-    """A step in words: the address of a kernel, that of its arguments, and units of work that cost nanoseconds."""
-    return _step.pack(function, args, units, _units_in(SHORT, units, cost), _units_in(LONG, units, cost))
+def encoded(function: int, arguments: int, units: int, cost: float) -> bytes:
+    """A step: the address of a kernel, that of its arguments, and units of work that cost nanoseconds."""
+    return _step.pack(function, arguments, units, _units_in(SHORT, units, cost), _units_in(LONG, units, cost))
 
 
 class Steps:
@@ -52,15 +59,15 @@ class Steps:
 
 
 def _job(first: int, end: int, threads: int) -> Array:
-    counters, counted = words.HEADER + words.STEP * end, -(-(words.TAKEN + threads) // LINE) * LINE
-    job = np.zeros(counters + counted * end, np.int64)
+    counted = -(-(TAKEN + threads) // LINE) * LINE
     shares = min(threads, 2)  # a thread takes half of what is left of a range, one that is alone all of it
-    _put_head(job.data, 0, end, threads, shares, counters, counted, first)
-    return job
+    steps, counters = (JobStep(0, 0, 0, 0, 0),) * end, (0,) * (counted * end)
+    job = Job(threads, shares, counted, reached=first, halted=0, running=0, steps=steps, counters=counters)
+    return np.frombuffer(Block(job).at([]), np.int64).copy()
 
 
 def _put(job: Array, i: int, described: bytes) -> None:
-    at = 8 * (words.HEADER + words.STEP * i)
+    at = _STEPS + _step.size * i
     job.data.cast("B")[at : at + _step.size] = described
 
 
@@ -75,4 +82,4 @@ def _units_in(time: float, units: int, cost: float) -> int:
 
 def is_unfinished(job: Array) -> bool:
     """Whether steps are left, and the job has not been halted."""
-    return bool(job[words.REACHED] < job[words.STEPS] and not job[words.HALTED])
+    return bool(job[REACHED] < job[COUNT] and not job[HALTED])

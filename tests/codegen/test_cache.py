@@ -19,8 +19,8 @@ import pytest
 from gradspec.codegen import cache
 from gradspec.spec.errors import UnsupportedError
 
-SOURCE = "runtime.kernel_sources.simple"
-INTERMEDIATE = "runtime.kernel_sources.intermediate"
+SOURCE = "codegen.kernel_sources.simple"
+INTERMEDIATE = "codegen.kernel_sources.intermediate"
 TESTS = Path(__file__).parents[1]
 WHAT_IT_DOES = {
     "increment": lambda n: n + 1,
@@ -115,7 +115,7 @@ def test_kernels_with_equal_symbols_stay_apart(compiled):
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
-        ("foreign", UnsupportedError, "'foreign' of runtime.kernel_sources.simple calls no_such_function"),
+        ("foreign", UnsupportedError, "'foreign' of codegen.kernel_sources.simple calls no_such_function"),
         ("absent", KeyError, "absent"),
     ],
 )
@@ -243,7 +243,8 @@ def test_an_entry_of_another_user_is_not_loaded(stored, count, monkeypatch):
 def test_new_sources_replace_the_entry(tmp_path, monkeypatch, count):
     package = tmp_path / "changing_kernels"
     package.mkdir()
-    for file, text in {"__init__.py": "", "one.py": "import helper", "helper.py": "A = 1"}.items():
+    imported = "from changing_kernels.helper import A"
+    for file, text in {"__init__.py": "", "one.py": imported, "helper.py": "A = 1"}.items():
         (package / file).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     for text, expected in (("A = 1", 1), ("A = 2", 2), ("A = 2", 2), ("A = 1", 3)):
@@ -255,23 +256,52 @@ def test_new_sources_replace_the_entry(tmp_path, monkeypatch, count):
     assert len(files()) == 1
 
 
-def test_sources_are_the_files_beside_and_below(tmp_path, monkeypatch):
+def test_sources_are_what_a_kernel_is_made_of(tmp_path, monkeypatch):
+    """Its module, what that imports from its package or from this one, and so on; not what only lies beside it."""
+    texts = {
+        "made/one.py": "from made.two import B\nfrom made.below import (\n three,\n four,\n)\nimport made.five",
+        "made/two.py": "B = 1",
+        "made/below/__init__.py": "",
+        "made/below/three.py": "from made import six",
+        "made/below/four.py": "",
+        "made/five.py": "",
+        "made/six.py": "",
+        "made/beside.py": "",
+    }
     monkeypatch.syspath_prepend(tmp_path)
-    digests = []
-    for file in ("at/kernels/one.py", "at/kernels/two.py", "at/kernels/more/a.py", "at/far.py"):
+    for file, text in texts.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text("A = 1")
+        (tmp_path / file).write_text(text)
+    importlib.invalidate_caches()
+
+    def digest():
         cache._sources.cache_clear()
-        importlib.invalidate_caches()
-        digests.append(cache._sources("at.kernels.one"))
-    assert len(set(digests)) == 3
-    assert digests[2] == digests[3]
+        return cache._sources("made.one")
+
+    before = digest()
+    assert digest() == before
+    for file in texts:
+        (tmp_path / file).write_text(texts[file] + "\n")
+        assert (digest() == before) == (file == "made/beside.py"), file
+        (tmp_path / file).write_text(texts[file])
+    assert digest() == before
 
 
-def test_what_compiles_kernels_is_one_of_their_sources(tmp_path, monkeypatch):
-    before = cache._sources(SOURCE)
-    (tmp_path / "codegen.py").write_bytes(Path(cache.codegen.__file__).read_bytes() + b"#")
-    monkeypatch.setattr(cache.codegen, "__file__", str(tmp_path / "codegen.py"))
+def test_sources_that_cannot_be_read_might_be_any(monkeypatch):
+    monkeypatch.setattr(cache, "_file", lambda module: None)
+    cache._sources.cache_clear()
+    first = cache._sources("made.one")
+    cache._sources.cache_clear()
+    assert cache._sources("made.one") != first
+    cache._sources.cache_clear()
+
+
+@pytest.mark.parametrize("module", cache.TRANSLATION)
+def test_what_compiles_kernels_is_one_of_their_sources(tmp_path, monkeypatch, module):
+    cache._sources.cache_clear()
+    before, found = cache._sources(SOURCE), cache._file
+    (tmp_path / "changed.py").write_bytes(found(module).read_bytes() + b"#")
+    monkeypatch.setattr(cache, "_file", lambda name: tmp_path / "changed.py" if name == module else found(name))
     cache._sources.cache_clear()
     assert cache._sources(SOURCE) != before
     cache._sources.cache_clear()

@@ -1,0 +1,163 @@
+"""What threads do together in a call: a sequence of steps, each of them units of work that any thread may take.
+
+Every thread that works on a job calls ``kernel(job, slot, budget, workspace)``: it takes chunks of the first step that
+is not done, waits until the others have done theirs, and goes on with the next. Threads may come late, leave, and come
+back; none is counted on but those that have taken a chunk and not finished it. ``budget`` is the time in nanoseconds
+after which a thread leaves between chunks. A thread that waits looks around for a while, then lets others run, then
+sleeps in between, so that one which waits long for another leaves it the processor.
+
+The units of a step are cut into as many ranges as there are slots, fewer if that would make them tiny. A thread begins
+with its own, so that it finds in its cache what it made of the same part in the step before, and then helps with the
+others. Chunks shrink with what is left of a range, so that the threads end together.
+
+A negative slot halts the job: after that call no chunk is running, and none will be begun. A thread counts itself as
+running before it looks whether the job is halted, and whoever halts it does so before looking whether a thread is
+running; these accesses have one order, so one of the two sees the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gradspec.codegen.intrinsics import (
+    address_of,
+    atomic_change,
+    atomic_load,
+    call,
+    compare_exchange,
+    give_way,
+    local_words,
+    pause,
+    read_clock,
+    sleep,
+)
+from gradspec.codegen.language import inlined, outlined, place_of
+from gradspec.codegen.translation import kernel_code
+from gradspec.runtime.job import DONE, TAKEN, Job
+
+LOOKS, YIELDS, SLEEP = 20_000, 100_000, 50_000
+"""Nanoseconds that a waiting thread looks around, until which it lets others run, and that it sleeps from then on."""
+
+load_relaxed, load_acquire, load_ordered = map(atomic_load, ("monotonic", "acquire", "seq_cst"))
+set_ordered, exchange = atomic_change("xchg", "seq_cst"), compare_exchange("acq_rel", "monotonic")
+add_ordered, subtract_ordered = atomic_change("add", "seq_cst"), atomic_change("sub", "seq_cst")
+add_to_done, raise_to = atomic_change("add", "acq_rel"), atomic_change("max", "release")
+
+
+def build(name: str) -> str:
+    """The code of the kernel called ``"job"``."""
+    return kernel_code(work, Job)
+
+
+def work(job, slot, budget, workspace):
+    came = now()
+    if slot < 0:
+        halt(job, came)
+        return
+    leave, number = came + budget, load_acquire(place_of(job.reached))
+    while number < len(job.steps):
+        if not carry_out(job, number, slot, leave, workspace):
+            return
+        number += 1
+        raise_to(place_of(job.reached), number)
+
+
+@inlined
+def carry_out(job, number, slot, leave, workspace):
+    """Take part in a step and wait for its end; whether that has come."""
+    step, first = job.steps[number], number * job.counted
+    ranges = max(1, min(step.units // step.least, job.slots))
+    own = slot % ranges
+    for i in range(ranges):
+        r = own + i if own + i < ranges else own + i - ranges
+        begin, end = step.units * r // ranges, step.units * (r + 1) // ranges
+        part = Range(begin, end - begin, first + TAKEN + r)
+        if not drain(job, step, part, first + DONE, leave, workspace):
+            return False
+    return wait_for(job, first + DONE, step.units, leave)
+
+
+class Range(NamedTuple):
+    """A range of a step's units: where it begins, its length, and the counter of those that are taken."""
+
+    begin: Any
+    length: Any
+    taken: Any
+
+
+@inlined
+def drain(job, step, part, done, leave, workspace):
+    """Chunks of a range until none is left; whether the thread may stay."""
+    while load_relaxed(place_of(job.counters[part.taken])) < part.length:
+        add_ordered(place_of(job.running), 1)
+        if load_ordered(place_of(job.halted)) != 0:
+            subtract_ordered(place_of(job.running), 1)
+            return False
+        first, count = take_chunk(job, step, part)
+        if count > 0:
+            start = part.begin + first
+            call(step.function, step.arguments, start, start + count, address_of(workspace))
+            add_to_done(place_of(job.counters[done]), count)
+        subtract_ordered(place_of(job.running), 1)
+        if count > 0 and now() > leave:
+            return False
+    return True
+
+
+@inlined
+def take_chunk(job, step, part):
+    """The first unit of a chunk, counted from the range's, and how many there are; none if others took them."""
+    seen = load_relaxed(place_of(job.counters[part.taken]))
+    while seen < part.length:
+        left = part.length - seen
+        count = max(left // job.shares, step.least)
+        if left - count < step.least:
+            count = left
+        count = min(count, step.most)
+        found = exchange(place_of(job.counters[part.taken]), seen, seen + count)
+        if found == seen:
+            return seen, count
+        seen = found
+    return seen, 0
+
+
+@inlined
+def wait_for(job, done, units, leave):
+    """Until all units of a step are done; whether they are, or the thread must leave before."""
+    if load_acquire(place_of(job.counters[done])) >= units:
+        return True
+    began = now()
+    while load_acquire(place_of(job.counters[done])) < units:
+        time = now()
+        if load_acquire(place_of(job.halted)) != 0 or time > leave:
+            return False
+        idle(time - began)
+    return True
+
+
+@inlined
+def halt(job, came):
+    set_ordered(place_of(job.halted), 1)
+    while load_ordered(place_of(job.running)) != 0:
+        idle(now() - came)
+
+
+@outlined
+def idle(waited):
+    if waited < LOOKS:
+        pause()
+    elif waited < YIELDS:
+        give_way()
+    else:
+        time = local_words(2)
+        time[0] = 0
+        time[1] = SLEEP
+        sleep(time)
+
+
+@outlined
+def now():
+    """Nanoseconds."""
+    time = local_words(2)
+    read_clock(time)
+    return time[0] * 1_000_000_000 + time[1]

@@ -1,1 +1,0 @@
-"""Machine code that the runtime itself needs, as LLVM's intermediate code."""

@@ -1,0 +1,35 @@
+"""Where the rooms are joined: everything that a room declares it needs of later ones is provided here, and only here.
+
+``a + b`` on variables is an operator, ``graph.vjp()`` a transformation, and ``graph(x)`` runs on a backend. Every way
+into the package that leads to graphs imports this module: ``gradspec.library``, from which ``gs`` has its names, the
+command line, programs that PyTorch exported, and the judge of our own kernels.
+"""
+
+from __future__ import annotations
+
+from gradspec.backends import cpu, numpy
+from gradspec.graph.graph import SERVICES, Services
+from gradspec.graph.ir import OVERLOADS, Overloads
+from gradspec.ops.layout import getitem
+from gradspec.ops.linear import matmul
+from gradspec.ops.pointwise import add, div, mul, neg, sub
+from gradspec.runtime.backend import BACKENDS, Backend
+from gradspec.runtime.run import eager, program, run
+from gradspec.saving.graphs import save
+from gradspec.transforms.batch import batch
+from gradspec.transforms.jvp import jvp
+from gradspec.transforms.simplify import simplify
+from gradspec.transforms.vjp import vjp
+
+OVERLOADS.provide(Overloads(add=add, sub=sub, mul=mul, div=div, matmul=matmul, neg=neg, getitem=getitem))
+
+SERVICES.provide(
+    Services(jvp=jvp, vjp=vjp, batch=batch, simplify=simplify, save=save, run=run, program=program, eager=eager)
+)
+
+BACKENDS.provide(
+    {
+        "cpu": Backend(cpu.lowering, numpy.kernel, fallback="numpy: no compiled kernel", simplifies=True),
+        "numpy": Backend(lambda name: None, numpy.kernel, fallback="numpy", simplifies=False),
+    }
+)
