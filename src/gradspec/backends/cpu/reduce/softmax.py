@@ -51,8 +51,20 @@ class _Softmax:
         width = outputs.block if is_side_by_side else 1
         each = width * self.itemsize
         room = (pieces.count * each, LANES_BYTES * width, at_once * each, at_once * each, each)
-        *places, end = accumulate(room, initial=SCRATCH_BYTES)
-        arguments = SoftmaxArguments(outputs, x_stride, y_stride, pieces, is_side_by_side, self.is_log, *places)
+        sums_at, lanes_at, cells_at, powers_at, largest_at, end = accumulate(room, initial=SCRATCH_BYTES)
+        arguments = SoftmaxArguments(
+            outputs,
+            x_stride,
+            y_stride,
+            pieces,
+            is_side_by_side,
+            self.is_log,
+            sums_at=sums_at,
+            lanes_at=lanes_at,
+            cells_at=cells_at,
+            powers_at=powers_at,
+            largest_at=largest_at,
+        )
         return Call(arguments, units if cells else 0, aligned(end))
 
 
