@@ -93,7 +93,7 @@ class Module:
 
     def translated(self, function: Any, types: tuple[Any, ...]) -> _Translation:
         """A function for arguments of these types; where it calls itself, it is found half written."""
-        key = (function, types)
+        key = (function, _told_apart(types))
         if key not in self._functions:
             self._functions[key] = translation = _Translation(self, function, types)
             translation.translate()
@@ -840,6 +840,11 @@ def _leaves(value: Any) -> Iterator[Any]:
             yield from _leaves(part)
     elif value is not None:
         yield value
+
+
+def _told_apart(value: Any) -> Any:
+    """Tuples of different kinds are equal if what they hold is; with their kinds they are not."""
+    return (type(value), *map(_told_apart, value)) if isinstance(value, tuple) else value
 
 
 def _mapped(change: Callable[[Any], Any], value: Any) -> Any:

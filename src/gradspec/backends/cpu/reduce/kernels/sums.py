@@ -138,7 +138,6 @@ class AddInTurn(NamedTuple):
     step: Any
     turn: Any
 
-    @outlined
     def take(self, form, x, at, stride, count, done):
         """``count`` rows, ``stride`` apart, after ``done`` of them."""
         turn = self.turn
@@ -155,13 +154,15 @@ class AddInTurn(NamedTuple):
         if self.step != 1:
             for r in range(rounds):
                 add_cells(form, self, to, x, at + r * far, is_fresh and r == 0)
-            return
-        for further in FURTHER_ROWS:
-            if rounds == 1 + len(further):
-                add_rows(form, further, self.target, to, x, at, far, self.width, is_fresh)
+        elif rounds == 4:
+            add_rows(form, THREE_MORE, self.target, to, x, at, far, self.width, is_fresh)
+        elif rounds == 2:
+            add_rows(form, ONE_MORE, self.target, to, x, at, far, self.width, is_fresh)
+        else:
+            add_rows(form, NO_MORE, self.target, to, x, at, far, self.width, is_fresh)
 
 
-FURTHER_ROWS = (range(1, 1), range(1, 2), range(1, 4))
+NO_MORE, ONE_MORE, THREE_MORE = range(1, 1), range(1, 2), range(1, 4)
 
 
 @outlined
