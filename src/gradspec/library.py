@@ -5,7 +5,6 @@ from typing import Any
 import gradspec.interop.arrays
 import gradspec.wiring  # noqa: F401  (what graphs can do)
 from gradspec.folding import fold_batch_norm
-from gradspec.graph.arrays import of_any_kind
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.tree import register_pytree
@@ -46,12 +45,12 @@ from gradspec.ops.pointwise import (
 from gradspec.ops.pool import adaptive_avg_pool, adaptive_max_pool, avg_pool, global_avg_pool, global_max_pool, max_pool
 from gradspec.ops.reduce import log_softmax, mean, softmax
 from gradspec.ops.resize import resize
-from gradspec.ops.rules import remembers_calls
 from gradspec.ops.select import equal, greater, less, where
 from gradspec.ops.shape import broadcast_to, flatten, reshape, sum
 from gradspec.ops.smooth_pool import smooth_max_pool
 from gradspec.ops.unfold import fold, unfold
 from gradspec.ops.unpool import max_gather, max_unpool
+from gradspec.runtime.calls import remembering
 from gradspec.runtime.evaluate import evaluate
 from gradspec.runtime.run import compile
 from gradspec.runtime.threads import get_num_threads, set_num_threads
@@ -67,10 +66,8 @@ def __getattr__(name: str) -> Any:
     operator = ranked_operator(name, RANKED, globals())
     if operator is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if hasattr(operator, "remembers_calls"):
-        operator = remembers_calls(operator)
-    globals()[name] = operator
-    return operator
+    globals()[name] = remembering(operator)
+    return globals()[name]
 
 
 __all__ = [
@@ -173,12 +170,11 @@ __all__ = [
 ]
 
 
-def _take_arrays_of_any_kind() -> None:
-    """Operators that remember their calls do so already."""
+def _remember_calls() -> None:
     for name in __all__:
         value = globals()[name]
-        if getattr(value, "__module__", "").startswith("gradspec.ops.") and not hasattr(value, "remembers_calls"):
-            globals()[name] = of_any_kind(value)
+        if getattr(value, "__module__", "").startswith("gradspec.ops."):
+            globals()[name] = remembering(value)
 
 
-_take_arrays_of_any_kind()
+_remember_calls()

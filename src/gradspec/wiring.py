@@ -14,7 +14,7 @@ from gradspec.ops.layout import getitem
 from gradspec.ops.linear import matmul
 from gradspec.ops.pointwise import add, div, mul, neg, sub
 from gradspec.runtime.backend import BACKENDS, Backend
-from gradspec.runtime.run import eager, program, run
+from gradspec.runtime.calls import eager, run
 from gradspec.saving.graphs import save
 from gradspec.transforms.batch import batch
 from gradspec.transforms.jvp import jvp
@@ -24,7 +24,7 @@ from gradspec.transforms.vjp import vjp
 OVERLOADS.provide(Overloads(add=add, sub=sub, mul=mul, div=div, matmul=matmul, neg=neg, getitem=getitem))
 
 SERVICES.provide(
-    Services(jvp=jvp, vjp=vjp, batch=batch, simplify=simplify, save=save, run=run, program=program, eager=eager)
+    Services(jvp=jvp, vjp=vjp, batch=batch, simplify=simplify, save=save, run=run, eager=eager)
 )
 
 BACKENDS.provide(

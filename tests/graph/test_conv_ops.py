@@ -19,7 +19,7 @@ from gradspec.backends.numpy import conv as kernels
 from gradspec.graph.builder import apply
 from gradspec.graph.check import check
 from gradspec.ops.conv import READ, Convolution
-from gradspec.ops.unfold import UNFOLD, Geometry
+from gradspec.ops.unfold import UNFOLD, StatedWindows
 from peers.agreement import plain, reals, whole_numbers
 
 pytestmark = pytest.mark.filterwarnings(
@@ -502,7 +502,7 @@ def test_a_record_that_states_nonsense_is_refused(change, message):
 
 def test_a_record_with_too_few_columns_is_refused():
     with pytest.raises(gs.ShapeError, match=r"\(3,\) windows are stated, but \(4,\) fit"):
-        apply(UNFOLD, Geometry((5,), (2,), (1,), ((0, 0),), (1,), (3,)), np.zeros((2, 5)))
+        apply(UNFOLD, StatedWindows((5,), (2,), (1,), ((0, 0),), (1,), (3,)), np.zeros((2, 5)))
 
 
 @pytest.mark.parametrize("backend", ["cpu", "numpy"])

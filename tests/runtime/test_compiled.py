@@ -16,6 +16,7 @@ import lenet5
 import resnet18
 from gradspec.codegen.cache import KERNEL_TYPE
 from gradspec.graph import tree
+from gradspec.runtime import calls
 from gradspec.runtime import run as running
 from gradspec.runtime import threads as pool
 from gradspec.runtime.compiled import Executable, Program
@@ -508,7 +509,7 @@ def plans(monkeypatch):
     plan = running.plan
     monkeypatch.setattr(running, "plan", lambda *args, **kwargs: made.append(1) or plan(*args, **kwargs))
     running._executables.clear()
-    running._applications.clear()
+    calls._calls.clear()
     return made
 
 
@@ -591,24 +592,70 @@ def test_calls_of_pooling_operators_are_remembered(ranked):
     np.testing.assert_array_equal(pool(2, 1), gs.compile(pool2, gs.f32[x.shape], backend="numpy")(x))
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda x: gs.avg_pool2d(x, 2),
-        lambda x: gs.smooth_max_pool2d(x, 2, beta=2.0),
-        lambda x: gs.adaptive_avg_pool2d(x, 3),
-        lambda x: gs.adaptive_max_pool2d(x, (3, None), True),
-        lambda x: gs.global_avg_pool2d(x, False),
-        lambda x: gs.global_max_pool(x, 1, keepdims=False),
-        lambda x: gs.max_pool3d(x, 2, return_indices=True),
-    ],
-)
+IMAGE, WEIGHT, ROWS = normal(2, 4, 5, 6), normal(3, 4, 2, 2), normal(4, 6)
+CALLS = {
+    "avg_pool2d": lambda x: gs.avg_pool2d(x, 2),
+    "smooth_max_pool2d": lambda x: gs.smooth_max_pool2d(x, 2, beta=2.0),
+    "adaptive_avg_pool2d": lambda x: gs.adaptive_avg_pool2d(x, 3),
+    "adaptive_max_pool2d": lambda x: gs.adaptive_max_pool2d(x, (3, None), True),
+    "global_avg_pool2d": lambda x: gs.global_avg_pool2d(x, False),
+    "global_max_pool": lambda x: gs.global_max_pool(x, 1, keepdims=False),
+    "max_pool3d": lambda x: gs.max_pool3d(x, 2, return_indices=True),
+    "lp_pool2d": lambda x: gs.lp_pool2d(x, 2.5, 2),
+    "conv2d": lambda x: gs.conv2d(x, WEIGHT, padding=(1, 0)),
+    "conv2d with a bias": lambda x: gs.conv2d(x, WEIGHT, np.float32([1, 2, 3]), 2, 1),
+    "conv_transpose2d": lambda x: gs.conv_transpose2d(x, normal(4, 2, 2, 2) * 0 + 1, stride=2),
+    "unfold": lambda x: gs.unfold(x, (2, 2), stride=2),
+    "relu": gs.relu,
+    "clamp": lambda x: gs.clamp(x, -0.5, None),
+    "add": lambda x: gs.add(x, x),
+    "add a number": lambda x: gs.add(x, 1.5),
+    "a number first": lambda x: gs.sub(2, x),
+    "matmul": lambda x: gs.matmul(ROWS[:, :5], x),
+    "linear": lambda x: gs.linear(x, ROWS, bias=np.float32([1, 2, 3, 4])),
+    "softmax": lambda x: gs.softmax(x, axis=-2),
+    "mean": lambda x: gs.mean(x, (0, 2), keepdims=True),
+    "concat": lambda x: gs.concat([x, x, x], 1),
+    "reshape": lambda x: gs.reshape(x, (8, 30)),
+    "transpose": lambda x: gs.transpose(x, (3, 1, 0, 2)),
+    "where": lambda x: gs.where(gs.greater(x, 0.0), x, 1.0),
+    "batch_norm": lambda x: gs.batch_norm(x, *(np.float32([1, 2, 3, 4]),) * 4),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_remembered_calls_mean_the_same(call):
-    x = normal(2, 4, 5, 6)
-    right = gs.compile(call, gs.f32[x.shape])(x)
+    right = gs.compile(call, gs.f32[IMAGE.shape])(IMAGE)
     for _ in range(2):
-        for got, wanted in zip(np.atleast_1d(call(x)), np.atleast_1d(right), strict=True):
+        for got, wanted in zip(np.atleast_1d(call(IMAGE)), np.atleast_1d(right), strict=True):
             np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name not in ("a number first", "where")])
+def test_calls_of_every_operator_are_worked_out_once(monkeypatch, name):
+    """A second call, on other arrays of the same types, neither reads its arguments nor builds a graph."""
+    CALLS[name](IMAGE)
+    monkeypatch.setattr(calls, "Builder", None)
+    monkeypatch.setattr(calls, "attached", None)
+    CALLS[name](IMAGE + 1)
+
+
+def test_arguments_that_are_equal_but_not_the_same_are_told_apart():
+    x = np.float32([-1, 0, 2])
+    assert str(gs.scale(x, 0.0)) != str(gs.scale(x, -0.0))
+    assert gs.mean(x, 0, True).shape == gs.mean(x, 0, 1).shape == (1,)
+    with pytest.raises(gs.ShapeError):
+        gs.max_pool(x, (True,))
+    assert gs.max_pool(x, (1,)).tolist() == x.tolist()
+    assert [gs.add(x, n).tolist() for n in (1, 1.5, -1)] == [[0, 1, 3], [0.5, 1.5, 3.5], [-2, -1, 1]]
+
+
+def test_a_number_that_does_not_fit_its_array_is_refused_whether_remembered_or_not():
+    x = np.int32([1, 2])
+    assert gs.add(x, 1).tolist() == [2, 3]
+    for _ in range(2):
+        with pytest.raises(gs.DTypeError, match=r"0\.5 is not an integer"):
+            gs.add(x, 0.5)
 
 
 def test_errors_name_the_inputs_of_the_graph_that_is_called():

@@ -31,8 +31,6 @@ class Services:
     save: Callable[[Graph, str | os.PathLike[str]], None]
     run: Callable[[Graph, Sequence[Any]], Any]
     """The graph on arrays of any kind."""
-    program: Callable[[Graph], Callable[[Sequence[Any]], Any]]
-    """The same in two steps: a graph that is run again and again is looked up once."""
     eager: Callable[[Op, Attributes, Sequence[Array]], tuple[Array, ...]]
     """One operator on arrays, at once."""
 

@@ -7,9 +7,11 @@ in each, its transposes are the other two operators, and one rule serves all thr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
 
+from gradspec.graph.attributes import IMPLIED, usual
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Op, Var
 from gradspec.graph.types import TensorType, require_floats, require_rank
@@ -18,25 +20,64 @@ from gradspec.ops.linear import biased_jvp, merge_batch, split_batch
 from gradspec.ops.rules import applying, require_count
 from gradspec.ops.shape import broadcast_to, reshape
 from gradspec.ops.shape import sum as sum_over
-from gradspec.ops.unfold import Geometry, extents
 from gradspec.spec.conv import Form, compare, conv_form, plus_bias, read, transposed_form, write
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.tensor import Tensor
-from gradspec.spec.window import Ints, Padding, spatial_sizes, whole_number
+from gradspec.spec.window import Ints, Padding, Regular, Window, spatial_sizes, stated, whole_number
 
 ROLES = {"conv": ("x", "w", "g"), "conv_transpose": ("g", "w", "x"), "conv_compare": ("x", "g", "w")}
 """Which tensors of the form an operator takes, and which it gives."""
 
 
+Sizes = tuple[int, ...]
+
+
 @dataclass(frozen=True)
-class Convolution(Geometry):
+class StatedWindows:
+    """Regular windows with every extent stated, one entry per spatial axis."""
+
+    sizes: Sizes = field(metadata=IMPLIED)
+    kernel: Sizes
+    stride: Sizes = field(metadata=usual(1))
+    padding: tuple[tuple[int, int], ...] = field(metadata=usual((0, 0)))
+    dilation: Sizes = field(metadata=usual(1))
+    outputs: Sizes = field(metadata=IMPLIED)
+
+    @classmethod
+    def of(cls, window: Window, **others: Any) -> Self:
+        """The record of a window that was made, and checked, where the user's arguments were read."""
+        axes = [axis for axis in window.axes if isinstance(axis, Regular)]
+        found = cls(
+            sizes=window.sizes,
+            kernel=tuple(axis.kernel for axis in axes),
+            stride=tuple(axis.stride for axis in axes),
+            padding=tuple((axis.lo, axis.hi) for axis in axes),
+            dilation=tuple(axis.dilation for axis in axes),
+            outputs=window.outputs,
+            **others,
+        )
+        vars(found)["window"] = window
+        return found
+
+    @property
+    def rank(self) -> int:
+        return len(self.kernel)
+
+    @cached_property
+    def window(self) -> Window:
+        """The window, if its numbers make one: every tap must lie on the padded axis."""
+        return stated(self.sizes, self.kernel, self.stride, self.padding, self.dilation, self.outputs)
+
+
+@dataclass(frozen=True)
+class Convolution(StatedWindows):
     """The form's window, and the groups that split the channels."""
 
     groups: int = 1
 
     @classmethod
-    def of(cls, form: Form) -> Convolution:
-        return cls(**extents(form.window), groups=int(form.groups))
+    def of_form(cls, form: Form) -> Convolution:
+        return cls.of(form.window, groups=int(form.groups))
 
 
 def _form(attrs: Convolution, x: Any = None, w: Any = None, g: Any = None) -> Form:
@@ -175,7 +216,7 @@ def conv(
     given = operands(x, weight, *(() if bias is None else (bias,)))
     with applying("conv", *given):
         form = conv_form(*_with_bias(given), stride, padding, dilation, groups)
-    return apply(READ, Convolution.of(form), *given)
+    return apply(READ, Convolution.of_form(form), *given)
 
 
 def conv_transpose(
@@ -197,7 +238,7 @@ def conv_transpose(
     given = operands(x, weight, *(() if bias is None else (bias,)))
     with applying("conv_transpose", *given):
         form = transposed_form(*_with_bias(given), stride, padding, output_padding, groups, dilation)
-    return apply(WRITE, Convolution.of(form), *given)
+    return apply(WRITE, Convolution.of_form(form), *given)
 
 
 def _with_bias(given: Sequence[Any]) -> tuple[Any, Any, Any]:

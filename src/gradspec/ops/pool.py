@@ -18,9 +18,10 @@ import numpy as np
 from gradspec.graph.attributes import usual
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Op, Var
+from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DType, TensorType, f64, i64, require_floats, require_numbers
 from gradspec.ops.batching import leading_batch
-from gradspec.ops.rules import applying, remembers_calls, whole
+from gradspec.ops.rules import applying, whole
 from gradspec.ops.shape import reshape
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.pool import (
@@ -54,7 +55,20 @@ class Windows:
     output_size: Index | None = None
 
     def window(self, x: Any) -> Window:
-        """The windows over the last axes of ``x``: of a type, a tensor or an array."""
+        """The windows over the last axes of ``x``, a type, a tensor or an array: made, and checked, once."""
+        rank = len(self.kernel_size if self.output_size is None else self.output_size)
+        key = (*self._written, x.shape[-rank:] if rank else ())
+        found = _windows.get(key)
+        if found is None:
+            found = self._made(x)
+            _windows.put(key, found)
+        return found
+
+    @property
+    def _written(self) -> tuple[Any, ...]:
+        return self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.output_size
+
+    def _made(self, x: Any) -> Window:
         if self.output_size is not None:
             return bins(x, self.output_size)
         return sliding(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
@@ -62,6 +76,16 @@ class Windows:
     def pooled(self, x: TensorType) -> TensorType:
         window = self.window(x)
         return TensorType(x.dtype, split_shape(x.shape, window.rank)[0] + window.outputs)
+
+
+MOST_WINDOWS = 1024
+_windows = LRUCache[Window](MOST_WINDOWS)
+
+
+def _written(window: Window, **fields: Any) -> dict[str, Any]:
+    """The fields of ``Windows`` that say what the window is, which it will be known by."""
+    _windows.put((*Windows(**fields)._written, window.sizes), window)
+    return fields
 
 
 def sliding_windows(
@@ -75,24 +99,28 @@ def sliding_windows(
 ) -> dict[str, Any]:
     """The fields of ``Windows``, with every default and ``"same"`` settled for ``x``."""
     with applying(name, x):
-        axes = [a for a in sliding(x, kernel_size, stride, padding, dilation, ceil_mode).axes if isinstance(a, Regular)]
-    return {
-        "kernel_size": tuple(a.kernel for a in axes),
-        "stride": tuple(a.stride for a in axes),
-        "padding": tuple((a.lo, a.hi) for a in axes),
-        "dilation": tuple(a.dilation for a in axes),
-        "ceil_mode": bool(ceil_mode),
-    }
+        window = sliding(x, kernel_size, stride, padding, dilation, ceil_mode)
+    axes = [axis for axis in window.axes if isinstance(axis, Regular)]
+    return _written(
+        window,
+        kernel_size=tuple(a.kernel for a in axes),
+        stride=tuple(a.stride for a in axes),
+        padding=tuple((a.lo, a.hi) for a in axes),
+        dilation=tuple(a.dilation for a in axes),
+        ceil_mode=bool(ceil_mode),
+    )
 
 
 def adaptive_windows(name: str, x: Any, output_size: Sequence[int | None]) -> dict[str, Any]:
     with applying(name, x):
-        return {"output_size": bins(x, output_size).outputs}
+        window = bins(x, output_size)
+    return _written(window, output_size=window.outputs)
 
 
 def global_windows(name: str, x: Any, rank: int) -> dict[str, Any]:
     with applying(name, x):
-        return {"output_size": everything(x, rank).outputs}
+        window = everything(x, rank)
+    return _written(window, output_size=window.outputs)
 
 
 def _flattened(y: Any, rank: int, keepdims: bool) -> Any:
@@ -172,7 +200,6 @@ MAX_POOL_PULL: Op = Op(
 )
 
 
-@remembers_calls
 def max_pool(
     x: Any,
     kernel_size: Sequence[int],
@@ -198,7 +225,6 @@ def max_pool(
     return apply(MAX_POOL, MaxPool(**windows, ties=ties, return_indices=bool(return_indices)), x)
 
 
-@remembers_calls
 def adaptive_max_pool(
     x: Any, output_size: Sequence[int | None], return_indices: bool = False, *, ties: str = "first"
 ) -> Any:
@@ -214,7 +240,6 @@ def adaptive_max_pool(
     return apply(MAX_POOL, MaxPool(**windows, ties=ties, return_indices=bool(return_indices)), x)
 
 
-@remembers_calls
 def global_max_pool(x: Any, rank: int = 2, keepdims: bool = True, *, ties: str = "first") -> Any:
     """The largest cell over the last ``rank`` axes, which stay as ones or, without ``keepdims``, go.
 
@@ -304,7 +329,6 @@ AVG_POOL_SPREAD = Op(
 )
 
 
-@remembers_calls
 def avg_pool(
     x: Any,
     kernel_size: Sequence[int],
@@ -330,7 +354,6 @@ def avg_pool(
     return apply(AVG_POOL, attrs, x)
 
 
-@remembers_calls
 def adaptive_avg_pool(x: Any, output_size: Sequence[int | None]) -> Any:
     """The mean of each of ``output_size`` bins per axis; None keeps an axis as it is.
 
@@ -342,7 +365,6 @@ def adaptive_avg_pool(x: Any, output_size: Sequence[int | None]) -> Any:
     return apply(AVG_POOL, AvgPool(**adaptive_windows("adaptive_avg_pool", x, output_size)), x)
 
 
-@remembers_calls
 def global_avg_pool(x: Any, rank: int = 2, keepdims: bool = True) -> Any:
     """The mean over the last ``rank`` axes, which stay as ones or, without ``keepdims``, go.
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
 from typing import Any
 
 import numpy as np
 
-from gradspec.graph.arrays import as_array, kind_of, of_any_kind
 from gradspec.graph.attributes import Attributes
-from gradspec.graph.builder import Builder
-from gradspec.graph.graph import SERVICES, Graph
-from gradspec.graph.ir import Array, Var
-from gradspec.graph.lru import LRUCache
-from gradspec.graph.types import DType, TensorType, require_floats, type_of
+from gradspec.graph.ir import Var
+from gradspec.graph.types import DType, TensorType, require_floats
 from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.layout import normal_axis
 from gradspec.spec.tensor import Tensor
@@ -85,58 +80,3 @@ def recorded_axis(name: str, axis: int, rank: int) -> int:
     if normal_axis(name, axis, rank) != axis:
         raise ShapeError(f"{name}: a node's axis counts from the front, so {axis} should be {axis + rank}")
     return axis
-
-
-# --- calls on arrays --------------------------------------------------------------------------------------------------
-
-MOST_CALLS = 1024
-"""How many calls of one operator are remembered."""
-
-
-def remembers_calls(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator of one array whose arguments are worked out once for each type of array.
-
-    What a call comes to is remembered under the array's type and the other arguments as they are written, if these are
-    plain; other calls, and those that fail, are carried out as they are.
-    """
-    known = LRUCache[Callable[[Sequence[Any]], Any]](MOST_CALLS)
-    carried_out = of_any_kind(operator)
-
-    @wraps(operator)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        x = args[0] if args else None
-        if type(x) is not np.ndarray:
-            x = None if kind_of(x) is None else as_array(x)
-        if x is None or not _are_plain(args[1:]) or not _are_plain(kwargs.values()):
-            return carried_out(*args, **kwargs)
-        key = (x.shape, x.dtype, repr(args[1:]), repr(kwargs) if kwargs else "")
-        program = known.get(key)
-        if program is None:
-            graph = _graph(operator, x, args[1:], kwargs)
-            if graph is None:
-                return carried_out(*args, **kwargs)
-            program = SERVICES().program(graph)
-            known.put(key, program)
-        return program(args[:1])
-
-    call.remembers_calls = True  # type: ignore[attr-defined]
-    return call
-
-
-_PLAIN = frozenset((type(None), bool, int, float, str))
-
-
-def _are_plain(values: Iterable[Any]) -> bool:
-    for value in values:
-        if type(value) not in _PLAIN and not (type(value) in (tuple, list) and _are_plain(value)):
-            return False
-    return True
-
-
-def _graph(operator: Callable[..., Any], x: Array, others: Sequence[Any], kwargs: dict[str, Any]) -> Graph | None:
-    """The graph of the call; None if it fails, so that it can fail on the array and speak of that."""
-    builder = Builder()
-    try:
-        return builder.build(operator(builder.input(type_of(x), "x"), *others, **kwargs))
-    except Exception:
-        return None

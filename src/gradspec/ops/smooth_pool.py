@@ -23,7 +23,6 @@ from gradspec.graph.types import DType, TensorType, require_floats, type_of
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.pointwise import scale
 from gradspec.ops.pool import Windows, plain_number, sliding_windows, zero_of
-from gradspec.ops.rules import remembers_calls
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.smooth_pool import settled, smooth_max_pool_jvp, smooth_max_pool_vjp
 from gradspec.spec.smooth_pool import smooth_max_pool as smooth_max_pool_spec
@@ -146,7 +145,6 @@ SMOOTH_MAX_SPREAD = Op(
 )
 
 
-@remembers_calls
 def smooth_max_pool(
     x: Any,
     kernel_size: Sequence[int],

@@ -1,81 +1,33 @@
-"""Unfold and fold, each the other's transpose, and the record of window geometry that convolution shares with them."""
+"""Unfold and fold, each the other's transpose."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from gradspec.graph.attributes import IMPLIED, usual
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Op
 from gradspec.graph.types import TensorType, require_numbers
 from gradspec.ops.batching import leading_batch
+from gradspec.ops.conv import Sizes, StatedWindows
 from gradspec.ops.rules import applying
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.unfold import fold as fold_spec
 from gradspec.spec.unfold import unfold as unfold_spec
-from gradspec.spec.window import (
-    Ints,
-    Padding,
-    Regular,
-    Window,
-    per_axis,
-    regular,
-    spatial_rank,
-    spatial_sizes,
-    stated,
-)
-
-Sizes = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """A regular window with every extent stated, one entry per spatial axis."""
-
-    sizes: Sizes = field(metadata=IMPLIED)
-    kernel: Sizes
-    stride: Sizes = field(metadata=usual(1))
-    padding: tuple[tuple[int, int], ...] = field(metadata=usual((0, 0)))
-    dilation: Sizes = field(metadata=usual(1))
-    outputs: Sizes = field(metadata=IMPLIED)
-
-    @property
-    def rank(self) -> int:
-        return len(self.kernel)
-
-    @property
-    def window(self) -> Window:
-        """The window, if its numbers make one: every tap must lie on the padded axis."""
-        return stated(self.sizes, self.kernel, self.stride, self.padding, self.dilation, self.outputs)
-
-
-def extents(window: Window) -> dict[str, Any]:
-    """The fields of Geometry, from a regular window."""
-    axes = [axis for axis in window.axes if isinstance(axis, Regular)]
-    return {
-        "sizes": window.sizes,
-        "kernel": tuple(axis.kernel for axis in axes),
-        "stride": tuple(axis.stride for axis in axes),
-        "padding": tuple((axis.lo, axis.hi) for axis in axes),
-        "dilation": tuple(axis.dilation for axis in axes),
-        "outputs": window.outputs,
-    }
-
+from gradspec.spec.window import Ints, Padding, per_axis, regular, spatial_rank, spatial_sizes
 
 # --- unfold ----------------------------------------------------------------------------------------------------------
 
 
-def _require_all_windows(attrs: Geometry) -> None:
+def _require_all_windows(attrs: StatedWindows) -> None:
     """Columns hold every window that fits, so the outputs follow from the rest."""
     every = regular(attrs.sizes, attrs.kernel, attrs.stride, attrs.padding, attrs.dilation).outputs
     if attrs.outputs != every:
         raise ShapeError(f"{attrs.outputs} windows are stated, but {every} fit")
 
 
-def _unfold_types(attrs: Geometry, x: TensorType) -> tuple[TensorType]:
+def _unfold_types(attrs: StatedWindows, x: TensorType) -> tuple[TensorType]:
     _require_all_windows(attrs)
     if spatial_sizes(x.shape, attrs.rank, channels=1) != attrs.sizes:
         raise ShapeError(f"{x} does not have the spatial sizes {attrs.sizes}")
@@ -85,7 +37,7 @@ def _unfold_types(attrs: Geometry, x: TensorType) -> tuple[TensorType]:
 
 UNFOLD = Op(
     "unfold",
-    Geometry,
+    StatedWindows,
     types=_unfold_types,
     spec=lambda attrs, x: (unfold_spec(x, attrs.kernel, attrs.dilation, attrs.padding, attrs.stride),),
     batch=leading_batch,
@@ -104,19 +56,19 @@ def unfold(x: Any, kernel_size: Sequence[int], dilation: Ints = 1, padding: Padd
     (x,) = operands(x)
     with applying("unfold", x):
         sizes = spatial_sizes(x.shape, spatial_rank("kernel_size", kernel_size), channels=1)
-        geometry = _geometry(sizes, kernel_size, dilation, padding, stride)
-    return apply(UNFOLD, geometry, x)
+        windows = _stated(sizes, kernel_size, dilation, padding, stride)
+    return apply(UNFOLD, windows, x)
 
 
-def _geometry(sizes: Sizes, kernel_size: Sequence[int], dilation: Ints, padding: Padding, stride: Ints) -> Geometry:
+def _stated(sizes: Sizes, kernel_size: Sequence[int], dilation: Ints, padding: Padding, stride: Ints) -> StatedWindows:
     steps = per_axis("stride", stride, len(sizes), least=1)
-    return Geometry(**extents(regular(sizes, kernel_size, steps, padding, dilation)))
+    return StatedWindows.of(regular(sizes, kernel_size, steps, padding, dilation))
 
 
 # --- fold ------------------------------------------------------------------------------------------------------------
 
 
-def _fold_types(attrs: Geometry, x: TensorType) -> tuple[TensorType]:
+def _fold_types(attrs: StatedWindows, x: TensorType) -> tuple[TensorType]:
     require_numbers("fold", x)
     _require_all_windows(attrs)
     taps, windows = prod(attrs.kernel), prod(attrs.outputs)
@@ -128,13 +80,13 @@ def _fold_types(attrs: Geometry, x: TensorType) -> tuple[TensorType]:
     return (TensorType(x.dtype, (*x.shape[:-2], x.shape[-2] // taps, *attrs.sizes)),)
 
 
-def _fold_spec(attrs: Geometry, x: Any) -> tuple[Any]:
+def _fold_spec(attrs: StatedWindows, x: Any) -> tuple[Any]:
     return (fold_spec(x, attrs.sizes, attrs.kernel, attrs.dilation, attrs.padding, attrs.stride),)
 
 
 FOLD: Op = Op(
     "fold",
-    Geometry,
+    StatedWindows,
     types=_fold_types,
     spec=_fold_spec,
     batch=leading_batch,
@@ -160,5 +112,5 @@ def fold(
     (x,) = operands(x)
     with applying("fold", x):
         sizes = per_axis("output_size", output_size, spatial_rank("kernel_size", kernel_size), least=1)
-        geometry = _geometry(sizes, kernel_size, dilation, padding, stride)
-    return apply(FOLD, geometry, x)
+        windows = _stated(sizes, kernel_size, dilation, padding, stride)
+    return apply(FOLD, windows, x)

@@ -1,18 +1,13 @@
-"""Running graphs and operators on arrays, through plans that are kept by structure and types."""
+"""Compiling graphs: plans that are kept by structure and types."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from gradspec.graph.arrays import wants_aligned
-from gradspec.graph.attributes import Attributes
-from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Array, Op
+from gradspec.graph.ir import Array
 from gradspec.graph.lru import LRUCache
-from gradspec.graph.types import type_of
 from gradspec.runtime.backend import backend_named
 from gradspec.runtime.compiled import Compiled, Executable, Program
 from gradspec.runtime.plan import Plan
@@ -24,8 +19,6 @@ DEFAULT_BACKEND = "cpu"
 MOST_PLANS = 512
 
 _executables = LRUCache[Executable](MOST_PLANS)
-_applications = LRUCache[Program](MOST_PLANS)
-_programs: WeakKeyDictionary[Graph, Program] = WeakKeyDictionary()
 
 
 def compile(
@@ -60,19 +53,6 @@ def planned(graph: Graph, backend: str = DEFAULT_BACKEND) -> tuple[Plan, list[Ar
     return plan(meant, len(graph.inputs), chosen), operands
 
 
-def run(graph: Graph, arrays: Sequence[Any]) -> Any:
-    """One array for one output, a tuple for several. Results never share memory with inputs or constants."""
-    found = _programs.get(graph)
-    if found is None:
-        found = _programs[graph] = attached(graph)
-    return found.call(arrays, found.aligned_results() if wants_aligned() else None)
-
-
-def program(graph: Graph) -> Callable[[Sequence[Any]], Any]:
-    """The graph as a function of its arrays, for those who keep it themselves."""
-    return attached(graph).call
-
-
 def attached(graph: Graph) -> Program:
     """The graph with a plan for its structure, which earlier graphs may have left."""
     open_graph, operands = lifted(graph)
@@ -82,27 +62,3 @@ def attached(graph: Graph) -> Program:
         executable = Executable(plan(open_graph.simplify(), len(graph.inputs), backend_named(DEFAULT_BACKEND)))
         _executables.put(key, executable)
     return Program(executable, operands, graph.inputs)
-
-
-def eager(op: Op, attrs: Attributes, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """One operator on arrays: compiled if it can be, else the NumPy kernel at once.
-
-    That is also for operators which only move numbers: NumPy has views of arrays that last.
-    """
-    backend = backend_named(DEFAULT_BACKEND)
-    if op.moves or backend.lowering(op.name) is None:
-        return backend.kernel(op, attrs, tuple(map(type_of, arrays)))(*arrays)
-    key = (op, repr(attrs), *[(a.shape, a.dtype) for a in arrays])
-    found = _applications.get(key)
-    if found is None:
-        found = attached(_application(op, attrs, arrays))
-        _applications.put(key, found)
-    results = found.call(arrays, found.aligned_results() if wants_aligned() else None)
-    return results if isinstance(results, tuple) else (results,)
-
-
-def _application(op: Op, attrs: Attributes, arrays: Sequence[Array]) -> Graph:
-    types = [type_of(a) for a in arrays]
-    op.types(attrs, *types)  # an error here speaks of types, not of the variables below
-    builder = Builder()
-    return builder.build(builder.apply(op, attrs, *map(builder.input, types)))

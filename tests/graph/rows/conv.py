@@ -5,7 +5,6 @@ from fractions import Fraction
 import gradspec as gs
 from gradspec.graph.builder import apply
 from gradspec.ops.conv import COMPARE, Convolution
-from gradspec.ops.unfold import extents
 from gradspec.spec.window import regular
 from graph.op_cases import GraphCase
 
@@ -24,7 +23,7 @@ def conv_transpose(id, x, weight, bias=False, **options):
 def weight_gradient(id, x, g, kernel, groups=1, **options):
     """The third partial transpose, which has no public name."""
     window = regular(x[len(x) - len(kernel) :], kernel, **options)
-    attrs = Convolution(**extents(window), groups=groups)
+    attrs = Convolution.of(window, groups=groups)
     return GraphCase(f"conv weight gradient {id}", lambda x, g: apply(COMPARE, attrs, x, g), (x, g), "tied")
 
 

@@ -10,7 +10,7 @@ from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.taps import TILE, Tables, Windows, aligned, parts, regular_axes
 from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Var
-from gradspec.ops.unfold import Geometry
+from gradspec.ops.conv import StatedWindows
 from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, Work
 
 SOURCE = "gradspec.backends.cpu.kernels.unfold"
@@ -21,7 +21,7 @@ NANOSECONDS_PER_COLUMN, NANOSECONDS_PER_UNIT = 0.7, 50.0
 class _Columns:
     """Cells ``(*leads, *sizes)`` and columns ``(*leads[:-1], leads[-1]·taps, windows)``."""
 
-    def __init__(self, attrs: Geometry, cells: Var, folds: bool) -> None:
+    def __init__(self, attrs: StatedWindows, cells: Var, folds: bool) -> None:
         self.axes = regular_axes(attrs.window)
         self.leads = cells.shape[: cells.ndim - attrs.rank]
         self.folds = folds

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from gradspec.graph.ir import Array
-from gradspec.ops.unfold import Geometry
+from gradspec.ops.conv import StatedWindows
 
 
-def windows(geometry: Geometry, x: Array) -> Array:
+def windows(geometry: StatedWindows, x: Array) -> Array:
     """A view ``(*lead, *kernel, *outputs)`` of ``x (*lead, *sizes)``, which is copied only to pad it."""
     lead, rank = x.shape[: x.ndim - geometry.rank], geometry.rank
     missing = zip(_extents(geometry), geometry.sizes, geometry.padding, strict=True)
@@ -31,7 +31,7 @@ def windows(geometry: Geometry, x: Array) -> Array:
     )
 
 
-def add_windows(geometry: Geometry, lead: tuple[int, ...], dtype: Any, parts: Iterator[tuple[Any, Array]]) -> Array:
+def add_windows(geometry: StatedWindows, lead: tuple[int, ...], dtype: Any, parts: Iterator[tuple[Any, Array]]) -> Array:
     """The transpose of ``windows``: ``(index, values)`` of its view, part by part, added onto ``(*lead, *sizes)``.
 
     An index has one slice for the first leading axis and one for each output axis.
@@ -51,7 +51,7 @@ def add_windows(geometry: Geometry, lead: tuple[int, ...], dtype: Any, parts: It
     return padded[(..., *inner)]
 
 
-def _extents(geometry: Geometry) -> list[int]:
+def _extents(geometry: StatedWindows) -> list[int]:
     """How far a padded axis reaches: to its last cell or its last tap, whichever is further."""
     axes = zip(geometry.kernel, geometry.stride, geometry.dilation, geometry.outputs, strict=True)
     reach = [(o - 1) * s + d * (k - 1) + 1 for k, s, d, o in axes]
@@ -59,12 +59,12 @@ def _extents(geometry: Geometry) -> list[int]:
     return [max(lo + n, last) for n, (lo, _), last in cells]
 
 
-def _unfold(attrs: Geometry, x: Array) -> Array:
+def _unfold(attrs: StatedWindows, x: Array) -> Array:
     *lead, channels = x.shape[: x.ndim - attrs.rank]
     return windows(attrs, x).reshape(*lead, channels * prod(attrs.kernel), prod(attrs.outputs))
 
 
-def _fold(attrs: Geometry, x: Array) -> Array:
+def _fold(attrs: StatedWindows, x: Array) -> Array:
     *lead, rows, _ = x.shape
     planes = prod(lead) * (rows // prod(attrs.kernel))
     every = (slice(0, planes), *(slice(0, o) for o in attrs.outputs))

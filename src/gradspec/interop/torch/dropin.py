@@ -19,12 +19,10 @@ from torch.overrides import has_torch_function
 
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
-from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType
 from gradspec.interop.torch.call import call
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
-
-MOST_GRAPHS = 512
+from gradspec.runtime.calls import remembered
 
 DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 KINDS = frozenset((Tensor, torch.nn.Parameter))
@@ -33,7 +31,6 @@ Options = tuple[Any, ...]
 Type = tuple[tuple[int, ...], torch.dtype]
 
 _known: dict[str, tuple[Callable[..., Any], Callable[[Graph], bool]]] = {}
-_graphs = LRUCache[tuple[Graph | None]](MOST_GRAPHS)
 
 
 class LeftToTorchError(Exception):
@@ -95,12 +92,9 @@ def _is_channels_last(tensor: Tensor) -> bool:
 
 def _graph(name: str, types: tuple[Type | None, ...], options: Options) -> Graph | None:
     """The graph of a call; None if torch is to carry it out."""
-    key = (name, types, repr(options))  # as text, in which 1, 1.0 and True differ
-    found = _graphs.get(key)
-    if found is None:
-        found = (_made(name, types, options),)
-        _graphs.put(key, found)
-    return found[0]
+    key = ("torch", name, types, repr(options))  # as text, in which 1, 1.0 and True differ
+    (found,) = remembered(key, lambda: (_made(name, types, options),))
+    return found
 
 
 def _made(name: str, types: tuple[Type | None, ...], options: Options) -> Graph | None:

@@ -9,10 +9,10 @@ from typing import Any
 from jax import Array
 
 from gradspec.interop.jax.lower.windows import every_cell, transposed
-from gradspec.ops.unfold import Geometry
+from gradspec.ops.conv import StatedWindows
 
 
-def _unfold(attrs: Geometry, x: Array) -> Array:
+def _unfold(attrs: StatedWindows, x: Array) -> Array:
     """``(*lead, C, *sizes)`` to ``(*lead, C·taps, windows)``."""
     *lead, channels = x.shape[: x.ndim - attrs.rank]
     windows, count = prod(attrs.outputs), prod(attrs.kernel)
@@ -20,7 +20,7 @@ def _unfold(attrs: Geometry, x: Array) -> Array:
     return cells.swapaxes(-1, -2).reshape(*lead, channels * count, windows)
 
 
-def _fold(attrs: Geometry, x: Array) -> Array:
+def _fold(attrs: StatedWindows, x: Array) -> Array:
     *lead, rows, _ = x.shape
     shape = (*lead, rows // prod(attrs.kernel), *attrs.sizes)
     return transposed(lambda planes: _unfold(attrs, planes), shape, x)

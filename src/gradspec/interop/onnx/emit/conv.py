@@ -9,8 +9,7 @@ from math import prod
 from gradspec.interop.onnx.emit.emitter import Emitter, OnnxValue
 from gradspec.interop.onnx.emit.table import emits
 from gradspec.interop.onnx.emit.windows import gathered, spread
-from gradspec.ops.conv import Convolution
-from gradspec.ops.unfold import Geometry
+from gradspec.ops.conv import Convolution, StatedWindows
 
 
 def _with_an_axis(attrs: Convolution) -> Convolution:
@@ -151,7 +150,7 @@ def conv_compare(e: Emitter, attrs: Convolution, x: OnnxValue, g: OnnxValue) -> 
 
 
 @emits("unfold", moves=True)
-def unfold(e: Emitter, attrs: Geometry, x: OnnxValue) -> OnnxValue:
+def unfold(e: Emitter, attrs: StatedWindows, x: OnnxValue) -> OnnxValue:
     rank = attrs.rank
     at = x.ndim - rank
     cells = gathered(e, x, attrs.window)
@@ -160,7 +159,7 @@ def unfold(e: Emitter, attrs: Geometry, x: OnnxValue) -> OnnxValue:
 
 
 @emits("fold")
-def fold(e: Emitter, attrs: Geometry, x: OnnxValue) -> OnnxValue:
+def fold(e: Emitter, attrs: StatedWindows, x: OnnxValue) -> OnnxValue:
     """Not by Col2Im, which ONNX Runtime gets wrong where padding differs at the two ends."""
     lead, channels, at = x.shape[:-2], x.shape[-2] // prod(attrs.kernel), x.ndim - 1
     columns = e.reshape(x, (*lead, channels, prod(attrs.kernel), *attrs.outputs))

@@ -1,0 +1,199 @@
+"""What a call on arrays comes to, worked out once: for operators, graphs, and the functions of other libraries.
+
+A call is known by the types of its arrays and by its other arguments as they are written. What it comes to is a
+function of its arrays. Calls that cannot be known so, and those that fail, are carried out as they are.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import wraps
+from typing import Any, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
+
+from numpy import ndarray
+
+from gradspec.graph.arrays import as_array, kind_of, of_any_kind, wants_aligned
+from gradspec.graph.attributes import Attributes
+from gradspec.graph.builder import Builder
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Op, Var
+from gradspec.graph.lru import LRUCache
+from gradspec.graph.types import number_as, type_of
+from gradspec.runtime.backend import backend_named
+from gradspec.runtime.compiled import Program
+from gradspec.runtime.run import DEFAULT_BACKEND, attached
+
+MOST_CALLS = 2048
+
+Found = TypeVar("Found")
+Run: TypeAlias = Callable[[Sequence[Any]], Any]
+
+_calls = LRUCache[Any](MOST_CALLS)
+_programs: WeakKeyDictionary[Graph, Program] = WeakKeyDictionary()
+
+
+def remembered(key: Hashable, work_out: Callable[[], Found]) -> Found:
+    """What a call of this key comes to; it is worked out if that is not known."""
+    found: Found | None = _calls.get(key)
+    if found is None:
+        found = work_out()
+        _calls.put(key, found)
+    return found
+
+
+# --- graphs -----------------------------------------------------------------------------------------------------------
+
+
+def run(graph: Graph, arrays: Sequence[Any]) -> Any:
+    """One array for one output, a tuple for several. Results never share memory with inputs or constants."""
+    found = _programs.get(graph)
+    if found is None:
+        found = _programs[graph] = attached(graph)
+    return found.call(arrays, found.aligned_results() if wants_aligned() else None)
+
+
+# --- single operators, as functions that are not remembered apply them ------------------------------------------------
+
+
+def eager(op: Op, attrs: Attributes, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """One operator on arrays."""
+    key = (op, repr(attrs), *[(a.shape, a.dtype) for a in arrays])
+    results = remembered(key, lambda: _function(_application(op, attrs, arrays)))(arrays)
+    return results if isinstance(results, tuple) else (results,)
+
+
+def _application(op: Op, attrs: Attributes, arrays: Sequence[Array]) -> Graph:
+    types = [type_of(a) for a in arrays]
+    op.types(attrs, *types)  # an error here speaks of types, not of the variables below
+    builder = Builder()
+    return builder.build(builder.apply(op, attrs, *map(builder.input, types)))
+
+
+def _function(graph: Graph) -> Run:
+    """A graph as a function of arrays: compiled, unless it only moves numbers, of which NumPy has views that last, or
+    nothing of it is compiled."""
+    lowering = backend_named(DEFAULT_BACKEND).lowering
+    if all(node.op.moves or lowering(node.op.name) is None for node in graph.nodes):
+        return _by_numpy(graph)
+    program = attached(graph)
+
+    def call(arrays: Sequence[Any]) -> Any:
+        return program.call(arrays, program.aligned_results() if wants_aligned() else None)
+
+    return call
+
+
+def _by_numpy(graph: Graph) -> Run:
+    kernel = backend_named(DEFAULT_BACKEND).kernel
+    steps = [(kernel(n.op, n.attrs, tuple(v.type for v in n.inputs)), n.inputs, n.outputs) for n in graph.nodes]
+
+    def call(arrays: Sequence[Array]) -> Any:
+        values: dict[Var, Array] = dict(zip(graph.inputs, arrays, strict=True))
+        values.update(graph.constants)
+        for function, inputs, outputs in steps:
+            values.update(zip(outputs, function(*[values[v] for v in inputs]), strict=True))
+        results = tuple(values[v] for v in graph.outputs)
+        return results[0] if len(results) == 1 else results
+
+    return call
+
+
+# --- operators as users call them -------------------------------------------------------------------------------------
+
+_PLAIN = frozenset((type(None), bool, int, str))
+
+
+def remembering(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator whose calls are remembered. It takes arrays of any kind, and variables."""
+    carried_out = of_any_kind(operator)
+    is_operand = {p.name: p.annotation == "Any" for p in inspect.signature(operator).parameters.values()}
+    """Where a number is an array without axes, and not an attribute."""
+    places = tuple(is_operand.values())
+
+    @wraps(operator)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        arrays: list[Any] = []
+        key: list[Hashable] = [operator]
+        for value, operates in zip(args, places):  # noqa: B905  (what is too much fails when it is carried out)
+            kind = type(value)
+            if kind is ndarray:
+                arrays.append(value)
+                key.append((value.shape, value.dtype))
+            elif kind in _PLAIN and not operates:
+                key.append((kind, value))
+            elif not _add(value, operates, arrays, key):
+                return carried_out(*args, **kwargs)
+        for name, value in kwargs.items():
+            key.append(name)
+            if not _add(value, is_operand.get(name, False), arrays, key):
+                return carried_out(*args, **kwargs)
+        known = tuple(key)
+        found = _calls.get(known)
+        if found is None and arrays and len(args) <= len(places):
+            found = _worked_out(operator, args, kwargs, is_operand, arrays)
+            if found is not None:
+                _calls.put(known, found)
+        return carried_out(*args, **kwargs) if found is None else found(arrays)
+
+    call.remembers_calls = True  # type: ignore[attr-defined]
+    return call
+
+
+def _add(value: Any, operates: bool, arrays: list[Any], key: list[Hashable]) -> bool:
+    """Add an argument to the arrays and to the key of a call, if it can be part of them."""
+    kind = type(value)
+    if kind is ndarray:
+        arrays.append(value)
+        key.append((value.shape, value.dtype))
+    elif operates and kind in (int, float):
+        if not arrays or type(arrays[0]) is not ndarray or arrays[0].dtype == bool:
+            return False
+        arrays.append(number_as(value, arrays[0].dtype))
+        key.append((kind, arrays[0].dtype))
+    elif kind in _PLAIN:
+        key.append((kind, value))
+    elif kind is float:
+        key.append(repr(value))  # 0.0 == −0.0
+    elif kind in (tuple, list) and not operates:
+        key.append((kind, len(value)))
+        return all(_add(part, False, arrays, key) for part in value)
+    elif kind_of(value) is not None:
+        seen = as_array(value)
+        arrays.append(value)
+        key.append((kind_of(value), seen.shape, seen.dtype))
+    else:
+        return False
+    return True
+
+
+def _worked_out(
+    operator: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    is_operand: dict[str, bool],
+    arrays: Sequence[Any],
+) -> Run | None:
+    """The function of its arrays that a call is; None if it fails, so that it can fail on the arrays and speak of them,
+    or gives what it is given."""
+    builder = Builder()
+    try:
+        inputs = iter([builder.input(type_of(as_array(a)), f"x{i}") for i, a in enumerate(arrays)])
+        named = [*zip(is_operand, args, strict=False), *kwargs.items()]
+        given = {name: _replaced(value, is_operand[name], inputs) for name, value in named}
+        results = operator(*list(given.values())[: len(args)], **{name: given[name] for name in kwargs})
+        graph = builder.build(results, allow_unused=True)
+    except Exception:
+        return None
+    return _function(graph) if graph.nodes else None
+
+
+def _replaced(value: Any, operates: bool, inputs: Iterator[Var]) -> Any:
+    """An argument with variables in the place of arrays."""
+    kind = type(value)
+    if kind is ndarray or (operates and kind in (int, float)) or kind_of(value) is not None:
+        return next(inputs)
+    if kind in (tuple, list):
+        return kind(_replaced(part, False, inputs) for part in value)
+    return value
