@@ -17,22 +17,24 @@ from typing import Annotated
 from gradspec.codegen.records import Operand, Record, Scratch, layout
 
 BLOCK_BYTES = 2048
+NUMBER = -1
 MOST_GIVEN = 8
 MOST_AXES = 64
 """As many as a NumPy array can have."""
 
 
 class Opcode(IntEnum):
-    """What an instruction makes of its operands: one cell; one and up to three numbers; two; or one and statistics.
+    """What an instruction makes of its operands: one; one and three numbers; two; one and a number; one and statistics.
 
     ``SUB_FROM`` and ``DIV_INTO`` are ``SUB`` and ``DIV`` with their operands exchanged.
     """
 
     COPY, NEG, ABS, SQRT, RELU = range(5)
     EXP, LOG, TANH, SIGMOID, SILU, GELU, GELU_BY_TANH, NORMAL_CDF, NORMAL_DENSITY = range(5, 14)
-    SCALE, SHIFT, LEAKY_RELU, CLAMP, STEP, WITHIN, SOFTPLUS, POWER = range(14, 22)
-    ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, MAX_SHARE, GATE, SUB_FROM, DIV_INTO = range(22, 32)
-    NORMALISE = 32
+    CLAMP, STEP, WITHIN, POWER = range(14, 18)
+    ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, MAX_SHARE, GATE = range(18, 26)
+    SUB_FROM, DIV_INTO, LEAKY_RELU, SOFTPLUS = range(26, 30)
+    NORMALISE = 30
 
 
 class PlaceKind(IntEnum):
@@ -60,15 +62,9 @@ class View(Record):
     """An array that is not dense, or repeats its numbers; there is an axis at least."""
 
     array: Operand
-    axes: tuple[ViewAxis, ...]
-
-
-@dataclass(frozen=True)
-class Transfer(Record):
-    """Between a view and a block of the workspace."""
-
-    view: View
     block: int
+    """Of the workspace, to copy cells to or from there."""
+    axes: tuple[ViewAxis, ...]
 
 
 @dataclass(frozen=True)
@@ -102,11 +98,11 @@ class Instruction(Record):
     """The number of a place, as are its operands."""
     first: int
     second: int
-    """The first again where there is no other."""
+    """The first again where there is no other; or ``NUMBER``, if it is the first of the numbers."""
     numbers: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """The kernel rounds them to its format."""
     repeated: tuple[View, ...] = ()
-    """One, if its numbers take the place of the second operand."""
+    """One, if the second operand repeats its numbers, and they are taken as they are."""
     statistics: tuple[Statistics, ...] = ()
     """One, to normalise by."""
 
@@ -123,11 +119,11 @@ class PointwiseArguments(Record):
     size: int
     is_embedded: bool
     places: tuple[Place, ...]
-    constants: tuple[Transfer, ...]
-    """Of one number that is the same for all cells: blocks that stay as they are."""
-    gathers: tuple[Transfer, ...]
+    constants: tuple[View, ...]
+    """Of one number that is the same for all cells: their blocks stay as they are."""
+    gathers: tuple[View, ...]
     instructions: tuple[Instruction, ...]
-    scatters: tuple[Transfer, ...]
+    scatters: tuple[View, ...]
 
 
 @dataclass

@@ -7,7 +7,7 @@ not. Other kernels run programs on what they make, while it is in the cache.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf, prod
 from typing import Any
@@ -17,6 +17,7 @@ from gradspec.backends.cpu.binding import Binder, Call
 from gradspec.backends.cpu.pointwise.arguments import (
     BLOCK_BYTES,
     MOST_GIVEN,
+    NUMBER,
     SCRATCH_BYTES,
     Instruction,
     Opcode,
@@ -25,7 +26,6 @@ from gradspec.backends.cpu.pointwise.arguments import (
     PointwiseArguments,
     Statistic,
     Statistics,
-    Transfer,
     View,
     ViewAxis,
 )
@@ -54,7 +54,7 @@ COSTS = {
 
 Numbers = tuple[float, ...]
 Meaning = tuple[Opcode, Numbers]
-"""What an instruction does, with up to three numbers."""
+"""What an instruction does, with up to three numbers. One alone is its second operand."""
 
 
 # --- operators --------------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def _power(exponent: float, signed: bool) -> Meaning:
     if exponent == 0:
         return (Opcode.STEP, (-1.0, 0.0, 1.0)) if signed else (Opcode.WITHIN, (-inf, inf))
     if exponent == 1:
-        return (Opcode.SHIFT, (0.0,)) if signed else (Opcode.ABS, ())
+        return (Opcode.ADD, (0.0,)) if signed else (Opcode.ABS, ())
     if exponent == 2 and not signed:
         return Opcode.MUL, ()
     (single,) = struct.unpack("=f", struct.pack("=f", exponent))
@@ -91,7 +91,7 @@ def _power(exponent: float, signed: bool) -> Meaning:
 ENCODERS: dict[str, Callable[[Any], Meaning]] = {
     **{name: _plain(Opcode[name.upper()]) for name in NAMESAKES},
     "detach": _plain(Opcode.COPY),
-    "scale": lambda attrs: (Opcode.SCALE, (attrs.factor,)),
+    "scale": lambda attrs: (Opcode.MUL, (attrs.factor,)),
     "leaky_relu": lambda attrs: (Opcode.LEAKY_RELU, (attrs.negative_slope,)),
     "clamp": _bounded(Opcode.CLAMP),
     "within": _bounded(Opcode.WITHIN),
@@ -99,7 +99,7 @@ ENCODERS: dict[str, Callable[[Any], Meaning]] = {
     "softplus": lambda attrs: (Opcode.SOFTPLUS, (attrs.beta,)),
     "gelu": lambda attrs: (Opcode.GELU if attrs.approximate == "none" else Opcode.GELU_BY_TANH, ()),
     "abs_power": lambda attrs: _power(attrs.exponent, attrs.signed),
-    "batch_norm": lambda attrs: (Opcode.NORMALISE, (attrs.eps,)),
+    "batch_norm": _plain(Opcode.NORMALISE),
 }
 
 INTEGERS = ("i8", "u8", "i32", "i64")
@@ -154,8 +154,8 @@ def _instruction(node: Node, numbered: Mapping[Var, int]) -> Instruction:
     """What a node comes to. Statistics are no operands: they are not read cell by cell."""
     (result,), operands = node.outputs, [numbered[v] for v in node.inputs]
     opcode, numbers = ENCODERS[node.op.name](node.attrs)
+    second = NUMBER if len(numbers) == 1 else operands[0 if opcode is Opcode.NORMALISE else -1]
     p, q, r = (*numbers, 0.0, 0.0, 0.0)[:3]
-    second = operands[0 if opcode is Opcode.NORMALISE else -1]
     return Instruction(opcode, numbered[result], operands[0], second, (p, q, r))
 
 
@@ -220,14 +220,14 @@ class _Fitting:
         self.repeating = {value for value, axis in ends if axis.stride == 0 and axis.size >= LONG_RUN}
 
     def _views(self) -> dict[int, View]:
-        """Of the arrays that are not dense, but for statistics."""
+        """Of the arrays that are not dense. Statistics, of one axis, are not among them."""
         program, found = self.program, {}
-        statistics = {program.numbered[v] for node in program.norms.values() for v in node.inputs[1:]}
-        for array, steps in enumerate(self.strides):
-            value = program.registers + array
-            axes = () if value in statistics else merged((program.shape[i], (steps[i],)) for i in self.axes)
-            if [stride for _, (stride,) in axes] not in ([], [1]):
-                found[value] = View(self._operand(value), tuple(ViewAxis(size, stride) for size, (stride,) in axes))
+        whole = {steps for steps in self.strides if len(steps) == len(program.shape)}
+        layouts = {steps: merged((program.shape[i], (steps[i],)) for i in self.axes) for steps in whole}
+        for value, steps in enumerate(self.strides, program.registers):
+            axes = tuple(ViewAxis(size, stride) for size, (stride,) in layouts.get(steps, ()))
+            if [axis.stride for axis in axes] not in ([], [1]):
+                found[value] = View(self._operand(value), value, axes)
         return found
 
     def _operand(self, value: int) -> Operand:
@@ -242,14 +242,11 @@ class _Fitting:
             size=prod(program.shape),
             is_embedded=bool(program.given),
             places=tuple(map(self._place, range(program.registers + program.arrays + program.given))),
-            constants=self._transfers(read & constants),
-            gathers=self._transfers(read - constants),
+            constants=tuple(view for value, view in views.items() if value in read & constants),
+            gathers=tuple(view for value, view in views.items() if value in read - constants),
             instructions=instructions,
-            scatters=self._transfers({value for value in views if value >= program.first_output}),
+            scatters=tuple(view for value, view in views.items() if value >= program.first_output),
         )
-
-    def _transfers(self, values: Collection[int]) -> tuple[Transfer, ...]:
-        return tuple(Transfer(view, value) for value, view in self.views.items() if value in values)
 
     def _place(self, value: int) -> Place:
         program = self.program
@@ -262,9 +259,11 @@ class _Fitting:
         """The instruction with its statistics, or one that takes the numbers of an array as they are, if it can."""
         if number in self.program.norms:
             return replace(each, statistics=(self._statistics(self.program.norms[number]),))
-        if each.opcode in EXCHANGED and each.second in self.repeating:
+        if each.opcode not in EXCHANGED or each.second == NUMBER:
+            return each
+        if each.second in self.repeating:
             return replace(each, second=each.first, repeated=(self.views[each.second],))
-        if each.opcode in EXCHANGED and each.first in self.repeating:
+        if each.first in self.repeating:
             opcode, repeated = EXCHANGED[each.opcode], self.views[each.first]
             return replace(each, opcode=opcode, first=each.second, repeated=(repeated,))
         return each

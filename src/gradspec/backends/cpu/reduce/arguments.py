@@ -39,18 +39,7 @@ class TermAxis(Record):
 
 
 @dataclass(frozen=True)
-class Outputs(Record):
-    """The kept axes. A unit of work is a block of columns."""
-
-    kept: tuple[KeptAxis, ...]
-    columns: KeptAxis
-    block: int
-    """Columns of a unit."""
-    blocks: int
-
-
-@dataclass(frozen=True)
-class Pieces(Record):
+class SumPieces(Record):
     """How the terms of one output are cut."""
 
     terms: int
@@ -65,21 +54,30 @@ class Pieces(Record):
 
 
 @dataclass(frozen=True)
-class ShareArguments(Record):
-    """``y = x/divisor`` along axes that only y has."""
+class Outputs(Record):
+    """What all reductions are given. A unit of work is a block of columns."""
 
-    outputs: Outputs
-    divisor: float
+    kept: tuple[KeptAxis, ...]
+    columns: KeptAxis
+    block: int
+    """Columns of a unit."""
+    blocks: int
     x: Operand = FIRST
     y: Operand = SECOND
 
 
-@dataclass(frozen=True)
-class SumArguments(Record):
-    outputs: Outputs
+@dataclass(frozen=True, kw_only=True)
+class ShareArguments(Outputs):
+    """``y = x/divisor`` along axes that only y has."""
+
+    divisor: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumArguments(Outputs):
     terms: tuple[TermAxis, ...]
     """One of one cell stands for none."""
-    pieces: Pieces
+    pieces: SumPieces
     divisor: float
     is_side_by_side: bool
     """Whether columns are added up together, rather than one after another."""
@@ -95,19 +93,16 @@ class SumArguments(Record):
     """and their lanes; otherwise, the sums of the pieces of one,"""
     cells_at: int
     """and a piece's terms, if they are not added up where they lie."""
-    x: Operand = FIRST
-    y: Operand = SECOND
 
 
-@dataclass(frozen=True)
-class SoftmaxArguments(Record):
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxArguments(Outputs):
     """Columns are rows here, along which the softmax is taken; their cells are the terms."""
 
-    outputs: Outputs
     x_stride: int
     """From one cell of a row to the next."""
     y_stride: int
-    pieces: Pieces
+    pieces: SumPieces
     is_side_by_side: bool
     is_log: bool
     """Whether the logarithm of the softmax is wanted."""
@@ -121,8 +116,6 @@ class SoftmaxArguments(Record):
     """the exponentials of these,"""
     largest_at: int
     """and the largest cells."""
-    x: Operand = FIRST
-    y: Operand = SECOND
 
 
 @dataclass

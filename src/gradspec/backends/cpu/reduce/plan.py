@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
+from typing import Any
 
 from gradspec.backends.cpu.axes import Axis, Strides, by_stride, dense, merged
 from gradspec.backends.cpu.binding import Binder, Call, Describe
@@ -18,9 +19,9 @@ from gradspec.backends.cpu.reduce.arguments import (
     SHORT,
     KeptAxis,
     Outputs,
-    Pieces,
     ShareArguments,
     SumArguments,
+    SumPieces,
     TermAxis,
 )
 from gradspec.codegen.cache import kernel
@@ -51,12 +52,12 @@ WORTH_TWO_PASSES = 200_000.0
 # --- how terms are cut into pieces ------------------------------------------------------------------------------------
 
 
-def pieces_of(shape: Sequence[int], axes: Sequence[int]) -> Pieces:
+def pieces_of(shape: Sequence[int], axes: Sequence[int]) -> SumPieces:
     """
     >>> pieces_of((8, 64, 56, 56), (0, 2, 3))
-    Pieces(terms=25088, run=3136, split=4, length=1024, count=32)
+    SumPieces(terms=25088, run=3136, split=4, length=1024, count=32)
     >>> pieces_of((8, 64, 7, 7), (0, 2, 3))
-    Pieces(terms=392, run=980, split=1, length=980, count=1)
+    SumPieces(terms=392, run=980, split=1, length=980, count=1)
     """
     terms = prod(shape[a] for a in axes)
     run = prod(shape[a] for a in last_run(shape, axes)) if terms else 1
@@ -64,7 +65,7 @@ def pieces_of(shape: Sequence[int], axes: Sequence[int]) -> Pieces:
     if run < SHORT:
         run = length = PIECE // run * run
         split = 1
-    return Pieces(terms, run, split, length, max(1, -(-terms // run) * split))
+    return SumPieces(terms, run, split, length, max(1, -(-terms // run) * split))
 
 
 def last_run(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
@@ -102,6 +103,12 @@ def outputs_of(kept: Sequence[Axis], column: Axis, most: int) -> tuple[Outputs, 
     return Outputs(tuple(others), columns, block, blocks), prod(size for size, _ in kept) * blocks
 
 
+def laid_out(**sizes: int) -> tuple[dict[str, Any], int]:
+    """Where parts of so many bytes begin in a workspace, one after another, and the bytes of all."""
+    *places, end = accumulate(sizes.values(), initial=SCRATCH_BYTES)
+    return dict(zip(sizes, places, strict=True)), aligned(end)
+
+
 @dataclass(frozen=True)
 class _Sum:
     """The sum over axes of an array, divided."""
@@ -115,7 +122,7 @@ class _Sum:
     """Whether the array holds such numbers, too."""
 
     @property
-    def pieces(self) -> Pieces:
+    def pieces(self) -> SumPieces:
         return pieces_of(self.shape, self.axes)
 
     def kept(self, x: Strides, y: Strides) -> list[Axis]:
@@ -129,33 +136,30 @@ class _Sum:
         x, y = strides
         return self._call(self.kept(x, y), self.reduced(x, self.axes), self.pieces)
 
-    def _call(self, kept: list[Axis], reduced: list[Axis], pieces: Pieces, part_stride: int | None = None) -> Call:
+    def _call(self, kept: list[Axis], reduced: list[Axis], pieces: SumPieces, part_stride: int | None = None) -> Call:
         """``part_stride`` is how far apart the sums of pieces lie if they are the results."""
         kept, reduced = merged(by_stride(kept)), merged(reduced) if pieces.terms else []
         column, is_side_by_side = take_column(kept, reduced)
         most = MOST_COLUMNS if is_side_by_side else max(1, TERMS_PER_UNIT // max(1, pieces.terms))
         outputs, units = outputs_of(kept, column, most)
         parts, at_once = (1, pieces.count) if part_stride is None else (pieces.count, 1)
-        room = (
-            outputs.block * self.itemsize * (at_once if is_side_by_side else 1),
-            outputs.block * LANES_BYTES if is_side_by_side else at_once * self.itemsize,
-            0 if is_side_by_side else PIECE * self.itemsize,
+        places, workspace = laid_out(
+            sums_at=outputs.block * self.itemsize * (at_once if is_side_by_side else 1),
+            lanes_at=outputs.block * LANES_BYTES if is_side_by_side else at_once * self.itemsize,
+            cells_at=0 if is_side_by_side else PIECE * self.itemsize,
         )
-        sums_at, lanes_at, cells_at, end = accumulate(room, initial=SCRATCH_BYTES)
         arguments = SumArguments(
-            outputs,
-            tuple(TermAxis(size, stride) for size, (stride,) in reduced or [(1, (0,))]),
-            pieces,
-            self.divisor,
-            is_side_by_side,
+            **vars(outputs),
+            **places,
+            terms=tuple(TermAxis(size, stride) for size, (stride,) in reduced or [(1, (0,))]),
+            pieces=pieces,
+            divisor=self.divisor,
+            is_side_by_side=is_side_by_side,
             is_parted=part_stride is not None,
             part_stride=part_stride or 0,
             is_wide=self.is_wide,
-            sums_at=sums_at,
-            lanes_at=lanes_at,
-            cells_at=cells_at,
         )
-        return Call(arguments, units * parts, aligned(end))
+        return Call(arguments, units * parts, workspace)
 
 
 @dataclass(frozen=True)
@@ -192,7 +196,7 @@ class _Share:
         kept = merged(by_stride(((n, (steps.get(a, 0), y[a])) for a, n in enumerate(self.shape)), array=1))
         row = kept.pop() if kept else (1, (0, 1))
         outputs, units = outputs_of(kept, row, STRETCH)
-        return Call(ShareArguments(outputs, self.divisor), units, 0)
+        return Call(ShareArguments(**vars(outputs), divisor=self.divisor), units, 0)
 
 
 # --- the lowerings ----------------------------------------------------------------------------------------------------

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from gradspec.backends.cpu.axes import Strides, by_stride, dense, merged
 from gradspec.backends.cpu.binding import Binder, Call
 from gradspec.backends.cpu.dtypes import computed_float
-from gradspec.backends.cpu.reduce.arguments import LANES_BYTES, PIECE, SCRATCH_BYTES, SoftmaxArguments
-from gradspec.backends.cpu.reduce.plan import outputs_of, pieces_of, take_column
+from gradspec.backends.cpu.reduce.arguments import LANES_BYTES, PIECE, SoftmaxArguments
+from gradspec.backends.cpu.reduce.plan import laid_out, outputs_of, pieces_of, take_column
 from gradspec.codegen.cache import kernel
-from gradspec.runtime.memory import aligned
 from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
 
 SOURCE = "gradspec.backends.cpu.reduce.kernels.softmax"
@@ -50,22 +48,23 @@ class _Softmax:
         outputs, units = outputs_of(kept, column, most)
         width = outputs.block if is_side_by_side else 1
         each = width * self.itemsize
-        room = (pieces.count * each, LANES_BYTES * width, at_once * each, at_once * each, each)
-        sums_at, lanes_at, cells_at, powers_at, largest_at, end = accumulate(room, initial=SCRATCH_BYTES)
-        arguments = SoftmaxArguments(
-            outputs,
-            x_stride,
-            y_stride,
-            pieces,
-            is_side_by_side,
-            self.is_log,
-            sums_at=sums_at,
-            lanes_at=lanes_at,
-            cells_at=cells_at,
-            powers_at=powers_at,
-            largest_at=largest_at,
+        places, workspace = laid_out(
+            sums_at=pieces.count * each,
+            lanes_at=LANES_BYTES * width,
+            cells_at=at_once * each,
+            powers_at=at_once * each,
+            largest_at=each,
         )
-        return Call(arguments, units if cells else 0, aligned(end))
+        arguments = SoftmaxArguments(
+            **vars(outputs),
+            **places,
+            x_stride=x_stride,
+            y_stride=y_stride,
+            pieces=pieces,
+            is_side_by_side=is_side_by_side,
+            is_log=self.is_log,
+        )
+        return Call(arguments, units if cells else 0, workspace)
 
 
 class _SoftmaxLowering(LoweringBase):

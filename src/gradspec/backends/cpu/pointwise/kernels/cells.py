@@ -41,22 +41,7 @@ def gelu_by_tanh(a):
     return a * sigmoid((a * a * a * GELU_CUBIC + a) * GELU_SCALE)
 
 
-# --- of one cell and numbers ------------------------------------------------------------------------------------------
-
-
-@inlined
-def scaled(a, numbers):
-    return a * numbers[0]
-
-
-@inlined
-def shifted(a, numbers):
-    return a + numbers[0]
-
-
-@inlined
-def leaky_relu(a, numbers):
-    return choose(a <= 0, numbers[0] * a, a)
+# --- of one cell and three numbers ------------------------------------------------------------------------------------
 
 
 @inlined
@@ -76,11 +61,6 @@ def step(a, numbers):
 def within(a, numbers):
     low, high, _ = numbers
     return choose((a < low) | (a > high), number_of(a)(0), number_of(a)(1))
-
-
-@inlined
-def bent(a, numbers):
-    return softplus(a, numbers[0])
 
 
 @inlined
@@ -127,6 +107,11 @@ def gate(a, b):
     return choose(a == 0, 0.0, a * b)
 
 
+@inlined
+def leaky_relu(a, slope):
+    return choose(a <= 0, slope * a, a)
+
+
 # --- by opcode --------------------------------------------------------------------------------------------------------
 
 Meanings = dict[Opcode, Any]
@@ -148,13 +133,9 @@ OF_ONE: Meanings = {
     Opcode.NORMAL_DENSITY: normal_density,
 }
 OF_ONE_AND_NUMBERS: Meanings = {
-    Opcode.SCALE: scaled,
-    Opcode.SHIFT: shifted,
-    Opcode.LEAKY_RELU: leaky_relu,
     Opcode.CLAMP: clamped,
     Opcode.STEP: step,
     Opcode.WITHIN: within,
-    Opcode.SOFTPLUS: bent,
     Opcode.POWER: raised,
 }
 OF_TWO: Meanings = {
@@ -167,10 +148,12 @@ OF_TWO: Meanings = {
     Opcode.MAX_SHARE: max_share,
     Opcode.GATE: gate,
 }
-WITH_REPEATED: Meanings = {
+BY_NUMBER: Meanings = {
     **{opcode: meaning for opcode, meaning in OF_TWO.items() if opcode not in (Opcode.MAX_SHARE, Opcode.GATE)},
     Opcode.SUB_FROM: subtract_from,
     Opcode.DIV_INTO: divide_into,
+    Opcode.LEAKY_RELU: leaky_relu,
+    Opcode.SOFTPLUS: softplus,
 }
-"""Of a cell and a number that is repeated."""
+"""Of a cell and a number that is the same for many of them."""
 OF_INTEGERS = frozenset({Opcode.COPY, Opcode.MAXIMUM, Opcode.MINIMUM})

@@ -46,9 +46,10 @@ def cells_at(form, place, cells):
 
 
 @outlined
-def transfer(form, view, block, cells, gathers):
-    """The cells of a view to a block, or from there, row by row."""
-    p, position, last = form.stored_at(view.array), scratch_at(cells.workspace).position, len(view.axes) - 1
+def transfer(form, view, cells, gathers):
+    """The cells of a view to its block, or from there, row by row."""
+    p, block = form.stored_at(view.array), block_at(form, cells, view.block)
+    position, last = scratch_at(cells.workspace).position, len(view.axes) - 1
     row, rest, done = 0, cells.start, 0
     for i in range(last, -1, -1):
         axis = view.axes[i]

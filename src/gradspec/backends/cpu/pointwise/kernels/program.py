@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradspec.backends.cpu.pointwise.arguments import BLOCK_BYTES, Opcode, PointwiseArguments
+from gradspec.backends.cpu.pointwise.arguments import BLOCK_BYTES, NUMBER, Opcode, PointwiseArguments
 from gradspec.backends.cpu.pointwise.kernels.cells import (
+    BY_NUMBER,
     OF_INTEGERS,
     OF_ONE,
     OF_ONE_AND_NUMBERS,
     OF_TWO,
-    WITH_REPEATED,
     Meanings,
 )
 from gradspec.backends.cpu.pointwise.kernels.normalise import normalise
-from gradspec.backends.cpu.pointwise.kernels.places import Cells, block_at, cells_at, repeated_at, transfer
+from gradspec.backends.cpu.pointwise.kernels.places import Cells, cells_at, repeated_at, transfer
 from gradspec.codegen.formats import FORMATS, Format
 from gradspec.codegen.intrinsics import address_of
-from gradspec.codegen.language import at_build, inlined, lanes, outlined
+from gradspec.codegen.language import at_build, lanes, outlined
 from gradspec.codegen.translation import kernel_code
 
 
@@ -43,33 +43,31 @@ def kernel(form, args, lo, hi, workspace):
 @outlined
 def run(form, args, cells, is_first):
     """A program on at most a block of cells."""
+    constants, gathers, scatters = args.constants, args.gathers, args.scatters
     if is_first:
-        for i in range(len(args.constants)):
-            move(form, args.constants[i], cells, True)
-    for i in range(len(args.gathers)):
-        move(form, args.gathers[i], cells, True)
-    for i in range(len(args.instructions)):
-        carry_out(form, args, args.instructions[i], cells)
-    for i in range(len(args.scatters)):
-        move(form, args.scatters[i], cells, False)
+        for i in range(len(constants)):
+            transfer(form, constants[i], cells, True)
+    for i in range(len(gathers)):
+        transfer(form, gathers[i], cells, True)
+    carry_out(form, args, cells)
+    for i in range(len(scatters)):
+        transfer(form, scatters[i], cells, False)
 
 
-@inlined
-def move(form, moved, cells, gathers):
-    transfer(form, moved.view, block_at(form, cells, moved.block), cells, gathers)
-
-
-@inlined
-def carry_out(form, args, instruction, cells):
-    y = cells_at(form, args.places[instruction.result], cells)
-    a = cells_at(form, args.places[instruction.first], cells)
-    if len(instruction.repeated) > 0:
-        with_repeated(form, instruction.opcode, y, a, instruction.repeated[0], cells)
-    elif form.is_float and instruction.opcode == Opcode.NORMALISE:
-        normalise(form, instruction.statistics[0], y, a, cells.start, cells.n)
-    else:
-        b = cells_at(form, args.places[instruction.second], cells)
-        on_cells(form, instruction, y, a, b, cells.n)
+def carry_out(form, args, cells):
+    """The instructions."""
+    instructions, places = args.instructions, args.places
+    for i in range(len(instructions)):
+        each = instructions[i]
+        y, a = cells_at(form, places[each.result], cells), cells_at(form, places[each.first], cells)
+        if form.is_float and each.second == NUMBER:
+            on_cells_and_number(form, each.opcode, y, a, 0, form.computed(each.numbers[0]), cells.n)
+        elif len(each.repeated) > 0:
+            with_repeated(form, each.opcode, y, a, each.repeated[0], cells)
+        elif form.is_float and each.opcode == Opcode.NORMALISE:
+            normalise(form, each.statistics[0], y, a, cells.start, cells.n)
+        else:
+            on_cells(form, each, y, a, cells_at(form, places[each.second], cells), cells.n)
 
 
 @at_build
@@ -119,7 +117,7 @@ def with_repeated(form, opcode, y, a, view, cells):
 
 @outlined
 def on_cells_and_number(form, opcode, y, a, at, b, n):
-    for known, meaning in meanings(form, WITH_REPEATED):
+    for known, meaning in meanings(form, BY_NUMBER):
         if opcode == known:
             for i in lanes(form.computed, n):
                 y[at + i] = form.narrow(meaning(form.widen(a[at + i]), b))

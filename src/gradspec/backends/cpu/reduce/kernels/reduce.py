@@ -40,11 +40,11 @@ def sum_kernel(form, args, lo, hi, workspace):
 @outlined
 def units(form, source, args, lo, hi, workspace):
     """One is a block of columns of outputs; or, of these, the sums of one piece. ``source``: how X is stored."""
-    number, sums, blocks = form.computed, form.computed_at(workspace + args.sums_at), args.outputs.blocks
+    number, sums, blocks = form.computed, form.computed_at(workspace + args.sums_at), args.blocks
     divisor, parts = number(args.divisor), args.pieces.count if args.is_parted else 1
     for unit in range(lo, hi):
         rest = unit // blocks
-        x_at, y_at, width = block_of(args.outputs, rest // parts, unit % blocks)
+        x_at, y_at, width = block_of(args, rest // parts, unit % blocks)
         terms = Terms(source, args, scratch_at(workspace), source.stored_at(args.x), x_at)
         if args.is_parted:
             part = rest % parts
@@ -72,7 +72,7 @@ def one_by_one(terms, width, first, count, workspace):
     pieces = form.computed_at(workspace + args.lanes_at)
     start, n = piece(args.pieces, first)
     for c in range(width):
-        column = Terms(form, args, terms.scratch, terms.x, terms.at + c * args.outputs.columns.x_stride)
+        column = Terms(form, args, terms.scratch, terms.x, terms.at + c * args.columns.x_stride)
         if count == 1:
             sums[c] = sum_of_terms(column, start, n, cells)
         else:
@@ -87,14 +87,14 @@ def side_by_side(terms, width, first, count, workspace):
     pieces, target = form.computed_at(workspace + args.sums_at), form.computed_at(workspace + args.lanes_at)
     for j in range(count):
         start, n = piece(args.pieces, first + j)
-        sums_of_terms(terms, args.outputs.columns.x_stride, width, start, n, target)
+        sums_of_terms(terms, args.columns.x_stride, width, start, n, target)
         for i in lanes(form.computed, width):
             pieces[j * width + i] = target[i] + form.computed(0)
     sums_of_pieces(form, pieces, count, width, target)
 
 
 def write(form, args, at, sums, width):
-    y, step = form.stored_at(args.y), args.outputs.columns.y_stride
+    y, step = form.stored_at(args.y), args.columns.y_stride
     if step == 1:
         for i in lanes(form.computed, width):
             y[at + i] = form.narrow(sums[i])
@@ -109,9 +109,9 @@ def write(form, args, at, sums, width):
 def share_kernel(form, args, lo, hi, workspace):
     """One unit is a stretch of a row of the result, in the order in which it lies in memory."""
     x, y, divisor = form.stored_at(args.x), form.stored_at(args.y), form.computed(args.divisor)
-    x_step, y_step, blocks = args.outputs.columns.x_stride, args.outputs.columns.y_stride, args.outputs.blocks
+    x_step, y_step, blocks = args.columns.x_stride, args.columns.y_stride, args.blocks
     for unit in range(lo, hi):
-        x_at, y_at, width = block_of(args.outputs, unit // blocks, unit % blocks)
+        x_at, y_at, width = block_of(args, unit // blocks, unit % blocks)
         if x_step == 0 and y_step == 1:
             part = form.narrow(form.widen(x[x_at]) / divisor)
             for i in lanes(form.computed, width):

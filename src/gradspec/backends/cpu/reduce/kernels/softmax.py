@@ -13,22 +13,12 @@ import math
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.reduce.arguments import PIECE, SoftmaxArguments
-from gradspec.backends.cpu.reduce.kernels.sums import (
-    MatrixRows,
-    block_of,
-    copy,
-    sum_of_pieces,
-    sum_of_run,
-    sums_of_pieces,
-    sums_of_terms,
-)
+from gradspec.backends.cpu.reduce.kernels import sums
 from gradspec.codegen.elementary import exp_of_negative, log_of_positive
 from gradspec.codegen.formats import FORMATS
 from gradspec.codegen.intrinsics import address_of, maximum
 from gradspec.codegen.language import choose, inlined, lanes, outlined, total
 from gradspec.codegen.translation import kernel_code
-
-LOWEST = -math.inf
 
 
 def build(name: str) -> str:
@@ -38,27 +28,28 @@ def build(name: str) -> str:
 
 def kernel(form, args, lo, hi, workspace):
     """One unit is a block of rows."""
-    base, blocks, columns = address_of(workspace), args.outputs.blocks, args.outputs.columns
     room = Room(
-        form.computed_at(base + args.cells_at),
-        form.computed_at(base + args.powers_at),
-        form.computed_at(base + args.largest_at),
-        form.computed_at(base + args.sums_at),
-        form.computed_at(base + args.lanes_at),
+        form.computed_at(address_of(workspace) + args.cells_at),
+        form.computed_at(address_of(workspace) + args.powers_at),
+        form.computed_at(address_of(workspace) + args.largest_at),
+        form.computed_at(address_of(workspace) + args.sums_at),
+        form.computed_at(address_of(workspace) + args.lanes_at),
     )
     for unit in range(lo, hi):
-        x_at, y_at, width = block_of(args.outputs, unit // blocks, unit % blocks)
+        x_at, y_at, width = sums.block_of(args, unit // args.blocks, unit % args.blocks)
         if args.is_side_by_side:
             softmax(SideBySide(form, args, room, x_at, y_at, width))
         else:
             for c in range(width):
-                softmax(OneRow(form, args, room, x_at + c * columns.x_stride, y_at + c * columns.y_stride, 1))
+                x_start, y_start = x_at + c * args.columns.x_stride, y_at + c * args.columns.y_stride
+                softmax(OneRow(form, args, room, x_start, y_start, 1))
 
 
 def softmax(rows):
     """In three passes over the pieces, of which one alone stays where it is."""
     count, is_log = rows.args.pieces.count, rows.args.is_log
-    rows.begin()
+    for i in lanes(rows.form.computed, rows.width):
+        rows.room.largest[i] = rows.form.computed(-math.inf)
     for j in range(count):
         rows.read(j)
         rows.find_largest(j)
@@ -68,6 +59,9 @@ def softmax(rows):
         rows.raise_to_powers(j)
         rows.add_up(j)
     rows.join()
+    if is_log:
+        for i in lanes(rows.form.computed, rows.width):
+            rows.room.lanes[i] = logarithm(rows.room.sums[i])
     for j in range(count):
         if count > 1:
             rows.read(j)
@@ -76,8 +70,13 @@ def softmax(rows):
         rows.write(j)
 
 
+@inlined
+def logarithm(a):
+    return choose(a == a, log_of_positive(a), a)
+
+
 class Room(NamedTuple):
-    """A piece of rows, its exponentials, the largest cells of rows, the sums of their pieces, and their lanes."""
+    """Cells and exponentials of a piece; for each row its largest cell, the sums of its pieces, and their lanes."""
 
     cells: Any
     powers: Any
@@ -86,7 +85,9 @@ class Room(NamedTuple):
     lanes: Any
 
 
-class RowFields(NamedTuple):
+class SoftmaxRows(NamedTuple):
+    """Of a piece, stretches of cells lie in the workspace: those of one row, or cell by cell those of all rows."""
+
     form: Any
     args: Any
     room: Any
@@ -94,119 +95,87 @@ class RowFields(NamedTuple):
     y_at: Any
     width: Any
 
+    @inlined
+    def shape(self, j):
+        """How many stretches piece ``j`` has, and how long they are."""
+        n = min(PIECE, self.args.pieces.terms - j * PIECE)
+        return (n, self.width) if self.is_side_by_side else (1, n)
 
-@inlined
-def length(args, j):
-    """The cells of a row that its piece ``j`` has."""
-    return min(PIECE, args.pieces.terms - j * PIECE)
-
-
-@inlined
-def log_of_sum(a):
-    return choose(a == a, log_of_positive(a), a)
-
-
-@outlined
-def put(form, args, at, step, results, first, n):
-    y = form.stored_at(args.y)
-    if step == 1:
-        for i in lanes(form.computed, n):
-            y[at + i] = form.narrow(results[first + i])
-    else:
-        for i in range(n):
-            y[at + i * step] = form.narrow(results[first + i])
-
-
-# --- one row ----------------------------------------------------------------------------------------------------------
-
-
-class OneRow(RowFields):
-    def begin(self):
-        self.room.largest[0] = self.form.computed(LOWEST)
+    @inlined
+    def of_row(self, p, first, i):
+        """The number that belongs to the row of cell ``i`` of a stretch; ``first`` is that of the first row."""
+        return p[i] if self.is_side_by_side else first
 
     def read(self, j):
-        form, args = self.form, self.args
-        at = self.x_at + j * PIECE * args.x_stride
-        copy(form, self.room.cells, 0, form.stored_at(args.x), at, args.x_stride, length(args, j))
-
-    def find_largest(self, j):
-        lowest, largest = self.form.computed(LOWEST), self.room.largest
-        largest[0] = maximum(largest[0], total(maximum, lowest, self.room.cells, 0, length(self.args, j)))
-
-    @outlined
-    def raise_to_powers(self, j):
-        cells, powers, m = self.room.cells, self.room.powers, self.room.largest[0]
-        for i in lanes(self.form.computed, length(self.args, j)):
-            powers[i] = exp_of_negative(cells[i] - m)
-
-    def add_up(self, j):
-        self.room.sums[j] = sum_of_run(self.form.computed, self.room.powers, 0, length(self.args, j))
-
-    def join(self):
-        self.room.sums[0] = sum_of_pieces(self.form.computed, self.room.sums, self.args.pieces.count)
-
-    def write(self, j):
-        form, args, cells, powers = self.form, self.args, self.room.cells, self.room.powers
-        m, a, n, to = self.room.largest[0], self.room.sums[0], length(args, j), self.y_at + j * PIECE * args.y_stride
-        if args.is_log:
-            shift = log_of_sum(a)
-            for i in lanes(form.computed, n):
-                powers[i] = cells[i] - m - shift
-            put(form, args, to, args.y_stride, powers, 0, n)
-        else:
-            for i in lanes(form.computed, n):
-                cells[i] = powers[i] / a
-            put(form, args, to, args.y_stride, cells, 0, n)
-
-
-# --- rows side by side: cell k of all of them, then the next ----------------------------------------------------------
-
-
-class SideBySide(RowFields):
-    def begin(self):
-        for i in lanes(self.form.computed, self.width):
-            self.room.largest[i] = self.form.computed(LOWEST)
-
-    def read(self, j):
-        form, args, width = self.form, self.args, self.width
-        for k in range(length(args, j)):
+        form, args, (count, n) = self.form, self.args, self.shape(j)
+        step = args.columns.x_stride if self.is_side_by_side else args.x_stride
+        for k in range(count):
             at = self.x_at + (j * PIECE + k) * args.x_stride
-            copy(form, self.room.cells, k * width, form.stored_at(args.x), at, args.outputs.columns.x_stride, width)
-
-    def find_largest(self, j):
-        largest, cells = self.room.largest, self.room.cells
-        for k in range(length(self.args, j)):
-            for i in lanes(self.form.computed, self.width):
-                largest[i] = maximum(largest[i], cells[k * self.width + i])
+            sums.copy(form, self.room.cells, k * n, form.stored_at(args.x), at, step, n)
 
     @outlined
     def raise_to_powers(self, j):
-        cells, powers, largest = self.room.cells, self.room.powers, self.room.largest
-        for k in range(length(self.args, j)):
-            for i in lanes(self.form.computed, self.width):
-                powers[k * self.width + i] = exp_of_negative(cells[k * self.width + i] - largest[i])
-
-    def add_up(self, j):
-        form, width, room = self.form.as_computed, self.width, self.room
-        sums_of_terms(MatrixRows(form, room.powers, width), 1, width, 0, length(self.args, j), room.lanes)
-        copy(form, room.sums, j * width, room.lanes, 0, 1, width)
-
-    def join(self):
-        sums_of_pieces(self.form, self.room.sums, self.args.pieces.count, self.width, self.room.lanes)
-        if self.args.is_log:
-            for i in lanes(self.form.computed, self.width):
-                self.room.lanes[i] = log_of_sum(self.room.sums[i])
+        cells, powers, m, (count, n) = self.room.cells, self.room.powers, self.room.largest, self.shape(j)
+        first_m = m[0]
+        for k in range(count):
+            for i in lanes(self.form.computed, n):
+                powers[k * n + i] = exp_of_negative(cells[k * n + i] - self.of_row(m, first_m, i))
 
     def write(self, j):
-        form, args, width = self.form, self.args, self.width
-        cells, powers, m, a, shift = self.room
-        for k in range(length(args, j)):
-            to, first = self.y_at + (j * PIECE + k) * args.y_stride, k * width
+        (form, args), (cells, powers, m, a, shift), (count, n) = (self.form, self.args), self.room, self.shape(j)
+        first_m, first_a, first_shift = m[0], a[0], shift[0]
+        for k in range(count):
+            to, first = self.y_at + (j * PIECE + k) * args.y_stride, k * n
             if args.is_log:
-                for i in lanes(form.computed, width):
-                    powers[first + i] = cells[first + i] - m[i] - shift[i]
-                put(form, args, to, args.outputs.columns.y_stride, powers, first, width)
+                for i in lanes(form.computed, n):
+                    centred = cells[first + i] - self.of_row(m, first_m, i)
+                    powers[first + i] = centred - self.of_row(shift, first_shift, i)
+                self.put(to, powers, first, n)
             else:
-                for i in lanes(form.computed, width):
-                    cells[first + i] = powers[first + i] / a[i]
-                put(form, args, to, args.outputs.columns.y_stride, cells, first, width)
+                for i in lanes(form.computed, n):
+                    cells[first + i] = powers[first + i] / self.of_row(a, first_a, i)
+                self.put(to, cells, first, n)
+
+    @outlined
+    def put(self, to, results, first, n):
+        form, y = self.form, self.form.stored_at(self.args.y)
+        step = self.args.columns.y_stride if self.is_side_by_side else self.args.y_stride
+        if step == 1:
+            for i in lanes(form.computed, n):
+                y[to + i] = form.narrow(results[first + i])
+        else:
+            for i in range(n):
+                y[to + i * step] = form.narrow(results[first + i])
+
+
+class OneRow(SoftmaxRows):
+    is_side_by_side = False
+
+    def find_largest(self, j):
+        m, (_, n) = self.room.largest, self.shape(j)
+        m[0] = maximum(m[0], total(maximum, self.form.computed(-math.inf), self.room.cells, 0, n))
+
+    def add_up(self, j):
+        _, n = self.shape(j)
+        self.room.sums[j] = sums.sum_of_run(self.form.computed, self.room.powers, 0, n)
+
+    def join(self):
+        self.room.sums[0] = sums.sum_of_pieces(self.form.computed, self.room.sums, self.args.pieces.count)
+
+
+class SideBySide(SoftmaxRows):
+    is_side_by_side = True
+
+    def find_largest(self, j):
+        m, cells, (count, n) = self.room.largest, self.room.cells, self.shape(j)
+        for k in range(count):
+            for i in lanes(self.form.computed, n):
+                m[i] = maximum(m[i], cells[k * n + i])
+
+    def add_up(self, j):
+        form, room, (count, n) = self.form.as_computed, self.room, self.shape(j)
+        sums.sums_of_terms(sums.MatrixRows(form, room.powers, n), 1, n, 0, count, room.lanes)
+        sums.copy(form, room.sums, j * n, room.lanes, 0, 1, n)
+
+    def join(self):
+        sums.sums_of_pieces(self.form, self.room.sums, self.args.pieces.count, self.width, self.room.lanes)

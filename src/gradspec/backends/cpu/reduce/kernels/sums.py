@@ -21,16 +21,16 @@ def lane_count(number: Type) -> int:
     return processor().loop_lanes(number.bytes)
 
 
-def block_of(outputs, rest, block):
+def block_of(args, rest, block):
     """Where a block of columns begins in X and Y, and how many there are; ``rest`` counts the other kept cells."""
-    first, columns = block * outputs.block, outputs.columns
+    first, columns = block * args.block, args.columns
     x_at, y_at = first * columns.x_stride, first * columns.y_stride
-    for i in range(len(outputs.kept) - 1, -1, -1):
-        axis = outputs.kept[i]
+    for i in range(len(args.kept) - 1, -1, -1):
+        axis = args.kept[i]
         here, rest = rest % axis.size, rest // axis.size
         x_at += here * axis.x_stride
         y_at += here * axis.y_stride
-    return x_at, y_at, min(outputs.block, columns.size - first)
+    return x_at, y_at, min(args.block, columns.size - first)
 
 
 def piece(pieces, j):
