@@ -17,7 +17,9 @@ from typing import Annotated
 from gradspec.codegen.records import Operand, Record, Scratch, layout
 
 BLOCK_BYTES = 2048
+"""Some blocks of each array fit the first cache."""
 NUMBER = -1
+"""Stands for an operand that is a number."""
 MOST_GIVEN = 8
 MOST_AXES = 64
 """As many as a NumPy array can have."""
@@ -44,7 +46,7 @@ class PlaceKind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Place(Record):
+class BlockPlace(Record):
     kind: PlaceKind
     number: int = 0
     """Of the block among those of the workspace, or those that are given."""
@@ -118,7 +120,7 @@ class PointwiseArguments(Record):
 
     size: int
     is_embedded: bool
-    places: tuple[Place, ...]
+    places: tuple[BlockPlace, ...]
     constants: tuple[View, ...]
     """Of one number that is the same for all cells: their blocks stay as they are."""
     gathers: tuple[View, ...]

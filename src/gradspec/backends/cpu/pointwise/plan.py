@@ -19,9 +19,9 @@ from gradspec.backends.cpu.pointwise.arguments import (
     MOST_GIVEN,
     NUMBER,
     SCRATCH_BYTES,
+    BlockPlace,
     Instruction,
     Opcode,
-    Place,
     PlaceKind,
     PointwiseArguments,
     Statistic,
@@ -248,12 +248,13 @@ class _Fitting:
             scatters=tuple(view for value, view in views.items() if value >= program.first_output),
         )
 
-    def _place(self, value: int) -> Place:
-        program = self.program
-        if value < program.registers or value in self.views:
-            return Place(PlaceKind.WORKSPACE, value)
-        given = value - program.registers - program.arrays
-        return Place(PlaceKind.GIVEN, given) if given >= 0 else Place(PlaceKind.ARRAY, array=self._operand(value))
+    def _place(self, value: int) -> BlockPlace:
+        array = value - self.program.registers
+        if array < 0 or value in self.views:
+            return BlockPlace(PlaceKind.WORKSPACE, value)
+        if array < self.program.arrays:
+            return BlockPlace(PlaceKind.ARRAY, array=self._operand(value))
+        return BlockPlace(PlaceKind.GIVEN, array - self.program.arrays)
 
     def _fitted(self, number: int, each: Instruction) -> Instruction:
         """The instruction with its statistics, or one that takes the numbers of an array as they are, if it can."""

@@ -54,7 +54,7 @@ class SumPieces(Record):
 
 
 @dataclass(frozen=True)
-class Outputs(Record):
+class ReduceArguments(Record):
     """What all reductions are given. A unit of work is a block of columns."""
 
     kept: tuple[KeptAxis, ...]
@@ -67,14 +67,14 @@ class Outputs(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShareArguments(Outputs):
+class ShareArguments(ReduceArguments):
     """``y = x/divisor`` along axes that only y has."""
 
     divisor: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class SumArguments(Outputs):
+class SumArguments(ReduceArguments):
     terms: tuple[TermAxis, ...]
     """One of one cell stands for none."""
     pieces: SumPieces
@@ -96,7 +96,7 @@ class SumArguments(Outputs):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoftmaxArguments(Outputs):
+class SoftmaxArguments(ReduceArguments):
     """Columns are rows here, along which the softmax is taken; their cells are the terms."""
 
     x_stride: int

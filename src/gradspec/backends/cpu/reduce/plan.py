@@ -18,7 +18,7 @@ from gradspec.backends.cpu.reduce.arguments import (
     SCRATCH_BYTES,
     SHORT,
     KeptAxis,
-    Outputs,
+    ReduceArguments,
     ShareArguments,
     SumArguments,
     SumPieces,
@@ -95,12 +95,12 @@ def take_column(kept: list[Axis], terms: Sequence[Axis]) -> tuple[Axis, bool]:
     return column, far == 0 or 0 < near < far
 
 
-def outputs_of(kept: Sequence[Axis], column: Axis, most: int) -> tuple[Outputs, int]:
+def outputs_of(kept: Sequence[Axis], column: Axis, most: int) -> tuple[ReduceArguments, int]:
     """With blocks of at most so many columns; and how many blocks there are."""
     block = max(1, min(column[0], most))
     blocks = -(-column[0] // block)
     *others, columns = (KeptAxis(size, *strides) for size, strides in (*kept, column))
-    return Outputs(tuple(others), columns, block, blocks), prod(size for size, _ in kept) * blocks
+    return ReduceArguments(tuple(others), columns, block, blocks), prod(size for size, _ in kept) * blocks
 
 
 def laid_out(**sizes: int) -> tuple[dict[str, Any], int]:

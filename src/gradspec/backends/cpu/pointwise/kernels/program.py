@@ -18,7 +18,7 @@ from gradspec.backends.cpu.pointwise.kernels.cells import (
     Meanings,
 )
 from gradspec.backends.cpu.pointwise.kernels.normalise import normalise
-from gradspec.backends.cpu.pointwise.kernels.places import Cells, cells_at, repeated_at, transfer
+from gradspec.backends.cpu.pointwise.kernels.places import CellRange, cells_at, repeated_at, transfer
 from gradspec.codegen.formats import FORMATS, Format
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import at_build, lanes, outlined
@@ -34,10 +34,10 @@ def kernel(form, args, lo, hi, workspace):
     """The blocks ``lo … hi − 1``; of an embedded program, the cells ``lo … lo + hi − 1``."""
     place, block = address_of(workspace), BLOCK_BYTES // form.stored.bytes
     if args.is_embedded:
-        run(form, args, Cells(lo, hi, place), True)
+        run(form, args, CellRange(lo, hi, place), True)
         return
     for unit in range(lo, hi):
-        run(form, args, Cells(unit * block, min(block, args.size - unit * block), place), unit == lo)
+        run(form, args, CellRange(unit * block, min(block, args.size - unit * block), place), unit == lo)
 
 
 @outlined
@@ -79,27 +79,25 @@ def meanings(form: Format, table: Meanings) -> list[tuple[Opcode, Any]]:
 @outlined
 def on_cells(form, instruction, y, a, b, n):
     """The loop of an instruction over a block."""
-    opcode, number = instruction.opcode, form.computed
-    for known, meaning in meanings(form, OF_ONE):
-        if opcode == known:
-            for i in lanes(number, n):
+    for opcode, meaning in meanings(form, OF_ONE):
+        if instruction.opcode == opcode:
+            for i in lanes(form.computed, n):
                 y[i] = form.narrow(meaning(form.widen(a[i])))
             return
-    for known_of_two, meaning_of_two in meanings(form, OF_TWO):
-        if opcode == known_of_two:
-            for i in lanes(number, n):
-                y[i] = form.narrow(meaning_of_two(form.widen(a[i]), form.widen(b[i])))
+    for opcode, meaning in meanings(form, OF_TWO):
+        if instruction.opcode == opcode:
+            for i in lanes(form.computed, n):
+                y[i] = form.narrow(meaning(form.widen(a[i]), form.widen(b[i])))
             return
     if form.is_float:
         on_cells_and_numbers(form, instruction, y, a, n)
 
 
 def on_cells_and_numbers(form, instruction, y, a, n):
-    number, given = form.computed, instruction.numbers
-    numbers = number(given[0]), number(given[1]), number(given[2])
+    numbers = tuple(form.computed(instruction.numbers[i]) for i in range(3))
     for opcode, meaning in meanings(form, OF_ONE_AND_NUMBERS):
         if instruction.opcode == opcode:
-            for i in lanes(number, n):
+            for i in lanes(form.computed, n):
                 y[i] = form.narrow(meaning(form.widen(a[i]), numbers))
             return
 

@@ -7,6 +7,7 @@ from gradspec.backends.cpu.reduce.kernels.sums import (
     Terms,
     block_of,
     piece,
+    put,
     sum_of_pieces,
     sum_of_terms,
     sums_of_pieces,
@@ -41,7 +42,7 @@ def sum_kernel(form, args, lo, hi, workspace):
 def units(form, source, args, lo, hi, workspace):
     """One is a block of columns of outputs; or, of these, the sums of one piece. ``source``: how X is stored."""
     number, sums, blocks = form.computed, form.computed_at(workspace + args.sums_at), args.blocks
-    divisor, parts = number(args.divisor), args.pieces.count if args.is_parted else 1
+    divisor, parts, y_stride = number(args.divisor), args.pieces.count if args.is_parted else 1, args.columns.y_stride
     for unit in range(lo, hi):
         rest = unit // blocks
         x_at, y_at, width = block_of(args, rest // parts, unit % blocks)
@@ -49,13 +50,13 @@ def units(form, source, args, lo, hi, workspace):
         if args.is_parted:
             part = rest % parts
             add_up(terms, width, part, 1, workspace)
-            write(form.as_computed, args, y_at + part * args.part_stride, sums, width)
+            put(form.as_computed, form.computed_at(args.y), y_at + part * args.part_stride, y_stride, sums, 0, width)
         else:
             add_up(terms, width, 0, args.pieces.count, workspace)
             if divisor != number(1):
                 for i in lanes_once(number, width):
                     sums[i] = sums[i] / divisor
-            write(form, args, y_at, sums, width)
+            put(form, form.stored_at(args.y), y_at, y_stride, sums, 0, width)
 
 
 def add_up(terms, width, first, count, workspace):
@@ -91,16 +92,6 @@ def side_by_side(terms, width, first, count, workspace):
         for i in lanes(form.computed, width):
             pieces[j * width + i] = target[i] + form.computed(0)
     sums_of_pieces(form, pieces, count, width, target)
-
-
-def write(form, args, at, sums, width):
-    y, step = form.stored_at(args.y), args.columns.y_stride
-    if step == 1:
-        for i in lanes(form.computed, width):
-            y[at + i] = form.narrow(sums[i])
-    else:
-        for i in range(width):
-            y[at + i * step] = form.narrow(sums[i])
 
 
 # --- shares -----------------------------------------------------------------------------------------------------------

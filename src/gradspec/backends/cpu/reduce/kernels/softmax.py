@@ -28,7 +28,7 @@ def build(name: str) -> str:
 
 def kernel(form, args, lo, hi, workspace):
     """One unit is a block of rows."""
-    room = Room(
+    room = SoftmaxRoom(
         form.computed_at(address_of(workspace) + args.cells_at),
         form.computed_at(address_of(workspace) + args.powers_at),
         form.computed_at(address_of(workspace) + args.largest_at),
@@ -75,7 +75,7 @@ def logarithm(a):
     return choose(a == a, log_of_positive(a), a)
 
 
-class Room(NamedTuple):
+class SoftmaxRoom(NamedTuple):
     """Cells and exponentials of a piece; for each row its largest cell, the sums of its pieces, and their lanes."""
 
     cells: Any
@@ -86,7 +86,10 @@ class Room(NamedTuple):
 
 
 class SoftmaxRows(NamedTuple):
-    """Of a piece, stretches of cells lie in the workspace: those of one row, or cell by cell those of all rows."""
+    """Rows of which a piece at a time lies in the workspace, line by line.
+
+    A line has the cells of a single row. Of rows side by side, it has one cell of each, and the next line the next.
+    """
 
     form: Any
     args: Any
@@ -97,13 +100,13 @@ class SoftmaxRows(NamedTuple):
 
     @inlined
     def shape(self, j):
-        """How many stretches piece ``j`` has, and how long they are."""
+        """How many lines piece ``j`` has, and how many cells a line."""
         n = min(PIECE, self.args.pieces.terms - j * PIECE)
         return (n, self.width) if self.is_side_by_side else (1, n)
 
     @inlined
     def of_row(self, p, first, i):
-        """The number that belongs to the row of cell ``i`` of a stretch; ``first`` is that of the first row."""
+        """The number of the row that cell ``i`` of a line belongs to; ``first`` is that of the first row."""
         return p[i] if self.is_side_by_side else first
 
     def read(self, j):
@@ -123,29 +126,19 @@ class SoftmaxRows(NamedTuple):
 
     def write(self, j):
         (form, args), (cells, powers, m, a, shift), (count, n) = (self.form, self.args), self.room, self.shape(j)
-        first_m, first_a, first_shift = m[0], a[0], shift[0]
+        first_m, first_a, first_shift, y = m[0], a[0], shift[0], form.stored_at(args.y)
+        step = args.columns.y_stride if self.is_side_by_side else args.y_stride
         for k in range(count):
             to, first = self.y_at + (j * PIECE + k) * args.y_stride, k * n
             if args.is_log:
                 for i in lanes(form.computed, n):
                     centred = cells[first + i] - self.of_row(m, first_m, i)
                     powers[first + i] = centred - self.of_row(shift, first_shift, i)
-                self.put(to, powers, first, n)
+                sums.put(form, y, to, step, powers, first, n)
             else:
                 for i in lanes(form.computed, n):
                     cells[first + i] = powers[first + i] / self.of_row(a, first_a, i)
-                self.put(to, cells, first, n)
-
-    @outlined
-    def put(self, to, results, first, n):
-        form, y = self.form, self.form.stored_at(self.args.y)
-        step = self.args.columns.y_stride if self.is_side_by_side else self.args.y_stride
-        if step == 1:
-            for i in lanes(form.computed, n):
-                y[to + i] = form.narrow(results[first + i])
-        else:
-            for i in range(n):
-                y[to + i * step] = form.narrow(results[first + i])
+                sums.put(form, y, to, step, cells, first, n)
 
 
 class OneRow(SoftmaxRows):

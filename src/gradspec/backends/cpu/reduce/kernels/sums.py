@@ -116,6 +116,17 @@ def copy(form, target, to, x, at, stride, n):
             target[to + i] = form.widen(x[at + i * stride])
 
 
+@outlined
+def put(form, y, at, stride, results, first, n):
+    """The reverse."""
+    if stride == 1:
+        for i in lanes(form.computed, n):
+            y[at + i] = form.narrow(results[first + i])
+    else:
+        for i in range(n):
+            y[at + i * stride] = form.narrow(results[first + i])
+
+
 # --- rows that are added to rows --------------------------------------------------------------------------------------
 
 
@@ -232,11 +243,9 @@ def sum_of_terms(terms, start, n, cells):
 def sum_of_pieces(number, p, m):
     """``m`` sums of pieces, which are overwritten."""
     while m > 1:
-        count = 0
         for start in range(0, m, PIECE):
-            p[count] = sum_of_run(number, p, start, min(PIECE, m - start))
-            count += 1
-        m = count
+            p[start // PIECE] = sum_of_run(number, p, start, min(PIECE, m - start))
+        m = (m - 1) // PIECE + 1
     return p[0]
 
 
@@ -269,9 +278,7 @@ def sums_of_pieces(form, p, m, width, target):
     """``m`` rows of sums of pieces, which are overwritten; the result is the first of them."""
     rows = MatrixRows(form.as_computed, p, width)
     while m > 1:
-        count = 0
         for start in range(0, m, PIECE):
             sums_of_terms(rows, 1, width, start, min(PIECE, m - start), target)
-            copy(form.as_computed, p, count * width, target, 0, 1, width)
-            count += 1
-        m = count
+            copy(form.as_computed, p, start // PIECE * width, target, 0, 1, width)
+        m = (m - 1) // PIECE + 1
