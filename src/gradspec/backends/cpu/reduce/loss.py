@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
 import numpy as np
 
-from gradspec.backends.cpu.axes import Strides, by_stride, dense, merged
-from gradspec.backends.cpu.binding import Binder, Call
+from gradspec.backends.cpu.axes import Strides, by_stride, merged
+from gradspec.backends.cpu.binding import Call
 from gradspec.backends.cpu.reduce.arguments import ChoiceArguments, ChoiceAxis, LabelKind
+from gradspec.backends.cpu.reduce.plan import planned
 from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Array
 from gradspec.graph.types import DType
@@ -48,16 +49,8 @@ class _Choice:
         *axes, last = (ChoiceAxis(size, *each) for size, each in found or [(1, (0, 0, 0))])
         block = max(1, min(last.size, CELLS_PER_UNIT // max(1, self.classes if self.places else 1)))
         blocks = -(-last.size // block)
-        arguments = ChoiceArguments(
-            tuple(axes),
-            last,
-            block,
-            blocks,
-            LabelKind[self.labels.name.upper()],
-            self.width,
-            self.classes,
-            class_stride,
-        )
+        kind, classes = LabelKind[self.labels.name.upper()], self.classes
+        arguments = ChoiceArguments(tuple(axes), last, block, blocks, kind, self.width, classes, class_stride)
         return Call(arguments, prod(axis.size for axis in axes) * blocks, 0)
 
 
@@ -87,21 +80,12 @@ class _ChoiceLowering(LoweringBase):
         ((node,), (x, labels), (y,)) = work.nodes, work.nodes[0].inputs, work.nodes[0].outputs
         if labels.dtype.name.upper() not in LabelKind.__members__:
             return None
-        name, width = node.op.name, x.dtype.numpy.itemsize
-        shape = y.shape if self.places else x.shape
+        shape, width = y.shape if self.places else x.shape, x.dtype.numpy.itemsize
         choice = _Choice(shape, node.attrs.axis, width, labels.dtype, self.places)
-        _, units, _ = choice([dense(v.shape) for v in (x, labels, y)])
-        return Task(
-            kernel=f"{name} {x.dtype}",
-            inputs=(x, labels),
-            outputs=(y,),
-            function=kernel(SOURCE, name),
-            units=units,
-            cost=NANOSECONDS_PER_LABEL * labels.type.size + NANOSECONDS_PER_CELL * y.type.size,
-            workspace=0,
-            bind=Binder([width, labels.dtype.numpy.itemsize, width], choice),
-            checks=((labels, partial(require_classes, classes=choice.classes)),),
-        )
+        cost = NANOSECONDS_PER_LABEL * labels.type.size + NANOSECONDS_PER_CELL * y.type.size
+        name, function = f"{node.op.name} {x.dtype}", kernel(SOURCE, node.op.name)
+        task = planned(name, function, node.inputs, node.outputs, choice, cost, 0.0)
+        return replace(task, checks=((labels, partial(require_classes, classes=choice.classes)),))
 
 
 LOWERINGS: dict[str, Lowering] = {"pick": _ChoiceLowering(places=False), "place": _ChoiceLowering(places=True)}

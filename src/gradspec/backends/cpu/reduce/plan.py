@@ -28,7 +28,7 @@ from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Var
 from gradspec.graph.types import TensorType
 from gradspec.runtime.memory import aligned
-from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
+from gradspec.runtime.task import Kernel, Lowering, LoweringBase, Task, Work
 from gradspec.spec.reduce import terms_of_mean
 
 SOURCE = "gradspec.backends.cpu.reduce.kernels.reduce"
@@ -202,20 +202,22 @@ class _Share:
 # --- the lowerings ----------------------------------------------------------------------------------------------------
 
 
+Variables = tuple[Var, ...]
+
+
+def planned(
+    name: str, function: Kernel, inputs: Variables, outputs: Variables, describe: Describe, cost: float, per_unit: float
+) -> Task:
+    """A task that costs so many nanoseconds, and so many more for each unit."""
+    variables = (*inputs, *outputs)
+    _, units, workspace = describe([dense(v.shape) for v in variables])
+    binder = Binder([v.dtype.numpy.itemsize for v in variables], describe)
+    return Task(name, inputs, outputs, function, units, cost + per_unit * units, workspace, binder)
+
+
 def _task(name: str, function: str, x: Var, y: Var, describe: Describe) -> Task:
-    _, units, workspace = describe([dense(v.shape) for v in (x, y)])
-    itemsizes = [v.dtype.numpy.itemsize for v in (x, y)]
-    moved = sum(v.type.size * size for v, size in zip((x, y), itemsizes, strict=True))
-    return Task(
-        kernel=name,
-        inputs=(x,),
-        outputs=(y,),
-        function=kernel(SOURCE, function),
-        units=units,
-        cost=NANOSECONDS_PER_BYTE * moved + NANOSECONDS_PER_UNIT * units,
-        workspace=workspace,
-        bind=Binder(itemsizes, describe),
-    )
+    cost = NANOSECONDS_PER_BYTE * sum(v.type.size * v.dtype.numpy.itemsize for v in (x, y))
+    return planned(name, kernel(SOURCE, function), (x,), (y,), describe, cost, NANOSECONDS_PER_UNIT)
 
 
 class _SumLowering(LoweringBase):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gradspec.backends.cpu.axes import Strides, by_stride, dense, merged
-from gradspec.backends.cpu.binding import Binder, Call
+from gradspec.backends.cpu.axes import Strides, by_stride, merged
+from gradspec.backends.cpu.binding import Call
 from gradspec.backends.cpu.dtypes import computed_float
 from gradspec.backends.cpu.reduce.arguments import LANES_BYTES, PIECE, SoftmaxArguments
-from gradspec.backends.cpu.reduce.plan import laid_out, outputs_of, pieces_of, take_column
+from gradspec.backends.cpu.reduce.plan import laid_out, outputs_of, pieces_of, planned, take_column
 from gradspec.codegen.cache import kernel
 from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
 
@@ -69,21 +69,13 @@ class _Softmax:
 
 class _SoftmaxLowering(LoweringBase):
     def task(self, work: Work) -> Task | None:
-        ((node,), (x,), (y,)) = work.nodes, work.nodes[0].inputs, work.nodes[0].outputs
-        name, itemsize = node.op.name, computed_float(x.dtype).numpy.itemsize
+        (node,) = work.nodes
+        (x,), name = node.inputs, node.op.name
+        function, cost = kernel(SOURCE, f"softmax:{x.dtype}"), NANOSECONDS_PER_CELL * x.type.size
+        itemsize = computed_float(x.dtype).numpy.itemsize
         softmax = _Softmax(x.shape, node.attrs.axis, itemsize, is_log=name == "log_softmax")
-        _, units, workspace = softmax([dense(x.shape)] * 2)
-        return Task(
-            kernel=f"{name} {x.dtype}",
-            inputs=(x,),
-            outputs=(y,),
-            function=kernel(SOURCE, f"softmax:{x.dtype}"),
-            units=units,
-            cost=NANOSECONDS_PER_CELL * x.type.size + NANOSECONDS_PER_UNIT * units,
-            workspace=workspace,
-            bind=Binder([x.dtype.numpy.itemsize] * 2, softmax),
-            keeps_layout=True,
-        )
+        task = planned(f"{name} {x.dtype}", function, node.inputs, node.outputs, softmax, cost, NANOSECONDS_PER_UNIT)
+        return replace(task, keeps_layout=True)
 
 
 LOWERINGS: dict[str, Lowering] = {"softmax": _SoftmaxLowering(), "log_softmax": _SoftmaxLowering()}
