@@ -18,25 +18,28 @@ from gradspec.codegen.records import Operand, Record, Scratch, layout
 
 BLOCK_BYTES = 2048
 """Some blocks of each array fit the first cache."""
-NUMBER = -1
-"""Stands for an operand that is a number."""
 MOST_GIVEN = 8
 MOST_AXES = 64
 """As many as a NumPy array can have."""
 
 
 class Opcode(IntEnum):
-    """What an instruction makes of its operands: one; one and three numbers; two; one and a number; one and statistics.
+    """What an instruction makes of its operands: one; one and some numbers; two; or one and statistics.
 
     ``SUB_FROM`` and ``DIV_INTO`` are ``SUB`` and ``DIV`` with their operands exchanged.
     """
 
     COPY, NEG, ABS, SQRT, RELU = range(5)
     EXP, LOG, TANH, SIGMOID, SILU, GELU, GELU_BY_TANH, NORMAL_CDF, NORMAL_DENSITY = range(5, 14)
-    CLAMP, STEP, WITHIN, POWER = range(14, 18)
-    ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, MAX_SHARE, GATE = range(18, 26)
-    SUB_FROM, DIV_INTO, LEAKY_RELU, SOFTPLUS = range(26, 30)
+    LEAKY_RELU, SOFTPLUS, CLAMP, STEP, WITHIN, POWER = range(14, 20)
+    ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, MAX_SHARE, GATE, SUB_FROM, DIV_INTO = range(20, 30)
     NORMALISE = 30
+
+
+class SecondKind(IntEnum):
+    """What the second operand is, if any: a place, the first of the numbers, what a view repeats, or statistics."""
+
+    PLACE, NUMBER, REPEATED, STATISTICS = range(4)
 
 
 class PlaceKind(IntEnum):
@@ -100,13 +103,12 @@ class Instruction(Record):
     """The number of a place, as are its operands."""
     first: int
     second: int
-    """The first again where there is no other; or ``NUMBER``, if it is the first of the numbers."""
+    """The first again where there is no other place."""
+    second_kind: SecondKind = SecondKind.PLACE
     numbers: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """The kernel rounds them to its format."""
     repeated: tuple[View, ...] = ()
-    """One, if the second operand repeats its numbers, and they are taken as they are."""
     statistics: tuple[Statistics, ...] = ()
-    """One, to normalise by."""
 
 
 @dataclass(frozen=True)

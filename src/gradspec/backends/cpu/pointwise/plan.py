@@ -17,13 +17,13 @@ from gradspec.backends.cpu.binding import Binder, Call
 from gradspec.backends.cpu.pointwise.arguments import (
     BLOCK_BYTES,
     MOST_GIVEN,
-    NUMBER,
     SCRATCH_BYTES,
     BlockPlace,
     Instruction,
     Opcode,
     PlaceKind,
     PointwiseArguments,
+    SecondKind,
     Statistic,
     Statistics,
     View,
@@ -54,7 +54,7 @@ COSTS = {
 
 Numbers = tuple[float, ...]
 Meaning = tuple[Opcode, Numbers]
-"""What an instruction does, with up to three numbers. One alone is its second operand."""
+"""What an instruction does, with up to three numbers; if it can have a second operand, the first of them is that."""
 
 
 # --- operators --------------------------------------------------------------------------------------------------------
@@ -154,9 +154,10 @@ def _instruction(node: Node, numbered: Mapping[Var, int]) -> Instruction:
     """What a node comes to. Statistics are no operands: they are not read cell by cell."""
     (result,), operands = node.outputs, [numbered[v] for v in node.inputs]
     opcode, numbers = ENCODERS[node.op.name](node.attrs)
-    second = NUMBER if len(numbers) == 1 else operands[0 if opcode is Opcode.NORMALISE else -1]
+    second = operands[0 if opcode is Opcode.NORMALISE else -1]
+    kind = SecondKind.NUMBER if numbers and opcode in EXCHANGED else SecondKind.PLACE
     p, q, r = (*numbers, 0.0, 0.0, 0.0)[:3]
-    return Instruction(opcode, numbered[result], operands[0], second, (p, q, r))
+    return Instruction(opcode, numbered[result], operands[0], second, kind, (p, q, r))
 
 
 class Program:
@@ -259,15 +260,18 @@ class _Fitting:
     def _fitted(self, number: int, each: Instruction) -> Instruction:
         """The instruction with its statistics, or one that takes the numbers of an array as they are, if it can."""
         if number in self.program.norms:
-            return replace(each, statistics=(self._statistics(self.program.norms[number]),))
-        if each.opcode not in EXCHANGED or each.second == NUMBER:
-            return each
-        if each.second in self.repeating:
-            return replace(each, second=each.first, repeated=(self.views[each.second],))
-        if each.first in self.repeating:
-            opcode, repeated = EXCHANGED[each.opcode], self.views[each.first]
-            return replace(each, opcode=opcode, first=each.second, repeated=(repeated,))
+            statistics = self._statistics(self.program.norms[number])
+            return replace(each, second_kind=SecondKind.STATISTICS, statistics=(statistics,))
+        if each.second_kind is SecondKind.PLACE and each.opcode in EXCHANGED:
+            if each.second in self.repeating:
+                return self._by_number(each, each.opcode, each.first, each.second)
+            if each.first in self.repeating:
+                return self._by_number(each, EXCHANGED[each.opcode], each.second, each.first)
         return each
+
+    def _by_number(self, each: Instruction, opcode: Opcode, cells: int, repeated: int) -> Instruction:
+        view = self.views[repeated]
+        return Instruction(opcode, each.result, cells, cells, SecondKind.REPEATED, repeated=(view,))
 
     def _statistics(self, node: Node) -> Statistics:
         """Channels are the second axis."""

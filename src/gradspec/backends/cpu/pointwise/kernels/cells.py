@@ -41,7 +41,17 @@ def gelu_by_tanh(a):
     return a * sigmoid((a * a * a * GELU_CUBIC + a) * GELU_SCALE)
 
 
-# --- of one cell and three numbers ------------------------------------------------------------------------------------
+# --- of one cell and up to three numbers ------------------------------------------------------------------------------
+
+
+@inlined
+def leaky_relu(a, numbers):
+    return choose(a <= 0, numbers[0] * a, a)
+
+
+@inlined
+def bent(a, numbers):
+    return softplus(a, numbers[0])
 
 
 @inlined
@@ -107,11 +117,6 @@ def gate(a, b):
     return choose(a == 0, 0.0, a * b)
 
 
-@inlined
-def leaky_relu(a, slope):
-    return choose(a <= 0, slope * a, a)
-
-
 # --- by opcode --------------------------------------------------------------------------------------------------------
 
 Meanings = dict[Opcode, Any]
@@ -133,6 +138,8 @@ OF_ONE: Meanings = {
     Opcode.NORMAL_DENSITY: normal_density,
 }
 OF_ONE_AND_NUMBERS: Meanings = {
+    Opcode.LEAKY_RELU: leaky_relu,
+    Opcode.SOFTPLUS: bent,
     Opcode.CLAMP: clamped,
     Opcode.STEP: step,
     Opcode.WITHIN: within,
@@ -152,8 +159,6 @@ BY_NUMBER: Meanings = {
     **{opcode: meaning for opcode, meaning in OF_TWO.items() if opcode not in (Opcode.MAX_SHARE, Opcode.GATE)},
     Opcode.SUB_FROM: subtract_from,
     Opcode.DIV_INTO: divide_into,
-    Opcode.LEAKY_RELU: leaky_relu,
-    Opcode.SOFTPLUS: softplus,
 }
 """Of a cell and a number that is the same for many of them."""
 OF_INTEGERS = frozenset({Opcode.COPY, Opcode.MAXIMUM, Opcode.MINIMUM})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradspec.backends.cpu.pointwise.arguments import BLOCK_BYTES, NUMBER, Opcode, PointwiseArguments
+from gradspec.backends.cpu.pointwise.arguments import BLOCK_BYTES, Opcode, PointwiseArguments, SecondKind
 from gradspec.backends.cpu.pointwise.kernels.cells import (
     BY_NUMBER,
     OF_INTEGERS,
@@ -60,14 +60,14 @@ def carry_out(form, args, cells):
     for i in range(len(instructions)):
         each = instructions[i]
         y, a = cells_at(form, places[each.result], cells), cells_at(form, places[each.first], cells)
-        if form.is_float and each.second == NUMBER:
-            on_cells_and_number(form, each.opcode, y, a, 0, form.computed(each.numbers[0]), cells.n)
-        elif len(each.repeated) > 0:
-            with_repeated(form, each.opcode, y, a, each.repeated[0], cells)
-        elif form.is_float and each.opcode == Opcode.NORMALISE:
-            normalise(form, each.statistics[0], y, a, cells.start, cells.n)
-        else:
+        if each.second_kind == SecondKind.PLACE:
             on_cells(form, each, y, a, cells_at(form, places[each.second], cells), cells.n)
+        elif each.second_kind == SecondKind.REPEATED:
+            with_repeated(form, each.opcode, y, a, each.repeated[0], cells)
+        elif form.is_float and each.second_kind == SecondKind.NUMBER:
+            on_cells_and_number(form, each.opcode, y, a, 0, form.computed(each.numbers[0]), cells.n)
+        elif form.is_float:
+            normalise(form, each.statistics[0], y, a, cells.start, cells.n)
 
 
 @at_build
