@@ -7,7 +7,6 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ ROOMS = (
     "ops",
     "transforms",
     "saving",
+    "codegen",
     "runtime",
     "backends",
     "wiring",  # one module: what the rooms above need of later ones
@@ -37,7 +37,11 @@ ROOMS = (
 )
 FRAMEWORKS = {"numba", "llvmlite", "torch", "jax", "onnx", "onnxruntime"}
 NEVER = {"numba"}
-KERNELS = "gradspec.backends.cpu.kernels"
+COMPILER = {
+    f"gradspec.codegen.{stem}"
+    for stem in ("types", "language", "instructions", "translation", "intrinsics", "formats", "elementary")
+}
+"""With the sources of kernels, what is imported only where a kernel is compiled."""
 HEAVY = FRAMEWORKS | {"flint", "rich", "click"}
 
 CYCLES = {
@@ -100,22 +104,23 @@ def is_foreign(name: str, room: str) -> bool:
 
 
 def is_framework(name: str, module: str) -> bool:
-    allowed = NEVER | ({"llvmlite"} if module.startswith(f"{KERNELS}.") else set())
+    allowed = NEVER | ({"llvmlite"} if is_source(module) else set())
     return room_of(module) != "interop" and package(name) in FRAMEWORKS - allowed
 
 
 def is_kernel(name: str, module: str) -> bool:
-    """Whether a module is imported that says how kernels are made, rather than what is passed to them."""
-    inside = name.startswith(f"{KERNELS}.") and not module.startswith(f"{KERNELS}.")
-    return inside and not stands_alone(name.removeprefix(f"{KERNELS}.").split(".")[0])
+    """Whether a host module imports what says how kernels are made, rather than what is passed to them."""
+    return is_source(name) and not is_source(module)
 
 
-@cache
-def stands_alone(stem: str) -> bool:
-    """Whether a module beside the kernels needs no more than the standard library to be imported: it holds words."""
-    file = SOURCE / "backends" / "cpu" / "kernels" / f"{stem}.py"
-    found = [name for node in run_on_import(ast.parse(file.read_text())) for name in imported(node, module_name(file))]
-    return all(package(name) in sys.stdlib_module_names for name in found)
+def is_source(name: str) -> bool:
+    """Whether a module, or what is imported from it, is the source of a kernel or of the compiler."""
+    return package(name) == "gradspec" and ("kernels" in name.split(".") or not COMPILER.isdisjoint(prefixes(name)))
+
+
+def prefixes(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    return (".".join(parts[:n]) for n in range(1, len(parts) + 1))
 
 
 def package(name: str) -> str:
@@ -198,12 +203,15 @@ def test_every_file_has_its_room():
         ("gradspec.saving.graphs", "from gradspec.runtime.run import run"),
         ("gradspec.system.processes", "from gradspec.graph.lru import LRUCache"),
         ("gradspec.conformance.oracle", "class A:\n    import torch.nn"),
-        ("gradspec.backends.cpu.kernels.pool", "try:\n    import numba\nexcept ImportError:\n    pass"),
-        ("gradspec.backends.cpu.kernels.pool", "import torch"),
+        ("gradspec.codegen.cache", "from gradspec.runtime.task import Task"),
+        ("gradspec.backends.cpu.pool.kernels.pool", "try:\n    import numba\nexcept ImportError:\n    pass"),
+        ("gradspec.backends.cpu.pool.kernels.pool", "import torch"),
         ("gradspec.codegen.cache", "import llvmlite.binding"),
-        ("gradspec.backends.cpu.pool", "from llvmlite import ir"),
-        ("gradspec.backends.cpu.pool", "def f():\n    from gradspec.backends.cpu.kernels.pool import build"),
-        ("gradspec.backends.cpu.pool", "from gradspec.backends.cpu.kernels import pool"),
+        ("gradspec.codegen.cache", "from gradspec.codegen import translation"),
+        ("gradspec.backends.cpu.pool.plan", "from llvmlite import ir"),
+        ("gradspec.backends.cpu.pool.plan", "def f():\n    from gradspec.backends.cpu.pool.kernels.pool import build"),
+        ("gradspec.backends.cpu.pool.plan", "from .kernels import pool"),
+        ("gradspec.runtime.scheduler", "from gradspec.codegen.intrinsics import add_atomically"),
         ("gradspec.__init__", "import jax"),
         ("gradspec.__init__", "from gradspec.cli import main"),
     ],
@@ -220,9 +228,10 @@ def test_the_rules_see_a_violation(module, source):
         ("gradspec.domains.ball", "import flint\nfrom gradspec import spec"),
         ("gradspec.conformance.targets", "def f():\n    import torch"),
         ("gradspec.interop.torch", "import torch"),
-        ("gradspec.backends.cpu.kernels.pool", "from llvmlite import ir"),
-        ("gradspec.backends.cpu.pool", "from gradspec.backends.cpu.kernels import fields as f, opcodes"),
-        ("gradspec.backends.cpu.pool", "from gradspec.backends.cpu.kernels.opcodes import HEADER_WORDS"),
+        ("gradspec.codegen.types", "from llvmlite import ir"),
+        ("gradspec.backends.cpu.pool.kernels.pool", "from llvmlite import ir\nfrom gradspec.codegen.types import f32"),
+        ("gradspec.backends.cpu.pool.plan", "from gradspec.backends.cpu.pool.arguments import PoolArguments"),
+        ("gradspec.backends.cpu.pool.plan", "from gradspec.codegen.records import Operand"),
         ("gradspec.codegen.cache", "def f():\n    import llvmlite.binding"),
         ("gradspec.cli", "from gradspec import demo, exact"),
     ],

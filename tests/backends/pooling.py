@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradspec.backends.cpu.kernels import fields
-from gradspec.backends.cpu.pool import LOWERINGS
+from gradspec.backends.cpu.binding import Binder, Call
+from gradspec.backends.cpu.pool.plan import LOWERINGS
 from gradspec.codegen.addresses import address, block_address
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import TensorType, i64
@@ -88,6 +88,11 @@ class Lowered:
     def bind(self, arrays: Arrays) -> tuple[bytes, int, int]:
         return self.task.bind(*(arrays[name] for name in self.names))
 
+    def call(self, arrays: Arrays) -> Call:
+        """What the kernel is given, by name."""
+        assert isinstance(self.task.bind, Binder)
+        return self.task.bind.call([arrays[name].strides for name in self.names])
+
 
 @cache
 def lowered(pooling: Pooling, job: Job) -> Lowered:
@@ -119,32 +124,6 @@ def _nodes(pooling: Pooling, job: Job, variables: Mapping[str, Var]) -> tuple[No
 
 def _node(op: ops.Op, attrs: ops.Windows, variables: Mapping[str, Var], takes: str, gives: str) -> Node:
     return Node(op, attrs, tuple(map(variables.get, takes.split())), tuple(map(variables.get, gives.split())))
-
-
-# --- the block of arguments -------------------------------------------------------------------------------------------
-
-
-class Block:
-    """The fields of a block of arguments by name, ``block.BANDS``; ``block[0].SCANS`` is one of the first axis."""
-
-    def __init__(self, pooling: Pooling, job: Job, arrays: Arrays) -> None:
-        block, self.units, self.workspace = lowered(pooling, job).bind(arrays)
-        self._numbers = np.frombuffer(block, np.int64)
-
-    def __getattr__(self, name: str) -> int:
-        return int(self._numbers[getattr(fields, name)])
-
-    def __getitem__(self, axis: int) -> "_Axis":
-        start = self.AXES + axis % self.RANK * fields.AXIS
-        return _Axis(self._numbers[start : start + fields.AXIS])
-
-
-class _Axis:
-    def __init__(self, numbers: np.ndarray) -> None:
-        self._numbers = numbers
-
-    def __getattr__(self, name: str) -> int:
-        return int(self._numbers[getattr(fields, name)])
 
 
 # --- running tasks ----------------------------------------------------------------------------------------------------

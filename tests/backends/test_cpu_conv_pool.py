@@ -27,7 +27,7 @@ from backends.convolutions import (
     whole,
 )
 from backends.pooling import Fenced
-from gradspec.backends.cpu import conv
+from gradspec.backends.cpu.conv import blocking, plan
 from gradspec.graph.graph import Graph
 from gradspec.graph.types import DType
 
@@ -124,19 +124,24 @@ every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch):
     """Plans for one thread, which has enough to do however few units there are."""
-    monkeypatch.setattr(conv, "get_num_threads", lambda: 1)
+    plan_for(1, monkeypatch)
+
+
+def plan_for(threads, monkeypatch):
+    for module in (blocking, plan):
+        monkeypatch.setattr(module, "get_num_threads", lambda: threads)
 
 
 @pytest.fixture(params=["as chosen", "smallest"])
 def blocks(request, monkeypatch):
     """Blocks of rows as large as they are chosen, and of as few rows as windows allow."""
-    usual = conv._by_rows
+    usual = blocking._by_rows
 
-    def smallest(blocking, lines, together):
-        return usual(replace(blocking, columns=1), lines, together)
+    def smallest(chosen, lines, together):
+        return usual(replace(chosen, columns=1), lines, together)
 
     if request.param == "smallest":
-        monkeypatch.setattr(conv, "_by_rows", smallest)
+        monkeypatch.setattr(blocking, "_by_rows", smallest)
     return request.param
 
 
@@ -166,7 +171,7 @@ def test_a_pooling_is_part_of_the_step(case):
 @pytest.mark.parametrize("blocks", ["smallest"], indirect=True)
 def test_the_smallest_blocks_are_as_small_as_windows_allow(case, blocks):
     nodes = [node for node in case.graph().simplify().nodes if node.op.name != "reshape"]
-    (only,) = conv._form(nodes).cases
+    (only,) = plan._blocked(nodes).cases
     rows, size = only.blocking.columns // only.inner, nodes[-1].inputs[0].shape[-nodes[0].attrs.rank]
     assert rows == (case.rows or size)
 
@@ -240,12 +245,12 @@ def test_nothing_beyond_an_array_is_touched(case, dtype, at_end, blocks, monkeyp
 
 def test_parts_of_the_channels(monkeypatch):
     """Many threads and one sample: units have some of the channels each, the last fewer than the others."""
-    monkeypatch.setattr(conv, "get_num_threads", lambda: 8)
-    monkeypatch.setattr(conv, "MUCH_WORK", 1)
+    plan_for(8, monkeypatch)
+    monkeypatch.setattr(blocking, "MUCH_WORK", 1)
     case = Case("parts", (1, 16, 14, 14), (200, 16, 3, 3), halved(2), SAME)
     graph = case.graph()
     nodes = graph.simplify().nodes
-    assert conv._form(nodes).parts > 1
+    assert plan._blocked(nodes).parts > 1
     assert len(operators(graph)) == 1
     assert_fused_as_unfused(graph, inputs(graph, rough))
 
@@ -321,6 +326,6 @@ def test_planes_that_fill_more_than_a_cache_stay_in_memory():
 def test_no_thread_goes_without_work_for_the_sake_of_a_pooling(monkeypatch):
     case = Case("one sample", (1, 64, 28, 28), (64, 64, 3, 3), lambda y: gs.max_pool2d(y, 3, 2), SAME)
     assert len(operators(case.graph())) == 1
-    monkeypatch.setattr(conv, "get_num_threads", lambda: 8)
+    plan_for(8, monkeypatch)
     assert operators(case.graph()) == [["conv", "relu"], ["max_pool"]]
     assert operators(replace(case, x=(16, 64, 28, 28)).graph()) == [["conv", "relu", "max_pool"]]

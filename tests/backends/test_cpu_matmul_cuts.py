@@ -21,7 +21,8 @@ from backends.convolutions import (
     whole,
 )
 from backends.pooling import Fenced
-from gradspec.backends.cpu import matmul
+from gradspec.backends.cpu.axes import dense
+from gradspec.backends.cpu.matmul import plan as matmul
 from gradspec.graph.builder import apply
 from gradspec.graph.graph import Graph
 from gradspec.graph.types import DType
@@ -194,5 +195,6 @@ def test_work_is_cut_into_units_that_are_worth_it(sides, lead):
     cut = matmul.cut_of(shape, False, True)
     assert cut.units >= min(matmul.UNITS, shape.flops // (8 * matmul.UNIT_FLOPS))
     assert cut.units <= max(matmul.UNITS * 4, np.prod(lead, dtype=int), shape.flops // matmul.UNIT_FLOPS)
-    _, _, workspace = matmul.Binder(cut, node, True, None).dense()
+    product = matmul.Product(cut, False, False, False, matmul.Epilogue(shape, None))
+    _, _, workspace = product([dense(v.shape) for v in node.inputs])
     assert workspace <= 8 << 20

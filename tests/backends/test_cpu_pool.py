@@ -23,7 +23,6 @@ from backends.pooling import (
     SPREAD,
     VALUE,
     Arrays,
-    Block,
     Fenced,
     Job,
     Pooling,
@@ -36,8 +35,8 @@ from backends.pooling import (
 )
 from cases import CASES
 from gradspec.backends import numpy as numpy_backend
-from gradspec.backends.cpu import pool as cpu_pool
-from gradspec.backends.cpu.kernels import fields
+from gradspec.backends.cpu.pool import plan
+from gradspec.backends.cpu.pool.arguments import AxisKind, Finish, Planar, PoolArguments
 from gradspec.conformance import meaning
 from gradspec.graph.builder import apply
 from gradspec.graph.types import DType, TensorType
@@ -256,7 +255,7 @@ class Path:
     id: str
     attrs: ops.MaxPool | ops.AvgPool
     shape: tuple[int, ...]
-    takes: Callable[[Block], bool]
+    takes: Callable[[PoolArguments], bool]
     job: Job = VALUE
     dtype: DType = gs.f32
     layout: str = "C"
@@ -316,35 +315,40 @@ def mean_bins(*outputs: int) -> ops.AvgPool:
     return ops.AvgPool(output_size=outputs)
 
 
-def is_plain(b: Block) -> bool:
+def is_plain(b: PoolArguments) -> bool:
     """Windows put together row by row, from taps."""
-    return not any(b[i].SCANS or b[i].PLANAR for i in range(b.RANK))
+    return not any(axis.scans or axis.planar for axis in b.axes)
 
 
-def scans(b: Block) -> bool:
+def scans(b: PoolArguments) -> bool:
     """Prefixes and suffixes of rows, or runs of cells that are doubled."""
-    return b[0].SCANS == 1
+    return b.axes[0].scans
 
 
-def keeps_rows(b: Block) -> bool:
+def keeps_rows(b: PoolArguments) -> bool:
     """Small windows whose rows are searched together and kept for the next."""
-    return b[0].PLANAR == 3
+    return b.axes[0].planar == Planar.KEPT_ROWS
 
 
-def expands(b: Block) -> bool:
+def expands(b: PoolArguments) -> bool:
     """Cells along the last axis find the windows that cover them."""
-    return b[1].KIND == EXPANDING
+    return b.axes[1].kind == EXPANDING
 
 
-SLIDING, BINS, EXPANDING = fields.SLIDING, fields.BINS, fields.EXPANDING
+SLIDING, BINS, EXPANDING = AxisKind
 LAST = {"layout": "channels last"}
 PLANES = [(1, 1), (9, 3, 2), (2, 3, 5, 7), (37, 8, 9)]
 
 MAX_PATHS = [
     Path("taps", largest((3, 4), (3, 1), 1), (2, 10, 41), is_plain, PUSH),
     Path("taps, dilated", largest((3, 3), (1, 1), 2, (3, 2)), (2, 13, 37), is_plain),
-    Path("taps of four at stride four", largest((4, 4), (4, 4)), (2, 9, 70), lambda b: b[1].STRIDE == 4, PUSH),
-    Path("long rows of far strides", largest((2, 9), (3, 8)), (5, 60), lambda b: b[1].KERNEL >= 8 and not b[1].SCANS),
+    Path("taps of four at stride four", largest((4, 4), (4, 4)), (2, 9, 70), lambda b: b.axes[1].stride == 4, PUSH),
+    Path(
+        "long rows of far strides",
+        largest((2, 9), (3, 8)),
+        (5, 60),
+        lambda b: b.axes[1].kernel >= 8 and not b.axes[1].scans,
+    ),
     Path("row doubled", largest((9,), 1, ((3, 5),)), (2, 45), scans, PUSH),
     Path("row doubled, strided and dilated", largest((11,), 2, 4, 2), (3, 70), scans, PUSH),
     Path("row doubled, far strides", largest((17,), 4, 3), (3, 90), scans, PULL),
@@ -353,19 +357,40 @@ MAX_PATHS = [
     Path("prefixes, dilated", largest((8, 1), 1, ((5, 8), 0), (3, 1)), (41, 9), scans, PULL),
     Path("prefixes of short axes", largest((20, 2), 1, ((9, 9), 0)), (5, 9), scans, PUSH),
     Path(
-        "prefixes on three axes", largest((9, 8, 8), 1, 3), (14, 13, 15), lambda b: b[0].SCANS == b[1].SCANS == 1, PULL
+        "prefixes on three axes",
+        largest((9, 8, 8), 1, 3),
+        (14, 13, 15),
+        lambda b: b.axes[0].scans and b.axes[1].scans,
+        PULL,
     ),
     *(
-        Path(f"planes of {k} rows", largest((k, 3), (2, 1), 1), (2, 11, 43), lambda b: b[0].PLANAR == 1)
+        Path(
+            f"planes of {k} rows", largest((k, 3), (2, 1), 1), (2, 11, 43), lambda b: b.axes[0].planar == Planar.BY_ROW
+        )
         for k in (1, 2, 3, 4, 5, 6)
     ),
-    Path("planes, doubled", largest((3, 9), (2, 1), 1), (2, 11, 43), lambda b: b[0].PLANAR == 1 and b[1].SCANS == 1),
+    Path(
+        "planes, doubled",
+        largest((3, 9), (2, 1), 1),
+        (2, 11, 43),
+        lambda b: b.axes[0].planar == Planar.BY_ROW and b.axes[1].scans,
+    ),
     *(
-        Path(f"planes of 3 × 3, {pads}", largest((3, 3), 1, (1, pads)), (3, 9, 37), lambda b: b[0].PLANAR == 2)
+        Path(
+            f"planes of 3 × 3, {pads}",
+            largest((3, 3), 1, (1, pads)),
+            (3, 9, 37),
+            lambda b: b.axes[0].planar == Planar.MANY_ROWS,
+        )
         for pads in ((1, 1), (0, 2), (2, 0))
     ),
     *(
-        Path(f"planes of {k} × {k} by two", largest((k, k), 2, ((3, 1), (2, 5))), (9, 40), lambda b: b[0].PLANAR == 2)
+        Path(
+            f"planes of {k} × {k} by two",
+            largest((k, k), 2, ((3, 1), (2, 5))),
+            (9, 40),
+            lambda b: b.axes[0].planar == Planar.MANY_ROWS,
+        )
         for k in (2, 3)
     ),
     *(
@@ -373,103 +398,149 @@ MAX_PATHS = [
         for k, s, pads in ((2, 2, 0), (3, 2, 1), (3, 2, ((1, 2), (4, 3))), (3, 1, 1), (3, 1, ((3, 0), (0, 4))))
     ),
     Path(
-        "winners in planes of space", largest((2, 3, 3), (2, 1, 1), 1), (2, 5, 6, 21), lambda b: b[1].PLANAR == 3, PUSH
+        "winners in planes of space",
+        largest((2, 3, 3), (2, 1, 1), 1),
+        (2, 5, 6, 21),
+        lambda b: b.axes[1].planar == Planar.KEPT_ROWS,
+        PUSH,
     ),
     Path(
-        "planes of space", largest((2, 3, 3), (2, 1, 1), 1), (2, 5, 6, 21), lambda b: b[1].PLANAR == 2 and b.RANK == 3
+        "planes of space",
+        largest((2, 3, 3), (2, 1, 1), 1),
+        (2, 5, 6, 21),
+        lambda b: b.axes[1].planar == Planar.MANY_ROWS and len(b.axes) == 3,
     ),
     Path("small planes", largest((3, 3), 1, 1), (3, 3, 1, 2), is_plain),
-    Path("tiles on one axis", largest((3,), 1, 1), (5000,), lambda b: b.BANDS == 2 and b.TILE < 2500, PULL),
-    Path("tiles of far strides", largest((3,), 9), (2, 19000), lambda b: b.TILE * 9 < 19000, PUSH),
-    Path("tiles on two axes", largest((2, 3), 1, 1), (3, 4200), lambda b: b.TILE < 4200, PUSH),
-    Path("tiles in planes", largest((2, 3), (2, 1), 1), (5, 4200), lambda b: b.TILE < 4200 and b[0].PLANAR == 1),
-    Path("tiles doubled", largest((2, 12), 1, 1), (3, 4200), lambda b: b.TILE < 4200 and b[1].SCANS == 1, PULL),
-    Path("bands that overlap", largest((13, 3), (2, 3), 6), (1, 257, 30), lambda b: b.BANDS > 8, PULL),
-    Path("bands of prefixes", largest((9, 3), 1, 4), (1, 200, 11), lambda b: b.BANDS > 8 and b[0].SCANS == 1, PULL),
-    Path("bands of space", largest((3, 2, 2), 1, 1), (1, 40, 7, 9), lambda b: b.BANDS > 4 and b.RANK == 3, PULL),
+    Path("tiles on one axis", largest((3,), 1, 1), (5000,), lambda b: b.bands == 2 and b.tile < 2500, PULL),
+    Path("tiles of far strides", largest((3,), 9), (2, 19000), lambda b: b.tile * 9 < 19000, PUSH),
+    Path("tiles on two axes", largest((2, 3), 1, 1), (3, 4200), lambda b: b.tile < 4200, PUSH),
     Path(
-        "dilated bands", largest((3, 2), 1, 2, (3, 2)), (1, 150, 9), lambda b: b.BANDS > 8 and b[0].DILATION > 1, PULL
+        "tiles in planes",
+        largest((2, 3), (2, 1), 1),
+        (5, 4200),
+        lambda b: b.tile < 4200 and b.axes[0].planar == Planar.BY_ROW,
     ),
-    Path("bands of bins", largest_bins(70, 3), (1, 99, 8), lambda b: b.BANDS > 4 and b[0].KIND == BINS, PULL),
-    Path("windows apart", largest((2, 3), (3, 4)), (2, 9, 23), lambda b: b.APART == 1, PULL),
+    Path("tiles doubled", largest((2, 12), 1, 1), (3, 4200), lambda b: b.tile < 4200 and b.axes[1].scans, PULL),
+    Path("bands that overlap", largest((13, 3), (2, 3), 6), (1, 257, 30), lambda b: b.bands > 8, PULL),
+    Path("bands of prefixes", largest((9, 3), 1, 4), (1, 200, 11), lambda b: b.bands > 8 and b.axes[0].scans, PULL),
+    Path("bands of space", largest((3, 2, 2), 1, 1), (1, 40, 7, 9), lambda b: b.bands > 4 and len(b.axes) == 3, PULL),
     Path(
-        "windows of padding", largest((2, 2), 1, ((3, 2), (0, 3))), (3, 5, 12), lambda b: b.HOLES == 1 and not b.QUIET
+        "dilated bands",
+        largest((3, 2), 1, 2, (3, 2)),
+        (1, 150, 9),
+        lambda b: b.bands > 8 and b.axes[0].dilation > 1,
+        PULL,
     ),
-    Path("no hole and nothing to do", largest((2, 2)), (3, 5, 12), lambda b: b.QUIET == 1 and b.DIRECT == 1),
+    Path("bands of bins", largest_bins(70, 3), (1, 99, 8), lambda b: b.bands > 4 and b.axes[0].kind == BINS, PULL),
+    Path("windows apart", largest((2, 3), (3, 4)), (2, 9, 23), lambda b: b.are_apart, PULL),
+    Path(
+        "windows of padding",
+        largest((2, 2), 1, ((3, 2), (0, 3))),
+        (3, 5, 12),
+        lambda b: b.has_holes and b.finish == Finish.BY_SLAB,
+    ),
+    Path(
+        "no hole and nothing to do", largest((2, 2)), (3, 5, 12), lambda b: b.finish == Finish.AT_ONCE and b.is_direct
+    ),
     Path(
         "classes without cells",
         largest((1, 3), (2, 5), ((3, 1), 0), (4, 3)),
         (3, 17),
-        lambda b: b[0].DILATION > b[0].SIZE,
+        lambda b: b.axes[0].dilation > b.axes[0].size,
     ),
     Path(
-        "side by side", largest((3, 2), (2, 1), 1, (1, 2)), (2, 40, 6, 7), lambda b: b.INNER_TOTAL == 40, PULL, **LAST
+        "side by side", largest((3, 2), (2, 1), 1, (1, 2)), (2, 40, 6, 7), lambda b: b.inner_total == 40, PULL, **LAST
     ),
-    Path("side by side in blocks", largest((3, 2), (2, 1), 1), (2, 150, 6, 7), lambda b: b.BLOCKS == 3, PULL, **LAST),
+    Path("side by side in blocks", largest((3, 2), (2, 1), 1), (2, 150, 6, 7), lambda b: b.blocks == 3, PULL, **LAST),
     Path(
         "side by side in bands",
         largest((5, 3), 1, 2),
         (1, 9, 60, 7),
-        lambda b: b.BANDS > 4 and b.INNER == 9,
+        lambda b: b.bands > 4 and b.inner == 9,
         PULL,
         **LAST,
     ),
-    Path("side by side on one axis", largest((3,), 2, 1), (2, 9, 30), lambda b: b.INNER == 9, PUSH, **LAST),
+    Path("side by side on one axis", largest((3,), 2, 1), (2, 9, 30), lambda b: b.inner == 9, PUSH, **LAST),
     Path(
         "prefixes side by side",
         largest((9, 9), 1, 4),
         (2, 5, 20, 21),
-        lambda b: b[1].SCANS == 1 and b.INNER == 5,
+        lambda b: b.axes[1].scans and b.inner == 5,
         PULL,
         **LAST,
     ),
-    Path("bins", largest_bins(5, 3), (2, 7, 10), lambda b: b[0].KIND == b[1].KIND == BINS, PULL),
-    Path("more bins than cells", largest_bins(9, 5), (2, 4, 2), lambda b: b[0].KERNEL == 2 and b[1].KERNEL == 2, PULL),
+    Path("bins", largest_bins(5, 3), (2, 7, 10), lambda b: b.axes[0].kind == b.axes[1].kind == BINS, PULL),
+    Path(
+        "more bins than cells",
+        largest_bins(9, 5),
+        (2, 4, 2),
+        lambda b: b.axes[0].kernel == 2 and b.axes[1].kernel == 2,
+        PULL,
+    ),
     Path(
         "bins side by side",
         largest_bins(5, 3),
         (2, 6, 7, 10),
-        lambda b: b[0].KIND == BINS and b.INNER == 6,
+        lambda b: b.axes[0].kind == BINS and b.inner == 6,
         PULL,
         **LAST,
     ),
-    Path("bins that divide", largest_bins(3, 2), (2, 9, 32), lambda b: b[0].KIND == b[1].KIND == SLIDING, PUSH),
-    Path("long bins", largest_bins(2), (3, 45), lambda b: b[0].KIND == BINS and b[0].KERNEL > 16),
-    Path("bins in pieces", largest_bins(1), (2, 9000), lambda b: b.TILE_ROOM < 9000, PULL),
-    *(Path(f"whole planes {shape}", largest_bins(1, 1), shape, lambda b: b.WHOLE == 1) for shape in PLANES),
-    Path("whole axes merged", largest_bins(1, 1, 1), (3, 5, 6, 7), lambda b: b.RANK == 1, PULL),
-    Path("whole axes apart", largest_bins(1, 1), (3, 5, 6), lambda b: b.RANK == 2, PULL, layout="sliced"),
-    Path("a full table", largest((64, 64)), (70, 66), lambda b: b.TABLE_ROOM == 4096 and b.TAPE_BYTES == 2, PULL),
-    Path("no table", largest((65, 65)), (70, 67), lambda b: b.TABLE_ROOM == 0 and b.TAPE_BYTES == 2, PULL),
-    Path("winners of one byte", largest((5, 51)), (6, 53), lambda b: b.TAPE_BYTES == 1, PULL),
-    Path("winners of two bytes", largest((4, 64)), (6, 66), lambda b: b.TAPE_BYTES == 2, PULL),
-    Path("winners of four bytes", largest_bins(1, 1), (257, 256), lambda b: b.TAPE_BYTES == 4, PULL),
-    Path("not direct", largest((3, 2), 1), (2, 9, 21), lambda b: b.DIRECT == 0, dtype=gs.f16),
-    Path("rank 4", largest((2, 2, 2, 3), (1, 2, 1, 2), 1), (4, 5, 4, 9), lambda b: b.RANK == 4, PULL),
-    Path("rank 0", largest(()), (2, 3), lambda b: b.RANK == 1 and b[0].SIZE == 1, PULL),
+    Path(
+        "bins that divide", largest_bins(3, 2), (2, 9, 32), lambda b: b.axes[0].kind == b.axes[1].kind == SLIDING, PUSH
+    ),
+    Path("long bins", largest_bins(2), (3, 45), lambda b: b.axes[0].kind == BINS and b.axes[0].kernel > 16),
+    Path("bins in pieces", largest_bins(1), (2, 9000), lambda b: b.tile_room < 9000, PULL),
+    *(Path(f"whole planes {shape}", largest_bins(1, 1), shape, lambda b: b.is_whole) for shape in PLANES),
+    Path("whole axes merged", largest_bins(1, 1, 1), (3, 5, 6, 7), lambda b: len(b.axes) == 1, PULL),
+    Path("whole axes apart", largest_bins(1, 1), (3, 5, 6), lambda b: len(b.axes) == 2, PULL, layout="sliced"),
+    Path("a full table", largest((64, 64)), (70, 66), lambda b: b.table_room == 4096 and b.tape_bytes == 2, PULL),
+    Path("no table", largest((65, 65)), (70, 67), lambda b: b.table_room == 0 and b.tape_bytes == 2, PULL),
+    Path("winners of one byte", largest((5, 51)), (6, 53), lambda b: b.tape_bytes == 1, PULL),
+    Path("winners of two bytes", largest((4, 64)), (6, 66), lambda b: b.tape_bytes == 2, PULL),
+    Path("winners of four bytes", largest_bins(1, 1), (257, 256), lambda b: b.tape_bytes == 4, PULL),
+    Path("not direct", largest((3, 2), 1), (2, 9, 21), lambda b: not b.is_direct, dtype=gs.f16),
+    Path("rank 4", largest((2, 2, 2, 3), (1, 2, 1, 2), 1), (4, 5, 4, 9), lambda b: len(b.axes) == 4, PULL),
+    Path("rank 0", largest(()), (2, 3), lambda b: len(b.axes) == 1 and b.axes[0].size == 1, PULL),
 ]
 
 AVERAGE_PATHS = [
     Path("sums doubled", mean((13,), 1, 4), (2, 45), scans),
     Path("sums of prefixes", mean((9, 2), 1, 4), (30, 21), scans),
-    Path("sums in planes", mean((3, 3), 1, 1), (2, 9, 37), lambda b: b[0].PLANAR == 2),
-    Path("sums in planes by two", mean((3, 3), 2, 1), (2, 9, 37), lambda b: b[0].PLANAR == 2),
+    Path("sums in planes", mean((3, 3), 1, 1), (2, 9, 37), lambda b: b.axes[0].planar == Planar.MANY_ROWS),
+    Path("sums in planes by two", mean((3, 3), 2, 1), (2, 9, 37), lambda b: b.axes[0].planar == Planar.MANY_ROWS),
     *(
-        Path(f"sums in planes of space by {s}", mean((2, 3, 3), s, 1), (2, 5, 6, 21), lambda b: b[1].PLANAR == 2)
+        Path(
+            f"sums in planes of space by {s}",
+            mean((2, 3, 3), s, 1),
+            (2, 5, 6, 21),
+            lambda b: b.axes[1].planar == Planar.MANY_ROWS,
+        )
         for s in (1, 2)
     ),
-    Path("sums in rows of planes", mean((5, 2), (2, 1), 1), (2, 9, 37), lambda b: b[0].PLANAR == 1),
-    Path("sums in bins", mean_bins(5, 3), (2, 7, 10), lambda b: b[0].KIND == BINS and b[0].COUNTED),
-    Path("sums in bins of one size", mean_bins(2, 2), (2, 7, 5), lambda b: b[0].KIND == BINS and not b[0].COUNTED),
-    *(Path(f"sums of whole planes {shape}", mean_bins(1, 1), shape, lambda b: b.WHOLE == 1) for shape in PLANES),
-    Path("sums of everything", mean_bins(1, 1), (2, 70, 130), lambda b: b.RANK == 1 and b.TILE_ROOM < 9100),
-    Path("sums side by side", mean((3, 2), (2, 1), 1, cells=True), (2, 70, 6, 7), lambda b: b.BLOCKS == 2, **LAST),
-    Path("counted cells", mean((3, 2), (2, 1), 1, cells=True), (2, 9, 12), lambda b: b.SHARES != 0),
-    Path("too many counts", mean((3, 2), 1, 1, cells=True), (70, 70), lambda b: b[0].COUNTED and not b.SHARES),
-    Path("counted taps", mean((3, 2), (2, 3), 1, 1, True), (2, 8, 12), lambda b: b.SHARES != 0),
-    Path("holes divided", mean((2, 2), 1, ((3, 2), (0, 3)), cells=True), (3, 5, 12), lambda b: b.HOLES == 1),
-    Path("spread at stride 1", mean((3, 2), 1, 1, cells=True), (2, 9, 21), lambda b: b[0].KIND == SLIDING, SPREAD),
-    Path("spread, doubled", mean((9, 9), 1, 4), (2, 30, 31), lambda b: b[0].SCANS == b[1].SCANS == 1, SPREAD),
+    Path("sums in rows of planes", mean((5, 2), (2, 1), 1), (2, 9, 37), lambda b: b.axes[0].planar == Planar.BY_ROW),
+    Path(
+        "sums in bins", mean_bins(5, 3), (2, 7, 10), lambda b: b.axes[0].kind == BINS and b.axes[0].counted is not None
+    ),
+    Path(
+        "sums in bins of one size",
+        mean_bins(2, 2),
+        (2, 7, 5),
+        lambda b: b.axes[0].kind == BINS and b.axes[0].counted is None,
+    ),
+    *(Path(f"sums of whole planes {shape}", mean_bins(1, 1), shape, lambda b: b.is_whole) for shape in PLANES),
+    Path("sums of everything", mean_bins(1, 1), (2, 70, 130), lambda b: len(b.axes) == 1 and b.tile_room < 9100),
+    Path("sums side by side", mean((3, 2), (2, 1), 1, cells=True), (2, 70, 6, 7), lambda b: b.blocks == 2, **LAST),
+    Path("counted cells", mean((3, 2), (2, 1), 1, cells=True), (2, 9, 12), lambda b: b.shares is not None),
+    Path(
+        "too many counts",
+        mean((3, 2), 1, 1, cells=True),
+        (70, 70),
+        lambda b: b.axes[0].counted is not None and b.shares is None,
+    ),
+    Path("counted taps", mean((3, 2), (2, 3), 1, 1, True), (2, 8, 12), lambda b: b.shares is not None),
+    Path("holes divided", mean((2, 2), 1, ((3, 2), (0, 3)), cells=True), (3, 5, 12), lambda b: b.has_holes),
+    Path("spread at stride 1", mean((3, 2), 1, 1, cells=True), (2, 9, 21), lambda b: b.axes[0].kind == SLIDING, SPREAD),
+    Path("spread, doubled", mean((9, 9), 1, 4), (2, 30, 31), lambda b: b.axes[0].scans and b.axes[1].scans, SPREAD),
     *(
         Path(
             f"spread of {k} by 2 from {low}",
@@ -486,38 +557,38 @@ AVERAGE_PATHS = [
         "spread, dilated",
         mean((3, 3), 2, 2, 3),
         (2, 13, 23),
-        lambda b: b[1].KIND == EXPANDING and b[1].DILATION == 3,
+        lambda b: b.axes[1].kind == EXPANDING and b.axes[1].dilation == 3,
         SPREAD,
     ),
     Path(
         "spread, a common factor",
         mean((8, 4), (2, 6), ((2, 0), 3), (2, 4)),
         (28, 41),
-        lambda b: b[0].SLOTS == 9,
+        lambda b: b.axes[0].slots == 9,
         SPREAD,
     ),
     Path(
         "spread over holes",
         mean((1, 4), (1, 8), ((2, 0), (4, 1)), (3, 1), cells=True),
         (3, 3, 11),
-        lambda b: not b.HOLES,
+        lambda b: not b.has_holes,
         SPREAD,
     ),
-    Path("spread to bins", mean_bins(5, 3), (2, 7, 10), lambda b: b[0].KIND == BINS, SPREAD),
-    Path("spread to overlapping bins", mean_bins(1, 2), (2, 3, 5), lambda b: b[1].KERNEL == 2, SPREAD),
-    Path("spread to single cells", mean_bins(2, 1, 5), (2, 1, 1, 2), lambda b: b.RANK == 3, SPREAD),
-    Path("spread to everything", mean_bins(1, 1), (2, 70, 40), lambda b: b[0].KIND == BINS, SPREAD),
-    Path("spread in tiles", mean((3,), 2, 1), (5000,), lambda b: b.TILE < 2500, SPREAD),
-    Path("spread in bands", mean((7, 2), 2, 1, cells=True), (1, 150, 9), lambda b: b.BANDS > 4, SPREAD),
+    Path("spread to bins", mean_bins(5, 3), (2, 7, 10), lambda b: b.axes[0].kind == BINS, SPREAD),
+    Path("spread to overlapping bins", mean_bins(1, 2), (2, 3, 5), lambda b: b.axes[1].kernel == 2, SPREAD),
+    Path("spread to single cells", mean_bins(2, 1, 5), (2, 1, 1, 2), lambda b: len(b.axes) == 3, SPREAD),
+    Path("spread to everything", mean_bins(1, 1), (2, 70, 40), lambda b: b.axes[0].kind == BINS, SPREAD),
+    Path("spread in tiles", mean((3,), 2, 1), (5000,), lambda b: b.tile < 2500, SPREAD),
+    Path("spread in bands", mean((7, 2), 2, 1, cells=True), (1, 150, 9), lambda b: b.bands > 4, SPREAD),
     Path(
         "spread side by side",
         mean((3, 2), (2, 1), 1, cells=True),
         (2, 70, 6, 7),
-        lambda b: b.BLOCKS == 2,
+        lambda b: b.blocks == 2,
         SPREAD,
         **LAST,
     ),
-    Path("means in bands", mean((9, 2), 2, 4), (1, 150, 9), lambda b: b.BANDS > 4),
+    Path("means in bands", mean((9, 2), 2, 4), (1, 150, 9), lambda b: b.bands > 4),
 ]
 PATHS = [*MAX_PATHS, *AVERAGE_PATHS]
 
@@ -527,7 +598,7 @@ def test_paths_go_where_they_are_meant_to(path):
     """Otherwise a way through the kernels could fall out of the tests unnoticed."""
     pooling = path.of(path.dtype)
     empty = {name: rubbish(type) for name, type in types_of(pooling).items()}
-    assert path.takes(Block(pooling, path.job, {**empty, **path.arrays(path.dtype)}))
+    assert path.takes(lowered(pooling, path.job).call({**empty, **path.arrays(path.dtype)}).arguments)
 
 
 def spread_bound(pooling: Pooling, g: np.ndarray) -> np.ndarray:
@@ -832,23 +903,23 @@ def test_workspaces_hold_slabs_never_planes(path):
         pooling = path.of(dtype)
         arrays = {name: LAYOUTS[path.layout].empty(type) for name, type in types_of(pooling).items()}
         for job in (job for job in jobs_of(pooling) if "tape" not in job.takes + job.gives):
-            block = Block(pooling, job, arrays)
-            axes = [block[i] for i in range(block.RANK)]
-            slabs = sum((a.KERNEL + 2) * prod(b.OUTPUTS for b in axes[i + 1 :]) for i, a in enumerate(axes))
+            block, _, workspace = lowered(pooling, job).call(arrays)
+            axes = block.axes
+            slabs = sum((a.kernel + 2) * prod(b.outputs for b in axes[i + 1 :]) for i, a in enumerate(axes))
             last = axes[-1]
-            stretch = min(last.SIZE + last.LOW + last.HIGH + last.STRIDE, 8192) + last.DILATION * last.KERNEL
+            stretch = min(last.size + last.low + last.stride, 8192) + last.dilation * last.kernel
             numbers = 2 if pooling.is_max and job != VALUE else 1
-            most = 4 * numbers * (slabs * block.INNER + 4 * stretch) + 16 * block.TABLE_ROOM + 1024
+            most = 4 * numbers * (slabs * block.inner + 4 * stretch) + 16 * block.table_room + 1024
             if job.gives.endswith("ct") and pooling.is_max and dtype == gs.f16:
-                most += 4 * prod(a.SIZE for a in axes) * block.INNER
-            assert block.TABLE_ROOM <= 4096
-            assert block.workspace <= most, job
+                most += 4 * prod(a.size for a in axes) * block.inner
+            assert block.table_room <= 4096
+            assert workspace <= most, job
 
 
 def test_kernels_are_few(monkeypatch):
     """Geometries of every rank and mode in every format ask for the same few kernels."""
     asked = set()
-    monkeypatch.setattr(cpu_pool, "kernel", lambda source, name: asked.add(name))
+    monkeypatch.setattr(plan, "kernel", lambda source, name: asked.add(name))
     rng = np.random.default_rng(11)
     for i in range(1000):
         rank = 1 + i % 4
@@ -889,7 +960,7 @@ for i in range(1000):
     ])
     graph = gs.trace(pool, x)
     gs.compile(random.choice([graph, graph.jvp(), graph.vjp()]))
-print(compilations(), "numba" in sys.modules, "gradspec.backends.cpu.kernels.values" in sys.modules)
+print(compilations(), "numba" in sys.modules, "gradspec.backends.cpu.pool.kernels.values" in sys.modules)
 """
 
 

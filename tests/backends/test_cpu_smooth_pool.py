@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gradspec.backends.cpu.smooth_pool import LOWERINGS
 
 import gradspec as gs
+from gradspec.backends.cpu.pool.smooth_pool import LOWERINGS
 from gradspec.conformance import meaning
 from gradspec.graph.types import DType, TensorType, type_of
 from gradspec.ops import smooth_pool as ops

@@ -44,52 +44,55 @@ class Mutant:
         file.write_text(text.replace(self.before, self.after, 1))
 
 
-KERNELS, CPU = "backends/cpu/kernels/", "backends/cpu/"
-WINNERS, VALUES, WINDOWS, TIES, SOFT = (
-    KERNELS + name for name in ("winners.py", "values.py", "windows.py", "ties.py", "soft.py")
+POOL, CONV, TABLES, FORMATS = "backends/cpu/pool/", "backends/cpu/conv/", "backends/tables.py", "codegen/formats.py"
+STATES, ALONG, WINNERS, PULLING, TIES, SMOOTH, UNPOOL = (
+    f"{POOL}kernels/{name}.py" for name in ("states", "along", "winners", "pulling", "ties", "smooth", "unpool")
 )
-GEOMETRY, POOL, CONV, COMPARE = (CPU + name for name in ("geometry.py", "pool.py", "conv.py", "compare.py"))
 EXCEEDS = "return (not (b <= a)) & (a == a)"
+ADDED = "sums[at] = sums[at] + value"
 
 MUTANTS = (
     # the maximum
-    Mutant("last_tie", WINNERS, EXCEEDS, "return (not (b < a)) & (a == a)"),
-    Mutant("nan_passed_over", WINNERS, EXCEEDS, "return b > a"),
-    Mutant("number_after_nan_wins", WINNERS, EXCEEDS, "return not (b <= a)"),
-    Mutant("nan_lost_in_values", VALUES, "return maximum(a, b)", "return choose(b > a, b, a)"),
-    Mutant("padding_competes_as_zero", WINNERS, "form.computed(-math.inf if", "form.computed(0.0 if"),
-    Mutant("integers_start_at_zero", VALUES, "lowest = number(-(2 ** (number.bits - 1)))", "lowest = number(0)"),
+    Mutant("last_tie", STATES, EXCEEDS, "return (not (b < a)) & (a == a)"),
+    Mutant("nan_passed_over", STATES, EXCEEDS, "return b > a"),
+    Mutant("number_after_nan_wins", STATES, EXCEEDS, "return not (b <= a)"),
+    Mutant("nan_lost_in_values", STATES, "return maximum(a, b) if", "return choose(b > a, b, a) if"),
+    Mutant("padding_competes_as_zero", STATES, "Best(lowest(self.form)", "Best(self.form.computed(0)"),
+    Mutant("integers_start_at_zero", STATES, "else -(2 ** (form.computed.bits - 1))", "else 0"),
     Mutant(
-        "third_tap_misnumbered", WINNERS, "w[to] = choose(last, zero + 2, who)", "w[to] = choose(last, zero + 1, who)"
+        "third_tap_misnumbered",
+        ALONG,
+        "state.tap(p[at + 2 * dilation], 2, nought)",
+        "state.tap(p[at + 2 * dilation], 1, nought)",
     ),
     Mutant(
         "wide_window_misnumbered",
-        WINNERS,
-        "w[to + i] = choose(later, w[at + distance + i] + shift",
-        "w[to + i] = choose(later, w[at + distance + i]",
+        ALONG,
+        "later = state.moved(state.get(cells, at + distance + i), width)",
+        "later = state.get(cells, at + distance + i)",
     ),
     Mutant("index_off_by_one", WINNERS, "place = start + (table[winner]", "place = start + 1 + (table[winner]"),
-    Mutant("index_of_nothing_is_zero", WINNERS, "                place = -1\n", "                place = 0\n"),
+    Mutant("index_of_nothing_is_zero", WINNERS, "+ i]), -1\n", "+ i]), 0\n"),
     Mutant(
         "padding_only_stays_lowest",
         WINNERS,
-        "                        v[here] = zero\n",
-        "                        v[here] = v[here]\n",
+        "cells.value[here] = form.computed(0)",
+        "cells.value[here] = cells.value[here]",
     ),
     Mutant(
         "last_hit_overwrites",
         WINNERS,
-        "sums[there] = sums[there] + widen(u[to + o * step])",
-        "sums[there] = widen(u[to + o * step])",
+        "sums.p[there] = sums.p[there] + form.widen(u[to + o * step])",
+        "sums.p[there] = form.widen(u[to + o * step])",
     ),
     Mutant("tape_takes_nobody_for_a_winner", WINNERS, "nobody = (1 << (8 * size)) - 1", "nobody = (1 << (8 * size))"),
     Mutant(
         "cells_of_rank_4_not_cleared",
-        WINNERS,
-        "for axis in range(rank - 2, 0, -1):",
-        "for axis in range(rank - 2, 1, -1):",
+        PULLING,
+        "for i in range(len(args.axes) - 2, 0, -1):",
+        "for i in range(len(args.axes) - 2, 1, -1):",
     ),
-    Mutant("all_ties_for_split", POOL, 'f.SPLIT if ties == "split" else f.ALL', "f.ALL"),
+    Mutant("all_ties_for_split", POOL + "plan.py", 'splits=ties == "split"', "splits=False"),
     Mutant("tied_nan_is_no_tie", TIES, "return (x == top) | (x != x)", "return x == top"),
     Mutant(
         "pull_forgets_the_tie_rule",
@@ -100,57 +103,63 @@ MUTANTS = (
     # averages
     Mutant(
         "ceil_mode_divisor",
-        GEOMETRY,
-        "np.minimum(window.kernel, -((start - window.size - window.hi) // window.dilation))",
-        "np.minimum(window.kernel, start + window.kernel - start)",
+        TABLES,
+        "np.minimum(axis.kernel, -((start - axis.size - axis.hi) // axis.dilation))",
+        "np.minimum(axis.kernel, start + axis.kernel - start)",
     ),
     Mutant(
-        "excluded_padding_counts", POOL, "counted_taps if attrs.count_include_pad else _at_least_one", "counted_taps"
+        "excluded_padding_counts",
+        POOL + "plan.py",
+        "counted_taps if attrs.count_include_pad else _at_least_one",
+        "counted_taps",
     ),
     Mutant(
         "divisor_forgotten_in_ceil_mode",
-        POOL,
+        POOL + "plan.py",
         "if attrs.divisor_override is not None:",
         "if attrs.divisor_override is not None and not attrs.ceil_mode:",
     ),
     Mutant(
         "float32_reciprocal_for_float64",
-        POOL,
+        POOL + "plan.py",
         "float(number(1) / number(divisor))",
         "float(np.float32(1) / np.float32(divisor))",
     ),
     Mutant(
         "first_inside_window_too_early",
-        GEOMETRY,
+        POOL + "axes.py",
         "first = min(-(-self.low // self.stride), self.outputs)",
         "first = min(self.low // self.stride, self.outputs)",
     ),
     Mutant(
         "uneven_bins_lose_a_cell",
-        GEOMETRY,
-        "np.asarray(-(-(o + 1) * window.size // window.outputs) -",
-        "np.asarray(np.maximum((o + 1) * window.size // window.outputs, o * window.size // window.outputs + 1) -",
+        TABLES,
+        "-(-(o + 1) * axis.size // axis.outputs) -",
+        "np.maximum((o + 1) * axis.size // axis.outputs, o * axis.size // axis.outputs + 1) -",
     ),
     Mutant(
         "real_cells_without_dilation",
-        GEOMETRY,
-        "first = np.maximum(0, -(start // window.dilation))",
+        TABLES,
+        "first = np.maximum(0, -(start // axis.dilation))",
         "first = np.maximum(0, -start)",
     ),
     Mutant(
-        "dilation_missing_in_average_vjp", GEOMETRY, "low=axis.reach - axis.low)", "low=axis.kernel - 1 - axis.low)"
+        "dilation_missing_in_average_vjp",
+        POOL + "axes.py",
+        "low=axis.reach - axis.low)",
+        "low=axis.kernel - 1 - axis.low)",
     ),
     Mutant(
         "padding_off_by_one_in_strided_average_vjp",
-        GEOMETRY,
-        "replace(axis, kind=f.EXPANDING, size=size, outputs=outputs)",
-        "replace(axis, kind=f.EXPANDING, size=size, outputs=outputs, low=axis.low + 1)",
+        POOL + "axes.py",
+        "kind=AxisKind.EXPANDING, size=size, outputs=outputs)",
+        "kind=AxisKind.EXPANDING, size=size, outputs=outputs, low=axis.low + 1)",
     ),
     Mutant(
         "axes_merged_across_gaps",
-        GEOMETRY,
-        "if whole and all(before_steps[i] == axis.size * steps[i] for i in cells):",
-        "if whole:",
+        POOL + "layout.py",
+        "before.is_one_bin and axis.is_one_bin and follow",
+        "before.is_one_bin and axis.is_one_bin",
     ),
     Mutant(
         "second_derivative_counts_padding",
@@ -161,45 +170,53 @@ MUTANTS = (
     # smooth maxima
     Mutant(
         "ignored_padding_takes_part",
-        CPU + "smooth_pool.py",
+        POOL + "smooth_pool.py",
         'attrs.padding_mode == "zeros" and _has_padding(window)',
         "_has_padding(window)",
     ),
     Mutant(
         "float32_beta_for_float64",
-        CPU + "smooth_pool.py",
+        POOL + "smooth_pool.py",
         "np.float32(attrs.beta) if computed == 4 else np.float64(attrs.beta)",
         "np.float32(attrs.beta)",
     ),
     Mutant(
         "softness_without_pivot",
-        SOFT,
-        "return exp(choose(x == m, number(0), b * (x - m)))",
-        "return exp(choose(x == m, number(0), b * x - b * m))",
+        SMOOTH,
+        "number_of(x)(0), b * (x - m)",
+        "number_of(x)(0), b * x - b * m",
     ),
     # convolutions
-    Mutant("kernel_axes_swapped", CONV, "case.taps_of(spatial) for case", "case.taps_of(spatial[::-1]) for case"),
+    Mutant("kernel_axes_swapped", CONV + "plan.py", "case.taps_of(strides)", "case.taps_of(strides[::-1])"),
     Mutant(
         "groups_share_weights",
-        CONV,
-        "words[f.PACK_GROUP] = weight.shape[0] // form.groups * m",
-        "words[f.PACK_GROUP] = m",
+        CONV + "plan.py",
+        "group_step=self.rows // form.groups * m",
+        "group_step=m",
     ),
     Mutant(
         "bias_added_with_every_chunk",
-        KERNELS + "conv.py",
-        "if first + channels >= args[f.CHANNELS] and args[product + f.BIAS] != 0:",
-        "if args[product + f.BIAS] != 0:",
+        CONV + "kernels/conv.py",
+        "if first + channels >= args.channels and product.bias != 0:",
+        "if product.bias != 0:",
     ),
-    Mutant("chunks_overwrite_each_other", KERNELS + "conv.py", "ADDS if first > 0 else 0", "0"),
     Mutant(
-        "infinite_weights_meet_padding", KERNELS + "conv.py", "found = found & (flags[i] == 0)", "found = found & True"
+        "chunks_overwrite_each_other",
+        CONV + "kernels/conv.py",
+        "Also.OLD_SUMS if first > 0 else Also.NOTHING",
+        "Also.NOTHING",
+    ),
+    Mutant(
+        "infinite_weights_meet_padding",
+        CONV + "kernels/conv.py",
+        "found = found & (flags[i] == 0)",
+        "found = found & True",
     ),
     Mutant(
         "padding_off_by_one",
-        CPU + "patches.py",
-        "line.first - before, line.size",
-        "line.first - before + (line.first < 0), line.size",
+        CONV + "cases.py",
+        "first=line.first - before,",
+        "first=line.first - before + (line.first < 0),",
     ),
     Mutant(
         "bias_gradient_dropped",
@@ -216,69 +233,67 @@ MUTANTS = (
     Mutant("weight_tangent_dropped", "ops/linear.py", "for factors in products[:-1]:", "for factors in products[:0]:"),
     Mutant(
         "strides_swapped_in_weight_gradient",
-        COMPARE,
+        CONV + "gradient.py",
         "np.arange(count) * (self.lines[axis].stride * self.pitches[axis])",
         "np.arange(count) * (self.lines[max(axis, -(axis + self.rank >= len(self.lines)) % len(self.lines))].stride"
         " * self.pitches[axis])",
     ),
     Mutant(
         "dilation_missing_in_weight_gradient",
-        COMPARE,
+        CONV + "gradient.py",
         "step = self.pitches[axis] * (1 if axis < self.run else line.step)",
         "step = self.pitches[axis]",
     ),
     Mutant(
         "groups_share_channels_in_weight_gradient",
-        COMPARE,
-        "x_channel, x_channel * self.channels",
-        "x_channel, x_channel",
+        CONV + "gradient.py",
+        "x_group=x_channel * self.channels",
+        "x_group=x_channel",
     ),
     Mutant(
-        "pieces_of_weight_gradient_lost", KERNELS + "compare.py", "x[i] if piece == 0 else", "x[i] if piece <= 1 else"
+        "pieces_of_weight_gradient_lost",
+        CONV + "kernels/gradient.py",
+        "x[i] if piece == 0 else",
+        "x[i] if piece <= 1 else",
     ),
     Mutant(
         "sum_in_random_order",
-        COMPARE,
-        "        key = (x.strides, g.strides)\n",
-        "        import random\n\n        turned = x.ndim > self.rank + 1 and random.random() < 0.5\n"
-        "        x, g = (x[::-1], g[::-1]) if turned else (x, g)\n        key = (x.strides, g.strides)\n",
+        CONV + "gradient.py",
+        "bind=Binder([v.dtype.numpy.itemsize for v in (x, g, w)], form)",
+        "bind=lambda x, g, w, bind=Binder([v.dtype.numpy.itemsize for v in (x, g, w)], form): bind("
+        "*((x[::-1], g[::-1]) if x.ndim > form.rank + 1 and __import__('random').random() < 0.5 else (x, g)), w)",
     ),
-    Mutant("empty_batch_forgotten", COMPARE, "if x.type.size == 0 or g.type.size == 0:", "if x.shape[-1] == 0:"),
+    Mutant(
+        "empty_batch_forgotten",
+        CONV + "gradient.py",
+        "if x.type.size == 0 or g.type.size == 0:",
+        "if x.shape[-1] == 0:",
+    ),
     # places, columns, formats
-    Mutant(
-        "unpooled_cells_overwritten",
-        KERNELS + "unpool.py",
-        "t[chosen - first] = t[chosen - first] + widen(x[x_at + i * step])",
-        "t[chosen - first] = widen(x[x_at + i * step])",
-    ),
-    Mutant(
-        "float16_accumulation",
-        KERNELS + "unpool.py",
-        "t[chosen - first] = t[chosen - first] + widen(x[x_at + i * step])",
-        "t[chosen - first] = widen(narrow(t[chosen - first] + widen(x[x_at + i * step])))",
-    ),
-    Mutant("absent_place_read", KERNELS + "unpool.py", "if chosen >= 0 and chosen < cells:", "if chosen < cells:"),
+    Mutant("unpooled_cells_overwritten", UNPOOL, ADDED, "sums[at] = value"),
+    Mutant("float16_accumulation", UNPOOL, ADDED, "sums[at] = form.widen(form.narrow(sums[at] + value))"),
+    Mutant("absent_place_read", UNPOOL, "if 0 <= chosen < cells:", "if chosen < cells:"),
     Mutant(
         "unfolded_taps_flipped",
-        KERNELS + "unfold.py",
-        "y += k * args[axis + f.TAP]",
-        "y += (args[axis + f.KERNEL] - 1 - k) * args[axis + f.TAP]",
+        "backends/cpu/layout/kernels/unfold.py",
+        "y += taps[a] * axis.tap_stride",
+        "y += (axis.kernel - 1 - taps[a]) * axis.tap_stride",
     ),
     Mutant(
         "folded_windows_lost",
-        CPU + "taps.py",
-        "first, axis.outputs)",
-        "first, max(axis.outputs - (axis.outputs > 2), 0))",
+        TABLES,
+        "axis.stride), first, axis.outputs)",
+        "axis.stride), first, max(axis.outputs - (axis.outputs > 2), 0))",
     ),
     Mutant(
         "bfloat16_truncated",
-        KERNELS + "memory.py",
+        FORMATS,
         "rounded = bits + 0x7FFF + ((bits >> 16) & 1)",
         "rounded = bits + 0",
     ),
     Mutant(
         "bfloat16_rounds_half_away",
-        KERNELS + "memory.py",
+        FORMATS,
         "rounded = bits + 0x7FFF + ((bits >> 16) & 1)",
         "rounded = bits + 0x8000",
     ),
@@ -310,7 +325,7 @@ def tried(mutant: Mutant | None, cores: Collection[int] = (), jobs: int | None =
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])}
         if mutant is not None:
             mutant.plant(package)
-            if mutant.file.startswith(KERNELS):  # nobody else has a use for its machine code
+            if "kernels" in mutant.file or mutant.file == FORMATS:  # nobody else has a use for its machine code
                 environment["GRADSPEC_CACHE_DIR"] = str(Path(folder) / "cache")
         result = Path(folder) / "run.json"
         options = ["--seed", "0", "--json", str(result), *(["--jobs", str(jobs)] if jobs else [])]

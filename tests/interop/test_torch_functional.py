@@ -24,6 +24,7 @@ from gradspec.interop.torch import dropin, functional
 from gradspec.interop.torch.functional import FUNCTIONS
 from gradspec.ops.pointwise import relu as rectified
 from gradspec.ops.shape import reshape
+from gradspec.runtime import calls
 from train_torch import Training
 
 NAN, INF = float("nan"), float("inf")
@@ -33,7 +34,7 @@ NAN, INF = float("nan"), float("inf")
 def _all_sizes_are_taken(monkeypatch):
     monkeypatch.setattr(functional, "LEAST_CELLS", 0)
     monkeypatch.setattr(functional, "LEAST_PRODUCTS", 0)
-    monkeypatch.setattr(dropin, "_graphs", LRUCache(dropin.MOST_GRAPHS))
+    monkeypatch.setattr(calls, "_calls", LRUCache(calls.MOST_CALLS))
 
 
 @dataclass(frozen=True)
@@ -348,7 +349,7 @@ def test_results_are_no_views_of_what_was_given():
 )
 def test_what_is_done_in_no_time_stays_with_torch(monkeypatch, small, large):
     monkeypatch.undo()
-    monkeypatch.setattr(dropin, "_graphs", LRUCache(dropin.MOST_GRAPHS))
+    monkeypatch.setattr(calls, "_calls", LRUCache(calls.MOST_CALLS))
     for one, taken in ((small, 0), (large, 1)):
         with counted() as graphs:
             results(getattr(F, one.name), one, tensors_of(one, torch.float32))

@@ -23,8 +23,8 @@ class Call(NamedTuple):
     workspace: int
 
 
-Describe: TypeAlias = Callable[[Sequence[Strides]], tuple[Record, int, int]]
-"""The call (``Call``) for arrays of given strides, in elements. Operands of its record are their places among the arrays."""
+Describe: TypeAlias = Callable[[Sequence[Strides]], Call]
+"""The call for arrays of given strides, in elements. Operands of its record are their places among the arrays."""
 
 
 class Binder:
@@ -39,14 +39,14 @@ class Binder:
         layout = tuple([a.strides for a in arrays])
         found = self._known.get(layout)
         if found is None:
-            found = self._described(layout)
+            call = self.call(layout)
+            found = Block(call.arguments), call.units, call.workspace
             if len(self._known) < MOST_LAYOUTS:
                 self._known[layout] = found
         block, units, workspace = found
         return block.at([address(a) for a in arrays]), units, workspace
 
-    def _described(self, layout: Sequence[Strides]) -> tuple[Block, int, int]:
+    def call(self, layout: Sequence[Strides]) -> Call:
+        """What arrays of these strides, in bytes, come to."""
         sized = zip(layout, self._itemsizes, strict=True)
-        elements = [tuple(s // size for s in strides) for strides, size in sized]
-        arguments, units, workspace = self._describe(elements)
-        return Block(arguments), units, workspace
+        return self._describe([tuple(s // size for s in strides) for strides, size in sized])
