@@ -2,7 +2,6 @@
 
 from math import prod
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -24,8 +23,8 @@ from backends.reductions import (
     tiny,
 )
 from gradspec.backends import numpy as numpy_backend
-from gradspec.backends.cpu import reduce as cpu_reduce
-from gradspec.backends.cpu.kernels.target import vector_bytes
+from gradspec.backends.cpu.reduce import plan as cpu_reduce
+from gradspec.codegen.processor import processor
 from gradspec.conformance.oracle.arrays import has_exact_products, leaf_sums
 from gradspec.ops import reduce as ops
 from gradspec.ops.shape import SUM, Axes
@@ -35,7 +34,7 @@ from gradspec.ops.shape import SUM, Axes
 
 def lanes_sum(terms: np.ndarray) -> np.ndarray:
     """Four vectors in turn, then one; halves to halves; then the terms that fill no vector."""
-    lanes = vector_bytes(llvm.get_host_cpu_features()) // terms.itemsize
+    lanes = processor().loop_lanes(terms.itemsize)
     slots = np.zeros((4 * lanes, *terms.shape[1:]), terms.dtype)
     whole = len(terms) // len(slots) * len(slots)
     end = len(terms) // lanes * lanes
@@ -166,7 +165,7 @@ def test_two_passes_make_the_same_sums(shape, axes, layout, dtype, monkeypatch):
     monkeypatch.setattr(cpu_reduce, "ENOUGH_UNITS", 10**9)
     x = laid_out(drawn(rough, shape, dtype), layout)
     for node in nodes(shape, axes, dtype):
-        pieces = cpu_reduce.Pieces.of(shape, axes).count
+        pieces = cpu_reduce.pieces_of(shape, axes).count
         assert bool(lowered(node).before) == (pieces > 1)
         assert_same_bits(result_of(node, x, backwards=True), expected(node.op.name, x, axes), node.op.name)
 

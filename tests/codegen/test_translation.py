@@ -1,6 +1,7 @@
 """The compiler of kernels: what is translated does what the same function does in Python, or NumPy on arrays."""
 
 import ctypes
+import operator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -441,6 +442,37 @@ def named_tuples(out, a, n):
         out[i] = 100 * first + end + found.end
 
 
+class Sum(NamedTuple):
+    a: Any
+    b: Any
+
+    def value(self):
+        return self.a + self.b
+
+
+class Difference(NamedTuple):
+    a: Any
+    b: Any
+
+    def value(self):
+        return self.a - self.b
+
+
+def twice(term):
+    return 2 * term.value()
+
+
+def tuples_of_two_kinds(out, a, n):
+    for i in range(n):
+        out[i] = twice(Sum(a[i], i)) * 1000 + twice(Difference(a[i], i))
+
+
+def operators_by_name(out, a, n):
+    for i in range(n):
+        for combine in (operator.add, operator.sub, operator.mul):
+            out[i] = 10 * out[i] + combine(operator.neg(a[i]), 3)
+
+
 class Way(Enum):
     UP, DOWN = range(2)
 
@@ -517,6 +549,8 @@ CONTROL = [
     chained,
     by_name,
     named_tuples,
+    tuples_of_two_kinds,
+    operators_by_name,
     known_objects,
     written_out,
     set_in_one_branch,
@@ -610,6 +644,9 @@ def vector_functions(kind):
     def summed(out, a, n):
         out[0] = total(add, zero, a, 0, n)
 
+    def summed_by_name(out, a, n):
+        out[0] = total(operator.add, zero, a, 0, n)
+
     return {
         "pairs": (pairs, lambda a, n: a[: 2 * n : 2] - a[1 : 2 * n : 2]),
         "fours": (fours, lambda a, n: a[1::4][:n] - a[2::4][:n] + 2 * (a[3::4][:n] - a[4::4][:n])),
@@ -621,6 +658,7 @@ def vector_functions(kind):
         "helped": (helped, lambda a, n: 2 * a[:n]),
         "in_place": (in_place, lambda a, n: 2 * a[:n]),
         "summed": (summed, lambda a, n: a[:n].sum(keepdims=True)),
+        "summed_by_name": (summed_by_name, lambda a, n: a[:n].sum(keepdims=True)),
     }
 
 

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
-from functools import cache, cached_property
+from functools import cache
 from struct import Struct, pack, unpack
 from typing import Any, NewType, TypeAlias
 
@@ -88,11 +88,6 @@ class Layout:
 
     def __hash__(self) -> int:
         return hash(self.name)
-
-    @cached_property
-    def entries(self) -> list[tuple[str, int, Entry]]:
-        """The fields' names, their words, and what lies there."""
-        return [(name, field.offset // WORD, field.entry) for name, field in self.fields.items()]
 
 
 Entry: TypeAlias = Kind | Layout | InPlace | Elsewhere
@@ -171,18 +166,17 @@ class Block:
     """
 
     def __init__(self, record: Record) -> None:
-        self._words: list[int] = []
-        self._operands: dict[int, int] = {}
         cls: Any = type(record)
         kind = layout(cls)
-        self._words += [0] * (kind.size // WORD)
-        self._write_record(kind, record, 0)
+        self.words: list[int] = [0] * (kind.size // WORD)
+        self.operands: dict[int, int] = {}
+        _writer(kind)(self, record, 0, 0)
         self._pack, self._parts, self._slots = self._cut()
 
     @property
     def size(self) -> int:
         """Bytes, with all that the record holds."""
-        return WORD * len(self._words)
+        return WORD * len(self.words)
 
     def at(self, addresses: Sequence[int]) -> bytes:
         """The bytes for arrays that lie there."""
@@ -192,59 +186,112 @@ class Block:
         packed: bytes = self._pack(*parts)
         return packed
 
-    def _write_record(self, kind: Layout, record: Any, at: int) -> None:
-        for name, word, entry in kind.entries:
-            if entry is Kind.INTEGER:
-                self._words[at + word] = int(getattr(record, name))
-            else:
-                self._write(entry, getattr(record, name), at + word, at)
-
-    def _write(self, entry: Entry, value: Any, at: int, start: int) -> None:
-        """A value to the words from ``at`` on, of a record that begins at ``start``."""
-        if isinstance(entry, Layout):
-            self._write_record(entry, value, at)
-        elif isinstance(entry, InPlace):
-            self._write_all(entry.entry, value, at, start)
-        elif isinstance(entry, Elsewhere):
-            first, count = len(self._words), len(value)
-            self._words[at], self._words[at + 1] = WORD * (first - start), count
-            self._words += [0] * (count * size_of(entry.entry) // WORD)
-            self._write_all(entry.entry, value, first, first)
-        else:
-            self._words[at] = self._word(entry, value, at)
-
-    def _write_all(self, entry: Entry, values: Sequence[Any], at: int, start: int) -> None:
-        step = size_of(entry) // WORD
-        for i, value in enumerate(values):
-            self._write(entry, value, at + i * step, start)
-
-    def _word(self, kind: Kind, value: Any, at: int) -> int:
-        if kind is Kind.FLOAT:
-            return int(unpack("=q", pack("=d", value))[0])
-        if kind is Kind.INTEGER or kind is Kind.TRUTH:
-            return int(value)
-        if value is None:
-            return 0
-        if kind is Kind.OPERAND:
-            self._operands[at] = value
-            return 0
-        return address(value)
-
     def _cut(self) -> tuple[Any, list[Any], list[tuple[int, int]]]:
         """What packs bytes that are known and addresses that are not, these bytes, and where addresses come in."""
         parts: list[Any] = []
         slots: list[tuple[int, int]] = []
         format, done = "=", 0
-        for at, operand in sorted(self._operands.items()):
+        for at, operand in sorted(self.operands.items()):
             if at > done:
-                parts.append(_packed(self._words[done:at]))
+                parts.append(_packed(self.words[done:at]))
                 format += f"{WORD * (at - done)}s"
             slots.append((len(parts), operand))
             parts.append(0)
             format, done = format + "q", at + 1
-        parts.append(_packed(self._words[done:]))
+        parts.append(_packed(self.words[done:]))
         return Struct(f"{format}{len(parts[-1])}s").pack, parts, slots
 
 
 def _packed(words: Sequence[int]) -> bytes:
     return pack(f"={len(words)}q", *words)
+
+
+# --- writers ----------------------------------------------------------------------------------------------------------
+#
+# Arguments are packed whenever a plan is made, so what there is to do for a record is found out once.
+
+Writer: TypeAlias = Callable[[Block, Any, int, int], None]
+"""``write(block, value, at, start)``: a value to the words from ``at`` on, of a record that begins at ``start``."""
+
+
+@cache
+def _writer(entry: Entry) -> Writer:
+    if isinstance(entry, Layout):
+        return _record_writer(entry)
+    if isinstance(entry, InPlace):
+        return _entries_writer(entry.entry)
+    if isinstance(entry, Elsewhere):
+        return _elsewhere_writer(entry.entry)
+    return WORD_WRITERS[entry]
+
+
+def _record_writer(kind: Layout) -> Writer:
+    """Integers are most of what there is, so they are not written by a call for each."""
+    integers, others = [], []
+    for name, field in kind.fields.items():
+        if field.entry in INTEGERS:
+            integers.append((name, field.offset // WORD))
+        else:
+            others.append((name, field.offset // WORD, _writer(field.entry)))
+
+    def write(block: Block, record: Any, at: int, start: int) -> None:
+        words = block.words
+        for name, offset in integers:
+            words[at + offset] = getattr(record, name)
+        for name, offset, write_field in others:
+            write_field(block, getattr(record, name), at + offset, at)
+
+    return write
+
+
+def _entries_writer(entry: Entry) -> Writer:
+    """For a sequence of entries."""
+    if entry in INTEGERS or entry is Kind.FLOAT:
+        return _write_integers if entry in INTEGERS else _write_floats
+    step, write_entry = size_of(entry) // WORD, _writer(entry)
+
+    def write(block: Block, values: Any, at: int, start: int) -> None:
+        for value in values:
+            write_entry(block, value, at, start)
+            at += step
+
+    return write
+
+
+def _elsewhere_writer(entry: Entry) -> Writer:
+    step, write_entries = size_of(entry) // WORD, _entries_writer(entry)
+
+    def write(block: Block, values: Any, at: int, start: int) -> None:
+        if values:
+            words, first = block.words, len(block.words)
+            words[at], words[at + 1] = WORD * (first - start), len(values)
+            words += [0] * (step * len(values))
+            write_entries(block, values, first, first)
+
+    return write
+
+
+def _write_integers(block: Block, values: Any, at: int, start: int) -> None:
+    block.words[at : at + len(values)] = values
+
+
+def _write_floats(block: Block, values: Any, at: int, start: int) -> None:
+    block.words[at : at + len(values)] = unpack(f"={len(values)}q", pack(f"={len(values)}d", *values))
+
+
+def _write_operand(block: Block, value: Any, at: int, start: int) -> None:
+    if value is not None:
+        block.operands[at] = value
+
+
+def _write_address(block: Block, value: Any, at: int, start: int) -> None:
+    block.words[at] = 0 if value is None else address(value)
+
+
+INTEGERS = (Kind.INTEGER, Kind.TRUTH)
+WORD_WRITERS: dict[Kind, Writer] = {
+    Kind.FLOAT: lambda block, value, at, start: _write_floats(block, (value,), at, start),
+    Kind.OPERAND: _write_operand,
+    Kind.TABLE: _write_address,
+    Kind.MEMORY: _write_address,
+}

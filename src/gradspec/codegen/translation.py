@@ -16,6 +16,7 @@ import ast
 import builtins
 import inspect
 import linecache
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass
@@ -92,7 +93,7 @@ class Module:
 
     def translated(self, function: Any, types: tuple[Any, ...]) -> _Translation:
         """A function for arguments of these types; where it calls itself, it is found half written."""
-        key = (function, types)
+        key = (function, _told_apart(types))
         if key not in self._functions:
             self._functions[key] = translation = _Translation(self, function, types)
             translation.translate()
@@ -557,7 +558,7 @@ class _Translation:
         def add_vectors(parts: Sequence[_Slot], here: Value) -> None:
             for i, part in enumerate(parts):
                 place = self.write.binary(ast.Add(), self._index(at), self.write.binary(ast.Add(), here, i * width))
-                part.store(self._call(combine, [part.load(), self.write.get(p, Affine(place, 1, width))]))
+                part.store(self._applied(combine, [part.load(), self.write.get(p, Affine(place, 1, width))]))
 
         self._vectors(SIDE_BY_SIDE * width, counter, length, lambda here: add_vectors(sums, here))
         self._vectors(width, counter, length, lambda here: add_vectors(sums[:1], here))
@@ -568,7 +569,7 @@ class _Translation:
 
         def add_number(here: Value) -> None:
             value = self.write.get(p, self.write.binary(ast.Add(), self._index(at), here))
-            result.store(self._call(combine, [result.load(), value]))
+            result.store(self._applied(combine, [result.load(), value]))
 
         self._vectors(1, counter, length, add_number)
         return result.load()
@@ -577,7 +578,7 @@ class _Translation:
         """Halves with halves, as far as one."""
         while len(values) > 1:
             half = len(values) // 2
-            values = [self._call(combine, [a, b]) for a, b in zip(values[:half], values[half:], strict=True)]
+            values = [self._applied(combine, [a, b]) for a, b in zip(values[:half], values[half:], strict=True)]
         return values[0]
 
     # --- expressions --------------------------------------------------------------------------------------------------
@@ -738,6 +739,9 @@ class _Translation:
             return function(*args, **named)
         if named:
             raise Refusal("arguments are given one by one and by position")
+        return self._applied(function, args)
+
+    def _applied(self, function: Any, args: list[Any]) -> Any:
         if isinstance(function, Type):
             return self._conversion(function, *args)
         if isinstance(function, Exact):
@@ -781,6 +785,11 @@ class _Translation:
             moved_on: (write.moved_on, 2),
             choose: (self._chosen, 3),
             total: (self._total, 5),
+            operator.neg: (write.negated, 1),
+            operator.add: (partial(write.binary, ast.Add()), 2),
+            operator.sub: (partial(write.binary, ast.Sub()), 2),
+            operator.mul: (partial(write.binary, ast.Mult()), 2),
+            operator.truediv: (partial(write.binary, ast.Div()), 2),
             number_of: (lambda value: self.write.typed(value).type.of(1), 1),
             len: (_length, 1),
             min: (partial(write.extreme, ast.Lt()), 2),
@@ -831,6 +840,11 @@ def _leaves(value: Any) -> Iterator[Any]:
             yield from _leaves(part)
     elif value is not None:
         yield value
+
+
+def _told_apart(value: Any) -> Any:
+    """Tuples of different kinds are equal if what they hold is; with their kinds they are not."""
+    return (type(value), *map(_told_apart, value)) if isinstance(value, tuple) else value
 
 
 def _mapped(change: Callable[[Any], Any], value: Any) -> Any:

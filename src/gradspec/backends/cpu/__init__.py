@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from gradspec.backends.cpu import (
-    loss,
-    reduce,
-    softmax,
-)
 from gradspec.backends.cpu.conv import gradient as conv_gradient
 from gradspec.backends.cpu.conv import plan as conv
 from gradspec.backends.cpu.layout import plan as layout
@@ -15,6 +10,8 @@ from gradspec.backends.cpu.matmul import plan as matmul
 from gradspec.backends.cpu.pointwise import plan as pointwise
 from gradspec.backends.cpu.pool import lp_pool, smooth_pool, unpool
 from gradspec.backends.cpu.pool import plan as pool
+from gradspec.backends.cpu.reduce import loss, softmax
+from gradspec.backends.cpu.reduce import plan as reduce
 from gradspec.runtime.task import Lowering
 
 LOWERINGS: dict[str, Lowering] = {

@@ -17,22 +17,29 @@ from typing import Annotated
 from gradspec.codegen.records import Operand, Record, Scratch, layout
 
 BLOCK_BYTES = 2048
+"""Some blocks of each array fit the first cache."""
 MOST_GIVEN = 8
 MOST_AXES = 64
 """As many as a NumPy array can have."""
 
 
 class Opcode(IntEnum):
-    """What an instruction makes of its operands: one cell; one and up to three numbers; two; or one and statistics.
+    """What an instruction makes of its operands: one; one and some numbers; two; or one and statistics.
 
     ``SUB_FROM`` and ``DIV_INTO`` are ``SUB`` and ``DIV`` with their operands exchanged.
     """
 
     COPY, NEG, ABS, SQRT, RELU = range(5)
     EXP, LOG, TANH, SIGMOID, SILU, GELU, GELU_BY_TANH, NORMAL_CDF, NORMAL_DENSITY = range(5, 14)
-    SCALE, SHIFT, LEAKY_RELU, CLAMP, STEP, WITHIN, SOFTPLUS, POWER = range(14, 22)
-    ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, MAX_SHARE, GATE, SUB_FROM, DIV_INTO = range(22, 32)
-    NORMALISE = 32
+    LEAKY_RELU, SOFTPLUS, CLAMP, STEP, WITHIN, POWER = range(14, 20)
+    ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, MAX_SHARE, GATE, SUB_FROM, DIV_INTO = range(20, 30)
+    NORMALISE = 30
+
+
+class SecondKind(IntEnum):
+    """What the second operand is, if any: a place, the first of the numbers, what a view repeats, or statistics."""
+
+    PLACE, NUMBER, REPEATED, STATISTICS = range(4)
 
 
 class PlaceKind(IntEnum):
@@ -42,7 +49,7 @@ class PlaceKind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Place(Record):
+class BlockPlace(Record):
     kind: PlaceKind
     number: int = 0
     """Of the block among those of the workspace, or those that are given."""
@@ -60,23 +67,17 @@ class View(Record):
     """An array that is not dense, or repeats its numbers; there is an axis at least."""
 
     array: Operand
-    axes: tuple[ViewAxis, ...]
-
-
-@dataclass(frozen=True)
-class Transfer(Record):
-    """Between a view and a block of the workspace."""
-
-    view: View
     block: int
+    """Of the workspace, to copy cells to or from there."""
+    axes: tuple[ViewAxis, ...]
 
 
 @dataclass(frozen=True)
 class Statistic(Record):
     """A number for each channel."""
 
-    array: Operand | None
-    stride: int
+    array: Operand | None = None
+    stride: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,16 +99,16 @@ class Statistics(Record):
 @dataclass(frozen=True)
 class Instruction(Record):
     opcode: Opcode
-    result: Place
-    first: Place
-    second: Place
-    """The first again where there is no other."""
-    numbers: tuple[float, float, float]
+    result: int
+    """The number of a place, as are its operands."""
+    first: int
+    second: int
+    """The first again where there is no other place."""
+    second_kind: SecondKind = SecondKind.PLACE
+    numbers: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """The kernel rounds them to its format."""
-    repeated: tuple[View, ...]
-    """One, if its numbers take the place of the second operand."""
-    statistics: tuple[Statistics, ...]
-    """One, to normalise by."""
+    repeated: tuple[View, ...] = ()
+    statistics: tuple[Statistics, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,17 +116,18 @@ class PointwiseArguments(Record):
     """A program. The kernel carries out its blocks ``lo … hi − 1``.
 
     Of one that is *embedded*, an epilogue in the arguments of another kernel, that kernel cuts the work up: it calls
-    ``kernel(program, start, n, workspace)`` for the cells ``start … start + n − 1``, at most a block of them, and leaves
-    the addresses of blocks that it gives in the first words of the workspace.
+    ``kernel(program, start, n, workspace)`` for the cells ``start … start + n − 1``, at most a block of them, after it
+    has left the addresses of the blocks that it gives in the first words of the workspace.
     """
 
     size: int
     is_embedded: bool
-    constants: tuple[Transfer, ...]
-    """Of one number that is the same for all cells: blocks that stay as they are."""
-    gathers: tuple[Transfer, ...]
+    places: tuple[BlockPlace, ...]
+    constants: tuple[View, ...]
+    """Of one number that is the same for all cells: their blocks stay as they are."""
+    gathers: tuple[View, ...]
     instructions: tuple[Instruction, ...]
-    scatters: tuple[Transfer, ...]
+    scatters: tuple[View, ...]
 
 
 @dataclass

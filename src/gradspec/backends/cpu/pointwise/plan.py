@@ -7,8 +7,8 @@ not. Other kernels run programs on what they make, while it is in the cache.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import inf, prod
 from typing import Any
 
@@ -18,20 +18,20 @@ from gradspec.backends.cpu.pointwise.arguments import (
     BLOCK_BYTES,
     MOST_GIVEN,
     SCRATCH_BYTES,
+    BlockPlace,
     Instruction,
     Opcode,
-    Place,
     PlaceKind,
     PointwiseArguments,
+    SecondKind,
     Statistic,
     Statistics,
-    Transfer,
     View,
     ViewAxis,
 )
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.records import Operand
-from gradspec.graph.ir import Array, Node, Var
+from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType
 from gradspec.runtime.task import Kernel, LoweringBase, Task, Work
 
@@ -54,10 +54,17 @@ COSTS = {
 
 Numbers = tuple[float, ...]
 Meaning = tuple[Opcode, Numbers]
-"""What an instruction does, with up to three numbers."""
+"""What an instruction does, with up to three numbers; if it can have a second operand, the first of them is that."""
 
 
 # --- operators --------------------------------------------------------------------------------------------------------
+
+
+NAMESAKES = (
+    *("neg", "abs", "sqrt", "relu", "exp", "log", "tanh", "sigmoid", "silu", "normal_cdf", "normal_density"),
+    *("add", "sub", "mul", "div", "maximum", "minimum", "max_share", "gate"),
+)
+"""Operators that are what their opcode says."""
 
 
 def _plain(opcode: Opcode) -> Callable[[Any], Meaning]:
@@ -74,7 +81,7 @@ def _power(exponent: float, signed: bool) -> Meaning:
     if exponent == 0:
         return (Opcode.STEP, (-1.0, 0.0, 1.0)) if signed else (Opcode.WITHIN, (-inf, inf))
     if exponent == 1:
-        return (Opcode.SHIFT, (0.0,)) if signed else (Opcode.ABS, ())
+        return (Opcode.ADD, (0.0,)) if signed else (Opcode.ABS, ())
     if exponent == 2 and not signed:
         return Opcode.MUL, ()
     (single,) = struct.unpack("=f", struct.pack("=f", exponent))
@@ -82,35 +89,17 @@ def _power(exponent: float, signed: bool) -> Meaning:
 
 
 ENCODERS: dict[str, Callable[[Any], Meaning]] = {
-    "neg": _plain(Opcode.NEG),
-    "add": _plain(Opcode.ADD),
-    "sub": _plain(Opcode.SUB),
-    "mul": _plain(Opcode.MUL),
-    "div": _plain(Opcode.DIV),
-    "scale": lambda attrs: (Opcode.SCALE, (attrs.factor,)),
+    **{name: _plain(Opcode[name.upper()]) for name in NAMESAKES},
     "detach": _plain(Opcode.COPY),
-    "relu": _plain(Opcode.RELU),
+    "scale": lambda attrs: (Opcode.MUL, (attrs.factor,)),
     "leaky_relu": lambda attrs: (Opcode.LEAKY_RELU, (attrs.negative_slope,)),
-    "abs": _plain(Opcode.ABS),
     "clamp": _bounded(Opcode.CLAMP),
-    "maximum": _plain(Opcode.MAXIMUM),
-    "minimum": _plain(Opcode.MINIMUM),
-    "sqrt": _plain(Opcode.SQRT),
-    "step": lambda attrs: (Opcode.STEP, (attrs.below, attrs.at, attrs.above)),
-    "max_share": _plain(Opcode.MAX_SHARE),
     "within": _bounded(Opcode.WITHIN),
-    "gate": _plain(Opcode.GATE),
-    "exp": _plain(Opcode.EXP),
-    "log": _plain(Opcode.LOG),
-    "tanh": _plain(Opcode.TANH),
-    "sigmoid": _plain(Opcode.SIGMOID),
+    "step": lambda attrs: (Opcode.STEP, (attrs.below, attrs.at, attrs.above)),
     "softplus": lambda attrs: (Opcode.SOFTPLUS, (attrs.beta,)),
-    "silu": _plain(Opcode.SILU),
     "gelu": lambda attrs: (Opcode.GELU if attrs.approximate == "none" else Opcode.GELU_BY_TANH, ()),
-    "normal_cdf": _plain(Opcode.NORMAL_CDF),
-    "normal_density": _plain(Opcode.NORMAL_DENSITY),
     "abs_power": lambda attrs: _power(attrs.exponent, attrs.signed),
-    "batch_norm": lambda attrs: (Opcode.NORMALISE, (attrs.eps,)),
+    "batch_norm": _plain(Opcode.NORMALISE),
 }
 
 INTEGERS = ("i8", "u8", "i32", "i64")
@@ -139,39 +128,6 @@ def epilogue_function(dtype: DType) -> Kernel:
 # --- programs ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Step:
-    """An operator on values by their numbers: those in registers come first, then arrays, and then what is given."""
-
-    opcode: Opcode
-    numbers: Numbers
-    result: int
-    operands: tuple[int, ...]
-    """What is read cell by cell."""
-    repeated: int | None = None
-    """The array that has the second operand's numbers, if it repeats them."""
-    statistics: tuple[int | None, ...] = ()
-    """Mean, variance, weight and bias, if the step normalises."""
-
-    @classmethod
-    def of(cls, node: Node, numbered: Mapping[Var, int]) -> Step:
-        (result,), (x, *others) = node.outputs, (numbered[v] for v in node.inputs)
-        opcode, numbers = ENCODERS[node.op.name](node.attrs)
-        if opcode is not Opcode.NORMALISE:
-            return cls(opcode, numbers, numbered[result], (x, *others))
-        given = (True, True, node.attrs.weight, node.attrs.bias)
-        return cls(opcode, numbers, numbered[result], (x,), None, tuple(others.pop(0) if g else None for g in given))
-
-    def by_number(self, repeating: Collection[int]) -> Step:
-        """The step that takes the numbers of one of these arrays as they are, if it can."""
-        first, second = self.operands[0], self.operands[-1]
-        if self.opcode in EXCHANGED and second in repeating:
-            return replace(self, operands=(first,), repeated=second)
-        if self.opcode in EXCHANGED and first in repeating:
-            return replace(self, opcode=EXCHANGED[self.opcode], operands=(second,), repeated=first)
-        return self
-
-
 def _numbered(nodes: Sequence[Node], outside: Sequence[Var]) -> tuple[dict[Var, int], int]:
     """The number of each variable, and how many registers there are: they come first, then what lies ``outside``.
 
@@ -194,125 +150,142 @@ def _numbered(nodes: Sequence[Node], outside: Sequence[Var]) -> tuple[dict[Var, 
     return register | {v: count + i for i, v in enumerate(outside)}, count
 
 
-class Program:
-    """A chain as the kernel carries it out: instructions on registers, which are blocks of the workspace, and arrays.
+def _instruction(node: Node, numbered: Mapping[Var, int]) -> Instruction:
+    """What a node comes to. Statistics are no operands: they are not read cell by cell."""
+    (result,), operands = node.outputs, [numbered[v] for v in node.inputs]
+    opcode, numbers = ENCODERS[node.op.name](node.attrs)
+    second = operands[0 if opcode is Opcode.NORMALISE else -1]
+    kind = SecondKind.NUMBER if numbers and opcode in EXCHANGED else SecondKind.PLACE
+    p, q, r = (*numbers, 0.0, 0.0, 0.0)[:3]
+    return Instruction(opcode, numbered[result], operands[0], second, kind, (p, q, r))
 
-    ``given``: variables of which the caller leaves a block at a time in memory of its own. A node's result that is
-    given is written there. Such a program is embedded in the arguments of another kernel, see ``PointwiseArguments``;
-    it counts cells in C order.
+
+class Program:
+    """A chain as the kernel carries it out.
+
+    Its values have numbers. Those in registers, which are blocks of the workspace, come first, then arrays, inputs
+    before outputs, and then what is ``given``: variables of which the caller leaves a block at a time in memory of its
+    own. A node's result that is given is written there. Such a program is embedded in the arguments of another kernel,
+    as ``PointwiseArguments`` says, and counts cells in C order.
     """
 
     def __init__(self, work: Work, inputs: Sequence[Var], given: Sequence[Var] = ()) -> None:
         assert len(given) <= MOST_GIVEN, "a word for each"
         arrays = (*inputs, *work.outputs)
-        numbered, self.registers = _numbered(work.nodes, (*arrays, *given))
-        self.inputs, self.arrays, self.is_embedded = len(inputs), len(arrays), bool(given)
+        self.numbered, self.registers = _numbered(work.nodes, (*arrays, *given))
+        self.inputs, self.arrays, self.given = len(inputs), len(arrays), len(given)
         of = (*work.outputs, *given)[0]
         self.shape, self.itemsize = of.shape, of.dtype.numpy.itemsize
         self.block = BLOCK_BYTES // self.itemsize
         self.workspace = SCRATCH_BYTES + BLOCK_BYTES * (self.registers + self.arrays)
-        self.steps = [Step.of(node, numbered) for node in work.nodes]
-        first_output = self.registers + self.inputs
-        for i, v in enumerate(work.outputs):
+        self.instructions = [_instruction(node, self.numbered) for node in work.nodes]
+        self.norms = {i: node for i, node in enumerate(work.nodes) if node.op.name == "batch_norm"}
+        for result, v in enumerate(work.outputs, self.first_output):
             if v in given:
-                self.steps.append(Step(Opcode.COPY, (), first_output + i, (numbered[v],)))
-        self._binder = Binder([self.itemsize] * self.arrays, self)
+                self.instructions.append(Instruction(Opcode.COPY, result, self.numbered[v], self.numbered[v]))
 
     @property
-    def nanoseconds(self) -> float:
-        """What all of it takes on one thread, roughly."""
-        instructions = sum(COSTS.get(step.opcode, 1) for step in self.steps) * NANOSECONDS_PER_VECTOR / 16
-        return prod(self.shape) * self.itemsize * (instructions + self.arrays * NANOSECONDS_PER_BYTE)
+    def first_output(self) -> int:
+        """The number of the first value that is no register and no input."""
+        return self.registers + self.inputs
 
     @property
     def units(self) -> int:
         return -(-prod(self.shape) // self.block)
 
+    @property
+    def nanoseconds(self) -> float:
+        """What all of it takes on one thread, roughly."""
+        instructions = sum(COSTS.get(each.opcode, 1) for each in self.instructions) * NANOSECONDS_PER_VECTOR / 16
+        return prod(self.shape) * self.itemsize * (instructions + self.arrays * NANOSECONDS_PER_BYTE)
+
     def __call__(self, strides: Sequence[Strides]) -> Call:
         return Call(self.arguments(strides), self.units, self.workspace)
 
-    def bind(self, *arrays: Array) -> bytes:
-        """The bytes of an epilogue's arguments, for kernels whose own are words."""
-        return self._binder(*arrays)[0]
-
     def arguments(self, strides: Sequence[Strides], first: int = 0) -> PointwiseArguments:
-        """For arrays, inputs before outputs, of these strides, the first of which has a number among operands."""
-        return _Arguments(self, strides, first).record()
+        """For arrays of these strides; ``first`` is the number of the first of them among a call's arrays."""
+        return _Fitting(self, strides, first).arguments()
 
 
-class _Arguments:
-    """A program for arrays of known strides, on its way to the kernel."""
+class _Fitting:
+    """A program for arrays of known strides."""
 
     def __init__(self, program: Program, strides: Sequence[Strides], first: int) -> None:
         self.program, self.strides, self.first = program, strides, first
         axes = [i for i, n in enumerate(program.shape) if n > 1]
-        # Cells are counted as they lie in the first output, so that what is dense there is one row. A kernel that
-        # embeds the program counts in C order.
-        self.axes = axes if program.is_embedded else sorted(axes, key=lambda i: -abs(strides[program.inputs][i]))
-        statistics = {v for step in program.steps for v in step.statistics}
-        self.views: dict[int, View] = {}
-        """Of arrays that are not dense."""
-        for array in range(program.arrays):
-            if program.registers + array not in statistics:
-                found = merged((program.shape[axis], (strides[array][axis],)) for axis in self.axes)
-                if [stride for _, (stride,) in found] not in ([], [1]):
-                    view = View(self._operand(array), tuple(ViewAxis(size, stride) for size, (stride,) in found))
-                    self.views[program.registers + array] = view
+        # Cells are counted as they lie in the first output, so that what is dense there is one row. Whoever embeds a
+        # program counts in C order.
+        self.axes = axes if program.given else sorted(axes, key=lambda i: -abs(strides[program.inputs][i]))
+        self.views = self._views()
+        ends = ((value, view.axes[-1]) for value, view in self.views.items())
+        self.repeating = {value for value, axis in ends if axis.stride == 0 and axis.size >= LONG_RUN}
 
-    def _operand(self, array: int) -> Operand:
-        return Operand(self.first + array)
+    def _views(self) -> dict[int, View]:
+        """Of the arrays that are not dense. Statistics, of one axis, are not among them."""
+        program, found = self.program, {}
+        whole = {steps for steps in self.strides if len(steps) == len(program.shape)}
+        layouts = {steps: merged((program.shape[i], (steps[i],)) for i in self.axes) for steps in whole}
+        for value, steps in enumerate(self.strides, program.registers):
+            axes = tuple(ViewAxis(size, stride) for size, (stride,) in layouts.get(steps, ()))
+            if [axis.stride for axis in axes] not in ([], [1]):
+                found[value] = View(self._operand(value), value, axes)
+        return found
 
-    def record(self) -> PointwiseArguments:
-        views, first_output = self.views, self.program.registers + self.program.inputs
-        ends = {v: view.axes[-1] for v, view in views.items()}
-        repeating = {v for v, end in ends.items() if end.stride == 0 and end.size >= LONG_RUN}
-        steps = [step.by_number(repeating) for step in self.program.steps]
-        read = {v for step in steps for v in step.operands if v < first_output}
-        constants = {v for v, view in views.items() if [axis.stride for axis in view.axes] == [0]}
+    def _operand(self, value: int) -> Operand:
+        return Operand(self.first + value - self.program.registers)
+
+    def arguments(self) -> PointwiseArguments:
+        program, views = self.program, self.views
+        instructions = tuple(self._fitted(i, each) for i, each in enumerate(program.instructions))
+        read = {value for each in instructions for value in (each.first, each.second) if value < program.first_output}
+        constants = {value for value, view in views.items() if len(view.axes) == 1 and view.axes[0].stride == 0}
         return PointwiseArguments(
-            size=prod(self.program.shape),
-            is_embedded=self.program.is_embedded,
-            constants=self._transfers(v for v in views if v in read & constants),
-            gathers=self._transfers(v for v in views if v in read - constants),
-            instructions=tuple(map(self._instruction, steps)),
-            scatters=self._transfers(v for v in views if v >= first_output),
+            size=prod(program.shape),
+            is_embedded=bool(program.given),
+            places=tuple(map(self._place, range(program.registers + program.arrays + program.given))),
+            constants=tuple(view for value, view in views.items() if value in read & constants),
+            gathers=tuple(view for value, view in views.items() if value in read - constants),
+            instructions=instructions,
+            scatters=tuple(view for value, view in views.items() if value >= program.first_output),
         )
 
-    def _transfers(self, values: Iterable[int]) -> tuple[Transfer, ...]:
-        return tuple(Transfer(self.views[v], v) for v in values)
-
-    def _instruction(self, step: Step) -> Instruction:
-        return Instruction(
-            step.opcode,
-            result=self._place(step.result),
-            first=self._place(step.operands[0]),
-            second=self._place(step.operands[-1]),
-            numbers=(*step.numbers, 0.0, 0.0, 0.0)[:3],
-            repeated=() if step.repeated is None else (self.views[step.repeated],),
-            statistics=(self._statistics(step),) if step.statistics else (),
-        )
-
-    def _place(self, value: int) -> Place:
+    def _place(self, value: int) -> BlockPlace:
         array = value - self.program.registers
         if array < 0 or value in self.views:
-            return Place(PlaceKind.WORKSPACE, value)
+            return BlockPlace(PlaceKind.WORKSPACE, value)
         if array < self.program.arrays:
-            return Place(PlaceKind.ARRAY, array=self._operand(array))
-        return Place(PlaceKind.GIVEN, array - self.program.arrays)
+            return BlockPlace(PlaceKind.ARRAY, array=self._operand(value))
+        return BlockPlace(PlaceKind.GIVEN, array - self.program.arrays)
 
-    def _statistics(self, step: Step) -> Statistics:
+    def _fitted(self, number: int, each: Instruction) -> Instruction:
+        """The instruction with its statistics, or one that takes the numbers of an array as they are, if it can."""
+        if number in self.program.norms:
+            statistics = self._statistics(self.program.norms[number])
+            return replace(each, second_kind=SecondKind.STATISTICS, statistics=(statistics,))
+        if each.second_kind is SecondKind.PLACE and each.opcode in EXCHANGED:
+            if each.second in self.repeating:
+                return self._by_number(each, each.opcode, each.first, each.second)
+            if each.first in self.repeating:
+                return self._by_number(each, EXCHANGED[each.opcode], each.second, each.first)
+        return each
+
+    def _by_number(self, each: Instruction, opcode: Opcode, cells: int, repeated: int) -> Instruction:
+        view = self.views[repeated]
+        return Instruction(opcode, each.result, cells, cells, SecondKind.REPEATED, repeated=(view,))
+
+    def _statistics(self, node: Node) -> Statistics:
         """Channels are the second axis."""
         after = self.axes[self.axes.index(1) + 1 :] if 1 in self.axes else self.axes
         inner = prod(self.program.shape[axis] for axis in after)
-        found = [self._statistic(v) for v in step.statistics]
-        are_neighbours = all(each.array is None or each.stride == 1 for each in found)
-        return Statistics(inner, self.program.shape[1], inner == 1 and are_neighbours, step.numbers[0], *found)
+        given = [self._statistic(v) for v in node.inputs[1:]]
+        are_neighbours = all(each.stride == 1 for each in given)
+        there = (True, True, node.attrs.weight, node.attrs.bias)
+        each = [given.pop(0) if is_there else Statistic() for is_there in there]
+        return Statistics(inner, self.program.shape[1], inner == 1 and are_neighbours, node.attrs.eps, *each)
 
-    def _statistic(self, value: int | None) -> Statistic:
-        if value is None:
-            return Statistic(None, 0)
-        array = value - self.program.registers
-        return Statistic(self._operand(array), self.strides[array][0])
+    def _statistic(self, v: Var) -> Statistic:
+        value = self.program.numbered[v]
+        return Statistic(self._operand(value), self.strides[value - self.program.registers][0])
 
 
 # --- the lowering -----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import add, mul, neg, sub, truediv
 from typing import Any
 
 from gradspec.backends.cpu.pointwise.arguments import Opcode
@@ -18,11 +19,6 @@ GELU_CUBIC, GELU_SCALE = 0.044715, 1.5957691216057308
 @inlined
 def same(a):
     return a
-
-
-@inlined
-def negative(a):
-    return -a
 
 
 @inlined
@@ -45,22 +41,17 @@ def gelu_by_tanh(a):
     return a * sigmoid((a * a * a * GELU_CUBIC + a) * GELU_SCALE)
 
 
-# --- of one cell and numbers ------------------------------------------------------------------------------------------
-
-
-@inlined
-def scaled(a, numbers):
-    return a * numbers[0]
-
-
-@inlined
-def shifted(a, numbers):
-    return a + numbers[0]
+# --- of one cell and up to three numbers ------------------------------------------------------------------------------
 
 
 @inlined
 def leaky_relu(a, numbers):
     return choose(a <= 0, numbers[0] * a, a)
+
+
+@inlined
+def bent(a, numbers):
+    return softplus(a, numbers[0])
 
 
 @inlined
@@ -83,11 +74,6 @@ def within(a, numbers):
 
 
 @inlined
-def bent(a, numbers):
-    return softplus(a, numbers[0])
-
-
-@inlined
 def raised(a, numbers):
     """The exponent, what rounding to float32 took from it, and whether the result has the sign of ``a``."""
     exponent, rest, is_signed = numbers
@@ -99,28 +85,8 @@ def raised(a, numbers):
 
 
 @inlined
-def add(a, b):
-    return a + b
-
-
-@inlined
-def subtract(a, b):
-    return a - b
-
-
-@inlined
 def subtract_from(a, b):
     return b - a
-
-
-@inlined
-def multiply(a, b):
-    return a * b
-
-
-@inlined
-def divide(a, b):
-    return a / b
 
 
 @inlined
@@ -157,7 +123,7 @@ Meanings = dict[Opcode, Any]
 
 OF_ONE: Meanings = {
     Opcode.COPY: same,
-    Opcode.NEG: negative,
+    Opcode.NEG: neg,
     Opcode.ABS: absolute,
     Opcode.SQRT: square_root,
     Opcode.RELU: relu,
@@ -172,29 +138,27 @@ OF_ONE: Meanings = {
     Opcode.NORMAL_DENSITY: normal_density,
 }
 OF_ONE_AND_NUMBERS: Meanings = {
-    Opcode.SCALE: scaled,
-    Opcode.SHIFT: shifted,
     Opcode.LEAKY_RELU: leaky_relu,
+    Opcode.SOFTPLUS: bent,
     Opcode.CLAMP: clamped,
     Opcode.STEP: step,
     Opcode.WITHIN: within,
-    Opcode.SOFTPLUS: bent,
     Opcode.POWER: raised,
 }
 OF_TWO: Meanings = {
     Opcode.ADD: add,
-    Opcode.SUB: subtract,
-    Opcode.MUL: multiply,
-    Opcode.DIV: divide,
+    Opcode.SUB: sub,
+    Opcode.MUL: mul,
+    Opcode.DIV: truediv,
     Opcode.MAXIMUM: larger,
     Opcode.MINIMUM: smaller,
     Opcode.MAX_SHARE: max_share,
     Opcode.GATE: gate,
 }
-WITH_REPEATED: Meanings = {
+BY_NUMBER: Meanings = {
     **{opcode: meaning for opcode, meaning in OF_TWO.items() if opcode not in (Opcode.MAX_SHARE, Opcode.GATE)},
     Opcode.SUB_FROM: subtract_from,
     Opcode.DIV_INTO: divide_into,
 }
-"""Of a cell and a number that is repeated."""
+"""Of a cell and a number that is the same for many of them."""
 OF_INTEGERS = frozenset({Opcode.COPY, Opcode.MAXIMUM, Opcode.MINIMUM})

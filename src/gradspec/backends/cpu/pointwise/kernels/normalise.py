@@ -28,6 +28,7 @@ class Normaliser:
 NORMALISERS = tuple(Normaliser(*flags) for flags in product((False, True), repeat=3))
 
 
+@outlined
 def normalise(form, statistics, y, x, start, n):
     """The cells ``start … start + n − 1``."""
     has_weight, has_bias = statistics.weight.array != 0, statistics.bias.array != 0

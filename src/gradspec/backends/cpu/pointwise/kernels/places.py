@@ -10,7 +10,7 @@ from gradspec.codegen.language import i64, inlined, lanes, outlined, pointer, u6
 scratch_at = pointer(ProgramScratch)
 
 
-class Cells(NamedTuple):
+class CellRange(NamedTuple):
     """The cells ``start … start + n − 1``, and the address of the workspace."""
 
     start: Any
@@ -18,7 +18,7 @@ class Cells(NamedTuple):
     workspace: Any
 
 
-class Line(NamedTuple):
+class StridedCells(NamedTuple):
     """Cells from ``p[at]`` on, ``stride`` apart."""
 
     p: Any
@@ -46,9 +46,10 @@ def cells_at(form, place, cells):
 
 
 @outlined
-def transfer(form, view, block, cells, gathers):
-    """The cells of a view to a block, or from there, row by row."""
-    p, position, last = form.stored_at(view.array), scratch_at(cells.workspace).position, len(view.axes) - 1
+def transfer(form, view, cells, gathers):
+    """The cells of a view to its block, or from there, row by row."""
+    p, block = form.stored_at(view.array), block_at(form, cells, view.block)
+    position, last = scratch_at(cells.workspace).position, len(view.axes) - 1
     row, rest, done = 0, cells.start, 0
     for i in range(last, -1, -1):
         axis = view.axes[i]
@@ -58,7 +59,7 @@ def transfer(form, view, block, cells, gathers):
     size, stride, first = view.axes[last].size, view.axes[last].stride, position[last]
     while done < cells.n:
         count = min(cells.n - done, size - first)
-        here, there = Line(p, row + first * stride, stride), Line(block, done, 1)
+        here, there = StridedCells(p, row + first * stride, stride), StridedCells(block, done, 1)
         if gathers:
             copy(form, there, here, count)
         else:

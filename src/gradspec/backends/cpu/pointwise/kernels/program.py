@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradspec.backends.cpu.pointwise.arguments import BLOCK_BYTES, Opcode, PointwiseArguments
+from gradspec.backends.cpu.pointwise.arguments import BLOCK_BYTES, Opcode, PointwiseArguments, SecondKind
 from gradspec.backends.cpu.pointwise.kernels.cells import (
+    BY_NUMBER,
     OF_INTEGERS,
     OF_ONE,
     OF_ONE_AND_NUMBERS,
     OF_TWO,
-    WITH_REPEATED,
     Meanings,
 )
 from gradspec.backends.cpu.pointwise.kernels.normalise import normalise
-from gradspec.backends.cpu.pointwise.kernels.places import Cells, block_at, cells_at, repeated_at, transfer
+from gradspec.backends.cpu.pointwise.kernels.places import CellRange, cells_at, repeated_at, transfer
 from gradspec.codegen.formats import FORMATS, Format
 from gradspec.codegen.intrinsics import address_of
-from gradspec.codegen.language import at_build, inlined, lanes, outlined
+from gradspec.codegen.language import at_build, lanes, outlined
 from gradspec.codegen.translation import kernel_code
 
 
@@ -34,40 +34,40 @@ def kernel(form, args, lo, hi, workspace):
     """The blocks ``lo … hi − 1``; of an embedded program, the cells ``lo … lo + hi − 1``."""
     place, block = address_of(workspace), BLOCK_BYTES // form.stored.bytes
     if args.is_embedded:
-        run(form, args, Cells(lo, hi, place), True)
+        run(form, args, CellRange(lo, hi, place), True)
         return
     for unit in range(lo, hi):
-        run(form, args, Cells(unit * block, min(block, args.size - unit * block), place), unit == lo)
+        run(form, args, CellRange(unit * block, min(block, args.size - unit * block), place), unit == lo)
 
 
 @outlined
 def run(form, args, cells, is_first):
     """A program on at most a block of cells."""
+    constants, gathers, scatters = args.constants, args.gathers, args.scatters
     if is_first:
-        for i in range(len(args.constants)):
-            move(form, args.constants[i], cells, True)
-    for i in range(len(args.gathers)):
-        move(form, args.gathers[i], cells, True)
-    for i in range(len(args.instructions)):
-        carry_out(form, args.instructions[i], cells)
-    for i in range(len(args.scatters)):
-        move(form, args.scatters[i], cells, False)
+        for i in range(len(constants)):
+            transfer(form, constants[i], cells, True)
+    for i in range(len(gathers)):
+        transfer(form, gathers[i], cells, True)
+    carry_out(form, args, cells)
+    for i in range(len(scatters)):
+        transfer(form, scatters[i], cells, False)
 
 
-@inlined
-def move(form, moved, cells, gathers):
-    transfer(form, moved.view, block_at(form, cells, moved.block), cells, gathers)
-
-
-@inlined
-def carry_out(form, instruction, cells):
-    y, a = cells_at(form, instruction.result, cells), cells_at(form, instruction.first, cells)
-    if len(instruction.repeated) > 0:
-        with_repeated(form, instruction.opcode, y, a, instruction.repeated[0], cells)
-    elif form.is_float and instruction.opcode == Opcode.NORMALISE:
-        normalise(form, instruction.statistics[0], y, a, cells.start, cells.n)
-    else:
-        on_cells(form, instruction, y, a, cells_at(form, instruction.second, cells), cells.n)
+def carry_out(form, args, cells):
+    """The instructions."""
+    instructions, places = args.instructions, args.places
+    for i in range(len(instructions)):
+        each = instructions[i]
+        y, a = cells_at(form, places[each.result], cells), cells_at(form, places[each.first], cells)
+        if each.second_kind == SecondKind.PLACE:
+            on_cells(form, each, y, a, cells_at(form, places[each.second], cells), cells.n)
+        elif each.second_kind == SecondKind.REPEATED:
+            with_repeated(form, each.opcode, y, a, each.repeated[0], cells)
+        elif form.is_float and each.second_kind == SecondKind.NUMBER:
+            on_cells_and_number(form, each.opcode, y, a, 0, form.computed(each.numbers[0]), cells.n)
+        elif form.is_float:
+            normalise(form, each.statistics[0], y, a, cells.start, cells.n)
 
 
 @at_build
@@ -79,27 +79,25 @@ def meanings(form: Format, table: Meanings) -> list[tuple[Opcode, Any]]:
 @outlined
 def on_cells(form, instruction, y, a, b, n):
     """The loop of an instruction over a block."""
-    opcode, number = instruction.opcode, form.computed
-    for known, meaning in meanings(form, OF_ONE):
-        if opcode == known:
-            for i in lanes(number, n):
+    for opcode, meaning in meanings(form, OF_ONE):
+        if instruction.opcode == opcode:
+            for i in lanes(form.computed, n):
                 y[i] = form.narrow(meaning(form.widen(a[i])))
             return
-    for known_of_two, meaning_of_two in meanings(form, OF_TWO):
-        if opcode == known_of_two:
-            for i in lanes(number, n):
-                y[i] = form.narrow(meaning_of_two(form.widen(a[i]), form.widen(b[i])))
+    for opcode, meaning in meanings(form, OF_TWO):
+        if instruction.opcode == opcode:
+            for i in lanes(form.computed, n):
+                y[i] = form.narrow(meaning(form.widen(a[i]), form.widen(b[i])))
             return
     if form.is_float:
         on_cells_and_numbers(form, instruction, y, a, n)
 
 
 def on_cells_and_numbers(form, instruction, y, a, n):
-    number, given = form.computed, instruction.numbers
-    numbers = number(given[0]), number(given[1]), number(given[2])
+    numbers = tuple(form.computed(instruction.numbers[i]) for i in range(3))
     for opcode, meaning in meanings(form, OF_ONE_AND_NUMBERS):
         if instruction.opcode == opcode:
-            for i in lanes(number, n):
+            for i in lanes(form.computed, n):
                 y[i] = form.narrow(meaning(form.widen(a[i]), numbers))
             return
 
@@ -117,7 +115,7 @@ def with_repeated(form, opcode, y, a, view, cells):
 
 @outlined
 def on_cells_and_number(form, opcode, y, a, at, b, n):
-    for known, meaning in meanings(form, WITH_REPEATED):
+    for known, meaning in meanings(form, BY_NUMBER):
         if opcode == known:
             for i in lanes(form.computed, n):
                 y[at + i] = form.narrow(meaning(form.widen(a[at + i]), b))

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from struct import pack
 
 import numpy as np
 
-from gradspec.backends.cpu.axes import Blocks, Strides, by_stride, dense, merged
-from gradspec.backends.cpu.kernels import choices as c
+from gradspec.backends.cpu.axes import Strides, by_stride, merged
+from gradspec.backends.cpu.binding import Call
+from gradspec.backends.cpu.reduce.arguments import ChoiceArguments, ChoiceAxis, LabelKind
+from gradspec.backends.cpu.reduce.plan import planned
 from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Array
 from gradspec.graph.types import DType
-from gradspec.runtime.task import Bound, Lowering, LoweringBase, Task, Work
+from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
 from gradspec.spec.loss import label_outside
 
-SOURCE = "gradspec.backends.cpu.kernels.labels"
+SOURCE = "gradspec.backends.cpu.reduce.kernels.labels"
 
 CELLS_PER_UNIT = 4096
 NANOSECONDS_PER_LABEL = 2.0
@@ -39,20 +40,18 @@ class _Choice:
     def classes(self) -> int:
         return self.shape[self.axis]
 
-    def __call__(self, strides: Sequence[Strides]) -> Bound:
-        """What follows the addresses in a block, and the units."""
+    def __call__(self, strides: Sequence[Strides]) -> Call:
         larger = 2 if self.places else 0
         steps = [[*s] for s in strides]
-        class_step = steps[larger].pop(self.axis)
+        class_stride = steps[larger].pop(self.axis)
         sizes = [n for a, n in enumerate(self.shape) if a != self.axis]
-        axes = merged(by_stride(zip(sizes, zip(*steps, strict=True), strict=True), larger))
-        count, each = axes.pop() if axes else (1, (0, 0, 0))
-        block = max(1, min(count, CELLS_PER_UNIT // max(1, self.classes if self.places else 1)))
-        blocks = -(-count // block)
-        kind = c.KINDS.index(self.labels.name)
-        words = [kind, self.width, self.classes, class_step, count, block, blocks, *each, len(axes)]
-        words += [number for size, strides_ in axes for number in (size, *strides_)]
-        return pack(f"<{len(words)}q", *words), prod(size for size, _ in axes) * blocks, 0
+        found = merged(by_stride(zip(sizes, zip(*steps, strict=True), strict=True), larger))
+        *axes, last = (ChoiceAxis(size, *each) for size, each in found or [(1, (0, 0, 0))])
+        block = max(1, min(last.size, CELLS_PER_UNIT // max(1, self.classes if self.places else 1)))
+        blocks = -(-last.size // block)
+        kind, classes = LabelKind[self.labels.name.upper()], self.classes
+        arguments = ChoiceArguments(tuple(axes), last, block, blocks, kind, self.width, classes, class_stride)
+        return Call(arguments, prod(axis.size for axis in axes) * blocks, 0)
 
 
 def require_classes(labels: Array, classes: int) -> None:
@@ -79,23 +78,14 @@ class _ChoiceLowering(LoweringBase):
 
     def task(self, work: Work) -> Task | None:
         ((node,), (x, labels), (y,)) = work.nodes, work.nodes[0].inputs, work.nodes[0].outputs
-        if labels.dtype.name not in c.KINDS:
+        if labels.dtype.name.upper() not in LabelKind.__members__:
             return None
-        name, width = node.op.name, x.dtype.numpy.itemsize
-        shape = y.shape if self.places else x.shape
-        described = _Choice(shape, node.attrs.axis, width, labels.dtype, self.places)
-        _, units, _ = described([dense(v.shape) for v in (x, labels, y)])
-        return Task(
-            kernel=f"{name} {x.dtype}",
-            inputs=(x, labels),
-            outputs=(y,),
-            function=kernel(SOURCE, name),
-            units=units,
-            cost=NANOSECONDS_PER_LABEL * labels.type.size + NANOSECONDS_PER_CELL * y.type.size,
-            workspace=0,
-            bind=Blocks([width, labels.dtype.numpy.itemsize, width], described),
-            checks=((labels, partial(require_classes, classes=described.classes)),),
-        )
+        shape, width = y.shape if self.places else x.shape, x.dtype.numpy.itemsize
+        choice = _Choice(shape, node.attrs.axis, width, labels.dtype, self.places)
+        cost = NANOSECONDS_PER_LABEL * labels.type.size + NANOSECONDS_PER_CELL * y.type.size
+        name, function = f"{node.op.name} {x.dtype}", kernel(SOURCE, node.op.name)
+        task = planned(name, function, node.inputs, node.outputs, choice, cost, 0.0)
+        return replace(task, checks=((labels, partial(require_classes, classes=choice.classes)),))
 
 
 LOWERINGS: dict[str, Lowering] = {"pick": _ChoiceLowering(places=False), "place": _ChoiceLowering(places=True)}
