@@ -23,9 +23,7 @@ from gradspec.transforms.vjp import vjp
 
 OVERLOADS.provide(Overloads(add=add, sub=sub, mul=mul, div=div, matmul=matmul, neg=neg, getitem=getitem))
 
-SERVICES.provide(
-    Services(jvp=jvp, vjp=vjp, batch=batch, simplify=simplify, save=save, run=run, eager=eager)
-)
+SERVICES.provide(Services(jvp=jvp, vjp=vjp, batch=batch, simplify=simplify, save=save, run=run, eager=eager))
 
 BACKENDS.provide(
     {

@@ -1,51 +1,57 @@
 """Kernels that apply an elementary function to every number of an array: ``exp:f32`` and the like."""
 
-from gradspec.backends.cpu.kernels import elementary
-from gradspec.backends.cpu.kernels.compiler import inlined, lanes
-from gradspec.backends.cpu.kernels.memory import FORMATS, float_of_bits, pointer_to
-from gradspec.backends.cpu.kernels.target import kernel_code
+from dataclasses import dataclass
+
+from gradspec.codegen import elementary
+from gradspec.codegen.formats import FORMATS
+from gradspec.codegen.language import inlined, lanes, number_of
+from gradspec.codegen.records import Operand, Record
+from gradspec.codegen.translation import kernel_code
 
 
-def power_of(number):
+@dataclass(frozen=True)
+class Arguments(Record):
+    x: Operand
+    y: Operand
+    size: int
+    parameter: float
+
+
+@inlined
+def power(x, q):
     """With an exponent that the format has."""
-    power = elementary.power_of(number)
-
-    @inlined
-    def function(x, q):
-        return power(x, q, number(0))
-
-    return function
+    return elementary.power(x, q, number_of(x)(0))
 
 
 FUNCTIONS = {
-    "exp": elementary.exp_of,
-    "any_exp": elementary.any_exp_of,
-    "log": elementary.log_of,
-    "any_log": elementary.any_log_of,
-    "log1p": elementary.log1p_of,
-    "tanh": elementary.tanh_of,
-    "sigmoid": elementary.sigmoid_of,
-    "normal_cdf": elementary.normal_cdf_of,
-    "normal_density": elementary.normal_density_of,
-    "softplus": elementary.softplus_of,
-    "power": power_of,
+    "exp": elementary.exp_of_negative,
+    "any_exp": elementary.exp,
+    "log": elementary.log_of_positive,
+    "any_log": elementary.log,
+    "log1p": elementary.log1p,
+    "tanh": elementary.tanh,
+    "sigmoid": elementary.sigmoid,
+    "normal_cdf": elementary.normal_cdf,
+    "normal_density": elementary.normal_density,
+    "softplus": elementary.softplus,
+    "power": power,
 }
 WITH_PARAMETER = {"softplus", "power"}
 
 
 def build(name):
     operation, form = name.split(":")
-    number = FORMATS[form].computed
-    function, to_numbers = FUNCTIONS[operation](number), pointer_to(number)
+    kernel = apply_with_parameter if operation in WITH_PARAMETER else apply
+    return kernel_code(kernel, Arguments, FUNCTIONS[operation], FORMATS[form])
 
-    def kernel(args, lo, hi, workspace):
-        x, y = to_numbers(args[0]), to_numbers(args[1])
-        for i in lanes(number, args[2]):
-            y[i] = function(x[i])
 
-    def kernel_with_parameter(args, lo, hi, workspace):
-        x, y, parameter = to_numbers(args[0]), to_numbers(args[1]), float_of_bits(args[3])
-        for i in lanes(number, args[2]):
-            y[i] = function(x[i], number(parameter))
+def apply(function, form, args, lo, hi, workspace):
+    x, y = form.computed_at(args.x), form.computed_at(args.y)
+    for i in lanes(form.computed, args.size):
+        y[i] = function(x[i])
 
-    return kernel_code(kernel_with_parameter if operation in WITH_PARAMETER else kernel)
+
+def apply_with_parameter(function, form, args, lo, hi, workspace):
+    x, y, parameter = form.computed_at(args.x), form.computed_at(args.y), form.computed(args.parameter)
+    for i in lanes(form.computed, args.size):
+        y[i] = function(x[i], parameter)

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 
+from backends.elementary_kernels import Arguments
 from gradspec.backends import numpy as numpy_backend
 from gradspec.codegen import cache
+from gradspec.codegen.addresses import block_address
+from gradspec.codegen.records import Block, Operand
 from gradspec.domains.ball import arb_normal_cdf, arb_normal_density
 from gradspec.ops.pointwise import NONE, NORMAL_CDF, NORMAL_DENSITY
 
@@ -55,17 +58,10 @@ IN_DOUBLES: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def compiled_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels of the tests depend on files that the cache does not count among their sources."""
-    monkeypatch.setenv("GRADSPEC_CACHE_DIR", "off")
-
-
 def applied(operation: str, format: str, x: np.ndarray, parameter: float = 1.0) -> np.ndarray:
     y = np.empty_like(x)
-    bits = np.float64(parameter).view(np.int64)
-    block = np.array([x.ctypes.data, y.ctypes.data, x.size, bits], np.int64)
-    cache.kernel("backends.elementary_kernels", f"{operation}:{format}")(block.ctypes.data, 0, 1, 0)
+    block = Block(Arguments(Operand(0), Operand(1), x.size, parameter)).at([x.ctypes.data, y.ctypes.data])
+    cache.kernel("backends.elementary_kernels", f"{operation}:{format}")(block_address(block), 0, 1, 0)
     return y
 
 

@@ -12,9 +12,9 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from gradspec.backends.cpu.kernels import layout, lp_pool, unfold
+from gradspec.backends.cpu.layout.kernels import layout, unfold
 from gradspec.backends.cpu.pointwise.kernels import program
-from gradspec.backends.cpu.pool.kernels import pool
+from gradspec.backends.cpu.pool.kernels import lp_pool, pool
 from gradspec.codegen import cache as kernel_cache
 from gradspec.codegen import language, objects, processor, translation
 from gradspec.codegen.language import (

@@ -9,15 +9,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from gradspec.codegen.language import Exact, Intrinsic, Type, Value, at_build, f64, i64, pointer
+from gradspec.codegen.language import Exact, Intrinsic, Type, Value, at_build, i64, pointer
 
 # --- memory -----------------------------------------------------------------------------------------------------------
-
-
-def pointer_to(element: Type) -> Intrinsic:
-    """The function that makes a pointer to ``element`` of an address."""
-    kind = pointer(element)
-    return Intrinsic(lambda builder, address: Value(kind, builder.inttoptr(address.llvm, kind.llvm)))
 
 
 address_of = Intrinsic(lambda builder, p: Value(i64, builder.ptrtoint(p.llvm, i64.llvm)))
@@ -156,7 +150,6 @@ multiply_add = float_function("fma")
 """``a·b + c``, rounded once."""
 absolute, square_root, with_sign_of = (float_function(name) for name in ("fabs", "sqrt", "copysign"))
 """``|a|``, ``√a``, and ``±|a|`` with the sign of ``b``."""
-float_of_bits = same_bits(f64)
 
 # --- memory that threads share ----------------------------------------------------------------------------------------
 

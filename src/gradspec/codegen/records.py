@@ -165,7 +165,7 @@ class Block:
     (4096, 24, 2, 7, 8)
     """
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record | Scratch) -> None:
         cls: Any = type(record)
         kind = layout(cls)
         self.words: list[int] = [0] * (kind.size // WORD)

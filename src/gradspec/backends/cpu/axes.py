@@ -1,16 +1,8 @@
-"""Axes as kernels see them, and blocks of arguments that depend on how arrays are laid out."""
+"""Axes of arrays, with their strides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from struct import Struct
-
-from gradspec.codegen.addresses import address
-from gradspec.graph.ir import Array
-from gradspec.runtime.task import Bound
-
-MOST_LAYOUTS = 64
-"""How many layouts of its arrays a task remembers."""
+from collections.abc import Iterable, Sequence
 
 Strides = tuple[int, ...]
 Axis = tuple[int, Strides]
@@ -49,27 +41,3 @@ def dense(shape: Sequence[int]) -> Strides:
     for i in range(len(shape) - 1, 0, -1):
         strides[i - 1] = strides[i] * shape[i]
     return tuple(strides)
-
-
-class Blocks:
-    """Binds a task to arrays: a block is their addresses and ``described(strides)``, which counts elements.
-
-    Layouts that were met before cost a dictionary lookup.
-    """
-
-    def __init__(self, sizes: Sequence[int], described: Callable[[Sequence[Strides]], Bound]) -> None:
-        """``sizes``: bytes per element of each array."""
-        self._sizes, self._described = tuple(sizes), described
-        self._pack = Struct(f"<{len(sizes)}q").pack
-        self._known: dict[tuple[Strides, ...], Bound] = {}
-
-    def __call__(self, *arrays: Array) -> Bound:
-        layout = tuple([a.strides for a in arrays])
-        found = self._known.get(layout)
-        if found is None:
-            elements = [tuple(s // size for s in strides) for strides, size in zip(layout, self._sizes, strict=True)]
-            found = self._described(elements)
-            if len(self._known) < MOST_LAYOUTS:
-                self._known[layout] = found
-        rest, units, workspace = found
-        return self._pack(*map(address, arrays)) + rest, units, workspace

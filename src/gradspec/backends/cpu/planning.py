@@ -1,4 +1,4 @@
-"""What operators of several families have in common on their way to kernels."""
+"""Windows and rows of results, as the kernels that see windows tap by tap are given them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from gradspec.backends.cpu.arguments import Grid, RowPieces, StridedAxis
-from gradspec.backends.cpu.axes import Strides, dense, merged
-from gradspec.backends.cpu.binding import Binder, Describe
-from gradspec.graph.ir import Node
-from gradspec.runtime.task import Kernel, Task
+from gradspec.backends.cpu.axes import Strides, merged
 from gradspec.spec.window import Regular, Window
 
 
@@ -35,19 +32,3 @@ def grid(sizes: Sequence[int], source: Strides, target: Strides) -> Grid:
 def pieces(planes: Grid, sizes: Sequence[int], tile: int) -> RowPieces:
     """Of planes of results of these sizes."""
     return RowPieces(planes, prod(sizes[:-1]), tile, -(-sizes[-1] // tile))
-
-
-def task_of(node: Node, name: str, function: Kernel, describe: Describe, cost: float, unit_cost: float) -> Task:
-    """The task of a node that a kernel carries out; it costs so many nanoseconds, and so many more for each unit."""
-    variables = (*node.inputs, *node.outputs)
-    _, units, workspace = describe([dense(v.shape) for v in variables])
-    return Task(
-        kernel=f"{name} {node.inputs[0].dtype}",
-        inputs=node.inputs,
-        outputs=node.outputs,
-        function=function,
-        units=units,
-        cost=cost + unit_cost * units,
-        workspace=workspace,
-        bind=Binder([v.dtype.numpy.itemsize for v in variables], describe),
-    )

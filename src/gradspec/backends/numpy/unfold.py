@@ -31,7 +31,9 @@ def windows(geometry: StatedWindows, x: Array) -> Array:
     )
 
 
-def add_windows(geometry: StatedWindows, lead: tuple[int, ...], dtype: Any, parts: Iterator[tuple[Any, Array]]) -> Array:
+def add_windows(
+    geometry: StatedWindows, lead: tuple[int, ...], dtype: Any, parts: Iterator[tuple[Any, Array]]
+) -> Array:
     """The transpose of ``windows``: ``(index, values)`` of its view, part by part, added onto ``(*lead, *sizes)``.
 
     An index has one slice for the first leading axis and one for each output axis.

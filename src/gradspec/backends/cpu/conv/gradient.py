@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from gradspec.backends.cpu.axes import Strides
-from gradspec.backends.cpu.binding import Binder, Call
+from gradspec.backends.cpu.binding import Binder, KernelCall
 from gradspec.backends.cpu.conv.arguments import (
     GRADIENT_UNIT_BYTES,
     UNIT_BYTES,
@@ -156,7 +156,7 @@ class WeightGradient:
 
     # --- arguments ----------------------------------------------------------------------------------------------------
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[GradientArguments]:
         (x_lead, x_channel, x_cells), (g_lead, g_channel, g_cells) = (elements(s, self.rank) for s in strides[:2])
         axes = zip((*x_lead, *x_cells), (*g_lead, *g_cells), strict=True)
         arguments = GradientArguments(
@@ -198,7 +198,7 @@ class WeightGradient:
             w_size=self.rows * self.groups * self.channels * self.taps,
             axes=tuple(self._axis(i, x_stride, g_stride) for i, (x_stride, g_stride) in enumerate(axes)),
         )
-        return Call(arguments, self.units, self.workspace)
+        return KernelCall(arguments, self.units, self.workspace)
 
     def _axis(self, number: int, x_stride: int, g_stride: int) -> GradientAxis:
         line = self.lines[number]
@@ -229,7 +229,7 @@ class DepthwiseGradient:
         self.staged_at = self.row_at + form.pitch
         self.workspace = aligned(self.staged_at + form.staged_bytes)
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[ConvArguments]:
         result = ConvProduct(0, None, None, 0, Operand(2), -1, -1)
         arguments = ConvArguments(
             **self.blocks.fields,
@@ -239,7 +239,7 @@ class DepthwiseGradient:
             strip_at=self.sums_at,
             rows_at=self.row_at,
         )
-        return Call(arguments, self.form.groups, self.workspace)
+        return KernelCall(arguments, self.form.groups, self.workspace)
 
 
 class GradientLowering(LoweringBase):
@@ -284,7 +284,7 @@ def _joined(form: WeightGradient, x: Var, g: Var, w: Var) -> Task:
     pieces = Var(f"{w.name}.pieces", TensorType(computed_float(w.dtype), (form.pieces, *w.shape)), None)
     size = w.type.size
     arguments = JoinArguments(Operand(0), Operand(1), form.pieces, size, STRETCH)
-    call = Call(arguments, -(-size // STRETCH), STRETCH * form.itemsize)
+    call = KernelCall(arguments, -(-size // STRETCH), STRETCH * form.itemsize)
     return Task(
         kernel=f"sum of pieces {w.dtype}",
         inputs=(pieces,),

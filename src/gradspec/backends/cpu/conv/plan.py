@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.backends.cpu.axes import Strides
-from gradspec.backends.cpu.binding import Binder, Call
+from gradspec.backends.cpu.binding import Binder, KernelCall
 from gradspec.backends.cpu.conv.arguments import (
     UNIT_BYTES,
     CaseArguments,
@@ -140,7 +140,7 @@ class WeightPacking:
     def _table(self, case: Case, strides: Strides) -> Words:
         return self._tables.setdefault((id(case), strides), case.taps_of(strides))
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[PackArguments]:
         form, (m, c, *spatial) = self.form, strides[0]
         row_step, channel_step = (c, m) if form.writes else (m, c)
         tables = [self._table(case, tuple(spatial)) for case in form.cases]
@@ -160,7 +160,7 @@ class WeightPacking:
                 for case, table, first in zip(form.cases, tables, form.panel_starts, strict=True)
             ),
         )
-        return Call(arguments, form.pack_units, 0)
+        return KernelCall(arguments, form.pack_units, 0)
 
     def task(self, weight: Var) -> Task:
         form = self.form
@@ -266,7 +266,7 @@ class Group:
         rows = case.blocking.columns // case.inner
         return PooledBlocks(self.plan.pools[0], self.form.part_rows, rows, self.form.pitch)
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[ConvArguments]:
         plan, form, of = self.plan, self.form, dict(zip(self.plan.arrays, strides, strict=True))
         arguments = ConvArguments(
             **self.blocks.fields,
@@ -283,7 +283,7 @@ class Group:
             **self._epilogue(of),
             **self._pooling_fields(),
         )
-        return Call(arguments, form.units, self.workspace)
+        return KernelCall(arguments, form.units, self.workspace)
 
     def _product(self, product: PlannedProduct, of: Mapping[Var, Strides]) -> ConvProduct:
         room = self.form.part_rows * self.form.pitch

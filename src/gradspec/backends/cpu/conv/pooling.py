@@ -8,7 +8,7 @@ from math import prod
 from gradspec.backends.cpu.axes import dense
 from gradspec.backends.cpu.conv.arguments import FusedPooling
 from gradspec.backends.cpu.pool.arguments import NO_ARRAYS
-from gradspec.backends.cpu.pool.layout import UNITS_WANTED, Pooling
+from gradspec.backends.cpu.pool.layout import UNITS_WANTED
 from gradspec.backends.cpu.pool.plan import value_kernel, value_pooling
 from gradspec.codegen.addresses import function_address
 from gradspec.codegen.records import Block
@@ -59,25 +59,24 @@ class PooledBlocks:
         self.plane = prod(self.result.shape[-self.rank :])
         self.block = each * (self.plane // outputs)
         """Elements of the result between blocks."""
-        self._poolings: list[Pooling] = []  # they keep the tables that their arguments point to
         last = outputs - each * (blocks - 1)
-        self.arguments = self._fused(rows, each), self._fused(size - rows * (blocks - 1), last)
+        usual, final = self._fused(rows, each), self._fused(size - rows * (blocks - 1), last)
+        self.arguments = usual[0], final[0]
         self.arguments_bytes = aligned(max(fused.size for fused in self.arguments))
-        self.workspace = self.arguments_bytes + max(pooling.dense().workspace for pooling in self._poolings)
+        self.workspace = self.arguments_bytes + max(usual[1], final[1])
 
-    def _fused(self, rows: int, outputs: int) -> FusedPooling:
-        """The pooling of a block of so many rows; none for rows without windows."""
+    def _fused(self, rows: int, outputs: int) -> tuple[FusedPooling, int]:
+        """The pooling of a block of so many rows, none for rows without windows, and its workspace."""
         if not outputs:
-            return FusedPooling(0, 0, ())
+            return FusedPooling(0, 0, ()), 0
         inner = len(self.operand.shape) - self.rank + 1
         x = TensorType(self.operand.dtype, (self.channels, rows, *self.operand.shape[inner:]))
         y = self.node.attrs.pooled(x)
         assert y.shape[1] == outputs, "blocks have the windows of the whole"
-        pooling = value_pooling(self.node, x)
-        self._poolings.append(pooling)
-        pitch = self.pitch // x.dtype.numpy.itemsize
-        arguments, units, _ = pooling([(pitch, *dense(x.shape[1:])), (self.plane, *dense(y.shape[1:]))])
-        return FusedPooling(units // self.channels, Block(arguments).size, (replace(arguments, arrays=NO_ARRAYS),))
+        strides = (self.pitch // x.dtype.numpy.itemsize, *dense(x.shape[1:])), (self.plane, *dense(y.shape[1:]))
+        arguments, units, workspace = value_pooling(self.node, x)(strides)
+        unbound = (replace(arguments, arrays=NO_ARRAYS),)
+        return FusedPooling(units // self.channels, Block(arguments).size, unbound), workspace
 
     @property
     def function(self) -> int:

@@ -18,7 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from gradspec.backends.cpu.arguments import StridedAxis
 from gradspec.backends.cpu.axes import Axis, Strides, by_stride, dense, merged
-from gradspec.backends.cpu.binding import Binder, Call
+from gradspec.backends.cpu.binding import Binder, KernelCall
 from gradspec.backends.cpu.layout.arguments import SQUARE_BYTES, CopiedBox, CopyArguments, CopyKind
 from gradspec.backends.numpy.layout import KERNELS as VIEWS
 from gradspec.backends.numpy.layout import progressions
@@ -166,14 +166,14 @@ class Copying:
     value: int
     """The bits that cells are filled with."""
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[CopyArguments]:
         size = self.itemsize
         *operands, result = (_stand_in(*each, size) for each in zip(self.shapes, strides, strict=True))
         leads, boxes = _take_lead([box for box in self.boxes(result, operands) if box.size], self.common, size)
         together, boxes = _shared_out([_ordered(box) for box in boxes], leads, size)
         records = tuple(_record(box, size) for box in boxes)
         arguments = CopyArguments(Operand(len(operands)), self.value, records, together)
-        return Call(arguments, leads * len(boxes) // together, 0)
+        return KernelCall(arguments, leads * len(boxes) // together, 0)
 
 
 def _seen(view: View, result: Array, operands: Sequence[Array]) -> list[BoxPlan]:

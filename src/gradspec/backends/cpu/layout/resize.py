@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from gradspec.backends.cpu.arguments import PLACE_BYTES
 from gradspec.backends.cpu.axes import Strides
-from gradspec.backends.cpu.binding import Call
+from gradspec.backends.cpu.binding import KernelCall, task_of
 from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.layout.arguments import AxisSums, ResizeArguments, ResizeAxis
-from gradspec.backends.cpu.planning import grid, pieces, task_of
+from gradspec.backends.cpu.planning import grid, pieces
 from gradspec.backends.tables import Ints
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.records import Operand
@@ -111,7 +111,7 @@ class _Resizing:
     def spans(self) -> Ints:
         return piece_spans(self.sums[-1], TILE)
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[ResizeArguments]:
         """Rows are added up first, unless many of their cells are not read."""
         along = zip(self.sums, *(s[len(self.leads) :] or (0,) for s in strides), strict=True)
         axes = tuple(ResizeAxis(sums.results, step, jump, sums) for sums, step, jump in along)
@@ -120,7 +120,7 @@ class _Resizing:
         rows = pieces(grid(self.leads, *strides), [axis.size for axis in axes], TILE)
         arguments = ResizeArguments(Operand(0), Operand(1), rows, axes, self.spans, rows_first)
         longest = widest if rows_first else min(TILE, axes[-1].size)
-        return Call(arguments, rows.units, PLACE_BYTES + aligned(longest * self.sums[-1].weights.itemsize))
+        return KernelCall(arguments, rows.units, PLACE_BYTES + aligned(longest * self.sums[-1].weights.itemsize))
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,8 @@ class _ResizeLowering(LoweringBase):
         resizing = _Resizing(leads, sums, axes[-1].outputs if self.back else axes[-1].size)
         cost = NANOSECONDS_PER_TAP * prod(leads) * prod(len(each.cells) for each in sums)
         function = kernel(SOURCE, f"weighted:{x.dtype}")
-        return task_of(node, "weighted sums", function, resizing, cost, NANOSECONDS_PER_UNIT)
+        name = f"weighted sums {x.dtype}"
+        return task_of(name, function, node.inputs, node.outputs, resizing, cost, NANOSECONDS_PER_UNIT)
 
 
 LOWERINGS: dict[str, Lowering] = {"resize": _ResizeLowering(back=False), "resize_transpose": _ResizeLowering(back=True)}

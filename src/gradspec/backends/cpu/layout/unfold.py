@@ -9,10 +9,10 @@ from math import prod
 
 from gradspec.backends.cpu.arguments import PLACE_BYTES, TILE, TapAxis
 from gradspec.backends.cpu.axes import Strides, dense
-from gradspec.backends.cpu.binding import Call
+from gradspec.backends.cpu.binding import KernelCall, task_of
 from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.layout.arguments import FoldArguments, FoldAxis, UnfoldArguments
-from gradspec.backends.cpu.planning import grid, pieces, regular_axes, task_of
+from gradspec.backends.cpu.planning import grid, pieces, regular_axes
 from gradspec.backends.tables import Ints, cell_readers, tap_ranges
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.records import Operand
@@ -58,7 +58,7 @@ class _Columns:
         taps, windows = dense([axis.kernel for axis in self.axes]), dense([axis.outputs for axis in self.axes])
         return (*before, self.taps * by_tap), tuple(by_tap * s for s in taps), tuple(by_window * s for s in windows)
 
-    def unfolding(self, strides: Sequence[Strides]) -> Call:
+    def unfolding(self, strides: Sequence[Strides]) -> KernelCall[UnfoldArguments]:
         x, y = (tuple(self.width * s for s in each) for each in strides)
         planes, taps, windows = self.column_strides(y)
         each = zip(self.axes, self.cell_strides(x), windows, taps, self.ranges, strict=True)
@@ -67,9 +67,9 @@ class _Columns:
             for axis, cell, window, tap, ranges in each
         )
         arguments = UnfoldArguments(Operand(0), Operand(1), grid(self.leads, x, planes), self.taps, axes)
-        return Call(arguments, prod(self.leads) * self.taps, PLACE_BYTES)
+        return KernelCall(arguments, prod(self.leads) * self.taps, PLACE_BYTES)
 
-    def folding(self, strides: Sequence[Strides]) -> Call:
+    def folding(self, strides: Sequence[Strides]) -> KernelCall[FoldArguments]:
         """In pieces that are multiples of the stride: cells that are a stride apart read the same taps."""
         (x, y), last = strides, self.axes[-1]
         planes, taps, windows = self.column_strides(x)
@@ -81,7 +81,7 @@ class _Columns:
         tile = last.stride * max(1, min(TILE, last.size) // last.stride + 1)
         rows = pieces(grid(self.leads, planes, y), [axis.size for axis in self.axes], tile)
         workspace = PLACE_BYTES + aligned(self.width * tile)
-        return Call(FoldArguments(Operand(0), Operand(1), rows, axes), rows.units, workspace)
+        return KernelCall(FoldArguments(Operand(0), Operand(1), rows, axes), rows.units, workspace)
 
 
 def _columns(node: Node, cells: Var, width: int) -> _Columns:
@@ -94,7 +94,8 @@ class _UnfoldLowering(LoweringBase):
         (x,), (y,) = node.inputs, node.outputs
         itemsize, cost = x.dtype.numpy.itemsize, NANOSECONDS_PER_COLUMN * y.type.size
         describe = _columns(node, x, itemsize).unfolding
-        return task_of(node, "windows", kernel(SOURCE, f"unfold:{itemsize}"), describe, cost, NANOSECONDS_PER_UNIT)
+        function = kernel(SOURCE, f"unfold:{itemsize}")
+        return task_of(f"windows {x.dtype}", function, node.inputs, node.outputs, describe, cost, NANOSECONDS_PER_UNIT)
 
 
 class _FoldLowering(LoweringBase):
@@ -104,7 +105,8 @@ class _FoldLowering(LoweringBase):
         if x.dtype.name not in COMPUTED:
             return None
         describe, cost = _columns(node, y, COMPUTED[x.dtype.name]).folding, NANOSECONDS_PER_COLUMN * x.type.size
-        return task_of(node, "window sums", kernel(SOURCE, f"fold:{x.dtype}"), describe, cost, NANOSECONDS_PER_UNIT)
+        name, function = f"window sums {x.dtype}", kernel(SOURCE, f"fold:{x.dtype}")
+        return task_of(name, function, node.inputs, node.outputs, describe, cost, NANOSECONDS_PER_UNIT)
 
 
 LOWERINGS: dict[str, Lowering] = {"unfold": _UnfoldLowering(), "fold": _FoldLowering()}

@@ -7,14 +7,14 @@ each unit, or read where they lie.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
 
-from gradspec.backends.cpu.axes import Strides, dense, merged
-from gradspec.backends.cpu.binding import Binder, Call
+from gradspec.backends.cpu.axes import Strides, merged
+from gradspec.backends.cpu.binding import KernelCall, laid_out, task_of
 from gradspec.backends.cpu.dtypes import computed_float
 from gradspec.backends.cpu.matmul.arguments import (
     FEW_ROWS,
@@ -32,8 +32,7 @@ from gradspec.codegen.processor import processor
 from gradspec.codegen.records import Operand
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType, TensorType
-from gradspec.runtime.memory import aligned
-from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
+from gradspec.runtime.task import Kernel, Lowering, LoweringBase, Task, Work
 
 SOURCE = "gradspec.backends.cpu.matmul.kernels.matmul"
 
@@ -226,15 +225,6 @@ def _leads(sizes: Sequence[int], a: Strides, b: Strides, bias: Strides, size: in
     return tuple(MatrixLead(n, *(step * size for step in steps)) for n, steps in axes)
 
 
-def _laid_out(needs: Mapping[str, int]) -> tuple[dict[str, int], int]:
-    """Places in the workspace for things of these sizes, one after another, and where they end."""
-    places, end = {}, UNIT_BYTES
-    for name, need in needs.items():
-        places[name] = end
-        end += aligned(need)
-    return places, end
-
-
 @dataclass(frozen=True)
 class Epilogue:
     """What is done with finished results, if anything is."""
@@ -271,7 +261,7 @@ class Product:
     has_bias: bool
     epilogue: Epilogue
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[MatmulArguments]:
         cut, shape, size = self.cut, self.cut.shape, self.cut.shape.stored_size
         a, b, *others = strides
         bias = others.pop(0) if self.has_bias else (0,) * (len(shape.leads) + 1)
@@ -310,7 +300,7 @@ class Product:
             **places,
             **self.epilogue.fields(others, 2 + self.has_bias),
         )
-        return Call(arguments, cut.units, workspace)
+        return KernelCall(arguments, cut.units, workspace)
 
     def _column_kind(self, b_step: int, b_column: int) -> ColumnKind:
         cut, shape = self.cut, self.cut.shape
@@ -321,7 +311,7 @@ class Product:
         is_in_place = lies_ready and is_near and cut.rows <= IN_PLACE_ROWS
         return ColumnKind.IN_PLACE if is_in_place else ColumnKind.NOT_PACKED
 
-    def _places(self, kind: ColumnKind) -> tuple[dict[str, int], int]:
+    def _places(self, kind: ColumnKind) -> tuple[dict[str, Any], int]:
         """Where things lie in the workspace, and how large it is."""
         cut, shape = self.cut, self.cut.shape
         rows, columns, size = min(cut.rows, shape.rows), min(cut.columns, shape.padded), shape.size
@@ -337,7 +327,7 @@ class Product:
             "sums_at": kept * columns * size if is_joined or not cut.is_direct else 0,
             "totals_at": rows * columns * size if is_joined and not cut.is_direct else 0,
         }
-        return _laid_out(needs | self.epilogue.needs)
+        return laid_out(UNIT_BYTES, **needs, **self.epilogue.needs)
 
 
 @dataclass(frozen=True)
@@ -359,7 +349,7 @@ class Packing:
     def units(self) -> int:
         return prod(self.shape.leads) * self.parts * -(-self.shape.products // self.shape.k_block)
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[MatmulArguments]:
         shape, (source, _), nowhere = self.shape, strides, (0,) * len(self.shape.leads)
         step, column = _matrix(source, self.is_transposed, shape.stored_size)
         arguments = MatmulArguments(
@@ -375,7 +365,7 @@ class Packing:
             k_block=shape.k_block,
             block=shape.block,
         )
-        return Call(arguments, self.units, 0)
+        return KernelCall(arguments, self.units, 0)
 
 
 @dataclass(frozen=True)
@@ -394,12 +384,12 @@ class Joining:
     def part(self) -> int:
         return _part(self.rows, UNITS, 1)
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[MatmulArguments]:
         shape, size, (_, *others) = self.shape, self.shape.stored_size, strides
         nowhere = (0,) * len(shape.leads)
         bias = others.pop(0) if self.has_bias else (*nowhere, 0)
         needs = {"sums_at": JOINED_COLUMNS * shape.size, "bias_at": JOINED_COLUMNS * shape.size}
-        places, workspace = _laid_out(needs | self.epilogue.needs)
+        places, workspace = laid_out(UNIT_BYTES, **needs, **self.epilogue.needs)
         arguments = MatmulArguments(
             a=Operand(0),
             bias=Operand(1) if self.has_bias else None,
@@ -415,45 +405,24 @@ class Joining:
             **places,
             **self.epilogue.fields(others, 1 + self.has_bias),
         )
-        return Call(arguments, -(-self.rows // self.part), workspace)
+        return KernelCall(arguments, -(-self.rows // self.part), workspace)
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
-def _task(
-    name: str,
-    shape: Shape,
-    operation: str,
-    describe: Any,
-    inputs: Sequence[Var],
-    outputs: Sequence[Var],
-    cost: float,
-    before: tuple[Task, ...] = (),
-    share: Any = None,
-) -> Task:
-    arrays = (*inputs, *outputs)
-    _, units, workspace = describe([dense(v.shape) for v in arrays])
-    return Task(
-        kernel=f"{name} {shape.dtype}",
-        inputs=tuple(inputs),
-        outputs=tuple(outputs),
-        function=kernel(SOURCE, f"{operation}:{shape.dtype}"),
-        units=units,
-        cost=cost,
-        workspace=workspace,
-        bind=Binder([v.dtype.numpy.itemsize for v in arrays], describe),
-        before=before,
-        share=share,
-    )
+def _kernel(operation: str, shape: Shape) -> Kernel:
+    return kernel(SOURCE, f"{operation}:{shape.dtype}")
 
 
 def _packing_task(shape: Shape, b: Var, is_transposed: bool) -> Task:
     """The columns of ``b``, packed for all units."""
     packed = Var(f"{b.name}.columns", TensorType(shape.computed, (*shape.leads, shape.products, shape.padded)), None)
     share = ("columns", shape.leads, shape.products, shape.columns, shape.block, is_transposed)
-    cost = packed.type.size * NANOSECONDS_PER_PACKED
-    return _task("columns", shape, "pack", Packing(shape, is_transposed), (b,), (packed,), cost, share=share)
+    cost, function = packed.type.size * NANOSECONDS_PER_PACKED, _kernel("pack", shape)
+    return task_of(
+        f"columns {shape.dtype}", function, (b,), (packed,), Packing(shape, is_transposed), cost, share=share
+    )
 
 
 def _product_task(
@@ -467,7 +436,8 @@ def _product_task(
     product = Product(cut, attrs.transpose_a, attrs.transpose_b, has_bias, Epilogue(shape, program))
     cost = shape.flops / FLOPS_PER_NANOSECOND + cut.units * NANOSECONDS_PER_UNIT
     cost += 0 if program is None else program.nanoseconds
-    return _task("matrix product", shape, "matmul", product, (a, right, *others), outputs, cost, before)
+    name, function, inputs = f"matrix product {shape.dtype}", _kernel("matmul", shape), (a, right, *others)
+    return task_of(name, function, inputs, outputs, product, cost, before=before)
 
 
 def _split_task(
@@ -479,7 +449,8 @@ def _split_task(
     joining = Joining(shape, len(node.inputs) > 2, Epilogue(shape, program))
     before = (_product_task(cut, node, node.inputs[:2], (pieces,)),)
     cost = pieces.type.size * NANOSECONDS_PER_PACKED
-    return _task("sums of products", shape, "join", joining, (pieces, *others), outputs, cost, before)
+    name, function = f"sums of products {shape.dtype}", _kernel("join", shape)
+    return task_of(name, function, (pieces, *others), outputs, joining, cost, before=before)
 
 
 class MatmulLowering(LoweringBase):

@@ -13,7 +13,7 @@ from math import inf, prod
 from typing import Any
 
 from gradspec.backends.cpu.axes import Strides, merged
-from gradspec.backends.cpu.binding import Binder, Call
+from gradspec.backends.cpu.binding import Binder, KernelCall
 from gradspec.backends.cpu.pointwise.arguments import (
     BLOCK_BYTES,
     MOST_GIVEN,
@@ -199,8 +199,8 @@ class Program:
         instructions = sum(COSTS.get(each.opcode, 1) for each in self.instructions) * NANOSECONDS_PER_VECTOR / 16
         return prod(self.shape) * self.itemsize * (instructions + self.arrays * NANOSECONDS_PER_BYTE)
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
-        return Call(self.arguments(strides), self.units, self.workspace)
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[PointwiseArguments]:
+        return KernelCall(self.arguments(strides), self.units, self.workspace)
 
     def arguments(self, strides: Sequence[Strides], first: int = 0) -> PointwiseArguments:
         """For arrays of these strides; ``first`` is the number of the first of them among a call's arrays."""

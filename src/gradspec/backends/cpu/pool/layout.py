@@ -6,11 +6,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from gradspec.backends.cpu.axes import Strides, dense
+from gradspec.backends.cpu.axes import Strides
+from gradspec.backends.cpu.binding import KernelCall
 from gradspec.backends.cpu.pool.arguments import (
     UNIT_BYTES,
     AxisKind,
@@ -36,14 +37,6 @@ UNITS_WANTED = 32
 
 Count: TypeAlias = Callable[[AxisWindow], Ints]
 NOWHERE: PerArray = (0, 0, 0, 0, 0, 0)
-
-
-class PoolCall(NamedTuple):
-    """What a pooling kernel is given for arrays of one layout, the units of work and the workspace they take."""
-
-    arguments: PoolArguments
-    units: int
-    workspace: int
 
 
 @dataclass(frozen=True)
@@ -74,15 +67,12 @@ class Pooling:
     """Whether a table of the taps of the last axis takes the place of that of a window's cells."""
     tables: dict[Hashable, Memory] = field(default_factory=dict, compare=False, repr=False)
 
-    def __call__(self, strides: Sequence[Strides]) -> PoolCall:
-        """What the kernel is given for arrays of these strides, in elements."""
-        return _Layout(self, dict(zip(self.roles, strides, strict=True))).call()
-
-    @property
-    def itemsizes(self) -> tuple[int, ...]:
-        """Bytes per element of each array."""
-        special = {Role.TAPE: self.settings.tape_bytes, Role.INDICES: 8}
-        return tuple(special.get(role, self.stored) for role in self.roles)
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[PoolArguments]:
+        """What the kernel is given for arrays of these strides, in elements; those of a tape are bytes."""
+        steps = dict(zip(self.roles, strides, strict=True))
+        if Role.TAPE in steps:
+            steps[Role.TAPE] = tuple(s // self.settings.tape_bytes for s in steps[Role.TAPE])
+        return _Layout(self, steps).call()
 
     @property
     def has_cells(self) -> frozenset[Role]:
@@ -93,11 +83,6 @@ class Pooling:
     def largest(self) -> int:
         """The cells of the input, or of the output if these are more."""
         return prod(self.leads) * max(prod(a.size for a in self.axes), prod(a.outputs for a in self.axes))
-
-    def dense(self) -> PoolCall:
-        """For C-contiguous arrays."""
-        cells, outputs = ((*self.leads, *(getattr(a, n) for a in self.axes)) for n in ("size", "outputs"))
-        return self([dense(cells if role in self.has_cells else outputs) for role in self.roles])
 
     def table(self, key: Hashable, make: Callable[[], Any], dtype: Any = np.int64) -> Memory:
         """A table that is made once."""
@@ -151,7 +136,7 @@ class _Layout:
 
     # --- the arguments ------------------------------------------------------------------------------------------------
 
-    def call(self) -> PoolCall:
+    def call(self) -> KernelCall[PoolArguments]:
         pooling, room = self.pooling, self.tile_room
         tile_at = self.ring_end * self.inner - self.unused_stretches * room
         component = -(-(self.ring_end * self.inner + self.stretches * room) // 16) * 16
@@ -182,7 +167,7 @@ class _Layout:
             component=component,
             plane_at=plane_at,
         )
-        return PoolCall(arguments, self.planes * self.bands, aligned(plane_at + self._plane_bytes()))
+        return KernelCall(arguments, self.planes * self.bands, aligned(plane_at + self._plane_bytes()))
 
     def _axis(self, i: int) -> PoolAxis:
         axis, steps = self.axes[i]

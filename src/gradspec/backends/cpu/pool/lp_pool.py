@@ -12,9 +12,9 @@ import numpy as np
 
 from gradspec.backends.cpu.arguments import PLACE_BYTES, TILE, TapAxis
 from gradspec.backends.cpu.axes import Strides
-from gradspec.backends.cpu.binding import Call
+from gradspec.backends.cpu.binding import KernelCall, task_of
 from gradspec.backends.cpu.dtypes import COMPUTED
-from gradspec.backends.cpu.planning import grid, pieces, regular_axes, task_of
+from gradspec.backends.cpu.planning import grid, pieces, regular_axes
 from gradspec.backends.cpu.pool.arguments import Exponent, LpPoolArguments
 from gradspec.backends.tables import Ints, tap_ranges
 from gradspec.codegen.cache import kernel
@@ -62,7 +62,7 @@ class _PowerPooling:
     def ranges(self) -> list[Ints]:
         return [tap_ranges(axis) for axis in self.axes]
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[LpPoolArguments]:
         along = zip(self.axes, self.ranges, *(s[len(self.leads) :] or (0,) for s in strides), strict=True)
         axes = tuple(
             TapAxis(axis.outputs, axis.stride * cell, output, axis.kernel, cell, 0, ranges)
@@ -70,7 +70,7 @@ class _PowerPooling:
         )
         rows = pieces(grid(self.leads, *strides), [axis.size for axis in axes], min(TILE, axes[-1].size))
         arguments = LpPoolArguments(Operand(0), Operand(1), rows, axes, *self.exponents)
-        return Call(arguments, rows.units, PLACE_BYTES + aligned(4 * self.width * rows.tile))
+        return KernelCall(arguments, rows.units, PLACE_BYTES + aligned(4 * self.width * rows.tile))
 
 
 class _LpPoolLowering(LoweringBase):
@@ -82,7 +82,7 @@ class _LpPoolLowering(LoweringBase):
         pooling = _PowerPooling(x.shape[: x.ndim - window.rank], axes, _exponents(p, width), width)
         taps = y.type.size * prod(axis.kernel for axis in axes)
         cost = taps * NANOSECONDS_PER_TAP.get(p, NANOSECONDS_PER_POWER)
-        return task_of(node, "window norm", function, pooling, cost, NANOSECONDS_PER_UNIT)
+        return task_of(f"window norm {x.dtype}", function, (x,), (y,), pooling, cost, NANOSECONDS_PER_UNIT)
 
 
 LOWERINGS: dict[str, Lowering] = {"lp_pool": _LpPoolLowering()}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.backends.cpu.binding import Binder
+from gradspec.backends.cpu.binding import task_of
 from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.pool.arguments import PoolSettings, Role
 from gradspec.backends.cpu.pool.axes import backwards, reduced_axes
@@ -32,19 +32,11 @@ def pooling_task(
     name: str, operation: str, dtype: DType, pooling: Pooling, variables: Variables, nanoseconds: float
 ) -> Task:
     """``nanoseconds`` per cell or output, whichever are more; a unit costs some hundred more."""
-    _, units, workspace = pooling.dense()
     written = {Role.Y, Role.V, Role.INDICES} | ({Role.TAPE} if Role.X in variables else set())
-    return Task(
-        kernel=f"{name} {dtype}",
-        inputs=tuple(v for role, v in variables.items() if role not in written),
-        outputs=tuple(v for role, v in variables.items() if role in written),
-        function=kernel(SOURCE, f"{operation}:{dtype}"),
-        units=units,
-        cost=nanoseconds * pooling.largest + 300 * units,
-        workspace=workspace,
-        bind=Binder(pooling.itemsizes, pooling),
-        keeps_layout=True,
-    )
+    inputs = [v for role, v in variables.items() if role not in written]
+    outputs = [v for role, v in variables.items() if role in written]
+    function, cost = kernel(SOURCE, f"{operation}:{dtype}"), nanoseconds * pooling.largest
+    return task_of(f"{name} {dtype}", function, inputs, outputs, pooling, cost, 300, keeps_layout=True)
 
 
 def lead_sizes(x: Var, window: Window) -> tuple[int, ...]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 
 from gradspec.backends.cpu.axes import Strides
-from gradspec.backends.cpu.binding import Call
+from gradspec.backends.cpu.binding import KernelCall, task_of
 from gradspec.backends.cpu.dtypes import COMPUTED
-from gradspec.backends.cpu.planning import grid, task_of
+from gradspec.backends.cpu.planning import grid
 from gradspec.backends.cpu.pool.arguments import IndexKind, UnpoolArguments
 from gradspec.backends.numpy.pool import require_in_plane
 from gradspec.codegen.cache import kernel
@@ -37,7 +37,7 @@ class _Placing:
     width: int
     """Bytes of the numbers that sums are computed in."""
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[UnpoolArguments]:
         """For strides of x, places and y."""
         (x, places, y), (x_plane, places_plane, y_plane) = strides, (s[len(self.leads) :] for s in strides)
         moved, plane = (x_plane, y_plane) if self.scatters else (y_plane, x_plane)
@@ -58,7 +58,7 @@ class _Placing:
             band=band,
             bands=bands,
         )
-        return Call(arguments, prod(self.leads) * bands, aligned(self.width * band) if self.scatters else 0)
+        return KernelCall(arguments, prod(self.leads) * bands, aligned(self.width * band) if self.scatters else 0)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class _PlaceLowering(LoweringBase):
         function = kernel(SOURCE, f"{name}:{x.dtype if self.scatters else x.dtype.numpy.itemsize}")
         cost = NANOSECONDS_PER_PLACE * indices.type.size + NANOSECONDS_PER_CELL * y.type.size
         checks = ((indices, partial(require_in_plane, cells=prod(plane))),)
-        return replace(task_of(node, name, function, placing, cost, 0), checks=checks)
+        return task_of(f"{name} {x.dtype}", function, node.inputs, node.outputs, placing, cost, checks=checks)
 
 
 LOWERINGS: dict[str, Lowering] = {

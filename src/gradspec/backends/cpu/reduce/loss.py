@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 
 import numpy as np
 
 from gradspec.backends.cpu.axes import Strides, by_stride, merged
-from gradspec.backends.cpu.binding import Call
+from gradspec.backends.cpu.binding import KernelCall, task_of
 from gradspec.backends.cpu.reduce.arguments import ChoiceArguments, ChoiceAxis, LabelKind
-from gradspec.backends.cpu.reduce.plan import planned
 from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Array
 from gradspec.graph.types import DType
@@ -40,7 +39,7 @@ class _Choice:
     def classes(self) -> int:
         return self.shape[self.axis]
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[ChoiceArguments]:
         larger = 2 if self.places else 0
         steps = [[*s] for s in strides]
         class_stride = steps[larger].pop(self.axis)
@@ -51,7 +50,7 @@ class _Choice:
         blocks = -(-last.size // block)
         kind, classes = LabelKind[self.labels.name.upper()], self.classes
         arguments = ChoiceArguments(tuple(axes), last, block, blocks, kind, self.width, classes, class_stride)
-        return Call(arguments, prod(axis.size for axis in axes) * blocks, 0)
+        return KernelCall(arguments, prod(axis.size for axis in axes) * blocks, 0)
 
 
 def require_classes(labels: Array, classes: int) -> None:
@@ -84,8 +83,8 @@ class _ChoiceLowering(LoweringBase):
         choice = _Choice(shape, node.attrs.axis, width, labels.dtype, self.places)
         cost = NANOSECONDS_PER_LABEL * labels.type.size + NANOSECONDS_PER_CELL * y.type.size
         name, function = f"{node.op.name} {x.dtype}", kernel(SOURCE, node.op.name)
-        task = planned(name, function, node.inputs, node.outputs, choice, cost, 0.0)
-        return replace(task, checks=((labels, partial(require_classes, classes=choice.classes)),))
+        checks = ((labels, partial(require_classes, classes=choice.classes)),)
+        return task_of(name, function, node.inputs, node.outputs, choice, cost, checks=checks)
 
 
 LOWERINGS: dict[str, Lowering] = {"pick": _ChoiceLowering(places=False), "place": _ChoiceLowering(places=True)}

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from math import prod
-from typing import Any
 
-from gradspec.backends.cpu.axes import Axis, Strides, by_stride, dense, merged
-from gradspec.backends.cpu.binding import Binder, Call, Describe
+from gradspec.backends.cpu.axes import Axis, Strides, by_stride, merged
+from gradspec.backends.cpu.binding import Describe, KernelCall, laid_out, task_of
 from gradspec.backends.cpu.dtypes import computed_float
 from gradspec.backends.cpu.reduce.arguments import (
     LANES_BYTES,
@@ -27,8 +25,7 @@ from gradspec.backends.cpu.reduce.arguments import (
 from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Var
 from gradspec.graph.types import TensorType
-from gradspec.runtime.memory import aligned
-from gradspec.runtime.task import Kernel, Lowering, LoweringBase, Task, Work
+from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
 from gradspec.spec.reduce import terms_of_mean
 
 SOURCE = "gradspec.backends.cpu.reduce.kernels.reduce"
@@ -103,12 +100,6 @@ def outputs_of(kept: Sequence[Axis], column: Axis, most: int) -> tuple[ReduceArg
     return ReduceArguments(tuple(others), columns, block, blocks), prod(size for size, _ in kept) * blocks
 
 
-def laid_out(**sizes: int) -> tuple[dict[str, Any], int]:
-    """Where parts of so many bytes begin in a workspace, one after another, and the bytes of all."""
-    *places, end = accumulate(sizes.values(), initial=SCRATCH_BYTES)
-    return dict(zip(sizes, places, strict=True)), aligned(end)
-
-
 @dataclass(frozen=True)
 class _Sum:
     """The sum over axes of an array, divided."""
@@ -132,11 +123,13 @@ class _Sum:
     def reduced(self, x: Strides, axes: Iterable[int]) -> list[Axis]:
         return [(self.shape[a], (x[a],)) for a in sorted(axes)]
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[SumArguments]:
         x, y = strides
         return self._call(self.kept(x, y), self.reduced(x, self.axes), self.pieces)
 
-    def _call(self, kept: list[Axis], reduced: list[Axis], pieces: SumPieces, part_stride: int | None = None) -> Call:
+    def _call(
+        self, kept: list[Axis], reduced: list[Axis], pieces: SumPieces, part_stride: int | None = None
+    ) -> KernelCall[SumArguments]:
         """``part_stride`` is how far apart the sums of pieces lie if they are the results."""
         kept, reduced = merged(by_stride(kept)), merged(reduced) if pieces.terms else []
         column, is_side_by_side = take_column(kept, reduced)
@@ -144,6 +137,7 @@ class _Sum:
         outputs, units = outputs_of(kept, column, most)
         parts, at_once = (1, pieces.count) if part_stride is None else (pieces.count, 1)
         places, workspace = laid_out(
+            SCRATCH_BYTES,
             sums_at=outputs.block * self.itemsize * (at_once if is_side_by_side else 1),
             lanes_at=outputs.block * LANES_BYTES if is_side_by_side else at_once * self.itemsize,
             cells_at=0 if is_side_by_side else PIECE * self.itemsize,
@@ -159,7 +153,7 @@ class _Sum:
             part_stride=part_stride or 0,
             is_wide=self.is_wide,
         )
-        return Call(arguments, units * parts, workspace)
+        return KernelCall(arguments, units * parts, workspace)
 
 
 @dataclass(frozen=True)
@@ -169,7 +163,7 @@ class _SumsOfPieces(_Sum):
     If runs are not short, every run is an output of its own, whose pieces are counted from the run's first one.
     """
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[SumArguments]:
         x, (part_stride, *y) = strides
         pieces, inner, kept = self.pieces, tuple(last_run(self.shape, self.axes)), self.kept(x, tuple(y))
         if prod(self.shape[a] for a in inner) < SHORT:
@@ -190,34 +184,21 @@ class _Share:
     axes: tuple[int, ...]
     divisor: float
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[ShareArguments]:
         (x, y), kept_axes = strides, [a for a in range(len(self.shape)) if a not in self.axes]
         steps = dict(zip(kept_axes, x, strict=True))
         kept = merged(by_stride(((n, (steps.get(a, 0), y[a])) for a, n in enumerate(self.shape)), array=1))
         row = kept.pop() if kept else (1, (0, 1))
         outputs, units = outputs_of(kept, row, STRETCH)
-        return Call(ShareArguments(**vars(outputs), divisor=self.divisor), units, 0)
+        return KernelCall(ShareArguments(**vars(outputs), divisor=self.divisor), units, 0)
 
 
 # --- the lowerings ----------------------------------------------------------------------------------------------------
 
 
-Variables = tuple[Var, ...]
-
-
-def planned(
-    name: str, function: Kernel, inputs: Variables, outputs: Variables, describe: Describe, cost: float, per_unit: float
-) -> Task:
-    """A task that costs so many nanoseconds, and so many more for each unit."""
-    variables = (*inputs, *outputs)
-    _, units, workspace = describe([dense(v.shape) for v in variables])
-    binder = Binder([v.dtype.numpy.itemsize for v in variables], describe)
-    return Task(name, inputs, outputs, function, units, cost + per_unit * units, workspace, binder)
-
-
 def _task(name: str, function: str, x: Var, y: Var, describe: Describe) -> Task:
     cost = NANOSECONDS_PER_BYTE * sum(v.type.size * v.dtype.numpy.itemsize for v in (x, y))
-    return planned(name, kernel(SOURCE, function), (x,), (y,), describe, cost, NANOSECONDS_PER_UNIT)
+    return task_of(name, kernel(SOURCE, function), (x,), (y,), describe, cost, NANOSECONDS_PER_UNIT)
 
 
 class _SumLowering(LoweringBase):

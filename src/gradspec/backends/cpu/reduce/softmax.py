@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gradspec.backends.cpu.axes import Strides, by_stride, merged
-from gradspec.backends.cpu.binding import Call
+from gradspec.backends.cpu.binding import KernelCall, laid_out, task_of
 from gradspec.backends.cpu.dtypes import computed_float
-from gradspec.backends.cpu.reduce.arguments import LANES_BYTES, PIECE, SoftmaxArguments
-from gradspec.backends.cpu.reduce.plan import laid_out, outputs_of, pieces_of, planned, take_column
+from gradspec.backends.cpu.reduce.arguments import LANES_BYTES, PIECE, SCRATCH_BYTES, SoftmaxArguments
+from gradspec.backends.cpu.reduce.plan import outputs_of, pieces_of, take_column
 from gradspec.codegen.cache import kernel
 from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
 
@@ -36,7 +36,7 @@ class _Softmax:
     """Bytes of the numbers that are computed with."""
     is_log: bool
 
-    def __call__(self, strides: Sequence[Strides]) -> Call:
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[SoftmaxArguments]:
         (x, y), cells = strides, self.shape[self.axis]
         x_stride, y_stride, pieces = x[self.axis], y[self.axis], pieces_of(self.shape, (self.axis,))
         kept = merged(by_stride((n, (x[a], y[a])) for a, n in enumerate(self.shape) if a != self.axis))
@@ -49,6 +49,7 @@ class _Softmax:
         width = outputs.block if is_side_by_side else 1
         each = width * self.itemsize
         places, workspace = laid_out(
+            SCRATCH_BYTES,
             sums_at=pieces.count * each,
             lanes_at=LANES_BYTES * width,
             cells_at=at_once * each,
@@ -64,7 +65,7 @@ class _Softmax:
             is_side_by_side=is_side_by_side,
             is_log=self.is_log,
         )
-        return Call(arguments, units if cells else 0, workspace)
+        return KernelCall(arguments, units if cells else 0, workspace)
 
 
 class _SoftmaxLowering(LoweringBase):
@@ -74,8 +75,8 @@ class _SoftmaxLowering(LoweringBase):
         function, cost = kernel(SOURCE, f"softmax:{x.dtype}"), NANOSECONDS_PER_CELL * x.type.size
         itemsize = computed_float(x.dtype).numpy.itemsize
         softmax = _Softmax(x.shape, node.attrs.axis, itemsize, is_log=name == "log_softmax")
-        task = planned(f"{name} {x.dtype}", function, node.inputs, node.outputs, softmax, cost, NANOSECONDS_PER_UNIT)
-        return replace(task, keeps_layout=True)
+        arrays = node.inputs, node.outputs
+        return task_of(f"{name} {x.dtype}", function, *arrays, softmax, cost, NANOSECONDS_PER_UNIT, keeps_layout=True)
 
 
 LOWERINGS: dict[str, Lowering] = {"softmax": _SoftmaxLowering(), "log_softmax": _SoftmaxLowering()}

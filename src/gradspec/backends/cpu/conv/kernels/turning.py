@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gradspec.backends.cpu.matmul.kernels.panels import transposed, widened
+from gradspec.backends.cpu.layout.kernels.transpose import transposed
+from gradspec.backends.cpu.matmul.kernels.panels import widened
 from gradspec.codegen.intrinsics import store
 from gradspec.codegen.language import inlined, lanes, outlined, unrolled
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from gradspec.backends.cpu.layout.kernels.transpose import transposed
 from gradspec.codegen.formats import Format
-from gradspec.codegen.intrinsics import load, shuffled, store
-from gradspec.codegen.language import at_build, inlined, outlined, unrolled
+from gradspec.codegen.intrinsics import load, store
+from gradspec.codegen.language import inlined, outlined, unrolled
 from gradspec.codegen.processor import Processor
 
 STEPS_AT_ONCE = 4
@@ -31,7 +32,7 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True)
 class Panels:
-    """Panels of numbers of a format. Those that are as wide as one of ``widths``, the first being the usual, are fast."""
+    """Panels of numbers of a format. Those as wide as one of ``widths``, of which the first is the usual, are fast."""
 
     form: Format
     processor: Processor
@@ -113,33 +114,6 @@ def one_by_one(form, matrix, valid, count, k, target, jump):
 
 
 # --- squares in registers ---------------------------------------------------------------------------------------------
-
-
-@at_build
-def exchanging(side: int, i: int, bit: int) -> tuple[int, ...]:
-    """Which lanes of two rows, ``bit`` apart, make row ``i``, one of them, when they exchange halves."""
-    if i & bit:
-        return tuple(j + bit if not j & bit else side + j for j in range(side))
-    return tuple(j if not j & bit else side + j - bit for j in range(side))
-
-
-@at_build
-def powers_below(n: int) -> tuple[int, ...]:
-    return tuple(1 << i for i in range((n - 1).bit_length()))
-
-
-@inlined
-def transposed(rows):
-    """The columns of a square.
-
-    For each bit of a number's place, those that have it in the row and those that have it in the column change places.
-    """
-    for bit in powers_below(len(rows)):
-        rows = tuple(
-            shuffled(exchanging(len(rows), i, bit))(rows[i - (i & bit)], rows[i - (i & bit) + bit])
-            for i in range(len(rows))
-        )
-    return rows
 
 
 @inlined

@@ -1,3 +1,0 @@
-# ruff: noqa
-from gradspec.codegen.types import *
-from gradspec.codegen.language import *
