@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradspec.backends.cpu.binding import Binder, Call
+from gradspec.backends.cpu.binding import Binder, KernelCall
 from gradspec.backends.cpu.pool.plan import LOWERINGS
 from gradspec.codegen.addresses import address, block_address
 from gradspec.graph.ir import Node, Var
@@ -88,10 +88,10 @@ class Lowered:
     def bind(self, arrays: Arrays) -> tuple[bytes, int, int]:
         return self.task.bind(*(arrays[name] for name in self.names))
 
-    def call(self, arrays: Arrays) -> Call:
+    def call(self, arrays: Arrays) -> KernelCall:
         """What the kernel is given, by name."""
         assert isinstance(self.task.bind, Binder)
-        return self.task.bind.call([arrays[name].strides for name in self.names])
+        return self.task.bind.call(tuple(arrays[name].strides for name in self.names))
 
 
 @cache
