@@ -193,7 +193,9 @@ def check(
     nothing of it, and 3 if the run is not whole: interrupted, or something could not be judged. Conventions are no
     defects, unless --strict is given.
     """
-    from gradspec.conformance.command import Request, UserError, perform
+    from gradspec.conformance.command import CheckError as UserError
+    from gradspec.conformance.command import CheckRequest as Request
+    from gradspec.conformance.command import perform
 
     given = {name: value for name, value in options.items() if value is not None}
     try:

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.oracle import Judgement, Meaning, meaning
-from gradspec.conformance.tolerance import Arithmetic, Facts, Permitted, permitted
+from gradspec.conformance.oracle.tolerance import Facts, Permitted, permitted
 
 if TYPE_CHECKING:
     from gradspec.conformance.campaign.check import check

@@ -14,20 +14,21 @@ from math import inf
 from time import monotonic
 
 from gradspec.conformance.campaign import tasks
-from gradspec.conformance.campaign.drive import Drive, Plan
+from gradspec.conformance.campaign.drive import BatchPlan, Drive
 from gradspec.conformance.campaign.findings import found, found_here, worst_first
 from gradspec.conformance.campaign.isolated import Isolated, TargetError
 from gradspec.conformance.campaign.ledger import Ledger
-from gradspec.conformance.campaign.local import Batch, Judged, batches, broken_promises, judged
-from gradspec.conformance.campaign.request import Budget, Progress, Watch, allowed, known_target, selection_of
-from gradspec.conformance.campaign.settings import DEFAULT_SECONDS, DEFAULT_TIMEOUT, Settings
-from gradspec.conformance.cases import Case
+from gradspec.conformance.campaign.local import batches, broken_promises, judged
+from gradspec.conformance.campaign.request import CampaignBudget, Progress, Watch, allowed, known_target, selection_of
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks.probes import probe
-from gradspec.conformance.run import Probe, Run
-from gradspec.conformance.targets import Target
-from gradspec.conformance.targets.user import UserKernels
-from gradspec.conformance.verdict import Finding
+from gradspec.conformance.model.case import CheckCase
+from gradspec.conformance.model.codec import encode
+from gradspec.conformance.model.run import Batch, Judged, Run
+from gradspec.conformance.model.settings import DEFAULT_SECONDS, DEFAULT_TIMEOUT, CampaignSettings
+from gradspec.conformance.model.target import Target
+from gradspec.conformance.model.verdict import Finding, Probe
+from gradspec.conformance.targets.user.target import UserKernels
 from gradspec.runtime.machine import machine
 from gradspec.runtime.threads import get_num_threads
 
@@ -72,7 +73,7 @@ def check(
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; use at least one")
-    settings = Settings(
+    settings = CampaignSettings(
         known_target(target) if isinstance(target, str) else "",
         secrets.randbelow(2**32) if seed is None else seed,
         selection_of(ops, features, modes, dtypes, ranks),
@@ -81,7 +82,7 @@ def check(
         path=(os.getcwd(), *filter(None, sys.path)),
         token=secrets.token_hex(8),
     )
-    budget = Budget(cases, DEFAULT_SECONDS if cases is None and seconds is None else seconds, fail_fast)
+    budget = CampaignBudget(cases, DEFAULT_SECONDS if cases is None and seconds is None else seconds, fail_fast)
     watch = progress or (lambda _: None)
     if isinstance(target, str):
         return Campaign(settings, budget, watch).run(executor, jobs)
@@ -92,7 +93,7 @@ def check(
 class Campaign:
     """One run, from probes to findings. Ctrl-C ends it early with what it has."""
 
-    def __init__(self, settings: Settings, budget: Budget, watch: Watch) -> None:
+    def __init__(self, settings: CampaignSettings, budget: CampaignBudget, watch: Watch) -> None:
         self.settings, self.budget, self.watch = settings, budget, watch
         self.start = monotonic()
         self.ledger = Ledger(budget.until_defect)
@@ -112,8 +113,8 @@ class Campaign:
         self.settings = replace(self.settings, threads=max(1, get_num_threads() // workers))
         with self._threads(workers) as here, Isolated(self.settings) as planner:
             for _ in range(0 if executor else workers):  # while the target is probed
-                here.submit(tasks.warm_up, self.settings.to_json())
-            plan = Plan(planner.plan, self.budget.cases)
+                here.submit(tasks.warm_up, encode(self.settings))
+            plan = BatchPlan(planner.plan, self.budget.cases)
             try:
                 self._probe(planner)
                 drive = Drive(self.settings, executor or here, here, plan, self.ledger, self.deadline, workers)
@@ -143,7 +144,7 @@ class Campaign:
         stream = Stream(self.settings.seed, self.settings.selection, target.refusal)
         try:
             self._begin(target.versions(), probe(target), broken_promises(target))
-            plan = Plan(lambda first, count: batches(stream, first, count), self.budget.cases)
+            plan = BatchPlan(lambda first, count: batches(stream, first, count), self.budget.cases)
             while not self.ledger.is_full and monotonic() < self.deadline and (batch := plan.next()):
                 self._judge_here(target, *batch)
                 self._judging()
@@ -153,7 +154,7 @@ class Campaign:
         self._end(lambda: found_here(self.ledger, target, allow, self._shrinking, self._explaining))
         return self.report
 
-    def _judge_here(self, target: Target, number: int, cases: list[Case]) -> None:
+    def _judge_here(self, target: Target, number: int, cases: list[CheckCase]) -> None:
         """A batch, or the first cases of the last one."""
         done = list[Judged]()
         try:
@@ -216,11 +217,11 @@ def machine_line() -> str:
     return f"{parts['processor']}, {parts['architecture']}, {parts['cores']} cores, {parts['system']}"
 
 
-def repeated(settings: Settings, cases: int) -> str:
+def repeated(settings: CampaignSettings, cases: int) -> str:
     """The command that makes so many cases again.
 
-    >>> from gradspec.conformance.cases import Selection
-    >>> repeated(Settings("native", 7, Selection(ops=("conv", "fold"))), 120)
+    >>> from gradspec.conformance.model.case import Selection
+    >>> repeated(CampaignSettings("native", 7, Selection(ops=("conv", "fold"))), 120)
     'gradspec check native --ops conv,fold --seed 7 --cases 120'
     """
     chosen = {**vars(settings.selection), "allow": settings.allow}

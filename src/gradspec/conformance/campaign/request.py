@@ -9,19 +9,17 @@ from math import inf
 from time import monotonic
 from typing import TypeVar
 
-from gradspec.conformance.call import DTYPES, INPUTS, MODES
-from gradspec.conformance.cases import FEATURES, Selection
-from gradspec.conformance.checks.reduced import MODES as REDUCED
-from gradspec.conformance.run import Run
+from gradspec.conformance.judge.reduced import REDUCED
+from gradspec.conformance.model.case import FEATURES, Selection
+from gradspec.conformance.model.problem import DTYPES, INPUTS, MODES, RANKS
+from gradspec.conformance.model.run import Run
 from gradspec.conformance.targets import TARGETS
-
-RANKS = (1, 2, 3, 4)
 
 Name = TypeVar("Name", str, int)
 
 
 @dataclass(frozen=True)
-class Budget:
+class CampaignBudget:
     """So many cases, so many seconds and perhaps one defect, whichever comes first; None is no limit."""
 
     cases: int | None = None

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.call import SELECTIONS, Problem, Shape
-from gradspec.conformance.cases.axes import AXIS_FEATURES, BIT, Axes, axes, mask
+from gradspec.conformance.cases.axes import AXIS_FEATURES, BIT, AxisTable, DrawnAxis, axes, mask
 from gradspec.conformance.cases.features import LARGE, LONG_SUM, MANY_HITS, tags
 from gradspec.conformance.cases.styles import CHANNELS, HEAVY_SAMPLES, drawn_axes
-from gradspec.conformance.cases.windows import AVERAGES, CONVOLUTIONS, SLIDING_POOLS, anatomy
-from gradspec.conformance.cases.windows import leaves as most_terms
+from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.geometry import leaves as most_terms
+from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS, SLIDING_POOLS, Problem, Shape
 
 SMOOTH_OUTPUTS, SMOOTH_TAPS = 60, 12
 """A smooth maximum is judged in balls, which takes long: there are few, and of few cells."""
@@ -29,8 +29,6 @@ TRIES = 24
 ROUNDED_BETAS = (0.1, 0.7, 3.3)
 """Of smooth maxima: numbers that float32 does not have."""
 BETAS = (0.5, 1.0, 2.5, 8.0, *ROUNDED_BETAS)
-
-Axis = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -80,23 +78,18 @@ def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
     True
     """
     for attempt in range(TRIES):
-        chosen = _styled_axes(rng, goal) if goal.style else _featured_axes(rng, goal, attempt)
-        if chosen is None:
-            return None
+        if goal.style:
+            small, ceil = goal.op == "smooth_max_pool", "ceil_mode" in goal.features
+            chosen = drawn_axes(rng, goal.style, family(goal.op), goal.rank, small, ceil)
+        else:
+            masks = assignment(rng, goal) if attempt < TRIES // 2 else simple_assignment(goal)
+            if masks is None:
+                return None
+            chosen = _axes(rng, goal, masks)
         problem = _BUILDERS[goal.op](rng, goal, chosen)
         if _is_fit(problem, goal, MOST_LEAVES if goal.style == "heavy" else FEW_LEAVES << attempt // 3):
             return problem
     return None
-
-
-def _styled_axes(rng: np.random.Generator, goal: Goal) -> list[Axis]:
-    small, ceil = goal.op == "smooth_max_pool", "ceil_mode" in goal.features
-    return drawn_axes(rng, goal.style, family(goal.op), goal.rank, small, ceil)
-
-
-def _featured_axes(rng: np.random.Generator, goal: Goal, attempt: int) -> list[Axis] | None:
-    masks = assignment(rng, goal) if attempt < TRIES // 2 else simple_assignment(goal)
-    return None if masks is None else _axes(rng, goal, masks)
 
 
 def _is_fit(problem: Problem, goal: Goal, leaves: int) -> bool:
@@ -113,9 +106,8 @@ def _is_fit(problem: Problem, goal: Goal, leaves: int) -> bool:
 
 def _has_choice(problem: Problem, goal: Goal) -> bool:
     """Whether a maximum has cells to choose from, and unpooling cells enough for many to go to one place."""
-    if goal.style == "nothing_read":
-        return True
-    if goal.features & {"empty_batch", "zero_channels"} or (goal.rank == 1 and "one_cell_axis" in goal.features):
+    small = goal.rank == 1 and "one_cell_axis" in goal.features
+    if goal.style == "nothing_read" or goal.features & {"empty_batch", "zero_channels"} or small:
         return True
     if problem.op == "max_unpool":
         enough = prod(anatomy(problem).spatial) > MANY_HITS
@@ -126,7 +118,7 @@ def _has_choice(problem: Problem, goal: Goal) -> bool:
 # --- axes ------------------------------------------------------------------------------------------------------------
 
 
-def pool(goal: Goal) -> Axes:
+def pool(goal: Goal) -> AxisTable:
     """The axes to draw from."""
     return axes(family(goal.op), goal.rank, kind(goal), "ceil_mode" in goal.features)
 
@@ -148,9 +140,8 @@ def spread_traits(goal: Goal) -> list[str]:
         wanted.append("padded")
     if goal.op == "max_pool" and not (goal.rank == 1 and "one_cell_axis" in goal.features):
         wanted.append("several")
-    if goal.sided or (
-        goal.rank == 1 and "asymmetric" in goal.features and family(goal.op) in ("sliding", "transposed")
-    ):
+    slides = family(goal.op) in ("sliding", "transposed")
+    if goal.sided or (goal.rank == 1 and "asymmetric" in goal.features and slides):
         wanted.append("sided")
     return wanted
 
@@ -190,29 +181,31 @@ def _some_axes(rng: np.random.Generator, goal: Goal) -> list[int]:
     return [i for i in range(goal.rank) if i == sure or rng.random() < 0.3]
 
 
-def _axes(rng: np.random.Generator, goal: Goal, masks: Sequence[int]) -> list[Axis]:
+def _axes(rng: np.random.Generator, goal: Goal, masks: Sequence[int]) -> list[DrawnAxis]:
     found = pool(goal)
     if goal.equal:
         return [_small_axis(rng, found, masks[0], goal)] * goal.rank
     for _ in range(6):
         drawn = [_small_axis(rng, found, wanted, goal) for wanted in masks]
         # Axes that are alike hide that a kernel mixes them up.
-        if all(len({axis[i] for axis in drawn}) > 1 for i in (0, 7) if goal.rank > 1) and len(set(drawn)) == goal.rank:
+        columns = (_column(drawn, "size"), _column(drawn, "outputs"))
+        if len(set(drawn)) == goal.rank and (goal.rank == 1 or all(len(set(column)) > 1 for column in columns)):
             break
     return drawn
 
 
-def _small_axis(rng: np.random.Generator, found: Axes, wanted: int, goal: Goal) -> Axis:
+def _small_axis(rng: np.random.Generator, found: AxisTable, wanted: int, goal: Goal) -> DrawnAxis:
     """An axis with these traits; of those with many cells or windows, the smallest of a few."""
     is_costly = goal.op in CONVOLUTIONS and not goal.features.isdisjoint({"large", "long_sum"})
     few = [found.draw(rng, wanted) for _ in range(8 if is_costly else 1 if kind(goal) == "small" else 4)]
-    return min(few, key=lambda axis: (_cells(axis, goal) + axis[7]) * axis[1])
+    return min(few, key=lambda axis: (_cells(axis, goal) + axis.outputs) * axis.kernel)
 
 
-def _cells(axis: Axis, goal: Goal) -> int:
+def _cells(axis: DrawnAxis, goal: Goal) -> int:
     """The cells that the windows of an axis lie on."""
-    size, kernel, stride, _, _, dilation, *_ = axis
-    return (size - 1) * stride + dilation * (kernel - 1) + 1 if family(goal.op) == "transposed" else size
+    if family(goal.op) != "transposed":
+        return axis.size
+    return (axis.size - 1) * axis.stride + axis.dilation * (axis.kernel - 1) + 1
 
 
 # --- operators -------------------------------------------------------------------------------------------------------
@@ -236,60 +229,57 @@ def _enlarged(shape: Shape, cells: int) -> Shape:
     return (max(shape[0], -(-LARGE // max(rest, 1))), *shape[1:])
 
 
-def _column(chosen: Sequence[Axis], i: int) -> tuple[int, ...]:
-    return tuple(axis[i] for axis in chosen)
+def _column(chosen: Sequence[DrawnAxis], name: str) -> tuple[int, ...]:
+    return tuple(getattr(axis, name) for axis in chosen)
 
 
-def _sliding(chosen: Sequence[Axis]) -> dict[str, Any]:
-    return {
-        "stride": _column(chosen, 2),
-        "padding": tuple(zip(_column(chosen, 3), _column(chosen, 4), strict=True)),
-        "dilation": _column(chosen, 5),
-    }
+def _sliding(chosen: Sequence[DrawnAxis]) -> dict[str, Any]:
+    padding = tuple((axis.lo, axis.hi) for axis in chosen)
+    return {"stride": _column(chosen, "stride"), "padding": padding, "dilation": _column(chosen, "dilation")}
 
 
-def _sliding_pool(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:
-    sizes, outputs = _column(chosen, 0), _column(chosen, 7)
-    attributes = {"kernel_size": _column(chosen, 1), **_sliding(chosen), "ceil_mode": "ceil_mode" in goal.features}
+def _tie_rule(goal: Goal) -> dict[str, str]:
+    return {"ties": goal.tie_rule} if goal.op in SELECTIONS else {}
+
+
+def _sliding_pool(rng: np.random.Generator, goal: Goal, chosen: Sequence[DrawnAxis]) -> Problem:
+    sizes, outputs = _column(chosen, "size"), _column(chosen, "outputs")
+    rounded_up = {"ceil_mode": "ceil_mode" in goal.features}
+    attributes = {"kernel_size": _column(chosen, "kernel"), **_sliding(chosen), **rounded_up, **_tie_rule(goal)}
     shape = (*_outer(rng, goal, max(prod(sizes), prod(outputs))), *sizes)
-    if goal.op == "max_pool":
-        attributes["ties"] = goal.tie_rule
     if goal.op == "avg_pool":
         attributes["count_include_pad"] = "count_exclude_pad" not in goal.features
-        attributes["divisor_override"] = (
-            int(rng.choice([2, 3, 4, 4, 5, 7, 8])) if "divisor_override" in goal.features else None
-        )
+        own = "divisor_override" in goal.features
+        attributes["divisor_override"] = int(rng.choice([2, 3, 4, 4, 5, 7, 8])) if own else None
     if goal.op == "smooth_max_pool":
         attributes["beta"] = float(rng.choice(ROUNDED_BETAS if goal.style else BETAS) * rng.choice([1.0, 1.0, -1.0]))
         attributes["padding_mode"] = str(rng.choice(["zeros", "ignore"]))
     return Problem(goal.op, goal.rank, (shape,), attributes)
 
 
-def _adaptive_pool(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:
-    sizes, bins = _column(chosen, 0), _column(chosen, 7)
+def _adaptive_pool(rng: np.random.Generator, goal: Goal, chosen: Sequence[DrawnAxis]) -> Problem:
+    sizes, bins = _column(chosen, "size"), _column(chosen, "outputs")
     kept = tuple(None if n == m and rng.random() < 0.5 else m for n, m in zip(sizes, bins, strict=True))
     shape = (*_outer(rng, goal, max(prod(sizes), prod(bins))), *sizes)
-    rule = {"ties": goal.tie_rule} if goal.op == "adaptive_max_pool" else {}
-    return Problem(goal.op, goal.rank, (shape,), {"output_size": kept, **rule})
+    return Problem(goal.op, goal.rank, (shape,), {"output_size": kept, **_tie_rule(goal)})
 
 
-def _global_pool(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:
-    sizes = _column(chosen, 0)
-    rule = {"ties": goal.tie_rule} if goal.op == "global_max_pool" else {}
+def _global_pool(rng: np.random.Generator, goal: Goal, chosen: Sequence[DrawnAxis]) -> Problem:
+    sizes = _column(chosen, "size")
     shape = (*_outer(rng, goal, prod(sizes)), *sizes)
-    return Problem(goal.op, goal.rank, (shape,), {"keepdims": bool(rng.random() < 0.7), **rule})
+    return Problem(goal.op, goal.rank, (shape,), {"keepdims": bool(rng.random() < 0.7), **_tie_rule(goal)})
 
 
-def _max_unpool(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:
+def _max_unpool(rng: np.random.Generator, goal: Goal, chosen: Sequence[DrawnAxis]) -> Problem:
     """Values of ``sizes`` that go to planes which are longer by up to twice."""
-    sizes = _column(chosen, 0)
+    sizes = _column(chosen, "size")
     longer = tuple(int(n * rng.integers(1, 3) + rng.integers(0, 2) + (i == 0)) for i, n in enumerate(sizes))
     shape = (*_outer(rng, goal, prod(longer)), *sizes)
     return Problem(goal.op, goal.rank, (shape, shape), {"output_size": longer})
 
 
-def _convolution(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:
-    sizes, kernel = _column(chosen, 0), _column(chosen, 1)
+def _convolution(rng: np.random.Generator, goal: Goal, chosen: Sequence[DrawnAxis]) -> Problem:
+    sizes, kernel = _column(chosen, "size"), _column(chosen, "kernel")
     groups, channels, others = _channels(rng, goal)
     if "long_sum" in goal.features and not goal.wide:
         channels, others = _long_channels(goal, groups, chosen)
@@ -297,10 +287,11 @@ def _convolution(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -
     weight = (channels, others // groups, *kernel) if transposed else (others, channels // groups, *kernel)
     attributes = {**_sliding(chosen), "groups": groups}
     if transposed:
-        attributes["output_padding"] = _column(chosen, 6)
+        attributes["output_padding"] = _column(chosen, "extra")
     bias = (others,) if goal.style in CHANNELS or rng.random() < 0.75 else None
     problem = Problem(goal.op, goal.rank, ((channels, *sizes), weight, bias), attributes)
-    lead = _samples(rng, goal, max(channels * prod(sizes), prod(anatomy(problem).output)), prod(_column(chosen, 7)))
+    cells = max(channels * prod(sizes), prod(anatomy(problem).output))
+    lead = _samples(rng, goal, cells, prod(_column(chosen, "outputs")))
     return replace(problem, shapes=((*lead, channels, *sizes), weight, bias))
 
 
@@ -333,24 +324,25 @@ def _channels(rng: np.random.Generator, goal: Goal) -> tuple[int, int, int]:
     return 1, channels, others
 
 
-def _long_channels(goal: Goal, groups: int, chosen: Sequence[Axis]) -> tuple[int, int]:
+def _long_channels(goal: Goal, groups: int, chosen: Sequence[DrawnAxis]) -> tuple[int, int]:
     """So many channels in that each result has LONG_SUM leaves, and few out."""
-    plain = {**_sliding(chosen), **({"output_padding": _column(chosen, 6)} if goal.op == "conv_transpose" else {})}
-    shapes = ((1, *_column(chosen, 0)), (1, 1, *_column(chosen, 1)), None)
+    transposed = goal.op == "conv_transpose"
+    plain = {**_sliding(chosen), **({"output_padding": _column(chosen, "extra")} if transposed else {})}
+    shapes = ((1, *_column(chosen, "size")), (1, 1, *_column(chosen, "kernel")), None)
     parts = anatomy(Problem(goal.op, goal.rank, shapes, plain))
-    most = parts.hits if goal.op == "conv_transpose" else parts.reads
+    most = parts.hits if transposed else parts.reads
     return groups * -(-LONG_SUM // most), groups
 
 
-def _unfold(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:
-    sizes, kernel = _column(chosen, 0), _column(chosen, 1)
-    cells = prod(kernel) * prod(_column(chosen, 7))
+def _unfold(rng: np.random.Generator, goal: Goal, chosen: Sequence[DrawnAxis]) -> Problem:
+    sizes, kernel = _column(chosen, "size"), _column(chosen, "kernel")
+    cells = prod(kernel) * prod(_column(chosen, "outputs"))
     shape = (*_column_lead(rng, goal, max(cells, prod(sizes))), *sizes)
     return Problem("unfold", goal.rank, (shape,), {"kernel_size": kernel, **_sliding(chosen)})
 
 
-def _fold(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:
-    sizes, kernel, windows = _column(chosen, 0), _column(chosen, 1), prod(_column(chosen, 7))
+def _fold(rng: np.random.Generator, goal: Goal, chosen: Sequence[DrawnAxis]) -> Problem:
+    sizes, kernel, windows = _column(chosen, "size"), _column(chosen, "kernel"), prod(_column(chosen, "outputs"))
     *lead, channels = _column_lead(rng, goal, max(prod(kernel) * windows, prod(sizes)))
     shape = (*lead, channels * prod(kernel), windows)
     return Problem("fold", goal.rank, (shape,), {"output_size": sizes, "kernel_size": kernel, **_sliding(chosen)})

@@ -8,8 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.call import DTYPES, FLOATS, Array, Shape
+from gradspec.conformance.model.problem import DTYPES, FLOATS, Array, Shape
 from gradspec.domains.formats import Format, format_named
+
+
+def generator(*seed: int) -> np.random.Generator:
+    """Random numbers that are the same for the same seed, on every machine."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
+
 
 LOWEST, HIGHEST = -5, 1
 """Ordinary numbers lie between 2^LOWEST and 2^HIGHEST, so that a thousand products of them fit into float16."""

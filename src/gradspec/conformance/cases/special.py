@@ -7,13 +7,12 @@ from math import prod
 
 import numpy as np
 
-from gradspec.conformance.call import Array, Problem
-from gradspec.conformance.cases import Case
 from gradspec.conformance.cases.numbers import Numbers, planes
-from gradspec.conformance.cases.windows import CONVOLUTIONS
+from gradspec.conformance.model.case import CheckCase
+from gradspec.conformance.model.problem import CONVOLUTIONS, Array, Problem
 
 
-def made_special(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None:
+def made_special(case: CheckCase, arrays: dict[str, Array], numbers: Numbers) -> None:
     """Change ``arrays``, which are contiguous, to have the special numbers of the case."""
     change = _CHANGES.get(case.special or "")
     if change is not None:
@@ -24,7 +23,7 @@ ENOUGH_CHANNELS = 4
 """One of so many may hold numbers that hide others."""
 
 
-def _carriers(case: Case, arrays: dict[str, Array]) -> list[str]:
+def _carriers(case: CheckCase, arrays: dict[str, Array]) -> list[str]:
     """The arrays that may get numbers which hide others: the data, its tangent, the cotangent; of a convolution with
     channels enough, the weights and the bias, too. A bias has no part in a VJP."""
     found: list[str] = [name for name in ("x", "dx", "g") if name in arrays and arrays[name].size]
@@ -37,7 +36,7 @@ def _carriers(case: Case, arrays: dict[str, Array]) -> list[str]:
 _MODE_OF_BIAS = {"bias": "value", "dbias": "jvp"}
 
 
-def _channels_touched(case: Case, arrays: dict[str, Array]) -> int:
+def _channels_touched(case: CheckCase, arrays: dict[str, Array]) -> int:
     """The number of channels of a result, of which one weight reaches one."""
     weight, groups = arrays["weight"], int(case.problem.attributes.get("groups", 1))
     if weight.size == 0:
@@ -48,7 +47,7 @@ def _channels_touched(case: Case, arrays: dict[str, Array]) -> int:
     return outs if case.mode in ("value", "jvp") else ins if case.mode == "vjp" else min(ins, outs)
 
 
-def _hide(case: Case, arrays: dict[str, Array], numbers: Numbers, values: Array) -> None:
+def _hide(case: CheckCase, arrays: dict[str, Array], numbers: Numbers, values: Array) -> None:
     """Put ``values`` into one sample of a convolution, or one plane of anything else, or one of them among weights."""
     name = str(numbers.rng.choice(_carriers(case, arrays)))
     if name.endswith(("weight", "bias")):
@@ -72,19 +71,7 @@ def _sample_axes(problem: Problem, array: Array) -> int:
     return 0 if flat else problem.rank
 
 
-def _nan(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None:
-    _hide(case, arrays, numbers, np.full(int(numbers.rng.integers(1, 4)), np.nan, numbers.type))
-
-
-def _infinity(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None:
-    _hide(case, arrays, numbers, (numbers.signs((2,)) * np.inf).astype(numbers.type))
-
-
-def _huge(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None:
-    _hide(case, arrays, numbers, numbers.huge((2,)))
-
-
-def _signed_zero(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None:
+def _signed_zero(case: CheckCase, arrays: dict[str, Array], numbers: Numbers) -> None:
     """Zeros of both signs; in half of the planes nothing is greater, so that a zero is the maximum."""
     x = planes(arrays["x"], case.problem.rank)
     x[::2] = -np.abs(x[::2])
@@ -95,7 +82,7 @@ def _signed_zero(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None
         flat[:2] = np.asarray([-0.0, 0.0], numbers.type)[: flat.size]
 
 
-def _subnormal(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None:
+def _subnormal(case: CheckCase, arrays: dict[str, Array], numbers: Numbers) -> None:
     for array in _numbers(arrays):
         flat = array.reshape(-1)
         small = (numbers.rng.random(flat.size) < 0.5) & (flat != 0)
@@ -103,7 +90,7 @@ def _subnormal(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None:
         flat[small] = numbers.subnormal((int(small.sum()),))
 
 
-def _ties(case: Case, arrays: dict[str, Array], numbers: Numbers) -> None:
+def _ties(case: CheckCase, arrays: dict[str, Array], numbers: Numbers) -> None:
     """Few levels, one level, or many copies of the largest; sometimes 0 is the largest, as padding might be."""
     x, rng = arrays["x"], numbers.rng
     kind = rng.integers(4)
@@ -122,11 +109,11 @@ def _numbers(arrays: dict[str, Array]) -> list[Array]:
     return [array for name, array in arrays.items() if name != "indices" and prod(array.shape)]
 
 
-_CHANGES: dict[str, Callable[[Case, dict[str, Array], Numbers], None]] = {
+_CHANGES: dict[str, Callable[[CheckCase, dict[str, Array], Numbers], None]] = {
     "ties": _ties,
-    "nan": _nan,
-    "infinity": _infinity,
+    "nan": lambda c, a, n: _hide(c, a, n, np.full(int(n.rng.integers(1, 4)), np.nan, n.type)),
+    "infinity": lambda c, a, n: _hide(c, a, n, (n.signs((2,)) * np.inf).astype(n.type)),
     "signed_zero": _signed_zero,
     "subnormal": _subnormal,
-    "huge": _huge,
+    "huge": lambda c, a, n: _hide(c, a, n, n.huge((2,))),
 }

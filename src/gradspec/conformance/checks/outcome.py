@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradspec.conformance.call import Array, Call, Results
-from gradspec.conformance.checks.memory import copies, differing, put_right
-from gradspec.conformance.checks.reduced import judged_reduced
-from gradspec.conformance.judge.expected import expected
+from gradspec.conformance.judge.reduced import judged_reduced
+from gradspec.conformance.judge.snapshot import Snapshot, differing
+from gradspec.conformance.model.problem import Array, Call, Results
+from gradspec.conformance.model.target import NotOfferedError, Target
+from gradspec.conformance.model.verdict import Verdict
+from gradspec.conformance.oracle.expected import expected
 from gradspec.conformance.oracle.meaning import Bools
-from gradspec.conformance.targets import NotOfferedError, Target
-from gradspec.conformance.verdict import Verdict
 from gradspec.spec.errors import ShapeError, UnsupportedError
 
 
@@ -27,13 +27,13 @@ class Outcome:
     @staticmethod
     def of(target: Target, call: Call) -> Outcome:
         """What a run gave. It leaves the call as it was; that a target writes there is said where it is judged."""
-        before = copies(call)
+        before = Snapshot(call)
         try:
             return Outcome({name: np.array(array) for name, array in target.run(call).items()})
         except Exception as error:  # whatever the target raises is its own doing
             return Outcome({}, in_words(error))
         finally:
-            put_right(call, before)
+            before.restored()
 
     @staticmethod
     def written(target: Target, call: Call, outs: Results) -> Outcome:

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradspec.conformance.call import Problem
 from gradspec.conformance.checks.adders import ROWS, Adder, adders, called, conv
 from gradspec.conformance.checks.outcome import in_words
+from gradspec.conformance.model.problem import Problem
+from gradspec.conformance.model.target import NotOfferedError, Target
+from gradspec.conformance.model.verdict import Probe
 from gradspec.conformance.oracle.meaning import Bools, Floats, Ints
-from gradspec.conformance.run import Probe
-from gradspec.conformance.targets import NotOfferedError, Target
 
 WIDEST = 64
 """Accumulators are not measured beyond so many bits."""

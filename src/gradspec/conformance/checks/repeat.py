@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradspec.conformance.call import Array, Call
-from gradspec.conformance.checks.memory import beside, differing, with_arrays
+from gradspec.conformance.checks.memory import beside
 from gradspec.conformance.checks.outcome import Outcome, differences
-from gradspec.conformance.targets import Target
-from gradspec.conformance.verdict import Verdict
+from gradspec.conformance.judge.snapshot import differing
+from gradspec.conformance.model.problem import Array, Call
+from gradspec.conformance.model.target import Target
+from gradspec.conformance.model.verdict import Verdict
 
 THREADS = 4
 """More than one, and more than a small machine has."""
@@ -20,11 +21,11 @@ def repeatability(target: Target, call: Call) -> list[Verdict]:
     if kept is None:
         return []
     held, first = kept
-    for when, same in (("run again", call), ("on copies one cell further in memory", with_arrays(call, beside))):
+    for when, same in (("run again", call), ("on copies one cell further in memory", call.mapped(beside))):
         verdicts = list(differences(target, call, first, Outcome.of(target, same), "not_repeatable", when))
         if verdicts:
             return verdicts
-    Outcome.of(target, with_arrays(call, _other_numbers))
+    Outcome.of(target, call.mapped(_other_numbers))
     when = "after a call on other numbers"
     return _overwritten(call, held, first) or list(
         differences(target, call, first, Outcome.of(target, call), "not_repeatable", when)

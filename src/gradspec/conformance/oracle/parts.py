@@ -11,25 +11,26 @@ from itertools import permutations
 import numpy as np
 from flint import fmpq
 
-from gradspec.conformance.oracle.meaning import Bools, Decided, Floats, Ints, round_array
-from gradspec.conformance.oracle.sums import SLACK, Sums
-from gradspec.conformance.tolerance import Arithmetic, Permitted, error_of, gamma, stored_error
+from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Ints, round_array
+from gradspec.conformance.oracle.sums import SLACK, SumMeaning
+from gradspec.conformance.oracle.tolerance import Permitted, error_of, gamma, stored_error
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import Format
 
 
-class SumsOfParts(Sums):
+class SumsOfParts(SumMeaning):
     """``first + second``, with ``added`` a term of the second that is a number of the format already.
 
     Three parts at most are stored and added: ``A₁``, ``A₂ − added`` and ``added``, of which only the first two round.
     """
 
-    def __init__(self, whole: Sums, first: Sums, second: Sums, added: Floats | None) -> None:
+    def __init__(self, whole: SumMeaning, first: SumMeaning, second: SumMeaning, added: Floats | None) -> None:
         super().__init__(whole.shape, whole.chunks)
         self.parts = first, second
         self.added = np.zeros(whole.shape) if added is None else np.broadcast_to(added, whole.shape)
 
-    def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decided:
+    def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decision:
         decided = super()._decide(got, arithmetic)
         left = np.flatnonzero(~decided.ok)
         if arithmetic.storage != arithmetic.accumulate and len(left):

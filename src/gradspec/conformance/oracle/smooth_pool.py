@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from gradspec import spec
 from gradspec.backends.numpy.tables import ABSENT, hits, table
+from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.oracle.arrays import float_array, lead_of, planes_of, require_shape
-from gradspec.conformance.oracle.meaning import Decided, Floats, Meaning
+from gradspec.conformance.oracle.meaning import Decision, Floats, Meaning
 from gradspec.conformance.oracle.pool import sliding_window
-from gradspec.conformance.tolerance import Arithmetic, Permitted, gamma, power, stored_error
+from gradspec.conformance.oracle.tolerance import Permitted, gamma, power, stored_error
 from gradspec.domains.ball import endpoints, working
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import Format, format_named
@@ -194,9 +195,9 @@ class SmoothMax(Meaning):
                 return high
             bits *= 2
 
-    def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decided:
+    def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decision:
         allowed = [self.permitted_at(place, arithmetic).allows(float(y)) for place, y in enumerate(got)]
-        return Decided.of(np.asarray(allowed, np.bool_), len(allowed))
+        return Decision.of(np.asarray(allowed, np.bool_), len(allowed))
 
 
 def _value_error(soft: Softmax, beta: float, arithmetic: Arithmetic) -> arb:

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from flint import fmpq, fmpz_mat
 
-from gradspec.conformance.oracle.meaning import Bools, Decided, Floats, Ints, Meaning, round_array
-from gradspec.conformance.tolerance import Arithmetic, Facts, Permitted, mean_bound, permitted, power, sum_bound
+from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Ints, Meaning, round_array
+from gradspec.conformance.oracle.tolerance import Facts, Permitted, mean_bound, permitted, power, sum_bound
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import F64, Format, format_named
 
@@ -131,14 +132,14 @@ class Chunk(ABC):
         """Exact facts about the chosen ones; ``normal`` asks for the mass of leaves with a factor below it."""
 
 
-class Sums(Meaning):
+class SumMeaning(Meaning):
     """Outputs that are sums, given as chunks that can be made again and again."""
 
     def __init__(self, shape: tuple[int, ...], chunks: Callable[[], Iterable[Chunk]]) -> None:
         self.shape, self.chunks = shape, chunks
 
-    def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decided:
-        decided = Decided.of(np.zeros(got.shape, np.bool_))
+    def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decision:
+        decided = Decision.of(np.zeros(got.shape, np.bool_))
         for chunk in self.chunks():
             results, e = got[chunk.places], chunk.estimates()
             limits = Limits.of(chunk, e, arithmetic)

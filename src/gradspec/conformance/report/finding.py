@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gradspec.conformance.call import INPUTS
 from gradspec.conformance.judge.rules import RULES
-from gradspec.conformance.operators import settled
+from gradspec.conformance.model.attributes import settled
+from gradspec.conformance.model.case import PLAIN
+from gradspec.conformance.model.problem import INPUTS
+from gradspec.conformance.model.verdict import Finding
 from gradspec.conformance.report.markup import Markup, element
 from gradspec.conformance.report.picture import picture
 from gradspec.conformance.report.words import MODE_WORDS, beyond, kind_words
-from gradspec.conformance.run import PLAIN
-from gradspec.conformance.verdict import Finding
 
 
 def article(number: int, finding: Finding, opened: bool) -> Markup:

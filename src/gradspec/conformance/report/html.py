@@ -7,14 +7,14 @@ import hashlib
 from collections.abc import Collection, Iterable
 from importlib.resources import files
 
-from gradspec.conformance.call import MODES
-from gradspec.conformance.cases import FEATURES
+from gradspec.conformance.model.case import FEATURES, PLAIN
+from gradspec.conformance.model.problem import MODES
+from gradspec.conformance.model.run import Run
+from gradspec.conformance.model.verdict import FINDINGS, KINDS, Finding
 from gradspec.conformance.report.finding import article, code, places
 from gradspec.conformance.report.markup import Markup, element, joined
 from gradspec.conformance.report.overview import overview
 from gradspec.conformance.report.words import FAILING, KIND_WORDS, MODE_WORDS, in_one_sentence, kind_words
-from gradspec.conformance.run import PLAIN, Run
-from gradspec.conformance.verdict import FINDINGS, KINDS, Finding
 
 
 def page(run: Run, failing: Collection[str] = FAILING) -> str:

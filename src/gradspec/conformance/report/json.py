@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 
-from gradspec.conformance.run import Run
+from gradspec.conformance.model.codec import encode
+from gradspec.conformance.model.run import Run
 
 
 def text(run: Run) -> str:
-    """The fields of ``Run.to_json``, in JSON that every reader takes: what is not finite is written as words.
+    """The fields of `Run`, in JSON that every reader takes: what is not finite is written as words.
 
     >>> json.loads(text(Run("native", "gradspec 0.1", "a machine", seed=7)))["seed"]
     7
     """
-    return json.dumps(run.to_json(), indent=1, allow_nan=False) + "\n"
+    return json.dumps(encode(run), indent=1, allow_nan=False) + "\n"

@@ -6,11 +6,11 @@ import re
 from collections.abc import Collection, Iterator
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from gradspec.conformance.call import INPUTS, MODES
+from gradspec.conformance.model.problem import INPUTS, MODES
+from gradspec.conformance.model.run import Run
+from gradspec.conformance.model.verdict import KINDS, Finding
 from gradspec.conformance.report.printable import printable
 from gradspec.conformance.report.words import FAILING, in_one_sentence
-from gradspec.conformance.run import Run
-from gradspec.conformance.verdict import KINDS, Finding
 
 NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, not even as references."""
@@ -19,7 +19,7 @@ NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def text(run: Run, failing: Collection[str] = FAILING) -> str:
     """The document; findings of the ``failing`` kinds are failures, the others are told as output.
 
-    >>> from gradspec.conformance.verdict import Verdict
+    >>> from gradspec.conformance.model.verdict import Verdict
     >>> run = Run("native", "gradspec 0.1", "a machine", seed=7)
     >>> run.tally.count("max_pool", "value", (), [Verdict("pass")])
     >>> print(text(run).splitlines()[-3].strip())

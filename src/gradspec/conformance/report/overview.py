@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from gradspec.conformance.call import INPUTS, MODES
-from gradspec.conformance.cases import FEATURES
+from gradspec.conformance.model.case import FEATURES, PLAIN
+from gradspec.conformance.model.problem import INPUTS, MODES
+from gradspec.conformance.model.run import Run
+from gradspec.conformance.model.verdict import FINDINGS, KINDS
 from gradspec.conformance.report.markup import Markup, element, joined
 from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, kind_words
-from gradspec.conformance.run import PLAIN, Run
-from gradspec.conformance.verdict import FINDINGS, KINDS
 
 COLUMNS = {PLAIN: "none of the features", **FEATURES}
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from gradspec.conformance.call import Call
+from gradspec.conformance.model.verdict import Finding
 from gradspec.conformance.report.markup import Markup, element
 from gradspec.conformance.report.planes import SIGNS, drawn
 from gradspec.conformance.report.scenes import Scene, scene
-from gradspec.conformance.verdict import Finding
 
 
 def picture(finding: Finding) -> Markup:
@@ -18,7 +17,7 @@ def picture(finding: Finding) -> Markup:
     if not finding.case.get("problem"):
         return _instead("this finding is not about the numbers of one call")
     try:
-        call = Call.from_json(finding.case)
+        call = finding.call
         if any(array.size == 0 for array in call.named().values()):
             return _instead("an input has no cells")
         return _figure(scene(call, finding))

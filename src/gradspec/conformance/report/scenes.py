@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gradspec.conformance.call import SELECTIONS, Array, Call
-from gradspec.conformance.cases.windows import anatomy
+from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.problem import SELECTIONS, Array, Call
+from gradspec.conformance.model.verdict import Finding
 from gradspec.conformance.report.planes import Margins, Plane
-from gradspec.conformance.verdict import Finding
 from gradspec.spec.conv import Form
 from gradspec.spec.scalar import choose
 from gradspec.spec.tensor import Index, flat

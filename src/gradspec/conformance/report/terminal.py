@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gradspec.conformance.call import INPUTS, MODES
 from gradspec.conformance.judge.rules import RULES
+from gradspec.conformance.model.problem import INPUTS, MODES
+from gradspec.conformance.model.run import Run
+from gradspec.conformance.model.verdict import KINDS, Finding
 from gradspec.conformance.report.printable import ascii_text, printable
 from gradspec.conformance.report.words import FAILING, MODE_WORDS, beyond, in_one_sentence, kind_words
-from gradspec.conformance.run import Run
-from gradspec.conformance.verdict import KINDS, Finding
 
 STYLES = {"defect": "bold red", "convention": "yellow", "reduced": "magenta", "undecided": "blue", "pass": "green"}
 SHOWN = {"defect": 40, "convention": 12, "reduced": 6}

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from gradspec.conformance.judge.rules import RULES
-from gradspec.conformance.run import Run
-from gradspec.conformance.verdict import FINDINGS, Finding
+from gradspec.conformance.model.run import Run
+from gradspec.conformance.model.verdict import FINDINGS, Finding
 
 FAILING = ("defect",)
 """Kinds of findings that fail a run."""

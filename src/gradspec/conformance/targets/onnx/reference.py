@@ -1,0 +1,70 @@
+"""The reference implementation that the ``onnx`` package brings: NumPy and loops, values only."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from math import prod
+
+from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.problem import CONVOLUTIONS, Call, Problem, Results
+from gradspec.conformance.model.target import NotOfferedError, Target
+from gradspec.conformance.targets.onnx.model import (
+    ONE_BY_ONE,
+    arguments,
+    has_samples,
+    model_of,
+    named_results,
+    node_of_call,
+    one_by_one,
+    printed,
+    program,
+    undocumented,
+)
+
+MOST_STEPS = 200_000
+"""Steps of Python loops, a second or so; what takes more is left out of the judgement to save time."""
+
+
+class OnnxReferenceTarget(Target):
+    """``onnx.reference.ReferenceEvaluator``. ``values_only`` asks MaxPool for no indices, which is other code."""
+
+    name = "onnx.reference"
+
+    def versions(self) -> dict[str, str]:
+        return {package: version(package) for package in ("onnx", "numpy")}
+
+    def refusal(self, problem: Problem, mode: str) -> str | None:
+        if reason := undocumented(problem, mode):
+            return reason
+        if problem.op == "max_unpool" and problem.rank > 3:
+            return f"Unsupported pooling size {problem.rank} for operator MaxUnpool."
+        if _steps(problem) > MOST_STEPS:
+            return f"offered, but left out to save time: more than {MOST_STEPS:,} steps of Python loops"
+        return None
+
+    def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
+        found = ("values_only",) if problem.op == "max_pool" else ()
+        return (*found, ONE_BY_ONE) if has_samples(problem) else found
+
+    def run(self, call: Call) -> Results:
+        from onnx.reference import ReferenceEvaluator
+
+        if call.variant == ONE_BY_ONE:
+            return one_by_one(call, self.run)
+        node = node_of_call(call)
+        evaluator, given = ReferenceEvaluator(model_of(node, call.problem, {})), arguments(call)
+        try:
+            return named_results(call, node, list(evaluator.run(None, given)))
+        except NotImplementedError as error:
+            raise NotOfferedError(str(error)) from error
+
+    def reproducer(self, call: Call) -> str:
+        lines = ["evaluator = onnx.reference.ReferenceEvaluator(model)", *printed(call, "evaluator.run(None, given)")]
+        return program(call, node_of_call(call), (), "onnx.reference", lines)
+
+
+def _steps(problem: Problem) -> int:
+    """About how many cells its loops visit: every tap of every cell, for every output channel."""
+    channels = max((problem.shapes[1] or (1,))[:2]) if problem.op in CONVOLUTIONS else 1
+    taps = prod(anatomy(problem).each("kernel"))
+    return prod(problem.x_shape) * taps * channels
