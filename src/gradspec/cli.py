@@ -134,7 +134,9 @@ def bench(
     Each contender has a process of its own, which is stopped while another runs. They take turns on the same numbers,
     and their results are compared before anything is timed. Ctrl-C ends early and shows what was measured.
     """
-    from gradspec.bench.command import Request, UserError, perform
+    from gradspec.bench.command import BenchError as UserError
+    from gradspec.bench.command import BenchRequest as Request
+    from gradspec.bench.command import perform
 
     request = Request(suite, peers, cells, ops, modes, rounds, threads, timeout, quick, json_file, plot_file)
     try:

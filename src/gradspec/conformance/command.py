@@ -22,7 +22,8 @@ from gradspec.conformance.model.case import FEATURES
 from gradspec.conformance.model.problem import DTYPES, INPUTS, MODES, RANKS
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.report import json, junit
-from gradspec.conformance.report.terminal import Page, show, show_start
+from gradspec.conformance.report.html import page
+from gradspec.conformance.report.terminal import TerminalPage, show, show_start
 from gradspec.conformance.targets import TARGETS
 from gradspec.runtime.files import replacing
 from gradspec.runtime.processes import terminated_like_interrupted
@@ -105,18 +106,12 @@ def _write(request: CheckRequest, run: Run, console: Console) -> None:
     texts = {
         "--json": lambda: json.text(run),
         "--junit": lambda: junit.text(run, request.failing),
-        "--report": lambda: _page(run, request.failing),
+        "--report": lambda: page(run, request.failing),
     }
     for option, file in request.files.items():
         with replacing(file) as partial:
             partial.write_text(texts[option](), encoding="utf-8")
-        Page(console).say(f"written: {file}")
-
-
-def _page(run: Run, failing: tuple[str, ...]) -> str:
-    from gradspec.conformance.report.html import page
-
-    return page(run, failing)
+        TerminalPage(console).say(f"written: {file}")
 
 
 # --- while it runs ----------------------------------------------------------------------------------------------------
@@ -134,7 +129,7 @@ def _live(console: Console) -> Iterator[Watch]:
             if standing.stage == "judging" and standing.stage not in told:
                 show_start(standing.run, console)
             if standing.doing and standing.stage not in told:
-                Page(console).say(standing.doing)
+                TerminalPage(console).say(standing.doing)
             told.add(standing.stage)
             bar.update(line, description=described(standing), completed=standing.share)
 
@@ -159,7 +154,7 @@ def described(standing: Standing) -> str:
 
 def show_choices(console: Console | None = None) -> None:
     """Everything that an option can name."""
-    page = Page(console or Console(highlight=False, markup=False, emoji=False))
+    page = TerminalPage(console or Console(highlight=False, markup=False, emoji=False))
     page.heading("targets")
     page.fields([*((name, _needed(needs)) for name, (_, needs) in TARGETS.items()), ("module:object", "your own")])
     lists = {"--features": FEATURES, "--allow": REDUCED, "conventions, which a kernel may declare": CONVENTIONS}

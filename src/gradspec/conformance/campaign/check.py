@@ -96,13 +96,10 @@ class Campaign:
     def __init__(self, settings: CampaignSettings, budget: CampaignBudget, watch: Watch) -> None:
         self.settings, self.budget, self.watch = settings, budget, watch
         self.start = monotonic()
+        self.deadline = budget.deadline(self.start)
         self.ledger = Ledger(budget.until_defect)
         self.report = Run(settings.target, "", machine_line(), settings.seed, allowed=settings.allow)
         self.report.tally, self.report.errors = self.ledger.tally, self.ledger.errors
-
-    @property
-    def deadline(self) -> float:
-        return self.budget.deadline(self.start)
 
     def run(self, executor: Executor | None, jobs: int | None) -> Run:
         """On an executor, or on ``jobs`` threads of this process, each with a process for the target.
@@ -116,12 +113,11 @@ class Campaign:
                 here.submit(tasks.warm_up, encode(self.settings))
             plan = BatchPlan(planner.plan, self.budget.cases)
             try:
-                self._probe(planner)
-                drive = Drive(self.settings, executor or here, here, plan, self.ledger, self.deadline, workers)
-                drive.watch = self._judging
-                if executor:
-                    drive.outstanding, drive.batches_per_task = jobs or OUTSTANDING, BATCHES_PER_TASK
-                self._drive(drive)
+                self._tell("probing", 0.0)
+                self._begin(planner.versions(), planner.probes(), planner.broken_promises())
+                tasks_at_once, each = (jobs or OUTSTANDING, BATCHES_PER_TASK) if executor else (workers, 1)
+                ends = (executor or here, here, plan, self.ledger, self.deadline)
+                self._drive(Drive(self.settings, *ends, tasks_at_once, each, self._judging))
             except KeyboardInterrupt:
                 self.report.interrupted = True
             self._end(lambda: found(self.ledger, self.settings, here, workers, self._shrinking, self._explaining))
@@ -176,10 +172,6 @@ class Campaign:
             tasks.close(self.settings.token)
             pool.shutdown()
 
-    def _probe(self, planner: Isolated) -> None:
-        self._tell("probing", 0.0)
-        self._begin(planner.versions(), planner.probes(), planner.broken_promises())
-
     def _begin(self, versions: dict[str, str], probes: list[Probe], findings: list[Finding]) -> None:
         self.report.version = ", ".join(f"{name} {version}" for name, version in versions.items())
         self.report.probes, self.report.findings = probes, findings
@@ -224,8 +216,7 @@ def repeated(settings: CampaignSettings, cases: int) -> str:
     >>> repeated(CampaignSettings("native", 7, Selection(ops=("conv", "fold"))), 120)
     'gradspec check native --ops conv,fold --seed 7 --cases 120'
     """
-    chosen = {**vars(settings.selection), "allow": settings.allow}
+    numbers = {"seed": (settings.seed,), "cases": (max(1, cases),)}
+    chosen = {**vars(settings.selection), "allow": settings.allow, **numbers}
     options = [part for name, given in chosen.items() if given for part in (f"--{name}", ",".join(map(str, given)))]
-    return shlex.join(
-        ["gradspec", "check", settings.target, *options, "--seed", str(settings.seed), "--cases", str(max(1, cases))]
-    )
+    return shlex.join(["gradspec", "check", settings.target, *options])

@@ -42,8 +42,8 @@ def found(
     except KeyboardInterrupt:
         for task in tasks:
             task.cancel()
-    results = [_result(task, cause) for task, cause in zip(tasks, causes, strict=True)]
-    return merged(f for found, cause in zip(results, causes, strict=True) for f in counted(found, cause, ledger))
+    pairs = zip(tasks, causes, strict=True)
+    return merged(f for task, cause in pairs for f in counted(_result(task, cause), cause, ledger))
 
 
 def found_here(

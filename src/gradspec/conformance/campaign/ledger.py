@@ -68,17 +68,13 @@ class Ledger:
             self.cases += 1
             case.count(self.tally)
             for failure in case.failures:
-                self._keep(failure)
+                kept = self.failures.setdefault(signature(failure), [])
+                kept += [failure][: KEPT - len(kept)]
             for mark in (*map(signature, case.failures), *case.unkept):
                 self.seen.setdefault(mark, set()).add((batch.number, index))
             if case.error:
                 self.unjudged += 1
                 self.errors += [case.error][: ERRORS - len(self.errors)]
-
-    def _keep(self, failure: Failure) -> None:
-        kept = self.failures.setdefault(signature(failure), [])
-        if len(kept) < KEPT:
-            kept.append(failure)
 
     def in_order(self) -> list[Failure]:
         """All kept failures in the order of their cases, so that they group alike however they arrived."""

@@ -97,10 +97,8 @@ def known_target(name: str) -> str:
 def selection_of(
     ops: Iterable[str], features: Iterable[str], modes: Iterable[str], dtypes: Iterable[str], ranks: Iterable[int]
 ) -> Selection:
-    return Selection(
-        *(known("operator", ops, INPUTS), known("feature", features, FEATURES), known("mode", modes, MODES)),
-        *(known("dtype", dtypes, DTYPES), known("rank", ranks, RANKS)),
-    )
+    named = (known("operator", ops, INPUTS), known("feature", features, FEATURES), known("mode", modes, MODES))
+    return Selection(*named, known("dtype", dtypes, DTYPES), known("rank", ranks, RANKS))
 
 
 def allowed(names: Iterable[str]) -> tuple[str, ...]:

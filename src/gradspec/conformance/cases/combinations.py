@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.conformance.cases.axes import AXIS_FEATURES
-from gradspec.conformance.cases.geometry import Goal, family, simple_assignment
+from gradspec.conformance.cases.geometry import Goal, family
 from gradspec.conformance.model.case import FEATURES
 from gradspec.conformance.model.problem import AVERAGES, DTYPES, FLOATS, INPUTS, LAYOUTS, MODES, RANKS, SELECTIONS
 
@@ -152,7 +152,7 @@ _MATTERS_TO_AXES = frozenset((*AXIS_FEATURES, "asymmetric", "count_exclude_pad",
 
 @lru_cache(maxsize=1 << 14)
 def _has_axes(op: str, rank: int, features: frozenset[str]) -> bool:
-    return simple_assignment(Goal(op, rank, features)) is not None
+    return Goal(op, rank, features).assigned() is not None
 
 
 # --- all triples ------------------------------------------------------------------------------------------------------

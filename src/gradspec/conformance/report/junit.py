@@ -47,8 +47,7 @@ def pairs(run: Run) -> list[tuple[str, str]]:
 
 def _properties(suite: Element, run: Run) -> None:
     parent = SubElement(suite, "properties")
-    names = ("target", "version", "machine", "seed", "cases", "repeat")
-    for name in names:
+    for name in ("target", "version", "machine", "seed", "cases", "repeat"):
         SubElement(parent, "property", name=name, value=_xml(str(getattr(run, name))))
 
 
@@ -56,8 +55,7 @@ def _case(suite: Element, run: Run, op: str, mode: str, failing: Collection[str]
     names = {"classname": f"gradspec.{run.target}.{op or 'target'}", "name": mode, "time": "0"}
     case = SubElement(suite, "testcase", {name: _xml(value) for name, value in names.items()})
     found = [f for f in run.findings if (f.op, f.mode) == (op, mode)]
-    failures = [f for f in found if f.kind in failing]
-    others = [f for f in found if f.kind not in failing]
+    failures, others = ([f for f in found if (f.kind in failing) == wanted] for wanted in (True, False))
     counts = {kind: run.tally.modes[op, mode, kind] for kind in KINDS}
     if failures:
         message = _xml("; ".join(dict.fromkeys(f"{f.kind}: {f.rule}" for f in failures)))

@@ -16,7 +16,7 @@ REASONS = 3
 
 
 @dataclass(frozen=True)
-class Kind:
+class KindWords:
     """A kind of verdict: its symbol, so that colour is never all there is to see; its names; and what it says."""
 
     symbol: str
@@ -28,47 +28,47 @@ class Kind:
         return f"{number:,} {self.one if number == 1 else self.many}"
 
 
-KIND_WORDS: dict[str, Kind] = {
-    "defect": Kind(
+KIND_WORDS: dict[str, KindWords] = {
+    "defect": KindWords(
         "✗",
         "defect",
         "defects",
         "No correct kernel gives this result: it breaks a rule of the specification, and no convention that the target "
         "documents or keeps consistently explains it.",
     ),
-    "convention": Kind(
+    "convention": KindWords(
         "≈",
         "convention",
         "conventions",
         "A documented or consistent choice that differs from ours: which of several NaNs owns a gradient, how ties are "
         "broken, what a window without a real cell gives, the sign of a zero.",
     ),
-    "reduced": Kind(
+    "reduced": KindWords(
         "↓",
         "reduced",
         "reduced",
         "Outside the tolerance of full precision, inside that of a reduced-precision mode which the target documents "
         "and this run allowed.",
     ),
-    "undecided": Kind(
+    "undecided": KindWords(
         "?",
         "undecided",
         "undecided",
         "No theorem bounds the error of this result tightly enough to judge it. Nothing is claimed.",
     ),
-    "not_offered": Kind(
+    "not_offered": KindWords(
         "–",
         "not offered",
         "not offered",
         "The target documents no such operator, rank, mode, dtype or attribute. Nothing is held against it.",
     ),
-    "pass": Kind("✓", "pass", "passes", "Every result of the case is one that a correct kernel may give."),
+    "pass": KindWords("✓", "pass", "passes", "Every result of the case is one that a correct kernel may give."),
 }
 MODE_WORDS = {"value": "value", "jvp": "JVP", "vjp": "VJP", "second": "second order"}
 
 
-def kind_words(kind: str) -> Kind:
-    return KIND_WORDS.get(kind, Kind("•", kind, kind, ""))
+def kind_words(kind: str) -> KindWords:
+    return KIND_WORDS.get(kind, KindWords("•", kind, kind, ""))
 
 
 def in_one_sentence(run: Run, failing: Collection[str] = FAILING) -> str:
