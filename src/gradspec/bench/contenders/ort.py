@@ -13,6 +13,9 @@ from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets.onnx.model import assembled, node_of, undocumented
 from gradspec.conformance.targets.onnx.runtime import session_of
 
+OPSET, IR_VERSION = 17, 8
+"""Of the operators of later ones, ONNX Runtime 1.31 does not yet lay out convolutions in blocks of channels."""
+
 
 class OnnxRuntime:
     def __init__(self, threads: int) -> None:
@@ -39,7 +42,8 @@ class OnnxRuntime:
         cell, numbers = problem.cell, self.onnx.TensorProto.FLOAT
         shapes = {"x": cell.inputs()["x"], result: cell.output()}
         x, y = (self.onnx.helper.make_tensor_value_info(name, numbers, shape) for name, shape in shapes.items())
-        return assembled(nodes.made, [x], [y], dict(zip(names[1:], data(problem).inputs[1:], strict=True)))
+        weights = dict(zip(names[1:], data(problem).inputs[1:], strict=True))
+        return assembled(nodes.made, [x], [y], weights, OPSET, IR_VERSION)
 
 
 class Nodes:

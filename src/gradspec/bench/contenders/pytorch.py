@@ -14,7 +14,7 @@ from gradspec.bench.grid import BenchProblem, Conv, Limit, Network, Pool
 from gradspec.bench.networks import run
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets.program import function_of, routine
-from gradspec.conformance.targets.torch.functions import function
+from gradspec.conformance.targets.torch.functions import quickest
 from gradspec.conformance.targets.torch.program import mode_lines
 from gradspec.conformance.targets.torch.target import array_of, in_channels_last, tensor_of
 
@@ -122,7 +122,7 @@ class PyTorch:
             return {"": self._network(cell, problem.mode)}
         if isinstance(cell, Pool) and problem.op == "smooth":
             return self._smooth_pool(cell)
-        called = function_of(function(as_problem(problem)), cell.inputs(), {"torch": self.torch})
+        called = function_of(quickest(as_problem(problem)), cell.inputs(), {"torch": self.torch})
         if isinstance(cell, Conv) or not cell.output_size:
             return {"": called}
         functions: Functions = {"adaptive": called}

@@ -179,13 +179,20 @@ def model_of(node: OnnxNode, problem: Problem, weights: Mapping[str, Array]) -> 
     return assembled([made], inputs, outputs, {**weights, **sizes})
 
 
-def assembled(nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any], weights: Mapping[str, Array]) -> Any:
+def assembled(
+    nodes: Sequence[Any],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    weights: Mapping[str, Array],
+    opset: int = OPSET,
+    ir_version: int = IR_VERSION,
+) -> Any:
     """A model of nodes, to which the weights belong."""
     from onnx import helper, numpy_helper
 
     initializers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
     graph = helper.make_graph(nodes, "call", inputs, outputs, initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
 
 
 def _info(name: str, problem: Problem, shape: tuple[int | None, ...] | None) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.geometry import Anatomy, anatomy, unpooled_windows
-from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, Problem
+from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, SLIDING, Problem
 from gradspec.conformance.targets.program import Code, applied
 
 
@@ -25,6 +25,18 @@ def function(problem: Problem, with_indices: bool = False) -> Code:
         return call
     squeezed = f"squeeze({tuple(range(-problem.rank, 0))})"
     return Code(f"(part.{squeezed} for part in {call})" if with_indices else f"{call}.{squeezed}")
+
+
+def quickest(problem: Problem) -> Code:
+    """The same call as PyTorch reads it fastest: strides spelled out, and one number where axes are alike.
+
+    >>> quickest(Problem("max_pool", 2, ((1, 2, 5, 5),), {"kernel_size": (2, 2)}))
+    torch.nn.functional.max_pool2d(x, stride=2, kernel_size=2)
+    """
+    name, own = _FUNCTIONS[problem.op](problem)
+    spelled = {"stride": anatomy(problem).each("stride"), **own} if problem.op in SLIDING else own
+    alike = {key: value[0] for key, value in spelled.items() if isinstance(value, tuple) and len({*value}) == 1}
+    return applied(f"torch.{name}", *map(Code, problem.named_shapes()), **{**spelled, **alike})
 
 
 def has_indices(problem: Problem) -> bool:
