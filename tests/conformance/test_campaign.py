@@ -24,11 +24,10 @@ from gradspec.conformance.campaign.ledger import Ledger
 from gradspec.conformance.campaign.local import KEPT, few_of_each
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.stream import Stream
-from gradspec.conformance.model.case import CheckCase, Selection
+from gradspec.conformance.model.case import CampaignSettings, CheckCase, Selection
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.problem import Call, Problem
 from gradspec.conformance.model.run import Batch, Judged
-from gradspec.conformance.model.settings import CampaignSettings
 from gradspec.conformance.model.verdict import Failure, Verdict
 from gradspec.conformance.targets.user.target import UserKernels
 

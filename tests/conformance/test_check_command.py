@@ -23,7 +23,6 @@ from gradspec.conformance.model.codec import decode
 from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run, Tally
 from gradspec.conformance.model.verdict import Finding, Probe, Verdict
-from gradspec.conformance.report import json as json_report
 from gradspec.conformance.report import junit
 from gradspec.conformance.report.terminal import show, show_start
 
@@ -251,7 +250,7 @@ def test_everything_is_said_once():
 
 def test_a_run_survives_json():
     run = made_up(CRASH, CHOICE, errors=["one"], interrupted=True, unjudged=1, unreached=3, shrinking=2.5)
-    assert decode(Run, json.loads(json_report.text(run))) == run
+    assert decode(Run, json.loads(command.json_text(run))) == run
 
 
 @pytest.mark.parametrize("strict", [False, True])

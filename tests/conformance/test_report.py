@@ -24,9 +24,9 @@ from gradspec.conformance.model.problem import INPUTS, MODES, SELECTIONS, Call, 
 from gradspec.conformance.model.run import Run, Tally
 from gradspec.conformance.model.verdict import FINDINGS, KINDS, Finding, Probe
 from gradspec.conformance.oracle.expected import expected
+from gradspec.conformance.report.finding import picture
 from gradspec.conformance.report.html import page
 from gradspec.conformance.report.overview import short, worst
-from gradspec.conformance.report.picture import picture
 from gradspec.conformance.report.planes import MarkedPlane, drawn
 from gradspec.conformance.report.scenes import SCENES, scene
 from gradspec.conformance.report.words import in_one_sentence

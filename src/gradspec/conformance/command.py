@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,9 +20,10 @@ from gradspec.conformance.campaign.request import Watch
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.reduced import REDUCED
 from gradspec.conformance.model.case import FEATURES
+from gradspec.conformance.model.codec import encode
 from gradspec.conformance.model.problem import DTYPES, INPUTS, MODES, RANKS
 from gradspec.conformance.model.run import Run
-from gradspec.conformance.report import json, junit
+from gradspec.conformance.report import junit
 from gradspec.conformance.report.html import page
 from gradspec.conformance.report.terminal import TerminalPage, show, show_start
 from gradspec.conformance.targets import TARGETS
@@ -102,9 +104,18 @@ def _require_places(request: CheckRequest) -> None:
         raise CheckError("two reports cannot go to one file; give each its own")
 
 
+def json_text(run: Run) -> str:
+    """The fields of a run, in JSON that every reader takes: what is not finite is written as words.
+
+    >>> json.loads(json_text(Run("native", "gradspec 0.1", "a machine", seed=7)))["seed"]
+    7
+    """
+    return json.dumps(encode(run), indent=1, allow_nan=False) + "\n"
+
+
 def _write(request: CheckRequest, run: Run, console: Console) -> None:
     texts = {
-        "--json": lambda: json.text(run),
+        "--json": lambda: json_text(run),
         "--junit": lambda: junit.text(run, request.failing),
         "--report": lambda: page(run, request.failing),
     }

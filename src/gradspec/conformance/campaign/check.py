@@ -22,10 +22,9 @@ from gradspec.conformance.campaign.local import batches, broken_promises, judged
 from gradspec.conformance.campaign.request import CampaignBudget, Progress, Watch, allowed, known_target, selection_of
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks.probes import probe
-from gradspec.conformance.model.case import CheckCase
+from gradspec.conformance.model.case import DEFAULT_SECONDS, DEFAULT_TIMEOUT, CampaignSettings, CheckCase
 from gradspec.conformance.model.codec import encode
 from gradspec.conformance.model.run import Batch, Judged, Run
-from gradspec.conformance.model.settings import DEFAULT_SECONDS, DEFAULT_TIMEOUT, CampaignSettings
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Finding, Probe
 from gradspec.conformance.targets.user.target import UserKernels

@@ -14,10 +14,9 @@ from gradspec.conformance.campaign.isolated import FIRST, STARTING, Cases
 from gradspec.conformance.campaign.ledger import Ledger
 from gradspec.conformance.campaign.local import unjudged
 from gradspec.conformance.campaign.tasks import close, judge_batches
-from gradspec.conformance.model.case import CheckCase
+from gradspec.conformance.model.case import CampaignSettings, CheckCase
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.run import Batch
-from gradspec.conformance.model.settings import CampaignSettings
 
 TICK = 0.2
 """Seconds between two looks at the clock."""

@@ -10,8 +10,8 @@ from time import monotonic
 
 from gradspec.conformance.campaign.ledger import Ledger
 from gradspec.conformance.campaign.tasks import explain
+from gradspec.conformance.model.case import CampaignSettings
 from gradspec.conformance.model.codec import encode
-from gradspec.conformance.model.settings import CampaignSettings
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import KINDS, Failure, Finding
 from gradspec.conformance.shrink.causes import explained, groups, least, merged, varied

@@ -15,10 +15,9 @@ from types import TracebackType
 from typing import Any
 
 from gradspec.conformance.cases.data import drawn
-from gradspec.conformance.model.case import CheckCase
+from gradspec.conformance.model.case import CampaignSettings, CheckCase
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.run import Batch, Judged
-from gradspec.conformance.model.settings import CampaignSettings
 from gradspec.conformance.model.verdict import Failure, Finding, Probe, Verdict
 from gradspec.runtime.processes import Child, ProcessLostError, environment
 

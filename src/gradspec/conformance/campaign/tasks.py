@@ -14,8 +14,8 @@ from typing import Any
 from weakref import WeakSet
 
 from gradspec.conformance.campaign.isolated import Cases, Isolated, TargetError
+from gradspec.conformance.model.case import CampaignSettings
 from gradspec.conformance.model.codec import decode, encode
-from gradspec.conformance.model.settings import CampaignSettings
 from gradspec.conformance.model.verdict import Failure, Finding
 
 _thread = threading.local()

@@ -27,9 +27,8 @@ from typing import Any
 from gradspec.conformance.campaign.local import batches, broken_promises, judged
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks.probes import probe
-from gradspec.conformance.model.case import CheckCase
+from gradspec.conformance.model.case import CampaignSettings, CheckCase
 from gradspec.conformance.model.codec import decode, encode
-from gradspec.conformance.model.settings import CampaignSettings
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure
 from gradspec.conformance.shrink.causes import explained
@@ -52,15 +51,10 @@ class TargetWorker:
         return Stream(self.settings.seed, self.settings.selection, self.target.refusal)
 
     def answers(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        actions: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
-            "probes": self.probes,
-            "promises": self.promises,
-            "plan": self.plan,
-            "judge": self.judge,
-            "findings": self.findings,
-        }
+        actions = (self.probes, self.promises, self.plan, self.judge, self.findings)
+        named: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {action.__name__: action for action in actions}
         try:
-            yield from actions[request.pop("do")](**request)
+            yield from named[request.pop("do")](**request)
         except Exception as error:
             yield {"failed": f"{type(error).__name__}: {error}"}
 

@@ -195,15 +195,12 @@ class RankedOperator:
             if not can_be_drawn(self.op, self.rank, three):
                 for order in permutations(PLACE[name] for name in three):
                     found[order] = False
-        is_whole = not self.refused and self.values == values_of(self.op, self.rank)
-        return found if is_whole else found & self._with_a_mode_and_dtype
-
-    @property
-    def _with_a_mode_and_dtype(self) -> Bools:
-        found = np.zeros((len(VALUES),) * 3, np.bool_)
+        if not self.refused and self.values == values_of(self.op, self.rank):
+            return found
+        offered = np.zeros_like(found)
         for some in self._by_pair.values():
-            found |= some[:, None, None] & some[:, None] & some
-        return found
+            offered |= some[:, None, None] & some[:, None] & some
+        return found & offered
 
     def pairs(self, others: Iterable[str] = ()) -> list[tuple[str, str]]:
         """The modes and dtypes that go together, and with the other values."""

@@ -232,7 +232,8 @@ class _BatchPlanner:
 
     def _cell(self, wanted: Sequence[str], number: int) -> tuple[Cell, list[int]]:
         """The case that brings most together, and its values."""
-        mode = self._mode(wanted, number)
+        modes = self.modes if wanted == self.always else self._modes(wanted)
+        mode = modes[number % len(modes)]  # they take turns, as far as they go with what is wanted
         have = [PLACE[name] for name in (self.entry.op, RANK_NAMES[self.entry.rank], mode)]
         have += [PLACE[name] for name in self.features if self._shows(name, mode)]
         left, picked = self._options(wanted, number), {"dtype": "", "special": "", "layout": ""}
@@ -246,12 +247,8 @@ class _BatchPlanner:
             have += self._places(name)
         return Cell(mode, picked["dtype"], picked["special"] or None, picked["layout"] or "contiguous"), have
 
-    def _mode(self, wanted: Sequence[str], number: int) -> str:
-        """Modes take turns, as far as they and one of their dtypes go with what is wanted."""
-        modes = self.modes if wanted == self.always else self._modes(wanted)
-        return modes[number % len(modes)]
-
     def _modes(self, wanted: Sequence[str]) -> list[str]:
+        """Those that go, with one of their dtypes, with what is wanted."""
         modes = dict.fromkeys(mode for mode, _ in self.entry.pairs(wanted))
         return [mode for mode in modes if "long_sum" not in wanted or self._shows("long_sum", mode)]
 

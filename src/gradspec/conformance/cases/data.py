@@ -14,8 +14,7 @@ import numpy as np
 
 from gradspec.backends.numpy.tables import table
 from gradspec.conformance.cases.features import MANY_HITS
-from gradspec.conformance.cases.numbers import Numbers, generator, planes
-from gradspec.conformance.cases.special import made_special
+from gradspec.conformance.cases.numbers import Numbers, generator, made_special, planes
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.geometry import Anatomy, anatomy, extent, leaves
 from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, INPUTS, SELECTIONS, Array, Call, Shape, laid_out
@@ -185,8 +184,12 @@ class SelectionDrawing(LinearDrawing):
         found = self.numbers.distinct(lines, cells)
         if found is None:
             found = self._distinct_in_windows(lines, shape[len(shape) - rank :])
-        if self.parts.hits >= MANY_HITS and self.rng.random() < 0.5:
-            _move_largest(found, self._middle())
+        if self.parts.hits >= MANY_HITS and self.rng.random() < 0.5:  # the largest goes to the middle
+            sizes = shape[len(shape) - rank :]
+            middle = int(np.ravel_multi_index([n // 2 for n in sizes], sizes))
+            for plane in found:
+                top = int(np.argmax(plane))
+                plane[top], plane[middle] = plane[middle], plane[top]
         return found.reshape(shape)
 
     def _distinct_in_windows(self, lines: int, sizes: Shape) -> Array:
@@ -201,17 +204,6 @@ class SelectionDrawing(LinearDrawing):
             return few[:, self.rng.integers(0, 128, prod(sizes))]
         place = np.ravel_multi_index([i % p for i, p in zip(np.indices(sizes), periods, strict=True)], periods)
         return few[:, place.ravel()]
-
-    def _middle(self) -> int:
-        window = self.parts.window
-        assert window is not None
-        return int(np.ravel_multi_index([n // 2 for n in window.sizes], window.sizes))
-
-
-def _move_largest(cells: Array, place: int) -> None:
-    for plane in cells:
-        top = int(np.argmax(plane))
-        plane[top], plane[place] = plane[place], plane[top]
 
 
 OFFSET = 1000.0
@@ -295,7 +287,9 @@ class ConvolutionDrawing(Drawing):
         if self.rng.random() < 0.5:
             self.arrays["g"] = self._one_cotangent()
         else:
-            self.arrays["x"], self.arrays["weight"] = self._one_cell(), self._one_tap(once=True)
+            channels = self.shapes["x"][-1 - self.problem.rank]  # with one power of two in each
+            self.arrays["x"] = self._sparse(self.shapes["x"], channels, 1)
+            self.arrays["weight"] = self._one_tap(once=True)
 
     def _impulse_second(self) -> None:
         if self.rng.random() < 0.5:
@@ -330,10 +324,6 @@ class ConvolutionDrawing(Drawing):
         shape, groups = self.shapes["g"], self.form.groups
         channels = shape[len(shape) - self.problem.rank - 1]
         return self._sparse(shape, groups, channels // groups)
-
-    def _one_cell(self) -> Array:
-        """One power of two in each channel of ``x``."""
-        return self._sparse(self.shapes["x"], self.shapes["x"][-1 - self.problem.rank], 1)
 
     def _sparse(self, shape: Shape, parts: int, each: int) -> Array:
         lead, spatial = prod(shape[: len(shape) - self.problem.rank - 1]), prod(shape[len(shape) - self.problem.rank :])

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.conformance.checks.memory import Bytes, between, fenced, margins_hold
-from gradspec.conformance.checks.outcome import Outcome, differences
+from gradspec.conformance.checks.repeat import Outcome, differences
 from gradspec.conformance.judge.snapshot import Snapshot, spoken
 from gradspec.conformance.model.problem import Array, Call, Results
 from gradspec.conformance.model.target import NotOfferedError, Target

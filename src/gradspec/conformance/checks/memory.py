@@ -48,15 +48,10 @@ def fenced_bytes(size: int, at_end: bool, fill: int) -> Bytes:
     room = max(1, -(-size // page)) * page
     memory = np.frombuffer(mmap.mmap(-1, room + 2 * page), np.uint8)
     memory[page : page + room] = fill
-    for fence in (memory[:page], memory[page + room :]):
-        _forbid(fence)
+    for fence in (memory[:page], memory[page + room :]) if os.name == "posix" else ():
+        ctypes.CDLL(None).mprotect(ctypes.c_void_p(fence.ctypes.data), ctypes.c_size_t(fence.nbytes), 0)
     first = page + (room - size if at_end else 0)
     return memory[first : first + size]
-
-
-def _forbid(page: Bytes) -> None:
-    if os.name == "posix":
-        ctypes.CDLL(None).mprotect(ctypes.c_void_p(page.ctypes.data), ctypes.c_size_t(page.nbytes), 0)
 
 
 def placed(array: Array, memory: Bytes) -> Array:

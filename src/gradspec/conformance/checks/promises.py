@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.checks.outcome import in_words
+from gradspec.conformance.checks.repeat import in_words
 from gradspec.conformance.model.problem import Array, Shape
 from gradspec.conformance.model.target import Promise, Target
 from gradspec.conformance.model.verdict import Verdict

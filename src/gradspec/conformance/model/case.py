@@ -1,8 +1,8 @@
-"""The cases a target is judged on: what they may have, what a user selects of them, and one of them."""
+"""The cases a target is judged on: what they may have, what a user selects of them, and what a campaign must know."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gradspec.conformance.model.problem import INPUTS, MODES, Problem
 
@@ -83,3 +83,31 @@ class CheckCase:
     def name(self) -> str:
         """``batch.index``: with the seed of a run, it makes the case again."""
         return f"{self.batch}.{self.index}"
+
+
+DEFAULT_SECONDS = 60.0
+DEFAULT_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True)
+class CampaignSettings:
+    """A target by name, and what of it is judged.
+
+    ``threads`` is how many each process may use, ``timeout`` how many seconds a case may take, ``path`` where user
+    kernels are imported from, and ``token`` tells the campaign from others in the same process.
+    """
+
+    target: str
+    seed: int = 0
+    selection: Selection = field(default_factory=Selection)
+    allow: tuple[str, ...] = ()
+    threads: int = 1
+    timeout: float = DEFAULT_TIMEOUT
+    path: tuple[str, ...] = ()
+    token: str = ""
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}; give a whole number that is not negative")
+        if not self.timeout > 0:
+            raise ValueError(f"timeout is {self.timeout:g}; give a positive number of seconds")

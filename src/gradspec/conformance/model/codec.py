@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from gradspec.conformance.model.problem import DTYPES, FLOATS, Array
+from gradspec.conformance.model.problem import DTYPES, FLOATS, Array, Shape
 from gradspec.spec.errors import FormatError
 
 T = TypeVar("T")
@@ -30,8 +30,9 @@ T = TypeVar("T")
 def encode(value: Any) -> Any:
     """A dataclass as plain data.
 
-    >>> encode(ArrayData("f32", (2,), (0.5, "nan")))
-    {'dtype': 'f32', 'shape': [2], 'cells': [0.5, 'nan']}
+    >>> from gradspec.conformance.model.problem import Problem
+    >>> encode(Problem("fold", 1, ((2, 4), None), {"kernel_size": (2,)}))["shapes"]
+    [[2, 4], None]
     """
     kind: Any = type(value)
     return _codec(kind).write(value)
@@ -40,10 +41,11 @@ def encode(value: Any) -> Any:
 def decode(kind: type[T], data: Any, where: str = "data") -> T:
     """What was encoded.
 
-    >>> decode(ArrayData, {"dtype": "f32", "shape": [1, "2"], "cells": []}, "x")
+    >>> from gradspec.conformance.model.problem import Problem
+    >>> decode(Problem, {"op": "fold", "rank": "1", "shapes": [], "attributes": {}}, "problem")
     Traceback (most recent call last):
         ...
-    gradspec.spec.errors.FormatError: x.shape[1]: expected int, not '2'
+    gradspec.spec.errors.FormatError: problem.rank: expected int, not '1'
     """
     hint: Any = kind
     found: T = _codec(hint).read(data, where)
@@ -51,9 +53,10 @@ def decode(kind: type[T], data: Any, where: str = "data") -> T:
 
 
 class Codec(NamedTuple):
+    """How one type is written, and how it is read from data and from where that stands."""
+
     write: Callable[[Any], Any]
     read: Callable[[Any, str], Any]
-    """From data, and where it stands."""
 
 
 @cache
@@ -63,18 +66,19 @@ def _codec(hint: Any) -> Codec:
     if hint is Any:
         return Codec(lambda value: value, lambda data, where: data)
     if origin in (typing.Union, types.UnionType):
-        return _optional(*(_codec(argument) for argument in arguments if argument is not types.NoneType))
+        write, read = _codec(next(argument for argument in arguments if argument is not types.NoneType))
+        return Codec(lambda v: v if v is None else write(v), lambda data, at: data if data is None else read(data, at))
     if dataclasses.is_dataclass(hint):
         return _record(typing.cast(type, hint))
     if origin is np.ndarray:
-        return Codec(
-            lambda array: encode(ArrayData.of(array)), lambda data, where: decode(ArrayData, data, where).array()
-        )
+        return _ARRAY
     if origin is Counter:
-        return _words_counted() if arguments == (str,) else _rows_counted(len(typing.get_args(arguments[0])))
+        counts = _mapping(_codec(int))
+        is_plain = arguments == (str,)
+        return Codec(dict, lambda data, where: Counter(counts.read(data, where))) if is_plain else _rows(hint)
+    if origin is Mapping and arguments[1] is Any:
+        return _mapping(Codec(lambda value: value, lambda data, where: _frozen(data)))
     if origin in (dict, Mapping):
-        if origin is Mapping and arguments[1] is Any:
-            return _mapping(Codec(lambda value: value, lambda data, where: _frozen(data)))
         return _mapping(_codec(arguments[1]))
     if origin in (tuple, list, frozenset):
         return _sequence(origin, _codec(arguments[0]))
@@ -94,13 +98,6 @@ def _expect(data: Any, kind: type, where: str) -> Any:
     raise FormatError(f"{where}: expected {kind.__name__}, not {told}")
 
 
-def _optional(codec: Codec) -> Codec:
-    return Codec(
-        lambda value: None if value is None else codec.write(value),
-        lambda data, where: None if data is None else codec.read(data, where),
-    )
-
-
 def _record(cls: type) -> Codec:
     hints = typing.get_type_hints(cls)
     fields = {field.name: _codec(hints[field.name]) for field in dataclasses.fields(cls)}
@@ -109,11 +106,9 @@ def _record(cls: type) -> Codec:
     def read(data: Any, where: str) -> Any:
         _expect(data, dict, where)
         if missing := [name for name in needed if name not in data]:
-            raise FormatError(
-                f"{where}: {cls.__name__} lacks {', '.join(missing)}; it has {', '.join(data) or 'nothing'}"
-            )
+            raise FormatError(f"{where}: {cls.__name__} needs {', '.join(missing)}; it has {', '.join(data) or 'none'}")
         if unknown := [name for name in data if name not in fields]:
-            raise FormatError(f"{where}: {cls.__name__} has no {unknown[0]!r}; it has {', '.join(fields)}")
+            raise FormatError(f"{where}: a {cls.__name__} has no {unknown[0]!r}; it has {', '.join(fields)}")
         return cls(**{name: fields[name].read(part, f"{where}.{name}") for name, part in data.items()})
 
     return Codec(lambda value: {name: codec.write(getattr(value, name)) for name, codec in fields.items()}, read)
@@ -127,55 +122,45 @@ def _sequence(kind: type, codec: Codec) -> Codec:
 
 
 def _mapping(codec: Codec) -> Codec:
-    return Codec(
-        lambda value: {name: codec.write(part) for name, part in value.items()},
-        lambda data, where: {n: codec.read(part, f"{where}.{n}") for n, part in _expect(data, dict, where).items()},
-    )
+    def read(data: Any, where: str) -> Any:
+        return {name: codec.read(part, f"{where}.{name}") for name, part in _expect(data, dict, where).items()}
+
+    return Codec(lambda value: {name: codec.write(part) for name, part in value.items()}, read)
 
 
-def _words_counted() -> Codec:
-    return Codec(dict, lambda data, where: Counter(_mapping(_codec(int)).read(data, where)))
-
-
-def _rows_counted(words: int) -> Codec:
-    def key(row: Any, where: str) -> tuple[str, ...]:
-        if len(_expect(row, list, where)) != words + 1:
-            raise FormatError(f"{where}: expected {words} words and a number, not {len(row)} entries")
-        return tuple(_expect(word, str, where) for word in row[:-1])
+def _rows(hint: Any) -> Codec:
+    """Counts by several words."""
+    words = len(typing.get_args(typing.get_args(hint)[0]))
 
     def read(data: Any, where: str) -> Any:
-        rows = enumerate(_expect(data, list, where))
-        return Counter({key(row, f"{where}[{i}]"): _expect(row[-1], int, f"{where}[{i}]") for i, row in rows})
+        found: Counter[tuple[str, ...]] = Counter()
+        for i, row in enumerate(_expect(data, list, where)):
+            place = f"{where}[{i}]"
+            if len(_expect(row, list, place)) != words + 1:
+                raise FormatError(f"{place}: expected {words} words and a number, not {len(row)} entries")
+            found[tuple(_expect(word, str, place) for word in row[:-1])] = _expect(row[-1], int, place)
+        return found
 
-    return Codec(lambda value: [[*words, number] for words, number in sorted(value.items())], read)
+    return Codec(lambda value: [[*key, number] for key, number in sorted(value.items())], read)
 
 
-@dataclasses.dataclass(frozen=True)
-class ArrayData:
-    """An array as plain data."""
+def _written(array: Array) -> dict[str, Any]:
+    name = next(name for name, dtype in DTYPES.items() if dtype == array.dtype)
+    cells = array.ravel().astype(np.float64).tolist() if name in FLOATS else array.ravel().tolist()
+    words = [cell if isinstance(cell, int) or np.isfinite(cell) else str(cell) for cell in cells]
+    return {"dtype": name, "shape": list(array.shape), "cells": words}
 
-    dtype: str
-    shape: tuple[int, ...]
-    cells: tuple[Any, ...]
 
-    @staticmethod
-    def of(array: Array) -> ArrayData:
-        name = next(name for name, dtype in DTYPES.items() if dtype == array.dtype)
-        cells = array.ravel().astype(np.float64).tolist() if name in FLOATS else array.ravel().tolist()
-        words = (cell if isinstance(cell, int) or np.isfinite(cell) else str(cell) for cell in cells)
-        return ArrayData(name, array.shape, tuple(words))
+def _read(data: Any, where: str) -> Array:
+    dtype = _expect(_expect(data, dict, where).get("dtype"), str, f"{where}.dtype")
+    if dtype not in DTYPES:
+        raise FormatError(f"{where}.dtype: {dtype!r} is not known; use one of {', '.join(DTYPES)}")
+    shape: Shape = _codec(Shape).read(data.get("shape"), f"{where}.shape")
+    try:
+        wide = np.array(_expect(data.get("cells"), list, f"{where}.cells"), np.float64 if dtype in FLOATS else np.int64)
+        return wide.astype(DTYPES[dtype]).reshape(shape)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise FormatError(f"{where}: these cells are no {dtype} array of shape {shape}: {error}") from None
 
-    def array(self) -> Array:
-        """
-        >>> ArrayData.of(np.float16([[1.5, -np.inf]])).array().tolist()
-        [[1.5, -inf]]
-        """
-        if self.dtype not in DTYPES:
-            raise FormatError(f"dtype {self.dtype!r} is not known; use one of {', '.join(DTYPES)}")
-        try:
-            wide = np.array(self.cells, np.float64 if self.dtype in FLOATS else np.int64)
-            return wide.astype(DTYPES[self.dtype]).reshape(self.shape)
-        except ValueError as error:
-            raise FormatError(
-                f"{len(self.cells)} cells are no {self.dtype} array of shape {self.shape}: {error}"
-            ) from None
+
+_ARRAY = Codec(_written, _read)

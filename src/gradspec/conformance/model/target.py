@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.problem import FLOATS, Call, Problem, Results
@@ -31,6 +32,8 @@ class Target(ABC):
     """Something that computes convolutions and poolings."""
 
     name: str
+    packages: tuple[str, ...] = ()
+    """What is installed for it, whose versions a run tells."""
     strict: bool = False
     """Whether it documents our semantics as its own: what is a convention elsewhere is a defect in it."""
     repeatable: bool = False
@@ -38,9 +41,9 @@ class Target(ABC):
     fresh_results: bool = False
     """Whether it promises results in memory of their own, which the inputs do not share."""
 
-    @abstractmethod
     def versions(self) -> dict[str, str]:
         """Of everything that takes part."""
+        return {package: version(package) for package in self.packages}
 
     @abstractmethod
     def refusal(self, problem: Problem, mode: str) -> str | None:

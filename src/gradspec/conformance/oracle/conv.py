@@ -69,7 +69,9 @@ class _Trilinear:
         lead = first.shape[: first.ndim - self.rank - 1]
         samples, width = int(np.prod(lead)), out[0] // groups
         depth = first.shape[-1 - self.rank] // groups * places.shape[1]
-        split = [(_with_zero(self._split(x)), self._weights(w)) for x, w in pairs]
+        # Zeros after the last position, which the negative places of padding and of nothing read.
+        wide = (np.pad(self._split(x), ((0, 0), (0, 0), (0, 0), (0, 2))) for x, _ in pairs)
+        split = list(zip(wide, (self._weights(w) for _, w in pairs), strict=True))
         narrow = has_exact_products(*(array for pair in pairs for array in pair), *(() if added is None else (added,)))
         extra = None if added is None else added.astype(np.float64).reshape(groups, 1, width)
         where = np.arange(samples * groups * width * rows, dtype=np.int64).reshape(samples, groups, width, rows)
@@ -104,11 +106,6 @@ class _Trilinear:
                     yield ProductChunk(where[group, :, part].T, cells[part], roles[part], columns, None, narrow)
 
         return SumMeaning(form.w_shape, chunks)
-
-
-def _with_zero(x: Floats) -> Floats:
-    """Zeros after the last position, which the negative places of padding and of nothing read."""
-    return np.concatenate([x, np.zeros((*x.shape[:-1], 2))], axis=-1)
 
 
 def _cells(x: Floats, sample: Ints, group: int, places: Ints) -> Floats:

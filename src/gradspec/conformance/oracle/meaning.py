@@ -70,11 +70,10 @@ class Judgement:
 
     def failures(self, limit: int = 5) -> list[str]:
         """The first failures in words."""
-        return [self._explain(int(place)) for place in np.flatnonzero(~self.ok.ravel())[:limit]]
-
-    def _explain(self, place: int) -> str:
-        index = [int(i) for i in np.unravel_index(place, self.ok.shape)]
-        return f"{index}: got {self.got.ravel()[place].item()!r}, permitted {self.permitted(place)}"
+        places = [
+            (i, [*map(int, np.unravel_index(i, self.ok.shape))]) for i in np.flatnonzero(~self.ok)[:limit].tolist()
+        ]
+        return [f"{at}: got {self.got.ravel()[i].item()!r}, permitted {self.permitted(i)}" for i, at in places]
 
     def permitted(self, place: int) -> Permitted:
         """What may stand at a flat place."""

@@ -143,14 +143,6 @@ def sliding_window(
     return sliding(x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-def _bins(x: Any, output_size: Any, **_: Any) -> Window:
-    return bins(x, output_size)
-
-
-def _everything(x: Any, rank: int, **_: Any) -> Window:
-    return everything(x, rank)
-
-
 def maxima(op: str, x: Any, **attributes: Any) -> tuple[Selected, Selected]:
     """Values and indices of ``max_pool``, ``adaptive_max_pool`` or ``global_max_pool``, from one choice of winners.
 
@@ -193,7 +185,11 @@ def _pooled(reduction: Callable[..., Any], window_of: Callable[..., Window], nam
     return build
 
 
-_WINDOWS: dict[str, Callable[..., Window]] = {"": sliding_window, "adaptive_": _bins, "global_": _everything}
+_WINDOWS: dict[str, Callable[..., Window]] = {
+    "": sliding_window,
+    "adaptive_": lambda x, output_size, **_: bins(x, output_size),
+    "global_": lambda x, rank, **_: everything(x, rank),
+}
 _REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "max_pool": (_max, ("return_indices",)),
     "max_pool_jvp": (_max_jvp, ("ties",)),

@@ -121,10 +121,8 @@ class SmoothMax(Meaning):
             return [(float(self.other[plane, t]), soft, i) for i, t in enumerate(members) if t >= 0 and soft]
         plane, cell = divmod(place, self.planes.shape[1])
         outputs = [int(h) // self.taps.shape[1] for h in self.readers[cell] if h >= 0]
-        terms = [
-            (float(self.other[plane, o]), self._softmax(plane, o, beta), self._members(o).index(cell)) for o in outputs
-        ]
-        return [(g, soft, i) for g, soft, i in terms if soft is not None]
+        read = [(o, soft) for o in outputs if (soft := self._softmax(plane, o, beta)) is not None]
+        return [(float(self.other[plane, o]), soft, self._members(o).index(cell)) for o, soft in read]
 
     # --- the real result, and how far a kernel may be from it
 

@@ -14,8 +14,15 @@ from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import KINDS, Finding
-from gradspec.conformance.report.printable import ascii_text, printable
-from gradspec.conformance.report.words import FAILING, MODE_WORDS, beyond, in_one_sentence, kind_words
+from gradspec.conformance.report.words import (
+    FAILING,
+    MODE_WORDS,
+    ascii_text,
+    beyond,
+    in_one_sentence,
+    kind_words,
+    printable,
+)
 
 STYLES = {"defect": "bold red", "convention": "yellow", "reduced": "magenta", "undecided": "blue", "pass": "green"}
 SHOWN = {"defect": 40, "convention": 12, "reduced": 6}

@@ -23,7 +23,7 @@ from gradspec.conformance.model.attributes import is_usual
 from gradspec.conformance.model.codec import encode
 from gradspec.conformance.model.problem import AVERAGES, MODES, SELECTIONS, Array, Call
 from gradspec.conformance.model.target import Target
-from gradspec.conformance.model.verdict import KINDS, Failure, Finding, Verdict
+from gradspec.conformance.model.verdict import KINDS, Failure, Finding
 from gradspec.conformance.shrink.search import conventions, error, manner, shrink
 from gradspec.conformance.shrink.steps import size
 
@@ -181,16 +181,11 @@ def _reproducer(target: Target, shrunk: Failure) -> str:
         "rule": RULES.get(verdict.rule, verdict.rule),
     }
     comments = [f"# {word}: {' '.join(text.split())}" for word, text in told.items() if text]
-    lines = target.reproducer(as_judged(shrunk)).rstrip(), *_changed_input(verdict), *comments
-    return "\n".join(lines) + "\n"
-
-
-def _changed_input(verdict: Verdict) -> tuple[str, ...]:
-    """The line that shows what a call has made of its input."""
-    if verdict.rule != "input_changed":
-        return ()
-    name = verdict.result.replace("direction of ", "d").replace("cotangent", "g")
-    return (f"print({name})  # as the call has left it",)
+    lines = [target.reproducer(as_judged(shrunk)).rstrip()]
+    if verdict.rule == "input_changed":
+        name = verdict.result.replace("direction of ", "d").replace("cotangent", "g")
+        lines.append(f"print({name})  # as the call has left it")
+    return "\n".join([*lines, *comments]) + "\n"
 
 
 def _seen(group: Iterable[Failure]) -> set[str]:
@@ -223,7 +218,8 @@ def _manner(finding: Finding) -> tuple[Any, ...]:
 
 def _merged(same: list[Finding]) -> list[Finding]:
     """Each finding joined to the first, simpler one that has nothing special which it has not."""
-    return _gathered([], sorted(same, key=_simplicity), lambda cause, one: True)
+    simplest = sorted(same, key=lambda f: (len(_finding_signature(f)), *size(f.call), f.op))
+    return _gathered([], simplest, lambda cause, one: True)
 
 
 def _unmasked(causes: list[Finding]) -> list[Finding]:
@@ -252,10 +248,6 @@ def _gathered(
         else:
             causes[place] = _joined(causes[place], one)
     return causes
-
-
-def _simplicity(finding: Finding) -> tuple[Any, ...]:
-    return len(_finding_signature(finding)), *size(finding.call), finding.op
 
 
 def _finding_signature(finding: Finding) -> frozenset[str]:

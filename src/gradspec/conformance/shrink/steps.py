@@ -307,10 +307,10 @@ def cost(array: Array) -> Any:
     """
     simplest = 0 if array.dtype.kind in "iu" else 1
     array = array.astype(np.float64)
-    whole = np.isfinite(array) & (array == np.trunc(array))
+    whole, plain = np.isfinite(array) & (array == np.trunc(array)), ~np.signbit(array)
     conditions = [
-        (array == simplest) & ~np.signbit(array),
-        (array == 1 - simplest) & ~np.signbit(array),
+        (array == simplest) & plain,
+        (array == 1 - simplest) & plain,
         (array == 0) | (array == 2) | (array == -1),
         whole & (np.abs(array) < 10),
         ~np.isfinite(array),

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.model.problem import DTYPES, Array, Call
+from gradspec.conformance.model.target import Promise
+from gradspec.graph.recent import Recent
 
 DTYPE_TEXT = {name: f"np.{dtype.name}" for name, dtype in DTYPES.items()} | {"bf16": "ml_dtypes.bfloat16"}
 
@@ -53,7 +55,14 @@ def function_of(expression: str, names: Iterable[str], modules: Mapping[str, Any
     >>> function_of(applied("max", Code("x"), 4), ["x"], {})(7)
     7
     """
-    return eval(f"lambda {', '.join(names)}: {expression}", dict(modules))  # type: ignore[no-any-return]
+    return evaluated(f"lambda {', '.join(names)}: {expression}", modules)  # type: ignore[no-any-return]
+
+
+def scope_of(lines: Sequence[str], modules: Mapping[str, Any]) -> dict[str, Any]:
+    """The names that lines define."""
+    scope = dict(modules)
+    exec(_compiled("\n".join(lines)), scope)
+    return scope
 
 
 def routine(
@@ -69,14 +78,18 @@ def routine(
     (6, 7)
     """
     body = "".join(f"    {line}\n" for line in (*lines, f"return {', '.join(results)},"))
-    scope = dict(modules)
-    exec(_compiled("\n".join([*definitions, f"def run({', '.join(names)}):\n{body}"])), scope)
+    scope = scope_of([*definitions, f"def run({', '.join(names)}):\n{body}"], modules)
     return scope["run"]  # type: ignore[no-any-return]
 
 
+def evaluated(expression: str, names: Mapping[str, Any]) -> Any:
+    """The value of an expression."""
+    return eval(_compiled(expression, "eval"), dict(names))
+
+
 @lru_cache(maxsize=1024)
-def _compiled(text: str) -> Any:
-    return compile(text, "<reproducer>", "exec")
+def _compiled(text: str, kind: str = "exec") -> Any:
+    return compile(text, "<reproducer>", kind)
 
 
 # --- arrays -----------------------------------------------------------------------------------------------------------
@@ -149,6 +162,26 @@ def _layout(name: str, layout: str, ndim: int, rank: int) -> str | None:
             spread = f"np.repeat({spread}, 2, {axis})"
         return f"{name} = {spread}[{', '.join(['::2'] * ndim)}]  # with gaps in memory"
     return None
+
+
+Modules = Mapping[str, Any]
+
+
+def promised(
+    op: str, call: Code, modules: Callable[[], Modules], imports: str, documented: str, *raises: type[Exception]
+) -> Promise:
+    """A call for which an error is promised, by what is documented."""
+    source = f"{imports}\n\nprint({call})"
+    return Promise(op, lambda: evaluated(call, modules()), raises or (Exception,), source, documented)
+
+
+def kept(recent: Recent, key: object, make: Callable[[], Any]) -> Any:
+    """What was made for a key, if it is among those used last; else it is made now."""
+    found = recent.get(key)
+    if found is None:
+        found = make()
+        recent.put(key, found)
+    return found
 
 
 def as_tuple(results: Any) -> tuple[Any, ...]:

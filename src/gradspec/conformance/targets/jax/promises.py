@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradspec.conformance.model.target import Promise
 from gradspec.conformance.targets.jax.functions import modules
-from gradspec.conformance.targets.program import Code, applied, function_of
+from gradspec.conformance.targets.program import Code, applied, promised
 
 ROW, WEIGHT = applied("np.zeros", (1, 3, 5)), applied("np.zeros", (2, 3, 2))
 CONV, WINDOW = "lax.conv_general_dilated", "lax.reduce_window"
@@ -52,9 +52,5 @@ MISTAKES: tuple[tuple[str, str, Code], ...] = (
 
 
 def promises() -> list[Promise]:
-    return [_promise(*mistake) for mistake in MISTAKES]
-
-
-def _promise(op: str, documented: str, call: Code) -> Promise:
-    lines = ("import jax.numpy as jnp", "import numpy as np", "from jax import lax", "", f"print({call})")
-    return Promise(op, lambda: function_of(call, (), modules())(), (Exception,), "\n".join(lines), documented)
+    lines = "import jax.numpy as jnp\nimport numpy as np\nfrom jax import lax"
+    return [promised(op, call, modules, lines, documented) for op, documented, call in MISTAKES]

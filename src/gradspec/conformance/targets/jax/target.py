@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from gradspec.conformance.targets.jax.functions import (
 )
 from gradspec.conformance.targets.jax.modes import in_mode
 from gradspec.conformance.targets.jax.promises import promises
-from gradspec.conformance.targets.program import as_tuple, assignments, function_of, imports
+from gradspec.conformance.targets.program import as_tuple, assignments, function_of, imports, kept
 from gradspec.graph.recent import Recent
 
 MOST_FUNCTIONS = 32
@@ -36,12 +35,10 @@ class JaxTarget(Target):
     """
 
     name = "jax"
+    packages = ("jax", "jaxlib")
 
     def __init__(self) -> None:
         self._compiled = Recent(MOST_FUNCTIONS)
-
-    def versions(self) -> dict[str, str]:
-        return {package: version(package) for package in ("jax", "jaxlib")}
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
         return undocumented(problem, mode)
@@ -63,23 +60,12 @@ class JaxTarget(Target):
             require_finite(call)
         with jax.enable_x64(True):
             try:
-                found = as_tuple(self._function(call)(*call.arguments()))
+                key = (repr(call.problem), call.mode, call.variant)
+                found = as_tuple(kept(self._compiled, key, lambda: compiled(call))(*call.arguments()))
             except NotImplementedError as error:
                 raise NotOfferedError(str(error)) from error
             names = [name for name in call.problem.results(call.mode) if name != "indices"]
             return {name: np.asarray(array) for name, array in zip(names, found, strict=True)}
-
-    def _function(self, call: Call) -> Callable[..., Any]:
-        import jax
-
-        key = (repr(call.problem), call.mode, call.variant)
-        compiled = self._compiled.get(key)
-        if compiled is None:
-            f = function_of(function(call.problem, call.variant), call.named(), modules())
-            plain = in_mode(call.mode, jax.vmap(f, in_axes=over_samples(call)) if call.variant == VMAP else f)
-            compiled = plain if call.variant == EAGER else jax.jit(plain)
-            self._compiled.put(key, compiled)
-        return compiled  # type: ignore[no-any-return]
 
     def reproducer(self, call: Call) -> str:
         return program(call)
@@ -106,6 +92,15 @@ class JaxTarget(Target):
 
     def promises(self) -> Sequence[Promise]:
         return promises()
+
+
+def compiled(call: Call) -> Callable[..., Any]:
+    """The function of a call's arrays, jitted but for the eager variant."""
+    import jax
+
+    f = function_of(function(call.problem, call.variant), call.named(), modules())
+    plain = in_mode(call.mode, jax.vmap(f, in_axes=over_samples(call)) if call.variant == VMAP else f)
+    return plain if call.variant == EAGER else jax.jit(plain)
 
 
 def require_finite(call: Call) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import version
+from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
 
@@ -17,6 +17,7 @@ import numpy as np
 
 import gradspec.backends.cpu
 import gradspec.backends.numpy
+import gradspec.transforms.batch
 import gradspec.transforms.simplify  # noqa: F401  (graphs call what these register)
 from gradspec.conformance.checks.promises import of_the_specification
 from gradspec.conformance.model.attributes import OPERATORS
@@ -26,21 +27,35 @@ from gradspec.conformance.model.problem import (
     FLOATS,
     GIVES_INDICES,
     SELECTIONS,
-    Array,
     Call,
     Problem,
     Results,
 )
 from gradspec.conformance.model.target import NotOfferedError, Promise, Target
-from gradspec.conformance.targets.native.graphs import graph_of, is_shared, names_of, operator, sample, samples
-from gradspec.conformance.targets.native.program import program
-from gradspec.conformance.targets.program import as_tuple
+from gradspec.conformance.targets.native.program import (
+    definitions,
+    expression,
+    is_eager,
+    is_shared,
+    names_of,
+    program,
+    sample,
+    samples,
+)
+from gradspec.conformance.targets.program import as_tuple, evaluated, kept, scope_of
 from gradspec.graph.recent import Recent
+from gradspec.graph.types import DTYPES
+from gradspec.ops.pointwise import leaky_relu
 from gradspec.runtime.compiled import Compiled
 from gradspec.runtime.run import compile
 from gradspec.runtime.threads import set_num_threads
-from gradspec.transforms import functions
+from gradspec.transforms.functions import jvp, vjp
+from gradspec.transforms.trace import trace
 
+GRADSPEC = SimpleNamespace(
+    **{**OPERATORS, **DTYPES}, leaky_relu=leaky_relu, trace=trace, compile=compile, jvp=jvp, vjp=vjp
+)
+"""What of ``import gradspec as gs`` the programs use."""
 MOST_RUNS = 256
 TURNS = 2
 """Ways to the same kernels that one problem is tried in: building graphs takes longer than running them."""
@@ -52,15 +67,13 @@ class NativeTarget(Target):
     """gradspec's CPU kernels."""
 
     name = "native"
+    packages = ("gradspec", "numpy", "llvmlite")
     repeatable = True
     fresh_results = True
     strict = True
 
     def __init__(self) -> None:
         self._runs = Recent(MOST_RUNS)
-
-    def versions(self) -> dict[str, str]:
-        return {package: version(package) for package in ("gradspec", "numpy", "llvmlite")}
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
         if problem.dtype in FLOATS:
@@ -77,21 +90,19 @@ class NativeTarget(Target):
         return (*other_kernels(problem, mode), *(way for way in ways if way in turns))
 
     def run(self, call: Call) -> Results:
-        if call.variant == "eager":
-            return _eager(call)
         if call.variant == "one_by_one":
             return self._one_by_one(call)
-        run = self._compiled(call)
-        outs = tuple(np.empty(v.shape, v.dtype.numpy) for v in run.plan.outputs) if call.variant == "out" else None
-        return _named(call, as_tuple(run(*call.arguments(), out=_as_out(outs))))
+        found = as_tuple(evaluated(expression(call), {**self._scope(call), **call.arrays()}))
+        results, names = [array for array in found if array is not None], names_of(call)
+        return dict(zip(names, results[-len(names) :], strict=True))
 
     def run_into(self, call: Call, outs: Results) -> None:
         """The call with its results in the arrays of ``outs``."""
-        if call.variant in ("eager", "one_by_one"):
+        if is_eager(call):
             raise NotOfferedError(f"{call.variant} calls give arrays of their own")
-        run = self._compiled(call)
-        names = [None] * (len(run.plan.outputs) - len(names_of(call))) + list(names_of(call))
-        run(*call.arguments(), out=_as_out(tuple(None if name is None else outs.get(name) for name in names)))
+        run, names = self._compiled(call), names_of(call)
+        given = (*(None,) * (len(run.plan.outputs) - len(names)), *map(outs.get, names))
+        run(*call.arguments(), out=given[0] if len(given) == 1 else given)
 
     def set_threads(self, count: int) -> bool:
         set_num_threads(count)
@@ -104,12 +115,15 @@ class NativeTarget(Target):
         return of_the_specification(lambda op, arrays, attributes: OPERATORS[op](*arrays, **attributes))
 
     def _compiled(self, call: Call) -> Compiled:
+        run: Compiled = self._scope(call)["run"]
+        return run
+
+    def _scope(self, call: Call) -> dict[str, Any]:
+        """What the program defines, made once for a problem."""
         key = (repr(call.problem), call.mode, "plain" if call.variant == "out" else call.variant)
-        run = self._runs.get(key)
-        if run is None:
-            run = compile(graph_of(call), backend="numpy" if call.variant == "numpy" else "cpu")
-            self._runs.put(key, run)
-        return run  # type: ignore[no-any-return]
+        names = {"gs": GRADSPEC, "np": np, "replace": replace}
+        found: dict[str, Any] = kept(self._runs, key, lambda: scope_of(definitions(call), names))
+        return found
 
     def _one_by_one(self, call: Call) -> Results:
         """Each index of the leading axis in a call of its own; sums over samples are left out."""
@@ -131,35 +145,3 @@ def ways_to(problem: Problem) -> tuple[str, ...]:
     count = samples(problem)
     batches = () if count is None else ("batched", "one_by_one") if 0 < count <= FEW_SAMPLES else ("batched",)
     return ("eager", "out", "numpy", *batches)
-
-
-def _named(call: Call, outputs: Sequence[Array]) -> Results:
-    names = names_of(call)
-    return dict(zip(names, outputs[-len(names) :], strict=True))
-
-
-def _eager(call: Call) -> Results:
-    """Operators and derivatives of functions on arrays, without a graph in the caller's hands."""
-    function, inputs = operator(call), tuple(call.named().values())
-    if call.mode == "value":
-        return _named(call, as_tuple(function(*inputs)))
-    if call.mode == "jvp":
-        directions = iter(call.directions)
-        tangents = tuple(None if name == "indices" else next(directions) for name in call.named())
-        return _named(call, (functions.jvp(function, inputs, tangents)[1],))
-    if call.mode == "vjp":
-        return _named(call, _floats(functions.vjp(function, *inputs)[1](call.cotangent)))
-
-    def pulled(*arguments: Any) -> tuple[Any, ...]:
-        """The VJP as a function of the inputs and the cotangent."""
-        return _floats(functions.vjp(function, *arguments[:-1])[1](arguments[-1]))
-
-    return _named(call, _floats(functions.vjp(pulled, *inputs, call.cotangent)[1](call.directions)))
-
-
-def _floats(found: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(part for part in found if part is not None)
-
-
-def _as_out(outs: tuple[Array | None, ...] | None) -> Any:
-    return outs[0] if outs is not None and len(outs) == 1 else outs

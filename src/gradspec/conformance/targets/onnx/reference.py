@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from math import prod
 
 from gradspec.conformance.model.geometry import anatomy
@@ -29,9 +28,7 @@ class OnnxReferenceTarget(Target):
     """``onnx.reference.ReferenceEvaluator``. ``values_only`` asks MaxPool for no indices, which is other code."""
 
     name = "onnx.reference"
-
-    def versions(self) -> dict[str, str]:
-        return {package: version(package) for package in ("onnx", "numpy")}
+    packages = ("onnx", "numpy")
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
         if reason := undocumented(problem, mode):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
 from gradspec.conformance.model.attributes import settled
@@ -26,6 +25,7 @@ from gradspec.conformance.targets.onnx.model import (
     undocumented,
 )
 from gradspec.conformance.targets.onnx.promises import promises
+from gradspec.conformance.targets.program import kept
 from gradspec.graph.recent import Recent
 
 MOST_SESSIONS = 64
@@ -44,14 +44,12 @@ class OnnxRuntimeTarget(Target):
     """
 
     name = "onnxruntime"
+    packages = ("onnxruntime", "onnx")
 
     def __init__(self) -> None:
         self._sessions = Recent(MOST_SESSIONS)
         self._threads = 0
         self._missing: dict[tuple[str, str], str | None] = {}
-
-    def versions(self) -> dict[str, str]:
-        return {package: version(package) for package in ("onnxruntime", "onnx")}
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
         return undocumented(problem, mode) or next(_declined(problem), None) or self._without_kernel(problem)
@@ -95,11 +93,7 @@ class OnnxRuntimeTarget(Target):
         if weights:
             return self._new_session(call, node, weights)
         key = (repr(call.problem), repr(node), call.variant)
-        session = self._sessions.get(key)
-        if session is None:
-            session = self._new_session(call, node, weights)
-            self._sessions.put(key, session)
-        return session
+        return kept(self._sessions, key, lambda: self._new_session(call, node, weights))
 
     def _without_kernel(self, problem: Problem) -> str | None:
         """What ONNX Runtime says if it has no kernel for this operator and dtype; asked once."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 from gradspec.conformance.model.problem import Shape
 from gradspec.conformance.model.target import Promise
-from gradspec.conformance.targets.program import Code, applied, function_of
+from gradspec.conformance.targets.program import applied, promised
 
+ERRORS = (RuntimeError, ValueError, TypeError)
 DOCUMENTATION = "https://docs.pytorch.org/docs/stable/generated/torch.nn."
 _HALF = "padding is at least 0 and at most half of the kernel"
 _APART = "dilation is greater than 0"
@@ -46,13 +49,6 @@ def promises() -> list[Promise]:
 
 def _promise(op: str, name: str, shapes: tuple[Shape, ...], settings: dict[str, Any], page: str, words: str) -> Promise:
     ones = (applied("torch.ones", shape) for shape in shapes)
-    call = applied(f"torch.nn.functional.{name}", *ones, **settings)
-    source = f"import torch\n\nprint({call})\n"
-    documented = f"{words} ({DOCUMENTATION}{page}.html)"
-    return Promise(op, lambda: _computed(call), (RuntimeError, ValueError, TypeError), source, documented)
-
-
-def _computed(call: Code) -> object:
-    import torch
-
-    return function_of(call, (), {"torch": torch})()
+    call, said = applied(f"torch.nn.functional.{name}", *ones, **settings), f"{words} ({DOCUMENTATION}{page}.html)"
+    made = promised(op, call, lambda: {"torch": import_module("torch")}, "import torch", said, *ERRORS)
+    return replace(made, source=made.source + "\n")

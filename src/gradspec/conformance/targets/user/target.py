@@ -41,7 +41,7 @@ from gradspec.conformance.model.problem import (
     Results,
 )
 from gradspec.conformance.model.target import NotOfferedError, Target
-from gradspec.conformance.targets.program import assignments, imports, keywords
+from gradspec.conformance.targets.program import assignments, imports, kept, keywords
 from gradspec.conformance.targets.user.functions import SUFFIXES, UserFunction, derivative_of, functions_of
 from gradspec.graph.recent import Recent
 from gradspec.spec.errors import DTypeError
@@ -226,18 +226,15 @@ class UserKernels(Target):
 
     def _declined(self, problem: Problem, mode: str) -> str | None:
         """Why the function raises ``NotImplementedError`` for a problem, tried on zeros."""
-        key = repr((problem, mode))
-        reason = self._declinations.get(key)
-        if reason is None:
+
+        def reason() -> str:
             try:
                 self.run(_on_zeros(problem, mode))
-                reason = ""
-            except NotOfferedError as why:
-                reason = str(why)
-            except Exception:  # judged where the case is
-                reason = ""
-            self._declinations.put(key, reason)
-        return reason or None
+            except Exception as why:  # any other is judged where the case is
+                return str(why) if isinstance(why, NotOfferedError) else ""
+            return ""
+
+        return kept(self._declinations, repr((problem, mode)), reason) or None
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
         function = self._function(problem, mode)
