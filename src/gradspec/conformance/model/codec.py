@@ -77,7 +77,7 @@ def _codec(hint: Any) -> Codec:
         is_plain = arguments == (str,)
         return Codec(dict, lambda data, where: Counter(counts.read(data, where))) if is_plain else _rows(hint)
     if origin is Mapping and arguments[1] is Any:
-        return _mapping(Codec(lambda value: value, lambda data, where: _frozen(data)))
+        return _mapping(Codec(_thawed, lambda data, where: _frozen(data)))
     if origin in (dict, Mapping):
         return _mapping(_codec(arguments[1]))
     if origin in (tuple, list, frozenset):
@@ -88,6 +88,10 @@ def _codec(hint: Any) -> Codec:
 def _frozen(data: Any) -> Any:
     """Lists as tuples."""
     return tuple(map(_frozen, data)) if isinstance(data, list) else data
+
+
+def _thawed(value: Any) -> Any:
+    return list(map(_thawed, value)) if isinstance(value, tuple) else value
 
 
 def _expect(data: Any, kind: type, where: str) -> Any:

@@ -18,16 +18,9 @@ Results: TypeAlias = dict[str, Array]
 MODES = ("value", "jvp", "vjp", "second")
 LAYOUTS = ("contiguous", "channels_last", "non_contiguous")
 RANKS = (1, 2, 3, 4)
-DTYPES: dict[str, np.dtype[Any]] = {
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-    "i8": np.dtype(np.int8),
-    "u8": np.dtype(np.uint8),
-    "i32": np.dtype(np.int32),
-    "i64": np.dtype(np.int64),
-}
+_NUMPY = ("float16", ml_dtypes.bfloat16, "float32", "float64", "int8", "uint8", "int32", "int64")
+_NAMES = ("f16", "bf16", "f32", "f64", "i8", "u8", "i32", "i64")
+DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, kind in zip(_NAMES, _NUMPY, strict=True)}
 FLOATS = ("f16", "bf16", "f32", "f64")
 
 INPUTS: dict[str, tuple[str, ...]] = {

@@ -84,7 +84,8 @@ class NativeTarget(Target):
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
         """Kernels of their own always; of the ways to the same kernels two, which differ from problem to problem."""
-        first = crc32(repr((mode, sorted(encode(problem).items()))).encode())
+        told = {**encode(problem), "attributes": dict(problem.attributes)}
+        first = crc32(repr((mode, sorted(told.items()))).encode())
         ways = ways_to(problem)
         turns = {ways[(first + i) % len(ways)] for i in range(min(TURNS, len(ways)))}
         return (*other_kernels(problem, mode), *(way for way in ways if way in turns))

@@ -7,18 +7,8 @@ from math import prod
 from gradspec.conformance.model.geometry import anatomy
 from gradspec.conformance.model.problem import CONVOLUTIONS, Call, Problem, Results
 from gradspec.conformance.model.target import NotOfferedError, Target
-from gradspec.conformance.targets.onnx.model import (
-    ONE_BY_ONE,
-    arguments,
-    has_samples,
-    model_of,
-    named_results,
-    node_of_call,
-    one_by_one,
-    printed,
-    program,
-    undocumented,
-)
+from gradspec.conformance.targets.onnx import model as models
+from gradspec.conformance.targets.onnx.model import ONE_BY_ONE, undocumented
 
 MOST_STEPS = 200_000
 """Steps of Python loops, a second or so; what takes more is left out of the judgement to save time."""
@@ -41,23 +31,24 @@ class OnnxReferenceTarget(Target):
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
         found = ("values_only",) if problem.op == "max_pool" else ()
-        return (*found, ONE_BY_ONE) if has_samples(problem) else found
+        return (*found, ONE_BY_ONE) if models.has_samples(problem) else found
 
     def run(self, call: Call) -> Results:
         from onnx.reference import ReferenceEvaluator
 
         if call.variant == ONE_BY_ONE:
-            return one_by_one(call, self.run)
-        node = node_of_call(call)
-        evaluator, given = ReferenceEvaluator(model_of(node, call.problem, {})), arguments(call)
+            return models.one_by_one(call, self.run)
+        node = models.node_of_call(call)
+        evaluator, given = ReferenceEvaluator(models.model_of(node, call.problem, {})), models.arguments(call)
         try:
-            return named_results(call, node, list(evaluator.run(None, given)))
+            return models.named_results(call, node, list(evaluator.run(None, given)))
         except NotImplementedError as error:
             raise NotOfferedError(str(error)) from error
 
     def reproducer(self, call: Call) -> str:
-        lines = ["evaluator = onnx.reference.ReferenceEvaluator(model)", *printed(call, "evaluator.run(None, given)")]
-        return program(call, node_of_call(call), (), "onnx.reference", lines)
+        printed = models.printed(call, "evaluator.run(None, given)")
+        lines = ["evaluator = onnx.reference.ReferenceEvaluator(model)", *printed]
+        return models.program(call, models.node_of_call(call), (), "onnx.reference", lines)
 
 
 def _steps(problem: Problem) -> int:

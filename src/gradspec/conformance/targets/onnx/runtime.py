@@ -10,20 +10,8 @@ from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.geometry import anatomy
 from gradspec.conformance.model.problem import CONVOLUTIONS, SLIDING_POOLS, Array, Call, Problem, Results
 from gradspec.conformance.model.target import NotOfferedError, Promise, Target
-from gradspec.conformance.targets.onnx.model import (
-    ONE_BY_ONE,
-    OnnxNode,
-    arguments,
-    has_samples,
-    model_of,
-    named_results,
-    node_of,
-    node_of_call,
-    one_by_one,
-    printed,
-    program,
-    undocumented,
-)
+from gradspec.conformance.targets.onnx import model as models
+from gradspec.conformance.targets.onnx.model import ONE_BY_ONE, OnnxNode, undocumented
 from gradspec.conformance.targets.onnx.promises import promises
 from gradspec.conformance.targets.program import kept
 from gradspec.graph.recent import Recent
@@ -60,13 +48,13 @@ class OnnxRuntimeTarget(Target):
             found.append("values_only")
         if problem.op in CONVOLUTIONS:
             found.append("weights_fed")
-        return (*found, ONE_BY_ONE) if has_samples(problem) else tuple(found)
+        return (*found, ONE_BY_ONE) if models.has_samples(problem) else tuple(found)
 
     def run(self, call: Call) -> Results:
         if call.variant == ONE_BY_ONE:
-            return one_by_one(call, self.run)
+            return models.one_by_one(call, self.run)
         try:
-            return named_results(call, node_of_call(call), self._outputs(call, node_of_call(call)))
+            return models.named_results(call, models.node_of_call(call), self._outputs(call, models.node_of_call(call)))
         except Exception as error:
             if _is_declined(error):
                 raise NotOfferedError(_message(error)) from error
@@ -78,13 +66,13 @@ class OnnxRuntimeTarget(Target):
         return True
 
     def reproducer(self, call: Call) -> str:
-        return _written(call, node_of_call(call))
+        return _written(call, models.node_of_call(call))
 
     def promises(self) -> Sequence[Promise]:
         return promises(self._outputs, _written)
 
     def _outputs(self, call: Call, node: OnnxNode) -> list[Any]:
-        given = arguments(call)
+        given = models.arguments(call)
         weights = {name: given.pop(name) for name in _weights(call)}
         return list(self._session(call, node, weights).run(list(node.outputs), given))
 
@@ -100,14 +88,14 @@ class OnnxRuntimeTarget(Target):
         key = (problem.op, problem.dtype)
         if key not in self._missing:
             try:
-                self._new_session(Call(problem, "value", ()), node_of(problem), {})
+                self._new_session(Call(problem, "value", ()), models.node_of(problem), {})
                 self._missing[key] = None
             except Exception as error:
                 self._missing[key] = _message(error) if _is_declined(error) else None
         return self._missing[key]
 
     def _new_session(self, call: Call, node: OnnxNode, weights: Mapping[str, Array]) -> Any:
-        return session_of(model_of(node, call.problem, weights), self._threads, call.variant == "unoptimised")
+        return session_of(models.model_of(node, call.problem, weights), self._threads, call.variant == "unoptimised")
 
 
 def session_of(model: Any, threads: int, unoptimised: bool = False) -> Any:
@@ -126,7 +114,8 @@ def _written(call: Call, node: OnnxNode) -> str:
         lines.append("options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL")
     lines.append('providers = ["CPUExecutionProvider"]')
     lines.append("session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers)")
-    return program(call, node, _weights(call), "onnxruntime", lines + printed(call, "session.run(None, given)"))
+    lines += models.printed(call, "session.run(None, given)")
+    return models.program(call, node, _weights(call), "onnxruntime", lines)
 
 
 def _is_declined(error: Exception) -> bool:
