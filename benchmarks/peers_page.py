@@ -10,8 +10,9 @@ import argparse
 import json
 from pathlib import Path
 
+from gradspec.conformance.model.codec import decode, encode
+from gradspec.conformance.model.run import Run
 from gradspec.conformance.report.markdown import page
-from gradspec.conformance.run import Run
 
 ROOT = Path(__file__).parents[1]
 NOTES = ROOT / "benchmarks" / "peers"
@@ -28,8 +29,8 @@ def run_of(target: str, seconds: float, seed: int, results: Path) -> Run:
 
         results.mkdir(parents=True, exist_ok=True)
         run = check(target, seconds=seconds, seed=seed, allow=ALLOWED.get(target, ()))
-        file.write_text(json.dumps(run.to_json(), indent=1))
-    return Run.from_json(json.loads(file.read_text()))
+        file.write_text(json.dumps(encode(run), indent=1))
+    return decode(Run, json.loads(file.read_text()), str(file))
 
 
 def main() -> None:

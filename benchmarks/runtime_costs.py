@@ -128,8 +128,8 @@ def workspace():
 
 def conv_workspace():
     import gradspec as gs
-    from gradspec.bench.contenders.ours import convolved
-    from gradspec.bench.grid import GRID
+    from gradspec.bench.contenders.ours import function
+    from gradspec.bench.grid import GRID, BenchProblem
 
     grid = {cell.name: cell for cell in GRID["conv"]}
     grown = [
@@ -139,7 +139,7 @@ def conv_workspace():
     ]
     for cell in (*grid.values(), *grown):
         types = (gs.f32[shape] for shape in cell.inputs().values())
-        value = gs.trace(lambda x, w, cell=cell: convolved(cell, x, w), *types)
+        value = gs.trace(function(BenchProblem(cell, "conv", "forward")), *types)
         for mode, derived in {"forward": lambda value=value: value, "jvp": value.jvp, "vjp": value.vjp}.items():
             plan = gs.compile(derived()).plan
             yield {

@@ -35,6 +35,11 @@ ROOMS = (
     "demo",
     "cli",
 )
+JUDGE = "gradspec.conformance"
+JUDGES_ROOMS = ("model", "cases", "oracle", "judge", "checks", "targets", "shrink", "campaign", "report")
+"""The rooms of the judge, in the order in which they build upon each other; ``command`` stands above them."""
+LIBRARIES = ("torch", "jax", "onnx", "native", "user")
+"""Folders of ``targets``, of which none knows another."""
 FRAMEWORKS = {"numba", "llvmlite", "torch", "jax", "onnx", "onnxruntime"}
 NEVER = {"numba"}
 COMPILER = {
@@ -88,6 +93,8 @@ def violations(module: str, source: str) -> list[str]:
     on_import = [name for node in run_on_import(tree) for name in imported(node, module)]
     return [
         *(f"{module} imports {name}, which comes later" for name in anywhere if is_later(name, room)),
+        *(f"{module} imports {name}, a later room of the judge" for name in anywhere if is_uphill(name, module)),
+        *(f"{module} imports {name}, another library" for name in anywhere if is_another_library(name, module)),
         *(f"{module} imports {name}: standard library only" for name in anywhere if is_foreign(name, room)),
         *(f"{module} imports {name}: nobody does" for name in anywhere if package(name) in NEVER),
         *(f"{module} imports {name}: only inside functions" for name in on_import if is_framework(name, module)),
@@ -97,6 +104,28 @@ def violations(module: str, source: str) -> list[str]:
 
 def is_later(name: str, room: str) -> bool:
     return package(name) == "gradspec" and ROOMS.index(room_of(name)) > ROOMS.index(room)
+
+
+def is_uphill(name: str, module: str) -> bool:
+    return judges_room(name) > judges_room(module) >= 0
+
+
+def judges_room(name: str) -> int:
+    """The place of a module among the rooms of the judge; negative outside of it, and above all for the rest of it."""
+    if not name.startswith(f"{JUDGE}."):
+        return -1
+    room = name.split(".")[2]
+    return JUDGES_ROOMS.index(room) if room in JUDGES_ROOMS else len(JUDGES_ROOMS)
+
+
+def is_another_library(name: str, module: str) -> bool:
+    ours, theirs = library_of(module), library_of(name)
+    return ours is not None and theirs not in (None, ours)
+
+
+def library_of(name: str) -> str | None:
+    inside = name.removeprefix(f"{JUDGE}.targets.").split(".")[0]
+    return inside if name.startswith(f"{JUDGE}.targets.") and inside in LIBRARIES else None
 
 
 def is_foreign(name: str, room: str) -> bool:
@@ -184,6 +213,11 @@ def test_a_cycle_is_seen(back):
 def test_every_file_has_its_room():
     named = {file.relative_to(SOURCE).parts[0].removesuffix(".py") for file in FILES}
     assert {"spec", "domains"} <= named <= {*ROOMS, "__init__", "folding", "library", "torch"}
+    judge = SOURCE / "conformance"
+    rooms = {file.relative_to(judge).parts[0].removesuffix(".py") for file in judge.rglob("*.py")}
+    assert rooms == {*JUDGES_ROOMS, "__init__", "command"}
+    libraries = {folder.name for folder in (judge / "targets").iterdir() if (folder / "__init__.py").exists()}
+    assert libraries == {*LIBRARIES}
 
 
 @pytest.mark.parametrize(
@@ -214,6 +248,12 @@ def test_every_file_has_its_room():
         ("gradspec.runtime.scheduler", "from gradspec.codegen.intrinsics import add_atomically"),
         ("gradspec.__init__", "import jax"),
         ("gradspec.__init__", "from gradspec.cli import main"),
+        ("gradspec.conformance.model.case", "def f():\n    from gradspec.conformance.cases.data import drawn"),
+        ("gradspec.conformance.model.target", "from gradspec.conformance import oracle"),
+        ("gradspec.conformance.judge.verdicts", "from gradspec.conformance.checks import CHECKS"),
+        ("gradspec.conformance.checks.__init__", "from ..targets import target_named"),
+        ("gradspec.conformance.report.html", "from gradspec.conformance.command import perform"),
+        ("gradspec.conformance.targets.torch.target", "from gradspec.conformance.targets.jax import functions"),
     ],
 )
 def test_the_rules_see_a_violation(module, source):
@@ -234,6 +274,10 @@ def test_the_rules_see_a_violation(module, source):
         ("gradspec.backends.cpu.pool.plan", "from gradspec.codegen.records import Operand"),
         ("gradspec.codegen.cache", "def f():\n    import llvmlite.binding"),
         ("gradspec.cli", "from gradspec import demo, exact"),
+        ("gradspec.conformance.checks.__init__", "from gradspec.conformance.cases.data import drawn"),
+        ("gradspec.conformance.command", "from gradspec.conformance.report import html"),
+        ("gradspec.conformance.targets.torch.target", "from gradspec.conformance.targets.program import Code"),
+        ("gradspec.bench.contenders.xla", "from gradspec.conformance.targets.jax.modes import with_tangent"),
     ],
 )
 def test_the_rules_let_the_rest_pass(module, source):

@@ -133,7 +133,9 @@ def bench(
     Each contender has a process of its own, which is stopped while another runs. They take turns on the same numbers,
     and their results are compared before anything is timed. Ctrl-C ends early and shows what was measured.
     """
-    from gradspec.bench.command import Request, UserError, perform
+    from gradspec.bench.command import BenchError as UserError
+    from gradspec.bench.command import BenchRequest as Request
+    from gradspec.bench.command import perform
 
     request = Request(suite, peers, cells, ops, modes, rounds, threads, timeout, quick, json_file, plot_file)
     try:
@@ -192,7 +194,9 @@ def check(
     nothing of it, and 3 if the run is not whole: interrupted, or something could not be judged. Conventions are no
     defects, unless --strict is given.
     """
-    from gradspec.conformance.command import Request, UserError, perform
+    from gradspec.conformance.command import CheckError as UserError
+    from gradspec.conformance.command import CheckRequest as Request
+    from gradspec.conformance.command import perform
 
     given = {name: value for name, value in options.items() if value is not None}
     try:

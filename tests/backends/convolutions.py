@@ -11,7 +11,7 @@ import numpy as np
 import gradspec as gs
 from backends.pooling import LAYOUTS, REPEATED, Fenced
 from gradspec.conformance import Arithmetic
-from gradspec.conformance.tolerance import error_of, parts_error
+from gradspec.conformance.oracle.tolerance import error_of, parts_error
 from gradspec.domains import rational
 from gradspec.graph.builder import apply
 from gradspec.graph.graph import Graph

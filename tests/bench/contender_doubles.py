@@ -3,8 +3,8 @@
 import os
 import time
 
-from gradspec.bench.contenders import NotOfferedError
 from gradspec.bench.contenders.ours import Ours
+from gradspec.conformance.model.target import NotOfferedError
 
 
 class Wrong(Ours):

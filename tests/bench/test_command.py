@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from gradspec.bench import command, contenders
-from gradspec.bench.command import Request, perform
+from gradspec.bench.command import BenchRequest, perform
 from gradspec.bench.grid import problem, problems
-from gradspec.bench.measure import COPY_PROBLEM, PRODUCT_PROBLEMS, Result, Run, Settings, Timing
+from gradspec.bench.measure import COPY_PROBLEM, PRODUCT_PROBLEMS, BenchRun, Result, Settings, Timing
 from gradspec.bench.plot import draw
 from gradspec.bench.ratios import rate_of_peer, ratio_to_peer, share_of_copy, share_of_product
 from gradspec.bench.report import as_json, remarks, show
@@ -33,7 +33,7 @@ def timing(*samples, **more):
 
 def made_up(suite="pool", cells=(), seconds=1e-3):
     """A run of every problem: ours takes ``seconds``, torch three times and JAX twice as long."""
-    run = Run(suite, Settings(threads=2), ["gradspec", "torch-eager", "jax", "onnxruntime"])
+    run = BenchRun(suite, Settings(threads=2), ["gradspec", "torch-eager", "jax", "onnxruntime"])
     for one in problems(suite, cells, (), ()):
         timings = {"gradspec": timing(seconds), "torch-eager": timing(3 * seconds), "jax": timing(2 * seconds)}
         timings["onnxruntime"] = timing(offered=False, reason="values only")
@@ -181,7 +181,7 @@ def test_a_run_that_is_ended_shows_what_there_is(number, tmp_path, monkeypatch):
     chosen = {"cells": ["P11"], "ops": ["max", "avg"], "modes": ["forward"], "peers": []}
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start without it
     try:
-        perform(Request(**chosen, quick=True, threads=1, json_file=str(file)), console)
+        perform(BenchRequest(**chosen, quick=True, threads=1, json_file=str(file)), console)
     finally:
         signal.signal(signal.SIGINT, before)
     assert "Interrupted: this is what had been measured." in console.export_text()

@@ -6,12 +6,13 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from gradspec.bench.contenders import FIXED, GIVEN, PEERS, NotOfferedError
+from gradspec.bench.contenders import FIXED, GIVEN, PEERS
 from gradspec.bench.contenders.machine import Machine
 from gradspec.bench.contenders.ours import Ours
 from gradspec.bench.data import data
-from gradspec.bench.grid import COPY, GRID, MODES, POOL_OPS, Conv, Limit, Network, Pool, Problem, problem
+from gradspec.bench.grid import COPY, GRID, MODES, POOL_OPS, BenchProblem, Conv, Limit, Network, Pool, problem
 from gradspec.bench.measure import disagreement
+from gradspec.conformance.model.target import NotOfferedError
 
 LENET, RESNET = GRID["net"]
 CELLS = [
@@ -29,9 +30,9 @@ CELLS = [
     Network("LeNet", (2, 1, 28, 28), LENET.layers, LENET.loss, ""),
     Network("ResNet", (1, 3, 32, 32), RESNET.layers, RESNET.loss, ""),
 ]
-PROBLEMS = [Problem(cell, op, mode) for cell in CELLS for op in cell.ops for mode in cell.modes]
+PROBLEMS = [BenchProblem(cell, op, mode) for cell in CELLS for op in cell.ops for mode in cell.modes]
 QUICK_PEERS = [peer for peer in PEERS if "compile" not in peer.name and not peer.missing()]
-SMALL_CONV = Problem(Conv("conv 2-D", (2, 4, 9, 8), 6, 3, 1, 2, dilation=2, groups=2), "conv", "forward")
+SMALL_CONV = BenchProblem(Conv("conv 2-D", (2, 4, 9, 8), 6, 3, 1, 2, dilation=2, groups=2), "conv", "forward")
 
 
 def built(entry):
@@ -80,7 +81,7 @@ def test_channels_last_tensors_and_results_are_in_that_layout():
     contender = import_module("gradspec.bench.contenders.pytorch").channels_last(1)
     for rank, layout in ((2, torch.channels_last), (3, torch.channels_last_3d)):
         cell = Pool("", (2, 3, *(6,) * rank), 2, 2, 0)
-        (call,) = contender.variants(Problem(cell, "max", "forward")).values()
+        (call,) = contender.variants(BenchProblem(cell, "max", "forward")).values()
         assert call()[0].is_contiguous(memory_format=layout)
 
 
@@ -112,12 +113,12 @@ def test_compiled_modules_agree_with_weights_given_and_fixed(entry):
     assert {name: disagreement(theirs, ours) for name, theirs in found.items()} == {GIVEN: "", FIXED: ""}
 
 
-PRODUCT = Problem(Limit("a small product", 48, is_product=True), "matmul", "forward")
+PRODUCT = BenchProblem(Limit("a small product", 48, is_product=True), "matmul", "forward")
 
 
 def test_the_machine_copies_and_multiplies_and_nothing_else():
     machine = Machine(2)
-    (copied,) = results(machine, Problem(COPY, "copy", "forward"))["NumPy copies"]
+    (copied,) = results(machine, BenchProblem(COPY, "copy", "forward"))["NumPy copies"]
     assert copied.shape == COPY.output()
     assert np.all(copied == 1)
     (product,) = results(machine, PRODUCT)["NumPy"]

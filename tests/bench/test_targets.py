@@ -6,8 +6,8 @@ import pytest
 
 from gradspec.bench.contenders import PEERS
 from gradspec.bench.grid import CELLS, GRID, problems
-from gradspec.bench.measure import PRODUCT_PROBLEMS, Result, Run, Settings, Timing
-from gradspec.bench.targets import PROCESSORS, TARGETS, Target, verdicts
+from gradspec.bench.measure import PRODUCT_PROBLEMS, BenchRun, Result, Settings, Timing
+from gradspec.bench.targets import PROCESSORS, TARGETS, SpeedTarget, verdicts
 
 PUBLISHED = {  # mode, cells, against, at least
     ("AArch64", "conv"): """
@@ -56,7 +56,7 @@ def test_targets_name_cells_peers_and_modes_that_exist(key):
 def race(suite="conv", cells=(), ours=1.0, product=1.0, **peers):
     """A run in which gradspec takes ``ours`` seconds, each peer a time of its own, and products go at a given rate."""
     names = [peer.name for peer in PEERS if suite in peer.suites]
-    run = Run(suite, Settings(threads=2), ["gradspec", *names])
+    run = BenchRun(suite, Settings(threads=2), ["gradspec", *names])
     for problem in problems(suite, cells, (), ()):
         times = {name: Timing([peers.get(name.replace("-", "_"), 2.0)]) for name in names}
         run.results.append(Result(problem, {"gradspec": Timing([ours]), **times}))
@@ -97,7 +97,7 @@ def test_a_share_of_the_best_product_counts_operations(share, met):
     flops = CELLS["C1"].flops("forward")
     run = race(cells=["C1"], ours=1.0, product=flops / share)
     (result, *_) = run.results
-    target = Target("forward", ("C1",), 0.85, of_product=True)
+    target = SpeedTarget("forward", ("C1",), 0.85, of_product=True)
     assert target.ratio(result, run) == pytest.approx(share)
     verdict = judged(run)["forward | C1 C3 C4 C5 | best matrix product | 0.85 each"]
     assert verdict.met is None

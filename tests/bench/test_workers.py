@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradspec.bench.contenders import LIMITS, OURS, Entry
+from gradspec.bench.contenders import LIMITS, OURS, Participant
 from gradspec.bench.grid import problem
 from gradspec.bench.measure import Settings, disagreement, measure
 from gradspec.bench.remote import Remote, WorkerLostError
@@ -27,7 +27,7 @@ def workers_find_the_doubles(monkeypatch):
 
 
 def double(name):
-    return Entry(name.lower(), f"contender_doubles:{name}")
+    return Participant(name.lower(), f"contender_doubles:{name}")
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_a_contender_that_is_wrong_is_no_measure_however_fast():
 
 
 def test_where_peers_agree_with_each_other_and_not_with_gradspec_gradspec_is_wrong():
-    entries = [double("Wrong"), Entry("wrong-too", "contender_doubles:Wrong")]
+    entries = [double("Wrong"), Participant("wrong-too", "contender_doubles:Wrong")]
     (result,) = measure("pool", [problem("P11", "max", "forward")], entries, BRIEF).results
     assert result.timings["gradspec"].disagrees.startswith("differs from wrong by 0.01")
     assert [result.timings[name].disagrees for name in ("wrong", "wrong-too")] == ["", ""]

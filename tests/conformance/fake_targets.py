@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
-from gradspec.conformance.call import Call, Problem, Results
+from gradspec.conformance.model.problem import Call, Problem, Results
+from gradspec.conformance.model.target import NotOfferedError, Promise, Target
 from gradspec.conformance.oracle.meaning import round_array
-from gradspec.conformance.targets import NotOfferedError, Promise, Target
 from gradspec.domains.formats import F32, Format
 
 Array = np.ndarray[Any, Any]

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.conformance.call import FLOATS, Array, Call, Problem, Results
-from gradspec.conformance.targets import Target
+from gradspec.conformance.model.problem import FLOATS, Array, Call, Problem, Results
+from gradspec.conformance.model.target import Target
 
 OPS = ("conv", "conv_transpose", "avg_pool", "max_pool")
 Order = Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]

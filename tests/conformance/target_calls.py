@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gradspec.conformance.call import DTYPES, INPUTS, SELECTIONS, Array, Call, Problem, Results
-from gradspec.conformance.judge.expected import expected
-from gradspec.conformance.targets import Target
+from gradspec.conformance.model.problem import DTYPES, INPUTS, SELECTIONS, Array, Call, Problem, Results
+from gradspec.conformance.model.target import Target
+from gradspec.conformance.oracle.expected import expected
 
 SMALL = 4
 

@@ -16,19 +16,20 @@ import pytest
 
 import gradspec as gs
 from conformance import kernel_doubles
-from gradspec.conformance.call import Call, Problem
 from gradspec.conformance.campaign import drive as driving
 from gradspec.conformance.campaign import findings, isolated, tasks
-from gradspec.conformance.campaign.drive import Drive, Plan
+from gradspec.conformance.campaign.drive import BatchPlan, Drive
 from gradspec.conformance.campaign.isolated import TargetError
 from gradspec.conformance.campaign.ledger import Ledger
-from gradspec.conformance.campaign.local import KEPT, Batch, Judged, case_from_json, case_to_json, few_of_each
-from gradspec.conformance.campaign.settings import Settings
-from gradspec.conformance.cases import Case, Selection
+from gradspec.conformance.campaign.local import KEPT, few_of_each
+from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.stream import Stream
-from gradspec.conformance.run import Failure
-from gradspec.conformance.targets.user import UserKernels
-from gradspec.conformance.verdict import Verdict
+from gradspec.conformance.model.case import CampaignSettings, CheckCase, Selection
+from gradspec.conformance.model.codec import decode, encode
+from gradspec.conformance.model.problem import Call, Problem
+from gradspec.conformance.model.run import Batch, Judged
+from gradspec.conformance.model.verdict import Failure, Verdict
+from gradspec.conformance.targets.user.target import UserKernels
 
 POOLS = {"ops": ["max_pool"], "modes": ["value"], "dtypes": ["f32"], "ranks": [1, 2]}
 SELECTION = Selection(("max_pool",), (), ("value",), ("f32",), (1, 2))
@@ -40,13 +41,13 @@ def double(name):
 
 def summary(run):
     """What two runs of the same cases have in common; shrinking ends where its time does."""
-    return run.tally.to_json(), sorted((f.op, f.mode, f.kind, f.rule, f.dtype, f.count) for f in run.findings)
+    return encode(run.tally), sorted((f.op, f.mode, f.kind, f.rule, f.dtype, f.count) for f in run.findings)
 
 
 def first_cases(count, seed, target=kernel_doubles.Right):
     """The cases of a run, made here."""
     stream = Stream(seed, SELECTION, UserKernels(target).refusal)
-    plan = Plan(lambda first, number: [stream.batch(n) for n in range(first, first + number)], count)
+    plan = BatchPlan(lambda first, number: [stream.batch(n) for n in range(first, first + number)], count)
     return [case for _, cases in iter(plan.next, None) for case in cases]
 
 
@@ -96,7 +97,7 @@ def test_processes_change_nothing(undisturbed):
 
 def test_another_seed_gives_other_cases(undisturbed):
     other = gs.conformance.check(kernel_doubles.Wrong, cases=33, seed=12, **POOLS)
-    assert other.tally.to_json() != undisturbed.tally.to_json()
+    assert encode(other.tally) != encode(undisturbed.tally)
 
 
 def test_time_ends_a_run():
@@ -113,16 +114,16 @@ def test_the_first_defect_ends_a_run_that_fails_fast():
 
 def test_cases_and_settings_survive_json():
     cases = first_cases(20, 1)
-    assert [case_from_json(case_to_json(case)) for case in cases] == cases
-    settings = Settings("native", 3, SELECTION, ("tf32",), path=("a",))
-    assert Settings.from_json(settings.to_json()) == settings
+    assert [decode(CheckCase, encode(case)) for case in cases] == cases
+    settings = CampaignSettings("native", 3, SELECTION, ("tf32",), path=("a",))
+    assert decode(CampaignSettings, encode(settings)) == settings
 
 
 # --- crashes and hangs ------------------------------------------------------------------------------------------------
 
 
 def deadly(cases):
-    return [case.name for case in cases if kernel_doubles.is_deadly(case.call().inputs[0])]
+    return [case.name for case in cases if kernel_doubles.is_deadly(drawn(case).inputs[0])]
 
 
 @cache
@@ -143,7 +144,7 @@ def test_a_crash_or_a_hang_is_a_finding_and_the_rest_goes_on(monkeypatch, name, 
     (finding,) = run.findings
     assert (finding.kind, finding.rule, finding.count) == ("defect", rule, 1)
     assert got in finding.got
-    assert kernel_doubles.is_deadly(Call.from_json(finding.case).inputs[0])
+    assert kernel_doubles.is_deadly(decode(Call, finding.case).inputs[0])
     assert name in finding.reproducer
     assert workers() == []
 
@@ -151,7 +152,7 @@ def test_a_crash_or_a_hang_is_a_finding_and_the_rest_goes_on(monkeypatch, name, 
 def test_a_crash_is_shrunk():
     run = gs.conformance.check(double("Overrunning"), cases=1, seed=crashing_seed(), jobs=1, **POOLS)
     (finding,) = run.by_kind("defect")
-    (x,) = Call.from_json(finding.case).inputs
+    (x,) = decode(Call, finding.case).inputs
     assert (finding.rule, x.shape) == ("crash", (4,))
     assert len(set(x.tolist())) == 1
     assert "import Overrunning" in finding.reproducer
@@ -159,19 +160,19 @@ def test_a_crash_is_shrunk():
 
 def crashing_seed():
     """A seed whose first case has a long last axis."""
-    return next(seed for seed in range(200) if first_cases(1, seed)[0].call().inputs[0].shape[-1] > 5)
+    return next(seed for seed in range(200) if drawn(first_cases(1, seed)[0]).inputs[0].shape[-1] > 5)
 
 
 def the_deadly_one_and_others():
     """As JSON."""
     cases = first_cases(8, seed_with(1))
     (name,) = deadly(cases)
-    return [case_to_json(case) for case in sorted(cases, key=lambda case: case.name != name)]
+    return [encode(case) for case in sorted(cases, key=lambda case: case.name != name)]
 
 
 def test_a_hang_at_the_end_of_the_time_is_a_finding_and_ends_it(monkeypatch):
     monkeypatch.setattr(isolated, "FIRST", 0.0)
-    with isolated.Isolated(Settings(double("Hanging"), 1, SELECTION, timeout=1.2)) as target:
+    with isolated.Isolated(CampaignSettings(double("Hanging"), 1, SELECTION, timeout=1.2)) as target:
         target.versions()
         (case,) = target.batch(0, the_deadly_one_and_others(), time.monotonic() + 1.0).cases
     assert (case.kind, case.failures[0].verdict.rule) == ("defect", "hang")
@@ -185,7 +186,7 @@ def test_a_batch_that_is_closed_midway_keeps_what_was_judged():
                 yield case
 
     hanging, right, *_ = the_deadly_one_and_others()
-    target = ClosedSoon(Settings(double("Hanging"), 1, SELECTION))
+    target = ClosedSoon(CampaignSettings(double("Hanging"), 1, SELECTION))
     assert [case.kind for case in target.batch(0, [right, hanging]).cases] == ["pass"]
 
 
@@ -196,11 +197,11 @@ def test_who_is_killed_by_somebody_else_is_not_blamed(monkeypatch, tmp_path):
 
 
 def test_what_a_target_prints_is_no_verdict():
-    assert kinds_of("Chatty", list(map(case_to_json, first_cases(5, 1)))) == ["pass"] * 5
+    assert kinds_of("Chatty", list(map(encode, first_cases(5, 1)))) == ["pass"] * 5
 
 
 def kinds_of(name, cases):
-    with isolated.Isolated(Settings(double(name), 1, SELECTION)) as target:
+    with isolated.Isolated(CampaignSettings(double(name), 1, SELECTION)) as target:
         return [case.kind for case in target.batch(0, cases).cases]
 
 
@@ -213,7 +214,7 @@ def kinds_of(name, cases):
     ],
 )
 def test_a_target_that_cannot_be_judged_says_why(name, words):
-    with pytest.raises(TargetError, match=words), isolated.Isolated(Settings(name)) as target:
+    with pytest.raises(TargetError, match=words), isolated.Isolated(CampaignSettings(name)) as target:
         target.versions()
     assert workers() == []
 
@@ -278,7 +279,7 @@ def test_cases_that_can_be_planned_no_further_leave_what_was_judged(monkeypatch)
 def pretended(settings, batches, seconds, attempt=0):
     """What a task gives, without a target: some cases are wrong, and no task is ever finished with all its batches."""
     kept = list(batches.items())[: max(1, len(batches) - 1)]
-    return [Batch(number, tuple(map(verdict_on, cases))).to_json() for number, cases in kept]
+    return [encode(Batch(number, tuple(map(verdict_on, cases)))) for number, cases in kept]
 
 
 def verdict_on(case):
@@ -290,7 +291,7 @@ PROBLEM = Problem("max_pool", 1, ((3,),), {"kernel_size": (2,)})
 
 
 def case_of(batch, index):
-    return case_to_json(Case(batch, index, PROBLEM, "value", "rounding", None, "contiguous", 0))
+    return encode(CheckCase(batch, index, PROBLEM, "value", "rounding", None, "contiguous", 0))
 
 
 def planned(first, count):
@@ -328,7 +329,7 @@ class Broken(Executor):
 def driven(executor, most=301, **settings):
     ledger = Ledger()
     with ThreadPoolExecutor(1) as here:
-        Drive(Settings("none"), executor, here, Plan(planned, most), ledger, **settings).run()
+        Drive(CampaignSettings("none"), executor, here, BatchPlan(planned, most), ledger, **settings).run()
     return ledger
 
 
@@ -342,7 +343,7 @@ def without_targets(monkeypatch):
 def test_nothing_is_lost_and_nothing_counted_twice(without_targets, losing, per_task):
     executor = Loser(losing)
     ledger = driven(executor, outstanding=5, batches_per_task=per_task)
-    plan = Plan(planned, 301)
+    plan = BatchPlan(planned, 301)
     expected = Counter(verdict_on(case).kind for _, cases in iter(plan.next, None) for case in cases)
     assert ledger.tally.cases == expected
     assert (ledger.cases, ledger.errors) == (301, [])
@@ -456,16 +457,16 @@ def test_a_pool_that_loses_a_process_changes_nothing(undisturbed, tmp_path):
 
 
 def test_a_task_is_plain_data(undisturbed):
-    settings = Settings(double("Right"), 1, SELECTION, token="here")
-    batches = {0: [case_to_json(case) for case in first_cases(4, 1)]}
+    settings = CampaignSettings(double("Right"), 1, SELECTION, token="here")
+    batches = {0: [encode(case) for case in first_cases(4, 1)]}
     with ThreadPoolExecutor(1) as pool:
-        (outcome,) = pool.submit(tasks.judge_batches, settings.to_json(), batches, 1.0).result()
+        (outcome,) = pool.submit(tasks.judge_batches, encode(settings), batches, 1.0).result()
         assert len(workers()) == 1
         tasks.close("another campaign")
         assert len(workers()) == 1
         tasks.close("here")
         assert workers() == []
-    assert [case.kind for case in Batch.from_json(outcome).cases] == ["pass"] * 4
+    assert [case.kind for case in decode(Batch, outcome).cases] == ["pass"] * 4
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------

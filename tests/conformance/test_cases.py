@@ -17,26 +17,37 @@ import numpy as np
 import pytest
 
 from gradspec.backends.tables import table, take
-from gradspec.conformance.call import DTYPES, FLOATS, INPUTS, MODES, SELECTIONS, Array, Call, Problem
-from gradspec.conformance.cases import FEATURES, MASKING, REGIMES, Case, Selection
-from gradspec.conformance.cases.cover import PLAIN_BATCHES
-from gradspec.conformance.cases.features import PREDICATES, tags, tags_of_call
-from gradspec.conformance.cases.model import (
+from gradspec.conformance.cases.combinations import (
     PLACE,
     RANK_NAMES,
-    RANKS,
     VALUES,
     can_be_drawn,
     clash,
     everything,
     values_of,
 )
+from gradspec.conformance.cases.cover import PLAIN_BATCHES
+from gradspec.conformance.cases.data import drawn
+from gradspec.conformance.cases.features import PREDICATES, tags, tags_of_call
 from gradspec.conformance.cases.stream import Stream
-from gradspec.conformance.cases.windows import CONVOLUTIONS, anatomy
-from gradspec.conformance.judge.expected import expected
+from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.case import FEATURES, MASKING, REGIMES, CheckCase, Selection
+from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.problem import (
+    CONVOLUTIONS,
+    DTYPES,
+    FLOATS,
+    INPUTS,
+    MODES,
+    RANKS,
+    SELECTIONS,
+    Array,
+    Call,
+    Problem,
+)
 from gradspec.conformance.oracle import meaning
-from gradspec.conformance.oracle.sums import NO_GRAIN, Estimates, Sums
-from gradspec.conformance.tolerance import Arithmetic
+from gradspec.conformance.oracle.expected import expected
+from gradspec.conformance.oracle.sums import NO_GRAIN, Estimates, SumMeaning
 
 
 def takes_all(problem: Problem, mode: str) -> None:
@@ -49,11 +60,11 @@ def whole_stream() -> Stream:
 
 
 @cache
-def batch_of_all(number: int) -> list[Case]:
+def batch_of_all(number: int) -> list[CheckCase]:
     return whole_stream().batch(number)
 
 
-def first_cases(batches: int, stream: Stream | None = None) -> list[Case]:
+def first_cases(batches: int, stream: Stream | None = None) -> list[CheckCase]:
     batch = stream.batch if stream else batch_of_all
     return [case for number in range(batches) for case in batch(number)]
 
@@ -157,13 +168,13 @@ def test_unpooling_is_tagged_by_its_indices() -> None:
 # --- the cover -------------------------------------------------------------------------------------------------------
 
 
-def parameters(case: Case) -> list[str]:
+def parameters(case: CheckCase) -> list[str]:
     return [case.problem.op, RANK_NAMES[case.problem.rank], case.mode, case.problem.dtype]
 
 
-def values_of_case(case: Case) -> list[str]:
+def values_of_case(case: CheckCase) -> list[str]:
     """What a case brings together, by its actual numbers; of large arrays, by what was meant."""
-    return [*parameters(case), *(case.features if "large" in case.features else tags_of_call(case.call()))]
+    return [*parameters(case), *(case.features if "large" in case.features else tags_of_call(drawn(case)))]
 
 
 def all_threes(values: Sequence[str]) -> tuple[Array, ...]:
@@ -172,7 +183,7 @@ def all_threes(values: Sequence[str]) -> tuple[Array, ...]:
 
 
 def test_every_three_values_that_go_together_meet_in_a_case() -> None:
-    missing = everything().threes()
+    missing = everything().triples()
     assert missing.sum() // 6 > 12_000
     for case in first_cases(whole_stream().covering):
         if missing[all_threes([*parameters(case), *case.features])].any():
@@ -205,7 +216,7 @@ def reason_against(op: str, rank: int, values: tuple[str, ...]) -> str | None:
 
 
 def test_threes_that_are_left_out_have_a_reason_for_every_operator_and_rank() -> None:
-    feasible = everything().threes()
+    feasible = everything().triples()
     left_out = [
         three
         for three in combinations(VALUES, 3)
@@ -246,11 +257,11 @@ def test_axes_differ_unless_there_is_one() -> None:
         assert problem.rank == 1 or "asymmetric" in tags(problem)
 
 
-def kernels(case: Case) -> tuple[int, ...]:
+def kernels(case: CheckCase) -> tuple[int, ...]:
     return tuple(case.problem.attributes.get("kernel_size", ()))
 
 
-def is_reached(what: str, case: Case) -> bool:
+def is_reached(what: str, case: CheckCase) -> bool:
     """Whether a case goes where kernels often change their way."""
     p, kernel = case.problem, kernels(case)
     x = p.shapes[0] or ()
@@ -333,13 +344,13 @@ def test_smooth_maxima_are_few_and_small() -> None:
 # --- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def small_cases(stream: Stream | None, batches: int) -> list[Case]:
+def small_cases(stream: Stream | None, batches: int) -> list[CheckCase]:
     return [case for case in first_cases(batches, stream) if "large" not in case.features]
 
 
 def test_tags_are_those_of_the_numbers() -> None:
     for case in small_cases(None, 60):
-        found = tags_of_call(case.call())
+        found = tags_of_call(drawn(case))
         assert case.features <= found
         # Zeros of both signs tie with each other, and few numbers of low precision fill a wide window.
         assert found - case.features <= {"ties"}
@@ -369,7 +380,7 @@ def weights_reach(call: Call, name: str) -> float:
 HIDING = {"nan": np.isnan, "infinity": np.isinf, "huge": lambda array: np.abs(array) > 1e4}
 
 
-def marked_cells(case: Case, call: Call) -> dict[str, Array]:
+def marked_cells(case: CheckCase, call: Call) -> dict[str, Array]:
     """Where the numbers are that hide others, by the names of the arrays."""
     arrays = {**call.named(), "g": call.cotangent}
     arrays |= {f"d{name}": array for name, array in zip(case.problem.differentiable, call.directions, strict=False)}
@@ -384,7 +395,7 @@ def test_at_most_one_feature_hides_others_and_in_a_quarter_of_the_windows() -> N
     carriers = set()
     for case in cases:
         assert len(case.features & set(MASKING)) == 1
-        call = case.call()
+        call = drawn(case)
         ((name, cells),) = marked_cells(case, call).items()
         carriers.add(name)
         if name.endswith(("weight", "bias")):
@@ -397,20 +408,20 @@ def test_at_most_one_feature_hides_others_and_in_a_quarter_of_the_windows() -> N
     assert carriers >= {"x", "dx", "g", "weight", "dweight"}
 
 
-def ordinary(regime: str) -> list[Case]:
+def ordinary(regime: str) -> list[CheckCase]:
     """Cases of a regime without special numbers, of operators that add up."""
     found = [case for case in small_cases(None, 60) if case.regime == regime and case.special is None]
     return [case for case in found if case.problem.dtype in FLOATS and case.problem.op != "smooth_max_pool"]
 
 
 @cache
-def estimates_of(regime: str) -> list[tuple[Case, list[tuple[str, Estimates]]]]:
+def estimates_of(regime: str) -> list[tuple[CheckCase, list[tuple[str, Estimates]]]]:
     """The leaves of every result that is a sum, in ordinary cases of a regime."""
     return [(case, _estimates(case)) for case in ordinary(regime)]
 
 
-def _estimates(case: Case) -> list[tuple[str, Estimates]]:
-    sums = [(name, found) for name, found in expected(case.call()).items() if isinstance(found, Sums)]
+def _estimates(case: CheckCase) -> list[tuple[str, Estimates]]:
+    sums = [(name, found) for name, found in expected(drawn(case)).items() if isinstance(found, SumMeaning)]
     return [(name, chunk.estimates()) for name, found in sums for chunk in found.chunks()]
 
 
@@ -448,7 +459,7 @@ def test_sparse_numbers_are_not_all_zero() -> None:
 def test_cells_to_choose_from_differ_in_every_window() -> None:
     for case in small_cases(Stream(14, Selection(ops=SELECTIONS), takes_all), 40):
         if case.special is None and np.dtype(DTYPES[case.problem.dtype]).itemsize > 1:
-            assert "ties" not in tags_of_call(case.call())
+            assert "ties" not in tags_of_call(drawn(case))
 
 
 # --- the stream ------------------------------------------------------------------------------------------------------
@@ -460,7 +471,7 @@ def digest(order: Sequence[int]) -> str:
     batches = {number: stream.batch(number) for number in order}
     found = hashlib.sha256()
     for case in [case for number in sorted(batches) for case in batches[number]]:
-        call = case.call()
+        call = drawn(case)
         found.update(repr((case.name, case.problem, case.mode, sorted(case.features))).encode())
         for array in (*call.inputs, *call.directions, call.cotangent):
             found.update(b"" if array is None else array.tobytes())

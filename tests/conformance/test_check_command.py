@@ -14,17 +14,17 @@ from rich.console import Console
 
 from gradspec.cli import main
 from gradspec.conformance import command
-from gradspec.conformance.call import INPUTS, MODES
 from gradspec.conformance.campaign.request import Progress
-from gradspec.conformance.cases import FEATURES
 from gradspec.conformance.command import described, exit_code
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.rules import RULES, explain
-from gradspec.conformance.report import json as json_report
+from gradspec.conformance.model.case import FEATURES
+from gradspec.conformance.model.codec import decode
+from gradspec.conformance.model.problem import INPUTS, MODES
+from gradspec.conformance.model.run import Run, Tally
+from gradspec.conformance.model.verdict import Finding, Probe, Verdict
 from gradspec.conformance.report import junit
 from gradspec.conformance.report.terminal import show, show_start
-from gradspec.conformance.run import Probe, Run, Tally
-from gradspec.conformance.verdict import Finding, Verdict
 
 POOLS = ("--ops", "max_pool", "--modes", "value", "--dtypes", "f32", "--ranks", "1,2", "--jobs", "1", "--seed", "3")
 CONTRACT = {"target", "version", "machine", "seed", "cases", "seconds", "findings"}
@@ -250,7 +250,7 @@ def test_everything_is_said_once():
 
 def test_a_run_survives_json():
     run = made_up(CRASH, CHOICE, errors=["one"], interrupted=True, unjudged=1, unreached=3, shrinking=2.5)
-    assert Run.from_json(json.loads(json_report.text(run))) == run
+    assert decode(Run, json.loads(command.json_text(run))) == run
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -15,14 +15,17 @@ import gradspec as gs
 from conformance import fake_targets as fake
 from conformance.fake_targets import Fake, Promising, Threaded, Writing, convolution, rounded_to
 from gradspec.conformance import Arithmetic, meaning
-from gradspec.conformance.call import FLOATS, LAYOUTS, Call, Problem, laid_out
-from gradspec.conformance.cases import Case
 from gradspec.conformance.checks import CHECKS, again, guards, memory, repeat
 from gradspec.conformance.checks.probes import probe
 from gradspec.conformance.checks.promises import MISTAKES, broken, of_the_specification
-from gradspec.conformance.checks.reduced import ARITHMETICS, MODES, judged_reduced, known
+from gradspec.conformance.judge.reduced import ARITHMETICS, judged_reduced, known
+from gradspec.conformance.judge.reduced import REDUCED as MODES
 from gradspec.conformance.judge.rules import RULES
-from gradspec.conformance.targets import Promise, target_named
+from gradspec.conformance.judge.snapshot import same_bits
+from gradspec.conformance.model.case import CheckCase
+from gradspec.conformance.model.problem import FLOATS, LAYOUTS, Call, Problem, laid_out
+from gradspec.conformance.model.target import Promise
+from gradspec.conformance.targets import target_named
 from gradspec.domains.formats import BF16
 
 # --- probes -----------------------------------------------------------------------------------------------------------
@@ -229,7 +232,7 @@ def test_a_kernel_that_writes_wrongly_is_seen(writer):
     rule, words = BAD_WRITERS[writer]
     call = pairs_call()
     verdict, *_ = guards.outputs(Writing(writer), call)
-    assert memory.same_bits(call.inputs[0], pairs_call().inputs[0])
+    assert same_bits(call.inputs[0], pairs_call().inputs[0])
     assert (verdict.kind, verdict.rule) == ("defect", rule)
     assert words in verdict.detail
 
@@ -308,7 +311,7 @@ def test_arrays_keep_their_numbers_and_strides_wherever_they_are_put(name):
             for layout in LAYOUTS:
                 array = laid_out(np.arange(np.prod(shape)).reshape(shape).astype(dtype), layout, 1)
                 put = PLACINGS[name](array)
-                assert memory.same_bits(put, array)
+                assert same_bits(put, array)
                 assert put.strides == array.strides
                 assert not np.shares_memory(put, array)
                 assert put.flags.writeable
@@ -328,7 +331,7 @@ def test_checks_of_a_call_that_is_refused_or_fails_say_nothing():
 
 def case(batch, index, *features):
     problem = conv_call().problem
-    return Case(batch, index, problem, "value", "rounding", None, "contiguous", 0, frozenset(features))
+    return CheckCase(batch, index, problem, "value", "rounding", None, "contiguous", 0, frozenset(features))
 
 
 @pytest.mark.parametrize("features", [(), ("large", "rank4")])

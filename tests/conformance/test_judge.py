@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 
 from gradspec import spec
-from gradspec.conformance.call import MODES, SELECTIONS, Call, Problem
-from gradspec.conformance.cases import Case
+from gradspec.conformance import checks
+from gradspec.conformance.checks import examine
 from gradspec.conformance.judge.adjoint import is_transposed, partners
-from gradspec.conformance.judge.conventions import CONVENTIONS, Choice, choices, chosen_meaning
-from gradspec.conformance.judge.examine import examine, judge_call
-from gradspec.conformance.judge.expected import expected
+from gradspec.conformance.judge.conventions import CONVENTIONS, ChoiceRule, choices, chosen_meaning
 from gradspec.conformance.judge.rules import RULES, explain
-from gradspec.conformance.targets import NotOfferedError, Target
-from gradspec.conformance.verdict import Verdict
+from gradspec.conformance.judge.verdicts import judge_call
+from gradspec.conformance.model.case import CheckCase
+from gradspec.conformance.model.problem import MODES, SELECTIONS, Call, Problem
+from gradspec.conformance.model.target import NotOfferedError, Target
+from gradspec.conformance.model.verdict import Verdict
+from gradspec.conformance.oracle.expected import expected
 
 nan, inf = np.nan, np.inf
 
@@ -257,13 +259,13 @@ def test_smooth_maxima_of_second_order_are_undecided():
 
 TIED, NANS, LOWEST = [1, 5, 5, 2], [nan, 5, nan, 2], [-inf, -inf]
 DATA = {
-    Choice(ties="last"): TIED,
-    Choice(ties="all"): TIED,
-    Choice(ties="split"): TIED,
-    Choice(nans="last"): NANS,
-    Choice(nans="all"): NANS,
-    Choice(nans="split"): NANS,
-    Choice(padding="lowest"): LOWEST,
+    ChoiceRule(ties="last"): TIED,
+    ChoiceRule(ties="all"): TIED,
+    ChoiceRule(ties="split"): TIED,
+    ChoiceRule(nans="last"): NANS,
+    ChoiceRule(nans="all"): NANS,
+    ChoiceRule(nans="split"): NANS,
+    ChoiceRule(padding="lowest"): LOWEST,
 }
 
 
@@ -308,14 +310,14 @@ def test_another_rule_in_one_derivative_only_is_a_defect(choice, mode):
 
 
 def test_the_whole_gradient_to_all_is_no_subgradient():
-    for choice, kind in ((Choice(ties="all"), "defect"), (Choice(ties="split"), "convention")):
+    for choice, kind in ((ChoiceRule(ties="all"), "defect"), (ChoiceRule(ties="split"), "convention")):
         assert only(judge_call(Fake(choosing(choice), offers=("vjp",)), tied_call(choice, "vjp"))).kind == kind
 
 
 def test_a_rule_that_was_asked_for_has_no_alternative():
     call = max_call("vjp", TIED)
     asked = replace(call, problem=replace(call.problem, attributes=call.problem.attributes | {"ties": "split"}))
-    assert only(judge_call(Fake(choosing(Choice(ties="last"))), asked)).rule == "vjp.hits"
+    assert only(judge_call(Fake(choosing(ChoiceRule(ties="last"))), asked)).rule == "vjp.hits"
 
 
 def test_a_lost_nan_is_a_defect_unless_documented():
@@ -452,7 +454,7 @@ def test_choices_have_names_that_are_explained():
 
 
 @pytest.mark.parametrize(
-    "choice", [Choice("all"), Choice("split"), Choice("last", "last"), Choice("last", "all")], ids=str
+    "choice", [ChoiceRule("all"), ChoiceRule("split"), ChoiceRule("last", "last"), ChoiceRule("last", "all")], ids=str
 )
 def test_a_consistent_rule_is_a_convention_where_the_data_tell_it_from_no_other(choice):
     """Derivatives that are 0 at most cells, as an impulse has, follow several rules; the target's own is among them."""
@@ -495,15 +497,17 @@ def test_what_the_interface_composes_of_stored_results_passes_and_needs_no_permi
     assert only(judge_call(twice, call)).kind == "defect"
 
 
-class Fixed(Case):
+class Fixed(CheckCase):
     """A case with given numbers."""
 
     def __init__(self, call):
         super().__init__(0, 4, call.problem, call.mode, "exact_sum", None, "contiguous", 0)
         object.__setattr__(self, "given", call)
 
-    def call(self):
-        return self.given
+
+@pytest.fixture(autouse=True)
+def numbers_as_given(monkeypatch):
+    monkeypatch.setattr(checks, "drawn", lambda case: case.given)
 
 
 def test_a_call_that_writes_into_its_inputs_is_said_once_and_leaves_the_case_as_it_was():

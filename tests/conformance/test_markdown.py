@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from gradspec.conformance.model.run import Run
+from gradspec.conformance.model.verdict import Finding, Probe
 from gradspec.conformance.report.markdown import LONGEST, page
-from gradspec.conformance.run import Probe, Run
-from gradspec.conformance.verdict import Finding
 
 FINDING = Finding(
     *("max_pool", "vjp", "defect", ("nan",), "f32", {}, "1.0", "0.0", "vjp.hits", "print(1)"),

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from conformance.kernels_in_any_order import OPS, ORDERS, InOrder
-from gradspec.conformance.cases import Selection
+from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.stream import Stream
-from gradspec.conformance.judge.examine import judge_call
+from gradspec.conformance.judge.verdicts import judge_call
+from gradspec.conformance.model.case import Selection
 
 SEED, BATCHES = 7, 90
 CORRECT = [InOrder(order) for order in ORDERS] + [InOrder("forwards", "float64"), InOrder("8 lanes", "float64")]
@@ -20,7 +21,7 @@ def calls():
     stream = Stream(SEED, Selection(ops=OPS, modes=("value", "jvp", "vjp")), CORRECT[0].refusal)
     cases = [case for number in range(BATCHES) for case in stream.batch(number)]
     small = [case for case in cases if sum(prod(shape) for shape in case.problem.shapes if shape) < 500]
-    return [(case, case.call()) for case in small if CORRECT[0].refusal(case.problem, case.mode) is None]
+    return [(case, drawn(case)) for case in small if CORRECT[0].refusal(case.problem, case.mode) is None]
 
 
 def test_the_cases_are_many_and_of_every_kind(calls):

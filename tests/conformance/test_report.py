@@ -15,21 +15,22 @@ import numpy as np
 import pytest
 
 import browser
-from gradspec.conformance.call import INPUTS, MODES, SELECTIONS, Call, Problem
-from gradspec.conformance.cases import FEATURES, REGIMES
-from gradspec.conformance.checks.reduced import MODES as REDUCED
 from gradspec.conformance.judge.conventions import CONVENTIONS
-from gradspec.conformance.judge.expected import expected
+from gradspec.conformance.judge.reduced import REDUCED
 from gradspec.conformance.judge.rules import RULES
+from gradspec.conformance.model.case import FEATURES, PLAIN, REGIMES
+from gradspec.conformance.model.codec import decode, encode
+from gradspec.conformance.model.problem import INPUTS, MODES, SELECTIONS, Call, Problem
+from gradspec.conformance.model.run import Run, Tally
+from gradspec.conformance.model.verdict import FINDINGS, KINDS, Finding, Probe
+from gradspec.conformance.oracle.expected import expected
+from gradspec.conformance.report.finding import picture
 from gradspec.conformance.report.html import page
 from gradspec.conformance.report.overview import short, worst
-from gradspec.conformance.report.picture import picture
-from gradspec.conformance.report.planes import Plane, drawn
+from gradspec.conformance.report.planes import MarkedPlane, drawn
 from gradspec.conformance.report.scenes import SCENES, scene
 from gradspec.conformance.report.words import in_one_sentence
-from gradspec.conformance.run import PLAIN, Probe, Run, Tally
 from gradspec.conformance.targets import TARGETS
-from gradspec.conformance.verdict import FINDINGS, KINDS, Finding
 
 RANKS = (1, 2, 3, 4)
 HOSTILE = """</script></style><img src="http://x/" onerror='alert(1)'>"&\u202e\x1b[31m"""
@@ -84,7 +85,7 @@ def findings_of(op, rank, mode, rng, kind="defect", features=()):
             place = tuple(int(rng.integers(n)) for n in meaning.shape)
             right = repr(float(meaning.rounded("f64")[place]))
             more = {"explanation": "why", "result": name, "place": place, "seen": (f"{op} {mode} f16",)}
-            yield Finding(op, mode, kind, features, "f32", call.to_json(), "3.0", right, "second", "print(1)", **more)
+            yield Finding(op, mode, kind, features, "f32", encode(call), "3.0", right, "second", "print(1)", **more)
 
 
 @cache
@@ -309,7 +310,7 @@ def test_the_marked_cells_are_those_that_make_the_result(op, rank):
     rng = np.random.default_rng([rank, list(INPUTS).index(op)])
     for mode in MODES:
         for finding in findings_of(op, rank, mode, rng):
-            call = Call.from_json(finding.case)
+            call = decode(Call, finding.case)
             smooth_derivative = op == "smooth_max_pool" and mode != "value"
             seen = scene(call, finding)
             assert seen.planes[-1].text(next(iter(seen.planes[-1].marks))) == "3"
@@ -327,18 +328,18 @@ def test_every_case_is_drawn_with_words_beside_it(op):
 
 def selection(x, window, **more):
     problem = Problem("max_pool", x.ndim, (x.shape,), {"kernel_size": window})
-    case = Call(problem, "value", (x,)).to_json()
+    case = encode(Call(problem, "value", (x,)))
     fields = {"got": "1.0", "expected": "9.0", "result": "y", "place": (0,) * x.ndim, **more}
     return Finding("max_pool", "value", "defect", (), "f32", case, rule="second", reproducer="", **fields)
 
 
 def test_winners_are_told_apart_and_padding_never_wins():
     x = np.float32([[1, 9], [9, np.nan]])
-    [plane, _] = scene(Call.from_json(selection(x, (2, 2)).case), selection(x, (2, 2))).planes
+    [plane, _] = scene(decode(Call, selection(x, (2, 2)).case), selection(x, (2, 2))).planes
     assert plane.marks[1, 1] == {"tap", "winner"}
     assert plane.marks[0, 0] == {"tap", "theirs"}
     index = selection(np.float32([[1, 9], [9, 2]]), (2, 2), result="indices", got="2")
-    [plane, _] = scene(Call.from_json(index.case), index).planes
+    [plane, _] = scene(decode(Call, index.case), index).planes
     assert plane.marks[0, 1] == {"tap", "winner"}
     assert plane.marks[1, 0] == {"tap", "theirs"}
 
@@ -353,9 +354,9 @@ def test_a_large_plane_is_cut_around_the_winner():
 
 
 def test_slices_without_a_mark_are_left_out():
-    plane = Plane("x", np.zeros((9, 2, 2)), {(7, 0, 0): frozenset({"tap"})})
+    plane = MarkedPlane("x", np.zeros((9, 2, 2)), {(7, 0, 0): frozenset({"tap"})})
     assert len(drawn(plane)) == 1
-    assert len(drawn(Plane("x", np.zeros((9, 2, 2))))) == 4
+    assert len(drawn(MarkedPlane("x", np.zeros((9, 2, 2))))) == 4
 
 
 @pytest.mark.parametrize(
@@ -405,7 +406,7 @@ def test_the_tables_of_the_page_are_those_of_the_code(heading):
 
 def test_a_case_shows_the_attributes_that_it_leaves_out():
     call = Call(Problem("max_pool", 1, ((3,),), {"kernel_size": (2,)}), "value", (np.zeros(3, np.float32),))
-    finding = Finding("max_pool", "value", "defect", (), "f32", call.to_json(), "1", "0", "value.selection", "")
+    finding = Finding("max_pool", "value", "defect", (), "f32", encode(call), "1", "0", "value.selection", "")
     text = page(Run("torch", "2.13", "two cores", seed=7, findings=[finding]))
     assert "<dt>stride</dt><dd>(2,)</dd>" in text
     assert "<dt>kernel_size</dt><dd>(2,)</dd>" in text

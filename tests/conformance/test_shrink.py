@@ -10,24 +10,24 @@ import numpy as np
 import pytest
 
 from conformance.target_calls import call_of
-from gradspec.conformance import shrink as shrinking
-from gradspec.conformance.call import FLOATS, INPUTS, MODES, Call, Problem, Results
 from gradspec.conformance.cases.features import tags_of_call
-from gradspec.conformance.causes import explained, finding, findings, groups, merged, unexplained, varied
-from gradspec.conformance.forked import CAN_FORK
-from gradspec.conformance.judge.examine import judge_call
-from gradspec.conformance.judge.expected import expected
-from gradspec.conformance.run import Failure
-from gradspec.conformance.shrink import manner, shrink
-from gradspec.conformance.simpler import laid_out_again, size, steps
-from gradspec.conformance.targets.native import Native
-from gradspec.conformance.verdict import FINDINGS, Finding, Verdict
+from gradspec.conformance.judge.verdicts import judge_call
+from gradspec.conformance.model.codec import decode, encode
+from gradspec.conformance.model.problem import FLOATS, INPUTS, MODES, Call, Problem, Results
+from gradspec.conformance.model.verdict import FINDINGS, Failure, Finding, Verdict
+from gradspec.conformance.oracle.expected import expected
+from gradspec.conformance.shrink import search as shrinking
+from gradspec.conformance.shrink.causes import explained, finding, findings, groups, merged, unexplained, varied
+from gradspec.conformance.shrink.fork import CAN_FORK
+from gradspec.conformance.shrink.search import manner, shrink
+from gradspec.conformance.shrink.steps import size, steps
+from gradspec.conformance.targets.native.target import NativeTarget
 from gradspec.spec.errors import ShapeError
 
 ENOUGH = 60.0
 
 
-class Planted(Native):
+class Planted(NativeTarget):
     """Our kernels with a bug: a function that changes the results of a call."""
 
     def __init__(self, bug: Callable[[Call, Results], None]) -> None:
@@ -111,7 +111,7 @@ STARTS[nan_is_lost].inputs[0][1, 1, 2, 3] = np.nan
 STARTS[half_sums] = replace(
     STARTS[half_sums], inputs=tuple(array * np.float16(0.75) for array in STARTS[half_sums].inputs)
 )
-STARTS[eager_is_shifted] = laid_out_again(replace(STARTS[eager_is_shifted], layout="channels_last"))
+STARTS[eager_is_shifted] = replace(STARTS[eager_is_shifted], layout="channels_last").in_layout()
 
 SMALLEST = {
     dropped_bias_gradient: (((1, 1), (1, 1, 1), (1,)), {}),
@@ -126,7 +126,7 @@ SMALLEST = {
 }
 
 
-def failures_of(target: Native, *calls: Call) -> list[Failure]:
+def failures_of(target: NativeTarget, *calls: Call) -> list[Failure]:
     found = [(call, verdict) for call in calls for verdict in judge_call(target, call) if verdict.kind in FINDINGS]
     return [Failure(call, v, tuple(sorted(tags_of_call(call))), f"{i}.0") for i, (call, v) in enumerate(found)]
 
@@ -207,13 +207,13 @@ def arrays(call: Call) -> list[np.ndarray]:
 
 def test_it_cannot_be_shrunk_again(planted):
     target, _, shrunk = planted
-    assert shrink(target, shrunk, ENOUGH).to_json() == shrunk.to_json()
+    assert encode(shrink(target, shrunk, ENOUGH)) == encode(shrunk)
 
 
 def test_it_ends_in_the_same_place():
     target = Planted(missing_dilation)
     (failure, *_) = failures_of(target, STARTS[missing_dilation])
-    assert shrink(target, failure, ENOUGH).to_json() == shrink(Planted(missing_dilation), failure, ENOUGH).to_json()
+    assert encode(shrink(target, failure, ENOUGH)) == encode(shrink(Planted(missing_dilation), failure, ENOUGH))
 
 
 def test_features_are_those_of_the_shrunk_call(planted):
@@ -274,7 +274,7 @@ def test_only_what_is_simpler_is_taken():
 def test_what_does_not_fail_again_stays_as_it_is():
     target = Planted(missing_dilation)
     (failure, *_) = failures_of(target, STARTS[missing_dilation])
-    assert shrink(Native(), failure, ENOUGH) is failure
+    assert shrink(NativeTarget(), failure, ENOUGH) is failure
     assert shrink(target, failure, 0.0) is failure
     deadly, before = replace(failure, verdict=Verdict("defect", "crash")), target.calls
     assert shrink(target, deadly, ENOUGH) is deadly
@@ -426,8 +426,8 @@ def test_a_finding_says_what_it_gives_what_is_right_and_why():
     assert rule.startswith("# rule: A tangent")
     assert (one.op, one.mode, one.kind, one.result, one.place) == ("conv", "jvp", "defect", "dy", (0, 0))
     assert one.explanation.startswith("dy at [0, 0] is 0.0, expected 2.0")
-    assert Finding.from_json(one.to_json()) == one
-    assert Call.from_json(one.case).to_json() == one.case
+    assert decode(Finding, encode(one)) == one
+    assert encode(decode(Call, one.case)) == one.case
 
 
 def test_the_worst_come_first_and_modes_stay_apart():

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from conformance.target_calls import call_of, every_way, printed_by, same, wrong
-from gradspec.conformance.call import Call, Problem
 from gradspec.conformance.checks.promises import broken
-from gradspec.conformance.checks.reduced import known
 from gradspec.conformance.judge.conventions import CONVENTIONS
-from gradspec.conformance.judge.examine import judge_call
-from gradspec.conformance.targets import NotOfferedError, target_named
-from gradspec.conformance.targets.written import Apply, Infix, Name, computed, source
+from gradspec.conformance.judge.reduced import known
+from gradspec.conformance.judge.verdicts import judge_call
+from gradspec.conformance.model.problem import Call, Problem
+from gradspec.conformance.model.target import NotOfferedError
+from gradspec.conformance.targets import target_named
+from gradspec.conformance.targets.program import Code, applied, function_of
 
 JAX = target_named("jax")
 
@@ -137,9 +138,10 @@ def test_documented_errors_come():
 
 
 def test_expressions_are_computed_as_they_are_written():
-    expression = Infix(Apply("math.floor", (Name("-math.pi"),)), "+", Apply("max", (1, 2), {"key": Name("math.sin")}))
-    assert source(expression) == "math.floor(-math.pi) + max(1, 2, key=math.sin)"
-    assert computed(expression, {"math": math, "max": max}) == math.floor(-math.pi) + max(1, 2, key=math.sin)
+    terms = applied("math.floor", Code("-math.pi")), applied("max", 1, 2, key=Code("math.sin"))
+    expression = " + ".join(terms)
+    assert expression == "math.floor(-math.pi) + max(1, 2, key=math.sin)"
+    assert function_of(expression, (), {"math": math})() == math.floor(-math.pi) + max(1, 2, key=math.sin)
 
 
 def test_an_empty_batch():

@@ -8,10 +8,11 @@ import onnx
 import pytest
 
 from conformance.target_calls import call_of, every_way, printed_by, same, wrong
-from gradspec.conformance.call import Problem
 from gradspec.conformance.checks.promises import broken
-from gradspec.conformance.targets import NotOfferedError, target_named
-from gradspec.conformance.targets.onnx_model import model_of, node_of, over_the_tensor, within_planes
+from gradspec.conformance.model.problem import Problem
+from gradspec.conformance.model.target import NotOfferedError
+from gradspec.conformance.targets import target_named
+from gradspec.conformance.targets.onnx.model import model_of, node_of, over_the_tensor, within_planes
 
 RUNTIME, REFERENCE = target_named("onnxruntime"), target_named("onnx.reference")
 TARGETS = {"onnxruntime": RUNTIME, "onnx.reference": REFERENCE}

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from gradspec import spec
-from gradspec.conformance.call import DTYPES, LAYOUTS, MODES, Array, Call, Problem, laid_out
 from gradspec.conformance.checks.promises import broken
-from gradspec.conformance.judge.examine import judge_call
-from gradspec.conformance.targets import NotOfferedError, target_named
-from gradspec.conformance.targets.pytorch_functions import function, undocumented
+from gradspec.conformance.judge.verdicts import judge_call
+from gradspec.conformance.model.problem import DTYPES, LAYOUTS, MODES, Array, Call, Problem, laid_out
+from gradspec.conformance.model.target import NotOfferedError
+from gradspec.conformance.targets import target_named
+from gradspec.conformance.targets.torch.functions import function, undocumented
 
 torch = pytest.importorskip("torch")
 
@@ -362,7 +363,7 @@ def test_a_reproducer_is_short_and_readable() -> None:
 
 def test_a_global_pooling_of_four_axes_is_a_mean() -> None:
     problem = Problem("global_avg_pool", 4, ((3, 2, 2, 2, 2),), {"rank": 4, "keepdims": False})
-    assert function(problem).source("x") == "torch.mean(x, dim=(-4, -3, -2, -1))"
+    assert function(problem) == "torch.mean(x, dim=(-4, -3, -2, -1))"
     assert {v.kind for v in judge_call(target_named("torch"), made(problem, "vjp"))} == {"pass"}
 
 

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from conformance.target_calls import call_of
-from gradspec.conformance.call import DTYPES, INPUTS, LAYOUTS, MODES, Call, Problem, laid_out
 from gradspec.conformance.checks.promises import broken
-from gradspec.conformance.judge.examine import judge_call
-from gradspec.conformance.targets import NotOfferedError, target_named
-from gradspec.conformance.targets.native import Native, other_kernels, sample, samples, ways_to
-from gradspec.conformance.targets.source import literal
+from gradspec.conformance.judge.verdicts import judge_call
+from gradspec.conformance.model.problem import DTYPES, INPUTS, LAYOUTS, MODES, Call, Problem, laid_out
+from gradspec.conformance.model.target import NotOfferedError
+from gradspec.conformance.targets import target_named
+from gradspec.conformance.targets.native.program import sample, samples
+from gradspec.conformance.targets.native.target import NativeTarget, other_kernels, ways_to
+from gradspec.conformance.targets.program import literal
 
-NATIVE = Native()
+NATIVE = NativeTarget()
 WINDOW = {"kernel_size": (3, 2), "stride": (2, 1), "padding": ((1, 0), (0, 2))}
 PROBLEMS = {
     "max": Problem("max_pool", 2, ((2, 2, 5, 4),), WINDOW),
@@ -33,7 +35,7 @@ PROBLEMS = {
 CALLS = [(name, mode) for name in PROBLEMS for mode in MODES]
 
 
-def every_way(target: Native, call: Call) -> list[Call]:
+def every_way(target: NativeTarget, call: Call) -> list[Call]:
     """The call in every variant, also those whose turn it is not."""
     variants = ("plain", *other_kernels(call.problem, call.mode), *ways_to(call.problem))
     assert {*target.variants(call.problem, call.mode)} <= {*variants}
@@ -118,7 +120,7 @@ def test_samples_are_cut_from_all_that_has_them():
 
 
 def test_a_problem_is_compiled_once():
-    target, call = Native(), call_of(PROBLEMS["max"], "vjp")
+    target, call = NativeTarget(), call_of(PROBLEMS["max"], "vjp")
     target.run(call)
     first = target._compiled(call)
     target.run(replace(call, inputs=(call.inputs[0] + 1,), variant="out"))
@@ -179,4 +181,4 @@ def test_ways_take_turns():
     chosen = [NATIVE.variants(problem, "vjp") for problem in problems]
     assert all(len(variants) == 3 and variants[0] == "derivative_alone" for variants in chosen)
     assert {variant for variants in chosen for variant in variants[1:]} == {*ways_to(problems[0])}
-    assert chosen == [Native().variants(replace(problem), "vjp") for problem in problems]
+    assert chosen == [NativeTarget().variants(replace(problem), "vjp") for problem in problems]

@@ -13,7 +13,7 @@ from flint import fmpq
 import gradspec as gs
 from gradspec.conformance import Arithmetic, Facts, Permitted, meaning, permitted
 from gradspec.conformance.oracle.sums import lowest_bits
-from gradspec.conformance.tolerance import adjoint_tolerance, error_of, gamma, parts_error, stored_error
+from gradspec.conformance.oracle.tolerance import adjoint_tolerance, error_of, gamma, parts_error, stored_error
 from gradspec.domains import Format, rational
 
 FIVE = Format("five bits", 5, 7)

@@ -10,11 +10,12 @@ import pytest
 
 import gradspec as gs
 from conformance.target_calls import call_of
-from gradspec.conformance.call import MODES, Problem
 from gradspec.conformance.checks import guards
-from gradspec.conformance.judge.examine import judge_call
-from gradspec.conformance.targets import NotOfferedError, target_named
-from gradspec.conformance.targets.user import UserKernels, loaded
+from gradspec.conformance.judge.verdicts import judge_call
+from gradspec.conformance.model.problem import MODES, Problem
+from gradspec.conformance.model.target import NotOfferedError
+from gradspec.conformance.targets import target_named
+from gradspec.conformance.targets.user.target import UserKernels, loaded
 from gradspec.testing import check_kernel
 
 pytest_plugins = ["pytester"]

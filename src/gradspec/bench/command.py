@@ -14,10 +14,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from gradspec.bench.contenders import Entry, MissingPeerError, UnknownPeerError
+from gradspec.bench.contenders import MissingPeerError, Participant, UnknownPeerError
 from gradspec.bench.contenders import peers as named_peers
-from gradspec.bench.grid import GRID, MODES, Problem, problems
-from gradspec.bench.measure import Run, Settings, measure, product_problems
+from gradspec.bench.grid import GRID, MODES, BenchProblem, problems
+from gradspec.bench.measure import BenchRun, Settings, measure, product_problems
 from gradspec.bench.report import as_json, show
 from gradspec.runtime.threads import get_num_threads
 from gradspec.system.processes import terminated_like_interrupted
@@ -25,12 +25,12 @@ from gradspec.system.processes import terminated_like_interrupted
 PICTURES = (".png", ".pdf", ".svg")
 
 
-class UserError(Exception):
+class BenchError(Exception):
     """The request cannot be carried out; the message says what to do."""
 
 
 @dataclass(frozen=True)
-class Request:
+class BenchRequest:
     """The options as given; ``None`` stands for the default."""
 
     suite: str = "pool"
@@ -45,21 +45,21 @@ class Request:
     json_file: str | None = None
     plot_file: str | None = None
 
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[BenchProblem]:
         grid = GRID[self.suite]
         _require("cell", self.cells, [cell.name for cell in grid])
         _require("operator", self.ops, {op: None for cell in grid for op in cell.ops})
         _require("mode", self.modes, MODES)
         chosen = problems(self.suite, self.cells or (), self.ops or (), self.modes or ())
         if not chosen:
-            raise UserError("no problem of the grid has such a cell, operator and mode")
+            raise BenchError("no problem of the grid has such a cell, operator and mode")
         return chosen
 
-    def contenders(self) -> list[Entry]:
+    def contenders(self) -> list[Participant]:
         try:
             chosen = named_peers(self.peers, self.suite)
         except (UnknownPeerError, MissingPeerError) as error:
-            raise UserError(str(error)) from error
+            raise BenchError(str(error)) from error
         left_out = {"torch-compile", "torch-compile-channels-last"}.difference(self.peers or ()) if self.quick else ()
         return [peer for peer in chosen if peer.name not in left_out]
 
@@ -73,10 +73,10 @@ class Request:
 def _require(what: str, given: Collection[str] | None, known: Collection[str]) -> None:
     for name in given or ():
         if name not in known:
-            raise UserError(f"there is no {what} {name!r}; choose from {', '.join(known)}")
+            raise BenchError(f"there is no {what} {name!r}; choose from {', '.join(known)}")
 
 
-def perform(request: Request, console: Console | None = None) -> Run:
+def perform(request: BenchRequest, console: Console | None = None) -> BenchRun:
     """Measure, print the tables, and write what was asked for."""
     chosen, peers, settings = request.problems(), request.contenders(), request.settings()
     _require_possible(request)
@@ -93,17 +93,17 @@ def perform(request: Request, console: Console | None = None) -> Run:
     return run
 
 
-def _require_possible(request: Request) -> None:
+def _require_possible(request: BenchRequest) -> None:
     """Said before an hour of measuring, not after it."""
     if os.name != "posix":
-        raise UserError("workers are stopped and continued by POSIX signals, which this system does not have")
+        raise BenchError("workers are stopped and continued by POSIX signals, which this system does not have")
     if request.plot_file and find_spec("matplotlib") is None:
-        raise UserError("a plot needs matplotlib; pip install matplotlib")
+        raise BenchError("a plot needs matplotlib; pip install matplotlib")
     if request.plot_file and Path(request.plot_file).suffix not in PICTURES:
-        raise UserError(f"{request.plot_file} is to be drawn as one of {', '.join(PICTURES)}; give it that suffix")
+        raise BenchError(f"{request.plot_file} is to be drawn as one of {', '.join(PICTURES)}; give it that suffix")
     for file in (request.json_file, request.plot_file):
         if file and not Path(file).absolute().parent.is_dir():
-            raise UserError(f"there is no folder for {file}; create it first")
+            raise BenchError(f"there is no folder for {file}; create it first")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from gradspec.bench.grid import Network, Problem, Shape
+from gradspec.bench.grid import BenchProblem, Network, Shape
 
 Array = npt.NDArray[Any]
 
@@ -24,7 +24,7 @@ class Data:
     cotangent: Array
 
 
-def data(problem: Problem) -> Data:
+def data(problem: BenchProblem) -> Data:
     """Inputs, and tangents and a cotangent that differ from them: a compiler merges equal ones.
 
     >>> from gradspec.bench.grid import problem

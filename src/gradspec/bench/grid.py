@@ -221,7 +221,7 @@ Cell = Pool | Conv | Network | Limit
 
 
 @dataclass(frozen=True)
-class Problem:
+class BenchProblem:
     """A cell, which operator on it, and value alone or with a derivative."""
 
     cell: Cell
@@ -308,16 +308,16 @@ MATMULS = tuple(Limit(f"matmul {side}", side, is_product=True) for side in (1024
 CELLS: dict[str, Cell] = {cell.name: cell for cell in (*chain(*GRID.values()), COPY, *MATMULS)}
 
 
-def problem(cell: str, op: str, mode: str) -> Problem:
+def problem(cell: str, op: str, mode: str) -> BenchProblem:
     """The problem that three names stand for.
 
     >>> problem("P2", "max", "forward").cell.output()
     (8, 64, 56, 56)
     """
-    return Problem(CELLS[cell], op, mode)
+    return BenchProblem(CELLS[cell], op, mode)
 
 
-def problems(suite: str, cells: Iterable[str], ops: Iterable[str], modes: Iterable[str]) -> list[Problem]:
+def problems(suite: str, cells: Iterable[str], ops: Iterable[str], modes: Iterable[str]) -> list[BenchProblem]:
     """The part of a suite that the names choose, ordered by mode, operator and cell; no names choose everything.
 
     >>> [str(p) for p in problems("pool", ["P9"], [], ["jvp"])]
@@ -327,7 +327,7 @@ def problems(suite: str, cells: Iterable[str], ops: Iterable[str], modes: Iterab
     wanted_ops = [op for op in dict.fromkeys(op for cell in chosen for op in cell.ops) if op in (*ops,) or not ops]
     wanted_modes = [mode for mode in MODES if mode in (*modes,) or not modes]
     return [
-        Problem(cell, op, mode)
+        BenchProblem(cell, op, mode)
         for mode in wanted_modes
         for op in wanted_ops
         for cell in chosen

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.bench.contenders import LIMITS, OURS, Entry
-from gradspec.bench.grid import COPY, MATMULS, Problem
+from gradspec.bench.contenders import LIMITS, OURS, Participant
+from gradspec.bench.grid import COPY, MATMULS, BenchProblem
 from gradspec.bench.remote import Remote, WorkerLostError
 
 SHORTEST = 2e-3  # seconds that a timing lasts at least: short calls are repeated inside it
@@ -74,7 +74,7 @@ class Timing:
 class Result:
     """One problem: a timing by contender, and the copy measured in the same rounds."""
 
-    problem: Problem
+    problem: BenchProblem
     timings: dict[str, Timing]
     copy: Timing = field(default_factory=Timing)
     is_complete: bool = True
@@ -101,7 +101,7 @@ class Result:
 
 
 @dataclass
-class Run:
+class BenchRun:
     """Everything measured, and on what."""
 
     suite: str
@@ -124,27 +124,27 @@ class Run:
         return max(rates, key=lambda rate: rate[1], default=None)
 
 
-COPY_PROBLEM = Problem(COPY, "copy", "forward")
-PRODUCT_PROBLEMS = [Problem(cell, "matmul", "forward") for cell in MATMULS]
+COPY_PROBLEM = BenchProblem(COPY, "copy", "forward")
+PRODUCT_PROBLEMS = [BenchProblem(cell, "matmul", "forward") for cell in MATMULS]
 
 
-def product_problems(problems: Sequence[Problem]) -> list[Problem]:
+def product_problems(problems: Sequence[BenchProblem]) -> list[BenchProblem]:
     """The matrix products that a run of these problems is measured by, once before and once after them."""
     return PRODUCT_PROBLEMS if any(problem.flops for problem in problems) else []
 
 
 def measure(
     suite: str,
-    problems: Sequence[Problem],
-    peers: Sequence[Entry],
+    problems: Sequence[BenchProblem],
+    peers: Sequence[Participant],
     settings: Settings,
     progress: Callable[[str, float], None] = lambda doing, share: None,
-) -> Run:
+) -> BenchRun:
     """Time the problems for gradspec and the peers; Ctrl-C ends it early with what there is.
 
     ``progress`` is told what is being done, and which part of the problem that completes.
     """
-    run = Run(suite, settings, [OURS.name, *(peer.name for peer in peers)])
+    run = BenchRun(suite, settings, [OURS.name, *(peer.name for peer in peers)])
     try:
         with workers([LIMITS, OURS, *peers], settings) as remotes:
             started = {remote.entry.name: remote for remote in remotes if _started(remote, run, progress)}
@@ -163,7 +163,7 @@ def measure(
 
 def _measure_all(
     results: list[Result],
-    problems: Sequence[Problem],
+    problems: Sequence[BenchProblem],
     contenders: dict[str, Remote],
     limits: Remote | None,
     settings: Settings,
@@ -177,13 +177,13 @@ def _measure_all(
 
 
 @contextmanager
-def workers(entries: Sequence[Entry], settings: Settings) -> Iterator[list[Remote]]:
+def workers(entries: Sequence[Participant], settings: Settings) -> Iterator[list[Remote]]:
     """Handles of the contenders' processes; all are gone at the end."""
     with TemporaryDirectory(prefix="gradspec-bench-") as folder, ExitStack() as stack:
         yield [stack.enter_context(Remote(e, settings.threads, Path(folder), settings.timeout)) for e in entries]
 
 
-def _started(remote: Remote, run: Run, progress: Callable[[str, float], None]) -> bool:
+def _started(remote: Remote, run: BenchRun, progress: Callable[[str, float], None]) -> bool:
     progress(f"starting {remote.entry.name}", 0.0)
     try:
         remote.start()
@@ -226,7 +226,7 @@ def _results_file(remote: Remote) -> Path:
     return remote.folder / f"{remote.entry.name}.npz"
 
 
-def _prepare(remote: Remote, problem: Problem, timing: Timing) -> bool:
+def _prepare(remote: Remote, problem: BenchProblem, timing: Timing) -> bool:
     """Whether it can be timed; what was tried, or the reason, is in ``timing``."""
     names = {"cell": problem.cell.name, "op": problem.op, "mode": problem.mode}
     try:

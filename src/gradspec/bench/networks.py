@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from gradspec.bench.grid import Network
 
 
-class Operators(Protocol):
+class NetworkOperators(Protocol):
     """What a contender must have to run the networks; arrays are its own."""
 
     def relu(self, x: Any) -> Any: ...
@@ -19,7 +19,7 @@ class Operators(Protocol):
     def max_pool(self, x: Any, kernel: int, stride: int, padding: int) -> Any: ...
 
 
-def run(network: Network, operators: Operators, x: Any, parameters: Sequence[Any]) -> Any:
+def run(network: Network, operators: NetworkOperators, x: Any, parameters: Sequence[Any]) -> Any:
     """The network's result; ``parameters`` are weight and bias of every layer that has them, in order."""
     remaining, kept = iter(parameters), x
     for layer in network.layers:

@@ -9,7 +9,7 @@ from typing import Any
 
 from gradspec.bench.contenders import OURS, label
 from gradspec.bench.grid import MODES
-from gradspec.bench.measure import Result, Run
+from gradspec.bench.measure import BenchRun, Result
 from gradspec.bench.ratios import SMALLEST_LIMIT, ratio_to_peer
 from gradspec.system.machine import machine
 
@@ -31,7 +31,7 @@ INK = "#333333"
 LIMIT_MARK = {"color": "black", "marker": "|", "markersize": 20, "markeredgewidth": 2.5, "linestyle": "none"}
 
 
-def draw(run: Run, file: Path) -> None:
+def draw(run: BenchRun, file: Path) -> None:
     """Write the picture; the suffix says in which format (png, pdf, svg)."""
     matplotlib = import_module("matplotlib")
     matplotlib.use("Agg")
@@ -68,7 +68,7 @@ def _panel(result: Result) -> tuple[str, str]:
     return result.problem.mode, result.problem.op
 
 
-def _limit(result: Result, run: Run) -> tuple[str, float] | None:
+def _limit(result: Result, run: BenchRun) -> tuple[str, float] | None:
     """A limit of the machine and its seconds: of arithmetic where that is counted, of memory elsewhere."""
     if best := run.best_product():
         return PRODUCT_LIMIT, result.problem.flops / best[1]
@@ -77,7 +77,7 @@ def _limit(result: Result, run: Run) -> tuple[str, float] | None:
     return None
 
 
-def _draw_panel(axis: Any, results: list[Result], run: Run) -> None:
+def _draw_panel(axis: Any, results: list[Result], run: BenchRun) -> None:
     for row, result in enumerate(results):
         axis.axhline(row, color="#EEEEEE", linewidth=9, zorder=0)
         if limit := _limit(result, run):
@@ -119,7 +119,7 @@ def _draw_timing(axis: Any, row: int, name: str, median: float, quartiles: list[
     axis.plot(median, row, markersize=12 if ours else 9, markeredgewidth=0.8, label=label(name), **style)
 
 
-def _head(figure: Any, run: Run, axes: Any) -> None:
+def _head(figure: Any, run: BenchRun, axes: Any) -> None:
     """Title, machine and one legend, at a fixed distance from the top whatever the figure's height."""
     height = figure.get_figheight()
     where, threads = machine(), run.settings.threads

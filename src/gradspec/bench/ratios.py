@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gradspec.bench.contenders import OURS
-from gradspec.bench.measure import Result, Run
+from gradspec.bench.measure import BenchRun, Result
 
 SMALLEST_LIMIT = 1 << 20  # bytes: calls on less are not about memory
 
@@ -22,7 +22,7 @@ def share_of_copy(result: Result) -> float | None:
     return limit / ours if ours and limit and result.problem.bytes >= SMALLEST_LIMIT else None
 
 
-def share_of_product(result: Result, run: Run) -> float | None:
+def share_of_product(result: Result, run: BenchRun) -> float | None:
     """gradspec's operations per second, as a part of the best matrix product's."""
     ours, best = rate(result, result.median(OURS.name)), run.best_product()
     return ours / best[1] if ours and best else None

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from gradspec.bench.contenders import Entry
+from gradspec.bench.contenders import Participant
 from gradspec.system.processes import Child, ProcessLostError, environment
 
 
@@ -22,7 +22,7 @@ class WorkerLostError(Exception):
 class Remote:
     """Use it in a ``with`` statement: nothing is left running after it."""
 
-    entry: Entry
+    entry: Participant
     threads: int
     folder: Path
     timeout: float

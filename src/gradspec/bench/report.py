@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from gradspec.bench.contenders import FIXED, GIVEN, OURS, label
-from gradspec.bench.grid import BETA, MODES, Problem
-from gradspec.bench.measure import COPY_PROBLEM, Result, Run, Timing
+from gradspec.bench.grid import BETA, MODES, BenchProblem
+from gradspec.bench.measure import COPY_PROBLEM, BenchRun, Result, Timing
 from gradspec.bench.ratios import rate, rate_of_peer, ratio_to_peer, share_of_copy, share_of_product
-from gradspec.bench.targets import Verdict, verdicts
+from gradspec.bench.targets import TargetVerdict, verdicts
 from gradspec.graph.show import ascii_only
 from gradspec.system.machine import machine
 
@@ -28,7 +28,7 @@ NUMBER = 7  # characters of a time
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def show(run: Run, console: Console) -> None:
+def show(run: BenchRun, console: Console) -> None:
     """One table per mode, what was to be reached, then everything a reader should know about the figures."""
     for mode, results in groupby(run.results, key=lambda result: result.problem.mode):
         _print_whole(console, _table(run, mode, [*results]))
@@ -43,7 +43,7 @@ def _print_whole(console: Console, table: Table) -> None:
     console.print("", table, sep="\n", crop=False)
 
 
-def _table(run: Run, mode: str, results: list[Result]) -> Table:
+def _table(run: BenchRun, mode: str, results: list[Result]) -> Table:
     table = _plain_table(f"{MODES[mode]}, milliseconds")
     table.add_column("", no_wrap=True)
     for name in run.contenders:
@@ -69,7 +69,7 @@ def _plain_table(title: str) -> Table:
 Figure = Callable[[Result], float | None]
 
 
-def _columns(run: Run) -> dict[str, tuple[Figure, Callable[[float | None], str]]]:
+def _columns(run: BenchRun) -> dict[str, tuple[Figure, Callable[[float | None], str]]]:
     """What stands beside the times: limits of memory for pooling, of arithmetic for the others."""
     ratio: dict[str, tuple[Figure, Callable[[float | None], str]]] = {"vs fastest peer": (ratio_to_peer, _times)}
     if not run.products:
@@ -81,7 +81,7 @@ def _columns(run: Run) -> dict[str, tuple[Figure, Callable[[float | None], str]]
     }
 
 
-def _target_table(judged: list[Verdict]) -> Table:
+def _target_table(judged: list[TargetVerdict]) -> Table:
     table = _plain_table("To be reached (float32, two cores); means are geometric")
     for name, width in {"": 11, "against": 9, "cells": 5}.items():
         table.add_column(name, min_width=width)
@@ -120,7 +120,7 @@ def _mean(values: list[float]) -> float | None:
     return geometric_mean(values) if values else None
 
 
-def _name(problem: Problem) -> str:
+def _name(problem: BenchProblem) -> str:
     return f"{problem.cell.name} {problem.op}"
 
 
@@ -152,7 +152,7 @@ def _giga(rate: float | None) -> str:
     return NOTHING if rate is None else f"{rate / 1e9:.1f}"
 
 
-def remarks(run: Run) -> list[str]:
+def remarks(run: BenchRun) -> list[str]:
     """Sentences below the tables: limits, spread, and who failed, disagreed or is missing, and why."""
     lines = ["", "Means are geometric.", *_limits(run), *_fixing(run), *_spread(run)]
     lines += [f"{name} could not be started: {reason}" for name, reason in run.unavailable.items()]
@@ -170,7 +170,7 @@ def _first_line(text: str) -> str:
     return text.splitlines()[0][:200]
 
 
-def _limits(run: Run) -> list[str]:
+def _limits(run: BenchRun) -> list[str]:
     copies = [sample for result in run.results for sample in result.copy.samples]
     lines = []
     if copies:
@@ -181,7 +181,7 @@ def _limits(run: Run) -> list[str]:
     return lines
 
 
-def _fixing(run: Run) -> list[str]:
+def _fixing(run: BenchRun) -> list[str]:
     """What weights that are known before the calls are worth to each contender, by the trials of both ways."""
     lines = []
     for name in run.contenders:
@@ -193,7 +193,7 @@ def _fixing(run: Run) -> list[str]:
     return lines
 
 
-def _spread(run: Run) -> list[str]:
+def _spread(run: BenchRun) -> list[str]:
     spreads = sorted(
         ((high - low) / timing.median, f"{result.problem}, {name}")
         for result in run.results
@@ -210,7 +210,7 @@ def _spread(run: Run) -> list[str]:
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def as_json(run: Run) -> dict[str, Any]:
+def as_json(run: BenchRun) -> dict[str, Any]:
     """The whole run, seconds throughout."""
     product = run.best_product()
     return {
@@ -229,7 +229,7 @@ def as_json(run: Run) -> dict[str, Any]:
     }
 
 
-def _result(result: Result, run: Run) -> dict[str, Any]:
+def _result(result: Result, run: BenchRun) -> dict[str, Any]:
     problem, peer = result.problem, result.fastest_peer()
     return {
         "cell": problem.cell.name,
@@ -256,7 +256,7 @@ def _limit(result: Result) -> dict[str, Any]:
     return {"side": result.problem.cell.output()[0], "flops": result.problem.flops, "contenders": timed}
 
 
-def _verdict(verdict: Verdict) -> dict[str, Any]:
+def _verdict(verdict: TargetVerdict) -> dict[str, Any]:
     judged = {"ratios": verdict.ratios, "mean": verdict.mean, "met": verdict.met}
     return {**asdict(verdict.target), "against": verdict.target.against, **judged}
 

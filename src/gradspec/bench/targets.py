@@ -12,7 +12,7 @@ from statistics import geometric_mean
 
 from gradspec.bench.contenders import PEERS, label
 from gradspec.bench.grid import MODES
-from gradspec.bench.measure import Result, Run, Timing
+from gradspec.bench.measure import BenchRun, Result, Timing
 from gradspec.bench.ratios import ratio_to_peer, share_of_product
 
 DEFAULT_LAYOUT = ("torch-eager", "jax", "onnxruntime")
@@ -20,7 +20,7 @@ PROCESSORS = {"aarch64": "AArch64", "arm64": "AArch64", "x86_64": "x86-64", "AMD
 
 
 @dataclass(frozen=True)
-class Target:
+class SpeedTarget:
     """A ratio that every cell of a group must reach or, ``in_mean``, their geometric mean."""
 
     mode: str
@@ -38,7 +38,7 @@ class Target:
             return "fastest peer"
         return ("fastest of " if len(self.peers) > 1 else "") + ", ".join(map(label, self.peers))
 
-    def ratio(self, result: Result, run: Run) -> float | None:
+    def ratio(self, result: Result, run: BenchRun) -> float | None:
         """None where it was not measured, or not against everybody it is about."""
         if not result.is_complete:
             return None
@@ -56,10 +56,10 @@ def _took_part(timing: Timing | None) -> bool:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TargetVerdict:
     """A target and its cells' ratios, as far as they are known."""
 
-    target: Target
+    target: SpeedTarget
     ratios: Mapping[str, float]
 
     @property
@@ -84,35 +84,35 @@ def _cells(numbers: str) -> tuple[str, ...]:
 
 MOST, DEEP, FIRST = _cells("1 2 3 4 5 7 8 9"), _cells("1 2 4 5 9"), _cells("1 2 3 4 5")
 NETWORKS = ("N1", "N2")
-TARGETS: dict[tuple[str, str], tuple[Target, ...]] = {
+TARGETS: dict[tuple[str, str], tuple[SpeedTarget, ...]] = {
     ("AArch64", "conv"): (
-        Target("forward", _cells("1 3 4 5"), 0.85, of_product=True),
-        Target("forward", MOST, 1.15, DEFAULT_LAYOUT, in_mean=True),
-        Target("forward", MOST, 1.0, DEFAULT_LAYOUT),
-        Target("forward", _cells("1 2 3 4 5 7 9"), 0.95, ("torch-channels-last",)),
-        Target("forward", _cells("6 10 11"), 1.0),
-        Target("forward", _cells("12"), 1.5, ("jax",)),
-        Target("jvp", _cells("1 3 5"), 0.8, of_product=True),
-        Target("vjp", _cells("1 3 5"), 0.8, of_product=True),
-        Target("vjp", DEEP, 1.5, ("torch-eager",)),
-        Target("vjp", DEEP, 1.2, ("torch-channels-last",)),
-        Target("vjp", DEEP, 2.0, ("jax",)),
-        Target("vjp", _cells("6"), 10.0),
+        SpeedTarget("forward", _cells("1 3 4 5"), 0.85, of_product=True),
+        SpeedTarget("forward", MOST, 1.15, DEFAULT_LAYOUT, in_mean=True),
+        SpeedTarget("forward", MOST, 1.0, DEFAULT_LAYOUT),
+        SpeedTarget("forward", _cells("1 2 3 4 5 7 9"), 0.95, ("torch-channels-last",)),
+        SpeedTarget("forward", _cells("6 10 11"), 1.0),
+        SpeedTarget("forward", _cells("12"), 1.5, ("jax",)),
+        SpeedTarget("jvp", _cells("1 3 5"), 0.8, of_product=True),
+        SpeedTarget("vjp", _cells("1 3 5"), 0.8, of_product=True),
+        SpeedTarget("vjp", DEEP, 1.5, ("torch-eager",)),
+        SpeedTarget("vjp", DEEP, 1.2, ("torch-channels-last",)),
+        SpeedTarget("vjp", DEEP, 2.0, ("jax",)),
+        SpeedTarget("vjp", _cells("6"), 10.0),
     ),
     ("x86-64", "conv"): (
-        Target("forward", FIRST, 0.9, ("torch-eager",)),
-        Target("forward", FIRST, 1.2, ("onnxruntime",)),
-        Target("vjp", FIRST, 1.2, ("torch-eager",)),
+        SpeedTarget("forward", FIRST, 0.9, ("torch-eager",)),
+        SpeedTarget("forward", FIRST, 1.2, ("onnxruntime",)),
+        SpeedTarget("vjp", FIRST, 1.2, ("torch-eager",)),
     ),
-    ("AArch64", "net"): (Target("forward", NETWORKS, 1.1), Target("vjp", NETWORKS, 1.5)),
+    ("AArch64", "net"): (SpeedTarget("forward", NETWORKS, 1.1), SpeedTarget("vjp", NETWORKS, 1.5)),
 }
 
 
-def verdicts(run: Run, machine: str | None = None) -> list[Verdict]:
+def verdicts(run: BenchRun, machine: str | None = None) -> list[TargetVerdict]:
     """The targets of the run's suite that it says something about, on this kind of machine.
 
     >>> from gradspec.bench.measure import Settings
-    >>> verdicts(Run("pool", Settings(threads=2), ["gradspec"]))
+    >>> verdicts(BenchRun("pool", Settings(threads=2), ["gradspec"]))
     []
     """
     processor = PROCESSORS.get(machine or platform.machine(), "")
@@ -120,8 +120,8 @@ def verdicts(run: Run, machine: str | None = None) -> list[Verdict]:
     return [verdict for verdict in judged if verdict.ratios]
 
 
-def _judged(target: Target, run: Run) -> Verdict:
+def _judged(target: SpeedTarget, run: BenchRun) -> TargetVerdict:
     assert target.mode in MODES
     results = [r for r in run.results if r.problem.mode == target.mode and r.problem.cell.name in target.cells]
     ratios = {result.problem.cell.name: target.ratio(result, run) for result in results}
-    return Verdict(target, {cell: ratio for cell, ratio in ratios.items() if ratio is not None})
+    return TargetVerdict(target, {cell: ratio for cell, ratio in ratios.items() if ratio is not None})

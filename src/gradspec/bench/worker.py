@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.bench.contenders import Contender, NotOfferedError
+from gradspec.bench.contenders import Contender
 from gradspec.bench.grid import problem
+from gradspec.conformance.model.target import NotOfferedError
 from gradspec.system.processes import end_with_parent, private_output
 
 CLEARLY_SLOWER = 4  # times the best so far: such a variant is not tried again

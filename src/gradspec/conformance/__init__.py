@@ -1,9 +1,18 @@
-"""Judging kernels: an exact oracle for float arrays, the certified tolerance it judges by, and ``check``."""
+"""Judging kernels: an exact oracle for float arrays, the certified tolerance it judges by, and ``check``.
+
+Imports point one way here too. A room may use itself and those before it:
+
+    model → cases → oracle → judge → checks → targets → shrink → campaign → report
+
+``model`` is what all of them speak in. ``cases`` are what is asked, ``oracle`` is what is right, ``judge`` the verdict
+on one result and ``checks`` what is seen beside results. ``targets`` has a folder for each library; none knows another.
+"""
 
 from typing import TYPE_CHECKING, Any
 
+from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.oracle import Judgement, Meaning, meaning
-from gradspec.conformance.tolerance import Arithmetic, Facts, Permitted, permitted
+from gradspec.conformance.oracle.tolerance import Facts, Permitted, permitted
 
 if TYPE_CHECKING:
     from gradspec.conformance.campaign.check import check

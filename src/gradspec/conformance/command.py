@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,17 +13,19 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from gradspec.conformance.call import DTYPES, INPUTS, MODES
 from gradspec.conformance.campaign.check import check
 from gradspec.conformance.campaign.isolated import TargetError
-from gradspec.conformance.campaign.request import RANKS, Watch
 from gradspec.conformance.campaign.request import Progress as Standing
-from gradspec.conformance.cases import FEATURES
-from gradspec.conformance.checks.reduced import MODES as REDUCED
+from gradspec.conformance.campaign.request import Watch
 from gradspec.conformance.judge.conventions import CONVENTIONS
-from gradspec.conformance.report import json, junit
-from gradspec.conformance.report.terminal import Page, show, show_start
-from gradspec.conformance.run import Run
+from gradspec.conformance.judge.reduced import REDUCED
+from gradspec.conformance.model.case import FEATURES
+from gradspec.conformance.model.codec import encode
+from gradspec.conformance.model.problem import DTYPES, INPUTS, MODES, RANKS
+from gradspec.conformance.model.run import Run
+from gradspec.conformance.report import junit
+from gradspec.conformance.report.html import page
+from gradspec.conformance.report.terminal import TerminalPage, show, show_start
 from gradspec.conformance.targets import TARGETS
 from gradspec.saving.files import replacing
 from gradspec.system.processes import terminated_like_interrupted
@@ -31,12 +34,12 @@ CLEAN, DEFECTS, MISUSED, INCOMPLETE = 0, 1, 2, 3
 """Exit codes."""
 
 
-class UserError(Exception):
+class CheckError(Exception):
     """The request cannot be carried out; the message says what to do."""
 
 
 @dataclass(frozen=True)
-class Request:
+class CheckRequest:
     """The options as given; ``check`` holds those of ``gs.conformance.check``."""
 
     target: str
@@ -57,7 +60,7 @@ class Request:
         return ("defect", "convention") if self.strict else ("defect",)
 
 
-def perform(request: Request, console: Console | None = None) -> int:
+def perform(request: CheckRequest, console: Console | None = None) -> int:
     """Judge the target, show what was found, write what was asked for; the exit code."""
     _require_places(request)
     console = console or Console(highlight=False, markup=False, emoji=False)
@@ -65,7 +68,7 @@ def perform(request: Request, console: Console | None = None) -> int:
         with _live(console) as watch, terminated_like_interrupted():
             run = check(request.target, progress=watch, **request.check)
     except (TargetError, ValueError, ImportError) as error:
-        raise UserError(str(error)) from error
+        raise CheckError(str(error)) from error
     if request.strict and run.repeat:
         run.repeat += " --strict"
     show(run, console, request.failing)
@@ -89,34 +92,37 @@ def exit_code(run: Run, failing: tuple[str, ...] = ("defect",)) -> int:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def _require_places(request: Request) -> None:
+def _require_places(request: CheckRequest) -> None:
     """Said before an hour of judging, not after it."""
     files = list(map(Path, request.files.values()))
     for option, file in request.files.items():
         if not Path(file).absolute().parent.is_dir():
-            raise UserError(f"{option}: there is no folder for {file}; create it first")
+            raise CheckError(f"{option}: there is no folder for {file}; create it first")
         if Path(file).is_dir():
-            raise UserError(f"{option}: {file} is a folder; give the name of a file")
+            raise CheckError(f"{option}: {file} is a folder; give the name of a file")
     if len({file.resolve() for file in files}) < len(files):
-        raise UserError("two reports cannot go to one file; give each its own")
+        raise CheckError("two reports cannot go to one file; give each its own")
 
 
-def _write(request: Request, run: Run, console: Console) -> None:
+def json_text(run: Run) -> str:
+    """The fields of a run, in JSON that every reader takes: what is not finite is written as words.
+
+    >>> json.loads(json_text(Run("native", "gradspec 0.1", "a machine", seed=7)))["seed"]
+    7
+    """
+    return json.dumps(encode(run), indent=1, allow_nan=False) + "\n"
+
+
+def _write(request: CheckRequest, run: Run, console: Console) -> None:
     texts = {
-        "--json": lambda: json.text(run),
+        "--json": lambda: json_text(run),
         "--junit": lambda: junit.text(run, request.failing),
-        "--report": lambda: _page(run, request.failing),
+        "--report": lambda: page(run, request.failing),
     }
     for option, file in request.files.items():
         with replacing(file) as partial:
             partial.write_text(texts[option](), encoding="utf-8")
-        Page(console).say(f"written: {file}")
-
-
-def _page(run: Run, failing: tuple[str, ...]) -> str:
-    from gradspec.conformance.report.html import page
-
-    return page(run, failing)
+        TerminalPage(console).say(f"written: {file}")
 
 
 # --- while it runs ----------------------------------------------------------------------------------------------------
@@ -134,7 +140,7 @@ def _live(console: Console) -> Iterator[Watch]:
             if standing.stage == "judging" and standing.stage not in told:
                 show_start(standing.run, console)
             if standing.doing and standing.stage not in told:
-                Page(console).say(standing.doing)
+                TerminalPage(console).say(standing.doing)
             told.add(standing.stage)
             bar.update(line, description=described(standing), completed=standing.share)
 
@@ -159,7 +165,7 @@ def described(standing: Standing) -> str:
 
 def show_choices(console: Console | None = None) -> None:
     """Everything that an option can name."""
-    page = Page(console or Console(highlight=False, markup=False, emoji=False))
+    page = TerminalPage(console or Console(highlight=False, markup=False, emoji=False))
     page.heading("targets")
     page.fields([*((name, _needed(needs)) for name, (_, needs) in TARGETS.items()), ("module:object", "your own")])
     lists = {"--features": FEATURES, "--allow": REDUCED, "conventions, which a kernel may declare": CONVENTIONS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
@@ -38,6 +38,14 @@ class LRUCache(Generic[Value]):
         self._items[key] = value
         while len(self._items) > self._size:
             self._items.popitem(last=False)
+
+    def get_or_make(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of a key, made now if it is not among those kept."""
+        value = self.get(key)
+        if value is None:
+            value = make()
+            self.put(key, value)
+        return value
 
     def __len__(self) -> int:
         return len(self._items)

@@ -58,11 +58,7 @@ class Windows:
         """The windows over the last axes of ``x``, a type, a tensor or an array: made, and checked, once."""
         rank = len(self.kernel_size if self.output_size is None else self.output_size)
         key = (*self._written, x.shape[-rank:] if rank else ())
-        found = _windows.get(key)
-        if found is None:
-            found = self._made(x)
-            _windows.put(key, found)
-        return found
+        return _windows.get_or_make(key, lambda: self._made(x))
 
     @property
     def _written(self) -> tuple[Any, ...]:

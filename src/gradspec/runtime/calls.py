@@ -36,10 +36,7 @@ _programs: WeakKeyDictionary[Graph, Program] = WeakKeyDictionary()
 
 def remembered(key: Hashable, work_out: Callable[[], Found]) -> Found:
     """What a call of this key comes to; it is worked out if that is not known."""
-    found: Found | None = _calls.get(key)
-    if found is None:
-        found = work_out()
-        _calls.put(key, found)
+    found: Found = _calls.get_or_make(key, work_out)
     return found
 
 

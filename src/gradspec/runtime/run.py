@@ -57,8 +57,8 @@ def attached(graph: Graph) -> Program:
     """The graph with a plan for its structure, which earlier graphs may have left."""
     open_graph, operands = lifted(graph)
     key = (len(graph.inputs), structure(open_graph))  # a constant is packed once, an input every time
-    executable = _executables.get(key)
-    if executable is None:
-        executable = Executable(plan(open_graph.simplify(), len(graph.inputs), backend_named(DEFAULT_BACKEND)))
-        _executables.put(key, executable)
-    return Program(executable, operands, graph.inputs)
+
+    def made() -> Executable:
+        return Executable(plan(open_graph.simplify(), len(graph.inputs), backend_named(DEFAULT_BACKEND)))
+
+    return Program(_executables.get_or_make(key, made), operands, graph.inputs)

@@ -13,8 +13,8 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradspec.conformance.run import Run
-    from gradspec.conformance.targets.user import UserKernels
+    from gradspec.conformance.model.run import Run
+    from gradspec.conformance.targets.user.target import UserKernels
 
 DEFAULT_CASES = 300
 
@@ -85,7 +85,7 @@ def _target(
     conventions: Iterable[str],
     strict: bool | None,
 ) -> UserKernels:
-    from gradspec.conformance.targets.user import UserKernels
+    from gradspec.conformance.targets.user.target import UserKernels
 
     target = UserKernels(kernel, op=op, jvp=jvp, vjp=vjp)
     is_strict = target.declared("strict", True) if strict is None else strict

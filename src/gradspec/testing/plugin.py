@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gradspec.conformance.run import Run
+    from gradspec.conformance.model.run import Run
 
 OPTIONS = {
     "cases": (int, "cases that check_kernel judges each kernel on (300)"),

@@ -1,4 +1,7 @@
-"""Who takes part. A contender says how its users would write a problem; nothing here imports a peer."""
+"""Who takes part. A contender says how its users would write a problem; nothing here imports a peer.
+
+How a library is called is known to the judge's targets already: `as_problem` says a cell of the grid in their words.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,11 @@ from importlib.util import find_spec
 from typing import Any, Protocol
 
 from gradspec.bench.data import Array
-from gradspec.bench.grid import Problem
+from gradspec.bench.grid import BETA, BenchProblem, Conv, Pool
+from gradspec.conformance.model.problem import Problem
 
 Variants = dict[str, Callable[[], Any]]
 GIVEN, FIXED = "weights given", "weights fixed"  # in each call, or once before all calls
-
-
-class NotOfferedError(Exception):
-    """The library has no such operator, rank or mode."""
 
 
 class Contender(Protocol):
@@ -24,7 +24,7 @@ class Contender(Protocol):
     def versions(self) -> dict[str, str]:
         """Of everything that decides the speed."""
 
-    def variants(self, problem: Problem) -> Variants:
+    def variants(self, problem: BenchProblem) -> Variants:
         """Ways to write the problem, inputs prepared: calls that do all the work and return the results."""
 
     def arrays(self, results: Any) -> list[Array]:
@@ -32,7 +32,7 @@ class Contender(Protocol):
 
 
 @dataclass(frozen=True)
-class Entry:
+class Participant:
     """How a contender is called, and where a worker finds it."""
 
     name: str
@@ -45,18 +45,43 @@ class Entry:
         return [package for package in self.needs if find_spec(package) is None]
 
 
-OURS = Entry("gradspec", "gradspec.bench.contenders.ours:Ours")
-LIMITS = Entry("machine", "gradspec.bench.contenders.machine:Machine")
+OURS = Participant("gradspec", "gradspec.bench.contenders.ours:Ours")
+LIMITS = Participant("machine", "gradspec.bench.contenders.machine:Machine")
 PYTORCH = "gradspec.bench.contenders.pytorch"
 PEERS = (
-    Entry("torch-eager", f"{PYTORCH}:eager", ("torch",), "torch"),
-    Entry("torch-channels-last", f"{PYTORCH}:channels_last", ("torch",), "torch"),
-    Entry("torch-compile", f"{PYTORCH}:compiled", ("torch",), "torch", ("pool", "net")),
-    Entry("torch-compile-channels-last", f"{PYTORCH}:compiled_channels_last", ("torch",), "torch", ("net",)),
-    Entry("jax", "gradspec.bench.contenders.xla:Jax", ("jax",), "jax"),
-    Entry("onnxruntime", "gradspec.bench.contenders.ort:OnnxRuntime", ("onnxruntime", "onnx"), "onnxruntime"),
+    Participant("torch-eager", f"{PYTORCH}:eager", ("torch",), "torch"),
+    Participant("torch-channels-last", f"{PYTORCH}:channels_last", ("torch",), "torch"),
+    Participant("torch-compile", f"{PYTORCH}:compiled", ("torch",), "torch", ("pool", "net")),
+    Participant("torch-compile-channels-last", f"{PYTORCH}:compiled_channels_last", ("torch",), "torch", ("net",)),
+    Participant("jax", "gradspec.bench.contenders.xla:Jax", ("jax",), "jax"),
+    Participant("onnxruntime", "gradspec.bench.contenders.ort:OnnxRuntime", ("onnxruntime", "onnx"), "onnxruntime"),
 )
 NAMES = tuple(dict.fromkeys((*(peer.group for peer in PEERS), *(peer.name for peer in PEERS))))
+
+
+def as_problem(problem: BenchProblem) -> Problem:
+    """A pooling or convolution of the grid as the judge would ask it.
+
+    >>> from gradspec.bench.grid import problem
+    >>> as_problem(problem("P10", "max", "forward")).op
+    'global_max_pool'
+    """
+    cell, rank = problem.cell, problem.cell.rank
+    if isinstance(cell, Conv):
+        steps = {"stride": (cell.stride,) * rank, "padding": ((cell.padding,) * 2,) * rank}
+        more = {"dilation": (cell.dilation,) * rank, "groups": cell.groups}
+        op = "conv_transpose" if cell.transposed else "conv"
+        return Problem(op, rank, (cell.shape, cell.weight, None), {**steps, **more})
+    assert isinstance(cell, Pool)
+    if cell.is_global and problem.op != "smooth":
+        return Problem(f"global_{problem.op}_pool", rank, (cell.shape,), {})
+    if cell.is_adaptive:
+        return Problem(f"adaptive_{problem.op}_pool", rank, (cell.shape,), {"output_size": cell.output_size})
+    kernel, stride, padding = cell.windows
+    windows = {"kernel_size": kernel, "stride": stride, "padding": tuple((p, p) for p in padding)}
+    if problem.op == "smooth":
+        return Problem("smooth_max_pool", rank, (cell.shape,), {**windows, "beta": BETA})
+    return Problem(f"{problem.op}_pool", rank, (cell.shape,), windows)
 
 
 def label(name: str) -> str:
@@ -76,7 +101,7 @@ class MissingPeerError(ImportError):
     """A peer that was asked for and is not installed."""
 
 
-def peers(names: Iterable[str] | None, suite: str) -> list[Entry]:
+def peers(names: Iterable[str] | None, suite: str) -> list[Participant]:
     """The peers with these names, in the order of the list; with no names, all that are installed.
 
     A peer that is not meant for the suite takes part only under its own name.

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.bench.contenders import NotOfferedError, Variants
+from gradspec.bench.contenders import Variants
 from gradspec.bench.data import Array, data
-from gradspec.bench.grid import COPY, Limit, Problem
+from gradspec.bench.grid import COPY, BenchProblem, Limit
+from gradspec.conformance.model.target import NotOfferedError
 
 
 class Machine:
@@ -21,7 +22,7 @@ class Machine:
     def versions(self) -> dict[str, str]:
         return {"python": platform.python_version(), "numpy": np.__version__}
 
-    def variants(self, problem: Problem) -> Variants:
+    def variants(self, problem: BenchProblem) -> Variants:
         if problem.cell == COPY:
             return {"NumPy copies": self._copy(np.ones(problem.cell.output(), np.float32))}
         if isinstance(problem.cell, Limit):

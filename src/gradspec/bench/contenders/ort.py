@@ -5,12 +5,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from gradspec.bench.contenders import FIXED, NotOfferedError, Variants
+from gradspec.bench.contenders import FIXED, Variants, as_problem
 from gradspec.bench.data import Array, data
-from gradspec.bench.grid import Conv, Network, Pool, Problem
+from gradspec.bench.grid import BenchProblem, Network
 from gradspec.bench.networks import run
+from gradspec.conformance.model.target import NotOfferedError
+from gradspec.conformance.targets.onnx.model import assembled, node_of, undocumented
+from gradspec.conformance.targets.onnx.runtime import session_of
 
-OPSET = 17
+OPSET, IR_VERSION = 17, 8
+"""Of the operators of later ones, ONNX Runtime 1.31 does not yet lay out convolutions in blocks of channels."""
 
 
 class OnnxRuntime:
@@ -23,32 +27,23 @@ class OnnxRuntime:
     def arrays(self, results: list[Array]) -> list[Array]:
         return results
 
-    def variants(self, problem: Problem) -> Variants:
+    def variants(self, problem: BenchProblem) -> Variants:
         if problem.mode != "forward":
             raise NotOfferedError("ONNX Runtime computes values only")
         names = list(problem.cell.inputs())
         nodes = Nodes(self.onnx.helper)
         result = nodes.of(problem, names)
-        options = self.runtime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
-        model = self._model(problem, nodes, names, result)
-        session = self.runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        session = session_of(self._model(problem, nodes, names, result), self.threads)
         feeds = {"x": data(problem).inputs[0]}
         return {FIXED if problem.has_fixed_weights else "": lambda: session.run(None, feeds)}
 
-    def _model(self, problem: Problem, nodes: Nodes, names: list[str], result: str) -> bytes:
+    def _model(self, problem: BenchProblem, nodes: Nodes, names: list[str], result: str) -> Any:
         """Weights belong to the model, as in every file that is exported: they are packed once, and only x is fed."""
-        helper, numbers = self.onnx.helper, self.onnx.TensorProto.FLOAT
-        weights = zip(names[1:], data(problem).inputs[1:], strict=True)
-        graph = helper.make_graph(
-            nodes.made,
-            "problem",
-            [helper.make_tensor_value_info("x", numbers, problem.cell.inputs()["x"])],
-            [helper.make_tensor_value_info(result, numbers, problem.cell.output())],
-            [self.onnx.numpy_helper.from_array(array, name) for name, array in weights],
-        )
-        opset = [helper.make_opsetid("", OPSET)]
-        return helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()  # type: ignore[no-any-return]
+        cell, numbers = problem.cell, self.onnx.TensorProto.FLOAT
+        shapes = {"x": cell.inputs()["x"], result: cell.output()}
+        x, y = (self.onnx.helper.make_tensor_value_info(name, numbers, shape) for name, shape in shapes.items())
+        weights = dict(zip(names[1:], data(problem).inputs[1:], strict=True))
+        return assembled(nodes.made, [x], [y], weights, OPSET, IR_VERSION)
 
 
 class Nodes:
@@ -62,32 +57,16 @@ class Nodes:
         self.made.append(self.helper.make_node(kind, list(inputs), [output], **attributes))
         return output
 
-    def of(self, problem: Problem, names: list[str]) -> str:
+    def of(self, problem: BenchProblem, names: list[str]) -> str:
         cell = problem.cell
         if cell.rank not in (1, 2, 3):
             raise NotOfferedError("ONNX Runtime pools and convolves along one to three axes")
-        if isinstance(cell, Pool):
-            return self._pool(cell, problem.op)
-        if isinstance(cell, Conv):
-            return self._conv(cell, *names)
-        assert isinstance(cell, Network)
-        return str(run(cell, self, "x", names[1:]))
-
-    def _pool(self, cell: Pool, op: str) -> str:
-        if op == "smooth" or cell.is_adaptive:
-            raise NotOfferedError("ONNX has no such operator")
-        kind = {"max": "MaxPool", "avg": "AveragePool"}[op]
-        if cell.is_global:
-            return self.add_node(f"Global{kind}", "x")
-        kernel, stride, padding = cell.windows
-        counting = {"count_include_pad": 1} if op == "avg" else {}
-        return self.add_node(kind, "x", kernel_shape=kernel, strides=stride, pads=padding * 2, **counting)
-
-    def _conv(self, cell: Conv, *names: str) -> str:
-        sizes = {"strides": cell.stride, "dilations": cell.dilation}
-        geometry = {name: [size] * cell.rank for name, size in sizes.items()}
-        kind = "ConvTranspose" if cell.transposed else "Conv"
-        return self.add_node(kind, *names, **geometry, pads=[cell.padding] * (2 * cell.rank), group=cell.groups)
+        if isinstance(cell, Network):
+            return str(run(cell, self, "x", names[1:]))
+        if reason := undocumented(as_problem(problem), "value"):
+            raise NotOfferedError(reason)
+        node = node_of(as_problem(problem), with_indices=False)
+        return self.add_node(node.kind, *names, **node.attributes)
 
     # --- what a network is made of ------------------------------------------------------------------------------------
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradspec as gs
-from gradspec.bench.contenders import FIXED, GIVEN, NotOfferedError, Variants
+from gradspec.bench.contenders import FIXED, GIVEN, Variants, as_problem
 from gradspec.bench.data import Array, data, labels
-from gradspec.bench.grid import BETA, Conv, Limit, Network, Pool, Problem
+from gradspec.bench.grid import BenchProblem, Limit, Network
 from gradspec.bench.networks import run
+from gradspec.conformance.model.attributes import as_function
+from gradspec.conformance.model.target import NotOfferedError
 
 
 class Ours:
@@ -19,7 +21,7 @@ class Ours:
     def versions(self) -> dict[str, str]:
         return {"gradspec": gs.__version__}
 
-    def variants(self, problem: Problem) -> Variants:
+    def variants(self, problem: BenchProblem) -> Variants:
         if problem.mode == "forward":
             return dict(_values(problem))
         types = [gs.f32[shape] for shape in problem.cell.inputs().values()]
@@ -34,7 +36,7 @@ class Ours:
         return list(results) if isinstance(results, tuple) else [results]
 
 
-def _values(problem: Problem) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _values(problem: BenchProblem) -> Iterator[tuple[str, Callable[[], Any]]]:
     """The value with every input given and, where there are weights, with weights that belong to the graph."""
     inputs, f = data(problem).inputs, function(problem)
     given = gs.compile(f, *(gs.f32[array.shape] for array in inputs))
@@ -52,38 +54,19 @@ def _multiplies(run: Any) -> bool:
     return any(step.task and any(node.op.name == "matmul" for node in step.nodes) for step in run.plan.steps)
 
 
-def function(problem: Problem) -> Callable[..., Any]:
+def function(problem: BenchProblem) -> Callable[..., Any]:
     """The problem's value as a function of variables."""
     cell = problem.cell
-    if isinstance(cell, Pool):
-        return lambda x: pooled(cell, problem.op, x)
-    if isinstance(cell, Conv):
-        return lambda x, weight: convolved(cell, x, weight)
     if isinstance(cell, Network):
         return lambda x, *parameters: _network(cell, problem.mode, x, parameters)
-    if problem.op == "matmul":
-        return gs.matmul
-    raise NotOfferedError("copies are the machine's")
+    if isinstance(cell, Limit):
+        if problem.op == "matmul":
+            return gs.matmul
+        raise NotOfferedError("copies are the machine's")
+    return as_function(as_problem(problem))
 
 
-def pooled(cell: Pool, op: str, x: Any) -> Any:
-    if op == "smooth":
-        return gs.smooth_max_pool(x, *cell.windows, beta=BETA)
-    pool = {"max": gs.max_pool, "avg": gs.avg_pool}[op]
-    adaptive = {"max": gs.adaptive_max_pool, "avg": gs.adaptive_avg_pool}[op]
-    whole = {"max": gs.global_max_pool, "avg": gs.global_avg_pool}[op]
-    if cell.is_global:
-        return whole(x, rank=cell.rank)
-    return adaptive(x, cell.output_size) if cell.is_adaptive else pool(x, *cell.windows)
-
-
-def convolved(cell: Conv, x: Any, weight: Any) -> Any:
-    if cell.transposed:
-        return gs.conv_transpose(x, weight, None, cell.stride, cell.padding)
-    return gs.conv(x, weight, None, cell.stride, cell.padding, cell.dilation, cell.groups)
-
-
-class Operators:
+class OurOperators:
     """What a network is made of, on variables."""
 
     def relu(self, x: Any) -> Any:
@@ -106,7 +89,7 @@ class Operators:
 
 
 def _network(cell: Network, mode: str, x: Any, parameters: tuple[Any, ...]) -> Any:
-    result = run(cell, Operators(), x, parameters)
+    result = run(cell, OurOperators(), x, parameters)
     if mode == "forward":
         return result
     return gs.cross_entropy(result, labels(cell)) if cell.loss == "cross_entropy" else gs.mean(result * result)

@@ -8,10 +8,15 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
-from gradspec.bench.contenders import FIXED, GIVEN, NotOfferedError, Variants
+from gradspec.bench.contenders import FIXED, GIVEN, Variants, as_problem
 from gradspec.bench.data import Array, data, labels
-from gradspec.bench.grid import Conv, Limit, Network, Pool, Problem
+from gradspec.bench.grid import BenchProblem, Conv, Limit, Network, Pool
 from gradspec.bench.networks import run
+from gradspec.conformance.model.target import NotOfferedError
+from gradspec.conformance.targets.program import function_of, routine
+from gradspec.conformance.targets.torch.functions import quickest
+from gradspec.conformance.targets.torch.program import mode_lines
+from gradspec.conformance.targets.torch.target import array_of, in_channels_last, tensor_of
 
 Functions = dict[str, Callable[..., Any]]
 
@@ -26,9 +31,9 @@ class PyTorch:
         return {"torch": self.torch.__version__}
 
     def arrays(self, results: Iterable[Any]) -> list[Array]:
-        return [tensor.detach().numpy() for tensor in results]
+        return list(map(array_of, results))
 
-    def variants(self, problem: Problem) -> Variants:
+    def variants(self, problem: BenchProblem) -> Variants:
         if self.channels_last and problem.cell.rank not in (2, 3):
             raise NotOfferedError("channels_last is a layout of two or three spatial axes")
         functions = self._functions(problem)
@@ -39,7 +44,7 @@ class PyTorch:
 
     # --- value, and value with a derivative ---------------------------------------------------------------------------
 
-    def _forward(self, problem: Problem, functions: Functions) -> Iterable[tuple[str, Callable[[], Any]]]:
+    def _forward(self, problem: BenchProblem, functions: Functions) -> Iterable[tuple[str, Callable[[], Any]]]:
         inputs = [self._tensor(array) for array in data(problem).inputs]
         is_fixed = self.compiled and problem.has_fixed_weights
         for name, f in functions.items():
@@ -66,7 +71,7 @@ class PyTorch:
 
         return call
 
-    def _jvp(self, problem: Problem, functions: Functions) -> Iterable[tuple[str, Callable[[], Any]]]:
+    def _jvp(self, problem: BenchProblem, functions: Functions) -> Iterable[tuple[str, Callable[[], Any]]]:
         given = data(problem)
         inputs, tangents = (tuple(map(self._tensor, arrays)) for arrays in (given.inputs, given.tangents))
         forward_ad = self.torch.autograd.forward_ad
@@ -76,36 +81,36 @@ class PyTorch:
                 return forward_ad.unpack_dual(f(*map(forward_ad.make_dual, inputs, tangents)))
 
         for name, f in functions.items():
-            moved = self._compile(partial(self.torch.func.jvp, f))
-            yield f"{name} torch.func.jvp".strip(), partial(moved, inputs, tangents)
+            moved = self._compile(self._asked(problem, f))
+            yield f"{name} torch.func.jvp".strip(), partial(moved, *inputs, *tangents)
             if not self.compiled:
                 yield f"{name} dual numbers".strip(), partial(dual, f)
 
-    def _vjp(self, problem: Problem, functions: Functions) -> Iterable[tuple[str, Callable[[], Any]]]:
-        given, active = data(problem), problem.cell.active()
-        inputs = [self._tensor(array).requires_grad_(i in active) for i, array in enumerate(given.inputs)]
-        cotangent, wrt, grad = self._tensor(given.cotangent), [inputs[i] for i in active], self.torch.autograd.grad
-
-        def pull(f: Callable[..., Any]) -> Any:
-            value = f(*inputs)
-            return value, *grad(value, wrt, cotangent)
-
+    def _vjp(self, problem: BenchProblem, functions: Functions) -> Iterable[tuple[str, Callable[[], Any]]]:
+        given = data(problem)
+        tensors = [self._tensor(array) for array in (*given.inputs, given.cotangent)]
         for name, f in functions.items():
-            yield name, partial(pull, self._compile(f))
+            yield name, partial(self._asked(problem, self._compile(f)), *tensors)
+
+    def _asked(self, problem: BenchProblem, f: Callable[..., Any]) -> Callable[..., Any]:
+        """The value with its derivative as the judge asks for it, as a function of all tensors."""
+        names = list(problem.cell.inputs())
+        chosen = [names[i] for i in problem.cell.active()]
+        tangents = [f"d{name}" for name in chosen]
+        more, derived = (tangents, ["dy"]) if problem.mode == "jvp" else (["g"], [f"grad_{name}" for name in chosen])
+        lines = [*mode_lines(problem.mode, "plain", names, chosen, f"f({', '.join(names)})")]
+        return routine(lines, [*names, *more], ["y", *derived], {"torch": self.torch, "f": f})
 
     def _compile(self, f: Callable[..., Any]) -> Callable[..., Any]:
         return self.torch.compile(f, dynamic=False) if self.compiled else f
 
     def _tensor(self, array: Array) -> Any:
-        tensor = self.torch.from_numpy(array.copy())
-        layouts = {4: self.torch.channels_last, 5: self.torch.channels_last_3d}
-        if not self.channels_last or tensor.dim() not in layouts:
-            return tensor
-        return tensor.contiguous(memory_format=layouts[tensor.dim()])
+        tensor = tensor_of(array.copy())
+        return in_channels_last(tensor) if self.channels_last and tensor.dim() in (4, 5) else tensor
 
     # --- what is computed ---------------------------------------------------------------------------------------------
 
-    def _functions(self, problem: Problem) -> Functions:
+    def _functions(self, problem: BenchProblem) -> Functions:
         cell = problem.cell
         if isinstance(cell, Limit):
             if self.compiled:
@@ -113,27 +118,18 @@ class PyTorch:
             return {"": self.torch.matmul}
         if cell.rank not in (1, 2, 3):
             raise NotOfferedError("PyTorch pools and convolves along one to three axes")
-        if isinstance(cell, Pool):
-            return self._pool(cell, problem.op)
-        if isinstance(cell, Conv):
-            return {"": self._conv(cell)}
-        assert isinstance(cell, Network)
-        return {"": self._network(cell, problem.mode)}
-
-    def _pool(self, cell: Pool, op: str) -> Functions:
-        functional = self.torch.nn.functional
-        if op == "smooth":
+        if isinstance(cell, Network):
+            return {"": self._network(cell, problem.mode)}
+        if isinstance(cell, Pool) and problem.op == "smooth":
             return self._smooth_pool(cell)
-        if cell.output_size:
-            adaptive = getattr(functional, f"adaptive_{op}_pool{cell.rank}d")
-            functions: Functions = {"adaptive": lambda x: adaptive(x, cell.output_size)}
-            if cell.is_global:
-                reduce = {"max": self.torch.amax, "avg": self.torch.mean}[op]
-                axes = tuple(range(2, 2 + cell.rank))
-                functions["reduction"] = lambda x: reduce(x, axes, keepdim=True)
-            return functions
-        pool = getattr(functional, f"{op}_pool{cell.rank}d")
-        return {"": lambda x: pool(x, cell.kernel, cell.stride, cell.padding)}
+        called = function_of(quickest(as_problem(problem)), cell.inputs(), {"torch": self.torch})
+        if isinstance(cell, Conv) or not cell.output_size:
+            return {"": called}
+        functions: Functions = {"adaptive": called}
+        if cell.is_global:
+            reduce, axes = {"max": self.torch.amax, "avg": self.torch.mean}[problem.op], tuple(range(2, 2 + cell.rank))
+            functions["reduction"] = lambda x: reduce(x, axes, keepdim=True)
+        return functions
 
     def _smooth_pool(self, cell: Pool) -> Functions:
         """``Tensor.unfold`` makes views of windows, ``F.unfold`` (2-D) copies them; or powers are summed by a pool.
@@ -167,15 +163,8 @@ class PyTorch:
         functions: Functions = {"unfolded views": views, "pooled powers": powers}
         return functions | ({"F.unfold": copies} if cell.rank == 2 else {})
 
-    def _conv(self, cell: Conv) -> Callable[..., Any]:
-        name = f"conv_transpose{cell.rank}d" if cell.transposed else f"conv{cell.rank}d"
-        conv = getattr(self.torch.nn.functional, name)
-        if cell.transposed:
-            return lambda x, weight: conv(x, weight, None, cell.stride, cell.padding)
-        return lambda x, weight: conv(x, weight, None, cell.stride, cell.padding, cell.dilation, cell.groups)
-
     def _network(self, cell: Network, mode: str) -> Callable[..., Any]:
-        functional, operators = self.torch.nn.functional, Operators(self.torch)
+        functional, operators = self.torch.nn.functional, TorchOperators(self.torch)
         classes = self.torch.from_numpy(labels(cell))
 
         def value(x: Any, *parameters: Any) -> Any:
@@ -189,7 +178,7 @@ class PyTorch:
 
 
 @dataclass(frozen=True)
-class Operators:
+class TorchOperators:
     """What a network is made of, on tensors."""
 
     torch: Any
@@ -214,7 +203,7 @@ class Operators:
 
 
 def _module(torch: Any, f: Callable[..., Any], weights: Iterable[Any]) -> Any:
-    class Module(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
+    class WithParameters(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
         def __init__(self) -> None:
             super().__init__()
             self.weights = torch.nn.ParameterList(weights)
@@ -222,7 +211,7 @@ def _module(torch: Any, f: Callable[..., Any], weights: Iterable[Any]) -> Any:
         def forward(self, x: Any) -> Any:
             return f(x, *self.weights)
 
-    return Module().eval()
+    return WithParameters().eval()
 
 
 def _torch(threads: int) -> Any:

@@ -10,10 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.bench.contenders import FIXED, GIVEN, NotOfferedError, Variants
+from gradspec.bench.contenders import FIXED, GIVEN, Variants, as_problem
 from gradspec.bench.data import Array, data, labels
-from gradspec.bench.grid import Conv, Limit, Network, Pool, Problem
+from gradspec.bench.grid import BenchProblem, Conv, Limit, Network, Pool
 from gradspec.bench.networks import run
+from gradspec.conformance.model.target import NotOfferedError
+from gradspec.conformance.targets.jax.functions import AS_IT_LIES, function, modules, undocumented
+from gradspec.conformance.targets.jax.modes import with_cotangents, with_tangent
+from gradspec.conformance.targets.program import function_of
 
 Functions = dict[str, Callable[..., Any]]
 MOST_SLICES = 200  # of windows stacked as slices: each is an operation that XLA compiles
@@ -70,7 +74,7 @@ class Jax:
         named = zip(done.names, done.results, strict=True)
         return [done.layout.taken(name, np.asarray(array)) for name, array in named]
 
-    def variants(self, problem: Problem) -> Variants:
+    def variants(self, problem: BenchProblem) -> Variants:
         has_layouts = isinstance(problem.cell, Conv | Network)
         made: Variants = {}
         for layout in (Layout(), Layout(channels_last=True))[: 1 + has_layouts]:
@@ -81,7 +85,7 @@ class Jax:
                     made[", ".join(filter(None, words))] = self._finishing(call, results, layout)
         return made
 
-    def _arguments(self, problem: Problem, layout: Layout) -> tuple[list[Any], list[str]]:
+    def _arguments(self, problem: BenchProblem, layout: Layout) -> tuple[list[Any], list[str]]:
         """What the mode's function takes, and the names of what it gives."""
         given, names = data(problem), list(problem.cell.inputs())
         active = [names[i] for i in problem.cell.active()]
@@ -94,69 +98,39 @@ class Jax:
         return [self.jax.numpy.asarray(layout.put(name, array)) for name, array in named], results
 
     def _calls(
-        self, problem: Problem, f: Callable[..., Any], arguments: list[Any]
+        self, problem: BenchProblem, f: Callable[..., Any], arguments: list[Any]
     ) -> Iterator[tuple[str, Callable[[], Any]]]:
-        whole = self.jax.jit({"forward": self._forward, "jvp": self._jvp, "vjp": self._vjp}[problem.mode](problem, f))
+        fixed = len(problem.cell.inputs()) - len(problem.cell.active())  # inputs without a derivative come first
+        derived = {"jvp": with_tangent(f), "vjp": with_cotangents(f, fixed)}
+        whole = self.jax.jit(derived.get(problem.mode, lambda *inputs: [f(*inputs)]))
         yield (GIVEN if problem.has_fixed_weights else ""), lambda: whole(*arguments)
         if problem.has_fixed_weights:
             x, *weights = arguments
-            fixed = self.jax.jit(lambda x: [f(x, *weights)])
-            yield FIXED, lambda: fixed(x)
+            packed = self.jax.jit(lambda x: [f(x, *weights)])
+            yield FIXED, lambda: packed(x)
 
     def _finishing(self, call: Callable[[], Any], names: Sequence[str], layout: Layout) -> Callable[[], Finished]:
         return lambda: Finished(self.jax.block_until_ready(call()), names, layout)
 
-    # --- value, and value with a derivative ---------------------------------------------------------------------------
-
-    def _forward(self, problem: Problem, f: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *inputs: [f(*inputs)]
-
-    def _jvp(self, problem: Problem, f: Callable[..., Any]) -> Callable[..., Any]:
-        count = len(problem.cell.inputs())
-        return lambda *both: self.jax.jvp(f, both[:count], both[count:])
-
-    def _vjp(self, problem: Problem, f: Callable[..., Any]) -> Callable[..., Any]:
-        active = problem.cell.active()
-
-        def pulled(*given: Any) -> Any:
-            *inputs, cotangent = given
-            fixed = inputs[: active[0]]  # the inputs that are not differentiated come first
-            value, pullback = self.jax.vjp(lambda *moving: f(*fixed, *moving), *inputs[active[0] :])
-            return value, *pullback(cotangent)
-
-        return pulled
-
     # --- what is computed ---------------------------------------------------------------------------------------------
 
-    def _functions(self, problem: Problem, layout: Layout) -> Functions:
+    def _functions(self, problem: BenchProblem, layout: Layout) -> Functions:
         cell = problem.cell
         if isinstance(cell, Limit):
             return {"": self.jax.numpy.matmul}
-        if isinstance(cell, Pool):
-            return self._pool(cell, problem.op, problem.mode)
-        if isinstance(cell, Conv):
-            return {"": self._conv(cell, layout)}
-        return {"": self._network(cell, problem.mode, layout)}
+        if isinstance(cell, Network):
+            return {"": self._network(cell, problem.mode, layout)}
+        if isinstance(cell, Pool) and problem.op == "smooth":
+            return self._smooth_pool(cell, problem.mode)
+        asked = as_problem(problem)
+        if reason := undocumented(asked, "value"):
+            raise NotOfferedError(reason)
+        expression = function(asked, AS_IT_LIES if layout.channels_last else "plain")
+        return {"": function_of(expression, cell.inputs(), modules())}
 
-    def _pool(self, cell: Pool, op: str, mode: str) -> Functions:
-        jnp = self.jax.numpy
-        axes = tuple(range(2, 2 + cell.rank))
-        if cell.is_adaptive:
-            raise NotOfferedError("JAX has no adaptive pooling")
-        if cell.is_global:
-            whole = {"max": jnp.max, "avg": jnp.mean, "smooth": self.jax.nn.logsumexp}[op]
-            return {"": lambda x: whole(x, axis=axes, keepdims=True)}
-        if op == "smooth":
-            return self._smooth_pool(cell, mode)
-        if op == "max":
-            return {"": lambda x: self._reduce_window(cell, x, -jnp.inf, self.jax.lax.max)}
-        volume = cell.kernel**cell.rank
-        return {"": lambda x: self._reduce_window(cell, x, 0.0, self.jax.lax.add) / volume}
-
-    def _reduce_window(self, cell: Pool, x: Any, start: float, operation: Any, padded: bool = True) -> Any:
-        kernel, stride, padding = cell.windows
-        pads = [(p, p) if padded else (0, 0) for p in (0, 0, *padding)]
-        return self.jax.lax.reduce_window(x, start, operation, (1, 1, *kernel), (1, 1, *stride), pads)
+    def _reduce_window(self, cell: Pool, x: Any, start: float, operation: Any) -> Any:
+        kernel, stride, _ = cell.windows
+        return self.jax.lax.reduce_window(x, start, operation, (1, 1, *kernel), (1, 1, *stride), "VALID")
 
     def _smooth_pool(self, cell: Pool, mode: str) -> Functions:
         """Slices of the windows stacked; powers summed by ``reduce_window``; values, also its reducer ``logaddexp``.
@@ -164,6 +138,8 @@ class Jax:
         Powers are shifted by the greatest number of all and so lose windows that lie far below it.
         """
         jnp, lax = self.jax.numpy, self.jax.lax
+        if cell.is_global:
+            return {"": lambda x: self.jax.nn.logsumexp(x, axis=tuple(range(2, 2 + cell.rank)), keepdims=True)}
         kernel, stride, padding = cell.windows
         pads = [(0, 0), (0, 0), *((p, p) for p in padding)]
 
@@ -176,29 +152,17 @@ class Jax:
         def powers(x: Any) -> Any:
             x = jnp.pad(x, pads)
             top = lax.stop_gradient(x.max())
-            return jnp.log(self._reduce_window(cell, jnp.exp(x - top), 0.0, lax.add, padded=False)) + top
+            return jnp.log(self._reduce_window(cell, jnp.exp(x - top), 0.0, lax.add)) + top
 
         def reducer(x: Any) -> Any:
-            return self._reduce_window(cell, jnp.pad(x, pads), -jnp.inf, jnp.logaddexp, padded=False)
+            return self._reduce_window(cell, jnp.pad(x, pads), -jnp.inf, jnp.logaddexp)
 
         functions: Functions = {"pooled powers": powers}
         functions |= {"stacked slices": slices} if cell.kernel**cell.rank <= MOST_SLICES else {}
         return functions | ({"reduce_window of logaddexp": reducer} if mode == "forward" else {})
 
-    def _conv(self, cell: Conv, layout: Layout) -> Callable[..., Any]:
-        lax, numbers, strides = self.jax.lax, layout.numbers(cell.rank), (cell.stride,) * cell.rank
-        if cell.transposed:
-            pads = [(cell.kernel - 1 - cell.padding,) * 2] * cell.rank
-            return lambda x, w: lax.conv_transpose(
-                x, w, strides, pads, dimension_numbers=numbers, transpose_kernel=True
-            )
-        pads, dilation = [(cell.padding, cell.padding)] * cell.rank, (cell.dilation,) * cell.rank
-        return lambda x, w: lax.conv_general_dilated(
-            x, w, strides, pads, rhs_dilation=dilation, feature_group_count=cell.groups, dimension_numbers=numbers
-        )
-
     def _network(self, cell: Network, mode: str, layout: Layout) -> Callable[..., Any]:
-        jnp, operators, classes = self.jax.numpy, Operators(self.jax, layout), labels(cell)
+        jnp, operators, classes = self.jax.numpy, JaxOperators(self.jax, layout), labels(cell)
 
         def value(x: Any, *parameters: Any) -> Any:
             return run(cell, operators, x, parameters)
@@ -218,7 +182,7 @@ def _steps(start: tuple[int, ...], stride: tuple[int, ...], count: tuple[int, ..
 
 
 @dataclass(frozen=True)
-class Operators:
+class JaxOperators:
     """What a network is made of, on JAX arrays."""
 
     jax: Any

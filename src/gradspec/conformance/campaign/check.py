@@ -14,20 +14,20 @@ from math import inf
 from time import monotonic
 
 from gradspec.conformance.campaign import tasks
-from gradspec.conformance.campaign.drive import Drive, Plan
+from gradspec.conformance.campaign.drive import BatchPlan, Drive
 from gradspec.conformance.campaign.findings import found, found_here, worst_first
 from gradspec.conformance.campaign.isolated import Isolated, TargetError
 from gradspec.conformance.campaign.ledger import Ledger
-from gradspec.conformance.campaign.local import Batch, Judged, batches, broken_promises, judged
-from gradspec.conformance.campaign.request import Budget, Progress, Watch, allowed, known_target, selection_of
-from gradspec.conformance.campaign.settings import DEFAULT_SECONDS, DEFAULT_TIMEOUT, Settings
-from gradspec.conformance.cases import Case
+from gradspec.conformance.campaign.local import batches, broken_promises, judged
+from gradspec.conformance.campaign.request import CampaignBudget, Progress, Watch, allowed, known_target, selection_of
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks.probes import probe
-from gradspec.conformance.run import Probe, Run
-from gradspec.conformance.targets import Target
-from gradspec.conformance.targets.user import UserKernels
-from gradspec.conformance.verdict import Finding
+from gradspec.conformance.model.case import DEFAULT_SECONDS, DEFAULT_TIMEOUT, CampaignSettings, CheckCase
+from gradspec.conformance.model.codec import encode
+from gradspec.conformance.model.run import Batch, Judged, Run
+from gradspec.conformance.model.target import Target
+from gradspec.conformance.model.verdict import Finding, Probe
+from gradspec.conformance.targets.user.target import UserKernels
 from gradspec.runtime.threads import get_num_threads
 from gradspec.system.machine import machine
 
@@ -72,7 +72,7 @@ def check(
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; use at least one")
-    settings = Settings(
+    settings = CampaignSettings(
         known_target(target) if isinstance(target, str) else "",
         secrets.randbelow(2**32) if seed is None else seed,
         selection_of(ops, features, modes, dtypes, ranks),
@@ -81,7 +81,7 @@ def check(
         path=(os.getcwd(), *filter(None, sys.path)),
         token=secrets.token_hex(8),
     )
-    budget = Budget(cases, DEFAULT_SECONDS if cases is None and seconds is None else seconds, fail_fast)
+    budget = CampaignBudget(cases, DEFAULT_SECONDS if cases is None and seconds is None else seconds, fail_fast)
     watch = progress or (lambda _: None)
     if isinstance(target, str):
         return Campaign(settings, budget, watch).run(executor, jobs)
@@ -92,16 +92,13 @@ def check(
 class Campaign:
     """One run, from probes to findings. Ctrl-C ends it early with what it has."""
 
-    def __init__(self, settings: Settings, budget: Budget, watch: Watch) -> None:
+    def __init__(self, settings: CampaignSettings, budget: CampaignBudget, watch: Watch) -> None:
         self.settings, self.budget, self.watch = settings, budget, watch
         self.start = monotonic()
+        self.deadline = budget.deadline(self.start)
         self.ledger = Ledger(budget.until_defect)
         self.report = Run(settings.target, "", machine_line(), settings.seed, allowed=settings.allow)
         self.report.tally, self.report.errors = self.ledger.tally, self.ledger.errors
-
-    @property
-    def deadline(self) -> float:
-        return self.budget.deadline(self.start)
 
     def run(self, executor: Executor | None, jobs: int | None) -> Run:
         """On an executor, or on ``jobs`` threads of this process, each with a process for the target.
@@ -112,15 +109,14 @@ class Campaign:
         self.settings = replace(self.settings, threads=max(1, get_num_threads() // workers))
         with self._threads(workers) as here, Isolated(self.settings) as planner:
             for _ in range(0 if executor else workers):  # while the target is probed
-                here.submit(tasks.warm_up, self.settings.to_json())
-            plan = Plan(planner.plan, self.budget.cases)
+                here.submit(tasks.warm_up, encode(self.settings))
+            plan = BatchPlan(planner.plan, self.budget.cases)
             try:
-                self._probe(planner)
-                drive = Drive(self.settings, executor or here, here, plan, self.ledger, self.deadline, workers)
-                drive.watch = self._judging
-                if executor:
-                    drive.outstanding, drive.batches_per_task = jobs or OUTSTANDING, BATCHES_PER_TASK
-                self._drive(drive)
+                self._tell("probing", 0.0)
+                self._begin(planner.versions(), planner.probes(), planner.broken_promises())
+                tasks_at_once, each = (jobs or OUTSTANDING, BATCHES_PER_TASK) if executor else (workers, 1)
+                ends = (executor or here, here, plan, self.ledger, self.deadline)
+                self._drive(Drive(self.settings, *ends, tasks_at_once, each, self._judging))
             except KeyboardInterrupt:
                 self.report.interrupted = True
             self._end(lambda: found(self.ledger, self.settings, here, workers, self._shrinking, self._explaining))
@@ -143,7 +139,7 @@ class Campaign:
         stream = Stream(self.settings.seed, self.settings.selection, target.refusal)
         try:
             self._begin(target.versions(), probe(target), broken_promises(target))
-            plan = Plan(lambda first, count: batches(stream, first, count), self.budget.cases)
+            plan = BatchPlan(lambda first, count: batches(stream, first, count), self.budget.cases)
             while not self.ledger.is_full and monotonic() < self.deadline and (batch := plan.next()):
                 self._judge_here(target, *batch)
                 self._judging()
@@ -153,7 +149,7 @@ class Campaign:
         self._end(lambda: found_here(self.ledger, target, allow, self._shrinking, self._explaining))
         return self.report
 
-    def _judge_here(self, target: Target, number: int, cases: list[Case]) -> None:
+    def _judge_here(self, target: Target, number: int, cases: list[CheckCase]) -> None:
         """A batch, or the first cases of the last one."""
         done = list[Judged]()
         try:
@@ -174,10 +170,6 @@ class Campaign:
             pool.shutdown(wait=False, cancel_futures=True)
             tasks.close(self.settings.token)
             pool.shutdown()
-
-    def _probe(self, planner: Isolated) -> None:
-        self._tell("probing", 0.0)
-        self._begin(planner.versions(), planner.probes(), planner.broken_promises())
 
     def _begin(self, versions: dict[str, str], probes: list[Probe], findings: list[Finding]) -> None:
         self.report.version = ", ".join(f"{name} {version}" for name, version in versions.items())
@@ -216,15 +208,14 @@ def machine_line() -> str:
     return f"{parts['processor']}, {parts['architecture']}, {parts['cores']} cores, {parts['system']}"
 
 
-def repeated(settings: Settings, cases: int) -> str:
+def repeated(settings: CampaignSettings, cases: int) -> str:
     """The command that makes so many cases again.
 
-    >>> from gradspec.conformance.cases import Selection
-    >>> repeated(Settings("native", 7, Selection(ops=("conv", "fold"))), 120)
+    >>> from gradspec.conformance.model.case import Selection
+    >>> repeated(CampaignSettings("native", 7, Selection(ops=("conv", "fold"))), 120)
     'gradspec check native --ops conv,fold --seed 7 --cases 120'
     """
-    chosen = {**vars(settings.selection), "allow": settings.allow}
+    numbers = {"seed": (settings.seed,), "cases": (max(1, cases),)}
+    chosen = {**vars(settings.selection), "allow": settings.allow, **numbers}
     options = [part for name, given in chosen.items() if given for part in (f"--{name}", ",".join(map(str, given)))]
-    return shlex.join(
-        ["gradspec", "check", settings.target, *options, "--seed", str(settings.seed), "--cases", str(max(1, cases))]
-    )
+    return shlex.join(["gradspec", "check", settings.target, *options])

@@ -12,9 +12,11 @@ from typing import Any, Generic, TypeVar
 
 from gradspec.conformance.campaign.isolated import FIRST, STARTING, Cases
 from gradspec.conformance.campaign.ledger import Ledger
-from gradspec.conformance.campaign.local import Batch, case_from_json, unjudged
-from gradspec.conformance.campaign.settings import Settings
+from gradspec.conformance.campaign.local import unjudged
 from gradspec.conformance.campaign.tasks import close, judge_batches
+from gradspec.conformance.model.case import CampaignSettings, CheckCase
+from gradspec.conformance.model.codec import decode, encode
+from gradspec.conformance.model.run import Batch
 
 TICK = 0.2
 """Seconds between two looks at the clock."""
@@ -30,10 +32,10 @@ T = TypeVar("T")
 
 
 @dataclass
-class Plan(Generic[T]):
+class BatchPlan(Generic[T]):
     """Batches in order, a few made at a time, while there are any; the last is cut where cases are enough.
 
-    >>> plan = Plan(lambda first, count: [[{}, {}]] * count, most=5)
+    >>> plan = BatchPlan(lambda first, count: [[{}, {}]] * count, most=5)
     >>> [(number, len(cases)) for number, cases in iter(plan.next, None)]
     [(0, 2), (1, 2), (2, 1)]
     """
@@ -64,10 +66,10 @@ class Drive:
     ``here`` runs, in processes of this machine, what the executor lost too often, and everything if it breaks.
     """
 
-    settings: Settings
+    settings: CampaignSettings
     executor: Executor
     here: Executor
-    plan: Plan[dict[str, Any]]
+    plan: BatchPlan[dict[str, Any]]
     ledger: Ledger
     deadline: float = inf
     outstanding: int = 2
@@ -105,7 +107,7 @@ class Drive:
     def _submit(self) -> None:
         while len(self._tasks) < self.outstanding and monotonic() < self.deadline and (batches := self._batches()):
             losses = max(self._losses[number] for number in batches)
-            arguments = (self.settings.to_json(), batches, self.deadline - monotonic(), losses)
+            arguments = (encode(self.settings), batches, self.deadline - monotonic(), losses)
             try:
                 task = (self.here if losses >= TRIES else self.executor).submit(judge_batches, *arguments)
             except Exception:  # broken, shut down or out of reach, as the executor words it
@@ -134,15 +136,17 @@ class Drive:
             self._lose(batches, error)
         else:
             for outcome in task.result():
-                self._workers.add(outcome.get("by", ""))
-                self.ledger.take(Batch.from_json(outcome))
+                batch = decode(Batch, outcome, "batch")
+                self._workers.add(batch.worker)
+                self.ledger.take(batch)
         self._again |= {number: cases for number, cases in batches.items() if not self.ledger.has(number)}
 
     def _lose(self, batches: Batches, error: BaseException) -> None:
         for number, cases in batches.items():
             self._losses[number] += 1
             if self._losses[number] > TRIES:  # here as well
-                judged = (unjudged(case_from_json(case), f"{type(error).__name__}: {error}") for case in cases)
+                why = f"{type(error).__name__}: {error}"
+                judged = (unjudged(decode(CheckCase, case, "case"), why) for case in cases)
                 self.ledger.take(Batch(number, tuple(judged)))
 
     def _drop(self, running: int = 0) -> None:

@@ -8,13 +8,13 @@ from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
 from time import monotonic
 
-from gradspec.conformance.campaign.ledger import Ledger, number_of
-from gradspec.conformance.campaign.settings import Settings
+from gradspec.conformance.campaign.ledger import Ledger
 from gradspec.conformance.campaign.tasks import explain
-from gradspec.conformance.causes import explained, groups, least, merged, varied
-from gradspec.conformance.run import Failure
-from gradspec.conformance.targets import Target
-from gradspec.conformance.verdict import KINDS, Finding
+from gradspec.conformance.model.case import CampaignSettings
+from gradspec.conformance.model.codec import encode
+from gradspec.conformance.model.target import Target
+from gradspec.conformance.model.verdict import KINDS, Failure, Finding
+from gradspec.conformance.shrink.causes import explained, groups, least, merged, varied
 
 A_CAUSE = 5.0
 """Seconds that one cause may be shrunk for, where there are few."""
@@ -24,14 +24,14 @@ MEMBERS = 40
 
 def found(
     ledger: Ledger,
-    settings: Settings,
+    settings: CampaignSettings,
     executor: Executor,
     jobs: int,
     seconds: float,
     watch: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Finding]:
     """What the failures in the ledger come to, shrunk for so many seconds by ``jobs`` threads of this process."""
-    causes, deadline = groups(in_order(ledger)), monotonic() + seconds
+    causes, deadline = groups(ledger.in_order()), monotonic() + seconds
     each = min(A_CAUSE, seconds * jobs / max(1, len(causes)))
     tasks = [executor.submit(explain, settings, varied(cause, MEMBERS), each, deadline) for cause in causes]
     try:
@@ -42,8 +42,8 @@ def found(
     except KeyboardInterrupt:
         for task in tasks:
             task.cancel()
-    results = [_result(task, cause) for task, cause in zip(tasks, causes, strict=True)]
-    return merged(f for found, cause in zip(results, causes, strict=True) for f in counted(found, cause, ledger))
+    pairs = zip(tasks, causes, strict=True)
+    return merged(f for task, cause in pairs for f in counted(_result(task, cause), cause, ledger))
 
 
 def found_here(
@@ -54,7 +54,7 @@ def found_here(
     watch: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Finding]:
     """The same in this process."""
-    causes, findings = groups(in_order(ledger)), list[Finding]()
+    causes, findings = groups(ledger.in_order()), list[Finding]()
     try:
         for number, cause in enumerate(causes):
             watch(number, len(causes))
@@ -73,12 +73,6 @@ def counted(findings: Sequence[Finding], group: Sequence[Failure], ledger: Ledge
     return [replace(first, count=max(rest, first.count)), *others]
 
 
-def in_order(ledger: Ledger) -> list[Failure]:
-    """All kept failures in the order of their cases, so that they group alike however they arrived."""
-    kept = [failure for failures in ledger.failures.values() for failure in failures]
-    return sorted(kept, key=number_of)
-
-
 def worst_first(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.dtype, f.rule))
 
@@ -93,11 +87,5 @@ def _result(task: Future[list[Finding]], cause: Sequence[Failure]) -> list[Findi
 def as_met(failure: Failure) -> Finding:
     """A failure that nobody could explain."""
     call, verdict = failure.call, failure.verdict
-    return Finding(
-        *(call.problem.op, call.mode, verdict.kind, failure.features, call.problem.dtype, call.to_json()),
-        *(verdict.got, verdict.expected, verdict.rule, ""),
-        explanation=verdict.detail,
-        result=verdict.result,
-        variant=verdict.variant,
-        place=verdict.place,
-    )
+    about = {"features": failure.features, "dtype": call.problem.dtype, "case": encode(call)}
+    return Finding.of(verdict, call.problem.op, call.mode, **about, explanation=verdict.detail)

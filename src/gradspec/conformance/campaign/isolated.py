@@ -14,10 +14,11 @@ from time import monotonic
 from types import TracebackType
 from typing import Any
 
-from gradspec.conformance.campaign.local import Batch, Judged, case_from_json
-from gradspec.conformance.campaign.settings import Settings
-from gradspec.conformance.run import Failure, Probe
-from gradspec.conformance.verdict import Finding, Verdict
+from gradspec.conformance.cases.data import drawn
+from gradspec.conformance.model.case import CampaignSettings, CheckCase
+from gradspec.conformance.model.codec import decode, encode
+from gradspec.conformance.model.run import Batch, Judged
+from gradspec.conformance.model.verdict import Failure, Finding, Probe, Verdict
 from gradspec.system.processes import Child, ProcessLostError, environment
 
 STARTING = 180.0
@@ -43,7 +44,7 @@ class TargetError(Exception):
 class Isolated:
     """Use it in a ``with`` statement, or close it. The process starts when it is first asked something."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: CampaignSettings) -> None:
         self.settings = settings
         self.is_closed = False
         self._child: Child | None = None
@@ -84,27 +85,27 @@ class Isolated:
         """A target that dies of being probed has shown something too."""
         try:
             with self._in_use:
-                return [Probe(**probe) for probe in self._ask(do="probes")["probes"]]
+                return [decode(Probe, probe, "probe") for probe in self._ask(do="probes")["probes"]]
         except ProcessLostError as loss:
             return [Probe("probes", "", "", describe(loss), normal=False)]
 
     def broken_promises(self) -> list[Finding]:
         try:
             with self._in_use:
-                return [Finding.from_json(finding) for finding in self._ask(do="promises")["findings"]]
+                return [decode(Finding, finding, "finding") for finding in self._ask(do="promises")["findings"]]
         except ProcessLostError as loss:
-            lost, rule = describe(loss), rule_of(loss)
-            return [Finding("", "value", "defect", (), "", {}, lost, "the promised error", rule, "")]
+            lost = Verdict("defect", rule_of(loss), got=describe(loss), expected="the promised error")
+            return [Finding.of(lost, "", "value")]
 
     def findings(self, failures: Sequence[Failure], seconds: float) -> list[Finding]:
         """The findings of one group, shrunk for at most so long; as they were met if shrinking kills the process."""
-        request = {"do": "findings", "failures": [failure.to_json() for failure in failures]}
+        request = {"do": "findings", "failures": list(map(encode, failures))}
         with self._in_use:
             try:
                 answer = self._ask(seconds, **request, seconds=seconds)
             except ProcessLostError:
                 answer = self._ask(**request, seconds=0)
-        return list(map(Finding.from_json, answer["findings"]))
+        return [decode(Finding, finding, "finding") for finding in answer["findings"]]
 
     def plan(self, first: int, count: int) -> list[Cases]:
         """The cases of so many batches."""
@@ -155,7 +156,7 @@ class Isolated:
                 answer = self._receive(self.settings.timeout)
             if answer["judged"] is None:
                 return
-            yield Judged.from_json(answer["judged"])
+            yield decode(Judged, answer["judged"], "judged")
 
     def _alone(self, case: dict[str, Any], loss: ProcessLostError) -> Judged:
         """A case again, alone in a new process: what somebody else did to the process, or to the machine, is not held
@@ -171,10 +172,11 @@ class Isolated:
         return judged
 
     def _deadly(self, case: dict[str, Any], loss: ProcessLostError, detail: str = "") -> Judged:
-        call, features = case_from_json(case).call(), tuple(case["features"])
+        about = decode(CheckCase, case, "case")
+        call, features = drawn(about), tuple(sorted(about.features))
         expected = f"an answer within {self.settings.timeout:g} s" if loss.status is None else "results or an exception"
         verdict = Verdict("defect", rule_of(loss), got=describe(loss), expected=expected, detail=detail)
-        failure = Failure(call, verdict, features, f"{case['batch']}.{case['index']}")
+        failure = Failure(call, verdict, features, about.name)
         return Judged(call.problem.op, call.mode, features, "defect", failures=(failure,))
 
     # --- the process ----------------------------------------------------------------------------------------------
@@ -207,7 +209,7 @@ class Isolated:
     def _start(self) -> dict[str, str]:
         self._refuse_if_closed()
         self._end()
-        command = [sys.executable, "-m", __name__.replace("isolated", "worker"), json.dumps(self.settings.to_json())]
+        command = [sys.executable, "-m", __name__.replace("isolated", "worker"), json.dumps(encode(self.settings))]
         self._child, self._batches = Child(command, self._environment()), 0
         return self._receive(max(STARTING, self.settings.timeout))["versions"]  # type: ignore[no-any-return]
 

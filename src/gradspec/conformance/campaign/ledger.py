@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from gradspec.conformance.campaign.local import Batch, Signature, signature
-from gradspec.conformance.run import Failure, Tally
+from gradspec.conformance.campaign.local import Signature, signature
+from gradspec.conformance.model.run import Batch, Tally
+from gradspec.conformance.model.verdict import Failure
 
 KEPT = 24
 """Failures of one signature that a campaign keeps; the others are counted."""
@@ -17,7 +18,7 @@ ERRORS = 20
 class Ledger:
     """Batches may arrive in any order and more than once; what is entered depends on neither.
 
-    >>> from gradspec.conformance.campaign.local import Judged
+    >>> from gradspec.conformance.model.run import Judged
     >>> judged = Judged("max_pool", "value", (), "pass")
     >>> ledger = Ledger()
     >>> for number in (1, 0, 1, 0):
@@ -67,25 +68,20 @@ class Ledger:
             self.cases += 1
             case.count(self.tally)
             for failure in case.failures:
-                self._keep(failure)
+                kept = self.failures.setdefault(signature(failure), [])
+                kept += [failure][: KEPT - len(kept)]
             for mark in (*map(signature, case.failures), *case.unkept):
                 self.seen.setdefault(mark, set()).add((batch.number, index))
             if case.error:
                 self.unjudged += 1
                 self.errors += [case.error][: ERRORS - len(self.errors)]
 
-    def _keep(self, failure: Failure) -> None:
-        kept = self.failures.setdefault(signature(failure), [])
-        if len(kept) < KEPT:
-            kept.append(failure)
+    def in_order(self) -> list[Failure]:
+        """All kept failures in the order of their cases, so that they group alike however they arrived."""
+        return sorted((f for failures in self.failures.values() for f in failures), key=lambda failure: failure.number)
 
     def counted(self, group: Collection[Failure]) -> int:
         """How many cases failures of one cause stand for: their own, and those like them that were not kept."""
         members = {id(failure) for failure in group}
         ours = [mark for mark, kept in self.failures.items() if id(kept[0]) in members]
-        return len(set().union(*(self.seen[mark] for mark in ours), map(number_of, group)))
-
-
-def number_of(failure: Failure) -> tuple[int, int]:
-    batch, _, index = failure.case.partition(".")
-    return int(batch), int(index)
+        return len(set().union(*(self.seen[mark] for mark in ours), (failure.number for failure in group)))

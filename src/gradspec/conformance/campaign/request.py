@@ -9,19 +9,17 @@ from math import inf
 from time import monotonic
 from typing import TypeVar
 
-from gradspec.conformance.call import DTYPES, INPUTS, MODES
-from gradspec.conformance.cases import FEATURES, Selection
-from gradspec.conformance.checks.reduced import MODES as REDUCED
-from gradspec.conformance.run import Run
+from gradspec.conformance.judge.reduced import REDUCED
+from gradspec.conformance.model.case import FEATURES, Selection
+from gradspec.conformance.model.problem import DTYPES, INPUTS, MODES, RANKS
+from gradspec.conformance.model.run import Run
 from gradspec.conformance.targets import TARGETS
-
-RANKS = (1, 2, 3, 4)
 
 Name = TypeVar("Name", str, int)
 
 
 @dataclass(frozen=True)
-class Budget:
+class CampaignBudget:
     """So many cases, so many seconds and perhaps one defect, whichever comes first; None is no limit."""
 
     cases: int | None = None
@@ -99,10 +97,8 @@ def known_target(name: str) -> str:
 def selection_of(
     ops: Iterable[str], features: Iterable[str], modes: Iterable[str], dtypes: Iterable[str], ranks: Iterable[int]
 ) -> Selection:
-    return Selection(
-        *(known("operator", ops, INPUTS), known("feature", features, FEATURES), known("mode", modes, MODES)),
-        *(known("dtype", dtypes, DTYPES), known("rank", ranks, RANKS)),
-    )
+    named = (known("operator", ops, INPUTS), known("feature", features, FEATURES), known("mode", modes, MODES))
+    return Selection(*named, known("dtype", dtypes, DTYPES), known("rank", ranks, RANKS))
 
 
 def allowed(names: Iterable[str]) -> tuple[str, ...]:

@@ -7,15 +7,16 @@ import platform
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from math import inf
 from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
 from gradspec.conformance.campaign.isolated import Cases, Isolated, TargetError
-from gradspec.conformance.campaign.settings import Settings
-from gradspec.conformance.run import Failure
-from gradspec.conformance.verdict import Finding
+from gradspec.conformance.model.case import CampaignSettings
+from gradspec.conformance.model.codec import decode, encode
+from gradspec.conformance.model.verdict import Failure, Finding
 
 _thread = threading.local()
 _open: WeakSet[Isolated] = WeakSet()
@@ -35,11 +36,11 @@ def judge_batches(
     cases. ``attempt`` tells calls apart for executors that give the same answer to the same call.
     """
     start, outcomes = monotonic(), list[dict[str, Any]]()
-    target = kept(Settings.from_json(settings))
+    target = kept(decode(CampaignSettings, settings, "settings"))
     for number, cases in batches.items():
         if outcomes and monotonic() > start + min(TASK_SECONDS, seconds):
             break
-        outcomes.append({**target.batch(number, cases, start + seconds).to_json(), "by": worker()})
+        outcomes.append(encode(replace(target.batch(number, cases, start + seconds), worker=worker())))
     return outcomes
 
 
@@ -51,15 +52,15 @@ def worker() -> str:
 def warm_up(settings: Mapping[str, Any]) -> None:
     """Start this thread's process; who asks it first will hear if that fails."""
     with suppress(TargetError):
-        kept(Settings.from_json(settings)).versions()
+        kept(decode(CampaignSettings, settings, "settings")).versions()
 
 
-def explain(settings: Settings, failures: Sequence[Failure], seconds: float, deadline: float) -> list[Finding]:
+def explain(settings: CampaignSettings, failures: Sequence[Failure], seconds: float, deadline: float) -> list[Finding]:
     """The findings of one group, shrunk for so many seconds, and not after the deadline."""
     return kept(settings).findings(failures, max(0.0, min(seconds, deadline - monotonic())))
 
 
-def kept(settings: Settings) -> Isolated:
+def kept(settings: CampaignSettings) -> Isolated:
     """This thread's process for these settings; one for others ends."""
     current: Isolated | None = getattr(_thread, "isolated", None)
     if current is None or current.is_closed or current.settings != settings:

@@ -24,23 +24,25 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from gradspec.conformance.campaign.local import batches, broken_promises, case_from_json, case_to_json, judged
-from gradspec.conformance.campaign.settings import Settings
+from gradspec.conformance.campaign.local import batches, broken_promises, judged
 from gradspec.conformance.cases.stream import Stream
-from gradspec.conformance.causes import explained
 from gradspec.conformance.checks.probes import probe
-from gradspec.conformance.run import Failure
-from gradspec.conformance.targets import Target, target_named
+from gradspec.conformance.model.case import CampaignSettings, CheckCase
+from gradspec.conformance.model.codec import decode, encode
+from gradspec.conformance.model.target import Target
+from gradspec.conformance.model.verdict import Failure
+from gradspec.conformance.shrink.causes import explained
+from gradspec.conformance.targets import target_named
 from gradspec.system.processes import Lines, end_with_parent, private_output
 
 IDLE = 120.0
 """Seconds without a request after which a worker ends."""
 
 
-class Worker:
+class TargetWorker:
     """Answers requests about one target."""
 
-    def __init__(self, target: Target, settings: Settings) -> None:
+    def __init__(self, target: Target, settings: CampaignSettings) -> None:
         self.target, self.settings = target, settings
 
     @cached_property
@@ -49,44 +51,40 @@ class Worker:
         return Stream(self.settings.seed, self.settings.selection, self.target.refusal)
 
     def answers(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        actions: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
-            "probes": self.probes,
-            "promises": self.promises,
-            "plan": self.plan,
-            "judge": self.judge,
-            "findings": self.findings,
-        }
+        actions = (self.probes, self.promises, self.plan, self.judge, self.findings)
+        named: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {action.__name__: action for action in actions}
         try:
-            yield from actions[request.pop("do")](**request)
+            yield from named[request.pop("do")](**request)
         except Exception as error:
             yield {"failed": f"{type(error).__name__}: {error}"}
 
     def probes(self) -> Iterator[dict[str, Any]]:
-        yield {"probes": [vars(result) for result in probe(self.target)]}
+        yield {"probes": list(map(encode, probe(self.target)))}
 
     def promises(self) -> Iterator[dict[str, Any]]:
-        yield {"findings": [finding.to_json() for finding in broken_promises(self.target)]}
+        yield {"findings": list(map(encode, broken_promises(self.target)))}
 
     def plan(self, first: int, count: int) -> Iterator[dict[str, Any]]:
-        yield {"batches": [list(map(case_to_json, cases)) for cases in batches(self.stream, first, count)]}
+        yield {"batches": [list(map(encode, cases)) for cases in batches(self.stream, first, count)]}
 
     def judge(self, cases: list[dict[str, Any]], seconds: float | None) -> Iterator[dict[str, Any]]:
         """No case begins after so many seconds."""
         deadline = inf if seconds is None else monotonic() + seconds
-        verdicts = judged(self.target, map(case_from_json, cases), frozenset(self.settings.allow))
+        decoded = (decode(CheckCase, case, "case") for case in cases)
+        verdicts = judged(self.target, decoded, frozenset(self.settings.allow))
         for _ in cases:
             if monotonic() >= deadline:
                 yield {"judged": None}
                 return
-            yield {"judged": next(verdicts).to_json()}
+            yield {"judged": encode(next(verdicts))}
 
     def findings(self, failures: list[dict[str, Any]], seconds: float) -> Iterator[dict[str, Any]]:
-        group = list(map(Failure.from_json, failures))
+        group = [decode(Failure, failure, "failure") for failure in failures]
         found = explained(self.target, group, seconds, frozenset(self.settings.allow))
-        yield {"findings": [finding.to_json() for finding in found]}
+        yield {"findings": list(map(encode, found))}
 
 
-def main(settings: Settings) -> None:
+def main(settings: CampaignSettings) -> None:
     end_with_parent()
     channel = private_output()
 
@@ -96,7 +94,7 @@ def main(settings: Settings) -> None:
     try:
         target = target_named(settings.target)
         target.set_threads(settings.threads)
-        worker = Worker(target, settings)
+        worker = TargetWorker(target, settings)
         say({"versions": target.versions()})
     except Exception as error:
         say({"failed": str(error) or type(error).__name__})
@@ -111,4 +109,4 @@ def main(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    main(Settings.from_json(json.loads(sys.argv[1])))
+    main(decode(CampaignSettings, json.loads(sys.argv[1]), "settings"))

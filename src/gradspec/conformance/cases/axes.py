@@ -3,41 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gradspec.conformance.cases.numbers import generator
+
 Ints: TypeAlias = NDArray[np.int64]
 
 AXIS_FEATURES = (
-    "overlapping",
-    "non_divisible",
-    "dilated",
-    "padding_only_window",
-    "ceil_mode",
-    "one_cell_axis",
+    *("overlapping", "non_divisible", "dilated", "padding_only_window", "ceil_mode", "one_cell_axis"),
     "output_padding",
 )
 """Features that one axis gives to the whole window."""
-TRAITS = (
-    *AXIS_FEATURES,
-    "sided",
-    "padded",
-    "several",
-    "hit",
-    "deep",
-)
+TRAITS = (*AXIS_FEATURES, "sided", "padded", "several", "hit", "deep")
 """What an axis can have: the features that one axis gives to its window, different paddings on both sides, a window
 that reads padding, one that reads several cells, cells that many windows read, and windows that read many cells."""
 BIT = {name: 1 << i for i, name in enumerate(TRAITS)}
 INCIDENTAL = BIT["padded"] | BIT["several"] | BIT["hit"] | BIT["deep"]
 """Traits that an axis may have unasked."""
 
-COLUMNS = ("size", "kernel", "stride", "lo", "hi", "dilation", "extra", "outputs")
-"""An axis: its input size, its window, output padding, and the number of windows (bins of an adaptive axis)."""
+
+class DrawnAxis(NamedTuple):
+    """An axis: its input size, its window, output padding, and the number of windows (bins of an adaptive axis)."""
+
+    size: int
+    kernel: int = 1
+    stride: int = 1
+    lo: int = 0
+    hi: int = 0
+    dilation: int = 1
+    extra: int = 0
+    outputs: int = 1
 
 
 def mask(traits: Iterable[str]) -> int:
@@ -48,8 +47,7 @@ def mask(traits: Iterable[str]) -> int:
     return sum(BIT[name] for name in set(traits))
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """How big axes are: the ranges they are drawn from, and what counts as many."""
 
     sizes: tuple[int, int]
@@ -59,23 +57,21 @@ class Scale:
     many: int
     outputs: int
     """The most windows."""
-    count: int
+    drawn: int
     """How many axes are drawn."""
 
 
 _SMALL = {1: (17, 5, 12, 16), 2: (9, 4, 4, 9), 3: (6, 3, 3, 6), 4: (5, 3, 2, 5)}
 """By rank: the largest size, kernel, what counts as many, and the most windows."""
-_MANY = {1: 12, 2: 4, 3: 3, 4: 2}
-_LONG = {1: 32, 2: 6, 3: 4, 4: 3}
-_DEEP = {1: 1000, 2: 32, 3: 10, 4: 6}
-"""By rank: kernels whose windows together read at least 12, 32 and 1000 cells."""
+_LEAST = {"many": (12, 4, 3, 2), "long": (32, 6, 4, 3), "deep": (1000, 32, 10, 6)}
+"""For ranks 1 to 4: kernels whose windows together read at least 12, 32 and 1000 cells."""
 
 
 def scale_of(kind: str, rank: int) -> Scale:
     if kind == "small":
         size, kernel, many, outputs = _SMALL[rank]
         return Scale((1, size), (1, kernel), (1, 2, 3), (1, 1, 2, 3), many, outputs, 24_000 if rank == 1 else 5_000)
-    least = {"many": _MANY, "long": _LONG, "deep": _DEEP}[kind][rank]
+    least = _LEAST[kind][rank - 1]
     count = 5_000 if rank == 1 else 2_000
     if kind == "deep":
         strides = (1, 2, least // 2, least, least + 3)
@@ -83,7 +79,7 @@ def scale_of(kind: str, rank: int) -> Scale:
     return Scale((1, 2 * least + 6), (least, 2 * least + 1), (1, 1, 2), (1, 1, 2), least, 3 * least + 8, count)
 
 
-class Axes:
+class AxisTable:
     """A collection of axes, by their traits."""
 
     def __init__(self, rows: Ints, traits: Ints) -> None:
@@ -114,20 +110,20 @@ class Axes:
         """Whether there are axes with each of these traits."""
         return all(len(self.having(wanted)) for wanted in masks)
 
-    def draw(self, rng: np.random.Generator, wanted: int) -> tuple[int, ...]:
-        """One of them, as COLUMNS order its numbers; there must be some."""
+    def draw(self, rng: np.random.Generator, wanted: int) -> DrawnAxis:
+        """One of them; there must be some."""
         found = self.having(wanted)
-        return tuple(self.rows[found[rng.integers(len(found))]].tolist())
+        return DrawnAxis(*self.rows[found[rng.integers(len(found))]].tolist())
 
 
 @lru_cache(maxsize=64)
-def axes(family: str, rank: int, kind: str, ceil: bool) -> Axes:
+def axes(family: str, rank: int, kind: str, ceil: bool) -> AxisTable:
     """The axes of a family (sliding, transposed, adaptive, whole) for one of ``rank`` axes, drawn once and for all.
 
     >>> axes("sliding", 2, "small", False).have([mask(["dilated"])])
     True
     """
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([rank, len(kind), int(ceil)])))
+    rng = generator(rank, len(kind), int(ceil))
     scale = scale_of(kind, rank)
     if family == "adaptive":
         return _adaptive_axes(scale)
@@ -139,8 +135,8 @@ def axes(family: str, rank: int, kind: str, ceil: bool) -> Axes:
 # --- sliding windows -------------------------------------------------------------------------------------------------
 
 
-def _sliding_axes(rng: np.random.Generator, scale: Scale, ceil: bool, transposed: bool) -> Axes:
-    count = scale.count
+def _sliding_axes(rng: np.random.Generator, scale: Scale, ceil: bool, transposed: bool) -> AxisTable:
+    count = scale.drawn
     k = rng.integers(scale.kernels[0], scale.kernels[1] + 1, count)
     s, d = rng.choice(scale.strides, count), rng.choice(scale.dilations, count)
     extent = d * (k - 1) + 1
@@ -159,7 +155,7 @@ def _sliding_axes(rng: np.random.Generator, scale: Scale, ceil: bool, transposed
         rows = rows[rows[:, 7] >= 1]
     rows = rows[rows[:, 7] <= scale.outputs]
     traits, alive = _sliding_traits(rows, scale.many, transposed)
-    return Axes(rows[alive], traits[alive])
+    return AxisTable(rows[alive], traits[alive])
 
 
 def _paddings(rng: np.random.Generator, k: Ints, extent: Ints) -> Ints:
@@ -227,7 +223,7 @@ def _packed(found: dict[str, NDArray[np.bool_]]) -> Ints:
 # --- other windows ---------------------------------------------------------------------------------------------------
 
 
-def _adaptive_axes(scale: Scale) -> Axes:
+def _adaptive_axes(scale: Scale) -> AxisTable:
     sizes = np.arange(*scale.sizes)
     bins = np.arange(1, (scale.outputs if scale.sizes[0] > 1 else max(scale.outputs, 2 * scale.many + 2)) + 1)
     n, m = (grid.ravel() for grid in np.meshgrid(sizes, bins, indexing="ij"))
@@ -241,11 +237,11 @@ def _adaptive_axes(scale: Scale) -> Axes:
         "deep": longest >= scale.many,
     }
     zeros, ones = np.zeros_like(n), np.ones_like(n)
-    return Axes(np.stack([n, ones, ones, zeros, zeros, ones, zeros, m], 1), _packed(found))
+    return AxisTable(np.stack([n, ones, ones, zeros, zeros, ones, zeros, m], 1), _packed(found))
 
 
-def _whole_axes(scale: Scale) -> Axes:
+def _whole_axes(scale: Scale) -> AxisTable:
     n = np.arange(scale.sizes[0], scale.sizes[1] + 1)
     zeros, ones = np.zeros_like(n), np.ones_like(n)
     found = {"one_cell_axis": n == 1, "deep": n >= scale.many}
-    return Axes(np.stack([n, ones, ones, zeros, zeros, ones, zeros, ones], 1), _packed(found))
+    return AxisTable(np.stack([n, ones, ones, zeros, zeros, ones, zeros, ones], 1), _packed(found))

@@ -1,7 +1,7 @@
 """A plan of batches in which every three values that go together meet in some case, and random batches after it.
 
 The plan is greedy. Each batch starts from three values that have not met; then it takes the features of geometry, and
-each of its cases the dtype, numbers and layout, that bring most new threes together. Operators take turns, so that any
+each of its cases the dtype, numbers and layout, that bring most new triples together. Operators take turns, so that any
 beginning of the plan is varied.
 """
 
@@ -15,20 +15,20 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.conformance.call import DTYPES, MODES
-from gradspec.conformance.cases.model import (
+from gradspec.conformance.cases.combinations import (
     GEOMETRY,
     INTEGERS,
     PLACE,
     RANK_NAMES,
     VALUES,
     Bools,
-    Entry,
-    Model,
+    CaseSpace,
+    RankedOperator,
     can_be_drawn,
     specials_of,
 )
-from gradspec.conformance.cases.windows import CONVOLUTIONS
+from gradspec.conformance.cases.numbers import generator
+from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, MODES
 
 CASES, MOST_CASES = 8, 12
 """Of a batch: every mode twice, and some more while they bring something new. Costly batches have fewer."""
@@ -88,9 +88,9 @@ def is_long(op: str, features: frozenset[str]) -> bool:
 
 
 @lru_cache(maxsize=8)
-def plan(model: Model) -> tuple[Planned, ...]:
-    """Batches that bring all threes of a model together; most of the costly ones at the end."""
-    batches, met = _Planner(model).run(), Counter[str]()
+def plan(space: CaseSpace) -> tuple[Planned, ...]:
+    """Batches that bring all triples of a space together; most of the costly ones at the end."""
+    batches, met = _Planner(space).run(), Counter[str]()
     now: list[Planned] = []
     later: list[Planned] = []
     for planned in batches:
@@ -103,25 +103,23 @@ def plan(model: Model) -> tuple[Planned, ...]:
 class _Planner:
     """What has not met yet, and the batches so far."""
 
-    def __init__(self, model: Model) -> None:
-        self.model, self.missing = model, model.threes()
-        self.rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(0)))
+    def __init__(self, space: CaseSpace) -> None:
+        self.space, self.missing = space, space.triples()
+        self.rng = generator(0)
         self.seen = np.zeros(len(VALUES), np.bool_)
         self.batches: list[Planned] = []
 
     def run(self) -> list[Planned]:
-        by_op: dict[str, list[Entry]] = {}
-        for entry in self.model.entries:
-            by_op.setdefault(entry.op, []).append(entry)
+        by_op = self.space.by_op()
         while by_op:
             for op in list(by_op):
                 if not self._add_batch(by_op[op]):
                     del by_op[op]
         return self.batches
 
-    def _add_batch(self, entries: Sequence[Entry]) -> bool:
+    def _add_batch(self, entries: Sequence[RankedOperator]) -> bool:
         """Add a batch of one of these entries with something new in it, if there is one."""
-        new = [self.missing & entry.threes for entry in entries]
+        new = [self.missing & entry.triples for entry in entries]
         left = [int(some.sum()) for some in new]
         if not any(left):
             return False
@@ -135,7 +133,7 @@ class _Planner:
     def is_early(self) -> bool:
         return len(self.batches) < PLAIN_BATCHES
 
-    def _start(self, entry: Entry, new: Bools) -> list[str]:
+    def _start(self, entry: RankedOperator, new: Bools) -> list[str]:
         """Three new values, if possible with the entry's operator and something never seen."""
         quiet = ~(_OF_DTYPE | _DEAR) if self.is_early else np.ones(len(VALUES), np.bool_)
         own = new[PLACE[entry.op]] & quiet & quiet[:, None]
@@ -159,9 +157,9 @@ class _Planner:
 class _BatchPlanner:
     """One batch of an entry, from three values on."""
 
-    def __init__(self, planner: _Planner, entry: Entry, start: Sequence[str]) -> None:
+    def __init__(self, planner: _Planner, entry: RankedOperator, start: Sequence[str]) -> None:
         self.planner, self.entry, self.start = planner, entry, start
-        asked = [name for name in start if name in planner.model.asked]
+        asked = [name for name in start if name in planner.space.asked]
         self.always = asked[:1]
         """What every case must have."""
         self.features = self._geometry()
@@ -208,7 +206,7 @@ class _BatchPlanner:
         return chosen
 
     def _gain_of_features(self, chosen: frozenset[str]) -> NDArray[np.float64]:
-        """How many new threes each feature of geometry promises, beside those chosen."""
+        """How many new triples each feature of geometry promises, beside those chosen."""
         entry, missing = self.entry, self.planner.missing
         base = [PLACE[name] for name in (entry.op, RANK_NAMES[entry.rank], *chosen)]
         promise = missing[np.ix_(base, base)].sum((0, 1)) + 0.05 * missing[base].sum((0, 1))
@@ -234,7 +232,8 @@ class _BatchPlanner:
 
     def _cell(self, wanted: Sequence[str], number: int) -> tuple[Cell, list[int]]:
         """The case that brings most together, and its values."""
-        mode = self._mode(wanted, number)
+        modes = self.modes if wanted == self.always else self._modes(wanted)
+        mode = modes[number % len(modes)]  # they take turns, as far as they go with what is wanted
         have = [PLACE[name] for name in (self.entry.op, RANK_NAMES[self.entry.rank], mode)]
         have += [PLACE[name] for name in self.features if self._shows(name, mode)]
         left, picked = self._options(wanted, number), {"dtype": "", "special": "", "layout": ""}
@@ -248,12 +247,8 @@ class _BatchPlanner:
             have += self._places(name)
         return Cell(mode, picked["dtype"], picked["special"] or None, picked["layout"] or "contiguous"), have
 
-    def _mode(self, wanted: Sequence[str], number: int) -> str:
-        """Modes take turns, as far as they and one of their dtypes go with what is wanted."""
-        modes = self.modes if wanted == self.always else self._modes(wanted)
-        return modes[number % len(modes)]
-
     def _modes(self, wanted: Sequence[str]) -> list[str]:
+        """Those that go, with one of their dtypes, with what is wanted."""
         modes = dict.fromkeys(mode for mode, _ in self.entry.pairs(wanted))
         return [mode for mode in modes if "long_sum" not in wanted or self._shows("long_sum", mode)]
 
@@ -298,10 +293,11 @@ class _BatchPlanner:
 # --- at random -------------------------------------------------------------------------------------------------------
 
 
-def random_batch(model: Model, rng: np.random.Generator) -> Planned:
+def random_batch(space: CaseSpace, rng: np.random.Generator) -> Planned:
     """A batch of any entry with any features that go together."""
-    entry = model.entries[rng.integers(len(model.entries))]
-    always = _one_asked(entry, model, rng)
+    entry = space.entries[rng.integers(len(space.entries))]
+    asked = sorted(space.asked & entry.values)
+    always = [asked[rng.integers(len(asked))]] if asked else []
     features = frozenset(name for name in always if name in GEOMETRY[entry.op])
     count = int(rng.integers(1, 5))
     for name in map(str, rng.permutation([name for name in GEOMETRY[entry.op] if name in entry.values])):
@@ -314,22 +310,16 @@ def random_batch(model: Model, rng: np.random.Generator) -> Planned:
     return Planned(entry.op, entry.rank, features, tuple(cells), wide)
 
 
-def _one_asked(entry: Entry, model: Model, rng: np.random.Generator) -> list[str]:
-    asked = sorted(model.asked & entry.values)
-    return [asked[rng.integers(len(asked))]] if asked else []
-
-
 def random_cell(
-    entry: Entry, features: frozenset[str], always: Sequence[str], rng: np.random.Generator, number: int
+    entry: RankedOperator, features: frozenset[str], always: Sequence[str], rng: np.random.Generator, number: int
 ) -> Cell:
     """A case whose parts go together; half of the cases are ordinary in each part."""
     pairs = entry.pairs(always)
     modes = list(dict.fromkeys(mode for mode, _ in pairs))
     mode = modes[number % len(modes)]
     dtype = _one(rng, [dtype for other, dtype in pairs if other == mode], "f32", always)
-    have = [
-        PLACE[name] for name in (mode, dtype, *features) if name == mode or entry.together[PLACE[name], PLACE[mode]]
-    ]
+    going = (name for name in (dtype, *features) if entry.together[PLACE[name], PLACE[mode]])
+    have = [PLACE[name] for name in (mode, *going)]
     fitting = [name for name in VALUES if name in entry.values and entry.together[have, PLACE[name]].all()]
     special = _one(rng, [name for name in specials_of(entry.op) if name in fitting], "", always)
     layout = _one(rng, [name for name in LAYERS if name in fitting], "contiguous", always)

@@ -9,25 +9,23 @@ copied) is dense and distinct in every regime, so that a wrong choice shows.
 from __future__ import annotations
 
 from math import isqrt, prod
-from typing import Any
 
 import numpy as np
 
 from gradspec.backends.tables import table
-from gradspec.conformance.call import INPUTS, SELECTIONS, Array, Call, Shape, laid_out
-from gradspec.conformance.cases import Case
-from gradspec.conformance.cases.features import MANY_HITS, extent
-from gradspec.conformance.cases.numbers import Numbers, planes
-from gradspec.conformance.cases.special import made_special
-from gradspec.conformance.cases.windows import AVERAGES, CONVOLUTIONS, Anatomy, anatomy, leaves
+from gradspec.conformance.cases.features import MANY_HITS
+from gradspec.conformance.cases.numbers import Numbers, generator, made_special, planes
+from gradspec.conformance.model.case import CheckCase
+from gradspec.conformance.model.geometry import Anatomy, anatomy, extent, leaves
+from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, INPUTS, SELECTIONS, Array, Call, Shape, laid_out
 from gradspec.spec.conv import Form
 from gradspec.spec.window import Adaptive, AxisWindow
 
 
-def drawn(case: Case) -> Call:
+def drawn(case: CheckCase) -> Call:
     """The call of a case: the same for the same case, on every machine."""
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(case.seed)))
-    drawing = _drawing(case, Numbers(rng, case.problem.dtype))
+    numbers = Numbers(generator(case.seed), case.problem.dtype)
+    drawing = _DRAWINGS.get(case.problem.op, LinearDrawing)(case, numbers)
     drawing.fill()
     drawing.arrays = {name: np.asarray(array, order="C") for name, array in drawing.arrays.items()}
     made_special(case, drawing.arrays, drawing.numbers)
@@ -37,16 +35,12 @@ def drawn(case: Case) -> Call:
 class Drawing:
     """The arrays of a call, by name: the inputs, ``d`` and an input's name for a direction, ``g`` for the cotangent."""
 
-    def __init__(self, case: Case, numbers: Numbers) -> None:
+    def __init__(self, case: CheckCase, numbers: Numbers) -> None:
         self.case, self.problem, self.mode = case, case.problem, case.mode
         self.numbers, self.rng, self.regime = numbers, numbers.rng, case.regime
         self.parts: Anatomy = anatomy(case.problem)
         self.arrays: dict[str, Array] = {}
-        self.shapes: dict[str, Shape] = {
-            name: shape
-            for name, shape in zip(INPUTS[case.problem.op], case.problem.shapes, strict=True)
-            if shape is not None
-        }
+        self.shapes = case.problem.named_shapes()
         if case.mode in ("jvp", "second"):
             self.shapes |= {f"d{name}": self.shapes[name] for name in case.problem.differentiable}
         if case.mode in ("vjp", "second"):
@@ -59,15 +53,10 @@ class Drawing:
     def call(self) -> Call:
         rank = 1 if self.problem.op == "fold" else self.problem.rank
         placed = {name: laid_out(array, self.case.layout, rank) for name, array in self.arrays.items()}
-        return Call(
-            self.problem,
-            self.mode,
-            tuple(placed.get(name) for name in INPUTS[self.problem.op]),
-            tuple(placed[f"d{name}"] for name in self.problem.differentiable if f"d{name}" in placed),
-            placed.get("g"),
-            self.case.layout,
-            output=self.parts.output,
-        )
+        inputs = tuple(placed.get(name) for name in INPUTS[self.problem.op])
+        directions = tuple(placed[f"d{name}"] for name in self.problem.differentiable if f"d{name}" in placed)
+        g, layout = placed.get("g"), self.case.layout
+        return Call(self.problem, self.mode, inputs, directions, g, layout, output=self.parts.output)
 
     def _only(self, there: Array, array: Array) -> Array:
         return np.where(there, array, self.numbers.type.type(0))
@@ -94,7 +83,7 @@ ACTIVE = {"value": "x", "jvp": "dx", "vjp": "g", "second": "dx"}
 """The array that a linear map adds up."""
 
 
-class Linear(Drawing):
+class LinearDrawing(Drawing):
     """The value is a linear map of ``x``; one array is added up, and which one the mode says."""
 
     def fill(self) -> None:
@@ -173,7 +162,7 @@ def windows_apart(axis: AxisWindow) -> int:
 # --- maxima ----------------------------------------------------------------------------------------------------------
 
 
-class Selection(Linear):
+class SelectionDrawing(LinearDrawing):
     """The cells are distinct; the tangents are copied, the cotangents added up where one cell wins several windows."""
 
     def fill(self) -> None:
@@ -182,16 +171,12 @@ class Selection(Linear):
 
     def _other(self, name: str) -> Array:
         shape = self.shapes[name]
-        if name != "g" or self.mode != "vjp":
-            rank = self.problem.rank if name == "dx" else 0
-            found = (
-                self.numbers.distinct(prod(shape[: len(shape) - rank]), prod(shape[len(shape) - rank :]))
-                if rank
-                else None
-            )
-            return self.dense(shape) if found is None else found.reshape(shape)
-        received = self.summed(shape, self.parts.hits)
-        return self._only(self._apart(shape), received) if self.regime == "impulse" else received
+        if name == "g" and self.mode == "vjp":
+            received = self.summed(shape, self.parts.hits)
+            return self._only(self._apart(shape), received) if self.regime == "impulse" else received
+        split = len(shape) - self.problem.rank
+        found = self.numbers.distinct(prod(shape[:split]), prod(shape[split:])) if name == "dx" else None
+        return self.dense(shape) if found is None else found.reshape(shape)
 
     def _cells(self, shape: Shape) -> Array:
         rank = self.problem.rank
@@ -199,8 +184,12 @@ class Selection(Linear):
         found = self.numbers.distinct(lines, cells)
         if found is None:
             found = self._distinct_in_windows(lines, shape[len(shape) - rank :])
-        if self.parts.hits >= MANY_HITS and self.rng.random() < 0.5:
-            _move_largest(found, self._middle())
+        if self.parts.hits >= MANY_HITS and self.rng.random() < 0.5:  # the largest goes to the middle
+            sizes = shape[len(shape) - rank :]
+            middle = int(np.ravel_multi_index([n // 2 for n in sizes], sizes))
+            for plane in found:
+                top = int(np.argmax(plane))
+                plane[top], plane[middle] = plane[middle], plane[top]
         return found.reshape(shape)
 
     def _distinct_in_windows(self, lines: int, sizes: Shape) -> Array:
@@ -216,42 +205,29 @@ class Selection(Linear):
         place = np.ravel_multi_index([i % p for i, p in zip(np.indices(sizes), periods, strict=True)], periods)
         return few[:, place.ravel()]
 
-    def _middle(self) -> int:
-        window = self.parts.window
-        assert window is not None
-        return int(np.ravel_multi_index([n // 2 for n in window.sizes], window.sizes))
-
-
-def _move_largest(cells: Array, place: int) -> None:
-    for plane in cells:
-        top = int(np.argmax(plane))
-        plane[top], plane[place] = plane[place], plane[top]
-
 
 OFFSET = 1000.0
 """Of all cells of some smooth maxima: their differences decide, and are lost if products with β are rounded first."""
 
 
-class Smooth(Linear):
+class SmoothDrawing(LinearDrawing):
     """No sum is exact here; in ``impulse`` all but one tangent or cotangent of a window vanish."""
 
     def fill(self) -> None:
         for name, shape in self.shapes.items():
-            self.arrays[name] = self.dense_small(shape) if self.regime == "exact_sum" else self.numbers.full(shape)
+            is_small = self.regime == "exact_sum"
+            self.arrays[name] = self.numbers.small(shape, 12, exponent=-2) if is_small else self.numbers.full(shape)
         if self.regime == "rounding" and self.rng.random() < 1 / 3:
             self.arrays["x"] = (self.arrays["x"].astype(np.float64) + OFFSET).astype(self.numbers.type)
         if self.regime == "impulse" and self.mode != "value":
             name = ACTIVE[self.mode]
             self.arrays[name] = self._only(self._apart(self.shapes[name]), self.arrays[name])
 
-    def dense_small(self, shape: Shape) -> Array:
-        return self.numbers.small(shape, 12, exponent=-2)
-
 
 # --- convolutions ----------------------------------------------------------------------------------------------------
 
 
-class Convolution(Drawing):
+class ConvolutionDrawing(Drawing):
     """Products of ``x``, weight and cotangent, and a bias."""
 
     def fill(self) -> None:
@@ -311,7 +287,9 @@ class Convolution(Drawing):
         if self.rng.random() < 0.5:
             self.arrays["g"] = self._one_cotangent()
         else:
-            self.arrays["x"], self.arrays["weight"] = self._one_cell(), self._one_tap(once=True)
+            channels = self.shapes["x"][-1 - self.problem.rank]  # with one power of two in each
+            self.arrays["x"] = self._sparse(self.shapes["x"], channels, 1)
+            self.arrays["weight"] = self._one_tap(once=True)
 
     def _impulse_second(self) -> None:
         if self.rng.random() < 0.5:
@@ -347,10 +325,6 @@ class Convolution(Drawing):
         channels = shape[len(shape) - self.problem.rank - 1]
         return self._sparse(shape, groups, channels // groups)
 
-    def _one_cell(self) -> Array:
-        """One power of two in each channel of ``x``."""
-        return self._sparse(self.shapes["x"], self.shapes["x"][-1 - self.problem.rank], 1)
-
     def _sparse(self, shape: Shape, parts: int, each: int) -> Array:
         lead, spatial = prod(shape[: len(shape) - self.problem.rank - 1]), prod(shape[len(shape) - self.problem.rank :])
         cells = np.zeros((lead, parts, each * spatial), np.float64)
@@ -360,7 +334,9 @@ class Convolution(Drawing):
         return cells.reshape(shape).astype(self.numbers.type)
 
 
-def _drawing(case: Case, numbers: Numbers) -> Drawing:
-    op = case.problem.op
-    maker: Any = Convolution if op in CONVOLUTIONS else Selection if op in SELECTIONS else Linear
-    return Smooth(case, numbers) if op == "smooth_max_pool" else maker(case, numbers)
+_DRAWINGS: dict[str, type[Drawing]] = {
+    **dict.fromkeys(CONVOLUTIONS, ConvolutionDrawing),
+    **dict.fromkeys(SELECTIONS, SelectionDrawing),
+    "smooth_max_pool": SmoothDrawing,
+}
+"""The others are linear maps."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from gradspec.backends.tables import table, take
-from gradspec.conformance.call import FLOATS, SELECTIONS, Array, Call, Problem
-from gradspec.conformance.cases import FEATURES
-from gradspec.conformance.cases.windows import Anatomy, anatomy, extremes, leaves
+from gradspec.conformance.model.case import FEATURES
+from gradspec.conformance.model.geometry import Anatomy, anatomy, extent, extremes, leaves
+from gradspec.conformance.model.problem import FLOATS, SELECTIONS, Array, Call, Problem
 from gradspec.domains.formats import format_named
 from gradspec.spec.window import Adaptive, AxisWindow, Regular
 
@@ -35,14 +35,6 @@ class Subject:
         return self.problem.attributes.get(name)
 
     @property
-    def axes(self) -> tuple[AxisWindow, ...]:
-        return () if self.parts.window is None else self.parts.window.axes
-
-    @property
-    def sliding(self) -> list[Regular]:
-        return [axis for axis in self.axes if isinstance(axis, Regular)]
-
-    @property
     def floats(self) -> list[Array]:
         return [array for array in self.arrays if array.dtype.kind not in "iub"]
 
@@ -63,17 +55,16 @@ def tags(problem: Problem, mode: str = "value", layout: str = "contiguous", *arr
 
 def tags_of_call(call: Call) -> frozenset[str]:
     """The tags of a call with its numbers."""
-    arrays = [*call.inputs, *call.directions, call.cotangent]
-    return tags(call.problem, call.mode, call.layout, *(array for array in arrays if array is not None))
+    return tags(call.problem, call.mode, call.layout, *call.arrays().values())
 
 
 # --- geometry --------------------------------------------------------------------------------------------------------
 
 
 def _asymmetric(s: Subject) -> bool:
-    between_sides = any(axis.lo != axis.hi for axis in s.sliding)
+    between_sides = any(axis.lo != axis.hi for axis in s.parts.sliding)
     sizes = s.parts.output[-s.problem.rank :] if s.parts.window is None else s.parts.spatial
-    return between_sides or len(set(sizes)) > 1 or len(set(map(_without_size, s.axes))) > 1
+    return between_sides or len(set(sizes)) > 1 or len(set(map(_without_size, s.parts.axes))) > 1
 
 
 def _without_size(axis: AxisWindow) -> tuple[int, ...]:
@@ -82,74 +73,31 @@ def _without_size(axis: AxisWindow) -> tuple[int, ...]:
     return axis.kernel, axis.stride, axis.lo, axis.hi, axis.dilation
 
 
-def extent(axis: Regular) -> int:
-    return axis.dilation * (axis.kernel - 1) + 1
-
-
-def _overlapping(s: Subject) -> bool:
-    return any(axis_overlaps(axis) for axis in s.axes)
-
-
-def axis_overlaps(axis: AxisWindow) -> bool:
+def _overlaps(axis: AxisWindow) -> bool:
     if isinstance(axis, Adaptive):
         return axis.outputs > 1 and axis.size % axis.outputs != 0
     return axis.outputs > 1 and axis.stride < extent(axis)
 
 
-def _non_divisible(s: Subject) -> bool:
-    return any(axis_does_not_divide(axis) for axis in s.axes)
-
-
-def axis_does_not_divide(axis: AxisWindow) -> bool:
+def _does_not_divide(axis: AxisWindow) -> bool:
     if isinstance(axis, Adaptive):
         return axis.size % axis.outputs != 0
     return (axis.size + axis.lo + axis.hi - extent(axis)) % axis.stride != 0
 
 
-def _dilated(s: Subject) -> bool:
-    return any(axis.dilation > 1 and axis.kernel > 1 for axis in s.sliding)
+def _is_rounded_up(axis: Regular) -> bool:
+    return axis.outputs > (axis.size + axis.lo + axis.hi - extent(axis)) // axis.stride + 1
 
 
 def _padding_only_window(s: Subject) -> bool:
     if s.indices is not None:
         return bool((s.indices < 0).any())
-    return any(extremes(axis).fewest == 0 for axis in s.axes)
-
-
-def _ceil_mode(s: Subject) -> bool:
-    return bool(s.given("ceil_mode")) and any(axis_is_rounded_up(axis) for axis in s.sliding)
-
-
-def axis_is_rounded_up(axis: Regular) -> bool:
-    return axis.outputs > (axis.size + axis.lo + axis.hi - extent(axis)) // axis.stride + 1
+    return any(extremes(axis).fewest == 0 for axis in s.parts.axes)
 
 
 def _count_exclude_pad(s: Subject) -> bool:
-    padded = any(extremes(axis).fewest < extremes(axis).taps for axis in s.axes)
+    padded = any(extremes(axis).fewest < extremes(axis).taps for axis in s.parts.axes)
     return s.given("count_include_pad") is False and s.given("divisor_override") is None and padded
-
-
-def _divisor_override(s: Subject) -> bool:
-    return s.given("divisor_override") is not None
-
-
-def _grouped(s: Subject) -> bool:
-    groups = s.given("groups") or 1
-    return s.parts.channels is not None and 1 < groups < s.parts.channels
-
-
-def _depthwise(s: Subject) -> bool:
-    groups = s.given("groups") or 1
-    return 1 < groups == s.parts.channels
-
-
-def _output_padding(s: Subject) -> bool:
-    extra = s.given("output_padding") or 0
-    return any(extra) if isinstance(extra, tuple) else extra > 0
-
-
-def _empty_batch(s: Subject) -> bool:
-    return 0 in s.parts.lead
 
 
 def _zero_channels(s: Subject) -> bool:
@@ -157,26 +105,11 @@ def _zero_channels(s: Subject) -> bool:
     return s.parts.channels == 0 or (form is not None and 0 in (form.x_channels, form.g_channels))
 
 
-def _one_cell_axis(s: Subject) -> bool:
-    return 1 in s.parts.spatial
-
-
-def _long_sum(s: Subject) -> bool:
-    return leaves(s.problem, s.mode) >= LONG_SUM
-
-
 def _many_hits_one_cell(s: Subject) -> bool:
-    return s.parts.hits >= MANY_HITS if s.indices is None else _most_repeated(s.indices, s.problem.rank) >= MANY_HITS
-
-
-def _most_repeated(indices: Array, rank: int) -> int:
-    planes = indices.reshape(-1, prod(indices.shape[indices.ndim - rank :]))
-    return max((int(np.bincount(plane[plane >= 0], minlength=1).max()) for plane in planes), default=0)
-
-
-def _large(s: Subject) -> bool:
-    shapes = [shape for shape in s.problem.shapes if shape is not None]
-    return max(prod(shape) for shape in (*shapes, s.parts.output)) >= LARGE
+    if s.indices is None:
+        return s.parts.hits >= MANY_HITS
+    planes = s.indices.reshape(-1, prod(s.indices.shape[s.indices.ndim - s.problem.rank :]))
+    return any(np.bincount(plane[plane >= 0], minlength=1).max() >= MANY_HITS for plane in planes)
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------
@@ -186,30 +119,13 @@ def _ties(s: Subject) -> bool:
     """Whether the maximum of a window is there twice."""
     if s.problem.op not in SELECTIONS or not s.arrays or s.arrays[0].size == 0 or s.parts.window is None:
         return False
-    x, rank = s.arrays[0], s.problem.rank
-    taps = table(s.parts.window)
-    cells = take(x.reshape(-1, prod(x.shape[x.ndim - rank :])), taps)
-    real, nans = taps >= 0, np.isnan(cells) if x.dtype.kind not in "iub" else np.zeros(cells.shape, np.bool_)
-    least = _lowest(x.dtype)
+    x, taps, is_float = s.arrays[0], table(s.parts.window), bool(s.floats)
+    cells = take(x.reshape(-1, prod(x.shape[x.ndim - s.problem.rank :])), taps)
+    real, nans = taps >= 0, np.isnan(cells) if is_float else np.zeros(cells.shape, np.bool_)
+    least = x.dtype.type(-np.inf) if is_float else np.iinfo(x.dtype).min
     top = np.where(real & ~nans, cells, least).max(axis=-1, keepdims=True)
     tied = np.where((nans & real).any(axis=-1, keepdims=True), nans & real, real & (cells == top))
     return bool((tied.sum(axis=-1) > 1).any())
-
-
-def _lowest(dtype: np.dtype[Any]) -> Any:
-    return np.iinfo(dtype).min if dtype.kind in "iu" else dtype.type(-np.inf)
-
-
-def _nan(s: Subject) -> bool:
-    return any(np.isnan(array).any() for array in s.floats)
-
-
-def _infinity(s: Subject) -> bool:
-    return any(np.isinf(array).any() for array in s.floats)
-
-
-def _signed_zero(s: Subject) -> bool:
-    return any(_has_both_zeros(array) for array in s.floats)
 
 
 def _has_both_zeros(array: Array) -> bool:
@@ -217,13 +133,8 @@ def _has_both_zeros(array: Array) -> bool:
     return bool(signs.any() and not signs.all())
 
 
-def _subnormal(s: Subject) -> bool:
-    normal = float(format_named(s.problem.dtype).normal) if s.floats else 0.0
-    return any(((array != 0) & (np.abs(array) < normal)).any() for array in s.floats)
-
-
-def _huge(s: Subject) -> bool:
-    return any(_is_huge(array, s.problem.dtype).any() for array in s.arrays if array is not s.indices)
+def _is_subnormal(array: Array, dtype: str) -> Any:
+    return (array != 0) & (np.abs(array) < float(format_named(dtype).normal))
 
 
 def _is_huge(array: Array, dtype: str) -> Any:
@@ -236,32 +147,32 @@ def _is_huge(array: Array, dtype: str) -> Any:
 
 PREDICATES: dict[str, Callable[[Subject], bool]] = {
     "asymmetric": _asymmetric,
-    "overlapping": _overlapping,
-    "non_divisible": _non_divisible,
-    "dilated": _dilated,
+    "overlapping": lambda s: any(map(_overlaps, s.parts.axes)),
+    "non_divisible": lambda s: any(map(_does_not_divide, s.parts.axes)),
+    "dilated": lambda s: any(axis.dilation > 1 and axis.kernel > 1 for axis in s.parts.sliding),
     "padding_only_window": _padding_only_window,
-    "ceil_mode": _ceil_mode,
+    "ceil_mode": lambda s: bool(s.given("ceil_mode")) and any(map(_is_rounded_up, s.parts.sliding)),
     "count_exclude_pad": _count_exclude_pad,
-    "divisor_override": _divisor_override,
-    "grouped": _grouped,
-    "depthwise": _depthwise,
-    "output_padding": _output_padding,
+    "divisor_override": lambda s: s.given("divisor_override") is not None,
+    "grouped": lambda s: s.parts.channels is not None and 1 < (s.given("groups") or 1) < s.parts.channels,
+    "depthwise": lambda s: 1 < (s.given("groups") or 1) == s.parts.channels,
+    "output_padding": lambda s: bool(np.any(s.given("output_padding") or 0)),
     "ties": _ties,
-    "nan": _nan,
-    "infinity": _infinity,
-    "signed_zero": _signed_zero,
-    "subnormal": _subnormal,
-    "huge": _huge,
-    "empty_batch": _empty_batch,
+    "nan": lambda s: any(np.isnan(array).any() for array in s.floats),
+    "infinity": lambda s: any(np.isinf(array).any() for array in s.floats),
+    "signed_zero": lambda s: any(map(_has_both_zeros, s.floats)),
+    "subnormal": lambda s: any(_is_subnormal(array, s.problem.dtype).any() for array in s.floats),
+    "huge": lambda s: any(_is_huge(array, s.problem.dtype).any() for array in s.arrays if array is not s.indices),
+    "empty_batch": lambda s: 0 in s.parts.lead,
     "zero_channels": _zero_channels,
-    "one_cell_axis": _one_cell_axis,
+    "one_cell_axis": lambda s: 1 in s.parts.spatial,
     "non_contiguous": lambda s: s.layout == "non_contiguous",
     "channels_last": lambda s: s.layout == "channels_last" and s.parts.channels is not None,
     "low_precision": lambda s: s.problem.dtype in ("f16", "bf16"),
-    "long_sum": _long_sum,
+    "long_sum": lambda s: leaves(s.problem, s.mode) >= LONG_SUM,
     "many_hits_one_cell": _many_hits_one_cell,
     "integer": lambda s: s.problem.dtype not in FLOATS,
-    "large": _large,
+    "large": lambda s: max(map(prod, (*s.problem.named_shapes().values(), s.parts.output))) >= LARGE,
     "rank4": lambda s: s.problem.rank == 4,
 }
 """Every tag's predicate. Those of the numbers are false where no numbers are given."""

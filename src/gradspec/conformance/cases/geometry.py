@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.call import SELECTIONS, Problem, Shape
-from gradspec.conformance.cases.axes import AXIS_FEATURES, BIT, Axes, axes, mask
+from gradspec.conformance.cases.axes import AXIS_FEATURES, BIT, AxisTable, DrawnAxis, axes, mask
 from gradspec.conformance.cases.features import LARGE, LONG_SUM, MANY_HITS, tags
 from gradspec.conformance.cases.styles import CHANNELS, HEAVY_SAMPLES, drawn_axes
-from gradspec.conformance.cases.windows import AVERAGES, CONVOLUTIONS, SLIDING_POOLS, anatomy
-from gradspec.conformance.cases.windows import leaves as most_terms
+from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.geometry import leaves as most_terms
+from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS, SLIDING_POOLS, Problem, Shape
 
 SMOOTH_OUTPUTS, SMOOTH_TAPS = 60, 12
 """A smooth maximum is judged in balls, which takes long: there are few, and of few cells."""
@@ -30,7 +31,16 @@ ROUNDED_BETAS = (0.1, 0.7, 3.3)
 """Of smooth maxima: numbers that float32 does not have."""
 BETAS = (0.5, 1.0, 2.5, 8.0, *ROUNDED_BETAS)
 
-Axis = tuple[int, ...]
+
+def family(op: str) -> str:
+    """Which windows an operator has.
+
+    >>> family("fold"), family("global_max_pool")
+    ('sliding', 'whole')
+    """
+    if op in (*SLIDING_POOLS, "conv", "unfold", "fold"):
+        return "sliding"
+    return "transposed" if op == "conv_transpose" else "adaptive" if op.startswith("adaptive") else "whole"
 
 
 @dataclass(frozen=True)
@@ -53,23 +63,81 @@ class Goal:
     wide: bool = False
     style: str = ""
 
+    def has(self, *features: str) -> bool:
+        return not self.features.isdisjoint(features)
 
-def family(op: str) -> str:
-    """Which windows an operator has.
+    @property
+    def has_long_value(self) -> bool:
+        return self.has("long_sum") and not self.wide
 
-    >>> family("fold"), family("global_max_pool")
-    ('sliding', 'whole')
-    """
-    if op in (*SLIDING_POOLS, "conv", "unfold", "fold"):
-        return "sliding"
-    return "transposed" if op == "conv_transpose" else "adaptive" if op.startswith("adaptive") else "whole"
+    @property
+    def scale(self) -> str:
+        """Of its axes."""
+        if self.has_long_value:
+            return "deep" if self.op in AVERAGES else "long"
+        return "many" if self.has("many_hits_one_cell") else "small"
 
+    @property
+    def table(self) -> AxisTable:
+        """The axes to draw from."""
+        return axes(family(self.op), self.rank, self.scale, self.has("ceil_mode"))
 
-def kind(goal: Goal) -> str:
-    """The scale of its axes."""
-    if "long_sum" in goal.features and not goal.wide:
-        return "deep" if goal.op in AVERAGES else "long"
-    return "many" if "many_hits_one_cell" in goal.features else "small"
+    @property
+    def shared_traits(self) -> int:
+        """Traits that every axis must have, for the window to have many cells or its cells many windows."""
+        wanted = {"hit"} if self.has("many_hits_one_cell") else set()
+        if self.has_long_value:
+            wanted.add("hit" if self.op == "conv_transpose" else "deep")
+        return mask(wanted)
+
+    @property
+    def spread_traits(self) -> list[str]:
+        """Traits that some axis must have."""
+        wanted = [name for name in AXIS_FEATURES if name in self.features]
+        if self.has("count_exclude_pad"):
+            wanted.append("padded")
+        if self.op == "max_pool" and not (self.rank == 1 and self.has("one_cell_axis")):
+            wanted.append("several")
+        slides = family(self.op) in ("sliding", "transposed")
+        if self.sided or (self.rank == 1 and self.has("asymmetric") and slides):
+            wanted.append("sided")
+        return wanted
+
+    def assigned(self) -> list[int] | None:
+        """Traits for each axis, one axis after the other, as masks for which there are axes; None if there are none."""
+        found, shared, spread = self.table, self.shared_traits, self.spread_traits
+        for together in range(len(spread), 0, -1) if self.rank > 1 and not self.equal else (len(spread) or 1,):
+            for first in range(self.rank if together < len(spread) else 1):
+                masks = [shared] * self.rank
+                for i, trait in enumerate(spread):
+                    masks[(first + max(i - together + 1, 0)) % self.rank] |= BIT[trait]
+                if self.equal:
+                    masks = masks[:1] * self.rank
+                if found.have(masks):
+                    return masks
+        return None if spread or not found.have([shared]) else [shared] * self.rank
+
+    def is_met(self, problem: Problem, leaves: int) -> bool:
+        """Whether a problem has what is wanted, with at most so many leaves in all its results."""
+        parts = anatomy(problem)
+        if problem.op == "smooth_max_pool" and (prod(parts.output) > SMOOTH_OUTPUTS or parts.taps > SMOOTH_TAPS):
+            return False
+        if parts.window is not None and prod(parts.output) * max(parts.taps, most_terms(problem, "value")) > leaves:
+            return False
+        if parts.windows * parts.taps > MOST_READS or not self._leaves_a_choice(problem):
+            return False
+        found = tags(problem, "vjp" if self.wide else "value")
+        return self.features <= found and (not self.style or self.rank == 1 or "asymmetric" in found)
+
+    def _leaves_a_choice(self, problem: Problem) -> bool:
+        """Whether a maximum has cells to choose from, and unpooling cells enough for many to go to one place."""
+        small = self.rank == 1 and self.has("one_cell_axis")
+        if self.style == "nothing_read" or self.has("empty_batch", "zero_channels") or small:
+            return True
+        if problem.op == "max_unpool":
+            enough = prod(anatomy(problem).spatial) > MANY_HITS
+            return enough or (self.rank == 2 and self.has("one_cell_axis"))
+        return problem.op not in SELECTIONS or anatomy(problem).reads > 1
 
 
 def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
@@ -80,293 +148,196 @@ def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
     True
     """
     for attempt in range(TRIES):
-        chosen = _styled_axes(rng, goal) if goal.style else _featured_axes(rng, goal, attempt)
-        if chosen is None:
-            return None
-        problem = _BUILDERS[goal.op](rng, goal, chosen)
-        if _is_fit(problem, goal, MOST_LEAVES if goal.style == "heavy" else FEW_LEAVES << attempt // 3):
+        if goal.style:
+            small, ceil = goal.op == "smooth_max_pool", goal.has("ceil_mode")
+            chosen = drawn_axes(rng, goal.style, family(goal.op), goal.rank, small, ceil)
+        else:
+            masks = _assigned(rng, goal) if attempt < TRIES // 2 else goal.assigned()
+            if masks is None:
+                return None
+            chosen = _axes(rng, goal, masks)
+        problem = _BUILDERS[goal.op](_Builder(rng, goal, chosen))
+        if goal.is_met(problem, MOST_LEAVES if goal.style == "heavy" else FEW_LEAVES << attempt // 3):
             return problem
     return None
 
 
-def _styled_axes(rng: np.random.Generator, goal: Goal) -> list[Axis]:
-    small, ceil = goal.op == "smooth_max_pool", "ceil_mode" in goal.features
-    return drawn_axes(rng, goal.style, family(goal.op), goal.rank, small, ceil)
-
-
-def _featured_axes(rng: np.random.Generator, goal: Goal, attempt: int) -> list[Axis] | None:
-    masks = assignment(rng, goal) if attempt < TRIES // 2 else simple_assignment(goal)
-    return None if masks is None else _axes(rng, goal, masks)
-
-
-def _is_fit(problem: Problem, goal: Goal, leaves: int) -> bool:
-    parts = anatomy(problem)
-    if problem.op == "smooth_max_pool" and (prod(parts.output) > SMOOTH_OUTPUTS or parts.taps > SMOOTH_TAPS):
-        return False
-    if parts.window is not None and prod(parts.output) * max(parts.taps, most_terms(problem, "value")) > leaves:
-        return False
-    if parts.windows * parts.taps > MOST_READS or not _has_choice(problem, goal):
-        return False
-    found = tags(problem, "vjp" if goal.wide else "value")
-    return goal.features <= found and (not goal.style or goal.rank == 1 or "asymmetric" in found)
-
-
-def _has_choice(problem: Problem, goal: Goal) -> bool:
-    """Whether a maximum has cells to choose from, and unpooling cells enough for many to go to one place."""
-    if goal.style == "nothing_read":
-        return True
-    if goal.features & {"empty_batch", "zero_channels"} or (goal.rank == 1 and "one_cell_axis" in goal.features):
-        return True
-    if problem.op == "max_unpool":
-        enough = prod(anatomy(problem).spatial) > MANY_HITS
-        return enough or (goal.rank == 2 and "one_cell_axis" in goal.features)
-    return problem.op not in SELECTIONS or anatomy(problem).reads > 1
-
-
-# --- axes ------------------------------------------------------------------------------------------------------------
-
-
-def pool(goal: Goal) -> Axes:
-    """The axes to draw from."""
-    return axes(family(goal.op), goal.rank, kind(goal), "ceil_mode" in goal.features)
-
-
-def shared_traits(goal: Goal) -> set[str]:
-    """Traits that every axis must have, for the window to have many cells or its cells many windows."""
-    wanted: set[str] = set()
-    if "many_hits_one_cell" in goal.features:
-        wanted.add("hit")
-    if "long_sum" in goal.features and not goal.wide:
-        wanted.add("hit" if goal.op == "conv_transpose" else "deep")
-    return wanted
-
-
-def spread_traits(goal: Goal) -> list[str]:
-    """Traits that some axis must have."""
-    wanted = [name for name in AXIS_FEATURES if name in goal.features]
-    if "count_exclude_pad" in goal.features:
-        wanted.append("padded")
-    if goal.op == "max_pool" and not (goal.rank == 1 and "one_cell_axis" in goal.features):
-        wanted.append("several")
-    if goal.sided or (
-        goal.rank == 1 and "asymmetric" in goal.features and family(goal.op) in ("sliding", "transposed")
-    ):
-        wanted.append("sided")
-    return wanted
-
-
-def assignment(rng: np.random.Generator, goal: Goal) -> list[int] | None:
-    """Traits for each axis, as masks for which there are axes."""
-    found, shared, spread = pool(goal), shared_traits(goal), spread_traits(goal)
+def _assigned(rng: np.random.Generator, goal: Goal) -> list[int] | None:
+    """Traits for each axis, each on some of them at random if there are such axes."""
     for _ in range(4 if goal.rank > 1 else 0):
-        masks = [mask(shared)] * goal.rank
-        for trait in spread:
-            for i in _some_axes(rng, goal):
-                masks[i] |= BIT[trait]
-        if found.have(masks):
+        masks = [goal.shared_traits] * goal.rank
+        for trait in goal.spread_traits:
+            sure = goal.rank if goal.equal else int(rng.integers(goal.rank))
+            for i in range(goal.rank):
+                if goal.equal or i == sure or rng.random() < 0.3:
+                    masks[i] |= BIT[trait]
+        if goal.table.have(masks):
             return masks
-    return simple_assignment(goal)
+    return goal.assigned()
 
 
-def simple_assignment(goal: Goal) -> list[int] | None:
-    """Traits for each axis, one axis after the other, or None if there are no such axes."""
-    found, shared, spread = pool(goal), mask(shared_traits(goal)), spread_traits(goal)
-    for together in range(len(spread), 0, -1) if goal.rank > 1 and not goal.equal else (len(spread) or 1,):
-        for first in range(goal.rank if together < len(spread) else 1):
-            masks = [shared] * goal.rank
-            for i, trait in enumerate(spread):
-                masks[(first + max(i - together + 1, 0)) % goal.rank] |= BIT[trait]
-            if goal.equal:
-                masks = masks[:1] * goal.rank
-            if found.have(masks):
-                return masks
-    return None if spread or not found.have([shared]) else [shared] * goal.rank
-
-
-def _some_axes(rng: np.random.Generator, goal: Goal) -> list[int]:
+def _axes(rng: np.random.Generator, goal: Goal, masks: Sequence[int]) -> list[DrawnAxis]:
     if goal.equal:
-        return list(range(goal.rank))
-    sure = int(rng.integers(goal.rank))
-    return [i for i in range(goal.rank) if i == sure or rng.random() < 0.3]
-
-
-def _axes(rng: np.random.Generator, goal: Goal, masks: Sequence[int]) -> list[Axis]:
-    found = pool(goal)
-    if goal.equal:
-        return [_small_axis(rng, found, masks[0], goal)] * goal.rank
+        return [_small_axis(rng, goal, masks[0])] * goal.rank
     for _ in range(6):
-        drawn = [_small_axis(rng, found, wanted, goal) for wanted in masks]
+        drawn = [_small_axis(rng, goal, wanted) for wanted in masks]
         # Axes that are alike hide that a kernel mixes them up.
-        if all(len({axis[i] for axis in drawn}) > 1 for i in (0, 7) if goal.rank > 1) and len(set(drawn)) == goal.rank:
+        columns = ({axis.size for axis in drawn}, {axis.outputs for axis in drawn})
+        if len(set(drawn)) == goal.rank and (goal.rank == 1 or all(len(column) > 1 for column in columns)):
             break
     return drawn
 
 
-def _small_axis(rng: np.random.Generator, found: Axes, wanted: int, goal: Goal) -> Axis:
+def _small_axis(rng: np.random.Generator, goal: Goal, wanted: int) -> DrawnAxis:
     """An axis with these traits; of those with many cells or windows, the smallest of a few."""
-    is_costly = goal.op in CONVOLUTIONS and not goal.features.isdisjoint({"large", "long_sum"})
-    few = [found.draw(rng, wanted) for _ in range(8 if is_costly else 1 if kind(goal) == "small" else 4)]
-    return min(few, key=lambda axis: (_cells(axis, goal) + axis[7]) * axis[1])
+    is_costly, transposed = goal.op in CONVOLUTIONS and goal.has("large", "long_sum"), goal.op == "conv_transpose"
+    few = [goal.table.draw(rng, wanted) for _ in range(8 if is_costly else 1 if goal.scale == "small" else 4)]
 
+    def cost(axis: DrawnAxis) -> int:
+        """By the cells that its windows lie on, and their number."""
+        on = (axis.size - 1) * axis.stride + axis.dilation * (axis.kernel - 1) + 1 if transposed else axis.size
+        return (on + axis.outputs) * axis.kernel
 
-def _cells(axis: Axis, goal: Goal) -> int:
-    """The cells that the windows of an axis lie on."""
-    size, kernel, stride, _, _, dilation, *_ = axis
-    return (size - 1) * stride + dilation * (kernel - 1) + 1 if family(goal.op) == "transposed" else size
+    return min(few, key=cost)
 
 
 # --- operators -------------------------------------------------------------------------------------------------------
 
 
-def _outer(rng: np.random.Generator, goal: Goal, cells: int) -> Shape:
-    """The axes before the spatial ones of a pooling: ``(*lead, channels)``, at least four planes."""
-    if "zero_channels" in goal.features:
-        return (int(rng.integers(1, 4)), 0)
-    if "empty_batch" in goal.features:
-        return (0, int(rng.integers(1, 4)))
-    if goal.bare:
-        return ()
-    shape = [(4,), (5,), (2, 3), (3, 2), (4, 1), (1, 5), (2, 1, 2)][rng.integers(7)]
-    return _enlarged(shape, cells) if "large" in goal.features else shape
+@dataclass(frozen=True)
+class _Builder:
+    """A problem of a goal from its axes: channels, leading axes and attributes are drawn."""
+
+    rng: np.random.Generator
+    goal: Goal
+    axes: Sequence[DrawnAxis]
+
+    def column(self, name: str) -> tuple[int, ...]:
+        return tuple(getattr(axis, name) for axis in self.axes)
+
+    @cached_property
+    def sizes(self) -> Shape:
+        return self.column("size")
+
+    @cached_property
+    def kernel(self) -> Shape:
+        return self.column("kernel")
+
+    @cached_property
+    def outputs(self) -> Shape:
+        return self.column("outputs")
+
+    def problem(self, *shapes: Shape | None, **attributes: Any) -> Problem:
+        ties = {"ties": self.goal.tie_rule} if self.goal.op in SELECTIONS else {}
+        return Problem(self.goal.op, self.goal.rank, shapes, {**attributes, **ties})
+
+    def sliding(self) -> dict[str, Any]:
+        padding = tuple((axis.lo, axis.hi) for axis in self.axes)
+        return {"stride": self.column("stride"), "padding": padding, "dilation": self.column("dilation")}
+
+    def outer(self, cells: int) -> Shape:
+        """The axes before the spatial ones of a pooling: ``(*lead, channels)``, at least four planes."""
+        if self.goal.has("zero_channels"):
+            return (int(self.rng.integers(1, 4)), 0)
+        if self.goal.has("empty_batch"):
+            return (0, int(self.rng.integers(1, 4)))
+        if self.goal.bare:
+            return ()
+        return self.enlarged([(4,), (5,), (2, 3), (3, 2), (4, 1), (1, 5), (2, 1, 2)][self.rng.integers(7)], cells)
+
+    def enlarged(self, shape: Shape, cells: int) -> Shape:
+        """Where many cells are wanted, more samples until there are."""
+        if not self.goal.has("large"):
+            return shape
+        return (max(shape[0], -(-LARGE // max(prod(shape[1:]) * cells, 1))), *shape[1:])
+
+    def sliding_pool(self) -> Problem:
+        lead = self.outer(max(prod(self.sizes), prod(self.outputs)))
+        windows = {"kernel_size": self.kernel, **self.sliding(), "ceil_mode": self.goal.has("ceil_mode")}
+        return self.problem((*lead, *self.sizes), **windows, **self.pool_options())
+
+    def pool_options(self) -> dict[str, Any]:
+        if self.goal.op == "avg_pool":
+            own = int(self.rng.choice([2, 3, 4, 4, 5, 7, 8])) if self.goal.has("divisor_override") else None
+            return {"count_include_pad": not self.goal.has("count_exclude_pad"), "divisor_override": own}
+        if self.goal.op != "smooth_max_pool":
+            return {}
+        beta = self.rng.choice(ROUNDED_BETAS if self.goal.style else BETAS) * self.rng.choice([1.0, 1.0, -1.0])
+        return {"beta": float(beta), "padding_mode": str(self.rng.choice(["zeros", "ignore"]))}
+
+    def adaptive_pool(self) -> Problem:
+        pairs = zip(self.sizes, self.outputs, strict=True)
+        bins = tuple(None if n == m and self.rng.random() < 0.5 else m for n, m in pairs)
+        lead = self.outer(max(prod(self.sizes), prod(self.outputs)))
+        return self.problem((*lead, *self.sizes), output_size=bins)
+
+    def global_pool(self) -> Problem:
+        shape = (*self.outer(prod(self.sizes)), *self.sizes)
+        return self.problem(shape, keepdims=bool(self.rng.random() < 0.7))
+
+    def max_unpool(self) -> Problem:
+        """Values of ``sizes`` that go to planes which are longer by up to twice."""
+        ends = enumerate(self.sizes)
+        longer = tuple(int(n * self.rng.integers(1, 3) + self.rng.integers(0, 2) + (i == 0)) for i, n in ends)
+        shape = (*self.outer(prod(longer)), *self.sizes)
+        return self.problem(shape, shape, output_size=longer)
+
+    def convolution(self) -> Problem:
+        groups, channels, others = self.channels()
+        transposed = self.goal.op == "conv_transpose"
+        extra = {"output_padding": self.column("extra")} if transposed else {}
+        if self.goal.has_long_value:  # so many channels in that each result has LONG_SUM leaves, and few out
+            one = self.problem((1, *self.sizes), (1, 1, *self.kernel), None, **self.sliding(), **extra)
+            most = anatomy(one).hits if transposed else anatomy(one).reads
+            channels, others = groups * -(-LONG_SUM // most), groups
+        weight = (channels, others // groups) if transposed else (others, channels // groups)
+        bias = (others,) if self.goal.style in CHANNELS or self.rng.random() < 0.75 else None
+        attributes = {**self.sliding(), "groups": groups, **extra}
+        problem = self.problem((channels, *self.sizes), (*weight, *self.kernel), bias, **attributes)
+        lead = self.samples(max(channels * prod(self.sizes), prod(anatomy(problem).output)))
+        return replace(problem, shapes=((*lead, channels, *self.sizes), *problem.shapes[1:]))
+
+    def samples(self, cells: int) -> Shape:
+        if self.goal.has("empty_batch"):
+            return (0,) if self.rng.random() < 0.7 else (2, 0)
+        if self.goal.bare:
+            return ()
+        if self.goal.style == "heavy":
+            return (HEAVY_SAMPLES,)
+        shape = [(SAMPLES,), (SAMPLES,), (5,), (2, 2)][self.rng.integers(4)]
+        is_long = self.goal.has("long_sum") and self.goal.wide
+        return (-(-LONG_SUM // prod(self.outputs)),) if is_long else self.enlarged(shape, cells)
+
+    def channels(self) -> tuple[int, int, int]:
+        """Groups, channels in and channels out."""
+        rng = self.rng
+        if self.goal.has("zero_channels"):
+            return (1, 0, int(rng.integers(1, 4))) if rng.random() < 0.6 else (1, int(rng.integers(1, 4)), 0)
+        if self.goal.has("depthwise"):
+            channels = int(rng.integers(2, 5))
+            return channels, channels, channels * int(rng.integers(1, 4))
+        if self.goal.has("grouped"):
+            groups = int(rng.integers(2, 4))
+            each, others = [(2, 3), (3, 2), (2, 1), (3, 4)][rng.integers(4)]
+            return groups, groups * each, groups * others
+        some = CHANNELS.get(self.goal.style, ((1, 2), (2, 3), (3, 2), (3, 4), (2, 5), (4, 1), (4, 4)))
+        return 1, *some[rng.integers(len(some))]
+
+    def columns(self) -> Problem:
+        """Of unfolding and folding; columns always have a channel axis."""
+        taps, windows = prod(self.kernel), prod(self.outputs)
+        *lead, channels = self.outer(max(taps * windows, prod(self.sizes))) or (int(self.rng.integers(1, 4)),)
+        if self.goal.op == "unfold":
+            return self.problem((*lead, channels, *self.sizes), kernel_size=self.kernel, **self.sliding())
+        windowed = {"output_size": self.sizes, "kernel_size": self.kernel, **self.sliding()}
+        return self.problem((*lead, channels * taps, windows), **windowed)
 
 
-def _enlarged(shape: Shape, cells: int) -> Shape:
-    """More samples, until there are LARGE cells."""
-    rest = prod(shape[1:]) * cells
-    return (max(shape[0], -(-LARGE // max(rest, 1))), *shape[1:])
-
-
-def _column(chosen: Sequence[Axis], i: int) -> tuple[int, ...]:
-    return tuple(axis[i] for axis in chosen)
-
-
-def _sliding(chosen: Sequence[Axis]) -> dict[str, Any]:
-    return {
-        "stride": _column(chosen, 2),
-        "padding": tuple(zip(_column(chosen, 3), _column(chosen, 4), strict=True)),
-        "dilation": _column(chosen, 5),
-    }
-
-
-def _sliding_pool(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:
-    sizes, outputs = _column(chosen, 0), _column(chosen, 7)
-    attributes = {"kernel_size": _column(chosen, 1), **_sliding(chosen), "ceil_mode": "ceil_mode" in goal.features}
-    shape = (*_outer(rng, goal, max(prod(sizes), prod(outputs))), *sizes)
-    if goal.op == "max_pool":
-        attributes["ties"] = goal.tie_rule
-    if goal.op == "avg_pool":
-        attributes["count_include_pad"] = "count_exclude_pad" not in goal.features
-        attributes["divisor_override"] = (
-            int(rng.choice([2, 3, 4, 4, 5, 7, 8])) if "divisor_override" in goal.features else None
-        )
-    if goal.op == "smooth_max_pool":
-        attributes["beta"] = float(rng.choice(ROUNDED_BETAS if goal.style else BETAS) * rng.choice([1.0, 1.0, -1.0]))
-        attributes["padding_mode"] = str(rng.choice(["zeros", "ignore"]))
-    return Problem(goal.op, goal.rank, (shape,), attributes)
-
-
-def _adaptive_pool(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:
-    sizes, bins = _column(chosen, 0), _column(chosen, 7)
-    kept = tuple(None if n == m and rng.random() < 0.5 else m for n, m in zip(sizes, bins, strict=True))
-    shape = (*_outer(rng, goal, max(prod(sizes), prod(bins))), *sizes)
-    rule = {"ties": goal.tie_rule} if goal.op == "adaptive_max_pool" else {}
-    return Problem(goal.op, goal.rank, (shape,), {"output_size": kept, **rule})
-
-
-def _global_pool(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:
-    sizes = _column(chosen, 0)
-    rule = {"ties": goal.tie_rule} if goal.op == "global_max_pool" else {}
-    shape = (*_outer(rng, goal, prod(sizes)), *sizes)
-    return Problem(goal.op, goal.rank, (shape,), {"keepdims": bool(rng.random() < 0.7), **rule})
-
-
-def _max_unpool(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:
-    """Values of ``sizes`` that go to planes which are longer by up to twice."""
-    sizes = _column(chosen, 0)
-    longer = tuple(int(n * rng.integers(1, 3) + rng.integers(0, 2) + (i == 0)) for i, n in enumerate(sizes))
-    shape = (*_outer(rng, goal, prod(longer)), *sizes)
-    return Problem(goal.op, goal.rank, (shape, shape), {"output_size": longer})
-
-
-def _convolution(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:
-    sizes, kernel = _column(chosen, 0), _column(chosen, 1)
-    groups, channels, others = _channels(rng, goal)
-    if "long_sum" in goal.features and not goal.wide:
-        channels, others = _long_channels(goal, groups, chosen)
-    transposed = goal.op == "conv_transpose"
-    weight = (channels, others // groups, *kernel) if transposed else (others, channels // groups, *kernel)
-    attributes = {**_sliding(chosen), "groups": groups}
-    if transposed:
-        attributes["output_padding"] = _column(chosen, 6)
-    bias = (others,) if goal.style in CHANNELS or rng.random() < 0.75 else None
-    problem = Problem(goal.op, goal.rank, ((channels, *sizes), weight, bias), attributes)
-    lead = _samples(rng, goal, max(channels * prod(sizes), prod(anatomy(problem).output)), prod(_column(chosen, 7)))
-    return replace(problem, shapes=((*lead, channels, *sizes), weight, bias))
-
-
-def _samples(rng: np.random.Generator, goal: Goal, cells: int, windows: int) -> Shape:
-    if "empty_batch" in goal.features:
-        return (0,) if rng.random() < 0.7 else (2, 0)
-    if goal.bare:
-        return ()
-    if goal.style == "heavy":
-        return (HEAVY_SAMPLES,)
-    shape = [(SAMPLES,), (SAMPLES,), (5,), (2, 2)][rng.integers(4)]
-    if "long_sum" in goal.features and goal.wide:
-        return (-(-LONG_SUM // windows),)
-    return _enlarged(shape, cells) if "large" in goal.features else shape
-
-
-def _channels(rng: np.random.Generator, goal: Goal) -> tuple[int, int, int]:
-    """Groups, channels in and channels out."""
-    if "zero_channels" in goal.features:
-        return (1, 0, int(rng.integers(1, 4))) if rng.random() < 0.6 else (1, int(rng.integers(1, 4)), 0)
-    if "depthwise" in goal.features:
-        channels = int(rng.integers(2, 5))
-        return channels, channels, channels * int(rng.integers(1, 4))
-    if "grouped" in goal.features:
-        groups = int(rng.integers(2, 4))
-        each, others = [(2, 3), (3, 2), (2, 1), (3, 4)][rng.integers(4)]
-        return groups, groups * each, groups * others
-    some = CHANNELS.get(goal.style, ((1, 2), (2, 3), (3, 2), (3, 4), (2, 5), (4, 1), (4, 4)))
-    channels, others = some[rng.integers(len(some))]
-    return 1, channels, others
-
-
-def _long_channels(goal: Goal, groups: int, chosen: Sequence[Axis]) -> tuple[int, int]:
-    """So many channels in that each result has LONG_SUM leaves, and few out."""
-    plain = {**_sliding(chosen), **({"output_padding": _column(chosen, 6)} if goal.op == "conv_transpose" else {})}
-    shapes = ((1, *_column(chosen, 0)), (1, 1, *_column(chosen, 1)), None)
-    parts = anatomy(Problem(goal.op, goal.rank, shapes, plain))
-    most = parts.hits if goal.op == "conv_transpose" else parts.reads
-    return groups * -(-LONG_SUM // most), groups
-
-
-def _unfold(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:
-    sizes, kernel = _column(chosen, 0), _column(chosen, 1)
-    cells = prod(kernel) * prod(_column(chosen, 7))
-    shape = (*_column_lead(rng, goal, max(cells, prod(sizes))), *sizes)
-    return Problem("unfold", goal.rank, (shape,), {"kernel_size": kernel, **_sliding(chosen)})
-
-
-def _fold(rng: np.random.Generator, goal: Goal, chosen: Sequence[Axis]) -> Problem:
-    sizes, kernel, windows = _column(chosen, 0), _column(chosen, 1), prod(_column(chosen, 7))
-    *lead, channels = _column_lead(rng, goal, max(prod(kernel) * windows, prod(sizes)))
-    shape = (*lead, channels * prod(kernel), windows)
-    return Problem("fold", goal.rank, (shape,), {"output_size": sizes, "kernel_size": kernel, **_sliding(chosen)})
-
-
-def _column_lead(rng: np.random.Generator, goal: Goal, cells: int) -> Shape:
-    """``(*lead, channels)``: columns always have a channel axis."""
-    return _outer(rng, goal, cells) or (int(rng.integers(1, 4)),)
-
-
-_BUILDERS = {
-    **dict.fromkeys(SLIDING_POOLS, _sliding_pool),
-    **dict.fromkeys(("adaptive_max_pool", "adaptive_avg_pool"), _adaptive_pool),
-    **dict.fromkeys(("global_max_pool", "global_avg_pool"), _global_pool),
-    **dict.fromkeys(CONVOLUTIONS, _convolution),
-    "max_unpool": _max_unpool,
-    "unfold": _unfold,
-    "fold": _fold,
+_BUILDERS: dict[str, Callable[[_Builder], Problem]] = {
+    **dict.fromkeys(SLIDING_POOLS, _Builder.sliding_pool),
+    **dict.fromkeys(("adaptive_max_pool", "adaptive_avg_pool"), _Builder.adaptive_pool),
+    **dict.fromkeys(("global_max_pool", "global_avg_pool"), _Builder.global_pool),
+    **dict.fromkeys(CONVOLUTIONS, _Builder.convolution),
+    "max_unpool": _Builder.max_unpool,
+    **dict.fromkeys(("unfold", "fold"), _Builder.columns),
 }

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradspec.conformance.call import MODES
-from gradspec.conformance.cases import REGIMES
+from gradspec.conformance.cases.combinations import GEOMETRY, INDEX_SPECIALS, PLACE, CaseSpace, RankedOperator
 from gradspec.conformance.cases.cover import Cell, Planned, random_cell
-from gradspec.conformance.cases.model import GEOMETRY, PLACE, Entry, Model
+from gradspec.conformance.model.case import REGIMES
+from gradspec.conformance.model.problem import MODES
 
 SIMPLE_CASES = 8
 _SIMPLE_FEATURES = ("ceil_mode", "count_exclude_pad", "divisor_override", "grouped", "depthwise")
@@ -26,25 +26,18 @@ OPS_APART = 5
 """Simple batches take operators in turns, so many places apart: neighbours are alike."""
 
 
-def simple_batch(model: Model, rng: np.random.Generator, turn: int) -> Planned:
+def simple_batch(space: CaseSpace, rng: np.random.Generator, turn: int) -> Planned:
     """A batch of ordinary axes with few features; ``turn`` says of which operator."""
-    by_op: dict[str, list[Entry]] = {}
-    for entry in model.entries:
-        by_op.setdefault(entry.op, []).append(entry)
+    by_op = space.by_op()
     ops = list(by_op)
     apart = OPS_APART if len(ops) % OPS_APART else 1
     entries = by_op[ops[turn * apart % len(ops)]]
     chance = np.asarray([_OFTEN[entry.rank] for entry in entries])
     entry = entries[rng.choice(len(entries), p=chance / chance.sum())]
-    features = frozenset(_some_features(entry, rng))
+    names = [name for name in _SIMPLE_FEATURES if name in GEOMETRY[entry.op] and name in entry.values]
+    features = frozenset({str(rng.choice(names))} if names and rng.random() < 0.6 else ())
     cells = [random_cell(entry, features, [], rng, i) for i in range(SIMPLE_CASES)]
     return Planned(entry.op, entry.rank, features, tuple(cells), style="simple")
-
-
-def _some_features(entry: Entry, rng: np.random.Generator) -> Iterator[str]:
-    names = [name for name in _SIMPLE_FEATURES if name in GEOMETRY[entry.op] and name in entry.values]
-    if names and rng.random() < 0.6:
-        yield str(rng.choice(names))
 
 
 @dataclass(frozen=True)
@@ -62,14 +55,14 @@ class Recipe:
     tie_rule: str | None = "first"
     cases: int = 8
 
-    def planned(self, entry: Entry) -> Planned | None:
+    def planned(self, entry: RankedOperator) -> Planned | None:
         """The batch of an entry, or None where too much of it is not offered."""
         if entry.op not in self.ops or entry.rank not in self.ranks or not self.features <= entry.values:
             return None
         cells = [cell for cell in self._cells() if _goes(entry, cell, self.features)]
-        cells = [cells[i % len(cells)] for i in range(min(self.cases, 4 * len(cells)))] if cells else []
         if not cells:
             return None
+        cells = [cells[i % len(cells)] for i in range(min(self.cases, 4 * len(cells)))]
         return Planned(entry.op, entry.rank, self.features, tuple(cells), style=self.style, tie_rule=self.tie_rule)
 
     def _cells(self) -> Iterator[Cell]:
@@ -80,7 +73,7 @@ class Recipe:
             yield Cell(self.modes[mode], dtype, special or None, "contiguous", regime)
 
 
-def _goes(entry: Entry, cell: Cell, features: frozenset[str]) -> bool:
+def _goes(entry: RankedOperator, cell: Cell, features: frozenset[str]) -> bool:
     wanted = [*features, *([cell.special] if cell.special else [])]
     if (cell.mode, cell.dtype) not in entry.pairs():
         return False
@@ -88,6 +81,7 @@ def _goes(entry: Entry, cell: Cell, features: frozenset[str]) -> bool:
     return all(name in entry.values and entry.together[PLACE[name], places].all() for name in wanted)
 
 
+_SHORT = ("f16", "bf16", "f32")
 _HIDDEN = ("infinity", "nan", "huge")
 _TIED = ("ties", "nan", "infinity", "ties")
 
@@ -97,14 +91,7 @@ RECIPES = (
     Recipe(("max_pool",), (2,), "three_taps", specials=("", "ties", "nan")),
     Recipe(("max_pool",), (2,), specials=_TIED, tie_rule="all"),
     Recipe(("smooth_max_pool",), (1,), dtypes=("f64", "f32"), regimes=("rounding", "rounding", "exact_sum")),
-    Recipe(
-        ("max_unpool",),
-        (1, 2),
-        specials=("many_hits_one_cell", "padding_only_window"),
-        dtypes=("f16", "bf16", "f32"),
-        modes=("value", "vjp", "jvp"),
-        regimes=("rounding",),
-    ),
+    Recipe(("max_unpool",), (1, 2), "simple", ("value", "vjp", "jvp"), _SHORT, INDEX_SPECIALS[::-1], ("rounding",)),
     Recipe(("conv",), (2,), "long_channels", modes=("value", "jvp"), dtypes=("f32",), cases=6),
     Recipe(("avg_pool",), (2,), "wide_window"),
     Recipe(("max_pool",), (1,), specials=_TIED, tie_rule="split"),
@@ -127,9 +114,9 @@ RECIPES = (
 """In the order in which they come first."""
 
 
-def recipes(model: Model, rng: np.random.Generator) -> list[Planned]:
-    """One batch of each recipe that the model has something of; none where features are asked for."""
-    if model.asked:
+def recipes(space: CaseSpace, rng: np.random.Generator) -> list[Planned]:
+    """One batch of each recipe that the space has something of; none where features are asked for."""
+    if space.asked:
         return []
-    found = [[planned for entry in model.entries if (planned := recipe.planned(entry))] for recipe in RECIPES]
+    found = [[planned for entry in space.entries if (planned := recipe.planned(entry))] for recipe in RECIPES]
     return [some[rng.integers(len(some))] for some in found if some]

@@ -12,17 +12,19 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cached_property
-from typing import TypeAlias
+from itertools import product
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from gradspec.conformance.call import DTYPES, INPUTS, LAYOUTS, MODES, SELECTIONS, Problem
-from gradspec.conformance.cases import FEATURES, MASKING, REGIMES, Case, Selection
+from gradspec.conformance.cases.combinations import GEOMETRY, CaseSpace, RankedOperator, clash, specials_of, values_of
 from gradspec.conformance.cases.cover import PLAIN_BATCHES, Cell, Planned, plan, random_batch
 from gradspec.conformance.cases.features import tags
 from gradspec.conformance.cases.geometry import Goal, drawn_problem
-from gradspec.conformance.cases.model import GEOMETRY, RANKS, Entry, Model, clash, specials_of, values_of
+from gradspec.conformance.cases.numbers import generator
 from gradspec.conformance.cases.recipes import recipes, simple_batch
+from gradspec.conformance.model.case import FEATURES, MASKING, REGIMES, CheckCase, Selection
+from gradspec.conformance.model.problem import DTYPES, INPUTS, LAYOUTS, MODES, RANKS, SELECTIONS, Problem
 
 Refusal: TypeAlias = Callable[[Problem, str], str | None]
 """Why a target does not offer a problem in a mode, or None."""
@@ -41,8 +43,8 @@ class Stream:
 
     >>> stream = Stream(0, Selection(ops=("max_pool",)), lambda problem, mode: None)
     >>> case = stream.batch(0)[0]
-    >>> case.problem.op, case.call().inputs[0].shape == case.problem.shapes[0]
-    ('max_pool', True)
+    >>> case.problem.op, case.batch
+    ('max_pool', 0)
     """
 
     def __init__(self, seed: int, selection: Selection, refusal: Refusal) -> None:
@@ -50,16 +52,16 @@ class Stream:
         self.possible = selected(selection)
 
     @cached_property
-    def _model(self) -> Model:
+    def _space(self) -> CaseSpace:
         """What the selection asks for and the target offers."""
         known: dict[str, frozenset[str]] = {}
         entries = (_offered(entry, self.refusal, known) for entry in self.possible.entries)
-        return _with_asked(Model(tuple(entry for entry in entries if entry is not None), self.possible.asked))
+        return _with_asked(CaseSpace(tuple(entry for entry in entries if entry is not None), self.possible.asked))
 
     @cached_property
     def _absent(self) -> list[Planned]:
         """One batch of one case for each operator and rank that the target does not offer."""
-        there = {(entry.op, entry.rank) for entry in self._model.entries}
+        there = {(entry.op, entry.rank) for entry in self._space.entries}
         missing = [entry for entry in self.possible.entries if (entry.op, entry.rank) not in there]
         return [_plain(entry, self.possible.asked) for entry in missing]
 
@@ -75,7 +77,7 @@ class Stream:
         >>> Stream(0, Selection(ops=("fold",)), lambda problem, mode: "there is no fold").why_nothing
         ('there is no fold',)
         """
-        if self._model.entries:
+        if self._space.entries:
             return ()
         cases = [case for number in range(len(self._absent)) for case in self.batch(number)]
         reasons = [self.refusal(case.problem, case.mode) for case in cases]
@@ -83,41 +85,41 @@ class Stream:
 
     @cached_property
     def _recipes(self) -> list[Planned]:
-        return recipes(self._model, np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed]))))
+        return recipes(self._space, generator(self.seed))
 
     @cached_property
     def _planned(self) -> tuple[Planned | int, ...]:
         """The batches of the cover and between them recipes and simple batches, which are numbered."""
-        if not self._model.entries:
+        if not self._space.entries:
             return tuple(self._absent)
-        cover = plan(self._model)
-        if self._model.asked:
+        cover = plan(self._space)
+        if self._space.asked:
             return (*cover, *self._absent)
         return (*_interleaved(cover, self._recipes), *self._absent)
 
-    def batch(self, number: int) -> list[Case]:
+    def batch(self, number: int) -> list[CheckCase]:
         """The cases of one batch."""
-        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, number])))
+        rng = generator(self.seed, number)
         planned = self._planned[number] if number < self.covering else self._later(number, rng)
         if isinstance(planned, int):
-            planned = simple_batch(self._model, rng, planned)
+            planned = simple_batch(self._space, rng, planned)
         return _Batch(self, number, self._early(planned) if number < PLAIN_BATCHES else planned, rng).cases()
 
     def _early(self, planned: Planned) -> Planned:
         """One of the first batches, in float32 where that is offered."""
-        entries = [entry for entry in self._model.entries if (entry.op, entry.rank) == (planned.op, planned.rank)]
+        entries = [entry for entry in self._space.entries if (entry.op, entry.rank) == (planned.op, planned.rank)]
         modes = {mode for entry in entries for mode, dtype in entry.pairs() if dtype == "f32"}
-        if self._model.asked:
+        if self._space.asked:
             return planned
         return replace(planned, cells=tuple(replace(c, dtype="f32") if c.mode in modes else c for c in planned.cells))
 
     def _later(self, number: int, rng: np.random.Generator) -> Planned | int:
         """A batch behind the cover."""
-        if not self._model.entries:
+        if not self._space.entries:
             return self._absent[number % len(self._absent)]
         kind = rng.random()
-        if self._model.asked or kind < 0.5:
-            return random_batch(self._model, rng)
+        if self._space.asked or kind < 0.5:
+            return random_batch(self._space, rng)
         return self._recipes[rng.integers(len(self._recipes))] if self._recipes and kind < 0.65 else number
 
 
@@ -140,16 +142,16 @@ class _Batch:
         self.stream, self.number, self.planned, self.rng = stream, number, planned, rng
         self._answers: dict[tuple[str, str], bool] = {}
 
-    def cases(self) -> list[Case]:
+    def cases(self) -> list[CheckCase]:
         problem = self._problem()
         if problem is None:
             return self._made(self._refused_problem(), self.planned.cells[:1])
         cells = [cell for cell in (self._taken(problem, cell) for cell in self.planned.cells) if cell is not None]
         return self._made(problem, cells, self.stream.possible.asked) or self._made(problem, cells[:1])
 
-    def _made(self, problem: Problem, cells: Iterable[Cell], asked: frozenset[str] = frozenset()) -> list[Case]:
+    def _made(self, problem: Problem, cells: Iterable[Cell], asked: frozenset[str] = frozenset()) -> list[CheckCase]:
         """The cases that have one of the features asked for."""
-        found, turns = list[Case](), Counter[str]()
+        found, turns = list[CheckCase](), Counter[str]()
         for cell in cells:
             turn = turns[cell.mode] + MODES.index(cell.mode) + self.number
             regime = cell.regime or REGIMES[turn % len(REGIMES)]
@@ -159,14 +161,14 @@ class _Batch:
                 turns[cell.mode] += 1
         return found
 
-    def _case(self, index: int, problem: Problem, cell: Cell, regime: str) -> Case:
+    def _case(self, index: int, problem: Problem, cell: Cell, regime: str) -> CheckCase:
         features = tags(problem, cell.mode, cell.layout)
         special = cell.special
         if special is not None and any(clash(problem.op, problem.rank, special, name) for name in features):
             special = None
         features |= {special} if special else frozenset()
         seed = int(np.random.SeedSequence([self.stream.seed, self.number, index]).generate_state(1, np.uint64)[0])
-        return Case(self.number, index, problem, cell.mode, regime, special, cell.layout, seed, features)
+        return CheckCase(self.number, index, problem, cell.mode, regime, special, cell.layout, seed, features)
 
     # --- a problem that the target takes
 
@@ -245,7 +247,7 @@ def _without(goal: Goal, features: AbstractSet[str]) -> Goal:
 # --- what is selected ------------------------------------------------------------------------------------------------
 
 
-def selected(selection: Selection) -> Model:
+def selected(selection: Selection) -> CaseSpace:
     """Everything that a selection allows; a ValueError says why there is nothing.
 
     >>> selected(Selection(ops=("conv",), features=("ties",)))
@@ -254,25 +256,23 @@ def selected(selection: Selection) -> Model:
     ValueError: no case of conv has one of the features ties; features that it has: ...
     """
     _require_known(selection)
-    entries = []
-    for op in selection.chosen_ops:
-        for rank in selection.ranks or RANKS:
-            values = values_of(op, rank) - (frozenset(MODES) - frozenset(selection.chosen_modes))
-            entries.append(Entry(op, rank, values - (frozenset(DTYPES) - frozenset(selection.dtypes or DTYPES))))
+    out = {*MODES, *DTYPES} - {*selection.chosen_modes, *(selection.dtypes or DTYPES)}
+    pairs = product(selection.chosen_ops, selection.ranks or RANKS)
+    entries = (RankedOperator(op, rank, values_of(op, rank) - out) for op, rank in pairs)
     usable = tuple(entry for entry in entries if entry.pairs())
     if not usable:
         raise ValueError(
             f"no case of {', '.join(selection.chosen_ops)} has the modes {', '.join(selection.chosen_modes)} and the "
             f"dtypes {', '.join(selection.dtypes)}: integers are for the value of maxima; select other modes or dtypes"
         )
-    model = _with_asked(Model(usable, frozenset(selection.features)))
-    if not model.entries:
+    space = _with_asked(CaseSpace(usable, frozenset(selection.features)))
+    if not space.entries:
         have = sorted({name for entry in usable for name in entry.values if name in FEATURES})
         raise ValueError(
             f"no case of {', '.join(selection.chosen_ops)} has one of the features {', '.join(selection.features)}; "
             f"features that it has: {', '.join(have)}"
         )
-    return model
+    return space
 
 
 def _require_known(selection: Selection) -> None:
@@ -289,62 +289,51 @@ def _require_known(selection: Selection) -> None:
                 raise ValueError(f"{what} {name!r} is not known; use some of {', '.join(map(str, names))}")
 
 
-def _with_asked(model: Model) -> Model:
+def _with_asked(space: CaseSpace) -> CaseSpace:
     """The entries that have an asked feature in some mode and dtype."""
-    if not model.asked:
-        return model
-    return replace(model, entries=tuple(entry for entry in model.entries if _asked_of(entry, model.asked)))
+    if not space.asked:
+        return space
+    return replace(space, entries=tuple(entry for entry in space.entries if _asked_of(entry, space.asked)))
 
 
-def _asked_of(entry: Entry, asked: frozenset[str]) -> list[str]:
+def _asked_of(entry: RankedOperator, asked: frozenset[str]) -> list[str]:
     return [name for name in sorted(asked & entry.values) if entry.pairs([name])]
 
 
 # --- what is offered -------------------------------------------------------------------------------------------------
 
 
-def _offered(entry: Entry, refusal: Refusal, known: dict[str, frozenset[str]]) -> Entry | None:
+def _offered(entry: RankedOperator, refusal: Refusal, known: dict[str, frozenset[str]]) -> RankedOperator | None:
     """What the target takes of an entry, tried out on small problems; None where it takes none of them.
 
     Features are tried at the first rank that is offered; where another rank refuses one, a batch is drawn again.
     """
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([entry.rank])))
-    pairs = entry.pairs()
+    rng, pairs = generator(entry.rank), entry.pairs()
     base = frozenset({"asymmetric"}) & entry.values if entry.rank > 1 else frozenset[str]()
-    plain = [drawn_problem(rng, Goal(entry.op, entry.rank, base, equal=not base)) for _ in range(4)]
-    plain += [drawn_problem(rng, Goal(entry.op, entry.rank, equal=True))]
-    taken = _taken(pairs, plain, refusal)
-    if not taken:  # kernels without strides or paddings take few of the problems that are drawn
-        taken = _taken(
-            pairs, [drawn_problem(rng, Goal(entry.op, entry.rank, equal=True)) for _ in range(RARE)], refusal
-        )
-    if not taken:
+
+    def drawn(count: int, features: frozenset[str] = frozenset(), **details: Any) -> Iterator[Problem | None]:
+        return (drawn_problem(rng, Goal(entry.op, entry.rank, features, **details)) for _ in range(count))
+
+    def takes(problem: Problem | None, mode: str, dtype: str) -> bool:
+        return problem is not None and refusal(replace(problem, dtype=dtype), mode) is None
+
+    def taken(problems: list[Problem | None]) -> set[tuple[str, str]]:
+        """The modes and dtypes in which the target takes some of the problems."""
+        return {pair for pair in pairs if any(takes(problem, *pair) for problem in problems)}
+
+    # Kernels without strides or paddings take few of the problems that are drawn.
+    offered = taken([*drawn(4, base, equal=not base), *drawn(1, equal=True)]) or taken([*drawn(RARE, equal=True)])
+    if not offered:
         return None
     if entry.op not in known:
-        known[entry.op] = frozenset(_refused_features(entry, refusal, rng, sorted(taken)))
-    return replace(entry, values=entry.values - known[entry.op], refused=frozenset(set(pairs) - taken))
+        own = [name for name in GEOMETRY[entry.op] if name in entry.values]
+        first = min(offered)
+        is_taken = {name: any(takes(p, *first) for p in drawn(TRIALS, frozenset({name}))) for name in own}
+        known[entry.op] = frozenset(name for name in own if not is_taken[name])
+    return replace(entry, values=entry.values - known[entry.op], refused=frozenset(set(pairs) - offered))
 
 
-def _taken(pairs: Iterable[tuple[str, str]], problems: list[Problem | None], refusal: Refusal) -> set[tuple[str, str]]:
-    """The modes and dtypes in which the target takes some of the problems."""
-    return {pair for pair in pairs if any(_takes(refusal, problem, *pair) for problem in problems)}
-
-
-def _refused_features(
-    entry: Entry, refusal: Refusal, rng: np.random.Generator, pairs: list[tuple[str, str]]
-) -> Iterator[str]:
-    for name in GEOMETRY[entry.op]:
-        if name in entry.values:
-            problems = (drawn_problem(rng, Goal(entry.op, entry.rank, frozenset({name}))) for _ in range(TRIALS))
-            if not any(_takes(refusal, problem, *pairs[0]) for problem in problems):
-                yield name
-
-
-def _takes(refusal: Refusal, problem: Problem | None, mode: str, dtype: str) -> bool:
-    return problem is not None and refusal(replace(problem, dtype=dtype), mode) is None
-
-
-def _plain(entry: Entry, asked: frozenset[str]) -> Planned:
+def _plain(entry: RankedOperator, asked: frozenset[str]) -> Planned:
     """A batch of one case, with one of the asked features if any are asked for."""
     wanted = _asked_of(entry, asked)[:1]
     (mode, dtype), *_ = entry.pairs(wanted)

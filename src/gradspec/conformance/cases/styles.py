@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-STYLES = ("simple", "three_taps", "wide_window", "nothing_read", "strided", "long_channels", "heavy")
+from gradspec.conformance.cases.axes import DrawnAxis
+
 CHANNELS = {"strided": ((4, 5), (5, 4), (4, 4), (6, 4)), "long_channels": ((64, 2), (80, 1)), "heavy": ((8, 8),)}
 """Channels in and out of a convolution, where a style decides."""
 HEAVY_SAMPLES = 8
@@ -23,13 +24,13 @@ _LONGEST = {1: 12, 2: 8, 3: 6, 4: 4}
 _WIDEST = {1: 5, 2: 5, 3: 3, 4: 2}
 TRIES = 50
 
-Axis = tuple[int, ...]
 
+def drawn_axes(
+    rng: np.random.Generator, style: str, family: str, rank: int, small: bool, ceil: bool
+) -> list[DrawnAxis]:
+    """An axis for each of ``rank``; ``small`` ones have few windows.
 
-def drawn_axes(rng: np.random.Generator, style: str, family: str, rank: int, small: bool, ceil: bool) -> list[Axis]:
-    """An axis for each of ``rank``, as `axes.COLUMNS` orders its numbers; ``small`` ones have few windows.
-
-    >>> [axis[1] >= 8 for axis in drawn_axes(np.random.default_rng(0), "wide_window", "sliding", 2, False, False)]
+    >>> [axis.kernel >= 8 for axis in drawn_axes(np.random.default_rng(0), "wide_window", "sliding", 2, False, False)]
     [False, True]
     """
     styles = ["simple" if style in ("three_taps", "wide_window", "nothing_read") else style] * rank
@@ -41,24 +42,20 @@ def drawn_axes(rng: np.random.Generator, style: str, family: str, rank: int, sma
     if family == "adaptive":
         return [_adaptive_axis(rng, name, longest) for name in styles]
     if family == "whole":
-        return [_whole_axis(int(rng.integers(3, longest + 1)) * (3 if rank == 1 else 1)) for _ in styles]
+        return [DrawnAxis(int(rng.integers(3, longest + 1)) * (3 if rank == 1 else 1)) for _ in styles]
     widest = 3 if small else _WIDEST[rank]
     return [_sliding_axis(rng, name, longest, widest, family == "transposed", ceil) for name in styles]
 
 
-def _adaptive_axis(rng: np.random.Generator, style: str, longest: int) -> Axis:
+def _adaptive_axis(rng: np.random.Generator, style: str, longest: int) -> DrawnAxis:
     n = int(rng.integers(16, 28) if style == "wide_window" else rng.integers(3, longest + 1))
     bins = int(rng.integers(1, 3) if style == "wide_window" else rng.integers(1, n + 2))
-    return n, 1, 1, 0, 0, 1, 0, bins
-
-
-def _whole_axis(n: int) -> Axis:
-    return n, 1, 1, 0, 0, 1, 0, 1
+    return DrawnAxis(n, outputs=bins)
 
 
 def _sliding_axis(
     rng: np.random.Generator, style: str, longest: int, widest: int, transposed: bool, ceil: bool
-) -> Axis:
+) -> DrawnAxis:
     """A first axis that has a window; tries are many more than it takes."""
     for _ in range(TRIES):
         n, k, s, lo, hi, d = _numbers(rng, style, longest, widest)
@@ -66,11 +63,11 @@ def _sliding_axis(
         slack = n + lo + hi - extent
         size = (n - 1) * s - lo - hi + extent + extra
         if transposed and size >= 1:
-            return n, k, s, lo, hi, d, extra, n
+            return DrawnAxis(n, k, s, lo, hi, d, extra, n)
         if not transposed and slack >= 0:
             count = slack // s + 1
-            return n, k, s, lo, hi, d, 0, count + int(ceil and slack % s != 0 and count * s < n + lo)
-    return 5, 2, 1, 0, 0, 1, 0, 5 if transposed else 4
+            return DrawnAxis(n, k, s, lo, hi, d, 0, count + int(ceil and slack % s != 0 and count * s < n + lo))
+    return DrawnAxis(5, 2, outputs=5 if transposed else 4)
 
 
 def _numbers(rng: np.random.Generator, style: str, longest: int, widest: int) -> tuple[int, int, int, int, int, int]:

@@ -1,18 +1,22 @@
 """What is checked beside the results themselves, on some of the cases.
 
-A check looks at one call and says what is wrong; `again` makes the checks of a rule on any call, for shrinking.
+A check looks at one call and says what is wrong; `again` makes the checks of a rule on any call, for shrinking. Judging
+a case, `examine`, is judging its results and making the checks whose turn it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from gradspec.conformance.call import Call
-from gradspec.conformance.cases import Case
+from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.checks import guards, repeat
-from gradspec.conformance.targets import Target
-from gradspec.conformance.verdict import Verdict
+from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, Judge
+from gradspec.conformance.model.case import CheckCase
+from gradspec.conformance.model.problem import Call
+from gradspec.conformance.model.target import Target
+from gradspec.conformance.model.verdict import Verdict
 
 COSTLY = frozenset({"large", "long_sum"})
 """Features of cases that take long enough for one run."""
@@ -29,12 +33,12 @@ class Check:
     every: int = 5
     every_costly: int = 20
 
-    def applies(self, case: Case) -> bool:
+    def applies(self, case: CheckCase) -> bool:
         # Batches have their modes and numbers in the same order, so the place in a batch alone would meet few of them.
         period = self.every_costly if COSTLY & case.features else self.every
         return (case.batch + case.index) % period == self.offset
 
-    def __call__(self, target: Target, case: Case, call: Call) -> list[Verdict]:
+    def __call__(self, target: Target, case: CheckCase, call: Call) -> list[Verdict]:
         return self.look(target, call) if self.applies(case) else []
 
 
@@ -49,3 +53,19 @@ CHECKS = (
 def again(target: Target, call: Call, rule: str) -> list[Verdict]:
     """The checks that may say a rule is broken, made on one call."""
     return [verdict for check in CHECKS if rule in check.rules for verdict in check.look(target, call)]
+
+
+def examine(target: Target, case: CheckCase, allow: AbstractSet[str] = NOTHING_ALLOWED) -> tuple[Call, list[Verdict]]:
+    """Judge a case: every result of the call as it stands, and of the target's other ways to make it."""
+    call = drawn(case)
+    refusal = target.refusal(case.problem, case.mode)
+    if refusal is not None:
+        return call, [Verdict("not_offered", detail=refusal)]
+    judge = Judge(target, call, allow)
+    verdicts = judge.verdicts(call.variant)
+    for variant in target.variants(case.problem, case.mode):
+        verdicts += [verdict for verdict in judge.verdicts(variant) if verdict.kind != "not_offered"]
+    if not any(verdict.rule == "input_changed" for verdict in verdicts):  # the checks compare runs on one input
+        verdicts += [verdict for check in CHECKS for verdict in check(target, case, call)]
+    judge.snapshot.restored()
+    return call, verdicts

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.call import DTYPES, Array, Call, Problem, Shape
+from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.problem import DTYPES, Array, Call, Problem, Shape
+from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.oracle.meaning import Floats
-from gradspec.conformance.targets import NotOfferedError, Target
-from gradspec.conformance.tolerance import Arithmetic
 from gradspec.domains.formats import F32, Format, format_named
 
 ROWS, CHANNELS, WEIGHTS, SAMPLES = 64, 32, 8, 16
@@ -58,19 +59,13 @@ class Adder:
         return self.target.arithmetic(self.problem)
 
     @property
-    def x_shape(self) -> Shape:
-        shape = self.problem.shapes[0]
-        assert shape is not None
-        return shape
-
-    @property
     def leaves(self) -> int:
-        return math.prod(self.x_shape[1:])
+        return math.prod(self.problem.x_shape[1:])
 
     @property
     def block(self) -> int:
         """Leaves that lie together in memory: a channel's, or a row's."""
-        return math.prod(self.x_shape[2:]) if self.weighted else self.x_shape[-1]
+        return math.prod(self.problem.x_shape[2:]) if self.weighted else self.problem.x_shape[-1]
 
     def is_offered(self) -> bool:
         """By the documentation, and, where that shows only then, by a call; another error is one to report."""
@@ -78,10 +73,8 @@ class Adder:
             return False
         try:
             self.sums(np.zeros((1, self.leaves)))
-        except NotOfferedError:
-            return False
-        except Exception:  # each probe says so
-            return True
+        except Exception as error:  # each probe says so
+            return not isinstance(error, NotOfferedError)
         return True
 
     def sums(self, x: Floats, weight: Floats | None = None) -> Floats:
@@ -110,7 +103,7 @@ class WeightGradient(Adder):
         return SAMPLES * self.block
 
     def _added(self, rows: Floats, factors: Floats) -> Floats:
-        sizes, dtype = self.x_shape[2:], DTYPES[self.problem.dtype]
+        sizes, dtype = self.problem.x_shape[2:], DTYPES[self.problem.dtype]
         x, g = (np.moveaxis(part.reshape(-1, SAMPLES, *sizes), 0, 1).astype(dtype) for part in (rows, factors))
         inputs = (np.ascontiguousarray(x), np.zeros(self.problem.shapes[1] or (), dtype), None)
         call = Call(self.problem, "vjp", inputs, cotangent=np.ascontiguousarray(g), output=g.shape)
@@ -122,7 +115,7 @@ def called(target: Target, problem: Problem, arrays: tuple[Floats | None, ...]) 
     dtype = DTYPES[problem.dtype]
     pairs = zip(arrays, problem.shapes, strict=True)
     inputs = tuple(None if a is None or s is None else a.astype(dtype).reshape(s) for a, s in pairs)
-    return result_of(target, Call(problem, "value", inputs, output=_output(problem)), "y")
+    return result_of(target, Call(problem, "value", inputs, output=anatomy(problem).output), "y")
 
 
 def result_of(target: Target, call: Call, name: str) -> Floats:
@@ -131,16 +124,6 @@ def result_of(target: Target, call: Call, name: str) -> Floats:
         raise NotOfferedError(f"{target.name} gives no {name}")
     result: Array = results[name]
     return np.asarray(result).astype(np.float64)
-
-
-def _output(problem: Problem) -> Shape:
-    """The shape of a convolution or pooling without padding, of stride 1 or over everything."""
-    x, rank = problem.shapes[0], problem.rank
-    assert x is not None
-    weight = problem.shapes[1] if problem.op == "conv" else None
-    kernel = weight[2:] if weight is not None else problem.attributes["kernel_size"]
-    channels = x[1] if weight is None else weight[0]
-    return (x[0], channels, *(n - k + 1 for n, k in zip(x[-rank:], kernel, strict=True)))
 
 
 def adders(target: Target, dtype: str) -> Iterator[Adder]:

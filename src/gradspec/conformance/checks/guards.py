@@ -13,23 +13,18 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.conformance.call import Array, Call, Results
-from gradspec.conformance.checks.memory import (
-    Bytes,
-    arrays_of,
-    between,
-    copies,
-    fenced,
-    margins_hold,
-    put_right,
-    with_arrays,
-)
-from gradspec.conformance.checks.outcome import Outcome, differences
-from gradspec.conformance.targets import NotOfferedError, Target
-from gradspec.conformance.verdict import Verdict
+from gradspec.conformance.checks.memory import Bytes, between, fenced, margins_hold
+from gradspec.conformance.checks.repeat import Outcome, differences
+from gradspec.conformance.judge.snapshot import Snapshot, spoken
+from gradspec.conformance.model.problem import Array, Call, Results
+from gradspec.conformance.model.target import NotOfferedError, Target
+from gradspec.conformance.model.verdict import Verdict
 
 NANS, NUMBERS = 0xFF, 0x3F
 """Bytes that make a NaN of every float format, or -1, and bytes that make a number of each, of a size met often."""
+
+INTO_INPUTS = "the call, with out=, wrote into its inputs"
+BESIDE = "the call wrote beside the array it was given"
 
 
 def inputs(target: Target, call: Call) -> list[Verdict]:
@@ -43,7 +38,7 @@ def inputs(target: Target, call: Call) -> list[Verdict]:
         "with inputs that begin where memory does": partial(fenced, at_end=False),
     }
     for when, place in ways.items():
-        verdicts = list(differences(target, call, first, Outcome.of(target, with_arrays(call, place)), "guard", when))
+        verdicts = list(differences(target, call, first, Outcome.of(target, call.mapped(place)), "guard", when))
         if verdicts:
             return verdicts
     return _shared(target, call)
@@ -53,13 +48,16 @@ def _shared(target: Target, call: Call) -> list[Verdict]:
     """Results that lie in the inputs' memory, where the target promises others."""
     if not target.fresh_results:
         return []
-    results = target.run(call)
     return [
-        Verdict("defect", "guard", name, call.variant, detail=f"the result lies in the memory of {given}")
-        for name, result in results.items()
-        for given, array in arrays_of(call).items()
+        _defect(call, "guard", name, f"the result lies in the memory of {spoken(given, call)}")
+        for name, result in target.run(call).items()
+        for given, array in call.arrays().items()
         if result.size and np.shares_memory(np.asarray(result), array)
     ]
+
+
+def _defect(call: Call, rule: str, name: str, detail: str, got: str = "") -> Verdict:
+    return Verdict("defect", rule, name, call.variant, got=got, detail=detail)
 
 
 def outputs(target: Target, call: Call) -> list[Verdict]:
@@ -69,15 +67,15 @@ def outputs(target: Target, call: Call) -> list[Verdict]:
     first = Outcome.of(target, call)
     if first.error:
         return []
-    before = copies(call)
+    before = Snapshot(call)
     try:
         filled = [_written_between(target, call, first.results, fill) for fill in (NANS, NUMBERS)]
     except NotOfferedError:
         return []
     return (
-        [_raised(call, f.outcome.error) for f in filled if f.outcome.error][:1]
-        or [_changed(call, name) for name in put_right(call, before)]
-        or [_beside(call, name) for f in filled for name in f.overrun()]
+        [_defect(call, "raised", "", "with out=", f.outcome.error) for f in filled if f.outcome.error][:1]
+        or [_defect(call, "input_changed", name, INTO_INPUTS) for name in before.restored()]
+        or [_defect(call, "guard", name, BESIDE) for f in filled for name in f.overrun()]
         or list(_unwritten(target, call, first, *filled))
         or list(_at_the_fence(target, call, first))
     )
@@ -113,18 +111,6 @@ def _filled(like: Array, fill: int) -> Array:
     return np.full(like.nbytes, fill, np.uint8).view(like.dtype).reshape(like.shape)
 
 
-def _raised(call: Call, error: str) -> Verdict:
-    return Verdict("defect", "raised", "", call.variant, got=error, detail="with out=")
-
-
-def _beside(call: Call, name: str) -> Verdict:
-    return Verdict("defect", "guard", name, call.variant, detail="the call wrote beside the array it was given")
-
-
-def _changed(call: Call, name: str) -> Verdict:
-    return Verdict("defect", "input_changed", name, call.variant, detail="the call, with out=, wrote into its inputs")
-
-
 def _unwritten(target: Target, call: Call, first: Outcome, nans: Filled, numbers: Filled) -> Iterator[Verdict]:
     """Cells that still hold what was there before, or that depend on it."""
     for name, array in first.results.items():
@@ -142,6 +128,6 @@ def _unwritten(target: Target, call: Call, first: Outcome, nans: Filled, numbers
 def _at_the_fence(target: Target, call: Call, first: Outcome) -> Iterator[Verdict]:
     for at_end in (True, False):
         outs = {name: fenced(_filled(array, NUMBERS), at_end, NUMBERS) for name, array in first.results.items()}
-        second = Outcome.written(target, with_arrays(call, partial(fenced, at_end=at_end)), outs)
+        second = Outcome.written(target, call.mapped(partial(fenced, at_end=at_end)), outs)
         when = f"with inputs and out= that {'end' if at_end else 'begin'} where memory does"
         yield from differences(target, call, first, second, "guard", when)

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradspec.conformance.call import Problem
 from gradspec.conformance.checks.adders import ROWS, Adder, adders, called, conv
-from gradspec.conformance.checks.outcome import in_words
+from gradspec.conformance.checks.repeat import in_words
+from gradspec.conformance.model.problem import Problem
+from gradspec.conformance.model.target import NotOfferedError, Target
+from gradspec.conformance.model.verdict import Probe
 from gradspec.conformance.oracle.meaning import Bools, Floats, Ints
-from gradspec.conformance.run import Probe
-from gradspec.conformance.targets import NotOfferedError, Target
 
 WIDEST = 64
 """Accumulators are not measured beyond so many bits."""
@@ -50,7 +50,7 @@ def _probes_of(target: Target, dtype: str, deadline: float) -> Iterator[Probe]:
             if not _applies(name, adder):
                 continue
             late = time.perf_counter() > deadline
-            found = _measured(name, adder, _not_measured if late else measure)
+            found = _measured(name, adder, (lambda _: (NO_TIME, True)) if late else measure)
             if found is not None:
                 yield found
             if found is not None and found.result.startswith(RAISED):
@@ -63,10 +63,6 @@ def _applies(name: str, adder: Adder) -> bool:
     if name == "normwise leakage":
         return adder.adds and adder.mode == "value"
     return adder.adds or name != "accumulator"
-
-
-def _not_measured(adder: Adder) -> tuple[str, bool]:
-    return NO_TIME, True
 
 
 def _measured(name: str, adder: Adder, measure: Callable[[Adder], tuple[str, bool]]) -> Probe | None:
@@ -107,7 +103,8 @@ def _first_wrong(sums: Floats, numbers: Floats) -> int:
 
 def _accumulator(adder: Adder) -> tuple[str, bool]:
     """A p-bit sum holds ``2^k + 1`` for k < p: there ``2^k``, 1 and ``−2^k`` add up to 1 in every order."""
-    most = min(WIDEST, _room(adder))
+    # There is room for the bits of a sum of the largest leaf and the smallest normal one.
+    most = min(WIDEST, adder.format.emax - adder.format.emin - adder.divisor.bit_length() + 2)
     bits = _bits(adder, most)
     needed = min(adder.arithmetic.accumulate.precision, most)
     if bits == most:
@@ -115,11 +112,6 @@ def _accumulator(adder: Adder) -> tuple[str, bool]:
     rounding = _rounding(adder, bits)
     normal = bits >= needed and (rounding == "to nearest" or adder.arithmetic.truncating)
     return f"{bits} bits, rounded {rounding}", normal
-
-
-def _room(adder: Adder) -> int:
-    """The bits of a sum of the largest leaf and the smallest normal one."""
-    return adder.format.emax - adder.format.emin - adder.divisor.bit_length() + 2
 
 
 def _bits(adder: Adder, most: int) -> int:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.call import Array, Shape
-from gradspec.conformance.checks.outcome import in_words
-from gradspec.conformance.targets import Promise, Target
-from gradspec.conformance.verdict import Verdict
+from gradspec.conformance.checks.repeat import in_words
+from gradspec.conformance.model.problem import Array, Shape
+from gradspec.conformance.model.target import Promise, Target
+from gradspec.conformance.model.verdict import Verdict
 from gradspec.spec.errors import DTypeError, ShapeError
 
 

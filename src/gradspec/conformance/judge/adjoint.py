@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 from flint import fmpq
 
-from gradspec.conformance.call import Array, Call, Results, laid_out
-from gradspec.conformance.judge.conventions import Choice, any_tied, chosen_meaning, padding_only
-from gradspec.conformance.judge.expected import expected
-from gradspec.conformance.targets import Target
-from gradspec.conformance.tolerance import adjoint_tolerance
+from gradspec.conformance.judge.conventions import ChoiceRule, any_tied, chosen_meaning, padding_only
+from gradspec.conformance.model.problem import Array, Call, Results, laid_out
+from gradspec.conformance.model.target import Target
+from gradspec.conformance.oracle.expected import expected
+from gradspec.conformance.oracle.tolerance import adjoint_tolerance
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import format_named
 
@@ -46,7 +46,7 @@ def _integers(like: Array, call: Call, start: int = 0) -> Array:
     return laid_out(numbers.reshape(like.shape).astype(like.dtype), call.layout, call.problem.rank)
 
 
-def contradiction(target: Target, call: Call, choice: Choice) -> str | None:
+def contradiction(target: Target, call: Call, choice: ChoiceRule) -> str | None:
     """What of the target does not make this choice on the same inputs, or None."""
     made = list(_offered(target, call))
     for mode, partner, results in made:
@@ -79,7 +79,7 @@ def _run(target: Target, call: Call) -> Results | None:
         return None
 
 
-def _follows(target: Target, call: Call, name: str, got: Array, choice: Choice) -> bool:
+def _follows(target: Target, call: Call, name: str, got: Array, choice: ChoiceRule) -> bool:
     meaning = chosen_meaning(call, name, choice)
     if got.shape != meaning.shape:
         return False

@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.backends.tables import PADDING, hits, take
-from gradspec.conformance.call import SELECTIONS, Array, Call
-from gradspec.conformance.judge.expected import settings
+from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.problem import SELECTIONS, Array, Call
 from gradspec.conformance.oracle import Judgement, Meaning
 from gradspec.conformance.oracle.arrays import lowest, number_planes, planes_of
-from gradspec.conformance.oracle.meaning import Bools, Decided, Floats, format_of, round_array
+from gradspec.conformance.oracle.expected import settings
+from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, format_of, round_array
 from gradspec.conformance.oracle.pool import Winners, windows_of
-from gradspec.conformance.tolerance import Arithmetic, Permitted
+from gradspec.conformance.oracle.tolerance import Permitted
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import Format, format_named
 from gradspec.spec.window import Window
@@ -55,7 +56,7 @@ NEEDS_DOCUMENTATION = frozenset({"nan_ignored", "unpool_overwrites", "padding_on
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChoiceRule:
     """A rule of choosing among the cells of a window; as it stands, ours."""
 
     ties: str = "first"
@@ -65,15 +66,8 @@ class Choice:
     @property
     def names(self) -> tuple[str, ...]:
         """The conventions in which it differs from ours."""
-        return tuple(
-            name
-            for name, differs in (
-                (f"{self.ties}_tie{'' if self.ties == 'last' else 's'}", self.ties != "first"),
-                (_NAN_NAMES.get(self.nans, ""), self.nans != "first"),
-                ("padding_competes", self.padding != "absent"),
-            )
-            if differs
-        )
+        ties, nans = _TIE_NAMES.get(self.ties, ""), _NAN_NAMES.get(self.nans, "")
+        return tuple(name for name in (ties, nans, "padding_competes" * (self.padding != "absent")) if name)
 
     @property
     def share(self) -> str:
@@ -81,20 +75,21 @@ class Choice:
         return next((rule for rule in ("all", "split") if rule in (self.ties, self.nans)), "first")
 
 
+_TIE_NAMES = {"last": "last_tie", "all": "all_ties", "split": "split_ties"}
 _NAN_NAMES = {"last": "last_nan", "all": "all_nans", "split": "split_nans", "ignored": "nan_ignored"}
 
 
-def choices() -> Iterator[Choice]:
+def choices() -> Iterator[ChoiceRule]:
     """Every rule but ours, those that differ least first."""
-    every = product(("first", "last", "all", "split"), ("first", *_NAN_NAMES), ("absent", "lowest"))
-    mixed = [Choice(*parts) for parts in every if not {"all", "split"} <= set(parts)]
+    every = product(("first", *_TIE_NAMES), ("first", *_NAN_NAMES), ("absent", "lowest"))
+    mixed = [ChoiceRule(*parts) for parts in every if not {"all", "split"} <= set(parts)]
     return iter(sorted((choice for choice in mixed if choice.names), key=lambda choice: len(choice.names)))
 
 
 class Chosen(Winners):
     """Who wins by another rule: the oracle's winners, with the tied cells narrowed to those that it chooses."""
 
-    def __init__(self, x: Array, window: Window, choice: Choice) -> None:
+    def __init__(self, x: Array, window: Window, choice: ChoiceRule) -> None:
         self.choice = choice
         super().__init__(x, window)
 
@@ -119,14 +114,14 @@ def _narrowed(tied: Bools, rule: str) -> Bools:
     return np.asarray(alone[..., ::-1] if rule == "last" else alone)
 
 
-def chosen_meaning(call: Call, name: str, choice: Choice) -> Meaning:
+def chosen_meaning(call: Call, name: str, choice: ChoiceRule) -> Meaning:
     """What one result of a selection means by another rule."""
     won = Chosen(call.named()["x"], _windows(call), choice)
     if name == "grad_x":
         assert call.cotangent is not None
         return won.cotangents(call.cotangent.reshape(won.shape), choice.share, call.named()["x"].shape)
     if not call.problem.attributes.get("keepdims", True):
-        won.shape = _lead(call)
+        won.shape = call.problem.lead
     if name in ("y", "indices"):
         return won.values() if name == "y" else won.indices()
     return won.tangents(call.directions[0], choice.share)
@@ -134,11 +129,6 @@ def chosen_meaning(call: Call, name: str, choice: Choice) -> Meaning:
 
 def _windows(call: Call) -> Window:
     return windows_of(call.problem.op, call.named()["x"], **settings(call))
-
-
-def _lead(call: Call) -> tuple[int, ...]:
-    x = call.named()["x"]
-    return x.shape[: x.ndim - call.problem.rank]
 
 
 # --- one of several --------------------------------------------------------------------------------------------------
@@ -157,17 +147,12 @@ class OneOf(Meaning):
         options = self.options[place]
         finite = [rational(v) for v in options[np.isfinite(options)].tolist()]
         low, high = (min(finite), max(finite)) if finite else (None, None)
-        return Permitted(
-            low, high, bool((options == np.inf).any()), bool((options == -np.inf).any()), _any_nan(options)
-        )
+        specials = (options == np.inf, options == -np.inf, np.isnan(options))
+        return Permitted(low, high, *(bool(special.any()) for special in specials))
 
-    def _decide(self, got: NDArray[Any], arithmetic: Arithmetic) -> Decided:
+    def _decide(self, got: NDArray[Any], arithmetic: Arithmetic) -> Decision:
         same = (self.options == got[:, None]) | (np.isnan(self.options) & np.isnan(got)[:, None])
-        return Decided.of(same.any(axis=1))
-
-
-def _any_nan(numbers: Floats) -> bool:
-    return bool(np.isnan(numbers).any())
+        return Decision.of(same.any(axis=1))
 
 
 def any_tied(call: Call, name: str) -> Meaning:
@@ -181,7 +166,7 @@ def any_tied(call: Call, name: str) -> Meaning:
         planes = planes_of(call.directions[0], call.problem.rank)
         cells = np.take_along_axis(planes[:, None], np.maximum(places, 0).reshape(len(planes), 1, -1), axis=-1)
         options = np.where(places >= 0, cells.reshape(places.shape), 0.0)
-    shape = won.shape if call.problem.attributes.get("keepdims", True) else _lead(call)
+    shape = won.shape if call.problem.attributes.get("keepdims", True) else call.problem.lead
     return OneOf(options.reshape(-1, options.shape[-1]), shape)
 
 
@@ -193,7 +178,7 @@ def overwritten(call: Call, name: str) -> Meaning:
     room = int(np.prod(size))
     received = hits(np.where(places >= 0, places + np.arange(len(places))[:, None] * room, -1), room * len(places))
     received = np.where(received >= 0, received, received[:, :1])
-    return OneOf(take(cells.astype(np.float64).ravel(), received), (*_lead(call), *size))
+    return OneOf(take(cells.astype(np.float64).ravel(), received), (*call.problem.lead, *size))
 
 
 # --- windows without a real cell -------------------------------------------------------------------------------------
@@ -206,10 +191,9 @@ def padding_only(call: Call, name: str) -> Bools | None:
     """Which outputs have no real cell; None where the question does not arise."""
     if call.problem.op not in POOLS or name not in ("y", "indices", "dy", "second_g"):
         return None
-    x = call.named()["x"]
     window = _windows(call)
     empty = (Winners(np.zeros(window.sizes), window).winners < 0).reshape(window.outputs)
-    return np.asarray(np.broadcast_to(empty, x.shape[: x.ndim - call.problem.rank] + window.outputs))
+    return np.asarray(np.broadcast_to(empty, call.problem.lead + window.outputs))
 
 
 def _padding_only_name(call: Call, name: str, given: Array) -> str | None:
@@ -220,13 +204,10 @@ def _padding_only_name(call: Call, name: str, given: Array) -> str | None:
     if name == "indices":
         return "padding_only_index"
     if call.problem.op == "avg_pool":
-        return "padding_only_nan" if np.isnan(first) and not _counts_padding(call) else None
+        options = call.problem.attributes
+        counts = options.get("count_include_pad", True) or options.get("divisor_override") is not None
+        return "padding_only_nan" if np.isnan(first) and not counts else None
     return _lowest_name(first) if name == "y" else None
-
-
-def _counts_padding(call: Call) -> bool:
-    options = call.problem.attributes
-    return bool(options.get("count_include_pad", True)) or options.get("divisor_override") is not None
 
 
 def _lowest_name(value: Any) -> str:
@@ -234,11 +215,9 @@ def _lowest_name(value: Any) -> str:
         return "padding_only_nan"
     if float(value) == -np.inf:
         return "padding_only_minus_inf"
-    return "padding_only_lowest" if float(value) == _lowest_finite(value.dtype) else "padding_only_value"
-
-
-def _lowest_finite(dtype: np.dtype[Any]) -> float:
-    return float(lowest(dtype)) if dtype.kind in "iu" else -float(format_of(dtype).largest)
+    is_integer = value.dtype.kind in "iu"
+    least = float(lowest(value.dtype)) if is_integer else -float(format_of(value.dtype).largest)
+    return "padding_only_lowest" if float(value) == least else "padding_only_value"
 
 
 # --- what explains a result ------------------------------------------------------------------------------------------
@@ -249,7 +228,7 @@ class Explanation:
     """The conventions under which a result is right, and the rule of choosing among them, if there is one."""
 
     names: tuple[str, ...]
-    choice: Choice | None = None
+    choice: ChoiceRule | None = None
 
     @property
     def words(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradspec.conformance.verdict import Verdict
+from gradspec.conformance.model.verdict import Verdict
 
 RULES: dict[str, str] = {
     "value.selection": "A selection copies: the value is its winner's number, bit for bit (Max pooling, Value).",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.conformance.oracle.meaning import FORMAT_NAMES, Floats
-from gradspec.conformance.oracle.sums import LeafChunk, Sums
+from gradspec.conformance.oracle.sums import LeafChunk, SumMeaning
 from gradspec.spec.errors import DTypeError, ShapeError
 
 
@@ -27,10 +28,8 @@ def comparable_array(data: Any) -> NDArray[Any]:
 
 def number_planes(array: NDArray[Any], rank: int) -> NDArray[Any]:
     """``[plane, position]``: in float64, or in int64, where float64 would merge large integers."""
-    if array.dtype.kind not in "iu":
-        return planes_of(array, rank)
-    lead = array.shape[: array.ndim - rank]
-    return array.astype(np.int64).reshape(int(np.prod(lead)), int(np.prod(array.shape[len(lead) :])))
+    wide = array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)
+    return wide.reshape(prod(lead_of(array, rank)), prod(array.shape[array.ndim - rank :]))
 
 
 def lowest(dtype: np.dtype[Any]) -> float | int:
@@ -45,8 +44,7 @@ def has_exact_products(*arrays: NDArray[Any]) -> bool:
 
 def planes_of(array: NDArray[Any], rank: int) -> Floats:
     """``[plane, position]`` in float64."""
-    lead = array.shape[: array.ndim - rank]
-    return array.astype(np.float64).reshape(int(np.prod(lead)), int(np.prod(array.shape[len(lead) :])))
+    return number_planes(array.astype(np.float64), rank)
 
 
 def lead_of(array: NDArray[Any], rank: int) -> tuple[int, ...]:
@@ -58,7 +56,7 @@ def require_shape(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> Non
         raise ShapeError(f"{name} has shape {array.shape}, but {shape} is needed here; pass a {name} of that shape")
 
 
-def leaf_sums(shape: tuple[int, ...], leaves: Floats, divisors: Floats | None, narrow: bool) -> Sums:
+def leaf_sums(shape: tuple[int, ...], leaves: Floats, divisors: Floats | None, narrow: bool) -> SumMeaning:
     flat = leaves.reshape(int(np.prod(shape)), leaves.shape[-1])
     over = None if divisors is None else np.broadcast_to(divisors, leaves.shape).reshape(flat.shape)
-    return Sums(shape, lambda: [LeafChunk(flat, over, narrow)])
+    return SumMeaning(shape, lambda: [LeafChunk(flat, over, narrow)])

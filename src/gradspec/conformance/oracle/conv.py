@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.backends.tables import readers, table, take
-from gradspec.conformance.oracle.arrays import float_array, has_exact_products, leaf_sums, planes_of, require_shape
+from gradspec.conformance.oracle.arrays import (
+    float_array,
+    has_exact_products,
+    lead_of,
+    leaf_sums,
+    planes_of,
+    require_shape,
+)
 from gradspec.conformance.oracle.meaning import Floats, Ints
 from gradspec.conformance.oracle.parts import SumsOfParts
-from gradspec.conformance.oracle.sums import ENTRIES_AT_ONCE, MISSING, PADDED, REAL, ProductChunk, Sums
+from gradspec.conformance.oracle.sums import ENTRIES_AT_ONCE, MISSING, PADDED, REAL, ProductChunk, SumMeaning
 from gradspec.spec.conv import Form, conv_form, require_tangents, transposed_form
 
 Pair: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
@@ -30,23 +38,20 @@ class _Trilinear:
 
     def _split(self, array: NDArray[Any]) -> Floats:
         """``[sample, group, channel, position]``."""
+        *lead, channels = lead_of(array, self.rank)
         planes = planes_of(array, self.rank)
-        channels = array.shape[-1 - self.rank]
-        samples = int(np.prod(array.shape[: array.ndim - self.rank - 1]))
-        return planes.reshape(samples, self.form.groups, channels // self.form.groups, planes.shape[-1])
+        return planes.reshape(prod(lead), self.form.groups, channels // self.form.groups, planes.shape[-1])
 
     def _weights(self, w: NDArray[Any]) -> Floats:
         """``[group, m, c, k]``."""
-        f = self.form
-        return w.astype(np.float64).reshape(
-            f.groups, f.g_channels // f.groups, f.x_channels // f.groups, self.taps.shape[1]
-        )
+        groups, outs, ins = self.form.groups, self.form.g_channels, self.form.x_channels
+        return w.astype(np.float64).reshape(groups, outs // groups, ins // groups, self.taps.shape[1])
 
-    def read(self, pairs: Sequence[Pair], added: NDArray[Any] | None) -> Sums:
+    def read(self, pairs: Sequence[Pair], added: NDArray[Any] | None) -> SumMeaning:
         """``read(x, W)`` over one pair or, for a JVP, two, plus one addend per channel of ``g``."""
         return self._gathered(pairs, added, self.taps, PADDED, (1, 2, 0), self.form.g_shape)
 
-    def write(self, pairs: Sequence[Pair], added: NDArray[Any] | None) -> Sums:
+    def write(self, pairs: Sequence[Pair], added: NDArray[Any] | None) -> SumMeaning:
         """``write(g, W)``, likewise, plus one addend per channel of ``x``."""
         return self._gathered(pairs, added, self.readers, MISSING, (0, 2, 1), self.form.x_shape)
 
@@ -58,13 +63,15 @@ class _Trilinear:
         otherwise: int,
         order: tuple[int, int, int],
         out: tuple[int, ...],
-    ) -> Sums:
+    ) -> SumMeaning:
         """Rows gather one channel group's cells at ``places``; columns are its weights, axes in ``order``."""
         first, groups, rows = pairs[0][0], self.form.groups, len(places)
         lead = first.shape[: first.ndim - self.rank - 1]
         samples, width = int(np.prod(lead)), out[0] // groups
         depth = first.shape[-1 - self.rank] // groups * places.shape[1]
-        split = [(_with_zero(self._split(x)), self._weights(w)) for x, w in pairs]
+        # Zeros after the last position, which the negative places of padding and of nothing read.
+        wide = (np.pad(self._split(x), ((0, 0), (0, 0), (0, 0), (0, 2))) for x, _ in pairs)
+        split = list(zip(wide, (self._weights(w) for _, w in pairs), strict=True))
         narrow = has_exact_products(*(array for pair in pairs for array in pair), *(() if added is None else (added,)))
         extra = None if added is None else added.astype(np.float64).reshape(groups, 1, width)
         where = np.arange(samples * groups * width * rows, dtype=np.int64).reshape(samples, groups, width, rows)
@@ -80,9 +87,9 @@ class _Trilinear:
             return ProductChunk(target, np.concatenate(cells, 1), roles, np.concatenate(columns), addend, narrow)
 
         each = list(product(range(groups), _slices(samples * rows, depth * len(split))))
-        return Sums(lead + out, lambda: (chunk(*which) for which in each))
+        return SumMeaning(lead + out, lambda: (chunk(*which) for which in each))
 
-    def compare(self, x: NDArray[Any], g: NDArray[Any]) -> Sums:
+    def compare(self, x: NDArray[Any], g: NDArray[Any]) -> SumMeaning:
         """``compare(x, g)``: rows are ``(c, k)``, columns ``m``, summed over samples and outputs."""
         xs, gs, form, narrow = self._split(x), self._split(g), self.form, has_exact_products(x, g)
         samples, _, channels, _ = xs.shape
@@ -98,12 +105,7 @@ class _Trilinear:
                 for part in _slices(rows, depth):
                     yield ProductChunk(where[group, :, part].T, cells[part], roles[part], columns, None, narrow)
 
-        return Sums(form.w_shape, chunks)
-
-
-def _with_zero(x: Floats) -> Floats:
-    """Zeros after the last position, which the negative places of padding and of nothing read."""
-    return np.concatenate([x, np.zeros((*x.shape[:-1], 2))], axis=-1)
+        return SumMeaning(form.w_shape, chunks)
 
 
 def _cells(x: Floats, sample: Ints, group: int, places: Ints) -> Floats:
@@ -119,7 +121,7 @@ def _slices(rows: int, width: int) -> Iterator[slice]:
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
-def _bias_sums(form: Form, g: NDArray[Any], b: NDArray[Any] | None) -> Sums | None:
+def _bias_sums(form: Form, g: NDArray[Any], b: NDArray[Any] | None) -> SumMeaning | None:
     if b is None:
         return None
     channels, rank = b.shape[0], form.window.rank
@@ -159,10 +161,7 @@ def _conv(transposed: bool, mode: str) -> Callable[..., Any]:
 
 
 MEANINGS: dict[str, Callable[..., Any]] = {
-    "conv": _conv(False, "value"),
-    "conv_jvp": _conv(False, "jvp"),
-    "conv_vjp": _conv(False, "vjp"),
-    "conv_transpose": _conv(True, "value"),
-    "conv_transpose_jvp": _conv(True, "jvp"),
-    "conv_transpose_vjp": _conv(True, "vjp"),
+    f"{op}{suffix}": _conv(op == "conv_transpose", mode)
+    for op in ("conv", "conv_transpose")
+    for suffix, mode in {"": "value", "_jvp": "jvp", "_vjp": "vjp"}.items()
 }

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gradspec.conformance.tolerance import Arithmetic, Permitted
+from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.oracle.tolerance import Permitted
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import F64, Format, format_named
 from gradspec.spec.errors import DTypeError, ShapeError
@@ -69,11 +70,10 @@ class Judgement:
 
     def failures(self, limit: int = 5) -> list[str]:
         """The first failures in words."""
-        return [self._explain(int(place)) for place in np.flatnonzero(~self.ok.ravel())[:limit]]
-
-    def _explain(self, place: int) -> str:
-        index = [int(i) for i in np.unravel_index(place, self.ok.shape)]
-        return f"{index}: got {self.got.ravel()[place].item()!r}, permitted {self.permitted(place)}"
+        places = [
+            (i, [*map(int, np.unravel_index(i, self.ok.shape))]) for i in np.flatnonzero(~self.ok)[:limit].tolist()
+        ]
+        return [f"{at}: got {self.got.ravel()[i].item()!r}, permitted {self.permitted(i)}" for i, at in places]
 
     def permitted(self, place: int) -> Permitted:
         """What may stand at a flat place."""
@@ -81,7 +81,7 @@ class Judgement:
 
 
 @dataclass
-class Decided:
+class Decision:
     """A judgement's parts, flat."""
 
     ok: Bools
@@ -90,9 +90,9 @@ class Decided:
     skipped: Bools
 
     @staticmethod
-    def of(ok: Bools, exact: int = 0) -> Decided:
+    def of(ok: Bools, exact: int = 0) -> Decision:
         """What is permitted, where nothing is wide and nothing may be skipped."""
-        return Decided(ok, exact, np.zeros(ok.shape, np.bool_), np.zeros(ok.shape, np.bool_))
+        return Decision(ok, exact, np.zeros(ok.shape, np.bool_), np.zeros(ok.shape, np.bool_))
 
 
 class Meaning(ABC):
@@ -128,7 +128,7 @@ class Meaning(ABC):
         """What the output at a flat place may be."""
 
     @abstractmethod
-    def _decide(self, got: NDArray[Any], arithmetic: Arithmetic) -> Decided:
+    def _decide(self, got: NDArray[Any], arithmetic: Arithmetic) -> Decision:
         """Which results are permitted."""
 
 
@@ -154,6 +154,6 @@ class Selected(Meaning):
         exact = rational(value) if np.isfinite(value) else None
         return Permitted(exact, exact, value == np.inf, value == -np.inf, value != value)
 
-    def _decide(self, got: NDArray[Any], arithmetic: Arithmetic) -> Decided:
+    def _decide(self, got: NDArray[Any], arithmetic: Arithmetic) -> Decision:
         values = self.values.ravel()
-        return Decided.of((got == values) | (np.isnan(got) & np.isnan(values)))
+        return Decision.of((got == values) | (np.isnan(got) & np.isnan(values)))

@@ -6,30 +6,32 @@ differentiates by the product rule. In float16 and bfloat16 that stores oftener 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
 from flint import fmpq
 
-from gradspec.conformance.oracle.meaning import Bools, Decided, Floats, Ints, round_array
-from gradspec.conformance.oracle.sums import SLACK, Sums
-from gradspec.conformance.tolerance import Arithmetic, Permitted, error_of, gamma, stored_error
+from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Ints, round_array
+from gradspec.conformance.oracle.sums import SLACK, SumMeaning
+from gradspec.conformance.oracle.tolerance import Permitted, error_of, gamma, stored_error
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import Format
 
 
-class SumsOfParts(Sums):
+class SumsOfParts(SumMeaning):
     """``first + second``, with ``added`` a term of the second that is a number of the format already.
 
     Three parts at most are stored and added: ``A₁``, ``A₂ − added`` and ``added``, of which only the first two round.
     """
 
-    def __init__(self, whole: Sums, first: Sums, second: Sums, added: Floats | None) -> None:
+    def __init__(self, whole: SumMeaning, first: SumMeaning, second: SumMeaning, added: Floats | None) -> None:
         super().__init__(whole.shape, whole.chunks)
         self.parts = first, second
         self.added = np.zeros(whole.shape) if added is None else np.broadcast_to(added, whole.shape)
 
-    def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decided:
+    def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decision:
         decided = super()._decide(got, arithmetic)
         left = np.flatnonzero(~decided.ok)
         if arithmetic.storage != arithmetic.accumulate and len(left):
@@ -43,7 +45,9 @@ class SumsOfParts(Sums):
         equal = _is_stored_sum(got, [a, b - added, added], arithmetic.storage)
         with np.errstate(invalid="ignore", over="ignore"):
             mass = np.abs(a) + np.abs(b) + 2 * np.abs(added)
-            error = _total_error(_stored(a, a_error, arithmetic) + _stored(b, b_error, arithmetic), mass, arithmetic)
+            stored = _stored(a, a_error, arithmetic) + _stored(b, b_error, arithmetic)
+            # ``F + Γ^T_{J−1}(Σ|A_j| + F)`` for J = 3
+            error = stored + float(gamma(rational(arithmetic.storage.unit), 2)) * (mass + stored)
             near = np.abs(got - (a + b)) * (1 + SLACK) <= error * (1 - SLACK)
             overflows = mass + error >= float(arithmetic.storage.largest)
         return np.asarray(np.where(np.isfinite(got), np.where(a_exact & b_exact, equal, near), overflows))
@@ -60,9 +64,7 @@ class SumsOfParts(Sums):
         stored = sum(errors, fmpq(0))
         error = stored + gamma(rational(arithmetic.storage.unit), 2) * (mass + stored)
         y = facts[0].value + facts[1].value
-        return Permitted(
-            min(alone.low, y - error), max(alone.high, y + error), alone.plus_infinity, alone.minus_infinity, alone.nan
-        )
+        return replace(alone, low=min(alone.low, y - error), high=max(alone.high, y + error))
 
 
 def _stored(value: Floats, error: Floats, arithmetic: Arithmetic) -> Floats:
@@ -70,11 +72,6 @@ def _stored(value: Floats, error: Floats, arithmetic: Arithmetic) -> Floats:
     storage = arithmetic.storage
     rounding = np.maximum(float(storage.unit) * (np.abs(value) + error), float(storage.tiniest) / 2)
     return np.asarray(error + rounding)
-
-
-def _total_error(stored: Floats, mass: Floats, arithmetic: Arithmetic) -> Floats:
-    """``F + Γ^T_{J−1}(Σ|A_j| + F)`` for J = 3."""
-    return np.asarray(stored + float(gamma(rational(arithmetic.storage.unit), 2)) * (mass + stored))
 
 
 def _is_stored_sum(got: Floats, parts: list[Floats], storage: Format) -> Bools:

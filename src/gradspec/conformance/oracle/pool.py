@@ -143,14 +143,6 @@ def sliding_window(
     return sliding(x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-def _bins(x: Any, output_size: Any, **_: Any) -> Window:
-    return bins(x, output_size)
-
-
-def _everything(x: Any, rank: int, **_: Any) -> Window:
-    return everything(x, rank)
-
-
 def maxima(op: str, x: Any, **attributes: Any) -> tuple[Selected, Selected]:
     """Values and indices of ``max_pool``, ``adaptive_max_pool`` or ``global_max_pool``, from one choice of winners.
 
@@ -169,54 +161,45 @@ def windows_of(op: str, x: NDArray[Any], **attributes: Any) -> Window:
     """The windows of a pooling operator of the specification."""
     call = inspect.signature(getattr(spec, op)).bind(x, **attributes)
     call.apply_defaults()
-    kind = _everything if op.startswith("global") else _bins if op.startswith("adaptive") else sliding_window
-    return kind(**call.arguments)
+    kind = next(kind for kind in ("adaptive_", "global_", "") if op.startswith(kind))
+    return _WINDOWS[kind](**call.arguments)
 
 
-def _pooled(reduction: Callable[..., Any], window_of: Callable[..., Window], *names: str) -> Callable[..., Any]:
-    """An operator: its reduction of the inputs and options called ``names``, over the windows of its arguments."""
+def _pooled(reduction: Callable[..., Any], window_of: Callable[..., Window], names: tuple[str, ...]) -> Any:
+    """An operator: its reduction of the inputs, and of the options called ``names`` that it has, over its windows."""
 
     def build(**arguments: Any) -> Any:
         window = window_of(**arguments | {"x": np.asarray(arguments["x"])})
         require_ties(arguments.get("ties", "first"))
         inputs = [arguments[name] for name in ("x", "dx", "g") if name in arguments]
-        if "keepdims" in arguments and not arguments["keepdims"]:
-            return _flat_global(reduction, window, inputs, "g" in arguments, [arguments[name] for name in names])
-        return reduction(*inputs, window, *(arguments[name] for name in names))
+        options = [arguments[name] for name in names if name in arguments]
+        if arguments.get("keepdims", True):
+            return reduction(*inputs, window, *options)
+        if "g" in arguments:
+            cotangent = np.asarray(inputs[1])
+            return reduction(inputs[0], cotangent.reshape(*cotangent.shape, *(1,) * window.rank), window, *options)
+        kept = reduction(*inputs, window, *options)
+        kept.shape = kept.shape[: len(kept.shape) - window.rank]
+        return kept
 
     return build
 
 
-def _flat_global(
-    reduction: Callable[..., Any], window: Window, inputs: list[Any], reverse: bool, options: list[Any]
-) -> Any:
-    if reverse:
-        cotangent = np.asarray(inputs[1])
-        return reduction(inputs[0], cotangent.reshape(*cotangent.shape, *(1,) * window.rank), window, *options)
-    kept = reduction(*inputs, window, *options)
-    kept.shape = kept.shape[: len(kept.shape) - window.rank]
-    return kept
-
-
-_AVERAGE = ("count_include_pad", "divisor_override")
-
+_WINDOWS: dict[str, Callable[..., Window]] = {
+    "": sliding_window,
+    "adaptive_": lambda x, output_size, **_: bins(x, output_size),
+    "global_": lambda x, rank, **_: everything(x, rank),
+}
+_REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "max_pool": (_max, ("return_indices",)),
+    "max_pool_jvp": (_max_jvp, ("ties",)),
+    "max_pool_vjp": (_max_vjp, ("ties",)),
+    "avg_pool": (_avg, ("count_include_pad", "divisor_override")),
+    "avg_pool_jvp": (_avg_jvp, ("count_include_pad", "divisor_override")),
+    "avg_pool_vjp": (_avg_vjp, ("count_include_pad", "divisor_override")),
+}
 MEANINGS: dict[str, Callable[..., Any]] = {
-    "max_pool": _pooled(_max, sliding_window, "return_indices"),
-    "max_pool_jvp": _pooled(_max_jvp, sliding_window, "ties"),
-    "max_pool_vjp": _pooled(_max_vjp, sliding_window, "ties"),
-    "avg_pool": _pooled(_avg, sliding_window, *_AVERAGE),
-    "avg_pool_jvp": _pooled(_avg_jvp, sliding_window, *_AVERAGE),
-    "avg_pool_vjp": _pooled(_avg_vjp, sliding_window, *_AVERAGE),
-    "adaptive_max_pool": _pooled(_max, _bins, "return_indices"),
-    "adaptive_max_pool_jvp": _pooled(_max_jvp, _bins, "ties"),
-    "adaptive_max_pool_vjp": _pooled(_max_vjp, _bins, "ties"),
-    "adaptive_avg_pool": _pooled(_avg, _bins),
-    "adaptive_avg_pool_jvp": _pooled(_avg_jvp, _bins),
-    "adaptive_avg_pool_vjp": _pooled(_avg_vjp, _bins),
-    "global_max_pool": _pooled(_max, _everything),
-    "global_max_pool_jvp": _pooled(_max_jvp, _everything, "ties"),
-    "global_max_pool_vjp": _pooled(_max_vjp, _everything, "ties"),
-    "global_avg_pool": _pooled(_avg, _everything),
-    "global_avg_pool_jvp": _pooled(_avg_jvp, _everything),
-    "global_avg_pool_vjp": _pooled(_avg_vjp, _everything),
+    f"{kind}{name}": _pooled(reduction, window_of, options)
+    for kind, window_of in _WINDOWS.items()
+    for name, (reduction, options) in _REDUCTIONS.items()
 }

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from gradspec import spec
 from gradspec.backends.tables import ABSENT, hits, table
+from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.oracle.arrays import float_array, lead_of, planes_of, require_shape
-from gradspec.conformance.oracle.meaning import Decided, Floats, Meaning
+from gradspec.conformance.oracle.meaning import Decision, Floats, Meaning
 from gradspec.conformance.oracle.pool import sliding_window
-from gradspec.conformance.tolerance import Arithmetic, Permitted, gamma, power, stored_error
+from gradspec.conformance.oracle.tolerance import Permitted, gamma, power, stored_error
 from gradspec.domains.ball import endpoints, working
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import Format, format_named
@@ -120,10 +121,8 @@ class SmoothMax(Meaning):
             return [(float(self.other[plane, t]), soft, i) for i, t in enumerate(members) if t >= 0 and soft]
         plane, cell = divmod(place, self.planes.shape[1])
         outputs = [int(h) // self.taps.shape[1] for h in self.readers[cell] if h >= 0]
-        terms = [
-            (float(self.other[plane, o]), self._softmax(plane, o, beta), self._members(o).index(cell)) for o in outputs
-        ]
-        return [(g, soft, i) for g, soft, i in terms if soft is not None]
+        read = [(o, soft) for o in outputs if (soft := self._softmax(plane, o, beta)) is not None]
+        return [(float(self.other[plane, o]), soft, self._members(o).index(cell)) for o, soft in read]
 
     # --- the real result, and how far a kernel may be from it
 
@@ -194,9 +193,9 @@ class SmoothMax(Meaning):
                 return high
             bits *= 2
 
-    def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decided:
+    def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decision:
         allowed = [self.permitted_at(place, arithmetic).allows(float(y)) for place, y in enumerate(got)]
-        return Decided.of(np.asarray(allowed, np.bool_), len(allowed))
+        return Decision.of(np.asarray(allowed, np.bool_), len(allowed))
 
 
 def _value_error(soft: Softmax, beta: float, arithmetic: Arithmetic) -> arb:

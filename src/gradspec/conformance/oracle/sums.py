@@ -16,13 +16,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 from flint import fmpq, fmpz_mat
 
-from gradspec.conformance.oracle.meaning import Bools, Decided, Floats, Ints, Meaning, round_array
-from gradspec.conformance.tolerance import Arithmetic, Facts, Permitted, mean_bound, permitted, power, sum_bound
+from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Ints, Meaning, round_array
+from gradspec.conformance.oracle.tolerance import Facts, Permitted, mean_bound, permitted, power, sum_bound
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import F64, Format, format_named
 
@@ -131,14 +133,14 @@ class Chunk(ABC):
         """Exact facts about the chosen ones; ``normal`` asks for the mass of leaves with a factor below it."""
 
 
-class Sums(Meaning):
+class SumMeaning(Meaning):
     """Outputs that are sums, given as chunks that can be made again and again."""
 
     def __init__(self, shape: tuple[int, ...], chunks: Callable[[], Iterable[Chunk]]) -> None:
         self.shape, self.chunks = shape, chunks
 
-    def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decided:
-        decided = Decided.of(np.zeros(got.shape, np.bool_))
+    def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decision:
+        decided = Decision.of(np.zeros(got.shape, np.bool_))
         for chunk in self.chunks():
             results, e = got[chunk.places], chunk.estimates()
             limits = Limits.of(chunk, e, arithmetic)
@@ -154,19 +156,17 @@ class Sums(Meaning):
 
     def summary(self, places: Ints, arithmetic: Arithmetic) -> tuple[Floats, Floats, Bools]:
         """Values of the outputs at flat places, how far an accumulator may be from them, and which must be exact."""
-        count = int(np.prod(self.shape))
-        values, errors, exact = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
+        values, errors, exact = np.zeros((3, prod(self.shape)))
         accumulated = replace(arithmetic, storage=arithmetic.accumulate)
         for chunk in self.chunks():
             e = chunk.estimates()
             values[chunk.places] = e.value
             errors[chunk.places] = Limits.of(chunk, e, accumulated).tolerance + e.error
             exact[chunk.places] = _exact_sums(e, arithmetic)[0]
-        return values[places], errors[places], exact[places]
+        return values[places], errors[places], exact[places] > 0
 
     def rounded(self, format: str | Format) -> Floats:
-        to = format_named(format)
-        values = np.zeros(int(np.prod(self.shape)))
+        to, values = format_named(format), np.zeros(prod(self.shape))
         for chunk in self.chunks():
             e = chunk.estimates()
             with np.errstate(invalid="ignore"):
@@ -179,9 +179,7 @@ class Sums(Meaning):
 
     def facts_at(self, place: int, arithmetic: Arithmetic) -> Facts:
         """The exact facts of the output at a flat place."""
-        for _, facts in self.facts_of(np.array([place]), arithmetic):
-            return facts
-        raise IndexError(f"place {place} is not an output of shape {self.shape}")
+        return next(facts for _, facts in self.facts_of(np.array([place]), arithmetic))
 
     def facts_of(self, places: Ints, arithmetic: Arithmetic) -> Iterator[tuple[int, Facts]]:
         """The exact facts of the outputs at some flat places, with the place of each."""
@@ -298,13 +296,12 @@ def _exact_sums(e: Estimates, arithmetic: Arithmetic) -> tuple[Bools, Bools]:
     return exact | nothing, maybe | nothing
 
 
-def _coefficients(chunk: Chunk, e: Estimates, arithmetic: Arithmetic) -> tuple[Floats, Floats, Floats, Floats]:
-    """The bound's coefficients for every output, looked up by what they depend on."""
+def _coefficients(chunk: Chunk, e: Estimates, arithmetic: Arithmetic) -> Floats:
+    """The bound's coefficients for every output, looked up by what they depend on: ``[coefficient, output]``."""
     flags = chunk.divides_by_rounded(arithmetic.accumulate) if chunk.divided else e.products > 0
     distinct, which = np.unique(2 * e.leaves + flags, return_inverse=True)
     rows = [_coefficients_of(key // 2, bool(key % 2), chunk.divided, arithmetic) for key in distinct.tolist()]
-    per_mass, per_count, constant, growth = np.asarray(rows).reshape(-1, 4).T[:, which.ravel()]
-    return per_mass, per_count, constant, growth
+    return np.asarray(np.asarray(rows).reshape(-1, 4).T[:, which.ravel()])
 
 
 @lru_cache(maxsize=4096)
@@ -521,21 +518,19 @@ class ProductChunk(Chunk):
         nan = meet(real & np.isnan(a), np.ones_like(wild)) | meet(real, np.isnan(b))
         nan |= meet(np.isinf(a), b == 0) | meet(real & (a == 0), wild) | np.isnan(self.added)
         padded = meet(self.roles == PADDED, wild | np.isnan(b))
-        plus = (
-            meet(a == np.inf, b > 0) | meet(a == -np.inf, b < 0) | meet(a > 0, b == np.inf) | meet(a < 0, b == -np.inf)
-        )
-        minus = (
-            meet(a == np.inf, b < 0) | meet(a == -np.inf, b > 0) | meet(a > 0, b == -np.inf) | meet(a < 0, b == np.inf)
-        )
-        found = nan, padded, plus | (self.added == np.inf), minus | (self.added == -np.inf)
+
+        def infinite(sign: int) -> Bools:
+            up, down = sign * np.inf, -sign * np.inf
+            found = meet(a == up, b > 0) | meet(a == down, b < 0) | meet(a > 0, b == up) | meet(a < 0, b == down)
+            return np.asarray(found | (self.added == up))
+
+        found = (nan, padded, infinite(1), infinite(-1))
         return Specials(*(np.asarray(part).ravel() for part in found))
 
     def distances(self, chosen: Ints, got: Floats) -> Floats:
-        exactly, row_of, column_of = self._exactly(chosen)
-        others = zip(self.added.ravel()[chosen].tolist(), got.tolist(), strict=True)
-        places = zip(row_of.tolist(), column_of.tolist(), strict=True)
-        pairs = zip(places, others, strict=True)
-        return np.asarray([_size(exactly.value(*place), _binary(a), _binary(-y)) for place, (a, y) in pairs])
+        exactly, *places = self._exactly(chosen)
+        each = zip(*(part.tolist() for part in (*places, self.added.ravel()[chosen], got)), strict=True)
+        return np.asarray([_size(exactly.value(i, j), _binary(a), _binary(-y)) for i, j, a, y in each])
 
     def _exactly(self, chosen: Ints) -> tuple[_ExactProducts, Ints, Ints]:
         """The rows and columns that hold the chosen outputs, multiplied exactly, and where each output is in them."""
@@ -552,11 +547,11 @@ class ProductChunk(Chunk):
             added = float(self.added.ravel()[i])
             single = rational(added) if np.isfinite(added) else fmpq(0)
             place = int(row), int(column)
-            value, mass = _scale(*exactly.value(*place)), _scale(*exactly.mass(*place))
-            flushed = fmpq(0) if normal is None else _scale(*exactly.small_mass(*place, float(normal)))
+            value, mass, flushed = _scale(*exactly.value(*place)), _scale(*exactly.mass(*place)), fmpq(0)
+            if normal is not None:  # the products with a factor below it, and the addend
+                flushed = mass - _scale(*exactly.mass(*place, float(normal)))
+                flushed += abs(single) if abs(single) < normal else 0
             value, mass = value + single, mass + abs(single)
-            if normal is not None and abs(single) < normal:
-                flushed += abs(single)
             yield Facts(
                 value=value,
                 mass=mass,
@@ -584,13 +579,9 @@ class _ExactProducts:
     def value(self, row: int, column: int) -> tuple[int, int]:
         return self._entry(self._values, row, column)
 
-    def mass(self, row: int, column: int) -> tuple[int, int]:
-        return self._entry(self._masses, row, column)
-
-    def small_mass(self, row: int, column: int, normal: float) -> tuple[int, int]:
-        """The mass of products with a factor below ``normal``."""
-        all_of_them, exponent = self.mass(row, column)
-        return all_of_them - self._entry(self._normal_masses(normal), row, column)[0], exponent
+    def mass(self, row: int, column: int, least: float = 0.0) -> tuple[int, int]:
+        """Of the products of factors that are ``least`` or more."""
+        return self._entry(self._masses(least), row, column)
 
     def _entry(self, numbers: list[Any], row: int, column: int) -> tuple[int, int]:
         exponent = self.row_exponents[row] + self.column_exponents[column]
@@ -600,18 +591,11 @@ class _ExactProducts:
     def _values(self) -> list[Any]:
         return self._product(self.left, self.right)
 
-    @cached_property
-    def _masses(self) -> list[Any]:
-        return self._product(list(map(abs, self.left)), list(map(abs, self.right)))
-
     @cache  # noqa: B019  (one instance judges one chunk, and goes)
-    def _normal_masses(self, normal: float) -> list[Any]:
+    def _masses(self, least: float) -> list[Any]:
         sides = ((self.left, self.rows), (self.right, self.columns))
-        large = (
-            [abs(v) if keep else 0 for v, keep in zip(numbers, (np.abs(part) >= normal).ravel(), strict=True)]
-            for numbers, part in sides
-        )
-        return self._product(*large)
+        kept = (zip(numbers, (np.abs(part) >= least).ravel(), strict=True) for numbers, part in sides)
+        return self._product(*([abs(v) if keep else 0 for v, keep in pairs] for pairs in kept))
 
     def _product(self, left: list[int], right: list[int]) -> list[Any]:
         m, k, n = len(self.rows), self.rows.shape[1], len(self.columns)
@@ -688,10 +672,8 @@ class LeafChunk(Chunk):
         if np.isfinite(self.leaves).all():
             return Specials.none(len(self.leaves))
         signed = self.leaves * np.sign(self.divisors)
-        none = np.zeros(len(signed), np.bool_)
-        found = (np.isnan(signed), signed == np.inf, signed == -np.inf)
-        nan, plus, minus = (np.asarray(part.any(axis=1)) for part in found)
-        return Specials(nan, none, plus, minus)
+        found = (np.isnan(signed), np.zeros_like(signed, np.bool_), signed == np.inf, signed == -np.inf)
+        return Specials(*(np.asarray(part.any(axis=1)) for part in found))
 
     def divides_by_rounded(self, format: Format) -> Bools:
         inexact = (round_array(self.few, format) != self.few) | (np.abs(self.few) > 2.0**format.precision)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gradspec.conformance.call import INPUTS
 from gradspec.conformance.judge.rules import RULES
-from gradspec.conformance.operators import settled
-from gradspec.conformance.report.markup import Markup, element
-from gradspec.conformance.report.picture import picture
+from gradspec.conformance.model.attributes import settled
+from gradspec.conformance.model.case import PLAIN
+from gradspec.conformance.model.problem import INPUTS
+from gradspec.conformance.model.verdict import Finding
+from gradspec.conformance.report.markup import Markup, element, term
+from gradspec.conformance.report.planes import SIGNS, drawn
+from gradspec.conformance.report.scenes import Scene, scene
 from gradspec.conformance.report.words import MODE_WORDS, beyond, kind_words
-from gradspec.conformance.run import PLAIN
-from gradspec.conformance.verdict import Finding
 
 
 def article(number: int, finding: Finding, opened: bool) -> Markup:
@@ -33,9 +34,9 @@ def article(number: int, finding: Finding, opened: bool) -> Markup:
 
 def places(finding: Finding) -> list[tuple[str, str, str]]:
     """Operator, mode and dtype of every case it showed in, its own first."""
-    seen = (tuple(where.split()) for where in finding.seen)
+    seen = (where.split() for where in finding.seen)
     own = (finding.op, finding.mode, finding.dtype)
-    return list(dict.fromkeys([own, *((op, mode, dtype) for op, mode, dtype in (s for s in seen if len(s) == 3))]))
+    return list(dict.fromkeys([own, *((words[0], words[1], words[2]) for words in seen if len(words) == 3)]))
 
 
 def _title(finding: Finding) -> Markup:
@@ -43,11 +44,10 @@ def _title(finding: Finding) -> Markup:
     where = "" if finding.place is None else f" at {list(finding.place)}"
     what = f"{finding.result}{where}" if finding.result else RULE_TITLES.get(finding.rule, finding.rule)
     chips = (element("span", text, class_="chip") for text in (finding.dtype, *finding.features))
+    symbol = element("span", kind.symbol, aria_hidden="true")
     return element(
         "summary",
-        element(
-            "span", element("span", kind.symbol, aria_hidden="true"), f" {kind.one}", class_=f"chip {finding.kind}"
-        ),
+        element("span", symbol, f" {kind.one}", class_=f"chip {finding.kind}"),
         element("h3", element("code", finding.op), f" {MODE_WORDS.get(finding.mode, finding.mode)}: {what}"),
         element("span", *chips, class_="chips"),
     )
@@ -72,17 +72,15 @@ def _body(finding: Finding) -> Iterable[Markup]:
     said = beyond(finding)
     if said:
         yield element("p", said, class_="explanation")
-    yield element("dl", _side("got", finding.got), _side("expected", finding.expected), class_="versus")
+    sides = {"got": finding.got, "expected": finding.expected}.items()
+    told = (term(name, element("code", value or "–"), class_=name) for name, value in sides)
+    yield element("dl", *told, class_="versus")
     yield picture(finding)
     if finding.reproducer:
         yield code("Reproducer", finding.reproducer)
     yield element("h4", "The case")
-    yield _case(finding)
+    yield element("dl", *(term(name, value) for name, value in _facts(finding) if value), class_="case")
     yield element("p", *_elsewhere(finding), class_="elsewhere")
-
-
-def _side(name: str, value: str) -> Markup:
-    return element("div", element("dt", name), element("dd", element("code", value or "–")), class_=name)
 
 
 def code(title: str, text: str) -> Markup:
@@ -90,11 +88,6 @@ def code(title: str, text: str) -> Markup:
     button = element("button", "Copy", type="button", class_="copy", hidden=True)
     above = element("div", element("h4", title), button, class_="above")
     return element("div", above, element("pre", element("code", text), tabindex="0"), class_="code")
-
-
-def _case(finding: Finding) -> Markup:
-    rows = (element("div", element("dt", name), element("dd", value)) for name, value in _facts(finding) if value)
-    return element("dl", *rows, class_="case")
 
 
 def _facts(finding: Finding) -> Iterable[tuple[str, str]]:
@@ -121,8 +114,46 @@ def _tuples(value: Any) -> Any:
 
 def _elsewhere(finding: Finding) -> Iterable[str]:
     yield f"Seen in {finding.count:,} case{'' if finding.count == 1 else 's'}."
-    others = places(finding)[1:]
+    others = [f"{op} {MODE_WORDS.get(mode, mode)} {dtype}" for op, mode, dtype in places(finding)[1:]]
     if others:
-        yield " Also in: "
-        yield ", ".join(f"{op} {MODE_WORDS.get(mode, mode)} {dtype}" for op, mode, dtype in others)
-        yield "."
+        yield f" Also in: {', '.join(others)}."
+
+
+# --- its picture ------------------------------------------------------------------------------------------------------
+
+
+def picture(finding: Finding) -> Markup:
+    """The case in SVG, or a sentence where there is nothing to draw.
+
+    >>> picture(Finding("conv", "value", "defect", (), "f32", {}, "", "", "promised_error", ""))
+    '<p class="no-picture">No picture: this finding is not about the numbers of one call.</p>'
+    """
+    if not finding.case.get("problem"):
+        return _instead("this finding is not about the numbers of one call")
+    try:
+        call = finding.call
+        if any(array.size == 0 for array in call.named().values()):
+            return _instead("an input has no cells")
+        return _figure(scene(call, finding))
+    except Exception:  # a report comes out whole, whatever a target or a file made of one finding
+        return _instead("the place of this finding does not fit its case")
+
+
+def _instead(why: str) -> Markup:
+    return element("p", f"No picture: {why}.", class_="no-picture")
+
+
+def _figure(shown: Scene) -> Markup:
+    used = {mark for plane in shown.planes for marks in plane.marks.values() for mark in marks}
+    keys = [element("li", _key(mark), f" {words}") for mark, words in shown.words.items() if mark in used]
+    if any(side for plane in shown.planes for pair in plane.margins for side in pair):
+        keys.append(element("li", _key("padding"), " padding"))
+    cut = "Only what matters of the larger arrays is drawn." if any(plane.is_cut for plane in shown.planes) else ""
+    notes = " ".join(note for note in (shown.note, cut) if note)
+    grids = (grid for plane in shown.planes for grid in drawn(plane))
+    caption = (element("ul", *keys, class_="keys"), *([element("p", notes)] if notes else []))
+    return element("figure", element("div", *grids, class_="planes"), element("figcaption", *caption), class_="picture")
+
+
+def _key(mark: str) -> Markup:
+    return element("span", SIGNS.get(mark, ""), class_=f"key {mark}", aria_hidden="true")

@@ -7,14 +7,14 @@ import hashlib
 from collections.abc import Collection, Iterable
 from importlib.resources import files
 
-from gradspec.conformance.call import MODES
-from gradspec.conformance.cases import FEATURES
+from gradspec.conformance.model.case import FEATURES, PLAIN
+from gradspec.conformance.model.problem import MODES
+from gradspec.conformance.model.run import Run
+from gradspec.conformance.model.verdict import FINDINGS, KINDS, Finding
 from gradspec.conformance.report.finding import article, code, places
-from gradspec.conformance.report.markup import Markup, element, joined
+from gradspec.conformance.report.markup import Markup, element, joined, term
 from gradspec.conformance.report.overview import overview
 from gradspec.conformance.report.words import FAILING, KIND_WORDS, MODE_WORDS, in_one_sentence, kind_words
-from gradspec.conformance.run import PLAIN, Run
-from gradspec.conformance.verdict import FINDINGS, KINDS, Finding
 
 
 def page(run: Run, failing: Collection[str] = FAILING) -> str:
@@ -93,7 +93,7 @@ def _header(run: Run, failing: Collection[str]) -> Markup:
         element("h1", run.target or "your own kernels"),
         element("p", _symbol(worst), " ", in_one_sentence(run, failing), class_=f"verdict {worst}"),
         *(element("p", words, class_="trouble") for words in _trouble(run)),
-        element("dl", *(_fact(name, value) for name, value in facts.items() if value), class_="facts"),
+        element("dl", *(term(name, value) for name, value in facts.items() if value), class_="facts"),
     )
 
 
@@ -104,10 +104,6 @@ def _trouble(run: Run) -> Iterable[str]:
     if run.errors:
         more = f", and {len(run.errors) - 3:,} more" if len(run.errors) > 3 else ""
         yield f"! Some cases could not be judged, through no fault of the target: {'; '.join(run.errors[:3])}{more}"
-
-
-def _fact(name: str, value: str) -> Markup:
-    return element("div", element("dt", name), element("dd", value))
 
 
 def _symbol(kind: str) -> Markup:
@@ -160,10 +156,14 @@ def _probes(run: Run) -> Markup:
         )
         for probe in run.probes
     )
-    head = element("tr", *(element("th", name, scope="col") for name in ("probe", "operator", "dtype", "result", "")))
-    table = element("table", element("thead", head), element("tbody", *rows), class_="plain")
+    head = (element("th", name, scope="col") for name in ("probe", "operator", "dtype", "result", ""))
+    table = _table(head, rows)
     intro = "Measured before judging, to know what the certified tolerance may take for granted: "
     return joined(element("p", f"{intro}{len(run.probes):,} results, {said}."), _scroller(table, "Probes"))
+
+
+def _table(head: Iterable[Markup], rows: Iterable[Markup]) -> Markup:
+    return element("table", element("thead", element("tr", *head)), element("tbody", *rows), class_="plain")
 
 
 def _scroller(table: Markup, label: str) -> Markup:
@@ -177,19 +177,10 @@ def _scroller(table: Markup, label: str) -> Markup:
 def _findings(run: Run) -> Markup:
     if not run.findings:
         return _section("findings", "Findings", element("p", "None."))
-    opened = len(run.findings) <= 5
-    listed = (article(number, finding, opened) for number, finding in enumerate(run.findings, 1))
-    return _section(
-        "findings",
-        "Findings",
-        _filters(run.findings),
-        element("p", _shown(len(run.findings)), id="shown", role="status"),
-        *listed,
-    )
-
-
-def _shown(number: int) -> str:
-    return f"{number} of {number} findings shown."
+    number = len(run.findings)
+    shown = element("p", f"{number} of {number} findings shown.", id="shown", role="status")
+    listed = (article(place, finding, opened=number <= 5) for place, finding in enumerate(run.findings, 1))
+    return _section("findings", "Findings", _filters(run.findings), shown, *listed)
 
 
 def _filters(findings: list[Finding]) -> Markup:
@@ -206,14 +197,10 @@ def _filters(findings: list[Finding]) -> Markup:
     }
     controls = [_choice(name, options) for name, options in choices.items()]
     text = _labelled("text", "text", element("input", type="search", id="filter-text", autocomplete="off"))
-    buttons = element(
-        "div",
-        element("button", "Reset", type="button", id="reset"),
-        element("button", "Open all", type="button", id="open-all"),
-        element("button", "Close all", type="button", id="close-all"),
-        class_="buttons",
-    )
-    return element("form", *controls, text, buttons, class_="filters", id="filters", role="search", hidden=True)
+    names = {"reset": "Reset", "open-all": "Open all", "close-all": "Close all"}
+    buttons = (element("button", words, type="button", id=name) for name, words in names.items())
+    row = element("div", *buttons, class_="buttons")
+    return element("form", *controls, text, row, class_="filters", id="filters", role="search", hidden=True)
 
 
 def _choice(name: str, options: dict[str, str]) -> Markup:
@@ -230,12 +217,10 @@ def _labelled(name: str, label: str, control: Markup) -> Markup:
 
 
 def _reasons(run: Run) -> Markup:
-    rows = (
-        element("tr", element("td", f"{number:,}", class_="number"), element("td", why or "no reason given"))
-        for why, number in run.tally.not_offered.most_common()
-    )
-    head = element("tr", element("th", "cases", scope="col", class_="number"), element("th", "why", scope="col"))
-    table = element("table", element("thead", head), element("tbody", *rows), class_="plain")
+    reasons = run.tally.not_offered.most_common()
+    cells = ((element("td", f"{n:,}", class_="number"), element("td", why or "no reason given")) for why, n in reasons)
+    head = (element("th", "cases", scope="col", class_="number"), element("th", "why", scope="col"))
+    table = _table(head, (element("tr", *row) for row in cells))
     return joined(element("p", KIND_WORDS["not_offered"].meaning), _scroller(table, "Reasons"))
 
 
@@ -244,21 +229,14 @@ def _reading() -> Markup:
         element("div", element("dt", _symbol(name), " ", kind.one, class_=f"chip {name}"), element("dd", kind.meaning))
         for name, kind in KIND_WORDS.items()
     )
-    features = (element("div", element("dt", name), element("dd", meaning)) for name, meaning in FEATURES.items())
-    return joined(
-        element(
-            "p",
-            "Every geometry is judged in three regimes. In impulse, one factor of each output is a power of two and "
-            "the rest is zero; in exact_sum, every partial sum is a number of the accumulator. Both demand equality. "
-            "In rounding, any order of summation is allowed, and the certified tolerance bounds the result.",
-        ),
-        element("dl", *kinds, class_="words"),
-        element(
-            "details",
-            element("summary", "What the features mean"),
-            element("dl", *features, class_="words features"),
-        ),
+    features = element("dl", *(term(name, meaning) for name, meaning in FEATURES.items()), class_="words features")
+    regimes = (
+        "Every geometry is judged in three regimes. In impulse, one factor of each output is a power of two and "
+        "the rest is zero; in exact_sum, every partial sum is a number of the accumulator. Both demand equality. "
+        "In rounding, any order of summation is allowed, and the certified tolerance bounds the result."
     )
+    more = element("details", element("summary", "What the features mean"), features)
+    return joined(element("p", regimes), element("dl", *kinds, class_="words"), more)
 
 
 def _repeating(run: Run) -> Markup:

@@ -6,11 +6,10 @@ import re
 from collections.abc import Collection, Iterator
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from gradspec.conformance.call import INPUTS, MODES
-from gradspec.conformance.report.printable import printable
-from gradspec.conformance.report.words import FAILING, in_one_sentence
-from gradspec.conformance.run import Run
-from gradspec.conformance.verdict import KINDS, Finding
+from gradspec.conformance.model.problem import INPUTS, MODES
+from gradspec.conformance.model.run import Run
+from gradspec.conformance.model.verdict import KINDS, Finding
+from gradspec.conformance.report.words import FAILING, in_one_sentence, printable
 
 NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, not even as references."""
@@ -19,7 +18,7 @@ NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def text(run: Run, failing: Collection[str] = FAILING) -> str:
     """The document; findings of the ``failing`` kinds are failures, the others are told as output.
 
-    >>> from gradspec.conformance.verdict import Verdict
+    >>> from gradspec.conformance.model.verdict import Verdict
     >>> run = Run("native", "gradspec 0.1", "a machine", seed=7)
     >>> run.tally.count("max_pool", "value", (), [Verdict("pass")])
     >>> print(text(run).splitlines()[-3].strip())
@@ -47,8 +46,7 @@ def pairs(run: Run) -> list[tuple[str, str]]:
 
 def _properties(suite: Element, run: Run) -> None:
     parent = SubElement(suite, "properties")
-    names = ("target", "version", "machine", "seed", "cases", "repeat")
-    for name in names:
+    for name in ("target", "version", "machine", "seed", "cases", "repeat"):
         SubElement(parent, "property", name=name, value=_xml(str(getattr(run, name))))
 
 
@@ -56,8 +54,7 @@ def _case(suite: Element, run: Run, op: str, mode: str, failing: Collection[str]
     names = {"classname": f"gradspec.{run.target}.{op or 'target'}", "name": mode, "time": "0"}
     case = SubElement(suite, "testcase", {name: _xml(value) for name, value in names.items()})
     found = [f for f in run.findings if (f.op, f.mode) == (op, mode)]
-    failures = [f for f in found if f.kind in failing]
-    others = [f for f in found if f.kind not in failing]
+    failures, others = ([f for f in found if (f.kind in failing) == wanted] for wanted in (True, False))
     counts = {kind: run.tally.modes[op, mode, kind] for kind in KINDS}
     if failures:
         message = _xml("; ".join(dict.fromkeys(f"{f.kind}: {f.rule}" for f in failures)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gradspec.conformance.run import Run
-from gradspec.conformance.verdict import FINDINGS, Finding
+from gradspec.conformance.model.run import Run
+from gradspec.conformance.model.verdict import FINDINGS, Finding
 
 HEADINGS = {
     "defect": "Defects",

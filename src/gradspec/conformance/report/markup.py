@@ -25,6 +25,11 @@ def element(name: str, /, *children: str, **attributes: object) -> Markup:
     return Markup(f"<{name}{written}>" if name in CHILDLESS else f"<{name}{written}>{joined(*children)}</{name}>")
 
 
+def term(name: str, value: str, **attributes: object) -> Markup:
+    """A name with what it stands for, in a list of such."""
+    return element("div", element("dt", name), element("dd", value), **attributes)
+
+
 def joined(*parts: str) -> Markup:
     """Parts one after another, each escaped unless it is markup."""
     return Markup("".join(part if isinstance(part, Markup) else visible(part) for part in parts))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
-from gradspec.conformance.call import INPUTS, MODES
-from gradspec.conformance.cases import FEATURES
+from gradspec.conformance.model.case import FEATURES, PLAIN
+from gradspec.conformance.model.problem import INPUTS, MODES
+from gradspec.conformance.model.run import Run
+from gradspec.conformance.model.verdict import FINDINGS, KINDS
 from gradspec.conformance.report.markup import Markup, element, joined
 from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, kind_words
-from gradspec.conformance.run import PLAIN, Run
-from gradspec.conformance.verdict import FINDINGS, KINDS
 
 COLUMNS = {PLAIN: "none of the features", **FEATURES}
 
@@ -39,16 +38,14 @@ def _legend() -> Markup:
 
 
 def _head() -> Markup:
-    features = (
-        element("th", element("span", name), scope="col", class_="turned", title=meaning)
-        for name, meaning in COLUMNS.items()
-    )
+    turned = {"scope": "col", "class_": "turned"}
+    features = (element("th", element("span", name), **turned, title=said) for name, said in COLUMNS.items())
     corner = (element("th", name, scope="col", class_=name) for name in ("operator", "mode"))
     return element("thead", element("tr", *corner, *features))
 
 
 def _operator(run: Run, op: str) -> Markup:
-    name = element("th", *_breakable(op), scope="rowgroup", rowspan=len(MODES), class_="operator")
+    name = element("th", _breakable(op), scope="rowgroup", rowspan=len(MODES), class_="operator")
     rows = (
         element(
             "tr",
@@ -61,14 +58,9 @@ def _operator(run: Run, op: str) -> Markup:
     return element("tbody", *rows)
 
 
-def _breakable(name: str) -> Iterable[str]:
+def _breakable(name: str) -> Markup:
     """A name that may be broken after each underscore."""
-    first, *others = name.split("_")
-    yield first
-    for part in others:
-        yield "_"
-        yield element("wbr")
-        yield part
+    return Markup(f"_{element('wbr')}".join(map(joined, name.split("_"))))
 
 
 def _cell(run: Run, op: str, mode: str, feature: str) -> Markup:

@@ -29,7 +29,7 @@ LONGEST = 7
 
 
 @dataclass(frozen=True)
-class Plane:
+class MarkedPlane:
     """An array with marks on some of its cells; coordinates outside of it are padding, which holds ``filling``."""
 
     title: str
@@ -43,11 +43,9 @@ class Plane:
     def extent(self) -> list[range]:
         """Along each axis, the coordinates that there are: real ones, padding, and whatever is marked."""
         sides = self.margins or ((0, 0),) * self.values.ndim
-        spans = []
-        for axis, (n, (lo, hi)) in enumerate(zip(self.values.shape, sides, strict=True)):
-            marked = [place[axis] for place in self.marks]
-            spans.append(range(min([-lo, *marked]), max([n + hi, *(m + 1 for m in marked)])))
-        return spans
+        marked = [[place[axis] for place in self.marks] for axis in range(self.values.ndim)]
+        axes = zip(self.values.shape, sides, marked, strict=True)
+        return [range(min([-lo, *own]), max([n + hi, *(m + 1 for m in own)])) for n, (lo, hi), own in axes]
 
     @cached_property
     def focus(self) -> list[Index]:
@@ -76,8 +74,10 @@ class Plane:
 
     def text(self, place: Index) -> str:
         """What a cell holds, in full."""
-        real = all(0 <= p < n for p, n in zip(place, self.values.shape, strict=True))
-        return written(self.values[place]) if real else self.filling
+        return written(self.values[place]) if self.is_real(place) else self.filling
+
+    def is_real(self, place: Index) -> bool:
+        return all(0 <= p < n for p, n in zip(place, self.values.shape, strict=True))
 
 
 def _cut(span: range, most: int, focus: int) -> range:
@@ -127,22 +127,19 @@ def _power_of_two(value: float) -> Iterator[str]:
 # --- drawing ---------------------------------------------------------------------------------------------------------
 
 
-def drawn(plane: Plane) -> list[Markup]:
+def drawn(plane: MarkedPlane) -> list[Markup]:
     """One grid for each slice of the leading axes."""
     *rows, columns = plane.view
     return [_grid(plane, outer, rows[0] if rows else None, columns) for outer in plane.slices]
 
 
-def _grid(plane: Plane, outer: Index, rows: range | None, columns: range) -> Markup:
+def _grid(plane: MarkedPlane, outer: Index, rows: range | None, columns: range) -> Markup:
     lines: Sequence[int | None] = [None] if rows is None else rows
     width, height = LEFT + WIDTH * len(columns) + 3, TOP + HEIGHT * len(lines) + 3
     title = f"{plane.title}, slice {list(outer)}" if outer else plane.title
     place = {(y, x): (*outer, *(() if y is None else (y,)), x) for y in lines for x in columns}
-    cells = [
-        _cell(plane, place[y, x], LEFT + WIDTH * i, TOP + HEIGHT * j)
-        for j, y in enumerate(lines)
-        for i, x in enumerate(columns)
-    ]
+    at = {(y, x): (LEFT + WIDTH * i, TOP + HEIGHT * j) for j, y in enumerate(lines) for i, x in enumerate(columns)}
+    cells = [_cell(plane, place[key], *corner) for key, corner in at.items()]
     labels = [_index(LEFT + WIDTH * (i + 0.5), TOP - 8, x) for i, x in enumerate(columns)]
     labels += [_index(LEFT - 11, TOP + HEIGHT * (j + 0.5), y) for j, y in enumerate(lines) if y is not None]
     picture = element(
@@ -164,9 +161,8 @@ def _index(x: float, y: float, number: int) -> Markup:
     return element("text", str(number), x=f"{x:g}", y=f"{y:g}", class_="index", aria_hidden="true")
 
 
-def _cell(plane: Plane, place: Index, x: int, y: int) -> Markup:
+def _cell(plane: MarkedPlane, place: Index, x: int, y: int) -> Markup:
     marks = plane.marks.get(place, frozenset())
-    real = all(0 <= p < n for p, n in zip(place, plane.values.shape, strict=True))
     text = plane.text(place)
     signs = [(name, sign) for name, sign in SIGNS.items() if name in marks]
     return element(
@@ -178,11 +174,11 @@ def _cell(plane: Plane, place: Index, x: int, y: int) -> Markup:
             element("text", sign, x=x + WIDTH - 9 - 11 * i, y=y + 8, class_=f"sign {name}")
             for i, (name, sign) in enumerate(signs)
         ),
-        class_=" ".join(["cell", *([] if real else ["padding"]), *sorted(marks)]),
+        class_=" ".join(["cell", *([] if plane.is_real(place) else ["padding"]), *sorted(marks)]),
     )
 
 
-def described(plane: Plane, shown: set[Index]) -> str:
+def described(plane: MarkedPlane, shown: set[Index]) -> str:
     """The marks in words."""
     parts = []
     for mark in ("tap", *SIGNS):

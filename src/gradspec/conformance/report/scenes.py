@@ -6,14 +6,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from gradspec.conformance.call import SELECTIONS, Array, Call
-from gradspec.conformance.cases.windows import anatomy
-from gradspec.conformance.report.planes import Margins, Plane
-from gradspec.conformance.verdict import Finding
+from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.problem import AVERAGES, COLUMNS, CONVOLUTIONS, SELECTIONS, SLIDING_POOLS, Array, Call
+from gradspec.conformance.model.verdict import Finding
+from gradspec.conformance.report.planes import Margins, MarkedPlane
 from gradspec.spec.conv import Form
 from gradspec.spec.scalar import choose
 from gradspec.spec.tensor import Index, flat
@@ -30,7 +31,7 @@ MOST_CHANNELS = 2
 class Scene:
     """What is drawn, and what its marks mean."""
 
-    planes: list[Plane]
+    planes: list[MarkedPlane]
     words: dict[str, str] = field(default_factory=dict)
     note: str = ""
 
@@ -44,12 +45,18 @@ def scene(call: Call, finding: Finding) -> Scene:
 def _inputs(call: Call) -> Scene:
     named = {**call.named(), **({} if call.cotangent is None else {"g": call.cotangent})}
     window = None if call.problem.op in ("conv_transpose", "fold") else anatomy(call.problem).window
-    planes = []
-    for name, array in named.items():
-        first = (0,) * max(array.ndim - call.problem.rank, 0)
-        margins = _margins(window) if window is not None and name == "x" else ()
-        planes.append(Plane(f"{name}{_at(first)}", array[first], margins=margins))
+    planes = [
+        _plane(name, array, (0,) * max(array.ndim - call.problem.rank, 0), {}, window if name == "x" else None)
+        for name, array in named.items()
+    ]
     return Scene(planes, note="The inputs of the call; no single place of a result is wrong.")
+
+
+def _plane(
+    name: str, array: Any, lead: Index, marks: Marks, window: Window | None = None, filling: str = ""
+) -> MarkedPlane:
+    """One plane of an array, with the padding that a window reads around it."""
+    return MarkedPlane(f"{name}{_at(lead)}", array[lead], marks, () if window is None else _margins(window), filling)
 
 
 def _at(lead: Iterable[int]) -> str:
@@ -66,23 +73,21 @@ def _mark(**places: Iterable[Index]) -> Marks:
     return {place: frozenset(names) for place, names in marks.items()}
 
 
-def _result(finding: Finding, lead: Index, place: Index, sizes: Index) -> Plane:
+def _result(finding: Finding, lead: Index, place: Index, sizes: Index) -> MarkedPlane:
     """The plane of the result, of which the wrong cell is known."""
     values = np.full(sizes or (1,), None, dtype=object)
     where = place or (0,)
     values[where] = finding.got
     outer, inner = where[:-2], where[-2:]
     title = f"{finding.result}{_at((*lead, *outer))}, as given"
-    return Plane(title, values[outer], _mark(wrong=[inner]), most=(4, 5))
+    return MarkedPlane(title, values[outer], _mark(wrong=[inner]), most=(4, 5))
+
+
+WRONG = {"wrong": "where the result is wrong"}
+WRONG_GRADIENT = {"wrong": "where the gradient is wrong"}
 
 
 # --- windows ---------------------------------------------------------------------------------------------------------
-
-
-def _window(call: Call) -> Window:
-    window = anatomy(call.problem).window
-    assert window is not None
-    return window
 
 
 def _margins(window: Window) -> Margins:
@@ -106,15 +111,31 @@ def _readers(window: Window, cell: Index) -> list[Index]:
 
 def _tap(window: Window, output: Index, cell: Index) -> Index:
     """Which tap of an output's window reads a cell."""
-    axes = zip(window.axes, output, cell, strict=True)
-    return tuple(axis.positions(o).index(p) for axis, o, p in axes)
+    return tuple(a.positions(o).index(p) for a, o, p in zip(window.axes, output, cell, strict=True))
+
+
+def _unraveled(place: Any, sizes: Index) -> Index:
+    return tuple(int(i) for i in np.unravel_index(int(place), sizes))
+
+
+def _along(call: Call) -> list[tuple[str, Array]]:
+    """The directions with their names."""
+    letter = "d" if call.mode == "jvp" else "v_"
+    names = (f"{letter}{name}" for name in call.problem.differentiable)
+    return list(zip(names, call.directions, strict=True))
+
+
+def _forward_x(call: Call) -> tuple[str, Array]:
+    """What a linear map is of: ``x``, or its direction."""
+    return _along(call)[0] if call.directions else ("x", call.named()["x"])
 
 
 # --- pooling ---------------------------------------------------------------------------------------------------------
 
 
 def _pool(call: Call, finding: Finding) -> Scene:
-    window, place = _window(call), finding.place or ()
+    window, place = anatomy(call.problem).window, finding.place or ()
+    assert window is not None
     if finding.result not in OF_OUTPUT:
         return _pooled_cell(call, finding, window, place[: -window.rank], place[-window.rank :])
     if not call.problem.attributes.get("keepdims", True):
@@ -124,23 +145,19 @@ def _pool(call: Call, finding: Finding) -> Scene:
 
 def _pooled_window(call: Call, finding: Finding, window: Window, lead: Index, output: Index) -> Scene:
     """A wrong output: the window it reads, its winner, and the cell that the target seems to have taken."""
-    x, taps = call.named()["x"][lead], _cells(window, output)
-    source = _along(call)[0] if call.directions else None
-    held = x if source is None else source[1][lead]
-    marks = _mark(
-        tap=taps, winner=_winner(call, x, _real(taps, window.sizes)), theirs=_theirs(finding, held, taps, window)
-    )
+    x, taps = call.named()["x"], _cells(window, output)
+    name, held = _forward_x(call)
+    winner = _winner(call, x[lead], _real(taps, window.sizes))
+    marks = _mark(tap=taps, winner=winner, theirs=_theirs(finding, held[lead], taps, window))
     filling = "0" if call.problem.op in ("avg_pool", "smooth_max_pool") else ""
-    planes = [Plane(f"x{_at(lead)}", x, marks, _margins(window), filling)]
-    if source is not None:
-        planes.append(Plane(f"{source[0]}{_at(lead)}", held, marks, _margins(window), filling))
+    shown = {"x": x, name: held}
+    planes = [_plane(name, array, lead, marks, window, filling) for name, array in shown.items()]
     words = {
         "tap": f"read by the window of output {list(output)}",
         "winner": "the winner",
         "theirs": "holds what the target gave" if finding.result != "indices" else "the index that the target gave",
-        "wrong": "where the result is wrong",
     }
-    return Scene([*planes, _result(finding, lead, output, window.outputs)], words)
+    return Scene([*planes, _result(finding, lead, output, window.outputs)], words | WRONG)
 
 
 def _winner(call: Call, x: Array, cells: list[Index]) -> list[Index]:
@@ -151,56 +168,43 @@ def _winner(call: Call, x: Array, cells: list[Index]) -> list[Index]:
 
 def _theirs(finding: Finding, held: Array, taps: list[Index], window: Window) -> list[Index]:
     """For selections, the cells that explain what the target gave, as far as that can be told."""
-    if finding.op not in SELECTIONS:
-        return []
     try:
         given = float(finding.got)
     except ValueError:
         return []
+    if finding.op not in SELECTIONS:
+        return []
     if finding.result == "indices":
-        inside = 0 <= given < np.prod(window.sizes)
-        return [tuple(int(i) for i in np.unravel_index(int(given), window.sizes))] if inside else []
-    return [
-        cell
-        for cell in _real(taps, window.sizes)
-        if held[cell] == given or (given != given and held[cell] != held[cell])
-    ]
+        return [_unraveled(given, window.sizes)] if 0 <= given < prod(window.sizes) else []
+    real = _real(taps, window.sizes)
+    return [cell for cell in real if held[cell] == given or (given != given and held[cell] != held[cell])]
 
 
 def _pooled_cell(call: Call, finding: Finding, window: Window, lead: Index, cell: Index) -> Scene:
     """A wrong gradient: the windows that read the cell, those that chose it, and their cotangents."""
-    x, readers = call.named()["x"][lead], _readers(window, cell)
+    x, readers = call.named()["x"], _readers(window, cell)
     taps = {output: _cells(window, output) for output in readers}
-    winners = {output: _winner(call, x, _real(cells, window.sizes)) for output, cells in taps.items()}
+    winners = {output: _winner(call, x[lead], _real(cells, window.sizes)) for output, cells in taps.items()}
     around = _mark(
         tap=(place for cells in taps.values() for place in cells),
         winner=(place for chosen in winners.values() for place in chosen),
         wrong=[cell],
     )
     sent = _mark(tap=readers, winner=(output for output, chosen in winners.items() if cell in chosen))
-    planes = [Plane(f"x{_at(lead)}", x, around, _margins(window))]
+    planes = [_plane("x", x, lead, around, window)]
     if call.cotangent is not None:
-        planes.append(Plane(f"g{_at(lead)}", call.cotangent[lead].reshape(window.outputs), sent))
+        planes.append(MarkedPlane(f"g{_at(lead)}", call.cotangent[lead].reshape(window.outputs), sent))
     words = {
         "tap": f"in x, read by a window that reads cell {list(cell)}; in g, the cotangent of such a window",
         "winner": "in x, the winner of such a window; in g, a cotangent that belongs to the cell",
-        "wrong": "where the gradient is wrong",
     }
-    return Scene([*planes, _result(finding, lead, cell, window.sizes)], words)
+    return Scene([*planes, _result(finding, lead, cell, window.sizes)], words | WRONG_GRADIENT)
 
 
 # --- convolution -----------------------------------------------------------------------------------------------------
 
 Pairs: TypeAlias = list[tuple[str, Array, str, Array]]
 """A tensor and the weight that it meets, each with its name."""
-
-
-def _along(call: Call) -> list[tuple[str, Array]]:
-    """The directions with their names."""
-    letter = "d" if call.mode == "jvp" else "v_"
-    return [
-        (f"{letter}{name}", array) for name, array in zip(call.problem.differentiable, call.directions, strict=True)
-    ]
 
 
 def _conv(call: Call, finding: Finding) -> Scene:
@@ -219,28 +223,27 @@ def _forward(call: Call) -> Pairs:
     named = call.named()
     if not call.directions:
         return [("x", named["x"], "weight", named["weight"])]
-    (dx_name, dx), (dw_name, dw), *_ = _along(call)
-    return [(dx_name, dx, "weight", named["weight"]), ("x", named["x"], dw_name, dw)]
+    dx, dw, *_ = _along(call)
+    return [(*dx, "weight", named["weight"]), ("x", named["x"], *dw)]
 
 
 def _backward(call: Call) -> Pairs:
-    assert call.cotangent is not None
-    name, weight = ("weight", call.named()["weight"]) if call.mode == "vjp" else _along(call)[1]
-    return [("g", call.cotangent, name, weight)]
+    weight = ("weight", call.named()["weight"]) if call.mode == "vjp" else _along(call)[1]
+    return [("g", call.arrays()["g"], *weight)]
 
 
 def _read_place(finding: Finding, form: Form, pairs: Pairs) -> Scene:
     """A place that gathers: the window's cells in every channel of the group, and the weights they meet."""
     window, channels, place = form.window, form.window.rank + 1, finding.place or ()
     lead, m, output = place[:-channels], place[-channels], place[1 - channels :]
-    taps, group = _cells(window, output), form.x_channels_of(m)
+    taps, group = _mark(tap=_cells(window, output)), form.x_channels_of(m)
     planes = []
     for name, array, weight_name, weight in pairs:
         for c in group[:MOST_CHANNELS]:
-            tensor = Plane(f"{name}{_at((*lead, c))}", array[(*lead, c)], _mark(tap=taps), _margins(window), "0")
-            planes += [tensor, Plane(f"{weight_name}[{m}, {c - group.start}]", weight[m, c - group.start])]
-    words = {"tap": f"read by the window of place {list(output)}", "wrong": "where the result is wrong"}
-    return Scene([*planes, _result(finding, (*lead, m), output, window.outputs)], words, _channels(len(group)))
+            planes.append(_plane(name, array, (*lead, c), taps, window, "0"))
+            planes.append(_plane(weight_name, weight, (m, c - group.start), {}))
+    words = {"tap": f"read by the window of place {list(output)}"}
+    return Scene([*planes, _result(finding, (*lead, m), output, window.outputs)], words | WRONG, _channels(len(group)))
 
 
 def _write_place(finding: Finding, form: Form, pairs: Pairs) -> Scene:
@@ -252,16 +255,10 @@ def _write_place(finding: Finding, form: Form, pairs: Pairs) -> Scene:
     planes = []
     for name, array, weight_name, weight in pairs:
         for m in group[:MOST_CHANNELS]:
-            own = c - form.x_channels_of(m).start
-            planes += [
-                Plane(f"{name}{_at((*lead, m))}", array[(*lead, m)], _mark(tap=readers)),
-                Plane(f"{weight_name}[{m}, {own}]", weight[m, own], used),
-            ]
-    words = {
-        "tap": f"reaches place {list(cell)}, through the weights marked alike",
-        "wrong": "where the result is wrong",
-    }
-    return Scene([*planes, _result(finding, (*lead, c), cell, window.sizes)], words, _channels(len(group)))
+            planes.append(_plane(name, array, (*lead, m), _mark(tap=readers)))
+            planes.append(_plane(weight_name, weight, (m, c - form.x_channels_of(m).start), used))
+    words = {"tap": f"reaches place {list(cell)}, through the weights marked alike"}
+    return Scene([*planes, _result(finding, (*lead, c), cell, window.sizes)], words | WRONG, _channels(len(group)))
 
 
 def _channels(number: int) -> str:
@@ -270,39 +267,30 @@ def _channels(number: int) -> str:
 
 def _weight_place(call: Call, finding: Finding, form: Form) -> Scene:
     """A wrong weight gradient: the cells that its tap reads, against the cells of the outputs that read them."""
-    assert call.cotangent is not None
     m, own, *tap = finding.place or ()
-    x_name, x = ("x", call.named()["x"]) if call.mode == "vjp" else _along(call)[0]
-    tensors = [(x_name, x), ("g", call.cotangent)]
-    (wide_name, wide), (narrow_name, narrow) = tensors if call.problem.op == "conv" else tensors[::-1]
-    c = form.x_channels_of(m)[own]
+    tensors = [("x", call.named()["x"]) if call.mode == "vjp" else _along(call)[0], ("g", call.arrays()["g"])]
+    (wide_name, wide), narrow = tensors if call.problem.op == "conv" else tensors[::-1]
     sample = (0,) * (wide.ndim - form.window.rank - 1)
     outputs = list(product(*map(range, form.window.outputs)))
-    read = [_cells_at(form.window, output, tap) for output in outputs]
+    axes = [list(zip(form.window.axes, output, tap, strict=True)) for output in outputs]
+    read = (tuple(axis.positions(o)[t] for axis, o, t in each) for each in axes)
     planes = [
-        Plane(f"{wide_name}{_at((*sample, c))}", wide[(*sample, c)], _mark(tap=read), _margins(form.window), "0"),
-        Plane(f"{narrow_name}{_at((*sample, m))}", narrow[(*sample, m)], _mark(tap=outputs)),
+        _plane(wide_name, wide, (*sample, form.x_channels_of(m)[own]), _mark(tap=read), form.window, "0"),
+        _plane(*narrow, (*sample, m), _mark(tap=outputs)),
         _result(finding, (m, own), tuple(tap), form.kernel),
     ]
-    samples = int(np.prod(wide.shape[: len(sample)]))
-    words = {"tap": "multiplied in pairs and added up", "wrong": "where the gradient is wrong"}
-    return Scene(planes, words, f"The first of {samples} samples is drawn." if samples > 1 else "")
-
-
-def _cells_at(window: Window, output: Index, tap: Iterable[int]) -> Index:
-    return tuple(axis.positions(o)[t] for axis, o, t in zip(window.axes, output, tap, strict=True))
+    samples = prod(wide.shape[: len(sample)])
+    note = f"The first of {samples} samples is drawn." if samples > 1 else ""
+    return Scene(planes, {"tap": "multiplied in pairs and added up"} | WRONG_GRADIENT, note)
 
 
 def _channel_of_cotangent(call: Call, finding: Finding, form: Form) -> Scene:
     """A wrong bias gradient: everything in its channel is added up."""
-    assert call.cotangent is not None
-    (channel,), g, rank = finding.place or (0,), call.cotangent, form.window.rank
-    sample = (0,) * (g.ndim - rank - 1)
-    plane = g[(*sample, channel)]
-    marks = _mark(tap=product(*map(range, plane.shape)))
-    words = {"tap": "added up, over all samples", "wrong": "where the gradient is wrong"}
+    (channel,), g, rank = finding.place or (0,), call.arrays()["g"], form.window.rank
+    place = (*(0,) * (g.ndim - rank - 1), channel)
+    added = _plane("g", g, place, _mark(tap=product(*map(range, g[place].shape))))
     result = _result(finding, (), (channel,), (g.shape[-1 - rank],))
-    return Scene([Plane(f"g{_at((*sample, channel))}", plane, marks), result], words)
+    return Scene([added, result], {"tap": "added up, over all samples"} | WRONG_GRADIENT)
 
 
 # --- columns and indices ---------------------------------------------------------------------------------------------
@@ -310,86 +298,60 @@ def _channel_of_cotangent(call: Call, finding: Finding, form: Form) -> Scene:
 
 def _columns(call: Call, finding: Finding) -> Scene:
     """Unfold and fold: a column entry and the cell that it copies, or a cell and the entries that are added to it."""
-    window, of_output = _window(call), finding.result in OF_OUTPUT
-    forward = _along(call)[0] if call.directions else ("x", call.named()["x"])
-    source = forward if of_output else ("g", call.cotangent)
-    if of_output == (call.problem.op == "unfold"):
-        return _copied_entry(finding, window, *source)
-    return _entries_of_cell(finding, window, *source)
+    window, of_output = anatomy(call.problem).window, finding.result in OF_OUTPUT
+    assert window is not None
+    source = _forward_x(call) if of_output else ("g", call.arrays()["g"])
+    copies = of_output == (call.problem.op == "unfold")
+    return (_copied_entry if copies else _entries_of_cell)(finding, window, *source)
 
 
-def _copied_entry(finding: Finding, window: Window, name: str, planes: Any) -> Scene:
+def _copied_entry(finding: Finding, window: Window, name: str, planes: Array) -> Scene:
     *lead, row, column = finding.place or ()
-    output = tuple(int(i) for i in np.unravel_index(column, window.outputs))
+    output = _unraveled(column, window.outputs)
     cells = _cells(window, output)
     channel, tap = divmod(row, len(cells))
-    index = (*lead, channel)
-    marks = _mark(tap=cells, winner=[cells[tap]])
-    words = {
-        "tap": f"read by window {list(output)}, column {column}",
-        "winner": f"tap {tap}, which row {row} copies",
-        "wrong": "where the result is wrong",
-    }
     rows = planes.shape[-window.rank - 1] * len(cells)
-    result = _result(finding, tuple(lead), (row, column), (rows, int(np.prod(window.outputs))))
-    return Scene([Plane(f"{name}{_at(index)}", planes[index], marks, _margins(window), "0"), result], words)
+    result = _result(finding, tuple(lead), (row, column), (rows, prod(window.outputs)))
+    source = _plane(name, planes, (*lead, channel), _mark(tap=cells, winner=[cells[tap]]), window, "0")
+    copied = f"tap {tap}, which row {row} copies"
+    words = {"tap": f"read by window {list(output)}, column {column}", "winner": copied}
+    return Scene([source, result], words | WRONG)
 
 
-def _entries_of_cell(finding: Finding, window: Window, name: str, columns: Any) -> Scene:
+def _entries_of_cell(finding: Finding, window: Window, name: str, columns: Array) -> Scene:
     place = finding.place or ()
     lead, channel, cell = place[: -window.rank - 1], place[-window.rank - 1], place[-window.rank :]
     kernel = tuple(max(len(axis.positions(o)) for o in range(axis.outputs)) for axis in window.axes)
-    taps = int(np.prod(kernel))
-    entries = [
-        (channel * taps + flat(_tap(window, output, cell), kernel), flat(output, window.outputs))
+    entries = (
+        (channel * prod(kernel) + flat(_tap(window, output, cell), kernel), flat(output, window.outputs))
         for output in _readers(window, cell)
-    ]
-    words = {
-        "tap": f"entries (row: tap, column: window) added up in cell {list(cell)}",
-        "wrong": "where the result is wrong",
-    }
-    planes = [Plane(f"{name}{_at(lead)}", columns[lead], _mark(tap=entries))]
-    return Scene([*planes, _result(finding, (*lead, channel), cell, window.sizes)], words)
+    )
+    words = {"tap": f"entries (row: tap, column: window) added up in cell {list(cell)}"}
+    result = _result(finding, (*lead, channel), cell, window.sizes)
+    return Scene([_plane(name, columns, lead, _mark(tap=entries)), result], words | WRONG)
 
 
 def _unpool(call: Call, finding: Finding) -> Scene:
     """A cell of the output with what its index sends it; or a gradient with the cell it is taken from."""
-    rank, place, named = call.problem.rank, finding.place or (), call.named()
-    lead, here = place[:-rank], place[-rank:]
-    chosen, sizes = named["indices"][lead], tuple(call.problem.attributes["output_size"])
+    rank, place, indices = call.problem.rank, finding.place or (), call.named()["indices"]
+    lead, here, sizes = place[:-rank], place[-rank:], tuple(call.problem.attributes["output_size"])
     if finding.result in OF_OUTPUT:
-        name, array = _along(call)[0] if call.directions else ("x", named["x"])
-        marks = _mark(tap=(tuple(map(int, i)) for i in np.argwhere(chosen == flat(here, sizes))))
-        sent = Plane(f"{name}{_at(lead)}", array[lead], marks)
-        words = {"tap": f"added at place {list(here)}", "wrong": "where the result is wrong"}
-        return Scene([sent, Plane(f"indices{_at(lead)}", chosen, marks), _result(finding, lead, here, sizes)], words)
-    assert call.cotangent is not None
-    index = int(chosen[here])
-    source = [tuple(int(i) for i in np.unravel_index(index, sizes))] if index >= 0 else []
+        sent = _mark(tap=(tuple(map(int, i)) for i in np.argwhere(indices[lead] == flat(here, sizes))))
+        planes = [_plane(name, array, lead, sent) for name, array in (_forward_x(call), ("indices", indices))]
+        words = {"tap": f"added at place {list(here)}"}
+        return Scene([*planes, _result(finding, lead, here, sizes)], words | WRONG)
+    index = int(indices[lead][here])
     planes = [
-        Plane(f"indices{_at(lead)}", chosen, _mark(tap=[here])),
-        Plane(f"g{_at(lead)}", call.cotangent[lead], _mark(winner=source)),
-        _result(finding, lead, here, chosen.shape),
+        _plane("indices", indices, lead, _mark(tap=[here])),
+        _plane("g", call.arrays()["g"], lead, _mark(winner=[_unraveled(index, sizes)] if index >= 0 else [])),
+        _result(finding, lead, here, indices[lead].shape),
     ]
-    words = {
-        "tap": "the index of the place",
-        "winner": "the cell that it names",
-        "wrong": "where the gradient is wrong",
-    }
-    return Scene(planes, words)
+    return Scene(planes, {"tap": "the index of the place", "winner": "the cell that it names"} | WRONG_GRADIENT)
 
 
 SCENES: dict[str, Callable[[Call, Finding], Scene]] = {
-    "max_pool": _pool,
-    "avg_pool": _pool,
-    "smooth_max_pool": _pool,
-    "adaptive_max_pool": _pool,
-    "adaptive_avg_pool": _pool,
-    "global_max_pool": _pool,
-    "global_avg_pool": _pool,
-    "conv": _conv,
-    "conv_transpose": _conv,
-    "unfold": _columns,
-    "fold": _columns,
+    **dict.fromkeys((*SLIDING_POOLS, *SELECTIONS, *AVERAGES), _pool),
+    **dict.fromkeys(CONVOLUTIONS, _conv),
+    **dict.fromkeys(COLUMNS, _columns),
     "max_unpool": _unpool,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from textwrap import indent
 
@@ -9,12 +10,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gradspec.conformance.call import INPUTS, MODES
 from gradspec.conformance.judge.rules import RULES
-from gradspec.conformance.report.printable import ascii_text, printable
-from gradspec.conformance.report.words import FAILING, MODE_WORDS, beyond, in_one_sentence, kind_words
-from gradspec.conformance.run import Run
-from gradspec.conformance.verdict import KINDS, Finding
+from gradspec.conformance.model.problem import INPUTS, MODES
+from gradspec.conformance.model.run import Run
+from gradspec.conformance.model.verdict import KINDS, Finding
+from gradspec.conformance.report.words import (
+    FAILING,
+    MODE_WORDS,
+    ascii_text,
+    beyond,
+    in_one_sentence,
+    kind_words,
+    printable,
+)
 
 STYLES = {"defect": "bold red", "convention": "yellow", "reduced": "magenta", "undecided": "blue", "pass": "green"}
 SHOWN = {"defect": 40, "convention": 12, "reduced": 6}
@@ -38,7 +46,10 @@ WIDEST = 100
 """Columns: sentences read badly beyond that."""
 
 
-class Page:
+Rows = Iterable[Sequence[Text | str]]
+
+
+class TerminalPage:
     """A console whose every line fits, and that shows no character it cannot."""
 
     def __init__(self, console: Console) -> None:
@@ -73,11 +84,7 @@ class Page:
         self.console.print(table, width=self.width)
 
     def table(
-        self,
-        header: Sequence[str],
-        rows: Iterable[Sequence[Text | str]],
-        right: Collection[int] = (),
-        whole: Collection[int] = (),
+        self, header: Sequence[str], rows: Rows, right: Collection[int] = (), whole: Collection[int] = ()
     ) -> None:
         """Columns, of which some stand to the right, and the ``whole`` ones are never broken."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -90,28 +97,22 @@ class Page:
 
 def show_start(run: Run, console: Console) -> None:
     """What is known before the first case."""
-    page = Page(console)
+    page = TerminalPage(console)
     named = run.version.startswith(f"{run.target} ")
-    page.fields(
-        [
-            ("target", run.version if named else f"{run.target} ({run.version})"),
-            ("machine", run.machine),
-            ("seed", str(run.seed)),
-            ("allowed", ", ".join(run.allowed)),
-        ]
-    )
+    target = run.version if named else f"{run.target} ({run.version})"
+    facts = {"target": target, "machine": run.machine, "seed": str(run.seed), "allowed": ", ".join(run.allowed)}
+    page.fields(facts.items())
     if any(probe.result != NOT_OFFERED for probe in run.probes):
         page.heading("probes")
         page.table(("measured", "result", "of"), _probe_rows(page, run))
 
 
-def _probe_rows(page: Page, run: Run) -> Iterable[Sequence[Text | str]]:
+def _probe_rows(page: TerminalPage, run: Run) -> Rows:
     """One row per result, with all that gave it; what the tolerance does not take for granted stands out."""
-    same: dict[tuple[str, str, bool], list[str]] = {}
+    same = defaultdict[tuple[str, str, bool], list[str]](list)
     for probe in run.probes:
-        if probe.result == NOT_OFFERED:
-            continue
-        same.setdefault((probe.name, probe.result, probe.normal), []).append(f"{probe.op} {probe.dtype}".strip())
+        if probe.result != NOT_OFFERED:
+            same[probe.name, probe.result, probe.normal].append(f"{probe.op} {probe.dtype}".strip())
     names = list(dict.fromkeys(probe.name for probe in run.probes))
     for (name, result, normal), measured in sorted(same.items(), key=lambda row: names.index(row[0][0])):
         yield name, Text(page.clean(result), "" if normal else "bold yellow"), ", ".join(measured)
@@ -119,7 +120,7 @@ def _probe_rows(page: Page, run: Run) -> Iterable[Sequence[Text | str]]:
 
 def show(run: Run, console: Console, failing: Collection[str] = FAILING) -> None:
     """What a run found; the verdict last, where it is seen."""
-    page = Page(console)
+    page = TerminalPage(console)
     for kind, most in SHOWN.items():
         found = run.by_kind(kind)
         for number, finding in enumerate(found[:most], 1):
@@ -132,39 +133,37 @@ def show(run: Run, console: Console, failing: Collection[str] = FAILING) -> None
     _show_end(page, run, failing)
 
 
-def _show_finding(page: Page, finding: Finding, number: str) -> None:
+def _show_finding(page: TerminalPage, finding: Finding, number: str) -> None:
     where = " ".join(filter(None, (finding.op, MODE_WORDS.get(finding.mode, finding.mode), finding.dtype)))
     cases = f", {finding.count:,} case{'' if finding.count == 1 else 's'}" if finding.case else ""
     page.heading(f"{number}: {where}{cases}", STYLES[finding.kind])
     place = "" if finding.place is None else f" at {list(finding.place)}"
     variant = "" if finding.variant == "plain" else f", {finding.variant}"
-    page.fields(
-        [
-            ("result", f"{finding.result}{place}{variant}"),
-            ("got", finding.got),
-            ("expected", finding.expected),
-            ("rule", f"{finding.rule}: {RULES[finding.rule]}" if finding.rule in RULES else finding.rule),
-            ("features", ", ".join(finding.features)),
-            ("also in", ", ".join(finding.seen)),
-            ("more", beyond(finding)),
-        ]
-    )
+    facts = {
+        "result": f"{finding.result}{place}{variant}",
+        "got": finding.got,
+        "expected": finding.expected,
+        "rule": f"{finding.rule}: {RULES[finding.rule]}" if finding.rule in RULES else finding.rule,
+        "features": ", ".join(finding.features),
+        "also in": ", ".join(finding.seen),
+        "more": beyond(finding),
+    }
+    page.fields(facts.items())
     if finding.reproducer:
         page.say()
         page.verbatim(indent(finding.reproducer.rstrip(), "    "))
 
 
-def _show_grid(page: Page, run: Run) -> None:
+def _show_grid(page: TerminalPage, run: Run) -> None:
     """Operators down, modes across: how many cases passed, or the worst that was met."""
     operators = [op for op in INPUTS if any(op == tried for tried, _, _ in run.tally.modes)]
     modes = [mode for mode in MODES if any(mode == tried for _, tried, _ in run.tally.modes)]
     page.heading("cases")
-    rows: list[Sequence[Text | str]]
     if page.width < NARROW:
-        rows = [(op, MODE_WORDS[mode], _cell(run, op, mode)) for op in operators for mode in modes]
-        page.table(("", "", ""), rows, whole=[0])
+        lines = ((op, MODE_WORDS[mode], _cell(run, op, mode)) for op in operators for mode in modes)
+        page.table(("", "", ""), lines, whole=[0])
     else:
-        rows = [[op, *(_cell(run, op, mode) for mode in modes)] for op in operators]
+        rows: Rows = [(op, *(_cell(run, op, mode) for mode in modes)) for op in operators]
         page.table(("", *(MODE_WORDS[mode] for mode in modes)), rows, whole=[0])
     if run.findings:
         page.say("A case counts once here, under the worst that it showed; findings may share cases.", "dim")
@@ -178,7 +177,7 @@ def _cell(run: Run, op: str, mode: str) -> Text:
     return Text(f"{counts[worst]} {CELLS[worst]}", STYLES[worst])
 
 
-def _show_not_offered(page: Page, run: Run) -> None:
+def _show_not_offered(page: TerminalPage, run: Run) -> None:
     reasons = run.tally.not_offered.most_common(REASONS)
     if not reasons:
         return
@@ -188,7 +187,7 @@ def _show_not_offered(page: Page, run: Run) -> None:
         page.say(f"... and for {len(run.tally.not_offered) - REASONS} more reasons")
 
 
-def _show_end(page: Page, run: Run, failing: Collection[str]) -> None:
+def _show_end(page: TerminalPage, run: Run, failing: Collection[str]) -> None:
     page.heading("verdict")
     page.say(in_one_sentence(run, failing), STYLES["defect"] if any(map(run.by_kind, failing)) else "bold")
     counts = ", ".join(f"{run.tally.cases[kind]:,} {words}" for kind, words in CASES.items() if run.tally.cases[kind])

@@ -1,13 +1,14 @@
-"""How kinds and modes of a run are written for people."""
+"""How kinds and modes of a run are written for people, and what a target says, which may fit no terminal."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from gradspec.conformance.judge.rules import RULES
-from gradspec.conformance.run import Run
-from gradspec.conformance.verdict import FINDINGS, Finding
+from gradspec.conformance.model.run import Run
+from gradspec.conformance.model.verdict import FINDINGS, Finding
 
 FAILING = ("defect",)
 """Kinds of findings that fail a run."""
@@ -16,7 +17,7 @@ REASONS = 3
 
 
 @dataclass(frozen=True)
-class Kind:
+class KindWords:
     """A kind of verdict: its symbol, so that colour is never all there is to see; its names; and what it says."""
 
     symbol: str
@@ -28,47 +29,47 @@ class Kind:
         return f"{number:,} {self.one if number == 1 else self.many}"
 
 
-KIND_WORDS: dict[str, Kind] = {
-    "defect": Kind(
+KIND_WORDS: dict[str, KindWords] = {
+    "defect": KindWords(
         "✗",
         "defect",
         "defects",
         "No correct kernel gives this result: it breaks a rule of the specification, and no convention that the target "
         "documents or keeps consistently explains it.",
     ),
-    "convention": Kind(
+    "convention": KindWords(
         "≈",
         "convention",
         "conventions",
         "A documented or consistent choice that differs from ours: which of several NaNs owns a gradient, how ties are "
         "broken, what a window without a real cell gives, the sign of a zero.",
     ),
-    "reduced": Kind(
+    "reduced": KindWords(
         "↓",
         "reduced",
         "reduced",
         "Outside the tolerance of full precision, inside that of a reduced-precision mode which the target documents "
         "and this run allowed.",
     ),
-    "undecided": Kind(
+    "undecided": KindWords(
         "?",
         "undecided",
         "undecided",
         "No theorem bounds the error of this result tightly enough to judge it. Nothing is claimed.",
     ),
-    "not_offered": Kind(
+    "not_offered": KindWords(
         "–",
         "not offered",
         "not offered",
         "The target documents no such operator, rank, mode, dtype or attribute. Nothing is held against it.",
     ),
-    "pass": Kind("✓", "pass", "passes", "Every result of the case is one that a correct kernel may give."),
+    "pass": KindWords("✓", "pass", "passes", "Every result of the case is one that a correct kernel may give."),
 }
 MODE_WORDS = {"value": "value", "jvp": "JVP", "vjp": "VJP", "second": "second order"}
 
 
-def kind_words(kind: str) -> Kind:
-    return KIND_WORDS.get(kind, Kind("•", kind, kind, ""))
+def kind_words(kind: str) -> KindWords:
+    return KIND_WORDS.get(kind, KindWords("•", kind, kind, ""))
 
 
 def in_one_sentence(run: Run, failing: Collection[str] = FAILING) -> str:
@@ -126,3 +127,34 @@ def beyond(finding: Finding) -> str:
 
 def _and(words: list[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+# --- text from anywhere, made fit to be shown -------------------------------------------------------------------------
+
+ASCII = str.maketrans(
+    {"−": "-", "×": "x", "∞": "inf", "…": "...", "⟨": "<", "⟩": ">", "ȳ": "g", "≤": "<=", "–": "-", "·": ".", "’": "'"}
+)
+"""How our own sentences are written where only ASCII can be."""
+
+
+def printable(text: str) -> str:
+    """The same text with control characters, but for ends of lines, written as escapes.
+
+    >>> printable("a\\x1b[31m\\tb\\n")
+    'a\\\\x1b[31m    b\\n'
+    """
+    expanded = text.replace("\r\n", "\n").replace("\t", "    ")
+    return "".join(c if c == "\n" or unicodedata.category(c)[0] != "C" else _escape(c) for c in expanded)
+
+
+def ascii_text(text: str) -> str:
+    """Printable text in ASCII.
+
+    >>> ascii_text("index −1 × β")
+    'index -1 x \\\\u03b2'
+    """
+    return "".join(c if c == "\n" or c.isascii() else _escape(c) for c in printable(text).translate(ASCII))
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()

@@ -1,114 +1,22 @@
-"""Whom to judge. A target translates a call to its own API, as its users would write it; nothing here imports one."""
+"""The targets that are known by name, each in the folder of its library; nothing here imports one."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 
-from gradspec.conformance.call import FLOATS, Call, Problem, Results
-from gradspec.conformance.tolerance import Arithmetic
+from gradspec.conformance.model.target import Target
 from gradspec.interop.extras import require
 
-
-class NotOfferedError(Exception):
-    """The target documents no such operator, rank, mode, dtype or attribute."""
-
-
-@dataclass(frozen=True)
-class Promise:
-    """A call for which the target's documentation promises an error."""
-
-    op: str
-    call: Callable[[], object]
-    raises: tuple[type[BaseException], ...]
-    source: str
-    """The reproducer: the call as a program."""
-    documented: str
-    """What the documentation says, in our words, and where."""
-
-
-class Target(ABC):
-    """Something that computes convolutions and poolings."""
-
-    name: str
-    strict: bool = False
-    """Whether it documents our semantics as its own: what is a convention elsewhere is a defect in it."""
-    repeatable: bool = False
-    """Whether it promises the same bits for the same call: run after run, and with any number of threads."""
-    fresh_results: bool = False
-    """Whether it promises results in memory of their own, which the inputs do not share."""
-
-    @abstractmethod
-    def versions(self) -> dict[str, str]:
-        """Of everything that takes part."""
-
-    @abstractmethod
-    def refusal(self, problem: Problem, mode: str) -> str | None:
-        """Why the target offers no such thing, by its documentation; None where it does."""
-
-    @abstractmethod
-    def run(self, call: Call) -> Results:
-        """What the target gives. ``NotOfferedError`` where that shows only now; any other exception is its own."""
-
-    @abstractmethod
-    def reproducer(self, call: Call) -> str:
-        """A program of a few lines that makes this call in the target's own API and prints the results."""
-
-    def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
-        """The target's other ways to make the same call, beside ``plain``: each is judged like it."""
-        return ()
-
-    def arithmetic(self, problem: Problem) -> Arithmetic:
-        """How the target documents to compute: by default, accumulated in float32 or wider and rounded once."""
-        return Arithmetic.of(problem.dtype if problem.dtype in FLOATS else "f64")  # integers are not added
-
-    def conventions(self) -> frozenset[str]:
-        """The names of conventions (``judge.conventions``) that the target documents."""
-        return frozenset()
-
-    def undeclared(self, conventions: Sequence[str]) -> str:
-        """What is said of choices that a strict target makes and does not document, after their names."""
-        return "against its own documentation"
-
-    def reduced(self) -> dict[str, str]:
-        """Modes of reduced precision that the target documents, by the names of ``checks.reduced``, with the source."""
-        return {}
-
-    def composed(self, problem: Problem, mode: str) -> frozenset[str]:
-        """The names of ``checks.reduced`` that are the documented arithmetic of such results themselves.
-
-        The target's interface composes them of stored ones, as SEMANTICS derives for parts, so they pass: nothing is
-        reduced that its users could have in full.
-        """
-        return frozenset()
-
-    def run_into(self, call: Call, outs: Results) -> None:
-        """The same call with its results written into given arrays: those that ``run`` names, of those shapes.
-
-        ``NotOfferedError`` where the target takes no such arrays.
-        """
-        raise NotOfferedError(f"{self.name} writes into no given arrays")
-
-    def set_threads(self, count: int) -> bool:
-        """Compute with so many threads from now on; False where the target cannot be told."""
-        return False
-
-    def promises(self) -> Sequence[Promise]:
-        """Calls that must raise."""
-        return ()
-
-
 TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "native": ("gradspec.conformance.targets.native:Native", ()),
-    "torch": ("gradspec.conformance.targets.pytorch:Eager", ("torch",)),
-    "torch.compile": ("gradspec.conformance.targets.pytorch:Compiled", ("torch",)),
-    "torch:channels_last": ("gradspec.conformance.targets.pytorch:ChannelsLast", ("torch",)),
-    "jax": ("gradspec.conformance.targets.xla:Jax", ("jax",)),
-    "onnxruntime": ("gradspec.conformance.targets.ort:OnnxRuntime", ("onnxruntime", "onnx")),
-    "onnx.reference": ("gradspec.conformance.targets.onnx_reference:OnnxReference", ("onnx",)),
+    "native": ("native.target:NativeTarget", ()),
+    "torch": ("torch.target:TorchTarget", ("torch",)),
+    "torch.compile": ("torch.target:TorchCompileTarget", ("torch",)),
+    "torch:channels_last": ("torch.target:TorchChannelsLastTarget", ("torch",)),
+    "jax": ("jax.target:JaxTarget", ("jax",)),
+    "onnxruntime": ("onnx.runtime:OnnxRuntimeTarget", ("onnxruntime", "onnx")),
+    "onnx.reference": ("onnx.reference:OnnxReferenceTarget", ("onnx",)),
 }
+"""Where each is, and the packages that it needs."""
 
 
 def target_named(name: str) -> Target:
@@ -118,9 +26,9 @@ def target_named(name: str) -> Target:
     'native'
     """
     if name not in TARGETS:
-        return import_module("gradspec.conformance.targets.user").loaded(name)  # type: ignore[no-any-return]
+        return import_module(f"{__name__}.user.target").loaded(name)  # type: ignore[no-any-return]
     where, needs = TARGETS[name]
     for package in needs:
         require(package, f"gradspec check {name}")
     module, _, factory = where.partition(":")
-    return getattr(import_module(module), factory)()  # type: ignore[no-any-return]
+    return getattr(import_module(f"{__name__}.{module}"), factory)()  # type: ignore[no-any-return]

@@ -39,12 +39,7 @@ def _once(make: Callable[..., Made]) -> Callable[..., Made]:
 
     @wraps(make)
     def made(op: Op, attrs: Attributes, *others: Any) -> Made:
-        key = (op, repr(attrs), *others)
-        found = known.get(key)
-        if found is None:
-            found = make(op, attrs, *others)
-            known.put(key, found)
-        return found
+        return known.get_or_make((op, repr(attrs), *others), lambda: make(op, attrs, *others))
 
     return made
 

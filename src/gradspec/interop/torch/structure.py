@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -43,7 +43,8 @@ class Structure:
         self.graph = graph
         self.float_inputs: Mask = tuple(v.type.is_float for v in graph.inputs)
         self.float_outputs: Mask = tuple(v.type.is_float for v in graph.outputs)
-        self._derived = LRUCache[Any](MOST_DERIVED)
+        self._derived = LRUCache[Derived](MOST_DERIVED)
+        self._batched = LRUCache[Structure](MOST_DERIVED)
 
     @cached_property
     def text(self) -> str:
@@ -75,16 +76,16 @@ class Structure:
 
     def jvp(self, moving: Mask) -> Derived:
         """Tangents of the float outputs, from the inputs and the tangents of those that move."""
-        return self._once(("jvp", moving), lambda: self._jvp(moving))
+        return self._derived.get_or_make(("jvp", moving), lambda: self._jvp(moving))
 
     def vjp(self, arriving: Mask, wanted: Mask) -> Derived:
         """Cotangents of the inputs that are wanted, from the inputs and those cotangents of outputs that arrive."""
-        return self._once(("vjp", arriving, wanted), lambda: self._vjp(arriving, wanted))
+        return self._derived.get_or_make(("vjp", arriving, wanted), lambda: self._vjp(arriving, wanted))
 
     def batch(self, n: int, batched: Mask) -> Structure:
         """A leading axis of ``n`` on the outputs and on those inputs."""
         axes = [0 if has_axis else None for has_axis in batched]
-        return self._once(("batch", n, batched), lambda: Structure(self.graph.batch(n, axes)))
+        return self._batched.get_or_make((n, batched), lambda: Structure(self.graph.batch(n, axes)))
 
     def _jvp(self, moving: Mask) -> Derived:
         forward = self.graph.jvp(_positions(moving))
@@ -95,13 +96,6 @@ class Structure:
         nodes, _ = needed(self.graph.nodes, kept)
         backward = Graph(self.graph.inputs, nodes, kept, self.graph.constants).vjp(_positions(wanted))
         return Derived(backward, len(self.graph.inputs), backward.outputs[len(kept) :])
-
-    def _once(self, key: Hashable, make: Callable[[], T]) -> T:
-        found: T | None = self._derived.get(key)
-        if found is None:
-            found = make()
-            self._derived.put(key, found)
-        return found
 
 
 class Derived:
@@ -147,11 +141,7 @@ _by_graph: WeakKeyDictionary[Graph, OpenedGraph] = WeakKeyDictionary()
 
 def structure_of(text: str) -> Structure:
     """The structure that a text describes; it may come from a file, and everything in it is checked."""
-    found = _by_text.get(text)
-    if found is None:
-        found = Structure(from_text(text))
-        _by_text.put(text, found)
-    return found
+    return _by_text.get_or_make(text, lambda: Structure(from_text(text)))
 
 
 def large_constants(graph: Graph) -> tuple[Var, ...]:

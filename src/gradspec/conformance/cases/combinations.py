@@ -1,0 +1,248 @@
+"""Which operators, ranks, modes, dtypes and features go together, and which three of them there must be a case of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import combinations, permutations, product
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradspec.conformance.cases.axes import AXIS_FEATURES
+from gradspec.conformance.cases.geometry import Goal, family
+from gradspec.conformance.model.case import FEATURES
+from gradspec.conformance.model.problem import AVERAGES, DTYPES, FLOATS, INPUTS, LAYOUTS, MODES, RANKS, SELECTIONS
+
+Bools: TypeAlias = NDArray[np.bool_]
+
+RANK_NAMES = {rank: f"{rank}d" for rank in RANKS}
+INTEGERS = tuple(name for name in DTYPES if name not in FLOATS)
+SPECIALS = ("ties", "nan", "infinity", "signed_zero", "subnormal", "huge")
+"""Features of the numbers; a case has one at most."""
+INDEX_SPECIALS = ("padding_only_window", "many_hits_one_cell")
+"""What for unpooling is a matter of its indices: some that name no cell, or many that name one."""
+
+VALUES = (*INPUTS, *RANK_NAMES.values(), *MODES, *DTYPES, *FEATURES)
+"""All values of all parameters: an operator, a rank, a mode, a dtype, and each feature, present."""
+PLACE = {name: i for i, name in enumerate(VALUES)}
+
+# --- what an operator has --------------------------------------------------------------------------------------------
+
+_ANYWHERE = ("asymmetric", "one_cell_axis", "empty_batch", "zero_channels", "large")
+_WINDOWS = (*_ANYWHERE, "overlapping", "non_divisible", "many_hits_one_cell")
+_SLIDING = (*_WINDOWS, "dilated", "padding_only_window")
+
+GEOMETRY: dict[str, tuple[str, ...]] = {
+    "max_pool": (*_SLIDING, "ceil_mode"),
+    "avg_pool": (*_SLIDING, "ceil_mode", "count_exclude_pad", "divisor_override", "long_sum"),
+    "smooth_max_pool": tuple(f for f in (*_SLIDING, "ceil_mode") if f not in ("large", "many_hits_one_cell")),
+    "adaptive_max_pool": _WINDOWS,
+    "adaptive_avg_pool": (*_WINDOWS, "long_sum"),
+    "global_max_pool": _ANYWHERE,
+    "global_avg_pool": (*_ANYWHERE, "long_sum"),
+    "conv": (*_SLIDING, "grouped", "depthwise", "long_sum"),
+    "conv_transpose": (*_SLIDING, "grouped", "depthwise", "long_sum", "output_padding"),
+    "max_unpool": _ANYWHERE,
+    "unfold": _SLIDING,
+    "fold": _SLIDING,
+}
+"""The features of an operator's problems. Those not here it does not have, or not at a size that is judged quickly."""
+
+
+def values_of(op: str, rank: int) -> frozenset[str]:
+    """Everything that a case of an operator and rank can be or have, itself included."""
+    found = {op, RANK_NAMES[rank], *MODES, *FLOATS, "non_contiguous", "channels_last", "low_precision", *GEOMETRY[op]}
+    found |= set(SPECIALS[1:])
+    if op in SELECTIONS:
+        found |= {"ties", "integer", *INTEGERS}
+    if op == "max_unpool":
+        found |= set(INDEX_SPECIALS)
+    if rank == 4:
+        found.add("rank4")
+    if rank == 1 and family(op) not in ("sliding", "transposed"):
+        found.remove("asymmetric")
+    return frozenset(found)
+
+
+def specials_of(op: str) -> tuple[str, ...]:
+    """The features of an operator that are a matter of its numbers."""
+    return (*SPECIALS, *(INDEX_SPECIALS if op == "max_unpool" else ()))
+
+
+# --- what excludes what ----------------------------------------------------------------------------------------------
+
+_EMPTY = ("empty_batch", "zero_channels")
+_NOT_WHOLE = ("nan", "infinity", "signed_zero", "subnormal", "jvp", "vjp", "second", *FLOATS, "low_precision")
+_ONE_OF_THEM = "a case has one of them"
+
+CLASHES: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
+    (("nan", "infinity", "huge"), _EMPTY, "one would hide the other"),
+    (("empty_batch",), ("zero_channels",), "one would hide the other"),
+    (("ties", "signed_zero", "subnormal", "large", "long_sum"), _EMPTY, "there would be no numbers"),
+    (("large",), ("long_sum",), "together they take too long"),
+    (("long_sum",), ("one_cell_axis", "depthwise"), "their sums are short"),
+    (("count_exclude_pad",), ("divisor_override",), "the divisor is one or the other"),
+    (("grouped",), ("depthwise",), "groups of one channel are depthwise, groups of more are grouped"),
+    (("grouped", "depthwise"), ("zero_channels",), "there would be no groups"),
+    (("integer", *INTEGERS), _NOT_WHOLE, "integers have no such numbers and no derivatives"),
+    (("low_precision",), ("f32", "f64"), "these are not of low precision"),
+)
+"""Values that exclude each other, and why."""
+
+OPERATOR_CLASHES: tuple[tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...], tuple[str, ...], str], ...] = (
+    (AVERAGES, RANKS, ("long_sum",), ("vjp", "many_hits_one_cell"), "few windows of so many cells share one"),
+    (("conv_transpose",), RANKS, ("one_cell_axis",), ("many_hits_one_cell",), "one window is alone on its axis"),
+    (("conv_transpose",), (1,), ("one_cell_axis",), ("overlapping",), "there would be one window"),
+    (SELECTIONS, (1,), ("ties",), ("one_cell_axis",), "a window would have one real cell"),
+    (("max_unpool",), (1, 2), ("many_hits_one_cell",), ("one_cell_axis",), "there would be too few cells"),
+    (("max_unpool",), RANKS, INDEX_SPECIALS, (*SPECIALS, *_EMPTY), _ONE_OF_THEM),
+    (("max_unpool",), RANKS, INDEX_SPECIALS[:1], INDEX_SPECIALS[1:], _ONE_OF_THEM),
+)
+"""The same for some operators and ranks."""
+
+
+@lru_cache(maxsize=1 << 14)
+def clash(op: str, rank: int, first: str, second: str) -> str | None:
+    """Why two values do not go together, or None.
+
+    >>> clash("conv", 2, "large", "empty_batch")
+    'there would be no numbers'
+    """
+    reason = _general_clash(first, second)
+    if reason is not None:
+        return reason
+    for ops, ranks, left, right, why in OPERATOR_CLASHES:
+        if op in ops and rank in ranks and _across(left, right, first, second):
+            return why
+    return None
+
+
+@lru_cache(maxsize=1 << 13)
+def _general_clash(first: str, second: str) -> str | None:
+    for left, right, reason in CLASHES:
+        if _across(left, right, first, second):
+            return reason
+    for group in (tuple(INPUTS), tuple(RANK_NAMES.values()), MODES, tuple(DTYPES), LAYOUTS, SPECIALS):
+        if first != second and first in group and second in group:
+            return _ONE_OF_THEM
+    return None
+
+
+def _across(left: tuple[str, ...], right: tuple[str, ...], first: str, second: str) -> bool:
+    return (first in left and second in right) or (second in left and first in right)
+
+
+def can_be_drawn(op: str, rank: int, features: Iterable[str]) -> bool:
+    """Whether there are axes with all these features of geometry, and no two of them clash.
+
+    >>> can_be_drawn("conv", 1, {"dilated", "one_cell_axis"}), can_be_drawn("conv", 1, {"large", "empty_batch"})
+    (True, False)
+    """
+    named = sorted(features)
+    if any(clash(op, rank, a, b) for a, b in combinations(named, 2)):
+        return False
+    return _has_axes(op, rank, frozenset(named) & _MATTERS_TO_AXES)
+
+
+_MATTERS_TO_AXES = frozenset((*AXIS_FEATURES, "asymmetric", "count_exclude_pad", "many_hits_one_cell", "long_sum"))
+
+
+@lru_cache(maxsize=1 << 14)
+def _has_axes(op: str, rank: int, features: frozenset[str]) -> bool:
+    return Goal(op, rank, features).assigned() is not None
+
+
+# --- all triples ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RankedOperator:
+    """An operator and rank with what its cases may have; ``refused`` are modes with dtypes that are not offered."""
+
+    op: str
+    rank: int
+    values: frozenset[str]
+    refused: frozenset[tuple[str, str]] = frozenset()
+
+    @cached_property
+    def together(self) -> Bools:
+        """``[value, value]``: which two of VALUES a case of this entry can have."""
+        found = np.zeros((len(VALUES), len(VALUES)), np.bool_)
+        for first, second in combinations(sorted(self.values), 2):
+            is_refused = {(first, second), (second, first)} & self.refused
+            if clash(self.op, self.rank, first, second) is None and not is_refused:
+                found[PLACE[first], PLACE[second]] = found[PLACE[second], PLACE[first]] = True
+        for pair in combinations(self._geometry, 2):
+            if not can_be_drawn(self.op, self.rank, pair):
+                a, b = (PLACE[name] for name in pair)
+                found[a, b] = found[b, a] = False
+        return found
+
+    @property
+    def _geometry(self) -> list[str]:
+        return [name for name in GEOMETRY[self.op] if name in self.values]
+
+    @cached_property
+    def triples(self) -> Bools:
+        """``[value, value, value]``: which three, with a mode and a dtype for them."""
+        pairs = self.together
+        found = pairs[:, :, None] & pairs[:, None, :] & pairs[None, :, :]
+        tight = [name for name in self._geometry if name in _MATTERS_TO_AXES]
+        for three in combinations(tight, 3):
+            if not can_be_drawn(self.op, self.rank, three):
+                for order in permutations(PLACE[name] for name in three):
+                    found[order] = False
+        if not self.refused and self.values == values_of(self.op, self.rank):
+            return found
+        offered = np.zeros_like(found)
+        for some in self._by_pair.values():
+            offered |= some[:, None, None] & some[:, None] & some
+        return found & offered
+
+    def pairs(self, others: Iterable[str] = ()) -> list[tuple[str, str]]:
+        """The modes and dtypes that go together, and with the other values."""
+        wanted = [PLACE[name] for name in others]
+        return [pair for pair, going_with in self._by_pair.items() if going_with[wanted].all()]
+
+    @cached_property
+    def _by_pair(self) -> dict[tuple[str, str], Bools]:
+        """For each mode and dtype the values that a case of them can have, these two among them."""
+        found = {}
+        for pair in product(MODES, DTYPES):
+            mode, dtype = (PLACE[name] for name in pair)
+            if self.together[mode, dtype]:
+                found[pair] = self.together[mode] & self.together[dtype]
+                found[pair][[mode, dtype]] = True
+        return found
+
+
+@dataclass(frozen=True)
+class CaseSpace:
+    """What there can be cases of, and the features of which each case must have one, if any are asked for."""
+
+    entries: tuple[RankedOperator, ...]
+    asked: frozenset[str] = field(default=frozenset())
+
+    def by_op(self) -> dict[str, list[RankedOperator]]:
+        found: dict[str, list[RankedOperator]] = {}
+        for entry in self.entries:
+            found.setdefault(entry.op, []).append(entry)
+        return found
+
+    def triples(self) -> Bools:
+        """All triples of values that some case can have; where features are asked for, those with one of them."""
+        found = np.zeros((len(VALUES),) * 3, np.bool_)
+        for entry in self.entries:
+            found |= entry.triples
+        if self.asked:
+            some = np.asarray([name in self.asked for name in VALUES])
+            found &= some[:, None, None] | some[None, :, None] | some[None, None, :]
+        return found
+
+
+def everything() -> CaseSpace:
+    """All operators and ranks with all they can have."""
+    return CaseSpace(tuple(RankedOperator(op, rank, values_of(op, rank)) for op in INPUTS for rank in RANKS))

@@ -1,0 +1,200 @@
+"""Reduced precision that a target may document, and that ``--allow`` lets it use.
+
+Each mode says what more it permits. Those of ``ARITHMETICS`` are arithmetics for which ``tolerance`` has a theorem. Two
+have none of that form: partial sums that are stored on the way, and algorithms whose errors are small only against the
+largest of all outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+from flint import fmpq
+
+from gradspec.conformance.judge.conventions import NEEDS_DOCUMENTATION, explanations
+from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.problem import FLOATS, Array, Call
+from gradspec.conformance.oracle import Judgement, Meaning
+from gradspec.conformance.oracle.expected import expected
+from gradspec.conformance.oracle.meaning import Bools
+from gradspec.conformance.oracle.sums import SumMeaning
+from gradspec.conformance.oracle.tolerance import Facts, error_of, gamma, permitted, stored_error
+from gradspec.domains.exact import rational
+from gradspec.domains.formats import F32
+
+REDUCED: dict[str, str] = {
+    "ftz": "Inputs, products and sums below the smallest normal number of the accumulator may count as zero.",
+    "tf32": "Factors of float32 may be rounded to 11 significand bits first, as TF32 does.",
+    "bf16_inputs": "Factors of float32 may be rounded to bfloat16 first.",
+    "truncate": "Sums may be rounded toward zero instead of to nearest.",
+    "low_precision_accumulate": "Sums of float16 and bfloat16 may be rounded to that format after every addition.",
+    "parts": "Partial sums of float16 and bfloat16, at most 16 to a result, may be stored and added in that format.",
+    "normwise": "Errors may be small against the largest sum of the whole result instead of each one's own, as those "
+    "of Winograd's algorithm and the FFT are.",
+}
+"""The names of ``--allow``, with what each permits."""
+
+MOST_PARTS = 16
+AMPLIFICATION = 2**12
+TRANSFORMS = 32
+"""Of `_in_norm`, which derives them."""
+
+
+def _rounded_to(bits: int) -> Callable[[Arithmetic], Arithmetic]:
+    """Factors of float32 rounded to nearest with so many bits; narrower ones have no more, wider ones are not meant."""
+    error = fmpq(1, 2**bits)
+
+    def of(arithmetic: Arithmetic) -> Arithmetic:
+        if arithmetic.storage != F32:
+            return arithmetic
+        return replace(arithmetic, input_error=max(arithmetic.input_error, error))
+
+    return of
+
+
+ARITHMETICS: dict[str, Callable[[Arithmetic], Arithmetic]] = {
+    "ftz": lambda own: replace(own, flush_to_zero=True),
+    "tf32": _rounded_to(11),
+    "bf16_inputs": _rounded_to(8),
+    "truncate": lambda own: replace(own, truncating=True),
+    "low_precision_accumulate": lambda own: replace(own, accumulate=own.storage),
+}
+"""The modes that are an arithmetic, as what they make of the target's own."""
+
+
+def known(names: Iterable[str]) -> tuple[str, ...]:
+    """The names of modes as given, in the order of ``REDUCED``.
+
+    >>> known(["tf32", "ftz"])
+    ('ftz', 'tf32')
+    >>> known(["fp8"])
+    Traceback (most recent call last):
+        ...
+    ValueError: 'fp8' is not a mode of reduced precision; allow some of ftz, tf32, bf16_inputs, ...
+    """
+    given = tuple(names)
+    for name in given:
+        if name not in REDUCED:
+            raise ValueError(f"{name!r} is not a mode of reduced precision; allow some of {', '.join(REDUCED)}")
+    return tuple(name for name in REDUCED if name in given)
+
+
+def judged_reduced(meaning: Meaning, got: Array, arithmetic: Arithmetic, names: Iterable[str]) -> str | None:
+    """The first of the modes under which a result is permitted: alone, or else all that have an arithmetic together.
+
+    >>> from gradspec.conformance import meaning
+    >>> total = meaning("conv", np.float32([[1 + 2**-12, 1.0]]), np.float32([[[1, -1]]]))
+    >>> judged_reduced(total, np.float32([[0.0]]), Arithmetic.of("f32"), ["ftz", "tf32"])
+    'tf32'
+    """
+    modes = known(names)
+    left = ~meaning.judge(got, arithmetic).ok
+    for name in modes:
+        if not _outside(meaning, got, arithmetic, name, left).any():
+            return name
+    together = [name for name in modes if name in ARITHMETICS]
+    if len(together) > 1:
+        wide = arithmetic
+        for name in together:
+            wide = ARITHMETICS[name](wide)
+        if meaning.judge(got, wide).passed:
+            return "+".join(together)
+    return None
+
+
+def _outside(meaning: Meaning, got: Array, arithmetic: Arithmetic, name: str, left: Bools) -> Bools:
+    """Which of the cells that are left the mode does not permit either."""
+    if name in ARITHMETICS:
+        return np.logical_not(meaning.judge(got, ARITHMETICS[name](arithmetic)).ok)
+    if not isinstance(meaning, SumMeaning) or not left.any():  # copies and smooth maxima are not sums of leaves
+        return left
+    permits = _in_norm(meaning, arithmetic) if name == "normwise" else _in_parts(arithmetic)
+    numbers, outside = got.astype(np.float64).ravel(), left.ravel().copy()
+    for place, facts in meaning.facts_of(np.flatnonzero(left), arithmetic):
+        outside[place] = not permits(facts, float(numbers[place]))
+    return outside.reshape(left.shape)
+
+
+Permits: TypeAlias = Callable[[Facts, float], bool]
+
+
+def _in_parts(arithmetic: Arithmetic) -> Permits:
+    """At most J partial sums ``A_j``, each within ``E_j``, stored and added, however the leaves were divided.
+
+    ``Σ|A_j| ≤ S`` and ``Σ E_j ≤ E``, so what is stored errs by ``F = E + u_T(S + E) + J·η_T/2`` in all, and the sum by
+    ``F + Γ^T_{J−1}(S + F)``. It overflows only where adding in the storage format throughout might.
+    """
+    storage, narrow = arithmetic.storage, ARITHMETICS["low_precision_accumulate"](arithmetic)
+    u, tiniest = rational(storage.unit), rational(storage.tiniest)
+
+    def permits(facts: Facts, got: float) -> bool:
+        if not math.isfinite(got) or _is_special(facts):
+            return permitted(facts, narrow).allows(got)
+        parts = min(facts.leaves, MOST_PARTS)
+        error = error_of(facts, arithmetic)
+        stored = error + u * (facts.mass + error) + parts * tiniest / 2
+        return bool(abs(rational(got) - facts.value) <= stored + gamma(u, parts - 1) * (facts.mass + stored))
+
+    return permits if storage.precision < arithmetic.accumulate.precision else lambda facts, got: False
+
+
+def _in_norm(meaning: SumMeaning, arithmetic: Arithmetic) -> Permits:
+    """``AMPLIFICATION·(Γ_{n+TRANSFORMS}·n·M + n·η)``, M the largest mass and n the most leaves of any output.
+
+    Where the largest cell meets the largest weight in some window, ``M`` is at least their product ``A``, and C
+    channels of k taps have ``n = C·k`` leaves. Winograd's algorithm in the usual points multiplies ``C·A`` by at most
+    the row sums of its three matrices on each axis: (3·1.5·2)² = 81 for F(2×2, 3×3), (19·1·10)² = 36,100 < 9·2^12
+    for F(4×4, 3×3), with fewer than ``TRANSFORMS`` roundings beside those of the n leaves. An FFT of P cells errs by a
+    small multiple of ``u·log P·√P·√k·C·A``, which is less up to a million cells. Larger tiles are not covered, nor a
+    cell at a border that never meets the large weights: no theorem holds for all such algorithms.
+    """
+    mass, leaves = meaning.extent()
+    roundings = gamma(arithmetic.u, leaves + TRANSFORMS) * leaves * rational(mass) if math.isfinite(mass) else fmpq(0)
+    bound = AMPLIFICATION * (roundings + leaves * rational(arithmetic.accumulate.tiniest))
+
+    def permits(facts: Facts, got: float) -> bool:
+        if not math.isfinite(got) or _is_special(facts):
+            return False
+        is_stored = arithmetic.storage != arithmetic.accumulate
+        error = stored_error(facts.value, bound, arithmetic.storage) if is_stored else bound
+        return bool(abs(rational(got) - facts.value) <= error)
+
+    return permits
+
+
+def _is_special(facts: Facts) -> bool:
+    return facts.nan or facts.nan_from_padding or facts.plus_infinity or facts.minus_infinity
+
+
+# --- selections of flushed numbers ------------------------------------------------------------------------------------
+
+
+def explained_by_flushing(call: Call, name: str, judgement: Judgement) -> bool:
+    """Whether a result is right, or right by convention, where numbers below the smallest normal one are zero.
+
+    The tolerance has a term for sums. A selection has none: zeros tie, and the winner, its tangent and its index are
+    those of the flushed numbers.
+    """
+    if call.problem.dtype not in FLOATS:
+        return False
+    arithmetic = replace(judgement.arithmetic, flush_to_zero=True)
+    smallest = float(arithmetic.accumulate.normal)
+    seen = call.mapped(lambda array: array if array.dtype.kind in "iu" else flushed(array, smallest))
+    meaning = expected(seen)[name]
+    if meaning is None:
+        return False
+    again = meaning.judge(flushed(judgement.got, smallest), arithmetic)
+    return again.passed or any(NEEDS_DOCUMENTATION.isdisjoint(e.names) for e in explanations(seen, name, again))
+
+
+def flushed(array: Array, smallest: float) -> Array:
+    """Numbers below the smallest normal one of the accumulator as zeros of their sign.
+
+    >>> flushed(np.float32([1e-40, -1.0]), 2.0**-126).tolist()
+    [0.0, -1.0]
+    """
+    return np.where(np.abs(array) < smallest, np.copysign(array.dtype.type(0), array), array)

@@ -1,0 +1,218 @@
+"""Running a target on a call, and the verdict on each of its results."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gradspec.conformance.judge.adjoint import chooses_a_tied_cell, contradiction
+from gradspec.conformance.judge.conventions import NEEDS_DOCUMENTATION, Explanation, explanations, padding_only
+from gradspec.conformance.judge.reduced import ARITHMETICS, explained_by_flushing, judged_reduced
+from gradspec.conformance.judge.snapshot import Snapshot, same_bits
+from gradspec.conformance.model.problem import SELECTIONS, Array, Call, Results
+from gradspec.conformance.model.target import NotOfferedError, Target
+from gradspec.conformance.model.verdict import Verdict
+from gradspec.conformance.oracle import Judgement, Meaning
+from gradspec.conformance.oracle.expected import expected
+from gradspec.conformance.oracle.meaning import Bools, Selected
+from gradspec.spec.errors import UnsupportedError
+
+NOTHING_ALLOWED: frozenset[str] = frozenset()
+_CHOICE_RULES = {"zero_sign": "zero_sign", "padding_is_skipped": "special"}
+
+
+def judge_call(target: Target, call: Call, allow: AbstractSet[str] = NOTHING_ALLOWED) -> list[Verdict]:
+    """Run one call and judge each of its results."""
+    return Judge(target, call, allow).verdicts(call.variant)
+
+
+class Judge:
+    """Judges one call in each of the target's ways to make it; what it means is worked out once."""
+
+    def __init__(self, target: Target, call: Call, allow: AbstractSet[str]) -> None:
+        self.target, self.call, self.allow = target, call, allow
+        self.meanings, self.snapshot = expected(call), Snapshot(call)
+        self._judged: dict[str, list[tuple[Array, Verdict]]] = {}
+
+    def verdicts(self, variant: str) -> list[Verdict]:
+        """Run one variant of the call and judge each of its results; what the target leaves out is not judged."""
+        call = replace(self.call, variant=variant)
+        try:
+            results = self.target.run(call)
+        except NotOfferedError as why:
+            return [Verdict("not_offered", variant=variant, detail=str(why))]
+        except Exception as error:  # whatever the target raises is its own doing
+            return [Verdict("defect", "raised", variant=variant, got=f"{type(error).__name__}: {error}")]
+        changed = [(name, f"the call wrote into its {name}") for name in self.snapshot.restored()]
+        if changed:
+            return [Verdict("defect", "input_changed", name, variant, detail=detail) for name, detail in changed]
+        given = [name for name in self.meanings if name in results]
+        if not given:
+            nothing = f"it gives none of {', '.join(self.meanings)}"
+            return [Verdict("not_offered", variant=variant, detail=nothing)]
+        return [self._verdict(call, name, results) for name in given]
+
+    def _verdict(self, call: Call, name: str, results: Results) -> Verdict:
+        """The verdict on one result: that on the same bits, if another variant gave them."""
+        got = np.asarray(results[name])
+        known = self._judged.setdefault(f"{name} {'indices' in results}", [])
+        for bits, verdict in known:
+            if same_bits(bits, got):
+                return replace(verdict, variant=call.variant)
+        result = _Result(self.target, call, name, got, "indices" in results, self.allow)
+        verdict = result.malformed(self.meanings[name]) or result.judged(self.meanings[name])
+        known.append((got.copy(), verdict))
+        return verdict
+
+
+@dataclass(frozen=True)
+class _Result:
+    """One result of a call, under judgement."""
+
+    target: Target
+    call: Call
+    name: str
+    got: Array
+    with_index: bool
+    """Whether the target says who won."""
+    allow: AbstractSet[str]
+
+    def says(self, kind: str, rule: str = "", **more: Any) -> Verdict:
+        return Verdict(kind, rule, self.name, self.call.variant, **more)
+
+    def says_at(self, kind: str, rule: str, where: Bools, wanted: str, detail: str = "") -> Verdict:
+        """A verdict on the first place of ``where``."""
+        place = tuple(int(i) for i in np.argwhere(where)[0])
+        return self.says(kind, rule, place=place, got=repr(self.got[place].item()), expected=wanted, detail=detail)
+
+    def malformed(self, meaning: Meaning | None) -> Verdict | None:
+        """A result of the wrong shape or dtype, or an index that names no cell."""
+        named, dtype = self.call.named(), self.got.dtype
+        shape = named[self.name.partition("_")[2]].shape if meaning is None else meaning.shape
+        if self.got.shape != shape:
+            return self.says("defect", "shape", got=f"of shape {self.got.shape}", expected=f"shape {shape}")
+        if self.name != "indices":
+            own = named["x"].dtype
+            return None if dtype == own else self.says("defect", "dtype", got=str(dtype), expected=str(own))
+        if dtype.kind not in "iu":
+            return self.says("defect", "dtype", got=str(dtype), expected="an integer dtype")
+        cells, places = prod(self.call.problem.spatial), self.got.astype(np.int64)
+        outside = (places < -1) | (places >= cells)
+        return self.says_at("defect", "index_range", outside, f"-1 to {cells - 1}") if outside.any() else None
+
+    def judged(self, meaning: Meaning | None) -> Verdict:
+        if meaning is None:
+            return self.says("undecided", detail="no theorem bounds the error of this result")
+        try:
+            judgement = meaning.judge(self.got, self.target.arithmetic(self.call.problem))
+        except UnsupportedError as why:
+            return self.says("undecided", detail=str(why))
+        return self._passed(judgement) if judgement.passed else self._failed(judgement)
+
+    # --- permitted everywhere
+
+    def _passed(self, judgement: Judgement) -> Verdict:
+        """It passes, unless that says nothing, or it shows a choice that is not ours."""
+        if judgement.skipped.any():
+            return self._chosen(judgement, judgement.skipped, Explanation(("padding_is_skipped",)), "nan")
+        signs = self._other_zeros(judgement)
+        if signs.any():
+            return self._chosen(judgement, signs, Explanation(("zero_sign",)), "the winner's zero")
+        return self._wide(judgement) if judgement.wide.any() else self.says("pass")
+
+    def _other_zeros(self, judgement: Judgement) -> Bools:
+        """Zeros of a selection that do not have the winner's sign, which is free where no index says who won."""
+        meaning, is_told = judgement.meaning, self.name == "dy" or (self.name == "y" and self.with_index)
+        if not is_told or not isinstance(meaning, Selected) or meaning.values.dtype.kind != "f":
+            return np.zeros(judgement.ok.shape, np.bool_)
+        got, meant = judgement.got.astype(np.float64), meaning.values.reshape(meaning.shape)
+        return np.asarray((meant == 0) & (np.signbit(got) != np.signbit(meant)))
+
+    def _wide(self, judgement: Judgement) -> Verdict:
+        count = f"{int(judgement.wide.sum())} of {judgement.wide.size}"
+        return self.says("undecided", detail=f"the tolerance of {count} says nothing")
+
+    # --- not permitted somewhere
+
+    def _failed(self, judgement: Judgement) -> Verdict:
+        """A result that breaks our rules: by convention, in a mode of reduced precision, or as a defect."""
+        call, wrong = self.call, ~judgement.ok
+        place = int(np.flatnonzero(wrong.ravel())[0])
+        wanted, found = str(judgement.permitted(place)), self._likeliest(judgement)
+        if found is not None:
+            return self._chosen(judgement, wrong, found, wanted)
+        is_gradient = call.problem.op in SELECTIONS and self.name == "grad_x"
+        if is_gradient and chooses_a_tied_cell(self.target, call):
+            return self._chosen(judgement, wrong, Explanation(("another_tie",)), wanted)
+        rule = rule_of(call, self.name, judgement, place)
+        own = self.target.composed(call.problem, call.mode)
+        mode = judged_reduced(judgement.meaning, judgement.got, judgement.arithmetic, own)
+        if mode is not None:
+            return self._composed(judgement, mode)
+        modes = (self.allow & self.target.reduced().keys()) | own
+        mode = judged_reduced(judgement.meaning, judgement.got, judgement.arithmetic, modes)
+        if mode is None and "ftz" in modes and explained_by_flushing(call, self.name, judgement):
+            mode = "ftz"
+        if mode is not None:
+            return self.says_at("reduced", rule, wrong, wanted, f"within the tolerance of {mode}")
+        return self.says_at("defect", rule, wrong, wanted, f"{int(wrong.sum())} of {wrong.size} wrong")
+
+    def _composed(self, judgement: Judgement, mode: str) -> Verdict:
+        """A result that the target's interface composes of stored ones: the tolerance of that arithmetic is its own."""
+        if mode in ARITHMETICS:
+            own = judgement.meaning.judge(judgement.got, ARITHMETICS[mode](judgement.arithmetic))
+            if own.wide.any():
+                return self._wide(own)
+        return self.says("pass", detail=f"within the tolerance of {mode}, of which it is composed")
+
+    def _likeliest(self, judgement: Judgement) -> Explanation | None:
+        """The first explanation that the target documents, or that nothing it does speaks against; or the first."""
+        first = None
+        for option in explanations(self.call, self.name, judgement):
+            first = first or option
+            is_free = not self.target.strict and NEEDS_DOCUMENTATION.isdisjoint(option.names)
+            if set(option.names) <= self.target.conventions() or (is_free and self._against(option) is None):
+                return option
+        return first
+
+    def _against(self, found: Explanation) -> str | None:
+        return None if found.choice is None else contradiction(self.target, self.call, found.choice)
+
+    def _chosen(self, judgement: Judgement, where: Bools, found: Explanation, wanted: str) -> Verdict:
+        """A choice that is not ours: a convention if the target documents it, or nothing it does speaks against it."""
+        kind, detail = "convention", f"{found.words} ({', '.join(found.names)})"
+        place = int(np.flatnonzero(where.ravel())[0])
+        rule = _CHOICE_RULES.get(found.names[0]) or rule_of(self.call, self.name, judgement, place)
+        if not set(found.names) <= self.target.conventions():
+            if self.target.strict:
+                kind, detail = "defect", f"{detail}, {self.target.undeclared(found.names)}"
+            elif not NEEDS_DOCUMENTATION.isdisjoint(found.names):
+                kind, detail = "defect", f"{detail}, which it does not document"
+            elif (against := self._against(found)) is not None:
+                kind, rule, detail = "defect", "adjoint", f"{detail}; {against}"
+        return self.says_at(kind, rule, where, wanted, detail)
+
+
+def rule_of(call: Call, name: str, judgement: Judgement, place: int) -> str:
+    """The rule that a wrong result breaks at a flat place."""
+    empty = padding_only(call, name)
+    if empty is not None and empty.ravel()[place]:
+        return "padding_only"
+    if name == "indices":
+        return "indices"
+    allowed, got = judgement.permitted(place), float(judgement.got.ravel()[place])
+    if allowed.low is None or not np.isfinite(got):
+        return "special"
+    if call.mode == "second":
+        return "second"
+    if call.mode == "vjp" and call.problem.op in SELECTIONS:
+        return "vjp.hits"
+    if isinstance(judgement.meaning, Selected):
+        return f"{call.mode}.selection"
+    if call.mode == "value" and call.problem.op == "smooth_max_pool":
+        return "value.smooth"
+    return f"{call.mode}.{'exact_sum' if allowed.low == allowed.high else 'sum'}"

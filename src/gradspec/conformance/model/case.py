@@ -1,0 +1,113 @@
+"""The cases a target is judged on: what they may have, what a user selects of them, and what a campaign must know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gradspec.conformance.model.problem import INPUTS, MODES, Problem
+
+FEATURES: dict[str, str] = {
+    "asymmetric": "sizes, kernels, strides or paddings that differ between axes or sides",
+    "overlapping": "a stride less than the window's extent",
+    "non_divisible": "a stride or output size that does not divide what it cuts up",
+    "dilated": "cells of a window lie apart",
+    "padding_only_window": "a window without a real cell",
+    "ceil_mode": "a last window that rounding up adds",
+    "count_exclude_pad": "an average over the real cells alone",
+    "divisor_override": "an average with a divisor of its own",
+    "grouped": "channels in groups",
+    "depthwise": "one group per input channel",
+    "output_padding": "a transposed convolution with a longer output",
+    "ties": "equal cells in a window",
+    "nan": "a NaN among the numbers",
+    "infinity": "an infinity among the numbers",
+    "signed_zero": "zeros of both signs",
+    "subnormal": "numbers below the smallest normal one",
+    "huge": "numbers near the largest one",
+    "empty_batch": "a leading axis of size 0",
+    "zero_channels": "no channels",
+    "one_cell_axis": "a spatial axis of size 1",
+    "non_contiguous": "arrays with gaps in memory",
+    "channels_last": "arrays with channels fastest in memory",
+    "low_precision": "float16 or bfloat16",
+    "long_sum": "sums of a thousand leaves or more",
+    "many_hits_one_cell": "one cell that many windows read or choose",
+    "integer": "an integer dtype",
+    "large": "arrays of many thousand cells, beyond one cache or one thread's share",
+    "rank4": "four spatial axes",
+}
+"""The tags of cases, with what they mean."""
+PLAIN = "plain"
+"""The feature of a case that has none."""
+MASKING = ("nan", "infinity", "huge", "empty_batch", "zero_channels")
+"""Features that hide others: at most one in a case, in at most a quarter of its windows."""
+REGIMES = ("impulse", "exact_sum", "rounding")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a user asked for; empty means everything."""
+
+    ops: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+
+    @property
+    def chosen_ops(self) -> tuple[str, ...]:
+        return self.ops or tuple(INPUTS)
+
+    @property
+    def chosen_modes(self) -> tuple[str, ...]:
+        return self.modes or MODES
+
+
+@dataclass(frozen=True)
+class CheckCase:
+    """A problem in one mode, and how its numbers are drawn: ``cases.drawn`` makes the same call of it anywhere."""
+
+    batch: int
+    index: int
+    problem: Problem
+    mode: str
+    regime: str
+    special: str | None
+    """The feature of the numbers, if they have one: ties, nan, infinity, signed_zero, subnormal, huge; and of the
+    indices of unpooling, padding_only_window (some name no cell) or many_hits_one_cell (many name one)."""
+    layout: str
+    seed: int
+    features: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """``batch.index``: with the seed of a run, it makes the case again."""
+        return f"{self.batch}.{self.index}"
+
+
+DEFAULT_SECONDS = 60.0
+DEFAULT_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True)
+class CampaignSettings:
+    """A target by name, and what of it is judged.
+
+    ``threads`` is how many each process may use, ``timeout`` how many seconds a case may take, ``path`` where user
+    kernels are imported from, and ``token`` tells the campaign from others in the same process.
+    """
+
+    target: str
+    seed: int = 0
+    selection: Selection = field(default_factory=Selection)
+    allow: tuple[str, ...] = ()
+    threads: int = 1
+    timeout: float = DEFAULT_TIMEOUT
+    path: tuple[str, ...] = ()
+    token: str = ""
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}; give a whole number that is not negative")
+        if not self.timeout > 0:
+            raise ValueError(f"timeout is {self.timeout:g}; give a positive number of seconds")

@@ -1,0 +1,169 @@
+"""What a target is asked: an operator on given shapes, in one mode, on given numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+Shape: TypeAlias = tuple[int, ...]
+Results: TypeAlias = dict[str, Array]
+"""Arrays by the names of `Problem.results`; a target may leave out what it does not give."""
+
+MODES = ("value", "jvp", "vjp", "second")
+LAYOUTS = ("contiguous", "channels_last", "non_contiguous")
+RANKS = (1, 2, 3, 4)
+_NUMPY = ("float16", ml_dtypes.bfloat16, "float32", "float64", "int8", "uint8", "int32", "int64")
+_NAMES = ("f16", "bf16", "f32", "f64", "i8", "u8", "i32", "i64")
+DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, kind in zip(_NAMES, _NUMPY, strict=True)}
+FLOATS = ("f16", "bf16", "f32", "f64")
+
+INPUTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("max_pool", "avg_pool", "smooth_max_pool", "adaptive_max_pool", "adaptive_avg_pool"), ("x",)),
+    **dict.fromkeys(("global_max_pool", "global_avg_pool"), ("x",)),
+    **dict.fromkeys(("conv", "conv_transpose"), ("x", "weight", "bias")),
+    "max_unpool": ("x", "indices"),
+    **dict.fromkeys(("unfold", "fold"), ("x",)),
+}
+"""The operators that are judged, with their inputs as the specification orders them."""
+
+SELECTIONS = ("max_pool", "adaptive_max_pool", "global_max_pool")
+"""Operators that choose one of their cells: they take integers, and give indices."""
+GIVES_INDICES = SELECTIONS[:2]
+"""The selections that take ``return_indices``."""
+AVERAGES = ("avg_pool", "adaptive_avg_pool", "global_avg_pool")
+SLIDING_POOLS = ("max_pool", "avg_pool", "smooth_max_pool")
+CONVOLUTIONS = ("conv", "conv_transpose")
+COLUMNS = ("unfold", "fold")
+SLIDING = (*SLIDING_POOLS, *CONVOLUTIONS, *COLUMNS)
+"""Operators with a kernel that slides, with strides, padding and dilation."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """All of a call but its numbers: the operator, the shapes and dtype of its inputs, and its settled attributes.
+
+    ``attributes`` are those of ``gs.spec``: one number per axis, padding as pairs, defaults left out or spelled out.
+    ``rank`` is the number of spatial axes.
+    """
+
+    op: str
+    rank: int
+    shapes: tuple[Shape | None, ...]
+    attributes: Mapping[str, Any]
+    dtype: str = "f32"
+
+    def named_shapes(self) -> dict[str, Shape]:
+        """The shapes of the inputs that are there, by name."""
+        named = zip(INPUTS[self.op], self.shapes, strict=True)
+        return {name: shape for name, shape in named if shape is not None}
+
+    @property
+    def x_shape(self) -> Shape:
+        """The shape of ``x``, which every problem has."""
+        shape = self.shapes[0]
+        assert shape is not None
+        return shape
+
+    @property
+    def spatial(self) -> Shape:
+        return self.x_shape[-self.rank :]
+
+    @property
+    def lead(self) -> Shape:
+        """The axes of ``x`` before channels and space; for pooling, channels are leading axes like others."""
+        own = 2 if self.op == "fold" else self.rank + (self.op in (*CONVOLUTIONS, "unfold"))
+        return self.x_shape[: len(self.x_shape) - own]
+
+    @property
+    def differentiable(self) -> tuple[str, ...]:
+        """The names of the inputs that are there and have derivatives."""
+        return tuple(name for name in self.named_shapes() if name != "indices")
+
+    def results(self, mode: str) -> tuple[str, ...]:
+        """The names of what a mode gives.
+
+        ``second`` is the VJP of the VJP: the cotangents of its inputs and of its cotangent, given one for each result.
+        """
+        if mode == "value":
+            return ("y", "indices") if self.op in SELECTIONS else ("y",)
+        if mode == "jvp":
+            return ("dy",)
+        if mode == "vjp":
+            return tuple(f"grad_{name}" for name in self.differentiable)
+        return (*(f"second_{name}" for name in self.differentiable), "second_g")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A problem with its numbers, in one mode.
+
+    ``directions`` are, one for each differentiable input, the tangents of a JVP, or in mode ``second`` the cotangents
+    of the VJP's results. ``layout`` says how the arrays lie in memory; `in_layout` puts them so. ``variant`` names one
+    of the target's own ways to make the same call.
+    """
+
+    problem: Problem
+    mode: str
+    inputs: tuple[Array | None, ...]
+    directions: tuple[Array, ...] = ()
+    cotangent: Array | None = None
+    layout: str = "contiguous"
+    variant: str = "plain"
+    output: Shape = ()
+    """The shape of the operator's value."""
+
+    def named(self) -> dict[str, Array]:
+        """The inputs that are there, by name."""
+        pairs = zip(INPUTS[self.problem.op], self.inputs, strict=True)
+        return {name: array for name, array in pairs if array is not None}
+
+    def arrays(self) -> dict[str, Array]:
+        """Every array by the name that programs give it: ``x``, ``dx`` for a direction, ``g`` for the cotangent."""
+        directions = zip(self.problem.differentiable, self.directions, strict=False)
+        found = {**self.named(), **{f"d{name}": array for name, array in directions}}
+        return found if self.cotangent is None else {**found, "g": self.cotangent}
+
+    def arguments(self) -> list[Array]:
+        """Inputs, the cotangent and directions, in the order in which functions of all of them take them."""
+        return [*self.named().values(), *([] if self.cotangent is None else [self.cotangent]), *self.directions]
+
+    def with_arrays(self, arrays: Mapping[str, Array]) -> Call:
+        """The same call on other arrays, by the names of `arrays`."""
+        directions = zip(self.problem.differentiable, self.directions, strict=False)
+        return replace(
+            self,
+            inputs=tuple(arrays.get(name) for name in INPUTS[self.problem.op]),
+            directions=tuple(arrays[f"d{name}"] for name, _ in directions),
+            cotangent=arrays.get("g"),
+        )
+
+    def mapped(self, change: Callable[[Array], Array]) -> Call:
+        """The same call on changed arrays."""
+        return self.with_arrays({name: change(array) for name, array in self.arrays().items()})
+
+    def in_layout(self) -> Call:
+        """The call with its arrays in the layout that it names."""
+        return self.mapped(lambda array: laid_out(array, self.layout, self.problem.rank))
+
+
+def laid_out(array: Array, layout: str, rank: int) -> Array:
+    """The same numbers in memory of another order: channels fastest, or with gaps between all cells.
+
+    >>> laid_out(np.zeros((2, 3, 4)), "channels_last", 1).strides, laid_out(np.zeros((4,)), "non_contiguous", 1).strides
+    ((96, 8, 24), (16,))
+    """
+    if layout == "contiguous" or array.ndim == 0 or (layout == "channels_last" and array.ndim <= rank):
+        return np.asarray(array, order="C")
+    if layout == "channels_last":
+        channel = array.ndim - rank - 1
+        return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, channel, -1)), -1, channel)
+    gaps = np.zeros(tuple(2 * n + 1 for n in array.shape), array.dtype)
+    view = gaps[tuple(slice(1, None, 2) for _ in array.shape)]
+    view[...] = array
+    return view

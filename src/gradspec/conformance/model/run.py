@@ -1,0 +1,102 @@
+"""What a run of ``gradspec check`` gives: counts, probes and findings. Outcomes of parts of it add up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from gradspec.conformance.model.case import PLAIN
+from gradspec.conformance.model.verdict import KINDS, Failure, Finding, Probe, Verdict
+
+
+@dataclass
+class Tally:
+    """How many cases of each operator, mode and feature had which verdict, the worst of each case counting.
+
+    ``cases`` counts each case once, under its worst kind; ``grid`` counts it under each of its features.
+    """
+
+    cases: Counter[str] = field(default_factory=Counter)
+    grid: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+    """By operator, mode, feature and kind."""
+    modes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """Each case once, by operator, mode and kind."""
+    not_offered: Counter[str] = field(default_factory=Counter)
+    """Why, and how often."""
+
+    def count(self, op: str, mode: str, features: Iterable[str], verdicts: Iterable[Verdict]) -> None:
+        """Take in one case with all verdicts on it."""
+        given = list(verdicts)
+        kind = min((v.kind for v in given), key=KINDS.index)
+        self.cases[kind] += 1
+        self.modes[op, mode, kind] += 1
+        for feature in tuple(features) or (PLAIN,):
+            self.grid[op, mode, feature, kind] += 1
+        if kind == "not_offered":
+            self.not_offered[given[0].detail] += 1
+
+    @property
+    def judged(self) -> int:
+        """Cases that the target took and that were judged."""
+        return sum(number for kind, number in self.cases.items() if kind != "not_offered")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One case after judgement: what is counted of it, and what is wrong with it.
+
+    ``reason`` says why it was not offered; ``unkept`` has the signatures of failures that are like ones already kept;
+    ``error`` is a mistake of the judge itself, which leaves the case undecided.
+    """
+
+    op: str
+    mode: str
+    features: tuple[str, ...]
+    kind: str
+    reason: str = ""
+    failures: tuple[Failure, ...] = ()
+    unkept: tuple[tuple[str, ...], ...] = ()
+    error: str = ""
+
+    def count(self, tally: Tally) -> None:
+        tally.count(self.op, self.mode, self.features, [Verdict(self.kind, detail=self.reason)])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The judged cases of one batch, and by whom."""
+
+    number: int
+    cases: tuple[Judged, ...]
+    worker: str = ""
+
+
+@dataclass
+class Run:
+    """One run of the judge on one target."""
+
+    target: str
+    version: str
+    machine: str
+    seed: int
+    cases: int = 0
+    seconds: float = 0.0
+    findings: list[Finding] = field(default_factory=list)
+    probes: list[Probe] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
+    allowed: tuple[str, ...] = ()
+    interrupted: bool = False
+    errors: list[str] = field(default_factory=list)
+    """Why cases could not be judged, through a mistake of the judge or of the machines, not of the target."""
+    unjudged: int = 0
+    """How many cases that were: they are counted as undecided."""
+    unreached: int = 0
+    """Cases that were planned and that the end of the time left out."""
+    shrinking: float = 0.0
+    """Of the seconds, those in which findings were shrunk."""
+    repeat: str = ""
+    """The command that makes the same cases again, and those that were not reached."""
+
+    def by_kind(self, kind: str) -> list[Finding]:
+        return [finding for finding in self.findings if finding.kind == kind]

@@ -1,0 +1,1 @@
+"""From failures to findings: the smallest case of each cause."""

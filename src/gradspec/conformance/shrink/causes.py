@@ -1,0 +1,259 @@
+"""From failures to findings: what fails in the same way, for the same reason, is told once, by its smallest case.
+
+Failures are grouped by what can be seen of them (`groups`). The smallest of a group is shrunk; what is left in it names
+the cause, and the failures that do not have all of that are another's (`unexplained`). Findings that differ by nothing
+but the operator, rank or dtype are one (`merged`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from itertools import groupby
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from gradspec.conformance.cases.features import tags_of_call
+from gradspec.conformance.judge.rules import RULES, explain
+from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, judge_call
+from gradspec.conformance.model.attributes import is_usual
+from gradspec.conformance.model.codec import encode
+from gradspec.conformance.model.problem import AVERAGES, MODES, SELECTIONS, Array, Call
+from gradspec.conformance.model.target import Target
+from gradspec.conformance.model.verdict import KINDS, Failure, Finding
+from gradspec.conformance.shrink.search import conventions, error, manner, shrink
+from gradspec.conformance.shrink.steps import size
+
+MOST_CAUSES = 6
+"""Causes that are looked for in one group."""
+MADE_SMALL = frozenset({"one_cell_axis"})
+"""Features that shrinking itself brings about."""
+EMPTY = frozenset({"empty_batch", "zero_channels"})
+"""Features of arrays without cells."""
+MASKS = EMPTY | {"nan", "infinity", "huge"}
+"""Features under which a wrong sum shows as something else: a NaN that is lost, say."""
+_SORTS = ("selection", "sum", "exact_sum")
+NUMERIC = frozenset({"special", "second", "vjp.hits", *(f"{mode}.{sort}" for mode in MODES for sort in _SORTS)})
+"""Rules that say which number stands somewhere."""
+ORDINARY = 1000.0
+"""Numbers below this in magnitude hide nothing."""
+FAMILIES = {
+    **dict.fromkeys(SELECTIONS, "maximum"),
+    **dict.fromkeys(AVERAGES, "average"),
+}
+"""Operators that are one reduction over different windows."""
+
+
+def findings(
+    target: Target, failures: Sequence[Failure], seconds: float, allow: AbstractSet[str] = NOTHING_ALLOWED
+) -> list[Finding]:
+    """All findings of failures, worst first, each group of them shrunk for so many seconds."""
+    return merged(found for group in groups(failures) for found in explained(target, group, seconds, allow))
+
+
+def explained(
+    target: Target, group: Sequence[Failure], seconds: float, allow: AbstractSet[str] = NOTHING_ALLOWED
+) -> list[Finding]:
+    """The findings of one group: one for each cause in it, shrunk for so many seconds in all."""
+    found: list[Finding] = []
+    deadline = monotonic() + seconds
+    while group:
+        first = least(group)
+        if monotonic() < deadline:
+            first = on_ordinary_numbers(target, first, allow)
+        shrunk = shrink(target, first, max(0.0, deadline - monotonic()), allow)
+        one = finding(target, group, shrunk)
+        tells = shrunk is not first and len(found) + 1 < MOST_CAUSES  # of the cause: what was not shrunk tells nothing
+        rest = unexplained(group, one) if tells and monotonic() < deadline else []
+        found.append(narrowed(one, group, rest))
+        group = rest
+    return found
+
+
+def on_ordinary_numbers(target: Target, failure: Failure, allow: AbstractSet[str] = NOTHING_ALLOWED) -> Failure:
+    """The failure without its special numbers, if the same result is wrong without them: it is plainer then."""
+    if failure.verdict.kind != "defect" or failure.verdict.rule not in NUMERIC or MASKS.isdisjoint(failure.features):
+        return failure
+    call = as_judged(failure).mapped(_ordinary).in_layout()
+    wrong = (v for v in judge_call(target, call, allow) if v.kind == "defect" and v.rule in NUMERIC)
+    verdict = next((v for v in wrong if v.result == failure.verdict.result), None)
+    if verdict is None:
+        return failure
+    return replace(failure, call=call, verdict=verdict, features=tuple(sorted(tags_of_call(call))))
+
+
+def _ordinary(array: Array) -> Array:
+    """Small whole numbers in the place of those that are not finite, or large."""
+    with np.errstate(invalid="ignore"):
+        is_small = np.abs(array.astype(np.float64)) < ORDINARY
+    return np.where(is_small, array, (np.arange(array.size).reshape(array.shape) % 5 + 1).astype(array.dtype))
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def groups(failures: Iterable[Failure]) -> list[list[Failure]]:
+    """Failures of one operator and mode that break one rule in one result, in the order in which they were met."""
+    found: dict[tuple[str, ...], list[Failure]] = {}
+    for failure in failures:
+        key = (failure.call.problem.op, failure.call.mode, *manner(failure.verdict))
+        found.setdefault(key, []).append(failure)
+    return list(found.values())
+
+
+def least(group: Sequence[Failure]) -> Failure:
+    """The failure that shrinking starts from."""
+    return min(group, key=lambda failure: (not MASKS.isdisjoint(failure.features), *size(as_judged(failure))))
+
+
+def varied(group: Sequence[Failure], most: int) -> list[Failure]:
+    """At most so many failures of a group: the smallest of each that is special in another way, then the others."""
+    first: dict[frozenset[str], Failure] = {}
+    ordered = sorted(group, key=lambda failure: size(as_judged(failure)))
+    for failure in ordered:
+        first.setdefault(_signature(as_judged(failure), failure.features), failure)
+    taken = {id(failure) for failure in first.values()}
+    return [*first.values(), *(failure for failure in ordered if id(failure) not in taken)][:most]
+
+
+def as_judged(failure: Failure) -> Call:
+    """The call in the variant that failed."""
+    return replace(failure.call, variant=failure.verdict.variant)
+
+
+def unexplained(group: Sequence[Failure], finding: Finding) -> list[Failure]:
+    """The failures of a group that lack something without which the shrunk case of the finding does not fail."""
+    first = least(group)
+    needed = _finding_signature(finding) & _signature(as_judged(first), first.features)
+    return [f for f in group if f is not first and not needed <= _signature(as_judged(f), f.features)]
+
+
+def narrowed(finding: Finding, group: Sequence[Failure], rest: Sequence[Failure]) -> Finding:
+    """A finding of a group that stands for all of it but the rest."""
+    others = {id(failure) for failure in rest}
+    mine = [failure for failure in group if id(failure) not in others]
+    return replace(finding, count=len(mine), seen=_elsewhere(finding, _seen(mine)))
+
+
+def _signature(call: Call, features: Iterable[str]) -> frozenset[str]:
+    """What is special about a call: features, attributes that are not left at their defaults, dtype and variant."""
+    problem = call.problem
+    given = problem.attributes
+    found = {f"attribute {name}" for name in given if not is_usual(problem.op, problem.rank, given, name)}
+    found |= {*features} - MADE_SMALL
+    if call.problem.dtype != "f32":
+        found.add(f"dtype {call.problem.dtype}")
+    if call.variant != "plain":
+        found.add(f"variant {call.variant}")
+    return frozenset(found)
+
+
+# --- findings ---------------------------------------------------------------------------------------------------------
+
+
+def finding(target: Target, group: Sequence[Failure], shrunk: Failure) -> Finding:
+    """The finding of a group, by its shrunk failure."""
+    call, verdict = as_judged(shrunk), shrunk.verdict
+    found = Finding.of(
+        verdict,
+        call.problem.op,
+        call.mode,
+        features=shrunk.features,
+        dtype=call.problem.dtype,
+        case=encode(call),
+        reproducer=_reproducer(target, shrunk),
+        explanation=explain(verdict),
+        count=len(group),
+    )
+    return replace(found, seen=_elsewhere(found, _seen(group)))
+
+
+def _reproducer(target: Target, shrunk: Failure) -> str:
+    """The target's program, with what it gives, what is right and the rule in comments."""
+    verdict = shrunk.verdict
+    where = "" if verdict.place is None else str(list(verdict.place))
+    told = {
+        "gives": f"{verdict.result}{where} = {verdict.got}" if verdict.result and verdict.got else verdict.got,
+        "right": verdict.expected,
+        "rule": RULES.get(verdict.rule, verdict.rule),
+    }
+    comments = [f"# {word}: {' '.join(text.split())}" for word, text in told.items() if text]
+    lines = [target.reproducer(as_judged(shrunk)).rstrip()]
+    if verdict.rule == "input_changed":
+        name = verdict.result.replace("direction of ", "d").replace("cotangent", "g")
+        lines.append(f"print({name})  # as the call has left it")
+    return "\n".join([*lines, *comments]) + "\n"
+
+
+def _seen(group: Iterable[Failure]) -> set[str]:
+    return {f"{f.call.problem.op} {f.call.mode} {f.call.problem.dtype}" for f in group}
+
+
+def _elsewhere(finding: Finding, seen: set[str]) -> tuple[str, ...]:
+    return tuple(sorted(seen - {finding.where}))
+
+
+# --- findings that are one -------------------------------------------------------------------------------------------
+
+
+def merged(found: Iterable[Finding]) -> list[Finding]:
+    """Findings of the same cause as one, the simplest; worst kinds first, then those that show most often."""
+    by_manner = sorted(found, key=_manner)
+    causes = [cause for _, same in groupby(by_manner, key=_manner) for cause in _merged(list(same))]
+    return sorted(_unmasked(causes), key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.rule, f.result))
+
+
+def _manner(finding: Finding) -> tuple[Any, ...]:
+    family, empty = FAMILIES.get(finding.op, finding.op), EMPTY & {*finding.features}
+    if finding.rule in ("raised", "shape"):  # neither asks for the mode
+        if empty:
+            return family, "", finding.kind, "empty", "", tuple(sorted(empty))
+        return family, "", finding.kind, finding.rule, error(finding.got) if finding.rule == "raised" else "", ()
+    rule = finding.rule.replace("exact_sum", "sum")
+    return family, finding.mode, finding.kind, rule, finding.result, conventions(finding.explanation)
+
+
+def _merged(same: list[Finding]) -> list[Finding]:
+    """Each finding joined to the first, simpler one that has nothing special which it has not."""
+    simplest = sorted(same, key=lambda f: (len(_finding_signature(f)), *size(f.call), f.op))
+    return _gathered([], simplest, lambda cause, one: True)
+
+
+def _unmasked(causes: list[Finding]) -> list[Finding]:
+    """Findings joined to one of the same result that needs nothing else, and that neither NaN nor emptiness hides."""
+
+    def result(finding: Finding) -> tuple[str, ...]:
+        return FAMILIES.get(finding.op, finding.op), finding.mode, finding.kind, finding.result
+
+    def shows_plainly(cause: Finding, one: Finding) -> bool:
+        return MASKS.isdisjoint(cause.features) and result(cause) == result(one)
+
+    plain = [cause for cause in causes if MASKS.isdisjoint(cause.features)]
+    return _gathered(plain, [cause for cause in causes if not MASKS.isdisjoint(cause.features)], shows_plainly)
+
+
+def _gathered(
+    causes: list[Finding], more: list[Finding], may_join: Callable[[Finding, Finding], bool]
+) -> list[Finding]:
+    """Causes, and more findings, each joined to the first cause that it may join and that needs no more than it."""
+    for one in more:
+        own = _finding_signature(one)
+        fitting = (i for i, cause in enumerate(causes) if _finding_signature(cause) <= own and may_join(cause, one))
+        place = next(fitting, None)
+        if place is None:
+            causes.append(one)
+        else:
+            causes[place] = _joined(causes[place], one)
+    return causes
+
+
+def _finding_signature(finding: Finding) -> frozenset[str]:
+    return _signature(finding.call, finding.features)
+
+
+def _joined(cause: Finding, other: Finding) -> Finding:
+    seen = {*cause.seen, *other.seen, other.where}
+    return replace(cause, count=cause.count + other.count, seen=_elsewhere(cause, seen))

@@ -1,0 +1,208 @@
+"""From a failing case to the smallest that fails in the same way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from time import monotonic
+
+import numpy as np
+
+from gradspec.conformance.cases.features import tags_of_call
+from gradspec.conformance.checks import again
+from gradspec.conformance.judge.conventions import CONVENTIONS
+from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, judge_call
+from gradspec.conformance.model.problem import Array, Call
+from gradspec.conformance.model.target import Target
+from gradspec.conformance.model.verdict import Failure, Verdict
+from gradspec.conformance.shrink.fork import fate
+from gradspec.conformance.shrink.steps import cost, simpler_numbers, size, steps
+from gradspec.spec.errors import ShapeError
+
+MOST_RUNS = 3000
+"""Calls that are tried at most for one failure."""
+DEADLY = ("crash", "hang")
+"""What must not be tried again in a process that is still needed."""
+AN_ATTEMPT = 1.0
+"""Seconds after which a call that is tried again counts as hanging, where there is time for it."""
+HANGS = 20
+"""Calls that hang for which there is to be time."""
+
+
+def shrink(target: Target, failure: Failure, seconds: float, allow: AbstractSet[str] = NOTHING_ALLOWED) -> Failure:
+    """The failure on the simplest call found within so many seconds that breaks the same rule in the same result.
+
+    ``allow`` is what was allowed when it failed: with less, a defect might turn into what is permitted there.
+    The search is greedy and takes its steps in a fixed order, so it ends in the same place if time allows.
+    """
+    kind = Deadly if failure.verdict.rule in DEADLY else Search
+    search = kind(target, failure, monotonic() + seconds, allow)
+    if seconds <= 0 or not search.begins():
+        return failure
+    while search.simplify_form() or search.simplify_numbers():
+        pass
+    if not search.ends():
+        return failure
+    return replace(failure, call=search.call, verdict=search.verdict, features=tuple(sorted(tags_of_call(search.call))))
+
+
+def manner(verdict: Verdict) -> tuple[str, ...]:
+    """In which way a call fails: the kind, the rule, the result, the conventions that explain it, the error raised.
+
+    A sum that must be exact is a sum, so that numbers may become simpler than those of its first failure.
+    """
+    rule = verdict.rule.replace("exact_sum", "sum")
+    raised = (error(verdict.got),) if verdict.rule == "raised" else ()
+    return verdict.kind, rule, verdict.result, *conventions(verdict.detail), *raised
+
+
+def error(text: str) -> str:
+    """What an error says before it speaks of numbers and names, which shrinking may change.
+
+    >>> error("RuntimeError: expected 3 channels, got (2, 2)")
+    'RuntimeError: expected'
+    """
+    return re.split(r"[\d\[({<'\"`]", text, maxsplit=1)[0].strip()
+
+
+def conventions(text: str) -> tuple[str, ...]:
+    """The conventions that a text names.
+
+    >>> conventions("the last of equal cells wins (last_tie)")
+    ('last_tie',)
+    """
+    words = set(re.findall(r"\w+", text))
+    return tuple(name for name in CONVENTIONS if name in words)
+
+
+class Search:
+    """The simplest failing call so far, and the means to find simpler ones."""
+
+    def __init__(
+        self, target: Target, failure: Failure, deadline: float, allow: AbstractSet[str] = NOTHING_ALLOWED
+    ) -> None:
+        self.target, self.deadline, self.allow, self.runs = target, deadline, allow, 0
+        self.verdict = failure.verdict
+        self.call = replace(failure.call, variant=failure.verdict.variant)
+
+    def begins(self) -> bool:
+        """Whether the failure shows again at all."""
+        verdict = self._failing(self.call)
+        self.verdict = self.verdict if verdict is None else verdict
+        return verdict is not None
+
+    def ends(self) -> bool:
+        """Whether what was found can be believed."""
+        return True
+
+    def attempt(self, call: Call) -> bool:
+        """Take a call if it is simpler and fails in the same way."""
+        if self.runs >= MOST_RUNS or monotonic() > self.deadline or size(call) >= size(self.call):
+            return False
+        if self.target.refusal(call.problem, call.mode) is not None:
+            return False
+        verdict = self._failing(call)
+        if verdict is not None:
+            self.call, self.verdict = call, verdict
+        return verdict is not None
+
+    def _failing(self, call: Call) -> Verdict | None:
+        self.runs += 1
+        wanted = manner(self.verdict)
+        found = (v for v in judge_call(self.target, call, self.allow) if manner(v) == wanted)
+        again_found = (v for v in again(self.target, call, self.verdict.rule) if manner(v) == wanted)
+        return next(found, None) or next(again_found, None)
+
+    # --- form ---------------------------------------------------------------------------------------------------------
+
+    def simplify_form(self) -> bool:
+        """Steps to simpler problems, until none is left that fails."""
+        taken = False
+        while any(self.attempt(call) for call in self._simpler_calls()):
+            taken = True
+        return taken
+
+    def _simpler_calls(self) -> Iterator[Call]:
+        if self.call.variant != "plain":
+            yield replace(self.call, variant="plain")
+        if self.call.layout != "contiguous":
+            yield replace(self.call, layout="contiguous").in_layout()
+        for step in steps(self.call, self.verdict.place):
+            try:
+                yield step.call(self.call)
+            except ShapeError:
+                continue
+
+    # --- numbers ------------------------------------------------------------------------------------------------------
+
+    def simplify_numbers(self) -> bool:
+        """Simpler numbers: whole arrays, then halves of them, down to single cells."""
+        before = self.call
+        for name, array in self.call.arrays().items():
+            for value in (1, 0):
+                self._fill(name, 0, array.size, value)
+            self._single_cells(name)
+        return self.call is not before
+
+    def _fill(self, name: str, first: int, last: int, value: int) -> None:
+        """Put ``value`` into a stretch of cells if that is simpler and still fails, or else into its halves."""
+        filled = self.call.arrays()[name].copy().ravel()
+        is_simpler = cost(filled[first:last]) > cost(np.asarray(value, filled.dtype))
+        if not is_simpler.any():
+            return
+        filled[first:last] = np.where(is_simpler, value, filled[first:last])
+        if not self._attempt_with(name, filled) and last - first > 1:
+            middle = (first + last) // 2
+            self._fill(name, first, middle, value)
+            self._fill(name, middle, last, value)
+
+    def _single_cells(self, name: str) -> None:
+        for place in range(self.call.arrays()[name].size):
+            for number in simpler_numbers(self.call.arrays()[name].ravel()[place]):
+                changed = self.call.arrays()[name].copy().ravel()
+                changed[place] = number
+                if self._attempt_with(name, changed):
+                    break
+
+    def _attempt_with(self, name: str, cells: Array) -> bool:
+        """The call with other numbers in one of its arrays."""
+        arrays = self.call.arrays()
+        changed = self.call.with_arrays({**arrays, name: cells.reshape(arrays[name].shape)})
+        return self.attempt(changed.in_layout())
+
+
+class Deadly(Search):
+    """The same for calls that end the process or never return: each is tried in a process of its own."""
+
+    survivors = 0
+    patience = AN_ATTEMPT
+
+    def begins(self) -> bool:
+        """Whether the failure shows again, and in which of the target's ways to make the call."""
+        self.target.set_threads(1)  # a forked process has no other threads
+        if self.verdict.rule == "hang":
+            self.patience = min(AN_ATTEMPT, (self.deadline - monotonic()) / HANGS)
+        for variant in ("plain", *self.target.variants(self.call.problem, self.call.mode)):
+            self.call, self.verdict = replace(self.call, variant=variant), replace(self.verdict, variant=variant)
+            if super().begins():
+                return True
+        return False
+
+    def ends(self) -> bool:
+        """A call hangs if it still does when it is given longer, and if others in such processes have returned."""
+        return self.verdict.rule != "hang" or (self.survivors > 0 and self._fate(self.call, 2 * AN_ATTEMPT) == "hang")
+
+    def _failing(self, call: Call) -> Verdict | None:
+        self.runs += 1
+        found = self._fate(call, self.patience)
+        self.survivors += not found
+        return self.verdict if found == self.verdict.rule else None
+
+    def _fate(self, call: Call, seconds: float) -> str:
+        def judge_again() -> None:
+            judge_call(self.target, call, self.allow)
+            again(self.target, call, self.verdict.rule)
+
+        return fate(judge_again, seconds)

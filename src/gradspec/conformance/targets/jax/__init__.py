@@ -1,0 +1,1 @@
+"""JAX: what its users write with ``jax.lax`` and ``jax.numpy``."""

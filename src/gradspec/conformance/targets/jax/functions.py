@@ -1,0 +1,208 @@
+"""The function of JAX that a problem calls, and what JAX's documentation leaves out.
+
+JAX has no pooling layers of its own. Its users write them with ``lax.reduce_window``, as ``flax.linen.pooling`` does: a
+maximum starts from −∞, and an average is a sum divided by the number of cells, which is the user's own division. That
+composition is what is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gradspec.conformance.model.attributes import settled
+from gradspec.conformance.model.geometry import anatomy, extent
+from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, FLOATS, SELECTIONS, Problem
+from gradspec.conformance.targets.program import DTYPE_TEXT, Code, applied
+
+CHANNELS_LAST = "channels_last"
+AS_IT_LIES = "as_it_lies"
+"""Channels last in the arrays that are given, weights and value included; the judge's own are channels first."""
+VMAP = "vmap"
+LHS_DILATION = "lhs_dilation"
+EAGER = "eager"
+BATCHED = (*CONVOLUTIONS, "unfold")
+"""Operators that JAX defines for exactly one batch axis."""
+
+LETTERS = "TDHW"
+X, WEIGHT = Code("x"), Code("weight")
+
+
+@cache
+def modules() -> Mapping[str, Any]:
+    """What the expressions are written with."""
+    import jax
+    import jax.numpy as jnp
+    from jax import lax
+
+    return {"jax": jax, "jnp": jnp, "lax": lax, "np": np}
+
+
+def function(problem: Problem, variant: str = "plain") -> Code:
+    """What a user of JAX writes for a problem that is offered; under ``vmap`` it is for one sample.
+
+    >>> function(Problem("max_pool", 1, ((1, 5),), {"kernel_size": (2,), "stride": (1,)}))
+    lax.reduce_window(x, -jnp.inf, lax.max, (1, 2), (1, 1), ((0, 0), (0, 0)))
+    """
+    return _FUNCTIONS[problem.op](problem, variant)
+
+
+# --- pooling ----------------------------------------------------------------------------------------------------------
+
+
+def _reduced(problem: Problem, variant: str, cells: Code, start: Any, combine: str) -> Code:
+    """``lax.reduce_window`` with windows of one cell on the axes that come first."""
+    parts, axes = anatomy(problem), len(problem.lead) - (variant == VMAP)
+    kernel, stride, dilation = ((1,) * axes + parts.each(name) for name in ("kernel", "stride", "dilation"))
+    windows = (kernel, stride, ((0, 0),) * axes + parts.padding)
+    dilated = {"window_dilation": dilation} if set(dilation) != {1} else {}
+    return applied("lax.reduce_window", cells, start, Code(combine), *windows, **dilated)
+
+
+def _max_pool(problem: Problem, variant: str) -> Code:
+    lowest = Code("-jnp.inf")
+    if problem.dtype not in FLOATS:
+        lowest = applied(DTYPE_TEXT[problem.dtype], int(np.iinfo(DTYPES[problem.dtype]).min))
+    return _reduced(problem, variant, X, lowest, "lax.max")
+
+
+def _avg_pool(problem: Problem, variant: str) -> Code:
+    total, divisor = _reduced(problem, variant, X, 0.0, "lax.add"), problem.attributes.get("divisor_override")
+    if divisor is None and problem.attributes.get("count_include_pad", True):
+        divisor = prod(anatomy(problem).each("kernel"))
+    if divisor is not None:
+        return Code(f"{total} / {divisor!r}")
+    # Sixteen bits do not count far, and the average is a number of x's dtype.
+    ones = applied("jnp.ones", Code("x.shape"), Code("jnp.float32"))
+    counts = _reduced(problem, variant, ones, 0.0, "lax.add")
+    return Code(f"{total} / {applied('lax.convert_element_type', counts, Code('x.dtype'))}")
+
+
+def _global(name: str) -> Callable[[Problem, str], Code]:
+    def pooled(problem: Problem, variant: str) -> Code:
+        keep = {"keepdims": True} if problem.attributes.get("keepdims", True) else {}
+        return applied(name, X, axis=tuple(range(-problem.rank, 0)), **keep)
+
+    return pooled
+
+
+# --- convolution ------------------------------------------------------------------------------------------------------
+
+
+def _conv(problem: Problem, variant: str) -> Code:
+    parts = anatomy(problem)
+    arguments = (parts.each("stride"), parts.padding)
+    return _placed(problem, variant, "lax.conv_general_dilated", WEIGHT, arguments, _spread(problem))
+
+
+def _conv_transpose(problem: Problem, variant: str) -> Code:
+    """``lax.conv_transpose``, which has neither groups nor output padding; with those, the input is dilated instead."""
+    parts = anatomy(problem)
+    if variant != LHS_DILATION and has_transpose(problem):
+        consistent = {"transpose_kernel": True, "use_consistent_padding": True, **_spread(problem)}
+        arguments = (parts.each("stride"), parts.padding)
+        return _placed(problem, variant, "lax.conv_transpose", WEIGHT, arguments, consistent)
+    ends = zip(parts.sliding, output_padding(problem), strict=True)
+    pads = tuple((extent(axis) - 1 - axis.lo, extent(axis) - 1 - axis.hi + more) for axis, more in ends)
+    dilated = ((1,) * problem.rank, pads, parts.each("stride"))
+    return _placed(problem, variant, "lax.conv_general_dilated", _turned(problem), dilated, _spread(problem))
+
+
+def output_padding(problem: Problem) -> tuple[int, ...]:
+    """The cells that a transposed convolution adds at the end of each axis."""
+    return tuple(settled(problem.op, problem.rank, problem.attributes)["output_padding"])
+
+
+def has_transpose(problem: Problem) -> bool:
+    """Whether ``lax.conv_transpose`` says all of a transposed convolution."""
+    return problem.attributes.get("groups", 1) == 1 and not any(output_padding(problem))
+
+
+def _spread(problem: Problem) -> dict[str, Any]:
+    dilation = anatomy(problem).each("dilation")
+    return {"rhs_dilation": dilation} if set(dilation) != {1} else {}
+
+
+def _turned(problem: Problem) -> Code:
+    """The weight ``(C, M / groups, *kernel)`` as one of ``(M, C / groups, *kernel)``, its kernel turned round."""
+    channels, per_group, *kernel = problem.shapes[1] or ()
+    groups = problem.attributes.get("groups", 1)
+    flipped = applied("jnp.flip", WEIGHT, tuple(range(2, 2 + problem.rank)))
+    if groups == 1:
+        return applied("jnp.swapaxes", flipped, 0, 1)
+    split = applied("jnp.reshape", flipped, (groups, channels // groups, per_group, *kernel))
+    swapped = applied("jnp.swapaxes", split, 1, 2)
+    return applied("jnp.reshape", swapped, (groups * per_group, channels // groups, *kernel))
+
+
+def _placed(
+    problem: Problem, variant: str, name: str, weight: Code, arguments: tuple[Any, ...], settings: Mapping[str, Any]
+) -> Code:
+    """A convolution on ``x`` as the variant lays it out, with the bias."""
+    axes, groups = LETTERS[-problem.rank :], problem.attributes.get("groups", 1)
+    is_last = variant in (CHANNELS_LAST, AS_IT_LIES)
+    order = f"N{axes}C" if is_last else f"NC{axes}"
+    numbers = {"dimension_numbers": (order, f"{axes}IO" if variant == AS_IT_LIES else f"OI{axes}", order)}
+    settings = {**settings, **(numbers if is_last or name == "lax.conv_transpose" else {})}
+    settings |= {"feature_group_count": groups} if groups != 1 else {}
+    x = {CHANNELS_LAST: applied("jnp.moveaxis", X, 1, -1), VMAP: applied("jnp.expand_dims", X, 0)}.get(variant, X)
+    y = applied(name, x, weight, *arguments, **settings)
+    if problem.shapes[2] is not None:
+        bias = "bias" if is_last else applied("jnp.reshape", Code("bias"), (-1, *(1,) * problem.rank))
+        y = Code(f"{y} + {bias}")
+    back = {CHANNELS_LAST: applied("jnp.moveaxis", y, -1, 1), VMAP: applied("jnp.squeeze", y, 0)}
+    return back.get(variant, y)
+
+
+def _unfold(problem: Problem, variant: str) -> Code:
+    parts = anatomy(problem)
+    x = applied("jnp.expand_dims", X, 0) if variant == VMAP else X
+    windows = (parts.each("kernel"), parts.each("stride"), parts.padding)
+    columns = applied("lax.collapse", applied("lax.conv_general_dilated_patches", x, *windows, **_spread(problem)), 2)
+    return applied("jnp.squeeze", columns, 0) if variant == VMAP else columns
+
+
+_FUNCTIONS: dict[str, Callable[[Problem, str], Code]] = {
+    "max_pool": _max_pool,
+    "avg_pool": _avg_pool,
+    "global_max_pool": _global("jnp.max"),
+    "global_avg_pool": _global("jnp.mean"),
+    "conv": _conv,
+    "conv_transpose": _conv_transpose,
+    "unfold": _unfold,
+}
+
+
+# --- what is not offered ----------------------------------------------------------------------------------------------
+
+
+def undocumented(problem: Problem, mode: str) -> str | None:
+    """Why JAX's documentation has no such call; None where it has.
+
+    >>> undocumented(Problem("max_pool", 1, ((1, 5),), {"kernel_size": (2,), "ceil_mode": True}), "value")
+    'lax.reduce_window has no ceil_mode'
+    """
+    return next(_reasons(problem, mode), None)
+
+
+def _reasons(problem: Problem, mode: str) -> Iterator[str]:
+    op, given = problem.op, problem.attributes
+    if op not in _FUNCTIONS:
+        yield f"JAX has no {op}"
+        return
+    if op in BATCHED and len(problem.lead) != 1:
+        yield f"{op} is documented for one batch axis"
+    if given.get("ceil_mode"):
+        yield "lax.reduce_window has no ceil_mode"
+    if op == "max_pool" and mode in ("vjp", "second") and set(anatomy(problem).each("dilation")) != {1}:
+        yield "VJP not implemented for select_and_gather (MaxPool) with window dilation"
+    if mode != "value" and given.get("ties", "first") != "first":
+        yield "JAX documents no rule for ties"
+    if problem.dtype not in FLOATS and mode != "value":
+        yield "integers have no derivatives"
+    if problem.dtype not in FLOATS and op not in SELECTIONS:
+        yield f"{op} of integers would divide or round them"

@@ -1,0 +1,147 @@
+"""JAX: values, JVPs, VJPs and the VJPs of VJPs of what its users write with ``jax.lax`` and ``jax.numpy``, jitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gradspec.conformance.model.problem import CONVOLUTIONS, Call, Problem, Results
+from gradspec.conformance.model.target import NotOfferedError, Promise, Target
+from gradspec.conformance.targets.jax.functions import (
+    CHANNELS_LAST,
+    EAGER,
+    LHS_DILATION,
+    VMAP,
+    function,
+    has_transpose,
+    modules,
+    undocumented,
+)
+from gradspec.conformance.targets.jax.modes import in_mode
+from gradspec.conformance.targets.jax.promises import promises
+from gradspec.conformance.targets.program import as_tuple, assignments, function_of, imports
+from gradspec.graph.lru import LRUCache
+
+MOST_FUNCTIONS = 32
+DOCS = "https://docs.jax.dev/en/latest"
+
+
+class JaxTarget(Target):
+    """``jax.jit`` of each call, on the default device. Compiled functions are kept for the problems used last.
+
+    Reductions of whole planes also run ``eager``: their derivatives are several operations, which jit fuses.
+    """
+
+    name = "jax"
+    packages = ("jax", "jaxlib")
+
+    def __init__(self) -> None:
+        self._compiled = LRUCache[Callable[..., Any]](MOST_FUNCTIONS)
+
+    def refusal(self, problem: Problem, mode: str) -> str | None:
+        return undocumented(problem, mode)
+
+    def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
+        transposes = problem.op == "conv_transpose" and has_transpose(problem)
+        offered = {
+            CHANNELS_LAST: problem.op in CONVOLUTIONS,
+            LHS_DILATION: transposes,
+            EAGER: problem.op.startswith("global"),
+            VMAP: bool(problem.lead),
+        }
+        return tuple(name for name, is_there in offered.items() if is_there)
+
+    def run(self, call: Call) -> Results:
+        import jax
+
+        if call.problem.op == "unfold":
+            require_finite(call)
+        with jax.enable_x64(True):
+            try:
+                key = (repr(call.problem), call.mode, call.variant)
+                found = as_tuple(self._compiled.get_or_make(key, lambda: compiled(call))(*call.arguments()))
+            except NotImplementedError as error:
+                raise NotOfferedError(str(error)) from error
+            names = [name for name in call.problem.results(call.mode) if name != "indices"]
+            return {name: np.asarray(array) for name, array in zip(names, found, strict=True)}
+
+    def reproducer(self, call: Call) -> str:
+        return program(call)
+
+    def conventions(self) -> frozenset[str]:
+        """A window is folded from an initial value, which is the maximum of no cells; their mean is 0 / 0."""
+        return frozenset({"padding_only_minus_inf", "padding_only_lowest", "padding_only_nan"})
+
+    def reduced(self) -> dict[str, str]:
+        return {
+            "ftz": f"subnormal numbers are flushed to zero ({DOCS}/notebooks/Common_Gotchas_in_JAX.html)",
+            "parts": f"what several functions compute is stored between them ({DOCS}/jax.lax.html)",
+            "low_precision_accumulate": "lax.reduce_window folds with the function that it is given, on the operand's "
+            f"dtype ({DOCS}/_autosummary/jax.lax.reduce_window.html)",
+            "tf32": f"jax.default_matmul_precision, on GPUs ({DOCS}/jax.default_matmul_precision.html)",
+            "bf16_inputs": f"jax.default_matmul_precision, on TPUs ({DOCS}/jax.default_matmul_precision.html)",
+        }
+
+    def composed(self, problem: Problem, mode: str) -> frozenset[str]:
+        """Users add a bias, and divide a sum of ``lax.add``; derivatives of two inputs are sums of arrays."""
+        if problem.op == "avg_pool":
+            return frozenset({"parts", "low_precision_accumulate"})
+        return frozenset({"parts"} if "bias" in problem.named_shapes() or mode in ("jvp", "second") else ())
+
+    def promises(self) -> Sequence[Promise]:
+        return promises()
+
+
+def compiled(call: Call) -> Callable[..., Any]:
+    """The function of a call's arrays, jitted but for the eager variant."""
+    import jax
+
+    f = function_of(function(call.problem, call.variant), call.named(), modules())
+    plain = in_mode(call.mode, jax.vmap(f, in_axes=over_samples(call)) if call.variant == VMAP else f)
+    return plain if call.variant == EAGER else jax.jit(plain)
+
+
+def require_finite(call: Call) -> None:
+    """Patches are documented to come from a convolution: what is not finite meets the zeros of its kernel."""
+    if not all(np.isfinite(array).all() for array in call.arguments()):
+        raise NotOfferedError("lax.conv_general_dilated_patches runs a convolution, which spreads what is not finite")
+
+
+def over_samples(call: Call) -> tuple[int | None, ...]:
+    """Along which axis vmap takes each input apart: samples are x's."""
+    return tuple(0 if name == "x" else None for name in call.named())
+
+
+# --- the reproducer ---------------------------------------------------------------------------------------------------
+
+
+def program(call: Call) -> str:
+    """The call as a user of JAX writes it."""
+    lines = [
+        *imports(call, "import jax", "import jax.numpy as jnp", "from jax import lax"),
+        "",
+        *(['jax.config.update("jax_enable_x64", True)'] if call.problem.dtype in ("f64", "i64") else []),
+        *assignments(call),
+        f"f = lambda {', '.join(call.named())}: {function(call.problem, call.variant)}",
+        *([f"f = jax.vmap(f, in_axes={over_samples(call)})"] if call.variant == VMAP else []),
+    ]
+    return "\n".join([*lines, *_mode_lines(call)])
+
+
+def _mode_lines(call: Call) -> list[str]:
+    inputs, moved = ", ".join(call.named()), ", ".join(f"d{name}" for name in call.named())
+    cells = "astype(np.float64).tolist()" if call.problem.dtype == "bf16" else "tolist()"
+    start, end = ("", "") if call.variant == EAGER else ("jax.jit(", ")")
+    each = ["for array in results:", f"    print(array.{cells})"]
+    if call.mode == "value":
+        return [f"print({start}f{end}({inputs}).{cells})"]
+    if call.mode == "jvp":
+        jvp = f"jvp = {start}lambda {inputs}, {moved}: jax.jvp(f, ({inputs},), ({moved},))[1]{end}"
+        return [jvp, f"print(jvp({inputs}, {moved}).{cells})"]
+    vjp = f"vjp = lambda {inputs}, g: jax.vjp(f, {inputs})[1](g)"
+    if call.mode == "vjp":
+        return [vjp, f"results = {start}vjp{end}({inputs}, g)", *each]
+    second = f"second = {start}lambda {inputs}, g, {moved}: jax.vjp(vjp, {inputs}, g)[1](({moved},)){end}"
+    return [vjp, second, f"results = second({inputs}, g, {moved})", *each]

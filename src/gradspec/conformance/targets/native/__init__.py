@@ -1,0 +1,1 @@
+"""Our own compiled CPU kernels."""

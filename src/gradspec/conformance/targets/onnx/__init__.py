@@ -1,0 +1,1 @@
+"""ONNX: one model of a call for all that run models, ONNX Runtime and the reference implementation."""

@@ -1,0 +1,313 @@
+"""A call as an ONNX model of one node, and what the ONNX standard leaves out.
+
+MaxPool numbers its winners over the whole tensor, and MaxUnpool reads them so; ours are places in a plane:
+`within_planes` and `over_the_tensor` translate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gradspec.conformance.model.attributes import settled
+from gradspec.conformance.model.geometry import anatomy, unpooled_windows
+from gradspec.conformance.model.problem import CONVOLUTIONS, FLOATS, Array, Call, Problem, Results
+from gradspec.conformance.model.target import NotOfferedError
+from gradspec.conformance.targets.program import assignments, imports, keywords
+
+OPSET, IR_VERSION = 22, 10
+TYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT", "f64": "DOUBLE", "i8": "INT8", "u8": "UINT8"}
+INDEX_TYPE = "INT64"
+ONE_BY_ONE = "one_by_one"
+"""The variant in which every sample is a call of its own."""
+
+
+@dataclass(frozen=True)
+class OnnxNode:
+    """One node: its operator, its outputs, its attributes and the integers it takes as tensors."""
+
+    kind: str
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+# --- the node of a problem --------------------------------------------------------------------------------------------
+
+
+def node_of(problem: Problem, with_indices: bool = True) -> OnnxNode:
+    """The node that a problem which ONNX offers is.
+
+    >>> node_of(Problem("max_pool", 1, ((1, 1, 5),), {"kernel_size": (2,), "padding": ((1, 0),)})).attributes
+    {'kernel_shape': [2], 'strides': [2], 'pads': [1, 0]}
+    """
+    node = _NODES[problem.op](problem)
+    if problem.op == "max_pool" and with_indices:
+        return OnnxNode(node.kind, ("y", "indices"), node.attributes)
+    return node
+
+
+def node_of_call(call: Call) -> OnnxNode:
+    return node_of(call.problem, with_indices=call.variant != "values_only")
+
+
+def _sliding(problem: Problem) -> dict[str, Any]:
+    """Strides, dilations and pads: all the low ends first, then all the high ends. What is usual is left out."""
+    parts = anatomy(problem)
+    steps = {"strides": list(parts.each("stride")), "dilations": list(parts.each("dilation"))}
+    found = {name: numbers for name, numbers in steps.items() if set(numbers) != {1}}
+    pads = [*parts.each("lo"), *parts.each("hi")]
+    return {**found, "pads": pads} if any(pads) else found
+
+
+def _pool(kind: str) -> Callable[[Problem], OnnxNode]:
+    def node(problem: Problem) -> OnnxNode:
+        counts = kind == "AveragePool" and problem.attributes.get("count_include_pad", True)
+        rounded_up = {"ceil_mode": 1} if problem.attributes.get("ceil_mode") else {}
+        kernel = {"kernel_shape": list(problem.attributes["kernel_size"])}
+        counted = {"count_include_pad": 1} if counts else {}
+        return OnnxNode(kind, ("y",), {**kernel, **_sliding(problem), **rounded_up, **counted})
+
+    return node
+
+
+def _conv(kind: str) -> Callable[[Problem], OnnxNode]:
+    def node(problem: Problem) -> OnnxNode:
+        given = settled(problem.op, problem.rank, problem.attributes)
+        grouped = {"group": given["groups"]} if given["groups"] != 1 else {}
+        extra = given.get("output_padding", ())
+        longer = {"output_padding": list(extra)} if any(extra) else {}
+        return OnnxNode(kind, ("y",), {**_sliding(problem), **grouped, **longer})
+
+    return node
+
+
+def _max_unpool(problem: Problem) -> OnnxNode:
+    kernel, stride = zip(*unpooled_windows(problem), strict=True)
+    shape = (*problem.lead, *problem.attributes["output_size"])
+    sizes = {"kernel_shape": list(kernel), "strides": list(stride)}
+    return OnnxNode("MaxUnpool", ("y",), sizes, {"output_shape": shape})
+
+
+def _fold(problem: Problem) -> OnnxNode:
+    sizes = {"image_shape": anatomy(problem).spatial, "block_shape": anatomy(problem).each("kernel")}
+    return OnnxNode("Col2Im", ("y",), _sliding(problem), sizes)
+
+
+_NODES: dict[str, Callable[[Problem], OnnxNode]] = {
+    "max_pool": _pool("MaxPool"),
+    "avg_pool": _pool("AveragePool"),
+    "global_max_pool": lambda problem: OnnxNode("GlobalMaxPool", ("y",)),
+    "global_avg_pool": lambda problem: OnnxNode("GlobalAveragePool", ("y",)),
+    "conv": _conv("Conv"),
+    "conv_transpose": _conv("ConvTranspose"),
+    "max_unpool": _max_unpool,
+    "fold": _fold,
+}
+
+
+# --- what the standard leaves out -------------------------------------------------------------------------------------
+
+
+def undocumented(problem: Problem, mode: str) -> str | None:
+    """Why the ONNX standard has no such call; None where it has.
+
+    >>> undocumented(Problem("unfold", 1, ((1, 1, 5),), {"kernel_size": (2,)}), "value")
+    'ONNX has no operator for unfold'
+    """
+    return next(_reasons(problem, mode), None)
+
+
+def _reasons(problem: Problem, mode: str) -> Iterator[str]:
+    op, given = problem.op, problem.attributes
+    if mode != "value":
+        yield "ONNX operators have values only"
+    if op not in _NODES:
+        yield f"ONNX has no operator for {op}"
+        return
+    if len(problem.lead) != (1 if op in (*CONVOLUTIONS, "fold") else 2):
+        yield f"{_NODES[op](problem).kind} takes (N, C, ...): one batch axis and one channel axis"
+    if problem.dtype not in FLOATS and not (op == "max_pool" and problem.dtype in TYPES):
+        yield f"{op} is not defined for {problem.dtype}"
+    if given.get("divisor_override") is not None:
+        yield "AveragePool has no divisor of its own"
+    if given.get("keepdims") is False:
+        yield "global pools keep their axes"
+    if op == "fold" and problem.rank < 2:
+        yield "Col2Im takes images of two axes or more"
+    if op == "max_unpool" and not all(kernel for kernel, _ in unpooled_windows(problem)):
+        yield "MaxUnpool takes output sizes that a pooling takes to the input's"
+
+
+def require_inverse(call: Call) -> None:
+    """MaxUnpool inverts a pooling: what it does with an index that stands twice, or names no cell, is not said."""
+    if call.problem.op != "max_unpool":
+        return
+    places = call.named()["indices"]
+    planes = places.reshape(prod(call.problem.lead), prod(call.problem.spatial))
+    ordered = np.sort(planes, axis=1)
+    if (planes < 0).any() or (ordered[:, 1:] == ordered[:, :-1]).any():
+        raise NotOfferedError("MaxUnpool leaves open what an index that stands twice, or names no cell, means")
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def arguments(call: Call) -> dict[str, Array]:
+    """The inputs as ONNX takes them: contiguous, and indices counted over the tensor."""
+    require_inverse(call)
+    found = {name: np.ascontiguousarray(array) for name, array in call.named().items()}
+    if call.problem.op == "max_unpool":
+        cells = prod(call.problem.attributes["output_size"])
+        found["indices"] = over_the_tensor(found["indices"], cells, call.problem.rank)
+    return found
+
+
+def model_of(node: OnnxNode, problem: Problem, weights: Mapping[str, Array]) -> Any:
+    """The model of one node, to which ``weights`` belong; the other inputs are fed."""
+    from onnx import helper
+
+    sizes = {name: np.array(numbers, np.int64) for name, numbers in node.sizes.items()}
+    shapes = problem.named_shapes()
+    made = helper.make_node(node.kind, [*shapes, *sizes], list(node.outputs), **node.attributes)
+    inputs = [_info(name, problem, shape) for name, shape in shapes.items() if name not in weights]
+    outputs = [_info(name, problem, (None,) * (2 + problem.rank)) for name in node.outputs]
+    return assembled([made], inputs, outputs, {**weights, **sizes})
+
+
+def assembled(
+    nodes: Sequence[Any],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    weights: Mapping[str, Array],
+    opset: int = OPSET,
+    ir_version: int = IR_VERSION,
+) -> Any:
+    """A model of nodes, to which the weights belong."""
+    from onnx import helper, numpy_helper
+
+    initializers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "call", inputs, outputs, initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
+
+
+def _info(name: str, problem: Problem, shape: tuple[int | None, ...] | None) -> Any:
+    from onnx import TensorProto, helper
+
+    return helper.make_tensor_value_info(name, getattr(TensorProto, _element(name, problem)), shape)
+
+
+def _element(name: str, problem: Problem) -> str:
+    return INDEX_TYPE if name == "indices" else TYPES[problem.dtype]
+
+
+def named_results(call: Call, node: OnnxNode, outputs: Sequence[Any]) -> Results:
+    """What the node gave, winners counted in their planes. An output that was asked for and is missing is an error."""
+    found = dict(zip(node.outputs, outputs, strict=True))
+    if missing := [name for name, array in found.items() if array is None]:
+        raise RuntimeError(f"the model's output {missing[0]!r} was asked for and None was given")
+    if "indices" in found:
+        found["indices"] = within_planes(found["indices"], prod(call.problem.spatial), call.problem.rank)
+    return found
+
+
+def within_planes(indices: Array, cells: int, rank: int) -> Array:
+    """Places in planes of ``cells`` from places in the whole tensor. One in a wrong plane stays out of range, and a
+    negative one names no cell.
+
+    >>> within_planes(np.array([[[1, -1], [7, -1]]]), 4, 1).tolist()
+    [[[1, -1], [3, -1]]]
+    """
+    return np.where(indices < 0, indices, indices - _starts(indices, cells, rank))
+
+
+def over_the_tensor(indices: Array, cells: int, rank: int) -> Array:
+    """Places in the whole tensor from places in its planes of ``cells``.
+
+    >>> over_the_tensor(np.array([[[1], [3]]]), 4, 1).tolist()
+    [[[1], [7]]]
+    """
+    return indices + _starts(indices, cells, rank)
+
+
+def _starts(indices: Array, cells: int, rank: int) -> Array:
+    """Where the plane of each index starts in the tensor."""
+    planes = indices.shape[: indices.ndim - rank]
+    return (np.arange(prod(planes), dtype=np.int64) * cells).reshape(*planes, *(1,) * rank)
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+
+def has_samples(problem: Problem) -> bool:
+    """Whether there are samples to call one by one. MaxUnpool is told their number in its output_shape."""
+    return problem.op != "max_unpool" and problem.lead[0] > 1
+
+
+def one_by_one(call: Call, run: Callable[[Call], Results]) -> Results:
+    """Each sample in a call of its own, the results joined."""
+    parts = [run(sample(call, i)) for i in range(call.problem.lead[0])]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def sample(call: Call, index: int) -> Call:
+    """One sample, as a batch of one."""
+    x, *weights = call.inputs
+    assert x is not None
+    problem = replace(call.problem, shapes=((1, *call.problem.x_shape[1:]), *call.problem.shapes[1:]))
+    return replace(call, problem=problem, inputs=(x[index : index + 1], *weights), variant="plain")
+
+
+# --- reproducers ------------------------------------------------------------------------------------------------------
+
+
+def program(call: Call, node: OnnxNode, weights: Iterable[str], package: str, run: Sequence[str]) -> str:
+    """A program that builds the model and runs it by the lines of ``run``, where ``given`` are the arrays to feed."""
+    problem, names, kept = call.problem, [*call.problem.named_shapes()], list(weights)
+    fed = [name for name in names if name not in kept]
+    sizes = [f"{name} = np.array({list(numbers)})" for name, numbers in node.sizes.items()]
+    settings = "".join(f", {text}" for text in [keywords(node.attributes)] if text)
+    initializers = ", ".join(f'numpy_helper.from_array({name}, "{name}")' for name in [*kept, *node.sizes])
+    lines = [
+        *imports(call, f"import {package}", "from onnx import TensorProto, helper, numpy_helper"),
+        "",
+        *assignments(replace(call.with_arrays(arguments(call)), layout="contiguous")),
+        *sizes,
+        f'node = helper.make_node("{node.kind}", {_quoted([*names, *node.sizes])}, {_quoted(node.outputs)}{settings})',
+        f"inputs = [{', '.join(_info_text(name, problem, _shape_text(name, call)) for name in fed)}]",
+        f"outputs = [{', '.join(_info_text(name, problem, f'[None] * {2 + problem.rank}') for name in node.outputs)}]",
+        f'graph = helper.make_graph([node], "call", inputs, outputs, [{initializers}])',
+        f'opset = [helper.make_opsetid("", {OPSET})]',
+        f"model = helper.make_model(graph, opset_imports=opset, ir_version={IR_VERSION})",
+        "given = {" + ", ".join(f'"{name}": {name}' for name in fed) + "}",
+        *run,
+    ]
+    return "\n".join(lines)
+
+
+def printed(call: Call, run: str) -> list[str]:
+    """The lines that run a model and print its outputs, as lists; ``run`` is the call that is written out.
+
+    A sample's indices count from its own start when it is run by itself.
+    """
+    cells = "output.astype(np.float64).tolist()" if call.problem.dtype == "bf16" else "output.tolist()"
+    lines = [f"for output in {run}:", f"    print({cells})"]
+    if call.variant == ONE_BY_ONE:
+        return ["for sample in x:", *(f"    {line}" for line in ('given["x"] = sample[np.newaxis]', *lines))]
+    return lines
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return "[" + ", ".join(f'"{name}"' for name in names) + "]"
+
+
+def _shape_text(name: str, call: Call) -> str:
+    return "x[:1].shape" if name == "x" and call.variant == ONE_BY_ONE else f"{name}.shape"
+
+
+def _info_text(name: str, problem: Problem, shape: str) -> str:
+    return f'helper.make_tensor_value_info("{name}", TensorProto.{_element(name, problem)}, {shape})'

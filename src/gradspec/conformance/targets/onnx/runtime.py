@@ -1,0 +1,146 @@
+"""ONNX Runtime on the CPU: values only, from models of one node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from gradspec.conformance.model.attributes import settled
+from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.problem import CONVOLUTIONS, SLIDING_POOLS, Array, Call, Problem, Results
+from gradspec.conformance.model.target import NotOfferedError, Promise, Target
+from gradspec.conformance.targets.onnx import model as models
+from gradspec.conformance.targets.onnx.model import ONE_BY_ONE, OnnxNode, undocumented
+from gradspec.conformance.targets.onnx.promises import promises
+from gradspec.graph.lru import LRUCache
+
+MOST_SESSIONS = 64
+FATAL = 4
+POOLS = ("max_pool", "avg_pool", "global_max_pool", "global_avg_pool", "max_unpool")
+NO_KERNEL = ("NOT_IMPLEMENTED", "Unsupported pooling size")
+"""What ONNX Runtime answers where it has no kernel."""
+
+
+class OnnxRuntimeTarget(Target):
+    """``onnxruntime.InferenceSession`` with the CPU provider.
+
+    Weights belong to the model, as in exported files (``plain``, and ``unoptimised``, with the graph as it is), or are
+    fed (``weights_fed``): only weights that belong to the model are packed beforehand. ``values_only`` asks MaxPool for
+    no indices, which is another kernel.
+    """
+
+    name = "onnxruntime"
+    packages = ("onnxruntime", "onnx")
+
+    def __init__(self) -> None:
+        self._sessions = LRUCache[Any](MOST_SESSIONS)
+        self._threads = 0
+        self._missing: dict[tuple[str, str], str | None] = {}
+
+    def refusal(self, problem: Problem, mode: str) -> str | None:
+        return undocumented(problem, mode) or next(_declined(problem), None) or self._without_kernel(problem)
+
+    def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
+        found = ["unoptimised"]
+        if problem.op == "max_pool":
+            found.append("values_only")
+        if problem.op in CONVOLUTIONS:
+            found.append("weights_fed")
+        return (*found, ONE_BY_ONE) if models.has_samples(problem) else tuple(found)
+
+    def run(self, call: Call) -> Results:
+        if call.variant == ONE_BY_ONE:
+            return models.one_by_one(call, self.run)
+        try:
+            return models.named_results(call, models.node_of_call(call), self._outputs(call, models.node_of_call(call)))
+        except Exception as error:
+            if _is_declined(error):
+                raise NotOfferedError(_message(error)) from error
+            raise
+
+    def set_threads(self, count: int) -> bool:
+        self._threads = count
+        self._sessions = LRUCache[Any](MOST_SESSIONS)
+        return True
+
+    def reproducer(self, call: Call) -> str:
+        return _written(call, models.node_of_call(call))
+
+    def promises(self) -> Sequence[Promise]:
+        return promises(self._outputs, _written)
+
+    def _outputs(self, call: Call, node: OnnxNode) -> list[Any]:
+        given = models.arguments(call)
+        weights = {name: given.pop(name) for name in _weights(call)}
+        return list(self._session(call, node, weights).run(list(node.outputs), given))
+
+    def _session(self, call: Call, node: OnnxNode, weights: Mapping[str, Array]) -> Any:
+        """A session without weights serves every call of its problem."""
+        if weights:
+            return self._new_session(call, node, weights)
+        key = (repr(call.problem), repr(node), call.variant)
+        return self._sessions.get_or_make(key, lambda: self._new_session(call, node, weights))
+
+    def _without_kernel(self, problem: Problem) -> str | None:
+        """What ONNX Runtime says if it has no kernel for this operator and dtype; asked once."""
+        key = (problem.op, problem.dtype)
+        if key not in self._missing:
+            try:
+                self._new_session(Call(problem, "value", ()), models.node_of(problem), {})
+                self._missing[key] = None
+            except Exception as error:
+                self._missing[key] = _message(error) if _is_declined(error) else None
+        return self._missing[key]
+
+    def _new_session(self, call: Call, node: OnnxNode, weights: Mapping[str, Array]) -> Any:
+        return session_of(models.model_of(node, call.problem, weights), self._threads, call.variant == "unoptimised")
+
+
+def session_of(model: Any, threads: int, unoptimised: bool = False) -> Any:
+    """A session that runs a model on so many threads of the CPU; 0 lets ONNX Runtime choose."""
+    onnxruntime = import_module("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, FATAL
+    if unoptimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+
+
+def _written(call: Call, node: OnnxNode) -> str:
+    lines = ["options = onnxruntime.SessionOptions()"]
+    if call.variant == "unoptimised":
+        lines.append("options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL")
+    lines.append('providers = ["CPUExecutionProvider"]')
+    lines.append("session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers)")
+    lines += models.printed(call, "session.run(None, given)")
+    return models.program(call, node, _weights(call), "onnxruntime", lines)
+
+
+def _is_declined(error: Exception) -> bool:
+    return any(words in str(error) for words in NO_KERNEL)
+
+
+def _message(error: Exception) -> str:
+    """What is said beside numbers and places in its sources: ``NOT_IMPLEMENTED : Could not find ...``."""
+    return str(error).partition(" : ")[2].partition(" : ")[2]
+
+
+def _weights(call: Call) -> list[str]:
+    """The inputs that belong to the model."""
+    return [name for name in call.named() if name in ("weight", "bias") and call.variant != "weights_fed"]
+
+
+def _declined(problem: Problem) -> Iterator[str]:
+    """What the standard has and ONNX Runtime turns down with an error of its own that says so, in its words."""
+    has_f16_kernel = problem.dtype == "f16" and problem.op in ("max_pool", "avg_pool", "global_avg_pool")
+    if problem.op in POOLS and problem.rank > 3 and not has_f16_kernel:
+        yield "pools have one to three axes: Unsupported pooling size"
+    if problem.op in POOLS and problem.op != "max_unpool" and problem.x_shape[1] == 0:
+        yield "Invalid input shape. Only N can be zero."
+    if problem.op in SLIDING_POOLS and any(max(a.lo, a.hi) >= a.kernel for a in anatomy(problem).sliding):
+        yield "Pad should be smaller than kernel."
+    if problem.op == "conv_transpose":
+        given = settled(problem.op, problem.rank, problem.attributes)
+        if any(extra >= step for extra, step in zip(given["output_padding"], given["stride"], strict=True)):
+            yield "output_padding must be less than the stride: Computed output shape is inconsistent"

@@ -1,0 +1,1 @@
+"""PyTorch, which has many ways to be asked."""

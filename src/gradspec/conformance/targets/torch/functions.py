@@ -1,0 +1,223 @@
+"""Which function of PyTorch a problem calls, with which arguments, and what PyTorch's documentation leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gradspec.conformance.model.attributes import settled
+from gradspec.conformance.model.geometry import Anatomy, anatomy, unpooled_windows
+from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, SLIDING, Problem
+from gradspec.conformance.targets.program import Code, applied
+
+
+def function(problem: Problem, with_indices: bool = False) -> Code:
+    """The call a user of PyTorch writes for a problem that is offered.
+
+    >>> problem = Problem("max_pool", 2, ((1, 2, 5, 5),), {"kernel_size": (2, 2), "padding": ((1, 1), (0, 0))})
+    >>> function(problem)
+    torch.nn.functional.max_pool2d(x, kernel_size=(2, 2), padding=(1, 0))
+    """
+    settings: dict[str, Any] = {"return_indices": True} if with_indices else {}
+    name, own = _FUNCTIONS[problem.op](problem)
+    call = applied(f"torch.{name}", *map(Code, problem.named_shapes()), **own, **settings)
+    if not (problem.op.startswith("global") and name.startswith("nn") and problem.attributes.get("keepdims") is False):
+        return call
+    squeezed = f"squeeze({tuple(range(-problem.rank, 0))})"
+    return Code(f"(part.{squeezed} for part in {call})" if with_indices else f"{call}.{squeezed}")
+
+
+def quickest(problem: Problem) -> Code:
+    """The same call as PyTorch reads it fastest: strides spelled out, and one number where axes are alike.
+
+    >>> quickest(Problem("max_pool", 2, ((1, 2, 5, 5),), {"kernel_size": (2, 2)}))
+    torch.nn.functional.max_pool2d(x, stride=2, kernel_size=2)
+    """
+    name, own = _FUNCTIONS[problem.op](problem)
+    spelled = {"stride": anatomy(problem).each("stride"), **own} if problem.op in SLIDING else own
+    alike = {key: value[0] for key, value in spelled.items() if isinstance(value, tuple) and len({*value}) == 1}
+    return applied(f"torch.{name}", *map(Code, problem.named_shapes()), **{**spelled, **alike})
+
+
+def has_indices(problem: Problem) -> bool:
+    return "max_pool" in _FUNCTIONS[problem.op](problem)[0]
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+Function = tuple[str, dict[str, Any]]
+"""The name of a function, and its settings."""
+
+
+def keeps_sizes(parts: Anatomy) -> bool:
+    """Whether the padding is the one that PyTorch calls ``"same"``: stride 1, and an odd cell more at the end."""
+    totals = [axis.dilation * (axis.kernel - 1) for axis in parts.sliding]
+    same = tuple((total // 2, total - total // 2) for total in totals)
+    return set(parts.each("stride")) == {1} and parts.padding == same
+
+
+def is_symmetric(parts: Anatomy) -> bool:
+    return all(lo == hi for lo, hi in parts.padding)
+
+
+def _sliding(problem: Problem, **more: Any) -> dict[str, Any]:
+    """The settings that differ from what PyTorch takes by default."""
+    parts, ones = anatomy(problem), (1,) * problem.rank
+    stride, padding = parts.each("stride"), parts.each("lo") if is_symmetric(parts) else "same"
+    usual = {
+        "stride": parts.each("kernel") if problem.op.endswith("pool") else ones,
+        "padding": (0,) * problem.rank,
+        "dilation": ones,
+    }
+    found: Mapping[str, Any] = {"stride": stride, "padding": padding, "dilation": parts.each("dilation")}
+    unusual = {name: value for name, value in found.items() if value != usual[name]}
+    return {**unusual, **{name: value for name, value in more.items() if value}}
+
+
+def _named(problem: Problem) -> str:
+    return f"nn.functional.{problem.op}{'' if problem.op in COLUMNS else f'{problem.rank}d'}"
+
+
+def _pool(problem: Problem) -> Function:
+    given = problem.attributes
+    more = {"ceil_mode": given.get("ceil_mode", False), "divisor_override": given.get("divisor_override")}
+    counted = {} if given.get("count_include_pad", True) else {"count_include_pad": False}
+    return _named(problem), {"kernel_size": tuple(given["kernel_size"]), **_sliding(problem, **more), **counted}
+
+
+def _adaptive(problem: Problem) -> Function:
+    sizes = tuple(problem.attributes["output_size"])
+    if problem.rank == 1:  # one axis cannot be left as it is: the documentation knows no None there
+        sizes = tuple(n if m is None else m for n, m in zip(problem.spatial, sizes, strict=True))
+    return _named(problem), {"output_size": sizes}
+
+
+def _global(problem: Problem) -> Function:
+    if function_of_any_rank(problem) or problem.rank > 3:
+        keep = {"keepdim": True} if problem.attributes.get("keepdims", True) else {}
+        path = "amax" if problem.op == "global_max_pool" else "mean"
+        return path, {"dim": tuple(range(-problem.rank, 0)), **keep}
+    kind = problem.op.replace("global", "adaptive")
+    return f"nn.functional.{kind}{problem.rank}d", {"output_size": (1,) * problem.rank}
+
+
+def _conv(problem: Problem) -> Function:
+    given, more = settled(problem.op, problem.rank, problem.attributes), dict[str, Any]()
+    if any(given.get("output_padding", ())):
+        more["output_padding"] = given["output_padding"]
+    return _named(problem), _sliding(problem, **more, groups=None if given["groups"] == 1 else given["groups"])
+
+
+def _unpool(problem: Problem) -> Function:
+    kernel, stride = zip(*unpooled_windows(problem), strict=True)
+    sizes = {"kernel_size": kernel, "stride": stride, "output_size": tuple(problem.attributes["output_size"])}
+    return _named(problem), sizes
+
+
+def _columns(problem: Problem) -> Function:
+    given = problem.attributes
+    first = {"output_size": tuple(given["output_size"])} if problem.op == "fold" else {}
+    return _named(problem), {**first, "kernel_size": tuple(given["kernel_size"]), **_sliding(problem)}
+
+
+_FUNCTIONS: dict[str, Callable[[Problem], Function]] = {
+    **dict.fromkeys(("max_pool", "avg_pool"), _pool),
+    **dict.fromkeys(("adaptive_max_pool", "adaptive_avg_pool"), _adaptive),
+    **dict.fromkeys(("global_max_pool", "global_avg_pool"), _global),
+    **dict.fromkeys(CONVOLUTIONS, _conv),
+    **dict.fromkeys(COLUMNS, _columns),
+    "max_unpool": _unpool,
+}
+
+
+# --- what is not offered ---------------------------------------------------------------------------------------------
+
+
+def undocumented(problem: Problem, mode: str) -> str | None:
+    """Why PyTorch's documentation has no such call; None where it has.
+
+    >>> undocumented(Problem("max_pool", 4, ((1, 1, 2, 2, 2, 2),), {"kernel_size": (2, 2, 2, 2)}), "value")
+    'max_pool is documented for one to three spatial axes'
+    """
+    return next(_reasons(problem, mode), None)
+
+
+def _reasons(problem: Problem, mode: str) -> Iterator[str]:
+    op, given = problem.op, problem.attributes
+    if op not in _FUNCTIONS:
+        yield f"PyTorch has no {op}"
+        return
+    yield from _wrong_axes(problem)
+    ties = given.get("ties", "first")
+    if mode != "value" and not (ties == "first" or (ties == "split" and op == "global_max_pool")):
+        yield f'no function of PyTorch pools with ties="{ties}" over these windows'
+    if op in ("max_pool", "avg_pool", *CONVOLUTIONS, *COLUMNS):
+        yield from _wrong_windows(problem)
+    if op == "max_unpool" and not all(kernel for kernel, _ in unpooled_windows(problem)):
+        yield "max_unpool is documented for output sizes that a pooling takes to the input's"
+
+
+def _wrong_axes(problem: Problem) -> Iterator[str]:
+    op, rank, shape = problem.op, problem.rank, problem.x_shape
+    if function_of_any_rank(problem):
+        return
+    if op in COLUMNS and rank != 2:
+        yield f"{op} is documented for two spatial axes"
+    if rank > 3:
+        yield f"{op} is documented for one to three spatial axes"
+    own = 1 if op == "fold" else rank  # the columns of a fold have one axis for all places
+    if len(shape) - own not in (1, 2):
+        yield f"{op} is documented for one batch axis or none, and one channel axis"
+    if op == "unfold" and len(shape) == rank + 1:
+        yield "unfold is documented for batches"
+    if 0 in shape[-own - 1 :] and op != "conv":
+        yield f"{op} takes an empty batch, and no other empty axis"
+    outputs = {"conv": 0, "conv_transpose": 1}.get(op)
+    if outputs is not None and (problem.shapes[1] or ())[outputs] == 0:
+        yield f"{op} takes no weight without output channels"
+
+
+def function_of_any_rank(problem: Problem) -> bool:
+    """Whether the problem is a reduction over the last axes: ``mean`` or ``amax``."""
+    if problem.op == "global_max_pool":
+        return bool(problem.attributes.get("ties") == "split")
+    return problem.op == "global_avg_pool" and problem.rank > 3
+
+
+def _wrong_windows(problem: Problem) -> Iterator[str]:
+    op, parts = problem.op, anatomy(problem)
+    if not is_symmetric(parts) and not (op == "conv" and keeps_sizes(parts)):
+        yield f"{op} is documented for equal padding on both sides of an axis"
+    if not op.endswith("pool"):
+        return
+    if any(2 * axis.lo > axis.kernel for axis in parts.sliding):
+        yield f"{op} is documented for padding of at most half the kernel"
+    if op == "avg_pool" and set(parts.each("dilation")) != {1}:
+        yield "avg_pool has no dilation"
+    if op == "avg_pool" and problem.rank == 1 and problem.attributes.get("divisor_override") is not None:
+        yield "avg_pool1d has no divisor_override"
+
+
+def has_batch(problem: Problem) -> bool:
+    """Whether the first axis of x is a batch of at least one sample."""
+    shape, own = problem.x_shape, 1 if problem.op == "fold" else problem.rank
+    return len(shape) == own + 2 and shape[0] > 0
+
+
+def smallest(op: str, rank: int, dtype: str) -> Problem:
+    """A problem of few cells that PyTorch offers, for each operator and rank that it has."""
+    one, two = (1,) * rank, (2,) * rank
+    x = (1, 1, 1) if op == "fold" else (1, 1, *two)
+    shapes: tuple[tuple[int, ...] | None, ...] = (x,)
+    if op in CONVOLUTIONS:
+        shapes = (x, (1, 1, *one), (1,))
+    elif op == "max_unpool":
+        shapes = (x, x)
+    attributes: dict[str, Any] = {}
+    if op in ("max_pool", "avg_pool", *COLUMNS):
+        attributes["kernel_size"] = one if op == "fold" else two
+    if op.startswith("adaptive") or op in ("max_unpool", "fold"):
+        attributes["output_size"] = two if op == "max_unpool" else one
+    if op.startswith("global"):
+        attributes["rank"] = rank
+    return Problem(op, rank, shapes, attributes, dtype)

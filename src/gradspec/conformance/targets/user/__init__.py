@@ -1,0 +1,1 @@
+"""Anyone's own kernels."""

@@ -1,0 +1,373 @@
+"""Anyone's own kernels: ``gradspec check module:object``.
+
+The object is a function, a module, an instance or a mapping of names to functions. A function has the name of an
+operator of ``gs.spec``, with its rank or without (``max_pool``, ``conv2d``), and after it ``_jvp``, ``_vjp`` or
+``_vjp_vjp`` for a derivative. One function is enough; what is not there is not offered.
+
+A function takes the arrays that its specification takes, in that order: ``conv(x, weight, bias)``, ``conv_jvp(x,
+weight, bias, dx, dweight, dbias)``, ``conv_vjp(x, weight, bias, g)``, ``conv_vjp_vjp(x, weight, bias, g, dx, dweight,
+dbias)``. Attributes come by keyword with every default spelled out, sizes as tuples with one entry per axis, padding as
+``(lo, hi)`` pairs; a function is given those that its signature names, and all of them if it has ``**kwargs``. It
+returns arrays, or a tuple of them in the order of the inputs. A problem that needs an attribute which the function does
+not take is not offered, nor is one for which it raises ``NotImplementedError``.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+from gradspec.conformance.judge.conventions import CONVENTIONS
+from gradspec.conformance.judge.reduced import known as reduced_modes
+from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.problem import (
+    CONVOLUTIONS,
+    DTYPES,
+    FLOATS,
+    GIVES_INDICES,
+    INPUTS,
+    MODES,
+    Array,
+    Call,
+    Problem,
+    Results,
+)
+from gradspec.conformance.model.target import NotOfferedError, Target
+from gradspec.conformance.targets.program import assignments, imports, keywords
+from gradspec.conformance.targets.user.functions import SUFFIXES, UserFunction, derivative_of, functions_of
+from gradspec.graph.lru import LRUCache
+from gradspec.spec.errors import DTypeError
+
+DEFAULT_DTYPES = ("f16", "f32", "f64")
+"""What a kernel is given unless it declares otherwise: NumPy's own floats."""
+MOST_DECLINATIONS = 4096
+
+
+class Kernel(Protocol):
+    """One function that is judged.
+
+    >>> def max_pool1d(x, kernel_size, stride):
+    ...     windows = np.lib.stride_tricks.sliding_window_view(x, kernel_size[0], -1)[..., :: stride[0], :]
+    ...     return windows.max(-1)
+    >>> kernel: Kernel = max_pool1d
+    >>> UserKernels(kernel).refusal(Problem("max_pool", 1, ((4,),), {"kernel_size": (2,), "dilation": (2,)}), "value")
+    'max_pool1d takes no dilation'
+    """
+
+    @property
+    def __name__(self) -> str:
+        """``op``, ``op2d``, ``op_jvp``, ``op_vjp``, … with ``op`` one of ``gs.spec.OPERATORS``."""
+
+    def __call__(self, x: Array, /, *arrays: Array | None, **attributes: Any) -> Any:
+        """One array, or a tuple: ``(y, indices)`` of a maximum, the gradients of all inputs of a convolution."""
+
+
+class Kernels(Protocol):
+    """Several functions with what is declared of them. All of it is optional, but one function must be there.
+
+    ``arithmetic`` holds keywords of ``gradspec.conformance.Arithmetic.of``: ``{"accumulate": "f16"}``.
+    ``repeatable = False`` says that sums may differ from run to run; ``fresh_results = True``, that results never lie
+    in the inputs' memory; ``strict = True``, that every choice which the specification leaves to nobody is made as
+    there, so that another is a defect unless ``conventions`` names it.
+    """
+
+    arithmetic: Mapping[str, Any]
+    dtypes: tuple[str, ...]
+    ranks: tuple[int, ...]
+    repeatable: bool
+    fresh_results: bool
+    strict: bool
+    conventions: tuple[str, ...]
+    reduced: Mapping[str, str]
+
+    def set_threads(self, count: int) -> None:
+        """Compute with so many threads from now on."""
+
+    def max_pool(self, x: Array, /, **attributes: Any) -> Any:
+        """And likewise every other operator and derivative."""
+
+
+# --- finding the object ----------------------------------------------------------------------------------------------
+
+
+def loaded(name: str) -> Target:
+    """The target that ``module:object`` names; the current folder is searched first.
+
+    >>> loaded("nowhere:kernels")
+    Traceback (most recent call last):
+        ...
+    ValueError: there is no module 'nowhere' to take kernels from; run the check in its folder or install it
+    """
+    module, separator, path = name.partition(":")
+    if not separator or not module or not path:
+        raise ValueError(f"{name!r} is not a target; name one that gradspec knows, or give module:object")
+    if module.endswith(".py"):
+        raise ValueError(f"{name!r} names a file; leave out .py: {module.removesuffix('.py').replace('/', '.')}:{path}")
+    found: Any = _imported(module)
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"{name!r}: {_described(found)} has no {part!r}; it has {_public(found)}")
+        found = getattr(found, part)
+    return UserKernels(found, name)
+
+
+def _imported(module: str) -> ModuleType:
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return import_module(module)
+    except Exception as error:  # whatever is wrong in it, down to its syntax
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+            where = "run the check in its folder or install it"
+            raise ValueError(f"there is no module {module!r} to take kernels from; {where}") from None
+        raise ValueError(f"importing {module!r} failed: {type(error).__name__}: {error}") from error
+
+
+def _described(found: Any) -> str:
+    return f"module {found.__name__}" if isinstance(found, ModuleType) else repr(found)
+
+
+def _public(found: Any) -> str:
+    names = [name for name in dir(found) if not name.startswith("_")]
+    return ", ".join(names[:12]) + (", …" if len(names) > 12 else "") if names else "no public names"
+
+
+# --- the target -------------------------------------------------------------------------------------------------------
+
+
+class UserKernels(Target):
+    """A user's object as a target.
+
+    >>> UserKernels({"conv": lambda x, weight: x}, "mine").name
+    'mine'
+    """
+
+    def __init__(
+        self,
+        given: Any,
+        name: str | None = None,
+        op: str | None = None,
+        jvp: Callable[..., Any] | None = None,
+        vjp: Callable[..., Any] | None = None,
+    ) -> None:
+        self._is_made = isinstance(given, type)
+        self._given = given() if self._is_made else given
+        self.name = name if name is not None else str(getattr(given, "__name__", type(given).__name__))
+        self._functions = functions_of(self._given, op)
+        if not self._functions:
+            otherwise = "" if ":" in self.name else ", or give op="
+            raise ValueError(
+                f"nothing in {self.name} is named like an operator; name a function max_pool2d, conv or avg_pool_vjp, "
+                f"say{otherwise}. The operators are {', '.join(INPUTS)}"
+            )
+        beside = {mode: derivative for mode, derivative in (("jvp", jvp), ("vjp", vjp)) if derivative is not None}
+        self._functions += [derivative_of(self._functions, mode, derivative) for mode, derivative in beside.items()]
+        self._declarations: dict[str, Any] = {}
+        self._declinations = LRUCache[str](MOST_DECLINATIONS)
+        self.declaring()
+
+    def declaring(self, **declarations: Any) -> UserKernels:
+        """The same target, with declarations that go before those of the object; None and empty ones say nothing."""
+        self._declarations |= {name: value for name, value in declarations.items() if value not in (None, ())}
+        self.dtypes = _dtypes(self.declared("dtypes", DEFAULT_DTYPES))
+        self.repeatable = bool(self.declared("repeatable", True))
+        self.fresh_results, self.strict, self.is_tried = (
+            bool(self.declared(name, False)) for name in ("fresh_results", "strict", "is_tried")
+        )
+        self._require_known_declarations()
+        return self
+
+    def _require_known_declarations(self) -> None:
+        for name in self.conventions():
+            if name not in CONVENTIONS:
+                raise ValueError(f"conventions names {name!r}, which is none; use some of {', '.join(CONVENTIONS)}")
+        reduced_modes(self.reduced())
+        self.arithmetic(Problem("conv", 1, (), {}))
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(function.op for function in self._functions))
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        return tuple(mode for mode in MODES if any(function.mode == mode for function in self._functions))
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that its functions have; none where one of them has any."""
+        ranks = {function.rank for function in self._functions}
+        return tuple(self.declared("ranks", () if None in ranks else sorted(rank for rank in ranks if rank)))
+
+    def versions(self) -> dict[str, str]:
+        own = str(self.declared("__version__", "no version"))
+        return {self.name: own, "numpy": np.__version__, "python": platform.python_version()}
+
+    def refusal(self, problem: Problem, mode: str) -> str | None:
+        named = f"{problem.op}{SUFFIXES[mode]}"
+        if not any((f.op, f.mode) == (problem.op, mode) for f in self._functions):
+            return f"it has no {named}"
+        if problem.dtype not in self.dtypes:
+            return f"{problem.dtype} is not among its dtypes, {', '.join(self.dtypes)}"
+        if self.ranks and problem.rank not in self.ranks:
+            return f"it has no rank {problem.rank}"
+        function = self._function(problem, mode)
+        if function is None:
+            return f"it has no {named} of rank {problem.rank}"
+        reason = function.refusal(problem)
+        return self._declined(problem, mode) if reason is None and self.is_tried else reason
+
+    def _declined(self, problem: Problem, mode: str) -> str | None:
+        """Why the function raises ``NotImplementedError`` for a problem, tried on zeros."""
+
+        def reason() -> str:
+            try:
+                self.run(_on_zeros(problem, mode))
+            except Exception as why:  # any other is judged where the case is
+                return str(why) if isinstance(why, NotOfferedError) else ""
+            return ""
+
+        return self._declinations.get_or_make(repr((problem, mode)), reason) or None
+
+    def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
+        function = self._function(problem, mode)
+        if function is None or mode != "value" or problem.op not in GIVES_INDICES:
+            return ()
+        return ("without_indices",) if function.takes("return_indices") else ()
+
+    def run(self, call: Call) -> Results:
+        function = self._function(call.problem, call.mode)
+        if function is None:
+            raise NotOfferedError(f"it has no {call.problem.op}{SUFFIXES[call.mode]}")
+        try:
+            given = function(call, **_with_indices(function, call))
+        except NotImplementedError as why:
+            raise NotOfferedError(str(why) or f"{function.name} raises NotImplementedError") from why
+        return _named(call, given)
+
+    def run_into(self, call: Call, outs: Results) -> None:
+        function = self._function(call.problem, call.mode)
+        if function is None or "out" not in function.parameters:
+            raise NotOfferedError(f"{self.name} takes no out=")
+        names = [name for name in call.problem.results(call.mode) if name in outs]
+        given = tuple(outs[name] for name in names)
+        function(call, **_with_indices(function, call), out=given[0] if len(given) == 1 else given)
+
+    def arithmetic(self, problem: Problem) -> Arithmetic:
+        declared = self.declared("arithmetic", {})
+        return Arithmetic.of(problem.dtype, **declared) if problem.dtype in FLOATS else super().arithmetic(problem)
+
+    def conventions(self) -> frozenset[str]:
+        return frozenset(self.declared("conventions", ()))
+
+    def undeclared(self, conventions: Sequence[str]) -> str:
+        missing = ", ".join(f'"{name}"' for name in conventions if name not in self.conventions())
+        return f"which is not the specification's choice; declare conventions=[{missing}], or pass strict=False"
+
+    def reduced(self) -> dict[str, str]:
+        return dict(self.declared("reduced", {}))
+
+    def set_threads(self, count: int) -> bool:
+        chosen = self.declared("set_threads", None)
+        if chosen is None:
+            return False
+        chosen(count)
+        return True
+
+    def reproducer(self, call: Call) -> str:
+        function = self._function(call.problem, call.mode)
+        assert function is not None
+        given = {**function.attributes(call.problem), **_with_indices(function, call)}
+        imported, spelled = self._spelled(function)
+        applied = f"print({spelled}({', '.join([*function.arguments(call), keywords(given)]).rstrip(', ')}))"
+        return "\n".join([*imports(call, imported), "", *assignments(call), applied])
+
+    def declared(self, name: str, default: Any) -> Any:
+        """What was declared beside the object, or what it declares itself."""
+        if name in self._declarations:
+            return self._declarations[name]
+        if isinstance(self._given, Mapping):
+            return self._given.get(name, default)
+        return getattr(self._given, name, default)
+
+    def _function(self, problem: Problem, mode: str) -> UserFunction | None:
+        """The function for a problem, one of its own rank before one of any."""
+        own = (f for f in self._functions if (f.op, f.mode) == (problem.op, mode))
+        return min((f for f in own if f.rank in (problem.rank, None)), key=lambda f: f.rank is None, default=None)
+
+    def _spelled(self, function: UserFunction) -> tuple[str, str]:
+        """The line that imports a function, and what it is then called."""
+        module, separator, path = self.name.partition(":")
+        if separator:
+            made = "()" if self._is_made else ""
+            inside = f"[{function.name!r}]" if isinstance(self._given, Mapping) else f"{made}.{function.name}"
+            return f"from {module} import {path.split('.')[0]}", path + inside * (self._given is not function.function)
+        for found, inside in self._places(function):
+            if (home := _home(found)) is not None:
+                return "from {} import {}".format(*home), f"{home[1]}{inside}"
+        return f"# {function.name}: the kernel", function.name
+
+    def _places(self, function: UserFunction) -> Iterator[tuple[Any, str]]:
+        """What may be imported to have a function, and what to write after its name."""
+        yield function.function, ""
+        if getattr(self._given, function.name, None) != function.function:
+            return
+        if not self._is_made:
+            yield self._given, f".{function.name}"
+        if self._is_made or not getattr(self._given, "__dict__", True):  # any instance is like this one
+            yield type(self._given), f"().{function.name}"
+
+
+def _home(found: Any) -> tuple[str, str] | None:
+    """The module and the name from which a program can import an object: not one that is local, or the program's."""
+    home = getattr(found, "__module__", None)
+    if not isinstance(home, str) or home in ("__main__", "builtins") or home not in sys.modules:
+        return None
+    names = [name for name, value in vars(sys.modules[home]).items() if value is found]
+    own = getattr(found, "__name__", "")
+    return (home, own if own in names else names[0]) if names else None
+
+
+def _on_zeros(problem: Problem, mode: str) -> Call:
+    own, output = DTYPES[problem.dtype], anatomy(problem).output
+    zeros = {n: np.zeros(s, np.int64 if n == "indices" else own) for n, s in problem.named_shapes().items()}
+    inputs, directions = map(zeros.get, INPUTS[problem.op]), tuple(zeros[name] for name in problem.differentiable)
+    along = directions if mode in ("jvp", "second") else ()
+    g = np.zeros(output, own) if mode in ("vjp", "second") else None
+    return Call(problem, mode, tuple(inputs), along, g, output=output)
+
+
+def _dtypes(declared: Any) -> tuple[str, ...]:
+    for name in declared:
+        if name not in DTYPES:
+            raise DTypeError(f"dtypes names {name!r}, which is not known; use some of {', '.join(DTYPES)}")
+    return tuple(declared)
+
+
+def _with_indices(function: UserFunction, call: Call) -> dict[str, bool]:
+    if call.mode != "value" or call.problem.op not in GIVES_INDICES or not function.takes("return_indices"):
+        return {}
+    return {"return_indices": call.variant != "without_indices"}
+
+
+def _named(call: Call, given: Any) -> Results:
+    """What a function returned, by the names of the results; None stands for what it does not give."""
+    parts = given if isinstance(given, tuple | list) else (given,)
+    names = call.problem.results(call.mode)
+    if len(parts) > len(names) and call.problem.op in CONVOLUTIONS:
+        parts = [part for part in parts if part is not None]
+    if len(parts) > len(names):
+        raise TypeError(f"{len(parts)} results were returned; at most {len(names)} are meant: {', '.join(names)}")
+    if isinstance(given, tuple | list) and len(parts) < len(names) and call.mode != "value":
+        meant = f"{len(names)} are meant: {', '.join(names)}"
+        raise TypeError(f"{len(parts)} results were returned; {meant}. Return None for what is not given")
+    pairs = zip(names, parts, strict=False)
+    found = {name: part.detach() if hasattr(part, "detach") else part for name, part in pairs if part is not None}
+    return {name: np.asarray(part) for name, part in found.items()}
