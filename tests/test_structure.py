@@ -1,85 +1,13 @@
-"""Functions that one can see whole, and no two classes of one name: read from the source.
-
-What is not so today is listed here. Nothing may be added to the lists, nothing listed may grow, and an entry that is no
-longer needed must go.
-"""
+"""Functions that one can see whole, and no two classes of one name: read from the source."""
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "gradspec"
 
 LONGEST = 80
-
-LONG_FUNCTIONS = {
-    "backends/cpu/kernels/compare.py comparison": 151,
-    "backends/cpu/kernels/conv.py convolution": 251,
-    "backends/cpu/kernels/patches.py staging": 105,
-    "backends/cpu/kernels/resize.py _kernel": 106,
-    "backends/cpu/kernels/soft.py soft_emission": 102,
-    "backends/cpu/kernels/soft.py soft_reduction": 88,
-    "backends/cpu/kernels/soft.py soft_rows": 145,
-    "backends/cpu/kernels/softmax.py _softmax": 158,
-    "backends/cpu/kernels/staging.py sender": 103,
-    "backends/cpu/kernels/ties.py counting": 86,
-    "backends/cpu/kernels/values.py value_rows": 291,
-    "backends/cpu/kernels/windows.py walk": 198,
-    "backends/cpu/kernels/winners.py winner_emission": 173,
-    "backends/cpu/kernels/winners.py winner_rows": 206,
-    "backends/cpu/kernels/winners.py winner_taps": 97,
-}
-"""Lines of each."""
-
-SHARED_CLASS_NAMES = {
-    "Axes": 2,
-    "Axis": 2,
-    "Binder": 3,
-    "Bound": 2,
-    "Box": 2,
-    "Case": 2,
-    "Choice": 2,
-    "Compiled": 2,
-    "Constants": 2,
-    "Convolution": 2,
-    "Decided": 2,
-    "Entry": 2,
-    "Form": 2,
-    "Format": 2,
-    "Function": 2,
-    "Jax": 2,
-    "Kind": 2,
-    "Mistake": 2,
-    "Module": 2,
-    "Node": 2,
-    "NotOfferedError": 2,
-    "OnnxRuntime": 2,
-    "Operators": 4,
-    "Packing": 2,
-    "Page": 2,
-    "Plan": 2,
-    "Plane": 2,
-    "Problem": 2,
-    "Product": 2,
-    "Program": 2,
-    "Request": 2,
-    "Run": 2,
-    "Selection": 2,
-    "Settings": 2,
-    "Shape": 2,
-    "Step": 2,
-    "Sums": 3,
-    "Tables": 2,
-    "Target": 2,
-    "UserError": 2,
-    "Verdict": 2,
-    "Windows": 3,
-    "Worker": 2,
-    "_Loop": 2,
-    "_Wanted": 2,
-}
-"""How many classes have each."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -106,21 +34,12 @@ def shared_class_names(source: Path) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count > 1}
 
 
-def faults(found: Mapping[str, int], allowed: Mapping[str, int]) -> list[str]:
-    """What is neither right nor listed as it is."""
-    return [
-        *(f"{name} is new: {n}" for name, n in found.items() if name not in allowed),
-        *(f"{name} has grown to {n}" for name, n in found.items() if n > allowed.get(name, n)),
-        *(f"{name} need no longer be listed" for name in allowed if name not in found),
-    ]
-
-
 def test_functions_can_be_seen_whole():
-    assert faults(long_functions(SOURCE), LONG_FUNCTIONS) == []
+    assert long_functions(SOURCE) == {}
 
 
 def test_no_two_classes_have_one_name():
-    assert faults(shared_class_names(SOURCE), SHARED_CLASS_NAMES) == []
+    assert shared_class_names(SOURCE) == {}
 
 
 # --- the checks can fail ----------------------------------------------------------------------------------------------
@@ -147,10 +66,3 @@ def test_a_class_name_that_is_shared_is_seen(tmp_path):
     (tmp_path / "b.py").write_text("def f():\n    class Shared: ...\n")
     (tmp_path / "c.py").write_text("class Inner: ...\ndef Alone(): ...\n")
     assert shared_class_names(tmp_path) == {"Shared": 2, "Inner": 2}
-
-
-def test_only_what_is_listed_as_it_is_passes():
-    assert faults({"a": 90, "b": 80}, {"a": 90, "b": 100}) == []
-    assert faults({"new": 90}, {}) == ["new is new: 90"]
-    assert faults({"a": 91}, {"a": 90}) == ["a has grown to 91"]
-    assert faults({}, {"a": 90}) == ["a need no longer be listed"]

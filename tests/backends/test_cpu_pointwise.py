@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import gradspec as gs
 from gradspec.backends import numpy as numpy_backend
 from gradspec.backends.cpu.pointwise.arguments import BLOCK_BYTES
-from gradspec.backends.cpu.pointwise.plan import LOWERINGS, Program, epilogue_function
+from gradspec.backends.cpu.pointwise.plan import LOWERINGS, PointwiseProgram, epilogue_function
 from gradspec.codegen.addresses import address, block_address
 from gradspec.codegen.records import Block
 from gradspec.graph.graph import Graph
@@ -487,7 +487,7 @@ def test_registers_are_used_again():
 # --- cut up by the caller ---------------------------------------------------------------------------------------------
 
 
-def embedded(program: Program, arrays: Sequence[np.ndarray]) -> bytes:
+def embedded(program: PointwiseProgram, arrays: Sequence[np.ndarray]) -> bytes:
     """The arguments of a program as another kernel passes them on."""
     strides = [tuple(s // a.itemsize for s in a.strides) for a in arrays]
     return Block(program.arguments(strides)).at([address(a) for a in arrays])
@@ -497,7 +497,7 @@ def in_ranges(
     graph: Graph, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray], ends: Sequence[int], how_many: int
 ) -> None:
     """The graph by calls for the cells between ``ends``; of the first ``how_many`` inputs only these are there."""
-    program = Program(
+    program = PointwiseProgram(
         Work(graph.nodes, tuple(dict.fromkeys(graph.outputs))), graph.inputs[how_many:], given=graph.inputs[:how_many]
     )
     block = embedded(program, [*arrays[how_many:], *outputs])
@@ -552,7 +552,7 @@ def test_results_can_be_left_where_the_caller_says(returned):
     (left,) = builder.apply(operators()["relu"], ops.NONE, negative)
     (last,) = builder.apply(operators()["add"], ops.NONE, left, x)
     graph = builder.build([left, last])
-    program = Program(Work(graph.nodes, (left, last) if returned else (last,)), (), given=(x, left))
+    program = PointwiseProgram(Work(graph.nodes, (left, last) if returned else (last,)), (), given=(x, left))
     values, row = numbers(np.random.default_rng(4), (40,), np.dtype(np.float32)), np.empty(40, np.float32)
     outputs = [np.empty(40, np.float32) for _ in range(1 + returned)]
     block, workspace = embedded(program, outputs), np.zeros(program.workspace, np.uint8)

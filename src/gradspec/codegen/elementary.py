@@ -51,7 +51,7 @@ class Polynomial:
 
 
 @dataclass(frozen=True)
-class Constants:
+class Coefficients:
     """What the functions need for one format."""
 
     bits: Type
@@ -101,7 +101,7 @@ class Constants:
 
 
 # Interpolated at Chebyshev's nodes in sixty digits.
-_SINGLE = Constants(
+_SINGLE = Coefficients(
     i32,
     23,
     -104.0,
@@ -127,7 +127,7 @@ _SINGLE = Constants(
         )
     ),
 )
-_DOUBLE = Constants(
+_DOUBLE = Coefficients(
     i64,
     52,
     -746.0,
@@ -204,7 +204,7 @@ _DOUBLE = Constants(
 
 
 @at_build
-def constants(number: Type) -> Constants:
+def constants(number: Type) -> Coefficients:
     return _SINGLE if number == f32 else _DOUBLE
 
 

@@ -15,7 +15,7 @@ _f32_bits, _f32_of_bits, _half, _bits_of_half = same_bits(u32), same_bits(f32), 
 
 
 @dataclass(frozen=True)
-class Format:
+class NumberFormat:
     """How numbers are stored and computed with, and how kernels load and store them between the two."""
 
     name: str
@@ -33,7 +33,7 @@ class Format:
         return self.stored != self.computed
 
     @property
-    def as_computed(self) -> Format:
+    def as_computed(self) -> NumberFormat:
         """The format in which numbers are stored as they are computed with."""
         return replace(self, name=self.computed.name, stored=self.computed)
 
@@ -82,13 +82,13 @@ def _rounded_to_bf16(value):
 FORMATS = {
     form.name: form
     for form in (
-        Format("f16", u16, f32, i32),
-        Format("bf16", u16, f32, i32),
-        Format("f32", f32, f32, i32),
-        Format("f64", f64, f64, i64),
-        Format("i8", i8, i32, i32),
-        Format("u8", u8, i32, i32),
-        Format("i32", i32, i32, i32),
-        Format("i64", i64, i64, i64),
+        NumberFormat("f16", u16, f32, i32),
+        NumberFormat("bf16", u16, f32, i32),
+        NumberFormat("f32", f32, f32, i32),
+        NumberFormat("f64", f64, f64, i64),
+        NumberFormat("i8", i8, i32, i32),
+        NumberFormat("u8", u8, i32, i32),
+        NumberFormat("i32", i32, i32, i32),
+        NumberFormat("i64", i64, i64, i64),
     )
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from gradspec.codegen.records import Elsewhere, Entry, InPlace, Kind, Layout
+from gradspec.codegen.records import Elsewhere, Entry, InPlace, RecordLayout, WordKind
 from gradspec.codegen.types import (
     WORD_TYPES,
     Affine,
@@ -392,7 +392,7 @@ class Instructions:
 
     def _entry(self, entry: Entry, place: Value, of: Value) -> Any:
         """What lies at a place of a record, the one that ``of`` points to."""
-        if isinstance(entry, Layout):
+        if isinstance(entry, RecordLayout):
             return Value(pointer(record(entry)), place.llvm)
         if isinstance(entry, InPlace):
             return Entries(entry.entry, place, entry.count, layout_of(of).is_scratch)
@@ -400,13 +400,13 @@ class Instructions:
             words = Value(pointer(i64), place.llvm)
             first = Value(of.type, self._behind(of, self.get(words, 0)).llvm)
             return Entries(entry.entry, first, self.get(words, 1), False)
-        if entry is Kind.TABLE:
+        if entry is WordKind.TABLE:
             return Value(pointer(i64), self.builder.load(place.llvm, typ=pointer(i64).llvm, align=8))
         word = self.get(Value(pointer(WORD_TYPES[entry]), place.llvm), 0)
-        return self.truth(word) if entry is Kind.TRUTH else word
+        return self.truth(word) if entry is WordKind.TRUTH else word
 
     def _put_entry(self, entry: Entry, place: Value, value: Any) -> None:
-        if not isinstance(entry, Kind) or entry is Kind.TABLE:
+        if not isinstance(entry, WordKind) or entry is WordKind.TABLE:
             raise Refusal("numbers alone can be put into a record")
         self.put(Value(pointer(WORD_TYPES[entry]), place.llvm), 0, value)
 
@@ -426,7 +426,7 @@ class Instructions:
         return Value(kind, self.builder.shuffle_vector(a, b, mask))
 
 
-def layout_of(p: Value) -> Layout:
+def layout_of(p: Value) -> RecordLayout:
     """The layout of the record that a pointer points to."""
     layout = p.type.element.layout if p.type.element is not None else None
     if layout is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from gradspec.codegen.language import Exact, Intrinsic, Type, Value, at_build, i64, pointer
+from gradspec.codegen.language import ExactIntrinsic, Intrinsic, Type, Value, at_build, i64, pointer
 
 # --- memory -----------------------------------------------------------------------------------------------------------
 
@@ -49,7 +49,7 @@ call = Intrinsic(_call)
 
 
 @at_build
-def spaced(count: int) -> Exact:
+def spaced(count: int) -> ExactIntrinsic:
     """``spaced(count)(start, step)``: the addresses ``start``, ``start + step`` and so on, each from the one before."""
 
     def emit(builder: Any, start: Value, step: Value) -> tuple[Value, ...]:
@@ -58,7 +58,7 @@ def spaced(count: int) -> Exact:
             found.append(Value(i64, builder.add(found[-1].llvm, step.llvm)))
         return tuple(found)
 
-    return Exact(emit)
+    return ExactIntrinsic(emit)
 
 
 # --- vectors of a known length ----------------------------------------------------------------------------------------
@@ -79,23 +79,23 @@ def _store(builder: Any, value: Value, address: Value) -> None:
     builder.store(value.llvm, builder.inttoptr(address.llvm, ir.PointerType()), align=value.type.bytes)
 
 
-store = Exact(_store)
+store = ExactIntrinsic(_store)
 """``store(value, address)``: a number or a vector of them."""
 
 
 @at_build
-def shuffled(order: Sequence[int]) -> Exact:
+def shuffled(order: Sequence[int]) -> ExactIntrinsic:
     """``shuffled(order)(a, b)``: the lanes of two vectors, one behind the other, with these numbers."""
 
     def emit(builder: Any, a: Value, b: Value) -> Value:
         mask = ir.Constant(ir.VectorType(ir.IntType(32), len(order)), list(order))
         return Value(a.type.of(len(order)), builder.shuffle_vector(a.llvm, b.llvm, mask))
 
-    return Exact(emit)
+    return ExactIntrinsic(emit)
 
 
 @at_build
-def spread(kind: Type) -> Exact:
+def spread(kind: Type) -> ExactIntrinsic:
     """``spread(kind)(number)``: a number in every lane of a vector."""
 
     def emit(builder: Any, number: Value) -> Value:
@@ -104,11 +104,11 @@ def spread(kind: Type) -> Exact:
         one = builder.insert_element(nothing, number.llvm, first)
         return Value(kind, builder.shuffle_vector(one, nothing, mask))
 
-    return Exact(emit)
+    return ExactIntrinsic(emit)
 
 
 @at_build
-def in_all_lanes(lane: int, lanes: int) -> Exact:
+def in_all_lanes(lane: int, lanes: int) -> ExactIntrinsic:
     """``in_all_lanes(lane, lanes)(vector)``: one of its numbers in every lane."""
 
     def emit(builder: Any, vector: Value) -> Value:
@@ -116,7 +116,7 @@ def in_all_lanes(lane: int, lanes: int) -> Exact:
         mask = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [lane] * lanes)
         return Value(vector.type.of(lanes), builder.shuffle_vector(vector.llvm, nothing, mask))
 
-    return Exact(emit)
+    return ExactIntrinsic(emit)
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------

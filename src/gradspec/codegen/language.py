@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from gradspec.codegen.types import (
     Affine,
-    Exact,
+    ExactIntrinsic,
     Intrinsic,
     KernelError,
     Type,
@@ -35,7 +35,7 @@ from gradspec.codegen.types import (
 
 __all__ = [
     "Affine",
-    "Exact",
+    "ExactIntrinsic",
     "Intrinsic",
     "KernelError",
     "Type",

@@ -48,7 +48,7 @@ class Scratch:
     """What kernels keep in a workspace while they run. Subclasses are dataclasses with the annotations above."""
 
 
-class Kind(Enum):
+class WordKind(Enum):
     """What one word means."""
 
     INTEGER, TRUTH, FLOAT, OPERAND, TABLE, MEMORY = range(6)
@@ -78,7 +78,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Layout:
+class RecordLayout:
     """Where the fields of a record lie."""
 
     name: str
@@ -90,12 +90,12 @@ class Layout:
         return hash(self.name)
 
 
-Entry: TypeAlias = Kind | Layout | InPlace | Elsewhere
+Entry: TypeAlias = WordKind | RecordLayout | InPlace | Elsewhere
 
 
 def size_of(entry: Entry) -> int:
     """The bytes that an entry takes in its record."""
-    if isinstance(entry, Layout):
+    if isinstance(entry, RecordLayout):
         return entry.size
     if isinstance(entry, InPlace):
         return entry.count * size_of(entry.entry)
@@ -103,7 +103,7 @@ def size_of(entry: Entry) -> int:
 
 
 @cache
-def layout(cls: Any) -> Layout:
+def layout(cls: Any) -> RecordLayout:
     """How a record lies in memory.
 
     >>> @dataclass(frozen=True)
@@ -117,16 +117,16 @@ def layout(cls: Any) -> Layout:
     for field in fields(cls):
         found[field.name] = Field(end, _entry(hints[field.name], f"{cls.__name__}.{field.name}"))
         end += size_of(found[field.name].entry)
-    return Layout(cls.__name__, found, end, issubclass(cls, Scratch))
+    return RecordLayout(cls.__name__, found, end, issubclass(cls, Scratch))
 
 
-_SIMPLE: dict[Any, Kind] = {
-    int: Kind.INTEGER,
-    bool: Kind.TRUTH,
-    float: Kind.FLOAT,
-    Operand: Kind.OPERAND,
-    Words: Kind.TABLE,
-    Memory: Kind.MEMORY,
+_SIMPLE: dict[Any, WordKind] = {
+    int: WordKind.INTEGER,
+    bool: WordKind.TRUTH,
+    float: WordKind.FLOAT,
+    Operand: WordKind.OPERAND,
+    Words: WordKind.TABLE,
+    Memory: WordKind.MEMORY,
 }
 
 
@@ -144,7 +144,7 @@ def _entry(hint: Any, where: str) -> Entry:
     if origin is tuple and len({*arguments}) == 1:
         return InPlace(_entry(arguments[0], where), len(arguments))
     if isinstance(hint, type) and issubclass(hint, IntEnum):
-        return Kind.INTEGER
+        return WordKind.INTEGER
     if isinstance(hint, type) and issubclass(hint, Record | Scratch):
         cls: Any = hint
         return layout(cls)
@@ -216,7 +216,7 @@ Writer: TypeAlias = Callable[[Block, Any, int, int], None]
 
 @cache
 def _writer(entry: Entry) -> Writer:
-    if isinstance(entry, Layout):
+    if isinstance(entry, RecordLayout):
         return _record_writer(entry)
     if isinstance(entry, InPlace):
         return _entries_writer(entry.entry)
@@ -225,7 +225,7 @@ def _writer(entry: Entry) -> Writer:
     return WORD_WRITERS[entry]
 
 
-def _record_writer(kind: Layout) -> Writer:
+def _record_writer(kind: RecordLayout) -> Writer:
     """Integers are most of what there is, so they are not written by a call for each."""
     integers, others = [], []
     for name, field in kind.fields.items():
@@ -246,7 +246,7 @@ def _record_writer(kind: Layout) -> Writer:
 
 def _entries_writer(entry: Entry) -> Writer:
     """For a sequence of entries."""
-    if entry in INTEGERS or entry is Kind.FLOAT:
+    if entry in INTEGERS or entry is WordKind.FLOAT:
         return _write_integers if entry in INTEGERS else _write_floats
     step, write_entry = size_of(entry) // WORD, _writer(entry)
 
@@ -288,10 +288,10 @@ def _write_address(block: Block, value: Any, at: int, start: int) -> None:
     block.words[at] = 0 if value is None else address(value)
 
 
-INTEGERS = (Kind.INTEGER, Kind.TRUTH)
-WORD_WRITERS: dict[Kind, Writer] = {
-    Kind.FLOAT: lambda block, value, at, start: _write_floats(block, (value,), at, start),
-    Kind.OPERAND: _write_operand,
-    Kind.TABLE: _write_address,
-    Kind.MEMORY: _write_address,
+INTEGERS = (WordKind.INTEGER, WordKind.TRUTH)
+WORD_WRITERS: dict[WordKind, Writer] = {
+    WordKind.FLOAT: lambda block, value, at, start: _write_floats(block, (value,), at, start),
+    WordKind.OPERAND: _write_operand,
+    WordKind.TABLE: _write_address,
+    WordKind.MEMORY: _write_address,
 }

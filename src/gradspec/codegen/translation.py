@@ -47,7 +47,7 @@ from gradspec.codegen.types import (
     Affine,
     AffineType,
     Entries,
-    Exact,
+    ExactIntrinsic,
     Intrinsic,
     KernelError,
     Refusal,
@@ -744,7 +744,7 @@ class _Translation:
     def _applied(self, function: Any, args: list[Any]) -> Any:
         if isinstance(function, Type):
             return self._conversion(function, *args)
-        if isinstance(function, Exact):
+        if isinstance(function, ExactIntrinsic):
             return function.emit(self.builder, *map(self.write.typed, args))
         if isinstance(function, Intrinsic):
             return function.emit(self.builder, *self._equally_wide(args))

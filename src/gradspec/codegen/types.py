@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from llvmlite import ir
 
-from gradspec.codegen.records import Entry, Kind, Layout, layout, size_of
+from gradspec.codegen.records import Entry, RecordLayout, WordKind, layout, size_of
 
 
 class KernelError(TypeError):
@@ -42,7 +42,7 @@ class Type:
     is_signed: bool = True
     element: Type | None = None
     lanes: int = 1
-    layout: Layout | None = None
+    layout: RecordLayout | None = None
 
     @cached_property
     def llvm(self) -> Any:
@@ -88,7 +88,7 @@ def copied(cls: Any) -> Type:
 
 
 @cache
-def record(described: Layout) -> Type:
+def record(described: RecordLayout) -> Type:
     return Type(described.name, 8 * described.size, layout=described)
 
 
@@ -97,7 +97,7 @@ i8, i16, i32, i64 = (Type(f"i{n}", n) for n in (8, 16, 32, 64))
 u8, u16, u32, u64 = (Type(f"u{n}", n, is_signed=False) for n in (8, 16, 32, 64))
 f16, f32, f64 = (Type(f"f{n}", n, is_float=True) for n in (16, 32, 64))
 
-WORD_TYPES = {Kind.INTEGER: i64, Kind.TRUTH: i64, Kind.FLOAT: f64, Kind.OPERAND: i64, Kind.MEMORY: i64}
+WORD_TYPES = {kind: f64 if kind is WordKind.FLOAT else i64 for kind in WordKind if kind is not WordKind.TABLE}
 """What a word of a record is in memory. A table is a pointer to integers."""
 
 
@@ -157,5 +157,5 @@ class Intrinsic:
 
 
 @dataclass(frozen=True)
-class Exact(Intrinsic):
+class ExactIntrinsic(Intrinsic):
     """The same for values as they are; those of others are made equally wide first."""

@@ -46,7 +46,7 @@ STRETCH = 4096
 """Numbers of pieces that a unit adds up."""
 
 
-class WeightGradient:
+class BlockedGradient:
     """A weight gradient of given shapes, for arrays of any layout: blocks and parts."""
 
     def __init__(self, attrs: Convolution, x: TensorType, g: TensorType) -> None:
@@ -257,7 +257,7 @@ def _task(node: Node) -> Task | None:
         return None
     if w.shape[:2] == (node.attrs.groups, 1) and node.attrs.rank > 0:
         return _depthwise_task(node)
-    form = WeightGradient(node.attrs, x.type, g.type)
+    form = BlockedGradient(node.attrs, x.type, g.type)
     if form.cell_bytes > MOST_STAGED_BYTES or form.workspace > MOST_WORKSPACE:
         return None
     if form.pieces > 1:
@@ -265,7 +265,7 @@ def _task(node: Node) -> Task | None:
     return _summed(form, x, g, w)
 
 
-def _summed(form: WeightGradient, x: Var, g: Var, w: Var) -> Task:
+def _summed(form: BlockedGradient, x: Var, g: Var, w: Var) -> Task:
     """The gradient, or its pieces."""
     return Task(
         kernel=f"weight gradient {x.dtype}",
@@ -279,7 +279,7 @@ def _summed(form: WeightGradient, x: Var, g: Var, w: Var) -> Task:
     )
 
 
-def _joined(form: WeightGradient, x: Var, g: Var, w: Var) -> Task:
+def _joined(form: BlockedGradient, x: Var, g: Var, w: Var) -> Task:
     """The sum of the pieces."""
     pieces = Var(f"{w.name}.pieces", TensorType(computed_float(w.dtype), (form.pieces, *w.shape)), None)
     size = w.type.size

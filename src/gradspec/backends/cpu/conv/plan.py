@@ -30,7 +30,7 @@ from gradspec.backends.cpu.conv.blocking import (
 from gradspec.backends.cpu.conv.cases import Case
 from gradspec.backends.cpu.conv.pooling import PooledBlocks, is_pooling, rank_of, rows_together
 from gradspec.backends.cpu.dtypes import COMPUTED
-from gradspec.backends.cpu.pointwise.plan import Program, epilogue_function, is_pointwise
+from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_function, is_pointwise
 from gradspec.codegen.addresses import function_address
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.records import Operand, Words
@@ -214,7 +214,9 @@ class Products:
         pooled = [v for n in self.pools for v in n.outputs]
         self.outputs = tuple(v for v in work.outputs if v not in results and v not in pooled)
         left = [v for n in self.pools for v in n.inputs]
-        self.program = Program(Work(others, self.outputs), self.operands, (*self.given, *left)) if others else None
+        self.program = (
+            PointwiseProgram(Work(others, self.outputs), self.operands, (*self.given, *left)) if others else None
+        )
         biases = (p.bias for p in self.products if p.bias is not None)
         read = (*self.sources, *(p.panels for p in self.products), *biases)
         self.inputs = (*dict.fromkeys(v for v in read if v not in self.operands), *self.operands)

@@ -25,7 +25,7 @@ from gradspec.backends.cpu.matmul.arguments import (
     MatmulArguments,
     MatrixLead,
 )
-from gradspec.backends.cpu.pointwise.plan import Program, epilogue_function, is_pointwise
+from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_function, is_pointwise
 from gradspec.codegen.addresses import function_address
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.processor import processor
@@ -73,7 +73,7 @@ def _part(n: int, parts: int, step: int) -> int:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ProductShape:
     """Products of matrices ``(rows, products)`` and ``(products, columns)``, one for each index of leading axes."""
 
     leads: tuple[int, ...]
@@ -83,7 +83,7 @@ class Shape:
     dtype: DType
 
     @classmethod
-    def of(cls, node: Node) -> Shape:
+    def of(cls, node: Node) -> ProductShape:
         a, (result,) = node.inputs[0], node.outputs
         *leads, rows, columns = result.shape
         return cls(tuple(leads), rows, columns, a.shape[-2 if node.attrs.transpose_a else -1], result.dtype)
@@ -140,7 +140,7 @@ class Shape:
 class Cut:
     """How many rows and columns a unit has."""
 
-    shape: Shape
+    shape: ProductShape
     rows: int
     columns: int
     is_packed: bool
@@ -170,10 +170,10 @@ class Cut:
         return self.shape.rows * self.column_parts + of_columns
 
 
-def cut_of(shape: Shape, is_weight: bool, is_direct: bool) -> Cut:
+def cut_of(shape: ProductShape, is_weight: bool, is_direct: bool) -> Cut:
     """Units enough to keep some threads busy, and few numbers packed.
 
-    >>> cut = cut_of(Shape((), 512, 512, 512, f32), is_weight=False, is_direct=True)
+    >>> cut = cut_of(ProductShape((), 512, 512, 512, f32), is_weight=False, is_direct=True)
     >>> cut.units, cut.is_packed
     (8, True)
     """
@@ -189,12 +189,12 @@ def cut_of(shape: Shape, is_weight: bool, is_direct: bool) -> Cut:
     return cut
 
 
-def best_cut(shape: Shape, wanted: int, is_packed: bool, is_direct: bool, is_split: bool = False) -> Cut:
+def best_cut(shape: ProductShape, wanted: int, is_packed: bool, is_direct: bool, is_split: bool = False) -> Cut:
     cuts = (Cut(shape, *sizes, is_packed, is_direct, is_split) for sizes in _sizes(shape, wanted, is_direct, is_split))
     return min(cuts, key=lambda cut: cut.packed)
 
 
-def _sizes(shape: Shape, wanted: int, is_direct: bool, is_split: bool) -> Iterator[tuple[int, int]]:
+def _sizes(shape: ProductShape, wanted: int, is_direct: bool, is_split: bool) -> Iterator[tuple[int, int]]:
     """Rows and columns of a unit, so that there are at least as many units as wanted."""
     most = max(1, COLUMN_BYTES // (shape.k_block * shape.size) // shape.block)
     blocks = max(1, -(-shape.columns // shape.block))
@@ -229,8 +229,8 @@ def _leads(sizes: Sequence[int], a: Strides, b: Strides, bias: Strides, size: in
 class Epilogue:
     """What is done with finished results, if anything is."""
 
-    shape: Shape
-    program: Program | None
+    shape: ProductShape
+    program: PointwiseProgram | None
 
     @property
     def needs(self) -> dict[str, int]:
@@ -252,7 +252,7 @@ class Epilogue:
 
 
 @dataclass(frozen=True)
-class Product:
+class Multiplication:
     """Products of arrays of any layout: the operands, then those of the epilogue, and the results."""
 
     cut: Cut
@@ -334,7 +334,7 @@ class Product:
 class Packing:
     """All columns, packed."""
 
-    shape: Shape
+    shape: ProductShape
     is_transposed: bool
 
     @property
@@ -372,7 +372,7 @@ class Packing:
 class Joining:
     """The pieces of sums, added up: pieces, a bias, what the epilogue reads, and the results."""
 
-    shape: Shape
+    shape: ProductShape
     has_bias: bool
     epilogue: Epilogue
 
@@ -411,11 +411,11 @@ class Joining:
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
-def _kernel(operation: str, shape: Shape) -> Kernel:
+def _kernel(operation: str, shape: ProductShape) -> Kernel:
     return kernel(SOURCE, f"{operation}:{shape.dtype}")
 
 
-def _packing_task(shape: Shape, b: Var, is_transposed: bool) -> Task:
+def _packing_task(shape: ProductShape, b: Var, is_transposed: bool) -> Task:
     """The columns of ``b``, packed for all units."""
     packed = Var(f"{b.name}.columns", TensorType(shape.computed, (*shape.leads, shape.products, shape.padded)), None)
     share = ("columns", shape.leads, shape.products, shape.columns, shape.block, is_transposed)
@@ -426,14 +426,14 @@ def _packing_task(shape: Shape, b: Var, is_transposed: bool) -> Task:
 
 
 def _product_task(
-    cut: Cut, node: Node, operands: tuple[Var, ...], outputs: tuple[Var, ...], program: Program | None = None
+    cut: Cut, node: Node, operands: tuple[Var, ...], outputs: tuple[Var, ...], program: PointwiseProgram | None = None
 ) -> Task:
     """``operands``: those of the product, of which the second may be packed, and then those of the program."""
     shape, attrs, (a, b, *others) = cut.shape, node.attrs, operands
     before = (_packing_task(shape, b, attrs.transpose_b),) if cut.is_packed else ()
     right = before[0].outputs[0] if before else b
     has_bias = len(node.inputs) > 2 and not cut.is_split
-    product = Product(cut, attrs.transpose_a, attrs.transpose_b, has_bias, Epilogue(shape, program))
+    product = Multiplication(cut, attrs.transpose_a, attrs.transpose_b, has_bias, Epilogue(shape, program))
     cost = shape.flops / FLOPS_PER_NANOSECOND + cut.units * NANOSECONDS_PER_UNIT
     cost += 0 if program is None else program.nanoseconds
     name, function, inputs = f"matrix product {shape.dtype}", _kernel("matmul", shape), (a, right, *others)
@@ -441,7 +441,7 @@ def _product_task(
 
 
 def _split_task(
-    cut: Cut, node: Node, others: tuple[Var, ...], outputs: tuple[Var, ...], program: Program | None
+    cut: Cut, node: Node, others: tuple[Var, ...], outputs: tuple[Var, ...], program: PointwiseProgram | None
 ) -> Task:
     """Pieces of sums in front, and then their sums. ``others``: the bias, and what the program reads."""
     shape, (result,) = cut.shape, node.outputs
@@ -461,10 +461,10 @@ class MatmulLowering(LoweringBase):
 
     def task(self, work: Work) -> Task | None:
         node, *others = work.nodes
-        shape = Shape.of(node)
+        shape = ProductShape.of(node)
         made = {v for each in work.nodes for v in each.outputs}
         read = tuple(dict.fromkeys(v for each in others for v in each.inputs if v not in made))
-        program = Program(Work(tuple(others), work.outputs), read, node.outputs) if others else None
+        program = PointwiseProgram(Work(tuple(others), work.outputs), read, node.outputs) if others else None
         is_direct = program is None and shape.dtype == shape.computed
         cut = cut_of(shape, node.attrs.transpose_b and not shape.leads, is_direct)
         if cut.is_split:

@@ -160,7 +160,7 @@ def _instruction(node: Node, numbered: Mapping[Var, int]) -> Instruction:
     return Instruction(opcode, numbered[result], operands[0], second, kind, (p, q, r))
 
 
-class Program:
+class PointwiseProgram:
     """A chain as the kernel carries it out.
 
     Its values have numbers. Those in registers, which are blocks of the workspace, come first, then arrays, inputs
@@ -210,7 +210,7 @@ class Program:
 class _Fitting:
     """A program for arrays of known strides."""
 
-    def __init__(self, program: Program, strides: Sequence[Strides], first: int) -> None:
+    def __init__(self, program: PointwiseProgram, strides: Sequence[Strides], first: int) -> None:
         self.program, self.strides, self.first = program, strides, first
         axes = [i for i, n in enumerate(program.shape) if n > 1]
         # Cells are counted as they lie in the first output, so that what is dense there is one row. Whoever embeds a
@@ -303,7 +303,7 @@ class Pointwise(LoweringBase):
         dtype = work.outputs[0].dtype
         made = {v for node in work.nodes for v in node.outputs}
         inputs = tuple(dict.fromkeys(v for node in work.nodes for v in node.inputs if v not in made))
-        program = Program(work, inputs)
+        program = PointwiseProgram(work, inputs)
         return Task(
             kernel=f"pointwise {dtype}",
             inputs=inputs,

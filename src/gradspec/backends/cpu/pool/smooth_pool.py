@@ -27,7 +27,7 @@ NAMES = {"soft": "smooth maximum", "soft_mean": "smooth maximum, mean", "soft_sp
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _SmoothWanted:
     """The variables of one reduction; None for what nobody reads."""
 
     value: Var | None = None
@@ -36,7 +36,7 @@ class _Wanted:
     operation: str = "soft"
 
     @classmethod
-    def of(cls, work: Work) -> _Wanted | None:
+    def of(cls, work: Work) -> _SmoothWanted | None:
         """None if more is wanted than one kernel gives."""
         found: dict[str, Any] = {}
         for node in work.nodes:
@@ -71,7 +71,7 @@ class _SmoothLowering(LoweringBase):
         return node.inputs[0], node.attrs
 
     def task(self, work: Work) -> Task | None:
-        wanted, attrs, x = _Wanted.of(work), work.nodes[0].attrs, work.nodes[0].inputs[0]
+        wanted, attrs, x = _SmoothWanted.of(work), work.nodes[0].attrs, work.nodes[0].inputs[0]
         if wanted is None or attrs.output_size is not None or not attrs.kernel_size:
             return None
         window, computed = attrs.window(x), COMPUTED[x.dtype.name]

@@ -27,7 +27,7 @@ ONE_BY_ONE = "one_by_one"
 
 
 @dataclass(frozen=True)
-class OnnxNode:
+class JudgedNode:
     """One node: its operator, its outputs, its attributes and the integers it takes as tensors."""
 
     kind: str
@@ -39,7 +39,7 @@ class OnnxNode:
 # --- the node of a problem --------------------------------------------------------------------------------------------
 
 
-def node_of(problem: Problem, with_indices: bool = True) -> OnnxNode:
+def node_of(problem: Problem, with_indices: bool = True) -> JudgedNode:
     """The node that a problem which ONNX offers is.
 
     >>> node_of(Problem("max_pool", 1, ((1, 1, 5),), {"kernel_size": (2,), "padding": ((1, 0),)})).attributes
@@ -47,11 +47,11 @@ def node_of(problem: Problem, with_indices: bool = True) -> OnnxNode:
     """
     node = _NODES[problem.op](problem)
     if problem.op == "max_pool" and with_indices:
-        return OnnxNode(node.kind, ("y", "indices"), node.attributes)
+        return JudgedNode(node.kind, ("y", "indices"), node.attributes)
     return node
 
 
-def node_of_call(call: Call) -> OnnxNode:
+def node_of_call(call: Call) -> JudgedNode:
     return node_of(call.problem, with_indices=call.variant != "values_only")
 
 
@@ -64,45 +64,45 @@ def _sliding(problem: Problem) -> dict[str, Any]:
     return {**found, "pads": pads} if any(pads) else found
 
 
-def _pool(kind: str) -> Callable[[Problem], OnnxNode]:
-    def node(problem: Problem) -> OnnxNode:
+def _pool(kind: str) -> Callable[[Problem], JudgedNode]:
+    def node(problem: Problem) -> JudgedNode:
         counts = kind == "AveragePool" and problem.attributes.get("count_include_pad", True)
         rounded_up = {"ceil_mode": 1} if problem.attributes.get("ceil_mode") else {}
         kernel = {"kernel_shape": list(problem.attributes["kernel_size"])}
         counted = {"count_include_pad": 1} if counts else {}
-        return OnnxNode(kind, ("y",), {**kernel, **_sliding(problem), **rounded_up, **counted})
+        return JudgedNode(kind, ("y",), {**kernel, **_sliding(problem), **rounded_up, **counted})
 
     return node
 
 
-def _conv(kind: str) -> Callable[[Problem], OnnxNode]:
-    def node(problem: Problem) -> OnnxNode:
+def _conv(kind: str) -> Callable[[Problem], JudgedNode]:
+    def node(problem: Problem) -> JudgedNode:
         given = settled(problem.op, problem.rank, problem.attributes)
         grouped = {"group": given["groups"]} if given["groups"] != 1 else {}
         extra = given.get("output_padding", ())
         longer = {"output_padding": list(extra)} if any(extra) else {}
-        return OnnxNode(kind, ("y",), {**_sliding(problem), **grouped, **longer})
+        return JudgedNode(kind, ("y",), {**_sliding(problem), **grouped, **longer})
 
     return node
 
 
-def _max_unpool(problem: Problem) -> OnnxNode:
+def _max_unpool(problem: Problem) -> JudgedNode:
     kernel, stride = zip(*unpooled_windows(problem), strict=True)
     shape = (*problem.lead, *problem.attributes["output_size"])
     sizes = {"kernel_shape": list(kernel), "strides": list(stride)}
-    return OnnxNode("MaxUnpool", ("y",), sizes, {"output_shape": shape})
+    return JudgedNode("MaxUnpool", ("y",), sizes, {"output_shape": shape})
 
 
-def _fold(problem: Problem) -> OnnxNode:
+def _fold(problem: Problem) -> JudgedNode:
     sizes = {"image_shape": anatomy(problem).spatial, "block_shape": anatomy(problem).each("kernel")}
-    return OnnxNode("Col2Im", ("y",), _sliding(problem), sizes)
+    return JudgedNode("Col2Im", ("y",), _sliding(problem), sizes)
 
 
-_NODES: dict[str, Callable[[Problem], OnnxNode]] = {
+_NODES: dict[str, Callable[[Problem], JudgedNode]] = {
     "max_pool": _pool("MaxPool"),
     "avg_pool": _pool("AveragePool"),
-    "global_max_pool": lambda problem: OnnxNode("GlobalMaxPool", ("y",)),
-    "global_avg_pool": lambda problem: OnnxNode("GlobalAveragePool", ("y",)),
+    "global_max_pool": lambda problem: JudgedNode("GlobalMaxPool", ("y",)),
+    "global_avg_pool": lambda problem: JudgedNode("GlobalAveragePool", ("y",)),
     "conv": _conv("Conv"),
     "conv_transpose": _conv("ConvTranspose"),
     "max_unpool": _max_unpool,
@@ -167,7 +167,7 @@ def arguments(call: Call) -> dict[str, Array]:
     return found
 
 
-def model_of(node: OnnxNode, problem: Problem, weights: Mapping[str, Array]) -> Any:
+def model_of(node: JudgedNode, problem: Problem, weights: Mapping[str, Array]) -> Any:
     """The model of one node, to which ``weights`` belong; the other inputs are fed."""
     from onnx import helper
 
@@ -205,7 +205,7 @@ def _element(name: str, problem: Problem) -> str:
     return INDEX_TYPE if name == "indices" else TYPES[problem.dtype]
 
 
-def named_results(call: Call, node: OnnxNode, outputs: Sequence[Any]) -> Results:
+def named_results(call: Call, node: JudgedNode, outputs: Sequence[Any]) -> Results:
     """What the node gave, winners counted in their planes. An output that was asked for and is missing is an error."""
     found = dict(zip(node.outputs, outputs, strict=True))
     if missing := [name for name, array in found.items() if array is None]:
@@ -265,7 +265,7 @@ def sample(call: Call, index: int) -> Call:
 # --- reproducers ------------------------------------------------------------------------------------------------------
 
 
-def program(call: Call, node: OnnxNode, weights: Iterable[str], package: str, run: Sequence[str]) -> str:
+def program(call: Call, node: JudgedNode, weights: Iterable[str], package: str, run: Sequence[str]) -> str:
     """A program that builds the model and runs it by the lines of ``run``, where ``given`` are the arrays to feed."""
     problem, names, kept = call.problem, [*call.problem.named_shapes()], list(weights)
     fed = [name for name in names if name not in kept]

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradspec.conformance.model.problem import DTYPES, INPUTS, Call, Problem, Shape
 from gradspec.conformance.model.target import Promise
-from gradspec.conformance.targets.onnx.model import OnnxNode
+from gradspec.conformance.targets.onnx.model import JudgedNode
 
 _NOT_NEGATIVE = "pads are greater than or equal to 0"
 _CHANNELS = "X has W.shape[1] * group channels"
@@ -30,18 +30,18 @@ MISTAKES: tuple[tuple[str, str, str, tuple[Shape, ...], dict[str, Any]], ...] = 
 )
 """What the standard says, our operator and its node, the shapes of its inputs, and its attributes."""
 
-RunNode = Callable[[Call, OnnxNode], object]
+RunNode = Callable[[Call, JudgedNode], object]
 """A node on the inputs of a call."""
 
 
-def promises(run: RunNode, written: Callable[[Call, OnnxNode], str]) -> list[Promise]:
+def promises(run: RunNode, written: Callable[[Call, JudgedNode], str]) -> list[Promise]:
     """The mistakes as promises of a target that runs a node, and writes that as a program."""
     return [_promise(run, written, *mistake) for mistake in MISTAKES]
 
 
 def _promise(
     run: RunNode,
-    written: Callable[[Call, OnnxNode], str],
+    written: Callable[[Call, JudgedNode], str],
     documented: str,
     op: str,
     kind: str,
@@ -51,5 +51,5 @@ def _promise(
     missing, dtype = (None,) * (len(INPUTS[op]) - len(shapes)), "i8" if "floats" in documented else "f32"
     problem = Problem(op, len(shapes[0]) - 2, (*shapes, *missing), {}, dtype)
     call = Call(problem, "value", (*(np.zeros(shape, DTYPES[dtype]) for shape in shapes), *missing))
-    node, said = OnnxNode(kind, ("y",), attributes), f"{kind} in the standard: {documented}"
+    node, said = JudgedNode(kind, ("y",), attributes), f"{kind} in the standard: {documented}"
     return Promise(op, lambda: run(call, node), (Exception,), written(call, node), said)

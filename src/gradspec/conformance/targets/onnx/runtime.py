@@ -11,7 +11,7 @@ from gradspec.conformance.model.geometry import anatomy
 from gradspec.conformance.model.problem import CONVOLUTIONS, SLIDING_POOLS, Array, Call, Problem, Results
 from gradspec.conformance.model.target import NotOfferedError, Promise, Target
 from gradspec.conformance.targets.onnx import model as models
-from gradspec.conformance.targets.onnx.model import ONE_BY_ONE, OnnxNode, undocumented
+from gradspec.conformance.targets.onnx.model import ONE_BY_ONE, JudgedNode, undocumented
 from gradspec.conformance.targets.onnx.promises import promises
 from gradspec.graph.lru import LRUCache
 
@@ -70,12 +70,12 @@ class OnnxRuntimeTarget(Target):
     def promises(self) -> Sequence[Promise]:
         return promises(self._outputs, _written)
 
-    def _outputs(self, call: Call, node: OnnxNode) -> list[Any]:
+    def _outputs(self, call: Call, node: JudgedNode) -> list[Any]:
         given = models.arguments(call)
         weights = {name: given.pop(name) for name in _weights(call)}
         return list(self._session(call, node, weights).run(list(node.outputs), given))
 
-    def _session(self, call: Call, node: OnnxNode, weights: Mapping[str, Array]) -> Any:
+    def _session(self, call: Call, node: JudgedNode, weights: Mapping[str, Array]) -> Any:
         """A session without weights serves every call of its problem."""
         if weights:
             return self._new_session(call, node, weights)
@@ -93,7 +93,7 @@ class OnnxRuntimeTarget(Target):
                 self._missing[key] = _message(error) if _is_declined(error) else None
         return self._missing[key]
 
-    def _new_session(self, call: Call, node: OnnxNode, weights: Mapping[str, Array]) -> Any:
+    def _new_session(self, call: Call, node: JudgedNode, weights: Mapping[str, Array]) -> Any:
         return session_of(models.model_of(node, call.problem, weights), self._threads, call.variant == "unoptimised")
 
 
@@ -107,7 +107,7 @@ def session_of(model: Any, threads: int, unoptimised: bool = False) -> Any:
     return onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
 
 
-def _written(call: Call, node: OnnxNode) -> str:
+def _written(call: Call, node: JudgedNode) -> str:
     lines = ["options = onnxruntime.SessionOptions()"]
     if call.variant == "unoptimised":
         lines.append("options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL")

@@ -17,9 +17,9 @@ from gradspec.backends.cpu.conv.kernels.packing import pack_weights
 from gradspec.backends.cpu.conv.kernels.squares import SIDE, Cells, Outputs, Squares
 from gradspec.backends.cpu.conv.kernels.staging import locate, stage_channels
 from gradspec.backends.cpu.conv.kernels.strips import Room, Strips, blank
-from gradspec.backends.cpu.matmul.kernels.tiles import Also, Factors, Sums, words_at
+from gradspec.backends.cpu.matmul.kernels.tiles import Also, Factors, TileSums, words_at
 from gradspec.backends.cpu.pool.arguments import PoolArguments, Role
-from gradspec.codegen.formats import FORMATS, Format
+from gradspec.codegen.formats import FORMATS, NumberFormat
 from gradspec.codegen.intrinsics import address_of, call, multiply_add
 from gradspec.codegen.language import choose, copied, inlined, lanes, outlined, pointer
 from gradspec.codegen.processor import Processor, processor
@@ -43,7 +43,7 @@ def build(name: str) -> str:
 class Convolutions:
     """What is known of convolutions when their kernels are built."""
 
-    form: Format
+    form: NumberFormat
     processor: Processor
 
     @property
@@ -121,7 +121,7 @@ def multiply(conv, args, unit, case, product, first, channels, workspace):
         pitch, to = args.out_channel * size, product.result + (unit.out + unit.column) * size
         edge = workspace + args.edge_at
     b = workspace + args.staged_at + unit.skipped * size
-    sums = Sums(to, pitch, also, bias)
+    sums = TileSums(to, pitch, also, bias)
     if address_of(case.order) != 0:
         multiply_squares(conv, case, panels, b, sums, unit.columns)
     else:
@@ -141,7 +141,7 @@ def multiply_rows(conv, args, unit, case, factors, sums, edge, workspace):
     while done < unit.columns:
         for row in range(0, unit.rows, args.row_block):
             here = Factors(factors.a + row * factors.k * size, b, factors.offsets, factors.k)
-            there = Sums(sums.c + row * sums.pitch + done * size, sums.pitch, sums.also, sums.bias + row * size)
+            there = TileSums(sums.c + row * sums.pitch + done * size, sums.pitch, sums.also, sums.bias + row * size)
             conv.strips.multiply(here, min(args.row_block, unit.rows - row), there, columns, room)
         b += case.staged_row * size
         done += columns

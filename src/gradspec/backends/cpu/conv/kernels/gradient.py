@@ -13,7 +13,7 @@ from gradspec.backends.cpu.conv.kernels.conv import Convolutions
 from gradspec.backends.cpu.conv.kernels.staging import clear
 from gradspec.backends.cpu.conv.kernels.strips import Room, blank
 from gradspec.backends.cpu.conv.kernels.turning import Strided, turn
-from gradspec.backends.cpu.matmul.kernels.tiles import Also, Factors, Sums
+from gradspec.backends.cpu.matmul.kernels.tiles import Also, Factors, TileSums
 from gradspec.codegen.formats import FORMATS
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import choose, lanes, lanes_once, outlined, pointer
@@ -160,7 +160,7 @@ def add_block(conv, args, unit, x, g, is_first, workspace):
     columns, also = args.set_taps * args.part_channels, Also.NOTHING if is_first else Also.OLD_SUMS
     for s in range(args.set_count):
         factors = Factors(packed, staged + args.sets[s], address_of(args.table), unit.count * args.inner)
-        sums = Sums(workspace + args.sums_at + s * args.set_pitch, args.sums_pitch, also, 0)
+        sums = TileSums(workspace + args.sums_at + s * args.set_pitch, args.sums_pitch, also, 0)
         conv.strips.multiply(factors, unit.rows, sums, columns, room)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gradspec.backends.cpu.matmul.kernels.tiles import Factors, Sums, Tile, words_at
+from gradspec.backends.cpu.matmul.kernels.tiles import Factors, Tile, TileSums, words_at
 from gradspec.codegen.intrinsics import load, store
 from gradspec.codegen.language import Type, inlined, lanes, outlined, pointer, unrolled
 from gradspec.codegen.processor import Processor
@@ -63,7 +63,7 @@ class Strips:
             count = (rows - done) // height
             if count > 0:
                 a, c = factors.a + done * factors.k * self.number.bytes, sums.c + done * sums.pitch
-                here = Sums(c, sums.pitch, sums.also, sums.bias + done * self.number.bytes)
+                here = TileSums(c, sums.pitch, sums.also, sums.bias + done * self.number.bytes)
                 multiply_panels(tiles, Factors(a, factors.b, factors.offsets, factors.k), count, here, n, room)
             done += count * height
 
@@ -79,7 +79,7 @@ def multiply_panels(tiles, factors, count, sums, n, room):
     while done < n:
         left = n - done
         here = Factors(factors.a, factors.b + done * size, factors.offsets, factors.k)
-        there = Sums(sums.c + done * size, sums.pitch, sums.also, sums.bias)
+        there = TileSums(sums.c + done * size, sums.pitch, sums.also, sums.bias)
         done += multiply_strip(tiles, (left + width - 1) // width, here, count, there, left, room)
 
 
@@ -103,7 +103,7 @@ def multiply_columns(tile, factors, count, sums, n, room):
     for p in range(count):
         first = p * tile.rows
         panel = Factors(factors.a + first * factors.k * tile.number.bytes, b, offsets, factors.k)
-        there = Sums(sums.c + first * sums.pitch, sums.pitch, sums.also, sums.bias + first * tile.number.bytes)
+        there = TileSums(sums.c + first * sums.pitch, sums.pitch, sums.also, sums.bias + first * tile.number.bytes)
         if room.edge != 0 and n < tile.columns:
             tile.multiply_partly(panel, there, tile.rows, n, room.edge)
         else:

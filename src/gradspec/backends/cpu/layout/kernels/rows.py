@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gradspec.codegen.formats import Format
+from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.language import i64, inlined, lanes, outlined, pointer, strided, u8, u16, u32, u64
 
-BITS = {number.bytes: Format(number.name, number, number, number) for number in (u8, u16, u32, u64)}
+BITS = {number.bytes: NumberFormat(number.name, number, number, number) for number in (u8, u16, u32, u64)}
 """The formats of numbers of so many bytes that only move, whatever their bits mean."""
 
 words_at = pointer(i64)

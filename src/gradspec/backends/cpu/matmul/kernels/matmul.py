@@ -20,8 +20,8 @@ from gradspec.backends.cpu.matmul.arguments import (
     MatmulUnit,
 )
 from gradspec.backends.cpu.matmul.kernels.panels import Matrix, Panels
-from gradspec.backends.cpu.matmul.kernels.tiles import Also, Factors, Sums, Tile, words_at
-from gradspec.codegen.formats import FORMATS, Format
+from gradspec.backends.cpu.matmul.kernels.tiles import Also, Factors, Tile, TileSums, words_at
+from gradspec.codegen.formats import FORMATS, NumberFormat
 from gradspec.codegen.intrinsics import address_of, call
 from gradspec.codegen.language import inlined, lanes, lanes_once, outlined, pointer
 from gradspec.codegen.processor import Processor, processor
@@ -41,7 +41,7 @@ def build(name: str) -> str:
 class Matmul:
     """What is known of products when their kernels are built."""
 
-    form: Format
+    form: NumberFormat
     processor: Processor
 
     @property
@@ -108,7 +108,7 @@ def stripe(tiles, a, rows, columns, k, sums, n, edge):
         while done < count:
             left, at = count - done, (first + done) * size
             factors = Factors(a, here + done * size, columns.offsets, k)
-            there = Sums(sums.c + at, sums.pitch, sums.also, sums.bias + at)
+            there = TileSums(sums.c + at, sums.pitch, sums.also, sums.bias + at)
             done += strip(tiles, (left + width - 1) // width, factors, rows, there, left, edge)
         here += columns.apart
 
@@ -127,7 +127,8 @@ def strip(tiles, needed, factors, rows, sums, n, edge):
 def multiply_panels(tile, factors, rows, sums, n, edge):
     panel, to = factors.a, sums.c
     for row in range(0, rows, tile.rows):
-        here, there = Factors(panel, factors.b, factors.offsets, factors.k), Sums(to, sums.pitch, sums.also, sums.bias)
+        here = Factors(panel, factors.b, factors.offsets, factors.k)
+        there = TileSums(to, sums.pitch, sums.also, sums.bias)
         if n >= tile.columns and row + tile.rows <= rows:
             tile.multiply(here, there)
         else:
@@ -375,7 +376,7 @@ def multiply_rows(matmul, args, unit, left, rows, right, k, to, also, workspace)
         here, packed = min(rows - done, count * height), workspace + args.a_at
         matrix = Matrix(left + done * step, step, args.a_step)
         matmul.row_panels.pack(matrix, here, height, k, packed, height)
-        sums = Sums(to + done * unit.sums_pitch, unit.sums_pitch, also, workspace + args.bias_at)
+        sums = TileSums(to + done * unit.sums_pitch, unit.sums_pitch, also, workspace + args.bias_at)
         multiply_packed(matmul, args, height, here, right, k, sums, unit.columns, workspace)
         done += here
 
@@ -392,7 +393,7 @@ def multiply_packed(matmul, args, height, rows, b, k, sums, n, workspace):
         at, packed = whole * size, workspace + args.b_at
         n -= whole
     columns = Columns(packed, args.block, k * args.block * size, table)
-    rest = Sums(sums.c + at, sums.pitch, sums.also, sums.bias + at)
+    rest = TileSums(sums.c + at, sums.pitch, sums.also, sums.bias + at)
     multiply_stripe(matmul, height, a, rows, columns, k, rest, n, edge)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.layout.kernels.transpose import transposed
-from gradspec.codegen.formats import Format
+from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import load, store
 from gradspec.codegen.language import inlined, outlined, unrolled
 from gradspec.codegen.processor import Processor
@@ -34,7 +34,7 @@ class Matrix(NamedTuple):
 class Panels:
     """Panels of numbers of a format. Those as wide as one of ``widths``, of which the first is the usual, are fast."""
 
-    form: Format
+    form: NumberFormat
     processor: Processor
     widths: tuple[int, ...]
 
@@ -126,7 +126,7 @@ def widened(form, vector, address):
 class Turned:
     """Rows of numbers that become columns, several squares of them at a time."""
 
-    form: Format
+    form: NumberFormat
     side: int
     squares: int
 
@@ -158,7 +158,7 @@ class Turned:
 class Copied:
     """Panels of ``width`` lanes that are neighbours, so many steps of them at a time."""
 
-    form: Format
+    form: NumberFormat
     side: int
     width: int
     steps: int

@@ -43,7 +43,7 @@ class Factors(NamedTuple):
     k: Any
 
 
-class Sums(NamedTuple):
+class TileSums(NamedTuple):
     """Where sums lie, the bytes between their rows, what else is added (``Also``), and where the biases lie."""
 
     c: Any
@@ -156,7 +156,7 @@ class Tile:
         """A tile of which not all rows and columns are wanted: it is put together at ``edge``."""
         if sums.also & Also.OLD_SUMS:
             copy_rows(self.number, edge, self.row_bytes, sums.c, sums.pitch, rows, columns)
-        self.multiply(factors, Sums(edge, self.row_bytes, sums.also, sums.bias))
+        self.multiply(factors, TileSums(edge, self.row_bytes, sums.also, sums.bias))
         copy_rows(self.number, sums.c, sums.pitch, edge, self.row_bytes, rows, columns)
 
 

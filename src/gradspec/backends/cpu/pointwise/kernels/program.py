@@ -19,7 +19,7 @@ from gradspec.backends.cpu.pointwise.kernels.cells import (
 )
 from gradspec.backends.cpu.pointwise.kernels.normalise import normalise
 from gradspec.backends.cpu.pointwise.kernels.places import CellRange, cells_at, repeated_at, transfer
-from gradspec.codegen.formats import FORMATS, Format
+from gradspec.codegen.formats import FORMATS, NumberFormat
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import at_build, lanes, outlined
 from gradspec.codegen.translation import kernel_code
@@ -71,7 +71,7 @@ def carry_out(form, args, cells):
 
 
 @at_build
-def meanings(form: Format, table: Meanings) -> list[tuple[Opcode, Any]]:
+def meanings(form: NumberFormat, table: Meanings) -> list[tuple[Opcode, Any]]:
     """What a table has for a format."""
     return [(opcode, meaning) for opcode, meaning in table.items() if form.is_float or opcode in OF_INTEGERS]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gradspec.backends.cpu.pool.arguments import AxisKind, Finish, Role
 from gradspec.backends.cpu.pool.kernels.rows import Row, fetch_row, read_row, real_taps, span_of
-from gradspec.backends.cpu.pool.kernels.walk import Target, emit, output_of
+from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, output_of
 from gradspec.codegen.language import following, inlined, lanes, lanes_once, outlined, strided, total
 
 # --- windows that are all real, which start ``stride`` cells apart ----------------------------------------------------
@@ -229,13 +229,13 @@ def sliding(state, args, axis, row, cells, target, first, end):
         return
     left = min(max(axis.inside, first), end)
     right = min(max(axis.beyond, left), end)
-    origin = Target(target.cells, target.at - first)
+    origin = Destination(target.cells, target.at - first)
     if first < left:
         borders(state, axis, row, origin, first, left)
     if right < end:
         borders(state, axis, row, origin, right, end)
     begin, n = row.at + left * axis.stride - axis.low, right - left
-    inside = Target(target.cells, target.at + left - first)
+    inside = Destination(target.cells, target.at + left - first)
     if state.has_totals and axis.dilation == 1 and axis.stride >= 8 and axis.kernel >= 8:
         for o in range(n):
             found = total(state.join, state.nothing, row.p, begin + o * axis.stride, axis.kernel)
@@ -269,7 +269,7 @@ def reduced_row(reduction, work, axis, source, target, first_output, end_output)
         fetch_row(form, args, Role.X, source.x + 2 * before.strides[Role.X], axis.size)
     at = target.at
     for first in range(first_output, end_output, args.tile):
-        end, out = min(first + args.tile, end_output), Target(target.cells, at)
+        end, out = min(first + args.tile, end_output), Destination(target.cells, at)
         if is_only:
             out = output_of(reduction, work, target, first)
         if axis.kind == AxisKind.SLIDING:

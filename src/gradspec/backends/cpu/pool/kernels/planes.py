@@ -8,8 +8,8 @@ from __future__ import annotations
 from gradspec.backends.cpu.pool.arguments import AxisKind, Finish, Role
 from gradspec.backends.cpu.pool.kernels.along import sliding
 from gradspec.backends.cpu.pool.kernels.rows import Row, fetch_row, last_axis, real_taps, span_of
-from gradspec.backends.cpu.pool.kernels.states import Numbers
-from gradspec.backends.cpu.pool.kernels.walk import Part, Target, fold, fold2, join, join3
+from gradspec.backends.cpu.pool.kernels.states import ValueCells
+from gradspec.backends.cpu.pool.kernels.walk import Destination, Part, fold, fold2, join, join3
 from gradspec.codegen.language import at_build, beyond, f16, f32, inlined, lanes, moved_on, outlined, parts, stretch
 
 # --- one output row ---------------------------------------------------------------------------------------------------
@@ -40,12 +40,12 @@ def along_row(state, args, axis, row, cells, target, first, end):
 def plane_row(reduction, work, axis, x_at, row_first, row_end, target):
     """One output row: rows of cells first, which lie in memory as they are, then along them."""
     args, state, last, step = work.args, reduction.state, last_axis(work.args), axis.strides[Role.X]
-    x = Numbers(reduction.form.stored_at(args.arrays[Role.X]))
-    joined = Target(work.cells, args.tile_at + 2 * args.tile_room)
+    x = ValueCells(reduction.form.stored_at(args.arrays[Role.X]))
+    joined = Destination(work.cells, args.tile_at + 2 * args.tile_room)
     for i in range(axis.stride):
         fetch_row(reduction.form, args, Role.X, x_at + (row_end + i) * step, last.size)
     for first in range(0, last.outputs, args.tile):
-        end, out = min(first + args.tile, last.outputs), Target(target.cells, target.at + first)
+        end, out = min(first + args.tile, last.outputs), Destination(target.cells, target.at + first)
         inside, outside = cells_of(last, first, end)
         at, n, rows = x_at + row_first * step + inside, outside - inside, row_end - row_first
         if rows == 1 or n <= 0:
@@ -143,10 +143,10 @@ def plane_rows(reduction, work, number, axis, x_at, first_row, rows, target):
     here, there, n = x_at + first_row * width, target.at, last.beyond - last.inside
     scale = reduction.scale_of(args, number == 0 and args.finish == Finish.AT_ONCE)
     if stride == 1:
-        nine(reduction, Target(target.cells, there + last.low), Row(x, here), width, rows * width - 2, scale)
+        nine(reduction, Destination(target.cells, there + last.low), Row(x, here), width, rows * width - 2, scale)
     for _ in range(rows):
         row = Row(x, here + last.inside * stride - last.low)
-        inside = Target(target.cells, there + last.inside)
+        inside = Destination(target.cells, there + last.inside)
         if stride == 2 and kernel == 3:
             nine_apart(reduction, inside, row, width, n, scale)
         elif stride == 2:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from gradspec.backends.cpu.pool.arguments import PoolArguments
-from gradspec.backends.cpu.pool.kernels.smooth import Derivative, SmoothMax
+from gradspec.backends.cpu.pool.kernels.smooth import Derivative, SmoothMaximum
 from gradspec.backends.cpu.pool.kernels.ties import WithTies
 from gradspec.backends.cpu.pool.kernels.values import Average, MaxValue
 from gradspec.backends.cpu.pool.kernels.walk import kernel
@@ -20,9 +20,9 @@ REDUCTIONS: dict[str, Any] = {
     "tape": FromTape,
     "ties": WithTies,
     "sum": Average,
-    "soft": partial(SmoothMax, derivative=Derivative.NONE),
-    "soft_mean": partial(SmoothMax, derivative=Derivative.MEAN),
-    "soft_spread": partial(SmoothMax, derivative=Derivative.SPREAD),
+    "soft": partial(SmoothMaximum, derivative=Derivative.NONE),
+    "soft_mean": partial(SmoothMaximum, derivative=Derivative.MEAN),
+    "soft_spread": partial(SmoothMaximum, derivative=Derivative.SPREAD),
 }
 
 

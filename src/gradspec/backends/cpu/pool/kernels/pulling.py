@@ -12,7 +12,7 @@ IN_DENSE_PLANE = -1
 """What stands for an array where places in a dense plane are meant."""
 
 
-class Sums(NamedTuple):
+class CellSums(NamedTuple):
     """Where cells are summed up: in V itself, or in a dense float32 plane of the workspace.
 
     ``along``: from one cell to the next along the last axis; ``inner``: from one neighbour to the next; ``scale``: from
@@ -29,9 +29,9 @@ class Sums(NamedTuple):
 def sums_of(form, args, unit):
     if form.converts:
         n = unit.neighbours
-        return Sums(form.computed_at(unit.workspace + args.plane_at), n, 1, n)
+        return CellSums(form.computed_at(unit.workspace + args.plane_at), n, 1, n)
     p = form.computed_at(args.arrays[Role.V])
-    return Sums(p, last_axis(args).strides[Role.V], args.inner_strides[Role.V], 1)
+    return CellSums(p, last_axis(args).strides[Role.V], args.inner_strides[Role.V], 1)
 
 
 @inlined

@@ -38,11 +38,11 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     span_of,
     write_row,
 )
-from gradspec.backends.cpu.pool.kernels.staging import Staged, send, stage, tap_offsets, tap_row, tap_rows
+from gradspec.backends.cpu.pool.kernels.staging import Staging, send, stage, tap_offsets, tap_row, tap_rows
 from gradspec.backends.cpu.pool.kernels.states import lowest
-from gradspec.backends.cpu.pool.kernels.walk import Part, Target, after, copy, emit, join, join3, walk
+from gradspec.backends.cpu.pool.kernels.walk import Destination, Part, after, copy, emit, join, join3, walk
 from gradspec.codegen.elementary import exp_of_negative, log_of_positive
-from gradspec.codegen.formats import Format
+from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import maximum, minimum, multiply_add
 from gradspec.codegen.language import Type, choose, inlined, lanes, lanes_once, number_of, outlined, strided, total
 
@@ -100,7 +100,7 @@ def together3(is_second, is_third, d_low, d_middle, s1, s2, s3):
 class SoftKind:
     """What is known of the state when a kernel is built."""
 
-    form: Format
+    form: NumberFormat
     has_tangent: bool
 
     @property
@@ -343,7 +343,7 @@ def doubled_softly(reduction, args, axis, cells, to, length, n):
 
 @inlined
 def join_runs(reduction, args, cells, to, first, second, n):
-    join(reduction, args, Target(cells, to), cells, Part(first, 0), Part(second, 0), n)
+    join(reduction, args, Destination(cells, to), cells, Part(first, 0), Part(second, 0), n)
 
 
 @outlined
@@ -364,9 +364,9 @@ def smooth_row(reduction, work, axis, source, target, first_output, end_output):
             span = span_of(axis, first, end)
             doubled_softly(reduction, args, axis, cells, at, span.stop - span.begin, end - first)
         else:
-            smooth_taps(reduction, work, axis, row, tangents, Target(cells, at), first, end, are_pairs)
+            smooth_taps(reduction, work, axis, row, tangents, Destination(cells, at), first, end, are_pairs)
         if len(args.axes) == 1:
-            emit(reduction, work, first, end, Target(cells, target.at))
+            emit(reduction, work, first, end, Destination(cells, target.at))
         else:
             at += end - first
 
@@ -486,11 +486,11 @@ class Derivative(Enum):
 class SoftWeights:
     """What cells receive of their window's cotangent: their weight's part."""
 
-    form: Format
+    form: NumberFormat
 
     @property
-    def staged(self) -> Staged:
-        return Staged(self.form, -math.inf, in_units=True)
+    def staged(self) -> Staging:
+        return Staging(self.form, -math.inf, in_units=True)
 
     @inlined
     def setting(self, args):
@@ -502,8 +502,8 @@ class SoftWeights:
 
 
 @dataclass(frozen=True)
-class SmoothMax:
-    form: Format
+class SmoothMaximum:
+    form: NumberFormat
     derivative: Derivative
     has_planes = has_whole = has_scale = keeps_rows = False
     row, put_together, outputs = smooth_row, put_together_softly, walk
@@ -514,12 +514,12 @@ class SmoothMax:
         return SoftKind(self.form, self.derivative is Derivative.MEAN)
 
     @property
-    def numbers(self) -> Staged:
-        return Staged(self.form, -math.inf, in_units=True)
+    def numbers(self) -> Staging:
+        return Staging(self.form, -math.inf, in_units=True)
 
     @property
-    def tangents(self) -> Staged:
-        return Staged(self.form, 0.0)
+    def tangents(self) -> Staging:
+        return Staging(self.form, 0.0)
 
     @property
     def weights(self) -> SoftWeights:

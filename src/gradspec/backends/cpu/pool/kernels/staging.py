@@ -13,17 +13,17 @@ from enum import Enum
 from gradspec.backends.cpu.pool.arguments import AxisKind, Role
 from gradspec.backends.cpu.pool.kernels.pulling import IN_DENSE_PLANE, sums_of
 from gradspec.backends.cpu.pool.kernels.rows import Row, dense_stride, last_axis, read_row, real_taps, span_of
-from gradspec.codegen.formats import Format
+from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.language import Value, i64, inlined, lanes, lanes_once, outlined, pointer, put_strided, strided
 
 words_at = pointer(i64)
 
 
 @dataclass(frozen=True)
-class Staged:
+class Staging:
     """How rows are staged: what padding reads as, and whether numbers are multiplied by the unit of smooth pooling."""
 
-    form: Format
+    form: NumberFormat
     pads_with: float
     in_units: bool = False
 

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gradspec.codegen.formats import Format
+from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import maximum
 from gradspec.codegen.language import Type, Value, at_build, choose, inlined, total
 
@@ -19,13 +19,13 @@ NOBODY = -(1 << 30)
 """The winner of a window without real cells; padding has negative numbers, too."""
 
 
-class Numbers(NamedTuple):
+class ValueCells(NamedTuple):
     """Where states of one number lie."""
 
     value: Any
 
 
-class Winners(NamedTuple):
+class WinnerCells(NamedTuple):
     """Where numbers and their winners lie."""
 
     value: Any
@@ -33,7 +33,7 @@ class Winners(NamedTuple):
 
 
 @at_build
-def lowest(form: Format) -> Value:
+def lowest(form: NumberFormat) -> Value:
     """What no number is less than."""
     return form.computed(-math.inf if form.is_float else -(2 ** (form.computed.bits - 1)))
 
@@ -42,7 +42,7 @@ def lowest(form: Format) -> Value:
 class OneNumber:
     """What the maximum and the sum have in common."""
 
-    form: Format
+    form: NumberFormat
     has_totals = True
     """Whether neighbours can be joined in lanes."""
 
@@ -58,7 +58,7 @@ class OneNumber:
     @inlined
     def cells(self, base, component):
         """Where components lie in a workspace, ``component`` elements apart."""
-        return Numbers(self.form.computed_at(base))
+        return ValueCells(self.form.computed_at(base))
 
     @inlined
     def get(self, cells, i):
@@ -147,7 +147,7 @@ class FirstWinner:
     with a negative winner, and then its first real cell has won; or it has no real cell.
     """
 
-    form: Format
+    form: NumberFormat
     is_idempotent = True
     has_totals = False
 
@@ -171,7 +171,7 @@ class FirstWinner:
     @inlined
     def cells(self, base, component):
         winners = base + component * self.form.computed.bytes
-        return Winners(self.form.computed_at(base), self.form.lane_at(winners))
+        return WinnerCells(self.form.computed_at(base), self.form.lane_at(winners))
 
     @inlined
     def get(self, cells, i):

@@ -22,10 +22,10 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     real_taps,
     write_row,
 )
-from gradspec.backends.cpu.pool.kernels.staging import Staged, send, stage, tap_offsets, tap_row, tap_rows
+from gradspec.backends.cpu.pool.kernels.staging import Staging, send, stage, tap_offsets, tap_row, tap_rows
 from gradspec.backends.cpu.pool.kernels.states import Largest, lowest
 from gradspec.backends.cpu.pool.kernels.walk import put_together, walk
-from gradspec.codegen.formats import Format
+from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlined
 
 
@@ -60,7 +60,7 @@ def add_taps(form, offsets, kernel, row, tangents, v, sums, to, n):
 
 @outlined
 def count_by_rows(form, args, unit, first, end, cells, at):
-    axis, numbers, tangents = last_axis(args), Staged(form, -math.inf), Staged(form, 0.0)
+    axis, numbers, tangents = last_axis(args), Staging(form, -math.inf), Staging(form, 0.0)
     for part in range(first, end, args.tile):
         stop, to = min(part + args.tile, end), at + part - first
         offsets = tap_offsets(args, unit, axis, part, stop)
@@ -143,11 +143,11 @@ class LargestAndTies(Largest):
 class Shares:
     """What tied cells receive of their window's cotangent: as much as it is."""
 
-    form: Format
+    form: NumberFormat
 
     @property
-    def staged(self) -> Staged:
-        return Staged(self.form, -math.inf)
+    def staged(self) -> Staging:
+        return Staging(self.form, -math.inf)
 
     @inlined
     def setting(self, args):
@@ -171,7 +171,7 @@ def zero_without_cells(form, args, unit, first, end, v, at):
 class WithTies:
     """The maximum with a tangent or cotangent of all cells that tie."""
 
-    form: Format
+    form: NumberFormat
     has_planes = has_whole = has_scale = keeps_rows = reads_backwards = False
     row, put_together = reduced_row, put_together
     prepare, outputs, finish = prepare_cells, walk, finish_cells

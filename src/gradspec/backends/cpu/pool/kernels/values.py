@@ -19,7 +19,7 @@ from gradspec.backends.cpu.pool.kernels.rows import (
 )
 from gradspec.backends.cpu.pool.kernels.states import Largest, Total
 from gradspec.backends.cpu.pool.kernels.walk import put_together, walk
-from gradspec.codegen.formats import Format
+from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import multiply_add
 from gradspec.codegen.language import choose, inlined, lanes_once, outlined, total
 
@@ -39,7 +39,7 @@ def fill_holes(form, args, unit, first, end, v, at):
 class OneNumberReduction:
     """What the kernels of the maximum and of the average have in common."""
 
-    form: Format
+    form: NumberFormat
     keeps_rows = False
     row, put_together, outputs = reduced_row, put_together, walk
     plane_row, plane_rows = planes.plane_row, planes.plane_rows
@@ -103,7 +103,7 @@ class MaxValue(OneNumberReduction):
             write_row(self.form, args, unit, Role.Y, first, end, v, target.at)
 
 
-class Scale(NamedTuple):
+class Divisor(NamedTuple):
     """A divisor, and its rounded inverse."""
 
     inverse: Any
@@ -127,7 +127,7 @@ class Average(OneNumberReduction):
         inverse, divisor, number = self.form.computed(1), self.form.computed(1), self.form.computed
         if is_wanted and args.inverse != 0.0:
             inverse, divisor = number(args.inverse), number(args.divisor)
-        return Scale(inverse, divisor)
+        return Divisor(inverse, divisor)
 
     @inlined
     def scaled(self, value, scale):
@@ -148,7 +148,7 @@ class Average(OneNumberReduction):
     def scale(self, args, target, n):
         """Divide by the one divisor of all windows."""
         number, v, at = self.form.computed, target.cells.value, target.at
-        scale = Scale(number(args.inverse), number(args.divisor))
+        scale = Divisor(number(args.inverse), number(args.divisor))
         if args.is_inverse_exact:
             for i in lanes_once(number, n):
                 v[at + i] = v[at + i] * scale.inverse

@@ -36,7 +36,7 @@ from gradspec.codegen.language import at_build, inlined, lanes, lanes_once, outl
 unit_at = pointer(Unit)
 
 
-class Work(NamedTuple):
+class PoolWork(NamedTuple):
     """What every function needs: the arguments, the unit of work at hand, and the components in the workspace."""
 
     args: Any
@@ -52,7 +52,7 @@ class Source(NamedTuple):
     count: Any
 
 
-class Target(NamedTuple):
+class Destination(NamedTuple):
     """Where results go. The first component may lie in the output array, the others are always in the workspace."""
 
     cells: Any
@@ -95,7 +95,7 @@ class Residue(NamedTuple):
     stride: Any
 
 
-class Progress(NamedTuple):
+class RingState(NamedTuple):
     """Rows up to ``produced`` are in the ring, from ``origin`` on; the next goes to ``slot``. Those of the block that
     begins at ``suffixed`` are suffixes now."""
 
@@ -160,7 +160,7 @@ def output_of(reduction, work, target, o):
     if args.is_direct:
         place = work.unit.bases[Role.Y] + o * args.axes[0].strides[Role.Y]
         value = form.computed_at(args.arrays[Role.Y] + (place - target.at) * form.computed.bytes)
-    return Target(with_value(target.cells, value), target.at)
+    return Destination(with_value(target.cells, value), target.at)
 
 
 # --- states, slab by slab ---------------------------------------------------------------------------------------------
@@ -270,10 +270,10 @@ def reduce_class(reduction, work, number, axis, residue, source, target, first_o
     ring = Ring(first, slab, first + axis.slots * slab)
     q = max(0, ceil_div(first_output - residue.first_output, residue.output_step))
     q_end = ceil_div(end_output - residue.first_output, residue.output_step)
-    progress = Progress(-1, 0, -axis.kernel, ring.first)
+    progress = RingState(-1, 0, -axis.kernel, ring.first)
     while q < q_end:
         rows, o, made = rows_of(axis, residue, q), residue.first_output + q * residue.output_step, 0
-        out = Target(target.cells, target.at + (o - first_output) * slab)
+        out = Destination(target.cells, target.at + (o - first_output) * slab)
         if number == 0:
             out = output_of(reduction, work, target, o)
         if rows.first >= rows.end:
@@ -299,7 +299,7 @@ def straight(reduction, work, number, axis, rows, source, o, most, target, out, 
         return most
     if reduction.keeps_rows and axis.planar == Planar.KEPT_ROWS and is_full:
         x_at = source.x + rows.first * axis.strides[Role.X]
-        reduction.kept_rows(work, number, axis, x_at, o, most, Target(target.cells, out.at))
+        reduction.kept_rows(work, number, axis, x_at, o, most, Destination(target.cells, out.at))
         return most
     if reduction.has_planes and axis.planar != Planar.NOT:
         reduction.plane_row(work, axis, source.x, rows.first, rows.end, out)
@@ -313,10 +313,10 @@ def through_ring(reduction, work, number, axis, residue, rows, ring, progress, s
     """A window from the rows in the ring, after those that are missing there."""
     if progress.produced < 0:
         slot = ring.first + rows.first % axis.slots * ring.slab
-        progress = Progress(rows.first, rows.first, progress.suffixed, slot)
+        progress = RingState(rows.first, rows.first, progress.suffixed, slot)
     if not axis.scans:
         produced = max(progress.produced, rows.first)
-        progress = Progress(produced, progress.origin, progress.suffixed, progress.slot)
+        progress = RingState(produced, progress.origin, progress.suffixed, progress.slot)
     progress = produce_until(reduction, work, number, axis, residue, rows.end, ring, progress, source)
     if not axis.scans:
         count = rows.end - rows.first
@@ -326,7 +326,7 @@ def through_ring(reduction, work, number, axis, residue, rows, ring, progress, s
         reduction.put_together(work, ring, start, shift, count, axis.volume, out)
         return progress
     suffixed = from_blocks(reduction, work, axis, rows, ring, progress, out)
-    return Progress(progress.produced, progress.origin, suffixed, progress.slot)
+    return RingState(progress.produced, progress.origin, suffixed, progress.slot)
 
 
 @inlined
@@ -343,7 +343,7 @@ def produce_until(reduction, work, number, axis, residue, end, ring, progress, s
             extend_prefix(reduction, work, axis, produced, progress.origin, ring, slot)
         produced += 1
         slot = after(ring, slot)
-    return Progress(produced, progress.origin, suffixed, slot)
+    return RingState(produced, progress.origin, suffixed, slot)
 
 
 def produce(reduction, work, number, axis, row, source, slot):
@@ -356,7 +356,7 @@ def produce(reduction, work, number, axis, row, source, slot):
     if number == len(args.axes) - 1:
         reduction.load(work, axis, here, slot, work.unit.neighbours)
         return
-    following, target = args.axes[number + 1], Target(work.cells, slot)
+    following, target = args.axes[number + 1], Destination(work.cells, slot)
     if number == len(args.axes) - 2 and args.inner_total == 1:
         reduction.row(work, following, here, target, 0, following.outputs)
     else:
@@ -371,14 +371,14 @@ def suffixes(reduction, work, ring, slots, first, last, volume):
     """Rows first … last become what they are with all that follow."""
     for i in range(last - 1, first - 1, -1):
         at, following = ring.first + (i % slots) * ring.slab, ring.first + ((i + 1) % slots) * ring.slab
-        target = Target(work.cells, at)
+        target = Destination(work.cells, at)
         join(reduction, work.args, target, work.cells, Part(at, 0), Part(following, volume), ring.slab)
 
 
 @inlined
 def extend_prefix(reduction, work, axis, row, origin, ring, slot):
     """A row has come: the prefix of its block ends with it."""
-    prefix = Target(work.cells, ring.end)
+    prefix = Destination(work.cells, ring.end)
     if row % axis.kernel == 0 or row == origin:
         copy(reduction, prefix, work.cells, Part(slot, 0), ring.slab)
     else:
@@ -421,7 +421,7 @@ def finished(reduction, work, number, o, target, slab, n):
     if work.args.finish == Finish.BY_SLAB:
         for i in range(n):
             work.unit.place[0] = o + i
-            emit(reduction, work, o + i, o + i + 1, Target(target.cells, target.at + i * slab))
+            emit(reduction, work, o + i, o + i + 1, Destination(target.cells, target.at + i * slab))
 
 
 def emit(reduction, work, first, end, target):
@@ -436,7 +436,7 @@ def emit(reduction, work, first, end, target):
         for i in range(rank - 2, 0, -1):
             size = args.axes[i].outputs
             unit.place[i], rest = rest % size, rest // size
-        reduction.emit_row(work, 0, outputs, Target(target.cells, target.at + r * outputs * unit.neighbours))
+        reduction.emit_row(work, 0, outputs, Destination(target.cells, target.at + r * outputs * unit.neighbours))
 
 
 # --- units of work ----------------------------------------------------------------------------------------------------
@@ -483,7 +483,7 @@ def kernel(reduction, args, lo, hi, workspace):
     base = address_of(workspace)
     unit = unit_at(base)
     unit.is_tabled, unit.workspace = False, base
-    work = Work(args, unit, reduction.state.cells(base + UNIT_BYTES, args.component))
+    work = PoolWork(args, unit, reduction.state.cells(base + UNIT_BYTES, args.component))
     for number in range(lo, hi):
         locate(args, unit, number)
         reduction.prepare(work)
@@ -496,4 +496,4 @@ def kernel(reduction, args, lo, hi, workspace):
 def walk(reduction, work, first, end):
     """The outputs first … end−1 of the first axis of a unit."""
     source = Source(work.unit.bases[Role.X], work.unit.bases[Role.U], 1)
-    reduce_axis(reduction, work, 0, source, Target(work.cells, 0), first, end)
+    reduce_axis(reduction, work, 0, source, Destination(work.cells, 0), first, end)

@@ -21,8 +21,8 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     write_row,
 )
 from gradspec.backends.cpu.pool.kernels.states import FirstWinner
-from gradspec.backends.cpu.pool.kernels.walk import Target, emit, output_of, put_together, walk
-from gradspec.codegen.formats import Format
+from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, output_of, put_together, walk
+from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import (
     choose,
@@ -299,17 +299,17 @@ def kept_rows(reduction, work, number, axis, x_at, o, rows, target):
     above = args.tile_at
     here, below = above + args.tile_room, above + 2 * args.tile_room
     if kernel == 3:
-        taps(state, Target(work.cells, above), Row(x, x_at + column), n, 3, stride, 1, args.nought)
+        taps(state, Destination(work.cells, above), Row(x, x_at + column), n, 3, stride, 1, args.nought)
         if stride == 1:
-            taps(state, Target(work.cells, here), Row(x, x_at + width + column), n, 3, 1, 1, args.nought)
+            taps(state, Destination(work.cells, here), Row(x, x_at + width + column), n, 3, 1, 1, args.nought)
     at = x_at
     for r in range(rows):
-        out = Target(target.cells, target.at + r * last.outputs)
+        out = Destination(target.cells, target.at + r * last.outputs)
         if number == 0:
             out = output_of(reduction, work, target, o + r)
         for i in range(stride):
             fetch_row(form, args, Role.X, at + (kernel + 2 * stride + i) * width, last.size)
-        inside = Target(out.cells, out.at + last.inside)
+        inside = Destination(out.cells, out.at + last.inside)
         if kernel == 2:
             two_by_two(state, inside, Row(x, at + column), width, n, nought)
         elif stride == 2:
@@ -352,7 +352,7 @@ def smaller(a, b):
 class WithWinners:
     """The maximum with everything that its winners are wanted for."""
 
-    form: Format
+    form: NumberFormat
     has_planes = has_whole = has_scale = reads_backwards = False
     row, kept_rows, put_together = reduced_row, kept_rows, put_together
     prepare, outputs, finish = prepare_cells, walk, finish_cells
@@ -388,7 +388,7 @@ class WithWinners:
 class FromTape:
     """What winners are wanted for, with winners from the tape."""
 
-    form: Format
+    form: NumberFormat
     has_whole = False
     prepare, finish = prepare_cells, finish_cells
 
@@ -397,7 +397,7 @@ class FromTape:
         return FirstWinner(self.form)
 
     def outputs(self, work, first, end):
-        args, unit, target = work.args, work.unit, Target(work.cells, 0)
+        args, unit, target = work.args, work.unit, Destination(work.cells, 0)
         if not unit.is_tabled:
             make_table(self.form, args, unit)
         if len(args.axes) == 1:
