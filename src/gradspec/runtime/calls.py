@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from numpy import ndarray
 
-from gradspec.graph.arrays import as_array, kind_of, of_any_kind, wants_aligned
+from gradspec.graph.arrays import as_array, kind_of, of_any_kind, other_array, returned, taken, wants_aligned
 from gradspec.graph.attributes import Attributes
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
@@ -86,12 +86,13 @@ def _by_numpy(graph: Graph) -> Run:
     kernel = backend_named(DEFAULT_BACKEND).kernel
     steps = [(kernel(n.op, n.attrs, tuple(v.type for v in n.inputs)), n.inputs, n.outputs) for n in graph.nodes]
 
-    def call(arrays: Sequence[Array]) -> Any:
-        values: dict[Var, Array] = dict(zip(graph.inputs, arrays, strict=True))
+    def call(arrays: Sequence[Any]) -> Any:
+        like = other_array(arrays)
+        values: dict[Var, Array] = dict(zip(graph.inputs, map(taken, arrays), strict=True))
         values.update(graph.constants)
         for function, inputs, outputs in steps:
             values.update(zip(outputs, function(*[values[v] for v in inputs]), strict=True))
-        results = tuple(values[v] for v in graph.outputs)
+        results = tuple(returned(values[v], like) for v in graph.outputs)
         return results[0] if len(results) == 1 else results
 
     return call
