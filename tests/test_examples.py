@@ -93,14 +93,19 @@ def quotations(page: str) -> list[tuple[Path, str]]:
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
-def test_the_guide_quotes_the_operator_as_it_is():
+def test_the_guide_quotes_the_operator_and_its_kernel_as_they_are():
     found = quotations(GUIDE)
-    assert {file.parent.name for file, _ in found} == {"spec", "ops", "rows"}
+    assert {file.parent.name for file, _ in found} == {"spec", "ops", "rows", "pool", "kernels", "backends"}
     assert [passage for file, passage in found if passage not in file.read_text(encoding="utf-8")] == []
 
 
-def test_a_wrong_quotation_is_found_out():
-    changed = quotations(GUIDE.replace("1 / Fraction(p)", "Fraction(p)"))
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("1 / Fraction(p)", "Fraction(p)"), ("args.p.head > 1.0", "args.p > 1.0"), ("p: Exponent", "p: float")],
+)
+def test_a_wrong_quotation_is_found_out(right, wrong):
+    assert right in GUIDE
+    changed = quotations(GUIDE.replace(right, wrong))
     assert any(passage not in file.read_text(encoding="utf-8") for file, passage in changed)
 
 

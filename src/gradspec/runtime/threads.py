@@ -1,6 +1,6 @@
 """One pool of threads for the process, and the jobs that are split over it.
 
-A job is a sequence of steps (``sequence``). The calling thread and as many idle workers as it may have carry it out
+A job is a sequence of steps (``scheduler``). The calling thread and as many idle workers as it may have carry it out
 together, in machine code from the first step to the last; where no worker is idle the caller does all of it, so callers
 never wait for each other. The caller leaves only when no chunk is running, whatever went wrong: its buffers are free to
 go. A worker that comes later finds the job done, in memory that it keeps alive itself.

@@ -42,7 +42,7 @@ class RowPieces(Record):
     tile: int
     """Results of a piece."""
     tiles: int
-    """RowPieces of a row."""
+    """Pieces of a row."""
 
     @property
     def units(self) -> int:

@@ -16,12 +16,18 @@ windows that start in the class have no dilation.
 What is reduced is said by a *reduction*, an object that is known when a kernel is built. It has a ``state`` (see
 ``states``) and the methods
 
+    outputs(work, first, end)                            outputs of the first axis: by ``walk``, if nothing is faster
     load(work, axis, source, at, n)                      neighbours of one cell, to the workspace
     row(work, axis, source, target, first, end)          outputs of the last axis
-    straight(work, number, axis, rows, source, o, most, target)   outputs of the last two axes at once: how many
+    put_together(work, ring, at, shift, rows, volume, target)   a window from its rows in the ring
     emit_row(work, first, end, target)                   finished outputs of a row
-    scale(args, target, n)                               what finished outputs still need where all need the same
     prepare(work), finish(work)                          before and after a unit
+
+and, where ``has_whole``, ``has_planes``, ``keeps_rows`` or ``has_scale`` say so,
+
+    whole(args, lo, hi)                                  planes that are one run of cells and have one output
+    plane_rows, plane_row; kept_rows                     outputs of the last two axes at once (see ``straight``)
+    scale(args, target, n)                               what finished outputs still need where all need the same
 """
 
 from __future__ import annotations
