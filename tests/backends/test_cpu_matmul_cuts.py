@@ -191,10 +191,10 @@ def test_rows_of_long_sums_do_not_depend_on_others(dtype):
 def test_work_is_cut_into_units_that_are_worth_it(sides, lead):
     """Several units where there is work for several threads, none for nothing, and little memory."""
     node = graph_of(sides, Product(), gs.f32, lead).nodes[0]
-    shape = matmul.Shape.of(node)
+    shape = matmul.ProductShape.of(node)
     cut = matmul.cut_of(shape, False, True)
     assert cut.units >= min(matmul.UNITS, shape.flops // (8 * matmul.UNIT_FLOPS))
     assert cut.units <= max(matmul.UNITS * 4, np.prod(lead, dtype=int), shape.flops // matmul.UNIT_FLOPS)
-    product = matmul.Product(cut, False, False, False, matmul.Epilogue(shape, None))
+    product = matmul.Multiplication(cut, False, False, False, matmul.Epilogue(shape, None))
     _, _, workspace = product([dense(v.shape) for v in node.inputs])
     assert workspace <= 8 << 20

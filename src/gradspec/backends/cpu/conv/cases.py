@@ -100,10 +100,13 @@ class Staged:
                 return cls(planes, shift, halo)
         return cls(line.taps)
 
+    def first(self, taps: int) -> int:
+        """Where the positions of the first tap begin, so that none begin before 0."""
+        return max(0, -self.shift) * (max(0, taps - 1) // max(1, self.planes))
+
     def shifts(self, taps: int) -> Array:
-        """Where the positions of each tap begin, from 0 on."""
-        steps = np.arange(taps) // max(1, self.planes) * self.shift
-        return steps - min(0, int(steps.min(initial=0)))
+        """Where the positions of each tap begin."""
+        return self.first(taps) + np.arange(taps) // max(1, self.planes) * self.shift
 
 
 class Case:
@@ -160,7 +163,7 @@ class Case:
 
     def axis_arguments(self, axis: int, out_stride: int) -> CaseAxis:
         line, staged = self.lines[axis], self.staged[axis]
-        before = int(staged.shifts(line.taps)[:1].sum()) * line.stride
+        before = staged.first(line.taps) * line.stride
         return CaseAxis(
             staged_taps=staged.planes,
             tap_step=line.step,

@@ -173,6 +173,7 @@ class Cut:
 def cut_of(shape: ProductShape, is_weight: bool, is_direct: bool) -> Cut:
     """Units enough to keep some threads busy, and few numbers packed.
 
+    >>> from gradspec.graph.types import f32
     >>> cut = cut_of(ProductShape((), 512, 512, 512, f32), is_weight=False, is_direct=True)
     >>> cut.units, cut.is_packed
     (8, True)

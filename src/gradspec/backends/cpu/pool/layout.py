@@ -14,6 +14,7 @@ from gradspec.backends.cpu.axes import Strides
 from gradspec.backends.cpu.binding import KernelCall
 from gradspec.backends.cpu.pool.arguments import (
     UNIT_BYTES,
+    Arrays,
     AxisKind,
     Finish,
     Lead,
@@ -36,6 +37,7 @@ INNER_BLOCK = 64
 UNITS_WANTED = 32
 
 Count: TypeAlias = Callable[[AxisWindow], Ints]
+ROLES = tuple(Role)
 NOWHERE: PerArray = (0, 0, 0, 0, 0, 0)
 
 
@@ -80,6 +82,11 @@ class Pooling:
         return frozenset({Role.X, Role.V if self.settings.pulls else Role.U}) & {*self.roles}
 
     @property
+    def operands(self) -> Arrays:
+        x, y, u, v, indices, tape = (Operand(self.roles.index(r)) if r in self.roles else None for r in ROLES)
+        return x, y, u, v, indices, tape
+
+    @property
     def largest(self) -> int:
         """The cells of the input, or of the output if these are more."""
         return prod(self.leads) * max(prod(a.size for a in self.axes), prod(a.outputs for a in self.axes))
@@ -95,18 +102,14 @@ Axis: TypeAlias = tuple[ReducedAxis, PerArray]
 LeadAxis: TypeAlias = tuple[int, PerArray]
 
 
-def _per_array(steps: Mapping[Role, int]) -> PerArray:
-    x, y, u, v, indices, tape = (steps.get(role, 0) for role in Role)
-    return x, y, u, v, indices, tape
-
-
 class _Layout:
     """Arrays of known strides, on their way to a kernel's arguments."""
 
     def __init__(self, pooling: Pooling, strides: Mapping[Role, Strides]) -> None:
         self.pooling, self.settings = pooling, pooling.settings
-        count, padding = len(pooling.leads) + len(pooling.axes), (0,) * len(pooling.axes)  # one cell stands for none
-        steps = [_per_array({role: (*s, *padding)[j] for role, s in strides.items()}) for j in range(count)]
+        nowhere = (0,) * (len(pooling.leads) + len(pooling.axes))  # also for the axes that one cell stands for
+        x, y, u, v, indices, tape = ((*strides.get(role, ()), *nowhere) for role in ROLES)
+        steps = [(x[j], y[j], u[j], v[j], indices[j], tape[j]) for j in range(len(nowhere))]
         axes = list(zip(pooling.axes, steps[len(pooling.leads) :], strict=True))
         leads = [(n, s) for n, s in zip(pooling.leads, steps, strict=False) if n != 1]
         self.inner_total, self.inner_strides = _take_inner(leads, axes[-1])
@@ -144,7 +147,7 @@ class _Layout:
         plane_at = table_at + 16 * self.table_room
         arguments = PoolArguments(
             **vars(self.settings),
-            arrays=tuple(Operand(pooling.roles.index(r)) if r in pooling.roles else None for r in Role),  # type: ignore[arg-type]
+            arrays=pooling.operands,
             axes=tuple(self._axis(i) for i in range(len(self.axes))),
             leads=tuple(Lead(n, s) for n, s in self.leads) or (Lead(1, NOWHERE),),
             inner=self.inner,
