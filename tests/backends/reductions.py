@@ -39,9 +39,7 @@ def carry_out(
         values[made] = rubbish(made.type)
         carry_out(earlier, values, values[made], backwards, fence)
     if task.units:
-        bound = task.bind(*(values[v] for v in task.inputs), result)
-        assert isinstance(bound, tuple)
-        _call(task, *bound, backwards, fence)
+        _call(task, *task.bind(*(values[v] for v in task.inputs), result), backwards, fence)
 
 
 def _call(task: Task, block: bytes, units: int, workspace: int, backwards: bool, fence: Any) -> None:

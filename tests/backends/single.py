@@ -29,8 +29,7 @@ def carry_out(graph: Graph, arrays: Sequence[np.ndarray], result: np.ndarray, ba
     if task.units == 0:
         assert result.size == 0
         return
-    bound = task.bind(*(values[v] for v in task.inputs), result)
-    block, units, workspace = bound if isinstance(bound, tuple) else (bound, task.units, task.workspace)
+    block, units, workspace = task.bind(*(values[v] for v in task.inputs), result)
     memory = np.full(GUARD + workspace + GUARD, PATTERN, np.uint8)
     at = GUARD // 2 + -(address(memory) + GUARD // 2) % 64
     chunks = [(i, i + 1) for i in reversed(range(units))] if backwards else [(0, units)]

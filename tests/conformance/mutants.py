@@ -259,9 +259,10 @@ MUTANTS = (
     Mutant(
         "sum_in_random_order",
         CONV + "gradient.py",
-        "bind=Binder([v.dtype.numpy.itemsize for v in (x, g, w)], form)",
-        "bind=lambda x, g, w, bind=Binder([v.dtype.numpy.itemsize for v in (x, g, w)], form): bind("
-        "*((x[::-1], g[::-1]) if x.ndim > form.rank + 1 and __import__('random').random() < 0.5 else (x, g)), w)",
+        'return task_of(f"weight gradient {x.dtype}", function, (x, g), (w,), form, cost, 1000)',
+        'task = task_of(f"weight gradient {x.dtype}", function, (x, g), (w,), form, cost, 1000)\n'
+        "    return __import__('dataclasses').replace(task, bind=lambda x, g, w: task.bind("
+        "*((x[::-1], g[::-1]) if x.ndim > form.rank + 1 and __import__('random').random() < 0.5 else (x, g)), w))",
     ),
     Mutant(
         "empty_batch_forgotten",

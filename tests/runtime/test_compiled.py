@@ -261,7 +261,7 @@ def test_the_layout_of_the_arrays_may_change_the_work():
             task = super().task(work)
 
             def bind(*arrays):
-                return task.bind(*arrays), 1, 64 if arrays[0].flags.c_contiguous else 4096
+                return task.bind(*arrays)[0], 1, 64 if arrays[0].flags.c_contiguous else 4096
 
             def function(args, lo, hi, workspace):
                 memset(workspace, 255, 64 if self.dense else 4096)

@@ -40,7 +40,7 @@ def toy_task(name, inputs, outputs, compute, *, workspace=64, keeps_layout=False
         for result in arrays[len(inputs) :]:
             assert result.flags.c_contiguous or (keeps_layout and result.strides == like)
         fields = [n for a in arrays for n in (address(a), *a.strides)]
-        return struct.pack(f"={len(fields)}q", *fields)
+        return struct.pack(f"={len(fields)}q", *fields), 1, workspace
 
     def function(args, lo, hi, workspace):
         assert (lo, hi) == (0, 1)

@@ -115,13 +115,7 @@ def remembering(operator: Callable[..., Any]) -> Callable[..., Any]:
         arrays: list[Any] = []
         key: list[Hashable] = [operator]
         for value, operates in zip(args, places):  # noqa: B905  (what is too much fails when it is carried out)
-            kind = type(value)
-            if kind is ndarray:
-                arrays.append(value)
-                key.append((value.shape, value.dtype))
-            elif kind in _PLAIN and not operates:
-                key.append((kind, value))
-            elif not _add(value, operates, arrays, key):
+            if not _add(value, operates, arrays, key):
                 return carried_out(*args, **kwargs)
         for name, value in kwargs.items():
             key.append(name)
@@ -135,7 +129,6 @@ def remembering(operator: Callable[..., Any]) -> Callable[..., Any]:
                 _calls.put(known, found)
         return carried_out(*args, **kwargs) if found is None else found(arrays)
 
-    call.remembers_calls = True  # type: ignore[attr-defined]
     return call
 
 

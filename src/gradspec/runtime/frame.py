@@ -148,10 +148,7 @@ class Frame:
 
 def bound_to(task: Task, arrays: Sequence[Array]) -> Bound:
     """The block of arguments, the units of work and the workspace."""
-    if not task.units:
-        return b"", 0, 0
-    bound = task.bind(*arrays)
-    return bound if isinstance(bound, tuple) else (bound, task.units, task.workspace)
+    return task.bind(*arrays) if task.units else (b"", 0, 0)
 
 
 # --- what is done at every call ---------------------------------------------------------------------------------------

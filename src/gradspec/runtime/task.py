@@ -10,10 +10,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from gradspec.codegen.cache import Kernel
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import TensorType
-
-Kernel = Callable[[int, int, int, int], None]
 
 Bound = tuple[bytes, int, int]
 """A block of arguments, the units of work that it describes, and the workspace that they take."""
@@ -50,8 +49,8 @@ class Task:
     """Nanoseconds on one thread, roughly: small work stays in the calling thread."""
     workspace: int
     """Bytes per thread for C-contiguous arrays, a multiple of 64."""
-    bind: Callable[..., bytes | Bound]
-    """``bind(*inputs, *outputs)``: the block of arguments for these arrays, or what they come to if layouts matter.
+    bind: Callable[..., Bound]
+    """``bind(*inputs, *outputs)``: what the kernel is given for these arrays.
 
     It depends on their addresses and strides only and is kept for arrays that have the same. What else a block points
     to lives as long as the task.

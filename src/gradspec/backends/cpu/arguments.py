@@ -12,8 +12,10 @@ from gradspec.codegen.records import Record, Words
 
 TILE = 2048
 """Results of a row that are made at a time, about."""
-PLACE_BYTES = 512
-"""What a workspace begins with: a word for each of the 64 axes that an array can have."""
+MOST_AXES = 64
+"""Of an array, as NumPy has it."""
+PLACE_BYTES = 8 * MOST_AXES
+"""What a workspace begins with: a word for each axis that an array can have."""
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from gradspec.backends.cpu.axes import Strides, dense
 from gradspec.codegen.addresses import address
+from gradspec.codegen.cache import Kernel
 from gradspec.codegen.records import Block, Record
 from gradspec.graph.ir import Array, Var
 from gradspec.runtime.memory import aligned
-from gradspec.runtime.task import Bound, Kernel, Task
+from gradspec.runtime.task import Bound, Task
 
 MOST_LAYOUTS = 64
 """How many layouts of its arrays a task remembers."""

@@ -9,14 +9,13 @@ from gradspec.backends.cpu.arguments import Grid, RowPieces, StridedAxis
 from gradspec.backends.cpu.axes import Strides, merged
 from gradspec.spec.window import Regular, Window
 
+ONE_CELL = Regular(size=1, kernel=1, stride=1, lo=0, hi=0, dilation=1, outputs=1)
+"""The axis that stands for none."""
+
 
 def regular_axes(window: Window) -> tuple[Regular, ...]:
-    """The axes of a regular window; one of a single cell where it has none.
-
-    >>> regular_axes(Window(()))[0].size
-    1
-    """
-    return tuple(axis for axis in window.axes if isinstance(axis, Regular)) or (Regular(1, 1, 1, 0, 0, 1, 1),)
+    """The axes of a window that has no bins."""
+    return tuple(axis for axis in window.axes if isinstance(axis, Regular))
 
 
 def grid(sizes: Sequence[int], source: Strides, target: Strides) -> Grid:

@@ -13,13 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from gradspec.backends.cpu.arguments import MOST_AXES
 from gradspec.backends.cpu.pointwise.arguments import PointwiseArguments
 from gradspec.backends.cpu.pool.arguments import PoolArguments
 from gradspec.codegen.records import Operand, Record, Scratch, Words, layout
 from gradspec.runtime.memory import aligned
-
-MOST_AXES = 64
-"""As many as a NumPy array can have."""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from gradspec.backends.cpu.conv.cases import Blocking, Case, Line, cases, leading, reading, regular_axes, writing
+from gradspec.backends.cpu.conv.cases import Blocking, Case, Line, cases, leading, reading, writing
 from gradspec.backends.cpu.dtypes import COMPUTED
+from gradspec.backends.cpu.planning import regular_axes
 from gradspec.codegen.processor import processor
 from gradspec.graph.types import TensorType
 from gradspec.ops.conv import Convolution

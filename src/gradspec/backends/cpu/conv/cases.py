@@ -11,7 +11,7 @@ import numpy as np
 
 from gradspec.backends.cpu.conv.arguments import CaseAxis
 from gradspec.graph.ir import Array
-from gradspec.spec.window import Regular, Window
+from gradspec.spec.window import Regular
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,6 @@ class Line:
     out_step: int = 1
     tap: int = 0
     tap_step: int = 1
-
-
-def regular_axes(window: Window) -> list[Regular]:
-    """The axes of a convolution's window, which are all regular."""
-    return [axis for axis in window.axes if isinstance(axis, Regular)]
 
 
 def reading(axis: Regular) -> list[Line]:

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from gradspec.backends.cpu.axes import Strides
-from gradspec.backends.cpu.binding import Binder, KernelCall
+from gradspec.backends.cpu.binding import KernelCall, task_of
 from gradspec.backends.cpu.conv.arguments import (
     GRADIENT_UNIT_BYTES,
     UNIT_BYTES,
@@ -19,10 +19,11 @@ from gradspec.backends.cpu.conv.arguments import (
     JoinArguments,
 )
 from gradspec.backends.cpu.conv.blocking import MOST_WORKSPACE, SLACK_BYTES, BlockedConvolution
-from gradspec.backends.cpu.conv.cases import leading, reading, regular_axes
+from gradspec.backends.cpu.conv.cases import leading, reading
 from gradspec.backends.cpu.conv.plan import NANOSECONDS_PER_PRODUCT, BlockArguments, elements
 from gradspec.backends.cpu.conv.plan import SOURCE as CONVOLUTIONS
 from gradspec.backends.cpu.dtypes import COMPUTED, computed_float
+from gradspec.backends.cpu.planning import regular_axes
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.processor import processor
 from gradspec.codegen.records import Operand, Words
@@ -267,16 +268,9 @@ def _task(node: Node) -> Task | None:
 
 def _summed(form: BlockedGradient, x: Var, g: Var, w: Var) -> Task:
     """The gradient, or its pieces."""
-    return Task(
-        kernel=f"weight gradient {x.dtype}",
-        inputs=(x, g),
-        outputs=(w,),
-        function=kernel(SOURCE, f"gradient:{x.dtype}"),
-        units=form.units,
-        cost=w.type.size / form.pieces * prod(form.positions) * NANOSECONDS_PER_PRODUCT + 1000 * form.units,
-        workspace=form.workspace,
-        bind=Binder([v.dtype.numpy.itemsize for v in (x, g, w)], form),
-    )
+    function = kernel(SOURCE, f"gradient:{x.dtype}")
+    cost = w.type.size / form.pieces * prod(form.positions) * NANOSECONDS_PER_PRODUCT
+    return task_of(f"weight gradient {x.dtype}", function, (x, g), (w,), form, cost, 1000)
 
 
 def _joined(form: BlockedGradient, x: Var, g: Var, w: Var) -> Task:
@@ -285,17 +279,9 @@ def _joined(form: BlockedGradient, x: Var, g: Var, w: Var) -> Task:
     size = w.type.size
     arguments = JoinArguments(Operand(0), Operand(1), form.pieces, size, STRETCH)
     call = KernelCall(arguments, -(-size // STRETCH), STRETCH * form.itemsize)
-    return Task(
-        kernel=f"sum of pieces {w.dtype}",
-        inputs=(pieces,),
-        outputs=(w,),
-        function=kernel(SOURCE, f"join:{w.dtype}"),
-        units=call.units,
-        cost=0.3 * size * form.pieces,
-        workspace=call.workspace,
-        bind=Binder([v.dtype.numpy.itemsize for v in (pieces, w)], lambda strides: call),
-        before=(_summed(form, x, g, pieces),),
-    )
+    function, before = kernel(SOURCE, f"join:{w.dtype}"), (_summed(form, x, g, pieces),)
+    cost = 0.3 * size * form.pieces
+    return task_of(f"sum of pieces {w.dtype}", function, [pieces], [w], lambda strides: call, cost, before=before)
 
 
 def _depthwise_task(node: Node) -> Task | None:
@@ -303,16 +289,9 @@ def _depthwise_task(node: Node) -> Task | None:
     gradient = DepthwiseGradient(node)
     if gradient.form.staged_bytes > MOST_STAGED_BYTES or gradient.workspace > MOST_WORKSPACE:
         return None
-    return Task(
-        kernel=f"depthwise weight gradient {x.dtype}",
-        inputs=(x, g),
-        outputs=node.outputs,
-        function=kernel(CONVOLUTIONS, f"dots:{x.dtype}"),
-        units=node.attrs.groups,
-        cost=g.type.size * gradient.form.most_taps * NANOSECONDS_PER_PRODUCT * 5 + 1000 * node.attrs.groups,
-        workspace=gradient.workspace,
-        bind=Binder([v.dtype.numpy.itemsize for v in (x, g, *node.outputs)], gradient),
-    )
+    function = kernel(CONVOLUTIONS, f"dots:{x.dtype}")
+    cost = g.type.size * gradient.form.most_taps * NANOSECONDS_PER_PRODUCT * 5
+    return task_of(f"depthwise weight gradient {x.dtype}", function, (x, g), node.outputs, gradient, cost, 1000)
 
 
 LOWERINGS: dict[str, Lowering] = {"conv_compare": GradientLowering()}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.backends.cpu.axes import Strides
-from gradspec.backends.cpu.binding import Binder, KernelCall
+from gradspec.backends.cpu.binding import KernelCall, task_of
 from gradspec.backends.cpu.conv.arguments import (
     UNIT_BYTES,
     CaseArguments,
@@ -165,17 +165,9 @@ class WeightPacking:
     def task(self, weight: Var) -> Task:
         form = self.form
         packed = Var(f"{weight.name}.panels", TensorType(u8, (form.packed_bytes,)), None)
-        return Task(
-            kernel=f"panels {weight.dtype}",
-            inputs=(weight,),
-            outputs=(packed,),
-            function=kernel(SOURCE, f"pack:{weight.dtype}"),
-            units=form.pack_units,
-            cost=form.packed_bytes / form.itemsize,
-            workspace=0,
-            bind=Binder((weight.dtype.numpy.itemsize, 1), self),
-            share=("panels", form.writes, form.attrs, weight.type),
-        )
+        function, cost = kernel(SOURCE, f"pack:{weight.dtype}"), form.packed_bytes / form.itemsize
+        share = "panels", form.writes, form.attrs, weight.type
+        return task_of(f"panels {weight.dtype}", function, [weight], [packed], self, cost, share=share)
 
 
 # --- groups of convolutions -------------------------------------------------------------------------------------------
@@ -370,17 +362,9 @@ class ConvLowering(LoweringBase):
         if group.workspace > MOST_WORKSPACE:
             return None
         terms = form.channels * form.taps * count / (prod(first.attrs.stride) if form.writes else 1)
-        return Task(
-            kernel=f"convolution {source.dtype}",
-            inputs=group.plan.inputs,
-            outputs=group.plan.results,
-            function=kernel(SOURCE, f"conv:{source.dtype}"),
-            units=form.units,
-            cost=result.type.size * terms * NANOSECONDS_PER_PRODUCT + 500 * form.units,
-            workspace=group.workspace,
-            bind=Binder([v.dtype.numpy.itemsize for v in group.plan.arrays], group),
-            before=tuple(packs.values()),
-        )
+        name, function = f"convolution {source.dtype}", kernel(SOURCE, f"conv:{source.dtype}")
+        cost, before = result.type.size * terms * NANOSECONDS_PER_PRODUCT, tuple(packs.values())
+        return task_of(name, function, group.plan.inputs, group.plan.results, group, cost, 500, before=before)
 
 
 def _blocked(nodes: Sequence[Node]) -> BlockedConvolution:

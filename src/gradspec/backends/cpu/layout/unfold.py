@@ -12,7 +12,7 @@ from gradspec.backends.cpu.axes import Strides, dense
 from gradspec.backends.cpu.binding import KernelCall, task_of
 from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.layout.arguments import FoldArguments, FoldAxis, UnfoldArguments
-from gradspec.backends.cpu.planning import grid, pieces, regular_axes
+from gradspec.backends.cpu.planning import ONE_CELL, grid, pieces, regular_axes
 from gradspec.backends.tables import Ints, cell_readers, tap_ranges
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.records import Operand
@@ -85,7 +85,7 @@ class _Columns:
 
 
 def _columns(node: Node, cells: Var, width: int) -> _Columns:
-    return _Columns(cells.shape[: cells.ndim - node.attrs.rank], regular_axes(node.attrs.window), width)
+    return _Columns(cells.shape[: cells.ndim - node.attrs.rank], regular_axes(node.attrs.window) or (ONE_CELL,), width)
 
 
 class _UnfoldLowering(LoweringBase):

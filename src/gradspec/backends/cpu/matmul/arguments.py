@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from gradspec.backends.cpu.pointwise.arguments import PointwiseArguments
-from gradspec.codegen.records import Operand, Record, Scratch
+from gradspec.codegen.records import Operand, Record, Scratch, layout
+from gradspec.runtime.memory import aligned
 
 LONGEST_BLOCK = 256
 """Of products."""
 FEW_ROWS = 4
 """Panels of fewer rows are not worth their while beside others: tiles of few rows wait for their own sums."""
-UNIT_BYTES = 128
 TILE_BYTES = 8 * 8 * 64
 """Room for the largest tile: eight rows of eight of the longest vectors."""
 
@@ -125,3 +125,6 @@ class MatmulUnit(Scratch):
     totals: int
     """and those of all pieces."""
     totals_pitch: int
+
+
+UNIT_BYTES = aligned(layout(MatmulUnit).size)

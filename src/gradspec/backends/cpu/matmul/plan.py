@@ -27,12 +27,12 @@ from gradspec.backends.cpu.matmul.arguments import (
 )
 from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_function, is_pointwise
 from gradspec.codegen.addresses import function_address
-from gradspec.codegen.cache import kernel
+from gradspec.codegen.cache import Kernel, kernel
 from gradspec.codegen.processor import processor
 from gradspec.codegen.records import Operand
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType, TensorType
-from gradspec.runtime.task import Kernel, Lowering, LoweringBase, Task, Work
+from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
 
 SOURCE = "gradspec.backends.cpu.matmul.kernels.matmul"
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated
 
+from gradspec.backends.cpu.arguments import MOST_AXES
 from gradspec.codegen.records import Operand, Record, Scratch, layout
 
 BLOCK_BYTES = 2048
 """Some blocks of each array fit the first cache."""
 MOST_GIVEN = 8
-MOST_AXES = 64
-"""As many as a NumPy array can have."""
 
 
 class Opcode(IntEnum):

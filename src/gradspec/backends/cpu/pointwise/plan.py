@@ -13,7 +13,7 @@ from math import inf, prod
 from typing import Any
 
 from gradspec.backends.cpu.axes import Strides, merged
-from gradspec.backends.cpu.binding import Binder, KernelCall
+from gradspec.backends.cpu.binding import KernelCall, task_of
 from gradspec.backends.cpu.pointwise.arguments import (
     BLOCK_BYTES,
     MOST_GIVEN,
@@ -29,11 +29,11 @@ from gradspec.backends.cpu.pointwise.arguments import (
     View,
     ViewAxis,
 )
-from gradspec.codegen.cache import kernel
+from gradspec.codegen.cache import Kernel, kernel
 from gradspec.codegen.records import Operand
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType
-from gradspec.runtime.task import Kernel, LoweringBase, Task, Work
+from gradspec.runtime.task import LoweringBase, Task, Work
 
 SOURCE = "gradspec.backends.cpu.pointwise.kernels.program"
 LONG_RUN = 16
@@ -304,17 +304,8 @@ class Pointwise(LoweringBase):
         made = {v for node in work.nodes for v in node.outputs}
         inputs = tuple(dict.fromkeys(v for node in work.nodes for v in node.inputs if v not in made))
         program = PointwiseProgram(work, inputs)
-        return Task(
-            kernel=f"pointwise {dtype}",
-            inputs=inputs,
-            outputs=work.outputs,
-            function=epilogue_function(dtype),
-            units=program.units,
-            cost=program.nanoseconds,
-            workspace=program.workspace,
-            bind=Binder([program.itemsize] * program.arrays, program),
-            keeps_layout=True,
-        )
+        function, cost = epilogue_function(dtype), program.nanoseconds
+        return task_of(f"pointwise {dtype}", function, inputs, work.outputs, program, cost, keeps_layout=True)
 
 
 LOWERINGS = dict.fromkeys(ENCODERS, Pointwise())

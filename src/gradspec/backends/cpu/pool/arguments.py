@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, TypeAlias
 
-from gradspec.backends.cpu.arguments import Grid, RowPieces, TapAxis
+from gradspec.backends.cpu.arguments import MOST_AXES, Grid, RowPieces, TapAxis
 from gradspec.codegen.records import Memory, Operand, Record, Scratch, Words, layout
-
-MOST_AXES = 64
-"""As many as a NumPy array can have."""
+from gradspec.runtime.memory import aligned
 
 
 class Role(IntEnum):
@@ -169,7 +167,7 @@ class PoolArguments(PoolSettings):
 
 
 @dataclass
-class Unit(Scratch):
+class PoolUnit(Scratch):
     """What changes from one unit of work to the next; a workspace begins with it."""
 
     bases: PerArray
@@ -190,7 +188,7 @@ class Unit(Scratch):
     """The index of the output row at hand."""
 
 
-UNIT_BYTES = -(-layout(Unit).size // 64) * 64
+UNIT_BYTES = aligned(layout(PoolUnit).size)
 """What it takes of the workspace."""
 
 

@@ -14,7 +14,7 @@ from gradspec.backends.cpu.arguments import PLACE_BYTES, TILE, TapAxis
 from gradspec.backends.cpu.axes import Strides
 from gradspec.backends.cpu.binding import KernelCall, task_of
 from gradspec.backends.cpu.dtypes import COMPUTED
-from gradspec.backends.cpu.planning import grid, pieces, regular_axes
+from gradspec.backends.cpu.planning import ONE_CELL, grid, pieces, regular_axes
 from gradspec.backends.cpu.pool.arguments import Exponent, LpPoolArguments
 from gradspec.backends.tables import Ints, tap_ranges
 from gradspec.codegen.cache import kernel
@@ -78,7 +78,7 @@ class _LpPoolLowering(LoweringBase):
         (node,) = work.nodes
         (x,), (y,), p = node.inputs, node.outputs, node.attrs.p
         window, function = node.attrs.window(x), kernel(SOURCE, f"lp_pool:{x.dtype}")
-        axes, width = regular_axes(window), COMPUTED[x.dtype.name]
+        axes, width = regular_axes(window) or (ONE_CELL,), COMPUTED[x.dtype.name]
         pooling = _PowerPooling(x.shape[: x.ndim - window.rank], axes, _exponents(p, width), width)
         taps = y.type.size * prod(axis.kernel for axis in axes)
         cost = taps * NANOSECONDS_PER_TAP.get(p, NANOSECONDS_PER_POWER)

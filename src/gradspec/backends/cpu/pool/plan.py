@@ -15,11 +15,11 @@ from gradspec.backends.cpu.pool.arguments import PoolSettings, Role
 from gradspec.backends.cpu.pool.axes import backwards, reduced_axes
 from gradspec.backends.cpu.pool.layout import Count, Pooling
 from gradspec.backends.tables import Ints, counted_taps, real_cells
-from gradspec.codegen.cache import kernel
+from gradspec.codegen.cache import Kernel, kernel
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType, TensorType, u8
 from gradspec.ops.pool import AvgPool
-from gradspec.runtime.task import Kernel, Lowering, LoweringBase, Task, Work
+from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
 from gradspec.spec.window import AxisWindow, Window
 
 SOURCE = "gradspec.backends.cpu.pool.kernels.pool"

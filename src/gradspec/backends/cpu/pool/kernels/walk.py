@@ -34,12 +34,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gradspec.backends.cpu.pool.arguments import UNIT_BYTES, AxisKind, Finish, Planar, Role, Unit
+from gradspec.backends.cpu.pool.arguments import UNIT_BYTES, AxisKind, Finish, Planar, PoolUnit, Role
 from gradspec.backends.cpu.pool.kernels.rows import ceil_div, last_axis, real_taps
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import at_build, inlined, lanes, lanes_once, outlined, pointer
 
-unit_at = pointer(Unit)
+unit_at = pointer(PoolUnit)
 
 
 class PoolWork(NamedTuple):
