@@ -37,9 +37,7 @@ class ReducedAxis:
         """Whether a window has padding only."""
         if self.kind is not AxisKind.SLIDING:
             return False
-        if (
-            self.dilation == 1
-        ):  # windows without gaps begin in order, and end in order: the outermost are the first to go
+        if self.dilation == 1 and self.size:  # without gaps, some windows miss the cells only if an outermost one does
             return self.low >= self.kernel or (self.outputs - 1) * self.stride - self.low >= self.size
         return not real_cells(self.window).all()
 
