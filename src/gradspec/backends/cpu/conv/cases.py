@@ -9,8 +9,9 @@ from math import gcd, prod
 
 import numpy as np
 
+from gradspec.backends.cpu.axes import Strides
 from gradspec.backends.cpu.conv.arguments import CaseAxis
-from gradspec.graph.ir import Array
+from gradspec.codegen.records import Words
 from gradspec.spec.window import Regular
 
 
@@ -99,7 +100,7 @@ class Staged:
         """Where the positions of the first tap begin, so that none begin before 0."""
         return max(0, -self.shift) * (max(0, taps - 1) // max(1, self.planes))
 
-    def shifts(self, taps: int) -> Array:
+    def shifts(self, taps: int) -> Words:
         """Where the positions of each tap begin."""
         return self.first(taps) + np.arange(taps) // max(1, self.planes) * self.shift
 
@@ -109,6 +110,7 @@ class Case:
 
     def __init__(self, lines: Sequence[Line], blocking: Blocking, lanes: int) -> None:
         self.lines, self.blocking = lines, blocking
+        self._taps: dict[Strides, Words] = {}
         run = blocking.run
         self.positions = [line.positions for line in lines]
         self.inner, self.total = prod(self.positions[run + 1 :]), prod(self.positions[run:])
@@ -139,7 +141,7 @@ class Case:
             pitch *= self.staged[axis].planes
         return [found[axis] for axis in range(len(self.lines))], pitch
 
-    def table(self, itemsize: int) -> Array:
+    def table(self, itemsize: int) -> Words:
         """Bytes from a chunk's first staged element to the columns of each channel and tap, in this order."""
         offsets = np.arange(self.blocking.chunk)[:, None] * self.channel_pitch
         for axis, (line, staged) in enumerate(zip(self.lines, self.staged, strict=True)):
@@ -148,8 +150,13 @@ class Case:
             offsets = (offsets[..., None] + here).reshape(len(offsets), offsets.shape[1] * line.taps)
         return np.ascontiguousarray(offsets.reshape(-1) * itemsize, np.int64)
 
-    def taps_of(self, strides: Sequence[int]) -> Array:
-        """Where the taps lie in weights with these strides along the spatial axes."""
+    def taps_of(self, strides: Strides) -> Words:
+        """Where the taps lie in weights with these strides along the spatial axes: a table that is made once."""
+        if strides not in self._taps:
+            self._taps[strides] = self._taps_of(strides)
+        return self._taps[strides]
+
+    def _taps_of(self, strides: Strides) -> Words:
         offsets = np.zeros(1, np.int64)
         for line, stride in zip(self.lines[len(self.lines) - len(strides) :], strides, strict=True):
             here = (line.tap + np.arange(line.taps) * line.tap_step) * stride

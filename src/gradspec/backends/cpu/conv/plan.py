@@ -27,7 +27,6 @@ from gradspec.backends.cpu.conv.blocking import (
     BlockedConvolution,
     rounded,
 )
-from gradspec.backends.cpu.conv.cases import Case
 from gradspec.backends.cpu.conv.pooling import PooledBlocks, is_pooling, rank_of, rows_together
 from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_function, is_pointwise
@@ -135,15 +134,10 @@ class WeightPacking:
     def __init__(self, form: BlockedConvolution, rows: int) -> None:
         """``rows``: the size of the first axis of weights."""
         self.form, self.rows = form, rows
-        self._tables: dict[tuple[int, Strides], Words] = {}
-
-    def _table(self, case: Case, strides: Strides) -> Words:
-        return self._tables.setdefault((id(case), strides), case.taps_of(strides))
 
     def __call__(self, strides: Sequence[Strides]) -> KernelCall[PackArguments]:
         form, (m, c, *spatial) = self.form, strides[0]
         row_step, channel_step = (c, m) if form.writes else (m, c)
-        tables = [self._table(case, tuple(spatial)) for case in form.cases]
         arguments = PackArguments(
             weights=Operand(0),
             target=Operand(1),
@@ -156,8 +150,8 @@ class WeightPacking:
             channel_step=channel_step,
             group_step=self.rows // form.groups * m,
             cases=tuple(
-                PackedCase(case.taps, table, first)
-                for case, table, first in zip(form.cases, tables, form.panel_starts, strict=True)
+                PackedCase(case.taps, case.taps_of(tuple(spatial)), first)
+                for case, first in zip(form.cases, form.panel_starts, strict=True)
             ),
         )
         return KernelCall(arguments, form.pack_units, 0)
