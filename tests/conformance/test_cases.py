@@ -545,9 +545,6 @@ def test_a_selection_is_kept_to() -> None:
 
 
 IMPOSSIBLE = [
-    (Selection(ops=("pool",)), "operator 'pool' is not known"),
-    (Selection(features=("tie",)), "feature 'tie' is not known"),
-    (Selection(ranks=(5,)), "rank 5 is not known"),
     (Selection(ops=("conv",), features=("ties",)), "no case of conv has one of the features ties"),
     (Selection(modes=("jvp",), dtypes=("i8",)), "integers are for the value of maxima"),
     (Selection(ops=("fold",), dtypes=("u8",)), "integers are for the value of maxima"),

@@ -21,7 +21,7 @@ from gradspec.conformance.oracle.arrays import (
 )
 from gradspec.conformance.oracle.meaning import Floats, Ints
 from gradspec.conformance.oracle.parts import SumsOfParts
-from gradspec.conformance.oracle.sums import ENTRIES_AT_ONCE, MISSING, PADDED, REAL, ProductChunk, SumMeaning
+from gradspec.conformance.oracle.sums import MISSING, PADDED, REAL, ProductChunk, SumMeaning, slices
 from gradspec.spec.conv import Form, conv_form, require_tangents, transposed_form
 
 Pair: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
@@ -86,7 +86,7 @@ class _Trilinear:
             target = where[sample, group, :, row]
             return ProductChunk(target, np.concatenate(cells, 1), roles, np.concatenate(columns), addend, narrow)
 
-        each = list(product(range(groups), _slices(samples * rows, depth * len(split))))
+        each = list(product(range(groups), slices(samples * rows, depth * len(split))))
         return SumMeaning(lead + out, lambda: (chunk(*which) for which in each))
 
     def compare(self, x: NDArray[Any], g: NDArray[Any]) -> SumMeaning:
@@ -102,7 +102,7 @@ class _Trilinear:
             for group in range(form.groups):
                 cells = take(xs[:, group], self.taps.T).transpose(1, 2, 0, 3).reshape(rows, depth)
                 columns = gs[:, group].transpose(0, 2, 1).reshape(depth, width)
-                for part in _slices(rows, depth):
+                for part in slices(rows, depth):
                     yield ProductChunk(where[group, :, part].T, cells[part], roles[part], columns, None, narrow)
 
         return SumMeaning(form.w_shape, chunks)
@@ -114,11 +114,6 @@ def _cells(x: Floats, sample: Ints, group: int, places: Ints) -> Floats:
     here = np.where(places < 0, places + size, places)
     plane = (sample[:, None] * groups + group) * channels + np.arange(channels)
     return np.asarray(np.take(x, plane[:, :, None] * size + here[:, None, :]))
-
-
-def _slices(rows: int, width: int) -> Iterator[slice]:
-    step = max(ENTRIES_AT_ONCE // max(width, 1), 1)
-    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def _bias_sums(form: Form, g: NDArray[Any], b: NDArray[Any] | None) -> SumMeaning | None:

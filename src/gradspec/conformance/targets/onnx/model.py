@@ -17,7 +17,7 @@ from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.geometry import anatomy, unpooled_windows
 from gradspec.conformance.model.problem import CONVOLUTIONS, FLOATS, Array, Call, Problem, Results
 from gradspec.conformance.model.target import NotOfferedError
-from gradspec.conformance.targets.program import assignments, imports, keywords
+from gradspec.conformance.targets.program import assignments, imports, keywords, scope_of
 
 OPSET, IR_VERSION = 22, 10
 TYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT", "f64": "DOUBLE", "i8": "INT8", "u8": "UINT8"}
@@ -167,42 +167,12 @@ def arguments(call: Call) -> dict[str, Array]:
     return found
 
 
-def model_of(node: JudgedNode, problem: Problem, weights: Mapping[str, Array]) -> Any:
+def model_of(call: Call, node: JudgedNode, weights: Iterable[str] = ()) -> Any:
     """The model of one node, to which ``weights`` belong; the other inputs are fed."""
-    from onnx import helper
+    from onnx import TensorProto, helper, numpy_helper
 
-    sizes = {name: np.array(numbers, np.int64) for name, numbers in node.sizes.items()}
-    shapes = problem.named_shapes()
-    made = helper.make_node(node.kind, [*shapes, *sizes], list(node.outputs), **node.attributes)
-    inputs = [_info(name, problem, shape) for name, shape in shapes.items() if name not in weights]
-    outputs = [_info(name, problem, (None,) * (2 + problem.rank)) for name in node.outputs]
-    return assembled([made], inputs, outputs, {**weights, **sizes})
-
-
-def assembled(
-    nodes: Sequence[Any],
-    inputs: Sequence[Any],
-    outputs: Sequence[Any],
-    weights: Mapping[str, Array],
-    opset: int = OPSET,
-    ir_version: int = IR_VERSION,
-) -> Any:
-    """A model of nodes, to which the weights belong."""
-    from onnx import helper, numpy_helper
-
-    initializers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
-    graph = helper.make_graph(nodes, "call", inputs, outputs, initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
-
-
-def _info(name: str, problem: Problem, shape: tuple[int | None, ...] | None) -> Any:
-    from onnx import TensorProto, helper
-
-    return helper.make_tensor_value_info(name, getattr(TensorProto, _element(name, problem)), shape)
-
-
-def _element(name: str, problem: Problem) -> str:
-    return INDEX_TYPE if name == "indices" else TYPES[problem.dtype]
+    modules = {"np": np, "TensorProto": TensorProto, "helper": helper, "numpy_helper": numpy_helper}
+    return scope_of(model_lines(call, node, weights), {**modules, **call.named()})["model"]
 
 
 def named_results(call: Call, node: JudgedNode, outputs: Sequence[Any]) -> Results:
@@ -267,26 +237,34 @@ def sample(call: Call, index: int) -> Call:
 
 def program(call: Call, node: JudgedNode, weights: Iterable[str], package: str, run: Sequence[str]) -> str:
     """A program that builds the model and runs it by the lines of ``run``, where ``given`` are the arrays to feed."""
-    problem, names, kept = call.problem, [*call.problem.named_shapes()], list(weights)
-    fed = [name for name in names if name not in kept]
-    sizes = [f"{name} = np.array({list(numbers)})" for name, numbers in node.sizes.items()]
-    settings = "".join(f", {text}" for text in [keywords(node.attributes)] if text)
-    initializers = ", ".join(f'numpy_helper.from_array({name}, "{name}")' for name in [*kept, *node.sizes])
+    kept = list(weights)
     lines = [
         *imports(call, f"import {package}", "from onnx import TensorProto, helper, numpy_helper"),
         "",
         *assignments(replace(call.with_arrays(arguments(call)), layout="contiguous")),
-        *sizes,
-        f'node = helper.make_node("{node.kind}", {_quoted([*names, *node.sizes])}, {_quoted(node.outputs)}{settings})',
-        f"inputs = [{', '.join(_info_text(name, problem, _shape_text(name, call)) for name in fed)}]",
-        f"outputs = [{', '.join(_info_text(name, problem, f'[None] * {2 + problem.rank}') for name in node.outputs)}]",
-        f'graph = helper.make_graph([node], "call", inputs, outputs, [{initializers}])',
-        f'opset = [helper.make_opsetid("", {OPSET})]',
-        f"model = helper.make_model(graph, opset_imports=opset, ir_version={IR_VERSION})",
-        "given = {" + ", ".join(f'"{name}": {name}' for name in fed) + "}",
+        *model_lines(call, node, kept),
+        "given = {" + ", ".join(f'"{name}": {name}' for name in call.named() if name not in kept) + "}",
         *run,
     ]
     return "\n".join(lines)
+
+
+def model_lines(call: Call, node: JudgedNode, weights: Iterable[str]) -> list[str]:
+    """The lines that build the model, from arrays by the names of the inputs."""
+    problem, names, kept = call.problem, [*call.named()], list(weights)
+    settings = "".join(f", {text}" for text in [keywords(node.attributes)] if text)
+    initializers = ", ".join(f'numpy_helper.from_array({name}, "{name}")' for name in [*kept, *node.sizes])
+    inputs = (_info(name, problem, _shape_text(name, call)) for name in names if name not in kept)
+    outputs = (_info(name, problem, f"[None] * {2 + problem.rank}") for name in node.outputs)
+    return [
+        *(f"{name} = np.array({list(numbers)})" for name, numbers in node.sizes.items()),
+        f'node = helper.make_node("{node.kind}", {_quoted([*names, *node.sizes])}, {_quoted(node.outputs)}{settings})',
+        f"inputs = [{', '.join(inputs)}]",
+        f"outputs = [{', '.join(outputs)}]",
+        f'graph = helper.make_graph([node], "call", inputs, outputs, [{initializers}])',
+        f'opset = [helper.make_opsetid("", {OPSET})]',
+        f"model = helper.make_model(graph, opset_imports=opset, ir_version={IR_VERSION})",
+    ]
 
 
 def printed(call: Call, run: str) -> list[str]:
@@ -309,5 +287,6 @@ def _shape_text(name: str, call: Call) -> str:
     return "x[:1].shape" if name == "x" and call.variant == ONE_BY_ONE else f"{name}.shape"
 
 
-def _info_text(name: str, problem: Problem, shape: str) -> str:
-    return f'helper.make_tensor_value_info("{name}", TensorProto.{_element(name, problem)}, {shape})'
+def _info(name: str, problem: Problem, shape: str) -> str:
+    element = INDEX_TYPE if name == "indices" else TYPES[problem.dtype]
+    return f'helper.make_tensor_value_info("{name}", TensorProto.{element}, {shape})'
