@@ -150,7 +150,7 @@ def made_up(*findings, **fields):
     run = Run("torch", "torch 2.13.0", "a machine", 7, 12, 2.0, list(findings), **fields)
     run.probes = [Probe("significand bits kept", "conv", "f32", "11 of 24", normal=False)]
     for op, mode, kind in [("max_pool", "value", "defect"), ("conv", "jvp", "pass"), ("fold", "vjp", "not_offered")]:
-        run.tally.count(op, mode, ("ties",), [Verdict(kind, detail="it has no fold")])
+        run.tally.count(op, mode, ("ties",), kind, "it has no fold")
     run.repeat = "gradspec check torch --seed 7 --cases 12"
     return run
 
@@ -209,7 +209,7 @@ def test_a_run_without_cases_says_why():
     unheard.seconds = 16.0
     assert "probing took 16 s; give it more time" in " ".join(shown(unheard).split())
     unheard.cases = 1
-    unheard.tally.count("fold", "vjp", (), [Verdict("not_offered")])
+    unheard.tally.count("fold", "vjp", (), "not_offered")
     assert "offers nothing of what was asked" in shown(unheard)
 
 

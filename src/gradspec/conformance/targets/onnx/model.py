@@ -16,7 +16,7 @@ import numpy as np
 from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.geometry import anatomy, unpooled_windows
 from gradspec.conformance.model.problem import CONVOLUTIONS, FLOATS, Array, Call, Problem, Results
-from gradspec.conformance.model.target import NotOfferedError
+from gradspec.conformance.model.target import NotOfferedError, first_reason
 from gradspec.conformance.targets.program import assignments, imports, keywords, scope_of
 
 OPSET, IR_VERSION = 22, 10
@@ -113,16 +113,13 @@ _NODES: dict[str, Callable[[Problem], JudgedNode]] = {
 # --- what the standard leaves out -------------------------------------------------------------------------------------
 
 
-def undocumented(problem: Problem, mode: str) -> str | None:
+@first_reason
+def undocumented(problem: Problem, mode: str) -> Iterator[str]:
     """Why the ONNX standard has no such call; None where it has.
 
     >>> undocumented(Problem("unfold", 1, ((1, 1, 5),), {"kernel_size": (2,)}), "value")
     'ONNX has no operator for unfold'
     """
-    return next(_reasons(problem, mode), None)
-
-
-def _reasons(problem: Problem, mode: str) -> Iterator[str]:
     op, given = problem.op, problem.attributes
     if mode != "value":
         yield "ONNX operators have values only"

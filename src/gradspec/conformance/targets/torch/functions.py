@@ -8,6 +8,7 @@ from typing import Any
 from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.geometry import Anatomy, anatomy, unpooled_windows
 from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, SLIDING, Problem
+from gradspec.conformance.model.target import first_reason
 from gradspec.conformance.targets.program import Code, applied
 
 
@@ -133,16 +134,13 @@ _FUNCTIONS: dict[str, Callable[[Problem], Function]] = {
 # --- what is not offered ---------------------------------------------------------------------------------------------
 
 
-def undocumented(problem: Problem, mode: str) -> str | None:
+@first_reason
+def undocumented(problem: Problem, mode: str) -> Iterator[str]:
     """Why PyTorch's documentation has no such call; None where it has.
 
     >>> undocumented(Problem("max_pool", 4, ((1, 1, 2, 2, 2, 2),), {"kernel_size": (2, 2, 2, 2)}), "value")
     'max_pool is documented for one to three spatial axes'
     """
-    return next(_reasons(problem, mode), None)
-
-
-def _reasons(problem: Problem, mode: str) -> Iterator[str]:
     op, given = problem.op, problem.attributes
     if op not in _FUNCTIONS:
         yield f"PyTorch has no {op}"
