@@ -233,8 +233,3 @@ class CaseSpace:
             some = np.asarray([name in self.asked for name in VALUES])
             found &= some[:, None, None] | some[None, :, None] | some[None, None, :]
         return found
-
-
-def everything() -> CaseSpace:
-    """All operators and ranks with all they can have."""
-    return CaseSpace(tuple(RankedOperator(op, rank, values_of(op, rank)) for op in INPUTS for rank in RANKS))

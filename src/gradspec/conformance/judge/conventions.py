@@ -18,7 +18,7 @@ from gradspec.backends.tables import PADDING, hits, take
 from gradspec.conformance.model.geometry import anatomy
 from gradspec.conformance.model.problem import SELECTIONS, Array, Call
 from gradspec.conformance.oracle import Judgement, Meaning
-from gradspec.conformance.oracle.arrays import lowest, number_planes, planes_of
+from gradspec.conformance.oracle.arrays import lowest, planes_of
 from gradspec.conformance.oracle.meaning import Bools, Floats, Selected, format_of
 from gradspec.conformance.oracle.pool import Winners
 from gradspec.spec.window import Window
@@ -152,7 +152,7 @@ def any_tied(call: Call, name: str) -> Meaning:
 def overwritten(call: Call, name: str) -> Meaning:
     """Unpooling that keeps one of the cells that meet at a place."""
     cells = call.named()["x"] if name == "y" else call.directions[0]
-    places = number_planes(call.named()["indices"], call.problem.rank)
+    places = planes_of(call.named()["indices"], call.problem.rank)
     size = tuple(call.problem.attributes["output_size"])
     room = int(np.prod(size))
     received = hits(np.where(places >= 0, places + np.arange(len(places))[:, None] * room, -1), room * len(places))

@@ -74,13 +74,3 @@ def is_usual(op: str, rank: int, attributes: Mapping[str, Any], name: str) -> bo
         return bool(rank == default)
     others = {key: value for key, value in attributes.items() if key != name}
     return bool(settled(op, rank, attributes)[name] == settled(op, rank, others)[name])
-
-
-def as_function(problem: Problem, **more: Any) -> Callable[..., Any]:
-    """The operator with its attributes, a function of the inputs that are there."""
-    attributes = {**spelled(problem), **more}
-
-    def applied(*inputs: Any) -> Any:
-        return OPERATORS[problem.op](**dict(zip(problem.named_shapes(), inputs, strict=True)), **attributes)
-
-    return applied

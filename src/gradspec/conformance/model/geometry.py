@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gradspec.backends.tables import ABSENT, table
 from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, DTYPES, SLIDING_POOLS, Call, Problem, Shape
 from gradspec.spec.conv import Form, conv_form, transposed_form
 from gradspec.spec.window import AxisWindow, Regular, Window, adaptive, per_axis, regular, whole
@@ -86,11 +87,9 @@ def extremes(axis: AxisWindow) -> Extremes:
     >>> extremes(regular((3,), (2,), 1, 1).axes[0])
     Extremes(reads=2, fewest=1, taps=2, hits=2)
     """
-    spans = [np.asarray(axis.positions(o), np.int64) for o in range(axis.outputs)]
-    real = [span[(span >= 0) & (span < axis.size)] for span in spans]
-    counts = [len(span) for span in real]
-    hits = np.bincount(np.concatenate(real), minlength=axis.size)
-    return Extremes(max(counts), min(counts), max(map(len, spans)), int(hits.max()))
+    taps = table(Window((axis,)))
+    reads, hits = (taps >= 0).sum(axis=1), np.bincount(taps[taps >= 0], minlength=axis.size)
+    return Extremes(*map(int, (reads.max(), reads.min(), (taps != ABSENT).sum(axis=1).max(), hits.max())))
 
 
 def extent(axis: Regular) -> int:

@@ -11,18 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.backends.tables import readers, table, take
-from gradspec.conformance.oracle.arrays import (
-    float_array,
-    has_exact_products,
-    lead_of,
-    leaf_sums,
-    planes_of,
-    require_shape,
-)
+from gradspec.conformance.oracle.arrays import float_array, has_exact_products, lead_of, leaf_sums, planes_of
 from gradspec.conformance.oracle.meaning import Floats, Ints
 from gradspec.conformance.oracle.parts import SumsOfParts
 from gradspec.conformance.oracle.sums import MISSING, PADDED, REAL, ProductChunk, SumMeaning, slices
 from gradspec.spec.conv import Form, conv_form, require_tangents, transposed_form
+from gradspec.spec.tensor import require_shape
 
 Pair: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 """A tensor and the weight it meets."""
@@ -122,7 +116,7 @@ def _bias_sums(form: Form, g: NDArray[Any], b: NDArray[Any] | None) -> SumMeanin
     channels, rank = b.shape[0], form.window.rank
     samples, plane = int(np.prod(g.shape[: g.ndim - rank - 1])), int(np.prod(g.shape[g.ndim - rank :]))
     by_channel = g.astype(np.float64).reshape(samples, channels, plane).transpose(1, 0, 2)
-    return leaf_sums(b.shape, by_channel.reshape(channels, samples * plane), None, has_exact_products(g))
+    return leaf_sums(b.shape, by_channel.reshape(channels, samples * plane), None, g)
 
 
 def _optional(data: Any) -> NDArray[Any] | None:
@@ -148,7 +142,7 @@ def _conv(transposed: bool, mode: str) -> Callable[..., Any]:
             return SumsOfParts(forward([(dx, w), (x, dw)], db), forward([(dx, w)], None), forward([(x, dw)], db), added)
         g = float_array(other["g"])
         out = form.x_shape if transposed else form.g_shape
-        require_shape("cotangent", g, x.shape[: x.ndim - form.window.rank - 1] + out)
+        require_shape("cotangent", g, x.shape[: x.ndim - form.window.rank - 1] + out)  # type: ignore[arg-type]
         weight_gradient = trilinear.compare(g, x) if transposed else trilinear.compare(x, g)
         return backward([(g, w)], None), weight_gradient, _bias_sums(form, g, b)
 

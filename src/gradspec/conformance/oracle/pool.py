@@ -9,20 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.backends.tables import ABSENT, hits, table, take
-from gradspec.conformance.oracle.arrays import (
-    comparable_array,
-    float_array,
-    has_exact_products,
-    lead_of,
-    leaf_sums,
-    lowest,
-    number_planes,
-    planes_of,
-    require_shape,
-)
+from gradspec.conformance.oracle.arrays import comparable_array, float_array, lead_of, leaf_sums, lowest, planes_of
 from gradspec.conformance.oracle.meaning import Bools, Floats, Ints, Meaning, Selected
 from gradspec.spec.pool import bins, divisor_rule, everything, require_ties, sliding
-from gradspec.spec.tensor import Tensor
+from gradspec.spec.tensor import Tensor, require_shape
 from gradspec.spec.window import Window
 
 # --- maxima ----------------------------------------------------------------------------------------------------------
@@ -32,7 +22,7 @@ class Winners:
     """Who wins and who ties, for every plane and window."""
 
     def __init__(self, x: NDArray[Any], window: Window, keepdims: bool = True) -> None:
-        self.window, self.taps, self.planes = window, table(window), number_planes(x, window.rank)
+        self.window, self.taps, self.planes = window, table(window), planes_of(x, window.rank)
         self.shape = lead_of(x, window.rank) + (window.outputs if keepdims else ())
         self.tied: Bools = self._largest(take(self.planes, self.taps), self.taps >= 0)
         first = np.argmax(self.tied, axis=-1)
@@ -62,7 +52,7 @@ class Winners:
             return self._chosen(planes)
         leaves = np.where(self.tied, take(planes, self.taps), 0.0)
         share = np.maximum(self.tied.sum(axis=-1, keepdims=True), 1).astype(np.float64)
-        return leaf_sums(self.shape, leaves, share if ties == "split" else None, has_exact_products(dx))
+        return leaf_sums(self.shape, leaves, share if ties == "split" else None, dx)
 
     def cotangents(self, g: NDArray[Any], ties: str, shape: tuple[int, ...]) -> Meaning:
         """What each cell receives from the windows that chose it."""
@@ -76,7 +66,7 @@ class Winners:
         received = hits(np.where(targets >= 0, targets + offset, -1), cells * len(self.winners))
         sent = np.broadcast_to(g.astype(np.float64).reshape(*self.winners.shape, 1), targets.shape)
         divisors = np.where(received >= 0, share.ravel()[np.maximum(received, 0)], 1.0) if ties == "split" else None
-        return leaf_sums(shape, take(sent.ravel(), received), divisors, has_exact_products(g))
+        return leaf_sums(shape, take(sent.ravel(), received), divisors, g)
 
 
 def _max(x: Any, window: Window, return_indices: bool = False) -> Meaning | tuple[Meaning, Meaning]:
@@ -99,7 +89,7 @@ def _divisors(taps: Ints, count_include_pad: bool, divisor_override: Any) -> Flo
 def _avg(x: Any, window: Window, count_include_pad: bool = False, divisor_override: Any = None) -> Meaning:
     shape, taps = lead_of(x, window.rank) + window.outputs, table(window)
     divisors = _divisors(taps, count_include_pad, divisor_override)[:, None]
-    return leaf_sums(shape, take(planes_of(x, window.rank), taps), divisors, has_exact_products(x))
+    return leaf_sums(shape, take(planes_of(x, window.rank), taps), divisors, x)
 
 
 def _avg_vjp(x: Any, g: Any, window: Window, count_include_pad: bool = False, divisor_override: Any = None) -> Meaning:
@@ -108,7 +98,7 @@ def _avg_vjp(x: Any, g: Any, window: Window, count_include_pad: bool = False, di
     outputs = np.where(received >= 0, received // taps.shape[1], -1)
     divisors = _divisors(taps, count_include_pad, divisor_override)
     shares = np.where(outputs >= 0, divisors[np.maximum(outputs, 0)], 1.0)
-    return leaf_sums(x.shape, take(planes_of(g, window.rank), outputs), shares, has_exact_products(g))
+    return leaf_sums(x.shape, take(planes_of(g, window.rank), outputs), shares, g)
 
 
 # --- regular, adaptive and global windows ----------------------------------------------------------------------------
@@ -130,9 +120,9 @@ def pooled(reduction: Callable[..., Any], window_of: Callable[..., Window], name
         inputs = list(map(comparable_array if reduction is _max else float_array, given.values()))
         outer, keepdims = lead_of(x, window.rank), arguments.get("keepdims", True)
         if "dx" in given:
-            require_shape("tangent", given["dx"], x.shape)
+            require_shape("tangent", given["dx"], x.shape)  # type: ignore[arg-type]
         if "g" in given:
-            require_shape("cotangent", given["g"], outer + (window.outputs if keepdims else ()))
+            require_shape("cotangent", given["g"], outer + (window.outputs if keepdims else ()))  # type: ignore[arg-type]
             inputs[1] = inputs[1].reshape(outer + window.outputs)
         found = reduction(*inputs, window, *(arguments[name] for name in names if name in arguments))
         if not keepdims and "g" not in given:

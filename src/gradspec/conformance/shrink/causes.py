@@ -46,13 +46,6 @@ FAMILIES = {
 """Operators that are one reduction over different windows."""
 
 
-def findings(
-    target: Target, failures: Sequence[Failure], seconds: float, allow: AbstractSet[str] = NOTHING_ALLOWED
-) -> list[Finding]:
-    """All findings of failures, worst first, each group of them shrunk for so many seconds."""
-    return merged(found for group in groups(failures) for found in explained(target, group, seconds, allow))
-
-
 def explained(
     target: Target, group: Sequence[Failure], seconds: float, allow: AbstractSet[str] = NOTHING_ALLOWED
 ) -> list[Finding]:

@@ -80,9 +80,6 @@ class Parts:
     def rank(self) -> int:
         return len(self.sizes)
 
-    def changed(self, **parts: Any) -> Parts:
-        return replace(self, **parts)
-
     def problem(self) -> Problem:
         """The problem again; ``ShapeError`` where it is not a legal one."""
         given = dict(self.attributes)
@@ -113,14 +110,12 @@ class Parts:
 
 def simpler_parts(parts: Parts) -> Iterator[Parts]:
     """One number made smaller, those first that take most away."""
-    for size in smaller(parts.groups, 1):
-        yield replace(parts, groups=size)
-    for name in ("channels", "outputs"):
-        yield from (parts.changed(**{name: size}) for size in smaller(getattr(parts, name), 1))
+    for name in ("groups", "channels", "outputs"):
+        yield from (replace(parts, **{name: size}) for size in smaller(getattr(parts, name), 1))
     if parts.has_bias:
         yield replace(parts, has_bias=False)
     for name in ("lead", "sizes", "kernel"):
-        yield from (parts.changed(**{name: entries}) for entries in _entries_down(getattr(parts, name), 1))
+        yield from (replace(parts, **{name: entries}) for entries in _entries_down(getattr(parts, name), 1))
     yield from (replace(parts, attributes=given) for given in _simpler_attributes(parts))
     if parts.dtype in FLOATS and parts.dtype != "f32":
         yield replace(parts, dtype="f32")

@@ -45,10 +45,13 @@ def node_of(problem: Problem, with_indices: bool = True) -> JudgedNode:
     >>> node_of(Problem("max_pool", 1, ((1, 1, 5),), {"kernel_size": (2,), "padding": ((1, 0),)})).attributes
     {'kernel_shape': [2], 'strides': [2], 'pads': [1, 0]}
     """
-    node = _NODES[problem.op](problem)
-    if problem.op == "max_pool" and with_indices:
-        return JudgedNode(node.kind, ("y", "indices"), node.attributes)
-    return node
+    sizes: dict[str, tuple[int, ...]] = {}
+    if problem.op == "max_unpool":
+        sizes = {"output_shape": (*problem.lead, *problem.attributes["output_size"])}
+    if problem.op == "fold":
+        sizes = {"image_shape": anatomy(problem).spatial, "block_shape": anatomy(problem).each("kernel")}
+    outputs = ("y", "indices") if problem.op == "max_pool" and with_indices else ("y",)
+    return JudgedNode(KINDS[problem.op], outputs, _attributes(problem), sizes)
 
 
 def node_of_call(call: Call) -> JudgedNode:
@@ -64,50 +67,37 @@ def _sliding(problem: Problem) -> dict[str, Any]:
     return {**found, "pads": pads} if any(pads) else found
 
 
-def _pool(kind: str) -> Callable[[Problem], JudgedNode]:
-    def node(problem: Problem) -> JudgedNode:
-        counts = kind == "AveragePool" and problem.attributes.get("count_include_pad", True)
-        rounded_up = {"ceil_mode": 1} if problem.attributes.get("ceil_mode") else {}
-        kernel = {"kernel_shape": list(problem.attributes["kernel_size"])}
-        counted = {"count_include_pad": 1} if counts else {}
-        return JudgedNode(kind, ("y",), {**kernel, **_sliding(problem), **rounded_up, **counted})
-
-    return node
-
-
-def _conv(kind: str) -> Callable[[Problem], JudgedNode]:
-    def node(problem: Problem) -> JudgedNode:
-        given = settled(problem.op, problem.rank, problem.attributes)
-        grouped = {"group": given["groups"]} if given["groups"] != 1 else {}
-        extra = given.get("output_padding", ())
-        longer = {"output_padding": list(extra)} if any(extra) else {}
-        return JudgedNode(kind, ("y",), {**_sliding(problem), **grouped, **longer})
-
-    return node
+def _attributes(problem: Problem) -> dict[str, Any]:
+    """The attributes that are not what the standard takes by default."""
+    if problem.op.startswith("global"):
+        return {}
+    if problem.op == "max_unpool":
+        kernel, stride = zip(*unpooled_windows(problem), strict=True)
+        return {"kernel_shape": list(kernel), "strides": list(stride)}
+    given = settled(problem.op, problem.rank, problem.attributes)
+    extra = given.get("output_padding", ())
+    unusual = {
+        "kernel_shape": list(given["kernel_size"]) if problem.op.endswith("pool") else [],
+        **_sliding(problem),
+        "ceil_mode": int(given.get("ceil_mode", False)),
+        "count_include_pad": int(given.get("count_include_pad", False)),
+        "group": given["groups"] if given.get("groups", 1) != 1 else 0,
+        "output_padding": list(extra) if any(extra) else [],
+    }
+    return {name: value for name, value in unusual.items() if value}
 
 
-def _max_unpool(problem: Problem) -> JudgedNode:
-    kernel, stride = zip(*unpooled_windows(problem), strict=True)
-    shape = (*problem.lead, *problem.attributes["output_size"])
-    sizes = {"kernel_shape": list(kernel), "strides": list(stride)}
-    return JudgedNode("MaxUnpool", ("y",), sizes, {"output_shape": shape})
-
-
-def _fold(problem: Problem) -> JudgedNode:
-    sizes = {"image_shape": anatomy(problem).spatial, "block_shape": anatomy(problem).each("kernel")}
-    return JudgedNode("Col2Im", ("y",), _sliding(problem), sizes)
-
-
-_NODES: dict[str, Callable[[Problem], JudgedNode]] = {
-    "max_pool": _pool("MaxPool"),
-    "avg_pool": _pool("AveragePool"),
-    "global_max_pool": lambda problem: JudgedNode("GlobalMaxPool", ("y",)),
-    "global_avg_pool": lambda problem: JudgedNode("GlobalAveragePool", ("y",)),
-    "conv": _conv("Conv"),
-    "conv_transpose": _conv("ConvTranspose"),
-    "max_unpool": _max_unpool,
-    "fold": _fold,
+KINDS = {
+    "max_pool": "MaxPool",
+    "avg_pool": "AveragePool",
+    "global_max_pool": "GlobalMaxPool",
+    "global_avg_pool": "GlobalAveragePool",
+    "conv": "Conv",
+    "conv_transpose": "ConvTranspose",
+    "max_unpool": "MaxUnpool",
+    "fold": "Col2Im",
 }
+"""The operators that ONNX has, with its names for them."""
 
 
 # --- what the standard leaves out -------------------------------------------------------------------------------------
@@ -123,11 +113,11 @@ def undocumented(problem: Problem, mode: str) -> Iterator[str]:
     op, given = problem.op, problem.attributes
     if mode != "value":
         yield "ONNX operators have values only"
-    if op not in _NODES:
+    if op not in KINDS:
         yield f"ONNX has no operator for {op}"
         return
     if len(problem.lead) != (1 if op in (*CONVOLUTIONS, "fold") else 2):
-        yield f"{_NODES[op](problem).kind} takes (N, C, ...): one batch axis and one channel axis"
+        yield f"{KINDS[op]} takes (N, C, ...): one batch axis and one channel axis"
     if problem.dtype not in FLOATS and not (op == "max_pool" and problem.dtype in TYPES):
         yield f"{op} is not defined for {problem.dtype}"
     if given.get("divisor_override") is not None:

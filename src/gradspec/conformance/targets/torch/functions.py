@@ -103,10 +103,10 @@ def _global(problem: Problem) -> Function:
 
 
 def _conv(problem: Problem) -> Function:
-    given, more = settled(problem.op, problem.rank, problem.attributes), dict[str, Any]()
-    if any(given.get("output_padding", ())):
-        more["output_padding"] = given["output_padding"]
-    return _named(problem), _sliding(problem, **more, groups=None if given["groups"] == 1 else given["groups"])
+    given = settled(problem.op, problem.rank, problem.attributes)
+    extra, groups = given.get("output_padding", ()), given["groups"]
+    longer = extra if any(extra) else None
+    return _named(problem), _sliding(problem, output_padding=longer, groups=None if groups == 1 else groups)
 
 
 def _unpool(problem: Problem) -> Function:
