@@ -80,6 +80,9 @@ class Parts:
     def rank(self) -> int:
         return len(self.sizes)
 
+    def changed(self, **parts: Any) -> Parts:
+        return replace(self, **parts)
+
     def problem(self) -> Problem:
         """The problem again; ``ShapeError`` where it is not a legal one."""
         given = dict(self.attributes)
@@ -111,11 +114,11 @@ class Parts:
 def simpler_parts(parts: Parts) -> Iterator[Parts]:
     """One number made smaller, those first that take most away."""
     for name in ("groups", "channels", "outputs"):
-        yield from (replace(parts, **{name: size}) for size in smaller(getattr(parts, name), 1))
+        yield from (parts.changed(**{name: size}) for size in smaller(getattr(parts, name), 1))
     if parts.has_bias:
         yield replace(parts, has_bias=False)
     for name in ("lead", "sizes", "kernel"):
-        yield from (replace(parts, **{name: entries}) for entries in _entries_down(getattr(parts, name), 1))
+        yield from (parts.changed(**{name: entries}) for entries in _entries_down(getattr(parts, name), 1))
     yield from (replace(parts, attributes=given) for given in _simpler_attributes(parts))
     if parts.dtype in FLOATS and parts.dtype != "f32":
         yield replace(parts, dtype="f32")
