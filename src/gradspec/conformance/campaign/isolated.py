@@ -60,10 +60,6 @@ class Isolated:
         self._end()
         self._in_use.release()
 
-    @property
-    def pid(self) -> int | None:
-        return self._child.pid if self._child else None
-
     # --- what can be asked ----------------------------------------------------------------------------------------
 
     def versions(self) -> dict[str, str]:

@@ -113,10 +113,8 @@ def _cells(x: Floats, sample: Ints, group: int, places: Ints) -> Floats:
 def _bias_sums(form: Form, g: NDArray[Any], b: NDArray[Any] | None) -> SumMeaning | None:
     if b is None:
         return None
-    channels, rank = b.shape[0], form.window.rank
-    samples, plane = int(np.prod(g.shape[: g.ndim - rank - 1])), int(np.prod(g.shape[g.ndim - rank :]))
-    by_channel = g.astype(np.float64).reshape(samples, channels, plane).transpose(1, 0, 2)
-    return leaf_sums(b.shape, by_channel.reshape(channels, samples * plane), None, g)
+    by_channel = np.moveaxis(g.astype(np.float64), -1 - form.window.rank, 0)
+    return leaf_sums(b.shape, by_channel.reshape(len(b), g.size // max(len(b), 1)), None, g)
 
 
 def _optional(data: Any) -> NDArray[Any] | None:

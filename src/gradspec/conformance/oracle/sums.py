@@ -24,7 +24,7 @@ from flint import fmpq, fmpz_mat
 
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Ints, Meaning, round_array
-from gradspec.conformance.oracle.tolerance import Facts, Permitted, mean_bound, permitted, power, sum_bound
+from gradspec.conformance.oracle.tolerance import Facts, Permitted, error_bound, permitted, power
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import Format, format_named
 
@@ -330,7 +330,7 @@ def _coefficients(chunk: Chunk, e: Estimates, arithmetic: Arithmetic) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _coefficients_of(n: int, flag: bool, divided: bool, arithmetic: Arithmetic) -> tuple[float, float, float, float]:
-    bound = (mean_bound if divided else sum_bound)(n, flag, arithmetic)
+    bound = error_bound(n, flag, divided, arithmetic)
     growth = power(arithmetic.u, n + 2)
     return float(bound.per_mass), float(bound.per_count), float(bound.constant), float(growth)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.model.geometry import shapes_of
-from gradspec.conformance.model.problem import DTYPES, Array, Call, Problem, Results, laid_out
+from gradspec.conformance.model.problem import AVERAGES, DTYPES, SELECTIONS, Array, Call, Problem, Results, laid_out
 from gradspec.conformance.model.target import NotOfferedError, Promise, Target
 from gradspec.conformance.targets.program import routine
 from gradspec.conformance.targets.torch.functions import function, has_batch, has_indices, smallest, undocumented
@@ -21,10 +21,7 @@ from gradspec.conformance.targets.torch.promises import promises
 BFLOAT16 = DTYPES["bf16"]
 NOTES = "https://docs.pytorch.org/docs/stable/notes/"
 GENERATED = "https://docs.pytorch.org/docs/stable/generated/"
-BATCHED_BY_VMAP = (
-    *("max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool"),
-    *("global_max_pool", "global_avg_pool"),
-)
+BATCHED_BY_VMAP = (*SELECTIONS, *AVERAGES)
 """Operators of one input that ``torch.vmap`` has rules for; it calls others once for each sample."""
 
 
