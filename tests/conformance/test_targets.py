@@ -125,7 +125,7 @@ def test_a_problem_is_compiled_once():
     first = target._compiled(call)
     target.run(replace(call, inputs=(call.inputs[0] + 1,), variant="out"))
     assert target._compiled(call) is first
-    assert len(target._runs) == 1
+    assert len(target._scopes) == 1
 
 
 @pytest.mark.parametrize("mode", MODES)
