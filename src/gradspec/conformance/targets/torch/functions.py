@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gradspec.conformance.model.attributes import settled
+from gradspec.conformance.model.attributes import known, settled
 from gradspec.conformance.model.geometry import Anatomy, anatomy, unpooled_windows
-from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, SLIDING, Problem
+from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, INPUTS, SLIDING, Problem
 from gradspec.conformance.model.target import first_reason
 from gradspec.conformance.targets.program import Code, applied
 
@@ -206,16 +206,8 @@ def smallest(op: str, rank: int, dtype: str) -> Problem:
     """A problem of few cells that PyTorch offers, for each operator and rank that it has."""
     one, two = (1,) * rank, (2,) * rank
     x = (1, 1, 1) if op == "fold" else (1, 1, *two)
-    shapes: tuple[tuple[int, ...] | None, ...] = (x,)
-    if op in CONVOLUTIONS:
-        shapes = (x, (1, 1, *one), (1,))
-    elif op == "max_unpool":
-        shapes = (x, x)
-    attributes: dict[str, Any] = {}
-    if op in ("max_pool", "avg_pool", *COLUMNS):
-        attributes["kernel_size"] = one if op == "fold" else two
-    if op.startswith("adaptive") or op in ("max_unpool", "fold"):
-        attributes["output_size"] = two if op == "max_unpool" else one
-    if op.startswith("global"):
-        attributes["rank"] = rank
-    return Problem(op, rank, shapes, attributes, dtype)
+    shapes = {"x": x, "indices": x, "weight": (1, 1, *one), "bias": (1,)}
+    kernel, output = one if op == "fold" else two, two if op == "max_unpool" else one
+    sizes = {"kernel_size": kernel, "output_size": output, "rank": rank}
+    attributes = {name: size for name, size in sizes.items() if name in known(op)}
+    return Problem(op, rank, tuple(shapes[name] for name in INPUTS[op]), attributes, dtype)
