@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import Executor, Future, InvalidStateError, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
@@ -172,7 +172,7 @@ def the_deadly_one_and_others():
 
 def test_a_hang_at_the_end_of_the_time_is_a_finding_and_ends_it(monkeypatch):
     monkeypatch.setattr(isolated, "FIRST", 0.0)
-    with isolated.Isolated(CampaignSettings(double("Hanging"), 1, SELECTION, timeout=1.2)) as target:
+    with closing(isolated.Isolated(CampaignSettings(double("Hanging"), 1, SELECTION, timeout=1.2))) as target:
         target.versions()
         (case,) = target.batch(0, the_deadly_one_and_others(), time.monotonic() + 1.0).cases
     assert (case.kind, case.failures[0].verdict.rule) == ("defect", "hang")
@@ -201,7 +201,7 @@ def test_what_a_target_prints_is_no_verdict():
 
 
 def kinds_of(name, cases):
-    with isolated.Isolated(CampaignSettings(double(name), 1, SELECTION)) as target:
+    with closing(isolated.Isolated(CampaignSettings(double(name), 1, SELECTION))) as target:
         return [case.kind for case in target.batch(0, cases).cases]
 
 
@@ -214,7 +214,7 @@ def kinds_of(name, cases):
     ],
 )
 def test_a_target_that_cannot_be_judged_says_why(name, words):
-    with pytest.raises(TargetError, match=words), isolated.Isolated(CampaignSettings(name)) as target:
+    with pytest.raises(TargetError, match=words), closing(isolated.Isolated(CampaignSettings(name))) as target:
         target.versions()
     assert workers() == []
 

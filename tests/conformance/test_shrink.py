@@ -17,7 +17,7 @@ from gradspec.conformance.model.problem import FLOATS, INPUTS, MODES, Call, Prob
 from gradspec.conformance.model.verdict import FINDINGS, Failure, Finding, Verdict
 from gradspec.conformance.oracle.expected import expected
 from gradspec.conformance.shrink import search as shrinking
-from gradspec.conformance.shrink.causes import explained, finding, findings, groups, merged, unexplained, varied
+from gradspec.conformance.shrink.causes import explained, finding, groups, merged, unexplained, varied
 from gradspec.conformance.shrink.fork import CAN_FORK
 from gradspec.conformance.shrink.search import manner, shrink
 from gradspec.conformance.shrink.steps import size, steps
@@ -124,6 +124,11 @@ SMALLEST = {
     half_sums: (((1, 1), (1, 1, 1), None), {}),
     eager_is_shifted: (((1,),), {"kernel_size": (1,)}),
 }
+
+
+def findings(target: NativeTarget, failures: list[Failure], seconds: float) -> list[Finding]:
+    """All findings of failures, worst first, each group of them shrunk for so many seconds."""
+    return merged(found for group in groups(failures) for found in explained(target, group, seconds))
 
 
 def failures_of(target: NativeTarget, *calls: Call) -> list[Failure]:

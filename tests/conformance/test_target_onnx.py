@@ -74,7 +74,7 @@ def test_programs_of_single_samples(tmp_path):
 @each_call
 def test_models_are_valid(call):
     node = node_of(call.problem)
-    onnx.checker.check_model(model_of(node, call.problem, {}), full_check=True)
+    onnx.checker.check_model(model_of(call, node), full_check=True)
 
 
 def test_indices_are_counted_in_planes():

@@ -10,7 +10,7 @@ from gradspec.bench.data import Array, data
 from gradspec.bench.grid import BenchProblem, Network
 from gradspec.bench.networks import run
 from gradspec.conformance.model.target import NotOfferedError
-from gradspec.conformance.targets.onnx.model import assembled, node_of, undocumented
+from gradspec.conformance.targets.onnx.model import node_of, undocumented
 from gradspec.conformance.targets.onnx.runtime import session_of
 
 OPSET, IR_VERSION = 17, 8
@@ -43,7 +43,9 @@ class OnnxRuntime:
         shapes = {"x": cell.inputs()["x"], result: cell.output()}
         x, y = (self.onnx.helper.make_tensor_value_info(name, numbers, shape) for name, shape in shapes.items())
         weights = dict(zip(names[1:], data(problem).inputs[1:], strict=True))
-        return assembled(nodes.made, [x], [y], weights, OPSET, IR_VERSION)
+        helper, initializers = self.onnx.helper, [self.onnx.numpy_helper.from_array(a, n) for n, a in weights.items()]
+        graph = helper.make_graph(nodes.made, "call", [x], [y], initializers)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
 
 
 class Nodes:

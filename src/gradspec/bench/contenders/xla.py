@@ -16,7 +16,6 @@ from gradspec.bench.grid import BenchProblem, Conv, Limit, Network, Pool
 from gradspec.bench.networks import run
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets.jax.functions import AS_IT_LIES, function, modules, undocumented
-from gradspec.conformance.targets.jax.modes import with_cotangents, with_tangent
 from gradspec.conformance.targets.program import function_of
 
 Functions = dict[str, Callable[..., Any]]
@@ -210,3 +209,25 @@ class JaxOperators:
         kernels, strides = (self.layout.around([size] * 2, 1) for size in (kernel, stride))
         pads = self.layout.around([(padding, padding)] * 2, (0, 0))
         return self.jax.lax.reduce_window(x, -self.jax.numpy.inf, self.jax.lax.max, kernels, strides, pads)
+
+
+# --- derivatives ------------------------------------------------------------------------------------------------------
+
+
+def with_tangent(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Inputs, then their tangents, to the value and its tangent."""
+    import jax
+
+    return lambda *arrays: jax.jvp(f, arrays[: len(arrays) // 2], arrays[len(arrays) // 2 :])
+
+
+def with_cotangents(f: Callable[..., Any], fixed: int = 0) -> Callable[..., Any]:
+    """Inputs, then the value's cotangent, to the value and the inputs' cotangents, but for the first ``fixed`` ones."""
+    import jax
+
+    def pulled(*arrays: Any) -> tuple[Any, ...]:
+        *inputs, g = arrays
+        value, pullback = jax.vjp(lambda *moving: f(*inputs[:fixed], *moving), *inputs[fixed:])
+        return value, *pullback(g)
+
+    return pulled

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from math import inf
 from time import monotonic
@@ -107,7 +107,7 @@ class Campaign:
         """
         workers = get_num_threads() if executor else jobs or get_num_threads()
         self.settings = replace(self.settings, threads=max(1, get_num_threads() // workers))
-        with self._threads(workers) as here, Isolated(self.settings) as planner:
+        with self._threads(workers) as here, closing(Isolated(self.settings)) as planner:
             for _ in range(0 if executor else workers):  # while the target is probed
                 here.submit(tasks.warm_up, encode(self.settings))
             plan = BatchPlan(planner.plan, self.budget.cases)

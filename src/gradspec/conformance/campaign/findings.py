@@ -11,7 +11,6 @@ from time import monotonic
 from gradspec.conformance.campaign.ledger import Ledger
 from gradspec.conformance.campaign.tasks import explain
 from gradspec.conformance.model.case import CampaignSettings
-from gradspec.conformance.model.codec import encode
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import KINDS, Failure, Finding
 from gradspec.conformance.shrink.causes import explained, groups, least, merged, varied
@@ -86,6 +85,4 @@ def _result(task: Future[list[Finding]], cause: Sequence[Failure]) -> list[Findi
 
 def as_met(failure: Failure) -> Finding:
     """A failure that nobody could explain."""
-    call, verdict = failure.call, failure.verdict
-    about = {"features": failure.features, "dtype": call.problem.dtype, "case": encode(call)}
-    return Finding.of(verdict, call.problem.op, call.mode, **about, explanation=verdict.detail)
+    return Finding.about(failure, explanation=failure.verdict.detail)

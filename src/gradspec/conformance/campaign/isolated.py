@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import inf
 from time import monotonic
-from types import TracebackType
 from typing import Any
 
 from gradspec.conformance.cases.data import drawn
@@ -42,7 +41,7 @@ class TargetError(Exception):
 
 
 class Isolated:
-    """Use it in a ``with`` statement, or close it. The process starts when it is first asked something."""
+    """Close it, or use it in ``with closing(...)``. The process starts when it is first asked something."""
 
     def __init__(self, settings: CampaignSettings) -> None:
         self.settings = settings
@@ -50,12 +49,6 @@ class Isolated:
         self._child: Child | None = None
         self._batches = 0
         self._in_use = threading.Lock()
-
-    def __enter__(self) -> Isolated:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the process, now and for good, from any thread; a thread that waits for it is told that it is lost."""
@@ -66,10 +59,6 @@ class Isolated:
                     child.signal(signal.SIGKILL)
         self._end()
         self._in_use.release()
-
-    @property
-    def pid(self) -> int | None:
-        return self._child.pid if self._child else None
 
     # --- what can be asked ----------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -84,20 +84,15 @@ class AxisTable:
 
     def __init__(self, rows: Ints, traits: Ints) -> None:
         self.rows, self.traits = rows, traits
-        self._found: dict[int, Ints] = {}
 
     @cached_property
     def _groups(self) -> dict[int, Ints]:
         own = self.traits & ~INCIDENTAL
         return {int(value): np.flatnonzero(own == value) for value in np.unique(own)}
 
+    @cache  # noqa: B019  (tables are kept, too)
     def having(self, wanted: int) -> Ints:
         """The places of axes with these traits and, if there are such, no others."""
-        if wanted not in self._found:
-            self._found[wanted] = self._search(wanted)
-        return self._found[wanted]
-
-    def _search(self, wanted: int) -> Ints:
         for own in sorted(self._groups, key=lambda other: (other & ~wanted).bit_count()):
             if own & wanted == wanted & ~INCIDENTAL:
                 found = self._groups[own]

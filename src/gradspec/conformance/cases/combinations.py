@@ -104,6 +104,10 @@ OPERATOR_CLASHES: tuple[tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...],
 """The same for some operators and ranks."""
 
 
+ALTERNATIVES = (tuple(INPUTS), tuple(RANK_NAMES.values()), MODES, tuple(DTYPES), LAYOUTS, SPECIALS)
+"""Parameters of which a case has one value."""
+
+
 @lru_cache(maxsize=1 << 14)
 def clash(op: str, rank: int, first: str, second: str) -> str | None:
     """Why two values do not go together, or None.
@@ -111,24 +115,12 @@ def clash(op: str, rank: int, first: str, second: str) -> str | None:
     >>> clash("conv", 2, "large", "empty_batch")
     'there would be no numbers'
     """
-    reason = _general_clash(first, second)
-    if reason is not None:
-        return reason
-    for ops, ranks, left, right, why in OPERATOR_CLASHES:
-        if op in ops and rank in ranks and _across(left, right, first, second):
-            return why
-    return None
-
-
-@lru_cache(maxsize=1 << 13)
-def _general_clash(first: str, second: str) -> str | None:
-    for left, right, reason in CLASHES:
+    own = ((left, right, why) for ops, ranks, left, right, why in OPERATOR_CLASHES if op in ops and rank in ranks)
+    for left, right, why in (*CLASHES, *own):
         if _across(left, right, first, second):
-            return reason
-    for group in (tuple(INPUTS), tuple(RANK_NAMES.values()), MODES, tuple(DTYPES), LAYOUTS, SPECIALS):
-        if first != second and first in group and second in group:
-            return _ONE_OF_THEM
-    return None
+            return why
+    both = first != second and any(first in group and second in group for group in ALTERNATIVES)
+    return _ONE_OF_THEM if both else None
 
 
 def _across(left: tuple[str, ...], right: tuple[str, ...], first: str, second: str) -> bool:
@@ -241,8 +233,3 @@ class CaseSpace:
             some = np.asarray([name in self.asked for name in VALUES])
             found &= some[:, None, None] | some[None, :, None] | some[None, None, :]
         return found
-
-
-def everything() -> CaseSpace:
-    """All operators and ranks with all they can have."""
-    return CaseSpace(tuple(RankedOperator(op, rank, values_of(op, rank)) for op in INPUTS for rank in RANKS))

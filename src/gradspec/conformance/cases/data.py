@@ -16,8 +16,8 @@ from gradspec.backends.tables import table
 from gradspec.conformance.cases.features import MANY_HITS
 from gradspec.conformance.cases.numbers import Numbers, generator, made_special, planes
 from gradspec.conformance.model.case import CheckCase
-from gradspec.conformance.model.geometry import Anatomy, anatomy, extent, leaves
-from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, INPUTS, SELECTIONS, Array, Call, Shape, laid_out
+from gradspec.conformance.model.geometry import Anatomy, anatomy, extent, leaves, shapes_of
+from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS, Array, Call, Shape, laid_out
 from gradspec.spec.conv import Form
 from gradspec.spec.window import Adaptive, AxisWindow
 
@@ -40,11 +40,7 @@ class Drawing:
         self.numbers, self.rng, self.regime = numbers, numbers.rng, case.regime
         self.parts: Anatomy = anatomy(case.problem)
         self.arrays: dict[str, Array] = {}
-        self.shapes = case.problem.named_shapes()
-        if case.mode in ("jvp", "second"):
-            self.shapes |= {f"d{name}": self.shapes[name] for name in case.problem.differentiable}
-        if case.mode in ("vjp", "second"):
-            self.shapes["g"] = self.parts.output
+        self.shapes = shapes_of(case.problem, case.mode)
 
     def fill(self) -> None:
         """Put numbers into ``arrays``, one for each of ``shapes``."""
@@ -53,10 +49,8 @@ class Drawing:
     def call(self) -> Call:
         rank = 1 if self.problem.op == "fold" else self.problem.rank
         placed = {name: laid_out(array, self.case.layout, rank) for name, array in self.arrays.items()}
-        inputs = tuple(placed.get(name) for name in INPUTS[self.problem.op])
-        directions = tuple(placed[f"d{name}"] for name in self.problem.differentiable if f"d{name}" in placed)
-        g, layout = placed.get("g"), self.case.layout
-        return Call(self.problem, self.mode, inputs, directions, g, layout, output=self.parts.output)
+        call = Call(self.problem, self.mode, (), layout=self.case.layout, output=self.parts.output)
+        return call.with_arrays(placed)
 
     def _only(self, there: Array, array: Array) -> Array:
         return np.where(there, array, self.numbers.type.type(0))
@@ -257,8 +251,7 @@ class ConvolutionDrawing(Drawing):
             self.arrays[name] = self.numbers.small(shape, largest, densities.get(name, density), exponent)
 
     def _impulse(self) -> None:
-        for name, shape in self.shapes.items():
-            self.arrays[name] = self.numbers.full(shape)
+        self._rounding()
         getattr(self, f"_impulse_{self.mode}")()
 
     def _zero(self, *names: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -204,36 +203,17 @@ def _small_axis(rng: np.random.Generator, goal: Goal, wanted: int) -> DrawnAxis:
 # --- operators -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class _Builder:
     """A problem of a goal from its axes: channels, leading axes and attributes are drawn."""
 
-    rng: np.random.Generator
-    goal: Goal
-    axes: Sequence[DrawnAxis]
-
-    def column(self, name: str) -> tuple[int, ...]:
-        return tuple(getattr(axis, name) for axis in self.axes)
-
-    @cached_property
-    def sizes(self) -> Shape:
-        return self.column("size")
-
-    @cached_property
-    def kernel(self) -> Shape:
-        return self.column("kernel")
-
-    @cached_property
-    def outputs(self) -> Shape:
-        return self.column("outputs")
+    def __init__(self, rng: np.random.Generator, goal: Goal, axes: Sequence[DrawnAxis]) -> None:
+        self.rng, self.goal = rng, goal
+        self.sizes, self.kernel, stride, low, high, dilation, self.extra, self.outputs = zip(*axes, strict=True)
+        self.sliding = {"stride": stride, "padding": tuple(zip(low, high, strict=True)), "dilation": dilation}
 
     def problem(self, *shapes: Shape | None, **attributes: Any) -> Problem:
         ties = {"ties": self.goal.tie_rule} if self.goal.op in SELECTIONS else {}
         return Problem(self.goal.op, self.goal.rank, shapes, {**attributes, **ties})
-
-    def sliding(self) -> dict[str, Any]:
-        padding = tuple((axis.lo, axis.hi) for axis in self.axes)
-        return {"stride": self.column("stride"), "padding": padding, "dilation": self.column("dilation")}
 
     def outer(self, cells: int) -> Shape:
         """The axes before the spatial ones of a pooling: ``(*lead, channels)``, at least four planes."""
@@ -253,7 +233,7 @@ class _Builder:
 
     def sliding_pool(self) -> Problem:
         lead = self.outer(max(prod(self.sizes), prod(self.outputs)))
-        windows = {"kernel_size": self.kernel, **self.sliding(), "ceil_mode": self.goal.has("ceil_mode")}
+        windows = {"kernel_size": self.kernel, **self.sliding, "ceil_mode": self.goal.has("ceil_mode")}
         return self.problem((*lead, *self.sizes), **windows, **self.pool_options())
 
     def pool_options(self) -> dict[str, Any]:
@@ -285,14 +265,14 @@ class _Builder:
     def convolution(self) -> Problem:
         groups, channels, others = self.channels()
         transposed = self.goal.op == "conv_transpose"
-        extra = {"output_padding": self.column("extra")} if transposed else {}
+        extra = {"output_padding": self.extra} if transposed else {}
         if self.goal.has_long_value:  # so many channels in that each result has LONG_SUM leaves, and few out
-            one = self.problem((1, *self.sizes), (1, 1, *self.kernel), None, **self.sliding(), **extra)
+            one = self.problem((1, *self.sizes), (1, 1, *self.kernel), None, **self.sliding, **extra)
             most = anatomy(one).hits if transposed else anatomy(one).reads
             channels, others = groups * -(-LONG_SUM // most), groups
         weight = (channels, others // groups) if transposed else (others, channels // groups)
         bias = (others,) if self.goal.style in CHANNELS or self.rng.random() < 0.75 else None
-        attributes = {**self.sliding(), "groups": groups, **extra}
+        attributes = {**self.sliding, "groups": groups, **extra}
         problem = self.problem((channels, *self.sizes), (*weight, *self.kernel), bias, **attributes)
         lead = self.samples(max(channels * prod(self.sizes), prod(anatomy(problem).output)))
         return replace(problem, shapes=((*lead, channels, *self.sizes), *problem.shapes[1:]))
@@ -328,8 +308,8 @@ class _Builder:
         taps, windows = prod(self.kernel), prod(self.outputs)
         *lead, channels = self.outer(max(taps * windows, prod(self.sizes))) or (int(self.rng.integers(1, 4)),)
         if self.goal.op == "unfold":
-            return self.problem((*lead, channels, *self.sizes), kernel_size=self.kernel, **self.sliding())
-        windowed = {"output_size": self.sizes, "kernel_size": self.kernel, **self.sliding()}
+            return self.problem((*lead, channels, *self.sizes), kernel_size=self.kernel, **self.sliding)
+        windowed = {"output_size": self.sizes, "kernel_size": self.kernel, **self.sliding}
         return self.problem((*lead, channels * taps, windows), **windowed)
 
 

@@ -165,14 +165,11 @@ def _hide(case: CheckCase, arrays: dict[str, Array], numbers: Numbers, values: A
 
 def _sample_axes(problem: Problem, array: Array) -> int:
     """How many of the last axes one plane or sample has, which no other plane or sample is combined with."""
-    if problem.op in CONVOLUTIONS:
+    if problem.op in (*CONVOLUTIONS, "unfold"):
         return problem.rank + 1
     if problem.op == "fold":
         return 2 if array.shape == problem.shapes[0] else problem.rank
-    if problem.op == "unfold":
-        return problem.rank + 1
-    flat = problem.attributes.get("keepdims") is False and array.shape != problem.shapes[0]
-    return 0 if flat else problem.rank
+    return problem.rank if problem.keepdims or array.shape == problem.shapes[0] else 0
 
 
 def _signed_zero(case: CheckCase, arrays: dict[str, Array], numbers: Numbers) -> None:

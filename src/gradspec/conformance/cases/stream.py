@@ -24,7 +24,7 @@ from gradspec.conformance.cases.geometry import Goal, drawn_problem
 from gradspec.conformance.cases.numbers import generator
 from gradspec.conformance.cases.recipes import recipes, simple_batch
 from gradspec.conformance.model.case import FEATURES, MASKING, REGIMES, CheckCase, Selection
-from gradspec.conformance.model.problem import DTYPES, INPUTS, LAYOUTS, MODES, RANKS, SELECTIONS, Problem
+from gradspec.conformance.model.problem import DTYPES, LAYOUTS, MODES, RANKS, SELECTIONS, Problem
 
 Refusal: TypeAlias = Callable[[Problem, str], str | None]
 """Why a target does not offer a problem in a mode, or None."""
@@ -255,7 +255,6 @@ def selected(selection: Selection) -> CaseSpace:
     ...
     ValueError: no case of conv has one of the features ties; features that it has: ...
     """
-    _require_known(selection)
     out = {*MODES, *DTYPES} - {*selection.chosen_modes, *(selection.dtypes or DTYPES)}
     pairs = product(selection.chosen_ops, selection.ranks or RANKS)
     entries = (RankedOperator(op, rank, values_of(op, rank) - out) for op, rank in pairs)
@@ -273,20 +272,6 @@ def selected(selection: Selection) -> CaseSpace:
             f"features that it has: {', '.join(have)}"
         )
     return space
-
-
-def _require_known(selection: Selection) -> None:
-    known = {
-        "operator": (selection.ops, tuple(INPUTS)),
-        "feature": (selection.features, tuple(FEATURES)),
-        "mode": (selection.modes, MODES),
-        "dtype": (selection.dtypes, tuple(DTYPES)),
-        "rank": (selection.ranks, RANKS),
-    }
-    for what, (given, names) in known.items():
-        for name in given:
-            if name not in names:
-                raise ValueError(f"{what} {name!r} is not known; use some of {', '.join(map(str, names))}")
 
 
 def _with_asked(space: CaseSpace) -> CaseSpace:

@@ -38,9 +38,6 @@ class Check:
         period = self.every_costly if COSTLY & case.features else self.every
         return (case.batch + case.index) % period == self.offset
 
-    def __call__(self, target: Target, case: CheckCase, call: Call) -> list[Verdict]:
-        return self.look(target, call) if self.applies(case) else []
-
 
 CHECKS = (
     Check(repeat.repeatability, 0, ("not_repeatable", "guard")),
@@ -66,6 +63,6 @@ def examine(target: Target, case: CheckCase, allow: AbstractSet[str] = NOTHING_A
     for variant in target.variants(case.problem, case.mode):
         verdicts += [verdict for verdict in judge.verdicts(variant) if verdict.kind != "not_offered"]
     if not any(verdict.rule == "input_changed" for verdict in verdicts):  # the checks compare runs on one input
-        verdicts += [verdict for check in CHECKS for verdict in check(target, case, call)]
+        verdicts += [verdict for check in CHECKS if check.applies(case) for verdict in check.look(target, call)]
     judge.snapshot.restored()
     return call, verdicts

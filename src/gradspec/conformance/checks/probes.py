@@ -46,8 +46,8 @@ def _probes_of(target: Target, dtype: str, deadline: float) -> Iterator[Probe]:
         yield Probe("arithmetic", "conv", dtype, NO_TIME)
         return
     for adder in adders(target, dtype):
-        for name, measure in _MEASURES.items():
-            if not _applies(name, adder):
+        for name, (measure, applies) in _MEASURES.items():
+            if not applies(adder):
                 continue
             late = time.perf_counter() > deadline
             found = _measured(name, adder, (lambda _: (NO_TIME, True)) if late else measure)
@@ -55,14 +55,6 @@ def _probes_of(target: Target, dtype: str, deadline: float) -> Iterator[Probe]:
                 yield found
             if found is not None and found.result.startswith(RAISED):
                 break
-
-
-def _applies(name: str, adder: Adder) -> bool:
-    if name == "storage roundings":
-        return adder.adds and adder.is_narrow
-    if name == "normwise leakage":
-        return adder.adds and adder.mode == "value"
-    return adder.adds or name != "accumulator"
 
 
 def _measured(name: str, adder: Adder, measure: Callable[[Adder], tuple[str, bool]]) -> Probe | None:
@@ -238,10 +230,11 @@ def _leak(adder: Adder, problem: Problem) -> float:
     return float(change.max()) / huge
 
 
-_MEASURES: dict[str, Callable[[Adder], tuple[str, bool]]] = {
-    "significand bits kept": _significand,
-    "accumulator": _accumulator,
-    "normwise leakage": _leakage,
-    "flush to zero": _flushes,
-    "storage roundings": _storage,
+_MEASURES: dict[str, tuple[Callable[[Adder], tuple[str, bool]], Callable[[Adder], bool]]] = {
+    "significand bits kept": (_significand, lambda adder: True),
+    "accumulator": (_accumulator, lambda adder: adder.adds),
+    "normwise leakage": (_leakage, lambda adder: adder.adds and adder.mode == "value"),
+    "flush to zero": (_flushes, lambda adder: True),
+    "storage roundings": (_storage, lambda adder: adder.adds and adder.is_narrow),
 }
+"""By name: what measures, and on which adders that says something."""

@@ -15,16 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.backends.tables import PADDING, hits, take
-from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.geometry import anatomy
 from gradspec.conformance.model.problem import SELECTIONS, Array, Call
 from gradspec.conformance.oracle import Judgement, Meaning
-from gradspec.conformance.oracle.arrays import lowest, number_planes, planes_of
-from gradspec.conformance.oracle.expected import settings
-from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, format_of, round_array
-from gradspec.conformance.oracle.pool import Winners, windows_of
-from gradspec.conformance.oracle.tolerance import Permitted
-from gradspec.domains.exact import rational
-from gradspec.domains.formats import Format, format_named
+from gradspec.conformance.oracle.arrays import lowest, planes_of
+from gradspec.conformance.oracle.meaning import Bools, Floats, Selected, format_of
+from gradspec.conformance.oracle.pool import Winners
 from gradspec.spec.window import Window
 
 CONVENTIONS: dict[str, str] = {
@@ -89,9 +85,9 @@ def choices() -> Iterator[ChoiceRule]:
 class Chosen(Winners):
     """Who wins by another rule: the oracle's winners, with the tied cells narrowed to those that it chooses."""
 
-    def __init__(self, x: Array, window: Window, choice: ChoiceRule) -> None:
+    def __init__(self, call: Call, choice: ChoiceRule) -> None:
         self.choice = choice
-        super().__init__(x, window)
+        super().__init__(call.named()["x"], _windows(call), call.problem.keepdims)
 
     def _largest(self, cells: NDArray[Any], real: Bools) -> Bools:
         nans = np.isnan(cells) & real
@@ -116,48 +112,32 @@ def _narrowed(tied: Bools, rule: str) -> Bools:
 
 def chosen_meaning(call: Call, name: str, choice: ChoiceRule) -> Meaning:
     """What one result of a selection means by another rule."""
-    won = Chosen(call.named()["x"], _windows(call), choice)
+    won = Chosen(call, choice)
     if name == "grad_x":
         assert call.cotangent is not None
-        return won.cotangents(call.cotangent.reshape(won.shape), choice.share, call.named()["x"].shape)
-    if not call.problem.attributes.get("keepdims", True):
-        won.shape = call.problem.lead
+        return won.cotangents(call.cotangent, choice.share, call.named()["x"].shape)
     if name in ("y", "indices"):
         return won.values() if name == "y" else won.indices()
     return won.tangents(call.directions[0], choice.share)
 
 
 def _windows(call: Call) -> Window:
-    return windows_of(call.problem.op, call.named()["x"], **settings(call))
+    window = anatomy(call.problem).window
+    assert window is not None
+    return window
 
 
 # --- one of several --------------------------------------------------------------------------------------------------
 
 
-class OneOf(Meaning):
-    """Outputs that are copies of one of several numbers: ``[output, option]``, unused options repeated."""
-
-    def __init__(self, options: Floats, shape: tuple[int, ...]) -> None:
-        self.options, self.shape = options, shape
-
-    def rounded(self, format: str | Format) -> Floats:
-        return round_array(self.options[:, 0], format_named(format)).reshape(self.shape)
-
-    def permitted_at(self, place: int, arithmetic: Arithmetic) -> Permitted:
-        options = self.options[place]
-        finite = [rational(v) for v in options[np.isfinite(options)].tolist()]
-        low, high = (min(finite), max(finite)) if finite else (None, None)
-        specials = (options == np.inf, options == -np.inf, np.isnan(options))
-        return Permitted(low, high, *(bool(special.any()) for special in specials))
-
-    def _decide(self, got: NDArray[Any], arithmetic: Arithmetic) -> Decision:
-        same = (self.options == got[:, None]) | (np.isnan(self.options) & np.isnan(got)[:, None])
-        return Decision.of(same.any(axis=1))
+def _one_of(options: Floats, shape: tuple[int, ...]) -> Meaning:
+    """Copies of one of several numbers, unused options repeated."""
+    return Selected(options[..., 0].reshape(shape), options.reshape(-1, options.shape[-1]))
 
 
 def any_tied(call: Call, name: str) -> Meaning:
     """A selection's index or tangent, of any one of the tied cells."""
-    won = Winners(call.named()["x"], _windows(call))
+    won = Winners(call.named()["x"], _windows(call), call.problem.keepdims)
     taps = np.broadcast_to(won.taps, won.tied.shape)
     places = np.where(won.tied, taps, won.winners[..., None])
     if name == "indices":
@@ -166,19 +146,18 @@ def any_tied(call: Call, name: str) -> Meaning:
         planes = planes_of(call.directions[0], call.problem.rank)
         cells = np.take_along_axis(planes[:, None], np.maximum(places, 0).reshape(len(planes), 1, -1), axis=-1)
         options = np.where(places >= 0, cells.reshape(places.shape), 0.0)
-    shape = won.shape if call.problem.attributes.get("keepdims", True) else call.problem.lead
-    return OneOf(options.reshape(-1, options.shape[-1]), shape)
+    return _one_of(options, won.shape)
 
 
 def overwritten(call: Call, name: str) -> Meaning:
     """Unpooling that keeps one of the cells that meet at a place."""
     cells = call.named()["x"] if name == "y" else call.directions[0]
-    places = number_planes(call.named()["indices"], call.problem.rank)
+    places = planes_of(call.named()["indices"], call.problem.rank)
     size = tuple(call.problem.attributes["output_size"])
     room = int(np.prod(size))
     received = hits(np.where(places >= 0, places + np.arange(len(places))[:, None] * room, -1), room * len(places))
     received = np.where(received >= 0, received, received[:, :1])
-    return OneOf(take(cells.astype(np.float64).ravel(), received), (*call.problem.lead, *size))
+    return _one_of(take(cells.astype(np.float64).ravel(), received), (*call.problem.lead, *size))
 
 
 # --- windows without a real cell -------------------------------------------------------------------------------------

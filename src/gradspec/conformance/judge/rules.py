@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradspec.conformance.model.verdict import Verdict
+from gradspec.conformance.model.verdict import Finding, Verdict
 
 RULES: dict[str, str] = {
     "value.selection": "A selection copies: the value is its winner's number, bit for bit (Max pooling, Value).",
@@ -54,10 +54,13 @@ def explain(verdict: Verdict) -> str:
     >>> print(explain(Verdict("defect", "raised", got="TypeError: too many arguments")).partition(" A call")[0])
     TypeError: too many arguments.
     """
-    where = "" if verdict.place is None else f" at {list(verdict.place)}"
-    what = f"{verdict.result}{where} is " if verdict.result else ""
-    stands = f"{what}{verdict.got}" if verdict.got else ""
-    wanted = f"expected {verdict.expected}" if verdict.expected else ""
-    first = ", ".join(part for part in (stands, wanted) if part)
-    sentences = (first, verdict.detail[:1].upper() + verdict.detail[1:], RULES.get(verdict.rule, ""))
+    sentences = (stated(verdict), verdict.detail[:1].upper() + verdict.detail[1:], RULES.get(verdict.rule, ""))
     return " ".join(s if s.endswith((".", ":")) or s == "" else f"{s}." for s in sentences if s)
+
+
+def stated(told: Verdict | Finding) -> str:
+    """What stands where, and what may stand there: ``y at [0, 1] is 3, expected 2``."""
+    where = "" if told.place is None else f" at {list(told.place)}"
+    what = f"{told.result}{where} is " if told.result else ""
+    parts = (f"{what}{told.got}" if told.got else "", f"expected {told.expected}" if told.expected else "")
+    return ", ".join(filter(None, parts))

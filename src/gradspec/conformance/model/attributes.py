@@ -56,6 +56,11 @@ def global_rank(op: str, rank: int) -> dict[str, int]:
     return {"rank": rank} if "rank" in known(op) else {}
 
 
+def spelled(problem: Problem) -> dict[str, Any]:
+    """The attributes of a call, with the rank where the operator cannot read it off a window."""
+    return {**global_rank(problem.op, problem.rank), **problem.attributes}
+
+
 def is_usual(op: str, rank: int, attributes: Mapping[str, Any], name: str) -> bool:
     """Whether an attribute has the value that it would have if it were left out.
 
@@ -69,13 +74,3 @@ def is_usual(op: str, rank: int, attributes: Mapping[str, Any], name: str) -> bo
         return bool(rank == default)
     others = {key: value for key, value in attributes.items() if key != name}
     return bool(settled(op, rank, attributes)[name] == settled(op, rank, others)[name])
-
-
-def as_function(problem: Problem, **more: Any) -> Callable[..., Any]:
-    """The operator with its attributes, a function of the inputs that are there."""
-    attributes = {**global_rank(problem.op, problem.rank), **problem.attributes, **more}
-
-    def applied(*inputs: Any) -> Any:
-        return OPERATORS[problem.op](**dict(zip(problem.named_shapes(), inputs, strict=True)), **attributes)
-
-    return applied

@@ -81,6 +81,11 @@ class Problem:
         return self.x_shape[: len(self.x_shape) - own]
 
     @property
+    def keepdims(self) -> bool:
+        """Whether spatial axes that are reduced stay, as ones: they do but for a global pooling that drops them."""
+        return bool(self.attributes.get("keepdims", True))
+
+    @property
     def differentiable(self) -> tuple[str, ...]:
         """The names of the inputs that are there and have derivatives."""
         return tuple(name for name in self.named_shapes() if name != "indices")
@@ -135,13 +140,10 @@ class Call:
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> Call:
         """The same call on other arrays, by the names of `arrays`."""
-        directions = zip(self.problem.differentiable, self.directions, strict=False)
-        return replace(
-            self,
-            inputs=tuple(arrays.get(name) for name in INPUTS[self.problem.op]),
-            directions=tuple(arrays[f"d{name}"] for name, _ in directions),
-            cotangent=arrays.get("g"),
-        )
+        inputs = tuple(map(arrays.get, INPUTS[self.problem.op]))
+        along = (f"d{name}" for name in self.problem.differentiable)
+        directions = tuple(arrays[name] for name in along if name in arrays)
+        return replace(self, inputs=inputs, directions=directions, cotangent=arrays.get("g"))
 
     def mapped(self, change: Callable[[Array], Array]) -> Call:
         """The same call on changed arrays."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gradspec.conformance.model.case import PLAIN
-from gradspec.conformance.model.verdict import KINDS, Failure, Finding, Probe, Verdict
+from gradspec.conformance.model.verdict import Failure, Finding, Probe
 
 
 @dataclass
@@ -25,16 +25,14 @@ class Tally:
     not_offered: Counter[str] = field(default_factory=Counter)
     """Why, and how often."""
 
-    def count(self, op: str, mode: str, features: Iterable[str], verdicts: Iterable[Verdict]) -> None:
-        """Take in one case with all verdicts on it."""
-        given = list(verdicts)
-        kind = min((v.kind for v in given), key=KINDS.index)
+    def count(self, op: str, mode: str, features: Iterable[str], kind: str, reason: str = "") -> None:
+        """Take in one case by the worst kind of the verdicts on it."""
         self.cases[kind] += 1
         self.modes[op, mode, kind] += 1
         for feature in tuple(features) or (PLAIN,):
             self.grid[op, mode, feature, kind] += 1
         if kind == "not_offered":
-            self.not_offered[given[0].detail] += 1
+            self.not_offered[reason] += 1
 
     @property
     def judged(self) -> int:
@@ -60,7 +58,7 @@ class Judged:
     error: str = ""
 
     def count(self, tally: Tally) -> None:
-        tally.count(self.op, self.mode, self.features, [Verdict(self.kind, detail=self.reason)])
+        tally.count(self.op, self.mode, self.features, self.kind, self.reason)
 
 
 @dataclass(frozen=True)

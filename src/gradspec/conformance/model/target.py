@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from importlib.metadata import version
 
 from gradspec.conformance.model.arithmetic import Arithmetic
@@ -13,6 +14,16 @@ from gradspec.conformance.model.problem import FLOATS, Call, Problem, Results
 
 class NotOfferedError(Exception):
     """The target documents no such operator, rank, mode, dtype or attribute."""
+
+
+def first_reason(reasons: Callable[[Problem, str], Iterator[str]]) -> Callable[[Problem, str], str | None]:
+    """Of all reasons why something is not offered the first; None where there is none."""
+
+    @wraps(reasons)
+    def first(problem: Problem, mode: str) -> str | None:
+        return next(reasons(problem, mode), None)
+
+    return first
 
 
 @dataclass(frozen=True)

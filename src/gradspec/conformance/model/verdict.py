@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from gradspec.conformance.model.codec import decode
+from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.problem import Call
 
 KINDS = ("defect", "convention", "reduced", "undecided", "not_offered", "pass")
@@ -40,6 +40,11 @@ class Failure:
     features: tuple[str, ...]
     case: str
     """The name of the case."""
+
+    @property
+    def judged_call(self) -> Call:
+        """The call in the variant that failed."""
+        return replace(self.call, variant=self.verdict.variant)
 
     @property
     def number(self) -> tuple[int, int]:
@@ -77,6 +82,13 @@ class Finding:
         shared = ("kind", "got", "expected", "rule", "result", "variant", "place")
         told = {"op": op, "mode": mode, **{name: getattr(verdict, name) for name in shared}}
         return Finding(**{"features": (), "dtype": "", "case": {}, "reproducer": "", **told, **more})
+
+    @staticmethod
+    def about(failure: Failure, **more: Any) -> Finding:
+        """What a failure shows, as a finding with its call."""
+        call = failure.judged_call
+        case = {"features": failure.features, "dtype": call.problem.dtype, "case": encode(call)}
+        return Finding.of(failure.verdict, call.problem.op, call.mode, **case, **more)
 
     @property
     def call(self) -> Call:

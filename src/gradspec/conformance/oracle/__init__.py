@@ -13,9 +13,8 @@ from functools import wraps
 from typing import Any
 
 from gradspec import spec
-from gradspec.conformance.oracle import conv, pool, unpool
+from gradspec.conformance.oracle import conv, pool, smooth_pool, unpool
 from gradspec.conformance.oracle.meaning import Judgement, Meaning
-from gradspec.conformance.oracle.smooth_pool import smooth
 from gradspec.spec.ranked import ranked_operator
 
 
@@ -53,9 +52,7 @@ def _named(name: str) -> Callable[..., Any]:
 
 _MEANINGS: dict[str, Callable[..., Any]] = {
     **pool.MEANINGS,
-    "smooth_max_pool": smooth("value"),
-    "smooth_max_pool_jvp": smooth("jvp"),
-    "smooth_max_pool_vjp": smooth("vjp"),
+    **smooth_pool.MEANINGS,
     **conv.MEANINGS,
     **unpool.MEANINGS,
 }

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gradspec.conformance.oracle.meaning import FORMAT_NAMES, Floats
 from gradspec.conformance.oracle.sums import LeafChunk, SumMeaning
-from gradspec.spec.errors import DTypeError, ShapeError
+from gradspec.spec.errors import DTypeError
 
 
 def float_array(data: Any) -> NDArray[Any]:
@@ -26,7 +26,7 @@ def comparable_array(data: Any) -> NDArray[Any]:
     return array if array.dtype.kind in "iu" else float_array(array)
 
 
-def number_planes(array: NDArray[Any], rank: int) -> NDArray[Any]:
+def planes_of(array: NDArray[Any], rank: int) -> NDArray[Any]:
     """``[plane, position]``: in float64, or in int64, where float64 would merge large integers."""
     wide = array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)
     return wide.reshape(prod(lead_of(array, rank)), prod(array.shape[array.ndim - rank :]))
@@ -42,21 +42,12 @@ def has_exact_products(*arrays: NDArray[Any]) -> bool:
     return all(array.dtype != np.float64 for array in arrays)
 
 
-def planes_of(array: NDArray[Any], rank: int) -> Floats:
-    """``[plane, position]`` in float64."""
-    return number_planes(array.astype(np.float64), rank)
-
-
 def lead_of(array: NDArray[Any], rank: int) -> tuple[int, ...]:
     return array.shape[: array.ndim - rank]
 
 
-def require_shape(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
-    if array.shape != shape:
-        raise ShapeError(f"{name} has shape {array.shape}, but {shape} is needed here; pass a {name} of that shape")
-
-
-def leaf_sums(shape: tuple[int, ...], leaves: Floats, divisors: Floats | None, narrow: bool) -> SumMeaning:
+def leaf_sums(shape: tuple[int, ...], leaves: Floats, divisors: Floats | None, of: NDArray[Any]) -> SumMeaning:
+    """Sums of numbers of an array, each divided if there are divisors."""
     flat = leaves.reshape(int(np.prod(shape)), leaves.shape[-1])
     over = None if divisors is None else np.broadcast_to(divisors, leaves.shape).reshape(flat.shape)
-    return SumMeaning(shape, lambda: [LeafChunk(flat, over, narrow)])
+    return SumMeaning(shape, lambda: [LeafChunk(flat, over, has_exact_products(of))])

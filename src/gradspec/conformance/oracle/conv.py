@@ -11,18 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.backends.tables import readers, table, take
-from gradspec.conformance.oracle.arrays import (
-    float_array,
-    has_exact_products,
-    lead_of,
-    leaf_sums,
-    planes_of,
-    require_shape,
-)
+from gradspec.conformance.oracle.arrays import float_array, has_exact_products, lead_of, leaf_sums, planes_of
 from gradspec.conformance.oracle.meaning import Floats, Ints
 from gradspec.conformance.oracle.parts import SumsOfParts
-from gradspec.conformance.oracle.sums import ENTRIES_AT_ONCE, MISSING, PADDED, REAL, ProductChunk, SumMeaning
+from gradspec.conformance.oracle.sums import MISSING, PADDED, REAL, ProductChunk, SumMeaning, slices
 from gradspec.spec.conv import Form, conv_form, require_tangents, transposed_form
+from gradspec.spec.tensor import require_shape
 
 Pair: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 """A tensor and the weight it meets."""
@@ -86,7 +80,7 @@ class _Trilinear:
             target = where[sample, group, :, row]
             return ProductChunk(target, np.concatenate(cells, 1), roles, np.concatenate(columns), addend, narrow)
 
-        each = list(product(range(groups), _slices(samples * rows, depth * len(split))))
+        each = list(product(range(groups), slices(samples * rows, depth * len(split))))
         return SumMeaning(lead + out, lambda: (chunk(*which) for which in each))
 
     def compare(self, x: NDArray[Any], g: NDArray[Any]) -> SumMeaning:
@@ -102,7 +96,7 @@ class _Trilinear:
             for group in range(form.groups):
                 cells = take(xs[:, group], self.taps.T).transpose(1, 2, 0, 3).reshape(rows, depth)
                 columns = gs[:, group].transpose(0, 2, 1).reshape(depth, width)
-                for part in _slices(rows, depth):
+                for part in slices(rows, depth):
                     yield ProductChunk(where[group, :, part].T, cells[part], roles[part], columns, None, narrow)
 
         return SumMeaning(form.w_shape, chunks)
@@ -116,18 +110,11 @@ def _cells(x: Floats, sample: Ints, group: int, places: Ints) -> Floats:
     return np.asarray(np.take(x, plane[:, :, None] * size + here[:, None, :]))
 
 
-def _slices(rows: int, width: int) -> Iterator[slice]:
-    step = max(ENTRIES_AT_ONCE // max(width, 1), 1)
-    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
-
-
 def _bias_sums(form: Form, g: NDArray[Any], b: NDArray[Any] | None) -> SumMeaning | None:
     if b is None:
         return None
-    channels, rank = b.shape[0], form.window.rank
-    samples, plane = int(np.prod(g.shape[: g.ndim - rank - 1])), int(np.prod(g.shape[g.ndim - rank :]))
-    by_channel = g.astype(np.float64).reshape(samples, channels, plane).transpose(1, 0, 2)
-    return leaf_sums(b.shape, by_channel.reshape(channels, samples * plane), None, has_exact_products(g))
+    by_channel = np.moveaxis(g.astype(np.float64), -1 - form.window.rank, 0)
+    return leaf_sums(b.shape, by_channel.reshape(len(b), g.size // max(len(b), 1)), None, g)
 
 
 def _optional(data: Any) -> NDArray[Any] | None:
@@ -153,7 +140,7 @@ def _conv(transposed: bool, mode: str) -> Callable[..., Any]:
             return SumsOfParts(forward([(dx, w), (x, dw)], db), forward([(dx, w)], None), forward([(x, dw)], db), added)
         g = float_array(other["g"])
         out = form.x_shape if transposed else form.g_shape
-        require_shape("cotangent", g, x.shape[: x.ndim - form.window.rank - 1] + out)
+        require_shape("cotangent", g, x.shape[: x.ndim - form.window.rank - 1] + out)  # type: ignore[arg-type]
         weight_gradient = trilinear.compare(g, x) if transposed else trilinear.compare(x, g)
         return backward([(g, w)], None), weight_gradient, _bias_sums(form, g, b)
 

@@ -7,11 +7,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gradspec.conformance.model.attributes import global_rank
+from gradspec.conformance.model.attributes import spelled
+from gradspec.conformance.model.geometry import anatomy
 from gradspec.conformance.model.problem import CONVOLUTIONS, INPUTS, SELECTIONS, Array, Call
 from gradspec.conformance.oracle import Meaning, meaning
+from gradspec.conformance.oracle.arrays import comparable_array
 from gradspec.conformance.oracle.meaning import Selected
-from gradspec.conformance.oracle.pool import maxima
+from gradspec.conformance.oracle.pool import Winners
 
 Meanings: TypeAlias = dict[str, Meaning | None]
 """By the names of ``Problem.results``; None where no theorem says how far a kernel may stray."""
@@ -29,28 +31,24 @@ def expected(call: Call) -> Meanings:
     return _MODES[call.mode](call)
 
 
-def settings(call: Call) -> dict[str, Any]:
-    """The attributes, with the rank that a global pooling cannot read off its window."""
-    return {**global_rank(call.problem.op, call.problem.rank), **call.problem.attributes}
-
-
 def _value(call: Call) -> Meanings:
-    options = settings(call)
-    if call.problem.op in SELECTIONS:
-        return dict(zip(("y", "indices"), maxima(call.problem.op, *call.inputs, **options), strict=True))
-    return {"y": meaning(call.problem.op, *call.inputs, **options)}
+    window = anatomy(call.problem).window
+    if call.problem.op in SELECTIONS and window is not None:
+        won = Winners(comparable_array(call.inputs[0]), window, call.problem.keepdims)
+        return {"y": won.values(), "indices": won.indices()}
+    return {"y": meaning(call.problem.op, *call.inputs, **spelled(call.problem))}
 
 
 def _along(call: Call) -> Meaning:
     """The derivative at the inputs along the directions."""
     named = dict(zip(call.problem.differentiable, call.directions, strict=True))
     tangents = [named.get(name) for name in INPUTS[call.problem.op] if name != "indices"]
-    result: Meaning = meaning(f"{call.problem.op}_jvp", *call.inputs, *tangents, **settings(call))
+    result: Meaning = meaning(f"{call.problem.op}_jvp", *call.inputs, *tangents, **spelled(call.problem))
     return result
 
 
 def _vjp(call: Call) -> Meanings:
-    found = meaning(f"{call.problem.op}_vjp", *call.inputs, call.cotangent, **settings(call))
+    found = meaning(f"{call.problem.op}_vjp", *call.inputs, call.cotangent, **spelled(call.problem))
     names = [name for name in INPUTS[call.problem.op] if name != "indices"]
     every = dict(zip(names, found if isinstance(found, tuple) else (found,), strict=True))
     return {f"grad_{name}": every[name] for name in call.problem.differentiable}
@@ -74,7 +72,7 @@ def _bilinear(call: Call) -> Meanings:
     v = dict(zip(call.problem.differentiable, call.directions, strict=True))
 
     def gradients(at_x: Array | None, at_weight: Array | None) -> Any:
-        return meaning(f"{call.problem.op}_vjp", at_x, at_weight, bias, call.cotangent, **settings(call))
+        return meaning(f"{call.problem.op}_vjp", at_x, at_weight, bias, call.cotangent, **spelled(call.problem))
 
     found: Meanings = {"x": gradients(x, v["weight"])[0], "weight": gradients(v["x"], weight)[1]}
     return found if bias is None else {**found, "bias": _zeros(bias)}

@@ -133,11 +133,15 @@ class Meaning(ABC):
 
 
 class Selected(Meaning):
-    """Outputs that are copies of inputs, or indices: nothing rounds, so equality is demanded (zeros have no sign)."""
+    """Outputs that are copies of inputs, or indices: nothing rounds, so equality is demanded (zeros have no sign).
 
-    def __init__(self, values: NDArray[Any]) -> None:
+    Where any of several cells will do, there are ``options``, ``[output, option]``, of which the values are the first.
+    """
+
+    def __init__(self, values: NDArray[Any], options: NDArray[Any] | None = None) -> None:
         self.values = values if values.dtype.kind in "iu" else values.astype(np.float64)
         self.shape = values.shape
+        self.options = self.values.reshape(-1, 1) if options is None else options
 
     def _numbers(self, array: NDArray[Any]) -> NDArray[Any]:
         """Integers stay what they are: float64 holds not all of them."""
@@ -150,10 +154,11 @@ class Selected(Meaning):
         return round_array(self.values.astype(np.float64), format_named(format)).reshape(self.shape)
 
     def permitted_at(self, place: int, arithmetic: Arithmetic) -> Permitted:
-        value = self.values.ravel()[place].item()
-        exact = rational(value) if np.isfinite(value) else None
-        return Permitted(exact, exact, value == np.inf, value == -np.inf, value != value)
+        options = self.options[place]
+        finite = [rational(value) for value in options[np.isfinite(options)].tolist()]
+        specials = (options == np.inf, options == -np.inf, np.isnan(options))
+        return Permitted(min(finite, default=None), max(finite, default=None), *(bool(s.any()) for s in specials))
 
     def _decide(self, got: NDArray[Any], arithmetic: Arithmetic) -> Decision:
-        values = self.values.ravel()
-        return Decision.of((got == values) | (np.isnan(got) & np.isnan(values)))
+        same = (self.options == got[:, None]) | (np.isnan(self.options) & np.isnan(got)[:, None])
+        return Decision.of(same.any(axis=1))

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec import spec
 from gradspec.backends.tables import ABSENT, hits, table, take
-from gradspec.conformance.oracle.arrays import (
-    comparable_array,
-    float_array,
-    has_exact_products,
-    lead_of,
-    leaf_sums,
-    lowest,
-    number_planes,
-    planes_of,
-    require_shape,
-)
+from gradspec.conformance.oracle.arrays import comparable_array, float_array, lead_of, leaf_sums, lowest, planes_of
 from gradspec.conformance.oracle.meaning import Bools, Floats, Ints, Meaning, Selected
 from gradspec.spec.pool import bins, divisor_rule, everything, require_ties, sliding
-from gradspec.spec.tensor import Tensor
+from gradspec.spec.tensor import Tensor, require_shape
 from gradspec.spec.window import Window
 
 # --- maxima ----------------------------------------------------------------------------------------------------------
@@ -33,9 +21,9 @@ from gradspec.spec.window import Window
 class Winners:
     """Who wins and who ties, for every plane and window."""
 
-    def __init__(self, x: NDArray[Any], window: Window) -> None:
-        self.window, self.taps, self.planes = window, table(window), number_planes(x, window.rank)
-        self.shape = lead_of(x, window.rank) + window.outputs
+    def __init__(self, x: NDArray[Any], window: Window, keepdims: bool = True) -> None:
+        self.window, self.taps, self.planes = window, table(window), planes_of(x, window.rank)
+        self.shape = lead_of(x, window.rank) + (window.outputs if keepdims else ())
         self.tied: Bools = self._largest(take(self.planes, self.taps), self.taps >= 0)
         first = np.argmax(self.tied, axis=-1)
         found = np.take_along_axis(np.broadcast_to(self.taps, self.tied.shape), first[..., None], -1)[..., 0]
@@ -64,7 +52,7 @@ class Winners:
             return self._chosen(planes)
         leaves = np.where(self.tied, take(planes, self.taps), 0.0)
         share = np.maximum(self.tied.sum(axis=-1, keepdims=True), 1).astype(np.float64)
-        return leaf_sums(self.shape, leaves, share if ties == "split" else None, has_exact_products(dx))
+        return leaf_sums(self.shape, leaves, share if ties == "split" else None, dx)
 
     def cotangents(self, g: NDArray[Any], ties: str, shape: tuple[int, ...]) -> Meaning:
         """What each cell receives from the windows that chose it."""
@@ -76,26 +64,14 @@ class Winners:
             targets = np.where(self.tied, self.taps, -1)
             share = np.broadcast_to(self.tied.sum(axis=-1, keepdims=True), targets.shape).astype(np.float64)
         received = hits(np.where(targets >= 0, targets + offset, -1), cells * len(self.winners))
-        sent = np.broadcast_to(planes_of(g, self.window.rank)[..., None], targets.shape)
+        sent = np.broadcast_to(g.astype(np.float64).reshape(*self.winners.shape, 1), targets.shape)
         divisors = np.where(received >= 0, share.ravel()[np.maximum(received, 0)], 1.0) if ties == "split" else None
-        return leaf_sums(shape, take(sent.ravel(), received), divisors, has_exact_products(g))
+        return leaf_sums(shape, take(sent.ravel(), received), divisors, g)
 
 
 def _max(x: Any, window: Window, return_indices: bool = False) -> Meaning | tuple[Meaning, Meaning]:
-    won = Winners(comparable_array(x), window)
+    won = Winners(x, window)
     return (won.values(), won.indices()) if return_indices else won.values()
-
-
-def _max_jvp(x: Any, dx: Any, window: Window, ties: str) -> Meaning:
-    x, dx = float_array(x), float_array(dx)
-    require_shape("tangent", dx, x.shape)
-    return Winners(x, window).tangents(dx, ties)
-
-
-def _max_vjp(x: Any, g: Any, window: Window, ties: str) -> Meaning:
-    x, g = float_array(x), float_array(g)
-    require_shape("cotangent", g, lead_of(x, window.rank) + window.outputs)
-    return Winners(x, window).cotangents(g, ties, x.shape)
 
 
 # --- averages --------------------------------------------------------------------------------------------------------
@@ -111,27 +87,18 @@ def _divisors(taps: Ints, count_include_pad: bool, divisor_override: Any) -> Flo
 
 
 def _avg(x: Any, window: Window, count_include_pad: bool = False, divisor_override: Any = None) -> Meaning:
-    x, taps = float_array(x), table(window)
+    shape, taps = lead_of(x, window.rank) + window.outputs, table(window)
     divisors = _divisors(taps, count_include_pad, divisor_override)[:, None]
-    return leaf_sums(
-        lead_of(x, window.rank) + window.outputs, take(planes_of(x, window.rank), taps), divisors, has_exact_products(x)
-    )
-
-
-def _avg_jvp(x: Any, dx: Any, window: Window, *rule: Any) -> Meaning:
-    x, dx = float_array(x), float_array(dx)
-    require_shape("tangent", dx, x.shape)
-    return _avg(dx, window, *rule)
+    return leaf_sums(shape, take(planes_of(x, window.rank), taps), divisors, x)
 
 
 def _avg_vjp(x: Any, g: Any, window: Window, count_include_pad: bool = False, divisor_override: Any = None) -> Meaning:
-    x, g, taps = float_array(x), float_array(g), table(window)
-    require_shape("cotangent", g, lead_of(x, window.rank) + window.outputs)
+    taps = table(window)
     received = hits(taps, int(np.prod(window.sizes)))
     outputs = np.where(received >= 0, received // taps.shape[1], -1)
     divisors = _divisors(taps, count_include_pad, divisor_override)
     shares = np.where(outputs >= 0, divisors[np.maximum(outputs, 0)], 1.0)
-    return leaf_sums(x.shape, take(planes_of(g, window.rank), outputs), shares, has_exact_products(g))
+    return leaf_sums(x.shape, take(planes_of(g, window.rank), outputs), shares, g)
 
 
 # --- regular, adaptive and global windows ----------------------------------------------------------------------------
@@ -143,44 +110,24 @@ def sliding_window(
     return sliding(x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-def maxima(op: str, x: Any, **attributes: Any) -> tuple[Selected, Selected]:
-    """Values and indices of ``max_pool``, ``adaptive_max_pool`` or ``global_max_pool``, from one choice of winners.
-
-    >>> values, indices = maxima("global_max_pool", np.array([[3, 9, 9]]), rank=1)
-    >>> values.values.tolist(), indices.values.tolist()
-    ([[9]], [[1]])
-    """
-    array = comparable_array(x)
-    won = Winners(array, windows_of(op, array, **attributes))
-    if not attributes.get("keepdims", True):
-        won.shape = won.shape[: len(won.shape) - won.window.rank]
-    return won.values(), won.indices()
-
-
-def windows_of(op: str, x: NDArray[Any], **attributes: Any) -> Window:
-    """The windows of a pooling operator of the specification."""
-    call = inspect.signature(getattr(spec, op)).bind(x, **attributes)
-    call.apply_defaults()
-    kind = next(kind for kind in ("adaptive_", "global_", "") if op.startswith(kind))
-    return _WINDOWS[kind](**call.arguments)
-
-
-def _pooled(reduction: Callable[..., Any], window_of: Callable[..., Window], names: tuple[str, ...]) -> Any:
+def pooled(reduction: Callable[..., Any], window_of: Callable[..., Window], names: tuple[str, ...]) -> Any:
     """An operator: its reduction of the inputs, and of the options called ``names`` that it has, over its windows."""
 
     def build(**arguments: Any) -> Any:
-        window = window_of(**arguments | {"x": np.asarray(arguments["x"])})
+        given = {name: np.asarray(arguments[name]) for name in ("x", "dx", "g") if name in arguments}
+        x, window = given["x"], window_of(**arguments | given)
         require_ties(arguments.get("ties", "first"))
-        inputs = [arguments[name] for name in ("x", "dx", "g") if name in arguments]
-        options = [arguments[name] for name in names if name in arguments]
-        if arguments.get("keepdims", True):
-            return reduction(*inputs, window, *options)
-        if "g" in arguments:
-            cotangent = np.asarray(inputs[1])
-            return reduction(inputs[0], cotangent.reshape(*cotangent.shape, *(1,) * window.rank), window, *options)
-        kept = reduction(*inputs, window, *options)
-        kept.shape = kept.shape[: len(kept.shape) - window.rank]
-        return kept
+        inputs = list(map(comparable_array if reduction is _max else float_array, given.values()))
+        outer, keepdims = lead_of(x, window.rank), arguments.get("keepdims", True)
+        if "dx" in given:
+            require_shape("tangent", given["dx"], x.shape)  # type: ignore[arg-type]
+        if "g" in given:
+            require_shape("cotangent", given["g"], outer + (window.outputs if keepdims else ()))  # type: ignore[arg-type]
+            inputs[1] = inputs[1].reshape(outer + window.outputs)
+        found = reduction(*inputs, window, *(arguments[name] for name in names if name in arguments))
+        if not keepdims and "g" not in given:
+            found.shape = outer
+        return found
 
     return build
 
@@ -190,16 +137,17 @@ _WINDOWS: dict[str, Callable[..., Window]] = {
     "adaptive_": lambda x, output_size, **_: bins(x, output_size),
     "global_": lambda x, rank, **_: everything(x, rank),
 }
+DIVISORS = ("count_include_pad", "divisor_override")
 _REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "max_pool": (_max, ("return_indices",)),
-    "max_pool_jvp": (_max_jvp, ("ties",)),
-    "max_pool_vjp": (_max_vjp, ("ties",)),
-    "avg_pool": (_avg, ("count_include_pad", "divisor_override")),
-    "avg_pool_jvp": (_avg_jvp, ("count_include_pad", "divisor_override")),
-    "avg_pool_vjp": (_avg_vjp, ("count_include_pad", "divisor_override")),
+    "max_pool_jvp": (lambda x, dx, window, ties: Winners(x, window).tangents(dx, ties), ("ties",)),
+    "max_pool_vjp": (lambda x, g, window, ties: Winners(x, window).cotangents(g, ties, x.shape), ("ties",)),
+    "avg_pool": (_avg, DIVISORS),
+    "avg_pool_jvp": (lambda x, dx, window, *rule: _avg(dx, window, *rule), DIVISORS),
+    "avg_pool_vjp": (_avg_vjp, DIVISORS),
 }
 MEANINGS: dict[str, Callable[..., Any]] = {
-    f"{kind}{name}": _pooled(reduction, window_of, options)
+    f"{kind}{name}": pooled(reduction, window_of, options)
     for kind, window_of in _WINDOWS.items()
     for name, (reduction, options) in _REDUCTIONS.items()
 }

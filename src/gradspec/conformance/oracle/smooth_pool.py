@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from gradspec import spec
 from gradspec.backends.tables import ABSENT, hits, table
 from gradspec.conformance.model.arithmetic import Arithmetic
-from gradspec.conformance.oracle.arrays import float_array, lead_of, planes_of, require_shape
+from gradspec.conformance.oracle.arrays import lead_of, planes_of
 from gradspec.conformance.oracle.meaning import Decision, Floats, Meaning
-from gradspec.conformance.oracle.pool import sliding_window
+from gradspec.conformance.oracle.pool import pooled, sliding_window
 from gradspec.conformance.oracle.tolerance import Permitted, gamma, power, stored_error
 from gradspec.domains.ball import endpoints, working
 from gradspec.domains.exact import rational
@@ -96,7 +96,7 @@ class SmoothMax(Meaning):
     """The value (``mode="value"``), the JVP along ``other`` or the VJP of ``other``."""
 
     def __init__(
-        self, x: NDArray[Any], window: Window, beta: float, padding_mode: str, mode: str, other: NDArray[Any] | None
+        self, x: NDArray[Any], window: Window, beta: float, padding_mode: str, mode: str, other: Any = None
     ) -> None:
         self.taps, self.planes, self.mode = table(window), planes_of(x, window.rank), mode
         self.beta, self.zeros = beta, padding_mode == "zeros"
@@ -217,17 +217,13 @@ def _special_sum(terms: Sequence[float]) -> float | None:
     return math.nan if len(set(special)) > 1 or math.isnan(special[0]) else special[0]
 
 
-def smooth(mode: str) -> Callable[..., Meaning]:
-    """The builder of one mode's meaning."""
+def _smooth(mode: str, x: NDArray[Any], *given: Any) -> Meaning:
+    *other, window, beta, padding_mode = given
+    spec.smooth_max_pool(np.zeros((1,) * window.rank), (1,) * window.rank, beta=beta, padding_mode=padding_mode)
+    return SmoothMax(x, window, float(beta), padding_mode, mode, *other)
 
-    def build(x: Any, beta: Any, padding_mode: str, **arguments: Any) -> Meaning:
-        x = float_array(x)
-        window = sliding_window(x, **arguments)
-        spec.smooth_max_pool(np.zeros((1,) * window.rank), (1,) * window.rank, beta=beta, padding_mode=padding_mode)
-        other = None if mode == "value" else float_array(arguments["dx" if mode == "jvp" else "g"])
-        if other is not None:
-            outputs = lead_of(x, window.rank) + window.outputs
-            require_shape("tangent" if mode == "jvp" else "cotangent", other, x.shape if mode == "jvp" else outputs)
-        return SmoothMax(x, window, float(beta), padding_mode, mode, other)
 
-    return build
+MEANINGS: dict[str, Callable[..., Any]] = {
+    f"smooth_max_pool{suffix}": pooled(partial(_smooth, mode), sliding_window, ("beta", "padding_mode"))
+    for suffix, mode in {"": "value", "_jvp": "jvp", "_vjp": "vjp"}.items()
+}

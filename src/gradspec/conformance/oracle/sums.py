@@ -17,16 +17,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flint import fmpq, fmpz_mat
 
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Ints, Meaning, round_array
-from gradspec.conformance.oracle.tolerance import Facts, Permitted, mean_bound, permitted, power, sum_bound
+from gradspec.conformance.oracle.tolerance import Facts, Permitted, error_bound, permitted, power
 from gradspec.domains.exact import rational
-from gradspec.domains.formats import F64, Format, format_named
+from gradspec.domains.formats import Format, format_named
 
 SLACK = 2.0**-40
 """Relative room for the roundings of the filter's own comparisons: a handful of float64 operations."""
@@ -41,18 +41,17 @@ ENTRIES_AT_ONCE = 1 << 17
 """Matrix entries gathered at a time."""
 
 
-@dataclass(frozen=True)
-class Specials:
-    """Outputs with a NaN leaf, with one through padding, with a +∞ leaf, with a −∞ leaf."""
+class Specials(NamedTuple):
+    """Outputs with a NaN leaf, with one through padding, with a +∞ leaf, with a −∞ leaf: as `Facts` names them."""
 
     nan: Bools
-    padded: Bools
-    plus: Bools
-    minus: Bools
+    nan_from_padding: Bools
+    plus_infinity: Bools
+    minus_infinity: Bools
 
-    @cached_property
+    @property
     def any(self) -> Bools:
-        return np.asarray(self.nan | self.padded | self.plus | self.minus)
+        return np.asarray(np.logical_or.reduce(tuple(self)))
 
     @staticmethod
     def none(count: int) -> Specials:
@@ -60,10 +59,10 @@ class Specials:
 
     def decided(self, got: Floats, far_from_overflow: Bools) -> tuple[Bools, Bools]:
         """``(passes, fails)`` where what is not finite decides alone: nothing finite overflows beside it."""
-        must_be_nan = self.nan | (self.plus & self.minus)
-        one_infinity = (self.plus ^ self.minus) & ~self.nan & far_from_overflow
-        infinity = np.where(self.plus, np.inf, -np.inf)
-        right = np.where(must_be_nan, np.isnan(got), (got == infinity) | (self.padded & np.isnan(got)))
+        must_be_nan = self.nan | (self.plus_infinity & self.minus_infinity)
+        one_infinity = (self.plus_infinity ^ self.minus_infinity) & ~self.nan & far_from_overflow
+        infinity = np.where(self.plus_infinity, np.inf, -np.inf)
+        right = np.where(must_be_nan, np.isnan(got), (got == infinity) | (self.nan_from_padding & np.isnan(got)))
         known = must_be_nan | one_infinity
         return known & right, known & ~right
 
@@ -85,7 +84,7 @@ class Estimates:
     grain: Ints
     specials: Specials
 
-    @property
+    @cached_property
     def special(self) -> Bools:
         return self.specials.any
 
@@ -104,6 +103,16 @@ class Gap:
     equal: Bools
     known: Bools
     """Where ``equal`` can be relied on, if the sum is an exact one."""
+
+
+class ExactSums(NamedTuple):
+    """What is added up in one output, as `Facts` names it."""
+
+    value: fmpq
+    mass: fmpq
+    positive: fmpq
+    negative: fmpq
+    subnormal_mass: fmpq
 
 
 class Chunk(ABC):
@@ -125,12 +134,12 @@ class Chunk(ABC):
         return np.arange(len(chosen)), np.arange(len(chosen))
 
     @abstractmethod
-    def distances(self, chosen: Ints, got: Floats) -> Floats:
-        """``|got − y|`` for the chosen outputs, which are finite, from the exact ``y``, to within 2^−50 of itself."""
+    def values(self, chosen: Ints) -> Iterator[fmpq]:
+        """The exact sums of the chosen outputs' finite leaves."""
 
     @abstractmethod
-    def facts(self, chosen: Ints, estimates: Estimates, normal: fmpq | None) -> Iterator[Facts]:
-        """Exact facts about the chosen ones; ``normal`` asks for the mass of leaves with a factor below it."""
+    def sums(self, chosen: Ints, normal: fmpq | None) -> Iterator[ExactSums]:
+        """More of the same; ``normal`` asks for the mass of leaves with a factor below it."""
 
 
 class SumMeaning(Meaning):
@@ -151,7 +160,7 @@ class SumMeaning(Meaning):
                 passes[left] = _decide_exactly(results, left, chunk, limits, e, arithmetic)
             decided.ok[chunk.places] = passes
             decided.wide[chunk.places] = ~e.special & ~_exact_sums(e, arithmetic)[1] & (limits.tolerance >= e.mass)
-            decided.skipped[chunk.places] = e.specials.padded & ~e.specials.nan & ~np.isnan(results)
+            decided.skipped[chunk.places] = e.specials.nan_from_padding & ~e.specials.nan & ~np.isnan(results)
         return decided
 
     def summary(self, places: Ints, arithmetic: Arithmetic) -> tuple[Floats, Floats, Bools]:
@@ -172,7 +181,7 @@ class SumMeaning(Meaning):
             with np.errstate(invalid="ignore"):
                 low, high = (round_array(e.value + side * (e.error + np.abs(e.rest)), to) for side in (-2, 2))
             undecided = np.flatnonzero(e.special | (low != high))
-            for i, facts in zip(undecided, chunk.facts(undecided, e, None), strict=True):
+            for i, facts in zip(undecided, _facts(chunk, undecided, e, Arithmetic.of(to)), strict=True):
                 low[i] = _round_facts(facts, to)
             values[chunk.places] = low
         return values.reshape(self.shape)
@@ -199,11 +208,18 @@ class SumMeaning(Meaning):
         return permitted(self.facts_at(place, arithmetic), arithmetic)
 
 
-def _facts(chunk: Chunk, chosen: Ints, estimates: Estimates, arithmetic: Arithmetic) -> Iterator[Facts]:
+def _facts(chunk: Chunk, chosen: Ints, e: Estimates, arithmetic: Arithmetic) -> Iterator[Facts]:
     normal = rational(arithmetic.accumulate.normal) if arithmetic.flush_to_zero else None
-    rounded = chunk.divides_by_rounded(arithmetic.accumulate)[chosen]
-    for facts, large in zip(chunk.facts(chosen, estimates, normal), rounded, strict=True):
-        yield replace(facts, large_divisor=True) if large else facts
+    counts = {
+        "leaves": e.leaves,
+        "products": e.products,
+        "grain": e.grain,
+        "large_divisor": chunk.divides_by_rounded(arithmetic.accumulate),
+        **e.specials._asdict(),
+    }
+    rows = zip(*(numbers[chosen].tolist() for numbers in counts.values()), strict=True)
+    for sums, row in zip(chunk.sums(chosen, normal), rows, strict=True):
+        yield Facts(**sums._asdict(), **dict(zip(counts, row, strict=True)), divided=chunk.divided)
 
 
 def _round_facts(facts: Facts, format: Format) -> float:
@@ -231,7 +247,7 @@ def _decide_exactly(
     """Whether the results at ``left`` are permitted: by their exact distance, or at the very edge by exact facts."""
     finite = left[np.isfinite(got[left]) & ~e.special[left] & np.isfinite(e.mass[left])]
     distance = np.zeros(len(got))
-    distance[finite] = chunk.distances(finite, got[finite])
+    distance[finite] = list(map(_distance, chunk.values(finite), got[finite].tolist()))
     same_format = np.full(len(got), arithmetic.storage == arithmetic.accumulate)
     gap = Gap(distance, np.zeros(len(got)), distance == 0, same_format)
     passes, fails = _filtered(got, gap, limits, e, arithmetic)
@@ -244,6 +260,14 @@ def _decide_exactly(
     allowed = [permitted(f, arithmetic).allows(y) for f, y in zip(facts, got[edge[different]].tolist(), strict=True)]
     passes[edge] = np.asarray(allowed, np.bool_)[which]
     return passes[left]
+
+
+def _distance(value: fmpq, got: float) -> float:
+    """``|got − value|``, rounded once; infinite beyond the largest number."""
+    try:
+        return float(abs(value - _ratio(got)))
+    except OverflowError:
+        return math.inf
 
 
 @dataclass
@@ -306,7 +330,7 @@ def _coefficients(chunk: Chunk, e: Estimates, arithmetic: Arithmetic) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _coefficients_of(n: int, flag: bool, divided: bool, arithmetic: Arithmetic) -> tuple[float, float, float, float]:
-    bound = (mean_bound if divided else sum_bound)(n, flag, arithmetic)
+    bound = error_bound(n, flag, divided, arithmetic)
     growth = power(arithmetic.u, n + 2)
     return float(bound.per_mass), float(bound.per_count), float(bound.constant), float(growth)
 
@@ -350,8 +374,7 @@ def least_sums(rows: Ints, columns: Ints, meet: Bools) -> Ints:
     above = -((np.frexp(found)[1].astype(np.int64) - 1) // c)
     least = starts[0] + starts[1] + above
     i, j = np.nonzero(meet & ((found == 0) | (above > reach)))
-    step = max((1 << 20) // max(rows.shape[1], 1), 1)
-    for few in (slice(start, start + step) for start in range(0, len(i), step)):
+    for few in slices(len(i), rows.shape[1], 1 << 20):
         terms = rows[i[few]] + columns[:, j[few]].T
         least[i[few], j[few]] = terms.min(axis=1, initial=ZERO_GRAIN)
     return np.where(meet, least, ZERO_GRAIN)
@@ -380,10 +403,6 @@ def _whole(value: float, exponent: int) -> int:
 def _ratio(value: float) -> fmpq:
     """A finite float exactly."""
     return fmpq(*value.as_integer_ratio())
-
-
-def _scale(number: int, exponent: int) -> fmpq:
-    return fmpq(number << max(exponent, 0), 1 << max(-exponent, 0))
 
 
 # --- float64 twice --------------------------------------------------------------------------------------------------
@@ -443,10 +462,10 @@ def doubled_error(count: int, mass: Floats) -> Floats:
     return np.asarray(4 * (levels + 2) ** 2 * 2.0**-106 * mass + 16 * count * 2.0**-1074)
 
 
-def _parts(columns: int, rows: int) -> list[slice]:
-    """Columns that are few enough to be met with all rows at once."""
-    step = max((1 << 20) // rows, 1)
-    return [slice(start, start + step) for start in range(0, max(columns, 1), step)]
+def slices(count: int, width: int, entries: int = ENTRIES_AT_ONCE) -> Iterator[slice]:
+    """Rows, each of ``width``, so many at a time that there are about ``entries``."""
+    step = max(entries // max(width, 1), 1)
+    return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
 # --- sums of products ------------------------------------------------------------------------------------------------
@@ -498,7 +517,7 @@ class ProductChunk(Chunk):
         rows, columns = rows[:, used], columns[used]
         parts = [
             doubled(*_two_products(rows[:, None, :], columns.T[part]), added[:, part])
-            for part in _parts(columns.shape[1], max(rows.size, 1))
+            for part in slices(max(columns.shape[1], 1), rows.size, 1 << 20)
         ]
         value, rest = (np.concatenate(side, axis=1) for side in zip(*parts, strict=True))
         return value, rest, doubled_error(rows.shape[1] + 1, mass)
@@ -527,10 +546,10 @@ class ProductChunk(Chunk):
         found = (nan, padded, infinite(1), infinite(-1))
         return Specials(*(np.asarray(part).ravel() for part in found))
 
-    def distances(self, chosen: Ints, got: Floats) -> Floats:
+    def values(self, chosen: Ints) -> Iterator[fmpq]:
         exactly, *places = self._exactly(chosen)
-        each = zip(*(part.tolist() for part in (*places, self.added.ravel()[chosen], got)), strict=True)
-        return np.asarray([_size(exactly.value(i, j), _binary(a), _binary(-y)) for i, j, a, y in each])
+        each = zip(*(part.tolist() for part in (*places, self._finite(self.added).ravel()[chosen])), strict=True)
+        return (exactly.value(row, column) + _ratio(added) for row, column, added in each)
 
     def _exactly(self, chosen: Ints) -> tuple[_ExactProducts, Ints, Ints]:
         """The rows and columns that hold the chosen outputs, multiplied exactly, and where each output is in them."""
@@ -539,53 +558,37 @@ class ProductChunk(Chunk):
         columns, column_of = np.unique(at_column, return_inverse=True)
         return _ExactProducts(self.rows[rows], self.columns[:, columns]), row_of, column_of
 
-    def facts(self, chosen: Ints, estimates: Estimates, normal: fmpq | None) -> Iterator[Facts]:
-        exactly, row_of, column_of = self._exactly(chosen)
-        e = estimates.specials
-        flags = np.stack([e.nan, e.padded, e.plus, e.minus])[:, chosen].T.tolist()
-        for i, row, column, (nan, padded, plus, minus) in zip(chosen, row_of, column_of, flags, strict=True):
-            added = float(self.added.ravel()[i])
-            single = rational(added) if np.isfinite(added) else fmpq(0)
-            place = int(row), int(column)
-            value, mass, flushed = _scale(*exactly.value(*place)), _scale(*exactly.mass(*place)), fmpq(0)
+    def sums(self, chosen: Ints, normal: fmpq | None) -> Iterator[ExactSums]:
+        exactly, *places = self._exactly(chosen)
+        each = zip(*(part.tolist() for part in (*places, self._finite(self.added).ravel()[chosen])), strict=True)
+        for row, column, added in each:
+            single, mass, flushed = _ratio(added), exactly.mass(row, column), fmpq(0)
             if normal is not None:  # the products with a factor below it, and the addend
-                flushed = mass - _scale(*exactly.mass(*place, float(normal)))
+                flushed = mass - exactly.mass(row, column, float(normal))
                 flushed += abs(single) if abs(single) < normal else 0
-            value, mass = value + single, mass + abs(single)
-            yield Facts(
-                value=value,
-                mass=mass,
-                leaves=int(estimates.leaves[i]),
-                products=int(estimates.products[i]),
-                positive=(mass + value) / 2,
-                negative=(mass - value) / 2,
-                grain=grain_or_none(int(estimates.grain[i])),
-                subnormal_mass=flushed,
-                nan=nan,
-                nan_from_padding=padded,
-                plus_infinity=plus,
-                minus_infinity=minus,
-            )
+            value, mass = exactly.value(row, column) + single, mass + abs(single)
+            yield ExactSums(value, mass, (mass + value) / 2, (mass - value) / 2, flushed)
 
 
 class _ExactProducts:
-    """A matrix product in integers: ``(number, exponent)`` for each entry, of the products or of their sizes."""
+    """A matrix product, its entries exact: of the products, or of their sizes."""
 
     def __init__(self, rows: Floats, columns: Floats) -> None:
         self.rows, self.columns = (np.where(np.isfinite(part), part, 0.0) for part in (rows, columns.T))
         self.left, self.row_exponents = _integers(self.rows)
         self.right, self.column_exponents = _integers(self.columns)
 
-    def value(self, row: int, column: int) -> tuple[int, int]:
+    def value(self, row: int, column: int) -> fmpq:
         return self._entry(self._values, row, column)
 
-    def mass(self, row: int, column: int, least: float = 0.0) -> tuple[int, int]:
+    def mass(self, row: int, column: int, least: float = 0.0) -> fmpq:
         """Of the products of factors that are ``least`` or more."""
         return self._entry(self._masses(least), row, column)
 
-    def _entry(self, numbers: list[Any], row: int, column: int) -> tuple[int, int]:
+    def _entry(self, numbers: list[Any], row: int, column: int) -> fmpq:
         exponent = self.row_exponents[row] + self.column_exponents[column]
-        return int(numbers[row * len(self.columns) + column]), exponent
+        number = int(numbers[row * len(self.columns) + column])
+        return fmpq(number << max(exponent, 0), 1 << max(-exponent, 0))
 
     @cached_property
     def _values(self) -> list[Any]:
@@ -603,27 +606,6 @@ class _ExactProducts:
             return [0] * (m * n)
         entries: list[Any] = (fmpz_mat(m, k, left) * fmpz_mat(n, k, right).transpose()).entries()
         return entries
-
-
-def _binary(x: float) -> tuple[int, int]:
-    """A finite float as a number times a power of two."""
-    mantissa, exponent = math.frexp(x)
-    return int(math.ldexp(mantissa, 53)), exponent - 53
-
-
-def _size(*terms: tuple[int, int]) -> float:
-    """``|Σ number·2^exponent|`` as a float, to within 2^−50 of itself; infinite beyond the largest."""
-    exponent = min(e for n, e in terms if n) if any(n for n, _ in terms) else 0
-    total = abs(sum(n << (e - exponent) for n, e in terms if n))
-    excess = max(total.bit_length() - 60, 0)
-    try:
-        return math.ldexp(total >> excess, exponent + excess)
-    except OverflowError:
-        return math.inf
-
-
-def grain_or_none(grain: int) -> int | None:
-    return None if grain <= NO_GRAIN // 2 else grain
 
 
 # --- sums of leaves --------------------------------------------------------------------------------------------------
@@ -693,34 +675,21 @@ class LeafChunk(Chunk):
         _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         return first, which.ravel()
 
-    def distances(self, chosen: Ints, got: Floats) -> Floats:
-        return np.asarray([self._distance(i, y) for i, y in zip(chosen, got.tolist(), strict=True)])
+    def values(self, chosen: Ints) -> Iterator[fmpq]:
+        return (sum((v / d for v, d in self._pairs(row)), fmpq(0)) for row in chosen)
 
-    def _distance(self, row: int, got: float) -> float:
-        pairs = zip(self.leaves[row].tolist(), self.divisors[row].tolist(), strict=True)
-        away = abs(sum((_ratio(v) / _ratio(d) for v, d in pairs if v), -_ratio(got)))
-        return F64.nearest_ratio(int(away.p), int(away.q))
+    def _pairs(self, row: int) -> list[tuple[fmpq, fmpq]]:
+        """The leaves that are finite and not zero, with their divisors."""
+        given = zip(self.leaves[row].tolist(), self.divisors[row].tolist(), strict=True)
+        return [(_ratio(v), _ratio(d)) for v, d in given if v != 0 and math.isfinite(v)]
 
-    def facts(self, chosen: Ints, estimates: Estimates, normal: fmpq | None) -> Iterator[Facts]:
-        for i in chosen:
-            given = zip(self.leaves[i].tolist(), self.divisors[i].tolist(), strict=True)
-            pairs = [(_ratio(v), _ratio(d)) for v, d in given if v != 0 and math.isfinite(v)]
-            raw, quotients = [v for v, _ in pairs], [v / d for v, d in pairs]
+    def sums(self, chosen: Ints, normal: fmpq | None) -> Iterator[ExactSums]:
+        for row in chosen:
+            raw, quotients = [v for v, _ in self._pairs(row)], [v / d for v, d in self._pairs(row)]
             small = [abs(q) for v, q in zip(raw, quotients, strict=True) if normal is not None and abs(v) < normal]
-            yield Facts(
-                value=sum(quotients, fmpq(0)),
-                mass=sum(map(abs, quotients), fmpq(0)),
-                leaves=len(pairs),
-                products=0,
-                positive=_side(raw, quotients, 1),
-                negative=_side(raw, quotients, -1),
-                grain=grain_or_none(int(estimates.grain[i])),
-                subnormal_mass=sum(small, fmpq(0)),
-                divided=self.divided,
-                nan=bool(estimates.specials.nan[i]),
-                plus_infinity=bool(estimates.specials.plus[i]),
-                minus_infinity=bool(estimates.specials.minus[i]),
-            )
+            value, mass = sum(quotients, fmpq(0)), sum(map(abs, quotients), fmpq(0))
+            positive, negative = (_side(raw, quotients, sign) for sign in (1, -1))
+            yield ExactSums(value, mass, positive, negative, sum(small, fmpq(0)))
 
 
 def _once(numbers: Floats) -> Floats:

@@ -60,23 +60,17 @@ NO_ERROR = ErrorBound(fmpq(0), fmpq(0), fmpq(0), 0)
 
 
 @lru_cache(maxsize=4096)
-def sum_bound(n: int, products: bool, arithmetic: Arithmetic) -> ErrorBound:
-    """The theorem, for n non-zero leaves, some of them products or none."""
-    u = arithmetic.u
-    bound = ErrorBound(gamma(u, n if products else n - 1), arithmetic.underflow * power(u, n - 1), fmpq(0), 0)
-    return _with_liberties(bound, n, arithmetic) if n else NO_ERROR
+def error_bound(n: int, flag: bool, divided: bool, arithmetic: Arithmetic) -> ErrorBound:
+    """The theorem, for n non-zero leaves, of which the ``flag`` says that some are products.
 
-
-@lru_cache(maxsize=4096)
-def mean_bound(n: int, large_divisor: bool, arithmetic: Arithmetic) -> ErrorBound:
-    """A sum of n leaves with a division, or a rounded reciprocal before or after it.
-
-    One more rounding for the division, another for the divisor itself if it has more than p bits.
+    A ``divided`` sum has a division, or a rounded reciprocal before or after it: one more rounding, and another for the
+    divisor itself if it has more than p bits, which is what the flag says then.
     """
-    u = arithmetic.u
-    extra = 2 if large_divisor else 1
-    bound = ErrorBound(gamma(u, n + extra), arithmetic.underflow * power(u, n), fmpq(0), 0)
-    return _with_liberties(bound, n + extra, arithmetic) if n else NO_ERROR
+    if not n:
+        return NO_ERROR
+    u, roundings, additions = arithmetic.u, n + 1 + flag if divided else n - 1 + flag, n if divided else n - 1
+    bound = ErrorBound(gamma(u, roundings), arithmetic.underflow * power(u, additions), fmpq(0), 0)
+    return _with_liberties(bound, roundings if divided else n, arithmetic)
 
 
 def _with_liberties(bound: ErrorBound, n: int, arithmetic: Arithmetic) -> ErrorBound:
@@ -136,11 +130,6 @@ class Facts:
     nan_from_padding: bool = False
     plus_infinity: bool = False
     minus_infinity: bool = False
-
-    def bound(self, arithmetic: Arithmetic) -> ErrorBound:
-        if self.divided:
-            return mean_bound(self.leaves, self.large_divisor, arithmetic)
-        return sum_bound(self.leaves, self.products > 0, arithmetic)
 
     def is_exact_sum(self, arithmetic: Arithmetic) -> bool:
         """Leaves that are multiples of 2^e ≥ η with S ≤ 2^(p+e): every partial sum is a number of the accumulator."""
@@ -232,5 +221,6 @@ def _finite_results(facts: Facts, arithmetic: Arithmetic) -> tuple[fmpq | None, 
 
 def error_of(facts: Facts, arithmetic: Arithmetic) -> fmpq:
     """``E`` of the theorem: the accumulated error before storing."""
-    count = facts.leaves if facts.divided else facts.products
-    return facts.bound(arithmetic).error(facts.mass, count, facts.subnormal_mass)
+    count, flag = (facts.leaves, facts.large_divisor) if facts.divided else (facts.products, facts.products > 0)
+    bound = error_bound(facts.leaves, flag, facts.divided, arithmetic)
+    return bound.error(facts.mass, count, facts.subnormal_mass)

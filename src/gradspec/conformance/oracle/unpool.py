@@ -10,15 +10,9 @@ from numpy.typing import NDArray
 
 from gradspec import spec
 from gradspec.backends.tables import hits, table, take
-from gradspec.conformance.oracle.arrays import (
-    comparable_array,
-    has_exact_products,
-    lead_of,
-    leaf_sums,
-    number_planes,
-    require_shape,
-)
+from gradspec.conformance.oracle.arrays import comparable_array, lead_of, leaf_sums, planes_of
 from gradspec.conformance.oracle.meaning import Meaning, Selected
+from gradspec.spec.tensor import require_shape
 from gradspec.spec.window import regular, spatial_rank, spatial_sizes
 
 
@@ -26,10 +20,10 @@ def _unpooled(x: Any, indices: Any, output_size: Any, **_: Any) -> Meaning:
     x, places = comparable_array(x), np.asarray(indices)
     rank, cells = spatial_rank("output_size", output_size), int(np.prod(output_size))
     _require_indices(lead_of(x, rank), tuple(output_size), places)
-    planes = number_planes(places, rank)
+    planes = planes_of(places, rank)
     offset = np.arange(len(planes))[:, None] * cells
     received = hits(np.where(planes >= 0, planes + offset, -1), cells * len(planes))
-    return _added(lead_of(x, rank) + tuple(output_size), take(number_planes(x, 0).ravel(), received), x)
+    return _added(lead_of(x, rank) + tuple(output_size), take(planes_of(x, 0).ravel(), received), x)
 
 
 def _require_indices(lead: tuple[int, ...], sizes: tuple[int, ...], places: NDArray[Any]) -> None:
@@ -43,20 +37,20 @@ def _added(shape: tuple[int, ...], leaves: NDArray[Any], of: NDArray[Any]) -> Me
     """Sums of leaves; integers wrap around at the ends of their dtype."""
     if of.dtype.kind in "iu":
         return Selected(leaves.sum(axis=-1).astype(of.dtype).reshape(shape))
-    return leaf_sums(shape, leaves, None, has_exact_products(of))
+    return leaf_sums(shape, leaves, None, of)
 
 
 def _gathered(x: Any, indices: Any, rank: int) -> Meaning:
     x, places = comparable_array(x), np.asarray(indices)
     _require_indices(lead_of(x, rank), x.shape[x.ndim - rank :], places)
-    planes, chosen = number_planes(x, rank), number_planes(places, rank)
+    planes, chosen = planes_of(x, rank), planes_of(places, rank)
     found = np.take_along_axis(planes, np.maximum(chosen, 0), axis=-1)
     return Selected(np.where(chosen >= 0, found, 0).reshape(places.shape))
 
 
 def _unpooled_vjp(x: Any, indices: Any, g: Any, output_size: Any) -> Meaning:
     rank = spatial_rank("output_size", output_size)
-    require_shape("cotangent", np.asarray(g), lead_of(np.asarray(x), rank) + tuple(output_size))
+    require_shape("cotangent", np.asarray(g), lead_of(np.asarray(x), rank) + tuple(output_size))  # type: ignore[arg-type]
     return _gathered(g, indices, rank)
 
 
@@ -64,7 +58,7 @@ def _unfolded(x: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any
     x, rank = comparable_array(x), spatial_rank("kernel_size", kernel_size)
     taps = table(regular(spatial_sizes(x.shape, rank, channels=1), kernel_size, stride, padding, dilation))
     *lead, channels = lead_of(x, rank)
-    columns = take(number_planes(x, rank), taps.T)
+    columns = take(planes_of(x, rank), taps.T)
     return Selected(columns.reshape(*lead, channels * taps.shape[1], len(taps)))
 
 
@@ -76,7 +70,7 @@ def _folded(x: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: 
     received = hits(taps, int(np.prod(window.sizes)))  # places in [output, tap]; columns are stored [tap, output]
     output, tap = np.divmod(np.maximum(received, 0), taps.shape[1])
     stored = np.where(received >= 0, tap * outputs + output, -1)
-    blocks = number_planes(x, 0).reshape(int(np.prod(x.shape[:-2])) * channels, taps.shape[1] * outputs)
+    blocks = planes_of(x, 0).reshape(int(np.prod(x.shape[:-2])) * channels, taps.shape[1] * outputs)
     return _added((*x.shape[:-2], channels, *window.sizes), take(blocks, stored), x)
 
 

@@ -18,9 +18,8 @@ NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def text(run: Run, failing: Collection[str] = FAILING) -> str:
     """The document; findings of the ``failing`` kinds are failures, the others are told as output.
 
-    >>> from gradspec.conformance.model.verdict import Verdict
     >>> run = Run("native", "gradspec 0.1", "a machine", seed=7)
-    >>> run.tally.count("max_pool", "value", (), [Verdict("pass")])
+    >>> run.tally.count("max_pool", "value", (), "pass")
     >>> print(text(run).splitlines()[-3].strip())
     <testcase classname="gradspec.native.max_pool" name="value" time="0" />
     """

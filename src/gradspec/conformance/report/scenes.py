@@ -216,7 +216,7 @@ def _conv(call: Call, finding: Finding) -> Scene:
         return _weight_place(call, finding, form)
     pairs = _forward(call) if finding.result in OF_OUTPUT else _backward(call)
     reads = (finding.result in OF_OUTPUT) == (call.problem.op == "conv")
-    return (_read_place if reads else _write_place)(finding, form, pairs)
+    return _met_place(finding, form, pairs, reads)
 
 
 def _forward(call: Call) -> Pairs:
@@ -232,33 +232,23 @@ def _backward(call: Call) -> Pairs:
     return [("g", call.arrays()["g"], *weight)]
 
 
-def _read_place(finding: Finding, form: Form, pairs: Pairs) -> Scene:
-    """A place that gathers: the window's cells in every channel of the group, and the weights they meet."""
+def _met_place(finding: Finding, form: Form, pairs: Pairs, reads: bool) -> Scene:
+    """A place that gathers a window, or one that is added to: the cells that take part, and the weights they meet."""
     window, channels, place = form.window, form.window.rank + 1, finding.place or ()
-    lead, m, output = place[:-channels], place[-channels], place[1 - channels :]
-    taps, group = _mark(tap=_cells(window, output)), form.x_channels_of(m)
+    lead, own, here = place[:-channels], place[-channels], place[1 - channels :]
+    cells = _cells(window, here) if reads else _readers(window, here)
+    used = {} if reads else _mark(tap=(_tap(window, output, here) for output in cells))
+    group = form.x_channels_of(own) if reads else form.g_channels_of(own)
     planes = []
     for name, array, weight_name, weight in pairs:
-        for c in group[:MOST_CHANNELS]:
-            planes.append(_plane(name, array, (*lead, c), taps, window, "0"))
-            planes.append(_plane(weight_name, weight, (m, c - group.start), {}))
-    words = {"tap": f"read by the window of place {list(output)}"}
-    return Scene([*planes, _result(finding, (*lead, m), output, window.outputs)], words | WRONG, _channels(len(group)))
-
-
-def _write_place(finding: Finding, form: Form, pairs: Pairs) -> Scene:
-    """A place that is added to: the cells whose windows cover it, and the weight at which each does."""
-    window, channels, place = form.window, form.window.rank + 1, finding.place or ()
-    lead, c, cell = place[:-channels], place[-channels], place[1 - channels :]
-    readers, group = _readers(window, cell), form.g_channels_of(c)
-    used = _mark(tap=(_tap(window, output, cell) for output in readers))
-    planes = []
-    for name, array, weight_name, weight in pairs:
-        for m in group[:MOST_CHANNELS]:
-            planes.append(_plane(name, array, (*lead, m), _mark(tap=readers)))
+        for other in group[:MOST_CHANNELS]:
+            m, c = (own, other) if reads else (other, own)
+            around = (window, "0") if reads else ()
+            planes.append(_plane(name, array, (*lead, other), _mark(tap=cells), *around))
             planes.append(_plane(weight_name, weight, (m, c - form.x_channels_of(m).start), used))
-    words = {"tap": f"reaches place {list(cell)}, through the weights marked alike"}
-    return Scene([*planes, _result(finding, (*lead, c), cell, window.sizes)], words | WRONG, _channels(len(group)))
+    met = "read by the window of place {}" if reads else "reaches place {}, through the weights marked alike"
+    result = _result(finding, (*lead, own), here, window.outputs if reads else window.sizes)
+    return Scene([*planes, result], {"tap": met.format(list(here))} | WRONG, _channels(len(group)))
 
 
 def _channels(number: int) -> str:

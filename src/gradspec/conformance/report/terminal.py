@@ -28,8 +28,6 @@ STYLES = {"defect": "bold red", "convention": "yellow", "reduced": "magenta", "u
 SHOWN = {"defect": 40, "convention": 12, "reduced": 6}
 """Findings of each kind that are shown in full; files have all of them."""
 REASONS = 12
-NOT_OFFERED = "not offered"
-"""What a probe says where there is nothing to measure."""
 CELLS = {"defect": "DEFECT", "convention": "differ", "reduced": "reduced", "undecided": "?", "pass": "ok"}
 """Kinds in a table that must not be wide, after the number of cases."""
 CASES = {
@@ -102,7 +100,7 @@ def show_start(run: Run, console: Console) -> None:
     target = run.version if named else f"{run.target} ({run.version})"
     facts = {"target": target, "machine": run.machine, "seed": str(run.seed), "allowed": ", ".join(run.allowed)}
     page.fields(facts.items())
-    if any(probe.result != NOT_OFFERED for probe in run.probes):
+    if run.probes:
         page.heading("probes")
         page.table(("measured", "result", "of"), _probe_rows(page, run))
 
@@ -111,8 +109,7 @@ def _probe_rows(page: TerminalPage, run: Run) -> Rows:
     """One row per result, with all that gave it; what the tolerance does not take for granted stands out."""
     same = defaultdict[tuple[str, str, bool], list[str]](list)
     for probe in run.probes:
-        if probe.result != NOT_OFFERED:
-            same[probe.name, probe.result, probe.normal].append(f"{probe.op} {probe.dtype}".strip())
+        same[probe.name, probe.result, probe.normal].append(f"{probe.op} {probe.dtype}".strip())
     names = list(dict.fromkeys(probe.name for probe in run.probes))
     for (name, result, normal), measured in sorted(same.items(), key=lambda row: names.index(row[0][0])):
         yield name, Text(page.clean(result), "" if normal else "bold yellow"), ", ".join(measured)

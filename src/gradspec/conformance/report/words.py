@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from gradspec.conformance.judge.rules import RULES
+from gradspec.conformance.judge.rules import RULES, stated
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import FINDINGS, Finding
 
@@ -118,9 +118,7 @@ def _found(run: Run) -> list[str]:
 
 def beyond(finding: Finding) -> str:
     """What the explanation adds to the rule, and to what was got and expected, which stand beside it."""
-    where = "" if finding.place is None else f" at {list(finding.place)}"
-    what = f"{finding.result}{where} is " if finding.result else ""
-    known = f"{what}{finding.got}, expected {finding.expected}." if finding.expected else f"{what}{finding.got}."
+    known = f"{stated(finding)}." if finding.got else ""
     more = finding.explanation.replace(RULES.get(finding.rule, finding.rule), "").replace(known, "").strip()
     return more[:1].upper() + more[1:]
 

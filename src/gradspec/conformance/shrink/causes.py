@@ -20,7 +20,6 @@ from gradspec.conformance.cases.features import tags_of_call
 from gradspec.conformance.judge.rules import RULES, explain
 from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, judge_call
 from gradspec.conformance.model.attributes import is_usual
-from gradspec.conformance.model.codec import encode
 from gradspec.conformance.model.problem import AVERAGES, MODES, SELECTIONS, Array, Call
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import KINDS, Failure, Finding
@@ -47,13 +46,6 @@ FAMILIES = {
 """Operators that are one reduction over different windows."""
 
 
-def findings(
-    target: Target, failures: Sequence[Failure], seconds: float, allow: AbstractSet[str] = NOTHING_ALLOWED
-) -> list[Finding]:
-    """All findings of failures, worst first, each group of them shrunk for so many seconds."""
-    return merged(found for group in groups(failures) for found in explained(target, group, seconds, allow))
-
-
 def explained(
     target: Target, group: Sequence[Failure], seconds: float, allow: AbstractSet[str] = NOTHING_ALLOWED
 ) -> list[Finding]:
@@ -77,7 +69,7 @@ def on_ordinary_numbers(target: Target, failure: Failure, allow: AbstractSet[str
     """The failure without its special numbers, if the same result is wrong without them: it is plainer then."""
     if failure.verdict.kind != "defect" or failure.verdict.rule not in NUMERIC or MASKS.isdisjoint(failure.features):
         return failure
-    call = as_judged(failure).mapped(_ordinary).in_layout()
+    call = failure.judged_call.mapped(_ordinary).in_layout()
     wrong = (v for v in judge_call(target, call, allow) if v.kind == "defect" and v.rule in NUMERIC)
     verdict = next((v for v in wrong if v.result == failure.verdict.result), None)
     if verdict is None:
@@ -106,29 +98,24 @@ def groups(failures: Iterable[Failure]) -> list[list[Failure]]:
 
 def least(group: Sequence[Failure]) -> Failure:
     """The failure that shrinking starts from."""
-    return min(group, key=lambda failure: (not MASKS.isdisjoint(failure.features), *size(as_judged(failure))))
+    return min(group, key=lambda failure: (not MASKS.isdisjoint(failure.features), *size(failure.judged_call)))
 
 
 def varied(group: Sequence[Failure], most: int) -> list[Failure]:
     """At most so many failures of a group: the smallest of each that is special in another way, then the others."""
     first: dict[frozenset[str], Failure] = {}
-    ordered = sorted(group, key=lambda failure: size(as_judged(failure)))
+    ordered = sorted(group, key=lambda failure: size(failure.judged_call))
     for failure in ordered:
-        first.setdefault(_signature(as_judged(failure), failure.features), failure)
+        first.setdefault(_signature(failure.judged_call, failure.features), failure)
     taken = {id(failure) for failure in first.values()}
     return [*first.values(), *(failure for failure in ordered if id(failure) not in taken)][:most]
-
-
-def as_judged(failure: Failure) -> Call:
-    """The call in the variant that failed."""
-    return replace(failure.call, variant=failure.verdict.variant)
 
 
 def unexplained(group: Sequence[Failure], finding: Finding) -> list[Failure]:
     """The failures of a group that lack something without which the shrunk case of the finding does not fail."""
     first = least(group)
-    needed = _finding_signature(finding) & _signature(as_judged(first), first.features)
-    return [f for f in group if f is not first and not needed <= _signature(as_judged(f), f.features)]
+    needed = _finding_signature(finding) & _signature(first.judged_call, first.features)
+    return [f for f in group if f is not first and not needed <= _signature(f.judged_call, f.features)]
 
 
 def narrowed(finding: Finding, group: Sequence[Failure], rest: Sequence[Failure]) -> Finding:
@@ -156,18 +143,8 @@ def _signature(call: Call, features: Iterable[str]) -> frozenset[str]:
 
 def finding(target: Target, group: Sequence[Failure], shrunk: Failure) -> Finding:
     """The finding of a group, by its shrunk failure."""
-    call, verdict = as_judged(shrunk), shrunk.verdict
-    found = Finding.of(
-        verdict,
-        call.problem.op,
-        call.mode,
-        features=shrunk.features,
-        dtype=call.problem.dtype,
-        case=encode(call),
-        reproducer=_reproducer(target, shrunk),
-        explanation=explain(verdict),
-        count=len(group),
-    )
+    told = {"reproducer": _reproducer(target, shrunk), "explanation": explain(shrunk.verdict)}
+    found = Finding.about(shrunk, **told, count=len(group))
     return replace(found, seen=_elsewhere(found, _seen(group)))
 
 
@@ -181,7 +158,7 @@ def _reproducer(target: Target, shrunk: Failure) -> str:
         "rule": RULES.get(verdict.rule, verdict.rule),
     }
     comments = [f"# {word}: {' '.join(text.split())}" for word, text in told.items() if text]
-    lines = [target.reproducer(as_judged(shrunk)).rstrip()]
+    lines = [target.reproducer(shrunk.judged_call).rstrip()]
     if verdict.rule == "input_changed":
         name = verdict.result.replace("direction of ", "d").replace("cotangent", "g")
         lines.append(f"print({name})  # as the call has left it")

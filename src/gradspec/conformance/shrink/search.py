@@ -84,8 +84,7 @@ class Search:
         self, target: Target, failure: Failure, deadline: float, allow: AbstractSet[str] = NOTHING_ALLOWED
     ) -> None:
         self.target, self.deadline, self.allow, self.runs = target, deadline, allow, 0
-        self.verdict = failure.verdict
-        self.call = replace(failure.call, variant=failure.verdict.variant)
+        self.call, self.verdict = failure.judged_call, failure.verdict
 
     def begins(self) -> bool:
         """Whether the failure shows again at all."""

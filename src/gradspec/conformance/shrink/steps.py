@@ -59,14 +59,11 @@ class Parts:
         groups, weight = given.pop("groups", 1), problem.shapes[1] if problem.op in CONVOLUTIONS else None
         if problem.op == "fold":
             del given["output_size"]
-        has_channels = problem.op in (*CONVOLUTIONS, *COLUMNS)
-        lead, channels = made_of.lead, made_of.channels
-        if not has_channels and channels is not None:  # to a pooling, channels are a leading axis like others
-            lead, channels = (*lead, channels), 1
+        channels = made_of.channels if problem.op in (*CONVOLUTIONS, *COLUMNS) else None
         return Parts(
             op=problem.op,
             dtype=problem.dtype,
-            lead=lead,
+            lead=problem.lead,
             groups=groups,
             channels=(1 if channels is None else channels) // groups,
             outputs=1 if weight is None else weight[0] // groups if problem.op == "conv" else weight[1],
@@ -113,9 +110,7 @@ class Parts:
 
 def simpler_parts(parts: Parts) -> Iterator[Parts]:
     """One number made smaller, those first that take most away."""
-    for size in smaller(parts.groups, 1):
-        yield replace(parts, groups=size)
-    for name in ("channels", "outputs"):
+    for name in ("groups", "channels", "outputs"):
         yield from (parts.changed(**{name: size}) for size in smaller(getattr(parts, name), 1))
     if parts.has_bias:
         yield replace(parts, has_bias=False)

@@ -17,6 +17,7 @@ import numpy as np
 from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.geometry import anatomy, extent
 from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, FLOATS, SELECTIONS, Problem
+from gradspec.conformance.model.target import first_reason
 from gradspec.conformance.targets.program import DTYPE_TEXT, Code, applied
 
 CHANNELS_LAST = "channels_last"
@@ -180,16 +181,13 @@ _FUNCTIONS: dict[str, Callable[[Problem, str], Code]] = {
 # --- what is not offered ----------------------------------------------------------------------------------------------
 
 
-def undocumented(problem: Problem, mode: str) -> str | None:
+@first_reason
+def undocumented(problem: Problem, mode: str) -> Iterator[str]:
     """Why JAX's documentation has no such call; None where it has.
 
     >>> undocumented(Problem("max_pool", 1, ((1, 5),), {"kernel_size": (2,), "ceil_mode": True}), "value")
     'lax.reduce_window has no ceil_mode'
     """
-    return next(_reasons(problem, mode), None)
-
-
-def _reasons(problem: Problem, mode: str) -> Iterator[str]:
     op, given = problem.op, problem.attributes
     if op not in _FUNCTIONS:
         yield f"JAX has no {op}"

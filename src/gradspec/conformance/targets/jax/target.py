@@ -19,9 +19,8 @@ from gradspec.conformance.targets.jax.functions import (
     modules,
     undocumented,
 )
-from gradspec.conformance.targets.jax.modes import in_mode
 from gradspec.conformance.targets.jax.promises import promises
-from gradspec.conformance.targets.program import as_tuple, assignments, function_of, imports
+from gradspec.conformance.targets.program import as_tuple, assignments, evaluated, imports, scope_of
 from gradspec.graph.lru import LRUCache
 
 MOST_FUNCTIONS = 32
@@ -95,12 +94,9 @@ class JaxTarget(Target):
 
 
 def compiled(call: Call) -> Callable[..., Any]:
-    """The function of a call's arrays, jitted but for the eager variant."""
-    import jax
-
-    f = function_of(function(call.problem, call.variant), call.named(), modules())
-    plain = in_mode(call.mode, jax.vmap(f, in_axes=over_samples(call)) if call.variant == VMAP else f)
-    return plain if call.variant == EAGER else jax.jit(plain)
+    """The function of a call's arrays, in the order of `Call.arguments`."""
+    lines, name = function_lines(call)
+    return evaluated(name, scope_of(lines, modules()))  # type: ignore[no-any-return]
 
 
 def require_finite(call: Call) -> None:
@@ -119,29 +115,35 @@ def over_samples(call: Call) -> tuple[int | None, ...]:
 
 def program(call: Call) -> str:
     """The call as a user of JAX writes it."""
-    lines = [
+    lines, name = function_lines(call)
+    moved = [f"d{name}" for name, _ in zip(call.problem.differentiable, call.directions, strict=False)]
+    results = f"{name}({', '.join([*call.named(), *(['g'] if call.cotangent is not None else []), *moved])})"
+    cells = "astype(np.float64).tolist()" if call.problem.dtype == "bf16" else "tolist()"
+    each = [f"results = {results}", "for array in results:", f"    print(array.{cells})"]
+    text = [
         *imports(call, "import jax", "import jax.numpy as jnp", "from jax import lax"),
         "",
         *(['jax.config.update("jax_enable_x64", True)'] if call.problem.dtype in ("f64", "i64") else []),
         *assignments(call),
-        f"f = lambda {', '.join(call.named())}: {function(call.problem, call.variant)}",
-        *([f"f = jax.vmap(f, in_axes={over_samples(call)})"] if call.variant == VMAP else []),
+        *lines,
+        *(each if call.mode in ("vjp", "second") else [f"print({results}.{cells})"]),
     ]
-    return "\n".join([*lines, *_mode_lines(call)])
+    return "\n".join(text)
 
 
-def _mode_lines(call: Call) -> list[str]:
+def function_lines(call: Call) -> tuple[list[str], str]:
+    """What is defined, and the function of a call's arrays: jitted but for the eager variant."""
     inputs, moved = ", ".join(call.named()), ", ".join(f"d{name}" for name in call.named())
-    cells = "astype(np.float64).tolist()" if call.problem.dtype == "bf16" else "tolist()"
     start, end = ("", "") if call.variant == EAGER else ("jax.jit(", ")")
-    each = ["for array in results:", f"    print(array.{cells})"]
-    if call.mode == "value":
-        return [f"print({start}f{end}({inputs}).{cells})"]
-    if call.mode == "jvp":
-        jvp = f"jvp = {start}lambda {inputs}, {moved}: jax.jvp(f, ({inputs},), ({moved},))[1]{end}"
-        return [jvp, f"print(jvp({inputs}, {moved}).{cells})"]
+    lines = [f"f = lambda {inputs}: {function(call.problem, call.variant)}"]
+    lines += [f"f = jax.vmap(f, in_axes={over_samples(call)})"] if call.variant == VMAP else []
     vjp = f"vjp = lambda {inputs}, g: jax.vjp(f, {inputs})[1](g)"
-    if call.mode == "vjp":
-        return [vjp, f"results = {start}vjp{end}({inputs}, g)", *each]
+    jvp = f"jvp = {start}lambda {inputs}, {moved}: jax.jvp(f, ({inputs},), ({moved},))[1]{end}"
     second = f"second = {start}lambda {inputs}, g, {moved}: jax.vjp(vjp, {inputs}, g)[1](({moved},)){end}"
-    return [vjp, second, f"results = second({inputs}, g, {moved})", *each]
+    more, name = {
+        "value": ([], f"{start}f{end}"),
+        "jvp": ([jvp], "jvp"),
+        "vjp": ([vjp], f"{start}vjp{end}"),
+        "second": ([vjp, second], "second"),
+    }[call.mode]
+    return [*lines, *more], name

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradspec.conformance.model.attributes import global_rank
+from gradspec.conformance.model.attributes import spelled
 from gradspec.conformance.model.problem import GIVES_INDICES, Array, Call, Problem
 from gradspec.conformance.targets.program import Code, applied, assignments, imports
 from gradspec.graph.types import type_of
@@ -45,8 +45,7 @@ def definitions(call: Call) -> list[str]:
     """
     names, count = ", ".join(call.named()), 1 if call.mode == "jvp" else len(call.problem.differentiable)
     indices = {"return_indices": True} if wants_indices(call) else {}
-    attributes = {**global_rank(call.problem.op, call.problem.rank), **call.problem.attributes, **indices}
-    function = applied(f"gs.{call.problem.op}", *map(Code, call.named()), **attributes)
+    function = applied(f"gs.{call.problem.op}", *map(Code, call.named()), **spelled(call.problem), **indices)
     lines = [f"f = lambda {names}: {f'gs.leaky_relu({function}, 1.0)' if call.variant == 'recorded' else function}"]
     if is_eager(call):
         pulled = f"pulled = lambda {names}, g: gs.vjp(f, {names})[1](g)[:{count}]"

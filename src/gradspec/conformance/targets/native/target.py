@@ -19,15 +19,7 @@ import gradspec.wiring  # noqa: F401  (what graphs can do)
 from gradspec.conformance.checks.promises import of_the_specification
 from gradspec.conformance.model.attributes import OPERATORS
 from gradspec.conformance.model.codec import encode
-from gradspec.conformance.model.problem import (
-    COLUMNS,
-    FLOATS,
-    GIVES_INDICES,
-    SELECTIONS,
-    Call,
-    Problem,
-    Results,
-)
+from gradspec.conformance.model.problem import COLUMNS, FLOATS, GIVES_INDICES, SELECTIONS, Call, Problem, Results
 from gradspec.conformance.model.target import NotOfferedError, Promise, Target
 from gradspec.conformance.targets.native.program import (
     definitions,

@@ -16,8 +16,8 @@ import numpy as np
 from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.geometry import anatomy, unpooled_windows
 from gradspec.conformance.model.problem import CONVOLUTIONS, FLOATS, Array, Call, Problem, Results
-from gradspec.conformance.model.target import NotOfferedError
-from gradspec.conformance.targets.program import assignments, imports, keywords
+from gradspec.conformance.model.target import NotOfferedError, first_reason
+from gradspec.conformance.targets.program import assignments, imports, keywords, scope_of
 
 OPSET, IR_VERSION = 22, 10
 TYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT", "f64": "DOUBLE", "i8": "INT8", "u8": "UINT8"}
@@ -45,10 +45,13 @@ def node_of(problem: Problem, with_indices: bool = True) -> JudgedNode:
     >>> node_of(Problem("max_pool", 1, ((1, 1, 5),), {"kernel_size": (2,), "padding": ((1, 0),)})).attributes
     {'kernel_shape': [2], 'strides': [2], 'pads': [1, 0]}
     """
-    node = _NODES[problem.op](problem)
-    if problem.op == "max_pool" and with_indices:
-        return JudgedNode(node.kind, ("y", "indices"), node.attributes)
-    return node
+    sizes: dict[str, tuple[int, ...]] = {}
+    if problem.op == "max_unpool":
+        sizes = {"output_shape": (*problem.lead, *problem.attributes["output_size"])}
+    if problem.op == "fold":
+        sizes = {"image_shape": anatomy(problem).spatial, "block_shape": anatomy(problem).each("kernel")}
+    outputs = ("y", "indices") if problem.op == "max_pool" and with_indices else ("y",)
+    return JudgedNode(KINDS[problem.op], outputs, _attributes(problem), sizes)
 
 
 def node_of_call(call: Call) -> JudgedNode:
@@ -64,73 +67,57 @@ def _sliding(problem: Problem) -> dict[str, Any]:
     return {**found, "pads": pads} if any(pads) else found
 
 
-def _pool(kind: str) -> Callable[[Problem], JudgedNode]:
-    def node(problem: Problem) -> JudgedNode:
-        counts = kind == "AveragePool" and problem.attributes.get("count_include_pad", True)
-        rounded_up = {"ceil_mode": 1} if problem.attributes.get("ceil_mode") else {}
-        kernel = {"kernel_shape": list(problem.attributes["kernel_size"])}
-        counted = {"count_include_pad": 1} if counts else {}
-        return JudgedNode(kind, ("y",), {**kernel, **_sliding(problem), **rounded_up, **counted})
-
-    return node
-
-
-def _conv(kind: str) -> Callable[[Problem], JudgedNode]:
-    def node(problem: Problem) -> JudgedNode:
-        given = settled(problem.op, problem.rank, problem.attributes)
-        grouped = {"group": given["groups"]} if given["groups"] != 1 else {}
-        extra = given.get("output_padding", ())
-        longer = {"output_padding": list(extra)} if any(extra) else {}
-        return JudgedNode(kind, ("y",), {**_sliding(problem), **grouped, **longer})
-
-    return node
+def _attributes(problem: Problem) -> dict[str, Any]:
+    """The attributes that are not what the standard takes by default."""
+    if problem.op.startswith("global"):
+        return {}
+    if problem.op == "max_unpool":
+        kernel, stride = zip(*unpooled_windows(problem), strict=True)
+        return {"kernel_shape": list(kernel), "strides": list(stride)}
+    given = settled(problem.op, problem.rank, problem.attributes)
+    extra = given.get("output_padding", ())
+    unusual = {
+        "kernel_shape": list(given["kernel_size"]) if problem.op.endswith("pool") else [],
+        **_sliding(problem),
+        "ceil_mode": int(given.get("ceil_mode", False)),
+        "count_include_pad": int(given.get("count_include_pad", False)),
+        "group": given["groups"] if given.get("groups", 1) != 1 else 0,
+        "output_padding": list(extra) if any(extra) else [],
+    }
+    return {name: value for name, value in unusual.items() if value}
 
 
-def _max_unpool(problem: Problem) -> JudgedNode:
-    kernel, stride = zip(*unpooled_windows(problem), strict=True)
-    shape = (*problem.lead, *problem.attributes["output_size"])
-    sizes = {"kernel_shape": list(kernel), "strides": list(stride)}
-    return JudgedNode("MaxUnpool", ("y",), sizes, {"output_shape": shape})
-
-
-def _fold(problem: Problem) -> JudgedNode:
-    sizes = {"image_shape": anatomy(problem).spatial, "block_shape": anatomy(problem).each("kernel")}
-    return JudgedNode("Col2Im", ("y",), _sliding(problem), sizes)
-
-
-_NODES: dict[str, Callable[[Problem], JudgedNode]] = {
-    "max_pool": _pool("MaxPool"),
-    "avg_pool": _pool("AveragePool"),
-    "global_max_pool": lambda problem: JudgedNode("GlobalMaxPool", ("y",)),
-    "global_avg_pool": lambda problem: JudgedNode("GlobalAveragePool", ("y",)),
-    "conv": _conv("Conv"),
-    "conv_transpose": _conv("ConvTranspose"),
-    "max_unpool": _max_unpool,
-    "fold": _fold,
+KINDS = {
+    "max_pool": "MaxPool",
+    "avg_pool": "AveragePool",
+    "global_max_pool": "GlobalMaxPool",
+    "global_avg_pool": "GlobalAveragePool",
+    "conv": "Conv",
+    "conv_transpose": "ConvTranspose",
+    "max_unpool": "MaxUnpool",
+    "fold": "Col2Im",
 }
+"""The operators that ONNX has, with its names for them."""
 
 
 # --- what the standard leaves out -------------------------------------------------------------------------------------
 
 
-def undocumented(problem: Problem, mode: str) -> str | None:
+@first_reason
+def undocumented(problem: Problem, mode: str) -> Iterator[str]:
     """Why the ONNX standard has no such call; None where it has.
 
     >>> undocumented(Problem("unfold", 1, ((1, 1, 5),), {"kernel_size": (2,)}), "value")
     'ONNX has no operator for unfold'
     """
-    return next(_reasons(problem, mode), None)
-
-
-def _reasons(problem: Problem, mode: str) -> Iterator[str]:
     op, given = problem.op, problem.attributes
     if mode != "value":
         yield "ONNX operators have values only"
-    if op not in _NODES:
+    if op not in KINDS:
         yield f"ONNX has no operator for {op}"
         return
     if len(problem.lead) != (1 if op in (*CONVOLUTIONS, "fold") else 2):
-        yield f"{_NODES[op](problem).kind} takes (N, C, ...): one batch axis and one channel axis"
+        yield f"{KINDS[op]} takes (N, C, ...): one batch axis and one channel axis"
     if problem.dtype not in FLOATS and not (op == "max_pool" and problem.dtype in TYPES):
         yield f"{op} is not defined for {problem.dtype}"
     if given.get("divisor_override") is not None:
@@ -167,42 +154,12 @@ def arguments(call: Call) -> dict[str, Array]:
     return found
 
 
-def model_of(node: JudgedNode, problem: Problem, weights: Mapping[str, Array]) -> Any:
+def model_of(call: Call, node: JudgedNode, weights: Iterable[str] = ()) -> Any:
     """The model of one node, to which ``weights`` belong; the other inputs are fed."""
-    from onnx import helper
+    from onnx import TensorProto, helper, numpy_helper
 
-    sizes = {name: np.array(numbers, np.int64) for name, numbers in node.sizes.items()}
-    shapes = problem.named_shapes()
-    made = helper.make_node(node.kind, [*shapes, *sizes], list(node.outputs), **node.attributes)
-    inputs = [_info(name, problem, shape) for name, shape in shapes.items() if name not in weights]
-    outputs = [_info(name, problem, (None,) * (2 + problem.rank)) for name in node.outputs]
-    return assembled([made], inputs, outputs, {**weights, **sizes})
-
-
-def assembled(
-    nodes: Sequence[Any],
-    inputs: Sequence[Any],
-    outputs: Sequence[Any],
-    weights: Mapping[str, Array],
-    opset: int = OPSET,
-    ir_version: int = IR_VERSION,
-) -> Any:
-    """A model of nodes, to which the weights belong."""
-    from onnx import helper, numpy_helper
-
-    initializers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
-    graph = helper.make_graph(nodes, "call", inputs, outputs, initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
-
-
-def _info(name: str, problem: Problem, shape: tuple[int | None, ...] | None) -> Any:
-    from onnx import TensorProto, helper
-
-    return helper.make_tensor_value_info(name, getattr(TensorProto, _element(name, problem)), shape)
-
-
-def _element(name: str, problem: Problem) -> str:
-    return INDEX_TYPE if name == "indices" else TYPES[problem.dtype]
+    modules = {"np": np, "TensorProto": TensorProto, "helper": helper, "numpy_helper": numpy_helper}
+    return scope_of(model_lines(call, node, weights), {**modules, **call.named()})["model"]
 
 
 def named_results(call: Call, node: JudgedNode, outputs: Sequence[Any]) -> Results:
@@ -267,26 +224,34 @@ def sample(call: Call, index: int) -> Call:
 
 def program(call: Call, node: JudgedNode, weights: Iterable[str], package: str, run: Sequence[str]) -> str:
     """A program that builds the model and runs it by the lines of ``run``, where ``given`` are the arrays to feed."""
-    problem, names, kept = call.problem, [*call.problem.named_shapes()], list(weights)
-    fed = [name for name in names if name not in kept]
-    sizes = [f"{name} = np.array({list(numbers)})" for name, numbers in node.sizes.items()]
-    settings = "".join(f", {text}" for text in [keywords(node.attributes)] if text)
-    initializers = ", ".join(f'numpy_helper.from_array({name}, "{name}")' for name in [*kept, *node.sizes])
+    kept = list(weights)
     lines = [
         *imports(call, f"import {package}", "from onnx import TensorProto, helper, numpy_helper"),
         "",
         *assignments(replace(call.with_arrays(arguments(call)), layout="contiguous")),
-        *sizes,
-        f'node = helper.make_node("{node.kind}", {_quoted([*names, *node.sizes])}, {_quoted(node.outputs)}{settings})',
-        f"inputs = [{', '.join(_info_text(name, problem, _shape_text(name, call)) for name in fed)}]",
-        f"outputs = [{', '.join(_info_text(name, problem, f'[None] * {2 + problem.rank}') for name in node.outputs)}]",
-        f'graph = helper.make_graph([node], "call", inputs, outputs, [{initializers}])',
-        f'opset = [helper.make_opsetid("", {OPSET})]',
-        f"model = helper.make_model(graph, opset_imports=opset, ir_version={IR_VERSION})",
-        "given = {" + ", ".join(f'"{name}": {name}' for name in fed) + "}",
+        *model_lines(call, node, kept),
+        "given = {" + ", ".join(f'"{name}": {name}' for name in call.named() if name not in kept) + "}",
         *run,
     ]
     return "\n".join(lines)
+
+
+def model_lines(call: Call, node: JudgedNode, weights: Iterable[str]) -> list[str]:
+    """The lines that build the model, from arrays by the names of the inputs."""
+    problem, names, kept = call.problem, [*call.named()], list(weights)
+    settings = "".join(f", {text}" for text in [keywords(node.attributes)] if text)
+    initializers = ", ".join(f'numpy_helper.from_array({name}, "{name}")' for name in [*kept, *node.sizes])
+    inputs = (_info(name, problem, _shape_text(name, call)) for name in names if name not in kept)
+    outputs = (_info(name, problem, f"[None] * {2 + problem.rank}") for name in node.outputs)
+    return [
+        *(f"{name} = np.array({list(numbers)})" for name, numbers in node.sizes.items()),
+        f'node = helper.make_node("{node.kind}", {_quoted([*names, *node.sizes])}, {_quoted(node.outputs)}{settings})',
+        f"inputs = [{', '.join(inputs)}]",
+        f"outputs = [{', '.join(outputs)}]",
+        f'graph = helper.make_graph([node], "call", inputs, outputs, [{initializers}])',
+        f'opset = [helper.make_opsetid("", {OPSET})]',
+        f"model = helper.make_model(graph, opset_imports=opset, ir_version={IR_VERSION})",
+    ]
 
 
 def printed(call: Call, run: str) -> list[str]:
@@ -309,5 +274,6 @@ def _shape_text(name: str, call: Call) -> str:
     return "x[:1].shape" if name == "x" and call.variant == ONE_BY_ONE else f"{name}.shape"
 
 
-def _info_text(name: str, problem: Problem, shape: str) -> str:
-    return f'helper.make_tensor_value_info("{name}", TensorProto.{_element(name, problem)}, {shape})'
+def _info(name: str, problem: Problem, shape: str) -> str:
+    element = INDEX_TYPE if name == "indices" else TYPES[problem.dtype]
+    return f'helper.make_tensor_value_info("{name}", TensorProto.{element}, {shape})'

@@ -39,7 +39,7 @@ class OnnxReferenceTarget(Target):
         if call.variant == ONE_BY_ONE:
             return models.one_by_one(call, self.run)
         node = models.node_of_call(call)
-        evaluator, given = ReferenceEvaluator(models.model_of(node, call.problem, {})), models.arguments(call)
+        evaluator, given = ReferenceEvaluator(models.model_of(call, node)), models.arguments(call)
         try:
             return models.named_results(call, node, list(evaluator.run(None, given)))
         except NotImplementedError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
 from gradspec.conformance.model.attributes import settled
-from gradspec.conformance.model.geometry import anatomy
-from gradspec.conformance.model.problem import CONVOLUTIONS, SLIDING_POOLS, Array, Call, Problem, Results
+from gradspec.conformance.model.geometry import anatomy, on_zeros
+from gradspec.conformance.model.problem import CONVOLUTIONS, SLIDING_POOLS, Call, Problem, Results
 from gradspec.conformance.model.target import NotOfferedError, Promise, Target
 from gradspec.conformance.targets.onnx import model as models
 from gradspec.conformance.targets.onnx.model import ONE_BY_ONE, JudgedNode, undocumented
@@ -71,11 +71,11 @@ class OnnxRuntimeTarget(Target):
         return promises(self._outputs, _written)
 
     def _outputs(self, call: Call, node: JudgedNode) -> list[Any]:
-        given = models.arguments(call)
-        weights = {name: given.pop(name) for name in _weights(call)}
+        weights = _weights(call)
+        given = {name: array for name, array in models.arguments(call).items() if name not in weights}
         return list(self._session(call, node, weights).run(list(node.outputs), given))
 
-    def _session(self, call: Call, node: JudgedNode, weights: Mapping[str, Array]) -> Any:
+    def _session(self, call: Call, node: JudgedNode, weights: Sequence[str]) -> Any:
         """A session without weights serves every call of its problem."""
         if weights:
             return self._new_session(call, node, weights)
@@ -87,14 +87,14 @@ class OnnxRuntimeTarget(Target):
         key = (problem.op, problem.dtype)
         if key not in self._missing:
             try:
-                self._new_session(Call(problem, "value", ()), models.node_of(problem), {})
+                self._new_session(on_zeros(problem, "value"), models.node_of(problem))
                 self._missing[key] = None
             except Exception as error:
                 self._missing[key] = _message(error) if _is_declined(error) else None
         return self._missing[key]
 
-    def _new_session(self, call: Call, node: JudgedNode, weights: Mapping[str, Array]) -> Any:
-        return session_of(models.model_of(node, call.problem, weights), self._threads, call.variant == "unoptimised")
+    def _new_session(self, call: Call, node: JudgedNode, weights: Sequence[str] = ()) -> Any:
+        return session_of(models.model_of(call, node, weights), self._threads, call.variant == "unoptimised")
 
 
 def session_of(model: Any, threads: int, unoptimised: bool = False) -> Any:

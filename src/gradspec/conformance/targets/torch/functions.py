@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gradspec.conformance.model.attributes import settled
+from gradspec.conformance.model.attributes import known, settled
 from gradspec.conformance.model.geometry import Anatomy, anatomy, unpooled_windows
-from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, SLIDING, Problem
+from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, INPUTS, SLIDING, Problem
+from gradspec.conformance.model.target import first_reason
 from gradspec.conformance.targets.program import Code, applied
 
 
@@ -102,10 +103,10 @@ def _global(problem: Problem) -> Function:
 
 
 def _conv(problem: Problem) -> Function:
-    given, more = settled(problem.op, problem.rank, problem.attributes), dict[str, Any]()
-    if any(given.get("output_padding", ())):
-        more["output_padding"] = given["output_padding"]
-    return _named(problem), _sliding(problem, **more, groups=None if given["groups"] == 1 else given["groups"])
+    given = settled(problem.op, problem.rank, problem.attributes)
+    extra, groups = given.get("output_padding", ()), given["groups"]
+    longer = extra if any(extra) else None
+    return _named(problem), _sliding(problem, output_padding=longer, groups=None if groups == 1 else groups)
 
 
 def _unpool(problem: Problem) -> Function:
@@ -133,16 +134,13 @@ _FUNCTIONS: dict[str, Callable[[Problem], Function]] = {
 # --- what is not offered ---------------------------------------------------------------------------------------------
 
 
-def undocumented(problem: Problem, mode: str) -> str | None:
+@first_reason
+def undocumented(problem: Problem, mode: str) -> Iterator[str]:
     """Why PyTorch's documentation has no such call; None where it has.
 
     >>> undocumented(Problem("max_pool", 4, ((1, 1, 2, 2, 2, 2),), {"kernel_size": (2, 2, 2, 2)}), "value")
     'max_pool is documented for one to three spatial axes'
     """
-    return next(_reasons(problem, mode), None)
-
-
-def _reasons(problem: Problem, mode: str) -> Iterator[str]:
     op, given = problem.op, problem.attributes
     if op not in _FUNCTIONS:
         yield f"PyTorch has no {op}"
@@ -208,16 +206,8 @@ def smallest(op: str, rank: int, dtype: str) -> Problem:
     """A problem of few cells that PyTorch offers, for each operator and rank that it has."""
     one, two = (1,) * rank, (2,) * rank
     x = (1, 1, 1) if op == "fold" else (1, 1, *two)
-    shapes: tuple[tuple[int, ...] | None, ...] = (x,)
-    if op in CONVOLUTIONS:
-        shapes = (x, (1, 1, *one), (1,))
-    elif op == "max_unpool":
-        shapes = (x, x)
-    attributes: dict[str, Any] = {}
-    if op in ("max_pool", "avg_pool", *COLUMNS):
-        attributes["kernel_size"] = one if op == "fold" else two
-    if op.startswith("adaptive") or op in ("max_unpool", "fold"):
-        attributes["output_size"] = two if op == "max_unpool" else one
-    if op.startswith("global"):
-        attributes["rank"] = rank
-    return Problem(op, rank, shapes, attributes, dtype)
+    shapes = {"x": x, "indices": x, "weight": (1, 1, *one), "bias": (1,)}
+    kernel, output = one if op == "fold" else two, two if op == "max_unpool" else one
+    sizes = {"kernel_size": kernel, "output_size": output, "rank": rank}
+    attributes = {name: size for name, size in sizes.items() if name in known(op)}
+    return Problem(op, rank, tuple(shapes[name] for name in INPUTS[op]), attributes, dtype)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.model.problem import DTYPES, Array, Call, Problem, Results, laid_out
+from gradspec.conformance.model.geometry import shapes_of
+from gradspec.conformance.model.problem import AVERAGES, DTYPES, SELECTIONS, Array, Call, Problem, Results, laid_out
 from gradspec.conformance.model.target import NotOfferedError, Promise, Target
 from gradspec.conformance.targets.program import routine
 from gradspec.conformance.targets.torch.functions import function, has_batch, has_indices, smallest, undocumented
@@ -20,10 +21,7 @@ from gradspec.conformance.targets.torch.promises import promises
 BFLOAT16 = DTYPES["bf16"]
 NOTES = "https://docs.pytorch.org/docs/stable/notes/"
 GENERATED = "https://docs.pytorch.org/docs/stable/generated/"
-BATCHED_BY_VMAP = (
-    *("max_pool", "avg_pool", "adaptive_max_pool", "adaptive_avg_pool"),
-    *("global_max_pool", "global_avg_pool"),
-)
+BATCHED_BY_VMAP = (*SELECTIONS, *AVERAGES)
 """Operators of one input that ``torch.vmap`` has rules for; it calls others once for each sample."""
 
 
@@ -190,18 +188,14 @@ def _require_documented_numbers(call: Call) -> None:
 def _unimplemented(op: str, rank: int, dtype: str, mode: str) -> str | None:
     """What PyTorch says where a kernel has no such dtype: asked once, on the smallest problem."""
     problem = smallest(op, rank, dtype)
-    arrays = tuple(None if shape is None else np.ones(shape, DTYPES[dtype]) for shape in problem.shapes)
+    ones = {name: np.ones(shape, DTYPES[dtype]) for name, shape in shapes_of(problem, mode).items()}
     if op == "max_unpool":
-        arrays = (arrays[0], np.arange(2**rank).reshape(problem.shapes[1] or ()))
-    call, eager = Call(problem, "value", arrays), TorchTarget()
-    directions = tuple(array for name, array in call.named().items() if name in problem.differentiable)
+        ones["indices"] = np.arange(2**rank).reshape(problem.x_shape)
     try:
-        y = eager.run(call)["y"]
-        if mode != "value":
-            eager.run(Call(problem, mode, arrays, () if mode == "vjp" else directions, None if mode == "jvp" else y))
+        TorchTarget().run(Call(problem, mode, ()).with_arrays(ones))
     except NotOfferedError as error:
         return str(error)
-    return None
+    return _unimplemented(op, rank, dtype, "value") if mode != "value" else None
 
 
 # --- arrays in and out ------------------------------------------------------------------------------------------------

@@ -108,22 +108,20 @@ class UserFunction:
     def __call__(self, call: Call, **more: Any) -> Any:
         """The function on the arrays of a call."""
         arrays = _arrays(call)
-        places = self._placed(arrays, [name for name, array in arrays.items() if array is not None])
-        attributes = {n: v for n, v in self.attributes(call.problem).items() if n not in places.by_name} | more
+        in_order, by_name = self._placed(arrays, [name for name, array in arrays.items() if array is not None])
+        attributes = {n: v for n, v in self.attributes(call.problem).items() if n not in by_name} | more
         with np.errstate(all="ignore"):  # NaN and overflow are what some cases are about
-            return self.function(*places.in_order, **places.by_name, **attributes)
+            return self.function(*in_order, **by_name, **attributes)
 
     def arguments(self, call: Call) -> list[str]:
         """The arrays as a program passes them: by position as long as they stand first, then by name."""
         arrays = _arrays(call)
         texts = {name: "None" if array is None else name for name, array in arrays.items()}
-        places = self._placed(texts, [name for name, array in arrays.items() if array is not None])
-        leading = list(takewhile(lambda name: name in places.by_name and self._is_positional(name), self.parameters))
-        named = [f"{name}={text}" for name, text in places.by_name.items() if name not in leading]
-        return [*places.in_order, *(places.by_name[name] for name in leading), *named]
-
-    def _is_positional(self, name: str) -> bool:
-        return self.parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY
+        in_order, by_name = self._placed(texts, [name for name, array in arrays.items() if array is not None])
+        positional = [p.name for p in self.parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+        leading = list(takewhile(by_name.__contains__, positional))
+        named = [f"{name}={text}" for name, text in by_name.items() if name not in leading]
+        return [*in_order, *(by_name[name] for name in leading), *named]
 
     def attributes(self, problem: Problem) -> dict[str, Any]:
         """The attributes that the function is given."""
@@ -132,17 +130,17 @@ class UserFunction:
             every.pop("rank", None)
         return {name: value for name, value in every.items() if self.takes(name)}
 
-    def _placed(self, arrays: Mapping[str, Any], needed: list[str]) -> Places:
+    def _placed(self, arrays: Mapping[str, Any], needed: list[str]) -> tuple[list[Any], dict[str, Any]]:
         """The arrays, or texts in their stead, by position, or by the parameters' names where that is not enough."""
         if self._has(inspect.Parameter.VAR_POSITIONAL):
-            return Places([*arrays.values()], {})
+            return [*arrays.values()], {}
         by_name = all(slot.name in arrays for slot in self.slots)
         fits = len(self.slots) >= len(arrays) or by_name
         order = list(arrays) if fits else [name for name in arrays if name in needed]
         pairs = [(s, s.name) for s in self.slots] if by_name else list(zip(self.slots, order, strict=False))
         self._require_room([name for _, name in pairs], needed)
         in_order = [arrays[name] for slot, name in pairs if slot.kind is inspect.Parameter.POSITIONAL_ONLY]
-        return Places(in_order, {slot.name: arrays[name] for slot, name in pairs if slot.kind in NAMED})
+        return in_order, {slot.name: arrays[name] for slot, name in pairs if slot.kind in NAMED}
 
     def _require_room(self, taken: list[str], needed: list[str]) -> None:
         for name in needed:
@@ -151,14 +149,6 @@ class UserFunction:
         for slot in self.slots[len(taken) :]:
             if slot.default is inspect.Parameter.empty:
                 raise NotOfferedError(f"{self.name} needs {slot.name!r}, which gs.spec.{self.op} does not have")
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where the arrays of a call go."""
-
-    in_order: list[Any]
-    by_name: dict[str, Any]
 
 
 def _array_names(op: str, mode: str) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ import numpy as np
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.reduced import known as reduced_modes
 from gradspec.conformance.model.arithmetic import Arithmetic
-from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.geometry import on_zeros
 from gradspec.conformance.model.problem import (
     CONVOLUTIONS,
     DTYPES,
@@ -229,7 +229,7 @@ class UserKernels(Target):
 
         def reason() -> str:
             try:
-                self.run(_on_zeros(problem, mode))
+                self.run(on_zeros(problem, mode))
             except Exception as why:  # any other is judged where the case is
                 return str(why) if isinstance(why, NotOfferedError) else ""
             return ""
@@ -333,15 +333,6 @@ def _home(found: Any) -> tuple[str, str] | None:
     names = [name for name, value in vars(sys.modules[home]).items() if value is found]
     own = getattr(found, "__name__", "")
     return (home, own if own in names else names[0]) if names else None
-
-
-def _on_zeros(problem: Problem, mode: str) -> Call:
-    own, output = DTYPES[problem.dtype], anatomy(problem).output
-    zeros = {n: np.zeros(s, np.int64 if n == "indices" else own) for n, s in problem.named_shapes().items()}
-    inputs, directions = map(zeros.get, INPUTS[problem.op]), tuple(zeros[name] for name in problem.differentiable)
-    along = directions if mode in ("jvp", "second") else ()
-    g = np.zeros(output, own) if mode in ("vjp", "second") else None
-    return Call(problem, mode, tuple(inputs), along, g, output=output)
 
 
 def _dtypes(declared: Any) -> tuple[str, ...]:
