@@ -474,6 +474,15 @@ def test_a_consistent_rule_is_a_convention_where_the_data_tell_it_from_no_other(
 # --- reduced precision, variants, cases ------------------------------------------------------------------------------
 
 
+def test_a_mode_without_a_bound_leaves_a_wrong_result_undecided():
+    call = call_of("smooth_max_pool", "value", np.float32([1, 2, 3]), kernel_size=(2,), beta=1.0)
+    wrong = Fake(lambda call, r: {"y": r["y"] + 1}, reduced=["ftz"])
+    assert only(judge_call(wrong, call)).kind == "defect"
+    verdict = only(judge_call(wrong, call, frozenset({"ftz"})))
+    assert verdict.kind == "undecided"
+    assert "no error bound is known" in verdict.detail
+
+
 def test_reduced_precision_must_be_documented_and_allowed():
     x = np.float32([1 + 2.0**-12, 1]).reshape(1, 1, 2)
     call = call_of("conv", "value", x, np.float32([1, -1]).reshape(1, 1, 2), None)

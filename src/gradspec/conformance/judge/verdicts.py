@@ -109,9 +109,9 @@ class _Result:
             return self.says("undecided", detail="no theorem bounds the error of this result")
         try:
             judgement = meaning.judge(self.got, self.target.arithmetic(self.call.problem))
-        except UnsupportedError as why:
+            return self._passed(judgement) if judgement.passed else self._failed(judgement)
+        except UnsupportedError as why:  # of this arithmetic, or of one that the target may use instead
             return self.says("undecided", detail=str(why))
-        return self._passed(judgement) if judgement.passed else self._failed(judgement)
 
     # --- permitted everywhere
 
