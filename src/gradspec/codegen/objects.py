@@ -37,7 +37,8 @@ def compiled(intermediate: str, target: Any, cpu: str, features: str = "") -> by
 
 
 def _optimise(llvm: Any, module: Any, machine: Any) -> None:
-    """Inline what is marked, then simplify each function by itself. Nothing that would round otherwise is done."""
+    """Inline what is marked, simplify each function by itself, and drop the parameters that none of its code needs, as
+    shifts where no winner is kept. Nothing that would round otherwise is done."""
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=SPEED_LEVEL))
     inlining = llvm.create_new_module_pass_manager()
     inlining.add_always_inliner_pass()
@@ -47,6 +48,9 @@ def _optimise(llvm: Any, module: Any, machine: Any) -> None:
     for function in module.functions:
         if not function.is_declaration:
             simplification.run(function, builder)
+    parameters = llvm.create_new_module_pass_manager()
+    parameters.add_dead_arg_elimination_pass()
+    parameters.run(module, builder)
 
 
 # --- symbols ---------------------------------------------------------------------------------------------------------

@@ -69,14 +69,17 @@ def span_of(axis, first, end):
 # --- cells ------------------------------------------------------------------------------------------------------------
 
 
+@inlined
 def read_row(form, args, axis, role, source, count, begin, end, t, at):
-    """Cells begin … end−1 of the row of an array that begins at ``source``.
-
-    They are copied to ``t[at …]`` unless they can be used where they are. Where the input is to be divided, it is
-    divided here, by ``count`` times the taps of each cell if there is no one divisor.
-    """
+    """Cells begin … end−1 of the row of an array that begins at ``source``, where they are or copied to ``t[at …]``."""
     if not form.converts and axis.strides[role] == 1 and not args.scales_input:
         return Row(form.stored_at(args.arrays[role]), source)
+    return copied_row(form, args, axis, role, source, count, begin, end, t, at)
+
+
+def copied_row(form, args, axis, role, source, count, begin, end, t, at):
+    """The same, copied. Where the input is to be divided, it is divided here, by ``count`` times the taps of each cell
+    if there is no one divisor."""
     x, step, number = form.stored_at(args.arrays[role]), axis.strides[role], form.computed
     if step == 1:
         for i in lanes(number, end - begin):
