@@ -20,7 +20,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass
-from functools import cache, partial, reduce
+from functools import cache, cached_property, partial, reduce
 from itertools import count
 from typing import Any
 
@@ -748,9 +748,9 @@ class _Translation:
             return function.emit(self.builder, *map(self.write.typed, args))
         if isinstance(function, Intrinsic):
             return function.emit(self.builder, *self._equally_wide(args))
-        word, arity = self._word(function)
-        if word is None:
+        if not callable(function) or function not in self._words:
             return self._call(function, args)
+        word, arity = self._words[function]
         if len(args) != arity:
             raise Refusal(f"{function.__name__} takes {arity} arguments here, not {len(args)}")
         return word(*args)
@@ -772,10 +772,11 @@ class _Translation:
             raise Refusal(f"{function.__name__} also takes {', '.join(rest) or 'nothing'}, not {', '.join(named)}")
         return [*args, *(named[name] for name in rest)]
 
-    def _word(self, function: Any) -> tuple[Callable[..., Any] | None, int]:
+    @cached_property
+    def _words(self) -> dict[Any, tuple[Callable[..., Any], int]]:
         """What is translated where it is called, and how many arguments it takes."""
         write = self.write
-        words: dict[Any, tuple[Callable[..., Any], int]] = {
+        return {
             strided: (write.strided, 3),
             put_strided: (write.put_strided, 3),
             following: (write.following, 4),
@@ -795,7 +796,6 @@ class _Translation:
             min: (partial(write.extreme, ast.Lt()), 2),
             max: (partial(write.extreme, ast.Gt()), 2),
         }
-        return words.get(function, (None, 0)) if callable(function) else (None, 0)
 
     def _equally_wide(self, args: Sequence[Any]) -> list[Value]:
         values = [self.write.typed(a) for a in args]
