@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.spec.window import Adaptive, AxisWindow, Regular, Window
+from gradspec.system.machine import memory, readable
 
 PADDING, ABSENT = -1, -2
 """A tap that reads padding; a tap that a shorter window does not have."""
@@ -36,11 +37,14 @@ def table(window: Window, outputs: range | None = None) -> Ints:
 
 
 def _axis_table(axis: AxisWindow) -> Ints:
-    spans = [np.asarray(axis.positions(o), np.int64) for o in range(axis.outputs)]
-    taps = np.full((axis.outputs, max(map(len, spans))), ABSENT, np.int64)
-    for row, span in zip(taps, spans, strict=True):
+    taps = axis.outputs * (axis.kernel if isinstance(axis, Regular) else 1)
+    if (size := 4 * 8 * taps) > memory():  # four arrays of them at a time
+        raise MemoryError(f"to list the {taps} taps of an axis takes {readable(size)}; use smaller windows")
+    spans = [np.arange(r.start, r.stop, r.step) for r in map(axis.positions, range(axis.outputs))]
+    found = np.full((axis.outputs, max(map(len, spans))), ABSENT, np.int64)
+    for row, span in zip(found, spans, strict=True):
         row[: len(span)] = np.where((span >= 0) & (span < axis.size), span, PADDING)
-    return taps
+    return found
 
 
 def readers(taps: Ints, cells: int) -> Ints:

@@ -10,10 +10,12 @@ from gradspec.runtime.backend import Backend
 from gradspec.runtime.group import Step, steps
 from gradspec.runtime.memory import Lifetime, nbytes, offsets
 from gradspec.runtime.plan import Plan, last_use
+from gradspec.system.machine import memory, readable
 
 
 def plan(graph: Graph, inputs: int, backend: Backend) -> Plan:
     """Plan a graph whose first ``inputs`` inputs are given at each call and the others once, as constants."""
+    _require_memory(graph)
     still, nodes = _moved_constants(graph, inputs)
     prologue = [Step((node,)) for node in still]
     fixed = {*graph.inputs[inputs:], *graph.constants, *(v for step in prologue for v in step.outputs)}
@@ -34,6 +36,18 @@ def plan(graph: Graph, inputs: int, backend: Backend) -> Plan:
         arena=_arena(found, graph.outputs),
         backend=backend,
     )
+
+
+def _require_memory(graph: Graph) -> None:
+    """What cannot be held is refused before any work is done. Views take none, unless they are given to the caller."""
+    available = memory()
+    for node in graph.nodes:
+        for v in node.outputs:
+            if nbytes(v.type) > available and (not node.op.moves or v in graph.outputs):
+                raise MemoryError(
+                    f"{node.op}: the result, {v.type}, takes {readable(nbytes(v.type))}, and this machine has "
+                    f"{readable(available)}; use smaller sizes"
+                )
 
 
 def _moved_constants(graph: Graph, inputs: int) -> tuple[list[Node], list[Node]]:

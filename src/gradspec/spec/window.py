@@ -39,6 +39,25 @@ class Regular:
         # Only a window that ceil_mode added reaches size + hi.
         return range(start, min(stop, self.size + self.hi), self.dilation)
 
+    def trimmed(self) -> Regular:
+        """A window on the same cells whose extents do not exceed the axis by far, for those who do not read padding.
+
+        Taps that are padding for every output are dropped. A stride means nothing to one output, nor does a dilation to
+        one tap.
+
+        >>> Regular(size=4, kernel=2**40, stride=1, lo=2**39, hi=2**39, dilation=1, outputs=5).trimmed()
+        Regular(size=4, kernel=8, stride=1, lo=4, hi=549755813888, dilation=1, outputs=5)
+        """
+        if max(self.kernel, self.stride, self.dilation) <= 4 * self.size:
+            return self
+        first = max(0, -((self.stride * (self.outputs - 1) - self.lo) // self.dilation))
+        end = min(self.kernel, (self.size - 1 + self.lo) // self.dilation + 1)
+        if first >= end:
+            return Regular(self.size, 1, 1, self.outputs, self.hi, 1, self.outputs)
+        stride, dilation = self.stride if self.outputs > 1 else 1, self.dilation if end - first > 1 else 1
+        lo = self.lo - first * self.dilation
+        return Regular(self.size, end - first, stride, lo, self.hi, dilation, self.outputs)
+
 
 @dataclass(frozen=True, slots=True)
 class Adaptive:
@@ -72,6 +91,10 @@ class Window:
     @property
     def outputs(self) -> Index:
         return tuple(axis.outputs for axis in self.axes)
+
+    def trimmed(self) -> Window:
+        """A window on the same cells, for those who do not read padding: see `Regular.trimmed`."""
+        return Window(tuple(axis.trimmed() if isinstance(axis, Regular) else axis for axis in self.axes))
 
     def taps(self, output: Index) -> list[int | None]:
         """The flat positions that ``output`` reads, in row-major order; None is padding."""

@@ -24,7 +24,7 @@ def _lp_pool(attrs: Any, x: Array) -> Array:
         total: Array = (np.ldexp(sizes, -shift[..., None]) ** attrs.p).sum(axis=-1)
         return np.asarray(np.ldexp(total ** (1 / attrs.p), shift))
 
-    return reduced(attrs.window(x), norm, x)
+    return reduced(attrs.window(x).trimmed(), norm, x)
 
 
 def _abs_power(attrs: Any, x: Array) -> Array:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.backends.tables import ABSENT, Ints, table, take
+from gradspec.backends.tables import Ints, counted_taps, real_cells, table, take
 from gradspec.spec.errors import ShapeError
-from gradspec.spec.window import Window
+from gradspec.spec.window import AxisWindow, Window
 
 Array = NDArray[Any]
 
@@ -132,14 +132,14 @@ def _winners(window: Window, x: Array) -> Ints:
 
 
 def _max_pool(attrs: Any, x: Array) -> Any:
-    window = attrs.window(x)
+    window = attrs.window(x).trimmed()
     winners = _winners(window, x)
     values = gather(x, winners, window.rank)
     return (values, winners) if attrs.return_indices else values
 
 
 def _max_pool_push(attrs: Any, x: Array, dx: Array) -> Array:
-    window = attrs.window(x)
+    window = attrs.window(x).trimmed()
     if attrs.ties == "first":
         return gather(dx, _winners(window, x), window.rank)
 
@@ -152,7 +152,7 @@ def _max_pool_push(attrs: Any, x: Array, dx: Array) -> Array:
 
 
 def _max_pool_pull(attrs: Any, x: Array, g: Array) -> Array:
-    window = attrs.window(x)
+    window = attrs.window(x).trimmed()
     if attrs.ties == "first":
         return scatter(g, _winners(window, x), window.sizes)
 
@@ -172,25 +172,36 @@ def _counts(mask: NDArray[np.bool_], dtype: Any) -> Array:
 # --- the average ------------------------------------------------------------------------------------------------------
 
 
-def _divisors(attrs: Any, taps: Ints, dtype: Any) -> Array:
+def _counted(window: Window, count: Callable[[AxisWindow], Ints]) -> Array:
+    """What is counted along each axis, for the outputs of a plane."""
+    each = np.ix_(*(count(axis) for axis in window.axes))
+    return np.asarray(prod(each, start=np.float64(1)))
+
+
+def _divisors(attrs: Any, window: Window, dtype: Any) -> Array:
+    """Of the outputs of a plane; 1 where there is nothing to divide."""
     if attrs.divisor_override is not None:
-        return np.full(len(taps), attrs.divisor_override, dtype)
-    return _counts(taps != ABSENT if attrs.count_include_pad else taps >= 0, dtype)
+        return np.full(window.outputs, attrs.divisor_override, dtype)
+    counts = _counted(window, counted_taps if attrs.count_include_pad else real_cells)
+    divisors: Array = np.maximum(counts, 1).astype(dtype)
+    return divisors
 
 
 def _avg_pool(attrs: Any, x: Array) -> Array:
-    def mean(taps: Ints, planes: Array) -> Array:
-        total = take(planes, taps).sum(axis=-1, dtype=x.dtype)
-        return np.where((taps >= 0).any(axis=-1), total / _divisors(attrs, taps, x.dtype), 0)
+    def total(taps: Ints, planes: Array) -> Array:
+        return np.asarray(take(planes, taps).sum(axis=-1, dtype=x.dtype))
 
-    return reduced(attrs.window(x), mean, x)
+    window = attrs.window(x)
+    means = reduced(window.trimmed(), total, x) / _divisors(attrs, window, x.dtype)
+    return np.where(_counted(window, real_cells) > 0, means, 0)
 
 
 def _avg_pool_spread(attrs: Any, g: Array) -> Array:
     def spread(taps: Ints, cotangents: Array) -> tuple[Array, Array]:
-        return taps >= 0, cotangents / _divisors(attrs, taps, g.dtype)[:, None]
+        return taps >= 0, cotangents
 
-    return scattered(attrs.window(np.broadcast_to(g.dtype.type(0), attrs.sizes)), spread, g)
+    window = attrs.window(np.broadcast_to(g.dtype.type(0), attrs.sizes))
+    return scattered(window.trimmed(), spread, g / _divisors(attrs, window, g.dtype))
 
 
 KERNELS: dict[str, Callable[..., Any]] = {

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gradspec.backends.numpy.pool import reduced, scattered
 from gradspec.backends.tables import ABSENT, Ints, take
+from gradspec.spec.window import Window
 
 Array = NDArray[Any]
 
@@ -42,12 +43,18 @@ def _exponents(cells: Array, center: Array, beta: Any) -> Array:
     return np.where(cells == center, 0, exponents)
 
 
+def _window(attrs: Any, x: Array) -> Window:
+    """With all of its padding only where that takes part."""
+    window: Window = attrs.window(x)
+    return window if attrs.padding_mode == "zeros" else window.trimmed()
+
+
 def _smooth_max_pool(attrs: Any, x: Array) -> Array:
     def value(taps: Ints, planes: Array) -> Array:
         soft = _Softened(attrs, taps, planes)
         return np.where(soft.has_cells, soft.center + np.log(soft.total) / soft.beta, 0)
 
-    return reduced(attrs.window(x), value, x)
+    return reduced(_window(attrs, x), value, x)
 
 
 def _smooth_max_mean(attrs: Any, x: Array, u: Array) -> Array:
@@ -55,14 +62,14 @@ def _smooth_max_mean(attrs: Any, x: Array, u: Array) -> Array:
         weighted: Array = _Softened(attrs, taps, planes).weights() * take(others, taps)
         return np.asarray(weighted.sum(axis=-1))
 
-    return reduced(attrs.window(x), mean, x, u)
+    return reduced(_window(attrs, x), mean, x, u)
 
 
 def _smooth_max_spread(attrs: Any, x: Array, g: Array) -> Array:
     def spread(taps: Ints, cotangents: Array, planes: Array) -> tuple[Array, Array]:
         return taps >= 0, cotangents * _Softened(attrs, taps, planes).weights()
 
-    return scattered(attrs.window(x), spread, g, x)
+    return scattered(_window(attrs, x), spread, g, x)
 
 
 KERNELS: dict[str, Callable[..., Any]] = {

@@ -21,8 +21,8 @@ def windows(geometry: StatedWindows, x: Array) -> Array:
     pads = [(lo, max(extent - n - lo, 0)) for extent, n, (lo, _) in missing]
     padded = np.pad(x, [(0, 0)] * len(lead) + pads) if any(map(any, pads)) else x
     steps = padded.strides[padded.ndim - rank :]
-    taps = [step * d for step, d in zip(steps, geometry.dilation, strict=True)]
-    moves = [step * s for step, s in zip(steps, geometry.stride, strict=True)]
+    taps = [step * d if k > 1 else 0 for step, d, k in zip(steps, geometry.dilation, geometry.kernel, strict=True)]
+    moves = [step * s if o > 1 else 0 for step, s, o in zip(steps, geometry.stride, geometry.outputs, strict=True)]
     return as_strided(
         padded,
         (*lead, *geometry.kernel, *geometry.outputs),

@@ -346,8 +346,10 @@ class ConvLowering(LoweringBase):
         source, weight, result = first.inputs[0], first.inputs[1], first.outputs[0]
         if count > MOST_PRODUCTS or 0 in (source.type.size, weight.type.size, result.type.size):
             return None
+        if BACKWARDS[first.op.name] and prod(first.attrs.stride) > MOST_CASES:
+            return None
         form = _blocked(work.nodes)
-        if form.staged_bytes > MOST_STAGED_BYTES or len(form.cases) > MOST_CASES:
+        if form.staged_bytes > MOST_STAGED_BYTES:
             return None
         packing = WeightPacking(form, weight.shape[0])
         weights = dict.fromkeys(node.inputs[1] for node in work.nodes if node.op.name in BACKWARDS)

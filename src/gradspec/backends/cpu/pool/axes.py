@@ -74,8 +74,8 @@ def one_bin(size: int) -> ReducedAxis:
 
 def reduced_axis(window: AxisWindow) -> ReducedAxis:
     if not isinstance(window, Adaptive):
-        w = window
-        return ReducedAxis(AxisKind.SLIDING, w.size, w.outputs, w.kernel, w, w.stride, w.lo, w.dilation)
+        w = window.trimmed()
+        return ReducedAxis(AxisKind.SLIDING, w.size, w.outputs, w.kernel, window, w.stride, w.lo, w.dilation)
     size, outputs = window.size, window.outputs
     if size % outputs == 0 and outputs > 1:
         return ReducedAxis(AxisKind.SLIDING, size, outputs, size // outputs, window, stride=size // outputs)

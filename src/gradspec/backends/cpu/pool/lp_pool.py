@@ -78,7 +78,7 @@ class _LpPoolLowering(LoweringBase):
         (node,) = work.nodes
         (x,), (y,), p = node.inputs, node.outputs, node.attrs.p
         window, function = node.attrs.window(x), kernel(SOURCE, f"lp_pool:{x.dtype}")
-        axes, width = regular_axes(window) or (ONE_CELL,), COMPUTED[x.dtype.name]
+        axes, width = tuple(axis.trimmed() for axis in regular_axes(window)) or (ONE_CELL,), COMPUTED[x.dtype.name]
         pooling = _PowerPooling(x.shape[: x.ndim - window.rank], axes, _exponents(p, width), width)
         taps = y.type.size * prod(axis.kernel for axis in axes)
         cost = taps * NANOSECONDS_PER_TAP.get(p, NANOSECONDS_PER_POWER)
