@@ -187,7 +187,9 @@ MUTANTS = (
         "number_of(x)(0), b * x - b * m",
     ),
     # convolutions
-    Mutant("kernel_axes_swapped", CONV + "plan.py", "case.taps_of(strides)", "case.taps_of(strides[::-1])"),
+    Mutant(
+        "kernel_axes_swapped", CONV + "plan.py", "case.taps_of(tuple(spatial))", "case.taps_of(tuple(spatial[::-1]))"
+    ),
     Mutant(
         "groups_share_weights",
         CONV + "plan.py",

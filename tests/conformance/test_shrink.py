@@ -18,7 +18,7 @@ from gradspec.conformance.model.verdict import FINDINGS, Failure, Finding, Verdi
 from gradspec.conformance.oracle.expected import expected
 from gradspec.conformance.shrink import search as shrinking
 from gradspec.conformance.shrink.causes import explained, finding, groups, merged, unexplained, varied
-from gradspec.conformance.shrink.fork import CAN_FORK
+from gradspec.conformance.shrink.fork import CAN_FORK, fate
 from gradspec.conformance.shrink.search import manner, shrink
 from gradspec.conformance.shrink.steps import size, steps
 from gradspec.conformance.targets.native.target import NativeTarget
@@ -539,15 +539,36 @@ def test_a_crash_in_one_of_several_ways_names_it():
     assert shrunk.call.inputs[0].size == 1
 
 
-@pytest.mark.skipif(not CAN_FORK, reason="nothing is tried again where a process cannot be copied")
+class Slept(BaseException):
+    """So many seconds, by a clock that no load on the machine disturbs."""
+
+
+def asleep(seconds):
+    raise Slept(seconds)
+
+
+def fate_by_that_clock(action, seconds):
+    try:
+        action()
+    except Slept as slept:
+        return "hang" if slept.args[0] > seconds else ""
+    return ""
+
+
 def test_a_hang_is_shrunk_if_it_is_one(monkeypatch):
-    monkeypatch.setattr(shrinking, "AN_ATTEMPT", 0.1)
-    shrunk = shrink(Killing(lambda: sleep(60)), deadly("hang"), 8.0)
+    monkeypatch.setattr(shrinking, "fate", fate_by_that_clock)
+    shrunk = shrink(Killing(lambda: asleep(60)), deadly("hang"), ENOUGH)
     assert size(shrunk.call) < size(deadly("hang").call)
     assert largest(shrunk.call, "stride") == 3
     slow = deadly("hang")
-    assert shrink(Killing(lambda: sleep(0.15)), slow, 2.0) is slow
-    assert shrink(Killing(os.abort), slow, 2.0) is slow
+    assert shrink(Killing(lambda: asleep(1.5 * shrinking.AN_ATTEMPT)), slow, ENOUGH) is slow
+    assert shrink(Killing(lambda: asleep(0)), slow, ENOUGH) is slow
+
+
+@pytest.mark.skipif(not CAN_FORK, reason="nothing is tried again where a process cannot be copied")
+def test_a_process_that_does_not_end_hangs():
+    assert fate(lambda: sleep(60), 0.1) == "hang"
+    assert shrink(Killing(os.abort), slow := deadly("hang"), ENOUGH) is slow
 
 
 def test_few_failures_of_a_group_are_of_every_sort():

@@ -374,6 +374,40 @@ def test_arguments_and_results_in_containers_are_flattened():
     assert_close(found, tensors_of(module(*args, **kwargs)))
 
 
+class Difference(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.zero = nn.Parameter(torch.zeros(3))
+
+    def forward(self, given):
+        (a, b), more = given
+        return a - b + more["c"] * 10 + self.zero
+
+
+ONE = torch.arange(3.0)
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        lambda module: ((ONE, ONE), {"c": ONE}),
+        lambda module: ((ONE, ONE[:]), {"c": ONE.view(3)}),
+        lambda module: ((ONE, module.zero), {"c": module.zero}),
+        lambda module: ((ONE.numpy(), ONE.numpy()), {"c": ONE}),
+        lambda module: ((gs.f32[3], gs.f32[3]), {"c": ONE}),
+    ],
+    ids=["one tensor", "views of one", "a parameter", "one array", "types"],
+)
+def test_examples_that_are_the_same_tensor_are_different_inputs(example):
+    module = Difference()
+    given = [np.float32(row) for row in ([1, 2, 3], [5, 7, 9], [2, 2, 1])]
+    graph = gs.from_torch(module, example(module))
+    assert len(graph.inputs) == 3
+    assert graph(*given).tolist() == [16, 15, 4]
+    graph = gs.from_torch(module, example(module), params="inputs")
+    assert graph(*given, np.float32([1, 1, 1])).tolist() == [17, 16, 5]
+
+
 def test_parameters_become_constants_or_inputs():
     module, args, kwargs = branches()
 

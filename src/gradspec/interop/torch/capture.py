@@ -37,9 +37,15 @@ def captured(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expo
 
 
 def _tensor_like(value: Any) -> Any:
-    """A type such as ``gs.f32[1, 3, 8, 8]`` as a tensor of it, an array as a tensor; the rest as it is."""
+    """A type such as ``gs.f32[1, 3, 8, 8]`` as a tensor of it, an array as a tensor; the rest as it is.
+
+    A tensor becomes one of its own, because torch.export takes the same tensor in two places, or a parameter that is
+    given as an example, for one and the same variable.
+    """
     if isinstance(value, TensorType):
         return torch.zeros(value.shape, dtype=torch_dtype(value.dtype))
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
     return torch.as_tensor(value) if hasattr(value, "__array_interface__") else value
 
 
