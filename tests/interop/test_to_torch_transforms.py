@@ -163,6 +163,13 @@ def test_as_it_is(name):
     agree(name, network)
 
 
+@pytest.mark.parametrize("first", [*FUNCTIONAL, *DEEPER])
+def test_what_was_made_in_a_transformation_outlasts_it(first):
+    graph = gs.trace(lambda x: gs.tanh(gs.max_pool1d(gs.conv1d(x, WEIGHT), 2)), gs.f64[1, 8])
+    for name in (first, "grad", "jvp of grad", "reverse", first):
+        agree(name, lambda x: call(graph, [x])[0])
+
+
 @pytest.mark.parametrize("name", ["value", "jvp", "grad", "vmap", "jvp of jvp", "double backward"])
 def test_of_a_module(name):
     agree(name, MODULE)

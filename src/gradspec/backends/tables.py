@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradspec.runtime.memory import machine_bytes
 from gradspec.spec.window import Adaptive, AxisWindow, Regular, Window
-from gradspec.system.machine import memory, readable
 
 PADDING, ABSENT = -1, -2
 """A tap that reads padding; a tap that a shorter window does not have."""
+
+MANY_TAPS = 1 << 25
+"""From which on it is asked how much memory there is."""
 
 Ints = NDArray[np.int64]
 
@@ -38,8 +41,11 @@ def table(window: Window, outputs: range | None = None) -> Ints:
 
 def _axis_table(axis: AxisWindow) -> Ints:
     taps = axis.outputs * (axis.kernel if isinstance(axis, Regular) else 1)
-    if (size := 4 * 8 * taps) > memory():  # four arrays of them at a time
-        raise MemoryError(f"to list the {taps} taps of an axis takes {readable(size)}; use smaller windows")
+    if taps > MANY_TAPS and (size := 4 * 8 * taps) > (there := machine_bytes()):  # four arrays of them at a time
+        raise MemoryError(
+            f"a list of the {taps:,} taps of an axis needs {size:,} bytes of memory, and there are {there:,}; give "
+            "smaller windows"
+        )
     spans = [np.arange(r.start, r.stop, r.step) for r in map(axis.positions, range(axis.outputs))]
     found = np.full((axis.outputs, max(map(len, spans))), ABSENT, np.int64)
     for row, span in zip(found, spans, strict=True):

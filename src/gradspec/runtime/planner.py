@@ -8,9 +8,11 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Var
 from gradspec.runtime.backend import Backend
 from gradspec.runtime.group import Step, steps
-from gradspec.runtime.memory import Lifetime, nbytes, offsets
+from gradspec.runtime.memory import Lifetime, machine_bytes, nbytes, offsets
 from gradspec.runtime.plan import Plan, last_use
-from gradspec.system.machine import memory, readable
+
+MUCH_MEMORY = 1 << 30
+"""Bytes from which on it is asked how many there are."""
 
 
 def plan(graph: Graph, inputs: int, backend: Backend) -> Plan:
@@ -40,14 +42,14 @@ def plan(graph: Graph, inputs: int, backend: Backend) -> Plan:
 
 def _require_memory(graph: Graph) -> None:
     """What cannot be held is refused before any work is done. Views take none, unless they are given to the caller."""
-    available = memory()
-    for node in graph.nodes:
-        for v in node.outputs:
-            if nbytes(v.type) > available and (not node.op.moves or v in graph.outputs):
-                raise MemoryError(
-                    f"{node.op}: the result, {v.type}, takes {readable(nbytes(v.type))}, and this machine has "
-                    f"{readable(available)}; use smaller sizes"
-                )
+    results = ((node, v, nbytes(v.type)) for node in graph.nodes for v in node.outputs)
+    for node, v, size in results:
+        is_held = size > MUCH_MEMORY and (not node.op.moves or v in graph.outputs)
+        if is_held and size > (there := machine_bytes()):
+            raise MemoryError(
+                f"{node.op}: the result, {v.type}, needs {size:,} bytes of memory, and there are {there:,}; "
+                "give smaller shapes"
+            )
 
 
 def _moved_constants(graph: Graph, inputs: int) -> tuple[list[Node], list[Node]]:

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
 import gradspec.wiring  # noqa: F401  (a program that was exported brings nothing but this package)
@@ -161,7 +162,8 @@ class OpenedGraph:
     def __init__(self, graph: Graph) -> None:
         large = large_constants(graph)
         self.structure = Structure(with_inputs(graph, large))
-        with _disable_current_modes(), torch.inference_mode(False):  # they outlast what is traced or inferred now
+        # They outlast what is traced, inferred or transformed now.
+        with _disable_current_modes(), temporarily_clear_interpreter_stack(), torch.inference_mode(False):
             self.constants = [tensor_of(graph.constants[v]) for v in large]
         self.closed = Structure(with_inputs(graph, ()))
 
