@@ -261,8 +261,9 @@ MUTANTS = (
     Mutant(
         "sum_in_random_order",
         CONV + "gradient.py",
-        'return task_of(f"weight gradient {x.dtype}", function, (x, g), (w,), form, cost, 1000)',
-        'task = task_of(f"weight gradient {x.dtype}", function, (x, g), (w,), form, cost, 1000)\n'
+        'return task_of(f"weight gradient {x.dtype}", function, (x, g), (w,), form, cost, 1000, '
+        "(form.units, form.workspace))",
+        "task = task_of('gradient', function, (x, g), (w,), form, cost, 1000)\n"
         "    return __import__('dataclasses').replace(task, bind=lambda x, g, w: task.bind("
         "*((x[::-1], g[::-1]) if x.ndim > form.rank + 1 and __import__('random').random() < 0.5 else (x, g)), w))",
     ),

@@ -71,14 +71,20 @@ def task_of(
     describe: Describe,
     cost: float,
     unit_cost: float = 0.0,
+    known: tuple[int, int] | None = None,
     **more: Any,
 ) -> Task:
-    """A task that costs so many nanoseconds, and so many more for each unit; ``more``: other fields of a task."""
+    """A task that costs so many nanoseconds, and so many more for each unit; ``more``: other fields of a task.
+
+    ``known``: the units and the workspace where no layout changes them, so that nothing need be described for a plan.
+    """
     variables = (*inputs, *outputs)
     sizes = [v.dtype.numpy.itemsize for v in variables]
     bind = Binder(sizes, describe)
-    contiguous = zip(variables, sizes, strict=True)
-    _, units, workspace = bind.call(tuple([tuple([size * s for s in dense(v.shape)]) for v, size in contiguous]))
+    if known is None:
+        contiguous = zip(variables, sizes, strict=True)
+        known = bind.call(tuple([tuple([size * s for s in dense(v.shape)]) for v, size in contiguous]))[1:]
+    units, workspace = known
     cost += unit_cost * units
     return Task(name, tuple(inputs), tuple(outputs), function, units, cost, workspace, bind, **more)
 

@@ -270,7 +270,7 @@ def _summed(form: BlockedGradient, x: Var, g: Var, w: Var) -> Task:
     """The gradient, or its pieces."""
     function = kernel(SOURCE, f"gradient:{x.dtype}")
     cost = w.type.size / form.pieces * prod(form.positions) * NANOSECONDS_PER_PRODUCT
-    return task_of(f"weight gradient {x.dtype}", function, (x, g), (w,), form, cost, 1000)
+    return task_of(f"weight gradient {x.dtype}", function, (x, g), (w,), form, cost, 1000, (form.units, form.workspace))
 
 
 def _joined(form: BlockedGradient, x: Var, g: Var, w: Var) -> Task:

@@ -29,6 +29,7 @@ from gradspec.backends.cpu.conv.blocking import (
 )
 from gradspec.backends.cpu.conv.pooling import PooledBlocks, is_pooling, rank_of, rows_together
 from gradspec.backends.cpu.dtypes import COMPUTED
+from gradspec.backends.cpu.planning import regular_axes
 from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_function, is_pointwise
 from gradspec.codegen.addresses import function_address
 from gradspec.codegen.cache import kernel
@@ -160,8 +161,8 @@ class WeightPacking:
         form = self.form
         packed = Var(f"{weight.name}.panels", TensorType(u8, (form.packed_bytes,)), None)
         function, cost = kernel(SOURCE, f"pack:{weight.dtype}"), form.packed_bytes / form.itemsize
-        share = "panels", form.writes, form.attrs, weight.type
-        return task_of(f"panels {weight.dtype}", function, [weight], [packed], self, cost, share=share)
+        share, known = ("panels", form.writes, form.attrs, weight.type), (form.pack_units, 0)
+        return task_of(f"panels {weight.dtype}", function, [weight], [packed], self, cost, known=known, share=share)
 
 
 # --- groups of convolutions -------------------------------------------------------------------------------------------
@@ -346,7 +347,8 @@ class ConvLowering(LoweringBase):
         source, weight, result = first.inputs[0], first.inputs[1], first.outputs[0]
         if count > MOST_PRODUCTS or 0 in (source.type.size, weight.type.size, result.type.size):
             return None
-        if BACKWARDS[first.op.name] and prod(first.attrs.stride) > MOST_CASES:
+        axes = regular_axes(first.attrs.window)
+        if BACKWARDS[first.op.name] and prod(min(axis.stride, axis.size) for axis in axes) > MOST_CASES:
             return None
         form = _blocked(work.nodes)
         if form.staged_bytes > MOST_STAGED_BYTES:
@@ -360,7 +362,8 @@ class ConvLowering(LoweringBase):
         terms = form.channels * form.taps * count / (prod(first.attrs.stride) if form.writes else 1)
         name, function = f"convolution {source.dtype}", kernel(SOURCE, f"conv:{source.dtype}")
         cost, before = result.type.size * terms * NANOSECONDS_PER_PRODUCT, tuple(packs.values())
-        return task_of(name, function, group.plan.inputs, group.plan.results, group, cost, 500, before=before)
+        inputs, outputs, known = group.plan.inputs, group.plan.results, (form.units, group.workspace)
+        return task_of(name, function, inputs, outputs, group, cost, 500, known, before=before)
 
 
 def _blocked(nodes: Sequence[Node]) -> BlockedConvolution:
