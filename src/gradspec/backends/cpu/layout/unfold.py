@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
@@ -85,8 +85,7 @@ class _Columns:
 
 
 def _columns(node: Node, cells: Var, width: int) -> _Columns:
-    axes = tuple(axis if axis.outputs > 1 else replace(axis, stride=1) for axis in regular_axes(node.attrs.window))
-    return _Columns(cells.shape[: cells.ndim - node.attrs.rank], axes or (ONE_CELL,), width)
+    return _Columns(cells.shape[: cells.ndim - node.attrs.rank], regular_axes(node.attrs.window) or (ONE_CELL,), width)
 
 
 class _UnfoldLowering(LoweringBase):
