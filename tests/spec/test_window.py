@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import gradspec as gs
 from gradspec.spec import adaptive, regular, transposed, whole
+from gradspec.spec.window import Regular
 from strategies import geometries, many
 
 FAR = 40
@@ -162,6 +163,27 @@ def test_transposed_windows_in_several_dimensions(g, data):
     sizes = tuple(max(o * s + d * t for o in range(n) for t in range(k)) + 1 + e for n, k, s, d, e in axes)
     per_axis = [windows(size, k, s, 0, 0, d, n) for size, (n, k, s, d, _) in zip(sizes, axes, strict=True)]
     assert_is_product(transposed(g.sizes, g.kernel, g.stride, unpadded, extra, g.dilation), sizes, per_axis)
+
+
+@many
+@given(
+    size=st.integers(1, 3),
+    kernel=st.integers(1, 40),
+    stride=st.integers(1, 40),
+    dilation=st.integers(1, 40),
+    lo=st.integers(-5, 60),
+    outputs=st.integers(1, 4),
+)
+def test_a_window_reads_the_same_cells_settled_or_trimmed(size, kernel, stride, dilation, lo, outputs):
+    axis = Regular(size, kernel, stride, lo, 10_000, dilation, outputs)
+    settled, trimmed = axis.settled(), axis.trimmed()
+    assert settled.kernel == kernel
+    assert max(settled.stride if outputs == 1 else 1, settled.dilation if kernel == 1 else 1) <= size
+    assert max(trimmed.kernel, trimmed.dilation) <= max(4 * size, size + stride * (outputs - 1))
+    for o in range(outputs):
+        assert [*settled.positions(o)] == [*axis.positions(o)]
+        cells = [p for p in axis.positions(o) if 0 <= p < size]
+        assert [p for p in trimmed.positions(o) if 0 <= p < size] == cells
 
 
 def test_no_axes_is_one_window_on_one_cell():

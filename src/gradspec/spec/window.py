@@ -39,11 +39,21 @@ class Regular:
         # Only a window that ceil_mode added reaches size + hi.
         return range(start, min(stop, self.size + self.hi), self.dilation)
 
-    def trimmed(self) -> Regular:
-        """A window on the same cells whose extents do not exceed the axis by far, for those who do not read padding.
+    def settled(self) -> Regular:
+        """The same window. A stride means nothing to one output, nor does a dilation to one tap: they end at the axis.
 
-        Taps that are padding for every output are dropped. A stride means nothing to one output, nor does a dilation to
-        one tap.
+        >>> Regular(size=4, kernel=2, stride=2**40, lo=0, hi=0, dilation=1, outputs=1).settled().stride
+        4
+        """
+        stride = self.stride if self.outputs > 1 else min(self.stride, self.size)
+        dilation = self.dilation if self.kernel > 1 else min(self.dilation, self.size)
+        if (stride, dilation) == (self.stride, self.dilation):
+            return self
+        return Regular(self.size, self.kernel, stride, self.lo, self.hi, dilation, self.outputs)
+
+    def trimmed(self) -> Regular:
+        """A window on the same cells whose extents do not exceed the axis by far, for those who do not read padding:
+        taps that are padding for every output are dropped.
 
         >>> Regular(size=4, kernel=2**40, stride=1, lo=2**39, hi=2**39, dilation=1, outputs=5).trimmed()
         Regular(size=4, kernel=8, stride=1, lo=4, hi=549755813888, dilation=1, outputs=5)
@@ -54,9 +64,8 @@ class Regular:
         end = min(self.kernel, (self.size - 1 + self.lo) // self.dilation + 1)
         if first >= end:
             return Regular(self.size, 1, 1, self.outputs, self.hi, 1, self.outputs)
-        stride, dilation = self.stride if self.outputs > 1 else 1, self.dilation if end - first > 1 else 1
         lo = self.lo - first * self.dilation
-        return Regular(self.size, end - first, stride, lo, self.hi, dilation, self.outputs)
+        return Regular(self.size, end - first, self.stride, lo, self.hi, self.dilation, self.outputs).settled()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 
 from gradspec.backends.cpu.arguments import Grid, RowPieces, StridedAxis
@@ -15,10 +14,8 @@ ONE_CELL = Regular(size=1, kernel=1, stride=1, lo=0, hi=0, dilation=1, outputs=1
 
 
 def regular_axes(window: Window) -> tuple[Regular, ...]:
-    """The axes of a window that has no bins. A stride that leads nowhere, from an only output, is no longer than the
-    axis."""
-    axes = (axis for axis in window.axes if isinstance(axis, Regular))
-    return tuple(replace(a, stride=a.size) if a.outputs == 1 and a.stride > a.size else a for a in axes)
+    """The axes of a window that has no bins."""
+    return tuple(axis.settled() for axis in window.axes if isinstance(axis, Regular))
 
 
 def grid(sizes: Sequence[int], source: Strides, target: Strides) -> Grid:
