@@ -115,6 +115,7 @@ def _listed(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.option("--quick", is_flag=True, help="Two short rounds, without torch-compile unless it is named.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Write everything measured to this file.")
 @click.option("--plot", "plot_file", type=click.Path(dir_okay=False), help="Draw the result: .png, .pdf or .svg.")
+@click.option("--compare", "earlier_file", type=click.Path(), help="Judge the run against the --json file of another.")
 def bench(
     suite: str,
     peers: list[str] | None,
@@ -127,6 +128,7 @@ def bench(
     quick: bool,
     json_file: str | None,
     plot_file: str | None,
+    earlier_file: str | None,
 ) -> None:
     """Time the standard grid for gradspec and every installed peer, side by side.
 
@@ -137,7 +139,8 @@ def bench(
     from gradspec.bench.command import BenchRequest as Request
     from gradspec.bench.command import perform
 
-    request = Request(suite, peers, cells, ops, modes, rounds, threads, timeout, quick, json_file, plot_file)
+    files = json_file, plot_file, earlier_file
+    request = Request(suite, peers, cells, ops, modes, rounds, threads, timeout, quick, *files)
     try:
         perform(request)
     except UserError as error:

@@ -13,11 +13,12 @@ from rich.console import Console
 
 from gradspec.bench import command, contenders
 from gradspec.bench.command import BenchRequest, perform
+from gradspec.bench.compare import compare, read_run
 from gradspec.bench.grid import problem, problems
 from gradspec.bench.measure import COPY_PROBLEM, PRODUCT_PROBLEMS, BenchRun, Result, Settings, Timing
 from gradspec.bench.plot import draw
 from gradspec.bench.ratios import rate_of_peer, ratio_to_peer, share_of_copy, share_of_product
-from gradspec.bench.report import as_json, remarks, show
+from gradspec.bench.report import as_json, remarks, show, show_comparison
 from gradspec.cli import main
 
 needs_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="pip install matplotlib")
@@ -187,3 +188,90 @@ def test_a_run_that_is_ended_shows_what_there_is(number, tmp_path, monkeypatch):
     assert "Interrupted: this is what had been measured." in console.export_text()
     assert [row["is_complete"] for row in json.loads(file.read_text())["results"]] == [True, False]
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def written(run, file, **changes):
+    file.write_text(json.dumps(as_json(run) | changes))
+    return read_run(str(file), run.suite, run.settings.threads)
+
+
+def slowed(run, peers=1.0, **ours):
+    """The run on another day: times of peers and, by cell, of ours are multiplied."""
+    for result in run.results:
+        for name, timed in result.timings.items():
+            factor = ours.get(result.problem.cell.name, 1.0) if name == "gradspec" else 1.0
+            timed.samples = [sample * factor * peers for sample in timed.samples]
+    return run
+
+
+def compared(run, earlier):
+    console = Console(width=120, record=True, file=io.StringIO())
+    show_comparison(compare(run, earlier), console)
+    return " ".join(console.export_text().split())
+
+
+def test_only_what_moved_against_the_peers_is_said_to_have_moved(tmp_path):
+    earlier = written(made_up(), tmp_path / "then.json")
+    comparison = compare(slowed(made_up(), peers=1.3, P1=1.2, P4=0.5, P7=1.01), earlier)
+    assert (comparison.drift, comparison.noise) == pytest.approx((1.3, 0.02))
+    moved = {c.problem.cell.name: c.speedup for c in comparison.changes if c.is_real}
+    assert moved == pytest.approx({"P1": 1 / 1.2, "P4": 2.0})
+    printed = compared(slowed(made_up(), peers=1.3, P1=1.2, P4=0.5), earlier)
+    assert "P1 max forward" in printed
+    assert "0.83x" in printed
+    assert "P2 max forward" not in printed
+    assert "1.300 times as long as then" in printed
+
+
+def test_what_peers_seem_to_move_by_is_the_noise(tmp_path):
+    then, now = made_up("conv"), made_up("conv", seconds=0.95e-3)
+    for i, result in enumerate(now.results):
+        for name in ("torch-eager", "jax"):
+            result.timings[name] = timing(then.results[i].timings[name].median * (1.1 if i % 2 else 1 / 1.1))
+    comparison = compare(now, written(then, tmp_path / "then.json"))
+    assert 0.09 < comparison.noise < 0.2
+    assert not any(change.is_real for change in comparison.changes)
+
+
+def test_a_wide_spread_of_a_cell_is_its_own_noise(tmp_path):
+    then, now = made_up("conv"), made_up("conv")
+    now.results[0].timings["gradspec"] = timing(0.6e-3, 0.8e-3, 1.0e-3)
+    changed = compare(now, written(then, tmp_path / "then.json")).changes[0]
+    assert changed.speedup == pytest.approx(1.25)
+    assert changed.noise == pytest.approx(0.125)
+    assert changed.is_real
+    now.results[0].timings["gradspec"] = timing(0.4e-3, 0.8e-3, 1.2e-3)
+    assert not compare(now, written(then, tmp_path / "then.json")).changes[0].is_real
+
+
+def test_without_peers_or_cells_in_common_it_says_so(tmp_path):
+    earlier = written(made_up("conv", ["C1"]), tmp_path / "then.json")
+    assert "nothing can be compared" in compared(made_up("conv", ["C2"]), earlier)
+    newer = made_up("conv", ["C1"])
+    newer.versions = {"torch": "2.99", "jax": "9.9"}
+    assert "No unchanged peer was timed" in compared(newer, earlier)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"format": 1}, "measure both runs alike"),
+        ({"suite": "net"}, "measure both runs alike"),
+        ({"settings": {"threads": 16}}, "measure both runs alike"),
+        ({"machine": {"processor": "another"}}, "measure both runs alike"),
+        ({"machine": None}, "was not written by gradspec bench"),
+        ({"results": [{"cell": "C1"}]}, "was not written by gradspec bench"),
+    ],
+)
+def test_a_run_that_cannot_be_compared_is_refused_before_any_work(changes, words, tmp_path):
+    file = tmp_path / "then.json"
+    file.write_text(json.dumps(as_json(made_up("conv")) | changes))
+    result = bench("conv", "--threads", "2", "--compare", str(file))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert words in " ".join(result.stderr.split())
+
+
+def test_a_comparison_needs_its_file(tmp_path):
+    result = bench("--compare", str(tmp_path / "none.json"))
+    assert result.exit_code == 1
+    assert "none.json" in result.stderr

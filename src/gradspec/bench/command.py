@@ -14,12 +14,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from gradspec.bench.compare import EarlierRun, compare, read_run
 from gradspec.bench.contenders import MissingPeerError, Participant, UnknownPeerError
 from gradspec.bench.contenders import peers as named_peers
 from gradspec.bench.grid import GRID, MODES, BenchProblem, problems
 from gradspec.bench.measure import BenchRun, Settings, measure, product_problems
-from gradspec.bench.report import as_json, show
+from gradspec.bench.report import as_json, show, show_comparison
 from gradspec.runtime.threads import get_num_threads
+from gradspec.spec.errors import FormatError
 from gradspec.system.processes import terminated_like_interrupted
 
 PICTURES = (".png", ".pdf", ".svg")
@@ -44,6 +46,7 @@ class BenchRequest:
     quick: bool = False
     json_file: str | None = None
     plot_file: str | None = None
+    earlier_file: str | None = None
 
     def problems(self) -> list[BenchProblem]:
         grid = GRID[self.suite]
@@ -80,10 +83,13 @@ def perform(request: BenchRequest, console: Console | None = None) -> BenchRun:
     """Measure, print the tables, and write what was asked for."""
     chosen, peers, settings = request.problems(), request.contenders(), request.settings()
     _require_possible(request)
+    earlier = _earlier(request, settings)
     console = console or Console(highlight=False, markup=False)
     with _progress(len(chosen) + 2 * len(product_problems(chosen))) as advance, terminated_like_interrupted():
         run = measure(request.suite, chosen, peers, settings, advance)
     show(run, console)
+    if earlier:
+        show_comparison(compare(run, earlier), console)
     if request.json_file:
         Path(request.json_file).write_text(json.dumps(as_json(run), indent=1) + "\n", encoding="utf-8")
     if request.plot_file and any(timing.samples for result in run.results for timing in result.timings.values()):
@@ -104,6 +110,16 @@ def _require_possible(request: BenchRequest) -> None:
     for file in (request.json_file, request.plot_file):
         if file and not Path(file).absolute().parent.is_dir():
             raise BenchError(f"there is no folder for {file}; create it first")
+
+
+def _earlier(request: BenchRequest, settings: Settings) -> EarlierRun | None:
+    """Read before the measuring, too, and before ``--json`` may write over it."""
+    if not request.earlier_file:
+        return None
+    try:
+        return read_run(request.earlier_file, request.suite, settings.threads)
+    except (OSError, FormatError) as error:
+        raise BenchError(str(error)) from error
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gradspec.bench.compare import FORMAT, Change, Comparison, mean_speedup
 from gradspec.bench.contenders import FIXED, GIVEN, OURS, label
 from gradspec.bench.grid import BETA, MODES, BenchProblem
 from gradspec.bench.measure import COPY_PROBLEM, BenchRun, Result, Timing
@@ -20,7 +21,6 @@ from gradspec.bench.targets import TargetVerdict, verdicts
 from gradspec.graph.show import ascii_only
 from gradspec.system.machine import machine
 
-FORMAT = 2
 NOTHING, DISAGREES, FAILED = "-", " !=", "failed"
 NUMBER = 7  # characters of a time
 
@@ -205,6 +205,43 @@ def _spread(run: BenchRun) -> list[str]:
         return []
     middle, (worst, where) = spreads[len(spreads) // 2][0], spreads[-1]
     return [f"Quartiles lie {100 * middle:.0f} % of the median apart, at worst {100 * worst:.0f} % ({where})."]
+
+
+# --- beside an earlier run --------------------------------------------------------------------------------------------
+
+
+def show_comparison(comparison: Comparison, console: Console) -> None:
+    """The cells that moved beyond the noise, and what was taken for noise."""
+    moved = sorted((c for c in comparison.changes if c.is_real), key=lambda change: change.speedup)
+    if moved:
+        _print_whole(console, _change_table(f"Moved since {comparison.file}", moved))
+    for line in _judgement(comparison, len(moved)):
+        console.print(Text(ascii_only(line)))
+
+
+def _change_table(title: str, changes: list[Change]) -> Table:
+    table = _plain_table(title)
+    table.add_column("", no_wrap=True)
+    for name in ("before, ms", "now, ms", "as fast", "noise"):
+        table.add_column(name, justify="right", min_width=NUMBER)
+    for change in changes:
+        times = milliseconds(change.before), milliseconds(change.now)
+        style = "green" if change.speedup > 1 else "bold red"
+        table.add_row(str(change.problem), *times, Text(_times(change.speedup), style=style), _percent(change.noise))
+    return table
+
+
+def _judgement(comparison: Comparison, moved: int) -> list[str]:
+    if not comparison.changes:
+        return ["", f"{comparison.file} has no problem of this run: nothing can be compared."]
+    controls = (
+        f"By {comparison.controls} timings of unchanged peers the machine takes {comparison.drift:.3f} times as long "
+        f"as then, which is taken off, and a change below {_percent(comparison.noise)} is noise."
+        if comparison.controls
+        else "No unchanged peer was timed in both runs, so a slower machine looks like slower code; give --peers."
+    )
+    mean = f"{mean_speedup(comparison):.3f} times as fast in geometric mean"
+    return ["", f"{moved} of {len(comparison.changes)} problems moved beyond the noise; {mean}.", controls]
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
