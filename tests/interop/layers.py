@@ -349,6 +349,7 @@ GROUPS: dict[str, Group] = {
             "matrix": lambda x: x[0, 0].t() + x[0, 1].T + x[0].mT[2],
             "cat": lambda x: torch.cat([x, x[:, :2], x[:, :0]], 1),
             "stack": lambda x: torch.stack([x, 2 * x], -1),
+            "split, first axis": lambda x: x.split([1, 1])[1] + x.split(1)[0] * x.split_with_sizes([2])[0],
             "split": lambda x: x.split(4, 1)[0] + x.split([4, 2], 1)[0] + x.chunk(2, 1)[1].repeat(1, 2, 1, 1)[:, :4],
             "unbind": lambda x: x.unbind(-1)[2] + x.unbind(2)[-1],
             "slice": lambda x: (
@@ -436,14 +437,32 @@ OTHERS: dict[str, Group] = {
         {
             "einsum": lambda x, a: torch.einsum("nij,njk->nik", x, a),
             "hstack": lambda x, a: torch.hstack([x, x]) + torch.vstack([x[:1], x[1:]]).repeat(1, 2, 1),
-            "tensor_split": lambda x, a: x.tensor_split(3, 2)[1],
+            "tensor_split": lambda x, a: x.tensor_split(3, 2)[1] + x.tensor_split((1, 3), 2)[1][..., :1],
+            "split": lambda x, a: (x.hsplit(3)[0] * x.vsplit(2)[1], x.dsplit([1, 3])[1]),
+            "shaped like": lambda x, a: x.reshape_as(x.mT) * x.view_as(x[:, 0:].reshape(2, 4, 3)) * x.ravel().sum(),
+            "broadcast": lambda x, a: x.broadcast_to(5, 2, 3, 4) * sum(torch.broadcast_tensors(x, x[:1, :1])),
+            "unflatten": lambda x, a: x.unflatten(2, (2, -1)).swapaxes(0, 3) + x[0, 0, 0].expand(2, 3, 2, 2),
+            "axes moved": lambda x, a: x.moveaxis(0, 2) * x.movedim((0, 1), (2, 0)) * x.swapdims(0, 1).mT.adjoint().mT,
+            "more axes": lambda x, a: torch.atleast_3d(x[0]) * torch.atleast_2d(x[0, :, 0]).T[..., None],
+            "products": lambda x, a: (torch.kron(x[0], x[1]), torch.cross(x, x.flip(0), dim=1), torch.diff(x)),
+            "written to by a decomposition": lambda x, a: (x[0] * 2).addr_(x[0, :, 0], x[1, 0]),
             "smooth_l1": lambda x, a: F.smooth_l1_loss(x, x.square()) + F.huber_loss(x, x.square()),
             "hardshrink": lambda x, a: F.hardshrink(x, 0.3) + F.softshrink(x, 0.3),
             "attention": lambda x, a: F.scaled_dot_product_attention(x, x, x),
             "causal attention": lambda x, a: F.scaled_dot_product_attention(x, x, x, is_causal=True),
             "cosine": lambda x, a: F.cosine_similarity(x, x.flip(1), dim=1),
-            "through a view": lambda x, a: written_through_a_view(x),
         },
     ),
 }
-"""What is less exact in PyTorch, or read only after PyTorch has replaced operators or writes to shared memory."""
+"""What is less exact in PyTorch, or read only as PyTorch makes it of other operators."""
+
+WRITES: dict[str, Group] = {
+    "shared memory": Group(
+        ((2, 3, 4),),
+        {
+            "through a view": written_through_a_view,
+            "through a view of a decomposition": lambda x: written_through_a_view(x.reshape_as(x)),
+        },
+    )
+}
+"""What is read only after PyTorch has undone writes to shared memory."""

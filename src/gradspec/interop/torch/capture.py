@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from operator import getitem
 from typing import Any
 
 import torch
 from torch import fx, nn
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from gradspec.graph.types import TensorType
-from gradspec.interop.torch.aten import entry_for, entry_of
+from gradspec.interop.torch.decompose import decompositions
 from gradspec.interop.torch.types import torch_dtype
 from gradspec.spec.errors import ShapeError, UnsupportedError
 
@@ -97,31 +95,19 @@ def _static(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _readable(program: ExportedProgram) -> ExportedProgram:
-    """PyTorch's decompositions in the place of operators that the table lacks, and writes to shared memory undone.
-
-    Both cost more time than the export itself, so neither is done unless it is needed.
-    """
-    unknown = _unknown_operators(program)
-    replaced = _decompositions() if unknown else {}
+    """Writes to shared memory undone, which costs more time than the export itself, so only where there are any."""
     parts = [part.graph for part in program.graph_module.modules() if isinstance(part, fx.GraphModule)]
-    if not unknown & replaced.keys() and all(map(_writes_are_private, parts)):
+    if all(map(_writes_are_private, parts)):
         return program
-    if any(is_gradient_switch(node) for node in program.graph.nodes):
+    if any(is_gradient_switch(node) for part in parts for node in part.nodes):
         raise UnsupportedError(
-            "the model has a part under torch.no_grad(), which PyTorch forgets when it has to replace operators "
-            f"({', '.join(sorted(map(str, unknown)))}) or writes to shared memory; use detach() instead"
+            "the model has a part under torch.no_grad(), which PyTorch forgets when it has to undo writes to shared "
+            "memory, and there are such; use detach() instead, or write nothing through views"
         )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # of PyTorch's, about its own code
-        readable: ExportedProgram = program.run_decompositions(replaced)
+        readable: ExportedProgram = program.run_decompositions(decompositions())
     return readable
-
-
-@cache
-def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """PyTorch's decompositions of the operators that the table lacks."""
-    known: Any = torch.export.default_decompositions()
-    return {operator: how for operator, how in known.items() if entry_for(operator) is None}
 
 
 def is_gradient_switch(node: fx.Node) -> bool:
@@ -129,17 +115,9 @@ def is_gradient_switch(node: fx.Node) -> bool:
     return node.target is torch.ops.higher_order.wrap_with_set_grad_enabled
 
 
-def _unknown_operators(program: ExportedProgram) -> set[Any]:
-    """The operators without an entry that are applied to something that depends on inputs or parameters."""
-    specs = program.graph_signature.input_specs
-    varying = {spec.arg.name for spec in specs if spec.kind is not InputKind.CONSTANT_TENSOR}
-    unknown = set()
-    for node in program.graph.nodes:
-        if node.op == "call_function" and any(source.name in varying for source in node.all_input_nodes):
-            varying.add(node.name)
-            if node.target is not getitem and not is_gradient_switch(node) and entry_of(node) is None:
-                unknown.add(node.target)
-    return unknown
+def is_autocast(node: fx.Node) -> bool:
+    """Whether a node runs a part of the model with other dtypes, as its first arguments say."""
+    return node.target is torch.ops.higher_order.wrap_with_autocast
 
 
 # --- operators that write to their operand ----------------------------------------------------------------------------

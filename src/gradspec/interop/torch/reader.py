@@ -18,7 +18,8 @@ from gradspec.graph.ir import Var
 from gradspec.graph.types import TensorType, f32
 from gradspec.interop.torch.aten import AtenEntry, entry_of
 from gradspec.interop.torch.aten.operands import to_dtype
-from gradspec.interop.torch.capture import captured, gives_operand, is_gradient_switch
+from gradspec.interop.torch.capture import captured, gives_operand, is_autocast, is_gradient_switch
+from gradspec.interop.torch.decompose import cast_automatically, decomposed
 from gradspec.interop.torch.refusals import TorchRefusals
 from gradspec.interop.torch.state import Held, chosen_inputs, tensors_held
 from gradspec.interop.torch.types import array_of, gradspec_type
@@ -148,16 +149,36 @@ class _Reader:
             return self._computed(node)
         if is_gradient_switch(node):
             return self._part(*(self._value(argument) for argument in node.args))
+        if is_autocast(node):
+            return self._autocast(node)
         entry = entry_of(node)
-        if entry is None:
-            raise UnsupportedError("")
-        return self._applied(entry, node)
+        return self._decomposed(node) if entry is None else self._applied(entry, node)
 
     def _part(self, differentiable: bool, part: fx.GraphModule, *values: Any) -> list[Any]:
         """The results of a part of the model, as constants where it is not to be differentiated."""
         self.values.update(zip(part.graph.find_nodes(op="placeholder"), values, strict=True))
         results = self._run(part.graph)
         return results if differentiable else [detach(v) if isinstance(v, Var) else v for v in results]
+
+    def _autocast(self, node: fx.Node) -> list[Any]:
+        """A part with other dtypes: as it is if it is off, or meant for another device; else with its conversions."""
+        device, _, enabled, _, part, *values = (self._value(argument) for argument in node.args)
+        if not enabled or device != "cpu":
+            return self._part(True, part, *values)
+        if any(map(is_gradient_switch, part.graph.nodes)):
+            raise UnsupportedError("a part under torch.autocast that has one under torch.no_grad() is not known")
+        converted, sources = cast_automatically(node, part)
+        return self._part(True, converted, *map(self._value, sources))
+
+    def _decomposed(self, node: fx.Node) -> Any:
+        """An operator that the table lacks, as PyTorch makes it of others."""
+        part, sources = decomposed(node)
+        refusals, self.refusals = self.refusals, TorchRefusals()
+        results = self._part(True, part, *map(self._value, sources))
+        refusals, self.refusals = self.refusals, refusals
+        if refusals.places:
+            raise UnsupportedError(refusals.as_reason())
+        return results[0] if isinstance(node.meta["val"], Tensor) else results
 
     def _item(self, source: Any, i: Any) -> Any:
         values = self._value(source)

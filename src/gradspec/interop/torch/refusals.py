@@ -27,6 +27,13 @@ class TorchRefusals:
     def add(self, node: fx.Node, reason: str) -> None:
         self.places.setdefault((str(node.target), reason), []).append(place_of(node))
 
+    def as_reason(self) -> str:
+        """The reason why an operator that is made of these is refused; nobody writes those of the library ``prims``."""
+        parts = [
+            f"{name}: {reason}" if reason else name for name, reason in self.places if not name.startswith("prims")
+        ]
+        return f"PyTorch makes it of {'; '.join(parts)}" if parts else ""
+
     def raise_any(self) -> None:
         if self.places:
             listing = "\n".join(line for kind in self.places for line in self._lines(*kind))

@@ -30,14 +30,6 @@ reads("view.default", "reshape", "_unsafe_view", "_reshape_copy", "view_copy.def
 reads("flatten.using_ints")(flatten)
 
 
-@reads("unflatten.int")
-def _unflatten(x: Var, dim: int, sizes: Sizes) -> Any:
-    axis = positive_axis(dim, x.ndim)
-    rest = x.shape[axis] // prod(n for n in sizes if n != -1)
-    whole = [rest if n == -1 else n for n in sizes]
-    return reshape(x, (*x.shape[:axis], *whole, *x.shape[axis + 1 :]))
-
-
 @reads("squeeze", "squeeze_copy")
 def _squeeze(x: Var, dim: int | Sizes | None = None) -> Any:
     axes = range(x.ndim) if dim is None else [positive_axis(d, x.ndim) for d in _list(dim)]
@@ -61,12 +53,6 @@ def _expand_as(x: Var, other: Var) -> Any:
     return broadcast_to(x, other.shape)
 
 
-@reads("broadcast_tensors")
-def _broadcast_tensors(tensors: Sequence[Var]) -> Any:
-    shape = np.broadcast_shapes(*(t.shape for t in tensors))
-    return [broadcast_to(t, shape) for t in tensors]
-
-
 # --- orders of axes ---------------------------------------------------------------------------------------------------
 
 
@@ -75,7 +61,7 @@ def _permute(x: Var, dims: Sizes) -> Any:
     return transpose(x, [positive_axis(d, x.ndim) for d in dims])
 
 
-@reads("transpose.int", "swapaxes", "swapdims", "transpose_copy.int")
+@reads("transpose.int", "transpose_copy.int")
 def _exchange(x: Var, dim0: int, dim1: int) -> Any:
     a, b = positive_axis(dim0, x.ndim), positive_axis(dim1, x.ndim)
     order = list(range(x.ndim))
@@ -84,15 +70,10 @@ def _exchange(x: Var, dim0: int, dim1: int) -> Any:
     return transpose(x, order)
 
 
-reads("t", "numpy_T", "t_copy")(transpose)
+reads("t", "t_copy")(transpose)
 
 
-@reads("mT", "adjoint")
-def _matrix_transpose(x: Var) -> Any:
-    return _exchange(x, -2, -1)
-
-
-@reads("movedim.int", "movedim.intlist", "moveaxis")
+@reads("movedim.int", "movedim.intlist")
 def _move(x: Var, source: int | Sizes, destination: int | Sizes) -> Any:
     start, end = ([positive_axis(d, x.ndim) for d in _list(dims)] for dims in (source, destination))
     rest = iter(a for a in range(x.ndim) if a not in start)
@@ -149,27 +130,15 @@ def _stack(tensors: Sequence[Var], dim: int = 0) -> Any:
     return concat([_unsqueeze(t, axis) for t in promoted(*tensors)], axis)
 
 
-@reads("atleast_1d")
-def _at_least_one_axis(x: Any, least: int = 1) -> Any:
-    """Of tensors that have the axes already, one or a list of them."""
-    fewer = [t for t in (x if isinstance(x, list) else [x]) if t.ndim < least]
-    if fewer:
-        raise UnsupportedError(f"{fewer[0].type} has fewer than {least} axes; write unsqueeze, which adds them")
-    return x
-
-
-@reads("atleast_2d")
-def _at_least_two_axes(x: Any) -> Any:
-    return _at_least_one_axis(x, 2)
-
-
 @reads("split.Tensor")
 def _split(x: Var, split_size: int, dim: int = 0) -> Any:
     n = x.shape[positive_axis(dim, x.ndim)]
     return compose.split(x, [min(split_size, n - start) for start in range(0, n, split_size)] or [0], dim)
 
 
-reads("split_with_sizes", "split.sizes")(compose.split)
+@reads("split_with_sizes", "split.sizes")
+def _split_with_sizes(x: Var, split_sizes: Sizes, dim: int = 0) -> Any:
+    return compose.split(x, split_sizes, dim)
 
 
 @reads("chunk")

@@ -1,0 +1,86 @@
+"""What PyTorch makes of an operator that the table lacks: a program of other operators, traced for one node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._decomp import decomposition_table
+from torch._subclasses import FakeTensorMode
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from gradspec.interop.torch.aten import entry_for
+from gradspec.spec.errors import UnsupportedError
+
+Function = Callable[..., Any]
+Part = tuple[fx.GraphModule, list[fx.Node]]
+"""A program, and the nodes whose values it takes."""
+
+AUTOCAST_SETTINGS = 5
+"""Arguments of an autocast before those of its part: device, dtype, whether it is on, whether it caches, the part."""
+
+
+@cache
+def decompositions() -> dict[Any, Function]:
+    """PyTorch's decompositions of the operators that the table lacks; those of ``torch.export`` come first."""
+    known: dict[Any, Function] = {**decomposition_table, **torch.export.default_decompositions()}
+    return {operator: how for operator, how in known.items() if entry_for(operator) is None}
+
+
+def decomposed(node: fx.Node) -> Part:
+    """A node as a program of other operators.
+
+    Operators that PyTorch composes itself are composed here, too, so no table has to name them.
+    """
+    operator = node.target
+    if not isinstance(operator, torch._ops.OpOverload):
+        raise UnsupportedError("")
+    try:
+        part, sources = _traced(decompositions().get(operator, operator), node, nullcontext())
+    except RuntimeError as error:  # of PyTorch's, if the numbers of a tensor decide what happens
+        raise UnsupportedError(f"PyTorch cannot make it of other operators: {error}") from error
+    if any(inner.target is operator for inner in part.graph.nodes):
+        raise UnsupportedError("")
+    return part, sources
+
+
+def cast_automatically(node: fx.Node, part: fx.GraphModule) -> Part:
+    """A part of the model under an autocast, with the conversions that it comes to."""
+    device, dtype, enabled, *_ = node.args
+    casting = torch.autocast(str(device), dtype, enabled=bool(enabled))  # type: ignore[arg-type]
+    return _traced(lambda *args: part(*args[AUTOCAST_SETTINGS:]), node, casting)
+
+
+def _traced(function: Function, node: fx.Node, context: AbstractContextManager[Any]) -> Part:
+    """The operators that a function of a node's arguments runs, without writes to shared memory."""
+    leaves, structure = pytree.tree_flatten((node.args, node.kwargs))
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, fx.Node) and _is_tensor(leaf)]
+    sources: list[fx.Node] = [leaves[i] for i in places]
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def run(*tensors: Tensor) -> list[Any]:
+        given = dict(zip(places, tensors, strict=True))
+        args, kwargs = pytree.tree_unflatten([given.get(i, leaf) for i, leaf in enumerate(leaves)], structure)
+        with context:
+            return pytree.tree_leaves(function(*args, **kwargs))
+
+    with mode:  # tensors of their own, since one that is given twice would pass for one variable
+        fakes = [_like(source.meta["val"]) for source in sources]
+        part = make_fx(functionalize(run), decomposition_table=decompositions())(*fakes)
+    for inner in part.graph.nodes:
+        inner.meta.update({key: value for key, value in node.meta.items() if key in ("stack_trace", "nn_module_stack")})
+    return part, sources
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), Tensor)
+
+
+def _like(tensor: Tensor) -> Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
