@@ -35,7 +35,7 @@ Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Span:
+class MeasuredSpan:
     """The median of a contender's times and their quartiles, in seconds."""
 
     median: float
@@ -54,7 +54,7 @@ class EarlierRun:
 
     file: str
     versions: Mapping[str, str]
-    times: Mapping[Key, Mapping[str, Span]]
+    times: Mapping[Key, Mapping[str, MeasuredSpan]]
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ def read_run(file: str, suite: str, threads: int) -> EarlierRun:
         raise FormatError(f"{file} was not written by gradspec bench --json ({error!r})") from None
 
 
-def _spans(contenders: Mapping[str, Any]) -> dict[str, Span]:
+def _spans(contenders: Mapping[str, Any]) -> dict[str, MeasuredSpan]:
     timed = {name: timing for name, timing in contenders.items() if timing.get("median", 0) > 0}
-    return {name: Span(timing["median"], *timing["quartiles"]) for name, timing in timed.items()}
+    return {name: MeasuredSpan(timing["median"], *timing["quartiles"]) for name, timing in timed.items()}
 
 
 # --- the comparison ---------------------------------------------------------------------------------------------------
@@ -134,13 +134,13 @@ def compare(run: BenchRun, earlier: EarlierRun) -> Comparison:
     return Comparison(earlier.file, changes, exp(drift), noise, len(controls))
 
 
-def _in_both(run: BenchRun, earlier: EarlierRun) -> Iterator[tuple[BenchProblem, str, Span, Span]]:
+def _in_both(run: BenchRun, earlier: EarlierRun) -> Iterator[tuple[BenchProblem, str, MeasuredSpan, MeasuredSpan]]:
     for result in run.results:
         problem = result.problem
         before = earlier.times.get((problem.cell.name, problem.op, problem.mode), {})
         for name, timing in result.timings.items():
             if result.is_complete and timing.samples and name in before:
-                yield problem, name, before[name], Span(timing.median, *timing.quartiles)
+                yield problem, name, before[name], MeasuredSpan(timing.median, *timing.quartiles)
 
 
 def _noise(residuals: list[float]) -> float:
