@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gradspec import spec
-from gradspec.spec.errors import AmbiguityError, DTypeError, FormatError, ShapeError, UnsupportedError
+from gradspec.spec.errors import AmbiguityError, DTypeError, FormatError, FormatWarning, ShapeError, UnsupportedError
 
 if TYPE_CHECKING:
     from gradspec import conformance, domains
@@ -45,6 +45,7 @@ __all__ = [
     "AmbiguityError",
     "DTypeError",
     "FormatError",
+    "FormatWarning",
     "ShapeError",
     "UnsupportedError",
     "ball",

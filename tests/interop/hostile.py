@@ -130,6 +130,43 @@ def sizes():
     )
 
 
+def composed():
+    """Functions that call functions, a branch, and nodes that are not in order."""
+    scaled = helper.make_node("LeakyRelu", ["t"], ["r"])
+    scaled.attribute.append(AttributeProto(name="alpha", ref_attr_name="slope", type=AttributeProto.FLOAT))
+    twice = [helper.make_node("leak", [a], [b], domain="mine", slope=0.5) for a, b in (("t", "u"), ("u", "r"))]
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+    chosen = helper.make_graph(
+        [helper.make_node("Exp", ["b"], ["e"])], "then", [], [helper.make_empty_tensor_value_info("e")]
+    )
+    nodes = [
+        ("If", ["yes"], ["y"], {"then_branch": chosen, "else_branch": chosen}),
+        ("twice", ["a"], ["b"], {"domain": "mine"}),
+        ("leak", ["x"], ["a"], {"domain": "mine", "slope": 0.25}),
+    ]
+    found = model(nodes, [2, 3], [numpy_helper.from_array(np.array(True), "yes")])
+    found.graph.output[0].name = "y"
+    found.opset_import.append(helper.make_opsetid("mine", 1))
+    found.functions.append(helper.make_function("mine", "leak", ["t"], ["r"], [scaled], imports, ["slope"]))
+    found.functions.append(helper.make_function("mine", "twice", ["t"], ["r"], twice, imports))
+    return found
+
+
+def early():
+    """Operators of an opset that had other attributes."""
+    nodes = [
+        ("Add", ["x", "s"], ["a"], {"broadcast": 1, "axis": 1}),
+        ("PRelu", ["a", "s"], ["p"]),
+        ("Pad", ["p"], ["b"], {"paddings": [0, 0, 1, 0, 0, 1]}),
+        ("Tile", ["b", "two", "one"], ["t"]),
+        ("Cast", ["t"], ["c"], {"to": "FLOAT"}),
+        ("Concat", ["c", "c"], ["d"]),
+        ("Reshape", ["d"], ["y"], {"shape": [0, -1]}),
+    ]
+    numbers = [numpy_helper.from_array(np.float32(n), name) for n, name in ((2, "two"), (1, "one"))]
+    return model(nodes, [2, 3, 2], [tensor("s", 3), *numbers], opset=1)
+
+
 def with_external_data(folder):
     """The weights lie in a file beside the model."""
     (folder / "weights.bin").write_bytes(np.ones(9, np.float32).tobytes())
@@ -143,7 +180,16 @@ def with_external_data(folder):
 
 
 def good_models(folder):
-    return [classifier(), shapes(), segmenter(), activations(), sizes(), with_external_data(folder)]
+    return [
+        classifier(),
+        shapes(),
+        segmenter(),
+        activations(),
+        sizes(),
+        composed(),
+        early(),
+        with_external_data(folder),
+    ]
 
 
 def saved_graphs(folder):

@@ -106,14 +106,6 @@ def test_booleans_in_further_files_are_zero_or_one(tmp_path):
     assert gs.from_onnx(tmp_path / "m.onnx")().view(np.uint8).tolist() == [1, 0, 1]
 
 
-def test_a_function_that_replaces_an_operator_is_not_passed_over():
-    proto = model([helper.make_node("Relu", ["x"], ["y"])], [X2], [value("y", [2])])
-    body = [helper.make_node("Neg", ["a"], ["b"])]
-    proto.functions.append(helper.make_function("", "Relu", ["a"], ["b"], body, [helper.make_opsetid("", 17)]))
-    with pytest.raises(gs.UnsupportedError, match=r"Relu .*inline_local_functions"):
-        gs.from_onnx(proto)
-
-
 def tiled(kind):
     """A model whose second input says how often the first is repeated, in numbers of some kind."""
     nodes = [

@@ -19,3 +19,7 @@ class AmbiguityError(ValueError):
 
 class FormatError(ValueError):
     """A file that is not a saved graph; the message says where it goes wrong."""
+
+
+class FormatWarning(UserWarning):
+    """A file states what is not so, and is read without it; the message says what."""

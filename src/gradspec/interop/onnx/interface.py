@@ -26,10 +26,13 @@ class Declared:
     kind: np.dtype[Any] | None
     dims: tuple[Dim, ...] | None
 
-    def contradicts(self, array_or_var: Any, kind: np.dtype[Any]) -> bool:
-        shape = array_or_var.shape
-        if self.kind is not None and self.kind != kind:
-            return True
+    def contradicts(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> bool:
+        return self.contradicts_kind(kind) or self.contradicts_shape(shape)
+
+    def contradicts_kind(self, kind: np.dtype[Any]) -> bool:
+        return self.kind is not None and self.kind != kind
+
+    def contradicts_shape(self, shape: tuple[int, ...]) -> bool:
         return self.dims is not None and (
             len(self.dims) != len(shape)
             or any(isinstance(d, int) and d != n for d, n in zip(self.dims, shape, strict=True))
@@ -158,7 +161,7 @@ def _constant(name: str, stated: Declared, value: Any) -> Array:
     array = np.array(value)
     if not hasattr(value, "dtype") and stated.kind is not None and _can_hold(stated.kind, array):
         array = array.astype(stated.kind)  # Python numbers have no kind of their own
-    if stated.contradicts(array, array.dtype):
+    if stated.contradicts(array.shape, array.dtype):
         error = DTypeError if stated.kind != array.dtype else ShapeError
         raise error(f"constants: {name!r} is {stated}, so {array.dtype} {list(array.shape)} does not fit; convert it")
     array.flags.writeable = False

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
-from onnx import AttributeProto, NodeProto, TensorProto, defs
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, defs
 
 from gradspec.graph.ir import Array, Var
 from gradspec.saving.strict_json import brief
@@ -29,6 +30,7 @@ _CONTENTS: dict[int, Callable[[AttributeProto], Any]] = {
     AttributeProto.TENSOR: lambda a: a.t,
     AttributeProto.FLOATS: lambda a: list(a.floats),
     AttributeProto.INTS: lambda a: list(a.ints),
+    AttributeProto.GRAPH: lambda a: a.g,
 }
 
 
@@ -60,7 +62,7 @@ def signature(op_type: str, version: int) -> Signature:
 class Scope(Protocol):
     """What a node asks of the model around it."""
 
-    def lift(self, name: str) -> Var:
+    def lift(self, array: Array, name: str) -> Var:
         """A known array as a constant of the graph, the same for every node that uses it."""
 
     def sources(self, var: Var) -> list[str]:
@@ -71,6 +73,9 @@ class Scope(Protocol):
 
     def charge(self, cells: int) -> None:
         """Count cells that are computed while the model is read; too many are refused."""
+
+    def branch(self, graph: GraphProto) -> Sequence[Any]:
+        """The results of a graph in an attribute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ class OnnxNode:
     def variable(self, i: int) -> Var:
         """Operand ``i`` as a variable: a known array becomes a constant of the graph."""
         operand = self.value(i)
-        return operand if isinstance(operand, Var) else self.scope.lift(self.names[i])
+        return operand if isinstance(operand, Var) else self.scope.lift(operand, self.names[i])
 
     def variables(self) -> list[Var]:
         """All operands as variables."""
@@ -154,13 +159,22 @@ class OnnxNode:
         return i < len(self.outputs) and self.outputs[i] != ""
 
 
-def attributes_of(proto: NodeProto, known: Signature) -> dict[str, Any]:
-    """The attributes of a node and the defaults of those it leaves out, each of the kind that ONNX says."""
+def attributes_of(
+    proto: NodeProto, known: Signature, of_caller: Mapping[str, AttributeProto] = MappingProxyType({})
+) -> dict[str, Any]:
+    """The attributes of a node and the defaults of those it leaves out, each of the kind that ONNX says.
+
+    In a function they may refer to those that it was called with; where it was called without, they are left out.
+    """
     given: dict[str, Any] = dict(known.defaults)
     seen: set[str] = set()
     for attribute in proto.attribute:
         name = attribute.name
-        if known.kinds.get(name) != attribute.type or name in seen or attribute.ref_attr_name:
+        if attribute.ref_attr_name:
+            if attribute.ref_attr_name not in of_caller:
+                continue
+            attribute = of_caller[attribute.ref_attr_name]
+        if known.kinds.get(name) != attribute.type or name in seen:
             raise FormatError(f"its attribute {brief(name)} is not one that {proto.op_type} has, or given twice")
         seen.add(name)
         if attribute.type not in _CONTENTS:

@@ -6,33 +6,41 @@ not have is gathered and told at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, defs
 
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import TensorType, dtype_of
+from gradspec.interop.onnx.early import rewritten
 from gradspec.interop.onnx.files import Folder, load_model
 from gradspec.interop.onnx.folding import CellBudget, fold
+from gradspec.interop.onnx.frame import OWN_DOMAIN, NameFrame, version_of
 from gradspec.interop.onnx.interface import Declared, bound_constants, bound_shapes, declared
 from gradspec.interop.onnx.node import OnnxNode, Signature, Value, attributes_of, require_counts, signature
 from gradspec.interop.onnx.nodes import HANDLERS
+from gradspec.interop.onnx.order import in_order
 from gradspec.interop.onnx.refusals import REFUSED, OnnxRefusals, Refused
 from gradspec.interop.onnx.tensors import MAX_CELLS, MAX_RANK, array_of
 from gradspec.saving.strict_json import brief
-from gradspec.spec.errors import DTypeError, FormatError, ShapeError, UnsupportedError
+from gradspec.spec.errors import DTypeError, FormatError, FormatWarning, ShapeError, UnsupportedError
 
-FIRST_OPSET, LAST_OPSET = 7, 28
 MAX_NODES = 250_000
+"""Of a model, where those of a function count as often as it is called."""
+
+MAX_DEPTH = 32
+"""Functions and branches inside each other."""
+
 MOST_SOURCES = 64
 """Variables that are looked at to say what an unknown one is computed from."""
 
-OWN_DOMAIN = ("", "ai.onnx")
 OURS = (FormatError, UnsupportedError, ShapeError, DTypeError)
 
 
@@ -40,11 +48,18 @@ def read(model: Any, shapes: Mapping[str, Any], constants: Mapping[str, Any]) ->
     """The graph of a model, given as a path or as a message."""
     message, folder = (model, None) if isinstance(model, ModelProto) else load_model(model)
     try:
-        return Reader(message, Folder(folder)).graph(shapes, constants)
+        reader = Reader(message, Folder(folder))
+        graph = reader.graph(shapes, constants)
     except OURS:
         raise
     except Exception as error:  # what a damaged message holds may offend anything that looks at it
         raise FormatError(f"the model is damaged: {error or type(error).__name__}") from error
+    if reader.stale:
+        more = f", and so with {len(reader.stale) - 1} more" if len(reader.stale) > 1 else ""
+        warnings.warn(
+            f"{reader.stale[0]}{more}; the shapes that follow from its operators are used", FormatWarning, stacklevel=3
+        )
+    return graph
 
 
 class Reader:
@@ -52,20 +67,23 @@ class Reader:
 
     def __init__(self, model: ModelProto, folder: Folder) -> None:
         self._model, self._folder = model, folder
-        self._version = opset(model)
+        self._functions = {_key(f.domain, f.name, f.overload): f for f in model.functions}
+        self._seen: set[tuple[str, str, str]] = set()
         self._builder = Builder()
         self._budget = CellBudget(model.ByteSize())
+        self._nodes_left = MAX_NODES
         self._refusals = OnnxRefusals()
-        self._values: dict[str, Value | Refused] = {}
-        self._lifted: dict[str, Var] = {}
+        self._lifted: dict[int, tuple[Array, Var]] = {}
         self._inputs: dict[str, Declared] = {}
-        self._stated: dict[str, Declared] = {}
+        self._top = NameFrame(version_of(model.opset_import, 1 if model.ir_version < 3 else None))
+        self._frames = [self._top]
+        self.stale: list[str] = []
+        """Shapes that the model states and that are not so."""
 
     def graph(self, shapes: Mapping[str, Any], constants: Mapping[str, Any]) -> Graph:
         source = self._model.graph
-        if len(source.node) > MAX_NODES:
-            raise FormatError(f"the model has {len(source.node)} nodes; at most {MAX_NODES} are read")
-        self._refuse_operators(source)
+        self._count(len(source.node))
+        self._refuse_operators(source.node)
         self._read_initializers(source)
         try:
             self._read_inputs(source, shapes, constants)
@@ -73,20 +91,17 @@ class Reader:
             self._refusals.settle()  # no sizes would make the model readable
             raise
         self._read_stated_types(source)
-        for number, node in enumerate(source.node):
-            self._read_node(_place(number, node), node)
+        self._read_nodes(source.node)
         self._refusals.settle()
         return self._build(source)
 
     # --- what a handler asks of the model -----------------------------------------------------------------------------
 
-    def lift(self, name: str) -> Var:
+    def lift(self, array: Array, name: str) -> Var:
         """A known array as a constant of the graph, the same for every node that uses it."""
-        if name not in self._lifted:
-            array = self._values[name]
-            assert isinstance(array, np.ndarray)
-            self._lifted[name] = self._builder.share(array.view(), name)
-        return self._lifted[name]
+        if id(array) not in self._lifted:
+            self._lifted[id(array)] = array, self._builder.share(array.view(), name)
+        return self._lifted[id(array)][1]
 
     def sources(self, var: Var) -> list[str]:
         """The inputs that a variable is computed from, as far as a short search finds them."""
@@ -96,7 +111,7 @@ class Reader:
             new = set(node.inputs if node and len(queue) < MOST_SOURCES else ()) - found
             found |= new
             queue.extend(new)
-        return sorted(v.name for v in queue if v.name in self._inputs and self._values[v.name] is v)
+        return sorted(v.name for v in queue if v.name in self._inputs and self._top.values[v.name] is v)
 
     def array(self, tensor: TensorProto) -> Array:
         return array_of(tensor, self._folder)
@@ -104,110 +119,185 @@ class Reader:
     def charge(self, cells: int) -> None:
         self._budget.charge(cells)
 
+    def branch(self, graph: GraphProto) -> Sequence[Value | Refused]:
+        """The results of a graph that sees the names around it."""
+        around = self._frames[-1]
+        self._count(len(graph.node))
+        place = f"{around.place}branch {brief(graph.name)}, "
+        with self._inside(NameFrame(around.version, place, around, around.attributes)):
+            self._refuse_operators(graph.node)
+            self._read_initializers(graph)
+            self._read_nodes(graph.node)
+            return [self._result(output.name) for output in graph.output]
+
+    # --- functions and branches ---------------------------------------------------------------------------------------
+
+    def _call(
+        self, function: FunctionProto, proto: NodeProto, operands: Sequence[Value | Refused | None]
+    ) -> Sequence[Value | Refused]:
+        """The results of a function of the model: its nodes are read with the operands for its inputs."""
+        left_out = len(function.input) - len(operands)
+        if left_out < 0 or len(proto.output) > len(function.output):
+            raise FormatError(
+                f"it has {len(operands)} inputs and {len(proto.output)} outputs, and the function at most "
+                f"{len(function.input)} and {len(function.output)}"
+            )
+        self._count(len(function.node))
+        caller = self._frames[-1]
+        place = f"{caller.place}function {_word(function.name)}, "
+        values = dict(zip(function.input, (*operands, *[None] * left_out), strict=True))
+        version = version_of(function.opset_import, caller.version)
+        with self._inside(NameFrame(version, place, None, _settings(function, proto, caller.attributes), values)):
+            self._read_nodes(function.node)
+            return [self._result(name) for name in function.output[: len(proto.output)]]
+
+    @contextmanager
+    def _inside(self, frame: NameFrame) -> Iterator[None]:
+        if len(self._frames) > MAX_DEPTH:
+            raise FormatError(f"functions or branches of the model are nested more than {MAX_DEPTH} deep")
+        self._frames.append(frame)
+        try:
+            yield
+        finally:
+            self._frames.pop()
+
+    def _result(self, name: str) -> Value | Refused:
+        value = self._operand(name)
+        if value is None:
+            raise FormatError(f"its result {brief(name)} has no value")
+        return value
+
+    def _count(self, nodes: int) -> None:
+        self._nodes_left -= nodes
+        if self._nodes_left < 0:
+            raise FormatError(
+                f"the model has {len(self._model.graph.node)} nodes, and more in branches and functions; "
+                f"at most {MAX_NODES} are read"
+            )
+
     # --- what is there before the first node --------------------------------------------------------------------------
 
-    def _refuse_operators(self, source: GraphProto) -> None:
-        functions = {(f.domain, f.name) for f in self._model.functions}
-        for number, node in enumerate(source.node):
-            own = (node.domain, node.op_type) in functions
-            if node.op_type in HANDLERS and node.domain in OWN_DOMAIN and not own:
-                continue
-            name = node.op_type if node.domain in OWN_DOMAIN else f"{node.domain}.{node.op_type}"
-            remedy = " (a function of the model: onnx.inliner.inline_local_functions)" * own
-            self._refusals.add(f"the operator {_word(name)}{remedy}", _place(number, node))
+    def _refuse_operators(self, nodes: Sequence[NodeProto]) -> None:
+        """Note what there is no handler for, in functions that are called, too."""
+        queue = [(self._frames[-1].place, nodes)]
+        for place, some in queue:  # which grows meanwhile
+            for number, node in enumerate(some):
+                key, known = _key(node.domain, node.op_type, node.overload), _has_handler(node)
+                if key in self._functions and not known:
+                    if key not in self._seen:
+                        self._seen.add(key)
+                        queue.append((f"function {_word(node.op_type)}, ", self._functions[key].node))
+                elif key in self._functions:
+                    reason = f"a function of the model in the place of ONNX's operator {_word(node.op_type)}"
+                    self._refusals.add(reason, place + _place(number, node))
+                elif not known:
+                    name = node.op_type if node.domain in OWN_DOMAIN else f"{node.domain}.{node.op_type}"
+                    self._refusals.add(f"the operator {_word(name)}", place + _place(number, node))
 
     def _read_initializers(self, source: GraphProto) -> None:
         for tensor in source.initializer:
-            self._define(tensor.name, self._initial(tensor), f"initializer {brief(tensor.name)}")
+            try:
+                self._define(tensor.name, self._initial(tensor))
+            except FormatError as error:
+                raise FormatError(f"initializer {brief(tensor.name)}: {error}") from None
         for sparse in source.sparse_initializer:
             self._refusals.add("sparse tensors", f"initializer {brief(sparse.values.name)}")
-            self._define(sparse.values.name, REFUSED, f"initializer {brief(sparse.values.name)}")
+            self._define(sparse.values.name, REFUSED)
 
     def _initial(self, tensor: TensorProto) -> Array | Refused:
-        place = f"initializer {brief(tensor.name)}"
         try:
             return self.array(tensor)
         except UnsupportedError as error:
-            self._refusals.add(str(error), place)
+            self._refusals.add(str(error), f"initializer {brief(tensor.name)}")
             return REFUSED
-        except FormatError as error:
-            raise FormatError(f"{place}: {error}") from None
 
     def _read_inputs(self, source: GraphProto, shapes: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
         """Inputs become variables, unless the caller or an initializer of the same name gives their value."""
         for info in source.input:
-            stated = self._stated_type(f"input {brief(info.name)}", info)
+            stated = self._stated_type("input", info)
             if info.name in self._inputs or info.name == "":
                 raise FormatError(f"two inputs are called {brief(info.name)}, or one has no name")
             if stated is None:
-                self._values[info.name] = REFUSED
+                self._top.values[info.name] = REFUSED
             self._inputs[info.name] = stated or Declared(None, None)
         for name, array in bound_constants(self._inputs, constants).items():
-            self._values[name] = array
-        free = {name: stated for name, stated in self._inputs.items() if name not in self._values}
+            self._top.values[name] = array
+        free = {name: stated for name, stated in self._inputs.items() if name not in self._top.values}
         for name, shape in bound_shapes(free, shapes).items():
-            self._values[name] = self._builder.input(_type(name, free[name], shape), name)
+            self._top.values[name] = self._builder.input(_type(name, free[name], shape), name)
         for name, stated in self._inputs.items():
-            self._require_stated(f"input {brief(name)}", self._values[name], stated)
+            self._require_input(name, stated)
 
-    def _stated_type(self, place: str, info: Any) -> Declared | None:
+    def _stated_type(self, what: str, info: Any) -> Declared | None:
         """The stated type of a value; None if it is of a kind that is refused."""
         try:
             return declared(info.type)
         except UnsupportedError as error:
-            self._refusals.add(str(error), place)
+            self._refusals.add(str(error), f"{what} {brief(info.name)}")
             return None
         except FormatError as error:
-            raise FormatError(f"{place}: {error}") from None
+            raise FormatError(f"{what} {brief(info.name)}: {error}") from None
 
     def _read_stated_types(self, source: GraphProto) -> None:
         """What the model says of the values it computes, to be compared with what they turn out to be."""
         for what, infos in (("value", source.value_info), ("output", source.output)):
             for info in infos:
-                stated = self._stated_type(f"{what} {brief(info.name)}", info)
+                stated = self._stated_type(what, info)
                 if stated is not None:
-                    self._stated[info.name] = stated
+                    self._top.stated[info.name] = stated
+                    self._compare_stated(info.name, self._top.values.get(info.name), stated)
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
-    def _read_node(self, place: str, proto: NodeProto) -> None:
-        operands = [self._operand(place, name) for name in proto.input]
-        results: Sequence[Value | Refused] = [REFUSED] * len(proto.output)
-        try:
-            if proto.op_type in HANDLERS and proto.domain in OWN_DOMAIN and not any(v is REFUSED for v in operands):
-                results = self._results(proto, operands)
-        except UnsupportedError as error:
-            self._refusals.add(str(error), place)
-        except (FormatError, ShapeError, DTypeError) as error:
-            raise type(error)(f"{place}: {error}") from None
-        except Exception as error:  # operators' own rules may refuse what a file says with any exception
-            raise FormatError(f"{place}: {error or type(error).__name__}") from error
-        for name, result in zip(proto.output, results, strict=False):
-            if name:
-                self._define(name, result, place)
+    def _read_nodes(self, nodes: Sequence[NodeProto]) -> None:
+        every = list(nodes)
+        for number in in_order(every, lambda number: _place(number, every[number])):
+            self._read_node(number, every[number])
 
-    def _operand(self, place: str, name: str) -> Value | Refused | None:
+    def _read_node(self, number: int, proto: NodeProto) -> None:
+        try:
+            for name, result in zip(proto.output, self._refused_or_results(number, proto), strict=False):
+                if name:
+                    self._define(name, result)
+        except (FormatError, ShapeError, DTypeError) as error:
+            raise type(error)(f"{_place(number, proto)}: {error}") from None
+        except Exception as error:  # operators' own rules may refuse what a file says with any exception
+            raise FormatError(f"{_place(number, proto)}: {error or type(error).__name__}") from error
+
+    def _refused_or_results(self, number: int, proto: NodeProto) -> Sequence[Value | Refused]:
+        operands = [self._operand(name) for name in proto.input]
+        if not any(v is REFUSED for v in operands):
+            try:
+                return self._results(proto, operands)
+            except UnsupportedError as error:
+                self._refusals.add(str(error), self._frames[-1].place + _place(number, proto))
+        return [REFUSED] * len(proto.output)
+
+    def _operand(self, name: str) -> Value | Refused | None:
         if name == "":
             return None
-        if name not in self._values:
-            raise FormatError(
-                f"{place} uses {brief(name)}, which nothing before it gives: the nodes are not in order, go round in a "
-                "circle, or a part of the model is missing"
-            )
-        return self._values[name]
+        holder = self._frames[-1].holder(name)
+        if holder is None:
+            raise FormatError(f"it uses {brief(name)}, which nothing gives: a part of the model is missing")
+        return holder.values[name]
 
-    def _results(self, proto: NodeProto, operands: Sequence[Value | Refused | None]) -> Sequence[Value]:
-        known = _signature(proto.op_type, self._version)
+    def _results(self, proto: NodeProto, operands: Sequence[Value | Refused | None]) -> Sequence[Value | Refused]:
+        if not _has_handler(proto):
+            function = self._functions.get(_key(proto.domain, proto.op_type, proto.overload))
+            return [REFUSED] * len(proto.output) if function is None else self._call(function, proto, operands)
+        version = self._frames[-1].version
+        known = _signature(proto.op_type, version)
         require_counts(proto, known)
         node = OnnxNode(
             proto.op_type,
-            self._version,
+            version,
             tuple(proto.input),
             tuple(v for v in operands if not isinstance(v, Refused)),
             tuple(proto.output),
-            attributes_of(proto, known),
+            attributes_of(proto, known, self._frames[-1].attributes),
             self,
         )
+        node = rewritten(node)
         folded = fold(node)
         results = HANDLERS[proto.op_type](node) if folded is None else folded
         several = [
@@ -218,25 +308,35 @@ class Reader:
             raise UnsupportedError(f"{proto.op_type} with {len(proto.output)} outputs")
         return several
 
-    def _define(self, name: str, value: Value | Refused, place: str) -> None:
-        if name in self._values or name == "":
-            raise FormatError(f"{place} gives {brief(name)}, which already has a value, or no name")
+    def _define(self, name: str, value: Value | Refused) -> None:
+        frame = self._frames[-1]
+        if name in frame.values or name == "":
+            raise FormatError(f"it gives {brief(name)}, which already has a value, or no name")
         if not isinstance(value, Refused):
             if len(value.shape) > MAX_RANK or prod(value.shape) > MAX_CELLS:
                 raise FormatError(
-                    f"{place} gives a tensor of {len(value.shape)} axes and {prod(value.shape)} cells; at most "
+                    f"it gives a tensor of {len(value.shape)} axes and {prod(value.shape)} cells; at most "
                     f"{MAX_RANK} and {MAX_CELLS} are read"
                 )
-            if name in self._stated:
-                self._require_stated(f"{place}: {brief(name)}", value, self._stated[name])
-        self._values[name] = value
+            if name in frame.stated:
+                self._compare_stated(name, value, frame.stated[name])
+        frame.values[name] = value
 
-    def _require_stated(self, place: str, value: Value | Refused, stated: Declared) -> None:
-        if isinstance(value, Refused):
+    # --- types that the model states ----------------------------------------------------------------------------------
+
+    def _compare_stated(self, name: str, value: Value | Refused | None, stated: Declared) -> None:
+        """A dtype that is not so contradicts the model; a shape may be left from before the model was changed."""
+        if isinstance(value, Refused) or value is None or not stated.contradicts(value.shape, _kind(value)):
             return
-        kind = value.dtype.numpy if isinstance(value, Var) else value.dtype
-        if stated.contradicts(value, kind):
-            raise FormatError(f"{place} is {kind} {list(value.shape)}, but the model states {stated}")
+        said = f"{brief(name)} is {_type_text(value)}, but the model states {stated}"
+        if stated.contradicts_kind(_kind(value)):
+            raise FormatError(said)
+        self.stale.append(said)
+
+    def _require_input(self, name: str, stated: Declared) -> None:
+        value = self._top.values[name]
+        if isinstance(value, Var | np.ndarray) and stated.contradicts(value.shape, _kind(value)):
+            raise FormatError(f"input {brief(name)} is {_type_text(value)}, but the model states {stated}")
 
     # --- the graph ----------------------------------------------------------------------------------------------------
 
@@ -250,14 +350,11 @@ class Reader:
         return graph
 
     def _output(self, name: str) -> Var:
-        value = self._operand("the list of outputs", name)
-        if value is not None and name in self._stated:
-            self._require_stated(f"output {brief(name)}", value, self._stated[name])
-        if isinstance(value, Var):
-            return value
-        if value is None:
-            raise FormatError("an output has no name")
-        return self.lift(name)
+        if name not in self._top.values:
+            raise FormatError(f"nothing gives the output {brief(name)}")
+        value = self._top.values[name]
+        assert isinstance(value, Var | np.ndarray), "what was refused is told before"
+        return value if isinstance(value, Var) else self.lift(value, name)
 
 
 def _name_outputs(graph: Graph, names: Sequence[str]) -> None:
@@ -281,6 +378,36 @@ def _word(name: str) -> str:
     return ascii(name[:60])[1:-1]
 
 
+def _key(domain: str, name: str, overload: str) -> tuple[str, str, str]:
+    """What a function of the model is called by."""
+    return ("" if domain in OWN_DOMAIN else domain, name, overload)
+
+
+def _settings(
+    function: FunctionProto, proto: NodeProto, of_caller: Mapping[str, AttributeProto]
+) -> dict[str, AttributeProto]:
+    """The attributes of a call; those that refer to one that the caller was called without are left out."""
+    given = {a.name: a for a in function.attribute_proto}
+    for a in proto.attribute:
+        if not a.ref_attr_name:
+            given[a.name] = a
+        elif a.ref_attr_name in of_caller:
+            given[a.name] = of_caller[a.ref_attr_name]
+    return given
+
+
+def _has_handler(node: NodeProto) -> bool:
+    return node.op_type in HANDLERS and node.domain in OWN_DOMAIN
+
+
+def _kind(value: Value) -> np.dtype[Any]:
+    return value.dtype.numpy if isinstance(value, Var) else value.dtype
+
+
+def _type_text(value: Value) -> str:
+    return f"{_kind(value)} {list(value.shape)}"
+
+
 def _type(name: str, stated: Declared, shape: tuple[int, ...]) -> TensorType:
     if stated.kind is None:
         raise FormatError(f"the input {brief(name)} has no type")
@@ -292,18 +419,3 @@ def _signature(op_type: str, version: int) -> Signature:
         return signature(op_type, version)
     except defs.SchemaError:
         raise FormatError(f"opset {version} has no operator {op_type}") from None
-
-
-def opset(model: ModelProto) -> int:
-    """The version of ONNX's own operators that a model uses."""
-    versions = {entry.version for entry in model.opset_import if entry.domain in OWN_DOMAIN}
-    if len(versions) != 1:
-        raise FormatError(f"the model names {len(versions)} versions of ONNX's operators; exactly one is needed")
-    (version,) = versions
-    last = min(LAST_OPSET, defs.onnx_opset_version())
-    if not FIRST_OPSET <= version <= last:
-        raise UnsupportedError(
-            f"the model is written for opset {version}, and {FIRST_OPSET} to {last} are read; "
-            "onnx.version_converter.convert_version changes it"
-        )
-    return int(version)

@@ -4,6 +4,7 @@ from gradspec.interop.onnx.node import Handler
 from gradspec.interop.onnx.nodes import (
     cast,
     constant,
+    control,
     conv,
     layout,
     linear,
@@ -17,6 +18,6 @@ from gradspec.interop.onnx.nodes import (
 
 HANDLERS: dict[str, Handler] = {
     name: handler
-    for room in (constant, cast, conv, layout, linear, norm, pointwise, pool, reduce, resize, select)
+    for room in (constant, cast, control, conv, layout, linear, norm, pointwise, pool, reduce, resize, select)
     for name, handler in room.HANDLERS.items()
 }
