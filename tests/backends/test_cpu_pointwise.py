@@ -39,7 +39,7 @@ FORMATS = {"f16": gs.f16, "bf16": gs.bf16, "f32": gs.f32, "f64": gs.f64}
 INTEGERS = [gs.i8, gs.u8, gs.i32, gs.i64]
 HUGE, TINY = 1e300, 1e-310
 ATTRIBUTES: dict[str, list[Any]] = {
-    **{name: [ops.NONE] for name in ("neg", "abs", "sqrt", "relu", "detach")},
+    **{name: [ops.NONE] for name in ("neg", "abs", "sqrt", "floor", "round", "relu", "detach")},
     **{name: [ops.NONE] for name in ("add", "sub", "mul", "div", "maximum", "minimum", "max_share", "gate")},
     "scale": [ops.Factor(x) for x in (0.1, -3.0, 0.0, -0.0, HUGE, TINY)],
     "leaky_relu": [ops.NegativeSlope(x) for x in (0.01, -2.0, 0.0, -0.0, HUGE, TINY)],

@@ -151,6 +151,11 @@ SPECIAL = {
     "square": (lambda x: power(x, 2), [(INF, INF), (-INF, INF), (1e300, INF), (1e-300, 0.0), (-0.0, 0.0)]),
     "cube": (lambda x: power(x, 3), [(INF, INF), (-INF, -INF), (-1e300, -INF), (-1e-300, -0.0), (-0.0, -0.0)]),
     "inverse": (lambda x: power(x, -1), [(INF, 0.0), (-INF, -0.0), (0.0, INF), (-0.0, -INF)]),
+    "floor": (scalar.floor, [(INF, INF), (-INF, -INF), (0.0, 0.0), (-0.0, -0.0), (-1e-300, -1.0), (1e300, 1e300)]),
+    "round": (
+        scalar.nearest_integer,
+        [(INF, INF), (-INF, -INF), (0.5, 0.0), (-0.5, -0.0), (-0.0, -0.0), (1.5, 2.0), (2.5, 2.0), (-3.5, -4.0)],
+    ),
     "power 0.5": (lambda x: power(x, 0.5), [(INF, INF), (-1.0, NAN), (0.0, 0.0)]),
 }
 
@@ -212,6 +217,40 @@ def test_zero_has_no_inverse_power_in_rationals() -> None:
     for zero in (gs.exact.scalar(0), Fraction(0)):
         with pytest.raises(ZeroDivisionError):
             power(zero, -1)
+
+
+ROUNDINGS = {"floor": (scalar.floor, math.floor), "round": (scalar.nearest_integer, round)}
+
+
+@pytest.mark.parametrize(("function", "reference"), ROUNDINGS.values(), ids=ROUNDINGS)
+def test_rounding_to_integers_is_exact_in_every_system(function: Callable, reference: Callable) -> None:
+    """Python's own rounding of rationals, at halves and their neighbours, beyond 2⁵³, and at the smallest numbers."""
+    halves = [Fraction(n, 2) for n in range(-7, 8)]
+    points = [x + d for x in halves for d in (Fraction(-1, 2**40), 0, Fraction(1, 2**40))]
+    points += [Fraction(s * x) for s in (-1, 1) for x in (2.0**53 + 2, 1e300, 5e-324, 0.49999999999999994)]
+    for x in points:
+        wanted = reference(x)
+        assert function(x) == function(float(x)) == wanted
+        assert type(function(np.float64(x))) is np.float64
+        for domain in (gs.exact, gs.interval, gs.ball(1100), gs.ieee("f64")):
+            assert function(domain.scalar(x)) == domain.scalar(wanted)
+        dual = function(gs.dual(gs.exact).tensor([x], [1])[0])
+        assert (dual.value, dual.tangent) == (wanted, 0)
+    for mantissa in (-1, 3):  # times 2^−10⁹, which is no rational to write down
+        assert function(Ball(arb((mantissa, -(10**9))), 64)) == reference(Fraction(mantissa, 2**9))
+
+
+@pytest.mark.parametrize("make", [Interval, lambda a, b: Ball(arb(a).union(b), 64)], ids=["interval", "ball"])
+@pytest.mark.parametrize(("function", "reference"), ROUNDINGS.values(), ids=ROUNDINGS)
+def test_roundings_of_wide_enclosures_have_all_integers_between(
+    function: Callable, reference: Callable, make: Callable
+) -> None:
+    for low, high in [(-1.75, 0.25), (0.5, 0.75), (2.25, 2.375), (-0.25, 1e9), (-3.5, -2.5)]:
+        result = function(make(low, high))
+        for x in (low, high, (low + high) / 2):
+            assert result.contains(reference(x))
+        assert not result.contains(reference(low) - 2)
+        assert not result.contains(reference(high) + 2)
 
 
 # --- wide enclosures --------------------------------------------------------------------------------------------------

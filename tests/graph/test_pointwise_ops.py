@@ -269,6 +269,8 @@ UNARY = {
         torch_differs={NAN},
         jax_differs={NAN, -1.0, 2.0},  # JAX's slope at both ends is one half
     ),
+    "floor": Peers(lambda x: x * gs.floor(x), lambda x: x * torch.floor(x), lambda x: x * jnp.floor(x)),
+    "round": Peers(lambda x: x * gs.round(x), lambda x: x * torch.round(x), lambda x: x * jnp.round(x)),
     "exp": Peers(gs.exp, torch.exp, jnp.exp),
     "log": Peers(gs.log, torch.log, jnp.log),
     "sqrt": Peers(gs.sqrt, torch.sqrt, jnp.sqrt),

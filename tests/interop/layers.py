@@ -310,6 +310,13 @@ GROUPS: dict[str, Group] = {
             "addcmul": lambda x, y, s: torch.addcmul(x, y, s, value=2) + torch.addcdiv(x, y, s),
             "lerp": lambda x, y, s: torch.lerp(x, x * y, 0.3),
             "sign": lambda x, y, s: x.sign() * y,
+            "roundings": lambda x, y, s: (
+                x * (y.floor() + 2 * y.ceil() - 5 * x.round() + 7 * (3 * x).trunc()) + x.frac()
+            ),
+            "roundings to decimals": lambda x, y, s: (
+                y * torch.round(x, decimals=1) + y * torch.round(9 * x, decimals=-1)
+            ),
+            "erf": lambda x, y, s: torch.erf(x),
             "in place": lambda x, y, s: added_in_place(x),
             "constants": lambda x, y, s: (
                 x

@@ -225,6 +225,22 @@ def _(x: Rounded, p):
     return x.charged(value, abs(high - low))
 
 
+@scalar.floor.register
+def _(x: Rounded):
+    return _whole(x, math.floor)
+
+
+@scalar.nearest_integer.register
+def _(x: Rounded):
+    return _whole(x, round)
+
+
+def _whole(x: Rounded, rounded: Callable):
+    if rounded(x.value - x.error) != rounded(x.value + x.error):
+        raise UndecidedError(f"{x.value} is too close to where it is rounded otherwise")
+    return lift(rounded(x.value))
+
+
 @scalar.tanh.register
 def _(x: Rounded):
     return x.charged(math.tanh(x.value), x.error, ABSOLUTE)

@@ -73,6 +73,18 @@ def test_whole_powers_of_integers():
     np.testing.assert_array_equal(gs.from_onnx(proto)(WHOLE), *theirs(proto, [WHOLE]), strict=True)
 
 
+@pytest.mark.parametrize("op_type", ["Ceil", "Floor", "Round", "Sign"])
+def test_roundings_at_halves_and_special_values(op_type):
+    x = np.float32([np.nan, np.inf, -np.inf, 0, -0.0, 0.5, -0.5, 1.5, 2.5, -2.5, 0.49999997, 2**23 + 1, 1e-45, -1e-45])
+    proto = one_node(op_type, 13, [x])
+    (wanted,) = theirs(proto, [x])
+    graph = gs.from_onnx(proto)
+    np.testing.assert_array_equal(graph(x), wanted, strict=True)
+    zeros = wanted == 0
+    np.testing.assert_array_equal(np.signbit(graph(x)[zeros]), np.signbit(wanted[zeros]))
+    assert not graph.vjp()(x, np.full_like(x, 3))[1].any()
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_the_mask_of_an_old_dropout_is_of_the_input_s_type(dtype):
     graph = gs.from_onnx(one_node("Dropout", 7, [X.astype(dtype)], outputs=2))

@@ -211,7 +211,19 @@ HALVES = torch.tensor([[300, -500, 7, 900], [-1, 2, 400, -600]], dtype=torch.flo
 EDGES = torch.tensor([nan, inf, -inf, 0.0, 0.5, 1e-6, -3e-5, -1.0])
 PLACES = torch.tensor([-1, 1])
 UNUSUAL: dict[str, tuple[Tensor, list[Callable[[Tensor], Any]]]] = {
-    "floats": (EDGES, [torch.sign, torch.log1p, lambda x: F.threshold(x, 0.25, 7.0), lambda x: (x / 4) ** 65]),
+    "floats": (
+        EDGES,
+        [
+            torch.floor,
+            torch.ceil,
+            torch.round,
+            torch.trunc,
+            torch.frac,
+            lambda x: 1 / (x * 0.4).round(),
+            lambda x: 1 / torch.stack([x.ceil(), x.trunc()]),
+        ],
+    ),
+    "more floats": (EDGES, [torch.sign, torch.log1p, lambda x: F.threshold(x, 0.25, 7.0), lambda x: (x / 4) ** 65]),
     "negative floats": (
         -EDGES,
         [lambda x: x**66, lambda x: x**-65.0, torch.sign, lambda x: x.new_zeros(2).fill_(x[3])],
@@ -225,7 +237,19 @@ UNUSUAL: dict[str, tuple[Tensor, list[Callable[[Tensor], Any]]]] = {
             lambda x: F.instance_norm(x[None]),
         ],
     ),
-    "bytes": (BYTES, [lambda x: x.min(1), lambda x: x.argmin(0), lambda x: x.amin(), lambda x: x**2, torch.sign]),
+    "bytes": (
+        BYTES,
+        [
+            torch.floor,
+            torch.round,
+            torch.erf,
+            lambda x: x.min(1),
+            lambda x: x.argmin(0),
+            lambda x: x.amin(),
+            lambda x: x**2,
+            torch.sign,
+        ],
+    ),
     "longs": (
         LONGS,
         [

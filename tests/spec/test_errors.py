@@ -22,7 +22,20 @@ from flint import arb
 import gradspec as gs
 from gradspec.domains import Ball, Format, Interval
 from gradspec.spec import Tensor
-from gradspec.spec.scalar import erf, exp, hull, log, log1p, normal_cdf, normal_density, power, sqrt, tanh
+from gradspec.spec.scalar import (
+    erf,
+    exp,
+    floor,
+    hull,
+    log,
+    log1p,
+    nearest_integer,
+    normal_cdf,
+    normal_density,
+    power,
+    sqrt,
+    tanh,
+)
 from gradspec.spec.window import stated
 
 SHAPE, DTYPE, UNSUPPORTED = gs.ShapeError, gs.DTypeError, gs.UnsupportedError
@@ -558,7 +571,7 @@ SYSTEMS = [
             UNSUPPORTED,
             (f"{function.__name__} is not defined on complex", r"gs\.ieee", r"gs\.ball", r"gs\.interval"),
         )
-        for function, *constants in (*((f,) for f in TRANSCENDENTAL), (sqrt,), (power, 2))
+        for function, *constants in (*((f,) for f in TRANSCENDENTAL), (sqrt,), (power, 2), (floor,), (nearest_integer,))
     ),
     Mistake(
         "a root that is no rational",

@@ -208,6 +208,27 @@ def constants(number: Type) -> Coefficients:
     return _SINGLE if number == f32 else _DOUBLE
 
 
+# --- rounding to integers ---------------------------------------------------------------------------------------------
+
+
+@inlined
+def round_to_even(x):
+    """The nearest integer, of two the even one: a sum with ``2^fraction_bits``, beyond which all numbers are integers.
+
+    A NaN is as it is, and a zero has the sign of ``x``.
+    """
+    beyond = number_of(x)(2.0 ** constants(number_of(x)).fraction_bits)
+    size = absolute(x)
+    return choose(size < beyond, with_sign_of(size + beyond - beyond, x), x)
+
+
+@inlined
+def floor(x):
+    """The largest integer that is not above ``x``."""
+    number, nearest = number_of(x), round_to_even(x)
+    return choose(nearest > x, nearest - number(1), nearest)
+
+
 # --- exponentials -----------------------------------------------------------------------------------------------------
 
 

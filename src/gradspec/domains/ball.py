@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -22,11 +23,13 @@ from gradspec.spec.scalar import (
     ends,
     erf,
     exp,
+    floor,
     hull,
     increasing,
     larger,
     log,
     log1p,
+    nearest_integer,
     normal_cdf,
     normal_density,
     order,
@@ -287,6 +290,19 @@ def arb_normal_density(x: arb) -> arb:
     return near.union(far)
 
 
+def arb_whole(rounded: Callable[[Fraction], int]) -> Callable[[arb], arb]:
+    """A rounding to integers of exact balls; one whose size is less than ¼ rounds as ±¼ does."""
+
+    def function(x: arb) -> arb:
+        if not x.is_finite() or x.is_integer():
+            return x
+        mantissa, exponent = (int(part) for part in x.man_exp())
+        small = mantissa.bit_length() < -exponent - 2
+        return arb(rounded(Fraction(mantissa, 4 * abs(mantissa) if small else 1 << -exponent)))
+
+    return function
+
+
 _INCREASING: dict[Any, Callable[[arb], arb]] = {
     exp: arb.exp,
     log: arb.log,
@@ -294,6 +310,8 @@ _INCREASING: dict[Any, Callable[[arb], arb]] = {
     tanh: arb.tanh,
     erf: arb.erf,
     normal_cdf: arb_normal_cdf,
+    floor: arb_whole(math.floor),
+    nearest_integer: arb_whole(round),
 }
 
 for _function, _on_arb in _INCREASING.items():

@@ -18,6 +18,7 @@ from gradspec.spec.scalar import (
     ends,
     erf,
     exp,
+    floor,
     hull,
     increasing,
     is_infinite,
@@ -25,6 +26,7 @@ from gradspec.spec.scalar import (
     log,
     log1p,
     maximum,
+    nearest_integer,
     normal_cdf,
     normal_density,
     order,
@@ -206,6 +208,16 @@ def _(x: Dual, function: Callable[[Scalar], Scalar]) -> Dual:
 @choose_among.register
 def _(like: Dual, cells: Sequence[Dual], ties: str, strict: bool) -> Choice:
     return choose([cell.value for cell in cells], ties, strict)
+
+
+@floor.register
+def _(x: Dual) -> Dual:
+    return Dual(floor(x.value), embed(x.tangent, 0))
+
+
+@nearest_integer.register
+def _(x: Dual) -> Dual:
+    return Dual(nearest_integer(x.value), embed(x.tangent, 0))
 
 
 @exp.register

@@ -15,8 +15,10 @@ from gradspec.spec.scalar import (
     embed,
     erf,
     exp,
+    floor,
     log,
     log1p,
+    nearest_integer,
     normal_cdf,
     normal_density,
     power,
@@ -119,6 +121,16 @@ def _at_one_point(name: str, point: tuple[fmpq, fmpq] | None) -> Callable[[fmpq]
 
 for _function, _point in _RATIONAL_AT.items():
     _function.register(fmpq, _at_one_point(_function.__name__, _point))
+
+
+@floor.register
+def _(x: fmpq) -> Scalar:
+    return fmpq(x.floor())
+
+
+@nearest_integer.register
+def _(x: fmpq) -> Scalar:
+    return fmpq(round(Fraction(int(x.p), int(x.q))))
 
 
 @sqrt.register

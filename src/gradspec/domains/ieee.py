@@ -21,9 +21,11 @@ from gradspec.spec.scalar import (
     erf,
     exp,
     float_power,
+    floor,
     is_infinite,
     log,
     log1p,
+    nearest_integer,
     normal_cdf,
     normal_density,
     power,
@@ -289,6 +291,16 @@ for _function, _rounded_function in (
     (normal_density, rounded_normal_density),
 ):
     _function.register(Float, _applied(_rounded_function))
+
+
+@floor.register
+def _(x: Float) -> Float:
+    return Float(x.domain.compute.nearest(floor(x.value)), x.domain)
+
+
+@nearest_integer.register
+def _(x: Float) -> Float:
+    return Float(x.domain.compute.nearest(nearest_integer(x.value)), x.domain)
 
 
 @sqrt.register

@@ -24,11 +24,13 @@ from gradspec.spec.scalar import (
     erf,
     exp,
     float_power,
+    floor,
     hull,
     increasing,
     larger,
     log,
     log1p,
+    nearest_integer,
     normal_cdf,
     normal_density,
     order,
@@ -278,6 +280,16 @@ def _(x: Interval) -> Interval:
 @normal_cdf.register
 def _(x: Interval) -> Interval:
     return Interval(_normal_cdf_ends(x.lo)[0], _normal_cdf_ends(x.hi)[1])
+
+
+@floor.register
+def _(x: Interval) -> Interval:
+    return Interval(floor(x.lo), floor(x.hi))
+
+
+@nearest_integer.register
+def _(x: Interval) -> Interval:
+    return Interval(nearest_integer(x.lo), nearest_integer(x.hi))
 
 
 @normal_density.register

@@ -26,6 +26,7 @@ from gradspec.ops.pointwise import (
     detach,
     div,
     exp,
+    floor,
     log,
     neg,
     scale,
@@ -36,7 +37,7 @@ from gradspec.ops.pointwise import (
 )
 from gradspec.ops.pool import global_max_pool
 from gradspec.ops.reduce import mean
-from gradspec.ops.select import less, where
+from gradspec.ops.select import greater, less, where
 from gradspec.ops.shape import broadcast_to, reshape
 from gradspec.ops.smooth_pool import smooth_max_pool
 from gradspec.spec.errors import ShapeError, UnsupportedError
@@ -111,6 +112,39 @@ def celu(x: Any, alpha: float = 1.0) -> Any:
     [-2.0, 3.0]
     """
     return elu(x, alpha, steepness=1.0 / alpha)
+
+
+# --- rounding to integers ---------------------------------------------------------------------------------------------
+
+
+def ceil(x: Any) -> Any:
+    """The least integer that is not below ``x``; its derivative is 0.
+
+    >>> ceil(np.float32([-0.5, 1.25])).tolist()
+    [-0.0, 2.0]
+    """
+    return neg(floor(neg(x)))
+
+
+def trunc(x: Any) -> Any:
+    """``x`` without its fraction; its derivative is 0.
+
+    >>> trunc(np.float32([-1.5, 1.5, -0.5])).tolist()
+    [-1.0, 1.0, -0.0]
+    """
+    (x,) = operands(x)
+    return where(less(x, 0), ceil(x), floor(x))
+
+
+def sign(x: Any) -> Any:
+    """−1, 0 or 1, as ``x`` is below, at or above 0; 0 where it is not a number. Its derivative is 0.
+
+    >>> sign(np.float32([-2, -0.0, 3, np.nan])).tolist(), sign(np.uint8([0, 7])).tolist()
+    ([-1.0, 0.0, 1.0, 0.0], [0, 1])
+    """
+    (x,) = operands(x)
+    kind = x.dtype if isinstance(x, Var) else dtype_of(x)
+    return sub(convert(greater(x, 0), kind), convert(less(x, 0), kind))
 
 
 # --- smooth -----------------------------------------------------------------------------------------------------------

@@ -467,6 +467,36 @@ def minimum(a: Any, b: Any) -> Any:
     return _binary(MINIMUM, a, b)
 
 
+# --- rounding to integers ---------------------------------------------------------------------------------------------
+
+FLOOR = Op(
+    "floor", NoAttributes, types=same_types("floor", 1), spec=_meaning(spec.floor), batch=leading_batch, constant=True
+)
+ROUND = Op(
+    "round", NoAttributes, types=same_types("round", 1), spec=_meaning(spec.round), batch=leading_batch, constant=True
+)
+
+
+def floor(x: Any) -> Any:
+    """The largest integer that is not above ``x``; its derivative is 0 everywhere.
+
+    >>> import numpy as np
+    >>> floor(np.float32([-1.5, 0.75, 2])).tolist()
+    [-2.0, 0.0, 2.0]
+    """
+    return apply(FLOOR, NONE, x)
+
+
+def round(x: Any) -> Any:
+    """The integer nearest to ``x``, of two the even one; its derivative is 0 everywhere.
+
+    >>> import numpy as np
+    >>> round(np.float32([-1.5, 0.5, 2.25])).tolist()
+    [-2.0, 0.0, 2.0]
+    """
+    return apply(ROUND, NONE, x)
+
+
 # --- smooth -----------------------------------------------------------------------------------------------------------
 
 

@@ -206,6 +206,27 @@ def minimum(a: TensorLike, b: TensorLike) -> Tensor:
     return cellwise("minimum", formula, a, b)
 
 
+# --- rounding to integers ---------------------------------------------------------------------------------------------
+
+
+def floor(x: TensorLike) -> Tensor:
+    """The largest integer that is not above ``x``; its derivative is 0.
+
+    >>> floor([-1.5, 0.75, 2.0]).tolist()
+    [-2.0, 0.0, 2.0]
+    """
+    return cellwise("floor", scalar.floor, x)
+
+
+def round(x: TensorLike) -> Tensor:
+    """The integer nearest to ``x``, of two the even one; its derivative is 0.
+
+    >>> round([-1.5, 0.5, 2.25]).tolist()
+    [-2.0, 0.0, 2.0]
+    """
+    return cellwise("round", scalar.nearest_integer, x)
+
+
 # --- smooth -----------------------------------------------------------------------------------------------------------
 
 

@@ -265,6 +265,46 @@ def _(x: Real) -> Scalar:
 
 
 @singledispatch
+def floor(x: Scalar) -> Scalar:
+    """The largest integer that is not above ``x``, a constant of differentiation.
+
+    >>> floor(-2.5), floor(-0.0), floor(Fraction(7, 2))
+    (-3.0, -0.0, Fraction(3, 1))
+    """
+    raise _undefined("floor", x)
+
+
+@floor.register
+def _(x: Real) -> Scalar:
+    return _whole(x, math.floor)
+
+
+@singledispatch
+def nearest_integer(x: Scalar) -> Scalar:
+    """The integer nearest to ``x``, of two the even one, with the sign of ``x``; a constant of differentiation.
+
+    >>> nearest_integer(2.5), nearest_integer(-0.3), nearest_integer(Fraction(7, 2))
+    (2.0, -0.0, Fraction(4, 1))
+    """
+    raise _undefined("nearest_integer", x)
+
+
+@nearest_integer.register
+def _(x: Real) -> Scalar:
+    return _whole(x, round)
+
+
+def _whole(x: Real, rounded: Callable[[Any], int]) -> Scalar:
+    """Infinities and NaN are as they are, and a zero keeps the sign of ``x``."""
+    if isinstance(x, Integral):
+        return x
+    if isinstance(x, Rational):
+        return Fraction(rounded(x))
+    value = float(x)
+    return _result_type(x)(math.copysign(rounded(value), value)) if math.isfinite(value) else x
+
+
+@singledispatch
 def increasing(x: Scalar, function: Callable[[Scalar], Scalar]) -> Scalar:
     """``function(x)`` for a function that never decreases: of an enclosure its ends are enough."""
     return function(x)

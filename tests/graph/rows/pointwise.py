@@ -50,6 +50,8 @@ ROWS = [
         ((2,), Integers((2, 3), -3, 3), Integers((3,), -3, 3)),
         "tied",
     ),
+    GraphCase("floor", lambda x: x * gs.floor(x), ((2, 3),), "wide"),
+    GraphCase("round", lambda x: x * gs.round(x * 0.5), ((7,),), "wide"),
     GraphCase("exp", gs.exp, ((2, 2),), irrational=True),
     GraphCase("log", gs.log, ((2, 3),), "positive", irrational=True),
     GraphCase("sqrt", gs.sqrt, ((2, 3),), "positive", irrational=True),

@@ -170,6 +170,8 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "clamp": _clamp,
     "maximum": lambda _, a, b: np.maximum(a, b),
     "minimum": lambda _, a, b: np.minimum(a, b),
+    "floor": lambda _, x: np.floor(x),
+    "round": lambda _, x: np.rint(x),
     "exp": lambda _, x: np.exp(x),
     "log": lambda _, x: np.log(x),
     "sqrt": lambda _, x: np.sqrt(x),

@@ -33,6 +33,7 @@ class Opcode(IntEnum):
     LEAKY_RELU, SOFTPLUS, CLAMP, STEP, WITHIN, POWER = range(14, 20)
     ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, MAX_SHARE, GATE, SUB_FROM, DIV_INTO = range(20, 30)
     NORMALISE = 30
+    FLOOR, ROUND = 31, 32
 
 
 class SecondKind(IntEnum):

@@ -61,7 +61,21 @@ Meaning = tuple[Opcode, Numbers]
 
 
 NAMESAKES = (
-    *("neg", "abs", "sqrt", "relu", "exp", "log", "tanh", "sigmoid", "silu", "normal_cdf", "normal_density"),
+    *(
+        "neg",
+        "abs",
+        "sqrt",
+        "floor",
+        "round",
+        "relu",
+        "exp",
+        "log",
+        "tanh",
+        "sigmoid",
+        "silu",
+        "normal_cdf",
+        "normal_density",
+    ),
     *("add", "sub", "mul", "div", "maximum", "minimum", "max_share", "gate"),
 )
 """Operators that are what their opcode says."""

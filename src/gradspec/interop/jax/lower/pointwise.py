@@ -75,6 +75,8 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     "clamp": _clamp,
     "maximum": lambda _, a, b: jnp.maximum(a, b),
     "minimum": lambda _, a, b: jnp.minimum(a, b),
+    "floor": lambda _, x: jnp.floor(x),
+    "round": lambda _, x: jnp.round(x),
     "exp": lambda _, x: jnp.exp(x),
     "log": lambda _, x: jnp.log(x),
     "sqrt": lambda _, x: jnp.sqrt(x),

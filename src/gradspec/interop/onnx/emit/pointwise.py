@@ -20,6 +20,8 @@ NAMESAKES = {
     "mul": "Mul",
     "div": "Div",
     "abs": "Abs",
+    "floor": "Floor",
+    "round": "Round",
     "exp": "Exp",
     "log": "Log",
     "sqrt": "Sqrt",

@@ -15,9 +15,11 @@ from gradspec.ops.pointwise import (
     abs,
     add,
     clamp,
+    detach,
     div,
     erf,
     exp,
+    floor,
     gelu,
     leaky_relu,
     log,
@@ -26,6 +28,7 @@ from gradspec.ops.pointwise import (
     mul,
     neg,
     relu,
+    round,
     scale,
     sigmoid,
     silu,
@@ -36,7 +39,7 @@ from gradspec.ops.pointwise import (
     trunc_divide,
 )
 from gradspec.ops.rules import broadcast_shape
-from gradspec.ops.select import greater, where
+from gradspec.ops.select import equal, greater, where
 from gradspec.ops.shape import broadcast_to
 from gradspec.spec.errors import FormatError, UnsupportedError
 
@@ -134,6 +137,12 @@ def _prelu(node: OnnxNode) -> Any:
     return compose.prelu(x, broadcast_to(slope, x.shape))
 
 
+def _sign(node: OnnxNode) -> Any:
+    """NaN where ``x`` is."""
+    x = node.variable(0)
+    return where(equal(x, x), compose.sign(x), detach(x)) if x.type.is_float else compose.sign(x)
+
+
 def _swish(x: Any, alpha: float) -> Any:
     return silu(x) if alpha == 1 else x * sigmoid(scale(x, alpha))
 
@@ -168,6 +177,7 @@ def _dropout(node: OnnxNode) -> Any:
 HANDLERS: dict[str, Handler] = {
     "Abs": _unary(abs),
     "Add": _binary(add),
+    "Ceil": _unary(compose.ceil),
     "Celu": _with(_celu, "alpha"),
     "Clip": _clip,
     "Div": _div,
@@ -175,6 +185,7 @@ HANDLERS: dict[str, Handler] = {
     "Elu": _with(compose.elu, "alpha"),
     "Erf": _unary(erf),
     "Exp": _unary(exp),
+    "Floor": _unary(floor),
     "Gelu": _gelu,
     "HardSigmoid": _with(compose.hardsigmoid, "alpha", "beta"),
     "HardSwish": _unary(compose.hardswish),
@@ -190,8 +201,10 @@ HANDLERS: dict[str, Handler] = {
     "Pow": _pow,
     "Reciprocal": _unary(lambda x: 1.0 / x),
     "Relu": _unary(relu),
+    "Round": _unary(round),
     "Selu": _with(_selu, "alpha", "gamma"),
     "Sigmoid": _unary(sigmoid),
+    "Sign": _sign,
     "Softplus": _unary(softplus),
     "Softsign": _unary(compose.softsign),
     "Sqrt": _unary(sqrt),

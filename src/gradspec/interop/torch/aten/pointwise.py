@@ -9,12 +9,15 @@ from typing import Any
 from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean
 from gradspec.interop import compose
-from gradspec.interop.torch.aten.compare import greater, less, less_or_equal, where
-from gradspec.interop.torch.aten.operands import floating, positive_axis, promoted, to_dtype
+from gradspec.interop.torch.aten.compare import greater, less_or_equal, where
+from gradspec.interop.torch.aten.operands import floating, positive_axis, promoted
 from gradspec.interop.torch.aten.table import reads
 from gradspec.ops import pointwise as ops
 from gradspec.ops.shape import reshape
 from gradspec.spec.errors import UnsupportedError
+
+MOST_DECIMALS = 4
+"""So many digits that their power of ten is a number of every float format."""
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 
@@ -147,6 +150,7 @@ _of_floats("exp", ops.exp)
 _of_floats("expm1", compose.exp_minus_one)
 _of_floats("log", ops.log)
 _of_floats("sqrt", ops.sqrt)
+_of_floats("erf", ops.erf)
 _of_floats("tanh", ops.tanh)
 _of_floats("sigmoid", ops.sigmoid)
 _of_floats("log_sigmoid", lambda x: -ops.softplus(-x))
@@ -161,8 +165,33 @@ def _log1p(x: Var) -> Any:
 
 @reads("sign", "sgn")
 def _sign(x: Var) -> Any:
-    """0 where ``x`` is not a number."""
-    return to_dtype(greater(x, 0), x.dtype) - to_dtype(less(x, 0), x.dtype)
+    return x if x.dtype is boolean else compose.sign(x)
+
+
+def _rounds(name: str, function: Callable[[Any], Any]) -> None:
+    """Integers are what they round to."""
+    reads(name)(lambda x: function(x) if x.type.is_float else x)
+
+
+_rounds("floor", ops.floor)
+_rounds("ceil", compose.ceil)
+_rounds("round.default", ops.round)
+_rounds("trunc", compose.trunc)
+_rounds("fix", compose.trunc)
+
+
+@reads("frac")
+def _frac(x: Var) -> Any:
+    return x - compose.trunc(x)
+
+
+@reads("round.decimals")
+def _round_decimals(x: Var, *, decimals: int) -> Any:
+    """In the order in which PyTorch multiplies and divides."""
+    if not x.type.is_float or abs(decimals) > MOST_DECIMALS:
+        raise UnsupportedError(f"rounding {x.type} to decimals={decimals}; floats are, to {MOST_DECIMALS} at most")
+    power = 10.0 ** abs(decimals)
+    return ops.round(x * power) / power if decimals >= 0 else ops.round(x / power) * power
 
 
 @reads("clamp", "clip")

@@ -6,7 +6,18 @@ from operator import add, mul, neg, sub, truediv
 from typing import Any
 
 from gradspec.backends.cpu.pointwise.arguments import Opcode
-from gradspec.codegen.elementary import exp, log, normal_cdf, normal_density, power, sigmoid, softplus, tanh
+from gradspec.codegen.elementary import (
+    exp,
+    floor,
+    log,
+    normal_cdf,
+    normal_density,
+    power,
+    round_to_even,
+    sigmoid,
+    softplus,
+    tanh,
+)
 from gradspec.codegen.intrinsics import absolute, maximum, minimum, square_root
 from gradspec.codegen.language import choose, f64, inlined, number_of
 
@@ -126,6 +137,8 @@ OF_ONE: Meanings = {
     Opcode.NEG: neg,
     Opcode.ABS: absolute,
     Opcode.SQRT: square_root,
+    Opcode.FLOOR: floor,
+    Opcode.ROUND: round_to_even,
     Opcode.RELU: relu,
     Opcode.EXP: exp,
     Opcode.LOG: log,
