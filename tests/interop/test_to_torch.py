@@ -360,3 +360,26 @@ def test_the_operator_refuses_texts_that_are_no_graphs():
     for wrong in ("", "{}", "[1, []]", text.replace('"conv"', '"evil"'), text.replace("[1, 2, 6, 7]", "[1, 2, 6]")):
         with pytest.raises(gs.FormatError):
             GRAPH([IMAGE], wrong)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_script_takes_a_traced_module():
+    class Around(torch.nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x) + 1
+
+    weight = np.float32([2, 3, 4])
+    module = gs.to_torch(gs.trace(lambda x: x * x * weight, gs.f32[3]), parameters="all")
+    for scripted in (module, Around(module)):
+        with pytest.raises(gs.UnsupportedError, match=r"no Python code .* torch\.jit\.trace"):
+            torch.jit.script(scripted)
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = torch.jit.script(Around(torch.jit.trace(module, torch.zeros(3))))(x)
+    assert y.tolist() == [3.0, 13.0, 37.0]
+    y.sum().backward()
+    assert x.grad.tolist() == [4.0, 12.0, 24.0]
+    assert module.c.grad.tolist() == [1.0, 4.0, 9.0]

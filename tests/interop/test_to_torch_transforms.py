@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
+from torch._vmap_internals import _vmap
+from torch.autograd.functional import hessian as autograd_hessian
+from torch.autograd.functional import jacobian
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F  # noqa: N812
@@ -187,19 +190,79 @@ def test_what_pytorch_does_not_compile_raises(name):
         compiled(lambda: TAPE[name](network))()
 
 
+def test_results_lie_where_fake_ones_do():
+    """Compilers rely on the strides of fake results; those of the graph alone are laid out like the input."""
+    graph = gs.trace(lambda x: gs.max_pool2d(x, 2), gs.f32[2, 3, 4, 6])
+    x = torch.randn(2, 3, 6, 4).mT
+    (real,), (fake,) = (GRAPH([t], opened(graph).structure.text) for t in (x, x.to("meta")))
+    assert real.stride() == fake.stride() != gs.to_torch(graph)(x).stride()
+
+
 @pytest.mark.parametrize("name", ["reverse", "double backward"])
 def test_the_tape_inside_compile(name):
     with torch._dynamo.config.patch(trace_autograd_ops=True):
         torch.testing.assert_close(compiled(lambda: TAPE[name](network))(), TAPE[name](reference))
 
 
-def test_the_former_vmap_is_refused():
-    x = X.clone().requires_grad_()
-    with pytest.raises(gs.UnsupportedError, match=r"use torch\.func"):
-        torch.autograd.grad(network(x), x, torch.stack([CT, CT]), is_grads_batched=True)
-    with pytest.raises(RuntimeError, match="Batching rule not implemented"):
-        torch.autograd.functional.jacobian(network, X, vectorize=True, strategy="forward-mode")
+# --- the vmap that autograd had before torch.func, and still uses -----------------------------------------------------
 
+
+def pulled_back(f, cotangents, at_once, create_graph=False):
+    """A cotangent of the input for each of the output: all at once, or one after the other."""
+    x = X.clone().requires_grad_()
+    y = f(x)
+    if at_once:
+        return x, torch.autograd.grad(y, x, cotangents, is_grads_batched=True, create_graph=create_graph)[0]
+    rows = [torch.autograd.grad(y, x, ct, retain_graph=True, create_graph=create_graph)[0] for ct in cotangents]
+    return x, torch.stack(rows)
+
+
+def reverse_of_pulled_back(f, at_once):
+    x, rows = pulled_back(f, COTANGENTS, at_once, create_graph=True)
+    return torch.autograd.grad(rows.square().sum(), x)[0]
+
+
+def on_two_axes(f, at_once):
+    """Cotangents on two axes, of which one is not the first."""
+    x = X.clone().requires_grad_()
+    y = f(x)
+
+    def pull(ct):
+        return torch.autograd.grad(y, x, ct, retain_graph=True)[0]
+
+    if at_once:
+        return _vmap(_vmap(pull, in_dims=1))(torch.stack([COTANGENTS.transpose(0, 1), -COTANGENTS.transpose(0, 1)]))
+    return torch.stack([torch.stack([pull(ct) for ct in several]) for several in (COTANGENTS, -COTANGENTS)])
+
+
+def vectorized(derivative, **options):
+    return lambda f, at_once: derivative(f, X, vectorize=at_once, **(options if at_once else {}))
+
+
+COTANGENTS = torch.stack([CT, -CT, 2 * CT])
+FORMER = {
+    "is_grads_batched": lambda f, at_once: pulled_back(f, COTANGENTS, at_once)[1],
+    "one row": lambda f, at_once: pulled_back(f, COTANGENTS[:1], at_once)[1],
+    "reverse of is_grads_batched": reverse_of_pulled_back,
+    "two axes": on_two_axes,
+    "jacobian": vectorized(jacobian),
+    "jacobian forward": vectorized(jacobian, strategy="forward-mode"),
+    "hessian": lambda f, at_once: vectorized(autograd_hessian)(total(f), at_once),
+    "hessian forward": lambda f, at_once: vectorized(autograd_hessian, outer_jacobian_strategy="forward-mode")(
+        total(f), at_once
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMER)
+@pytest.mark.parametrize("f", [network, MODULE], ids=["graph", "module"])
+def test_batches_of_autograd(name, f):
+    wanted = FORMER[name](reference, at_once=False)
+    assert wanted.any()
+    torch.testing.assert_close(FORMER[name](f, at_once=True), wanted)
+
+
+# --- compiled functions -----------------------------------------------------------------------------------------------
 
 WORK_ON_COMPILED = {"value", "dual", "reverse"}
 

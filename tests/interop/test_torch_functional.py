@@ -6,6 +6,7 @@ import pickle
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from unittest.mock import patch
 
@@ -320,6 +321,49 @@ def test_views_are_read_where_they_lie(view):
     assert torch.equal(x, before)
 
 
+def as_channels_last(t):
+    return t.contiguous(memory_format=torch.channels_last if t.ndim == 4 else torch.channels_last_3d)
+
+
+LAYOUTS = {
+    "contiguous": lambda t: t,
+    "channels last": as_channels_last,
+    "channels last by strides alone": lambda t: t.movedim(1, -1).contiguous().movedim(-1, 1),
+    "part of channels last": lambda t: as_channels_last(torch.cat([t, t], 3))[:, :, :, : t.shape[3]],
+    "some channels of channels last": lambda t: as_channels_last(torch.cat([t, t], 1))[:, : t.shape[1]],
+    "transposed": lambda t: t.mT.contiguous().mT,
+    "batch last": lambda t: t.movedim(0, -1).contiguous().movedim(-1, 0),
+    "expanded": lambda t: t[:1].expand(t.shape),
+}
+LAID_OUT = [
+    *(conv(2, (2, c, 6, 5), (4, c, k, k), padding=k // 2) for c in (3, 1) for k in (3, 1)),
+    conv(2, (2, 3, 1, 1), (4, 3, 1, 1)),
+    conv(3, (2, 3, 4, 5, 6), (4, 3, 3, 3, 3)),
+    transposed(2, (2, 3, 6, 5), (3, 4, 3, 3)),
+    *(case(name, (2, c, 6, 5), 2, 1) for name in ("max_pool2d", "avg_pool2d") for c in (3, 1)),
+    case("max_pool2d", (2, 3, 6, 5), 2, 1, return_indices=True),
+    case("max_pool3d", (2, 3, 4, 5, 6), 2),
+    norm((2, 3, 6, 5)),
+    case("interpolate", (2, 3, 6, 5), scale_factor=2.0, mode="bilinear"),
+]
+
+
+@pytest.mark.parametrize("case", LAID_OUT, ids=str)
+def test_results_lie_where_torchs_lie(case):
+    """In channels_last memory, if that is how torch takes the strides of an image or of a weight."""
+    tensors = tensors_of(case, torch.float32)
+    images = [i for i, t in enumerate(tensors[:2]) if t is not None and t.ndim > 1]
+    for layouts in product(LAYOUTS, repeat=len(images)):
+        laid = list(tensors)
+        for i, layout in zip(images, layouts, strict=True):
+            laid[i] = LAYOUTS[layout](tensors[i].detach())
+        ours, reference = (results(getattr(module, case.name), case, laid) for module in (F, theirs))
+        with F.accelerated():
+            inside = results(getattr(theirs, case.name), case, laid)
+        wanted = [t.stride() for t in reference]
+        assert [t.stride() for t in ours] == [t.stride() for t in inside] == wanted, layouts
+
+
 def test_a_changed_input_is_noticed():
     x, weight = torch.randn(1, 2, 4, 4), torch.randn(2, 2, 3, 3, requires_grad=True)
     y = F.conv2d(x, weight)
@@ -455,6 +499,46 @@ def test_captured_programs_hold_torchs_operators(capture):
     assert "gradspec." not in graph
 
 
+class EveryFunction(torch.nn.Module):
+    """A module that uses all that is replaced, with arguments by name and by position."""
+
+    def forward(self, x: torch.Tensor, w: torch.Tensor, channel: torch.Tensor) -> list[torch.Tensor]:
+        row, row_w = x[:, :, 0], w[:, :, 0]
+        cube, cube_w = x.unsqueeze(2), w.unsqueeze(2)
+        winners = F.max_pool2d(x, 2, return_indices=True)
+        patches = F.unfold(x, (2, 2), stride=2)
+        return [
+            F.conv1d(row, row_w, padding=1),
+            F.conv2d(x, w, channel, stride=2),
+            F.conv3d(cube, cube_w, padding="same"),
+            F.conv_transpose1d(row, row_w, stride=2),
+            F.conv_transpose2d(x, w, channel, 2, output_padding=1),
+            F.conv_transpose3d(cube, cube_w),
+            F.max_pool1d(row, 2),
+            winners[0],
+            winners[1],
+            F.max_pool3d(cube, (1, 2, 2), ceil_mode=True),
+            F.avg_pool1d(row, 2),
+            F.avg_pool2d(x, 2, divisor_override=3),
+            F.avg_pool3d(cube, (1, 2, 2), count_include_pad=False),
+            F.batch_norm(x, channel, channel * channel + 1, training=self.training),
+            patches,
+            F.fold(patches, (x.size(2), x.size(3)), 2, stride=2),
+            F.interpolate(x, scale_factor=2.0, mode="bilinear"),
+            F.relu(x),
+        ]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_script_holds_torchs_operators():
+    assert not [name for name in FUNCTIONS if f"F.{name}(" not in inspect.getsource(EveryFunction)]
+    given = torch.randn(2, 4, 6, 8), torch.randn(4, 4, 3, 3), torch.randn(4)
+    module = EveryFunction().eval()
+    script = torch.jit.script(module)
+    assert not [node for node in script.inlined_graph.nodes() if node.kind().startswith(("gradspec", "prim::Python"))]
+    torch.testing.assert_close(script(*given), module(*given))
+
+
 # --- other derivatives, torch.func and torch.compile -----------------------------------------------------------------
 
 SMOOTH = [
@@ -504,6 +588,17 @@ def test_transformations_of_torch(transformed):
     given = network_tensors()
     ours, reference = (transformed(lambda *t, m=m: network(m, *t))(*given) for m in (F, theirs))
     torch.testing.assert_close(ours, reference)
+
+
+@pytest.mark.parametrize("strategy", ["reverse-mode", "forward-mode"])
+def test_vectorized_jacobians(strategy):
+    x, w, b = network_tensors()
+
+    def maps(module, w):
+        return module.avg_pool2d(module.max_pool2d(module.conv2d(x, w, b, padding=1), 2), 2).square()
+
+    found = torch.autograd.functional.jacobian(lambda w: maps(F, w), w, vectorize=True, strategy=strategy)
+    torch.testing.assert_close(found, torch.func.jacrev(lambda w: maps(theirs, w))(w))
 
 
 def test_compiled_whole_with_any_batch():

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as theirs
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import has_torch_function
@@ -54,7 +55,7 @@ class DropIn:
             types = tuple([None if t is None else (t.shape, t.dtype) for t in tensors])
             graph = _graph(self.name, types, options)
             if graph is not None:
-                results = call(graph, given)
+                results = tuple([t.contiguous() for t in call(graph, given)])  # as torch's are: ours lie like the input
                 return results if len(results) > 1 else results[0]
         return getattr(theirs, self.name)(*tensors, *options)
 
@@ -85,9 +86,13 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 def _is_channels_last(tensor: Tensor) -> bool:
-    if tensor.is_contiguous() or tensor.ndim not in (4, 5):
+    """Whether torch takes the strides for those of channels_last memory, also where the sizes leave it open.
+
+    Then its results lie so, too.
+    """
+    if tensor.ndim not in (4, 5) or tensor.stride(1) > tensor.stride(-1):  # as in the most usual memory
         return False
-    return tensor.is_contiguous(memory_format=torch.channels_last if tensor.ndim == 4 else torch.channels_last_3d)
+    return suggest_memory_format(tensor) is not torch.contiguous_format
 
 
 def _graph(name: str, types: tuple[Type | None, ...], options: Options) -> Graph | None:

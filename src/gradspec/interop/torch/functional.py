@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._jit_internal import boolean_dispatched
 from torch.overrides import TorchFunctionMode
 
 from gradspec.graph.graph import Graph
@@ -34,6 +35,9 @@ Ints = int | Sequence[int]
 FUNCTIONS: dict[str, Function] = {}
 """What replaces torch's functions, by name."""
 
+MOST_ARGUMENTS = 255
+"""More than any of them has."""
+
 
 def _replaces(name: str) -> Callable[[Function], Function]:
     """A function that takes the place of torch's ``name``.
@@ -45,9 +49,20 @@ def _replaces(name: str) -> Callable[[Function], Function]:
         function.__name__ = function.__qualname__ = name
         function.__doc__ = f"``torch.nn.functional.{name}``, on gradspec's kernels where they offer it."
         FUNCTIONS[name] = torch.compiler.allow_in_graph(function)  # type: ignore[no-untyped-call]
+        _script_as(getattr(theirs, name), function)
         return function
 
     return named
+
+
+def _script_as(theirs: Function, ours: Function) -> None:
+    """Let ``torch.jit.script``, which compiles Python code and so cannot know ours, take torch's function for it.
+
+    It asks a table whether a function stands for two others, by the value of an argument. Here both are torch's, and
+    the argument is one that is never given.
+    """
+    choice: dict[str, Any] = {"if_true": theirs, "if_false": theirs, "default": True}
+    boolean_dispatched[ours] = choice | {"index": MOST_ARGUMENTS, "arg_name": ""}
 
 
 def _at_rank(operator: Function, rank: int) -> Function:

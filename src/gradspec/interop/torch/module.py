@@ -15,6 +15,7 @@ from gradspec.interop.torch.call import call
 from gradspec.interop.torch.structure import large_constants, with_inputs
 from gradspec.interop.torch.types import array_of, tensor_of
 from gradspec.saving.graphs import from_text, to_text
+from gradspec.spec.errors import UnsupportedError
 
 ALL = "all"
 
@@ -101,6 +102,12 @@ class GradspecModule(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return self._signature
+
+    def __prepare_scriptable__(self) -> torch.nn.Module:
+        raise UnsupportedError(
+            f"a module of gs.to_torch is no Python code that torch.jit.script could compile: {self._signature}; trace "
+            "it, and script what uses it: torch.jit.trace(module, example)"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": to_text(self._open)}

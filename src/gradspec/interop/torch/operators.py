@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
@@ -62,7 +62,7 @@ def is_watched(tensors: Sequence[Tensor]) -> bool:
 
 def _is_plain(tensor: Tensor) -> bool:
     if type(tensor) is Tensor or type(tensor) is torch.nn.Parameter:
-        return not is_functorch_wrapped_tensor(tensor)
+        return not (is_functorch_wrapped_tensor(tensor) or is_legacy_batchedtensor(tensor))
     require_tensor(tensor)
     return False
 
@@ -71,7 +71,7 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 def _run(operands: list[Tensor], text: str) -> list[Tensor]:
-    return list(structure_of(text).run(operands))
+    return [t.contiguous() for t in structure_of(text).run(operands)]  # as the fake ones are
 
 
 def _fake(operands: list[Tensor], text: str) -> list[Tensor]:
@@ -86,6 +86,32 @@ def _batched(info: Any, dims: Any, operands: list[Tensor], text: str) -> tuple[l
     batched = structure_of(text).batch(info.batch_size, tuple(axis is not None for axis in axes))
     results = GRAPH(leading, batched.text)
     return results, [0] * len(results)
+
+
+def _batched_by_autograd(operands: list[Tensor], text: str) -> list[Tensor]:
+    """A batch of the kind that ``is_grads_batched`` and ``vectorize`` make, which are older than ``torch.func``.
+
+    Such a tensor says neither its level nor its axis. But the axis of a level, taken out, has the batch's size, and one
+    that a tensor does not have has the size that is asked for: 0, which no batch has.
+    """
+    for level in range(_legacy_levels(), 0, -1):
+        leading = [_remove_batch_dim(t, level, 0, 0) for t in operands]
+        batched = tuple(is_legacy_batchedtensor(t) and a.shape[0] > 0 for t, a in zip(operands, leading, strict=True))
+        if any(batched):
+            break
+    given = [a if has_axis else t for a, t, has_axis in zip(leading, operands, batched, strict=True)]
+    size = next(a.shape[0] for a, has_axis in zip(leading, batched, strict=True) if has_axis)
+    return [_add_batch_dim(r, 0, level) for r in GRAPH(given, structure_of(text).batch(size, batched).text)]
+
+
+_add_batch_dim: Callable[[Tensor, int, int], Tensor] = torch._add_batch_dim
+_remove_batch_dim: Callable[[Tensor, int, int, int], Tensor] = torch._remove_batch_dim
+
+
+def _legacy_levels() -> int:
+    """How many of these batches are nested here."""
+    torch._C._vmapmode_increment_nesting()
+    return int(torch._C._vmapmode_decrement_nesting())
 
 
 def _autograd(keys: Any, operands: list[Tensor], text: str) -> list[Tensor]:
@@ -154,5 +180,6 @@ _differentiable: Callable[..., tuple[Tensor, ...]] = _Differentiable.apply  # ty
 
 _library.impl("graph", _run, "CompositeExplicitAutograd")
 _library.impl("graph", _autograd, "Autograd", with_keyset=True)
+_library.impl("graph", _batched_by_autograd, "Batched")
 torch.library.register_fake(NAME, _fake, lib=_library)
 torch.library.register_vmap(NAME, _batched, lib=_library)

@@ -105,10 +105,7 @@ def _plain(tensor: Tensor) -> Tensor:
     try:
         return tensor.detach().resolve_neg()
     except RuntimeError as error:
-        raise UnsupportedError(
-            f"a tensor hides its numbers ({error}); instead of is_grads_batched=True or vectorize=True use torch.func, "
-            "whose vmap, jacrev and jacfwd know gradspec's operator"
-        ) from error
+        raise UnsupportedError(f"a tensor hides its numbers: {error}") from error
 
 
 # --- array to tensor --------------------------------------------------------------------------------------------------
