@@ -106,6 +106,39 @@ def test_the_caller_gets_its_kind(call, arguments, make, cls):
         np.testing.assert_array_equal(numbers(result), right)
 
 
+@pytest.mark.parametrize(("call", "arguments"), CALLS.values(), ids=CALLS)
+def test_the_other_byte_order_gives_the_same(call, arguments):
+    """Twice, since what the first call comes to is remembered. The given arrays stay as they are."""
+    expected = in_parts(call(*arguments))
+    swapped = [a.astype(a.dtype.newbyteorder()) for a in arguments]
+    for found in (in_parts(call(*swapped)), in_parts(call(*swapped))):
+        for result, right in zip(found, expected, strict=True):
+            assert result.dtype == right.dtype  # which has the machine's own order
+            np.testing.assert_array_equal(result, right)
+    assert all(not a.dtype.isnative for a in swapped)
+
+
+@pytest.mark.parametrize("dtype", [gs.f16, gs.f32, gs.f64, gs.i16, gs.i64, gs.u8, gs.u32], ids=str)
+def test_the_other_byte_order_at_every_door(dtype, tmp_path):
+    row = np.arange(4).astype(dtype.numpy)
+    swapped, type = row.astype(dtype.numpy.newbyteorder()), dtype[4]
+    graph = gs.trace(lambda x, w: x + w, type, type)
+    bound = gs.bind(graph, {"w": swapped})
+    gs.save_weights(tmp_path / "w", {"w": swapped})
+    found = [
+        gs.trace(lambda x: x + swapped, type)(swapped),
+        bound(swapped),
+        gs.bind(graph, gs.load_weights(tmp_path / "w"))(row),
+        gs.compile(graph, backend="numpy")(swapped, row),
+        gs.from_onnx(gs.to_onnx(graph), constants={"w": swapped})(row),
+    ]
+    if dtype in (gs.f16, gs.f32):
+        found.append(np.asarray(gs.to_jax(graph)(row, swapped)))
+        found.append(gs.from_torch(torch.nn.ReLU(), swapped)(row) * 2)
+    for result in found:
+        assert (result.dtype, result.tolist()) == (dtype.numpy, (row + row).tolist())
+
+
 X = np.ones((2, 2, 4, 4), np.float32)
 PLACES = np.broadcast_to(np.arange(16).reshape(4, 4), X.shape).copy()
 PAIRS = ("add", "div", "equal", "greater", "less", "matmul", "maximum", "minimum", "mse_loss", "mul", "sub")

@@ -64,7 +64,16 @@ def as_array(value: Any) -> Array:
     >>> seen
     array([5., 2.])
     """
-    return value if type(value) is np.ndarray else as_numpy(taken(value))
+    return native(value) if type(value) is np.ndarray else as_numpy(taken(value))
+
+
+def native(array: Array) -> Array:
+    """The array in the byte order of this machine, which kernels know: itself, unless the bytes must be exchanged.
+
+    >>> native(np.array([1, 2], ">f4")).dtype
+    dtype('float32')
+    """
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 class OtherKindError(Exception):
@@ -79,11 +88,11 @@ def require_numpy(value: Any) -> None:
 def as_numpy(value: Any) -> Array:
     """As ``as_array``, but the arrays of a library that has a kind raise OtherKindError."""
     if type(value) is np.ndarray:
-        return value
+        return native(value)
     require_numpy(value)
     if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
         return _from_dlpack(value)
-    return np.asarray(value)
+    return native(np.asarray(value))
 
 
 def _from_dlpack(value: Any) -> Array:

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from numpy import ndarray
 
-from gradspec.graph.arrays import as_array, kind_of, of_any_kind, other_array, returned, taken, wants_aligned
+from gradspec.graph.arrays import as_array, kind_of, of_any_kind, other_array, returned, wants_aligned
 from gradspec.graph.attributes import Attributes
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
@@ -88,7 +88,7 @@ def _by_numpy(graph: Graph) -> Run:
 
     def call(arrays: Sequence[Any]) -> Any:
         like = other_array(arrays)
-        values: dict[Var, Array] = dict(zip(graph.inputs, map(taken, arrays), strict=True))
+        values: dict[Var, Array] = dict(zip(graph.inputs, map(as_array, arrays), strict=True))
         values.update(graph.constants)
         for function, inputs, outputs in steps:
             values.update(zip(outputs, function(*[values[v] for v in inputs]), strict=True))

@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
+from gradspec.graph.arrays import native
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.graph.types import f64, i64, number_as
@@ -81,6 +82,8 @@ def _fitting(var: Var, value: Any) -> Array:
             "or map over further axes with jax.vmap"
         )
     wanted = jax_dtype(var.dtype)
+    if isinstance(array, np.ndarray):
+        array = native(array)
     if array.dtype not in (var.dtype.numpy, wanted):
         raise DTypeError(f"input {var!r} was given {array.dtype} numbers; convert with .astype({str(wanted)!r})")
     if isinstance(array, np.ndarray | np.generic) and wanted != array.dtype and not _fits_32_bits(array):

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from onnx import TypeProto
 
+from gradspec.graph.arrays import native
 from gradspec.graph.ir import Array
 from gradspec.interop.onnx.tensors import MAX_RANK, kind_of
 from gradspec.saving.strict_json import brief
@@ -158,7 +159,7 @@ def bound_constants(inputs: Mapping[str, Declared], given: Mapping[str, Any]) ->
 
 
 def _constant(name: str, stated: Declared, value: Any) -> Array:
-    array = np.array(value)
+    array = native(np.array(value))
     if not hasattr(value, "dtype") and stated.kind is not None and _can_hold(stated.kind, array):
         array = array.astype(stated.kind)  # Python numbers have no kind of their own
     if stated.contradicts(array.shape, array.dtype):

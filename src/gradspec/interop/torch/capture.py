@@ -13,6 +13,7 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from gradspec.graph.arrays import as_numpy
 from gradspec.graph.types import TensorType
 from gradspec.interop.torch.decompose import decompositions
 from gradspec.interop.torch.types import torch_dtype
@@ -44,7 +45,7 @@ def _tensor_like(value: Any) -> Any:
         return torch.zeros(value.shape, dtype=torch_dtype(value.dtype))
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
-    return torch.as_tensor(value) if hasattr(value, "__array_interface__") else value
+    return torch.as_tensor(as_numpy(value)) if hasattr(value, "__array_interface__") else value
 
 
 def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
