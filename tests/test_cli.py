@@ -1,6 +1,7 @@
 """The command line, and its demo: true numbers, lines one can type, and a page that reads well anywhere."""
 
 import code
+import gzip
 import math
 import os
 import pickle
@@ -9,12 +10,14 @@ import re
 import struct
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import reduce
 from importlib.metadata import version
 from operator import add, mul
+from pathlib import Path
 from string import ascii_uppercase
 
 import ml_dtypes
@@ -24,7 +27,7 @@ from click.testing import CliRunner
 
 import gradspec as gs
 from gradspec.cli import main
-from gradspec.interop.command import _file_names as archive_names
+from gradspec.interop.model_files import file_names as archive_names
 
 COMMANDS = [(), *((name,) for name in main.commands)]
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -350,14 +353,30 @@ def folder(tmp_path, monkeypatch):
 
 def onnx_model(path, shape, op="Relu"):
     """One operator from x to y, made with onnx alone."""
-    from onnx import TensorProto, checker, helper, save
+    from onnx import helper
+
+    onnx_models([helper.make_node(op, ["x"], ["y"])], path, shape)
+
+
+def onnx_models(nodes, path, shape, **initializers):
+    from onnx import TensorProto, checker, helper, numpy_helper
 
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
-    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], "one", [x], [y])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    arrays = [numpy_helper.from_array(array, name) for name, array in initializers.items()]
+    model = helper.make_model(
+        helper.make_graph(nodes, "small", [x], [y], arrays), opset_imports=[helper.make_opsetid("", 17)]
+    )
     checker.check_model(model)
-    save(model, path)
+    Path(path).write_bytes(model.SerializeToString())
+
+
+def cast_model(path):
+    """x plus integers that are converted while the model is read."""
+    from onnx import TensorProto, helper
+
+    nodes = [helper.make_node("Cast", ["c"], ["d"], to=TensorProto.FLOAT), helper.make_node("Add", ["x", "d"], ["y"])]
+    onnx_models(nodes, path, [1, 5], c=np.arange(5))
 
 
 def succeeds(*arguments):
@@ -459,7 +478,7 @@ FAULTS = {
     "no such file": ([NET, "--input", "n.npy", "--input", "w.npy", *OUT], "n.npy"),
     "not an array": (
         [NET, "--input", NET, "--input", "w.npy", *OUT],
-        "not an .npy",
+        "neither an .npy nor an .npz",
     ),
     "wrong dtype": (
         [NET, "--input", "double.npy", "--input", "w.npy", *OUT],
@@ -567,7 +586,7 @@ def test_the_old_output_stays_if_the_new_one_cannot_be_written(folder, monkeypat
 
 def test_run_and_show_an_onnx_model(folder):
     onnx_model("one.onnx", ["N", 5])
-    assert "'N': ...} on the command line: --shape NAME=SIZE" in fails("one.onnx", "--input", "x.npy", *OUT)
+    assert "'N': …} on the command line: --shape NAME=SIZE" in fails("one.onnx", command="show")
     succeeds("one.onnx", "--shape", "N=1", "--input", "x=x.npy", "--jvp", "dx.npy", "--output", "y.npz")
     assert np.load("y.npz")["dy"].tolist() == [[1, 0, 0, 0, 1]]
     shown = run("show", "one.onnx", "--shape", "x=3,5").stdout
@@ -594,3 +613,235 @@ def test_what_must_be_installed_is_said(folder, monkeypatch):
 def test_show_prints_a_saved_graph(folder):
     assert run("show", "net.gradspec").stdout == f"{NETWORK}\n"
     assert "x.npy: " in fails("x.npy", command="show")
+
+
+# --- files as they come -----------------------------------------------------------------------------------------------
+
+
+FRESH = {
+    "show": "gradspec.cli.main(['show', 'cast.onnx'])",
+    "run": "gradspec.cli.main(['run', 'cast.onnx', '--input', 'x.npy', '--output', 'y.npy'])",
+    "from_onnx": "from gradspec.interop import from_onnx; print(from_onnx('cast.onnx'))",
+}
+
+
+@pytest.mark.parametrize("program", FRESH.values(), ids=FRESH)
+def test_what_is_known_at_import_is_computed_in_a_fresh_process(program, folder):
+    cast_model("cast.onnx")
+    process = python(f"import gradspec.cli; {program}")
+    said, complaint = process.communicate(timeout=60)
+    assert (process.returncode, complaint) == (0, b"")
+    assert b"add" in said or np.load("y.npy").tolist() == [[1, 3, 2, 7, 7]]
+
+
+def test_one_size_is_the_shape_of_an_input_with_one_axis(folder):
+    onnx_model("row.onnx", ["n"])
+    np.save("row.npy", np.float32([1, -2, 3, -4]))
+    for option in ("x=4", "x=4,", "n=4"):
+        assert "x: f32[4]" in run("show", "row.onnx", "--shape", option).stdout
+    succeeds("row.onnx", "--shape", "x=4", "--input", "row.npy", "--output", "y.npy")
+    assert np.load("y.npy").tolist() == [1, 0, 3, 0]
+    onnx_model("image.onnx", ["n", 5])
+    assert "(4,) does not have its rank" in fails("image.onnx", "--shape", "x=4", command="show")
+    onnx_model("named.onnx", ["x", 5])  # where the size of a dimension is meant
+    assert "x: f32[4, 5]" in run("show", "named.onnx", "--shape", "x=4").stdout
+
+
+@pytest.mark.parametrize("shape", [["N", 5], [None, None], ["N", "M"]])
+def test_open_sizes_are_those_of_the_arrays(shape, folder):
+    onnx_model("open.onnx", shape)
+    succeeds("open.onnx", "--input", "x.npy", *OUT)
+    assert np.load("y.npy").tolist() == ARRAYS["x"].tolist()
+    assert "x: f32[1, 5]" in run("show", "open.onnx", "--input", "x=x.npy").stdout
+    assert "leaves sizes open" in fails("open.onnx", *OUT)
+
+
+def test_sizes_that_are_given_twice_must_agree(folder):
+    onnx_model("open.onnx", ["N", 5])
+    assert "with 2 for N, so the shape (1, 5) does not fit" in fails(
+        "open.onnx", "--shape", "N=2", "--input", "x.npy", *OUT
+    )
+    assert "so the shape (1, 4) does not fit" in fails("open.onnx", "--input", "short.npy", *OUT)
+    assert "holds float64 (1, 5)" in fails("open.onnx", "--input", "double.npy", *OUT)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_archives_give_several_arrays_by_name(save, folder):
+    save("in.npz", w=ARRAYS["w"], x=ARRAYS["x"])
+    save("d.npz", x=ARRAYS["dx"])
+    save("g.npz", max_pool=ARRAYS["g"])
+    save("w.npz", w=ARRAYS["w"])
+    save("order.npz", ARRAYS["x"], ARRAYS["w"])
+    for inputs in (
+        ["in.npz"],
+        ["order.npz"],
+        ["x=in.npz", "w=in.npz"],
+        ["w.npz", "x.npy"],
+        ["x.npy", "w=w.npz"],
+    ):
+        succeeds(NET, *(part for file in inputs for part in ("--input", file)), *OUT)
+        assert np.load("y.npy").tolist() == VALUE
+    succeeds(NET, "--input", "in.npz", "--jvp", "d.npz", "--output", "y.npz")
+    assert np.load("y.npz")["dmax_pool"].tolist() == [[-0.5, -0.25]]
+    succeeds(NET, "--input", "in.npz", "--vjp", "g.npz", "--output", "y.npz")
+    assert np.load("y.npz")["ct_w"].tolist() == [[[16, 9]]]
+    for constants in (["w.npz"], ["w=in.npz"]):
+        succeeds(NET, "--input", "x.npy", *(part for file in constants for part in ("--constant", file)), *OUT)
+        assert np.load("y.npy").tolist() == VALUE
+
+
+def test_what_one_run_writes_another_reads(folder):
+    builder = gs.Builder()
+    x = builder.input(gs.f32[1, 5], "layer/x:0")
+    two = builder.build([x * 2.0, x * 3.0])
+    two.save("two.gradspec")
+    succeeds("two.gradspec", "--input", "x.npy", "--output", "y.npz")
+    onward = gs.trace(lambda mul, mul_1: mul + mul_1, gs.f32[1, 5], gs.f32[1, 5])
+    onward.save("sum.gradspec")
+    succeeds("sum.gradspec", "--input", "y.npz", "--output", "z.npy")
+    assert np.load("z.npy").tolist() == (5 * ARRAYS["x"]).tolist()
+    np.savez("odd.npz", layer_x_0=ARRAYS["x"])  # as the archive of a run would call it
+    succeeds("two.gradspec", "--input", "odd.npz", "--output", "y.npz")
+
+
+def archive(members, path="bad.npz", **settings):
+    with zipfile.ZipFile(path, "w", **settings) as file:
+        for name, content in members:
+            file.writestr(name, content)
+
+
+ZERO = npy("(1, 5)", data=bytes(20))
+BAD_ARCHIVES = {
+    "another name": ([("z.npy", ZERO)], "it holds z, and nothing is called so; there are x: f32[1, 5]"),
+    "no array": ([("x.npy", b"hello")], "damaged, or not made by np.savez"),
+    "cut short": ([("x.npy", npy("(1, 5)", data=bytes(19)))], "does not hold the float32 (1, 5)"),
+    "a lie": ([("x.npy", npy("(1, 1000000000000)"))], "does not hold"),
+    "below zero": ([("x.npy", npy("(-1, -5)", data=bytes(20)))], "negative size"),
+    "objects": ([("x.npy", npy("(1, 5)", "|O", bytes(40)))], "Python objects"),
+    "version": ([("x.npy", ZERO.replace(b"NUMPY\x01", b"NUMPY\x09"))], "version (9, 0)"),
+    "twice": ([("x.npy", ZERO), ("x", ZERO)], "two arrays called 'x'"),
+    "empty": ([], "bad.npz"),
+}
+
+
+@pytest.mark.parametrize(("members", "complaint"), BAD_ARCHIVES.values(), ids=BAD_ARCHIVES)
+def test_hostile_archives_are_refused(members, complaint, folder):
+    archive(members)
+    assert complaint in fails(NET, "--input", "bad.npz", "--input", "w=w.npy", *OUT)
+
+
+def test_an_archive_is_not_unpacked_unless_it_fits(folder, monkeypatch):
+    onnx_model("open.onnx", ["N", 5])
+    archive([("x.npy", npy("(100000, 5)", data=bytes(2_000_000)))], compression=zipfile.ZIP_DEFLATED)
+    assert os.path.getsize("bad.npz") < 3_000
+    monkeypatch.setattr("gradspec.interop.command.machine_bytes", lambda: 3_000_000)
+    monkeypatch.setattr("gradspec.interop.array_files.StoredArray.load", None)
+    assert re.search(
+        r"needs [\d,]+ bytes of memory, and there are 3,000,000", fails("open.onnx", "--input", "bad.npz", *OUT)
+    )
+    assert "holds float32 (100000, 5), and x: f32[1, 5] is needed" in fails(
+        NET, "--input", "bad.npz", "--input", "w=w.npy", *OUT
+    )
+
+
+@pytest.mark.parametrize("where", ["npy", "npz"])
+def test_files_of_the_other_byte_order(where, folder):
+    swapped = ARRAYS["x"].astype(">f4" if sys.byteorder == "little" else "<f4")
+    np.save("s.npy", swapped) if where == "npy" else np.savez("s.npz", x=swapped)
+    succeeds(NET, "--input", f"s.{where}", "--input", "w=w.npy", *OUT)
+    assert np.load("y.npy").tolist() == VALUE
+    succeeds(NET, "--constant", f"x=s.{where}", "--input", "w.npy", *OUT)
+    assert np.load("y.npy").tolist() == VALUE
+
+
+def test_models_are_known_by_what_they_hold(folder):
+    onnx_model("one.onnx", [1, 5])
+    content, saved = Path("one.onnx").read_bytes(), Path(NET).read_bytes()
+    Path("packed.onnx.gz").write_bytes(gzip.compress(content))
+    shown = run("show", "one.onnx").stdout
+    for name in ("model", "model.pb", "model.gradspec", "MODEL.ONNX", "model.bin"):
+        Path(name).write_bytes(content)
+        assert run("show", name).stdout == shown
+        assert str(gs.from_onnx(name)) + "\n" == shown
+    for name in ("packed.onnx.gz", "packed"):
+        os.path.exists(name) or os.rename("packed.onnx.gz", name)
+        succeeds(name, "--input", "x.npy", *OUT)
+        assert str(gs.from_onnx(name)) + "\n" == shown
+    for name in ("graph.onnx", "graph"):
+        Path(name).write_bytes(saved)
+        assert run("show", name).stdout == f"{NETWORK}\n"
+
+
+NO_MODELS = {
+    "nothing": (b"", "it is empty"),
+    "text": (b"# Models\n", "it begins with b'# Models"),
+    "an array": (npy("(1,)", data=bytes(4)), "it is an .npy file, which holds an array; give it to --input"),
+    "a PyTorch file": (b"PK\x03\x04archive", "gs.from_torch"),
+    "text that begins like a model": (b"BERT is a model", "not an ONNX model, or is damaged"),
+    "a message without a graph": (b"\x08\x08", "it holds no graph"),
+    "gzip of nothing": (gzip.compress(b""), "it holds no graph"),
+    "gzip, cut short": (gzip.compress(b"x" * 999)[:-9], "packed by gzip, and damaged"),
+    "gzip, damaged": (b"\x1f\x8b\x08" + bytes(30), "packed by gzip, and damaged"),
+}
+
+
+@pytest.mark.parametrize(("content", "complaint"), NO_MODELS.values(), ids=NO_MODELS)
+def test_what_is_no_model_is_said(content, complaint, folder):
+    Path("model").write_bytes(content)
+    assert complaint in fails("model", command="show")
+
+
+def test_a_packed_file_is_not_unpacked_beyond_measure(folder, monkeypatch):
+    monkeypatch.setattr("gradspec.interop.onnx.files.FREE_BYTES", 2**20)
+    bomb = gzip.compress(bytes(2**26), 1)
+    most = 2**20 + 64 * len(bomb)
+    Path("bomb.onnx.gz").write_bytes(bomb)
+    tracemalloc.start()
+    said = fails("bomb.onnx.gz", command="show")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert f"has {len(bomb)} bytes and unpacks to more than {most}" in said
+    assert peak < 2.5 * most < 2**26
+
+
+# --- terminals without UTF-8 ------------------------------------------------------------------------------------------
+
+
+def in_ascii(*arguments):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C", "COLUMNS": "80"}
+    command = [sys.executable, "-c", "import gradspec.cli; gradspec.cli.main()", *arguments]
+    return subprocess.run(command, capture_output=True, timeout=120, env=environment)
+
+
+def test_signs_are_written_in_ascii_where_there_is_nothing_else(folder):
+    onnx_model("odd.onnx", [1, 5], "Asinh")
+    reason = "the operator Asinh (1{}): node 0"
+    result = in_ascii("show", "odd.onnx")
+    assert result.returncode == 1
+    assert reason.format("x").encode() in result.stderr
+    assert reason.format("×") in fails("odd.onnx", command="show")  # and as it is where there is UTF-8
+
+
+def test_every_command_prints_in_any_terminal(folder):
+    builder = gs.Builder()
+    x = builder.input(gs.f32[1, 5], "β→×\N{SNOWMAN}")
+    builder.build(x * 2.0).save("β×.gradspec")
+    succeeds("β×.gradspec", "--input", "x.npy", "--output", "y→.npy")
+    for arguments in (
+        ["show", "β×.gradspec"],
+        ["run", "β×.gradspec", "--input", "x.npy", "--output", "y→.npy"],
+        ["check", "native", "--list"],
+        ["check", "--help"],
+    ):
+        result = in_ascii(*arguments)
+        assert (result.returncode, result.stderr) == (0, b""), result.stderr
+        assert result.stdout.isascii()
+
+
+def test_names_do_not_reach_the_terminal_as_control_sequences(folder):
+    builder = gs.Builder()
+    builder.build(builder.input(gs.f32[1, 4], "a\x1b[31m\u202eb") * 2.0).save("odd.gradspec")
+    said = run("run", "odd.gradspec", "--input", "x.npy", *OUT).stderr
+    assert "a\\x1b[31m\\u202eb: f32[1, 4]" in said
+    np.savez("odd.npz", **{"\x1b[31m": ARRAYS["x"]})
+    assert "it holds \\x1b[31m, and" in run("run", NET, "--input", "odd.npz", *OUT).stderr

@@ -1,33 +1,45 @@
 """The command line: ``gradspec COMMAND``."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 import click
 
 from gradspec import DTypeError, UnsupportedError, __version__
+from gradspec.system.terminal import printable, show_anywhere
 
-_SHAPE = "A dimension that an ONNX model leaves open, N=8, or the shape of an input, x=8,3,32,32."
-_CONSTANT = "An .npy file for an input that becomes a constant."
+_SHAPE = "A dimension that an ONNX model leaves open, N=8, or the shape of an input, x=8,3,32,32. [that of --input]"
+_CONSTANT = "An array for an input that becomes a constant."
+_INPUT = "An .npy file for each input, or an .npz file with several by name."
+
+
+class _Refusal(click.ClickException):
+    """What is wrong, on standard error as it is: click would write UTF-8 into a terminal that has none."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        super().show(file or sys.stderr)
+
+
+class _Misuse(_Refusal, click.UsageError):
+    """The same, with the usage and the exit code 2."""
 
 
 @contextmanager
 def _said_plainly() -> Iterator[None]:
     """What is wrong with a file or a request, without a traceback."""
-    from gradspec.graph.show import ascii_only
-
     try:
         yield
     except (OSError, ImportError, MemoryError, ValueError, DTypeError, UnsupportedError) as error:
-        lines = (str(error) or type(error).__name__).split("\n")
-        raise click.ClickException("\n".join(map(ascii_only, lines))) from error
+        raise _Refusal(printable(str(error) or type(error).__name__)) from error
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gradspec")
 def main() -> None:
     """What convolution and pooling mean: values and both derivatives, over any scalar."""
+    show_anywhere()
 
 
 @main.command()
@@ -45,31 +57,34 @@ def demo() -> None:
 @main.command("show")
 @click.argument("file", type=click.Path())
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZES", help=_SHAPE)
-@click.option("--constant", "constants", multiple=True, metavar="NAME=FILE", help=_CONSTANT)
+@click.option("--constant", "constants", multiple=True, metavar="[NAME=]FILE", help=_CONSTANT)
+@click.option("--input", "inputs", multiple=True, metavar="[NAME=]FILE", help="Arrays of the sizes that are left open.")
 @click.option("--html", "page", type=click.Path(), help="Write the graph as a picture to this HTML file instead.")
-def show_graph(file: str, shapes: tuple[str, ...], constants: tuple[str, ...], page: str | None) -> None:
+def show_graph(
+    file: str, shapes: tuple[str, ...], constants: tuple[str, ...], inputs: tuple[str, ...], page: str | None
+) -> None:
     """Print a saved graph or an ONNX model: inputs, constants, operators with their attributes, types and outputs."""
     from pathlib import Path
 
     from gradspec.graph.picture import document
-    from gradspec.interop.command import read_model
+    from gradspec.interop.model_files import read_model
 
     with _said_plainly():
-        graph = read_model(file, shapes, constants)
+        graph = read_model(file, shapes, constants, inputs)
         if page is None:
-            click.echo(str(graph))
+            click.echo(str(graph), file=sys.stdout)
         else:
             Path(page).write_text(document(graph, Path(file).name), encoding="utf-8")
 
 
 @main.command("run")
 @click.argument("model", type=click.Path())
-@click.option("--input", "inputs", multiple=True, metavar="[NAME=]FILE", help="An .npy file for each input.")
+@click.option("--input", "inputs", multiple=True, metavar="[NAME=]FILE", help=_INPUT)
 @click.option("--output", required=True, type=click.Path(), help="The .npy file, or .npz if there are several results.")
 @click.option("--jvp", "tangents", multiple=True, metavar="[NAME=]FILE", help="Tangents of the inputs: forward mode.")
 @click.option("--vjp", "cotangents", multiple=True, metavar="[NAME=]FILE", help="Cotangents of outputs: reverse mode.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZES", help=_SHAPE)
-@click.option("--constant", "constants", multiple=True, metavar="NAME=FILE", help=_CONSTANT)
+@click.option("--constant", "constants", multiple=True, metavar="[NAME=]FILE", help=_CONSTANT)
 @click.option("--threads", type=click.IntRange(1), help="[what this process may use]")
 @click.option("--time", "timed", is_flag=True, help="Repeat the run for a second and give the median time.")
 def run_model(
@@ -85,16 +100,19 @@ def run_model(
 ) -> None:
     """Run a saved graph or an ONNX model on arrays from files, or its derivative in either mode.
 
-    Files without a name are given to the inputs in order. With --jvp the results are the outputs and their tangents
-    (dNAME); inputs that are not named do not move. With --vjp they are the outputs and the cotangents of all
-    floating-point inputs (ct_NAME); the cotangents of outputs that are not named are zero.
+    MODEL is an ONNX model, packed by gzip or not, or a saved graph, whatever it is called. Sizes that a model leaves
+    open are those of the arrays. Files without a name are given to the inputs in order.
+
+    With --jvp the results are the outputs and their tangents (dNAME); inputs that are not named do not move. With --vjp
+    they are the outputs and the cotangents of all floating-point inputs (ct_NAME); the cotangents of outputs that are
+    not named are zero.
     """
     from gradspec.interop.command import RunRequest, perform
 
     with _said_plainly():
         request = RunRequest(model, inputs, output, shapes, constants, tangents, cotangents, threads, timed)
         for line in perform(request):
-            click.echo(line)
+            click.echo(printable(line), file=sys.stdout)
 
 
 def _listed(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
@@ -144,7 +162,7 @@ def bench(
     try:
         perform(request)
     except UserError as error:
-        raise click.ClickException(str(error)) from error
+        raise _Refusal(str(error)) from error
 
 
 def _numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> list[int] | None:
@@ -205,5 +223,5 @@ def check(
     try:
         code = perform(Request(target, given, json_file, junit_file, html_file, strict))
     except UserError as error:
-        raise click.UsageError(str(error)) from error
+        raise _Misuse(str(error)) from error
     raise SystemExit(code)

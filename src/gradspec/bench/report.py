@@ -18,8 +18,8 @@ from gradspec.bench.grid import BETA, MODES, BenchProblem
 from gradspec.bench.measure import COPY_PROBLEM, BenchRun, Result, Timing
 from gradspec.bench.ratios import rate, rate_of_peer, ratio_to_peer, share_of_copy, share_of_product
 from gradspec.bench.targets import TargetVerdict, verdicts
-from gradspec.graph.show import ascii_only
 from gradspec.system.machine import machine
+from gradspec.system.terminal import ascii_text
 
 NOTHING, DISAGREES, FAILED = "-", " !=", "failed"
 NUMBER = 7  # characters of a time
@@ -35,7 +35,7 @@ def show(run: BenchRun, console: Console) -> None:
     if judged := verdicts(run):
         _print_whole(console, _target_table(judged))
     for line in remarks(run):
-        console.print(Text(ascii_only(line)))
+        console.print(Text(ascii_text(line)))
 
 
 def _print_whole(console: Console, table: Table) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import gradspec.wiring  # noqa: F401  (what is known while a model is read is computed by the kernels)
 from gradspec.graph.graph import Graph
 from gradspec.interop.extras import require
 

@@ -12,6 +12,9 @@ from typing import Any, BinaryIO
 
 from gradspec.spec.errors import FormatError
 
+GZIP = b"\x1f\x8b"
+"""What a file that gzip packed begins with."""
+
 
 @contextmanager
 def replacing(path: Any) -> Iterator[Path]:

@@ -9,7 +9,8 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import KINDS, Finding
-from gradspec.conformance.report.words import FAILING, in_one_sentence, printable
+from gradspec.conformance.report.words import FAILING, in_one_sentence
+from gradspec.system.terminal import printable
 
 NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, not even as references."""

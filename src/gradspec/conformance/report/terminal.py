@@ -17,12 +17,11 @@ from gradspec.conformance.model.verdict import KINDS, Finding
 from gradspec.conformance.report.words import (
     FAILING,
     MODE_WORDS,
-    ascii_text,
     beyond,
     in_one_sentence,
     kind_words,
-    printable,
 )
+from gradspec.system.terminal import ascii_text, printable
 
 STYLES = {"defect": "bold red", "convention": "yellow", "reduced": "magenta", "undecided": "blue", "pass": "green"}
 SHOWN = {"defect": 40, "convention": 12, "reduced": 6}

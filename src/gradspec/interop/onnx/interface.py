@@ -27,6 +27,10 @@ class Declared:
     kind: np.dtype[Any] | None
     dims: tuple[Dim, ...] | None
 
+    @property
+    def is_open(self) -> bool:
+        return self.dims is None or any(not isinstance(dim, int) for dim in self.dims)
+
     def contradicts(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> bool:
         return self.contradicts_kind(kind) or self.contradicts_shape(shape)
 
@@ -77,8 +81,11 @@ def bound_shapes(inputs: Mapping[str, Declared], given: Mapping[str, Any]) -> di
     """The shape of every input: as stated, with the names and the whole shapes that the caller gave."""
     whole = {name: _sizes(name, shape) for name, shape in given.items() if isinstance(shape, Sequence)}
     sizes = {name: _size(name, size) for name, size in given.items() if name not in whole}
+    dimensions = _dimension_names(inputs.values())
+    # One number for an input is the size of its only axis.
+    whole |= {name: (sizes.pop(name),) for name in list(sizes) if name in inputs and name not in dimensions}
     _require_known(whole, inputs, "an input")
-    _require_known(sizes, _dimension_names(inputs.values()), "a dimension")
+    _require_known(sizes, dimensions, "a dimension")
     for name, shape in whole.items():
         _bind(name, inputs[name], shape, sizes)
     shapes, unbound = {}, []
@@ -93,6 +100,11 @@ def bound_shapes(inputs: Mapping[str, Declared], given: Mapping[str, Any]) -> di
             f"the model leaves sizes open: {'; '.join(unbound[:16])}; give them: shapes={_suggestion(inputs, sizes)}"
         )
     return shapes
+
+
+def open_shapes(inputs: Mapping[str, Declared], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Those of ``shapes`` that settle something: the others are compared with what the model states later."""
+    return {name: shapes[name] for name, stated in inputs.items() if name in shapes and stated.is_open}
 
 
 def _sizes(name: str, shape: Sequence[Any]) -> tuple[int, ...]:
@@ -124,12 +136,12 @@ def _dimension_names(types: Iterable[Declared]) -> list[str]:
 def _bind(name: str, stated: Declared, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
     """Let a whole shape fix the names of its dimensions, which must agree wherever they are used."""
     if stated.dims is not None and len(stated.dims) != len(shape):
-        raise ShapeError(f"shapes: {name!r} is {stated}, so {shape} does not have its rank")
+        raise ShapeError(f"{name!r} is {stated}, so the shape {shape} does not have its rank")
     for dim, size in zip(stated.dims or (), shape, strict=False):
         settled = sizes.setdefault(dim, size) if isinstance(dim, str) else size if dim is None else dim
         if settled != size:
             known = f" with {settled} for {dim}" if isinstance(dim, str) else ""
-            raise ShapeError(f"shapes: {name!r} is {stated}{known}, so {shape} does not fit")
+            raise ShapeError(f"{name!r} is {stated}{known}, so the shape {shape} does not fit")
 
 
 def _filled(stated: Declared, sizes: Mapping[str, int]) -> tuple[int | None, ...] | None:

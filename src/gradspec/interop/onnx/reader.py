@@ -7,10 +7,10 @@ not have is gathered and told at once.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, defs
@@ -23,7 +23,7 @@ from gradspec.interop.onnx.early import rewritten
 from gradspec.interop.onnx.files import Folder, load_model
 from gradspec.interop.onnx.folding import CellBudget, fold
 from gradspec.interop.onnx.frame import OWN_DOMAIN, NameFrame, version_of
-from gradspec.interop.onnx.interface import Declared, bound_constants, bound_shapes, declared
+from gradspec.interop.onnx.interface import Declared, bound_constants, bound_shapes, declared, open_shapes
 from gradspec.interop.onnx.node import OnnxNode, Signature, Value, attributes_of, require_counts, signature
 from gradspec.interop.onnx.nodes import HANDLERS
 from gradspec.interop.onnx.order import in_order
@@ -43,13 +43,21 @@ MOST_SOURCES = 64
 
 OURS = (FormatError, UnsupportedError, ShapeError, DTypeError)
 
+Sizes: TypeAlias = Callable[[Mapping[str, Declared]], Mapping[str, tuple[int, ...]]]
+"""The shapes of some of the inputs that a model states."""
 
-def read(model: Any, shapes: Mapping[str, Any], constants: Mapping[str, Any]) -> Graph:
-    """The graph of a model, given as a path or as a message."""
+
+def no_sizes(stated: Mapping[str, Declared]) -> dict[str, tuple[int, ...]]:
+    """Of no input."""
+    return {}
+
+
+def read(model: Any, shapes: Mapping[str, Any], constants: Mapping[str, Any], sizes: Sizes = no_sizes) -> Graph:
+    """The graph of a model, given as a path or as a message. ``sizes`` is asked for the shapes of open inputs."""
     message, folder = (model, None) if isinstance(model, ModelProto) else load_model(model)
     try:
         reader = Reader(message, Folder(folder))
-        graph = reader.graph(shapes, constants)
+        graph = reader.graph(shapes, constants, sizes)
     except OURS:
         raise
     except Exception as error:  # what a damaged message holds may offend anything that looks at it
@@ -80,13 +88,13 @@ class Reader:
         self.stale: list[str] = []
         """Shapes that the model states and that are not so."""
 
-    def graph(self, shapes: Mapping[str, Any], constants: Mapping[str, Any]) -> Graph:
+    def graph(self, shapes: Mapping[str, Any], constants: Mapping[str, Any], sizes: Sizes) -> Graph:
         source = self._model.graph
         self._count(len(source.node))
         self._refuse_operators(source.node)
         self._read_initializers(source)
         try:
-            self._read_inputs(source, shapes, constants)
+            self._read_inputs(source, shapes, constants, sizes)
         except ShapeError:
             self._refusals.settle()  # no sizes would make the model readable
             raise
@@ -211,7 +219,9 @@ class Reader:
             self._refusals.add(str(error), f"initializer {brief(tensor.name)}")
             return REFUSED
 
-    def _read_inputs(self, source: GraphProto, shapes: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
+    def _read_inputs(
+        self, source: GraphProto, shapes: Mapping[str, Any], constants: Mapping[str, Any], sizes: Sizes
+    ) -> None:
         """Inputs become variables, unless the caller or an initializer of the same name gives their value."""
         for info in source.input:
             stated = self._stated_type("input", info)
@@ -223,7 +233,7 @@ class Reader:
         for name, array in bound_constants(self._inputs, constants).items():
             self._top.values[name] = array
         free = {name: stated for name, stated in self._inputs.items() if name not in self._top.values}
-        for name, shape in bound_shapes(free, shapes).items():
+        for name, shape in bound_shapes(free, {**open_shapes(free, sizes(free)), **shapes}).items():
             self._top.values[name] = self._builder.input(_type(name, free[name], shape), name)
         for name, stated in self._inputs.items():
             self._require_input(name, stated)
