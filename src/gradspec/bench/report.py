@@ -216,7 +216,7 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
     if moved:
         _print_whole(console, _change_table(f"Moved since {comparison.file}", moved))
     for line in _judgement(comparison, len(moved)):
-        console.print(Text(ascii_only(line)))
+        console.print(Text(ascii_text(line)))
 
 
 def _change_table(title: str, changes: list[Change]) -> Table:
