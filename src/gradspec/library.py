@@ -13,6 +13,7 @@ from gradspec.interop import from_onnx, from_torch, to_jax, to_onnx, to_torch
 from gradspec.interop.weights import bind, load_weights, save_weights
 from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.convert import convert
+from gradspec.ops.gather import gather, scatter, scatter_add, take
 from gradspec.ops.layout import concat, pad, slice, transpose
 from gradspec.ops.linear import batch_norm, linear, matmul
 from gradspec.ops.loss import cross_entropy, mse_loss
@@ -107,6 +108,7 @@ __all__ = [
     "fold_batch_norm",
     "from_onnx",
     "from_torch",
+    "gather",
     "gelu",
     "get_num_threads",
     "global_avg_pool",
@@ -146,6 +148,8 @@ __all__ = [
     "round",
     "save_weights",
     "scale",
+    "scatter",
+    "scatter_add",
     "set_num_threads",
     "sigmoid",
     "silu",
@@ -156,6 +160,7 @@ __all__ = [
     "sqrt",
     "sub",
     "sum",
+    "take",
     "tanh",
     "to_jax",
     "to_onnx",

@@ -55,6 +55,7 @@ EXACT = {
         "Unsqueeze",
     ),
     *("Upsample", "Where"),
+    *("ArgMax", "ArgMin", "GatherElements", "GatherND", "OneHot", "Scatter", "ScatterElements", "ScatterND"),
 }
 SUMS = {
     *("AveragePool", "Col2Im", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool", "MatMul", "Mean", "ReduceMean"),

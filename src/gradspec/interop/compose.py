@@ -13,7 +13,7 @@ from gradspec.graph.attributes import NoAttributes
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Var
 from gradspec.graph.types import dtype_of, f32
-from gradspec.ops import layout
+from gradspec.ops import gather, layout
 from gradspec.ops.convert import convert
 from gradspec.ops.layout import concat, getitem, transpose
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower, lp_pool
@@ -50,6 +50,9 @@ MOST_SQUARED = 64
 
 MOST_PIECES = 4096
 """Pieces that one operator may be put together from before it refuses."""
+
+MOST_SLICES = 16
+"""Slices that a selection is put together from; what needs more is gathered."""
 
 
 # --- selections by sign -----------------------------------------------------------------------------------------------
@@ -423,7 +426,7 @@ _BORDERS: dict[str, Callable[[Any, int, int, int], Any]] = {"reflect": _reflect,
 
 
 def take(x: Any, indices: Any, axis: int) -> Any:
-    """``numpy.take`` for constant indices: steady runs of them are slices.
+    """``numpy.take`` for constant indices: a few steady runs of them are slices.
 
     >>> take(np.float32([10, 20, 30]), np.array([[2, 0], [1, 1]]), 0).tolist()
     [[30.0, 10.0], [20.0, 20.0]]
@@ -434,8 +437,8 @@ def take(x: Any, indices: Any, axis: int) -> Any:
     if places.size and not (-n <= places.min() and places.max() < n):
         raise ShapeError(f"an index from {places.min()} to {places.max()} lies outside axis {axis}, of size {n}")
     runs = _runs((places % n).reshape(-1).tolist() if n else [])
-    if len(runs) > MOST_PIECES:
-        raise UnsupportedError(f"taking {places.size} cells makes {len(runs)} slices; at most {MOST_PIECES} are made")
+    if len(runs) > MOST_SLICES:
+        return gather.take(x, (places % n).astype(np.int64), axis)
     shape = (*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])
     if not runs:
         return reshape(_cut(x, axis, 0, 0), shape)

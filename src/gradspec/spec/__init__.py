@@ -20,6 +20,7 @@ from gradspec.spec.conv import (
 )
 from gradspec.spec.convert import convert
 from gradspec.spec.errors import AmbiguityError, DTypeError, ShapeError, UnsupportedError
+from gradspec.spec.gather import gather_rows, scatter_add_rows, scatter_rows
 from gradspec.spec.layout import broadcast_to, concat, flatten, pad, reshape, slice, transpose
 from gradspec.spec.linear import batch_norm, linear, matmul
 from gradspec.spec.loss import cross_entropy, mse_loss, pick, place
@@ -165,6 +166,7 @@ __all__ = [
     "fold",
     "fold_jvp",
     "fold_vjp",
+    "gather_rows",
     "gelu",
     "global_avg_pool",
     "global_avg_pool_jvp",
@@ -203,6 +205,8 @@ __all__ = [
     "resize",
     "round",
     "scale",
+    "scatter_add_rows",
+    "scatter_rows",
     "share",
     "sigmoid",
     "silu",

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gradspec.backends.numpy import (
     conv,
     convert,
+    gather,
     layout,
     linear,
     loss,
@@ -38,6 +39,7 @@ Array = NDArray[Any]
 KERNELS: dict[str, Callable[..., Any]] = {
     **conv.KERNELS,
     **convert.KERNELS,
+    **gather.KERNELS,
     **layout.KERNELS,
     **linear.KERNELS,
     **loss.KERNELS,

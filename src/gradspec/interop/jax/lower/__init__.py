@@ -13,6 +13,7 @@ from typing import Any
 from gradspec.interop.jax.lower import (
     conv,
     convert,
+    gather,
     layout,
     linear,
     loss,
@@ -29,6 +30,7 @@ from gradspec.interop.jax.lower import (
 LOWERINGS: dict[str, Callable[..., Any]] = {
     **conv.LOWERINGS,
     **convert.LOWERINGS,
+    **gather.LOWERINGS,
     **layout.LOWERINGS,
     **linear.LOWERINGS,
     **loss.LOWERINGS,

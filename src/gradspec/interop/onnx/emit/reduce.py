@@ -44,7 +44,7 @@ def log_softmax(e: Emitter, attrs: AlongAxis, x: OnnxValue) -> OnnxValue:
 # --- labels and places ------------------------------------------------------------------------------------------------
 
 
-def _guarded(e: Emitter, places: OnnxValue, least: int, beyond: int) -> OnnxValue:
+def guarded(e: Emitter, places: OnnxValue, least: int, beyond: int) -> OnnxValue:
     """``places`` as ONNX takes them; below ``least`` they become ``beyond``, which runtimes refuse.
 
     ONNX counts negative places from the end, where the graph would raise an error.
@@ -62,14 +62,14 @@ def _inserted(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
 @emits("pick", moves=True)
 def pick(e: Emitter, attrs: AlongAxis, x: OnnxValue, labels: OnnxValue) -> OnnxValue:
     one = _inserted(labels.shape, attrs.axis, 1)
-    places = e.reshape(_guarded(e, labels, 0, x.shape[attrs.axis]), one)
+    places = e.reshape(guarded(e, labels, 0, x.shape[attrs.axis]), one)
     return e.reshape(e.node("GatherElements", [x, places], one, x.dtype, axis=attrs.axis), labels.shape)
 
 
 @emits("place", moves=True)
 def place(e: Emitter, attrs: Place, x: OnnxValue, labels: OnnxValue) -> OnnxValue:
     one, shape = (_inserted(x.shape, attrs.axis, size) for size in (1, attrs.size))
-    places = e.reshape(_guarded(e, labels, 0, attrs.size), one)
+    places = e.reshape(guarded(e, labels, 0, attrs.size), one)
     zeros = e.full(shape, 0, x.dtype)
     return e.node("ScatterElements", [zeros, places, e.reshape(x, one)], shape, x.dtype, axis=attrs.axis)
 
@@ -80,7 +80,7 @@ def max_unpool(e: Emitter, attrs: Plane, x: OnnxValue, indices: OnnxValue) -> On
     rank, cells = len(attrs.output_size), prod(attrs.output_size)
     lead = x.shape[: x.ndim - rank]
     rows = (prod(lead), prod(x.shape[x.ndim - rank :]))
-    places = e.reshape(_guarded(e, indices, -1, cells + 1), rows)
+    places = e.reshape(guarded(e, indices, -1, cells + 1), rows)
     zeros = e.full((rows[0], cells + 1), 0, x.dtype)
     sums = e.node("ScatterElements", [zeros, places, e.reshape(x, rows)], zeros.shape, x.dtype, axis=1, reduction="add")
     return e.reshape(e.first(sums, 1, cells), (*lead, *attrs.output_size))
@@ -91,5 +91,5 @@ def max_gather(e: Emitter, attrs: Rank, x: OnnxValue, indices: OnnxValue) -> Onn
     lead, sizes = x.shape[: x.ndim - attrs.rank], x.shape[x.ndim - attrs.rank :]
     wanted = (prod(lead), prod(indices.shape[indices.ndim - attrs.rank :]))
     planes = e.pad(e.reshape(x, (prod(lead), prod(sizes))), [(0, 0), (0, 1)])
-    places = e.reshape(_guarded(e, indices, -1, prod(sizes) + 1), wanted)
+    places = e.reshape(guarded(e, indices, -1, prod(sizes) + 1), wanted)
     return e.reshape(e.node("GatherElements", [planes, places], wanted, x.dtype, axis=1), indices.shape)

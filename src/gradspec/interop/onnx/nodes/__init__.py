@@ -6,6 +6,7 @@ from gradspec.interop.onnx.nodes import (
     constant,
     control,
     conv,
+    indexing,
     layout,
     linear,
     norm,
@@ -18,6 +19,6 @@ from gradspec.interop.onnx.nodes import (
 
 HANDLERS: dict[str, Handler] = {
     name: handler
-    for room in (constant, cast, control, conv, layout, linear, norm, pointwise, pool, reduce, resize, select)
+    for room in (constant, cast, control, conv, indexing, layout, linear, norm, pointwise, pool, reduce, resize, select)
     for name, handler in room.HANDLERS.items()
 }

@@ -181,7 +181,7 @@ def _slice_limits(node: OnnxNode) -> tuple[list[int], list[int], list[int] | Non
     return starts, node.known_ints(2), axes, node.known_ints(4) if node.has(4) else [1] * len(starts)
 
 
-def _gather(node: OnnxNode) -> Value:
+def gather_known(node: OnnxNode) -> Value:
     x, places = node.value(0), node.known(1)
     (axis,) = normal_axes([node.attribute("axis")], len(x.shape))
     if places.dtype.kind not in "iu":
@@ -256,7 +256,6 @@ HANDLERS: dict[str, Handler] = {
     "DepthToSpace": _depth_to_space,
     "Expand": _expand,
     "Flatten": _flatten,
-    "Gather": _gather,
     "Identity": _identity,
     "Pad": _pad,
     "Reshape": _to_shape,

@@ -1,0 +1,259 @@
+"""Rows named by computed indices: a gather and the sum that is its transpose, and rows that replace others.
+
+All three are linear in their numbers. Leading axes are shared by the indices and the rows they name, so that one
+operator reads words of a dictionary (axis 0) and cells along an axis (the last one); what PyTorch and NumPy call
+``gather``, ``scatter`` and ``take`` are these, with the axis moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.builder import apply, operands
+from gradspec.graph.ir import Op, Var
+from gradspec.graph.types import TensorType, i64, require_integers, require_numbers, require_one_dtype
+from gradspec.ops.batching import with_leading_axis
+from gradspec.ops.layout import AlongAxis, concat, getitem, transpose
+from gradspec.ops.pointwise import add
+from gradspec.ops.rules import applying, recorded_axis
+from gradspec.ops.select import equal, where
+from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.spec import gather as spec
+from gradspec.spec.errors import ShapeError
+from gradspec.spec.layout import normal_axis
+
+
+def _require_indices(indices: TensorType) -> None:
+    require_integers("indices", indices, "convert them by .astype(int) or gs.convert")
+
+
+# --- gather, and its transpose ----------------------------------------------------------------------------------------
+
+
+def _gather_types(attrs: AlongAxis, x: TensorType, indices: TensorType) -> tuple[TensorType]:
+    _require_indices(indices)
+    shape = spec.gathered_shape(x.shape, indices.shape, recorded_axis("gather_rows", attrs.axis, x.ndim))
+    return (TensorType(x.dtype, shape),)
+
+
+def _gather_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+    if attrs.axis == 0 and not batched[0]:  # every index may name every row already
+        return (apply(op, attrs, *operands_),)
+    return (apply(op, AlongAxis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
+
+
+GATHER_ROWS: Op = Op(
+    "gather_rows",
+    AlongAxis,
+    types=_gather_types,
+    spec=lambda attrs, x, indices: (spec.gather_rows(x, indices, attrs.axis),),
+    batch=_gather_batch,
+    linear="jointly",
+    transpose=lambda attrs, cotangents, operands_, i: apply(
+        SCATTER_ADD_ROWS, RowPlaces(attrs.axis, operands_[0].shape[attrs.axis]), cotangents[0], operands_[1]
+    ),
+)
+
+
+@dataclass(frozen=True)
+class RowPlaces:
+    """The axis of the rows in the result, and how many there are."""
+
+    axis: int
+    size: int
+
+
+def _scatter_add_types(attrs: RowPlaces, x: TensorType, indices: TensorType) -> tuple[TensorType]:
+    _require_indices(indices)
+    require_numbers("scatter_add_rows", x)
+    return (TensorType(x.dtype, spec.scattered_shape(x.shape, indices.shape, attrs.axis, attrs.size)),)
+
+
+def _scatter_add_batch(op: Op, attrs: RowPlaces, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+    return (apply(op, RowPlaces(attrs.axis + 1, attrs.size), *with_leading_axis(operands_, batched)),)
+
+
+SCATTER_ADD_ROWS: Op = Op(
+    "scatter_add_rows",
+    RowPlaces,
+    types=_scatter_add_types,
+    spec=lambda attrs, x, indices: (spec.scatter_add_rows(x, indices, attrs.axis, attrs.size),),
+    batch=_scatter_add_batch,
+    linear="jointly",
+    transpose=lambda attrs, cotangents, operands_, i: apply(
+        GATHER_ROWS, AlongAxis(attrs.axis), cotangents[0], operands_[1]
+    ),
+)
+
+# --- rows that replace others -----------------------------------------------------------------------------------------
+
+
+def _scatter_types(attrs: AlongAxis, x: TensorType, indices: TensorType, rows: TensorType) -> tuple[TensorType]:
+    _require_indices(indices)
+    require_one_dtype("scatter_rows", x, rows)
+    axis = recorded_axis("scatter_rows", attrs.axis, x.ndim)
+    if rows.shape != (needed := spec.gathered_shape(x.shape, indices.shape, axis)):
+        raise ShapeError(f"the rows have shape {rows.shape}, and the indices name rows of shape {needed}")
+    return (x,)
+
+
+def _scatter_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+    return (apply(op, AlongAxis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
+
+
+def _scatter_transpose(attrs: AlongAxis, cotangents: Sequence[Var], operands_: Sequence[Any], i: int) -> Var:
+    """What ``x`` receives where nothing replaced it, or what ``rows`` do where they stayed."""
+    (g,), (_, indices, rows) = cotangents, operands_
+    if i == 0:
+        return apply(SCATTER_ROWS, attrs, g, indices, g.owner.zeros(TensorType(g.dtype, rows.shape)))  # type: ignore[no-any-return]
+    received = apply(GATHER_ROWS, attrs, g, indices)
+    stayed = reshape(_stayed(indices, g.shape, attrs.axis), (*indices.shape, *(1,) * (g.ndim - attrs.axis - 1)))
+    return where(broadcast_to(stayed, rows.shape), received, g.owner.zeros(received.type))  # type: ignore[no-any-return]
+
+
+def _stayed(indices: Var, shape: tuple[int, ...], axis: int) -> Any:
+    """Which rows no later one replaced: each leaves its number at its place, and looks whether that is still there."""
+    owner, attrs = indices.owner, AlongAxis(axis)
+    numbers = owner.share(np.arange(indices.type.size).reshape(indices.shape), "numbers")
+    nothing = owner.zeros(TensorType(i64, shape[: axis + 1]))
+    left = apply(SCATTER_ROWS, attrs, nothing, indices, numbers)
+    return equal(apply(GATHER_ROWS, attrs, left, indices), numbers)
+
+
+SCATTER_ROWS: Op = Op(
+    "scatter_rows",
+    AlongAxis,
+    types=_scatter_types,
+    spec=lambda attrs, x, indices, rows: (spec.scatter_rows(x, indices, rows, attrs.axis),),
+    batch=_scatter_batch,
+    linear="jointly",
+    transpose=_scatter_transpose,
+)
+
+# --- as NumPy and PyTorch have them -----------------------------------------------------------------------------------
+
+
+def take(x: Any, indices: Any, axis: int = 0) -> Any:
+    """The parts of ``x`` along ``axis`` that the indices name; the axis is replaced by those of the indices.
+
+    A word for each index of a text is ``take(words, text)``. An index below 0, or beyond the last part, is an error
+    when the graph runs; a variable's ``x[indices]`` counts negative ones from the end.
+
+    >>> import numpy as np
+    >>> take(np.float32([[10, 11], [20, 21]]), np.array([[1, 0, 1]])).tolist()
+    [[[20.0, 21.0], [10.0, 11.0], [20.0, 21.0]]]
+    """
+    x, indices = _with_indices(x, indices)
+    with applying("take", x, indices):
+        at = normal_axis("take", axis, len(x.shape))
+    rows = apply(GATHER_ROWS, AlongAxis(0), moved(x, at, 0), indices)
+    rank = len(indices.shape)
+    order = [*range(rank, rank + at), *range(rank), *range(rank + at, len(rows.shape))]
+    return transpose(rows, order)
+
+
+def gather(x: Any, axis: int, indices: Any) -> Any:
+    """The cell of ``x`` along ``axis`` that each index names; on the other axes a cell stays at its place.
+
+    The indices may reach less far than ``x`` on the other axes.
+
+    >>> import numpy as np
+    >>> gather(np.float32([[10, 11], [20, 21]]), 1, np.array([[1], [0]])).tolist()
+    [[11.0], [20.0]]
+    """
+    x, indices = _with_indices(x, indices)
+    at = _cells_axis("gather", x, indices, axis)
+    return moved(apply(GATHER_ROWS, AlongAxis(len(x.shape) - 1), *_along(x, indices, at)), -1, at)
+
+
+def scatter_add(x: Any, axis: int, indices: Any, source: Any) -> Any:
+    """``x`` with every cell of ``source`` added to the cell along ``axis`` that its index names.
+
+    Cells of ``source`` beyond the indices take no part.
+
+    >>> import numpy as np
+    >>> scatter_add(np.float32([0, 0, 7]), 0, np.array([1, 1, 2]), np.float32([1, 2, 3])).tolist()
+    [0.0, 3.0, 10.0]
+    """
+
+    def joined(part: Any, chosen: Any, cells: Any) -> Any:
+        return add(part, apply(SCATTER_ADD_ROWS, RowPlaces(len(part.shape) - 1, part.shape[-1]), cells, chosen))
+
+    return scattered("scatter_add", x, axis, indices, source, joined)
+
+
+def scatter(x: Any, axis: int, indices: Any, source: Any) -> Any:
+    """``x`` with every cell of ``source`` in the place of the cell along ``axis`` that its index names.
+
+    Of several for one place, the last in row-major order stays. Cells of ``source`` beyond the indices take no part.
+
+    >>> import numpy as np
+    >>> scatter(np.float32([0, 0, 7]), 0, np.array([1, 1, 0]), np.float32([1, 2, 3])).tolist()
+    [3.0, 2.0, 7.0]
+    """
+
+    def joined(part: Any, chosen: Any, cells: Any) -> Any:
+        return apply(SCATTER_ROWS, AlongAxis(len(part.shape) - 1), part, chosen, cells)
+
+    return scattered("scatter", x, axis, indices, source, joined)
+
+
+def scattered(name: str, x: Any, axis: int, indices: Any, source: Any, joined: Callable[..., Any]) -> Any:
+    """``x`` with ``joined(part, indices, cells)`` in the place of the part that the indices reach.
+
+    All three have the axis in the last place, and there are as many cells as indices.
+    """
+    x, indices, source = operands(x, indices if isinstance(indices, Var) else np.asarray(indices), source)
+    at = _cells_axis(name, x, indices, axis)
+    with applying(name, x, indices, source):
+        _require_enough(source.shape, indices.shape)
+    cells = getitem(source, tuple(map(slice, indices.shape)))
+    return _put_back(x, moved(joined(*_along(x, indices, at), moved(cells, at, -1)), -1, at))
+
+
+def _require_enough(source: tuple[int, ...], indices: tuple[int, ...]) -> None:
+    if len(source) != len(indices) or any(n < m for n, m in zip(source, indices, strict=True)):
+        raise ShapeError(f"the source has shape {source}, and a cell is needed for each index of {indices}")
+
+
+def moved(x: Any, axis: int, to: int) -> Any:
+    """``x`` with one axis in another place."""
+    rank = len(x.shape)
+    rest = [a for a in range(rank) if a != axis % rank]
+    rest.insert(to % rank, axis % rank)
+    return transpose(x, rest)
+
+
+def _with_indices(x: Any, indices: Any) -> Any:
+    return operands(x, indices if isinstance(indices, Var) else np.asarray(indices))
+
+
+def _cells_axis(name: str, x: Any, indices: Any, axis: int) -> int:
+    with applying(name, x, indices):
+        at = normal_axis(name, axis, len(x.shape))
+        sizes = zip(indices.shape, x.shape, strict=False)
+        if len(indices.shape) != len(x.shape) or any(m > n for a, (m, n) in enumerate(sizes) if a != at):
+            raise ShapeError(
+                f"indices of shape {indices.shape} do not fit {x.shape} along axis {at}; they need as many axes, and "
+                "no more cells on any other"
+            )
+    return at
+
+
+def _along(x: Any, indices: Any, axis: int) -> tuple[Any, Any]:
+    """The part of ``x`` that the indices reach, and the indices, with the axis in the last place."""
+    reached = tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(indices.shape))
+    return moved(getitem(x, reached), axis, -1), moved(indices, axis, -1)
+
+
+def _put_back(x: Any, part: Any) -> Any:
+    """``x`` with its first cells on every axis replaced by ``part``."""
+    for axis, (n, m) in enumerate(zip(x.shape, part.shape, strict=True)):
+        if m < n:
+            beyond = (*[slice(None)] * axis, slice(m, None), *map(slice, part.shape[axis + 1 :]))
+            part = concat([part, getitem(x, beyond)], axis)
+    return part
