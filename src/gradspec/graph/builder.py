@@ -198,9 +198,13 @@ def operands(*values: Any) -> tuple[Any, ...]:
 
     Among arrays, plain numbers take the dtype of the first array.
     """
-    like = max((v for v in values if isinstance(v, Var)), key=lambda v: v.owner.level, default=None)
+    like: Var | None = None
+    for v in values:
+        if isinstance(v, Var) and (like is None or v.owner.level > like.owner.level):
+            like = v
     if like is not None:
-        return tuple(like.owner.operand(v, like) for v in values)
+        owner = like.owner
+        return tuple([owner.operand(v, like) for v in values])
     dtype = next((as_array(v).dtype for v in values if not isinstance(v, int | float)), np.dtype(np.float32))
     return tuple(number_as(v, dtype) if isinstance(v, int | float) else as_array(v) for v in values)
 

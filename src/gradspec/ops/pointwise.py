@@ -35,6 +35,8 @@ def _meaning(function: Callable[..., Tensor]) -> Callable[..., tuple[Tensor]]:
 
 def _binary(op: Op, a: Any, b: Any) -> Any:
     a, b = operands(a, b)
+    if a.shape == b.shape:
+        return apply(op, NONE, a, b)
     with applying(op.name, a, b):
         shape = broadcast_shape(op.name, a.shape, b.shape)
     return apply(op, NONE, broadcast_to(a, shape), broadcast_to(b, shape))

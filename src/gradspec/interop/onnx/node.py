@@ -78,7 +78,7 @@ class Scope(Protocol):
         """The results of a graph in an attribute."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OnnxNode:
     """One node: ``version`` is the model's opset, ``operands`` has None where an optional input is left out."""
 

@@ -190,7 +190,10 @@ class Reader:
         queue = [(self._frames[-1].place, nodes)]
         for place, some in queue:  # which grows meanwhile
             for number, node in enumerate(some):
-                key, known = _key(node.domain, node.op_type, node.overload), _has_handler(node)
+                known = _has_handler(node)
+                if known and not self._functions:
+                    continue
+                key = _key(node.domain, node.op_type, node.overload)
                 if key in self._functions and not known:
                     if key not in self._seen:
                         self._seen.add(key)
@@ -295,27 +298,20 @@ class Reader:
         if not _has_handler(proto):
             function = self._functions.get(_key(proto.domain, proto.op_type, proto.overload))
             return [REFUSED] * len(proto.output) if function is None else self._call(function, proto, operands)
-        version = self._frames[-1].version
-        known = _signature(proto.op_type, version)
+        frame, op_type, names = self._frames[-1], proto.op_type, tuple(proto.output)
+        known = _signature(op_type, frame.version)
         require_counts(proto, known)
-        node = OnnxNode(
-            proto.op_type,
-            version,
-            tuple(proto.input),
-            tuple(v for v in operands if not isinstance(v, Refused)),
-            tuple(proto.output),
-            attributes_of(proto, known, self._frames[-1].attributes),
-            self,
-        )
-        node = rewritten(node)
+        present = tuple([v for v in operands if not isinstance(v, Refused)])
+        attributes = attributes_of(proto, known, frame.attributes)
+        node = rewritten(OnnxNode(op_type, frame.version, tuple(proto.input), present, names, attributes, self))
         folded = fold(node)
-        results = HANDLERS[proto.op_type](node) if folded is None else folded
+        results = HANDLERS[op_type](node) if folded is None else folded
         several = [
             np.asarray(v) if isinstance(v, np.generic) else v
             for v in (results if isinstance(results, list | tuple) else (results,))
         ]
-        if any(proto.output[len(several) :]):
-            raise UnsupportedError(f"{proto.op_type} with {len(proto.output)} outputs")
+        if any(names[len(several) :]):
+            raise UnsupportedError(f"{op_type} with {len(names)} outputs")
         return several
 
     def _define(self, name: str, value: Value | Refused) -> None:
