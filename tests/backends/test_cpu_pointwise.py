@@ -27,6 +27,7 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import TensorType
 from gradspec.ops import pointwise as ops
+from gradspec.ops.convert import Conversion
 from gradspec.ops.linear import BatchNorm
 from gradspec.ops.lp_pool import AbsPower
 from gradspec.ops.table import operators
@@ -36,7 +37,8 @@ from gradspec.runtime.task import Task, Work
 WIDTHS = ["f16", "f32", "f64"]
 """A format of each width: for the memory that they take, the format does not matter."""
 FORMATS = {"f16": gs.f16, "bf16": gs.bf16, "f32": gs.f32, "f64": gs.f64}
-INTEGERS = [gs.i8, gs.u8, gs.i32, gs.i64]
+INTEGERS = {"i8": gs.i8, "u8": gs.u8, "i32": gs.i32, "i64": gs.i64}
+DTYPES = FORMATS | INTEGERS | {"bool": gs.boolean}
 HUGE, TINY = 1e300, 1e-310
 ATTRIBUTES: dict[str, list[Any]] = {
     **{name: [ops.NONE] for name in ("neg", "abs", "sqrt", "floor", "round", "relu", "detach")},
@@ -54,20 +56,32 @@ SMOOTH: dict[str, list[Any]] = {
     "gelu": [ops.Approximation(x) for x in ("none", "tanh")],
     "abs_power": [*(AbsPower(q, signed) for q in (0.3, -1.0, 3.0) for signed in (False, True)), AbsPower(2.0, True)],
 }
-BINARY = {"add", "sub", "mul", "div", "maximum", "minimum", "max_share", "gate"}
+BINARY = {"add", "sub", "mul", "div", "maximum", "minimum", "max_share", "gate", "greater", "equal", "trunc_divide"}
+OF_INTEGERS = ("maximum", "minimum", "detach", "neg", "abs", "relu", "add", "sub", "mul", "trunc_divide")
 INSTRUCTIONS = [(name, attrs) for name, records in ATTRIBUTES.items() for attrs in records]
+COMPARISONS = [(name, ops.NONE) for name in ("greater", "equal")]
 SMOOTH_INSTRUCTIONS = [(name, attrs) for name, records in SMOOTH.items() for attrs in records]
 
 
 def specials(dtype: np.dtype) -> np.ndarray:
     """Zeros, kinks, infinities, NaN, and the ends of the subnormal, normal and finite numbers, of either sign."""
+    if dtype.kind in "bui":
+        return whole_specials(dtype)
     info = ml_dtypes.finfo(dtype)
     sizes = [0.0, 0.1, 0.5, 1.0, 1 + info.eps, 3.0, info.smallest_subnormal, info.tiny, info.max, np.inf, np.nan]
     near = np.nextafter(np.asarray([info.tiny, info.max], dtype), dtype.type(0))
     return np.concatenate([np.asarray(sizes, dtype), near, -np.asarray(sizes, dtype), -near])
 
 
-@np.errstate(over="ignore")
+def whole_specials(dtype: np.dtype) -> np.ndarray:
+    """Zero, one, the ends, and what is next to them."""
+    if dtype.kind == "b":
+        return np.array([False, True])
+    info = np.iinfo(dtype)
+    return np.array([info.min, info.min + 1, -1 % (info.max + 1), 0, 1, 2, 100, info.max - 1, info.max], dtype)
+
+
+@np.errstate(over="ignore", invalid="ignore")
 def numbers(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """Numbers of every size, one in four of them special."""
     ordinary = rng.standard_normal(shape) * 10.0 ** rng.integers(-6, 6, shape)
@@ -90,7 +104,7 @@ def reference(graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
             values[node.outputs[0]] = alone(node, operands)
             continue
         (result,) = numpy_backend.apply(node.op, node.attrs, *operands)
-        if node.op.name in ZEROS:
+        if node.op.name in ZEROS and node.outputs[0].type.is_float:
             both_zero = (operands[0] == 0) & (operands[1] == 0)
             result = np.where(both_zero, ZEROS[node.op.name](*operands), result)
         values[node.outputs[0]] = result
@@ -153,11 +167,11 @@ def one_node(name: str, attrs: Any, type: TensorType) -> Graph:
 
 
 def test_every_lowered_operator_is_tested():
-    assert {*ATTRIBUTES, *SMOOTH, "batch_norm"} == set(LOWERINGS)
+    assert {*ATTRIBUTES, *SMOOTH, *OF_INTEGERS, "batch_norm", "greater", "equal", "where", "convert"} == set(LOWERINGS)
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize(("name", "attrs"), INSTRUCTIONS)
+@pytest.mark.parametrize(("name", "attrs"), INSTRUCTIONS + COMPARISONS)
 def test_special_values(name, attrs, format):
     values = specials(FORMATS[format].numpy)
     pairs = np.array(list(product(values, values)), values.dtype).T.copy()
@@ -175,15 +189,67 @@ def test_products_and_sums_are_rounded_one_by_one(format):
     assert not results(graph, [a, a, c])[0].any()
 
 
-@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
-@pytest.mark.parametrize("name", ["maximum", "minimum", "detach"])
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("name", [*OF_INTEGERS, "greater", "equal"])
 def test_integers(name, dtype):
-    info = np.iinfo(dtype.numpy)
-    values = np.array([info.min, info.min + 1, -1 % (info.max + 1), 0, 1, 100, info.max - 1, info.max], dtype.numpy)
-    pairs = np.array(list(product(values, values)), dtype.numpy).T.copy()
-    graph = one_node(name, ops.NONE, dtype[pairs.shape[1]])
+    """They wrap around."""
+    values = specials(DTYPES[dtype].numpy)
+    pairs = np.array(list(product(values, values)), values.dtype).T.copy()
+    graph = one_node(name, ops.NONE, DTYPES[dtype][pairs.shape[1]])
     arrays = list(pairs[: len(graph.inputs)])
     assert_same_bits(*results(graph, arrays), *reference(graph, arrays))
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "equal", "detach"])
+def test_truth_values(name):
+    pairs = np.array([[False, False, True, True], [False, True, False, True]])
+    graph = one_node(name, ops.NONE, gs.boolean[4])
+    arrays = list(pairs[: len(graph.inputs)])
+    assert_same_bits(*results(graph, arrays), *reference(graph, arrays))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_is_chosen_is_chosen_bit_for_bit(dtype):
+    values = specials(DTYPES[dtype].numpy)
+    a, b = np.array(list(product(values, values)), values.dtype).T.copy()
+    truths = np.random.default_rng(2).random(a.size) < 0.5
+    graph = gs.trace(gs.where, gs.boolean[a.size], DTYPES[dtype][a.size], DTYPES[dtype][a.size])
+    assert_same_bits(*results(graph, [truths, a, b]), np.where(truths, a, b))
+
+
+# --- conversion -------------------------------------------------------------------------------------------------------
+
+
+def convertible(dtype: np.dtype) -> np.ndarray:
+    """Numbers around the ends of every integer type, and around the middles of neighbours in every shorter format."""
+    ends = np.array([2.0**n for n in (7, 8, 15, 16, 31, 32, 63)])
+    middles = np.array([1 + 2.0**-8, 1 + 2.0**-11, 1 + 2.0**-24, 65519.0, 65520.0, 2.0**-25, 3.39e38, 3.4e38])
+    steps = 1 + np.array([-(2.0**-52), 0.0, 2.0**-52, 2.0**-30, -(2.0**-30)])
+    near = (np.concatenate([ends, ends - 0.5, ends - 1, ends + 0.5, middles])[:, None] * steps).ravel()
+    with np.errstate(over="ignore", invalid="ignore"):
+        floats = np.concatenate([near, -near]).astype(dtype if dtype.kind not in "bui" else np.float64)
+    if dtype.kind not in "bui":
+        return np.concatenate([floats, specials(dtype)])
+    info = np.iinfo(np.int8 if dtype.kind == "b" else dtype)
+    powers = [2**n + d for n in range(0, 64, 3) for d in (-1, 0, 1)] + [2**53 + 1, 2**60 + 2**51, 2**60 + 2**51 + 1]
+    whole = [sign * n for n in powers for sign in (-1, 1) if info.min <= sign * n <= info.max]
+    return np.concatenate([np.array(whole).astype(dtype), specials(dtype)])
+
+
+@pytest.mark.parametrize("target", DTYPES)
+@pytest.mark.parametrize("source", DTYPES)
+def test_conversions(source, target):
+    """Of numbers in a row, and of every second one."""
+    x = convertible(DTYPES[source].numpy)
+    graph = conversion(source, target, x)
+    for array in (x, np.repeat(x, 2)[::2]):
+        assert_same_bits(*results(graph, [array]), *reference(graph, [array]))
+
+
+def conversion(source: str, target: str, x: np.ndarray) -> Graph:
+    builder = gs.Builder()
+    operand = builder.input(DTYPES[source][x.shape], "x")
+    return builder.build(builder.apply(operators()["convert"], Conversion(target), operand))
 
 
 # --- smooth operators -------------------------------------------------------------------------------------------------
@@ -442,6 +508,50 @@ def test_chains(graph, data):
     written = [data.draw(st.sampled_from(list(LAYOUTS))) for _ in graph.outputs]
     arrays = [laid_out(rng, name, type.shape, type.dtype.numpy) for name in read]
     outputs = [laid_out(rng, name, type.shape, type.dtype.numpy) for name in written]
+    carry_out(graph, arrays, outputs, data.draw(st.integers(1, 3)))
+    for found, wanted in zip(outputs, reference(graph, arrays), strict=True):
+        assert_same_bits(found, wanted)
+
+
+@st.composite
+def mixed_chains(draw: st.DrawFn) -> Graph:
+    """Numbers of one dtype, truth values, and converted numbers of others; several values may be returned."""
+    dtype, shape = draw(st.sampled_from(list(DTYPES.values()))), draw(st.sampled_from(SHAPES))
+    builder, table = gs.Builder(), operators()
+    foreign = draw(st.sampled_from(list(DTYPES.values())))
+    numbers, truths = [builder.input(dtype[shape])], [builder.input(gs.boolean[shape])]
+    others = [builder.input(foreign[shape])]
+    made = []
+    for kind in draw(st.lists(st.integers(0, 7), min_size=1, max_size=15)):
+        a, b, test, truth = (
+            values[draw(st.integers(0, len(values) - 1))] for values in (numbers, numbers, truths, truths)
+        )
+        name, attrs, operands = [
+            ("equal", ops.NONE, (a, b)),
+            ("equal" if dtype == gs.boolean else "greater", ops.NONE, (a, b)),
+            ("where", ops.NONE, (test, a, b)),
+            ("convert", Conversion(dtype.name), (test,)),
+            ("convert", Conversion("bool"), (a,)),
+            ("minimum", ops.NONE, (test, truth)),
+            ("maximum" if dtype == gs.boolean else "add", ops.NONE, (a, b)),
+            ("convert", Conversion(dtype.name), (others[0],)),
+        ][kind]
+        (value,) = builder.apply(table[name], attrs, *operands)
+        made.append(value)
+        (truths if value.dtype == gs.boolean else numbers).append(value)
+    outputs = {made[-1], *draw(st.lists(st.sampled_from(made), max_size=3))}
+    return builder.build(sorted(outputs, key=made.index), allow_unused=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(mixed_chains(), st.data())
+def test_chains_of_several_dtypes(graph, data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    shape = graph.outputs[0].shape
+    read = [data.draw(st.sampled_from(list(READABLE))) for _ in graph.inputs]
+    written = [data.draw(st.sampled_from(list(LAYOUTS))) for _ in graph.outputs]
+    arrays = [laid_out(rng, name, shape, v.dtype.numpy) for name, v in zip(read, graph.inputs, strict=True)]
+    outputs = [laid_out(rng, name, shape, v.dtype.numpy) for name, v in zip(written, graph.outputs, strict=True)]
     carry_out(graph, arrays, outputs, data.draw(st.integers(1, 3)))
     for found, wanted in zip(outputs, reference(graph, arrays), strict=True):
         assert_same_bits(found, wanted)

@@ -137,7 +137,7 @@ def float_function(name: str) -> Intrinsic:
 
     def emit(builder: Any, *values: Value) -> Value:
         kind = values[0].type
-        full = f"llvm.{name}.{kind.name}" if kind.lanes == 1 else f"llvm.{name}.v{kind.lanes}{kind.name}"
+        full = f"llvm.{name}.{_overload(kind.name, kind.lanes)}"
         function = _declared(builder, full, kind.llvm, [kind.llvm] * len(values))
         return Value(kind, builder.call(function, [v.llvm for v in values]))
 
@@ -150,6 +150,25 @@ multiply_add = float_function("fma")
 """``a·b + c``, rounded once."""
 absolute, square_root, with_sign_of = (float_function(name) for name in ("fabs", "sqrt", "copysign"))
 """``|a|``, ``√a``, and ``±|a|`` with the sign of ``b``."""
+
+
+
+@at_build
+def saturated(target: Type) -> Intrinsic:
+    """``saturated(target)(x)``: a float without its fraction; the nearest integer of ``target`` there is, of NaN 0."""
+
+    def emit(builder: Any, x: Value) -> Value:
+        kind, sign = target.of(x.type.lanes), "si" if target.is_signed else "ui"
+        names = (_overload(f"i{kind.bits}", kind.lanes), _overload(x.type.name, x.type.lanes))
+        function = _declared(builder, f"llvm.fpto{sign}.sat.{'.'.join(names)}", kind.llvm, [x.type.llvm])
+        return Value(kind, builder.call(function, [x.llvm]))
+
+    return Intrinsic(emit)
+
+
+def _overload(name: str, lanes: int) -> str:
+    return name if lanes == 1 else f"v{lanes}{name}"
+
 
 # --- memory that threads share ----------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from gradspec.backends.cpu.conv.blocking import (
 from gradspec.backends.cpu.conv.pooling import PooledBlocks, is_pooling, rank_of, rows_together
 from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.planning import regular_axes
-from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_function, is_pointwise
+from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_function, joins_program
 from gradspec.codegen.addresses import function_address
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.records import Operand, Words
@@ -328,7 +328,7 @@ class ConvLowering(LoweringBase):
 
     def joins(self, nodes: Sequence[Node], node: Node) -> bool:
         contiguous = not BACKWARDS[nodes[0].op.name] or set(nodes[0].attrs.stride) == {1}
-        return contiguous and is_pointwise(node) and node.outputs[0].type == nodes[0].outputs[0].type
+        return contiguous and joins_program(nodes, node)
 
     def ends(self, nodes: Sequence[Node], node: Node) -> bool:
         """A pooling of one convolution's planes, by the value alone."""

@@ -25,7 +25,7 @@ from gradspec.backends.cpu.matmul.arguments import (
     MatmulArguments,
     MatrixLead,
 )
-from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_function, is_pointwise
+from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_function, joins_program
 from gradspec.codegen.addresses import function_address
 from gradspec.codegen.cache import Kernel, kernel
 from gradspec.codegen.processor import processor
@@ -458,7 +458,7 @@ class MatmulLowering(LoweringBase):
     """Matrix products, and pointwise operators on their results."""
 
     def joins(self, nodes: Sequence[Node], node: Node) -> bool:
-        return is_pointwise(node) and node.outputs[0].type == nodes[0].outputs[0].type
+        return joins_program(nodes, node)
 
     def task(self, work: Work) -> Task | None:
         node, *others = work.nodes

@@ -5,6 +5,9 @@ its operands and writes that of its result, which is none of them. A block of an
 read and written where it lies. Of another, a *view* is copied to a block of the workspace before the instructions or
 from there after them; unless each of its numbers is repeated for a while, and an instruction takes it as it is.
 
+All blocks hold numbers of the program's format. Truth values are 0 and 1 there, and bytes in arrays; so arrays of them
+are views, and those of numbers that the program converts are, too: what a view holds is converted as it is copied.
+
 Strides count elements.
 """
 
@@ -23,7 +26,7 @@ MOST_GIVEN = 8
 
 
 class Opcode(IntEnum):
-    """What an instruction makes of its operands: one; one and some numbers; two; or one and statistics.
+    """What an instruction makes of its operands: one; one and some numbers; two; one and statistics; or three.
 
     ``SUB_FROM`` and ``DIV_INTO`` are ``SUB`` and ``DIV`` with their operands exchanged.
     """
@@ -34,12 +37,19 @@ class Opcode(IntEnum):
     ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, MAX_SHARE, GATE, SUB_FROM, DIV_INTO = range(20, 30)
     NORMALISE = 30
     FLOOR, ROUND = 31, 32
+    NOT_ZERO, GREATER, EQUAL, TRUNC_DIVIDE, WHERE = range(33, 38)
 
 
 class SecondKind(IntEnum):
     """What the second operand is, if any: a place, the first of the numbers, what a view repeats, or statistics."""
 
     PLACE, NUMBER, REPEATED, STATISTICS = range(4)
+
+
+class CellFormat(IntEnum):
+    """How an array holds its cells."""
+
+    F16, BF16, F32, F64, I8, U8, I32, I64, BOOL = range(9)
 
 
 class PlaceKind(IntEnum):
@@ -64,9 +74,10 @@ class ViewAxis(Record):
 
 @dataclass(frozen=True)
 class View(Record):
-    """An array that is not dense, or repeats its numbers; there is an axis at least."""
+    """An array that is not dense, repeats its numbers, or has another format; there is an axis at least."""
 
     array: Operand
+    format: CellFormat
     block: int
     """Of the workspace, to copy cells to or from there."""
     axes: tuple[ViewAxis, ...]
@@ -103,7 +114,8 @@ class Instruction(Record):
     """The number of a place, as are its operands."""
     first: int
     second: int
-    """The first again where there is no other place."""
+    """The first again where there is no other place, and so is the third."""
+    third: int
     second_kind: SecondKind = SecondKind.PLACE
     numbers: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """The kernel rounds them to its format."""

@@ -7,7 +7,7 @@ not. Other kernels run programs on what they make, while it is in the cache.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf, prod
 from typing import Any
@@ -19,6 +19,7 @@ from gradspec.backends.cpu.pointwise.arguments import (
     MOST_GIVEN,
     SCRATCH_BYTES,
     BlockPlace,
+    CellFormat,
     Instruction,
     Opcode,
     PlaceKind,
@@ -32,7 +33,7 @@ from gradspec.backends.cpu.pointwise.arguments import (
 from gradspec.codegen.cache import Kernel, kernel
 from gradspec.codegen.records import Operand
 from gradspec.graph.ir import Node, Var
-from gradspec.graph.types import DType
+from gradspec.graph.types import DType, boolean, u8
 from gradspec.runtime.task import LoweringBase, Task, Work
 
 SOURCE = "gradspec.backends.cpu.pointwise.kernels.program"
@@ -49,6 +50,7 @@ COSTS = {
     **dict.fromkeys((Opcode.LOG, Opcode.GELU_BY_TANH), 13),
     **dict.fromkeys((Opcode.SOFTPLUS, Opcode.GELU, Opcode.NORMAL_CDF), 20),
     Opcode.POWER: 36,
+    Opcode.TRUNC_DIVIDE: 30,
 }
 """Of instructions that take longer, in units of the others."""
 
@@ -77,6 +79,7 @@ NAMESAKES = (
         "normal_density",
     ),
     *("add", "sub", "mul", "div", "maximum", "minimum", "max_share", "gate"),
+    *("trunc_divide", "greater", "equal", "where"),
 )
 """Operators that are what their opcode says."""
 
@@ -114,11 +117,14 @@ ENCODERS: dict[str, Callable[[Any], Meaning]] = {
     "gelu": lambda attrs: (Opcode.GELU if attrs.approximate == "none" else Opcode.GELU_BY_TANH, ()),
     "abs_power": lambda attrs: _power(attrs.exponent, attrs.signed),
     "batch_norm": _plain(Opcode.NORMALISE),
+    "convert": lambda attrs: (Opcode.NOT_ZERO if attrs.dtype == "bool" else Opcode.COPY, ()),
 }
 
-INTEGERS = ("i8", "u8", "i32", "i64")
-OF_INTEGERS = ("detach", "maximum", "minimum")
-"""The dtypes other than floats that there are programs for, and the operators that these know."""
+OF_INTEGERS = (
+    *("detach", "neg", "abs", "relu", "add", "sub", "mul", "trunc_divide", "maximum", "minimum"),
+    *("greater", "equal", "where", "convert"),
+)
+"""The operators that programs on integers know; truth values are integers, too."""
 
 EXCHANGED = {
     **{opcode: opcode for opcode in (Opcode.ADD, Opcode.MUL, Opcode.MAXIMUM, Opcode.MINIMUM)},
@@ -127,11 +133,31 @@ EXCHANGED = {
 }
 """The instructions that take a repeated number as their second operand, and those that have it as their first."""
 
+FORMATS = CellFormat.__members__
+
+
+def program_dtype(nodes: Iterable[Node]) -> DType | None:
+    """What programs of these nodes compute with, if one can: what they make, or compare; None if that is truth values.
+
+    Those are in any program what it computes with, and so is what it converts.
+    """
+    variables = (v for node in nodes for v in (*node.outputs, *node.inputs))
+    return next((v.dtype for v in variables if v.dtype != boolean), None)
+
 
 def is_pointwise(node: Node) -> bool:
-    """Whether a program can carry out the node, which has one shape and dtype throughout."""
-    dtype = node.outputs[0].dtype
-    return node.op.name in (ENCODERS if dtype.is_float else OF_INTEGERS if dtype.name in INTEGERS else ())
+    """Whether a program can carry out the node, which has one shape throughout."""
+    are_known = all(v.dtype.name.upper() in FORMATS for v in (*node.inputs, *node.outputs))
+    dtype = program_dtype((node,)) or boolean
+    return are_known and node.op.name in (ENCODERS if dtype.is_float else OF_INTEGERS)
+
+
+def joins_program(nodes: Sequence[Node], node: Node) -> bool:
+    """Whether a program can carry out a node together with what made its operands."""
+    if not is_pointwise(node) or node.outputs[0].shape != nodes[0].outputs[0].shape:
+        return False
+    own, theirs = program_dtype((node,)), program_dtype(nodes)
+    return own is None or theirs is None or own == theirs
 
 
 def epilogue_function(dtype: DType) -> Kernel:
@@ -166,12 +192,12 @@ def _numbered(nodes: Sequence[Node], outside: Sequence[Var]) -> tuple[dict[Var, 
 
 def _instruction(node: Node, numbered: Mapping[Var, int]) -> Instruction:
     """What a node comes to. Statistics are no operands: they are not read cell by cell."""
-    (result,), operands = node.outputs, [numbered[v] for v in node.inputs]
     opcode, numbers = ENCODERS[node.op.name](node.attrs)
-    second = operands[0 if opcode is Opcode.NORMALISE else -1]
+    (result,), operands = node.outputs, node.inputs[: 1 if opcode is Opcode.NORMALISE else 3]
+    first, second, third = ([numbered[v] for v in operands] * 3)[:3]
     kind = SecondKind.NUMBER if numbers and opcode in EXCHANGED else SecondKind.PLACE
     p, q, r = (*numbers, 0.0, 0.0, 0.0)[:3]
-    return Instruction(opcode, numbered[result], operands[0], second, kind, (p, q, r))
+    return Instruction(opcode, numbered[result], first, second, third, kind, (p, q, r))
 
 
 class PointwiseProgram:
@@ -188,20 +214,27 @@ class PointwiseProgram:
         arrays = (*inputs, *work.outputs)
         self.numbered, self.registers = _numbered(work.nodes, (*arrays, *given))
         self.inputs, self.arrays, self.given = len(inputs), len(arrays), len(given)
-        of = (*work.outputs, *given)[0]
-        self.shape, self.itemsize = of.shape, of.dtype.numpy.itemsize
+        self.dtype = program_dtype(work.nodes) or u8
+        self.formats = [CellFormat[v.dtype.name.upper()] for v in arrays]
+        self.shape, self.itemsize = (*work.outputs, *given)[0].shape, self.dtype.numpy.itemsize
         self.block = BLOCK_BYTES // self.itemsize
         self.workspace = SCRATCH_BYTES + BLOCK_BYTES * (self.registers + self.arrays)
         self.instructions = [_instruction(node, self.numbered) for node in work.nodes]
         self.norms = {i: node for i, node in enumerate(work.nodes) if node.op.name == "batch_norm"}
         for result, v in enumerate(work.outputs, self.first_output):
             if v in given:
-                self.instructions.append(Instruction(Opcode.COPY, result, self.numbered[v], self.numbered[v]))
+                self.instructions.append(Instruction(Opcode.COPY, result, *[self.numbered[v]] * 3))
 
     @property
     def first_output(self) -> int:
         """The number of the first value that is no register and no input."""
         return self.registers + self.inputs
+
+    @property
+    def own_formats(self) -> set[CellFormat]:
+        """Those in which an array holds what a block of the program does."""
+        own = CellFormat[self.dtype.name.upper()]
+        return {own, CellFormat.BOOL} if own is CellFormat.U8 else {own}
 
     @property
     def units(self) -> int:
@@ -231,18 +264,19 @@ class _Fitting:
         # program counts in C order.
         self.axes = axes if program.given else sorted(axes, key=lambda i: -abs(strides[program.inputs][i]))
         self.views = self._views()
-        ends = ((value, view.axes[-1]) for value, view in self.views.items())
+        own = program.own_formats
+        ends = ((value, view.axes[-1]) for value, view in self.views.items() if view.format in own)
         self.repeating = {value for value, axis in ends if axis.stride == 0 and axis.size >= LONG_RUN}
 
     def _views(self) -> dict[int, View]:
-        """Of the arrays that are not dense. Statistics, of one axis, are not among them."""
+        """Of the arrays that are not dense, or hold something else. Statistics, of one axis, are not among them."""
         program, found = self.program, {}
         whole = {steps for steps in self.strides if len(steps) == len(program.shape)}
         layouts = {steps: merged((program.shape[i], (steps[i],)) for i in self.axes) for steps in whole}
-        for value, steps in enumerate(self.strides, program.registers):
+        for value, (steps, format) in enumerate(zip(self.strides, program.formats, strict=True), program.registers):
             axes = tuple(ViewAxis(size, stride) for size, (stride,) in layouts.get(steps, ()))
-            if [axis.stride for axis in axes] not in ([], [1]):
-                found[value] = View(self._operand(value), value, axes)
+            if [axis.stride for axis in axes] not in ([], [1]) or format not in program.own_formats:
+                found[value] = View(self._operand(value), format, value, axes or (ViewAxis(1, 0),))
         return found
 
     def _operand(self, value: int) -> Operand:
@@ -251,7 +285,8 @@ class _Fitting:
     def arguments(self) -> PointwiseArguments:
         program, views = self.program, self.views
         instructions = tuple(self._fitted(i, each) for i, each in enumerate(program.instructions))
-        read = {value for each in instructions for value in (each.first, each.second) if value < program.first_output}
+        operands = {value for each in instructions for value in (each.first, each.second, each.third)}
+        read = {value for value in operands if value < program.first_output}
         constants = {value for value, view in views.items() if len(view.axes) == 1 and view.axes[0].stride == 0}
         return PointwiseArguments(
             size=prod(program.shape),
@@ -285,7 +320,7 @@ class _Fitting:
 
     def _by_number(self, each: Instruction, opcode: Opcode, cells: int, repeated: int) -> Instruction:
         view = self.views[repeated]
-        return Instruction(opcode, each.result, cells, cells, SecondKind.REPEATED, repeated=(view,))
+        return Instruction(opcode, each.result, cells, cells, cells, SecondKind.REPEATED, repeated=(view,))
 
     def _statistics(self, node: Node) -> Statistics:
         """Channels are the second axis."""
@@ -309,17 +344,17 @@ class Pointwise(LoweringBase):
     """How every operator here is lowered, alone or in a chain."""
 
     def joins(self, nodes: Sequence[Node], node: Node) -> bool:
-        return is_pointwise(node) and node.outputs[0].type == nodes[0].outputs[0].type
+        return joins_program(nodes, node)
 
     def task(self, work: Work) -> Task | None:
-        if not all(map(is_pointwise, work.nodes)):
+        dtypes = {program_dtype((node,)) for node in work.nodes} - {None}
+        if len(dtypes) > 1 or not all(map(is_pointwise, work.nodes)):
             return None
-        dtype = work.outputs[0].dtype
         made = {v for node in work.nodes for v in node.outputs}
         inputs = tuple(dict.fromkeys(v for node in work.nodes for v in node.inputs if v not in made))
         program = PointwiseProgram(work, inputs)
-        function, cost = epilogue_function(dtype), program.nanoseconds
-        return task_of(f"pointwise {dtype}", function, inputs, work.outputs, program, cost, keeps_layout=True)
+        name, function = f"pointwise {program_dtype(work.nodes) or boolean}", epilogue_function(program.dtype)
+        return task_of(name, function, inputs, work.outputs, program, program.nanoseconds, keeps_layout=True)
 
 
 LOWERINGS = dict.fromkeys(ENCODERS, Pointwise())

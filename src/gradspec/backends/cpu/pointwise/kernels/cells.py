@@ -19,7 +19,7 @@ from gradspec.codegen.elementary import (
     tanh,
 )
 from gradspec.codegen.intrinsics import absolute, maximum, minimum, square_root
-from gradspec.codegen.language import choose, f64, inlined, number_of
+from gradspec.codegen.language import Type, at_build, choose, f64, inlined, number_of, u32, u64
 
 GELU_CUBIC, GELU_SCALE = 0.044715, 1.5957691216057308
 """As in ``gradspec.spec.pointwise``: kernels do not depend on the specification."""
@@ -34,7 +34,18 @@ def same(a):
 
 @inlined
 def relu(a):
-    return choose(a <= 0, 0.0, a)
+    return choose(a <= 0, number_of(a)(0), a)
+
+
+@inlined
+def not_zero(a):
+    return truth(a, a != 0)
+
+
+@inlined
+def truth(a, test):
+    """A truth value among numbers like ``a``."""
+    return choose(test, number_of(a)(1), number_of(a)(0))
 
 
 @inlined
@@ -128,6 +139,75 @@ def gate(a, b):
     return choose(a == 0, 0.0, a * b)
 
 
+@inlined
+def greater(a, b):
+    return truth(a, a > b)
+
+
+@inlined
+def equal(a, b):
+    return truth(a, a == b)
+
+
+# --- of three cells ---------------------------------------------------------------------------------------------------
+
+
+@inlined
+def chosen(test, a, b):
+    return choose(test != 0, a, b)
+
+
+# --- of integers, which wrap around -----------------------------------------------------------------------------------
+
+
+@at_build
+def unsigned(number: Type) -> Type:
+    """Arithmetic of these wraps around; that of signed integers must not."""
+    return u64 if number.bits == 64 else u32
+
+
+@inlined
+def whole_sum(a, b):
+    bits = unsigned(number_of(a))
+    return number_of(a)(bits(a) + bits(b))
+
+
+@inlined
+def whole_difference(a, b):
+    bits = unsigned(number_of(a))
+    return number_of(a)(bits(a) - bits(b))
+
+
+@inlined
+def whole_difference_from(a, b):
+    return whole_difference(b, a)
+
+
+@inlined
+def whole_product(a, b):
+    bits = unsigned(number_of(a))
+    return number_of(a)(bits(a) * bits(b))
+
+
+@inlined
+def whole_negative(a):
+    return whole_difference(number_of(a)(0), a)
+
+
+@inlined
+def whole_size(a):
+    return choose(a < 0, whole_negative(a), a)
+
+
+@inlined
+def trunc_divide(a, b):
+    """Of their sizes, which unsigned integers always hold; 0 where ``b`` is 0."""
+    bits, divisor = unsigned(number_of(a)), choose(b == 0, number_of(b)(1), b)
+    quotient = number_of(a)(bits(whole_size(a)) // bits(whole_size(divisor)))
+    signed = choose((a < 0) == (b < 0), quotient, whole_negative(quotient))
+    return choose(b == 0, number_of(a)(0), signed)
+
+
 # --- by opcode --------------------------------------------------------------------------------------------------------
 
 Meanings = dict[Opcode, Any]
@@ -149,6 +229,7 @@ OF_ONE: Meanings = {
     Opcode.GELU_BY_TANH: gelu_by_tanh,
     Opcode.NORMAL_CDF: normal_cdf,
     Opcode.NORMAL_DENSITY: normal_density,
+    Opcode.NOT_ZERO: not_zero,
 }
 OF_ONE_AND_NUMBERS: Meanings = {
     Opcode.LEAKY_RELU: leaky_relu,
@@ -167,11 +248,31 @@ OF_TWO: Meanings = {
     Opcode.MINIMUM: smaller,
     Opcode.MAX_SHARE: max_share,
     Opcode.GATE: gate,
+    Opcode.GREATER: greater,
+    Opcode.EQUAL: equal,
 }
+OF_THREE: Meanings = {Opcode.WHERE: chosen}
 BY_NUMBER: Meanings = {
-    **{opcode: meaning for opcode, meaning in OF_TWO.items() if opcode not in (Opcode.MAX_SHARE, Opcode.GATE)},
+    **{opcode: OF_TWO[opcode] for opcode in (Opcode.ADD, Opcode.SUB, Opcode.MUL, Opcode.DIV)},
+    **{opcode: OF_TWO[opcode] for opcode in (Opcode.MAXIMUM, Opcode.MINIMUM)},
     Opcode.SUB_FROM: subtract_from,
     Opcode.DIV_INTO: divide_into,
 }
 """Of a cell and a number that is the same for many of them."""
-OF_INTEGERS = frozenset({Opcode.COPY, Opcode.MAXIMUM, Opcode.MINIMUM})
+
+OF_ONE_INTEGER: Meanings = {
+    **{opcode: OF_ONE[opcode] for opcode in (Opcode.COPY, Opcode.RELU, Opcode.NOT_ZERO)},
+    Opcode.NEG: whole_negative,
+    Opcode.ABS: whole_size,
+}
+OF_TWO_INTEGERS: Meanings = {
+    **{opcode: OF_TWO[opcode] for opcode in (Opcode.MAXIMUM, Opcode.MINIMUM, Opcode.GREATER, Opcode.EQUAL)},
+    Opcode.ADD: whole_sum,
+    Opcode.SUB: whole_difference,
+    Opcode.MUL: whole_product,
+    Opcode.TRUNC_DIVIDE: trunc_divide,
+}
+INTEGER_BY_NUMBER: Meanings = {
+    **{opcode: meaning for opcode, meaning in OF_TWO_INTEGERS.items() if opcode in BY_NUMBER},
+    Opcode.SUB_FROM: whole_difference_from,
+}

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gradspec.backends.cpu.pointwise.arguments import BLOCK_BYTES, SCRATCH_BYTES, PlaceKind, ProgramScratch
-from gradspec.codegen.language import i64, inlined, lanes, outlined, pointer, u64
+from gradspec.backends.cpu.pointwise.arguments import (
+    BLOCK_BYTES,
+    SCRATCH_BYTES,
+    CellFormat,
+    PlaceKind,
+    ProgramScratch,
+)
+from gradspec.backends.cpu.pointwise.kernels.converting import TRUTHS, converted, foreign
+from gradspec.codegen.language import choose, i64, inlined, lanes, outlined, pointer, u8, u64
 
 scratch_at = pointer(ProgramScratch)
 
@@ -48,7 +55,7 @@ def cells_at(form, place, cells):
 @outlined
 def transfer(form, view, cells, gathers):
     """The cells of a view to its block, or from there, row by row."""
-    p, block = form.stored_at(view.array), block_at(form, cells, view.block)
+    block = block_at(form, cells, view.block)
     position, last = scratch_at(cells.workspace).position, len(view.axes) - 1
     row, rest, done = 0, cells.start, 0
     for i in range(last, -1, -1):
@@ -59,11 +66,10 @@ def transfer(form, view, cells, gathers):
     size, stride, first = view.axes[last].size, view.axes[last].stride, position[last]
     while done < cells.n:
         count = min(cells.n - done, size - first)
-        here, there = StridedCells(p, row + first * stride, stride), StridedCells(block, done, 1)
         if gathers:
-            copy(form, there, here, count)
+            gather(form, view, block, done, row + first * stride, stride, count)
         else:
-            copy(form, here, there, count)
+            scatter(form, view, block, done, row + first * stride, stride, count)
         done, first = done + count, 0
         for i in range(last - 1, -1, -1):
             axis = view.axes[i]
@@ -73,6 +79,44 @@ def transfer(form, view, cells, gathers):
                 break
             row -= axis.size * axis.stride
             position[i] = 0
+
+
+def gather(form, view, block, to, at, stride, n):
+    for code, other in foreign(form):
+        if view.format == code:
+            convert(form, other, block, to, StridedCells(other.stored_at(view.array), at, stride), n)
+            return
+    copy(form, StridedCells(block, to, 1), StridedCells(form.stored_at(view.array), at, stride), n)
+
+
+def scatter(form, view, block, at, to, stride, n):
+    """Truth values are all that a program writes in another format."""
+    if view.format == CellFormat.BOOL and form.stored != u8:
+        put_truths(form, StridedCells(TRUTHS.stored_at(view.array), to, stride), block, at, n)
+    else:
+        copy(form, StridedCells(form.stored_at(view.array), to, stride), StridedCells(block, at, 1), n)
+
+
+@outlined
+def convert(form, other, y, to, source, n):
+    x, at, stride = source
+    if stride == 1:
+        for i in lanes(form.computed, n):
+            y[to + i] = converted(form, other, x[at + i])
+    else:
+        for i in range(n):
+            y[to + i] = converted(form, other, x[at + i * stride])
+
+
+@outlined
+def put_truths(form, target, x, at, n):
+    y, to, stride = target
+    if stride == 1:
+        for i in lanes(form.computed, n):
+            y[to + i] = choose(form.widen(x[at + i]) != 0, u8(1), u8(0))
+    else:
+        for i in range(n):
+            y[to + i * stride] = choose(form.widen(x[at + i]) != 0, u8(1), u8(0))
 
 
 @outlined

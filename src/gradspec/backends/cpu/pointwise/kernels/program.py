@@ -11,10 +11,13 @@ from typing import Any
 from gradspec.backends.cpu.pointwise.arguments import BLOCK_BYTES, Opcode, PointwiseArguments, SecondKind
 from gradspec.backends.cpu.pointwise.kernels.cells import (
     BY_NUMBER,
-    OF_INTEGERS,
+    INTEGER_BY_NUMBER,
     OF_ONE,
     OF_ONE_AND_NUMBERS,
+    OF_ONE_INTEGER,
+    OF_THREE,
     OF_TWO,
+    OF_TWO_INTEGERS,
     Meanings,
 )
 from gradspec.backends.cpu.pointwise.kernels.normalise import normalise
@@ -61,7 +64,8 @@ def carry_out(form, args, cells):
         each = instructions[i]
         y, a = cells_at(form, places[each.result], cells), cells_at(form, places[each.first], cells)
         if each.second_kind == SecondKind.PLACE:
-            on_cells(form, each, y, a, cells_at(form, places[each.second], cells), cells.n)
+            b, c = cells_at(form, places[each.second], cells), cells_at(form, places[each.third], cells)
+            on_cells(form, each, y, a, b, c, cells.n)
         elif each.second_kind == SecondKind.REPEATED:
             with_repeated(form, each.opcode, y, a, each.repeated[0], cells)
         elif form.is_float and each.second_kind == SecondKind.NUMBER:
@@ -71,23 +75,27 @@ def carry_out(form, args, cells):
 
 
 @at_build
-def meanings(form: NumberFormat, table: Meanings) -> list[tuple[Opcode, Any]]:
-    """What a table has for a format."""
-    return [(opcode, meaning) for opcode, meaning in table.items() if form.is_float or opcode in OF_INTEGERS]
+def meanings(form: NumberFormat, of_floats: Meanings, of_integers: Meanings) -> list[tuple[Opcode, Any]]:
+    return list((of_floats if form.is_float else of_integers).items())
 
 
 @outlined
-def on_cells(form, instruction, y, a, b, n):
+def on_cells(form, instruction, y, a, b, c, n):
     """The loop of an instruction over a block."""
-    for opcode, meaning in meanings(form, OF_ONE):
+    for opcode, meaning in meanings(form, OF_ONE, OF_ONE_INTEGER):
         if instruction.opcode == opcode:
             for i in lanes(form.computed, n):
                 y[i] = form.narrow(meaning(form.widen(a[i])))
             return
-    for opcode, meaning in meanings(form, OF_TWO):
+    for opcode, meaning in meanings(form, OF_TWO, OF_TWO_INTEGERS):
         if instruction.opcode == opcode:
             for i in lanes(form.computed, n):
                 y[i] = form.narrow(meaning(form.widen(a[i]), form.widen(b[i])))
+            return
+    for opcode, meaning in meanings(form, OF_THREE, OF_THREE):
+        if instruction.opcode == opcode:
+            for i in lanes(form.computed, n):
+                y[i] = form.narrow(meaning(form.widen(a[i]), form.widen(b[i]), form.widen(c[i])))
             return
     if form.is_float:
         on_cells_and_numbers(form, instruction, y, a, n)
@@ -95,7 +103,7 @@ def on_cells(form, instruction, y, a, b, n):
 
 def on_cells_and_numbers(form, instruction, y, a, n):
     numbers = tuple(form.computed(instruction.numbers[i]) for i in range(3))
-    for opcode, meaning in meanings(form, OF_ONE_AND_NUMBERS):
+    for opcode, meaning in meanings(form, OF_ONE_AND_NUMBERS, OF_ONE_AND_NUMBERS):
         if instruction.opcode == opcode:
             for i in lanes(form.computed, n):
                 y[i] = form.narrow(meaning(form.widen(a[i]), numbers))
@@ -115,7 +123,7 @@ def with_repeated(form, opcode, y, a, view, cells):
 
 @outlined
 def on_cells_and_number(form, opcode, y, a, at, b, n):
-    for known, meaning in meanings(form, BY_NUMBER):
+    for known, meaning in meanings(form, BY_NUMBER, INTEGER_BY_NUMBER):
         if opcode == known:
             for i in lanes(form.computed, n):
                 y[at + i] = form.narrow(meaning(form.widen(a[at + i]), b))
