@@ -231,7 +231,9 @@ def convertible(dtype: np.dtype) -> np.ndarray:
     if dtype.kind not in "bui":
         return np.concatenate([floats, specials(dtype)])
     info = np.iinfo(np.int8 if dtype.kind == "b" else dtype)
-    powers = [2**n + d for n in range(0, 64, 3) for d in (-1, 0, 1)] + [2**53 + 1, 2**60 + 2**51, 2**60 + 2**51 + 1]
+    powers = [2**n + d for n in range(0, 64, 3) for d in (-1, 0, 1)] + [
+        2**n + 2 ** (n - 8) + d for n in (28, 60) for d in (-1, 0, 1)
+    ]
     whole = [sign * n for n in powers for sign in (-1, 1) if info.min <= sign * n <= info.max]
     return np.concatenate([np.array(whole).astype(dtype), specials(dtype)])
 
@@ -698,6 +700,44 @@ def test_compiled_graphs_agree_with_the_numpy_backend(mode, format):
 def test_a_chain_is_one_step():
     run = gs.compile(lambda x, y: gs.relu(x * y + 1.0) - x, gs.f32[4, 5], gs.f32[4, 5])
     assert [[node.op.name for node in step.nodes] for step in run.plan.steps] == [["mul", "add", "relu", "sub"]]
+
+
+PRODUCTS: dict[str, Callable[..., Any]] = {
+    "matmul": gs.matmul,
+    "conv": lambda a, b: gs.conv1d(a, gs.transpose(b, (1, 0, 2))[..., :3], padding=1),
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_masks_and_comparisons_run_in_the_step_that_makes_what_they_read(name, format):
+    """And choose among the bits that the product alone has: a number, truth values and a converted array are read."""
+    product, dtype, rng = PRODUCTS[name], FORMATS[format], np.random.default_rng(6)
+    a, b = (rng.standard_normal((6, 6, 6)).astype(dtype.numpy) for _ in range(2))
+    mask, counts = np.tril(np.ones((6, 6), bool)), rng.integers(-3, 3, (6, 6, 1))
+
+    def masked(a: Var, b: Var, mask: Var, counts: Var) -> tuple[Var, Var, Var]:
+        y = product(a, b)
+        return gs.where(mask, y, -np.inf), gs.greater(y, 0.0), y + gs.convert(counts, dtype)
+
+    types = [dtype[a.shape], dtype[b.shape], gs.boolean[mask.shape], gs.i64[counts.shape]]
+    run, (y,) = gs.compile(masked, *types), (gs.compile(product, *types[:2])(a, b),)
+    (last,) = [step for step in run.plan.steps if step.task is not None and len(step.nodes) > 1]
+    assert {"where", "greater"} < {node.op.name for node in last.nodes}
+    assert all(step.task or step.view for step in run.plan.steps)
+    wanted = np.where(mask, y, dtype.numpy.type(-np.inf)), y > 0, y + counts.astype(dtype.numpy)
+    for found, expected in zip(run(a, b, mask, counts), wanted, strict=True):
+        assert_same_bits(found, expected)
+
+
+def test_comparisons_of_different_dtypes_are_steps_of_their_own():
+    def inside(x: Var, n: Var) -> Var:
+        return gs.minimum(gs.greater(x, 0.0), gs.less(n, 4))
+
+    x, n = np.float32([-1, 1, np.nan, 2]), np.int64([3, 4, 3, 3])
+    run = gs.compile(inside, gs.f32[4], gs.i64[4])
+    assert all(step.task for step in run.plan.steps)
+    assert run(x, n).tolist() == [False, False, False, True]
 
 
 @pytest.mark.parametrize("repeated_first", [False, True])

@@ -152,7 +152,6 @@ absolute, square_root, with_sign_of = (float_function(name) for name in ("fabs",
 """``|a|``, ``√a``, and ``±|a|`` with the sign of ``b``."""
 
 
-
 @at_build
 def saturated(target: Type) -> Intrinsic:
     """``saturated(target)(x)``: a float without its fraction; the nearest integer of ``target`` there is, of NaN 0."""

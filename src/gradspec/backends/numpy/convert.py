@@ -16,7 +16,7 @@ def _converted(attrs: Conversion, x: Array) -> Array:
     dtype = DTYPES[attrs.dtype]
     if dtype.is_integer and x.dtype.kind == "f":
         return _whole(x, dtype.numpy)
-    if dtype == bf16 and x.dtype.itemsize == 8:
+    if dtype == bf16 and x.dtype.itemsize >= 4 and x.dtype != np.float32:
         return _to_odd(x)
     return x != 0 if dtype.numpy.kind == "b" else x.astype(dtype.numpy)
 
@@ -30,7 +30,7 @@ def _whole(x: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _to_odd(x: Array) -> Array:
-    """Numbers of 64 bits as float32, from which bfloat16 is rounded as if from ``x``.
+    """Numbers of more bits than float32 holds as such, from which bfloat16 is rounded as if from ``x``.
 
     What does not fit is cut off, and then the last bit is set: it tells numbers beside the middle of two bfloat16
     numbers from the middle itself, where ties go to even.

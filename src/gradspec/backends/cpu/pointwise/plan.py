@@ -223,7 +223,8 @@ class PointwiseProgram:
         self.norms = {i: node for i, node in enumerate(work.nodes) if node.op.name == "batch_norm"}
         for result, v in enumerate(work.outputs, self.first_output):
             if v in given:
-                self.instructions.append(Instruction(Opcode.COPY, result, *[self.numbered[v]] * 3))
+                source = self.numbered[v]
+                self.instructions.append(Instruction(Opcode.COPY, result, source, source, source))
 
     @property
     def first_output(self) -> int:
