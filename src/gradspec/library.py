@@ -13,6 +13,7 @@ from gradspec.interop import from_onnx, from_torch, to_jax, to_onnx, to_torch
 from gradspec.interop.weights import bind, load_weights, save_weights
 from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.convert import convert
+from gradspec.ops.einsum import einsum
 from gradspec.ops.gather import gather, scatter, scatter_add, take
 from gradspec.ops.layout import concat, pad, slice, transpose
 from gradspec.ops.linear import batch_norm, linear, matmul
@@ -95,6 +96,7 @@ __all__ = [
     "cross_entropy",
     "detach",
     "div",
+    "einsum",
     "equal",
     "erf",
     "evaluate",

@@ -91,6 +91,9 @@ CONV = {
 }
 """Shapes of inputs for each rank; none of the sizes is a multiple of the strides below."""
 
+WEIGHTS = torch.tensor([0.5, 1.0, 0.25, 3.0, 1.5], dtype=torch.float64)
+"""Of classes."""
+
 GROUPS: dict[str, Group] = {
     "conv1d": Group(
         (CONV[1],),
@@ -408,6 +411,36 @@ GROUPS: dict[str, Group] = {
             "mse": lambda x, y, t: F.mse_loss(x, y) + F.mse_loss(x, y, reduction="sum"),
             "l1": lambda x, y, t: F.l1_loss(x, y),
             "cross_entropy": lambda x, y, t: F.cross_entropy(x, t) + F.cross_entropy(y, t, reduction="none"),
+            "weights": lambda x, y, t: tuple(
+                F.cross_entropy(x, t, WEIGHTS, reduction=how) for how in ("none", "mean", "sum")
+            ),
+            "smoothing": lambda x, y, t: tuple(
+                F.cross_entropy(x, t, WEIGHTS, reduction=how, label_smoothing=0.3) for how in ("none", "mean", "sum")
+            ),
+            "smoothing without weights": lambda x, y, t: F.cross_entropy(x, t, label_smoothing=0.1),
+            "ignored": lambda x, y, t: tuple(
+                F.cross_entropy(x, t, w, ignore_index=4, reduction=how, label_smoothing=smoothing)
+                for w in (None, WEIGHTS)
+                for how in ("none", "mean", "sum")
+                for smoothing in (0.0, 0.2)
+            ),
+            "none of the classes": lambda x, y, t: (
+                F.cross_entropy(x, torch.where(t == 4, -100, t))
+                + F.nll_loss(x, torch.where(t == 0, 9, t), ignore_index=9)
+            ),
+            "shares": lambda x, y, t: tuple(
+                F.cross_entropy(x, y.softmax(1), w, reduction=how, label_smoothing=smoothing)
+                for w in (None, WEIGHTS)
+                for how in ("none", "mean", "sum")
+                for smoothing in (0.0, 0.2)
+            ),
+            "planes": lambda x, y, t: F.cross_entropy(
+                x.reshape(2, 5, 2), t.reshape(2, 2), WEIGHTS, ignore_index=0, label_smoothing=0.1
+            ),
+            "one sample": lambda x, y, t: F.cross_entropy(x[0], t[0], WEIGHTS, label_smoothing=0.1),
+            "nll, weights": lambda x, y, t: (
+                F.nll_loss(x, t, WEIGHTS, ignore_index=1) + F.nll_loss(x, t, WEIGHTS, reduction="none")
+            ),
             "nll": lambda x, y, t: F.nll_loss(F.log_softmax(x, 1), t) + F.nll_loss(y, t, reduction="sum"),
         },
     ),

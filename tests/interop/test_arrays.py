@@ -154,6 +154,7 @@ ARGUMENTS = dict.fromkeys(PAIRS, (X, X)) | {
     "conv_transpose": (X, np.ones((2, 3, 2, 2), np.float32)),
     "convert": (X, gs.f64),
     "cross_entropy": (X[0, 0], PLACES[0, 0, 0]),
+    "einsum": ("bcij,bckj->bik", X, X),
     "fold": (X[0], (5,), (2,)),
     "gather": (X, 2, PLACES[:, :, :1] % 4),
     "linear": (X, np.ones((3, 4), np.float32)),

@@ -58,8 +58,20 @@ EXACT = {
     *("ArgMax", "ArgMin", "GatherElements", "GatherND", "OneHot", "Scatter", "ScatterElements", "ScatterND"),
 }
 SUMS = {
-    *("AveragePool", "Col2Im", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool", "MatMul", "Mean", "ReduceMean"),
-    *("ReduceSum", "Resize", "Sum", "Unsqueeze", "Squeeze", "Flatten", "Reshape", "Transpose", "Constant", "Identity"),
+    *("AveragePool", "Col2Im", "Conv", "ConvTranspose", "Einsum", "Gemm", "GlobalAveragePool", "MatMul", "Mean"),
+    *(
+        "ReduceMean",
+        "ReduceSum",
+        "Resize",
+        "Sum",
+        "Unsqueeze",
+        "Squeeze",
+        "Flatten",
+        "Reshape",
+        "Transpose",
+        "Constant",
+        "Identity",
+    ),
 }
 
 OUT = {

@@ -7,6 +7,7 @@ from typing import Any
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
 from gradspec.interop.onnx.node import Handler, OnnxNode
+from gradspec.ops.einsum import einsum
 from gradspec.ops.linear import MATMUL, Product, matmul
 from gradspec.ops.pointwise import scale
 from gradspec.ops.shape import broadcast_to, reshape
@@ -35,4 +36,8 @@ def _matmul(node: OnnxNode) -> Any:
     return matmul(node.variable(0), node.variable(1))
 
 
-HANDLERS: dict[str, Handler] = {"Gemm": _gemm, "MatMul": _matmul}
+def _einsum(node: OnnxNode) -> Any:
+    return einsum(node.attribute("equation"), *node.variables())
+
+
+HANDLERS: dict[str, Handler] = {"Einsum": _einsum, "Gemm": _gemm, "MatMul": _matmul}

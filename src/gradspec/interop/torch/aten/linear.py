@@ -9,15 +9,18 @@ import torch
 
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
+from gradspec.graph.types import number_as
 from gradspec.interop.compose import group_norm, layer_norm, normalized, widened
 from gradspec.interop.torch.aten.operands import REDUCTIONS, to_dtype
 from gradspec.interop.torch.aten.table import reads
 from gradspec.interop.torch.types import torch_dtype
+from gradspec.ops.einsum import einsum
 from gradspec.ops.layout import AlongAxis
 from gradspec.ops.linear import MATMUL, Product, batch_norm, linear, matmul
-from gradspec.ops.loss import PICK, cross_entropy, mse_loss
+from gradspec.ops.loss import PICK, mse_loss
 from gradspec.ops.pointwise import abs, neg, scale, sqrt
-from gradspec.ops.reduce import mean
+from gradspec.ops.reduce import log_softmax, mean
+from gradspec.ops.select import equal, where
 from gradspec.ops.shape import broadcast_to, reshape, sum
 from gradspec.spec.errors import UnsupportedError
 from gradspec.spec.loss import class_axis
@@ -26,6 +29,12 @@ from gradspec.spec.loss import class_axis
 
 reads("linear")(linear)
 reads("mm", "bmm", "matmul", "mv", "dot")(matmul)
+
+
+@reads("einsum")
+def _einsum(equation: str, tensors: Sequence[Var], *, path: Any = None) -> Any:
+    """The path says in which order PyTorch multiplies, which changes no result but for rounding."""
+    return einsum(equation, *tensors)
 
 
 @reads("addmm", "baddbmm")
@@ -185,14 +194,26 @@ def _cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> Any:
-    _require_plain_labels(x, target, weight, ignore_index, label_smoothing)
-    return cross_entropy(x, target, REDUCTIONS[reduction])
+    """Smoothed labels are ``1 − smoothing`` of the class and an equal share of all classes; targets may be shares."""
+    axis = class_axis(x.shape)
+    logs, share = log_softmax(x, axis), label_smoothing / x.shape[axis]
+    if target.type.is_float:
+        shares = _times(target, 1.0 - label_smoothing) + share if label_smoothing else target
+        losses = sum(neg(logs * shares * _spread(weight, x) if weight is not None else logs * shares), (axis,))
+        return _reduced(losses, reduction)
+    loss = _nll_loss(logs, target, weight, reduction, ignore_index)
+    if not label_smoothing:
+        return loss
+    over_all = sum(neg(logs if weight is None else logs * _spread(weight, x)), (axis,))
+    smooth = _mean_of_counted(over_all, target, weight, x, reduction, ignore_index)
+    return _times(loss, 1.0 - label_smoothing) + _times(smooth, share)
 
 
 @reads("nll_loss", "nll_loss_nd", "nll_loss2d")
 def _nll_loss(x: Var, target: Var, weight: Var | None = None, reduction: int = 1, ignore_index: int = -100) -> Any:
-    _require_plain_labels(x, target, weight, ignore_index)
-    return _reduced(neg(apply(PICK, AlongAxis(class_axis(x.shape)), x, target)), reduction)
+    weighted = x if weight is None else x * _spread(weight, x)
+    losses = neg(_picked(weighted, target, ignore_index))
+    return _mean_of_counted(losses, target, weight, x, reduction, ignore_index)
 
 
 @reads("nll_loss_forward", "nll_loss2d_forward")
@@ -200,15 +221,28 @@ def _nll_loss_forward(x: Var, target: Var, weight: Var | None, reduction: int, i
     return (_nll_loss(x, target, weight, reduction, ignore_index),)
 
 
+def _mean_of_counted(losses: Any, target: Var, weight: Var | None, x: Var, reduction: int, ignore_index: int) -> Any:
+    """Losses are 0 where the label is to be ignored; a mean divides by the weights of the others."""
+    ignored = equal(target, ignore_index)
+    counted = where(ignored, 0.0, losses)
+    if REDUCTIONS[reduction] != "mean":
+        return _reduced(counted, reduction)
+    ones = broadcast_to(x.owner.const(number_as(1.0, x.dtype.numpy)), target.shape)
+    weights = ones if weight is None else _picked(broadcast_to(_spread(weight, x), x.shape), target, ignore_index)
+    return sum(counted) / sum(where(ignored, 0.0, weights))
+
+
+def _picked(x: Var, target: Var, ignore_index: int) -> Any:
+    """The cell of every label, of class 0 where the label is to be ignored: it may be none of the classes."""
+    labels = where(equal(target, ignore_index), 0, target)
+    return apply(PICK, AlongAxis(class_axis(x.shape)), x, labels)
+
+
+def _spread(weight: Var, x: Var) -> Var:
+    """One number per class, along the axis of classes."""
+    spread: Var = reshape(weight, (*weight.shape, *(1,) * (x.ndim - class_axis(x.shape) - 1)))
+    return spread
+
+
 def _reduced(losses: Any, reduction: int) -> Any:
     return mean(losses) if REDUCTIONS[reduction] == "mean" else sum(losses) if reduction else losses
-
-
-def _require_plain_labels(x: Var, target: Var, weight: Var | None, ignored: int, smoothing: float = 0.0) -> None:
-    if 0 <= ignored < x.shape[class_axis(x.shape)]:
-        raise UnsupportedError(
-            f"ignore_index={ignored} is one of the classes, and every label counts in a graph; "
-            "use a number outside the classes, or mask the losses of reduction='none'"
-        )
-    if weight is not None or smoothing or target.type.is_float:
-        raise UnsupportedError("the loss is known for class numbers, without class weights or label smoothing")
