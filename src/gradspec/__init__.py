@@ -34,7 +34,11 @@ def __getattr__(name: str) -> Any:
     if not name.startswith("_") and hasattr(library := import_module("gradspec.library"), name):
         globals()[name] = getattr(library, name)
         return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from gradspec.graph.hints import named
+
+    raise AttributeError(
+        f"module {__name__!r} has no attribute {name!r}{named(name)}", name=name, obj=import_module(__name__)
+    )
 
 
 def __dir__() -> list[str]:

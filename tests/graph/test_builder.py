@@ -95,7 +95,7 @@ def test_an_error_points_at_the_line_that_applied_the_operator():
             gs.ShapeError,
             r"shape \(2, 2\); pass one of shape \(2, 3\)",
         ),
-        ((np.zeros((2, 3)), np.zeros(3, np.float32)), gs.DTypeError, r"f64 numbers; convert with .astype\(float32\)"),
+        ((np.zeros((2, 3)), np.zeros(3, np.float32)), gs.DTypeError, r"f64 numbers; gs.convert\(x, gs.f32\)"),
     ],
 )
 def test_what_a_run_refuses(arrays, error, words):

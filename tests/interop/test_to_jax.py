@@ -286,7 +286,7 @@ REFUSED = {
     "too few": ((np.zeros(2, np.float32),), TypeError, "takes 2 arrays"),
     "another shape": ((np.zeros(3, np.float32), 1.0), gs.ShapeError, r"x: f32\[2\] was given an array of shape \(3,\)"),
     "a batch": ((np.zeros((5, 2), np.float32), 1.0), gs.ShapeError, "jax.vmap"),
-    "another dtype": ((np.zeros(2), 1.0), gs.DTypeError, "float64 numbers; convert with .astype..float32"),
+    "another dtype": ((np.zeros(2), 1.0), gs.DTypeError, "float64 numbers; x.astype..float32"),
     "a list": (([1.0, 2.0], 1.0), TypeError, "was given list"),
 }
 

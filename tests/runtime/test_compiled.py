@@ -202,8 +202,8 @@ def test_a_wrong_out_is_refused_before_any_work(runner, out, error, words):
         ([], TypeError, ["takes 1 arrays", "x: f32[2, 3]", "not 0"]),
         ([normal(2, 3)] * 2, TypeError, ["not 2"]),
         ([normal(3, 2)], gs.ShapeError, ["x: f32[2, 3]", "(3, 2)"]),
-        ([np.zeros((2, 3))], gs.DTypeError, ["f64", ".astype(float32)"]),
-        ([np.zeros((2, 3), ">f4")], gs.DTypeError, [">f4"]),
+        ([np.zeros((2, 3))], gs.DTypeError, ["f64", "gs.convert(x, gs.f32)"]),
+        ([np.zeros((2, 3), np.complex64)], gs.DTypeError, ["complex64"]),
         ([np.zeros((2, 3), object)], gs.DTypeError, ["object"]),
     ],
 )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 from numpy.typing import NDArray
 
 from gradspec.graph.attributes import Attributes
+from gradspec.graph.hints import as_method
 from gradspec.graph.provided import Provided
 from gradspec.graph.types import DType, TensorType
 from gradspec.spec.errors import UnsupportedError
@@ -99,16 +100,43 @@ class Var:
     def __eq__(self, other: object) -> bool:
         """Whether they are the same variable; a comparison of values would be decided while the graph is built."""
         if not isinstance(other, Var):
-            raise TypeError(
-                f"{self!r} has no value while the graph is built, so it cannot be compared with {other!r}; "
-                "gs.greater, gs.less and gs.equal compare when it runs, and gs.where chooses by them"
-            )
+            self._uncomparable(other)
         return self is other
 
     __hash__ = object.__hash__
 
+    def _uncomparable(self, other: Any) -> NoReturn:
+        raise TypeError(
+            f"{self!r} has no value while the graph is built, so it cannot be compared with {other!r}; "
+            "gs.greater, gs.less and gs.equal compare when it runs, and gs.where chooses by them"
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = _uncomparable
+
     def __bool__(self) -> bool:
-        raise TypeError(f"{self!r} has no value while the graph is built, so Python cannot branch on it")
+        raise TypeError(
+            f"{self!r} has no value while the graph is built, so Python cannot branch on it; gs.where(condition, a, b) "
+            "chooses when it runs"
+        )
+
+    def _valueless(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            f"{self!r} has no value while the graph is built, so it cannot be made a number or an array; apply "
+            "functions of gs to it, and run the graph on arrays"
+        )
+
+    __float__ = __int__ = __index__ = __complex__ = __array__ = __array_function__ = _valueless
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        raise TypeError(
+            f"PyTorch's {getattr(function, '__name__', function)} was given a variable of a graph, which has no value "
+            "while the graph is built; apply functions of gs to it, or read a model of PyTorch by "
+            "gs.from_torch(module, example)"
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a variable has no {name!r}; {as_method(name)}", name=name, obj=self)
 
 
 # --- operators and nodes ----------------------------------------------------------------------------------------------

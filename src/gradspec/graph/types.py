@@ -25,6 +25,15 @@ class DType:
     numpy: np.dtype[Any]
 
     @property
+    def public(self) -> str:
+        """How a user writes it.
+
+        >>> f32.public, boolean.public
+        ('gs.f32', 'gs.boolean')
+        """
+        return "gs.boolean" if self is boolean else f"gs.{self.name}"
+
+    @property
     def is_float(self) -> bool:
         return self.numpy.kind not in "iub"
 
@@ -143,7 +152,7 @@ def require_one_dtype(operator: str, *types: TensorType) -> DType:
     dtypes = dict.fromkeys(t.dtype for t in types)
     if len(dtypes) > 1:
         given = ", ".join(map(str, types))
-        raise DTypeError(f"{operator} needs operands of one dtype, not {given}; convert one of them explicitly")
+        raise DTypeError(f"{operator} needs operands of one dtype, not {given}; convert one of them, by gs.convert")
     return next(iter(dtypes))
 
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from gradspec.graph.arrays import register_kind
 from gradspec.graph.ir import Array
-from gradspec.spec.errors import UnsupportedError
+from gradspec.graph.types import DTYPES
+from gradspec.spec.errors import DTypeError, UnsupportedError
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -33,7 +34,12 @@ class TorchTensors:
         tensor = value.detach()
         if tensor.dtype is torch.bfloat16:
             return tensor.view(torch.int16).numpy().view(BFLOAT16)  # type: ignore[no-any-return]
-        return tensor.numpy()  # type: ignore[no-any-return]
+        try:
+            return tensor.numpy()  # type: ignore[no-any-return]
+        except TypeError:
+            raise DTypeError(
+                f"tensors of {tensor.dtype} are not supported; convert with .to() to one of {', '.join(DTYPES)}"
+            ) from None
 
     def give(self, array: Array, like: Any) -> Any:
         torch = sys.modules["torch"]

@@ -44,7 +44,7 @@ def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Any:
 
 
 def _require_labels(labels: TensorType, shape: tuple[int, ...], axis: int) -> None:
-    require_integers("labels", labels, "convert class numbers by .astype(int) or gs.convert")
+    require_integers("labels", labels, "gs.convert(labels, gs.i64) converts class numbers")
     spec.require_label_shape(shape, labels.shape, axis)
 
 

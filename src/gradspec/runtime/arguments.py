@@ -30,7 +30,9 @@ def fitting(var: Var, value: Any) -> Array:
     if found.shape != var.shape:
         raise ShapeError(f"input {var!r} was given an array of shape {found.shape}; pass one of shape {var.shape}")
     if found.dtype != var.dtype:
-        raise DTypeError(f"input {var!r} was given {found.dtype} numbers; convert with .astype({var.dtype.numpy})")
+        raise DTypeError(
+            f"input {var!r} was given {found.dtype} numbers; gs.convert(x, {var.dtype.public}) converts them"
+        )
     return array if array.flags.aligned else array.copy()
 
 

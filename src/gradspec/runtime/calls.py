@@ -18,6 +18,7 @@ from gradspec.graph.arrays import as_array, kind_of, of_any_kind, other_array, r
 from gradspec.graph.attributes import Attributes
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
+from gradspec.graph.hints import argument
 from gradspec.graph.ir import Array, Op, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import number_as, type_of
@@ -112,6 +113,9 @@ def remembering(operator: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(operator)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs.keys() <= is_operand.keys():
+            unknown = next(name for name in kwargs if name not in is_operand)
+            raise TypeError(f"{operator.__name__} has {argument(unknown, is_operand)}")
         arrays: list[Any] = []
         key: list[Hashable] = [operator]
         for value, operates in zip(args, places):  # noqa: B905  (what is too much fails when it is carried out)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gradspec.graph import tree
+from gradspec.graph.arrays import as_array, kind_of
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
-from gradspec.graph.types import TensorType
+from gradspec.graph.types import TensorType, type_of
+from gradspec.spec.errors import DTypeError, UnsupportedError
 
 
 def trace(function: Callable[..., Any], *types: Any, allow_unused: bool = False) -> Graph:
@@ -23,9 +28,10 @@ def trace(function: Callable[..., Any], *types: Any, allow_unused: bool = False)
     >>> gs.trace(lambda x, y: x * y, gs.f32[3], gs.f32[3]).outputs
     (mul: f32[3],)
     """
+    _require_function(function)
     for t in tree.leaves(types):
         if not isinstance(t, TensorType):
-            raise TypeError(f"trace needs types such as gs.f32[3, 32, 32], not {type(t).__name__}")
+            raise TypeError(f"trace needs types such as gs.f32[3, 32, 32], not {type(t).__name__}{_type_of(t)}")
     builder = Builder()
     results = _call(function, types, builder)
     return _finished(builder, results, allow_unused)
@@ -45,9 +51,29 @@ class Traced:
 
 def trace_within(function: Callable[..., Any], types: tuple[Any, ...]) -> Traced:
     """Trace a function that may be called while another is traced, and may use the other's variables."""
+    _require_function(function)
     builder = Builder(capture=True)
     results = _call(function, types, builder)
     return Traced(_finished(builder, results, allow_unused=True), results, builder.captured)
+
+
+def _require_function(function: Any) -> None:
+    if hasattr(function, "forward") and hasattr(function, "state_dict"):
+        raise TypeError(
+            f"{type(function).__name__} is a module of PyTorch, and what is traced is a function of gs operators; "
+            "gs.from_torch(module, *example_arguments) gives its graph, which gs.compile takes"
+        )
+    if not callable(function):
+        raise TypeError(f"what is traced is a function of gs operators, not {type(function).__name__}")
+
+
+def _type_of(value: Any) -> str:
+    """The type of an array that was given in the place of a type."""
+    with suppress(DTypeError, UnsupportedError):
+        if kind_of(value) is not None or isinstance(value, np.ndarray):
+            found = type_of(as_array(value))
+            return f"; that of the array is {str(found).replace(found.dtype.name, found.dtype.public, 1)}"
+    return ""
 
 
 def _finished(builder: Builder, results: Any, allow_unused: bool) -> Graph:

@@ -85,7 +85,7 @@ def _fitting(var: Var, value: Any) -> Array:
     if isinstance(array, np.ndarray):
         array = native(array)
     if array.dtype not in (var.dtype.numpy, wanted):
-        raise DTypeError(f"input {var!r} was given {array.dtype} numbers; convert with .astype({str(wanted)!r})")
+        raise DTypeError(f"input {var!r} was given {array.dtype} numbers; x.astype({str(wanted)!r}) converts them")
     if isinstance(array, np.ndarray | np.generic) and wanted != array.dtype and not _fits_32_bits(array):
         raise DTypeError(
             f"input {var!r} was given integers beyond 32 bits, which JAX is set to; run "

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from gradspec.graph.arrays import as_numpy
 from gradspec.graph.types import TensorType
 from gradspec.interop.torch.decompose import decompositions
-from gradspec.interop.torch.types import torch_dtype
+from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 from gradspec.spec.errors import ShapeError, UnsupportedError
 
 
@@ -44,6 +44,7 @@ def _tensor_like(value: Any) -> Any:
     if isinstance(value, TensorType):
         return torch.zeros(value.shape, dtype=torch_dtype(value.dtype))
     if isinstance(value, torch.Tensor):
+        gradspec_dtype(value.dtype)
         return value.detach().clone()
     return torch.as_tensor(as_numpy(value)) if hasattr(value, "__array_interface__") else value
 
@@ -53,6 +54,11 @@ def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         try:
             return torch.export.export(module, args, kwargs, strict=False)
         except Exception as error:
+            if len(args) == 1 and isinstance(args[0], list | tuple) and not kwargs:
+                raise TypeError(
+                    f"the model was given one argument, a {type(args[0]).__name__} of {len(args[0])}, and does not "
+                    "take it; gs.from_torch takes the arguments one by one: gs.from_torch(model, *arguments)"
+                ) from error
             error.add_note(
                 "gs.from_torch captures a model with torch.export, which failed on this one; see that "
                 "torch.export.export(model.eval(), args) works, or give a part of the model for which it does"

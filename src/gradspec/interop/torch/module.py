@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -13,9 +13,9 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.interop.torch.call import call
 from gradspec.interop.torch.structure import large_constants, with_inputs
-from gradspec.interop.torch.types import array_of, tensor_of
+from gradspec.interop.torch.types import array_of, gradspec_dtype, tensor_of
 from gradspec.saving.graphs import from_text, to_text
-from gradspec.spec.errors import UnsupportedError
+from gradspec.spec.errors import DTypeError, UnsupportedError
 
 ALL = "all"
 
@@ -99,6 +99,18 @@ class GradspecModule(torch.nn.Module):
         values = {v: _frozen_copy(getattr(*place)) for v, place in zip(held, self._places, strict=True)}
         constants = MappingProxyType({**values, **self._open.constants})
         return Graph(self._open.inputs[: self._inputs], self._open.nodes, self._open.outputs, constants)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> GradspecModule:
+        """What ``.to()``, ``.double()`` and the like do; a graph has dtypes of its own, which stay."""
+        for tensor in (getattr(*place) for place in self._places):
+            wanted = fn(torch.empty(0, dtype=tensor.dtype)).dtype
+            if wanted is not tensor.dtype:
+                raise DTypeError(
+                    f"the module computes in {gradspec_dtype(tensor.dtype)}, as its graph does, so it cannot become "
+                    f"{wanted}; make it of a graph for that dtype: gs.to_torch(gs.from_torch(model.to({wanted}), x)), "
+                    "or trace the function for types of it"
+                )
+        return super()._apply(fn, recurse)  # type: ignore[no-any-return, no-untyped-call]
 
     def extra_repr(self) -> str:
         return self._signature
