@@ -246,6 +246,16 @@ def _(x: Rounded):
     return x.charged(math.tanh(x.value), x.error, ABSOLUTE)
 
 
+@scalar.sin.register
+def _(x: Rounded):
+    return x.charged(math.sin(x.value), x.error, ABSOLUTE)
+
+
+@scalar.cos.register
+def _(x: Rounded):
+    return x.charged(math.cos(x.value), x.error, ABSOLUTE)
+
+
 @scalar.erf.register
 def _(x: Rounded):
     return x.charged(math.erf(x.value), 2 * x.error, ABSOLUTE)

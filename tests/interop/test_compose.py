@@ -25,6 +25,7 @@ CASES: dict[str, tuple[Callable, Callable, tuple[np.ndarray, ...]]] = {
     "expm1": (compose.exp_minus_one, torch.expm1, (NUMBERS,)),
     "hardsigmoid": (compose.hardsigmoid, F.hardsigmoid, (NUMBERS,)),
     "hardswish": (compose.hardswish, F.hardswish, (NUMBERS,)),
+    "tan": (compose.tan, torch.tan, (NUMBERS,)),
     "mish": (compose.mish, F.mish, (NUMBERS,)),
     "softsign": (compose.softsign, F.softsign, (NUMBERS,)),
     "power 3": (lambda x: compose.power(x, 3), lambda x: x**3, (NUMBERS,)),

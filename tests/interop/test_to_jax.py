@@ -131,7 +131,7 @@ AT_SPECIAL_VALUES = {
     "lp_pool": lambda x: gs.lp_pool(x, 2, (2,), 1),
     "pointwise": lambda x: (
         *(gs.relu(x), gs.leaky_relu(x), gs.abs(x), gs.clamp(x, -1, 2), gs.maximum(x, 0.0), gs.minimum(x, 1.0)),
-        *(gs.floor(x), gs.round(x * 0.5)),
+        *(gs.floor(x), gs.round(x * 0.5), gs.sin(x), gs.cos(x)),
         *(gs.exp(x), gs.log(x), gs.sqrt(x), gs.tanh(x), gs.sigmoid(x), gs.softplus(x), gs.silu(x), gs.gelu(x)),
     ),
     "softmax": lambda x: (gs.softmax(gs.reshape(x, (8, 2))), gs.log_softmax(gs.reshape(x, (8, 2)))),

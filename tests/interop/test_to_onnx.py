@@ -244,6 +244,8 @@ SUMS = {
     "sqrt": gs.sqrt,
     "sigmoid": gs.sigmoid,
     "tanh": gs.tanh,
+    "sin": gs.sin,
+    "cos": gs.cos,
     "silu": gs.silu,
     "gelu": gs.gelu,
     "softplus": gs.softplus,

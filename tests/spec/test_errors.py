@@ -23,6 +23,7 @@ import gradspec as gs
 from gradspec.domains import Ball, Format, Interval
 from gradspec.spec import Tensor
 from gradspec.spec.scalar import (
+    cos,
     erf,
     exp,
     floor,
@@ -33,6 +34,7 @@ from gradspec.spec.scalar import (
     normal_cdf,
     normal_density,
     power,
+    sin,
     sqrt,
     tanh,
 )
@@ -515,7 +517,7 @@ TENSORS = [
 
 # --- number systems ---------------------------------------------------------------------------------------------------
 
-TRANSCENDENTAL = (exp, log, log1p, tanh, erf, normal_cdf, normal_density)
+TRANSCENDENTAL = (exp, log, log1p, tanh, sin, cos, erf, normal_cdf, normal_density)
 WIDE = gs.interval.tensor([0, 1], [2, 3])
 
 SYSTEMS = [

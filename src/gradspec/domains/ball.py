@@ -19,6 +19,7 @@ from gradspec.spec.scalar import (
     Choice,
     Scalar,
     choose_among,
+    cos,
     embed,
     ends,
     erf,
@@ -36,6 +37,7 @@ from gradspec.spec.scalar import (
     pivot,
     power,
     rational_power,
+    sin,
     sqrt,
     tanh,
 )
@@ -288,6 +290,49 @@ def arb_normal_density(x: arb) -> arb:
     """By the ends of ``|x|``, in which it decreases: squaring a wide ball would forget that its square is positive."""
     near, far = ((-(end * end) / 2).exp() / (2 * arb.pi()).sqrt() for end in (x.abs_lower(), x.abs_upper()))
     return near.union(far)
+
+
+MOST_TURNS = 2**16
+"""Bits before the point beyond which an angle is not reduced: all that is said of its sine is that it is one."""
+
+
+def turning_points(low: arb, high: arb, quarters: int) -> tuple[int, ...]:
+    """Which of −1 and 1 a sine takes between two exact balls, if its maxima are ``quarters`` of a turn from 0.
+
+    Counted from there in half turns, maxima are the even integers and minima the odd ones. In doubt they are between.
+    """
+    if not (low.is_finite() and high.is_finite()):
+        return -1, 1
+    mantissa, exponent = (int(part) for part in low.abs_upper().max(high.abs_upper()).man_exp())
+    places = mantissa.bit_length() + exponent
+    if places > MOST_TURNS:
+        return -1, 1
+    with working(ctx.prec + max(places, 0)):
+        start, end = (angle / arb.pi() - arb(quarters) / 2 for angle in (low, high))
+        first, last = (int(_dyadic(whole).p) for whole in (start.lower().ceil(), end.upper().floor()))
+    return () if last < first else (1 - 2 * (first % 2),) if last == first else (-1, 1)
+
+
+def _wave(x: Ball, function: Callable[[arb], arb], quarters: int) -> Ball:
+    """A sine by the ends of a ball and by where it turns between them."""
+    with working(x.bits):
+        low, high = _outer_ends(x.arb)
+        if not (low.is_finite() and high.is_finite()):
+            return Ball(arb(0, 1), x.bits)
+        value = function(low) if x.arb.is_exact() else function(low).union(function(high))
+        for turn in () if x.arb.is_exact() else turning_points(low, high, quarters):
+            value = value.union(turn)
+        return Ball(value, x.bits)
+
+
+@sin.register
+def _(x: Ball) -> Ball:
+    return _wave(x, arb.sin, 1)
+
+
+@cos.register
+def _(x: Ball) -> Ball:
+    return _wave(x, arb.cos, 0)
 
 
 def arb_whole(rounded: Callable[[Fraction], int]) -> Callable[[arb], arb]:

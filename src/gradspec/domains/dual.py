@@ -14,6 +14,7 @@ from gradspec.spec.scalar import (
     choose,
     choose_among,
     constant,
+    cos,
     embed,
     ends,
     erf,
@@ -32,6 +33,7 @@ from gradspec.spec.scalar import (
     order,
     pivot,
     power,
+    sin,
     sqrt,
     stored,
     tanh,
@@ -254,6 +256,16 @@ def _(x: Dual) -> Dual:
 def _(x: Dual) -> Dual:
     value = tanh(x.value)
     return Dual(value, (1 - value * value) * x.tangent)
+
+
+@sin.register
+def _(x: Dual) -> Dual:
+    return Dual(sin(x.value), cos(x.value) * x.tangent)
+
+
+@cos.register
+def _(x: Dual) -> Dual:
+    return Dual(cos(x.value), -sin(x.value) * x.tangent)
 
 
 @erf.register

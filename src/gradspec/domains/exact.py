@@ -12,6 +12,7 @@ from gradspec.domains.domain import Domain
 from gradspec.spec.errors import DTypeError, UnsupportedError
 from gradspec.spec.scalar import (
     Scalar,
+    cos,
     embed,
     erf,
     exp,
@@ -23,6 +24,7 @@ from gradspec.spec.scalar import (
     normal_density,
     power,
     rational_power,
+    sin,
     sqrt,
     tanh,
 )
@@ -103,6 +105,8 @@ _RATIONAL_AT: dict[Any, tuple[fmpq, fmpq] | None] = {
     log: (fmpq(1), fmpq(0)),
     log1p: (fmpq(0), fmpq(0)),
     tanh: (fmpq(0), fmpq(0)),
+    sin: (fmpq(0), fmpq(0)),
+    cos: (fmpq(0), fmpq(1)),
     erf: (fmpq(0), fmpq(0)),
     normal_cdf: (fmpq(0), fmpq(1, 2)),
     normal_density: None,

@@ -17,6 +17,7 @@ from gradspec.domains.formats import Format, format_named
 from gradspec.spec.errors import UnsupportedError
 from gradspec.spec.scalar import (
     Scalar,
+    cos,
     embed,
     erf,
     exp,
@@ -29,6 +30,7 @@ from gradspec.spec.scalar import (
     normal_cdf,
     normal_density,
     power,
+    sin,
     sqrt,
     stored,
     tanh,
@@ -242,6 +244,26 @@ def rounded_tanh(x: float, format: Format) -> float:
     return _correctly_rounded(lambda: arb(x).tanh(), format)
 
 
+def rounded_sin(x: float, format: Format) -> float:
+    """``sin(x)``, correctly rounded, however large ``x`` is.
+
+    >>> rounded_sin(1e22, format_named("f64"))
+    -0.8522008497671888
+    """
+    if x == 0 or not math.isfinite(x):
+        return x if x == 0 else math.nan
+    return _correctly_rounded(lambda: arb(x).sin(), format)
+
+
+def rounded_cos(x: float, format: Format) -> float:
+    """``cos(x)``, correctly rounded, however large ``x`` is.
+
+    >>> rounded_cos(1e22, format_named("f64"))
+    0.523214785395139
+    """
+    return _correctly_rounded(lambda: arb(x).cos(), format) if math.isfinite(x) else math.nan
+
+
 def rounded_erf(x: float, format: Format) -> float:
     """``erf(x)``, correctly rounded. (``1 − |erf x| < exp(−x²)``, soon less than any format can tell.)
 
@@ -286,6 +308,8 @@ for _function, _rounded_function in (
     (log, rounded_log),
     (log1p, rounded_log1p),
     (tanh, rounded_tanh),
+    (sin, rounded_sin),
+    (cos, rounded_cos),
     (erf, rounded_erf),
     (normal_cdf, rounded_normal_cdf),
     (normal_density, rounded_normal_density),

@@ -5,11 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from flint import arb
 
-from gradspec.domains.ball import arb_normal_cdf, arb_normal_density, arb_power, endpoints, float_power_ratio, working
+from gradspec.domains.ball import (
+    arb_normal_cdf,
+    arb_normal_density,
+    arb_power,
+    endpoints,
+    float_power_ratio,
+    turning_points,
+    working,
+)
 from gradspec.domains.domain import Domain
 from gradspec.domains.enclosure import candidates, possible_order
 from gradspec.domains.exact import rational, rational_or_special
@@ -19,6 +28,7 @@ from gradspec.spec.scalar import (
     Choice,
     Scalar,
     choose_among,
+    cos,
     embed,
     ends,
     erf,
@@ -36,6 +46,7 @@ from gradspec.spec.scalar import (
     order,
     pivot,
     power,
+    sin,
     sqrt,
     tanh,
 )
@@ -272,6 +283,25 @@ def _(x: Interval) -> Interval:
     return Interval(max(low, -1.0), min(high, 1.0))
 
 
+@sin.register
+def _(x: Interval) -> Interval:
+    return _wave(x, arb.sin, 1)
+
+
+@cos.register
+def _(x: Interval) -> Interval:
+    return _wave(x, arb.cos, 0)
+
+
+def _wave(x: Interval, function: Callable[[arb], arb], quarters: int) -> Interval:
+    """A sine by its ends and by where it turns between them; a double may lie within 2⁻⁶⁰ of where it is 0."""
+    if math.isinf(x.lo) or math.isinf(x.hi):
+        return Interval(-1.0, 1.0)
+    values = [_outward(partial(function, arb(end)), 160) for end in (x.lo, x.hi)]
+    values += [(float(turn), float(turn)) for turn in turning_points(arb(x.lo), arb(x.hi), quarters)]
+    return Interval(max(min(low for low, _ in values), -1.0), min(max(high for _, high in values), 1.0))
+
+
 @erf.register
 def _(x: Interval) -> Interval:
     return Interval(_erf_ends(x.lo)[0], _erf_ends(x.hi)[1])
@@ -376,8 +406,8 @@ def _normal_density_ends(x: float) -> tuple[float, float]:
     return _outward(lambda: arb_normal_density(arb(x)))
 
 
-def _outward(evaluate: Callable[[], arb]) -> tuple[float, float]:
-    with working(80):
+def _outward(evaluate: Callable[[], arb], bits: int = 80) -> tuple[float, float]:
+    with working(bits):
         low, high = endpoints(evaluate())
     return float_below(int(low.p), int(low.q)), float_above(int(high.p), int(high.q))
 

@@ -23,6 +23,7 @@ from gradspec.ops.pointwise import (
     Levels,
     abs,
     clamp,
+    cos,
     detach,
     div,
     exp,
@@ -30,6 +31,7 @@ from gradspec.ops.pointwise import (
     log,
     neg,
     scale,
+    sin,
     softplus,
     sqrt,
     sub,
@@ -187,6 +189,15 @@ def softsign(x: Any) -> Any:
     [-0.5, 0.75]
     """
     return x / (abs(x) + 1.0)
+
+
+def tan(x: Any) -> Any:
+    """``sin x / cos x``, which are never both small.
+
+    >>> tan(np.float32([0, -0.0])).tolist()
+    [0.0, -0.0]
+    """
+    return sin(x) / cos(x)
 
 
 def power(x: Any, exponent: float) -> Any:

@@ -506,6 +506,8 @@ EXP = _unary("exp", spec.exp, lambda attrs, x, y, dx: dx * y)
 LOG = _unary("log", spec.log, lambda attrs, x, y, dx: dx / x)
 SQRT = _unary("sqrt", spec.sqrt, lambda attrs, x, y, dx: dx / scale(y, 2.0))
 TANH = _unary("tanh", spec.tanh, lambda attrs, x, y, dx: dx * (1.0 - y * y))
+SIN = _unary("sin", spec.sin, lambda attrs, x, y, dx: dx * cos(x))
+COS = _unary("cos", spec.cos, lambda attrs, x, y, dx: -dx * sin(x))
 SIGMOID = _unary("sigmoid", spec.sigmoid, lambda attrs, x, y, dx: dx * (y * sigmoid(-x)))
 
 
@@ -547,6 +549,26 @@ def tanh(x: Any) -> Any:
     [0.0]
     """
     return apply(TANH, NONE, x)
+
+
+def sin(x: Any) -> Any:
+    """The sine, right for large angles too; NaN at the infinities.
+
+    >>> import numpy as np
+    >>> sin(np.float64([0])).tolist()
+    [0.0]
+    """
+    return apply(SIN, NONE, x)
+
+
+def cos(x: Any) -> Any:
+    """The cosine, right for large angles too; NaN at the infinities.
+
+    >>> import numpy as np
+    >>> cos(np.float64([0])).tolist()
+    [1.0]
+    """
+    return apply(COS, NONE, x)
 
 
 def sigmoid(x: Any) -> Any:

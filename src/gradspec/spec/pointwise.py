@@ -266,6 +266,24 @@ def tanh(x: TensorLike) -> Tensor:
     return cellwise("tanh", scalar.tanh, x)
 
 
+def sin(x: TensorLike) -> Tensor:
+    """The sine; NaN at the infinities.
+
+    >>> sin([0.0, 1e22]).tolist()
+    [0.0, -0.8522008497671888]
+    """
+    return cellwise("sin", scalar.sin, x)
+
+
+def cos(x: TensorLike) -> Tensor:
+    """The cosine; NaN at the infinities.
+
+    >>> cos([0.0, 1e22]).tolist()
+    [1.0, 0.523214785395139]
+    """
+    return cellwise("cos", scalar.cos, x)
+
+
 def sigmoid(x: TensorLike) -> Tensor:
     """``1 / (1 + exp(−x))``.
 

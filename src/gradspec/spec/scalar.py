@@ -228,6 +228,28 @@ def _(x: Real) -> Scalar:
 
 
 @singledispatch
+def sin(x: Scalar) -> Scalar:
+    raise _undefined("sin", x)
+
+
+@sin.register
+def _(x: Real) -> Scalar:
+    _refuse_rational(x, "sin")
+    return _result_type(x)(math.sin(x) if math.isfinite(x) else math.nan)
+
+
+@singledispatch
+def cos(x: Scalar) -> Scalar:
+    raise _undefined("cos", x)
+
+
+@cos.register
+def _(x: Real) -> Scalar:
+    _refuse_rational(x, "cos")
+    return _result_type(x)(math.cos(x) if math.isfinite(x) else math.nan)
+
+
+@singledispatch
 def erf(x: Scalar) -> Scalar:
     """``2/√π · ∫₀ˣ exp(−t²) dt``, accurate near 0, where it is not the difference of ``Φ`` and ½."""
     raise _undefined("erf", x)

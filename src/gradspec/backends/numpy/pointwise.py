@@ -176,6 +176,8 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "log": lambda _, x: np.log(x),
     "sqrt": lambda _, x: np.sqrt(x),
     "tanh": lambda _, x: np.tanh(x),
+    "sin": lambda _, x: np.sin(x),
+    "cos": lambda _, x: np.cos(x),
     "sigmoid": lambda _, x: _sigmoid(x),
     "softplus": _softplus,
     "silu": lambda _, x: x * _sigmoid(x),

@@ -81,6 +81,8 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     "log": lambda _, x: jnp.log(x),
     "sqrt": lambda _, x: jnp.sqrt(x),
     "tanh": lambda _, x: jnp.tanh(x),
+    "sin": lambda _, x: jnp.sin(x),
+    "cos": lambda _, x: jnp.cos(x),
     "sigmoid": lambda _, x: _sigmoid(x),
     "softplus": _softplus,
     "silu": lambda _, x: x * _sigmoid(x),

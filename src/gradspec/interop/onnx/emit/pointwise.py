@@ -26,6 +26,8 @@ NAMESAKES = {
     "log": "Log",
     "sqrt": "Sqrt",
     "tanh": "Tanh",
+    "sin": "Sin",
+    "cos": "Cos",
     "sigmoid": "Sigmoid",
     "erf": "Erf",
     "greater": "Greater",
