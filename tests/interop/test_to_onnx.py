@@ -493,6 +493,30 @@ def test_a_network_comes_back(name):
     for here, there in ((network.jvp(), back.jvp()), (network.vjp(), back.vjp())):
         given = drawn(here, arrays, 6)
         judge(here, given, there(*given))
+        judge(here, given, gs.from_onnx(gs.to_onnx(here))(*given))
+
+
+@pytest.mark.parametrize("ties", ["first", "split", "all"])
+@pytest.mark.parametrize("mode", MODES)
+def test_derivatives_of_maxima_come_back(ties, mode):
+    """With the same winners where cells are equal, or no numbers, and where a window has padding alone."""
+    pooling = gs.trace(lambda x: gs.max_pool2d(x, 2, (2, 3), ((1, 2), (0, 1)), ties=ties), gs.f32[2, 5, 7])
+    here = getattr(pooling, mode)()
+    x = np.random.default_rng(3).integers(0, 3, (2, 5, 7)).astype(np.float32)
+    x[0, 2, 3:5] = nan
+    given = drawn(here, [x], 6)
+    for a, b in zip(here(*given), gs.from_onnx(gs.to_onnx(here))(*given), strict=True):
+        np.testing.assert_array_equal(a, b, strict=True)
+
+
+def test_second_derivatives_and_unpooling_come_back():
+    def network(x):
+        values, places = gs.max_pool2d(x, 2, return_indices=True)
+        return gs.max_unpool(values * values, places, (4, 6))
+
+    here = gs.trace(network, gs.f32[2, 4, 6]).vjp().jvp()
+    given = drawn(here, [Weights("random").draw(2, 4, 6)], 6)
+    judge(here, given, gs.from_onnx(gs.to_onnx(here))(*given))
 
 
 @pytest.mark.parametrize("row", rows())
