@@ -428,6 +428,12 @@ def without_dims(**fields):
     return TensorProto(name="w", data_type=TensorProto.FLOAT, **fields)
 
 
+def unversioned():
+    proto = model([RELU], [X2], [value("y", [2])])
+    del proto.opset_import[:]
+    return proto
+
+
 @pytest.mark.parametrize(
     ("proto", "error", "message"),
     [
@@ -451,9 +457,10 @@ def without_dims(**fields):
             gs.FormatError,
             "1 byte",
         ),
-        (onnx.ModelProto(ir_version=8), gs.FormatError, "does not name a version"),
+        (onnx.ModelProto(ir_version=8), gs.FormatError, "no outputs"),
+        (unversioned(), gs.FormatError, "does not name the version"),
     ],
-    ids=range(17),
+    ids=range(18),
 )
 def test_damaged_models_are_refused(proto, error, message):
     with pytest.raises(error, match=message):

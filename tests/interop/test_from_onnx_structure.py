@@ -53,6 +53,14 @@ def test_a_branch_waits_for_the_names_it_sees():
     assert gs.from_onnx(model(nodes, [X2], [Y2], {"c": np.array(True)}))(X).tolist() == [1.0, 0.0]
 
 
+def test_a_branch_does_not_wait_for_names_of_its_own():
+    """The result of the branch has the name of the node's result."""
+    inner = helper.make_graph([unary("Relu", "x", "y")], "branch", [], [value("y", None)])
+    nodes = [unary("Neg", "b", "z"), helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)]
+    nodes.append(unary("Exp", "x", "b"))
+    assert gs.from_onnx(model(nodes, [X2], [Y2], {"c": np.array(True)}))(X).tolist() == [0.0, 2.0]
+
+
 # --- types that a model states ----------------------------------------------------------------------------------------
 
 
@@ -60,7 +68,7 @@ def test_a_branch_waits_for_the_names_it_sees():
 def test_shapes_that_are_not_so_are_a_warning(stated):
     proto = model([unary("Neg", "x", "a"), unary("Relu", "a", "y")], [X2], [value("y", stated)])
     proto.graph.value_info.append(value("a", [7]))
-    with pytest.warns(gs.FormatWarning, match=r"'a' is float32 \[2\], but the model states .* \[7\], and .* 1 more"):
+    with pytest.warns(gs.FormatWarning, match=r"'a' is float32 \[2\], but the model states .* \[7\], .* 1 more"):
         graph = gs.from_onnx(proto)
     assert graph(X).tolist() == [1.0, 0.0]
 

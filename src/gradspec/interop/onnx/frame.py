@@ -11,9 +11,10 @@ from onnx import AttributeProto, defs
 from gradspec.interop.onnx.interface import Declared
 from gradspec.interop.onnx.node import Value
 from gradspec.interop.onnx.refusals import Refused
-from gradspec.spec.errors import FormatError, UnsupportedError
+from gradspec.spec.errors import UnsupportedError
 
 FIRST_OPSET, LAST_OPSET = 1, 28
+UNNAMED = 0
 OWN_DOMAIN = ("", "ai.onnx")
 
 
@@ -22,7 +23,7 @@ class NameFrame:
     """Values by name: variables, arrays, what was refused, or None for an input that a caller leaves out."""
 
     version: int
-    """The opset that the nodes are written for."""
+    """The opset that the nodes are written for; UNNAMED if none is."""
 
     place: str = ""
     """Where the nodes are, if not in the model's own graph."""
@@ -45,13 +46,11 @@ class NameFrame:
         return frame
 
 
-def version_of(imports: Iterable[Any], default: int | None) -> int:
+def version_of(imports: Iterable[Any], default: int) -> int:
     """The version of ONNX's own operators: the highest that is imported, as ONNX says; ``default`` if none is."""
     versions = [int(entry.version) for entry in imports if entry.domain in OWN_DOMAIN]
-    if default is not None:
-        versions = versions or [default]
     if not versions:
-        raise FormatError("the model does not name a version of ONNX's operators")
+        return default
     version, last = max(versions), min(LAST_OPSET, defs.onnx_opset_version())
     if not FIRST_OPSET <= version <= last:
         raise UnsupportedError(f"the model is written for opset {version}, and {FIRST_OPSET} to {last} are read")

@@ -43,11 +43,17 @@ class Signature:
     defaults: dict[str, Any]
     operands: range
     results: range
+    is_strict: bool = True
+    """Whether an attribute that is not among these is refused."""
+
+
+SINCE = {"LayerNormalization": 17}
+"""Operators that ONNX took over from ONNX Runtime, which had them in every opset, and took any attributes with them."""
 
 
 @cache
 def signature(op_type: str, version: int) -> Signature:
-    schema = defs.get_schema(op_type, version, "")
+    schema = defs.get_schema(op_type, max(version, SINCE.get(op_type, 0)), "")
     attributes = schema.attributes
     defaults = {name: a.default_value for name, a in attributes.items() if a.default_value.type in _CONTENTS}
     return Signature(
@@ -56,6 +62,7 @@ def signature(op_type: str, version: int) -> Signature:
         {name: _CONTENTS[a.type](a) for name, a in defaults.items()},
         range(schema.min_input, schema.max_input + 1),
         range(schema.min_output, schema.max_output + 1),
+        version >= SINCE.get(op_type, 0),
     )
 
 
@@ -170,6 +177,8 @@ def attributes_of(
     seen: set[str] = set()
     for attribute in proto.attribute:
         name = attribute.name
+        if name not in known.kinds and not known.is_strict:
+            continue
         if attribute.ref_attr_name:
             if attribute.ref_attr_name not in of_caller:
                 continue

@@ -30,12 +30,17 @@ def uses(node: NodeProto) -> Iterator[str]:
     yield from node.input
     if node.op_type not in ("If", "Loop", "Scan"):
         return
+    used: set[str] = set()
+    given: set[str] = set()
     graphs: list[GraphProto] = [g for a in node.attribute for g in (a.g, *a.graphs)]
     for graph in graphs:  # which grow meanwhile
-        yield from (output.name for output in graph.output)
+        used.update(output.name for output in graph.output)
+        given.update(entry.name for entries in (graph.input, graph.initializer) for entry in entries)
         for inner in graph.node:
-            yield from inner.input
+            used.update(inner.input)
+            given.update(inner.output)
             graphs.extend(g for a in inner.attribute for g in (a.g, *a.graphs) if g.node)
+    yield from used - given
 
 
 def _sorted(before: Sequence[set[int]], place: Callable[[int], str]) -> list[int]:

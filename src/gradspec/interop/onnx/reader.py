@@ -22,10 +22,10 @@ from gradspec.graph.types import TensorType, dtype_of
 from gradspec.interop.onnx.early import rewritten
 from gradspec.interop.onnx.files import Folder, load_model
 from gradspec.interop.onnx.folding import CellBudget, fold
-from gradspec.interop.onnx.frame import OWN_DOMAIN, NameFrame, version_of
+from gradspec.interop.onnx.frame import OWN_DOMAIN, UNNAMED, NameFrame, version_of
 from gradspec.interop.onnx.interface import Declared, bound_constants, bound_shapes, declared, open_shapes
 from gradspec.interop.onnx.node import OnnxNode, Signature, Value, attributes_of, require_counts, signature
-from gradspec.interop.onnx.nodes import HANDLERS
+from gradspec.interop.onnx.nodes import FOREIGN, HANDLERS
 from gradspec.interop.onnx.order import in_order
 from gradspec.interop.onnx.refusals import REFUSED, OnnxRefusals, Refused
 from gradspec.interop.onnx.tensors import MAX_CELLS, MAX_RANK, array_of
@@ -62,11 +62,9 @@ def read(model: Any, shapes: Mapping[str, Any], constants: Mapping[str, Any], si
         raise
     except Exception as error:  # what a damaged message holds may offend anything that looks at it
         raise FormatError(f"the model is damaged: {error or type(error).__name__}") from error
-    if reader.stale:
-        more = f", and so with {len(reader.stale) - 1} more" if len(reader.stale) > 1 else ""
-        warnings.warn(
-            f"{reader.stale[0]}{more}; the shapes that follow from its operators are used", FormatWarning, stacklevel=3
-        )
+    if reader.doubts:
+        more = f", and so with {len(reader.doubts) - 1} more" if len(reader.doubts) > 1 else ""
+        warnings.warn(f"{reader.doubts[0]}, which is passed over{more}", FormatWarning, stacklevel=3)
     return graph
 
 
@@ -83,10 +81,10 @@ class Reader:
         self._refusals = OnnxRefusals()
         self._lifted: dict[int, tuple[Array, Var]] = {}
         self._inputs: dict[str, Declared] = {}
-        self._top = NameFrame(version_of(model.opset_import, 1 if model.ir_version < 3 else None))
+        self._top = NameFrame(version_of(model.opset_import, 1 if model.ir_version < 3 else UNNAMED))
         self._frames = [self._top]
-        self.stale: list[str] = []
-        """Shapes that the model states and that are not so."""
+        self.doubts: list[str] = []
+        """What the model states and is not so."""
 
     def graph(self, shapes: Mapping[str, Any], constants: Mapping[str, Any], sizes: Sizes) -> Graph:
         source = self._model.graph
@@ -190,7 +188,7 @@ class Reader:
         queue = [(self._frames[-1].place, nodes)]
         for place, some in queue:  # which grows meanwhile
             for number, node in enumerate(some):
-                known = _has_handler(node)
+                known = self._has_handler(node)
                 if known and not self._functions:
                     continue
                 key = _key(node.domain, node.op_type, node.overload)
@@ -202,8 +200,14 @@ class Reader:
                     reason = f"a function of the model in the place of ONNX's operator {_word(node.op_type)}"
                     self._refusals.add(reason, place + _place(number, node))
                 elif not known:
-                    name = node.op_type if node.domain in OWN_DOMAIN else f"{node.domain}.{node.op_type}"
-                    self._refusals.add(f"the operator {_word(name)}", place + _place(number, node))
+                    self._refusals.add(f"the operator {_word(_operator(node))}", place + _place(number, node))
+
+    def _has_handler(self, node: NodeProto) -> bool:
+        """A function of the model goes before a handler of a foreign operator."""
+        is_own = node.domain in OWN_DOMAIN
+        return _operator(node) in HANDLERS and (
+            is_own or _key(node.domain, node.op_type, node.overload) not in self._functions
+        )
 
     def _read_initializers(self, source: GraphProto) -> None:
         for tensor in source.initializer:
@@ -295,23 +299,27 @@ class Reader:
         return holder.values[name]
 
     def _results(self, proto: NodeProto, operands: Sequence[Value | Refused | None]) -> Sequence[Value | Refused]:
-        if not _has_handler(proto):
+        if not self._has_handler(proto):
             function = self._functions.get(_key(proto.domain, proto.op_type, proto.overload))
             return [REFUSED] * len(proto.output) if function is None else self._call(function, proto, operands)
-        frame, op_type, names = self._frames[-1], proto.op_type, tuple(proto.output)
-        known = _signature(op_type, frame.version)
+        frame, name, outputs = self._frames[-1], _operator(proto), tuple(proto.output)
+        known = _signature(name, frame.version)
         require_counts(proto, known)
+        if not known.is_strict:
+            self.doubts.extend(
+                f"{brief(a.name)} is no attribute of {name}" for a in proto.attribute if a.name not in known.kinds
+            )
         present = tuple([v for v in operands if not isinstance(v, Refused)])
         attributes = attributes_of(proto, known, frame.attributes)
-        node = rewritten(OnnxNode(op_type, frame.version, tuple(proto.input), present, names, attributes, self))
+        node = rewritten(OnnxNode(name, frame.version, tuple(proto.input), present, outputs, attributes, self))
         folded = fold(node)
-        results = HANDLERS[op_type](node) if folded is None else folded
+        results = HANDLERS[name](node) if folded is None else folded
         several = [
             np.asarray(v) if isinstance(v, np.generic) else v
             for v in (results if isinstance(results, list | tuple) else (results,))
         ]
-        if any(names[len(several) :]):
-            raise UnsupportedError(f"{op_type} with {len(names)} outputs")
+        if any(outputs[len(several) :]):
+            raise UnsupportedError(f"{name} with {len(outputs)} outputs")
         return several
 
     def _define(self, name: str, value: Value | Refused) -> None:
@@ -337,7 +345,7 @@ class Reader:
         said = f"{brief(name)} is {_type_text(value)}, but the model states {stated}"
         if stated.contradicts_kind(_kind(value)):
             raise FormatError(said)
-        self.stale.append(said)
+        self.doubts.append(said)
 
     def _require_input(self, name: str, stated: Declared) -> None:
         value = self._top.values[name]
@@ -402,8 +410,9 @@ def _settings(
     return given
 
 
-def _has_handler(node: NodeProto) -> bool:
-    return node.op_type in HANDLERS and node.domain in OWN_DOMAIN
+def _operator(node: NodeProto) -> str:
+    """The name of an operator, with its domain unless that is ONNX's own."""
+    return str(node.op_type if node.domain in OWN_DOMAIN else f"{node.domain}.{node.op_type}")
 
 
 def _kind(value: Value) -> np.dtype[Any]:
@@ -420,8 +429,12 @@ def _type(name: str, stated: Declared, shape: tuple[int, ...]) -> TensorType:
     return TensorType(dtype_of(np.empty(0, stated.kind)), shape)
 
 
-def _signature(op_type: str, version: int) -> Signature:
+def _signature(name: str, version: int) -> Signature:
+    if name in FOREIGN:
+        return FOREIGN[name]
+    if version == UNNAMED:
+        raise FormatError("the model does not name the version of ONNX's operators that it uses")
     try:
-        return signature(op_type, version)
+        return signature(name, version)
     except defs.SchemaError:
-        raise FormatError(f"opset {version} has no operator {op_type}") from None
+        raise FormatError(f"opset {version} has no operator {name}") from None

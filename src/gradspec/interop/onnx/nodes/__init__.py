@@ -1,11 +1,12 @@
 """How each operator of ONNX is written in gradspec's, by its name; every handler knows all versions of its operator."""
 
-from gradspec.interop.onnx.node import Handler
+from gradspec.interop.onnx.node import Handler, Signature
 from gradspec.interop.onnx.nodes import (
     cast,
     constant,
     control,
     conv,
+    fused,
     indexing,
     layout,
     linear,
@@ -17,8 +18,13 @@ from gradspec.interop.onnx.nodes import (
     select,
 )
 
-HANDLERS: dict[str, Handler] = {
-    name: handler
-    for room in (constant, cast, control, conv, indexing, layout, linear, norm, pointwise, pool, reduce, resize, select)
-    for name, handler in room.HANDLERS.items()
-}
+ROOMS = (
+    *(constant, cast, control, conv, fused, indexing, layout, linear, norm),
+    *(pointwise, pool, reduce, resize, select),
+)
+
+HANDLERS: dict[str, Handler] = {name: handler for room in ROOMS for name, handler in room.HANDLERS.items()}
+"""By the name of the operator, with its domain in front if that is not ONNX's own."""
+
+FOREIGN: dict[str, Signature] = fused.SIGNATURES
+"""Operators that ONNX has no record of, by their name with the domain in front if that is not ONNX's own."""
