@@ -179,7 +179,7 @@ def test_a_number_of_pieces_that_is_not_that_of_the_outputs_is_refused():
 @pytest.mark.parametrize(
     ("attributes", "said"),
     [
-        ({"strides": [0]}, r"kernel \(2,\), strides \(0,\) and dilations \(1,\) must be numbers of 1 or more"),
+        ({"strides": [0]}, r"its strides is \[0\]; numbers of 1 or more are needed"),
         ({"pads": [1]}, r"its pads is \[1\] with 1 entries; 2 are needed"),
     ],
 )

@@ -4,6 +4,7 @@ Results are judged by the certified tolerance of one operator (``gs.conformance.
 roundings of a whole graph (``interop.rounding``), which demands equality where nothing needs to be rounded.
 """
 
+from contextlib import nullcontext
 from functools import cache
 from importlib import import_module
 from math import inf, nan
@@ -22,6 +23,7 @@ from cases import CASES, TRAITS, Places
 from gradspec.graph.builder import apply
 from gradspec.interop.onnx import writer
 from gradspec.interop.onnx.emit.table import emitters
+from gradspec.interop.onnx.writer import NEWEST_RUN, RUNTIME
 from gradspec.ops.conv import READ, Convolution
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower
 from gradspec.ops.table import operators
@@ -630,13 +632,36 @@ def test_models_too_large_for_a_file(monkeypatch):
         gs.to_onnx(graph)
 
 
+def written_for(network, opset, **settings):
+    """The model, with the warning that it needs, and no other."""
+    with pytest.warns(gs.FormatWarning, match=rf"opset={opset}: ONNX Runtime") if opset > NEWEST_RUN else nullcontext():
+        return gs.to_onnx(network, opset=opset, **settings)
+
+
 @pytest.mark.parametrize("opset", [18, 20, onnx.defs.onnx_opset_version()])
 def test_the_opset_is_chosen(opset):
     network = gs.trace(lambda x: efficientnet(x, Weights("random")), gs.f32[1, 2, 8, 8])
-    model = gs.to_onnx(network, opset=opset, name="small")
+    model = written_for(network, opset, name="small")
     assert model.opset_import[0].version == opset
     assert model.graph.name == "small"
     judge(network, [x := Weights("random").draw(1, 2, 8, 8)], ReferenceEvaluator(model).run(None, {"x": x}))
+
+
+def test_who_runs_an_opset_is_true():
+    """What is said of ONNX Runtime is so, if that version is installed."""
+    if not f"ONNX Runtime {onnxruntime.__version__}".startswith(RUNTIME):
+        pytest.skip(f"{RUNTIME} is spoken of")
+    network, x = gs.trace(gs.relu, gs.f32[2]), np.float32([-1, 2])
+
+    def run(opset):
+        session = onnxruntime.InferenceSession(written_for(network, opset).SerializeToString())
+        return session.run(None, {"x": x})[0].tolist()
+
+    assert run(NEWEST_RUN) == [0, 2]
+    for newer in range(NEWEST_RUN + 1, onnx.defs.onnx_opset_version() + 1):
+        with pytest.raises(Exception, match=r"ONNXRuntimeError.*(Opset|IR version)"):
+            run(newer)
+        assert ReferenceEvaluator(written_for(network, newer)).run(None, {"x": x})[0].tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("opset", [17, 999, True, "18"])

@@ -87,6 +87,7 @@ def to_onnx(
     """A graph as an ONNX model, checked by ONNX's own checker.
 
     ``opset`` is the version of ONNX's operators that the model uses, 18 unless given, which is also the oldest. ONNX
+    Runtime 1.31 runs models up to 26; later ones, for what will run them, come with a ``gs.FormatWarning``. ONNX
     does not say what a maximum with a NaN is, and ONNX Runtime leaves it out: with ``nan_safe`` max pooling is written
     with more nodes that do not rely on it. ``name`` is the model's.
 

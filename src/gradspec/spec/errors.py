@@ -22,4 +22,4 @@ class FormatError(ValueError):
 
 
 class FormatWarning(UserWarning):
-    """A file states what is not so, and is read without it; the message says what."""
+    """A file states what is not so, and is read without it, or is written as few can read it; the message says what."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, defs
 
 from gradspec.graph.ir import Array, Var
+from gradspec.interop.onnx.limits import require_allowed
 from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, UnsupportedError
 
@@ -189,6 +190,7 @@ def attributes_of(
         if attribute.type not in _CONTENTS:
             raise UnsupportedError(f"{proto.op_type} with {name}")
         given[name] = _CONTENTS[attribute.type](attribute)
+        require_allowed(proto.op_type, name, given[name])
     if missing := known.required - seen:
         raise FormatError(f"it lacks the attribute {', '.join(sorted(missing))}, which {proto.op_type} needs")
     return given
@@ -209,5 +211,5 @@ def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Axes counted from the front, each once."""
     places = [a + rank if a < 0 else a for a in axes]
     if any(not 0 <= a < rank for a in places) or len(set(places)) != len(places):
-        raise FormatError(f"the axes {brief(list(axes)[:8])} are not axes, each once, of a tensor with {rank}")
+        raise FormatError(f"its axis or axes, {brief(list(axes)[:8])}, are not those, each once, of {rank}")
     return tuple(places)

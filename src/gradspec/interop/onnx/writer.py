@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import onnx
@@ -11,10 +12,13 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.interop.onnx.emit.emitter import Emitter, OnnxValue, tensor_dtype
 from gradspec.interop.onnx.emit.table import emit
-from gradspec.spec.errors import UnsupportedError
+from gradspec.spec.errors import FormatWarning, UnsupportedError
 
 OLDEST_OPSET = 18
 """The first version that has every operator the emitters use; ONNX Runtime reads it since 1.14."""
+
+NEWEST_RUN, RUNTIME = 26, "ONNX Runtime 1.31"
+"""The last version that this runtime, the newest that was tried, carries out."""
 
 LARGEST_FILE = 2**31 - 1
 """The bytes that one protobuf message can hold."""
@@ -53,7 +57,14 @@ def _settled_opset(opset: int | None) -> int:
     if isinstance(opset, bool) or not isinstance(opset, int) or not OLDEST_OPSET <= opset <= newest:
         raise UnsupportedError(
             f"opset={opset!r}: models are written for operator sets {OLDEST_OPSET} to {newest}, the newest that the "
-            "installed onnx knows; choose one of them, or leave opset out"
+            f"installed onnx knows; choose one of them, or leave opset out. {RUNTIME} runs those up to {NEWEST_RUN}"
+        )
+    if opset > NEWEST_RUN:
+        warnings.warn(
+            f"opset={opset}: {RUNTIME} runs models up to {NEWEST_RUN}, and refuses this one; ONNX's own "
+            "onnx.reference.ReferenceEvaluator runs it, and newer runtimes may. Leave opset out for one that all run",
+            FormatWarning,
+            stacklevel=4,
         )
     return opset
 

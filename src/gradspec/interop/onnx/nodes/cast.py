@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from gradspec.backends import numpy
 from gradspec.graph.ir import Var
 from gradspec.graph.types import dtype_of
 from gradspec.interop.onnx.node import Handler, OnnxNode, Value
 from gradspec.interop.onnx.tensors import kind_of
-from gradspec.ops.convert import convert
+from gradspec.ops.convert import CONVERT, Conversion, convert
 
 
 def _cast(node: OnnxNode) -> Value:
@@ -23,10 +24,12 @@ def _cast_like(node: OnnxNode) -> Value:
 
 
 def _as_kind(node: OnnxNode, kind: np.dtype[Any]) -> Value:
-    x = node.value(0)
-    if not isinstance(x, Var):
-        node.scope.charge(x.size)
-    return convert(x, dtype_of(np.empty(0, kind)))  # type: ignore[no-any-return]
+    x, dtype = node.value(0), dtype_of(np.empty(0, kind))
+    if isinstance(x, Var):
+        return convert(x, dtype)  # type: ignore[no-any-return]
+    node.scope.charge(x.size)
+    (y,) = numpy.apply(CONVERT, Conversion(dtype.name), x)  # a file has no kernel compiled or loaded
+    return y
 
 
 HANDLERS: dict[str, Handler] = {"Cast": _cast, "CastLike": _cast_like}

@@ -99,9 +99,9 @@ def _unsqueeze(node: OnnxNode) -> Value:
 def _permuted(node: OnnxNode) -> Value:
     x, order = node.value(0), node.attribute("perm")
     rank = len(x.shape)
-    axes = tuple(range(rank))[::-1] if order is None else normal_axes(order, rank)
-    if len(axes) != rank:
-        raise FormatError(f"its perm is {brief(order)}, and its input has {rank} axes")
+    axes = list(range(rank))[::-1] if order is None else order
+    if sorted(axes) != list(range(rank)):
+        raise FormatError(f"its perm is {brief(order)}, and each of 0 to {rank - 1} is needed once")
     return _transpose(x, axes)
 
 
@@ -124,7 +124,8 @@ def _tile(node: OnnxNode) -> Value:
 
 
 def _concat(node: OnnxNode) -> Value:
-    axis, parts = node.attribute("axis"), node.operands
+    parts = node.operands
+    (axis,) = normal_axes([node.attribute("axis")], len(node.value(0).shape))
     arrays = [part for part in parts if isinstance(part, np.ndarray)]
     if len(arrays) < len(parts):
         return layout.concat(node.variables(), axis)  # type: ignore[no-any-return]

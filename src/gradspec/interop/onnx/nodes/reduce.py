@@ -106,7 +106,7 @@ def _softmax(function: Callable[..., Any]) -> Handler:
     def handler(node: OnnxNode) -> Any:
         x, axis = node.variable(0), node.attribute("axis")
         if node.version >= 13:
-            return function(x, axis)
+            return function(x, *normal_axes([axis], x.ndim))
         if not -x.ndim <= axis <= x.ndim:
             raise FormatError(f"its axis is {axis}, and its input has {x.ndim}")
         # Until opset 12 the axes from this one on are taken together.

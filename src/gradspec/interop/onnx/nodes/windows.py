@@ -50,17 +50,18 @@ def windows(node: OnnxNode, sizes: Sizes, kernel: Sizes) -> NodeWindows:
     """The windows of a node over axes of ``sizes``."""
     rank = len(sizes)
     stride, dilation = per_axis(node, "strides", rank, 1), per_axis(node, "dilations", rank, 1)
-    if len(kernel) != rank or any(n < 1 for n in (*kernel, *stride, *dilation)):
-        raise FormatError(
-            f"its kernel {kernel[:8]}, strides {stride[:8]} and dilations {dilation[:8]} must be numbers of 1 or more, "
-            f"one for each of {rank} axes"
-        )
+    if len(kernel) != rank or any(n < 1 for n in kernel):
+        raise FormatError(f"its kernel_shape, {kernel[:8]}, is not a number of 1 or more for each of {rank} axes")
     padding = _padding(node, sizes, kernel, stride, dilation)
     return NodeWindows(kernel, stride, dilation, padding)
 
 
 def auto_pad(node: OnnxNode) -> str:
-    return node.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+    """How padding is chosen; pads of 0 beside it are those that a node has without any."""
+    mode, given = node.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"), node.attribute("pads")
+    if mode != "NOTSET" and any(given or ()):
+        raise FormatError(f"its auto_pad is {mode}, and its pads are {brief(given)}; ONNX has one or the other")
+    return mode
 
 
 def _padding(node: OnnxNode, sizes: Sizes, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Pairs:
