@@ -54,6 +54,7 @@ from gradspec.ops.resize import resize
 from gradspec.ops.select import equal, greater, less, where
 from gradspec.ops.shape import broadcast_to, flatten, reshape, sum
 from gradspec.ops.smooth_pool import smooth_max_pool
+from gradspec.ops.topk import sort, topk
 from gradspec.ops.unfold import fold, unfold
 from gradspec.ops.unpool import max_gather, max_unpool
 from gradspec.runtime.calls import remembering
@@ -163,6 +164,7 @@ __all__ = [
     "smooth_max_pool",
     "softmax",
     "softplus",
+    "sort",
     "sqrt",
     "sub",
     "sum",
@@ -171,6 +173,7 @@ __all__ = [
     "to_jax",
     "to_onnx",
     "to_torch",
+    "topk",
     "trace",
     "transpose",
     "trunc_divide",

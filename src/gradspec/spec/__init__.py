@@ -86,6 +86,7 @@ from gradspec.spec.smooth_pool import (
     smooth_max_pool_vjp,
 )
 from gradspec.spec.tensor import Tensor, tensor
+from gradspec.spec.topk import top_places, topk
 from gradspec.spec.unfold import fold, fold_jvp, fold_vjp, unfold, unfold_jvp, unfold_vjp
 from gradspec.spec.unpool import (
     max_gather,
@@ -227,6 +228,8 @@ __all__ = [
     "sum",
     "tanh",
     "tensor",
+    "top_places",
+    "topk",
     "transpose",
     "transposed",
     "trunc_divide",

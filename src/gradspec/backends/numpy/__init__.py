@@ -26,6 +26,7 @@ from gradspec.backends.numpy import (
     resize,
     select,
     smooth_pool,
+    topk,
     unfold,
 )
 from gradspec.graph.attributes import Attributes
@@ -50,6 +51,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     **resize.KERNELS,
     **select.KERNELS,
     **smooth_pool.KERNELS,
+    **topk.KERNELS,
     **unfold.KERNELS,
 }
 

@@ -24,6 +24,7 @@ from gradspec.interop.jax.lower import (
     resize,
     select,
     smooth_pool,
+    topk,
     unfold,
 )
 
@@ -41,6 +42,7 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     **resize.LOWERINGS,
     **select.LOWERINGS,
     **smooth_pool.LOWERINGS,
+    **topk.LOWERINGS,
     **unfold.LOWERINGS,
 }
 

@@ -1,0 +1,71 @@
+"""The largest or smallest cells of an axis, in order: their places, at which cells and tangents are gathered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gradspec.graph.builder import apply, operands
+from gradspec.graph.ir import Op
+from gradspec.graph.types import TensorType, i64, require_numbers
+from gradspec.ops.batching import leading_batch
+from gradspec.ops.gather import GATHER_ROWS, moved
+from gradspec.ops.layout import AlongAxis
+from gradspec.ops.rules import applying
+from gradspec.spec.layout import normal_axis
+from gradspec.spec.topk import listed, top_places
+
+
+@dataclass(frozen=True)
+class Top:
+    """How many cells, and whether the largest or the smallest."""
+
+    k: int
+    largest: bool = True
+
+
+def _types(attrs: Top, x: TensorType) -> tuple[TensorType]:
+    require_numbers("top_places", x)
+    return (TensorType(i64, (*x.shape[:-1], listed(x.shape, attrs.k))),)
+
+
+TOP_PLACES = Op(
+    "top_places",
+    Top,
+    types=_types,
+    spec=lambda attrs, x: (top_places(x, attrs.k, attrs.largest),),
+    batch=leading_batch,
+    constant=True,
+)
+
+
+def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> Any:
+    """The ``k`` largest cells along ``axis``, the largest first, and where they are; or the smallest.
+
+    Of equal cells the first comes first. A NaN is larger than every number.
+
+    >>> import numpy as np
+    >>> [result.tolist() for result in topk(np.float32([2, 5, 7, 5]), 3)]
+    [[7.0, 5.0, 5.0], [2, 1, 3]]
+    """
+    (x,) = operands(x)
+    with applying("topk", x):
+        at = normal_axis("topk", axis, len(x.shape))
+        last = moved(x, at, -1)
+        count = listed(last.shape, k)
+    places = apply(TOP_PLACES, Top(count, bool(largest)), last)
+    values = apply(GATHER_ROWS, AlongAxis(len(x.shape) - 1), last, places)
+    return moved(values, -1, at), moved(places, -1, at)
+
+
+def sort(x: Any, axis: int = -1, descending: bool = False) -> Any:
+    """The cells along ``axis`` from the smallest to the largest, and where they were; equal ones stay in order.
+
+    >>> import numpy as np
+    >>> [result.tolist() for result in sort(np.float32([2, np.nan, 1, 2]))]
+    [[1.0, 2.0, 2.0, nan], [2, 0, 3, 1]]
+    """
+    (x,) = operands(x)
+    with applying("sort", x):
+        count = x.shape[normal_axis("sort", axis, len(x.shape))]
+    return topk(x, count, axis, largest=descending)
