@@ -15,6 +15,7 @@ from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.convert import convert
 from gradspec.ops.einsum import einsum
 from gradspec.ops.gather import gather, scatter, scatter_add, take
+from gradspec.ops.grid_sample import grid_sample
 from gradspec.ops.layout import concat, pad, slice, transpose
 from gradspec.ops.linear import batch_norm, linear, matmul
 from gradspec.ops.loss import cross_entropy, mse_loss
@@ -121,6 +122,7 @@ __all__ = [
     "global_max_pool",
     "grad",
     "greater",
+    "grid_sample",
     "hvp",
     "i8",
     "i16",

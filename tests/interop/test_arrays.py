@@ -157,6 +157,7 @@ ARGUMENTS = dict.fromkeys(PAIRS, (X, X)) | {
     "einsum": ("bcij,bckj->bik", X, X),
     "fold": (X[0], (5,), (2,)),
     "gather": (X, 2, PLACES[:, :, :1] % 4),
+    "grid_sample": (X, X[:, 0, :, :2]),
     "linear": (X, np.ones((3, 4), np.float32)),
     "lp_pool": (X, 2, (2, 2)),
     "max_gather": (X, PLACES, 2),

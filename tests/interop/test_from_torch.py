@@ -605,7 +605,6 @@ INEXPRESSIBLE: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, str]] = {
     "bits": (lambda x: ~x, LONGS, "not for the bits of integers"),
     "bits and a number": (lambda x: x & 3, LONGS, "not for the bits of integers"),
     "a norm": (lambda x: torch.linalg.vector_norm(x, 0), EDGES, "a norm of order 0"),
-    "a cell that is set twice": (lambda x: torch.zeros(9).index_put((PLACES * 0,), x[:2]), EDGES, "set twice"),
     "an index outside": (lambda x: x[PLACES + 9, PLACES], LONGS, "from 8 to 10 lies outside an axis of size 2"),
     "another shape": (lambda x: x.pow(torch.full((1, 1), 2.0)), EDGES, "one constant exponent"),
 }

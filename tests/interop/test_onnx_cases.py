@@ -56,6 +56,7 @@ EXACT = {
     ),
     *("Upsample", "Where"),
     *("ArgMax", "ArgMin", "GatherElements", "GatherND", "OneHot", "Scatter", "ScatterElements", "ScatterND"),
+    *("TopK",),
 }
 SUMS = {
     *("AveragePool", "Col2Im", "Conv", "ConvTranspose", "Einsum", "Gemm", "GlobalAveragePool", "MatMul", "Mean"),
@@ -103,6 +104,8 @@ WRONG = {
 PRINTED = {
     # Typed with four decimals: inputs and outputs are off by half a unit each, and an average enlarges neither.
     "test_averagepool_2d_ceil_last_window_starts_on_pad": 1e-4,
+    # Only its outputs are: half a unit, and the rounding.
+    "test_gridsample_bicubic": 7e-5,
 }
 
 

@@ -43,7 +43,11 @@ def topk(x: TensorLike, k: int, largest: bool = True) -> tuple[Tensor, Tensor]:
 
 def _ordered(row: Sequence[Scalar], largest: bool) -> list[int]:
     sign = -1 if largest else 1
-    return sorted(range(len(row)), key=cmp_to_key(lambda i, j: sign * _order(row[i], row[j])))
+
+    def compared(i: int, j: int) -> int:
+        return sign * _order(row[i], row[j])
+
+    return sorted(range(len(row)), key=cmp_to_key(compared))
 
 
 def _order(a: Scalar, b: Scalar) -> int:

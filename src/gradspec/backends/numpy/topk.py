@@ -14,7 +14,7 @@ def _top_places(attrs: Any, x: Array) -> Array:
     if not attrs.largest:
         return np.argsort(x, axis=-1, kind="stable")[..., : attrs.k]
     upwards = np.argsort(x[..., ::-1], axis=-1, kind="stable")
-    return (x.shape[-1] - 1 - upwards[..., ::-1])[..., : attrs.k]
+    return np.asarray(x.shape[-1] - 1 - upwards[..., ::-1])[..., : attrs.k]
 
 
 KERNELS: dict[str, Callable[..., Any]] = {"top_places": _top_places}

@@ -46,5 +46,5 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     **unfold.LOWERINGS,
 }
 
-CHOOSING = frozenset(("max_pool", "maximum", "minimum", "where"))
-"""Operators whose integers are among those they are given, or places in a plane: 32 bits are enough for them."""
+CHOOSING = frozenset(("gather_rows", "max_pool", "maximum", "minimum", "scatter_rows", "top_places", "where"))
+"""Operators whose integers are among those they are given, or places in a plane or row: 32 bits are enough for them."""

@@ -13,8 +13,10 @@ from gradspec.interop.onnx.node import Handler, OnnxNode, normal_axes
 from gradspec.interop.onnx.nodes import layout
 from gradspec.ops.convert import convert
 from gradspec.ops.gather import gather, scattered, take
+from gradspec.ops.grid_sample import grid_sample
 from gradspec.ops.select import where
 from gradspec.ops.shape import broadcast_to
+from gradspec.ops.topk import topk
 from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, ShapeError
 
@@ -104,14 +106,38 @@ def _one_hot(node: OnnxNode) -> Any:
     return where(here, on, off)
 
 
+def _topk(node: OnnxNode) -> Any:
+    x = node.variable(0)
+    k = node.attribute("k") if node.version < 10 else int(node.known_number(1))
+    axis = _axis(node, x.ndim)
+    return topk(x, k, axis, largest=node.version < 11 or node.flag("largest"))
+
+
+_SAMPLES = {
+    "bilinear": "bilinear",
+    "linear": "bilinear",
+    "nearest": "nearest",
+    "bicubic": "bicubic",
+    "cubic": "bicubic",
+}
+
+
+def _grid_sample(node: OnnxNode) -> Any:
+    mode = _SAMPLES[node.choice("mode", *_SAMPLES)]
+    padding = node.choice("padding_mode", "zeros", "border", "reflection")
+    return grid_sample(node.variable(0), node.variable(1), mode, padding, node.flag("align_corners"))
+
+
 HANDLERS: dict[str, Handler] = {
     "ArgMax": _argmax,
     "ArgMin": _argmax,
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
+    "GridSample": _grid_sample,
     "OneHot": _one_hot,
     "Scatter": _scatter_elements,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
+    "TopK": _topk,
 }

@@ -1,6 +1,16 @@
 """PyTorch's operators, ``torch.ops.aten``, as functions of variables. Importing the package fills the table."""
 
-from gradspec.interop.torch.aten import compare, constants, inlined, layout, linear, pointwise, reduce, windows
+from gradspec.interop.torch.aten import (
+    compare,
+    constants,
+    indexing,
+    inlined,
+    layout,
+    linear,
+    pointwise,
+    reduce,
+    windows,
+)
 from gradspec.interop.torch.aten.table import AtenEntry, entry_for, entry_of
 
 __all__ = [
@@ -9,6 +19,7 @@ __all__ = [
     "constants",
     "entry_for",
     "entry_of",
+    "indexing",
     "inlined",
     "layout",
     "linear",

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, prod
+from math import ceil
 from typing import Any
 
-import numpy as np
 import torch
 
-from gradspec.graph.ir import Array, Var
-from gradspec.graph.types import boolean, i64, u8
+from gradspec.graph.ir import Var
 from gradspec.interop import compose
-from gradspec.interop.torch.aten.operands import axes_of, constant_value, positive_axis, promoted, to_dtype
+from gradspec.interop.torch.aten.operands import axes_of, positive_axis, promoted, to_dtype
 from gradspec.interop.torch.aten.table import reads
 from gradspec.ops.layout import concat, getitem, transpose
 from gradspec.ops.pointwise import detach
-from gradspec.ops.select import less, where
 from gradspec.ops.shape import broadcast_to, flatten, reshape
-from gradspec.ops.unpool import max_gather, max_unpool
-from gradspec.spec.errors import ShapeError, UnsupportedError
+from gradspec.spec.errors import UnsupportedError
 
 Sizes = Sequence[int]
 
@@ -185,98 +181,6 @@ def _select_scatter(x: Var, src: Var, dim: int, index: int) -> Any:
     axis = positive_axis(dim, x.ndim)
     place = index % x.shape[axis]
     return _slice_scatter(x, _unsqueeze(src, axis), axis, place, place + 1)
-
-
-@reads("index_select")
-def _index_select(x: Var, dim: int, index: Var) -> Any:
-    return compose.take(x, constant_value(index, "the indices of a selection"), dim)
-
-
-@reads("index", "_unsafe_index")
-def _index(x: Var, indices: Sequence[Var | None]) -> Any:
-    """``x[indices]`` for indices of one axis, or constant ones of neighbouring axes, read as one axis of cells."""
-    first, stop, places = _flat_places(x, indices)
-    if stop - first == 1 and x.owner.value(places) is not None:
-        return compose.take(x, constant_value(places, "indices"), first)
-    lead, rest = x.shape[:first], x.shape[stop:]
-    moved = _move(reshape(x, (*lead, -1, *rest)), first, -1)
-    wanted = broadcast_to(reshape(places, (-1,)), (*moved.shape[:-1], places.type.size))
-    return reshape(_move(max_gather(moved, wanted, 1), -1, first), (*lead, *places.shape, *rest))
-
-
-@reads("index_put")
-def _index_put(x: Var, indices: Sequence[Var | None], values: Var, accumulate: bool = False) -> Any:
-    """One number where a mask is true; else cells added to at their places, or set where there was 0.
-
-    A place that is set twice, which shows when the graph runs if the indices are computed, holds the sum.
-    """
-    masks = [index for index in indices if index is not None and index.dtype is boolean]
-    if len(indices) == len(masks) == values.type.size == 1 and not accumulate:
-        mask = reshape(masks[0], (*masks[0].shape, *(1,) * (x.ndim - masks[0].ndim)))
-        return where(mask, reshape(values, ()), x)
-    if not accumulate and not _is_zero(x):
-        raise UnsupportedError("cells can be added at indices, or set in a tensor of zeros, but not replaced")
-    first, stop, places = _flat_places(x, indices)
-    if not accumulate and _repeats(places):
-        raise UnsupportedError("one cell is set twice; give each index once, or add with accumulate=True")
-    lead, rest = x.shape[:first], x.shape[stop:]
-    spread = reshape(broadcast_to(values, (*lead, *places.shape, *rest)), (*lead, -1, *rest))
-    moved = _move(spread, first, -1)
-    added = max_unpool(moved, broadcast_to(reshape(places, (-1,)), moved.shape), (prod(x.shape[first:stop]),))
-    result = reshape(_move(added, -1, first), x.shape)
-    return result if _is_zero(x) else x + result
-
-
-def _is_zero(x: Var) -> bool:
-    array = x.owner.value(x)
-    return array is not None and not array.any()
-
-
-def _repeats(places: Var) -> bool:
-    array = places.owner.value(places)
-    return array is not None and np.unique(array).size < array.size
-
-
-def _flat_places(x: Var, indices: Sequence[Var | None]) -> tuple[int, int, Var]:
-    """The range of axes that are indexed, and the places among their cells: as one index of one axis."""
-    given = {axis: index for axis, index in enumerate(indices) if index is not None}
-    first, stop = min(given), max(given) + 1
-    if len(given) < stop - first or any(index.dtype in (boolean, u8) for index in given.values()):
-        raise UnsupportedError("indices are known if they are integers, of axes next to each other")
-    sizes = x.shape[first:stop]
-    if stop - first == 1 and x.owner.value(given[first]) is None:
-        places = to_dtype(given[first], i64)
-        return first, stop, where(less(places, 0), places + sizes[0], places)
-    arrays = [constant_value(index, "indices of several axes") for index in given.values()]
-    whole = map(_from_the_front, arrays, sizes)
-    flat = np.ravel_multi_index(np.broadcast_arrays(*whole), sizes).astype(np.int64)
-    return first, stop, x.owner.share(flat, "places")
-
-
-def _from_the_front(index: Array, n: int) -> Array:
-    if index.size and not (-n <= index.min() and index.max() < n):
-        raise ShapeError(f"an index from {index.min()} to {index.max()} lies outside an axis of size {n}")
-    return index % n if n else index
-
-
-@reads("gather")
-def _gather(x: Var, dim: int, index: Var, *, sparse_grad: bool = False) -> Any:
-    axis = positive_axis(dim, x.ndim)
-    return _move(max_gather(_move(x, axis, -1), to_dtype(_move(index, axis, -1), i64), 1), -1, axis)
-
-
-@reads("embedding")
-def _embedding(
-    weight: Var, indices: Var, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
-) -> Any:
-    """A row for each index: every column is read at the same places. The row of padding is not trained."""
-    if scale_grad_by_freq:
-        raise UnsupportedError("gradients of an embedding are not scaled by frequency; leave scale_grad_by_freq out")
-    if padding_idx >= 0:
-        weight = _select_scatter(weight, detach(_select(weight, 0, padding_idx)), 0, padding_idx)
-    places = reshape(to_dtype(indices, i64), (-1,))
-    columns = max_gather(transpose(weight), broadcast_to(places, (weight.shape[1], places.shape[0])), 1)
-    return reshape(transpose(columns), (*indices.shape, weight.shape[1]))
 
 
 # --- repetition and padding -------------------------------------------------------------------------------------------
