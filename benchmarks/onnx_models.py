@@ -32,8 +32,10 @@ SIZES = (2, 1, 4, 3, 8, 16, 32, 224)
 MOST_CELLS = 2**24
 """Of one input."""
 
-TOLERANCE = {"DOUBLE": 1e-4, "FLOAT": 1e-4, "FLOAT16": 2e-2, "BFLOAT16": 1e-1}
-"""Relative to the largest number. ONNX Runtime computes some operators of float64 in float32."""
+TOLERANCE = {"DOUBLE": 5e-4, "FLOAT": 5e-4, "FLOAT16": 2e-2, "BFLOAT16": 1e-1}
+"""Relative to the largest number. ONNX Runtime computes some operators of float64 in float32; and where attention adds
+−10,000 to the scores of what is masked, steps of float32 are 10⁻³.
+"""
 
 STEP = 2.0**-23
 """Two steps of float16 next to 0, which differences may come to in any case."""

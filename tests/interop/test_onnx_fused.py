@@ -31,6 +31,20 @@ def named(case, *outputs):
     return proto, arrays
 
 
+PACKED = [reals(2, 3, 8), reals(8, 12), reals(12)]
+HEADED = [reals(2, 3, 8), reals(2, 5, 8), reals(2, 5, 4)]
+PAST = [reals(2, 2, 2, 4), reals(2, 2, 2, 4, seed=9)]
+BY_HEAD = [reals(2, 2, 5, 4), reals(2, 2, 5, 4, seed=5)]
+
+
+def attention(*more, outputs=1, **attributes):
+    return microsoft("Attention", [*PACKED, *more], outputs=outputs, num_heads=2, **attributes)
+
+
+def multi_head(*arrays, constants=(), outputs=1, **attributes):
+    return microsoft("MultiHeadAttention", arrays, constants, outputs, num_heads=2, **attributes)
+
+
 CONV = [IMAGE], [KERNEL, BIAS]
 GEMM = [MATRIX, MATRIX.T.copy()], [BIAS[:1]]
 CASES = {
@@ -51,6 +65,24 @@ CASES = {
     "FusedConv, hard": microsoft("FusedConv", *CONV, activation="HardSigmoid", activation_params=[0.3, 0.4]),
     "FusedGemm": microsoft("FusedGemm", *GEMM, activation="Tanh", beta=2.0),
     "FusedGemm, leaky": microsoft("FusedGemm", *GEMM, activation="LeakyRelu", activation_alpha=0.25),
+    "Attention": attention(),
+    "Attention to what is past": attention(unidirectional=1, scale=0.3),
+    "Attention by lengths": attention(np.int32([2, 3])),
+    "Attention with a mask": attention(np.int32([[1, 0, 1], [1, 1, 0]]), mask_filter_value=-5.0),
+    "Attention with a mask for each place": attention(np.tri(3, dtype=np.int32)[None].repeat(2, 0)),
+    "Attention of other sizes": microsoft(
+        "Attention", [reals(2, 3, 8), reals(8, 20), reals(20)], num_heads=2, qkv_hidden_sizes=[8, 8, 4]
+    ),
+    "Attention with a past": attention(
+        np.ones((2, 5), np.int32), reals(2, 2, 2, 2, 2, seed=4), outputs=2, unidirectional=1
+    ),
+    "MultiHeadAttention": multi_head(*HEADED, outputs=3),
+    "MultiHeadAttention with a bias": multi_head(*HEADED, constants=[reals(20)]),
+    "MultiHeadAttention with a mask": multi_head(*HEADED, constants=[reals(20), np.int32([[1, 1, 0, 1, 1]] * 2)]),
+    "MultiHeadAttention with a past": multi_head(
+        HEADED[0], HEADED[0], HEADED[0], constants=[None, None, None, *PAST], outputs=3, unidirectional=1
+    ),
+    "MultiHeadAttention by head": multi_head(HEADED[0], *BY_HEAD, constants=[reals(24)]),
     "LayerNormalization": (one_node("LayerNormalization", 12, [X], [ROW, OTHER], axis=-1), [X]),
     "SimplifiedLayerNormalization": (one_node("SimplifiedLayerNormalization", 13, [X], [ROW], epsilon=1e-3), [X]),
     "Affine": (one_node("Affine", 7, [X], alpha=2.0, beta=-1.0), [X]),
@@ -75,6 +107,8 @@ def test_what_onnx_runtime_computes(name):
     [
         (microsoft("FusedConv", *CONV, activation="Swirl"), gs.UnsupportedError, "the activation 'Swirl'"),
         (microsoft("FusedMatMul", [X, SKIP], transBatchA=1), gs.UnsupportedError, "leading axes"),
+        (multi_head(*HEADED, unidirectional=1), gs.UnsupportedError, "unidirectional"),
+        (attention(np.int32([1, 2, 3, 0])), gs.UnsupportedError, "a mask of another shape"),
         (microsoft("Gelu", [X], alpha=1.0), gs.FormatError, "'alpha' is not one that Gelu has"),
         (microsoft("Gelu", [X, X]), gs.FormatError, "it has 2 inputs"),
         ((one_node("Crop", 7, [IMAGE], border=[3, 3, 3, 3]), None), gs.FormatError, "nothing is left"),

@@ -2,6 +2,7 @@
 
 from gradspec.interop.onnx.node import Handler, Signature
 from gradspec.interop.onnx.nodes import (
+    attention,
     cast,
     constant,
     control,
@@ -19,12 +20,12 @@ from gradspec.interop.onnx.nodes import (
 )
 
 ROOMS = (
-    *(constant, cast, control, conv, fused, indexing, layout, linear, norm),
+    *(attention, constant, cast, control, conv, fused, indexing, layout, linear, norm),
     *(pointwise, pool, reduce, resize, select),
 )
 
 HANDLERS: dict[str, Handler] = {name: handler for room in ROOMS for name, handler in room.HANDLERS.items()}
 """By the name of the operator, with its domain in front if that is not ONNX's own."""
 
-FOREIGN: dict[str, Signature] = fused.SIGNATURES
+FOREIGN: dict[str, Signature] = attention.SIGNATURES | fused.SIGNATURES
 """Operators that ONNX has no record of, by their name with the domain in front if that is not ONNX's own."""
