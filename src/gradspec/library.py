@@ -6,6 +6,7 @@ import gradspec.interop.arrays
 import gradspec.wiring  # noqa: F401  (what graphs can do)
 from gradspec.folding import fold_batch_norm
 from gradspec.graph.builder import Builder
+from gradspec.graph.family import Family
 from gradspec.graph.graph import Graph
 from gradspec.graph.tree import register_pytree
 from gradspec.graph.types import bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
@@ -80,6 +81,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Builder",
+    "Family",
     "Graph",
     "abs",
     "adaptive_avg_pool",

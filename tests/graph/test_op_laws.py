@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -12,6 +13,7 @@ import pytest
 import gradspec as gs
 from gradspec.domains import Ball, Dual
 from gradspec.graph.check import check
+from gradspec.transforms.floats import with_floats
 from graph.op_cases import GraphCase, dyadics
 
 ROWS = Path(__file__).parent / "rows"
@@ -171,3 +173,18 @@ def test_batch_is_a_loop(case):
         ]
         together = evaluated(batched, args, case.domain)
         assert_same(together, [[c for one in column for c in one] for column in zip(*loop, strict=True)])
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if not c.id.startswith("convert")], ids=lambda case: case.id)
+def test_another_float_type_is_as_if_traced_so(case):
+    """The derivatives too: variables, operators and types are those of a graph that was traced in the other type."""
+    for changed, traced in zip(*((g := case.graph(dtype), g.vjp()) for dtype in (gs.f32, gs.f64)), strict=True):
+        converted = check(with_floats(changed, gs.f64))
+        assert [repr(v) for v in converted.inputs] == [repr(v) for v in traced.inputs]
+        assert [(n.op, n.inputs, n.outputs) for n in _named(converted)] == [
+            (n.op, n.inputs, n.outputs) for n in _named(traced)
+        ]
+
+
+def _named(graph):
+    return [replace(n, inputs=repr(n.inputs), outputs=repr(n.outputs)) for n in graph.nodes]

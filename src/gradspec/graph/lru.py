@@ -47,6 +47,10 @@ class LRUCache(Generic[Value]):
             self.put(key, value)
         return value
 
+    def keys(self) -> list[Hashable]:
+        """The keys of the values that are kept, that used last at the end."""
+        return list(self._items)
+
     def __len__(self) -> int:
         return len(self._items)
 

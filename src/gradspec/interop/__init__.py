@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import gradspec.wiring  # noqa: F401  (what is known while a model is read is computed by the kernels)
+from gradspec.graph.family import Family
 from gradspec.graph.graph import Graph
 from gradspec.interop.extras import require
 
@@ -14,12 +15,33 @@ if TYPE_CHECKING:
     import torch
 
 
+Dynamic: TypeAlias = Mapping[str, Mapping[int, Any]]
+"""Names of open sizes, by input and axis."""
+
+
+@overload
+def from_torch(
+    module: Any,
+    *example_args: Any,
+    params: str | Sequence[str] = ...,
+    example_kwargs: Mapping[str, Any] | None = ...,
+    dynamic: None = ...,
+) -> Graph: ...
+@overload
+def from_torch(
+    module: Any,
+    *example_args: Any,
+    params: str | Sequence[str] = ...,
+    example_kwargs: Mapping[str, Any] | None = ...,
+    dynamic: Dynamic,
+) -> Family: ...
 def from_torch(
     module: Any,
     *example_args: Any,
     params: str | Sequence[str] = "constants",
     example_kwargs: Mapping[str, Any] | None = None,
-) -> Graph:
+    dynamic: Dynamic | None = None,
+) -> Graph | Family:
     """The graph of a PyTorch model: an ``nn.Module``, an ``ExportedProgram`` or an ``fx.GraphModule``.
 
     A module is captured by ``torch.export`` in evaluation mode, for arguments like ``example_args`` and
@@ -29,24 +51,35 @@ def from_torch(
     list of the names that become inputs while the rest are constants. Operators that a graph cannot express are listed,
     all of them, in one error.
 
+    ``dynamic`` names sizes that stay open, by input and axis: ``{"x": {0: "batch"}}``. Then the result is a family,
+    which makes a graph for each size, and each float dtype, of the arrays that it is called with.
+
     >>> import torch
     >>> print(from_torch(torch.nn.MaxPool2d(2), torch.zeros(1, 3, 8, 8)))
     graph(input: f32[1, 3, 8, 8]):
       max_pool : f32[1, 3, 4, 4] = max_pool(input, kernel_size=(2, 2), stride=(2, 2))
       return max_pool
+    >>> pool = from_torch(torch.nn.MaxPool2d(2), torch.zeros(1, 3, 8, 8), dynamic={"input": {0: "batch"}})
+    >>> pool(torch.zeros(5, 3, 8, 8)).shape
+    torch.Size([5, 3, 4, 4])
     """
     require("torch", "gs.from_torch")
+    if dynamic is not None:
+        from gradspec.interop.torch.family import read_family
+
+        return read_family(module, example_args, params=params, example_kwargs=example_kwargs or {}, dynamic=dynamic)
     from gradspec.interop.torch.reader import read
 
     return read(module, example_args, params=params, example_kwargs=example_kwargs)
 
 
-def to_torch(graph: Graph, parameters: str | Sequence[str] = ()) -> torch.nn.Module:
+def to_torch(graph: Graph | Family, parameters: str | Sequence[str] = ()) -> torch.nn.Module:
     """A graph as an ``nn.Module``, a function of tensors that autograd, ``torch.func``, compilers and export know.
 
     The graph's constants are buffers of the module, or parameters where ``parameters`` names them; ``"all"`` is every
     floating-point one. They are copies, and can be trained and loaded; ``module.graph`` is the graph with what they
-    hold then. Tensors go in and out without copies.
+    hold then. Tensors go in and out without copies. The module of a family takes tensors of every size that the family
+    takes, and of another float dtype once it is converted to that, ``module.double()``.
 
     >>> import gradspec as gs, torch
     >>> square = to_torch(gs.trace(lambda x: x * x, gs.f32[2]))
@@ -56,17 +89,42 @@ def to_torch(graph: Graph, parameters: str | Sequence[str] = ()) -> torch.nn.Mod
     tensor([2., 6.])
     """
     require("torch", "gs.to_torch")
+    if isinstance(graph, Family):
+        from gradspec.interop.torch.family_module import write_family
+
+        return write_family(graph, parameters)
     _require_graph("to_torch", graph)
     from gradspec.interop.torch.module import write
 
     return write(graph, parameters)
 
 
-def from_onnx(model: Any, shapes: Mapping[str, Any] | None = None, constants: Mapping[str, Any] | None = None) -> Graph:
+@overload
+def from_onnx(
+    model: Any, shapes: Mapping[str, Any] | None = ..., constants: Mapping[str, Any] | None = ..., dynamic: None = ...
+) -> Graph: ...
+@overload
+def from_onnx(
+    model: Any,
+    shapes: Mapping[str, Any] | None = ...,
+    constants: Mapping[str, Any] | None = ...,
+    *,
+    dynamic: Dynamic | bool,
+) -> Family: ...
+def from_onnx(
+    model: Any,
+    shapes: Mapping[str, Any] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    dynamic: Dynamic | bool | None = None,
+) -> Graph | Family:
     """The graph of an ONNX model: a path or a ``ModelProto``.
 
     ``shapes`` binds symbolic dimensions: ``{"batch": 8}``, or the whole shape of an input, ``{"x": (8, 3, 32, 32)}``.
     ``constants`` fixes inputs that the graph's shapes depend on, such as the run-time sizes of a Reshape.
+
+    With ``dynamic=True`` the sizes that the model leaves open, and ``shapes`` too, stay open: the result is a family,
+    which makes a graph for each size, and each float dtype, of the arrays that it is called with.
+    ``dynamic={"x": {0: "batch"}}`` opens those that it names, by input and axis.
 
     >>> import gradspec as gs
     >>> model = gs.to_onnx(gs.trace(lambda x: gs.relu(x), gs.f32[2]))
@@ -76,6 +134,10 @@ def from_onnx(model: Any, shapes: Mapping[str, Any] | None = None, constants: Ma
       return relu
     """
     require("onnx", "gs.from_onnx")
+    if dynamic is not None and dynamic is not False:
+        from gradspec.interop.onnx.family import read_family
+
+        return read_family(model, shapes or {}, constants or {}, dynamic)
     from gradspec.interop.onnx.reader import read
 
     return read(model, shapes or {}, constants or {})
@@ -123,5 +185,8 @@ def to_jax(graph: Graph) -> Callable[..., Any]:
 
 
 def _require_graph(caller: str, graph: object) -> None:
+    if isinstance(graph, Family):
+        sizes = ", ".join(f"{name}=8" for name in graph.sizes)
+        raise TypeError(f"{caller} needs a graph, whose sizes are settled, and not a family; give family.at({sizes})")
     if not isinstance(graph, Graph):
         raise TypeError(f"{caller} needs a graph, such as gs.trace(function, *types) gives, not {type(graph).__name__}")

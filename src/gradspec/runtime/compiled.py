@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,11 @@ from numpy import ndarray
 
 from gradspec.codegen.addresses import address, block_address
 from gradspec.graph.arrays import OtherKindError, other_array, returned, taken, takes_aligned
+from gradspec.graph.family import MOST_GRAPHS, Family
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
+from gradspec.graph.lru import LRUCache
+from gradspec.graph.types import DType
 from gradspec.runtime import threads as pool
 from gradspec.runtime.arguments import fitting, require_count, require_out
 from gradspec.runtime.backend import Backend
@@ -197,3 +200,22 @@ class Compiled:
     def __repr__(self) -> str:
         inputs = ", ".join(map(repr, self.plan.inputs))
         return f"<compiled graph of ({inputs}) in {len(self.plan.steps)} steps>"
+
+
+class CompiledFamily:
+    """A family whose graphs are compiled when their sizes are first met: ``run(*arrays, out=None)``."""
+
+    def __init__(self, family: Family, compile: Callable[[Graph], Compiled]) -> None:
+        self.family, self._compile, self._compiled = family, compile, LRUCache[Compiled](MOST_GRAPHS)
+
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+        """As a compiled graph is called."""
+        return self.at(*arrays)(*arrays, out=out)
+
+    def at(self, *like: Any, dtype: DType | None = None, **sizes: int) -> Compiled:
+        """The compiled graph for arrays or types like these, or for sizes by name."""
+        graph = self.family.at(*like, dtype=dtype, **sizes)
+        return self._compiled.get_or_make(graph, lambda: self._compile(graph))
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.family}>"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
+from gradspec.graph.family import Family
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array
 from gradspec.graph.lru import LRUCache
 from gradspec.runtime.backend import backend_named
-from gradspec.runtime.compiled import Compiled, Executable, Program
+from gradspec.runtime.compiled import Compiled, CompiledFamily, Executable, Program
 from gradspec.runtime.plan import Plan
 from gradspec.runtime.planner import plan
 from gradspec.runtime.structure import lifted, structure
@@ -21,14 +22,25 @@ MOST_PLANS = 512
 _executables = LRUCache[Executable](MOST_PLANS)
 
 
+@overload
+def compile(  # type: ignore[overload-overlap]  # (a family is a function, too)
+    program: Family, *, backend: str = ..., threads: int | None = ...
+) -> CompiledFamily: ...
+@overload
 def compile(
-    program: Graph | Callable[..., Any], *types: Any, backend: str = DEFAULT_BACKEND, threads: int | None = None
-) -> Compiled:
+    program: Graph | Callable[..., Any], *types: Any, backend: str = ..., threads: int | None = ...
+) -> Compiled: ...
+def compile(
+    program: Graph | Family | Callable[..., Any],
+    *types: Any,
+    backend: str = DEFAULT_BACKEND,
+    threads: int | None = None,
+) -> Compiled | CompiledFamily:
     """A function of arrays that runs a graph, or a function traced on ``types``.
 
     ``backend`` is ``"cpu"``, compiled kernels, or ``"numpy"``, the readable reference. Without ``threads`` each call
     uses as many as ``get_num_threads()`` says. ``print(run.plan)`` shows what a call does; ``run(x, out=y)`` puts the
-    result into ``y``.
+    result into ``y``. Of a family each graph is compiled when its sizes are first met, and ``run.at(x)`` is that one.
 
     >>> import gradspec as gs
     >>> import numpy as np
@@ -37,10 +49,12 @@ def compile(
     [1.0, 4.0]
     """
     backend_named(backend)
-    if isinstance(program, Graph) and types:
+    if isinstance(program, Graph | Family) and types:
         raise TypeError("a graph has its types already; give types with a function only")
     if threads is not None and (type(threads) is not int or threads < 1):
         raise ValueError(f"threads={threads!r} is not a number of threads; give 1 or more, or None for the default")
+    if isinstance(program, Family):
+        return CompiledFamily(program, lambda graph: compile(graph, backend=backend, threads=threads))
     graph = program if isinstance(program, Graph) else trace(program, *types)
     found, operands = planned(graph, backend)
     return Compiled(graph, Program(Executable(found), operands), threads)

@@ -79,6 +79,21 @@ def _dim(dim: Any) -> Dim:
 
 def bound_shapes(inputs: Mapping[str, Declared], given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """The shape of every input: as stated, with the names and the whole shapes that the caller gave."""
+    shapes, unbound = {}, {}
+    for name, dims in partly_bound(inputs, given).items():
+        sizes = tuple(d for d in dims or () if isinstance(d, int))
+        if dims is None or len(sizes) < len(dims):
+            unbound[name] = dims
+        else:
+            shapes[name] = sizes
+    if unbound:
+        said = "; ".join(f"{name}: {inputs[name]}" for name in [*unbound][:16])
+        raise ShapeError(f"the model leaves sizes open: {said}; give them: shapes={_suggestion(unbound)}")
+    return shapes
+
+
+def partly_bound(inputs: Mapping[str, Declared], given: Mapping[str, Any]) -> dict[str, tuple[Dim, ...] | None]:
+    """The sizes of every input as far as they are known, then their names; None where not even the rank is."""
     whole = {name: _sizes(name, shape) for name, shape in given.items() if isinstance(shape, Sequence)}
     sizes = {name: _size(name, size) for name, size in given.items() if name not in whole}
     dimensions = _dimension_names(inputs.values())
@@ -88,18 +103,7 @@ def bound_shapes(inputs: Mapping[str, Declared], given: Mapping[str, Any]) -> di
     _require_known(sizes, dimensions, "a dimension")
     for name, shape in whole.items():
         _bind(name, inputs[name], shape, sizes)
-    shapes, unbound = {}, []
-    for name, stated in inputs.items():
-        found: Sequence[int | None] | None = whole[name] if name in whole else _filled(stated, sizes)
-        if found is None or None in found:
-            unbound.append(f"{name}: {stated}")
-        else:
-            shapes[name] = tuple(n for n in found if n is not None)
-    if unbound:
-        raise ShapeError(
-            f"the model leaves sizes open: {'; '.join(unbound[:16])}; give them: shapes={_suggestion(inputs, sizes)}"
-        )
-    return shapes
+    return {name: whole[name] if name in whole else _filled(stated, sizes) for name, stated in inputs.items()}
 
 
 def open_shapes(inputs: Mapping[str, Declared], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
@@ -144,18 +148,85 @@ def _bind(name: str, stated: Declared, shape: tuple[int, ...], sizes: dict[str, 
             raise ShapeError(f"{name!r} is {stated}{known}, so the shape {shape} does not fit")
 
 
-def _filled(stated: Declared, sizes: Mapping[str, int]) -> tuple[int | None, ...] | None:
+def _filled(stated: Declared, sizes: Mapping[str, int]) -> tuple[Dim, ...] | None:
     if stated.dims is None:
         return None
-    return tuple(sizes.get(dim) if isinstance(dim, str) else dim for dim in stated.dims)
+    return tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in stated.dims)
 
 
-def _suggestion(inputs: Mapping[str, Declared], sizes: Mapping[str, int]) -> str:
+def _suggestion(unbound: Mapping[str, tuple[Dim, ...] | None]) -> str:
     """What to write: a number for each name, and whole shapes where a dimension has none."""
-    names = [name for name in dict.fromkeys(_dimension_names(inputs.values())) if name not in sizes]
-    nameless = [name for name, stated in inputs.items() if stated.dims is None or None in stated.dims]
-    entries = [f"{name!r}: …" for name in names] + [f"{name!r}: (…)" for name in nameless]
-    return f"{{{', '.join(entries)}}}"
+    names = dict.fromkeys(dim for dims in unbound.values() for dim in dims or () if isinstance(dim, str))
+    nameless = [name for name, dims in unbound.items() if dims is None or None in dims]
+    return f"{{{', '.join([*(f'{name!r}: …' for name in names), *(f'{name!r}: (…)' for name in nameless)])}}}"
+
+
+# --- dynamic= ---------------------------------------------------------------------------------------------------------
+
+OpenDims: TypeAlias = tuple[int | str, ...]
+Axis: TypeAlias = str | tuple[str, int]
+"""A dimension by its name in the model, or by input and axis."""
+
+
+def open_dims(inputs: Mapping[str, Declared], shapes: Mapping[str, Any], dynamic: Any) -> dict[str, OpenDims]:
+    """The dimensions of every input, with names for those that neither the model nor ``shapes`` settles.
+
+    The names are the model's, or the input's with the axis where it has none; or those that ``dynamic`` says,
+    ``{"x": {0: "batch"}}``, which then names all of them.
+    """
+    found = _with_rank(partly_bound(inputs, shapes))
+    names = None if dynamic is True else _names(found, dynamic)
+
+    def named(name: str, axis: int, dim: Dim) -> int | str | None:
+        if isinstance(dim, int):
+            return dim
+        return names.get(dim or (name, axis)) if names is not None else dim or f"{name}.{axis}"
+
+    opened = {name: tuple(named(name, i, dim) for i, dim in enumerate(dims)) for name, dims in found.items()}
+    left = [f"{name}: {inputs[name]}" for name, dims in opened.items() if None in dims]
+    if left:
+        raise ShapeError(
+            f"the model leaves sizes open that dynamic does not name: {'; '.join(left[:16])}; name them too, give them "
+            "by shapes=, or open all: dynamic=True"
+        )
+    return {name: tuple(d for d in dims if d is not None) for name, dims in opened.items()}
+
+
+def _with_rank(found: Mapping[str, tuple[Dim, ...] | None]) -> dict[str, tuple[Dim, ...]]:
+    unknown = {name: dims for name, dims in found.items() if dims is None}
+    if unknown:
+        raise ShapeError(
+            f"the model does not say how many axes {', '.join(map(brief, unknown))} has; give the whole shape: "
+            f"shapes={_suggestion(unknown)}"
+        )
+    return {name: dims for name, dims in found.items() if dims is not None}
+
+
+def _names(found: Mapping[str, tuple[Dim, ...]], dynamic: Any) -> dict[Axis, str]:
+    """What ``dynamic`` calls the open dimensions."""
+    if not isinstance(dynamic, Mapping) or not all(isinstance(axes, Mapping) for axes in dynamic.values()):
+        raise TypeError(
+            f"dynamic={dynamic!r} does not name sizes; give True for all that are open, or names, such as "
+            "dynamic={'x': {0: 'batch'}}"
+        )
+    names: dict[Axis, str] = {}
+    for name, axes in dynamic.items():
+        if name not in found:
+            raise ValueError(f"dynamic names {name!r}; the model's inputs are {', '.join(map(brief, [*found][:16]))}")
+        for axis, called in axes.items():
+            key = _open_axis(name, found[name], axis)
+            if not isinstance(called, str) or names.setdefault(key, called) != called:
+                raise ValueError(f"dynamic calls axis {axis} of {name!r} {called!r}; a dimension has one name, a text")
+    return names
+
+
+def _open_axis(name: str, dims: tuple[Dim, ...], axis: Any) -> Axis:
+    if not -len(dims) <= index(axis) < len(dims):
+        raise ShapeError(f"dynamic names axis {axis} of {name!r}, which has {len(dims)} axes")
+    dim = dims[index(axis)]
+    if isinstance(dim, int):
+        raise ShapeError(f"dynamic names axis {axis} of {name!r}, which the model or shapes= settles: it is {dim}")
+    return dim or (name, index(axis) % len(dims))
 
 
 # --- constants= -------------------------------------------------------------------------------------------------------

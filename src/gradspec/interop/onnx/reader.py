@@ -18,7 +18,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
-from gradspec.graph.types import TensorType, dtype_of
+from gradspec.graph.types import DType, TensorType, dtype_of
 from gradspec.interop.onnx.early import rewritten
 from gradspec.interop.onnx.files import Folder, load_model
 from gradspec.interop.onnx.folding import CellBudget, fold
@@ -55,17 +55,35 @@ def no_sizes(stated: Mapping[str, Declared]) -> dict[str, tuple[int, ...]]:
 def read(model: Any, shapes: Mapping[str, Any], constants: Mapping[str, Any], sizes: Sizes = no_sizes) -> Graph:
     """The graph of a model, given as a path or as a message. ``sizes`` is asked for the shapes of open inputs."""
     message, folder = (model, None) if isinstance(model, ModelProto) else load_model(model)
-    try:
+    return read_message(message, folder, shapes, constants, sizes)
+
+
+def read_message(
+    message: ModelProto,
+    folder: str | None,
+    shapes: Mapping[str, Any],
+    constants: Mapping[str, Any],
+    sizes: Sizes = no_sizes,
+) -> Graph:
+    """The graph of a model whose further files lie in a folder."""
+    with told_of_damage():
         reader = Reader(message, Folder(folder))
         graph = reader.graph(shapes, constants, sizes)
-    except OURS:
-        raise
-    except Exception as error:  # what a damaged message holds may offend anything that looks at it
-        raise FormatError(f"the model is damaged: {error or type(error).__name__}") from error
     if reader.doubts:
         more = f", and so with {len(reader.doubts) - 1} more" if len(reader.doubts) > 1 else ""
-        warnings.warn(f"{reader.doubts[0]}, which is passed over{more}", FormatWarning, stacklevel=3)
+        warnings.warn(f"{reader.doubts[0]}, which is passed over{more}", FormatWarning, stacklevel=4)
     return graph
+
+
+@contextmanager
+def told_of_damage() -> Iterator[None]:
+    """Errors of our own as they are; what a damaged message holds may offend anything that looks at it."""
+    try:
+        yield
+    except OURS:
+        raise
+    except Exception as error:
+        raise FormatError(f"the model is damaged: {error or type(error).__name__}") from error
 
 
 class Reader:
@@ -88,11 +106,9 @@ class Reader:
 
     def graph(self, shapes: Mapping[str, Any], constants: Mapping[str, Any], sizes: Sizes) -> Graph:
         source = self._model.graph
-        self._count(len(source.node))
-        self._refuse_operators(source.node)
-        self._read_initializers(source)
+        self._begin(source)
         try:
-            self._read_inputs(source, shapes, constants, sizes)
+            self._read_inputs(self._free_inputs(source, constants), shapes, sizes)
         except ShapeError:
             self._refusals.settle()  # no sizes would make the model readable
             raise
@@ -100,6 +116,13 @@ class Reader:
         self._read_nodes(source.node)
         self._refusals.settle()
         return self._build(source)
+
+    def inputs(self, constants: Mapping[str, Any]) -> dict[str, Declared]:
+        """What the model states of the inputs that a caller gives, if its operators can be read at all."""
+        self._begin(self._model.graph)
+        free = self._free_inputs(self._model.graph, constants)
+        self._refusals.settle()
+        return free
 
     # --- what a handler asks of the model -----------------------------------------------------------------------------
 
@@ -183,6 +206,11 @@ class Reader:
 
     # --- what is there before the first node --------------------------------------------------------------------------
 
+    def _begin(self, source: GraphProto) -> None:
+        self._count(len(source.node))
+        self._refuse_operators(source.node)
+        self._read_initializers(source)
+
     def _refuse_operators(self, nodes: Sequence[NodeProto]) -> None:
         """Note what there is no handler for, in functions that are called, too."""
         queue = [(self._frames[-1].place, nodes)]
@@ -226,10 +254,8 @@ class Reader:
             self._refusals.add(str(error), f"initializer {brief(tensor.name)}")
             return REFUSED
 
-    def _read_inputs(
-        self, source: GraphProto, shapes: Mapping[str, Any], constants: Mapping[str, Any], sizes: Sizes
-    ) -> None:
-        """Inputs become variables, unless the caller or an initializer of the same name gives their value."""
+    def _free_inputs(self, source: GraphProto, constants: Mapping[str, Any]) -> dict[str, Declared]:
+        """The inputs that neither the caller nor an initializer of the same name gives a value."""
         for info in source.input:
             stated = self._stated_type("input", info)
             if info.name in self._inputs or info.name == "":
@@ -239,7 +265,10 @@ class Reader:
             self._inputs[info.name] = stated or Declared(None, None)
         for name, array in bound_constants(self._inputs, constants).items():
             self._top.values[name] = array
-        free = {name: stated for name, stated in self._inputs.items() if name not in self._top.values}
+        return {name: stated for name, stated in self._inputs.items() if name not in self._top.values}
+
+    def _read_inputs(self, free: Mapping[str, Declared], shapes: Mapping[str, Any], sizes: Sizes) -> None:
+        """These inputs become variables."""
         for name, shape in bound_shapes(free, {**open_shapes(free, sizes(free)), **shapes}).items():
             self._top.values[name] = self._builder.input(_type(name, free[name], shape), name)
         for name, stated in self._inputs.items():
@@ -424,9 +453,13 @@ def _type_text(value: Value) -> str:
 
 
 def _type(name: str, stated: Declared, shape: tuple[int, ...]) -> TensorType:
+    return TensorType(dtype_stated(name, stated), shape)
+
+
+def dtype_stated(name: str, stated: Declared) -> DType:
     if stated.kind is None:
         raise FormatError(f"the input {brief(name)} has no type")
-    return TensorType(dtype_of(np.empty(0, stated.kind)), shape)
+    return dtype_of(np.empty(0, stated.kind))
 
 
 def _signature(name: str, version: int) -> Signature:

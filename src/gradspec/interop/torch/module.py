@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Var
+from gradspec.graph.ir import Array, Var
 from gradspec.interop.torch.call import call
 from gradspec.interop.torch.structure import large_constants, with_inputs
 from gradspec.interop.torch.types import array_of, gradspec_dtype, tensor_of
@@ -22,11 +22,11 @@ ALL = "all"
 
 def write(graph: Graph, parameters: str | Sequence[str] = ()) -> GradspecModule:
     """The module of a graph. ``parameters``: the constants that are trained, by name, or ``"all"``."""
-    trained = _trained(graph, parameters)
+    trained = trained_constants(graph, parameters)
     return GradspecModule(graph, trained, {*trained, *large_constants(graph)})
 
 
-def _trained(graph: Graph, parameters: str | Sequence[str]) -> set[Var]:
+def trained_constants(graph: Graph, parameters: str | Sequence[str]) -> set[Var]:
     """The constants that ``parameters`` names."""
     if parameters == ALL and isinstance(parameters, str):
         return {v for v in large_constants(graph) if v.type.is_float}
@@ -43,23 +43,16 @@ def _trained(graph: Graph, parameters: str | Sequence[str]) -> set[Var]:
     return chosen
 
 
-class GradspecModule(torch.nn.Module):
-    """A graph as a function of tensors, in the order of the graph's inputs or by their names.
+class Holder(torch.nn.Module):
+    """A module with constants of graphs as its parameters and buffers, under the constants' names."""
 
-    Its constants are copies, since those of a graph never change: parameters where they are trained, else buffers.
-    They have the names of the constants; ``conv1.weight`` is the ``weight`` of a submodule ``conv1``, so that the state
-    of a module that was imported fits the one that is written. Single numbers stay inside unless they are trained.
-
-    ``train()`` and ``eval()`` change nothing: a graph has one meaning.
-    """
-
-    def __init__(self, graph: Graph, trained: set[Var], held: set[Var]) -> None:
+    def __init__(self, signature: str) -> None:
         super().__init__()
-        values = {v: array for v, array in graph.constants.items() if v in held}
-        self._open = with_inputs(graph, tuple(values))
-        self._inputs = len(graph.inputs)
-        self._signature = f"({_listed(graph.inputs)}) -> ({_listed(graph.outputs)})"
+        self._signature = signature
         self._places: list[tuple[torch.nn.Module, str]] = []
+
+    def _hold_all(self, values: Mapping[Var, Array], trained: set[Var]) -> None:
+        """Last, so that no name is taken that the module has for itself."""
         for var, array in values.items():
             self._hold(var.name, tensor_of(array.copy()), is_trained=var in trained)
 
@@ -78,10 +71,40 @@ class GradspecModule(torch.nn.Module):
             owner.register_buffer(leaf, value)
         self._places.append((owner, leaf))
 
+    def _held(self) -> list[Tensor]:
+        return [getattr(owner, leaf) for owner, leaf in self._places]
+
+    def extra_repr(self) -> str:
+        return self._signature
+
+    def __prepare_scriptable__(self) -> torch.nn.Module:
+        raise UnsupportedError(
+            f"a module of gs.to_torch is no Python code that torch.jit.script could compile: {self._signature}; trace "
+            "it, and script what uses it: torch.jit.trace(module, example)"
+        )
+
+
+class GradspecModule(Holder):
+    """A graph as a function of tensors, in the order of the graph's inputs or by their names.
+
+    Its constants are copies, since those of a graph never change: parameters where they are trained, else buffers.
+    They have the names of the constants; ``conv1.weight`` is the ``weight`` of a submodule ``conv1``, so that the state
+    of a module that was imported fits the one that is written. Single numbers stay inside unless they are trained.
+
+    ``train()`` and ``eval()`` change nothing: a graph has one meaning.
+    """
+
+    def __init__(self, graph: Graph, trained: set[Var], held: set[Var]) -> None:
+        super().__init__(f"({_listed(graph.inputs)}) -> ({_listed(graph.outputs)})")
+        values = {v: array for v, array in graph.constants.items() if v in held}
+        self._open = with_inputs(graph, tuple(values))
+        self._inputs = len(graph.inputs)
+        self._hold_all(values, trained)
+
     def forward(self, *tensors: Tensor, **named: Tensor) -> Tensor | tuple[Tensor, ...]:
         """One tensor for one output, a tuple for several."""
         given = tensors if len(tensors) == self._inputs and not named else self._in_order(tensors, named)
-        results = call(self._open, [*given, *(getattr(owner, leaf) for owner, leaf in self._places)])
+        results = call(self._open, [*given, *self._held()])
         return results[0] if len(results) == 1 else results
 
     def _in_order(self, tensors: Sequence[Tensor], named: Mapping[str, Tensor]) -> list[Tensor]:
@@ -96,7 +119,7 @@ class GradspecModule(torch.nn.Module):
     def graph(self) -> Graph:
         """The graph with the values that the module holds now, as constants."""
         held = self._open.inputs[self._inputs :]
-        values = {v: _frozen_copy(getattr(*place)) for v, place in zip(held, self._places, strict=True)}
+        values = {v: frozen_copy(tensor) for v, tensor in zip(held, self._held(), strict=True)}
         constants = MappingProxyType({**values, **self._open.constants})
         return Graph(self._open.inputs[: self._inputs], self._open.nodes, self._open.outputs, constants)
 
@@ -108,18 +131,9 @@ class GradspecModule(torch.nn.Module):
                 raise DTypeError(
                     f"the module computes in {gradspec_dtype(tensor.dtype)}, as its graph does, so it cannot become "
                     f"{wanted}; make it of a graph for that dtype: gs.to_torch(gs.from_torch(model.to({wanted}), x)), "
-                    "or trace the function for types of it"
+                    "or of a family, which has all: gs.from_torch(model, x, dynamic={})"
                 )
         return super()._apply(fn, recurse)  # type: ignore[no-any-return, no-untyped-call]
-
-    def extra_repr(self) -> str:
-        return self._signature
-
-    def __prepare_scriptable__(self) -> torch.nn.Module:
-        raise UnsupportedError(
-            f"a module of gs.to_torch is no Python code that torch.jit.script could compile: {self._signature}; trace "
-            "it, and script what uses it: torch.jit.trace(module, example)"
-        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": to_text(self._open)}
@@ -139,7 +153,7 @@ def _listed(variables: Sequence[Var]) -> str:
     return ", ".join(map(repr, variables))
 
 
-def _frozen_copy(tensor: Tensor) -> Any:
+def frozen_copy(tensor: Tensor) -> Any:
     array = array_of(tensor).copy()
     array.flags.writeable = False
     return array
