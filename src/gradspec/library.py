@@ -51,7 +51,7 @@ from gradspec.ops.pointwise import (
     trunc_divide,
 )
 from gradspec.ops.pool import adaptive_avg_pool, adaptive_max_pool, avg_pool, global_avg_pool, global_max_pool, max_pool
-from gradspec.ops.reduce import log_softmax, mean, softmax
+from gradspec.ops.reduce import cumsum, log_softmax, mean, softmax
 from gradspec.ops.resize import resize
 from gradspec.ops.select import equal, greater, less, where
 from gradspec.ops.shape import broadcast_to, flatten, reshape, sum
@@ -101,6 +101,7 @@ __all__ = [
     "convert",
     "cos",
     "cross_entropy",
+    "cumsum",
     "detach",
     "div",
     "einsum",

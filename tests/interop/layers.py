@@ -337,6 +337,8 @@ GROUPS: dict[str, Group] = {
         {
             "sum": lambda x: x.sum() + x.sum(1, keepdim=True) + x.sum((0, -1), keepdim=True),
             "mean": lambda x: x.mean() + x.mean(-1, True) + x.mean((0, 1)),
+            "running": lambda x: x.cumsum(1) + x.cumprod(-1) * x.cumsum(0, dtype=torch.float64),
+            "prod": lambda x: x.prod() + x.prod(1, keepdim=True) + (x * (x > 0)).prod(2, keepdim=True),
             "amax": lambda x: x.amax(1) + x.amin((1,)) + x.max() + x.min(),
             "max of an axis": lambda x: x.max(2).values + x.min(2, keepdim=True).values.squeeze(2),
             "logsumexp": lambda x: x.logsumexp((0, 2)),

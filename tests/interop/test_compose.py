@@ -16,6 +16,8 @@ POSITIVE = np.array([[0.25, 1.0, 3.0], [0.5, 2.0, 7.0]])
 IMAGES = np.random.default_rng(0).standard_normal((2, 4, 3, 5))
 CHANNELS = np.array([0.5, -1.0, 2.0, 0.25])
 
+WITH_ZEROS = np.array([[2.0, 0, 3, -1.5, 0.5], [0, 5, 0, 1, 2], [-1, 2, 3, -4, 5], [7, 1, 2, 1, 0], [0, 0, 0, 0, 0]])
+
 CASES: dict[str, tuple[Callable, Callable, tuple[np.ndarray, ...]]] = {
     "prelu": (compose.prelu, F.prelu, (NUMBERS[NUMBERS != 0], np.array([0.3]))),
     "elu": (compose.elu, F.elu, (NUMBERS,)),
@@ -47,6 +49,11 @@ CASES: dict[str, tuple[Callable, Callable, tuple[np.ndarray, ...]]] = {
         lambda x: torch.amin(x, (0, -1), True),
         (np.round(IMAGES),),
     ),
+    "product": (lambda x: compose.product(x, (1,), True), lambda x: x.prod(1, True), (WITH_ZEROS,)),
+    "product of all": (lambda x: compose.product(x, (0, 1), False), lambda x: x.prod(), (WITH_ZEROS[:2],)),
+    "product of nothing": (lambda x: compose.product(x, (1,), False), lambda x: x.prod(1), (WITH_ZEROS[:, :0],)),
+    "running product": (lambda x: compose.running_product(x, 1), lambda x: x.cumprod(1), (WITH_ZEROS,)),
+    "running product of columns": (lambda x: compose.running_product(x, -2), lambda x: x.cumprod(0), (WITH_ZEROS,)),
     "layer_norm": (
         lambda x, w, b: compose.layer_norm(x, 2, w, b),
         lambda x, w, b: F.layer_norm(x, (3, 5), w, b),
@@ -112,6 +119,14 @@ def test_values_and_derivatives_are_those_of_torch(name):
     found = graph.vjp()(*arrays, cotangent)[1:]
     for ours_, theirs_ in zip(found, pullback(torch.tensor(cotangent)), strict=True):
         np.testing.assert_allclose(ours_, theirs_, **close)
+
+
+def test_a_derivative_of_a_product_is_that_of_the_other_numbers():
+    """By a formula of its own: the product of all others, which no quotient gives where there are zeros."""
+    x, g = WITH_ZEROS, np.random.default_rng(2).standard_normal(5)
+    _, pulled = gs.trace(lambda x: compose.product(x, (1,), False), gs.f64[x.shape]).vjp()(x, g)
+    others = [[np.delete(row, i).prod() for i in range(5)] for row in x]
+    np.testing.assert_allclose(pulled, g[:, None] * others, rtol=1e-14)
 
 
 def test_prelu_at_the_kink_has_the_slope_below_in_both_modes():

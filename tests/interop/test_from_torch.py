@@ -259,6 +259,8 @@ UNUSUAL: dict[str, tuple[Tensor, list[Callable[[Tensor], Any]]]] = {
             lambda x: x.abs() ** 0.5,
             lambda x: x + 2**53 > 2**53,
             lambda x: x.masked_fill(x > 0, 2.0),
+            lambda x: (x.cumsum(1), x.cumprod(0), x.prod(), x.prod(1), (x[0, 0] * 2**40).cumsum(0)),
+            lambda x: (x.short() * 2**14).cumsum(1, dtype=torch.int16),
             lambda x: torch.where(x > 0, 1, 0),
             lambda x: torch.zeros(3, 4).index_put((PLACES,), x.float()),
             lambda x: torch.zeros(3).index_put((x[0],), torch.ones(4), accumulate=True),

@@ -59,7 +59,18 @@ EXACT = {
     *("TopK",),
 }
 SUMS = {
-    *("AveragePool", "Col2Im", "Conv", "ConvTranspose", "Einsum", "Gemm", "GlobalAveragePool", "MatMul", "Mean"),
+    *(
+        "AveragePool",
+        "CumSum",
+        "Col2Im",
+        "Conv",
+        "ConvTranspose",
+        "Einsum",
+        "Gemm",
+        "GlobalAveragePool",
+        "MatMul",
+        "Mean",
+    ),
     *(
         "ReduceMean",
         "ReduceSum",

@@ -142,6 +142,7 @@ TWICE = {
     "avg_pool": lambda x: gs.avg_pool2d(x, 3, 2, 1) * gs.adaptive_avg_pool2d(x * x, 2),
     "smooth_max_pool": lambda x: gs.smooth_max_pool2d(x, 2, beta=0.5),
     "gelu": lambda x: gs.gelu(x, "tanh"),
+    "cumsum": lambda x: gs.cumsum(x, 1, reverse=True),
     "softmax": gs.softmax,
 }
 KERNEL = np.arange(16, dtype=np.float32).reshape(2, 2, 2, 2)

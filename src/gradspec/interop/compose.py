@@ -277,6 +277,50 @@ def smallest(x: Any, axes: Sequence[int], keepdims: bool, *, ties: str = "first"
     return reversed_order(largest(reversed_order(x), axes, keepdims, ties=ties))
 
 
+def product(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
+    """The product over ``axes``, by halves: the first half of the numbers times the second, until one is left.
+
+    Its derivatives are products of all the other numbers, right where some of them are 0.
+
+    >>> product(np.float32([[1, 5, 2], [3, 2, 0]]), (1,), False).tolist()
+    [10.0, 0.0]
+    """
+
+    def of_rows(t: Any, sizes: tuple[int, ...]) -> Any:
+        rows = reshape(t, (*t.shape[: len(t.shape) - len(sizes)], prod(sizes)))
+        last = len(rows.shape) - 1
+        if rows.shape[last] == 0:
+            _, one = operands(rows, 1)
+            return broadcast_to(one, rows.shape[:last])
+        while (n := rows.shape[last]) > 1:
+            half = -(-n // 2)
+            rows = _cut(rows, last, 0, half) * _grown(_cut(rows, last, half, n - half), last, 0, 2 * half - n)
+        return rows
+
+    return _over(x, axes, keepdims, of_rows)
+
+
+def running_product(x: Any, axis: int) -> Any:
+    """Each number times all before it along ``axis``, by doubling: of the last 1, 2, 4, … numbers up to each.
+
+    Its derivatives are right where some numbers are 0.
+
+    >>> running_product(np.float32([2, 3, 0, 5]), 0).tolist()
+    [2.0, 6.0, 0.0, 0.0]
+    """
+    (x,) = operands(x)
+    axis, span = normal_axis("the product", axis, len(x.shape)), 1
+    while span < x.shape[axis]:
+        x = x * _grown(_cut(x, axis, 0, x.shape[axis] - span), axis, span, 0)
+        span *= 2
+    return x
+
+
+def _grown(x: Any, axis: int, lo: int, hi: int) -> Any:
+    """``x`` with ones before and behind it along an axis."""
+    return pad(x, [(lo, hi) if a == axis else (0, 0) for a in range(len(x.shape))], "constant", 1)
+
+
 def reversed_order(x: Any) -> Any:
     """The numbers of a dtype in reverse order: ``−x``, which integers do not always have, and then ``−1 − x``.
 

@@ -1,14 +1,14 @@
-"""Means over axes, and the softmax. The sum is with its transpose, in ``shape.py``."""
+"""Means over axes, running sums, and the softmax. The sum is with its transpose, in ``shape.py``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Op, Var
-from gradspec.graph.types import TensorType, require_floats
+from gradspec.graph.types import TensorType, require_floats, require_numbers
 from gradspec.ops.layout import AlongAxis
 from gradspec.ops.rules import applying, recorded_axis
 from gradspec.ops.shape import Axes, axes_batch, one_further, reduced_type, reduction, sum
@@ -81,6 +81,55 @@ SHARE = Op(
     linear="jointly",
     transpose=lambda attrs, cotangents, types, i: apply(MEAN, Axes(attrs.axes), *cotangents),
 )
+
+
+# --- running sums ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CumSum:
+    """The axis of running sums, whether a cell's own number is left out, and whether they begin at the end."""
+
+    axis: int
+    exclusive: bool
+    reverse: bool
+
+
+def _cumsum_types(attrs: CumSum, x: TensorType) -> tuple[TensorType]:
+    require_numbers("cumsum", x)
+    recorded_axis("cumsum", attrs.axis, x.ndim)
+    return (x,)
+
+
+def _cumsum_transpose(attrs: CumSum, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
+    """A cell is a term of its own sum and of those behind it, and these are before it from the other end."""
+    return apply(CUMSUM, replace(attrs, reverse=not attrs.reverse), *cotangents)  # type: ignore[no-any-return]
+
+
+CUMSUM = Op(
+    "cumsum",
+    CumSum,
+    types=_cumsum_types,
+    spec=lambda attrs, x: (spec.cumsum(x, attrs.axis, attrs.exclusive, attrs.reverse),),
+    batch=lambda op, attrs, operands_, batched: (apply(op, replace(attrs, axis=attrs.axis + 1), *operands_),),
+    linear="jointly",
+    transpose=_cumsum_transpose,
+)
+
+
+def cumsum(x: Any, axis: int, exclusive: bool = False, reverse: bool = False) -> Any:
+    """Each number added to all before it along ``axis``; with ``reverse``, to all behind it.
+
+    With ``exclusive`` it is not a term of its own sum, and the first sum is 0. Sums of integers wrap around.
+
+    >>> import numpy as np
+    >>> cumsum(np.float32([1, 2, 4]), 0).tolist(), cumsum(np.float32([1, 2, 4]), 0, reverse=True).tolist()
+    ([1.0, 3.0, 7.0], [7.0, 6.0, 4.0])
+    """
+    (x,) = operands(x)
+    with applying("cumsum", x):
+        place = normal_axis("cumsum", axis, len(x.shape))
+    return apply(CUMSUM, CumSum(place, bool(exclusive), bool(reverse)), x)
 
 
 # --- softmax ---------------------------------------------------------------------------------------------------------

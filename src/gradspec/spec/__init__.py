@@ -75,7 +75,7 @@ from gradspec.spec.pool import (
     max_pool_vjp,
 )
 from gradspec.spec.ranked import ranked_operator
-from gradspec.spec.reduce import log_softmax, mean, share, softmax, sum
+from gradspec.spec.reduce import cumsum, log_softmax, mean, share, softmax, sum
 from gradspec.spec.resize import resize
 from gradspec.spec.select import equal, greater, where
 from gradspec.spec.smooth_pool import (
@@ -160,6 +160,7 @@ __all__ = [
     "convert",
     "cos",
     "cross_entropy",
+    "cumsum",
     "detach",
     "div",
     "equal",

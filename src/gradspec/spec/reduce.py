@@ -1,4 +1,4 @@
-"""Sums and means over axes, and the softmax.
+"""Sums, running sums and means over axes, and the softmax.
 
 ``softmax(x)ᵢ = exp xᵢ / Σ exp xⱼ`` is written around a pivot ``c``, the largest ``xⱼ``:
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from itertools import accumulate
 from math import prod
 
 from gradspec.spec.errors import ShapeError
@@ -50,6 +51,25 @@ def sum(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """
     x = tensor(x)
     return _reduced(x, normal_axes("sum", axis, x.ndim), keepdims, lambda total: total)
+
+
+def cumsum(x: TensorLike, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
+    """Each cell added to all before it along ``axis``, one after the other: ``yᵢ = yᵢ₋₁ + xᵢ``, from 0 on.
+
+    With ``exclusive`` a cell's own number is not among its terms, so that the first is 0. With ``reverse`` sums begin
+    at the end of the axis.
+
+    >>> cumsum([1, 2, 4], 0).tolist(), cumsum([1, 2, 4], 0, exclusive=True, reverse=True).tolist()
+    ([1, 3, 7], [6, 4, 0])
+    """
+    x = tensor(x)
+    cells = list(x.cells)
+    for group in _groups(x, (normal_axis("cumsum", axis, x.ndim),)).values() if cells else ():
+        places = group[::-1] if reverse else group
+        totals = list(accumulate((x.cells[i] for i in places), initial=x.zero))
+        for i, total in zip(places, totals[:-1] if exclusive else totals[1:], strict=True):
+            cells[i] = total
+    return Tensor(x.shape, cells).stored()
 
 
 def mean(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:

@@ -27,6 +27,17 @@ ROWS = [
         )
     ),
     GraphCase("sum of nothing", lambda x: gs.sum(x, 0), ((0, 2),)),
+    *(
+        GraphCase(f"cumsum {id}", lambda x, axis=axis, how=how: squared(gs.cumsum(x, axis, **how)), (shape,), "tied")
+        for id, shape, axis, how in (
+            ("last", (2, 3), -1, {}),
+            ("first", (3, 1, 2), 0, {"reverse": True}),
+            ("exclusive", (2, 4, 2), 1, {"exclusive": True}),
+            ("exclusive from the end", (2, 3), 1, {"exclusive": True, "reverse": True}),
+            ("of one", (2, 1), 1, {"exclusive": True}),
+            ("of nothing", (2, 0), 1, {"exclusive": True, "reverse": True}),
+        )
+    ),
     GraphCase("share", lambda x: squared(apply(SHARE, Share((0, 2), (2, 3, 1)), x)), ((3,),)),
     *(
         GraphCase(f"{name} {id}", lambda x, f=f, axis=axis: f(x, axis), (shape,), data, irrational=True)

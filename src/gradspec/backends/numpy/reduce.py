@@ -16,6 +16,15 @@ def _share(attrs: Any, x: Array) -> Array:
     return np.broadcast_to(parts, attrs.shape)
 
 
+def _cumsum(attrs: Any, x: Array) -> Any:
+    forwards = np.flip(x, attrs.axis) if attrs.reverse else x
+    total = np.cumsum(forwards, attrs.axis, dtype=x.dtype)
+    if attrs.exclusive and x.size:
+        total = np.roll(total, 1, attrs.axis)
+        np.moveaxis(total, attrs.axis, 0)[0] = 0
+    return np.flip(total, attrs.axis) if attrs.reverse else total
+
+
 def _from_largest(x: Array, axis: int) -> Any:
     return x - x.max(axis, keepdims=True, initial=-np.inf)
 
@@ -33,6 +42,7 @@ def _log_softmax(attrs: Any, x: Array) -> Any:
 KERNELS: dict[str, Callable[..., Any]] = {
     "sum": lambda attrs, x: x.sum(axis=attrs.axes),
     "mean": lambda attrs, x: x.sum(axis=attrs.axes) / terms_of_mean(x.shape, attrs.axes),
+    "cumsum": _cumsum,
     "share": _share,
     "softmax": _softmax,
     "log_softmax": _log_softmax,

@@ -8,7 +8,7 @@ from gradspec.interop.onnx.emit.emitter import INT64, Emitter, OnnxValue
 from gradspec.interop.onnx.emit.table import emits
 from gradspec.ops.layout import AlongAxis
 from gradspec.ops.loss import Place
-from gradspec.ops.reduce import Share
+from gradspec.ops.reduce import CumSum, Share
 from gradspec.ops.shape import Axes
 from gradspec.ops.unpool import Plane, Rank
 
@@ -18,6 +18,14 @@ def sum_(e: Emitter, attrs: Axes, x: OnnxValue) -> OnnxValue:
     if not x.size:
         return e.full(tuple(n for a, n in enumerate(x.shape) if a not in attrs.axes), 0, x.dtype)
     return e.reduce("ReduceSum", x, attrs.axes)
+
+
+@emits("cumsum")
+def cumsum(e: Emitter, attrs: CumSum, x: OnnxValue) -> OnnxValue:
+    """Integers in 64 bits, as sums are."""
+    terms = x if x.is_float else e.cast(x, INT64)
+    ends = {"exclusive": int(attrs.exclusive), "reverse": int(attrs.reverse)}
+    return e.node("CumSum", [terms, e.constant(attrs.axis, INT64)], x.shape, terms.dtype, **ends)
 
 
 @emits("mean")

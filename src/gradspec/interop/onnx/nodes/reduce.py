@@ -13,9 +13,8 @@ from gradspec.graph.types import boolean, u8
 from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, OnnxNode, normal_axes
 from gradspec.ops.convert import convert
-from gradspec.ops.layout import transpose
 from gradspec.ops.pointwise import abs, log
-from gradspec.ops.reduce import log_softmax, mean, softmax
+from gradspec.ops.reduce import cumsum, log_softmax, mean, softmax
 from gradspec.ops.shape import reshape
 from gradspec.ops.shape import sum as sum_over
 from gradspec.spec.errors import FormatError
@@ -72,16 +71,10 @@ def _nothing(x: Var, axes: Axes, keepdims: bool, number: float) -> Any:
     return np.broadcast_to(np.asarray(number > 0 if kind.kind == "b" else number, kind), shape)
 
 
-def _product(x: Any, axes: Axes, keepdims: bool) -> Any:
-    """The product by halves: the first half of the numbers times the second, until one is left."""
-    rest = tuple(a for a in range(x.ndim) if a not in axes)
-    y = reshape(transpose(x, (*rest, *axes)), (*(x.shape[a] for a in rest), -1))
-    while y.shape[-1] > 1:
-        half = -(-y.shape[-1] // 2)
-        last = compose.pad(y[..., half:], [*[(0, 0)] * (y.ndim - 1), (0, 2 * half - y.shape[-1])], "constant", 1)
-        y = y[..., :half] * last
-    shape = [1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a in rest]
-    return reshape(y, shape)
+def _cumsum(node: OnnxNode) -> Any:
+    x = node.variable(0)
+    (axis,) = normal_axes([int(node.known_number(1))], x.ndim)
+    return cumsum(x, axis, node.flag("exclusive"), node.flag("reverse"))
 
 
 def _of(outer: Callable[[Any], Any] | None, inner: Callable[[Any], Any] | None) -> Reduction:
@@ -118,6 +111,7 @@ def _softmax(function: Callable[..., Any]) -> Handler:
 
 
 HANDLERS: dict[str, Handler] = {
+    "CumSum": _cumsum,
     "ReduceL1": _reduction(_of(None, abs), 0.0),
     "ReduceL2": _reduction(_norm, 0.0),
     "ReduceLogSum": _reduction(_of(log, None), -inf),
@@ -125,7 +119,7 @@ HANDLERS: dict[str, Handler] = {
     "ReduceMax": _reduction(compose.largest, -inf, np.max),
     "ReduceMean": _reduction(mean),
     "ReduceMin": _reduction(compose.smallest, inf, np.min),
-    "ReduceProd": _reduction(_product, 1.0, np.prod),
+    "ReduceProd": _reduction(compose.product, 1.0, np.prod),
     "ReduceSum": _reduction(_of(None, None), 0.0, np.sum),
     "ReduceSumSquare": _reduction(_of(None, _square), 0.0),
     "Softmax": _softmax(softmax),

@@ -11,12 +11,12 @@ import torch
 
 from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean, f32, i64
-from gradspec.interop.compose import largest, log_sum_exp, norm, reversed_order, smallest
+from gradspec.interop.compose import largest, log_sum_exp, norm, product, reversed_order, running_product, smallest
 from gradspec.interop.torch.aten.operands import axes_of, floating, positive_axis, to_dtype
 from gradspec.interop.torch.aten.table import reads
 from gradspec.ops.layout import transpose
 from gradspec.ops.pool import max_pool
-from gradspec.ops.reduce import log_softmax, mean, softmax
+from gradspec.ops.reduce import cumsum, log_softmax, mean, softmax
 from gradspec.ops.shape import reshape, sum
 from gradspec.spec.errors import UnsupportedError
 
@@ -25,8 +25,29 @@ Dims = int | Sequence[int] | None
 
 @reads("sum")
 def _sum(x: Var, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    summed = to_dtype(x, dtype) if dtype or x.type.is_float else to_dtype(x, i64)
-    return sum(summed, axes_of(dim, x.ndim), keepdim)
+    return sum(_terms(x, dtype), axes_of(dim, x.ndim), keepdim)
+
+
+def _terms(x: Var, dtype: torch.dtype | None) -> Var:
+    """Integers are added and multiplied in 64 bits, unless another dtype is asked for."""
+    return to_dtype(x, dtype) if dtype or x.type.is_float else to_dtype(x, i64)
+
+
+@reads("cumsum")
+def _running_sum(x: Var, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    terms = _terms(x, dtype)
+    return cumsum(terms, positive_axis(dim, x.ndim)) if x.ndim else terms
+
+
+@reads("cumprod")
+def _running_product(x: Var, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    terms = _terms(x, dtype)
+    return running_product(terms, positive_axis(dim, x.ndim)) if x.ndim else terms
+
+
+@reads("prod")
+def _product(x: Var, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    return product(_terms(x, dtype), axes_of(dim, x.ndim), keepdim)
 
 
 @reads("mean")
