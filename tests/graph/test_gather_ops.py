@@ -111,6 +111,8 @@ def test_an_index_outside_is_an_error(dtype, backend):
         (lambda x: gs.scatter(x, 0, np.zeros((2, 3), int), x[:1]), gs.ShapeError, "a cell is needed for each index"),
         (lambda x: gs.scatter_add(x, 0, np.zeros((1, 3), int), np.zeros((1, 3))), gs.DTypeError, "one dtype"),
         (lambda x: apply(SCATTER_ROWS, AlongAxis(0), x, np.array([0]), x), gs.ShapeError, r"name rows of shape \(1,"),
+        (lambda x: x[0, np.array([0])], TypeError, "index in two steps"),
+        (lambda x: x[np.array([True, False])], gs.DTypeError, "indices are integers, not bool"),
         (lambda x: apply(SCATTER_ROWS, AlongAxis(1), x, np.array([0]), x), gs.ShapeError, r"begin with \(2,\)"),
     ],
 )  # fmt: skip

@@ -252,7 +252,7 @@ def test_refused_with_a_reason(function, message):
         (lambda x: x[2], IndexError, "index 2 lies outside axis 0, of size 2"),
         (lambda x: x[0, -4], IndexError, "index -4 lies outside axis 1, of size 3"),
         (lambda x: x[True], TypeError, "not by True"),
-        (lambda x: x[[0, 1]], TypeError, r"not by \[0, 1\]"),
+        (lambda x: x["0"], TypeError, "not by '0'"),
         (lambda x: x[1.0], TypeError, r"not by 1\.0"),
         (lambda x: gs.pad(x, ((0, 0), (0, 1)), "0"), gs.DTypeError, "give a number"),
         (lambda x: gs.concat([x, np.zeros((1, 3))]), gs.DTypeError, "one dtype"),

@@ -12,9 +12,9 @@ import numpy as np
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
 from gradspec.graph.types import i64
-from gradspec.interop.compose import largest, reversed_order, smallest
+from gradspec.interop.compose import largest, product, reversed_order, smallest
 from gradspec.ops.convert import convert
-from gradspec.ops.gather import GATHER_ROWS, SCATTER_ADD_ROWS, SCATTER_ROWS, RowPlaces, moved
+from gradspec.ops.gather import GATHER_ROWS, SCATTER_ADD_ROWS, SCATTER_ROWS, RowPlaces, from_the_front, moved
 from gradspec.ops.layout import AlongAxis, concat, getitem
 from gradspec.ops.pointwise import maximum
 from gradspec.ops.pool import max_pool
@@ -26,20 +26,11 @@ MOST_COMPARED = 2**26
 """Cells that a reduction without an operator of its own may make."""
 
 
-def from_the_front(indices: Var, size: int) -> Any:
-    """Indices of which negative ones count from the end, as all of them count from the front."""
-    if indices.dtype.numpy.kind == "u":
-        return indices
-    wide = indices if indices.dtype is i64 else convert(indices, i64)
-    return where(less(wide, 0), wide + size, wide)
-
-
 def flat_indices(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
     """One index for each place that several name together, one on each axis; one beyond all cells if it is no place."""
     places, outside = None, []
     for given, size in zip(indices, sizes, strict=True):
-        index = from_the_front(given, size)
-        index = index if index.dtype is i64 else convert(index, i64)
+        index = convert(from_the_front(given, size), i64)
         outside += [less(index, 0), greater(index, size - 1)]
         places = index if places is None else places * size + index
     return where(reduce(maximum, outside), prod(sizes), places)
@@ -85,7 +76,7 @@ def scattered_rows(x: Var, indices: Any, rows: Any, axis: int, reduction: str, *
         return x + apply(SCATTER_ADD_ROWS, RowPlaces(axis, x.shape[axis]), rows, indices)
     compared = _beside(x, indices, rows, axis, _neutral(reduction, x.dtype.numpy))
     if reduction == "mul":
-        return product(compared, axis)
+        return product(compared, (axis,), False)
     return (largest if reduction == "max" else smallest)(compared, (axis,), False, ties=ties)
 
 
@@ -112,15 +103,6 @@ def _beside(x: Var, indices: Any, rows: Any, axis: int, neutral: Any) -> Any:
     spread = broadcast_to(reshape(rows, (*lead, count, 1, *row)), shape)
     chosen = where(broadcast_to(reshape(here, (*here.shape, *(1,) * len(row))), shape), spread, neutral)
     return concat([reshape(x, (*lead, 1, size, *row)), chosen], axis)
-
-
-def product(x: Any, axis: int) -> Any:
-    """The product along an axis, by halves: the first half of the numbers times the second, until one is left."""
-    before = (slice(None),) * axis
-    while (n := x.shape[axis]) > 1:
-        pairs = getitem(x, (*before, slice(0, n // 2))) * getitem(x, (*before, slice(n // 2, n // 2 * 2)))
-        x = concat([pairs, getitem(x, (*before, slice(n - 1, n)))], axis) if n % 2 else pairs
-    return reshape(x, (*x.shape[:axis], *x.shape[axis + 1 :]))
 
 
 # --- places of the largest, and cells at places -----------------------------------------------------------------------

@@ -17,10 +17,11 @@ from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Op, Var
 from gradspec.graph.types import TensorType, i64, require_integers, require_numbers, require_one_dtype
 from gradspec.ops.batching import with_leading_axis
-from gradspec.ops.layout import AlongAxis, concat, getitem, transpose
+from gradspec.ops.convert import convert
+from gradspec.ops.layout import AlongAxis, concat, every_axis, getitem, transpose
 from gradspec.ops.pointwise import add
 from gradspec.ops.rules import applying, recorded_axis
-from gradspec.ops.select import equal, where
+from gradspec.ops.select import equal, less, where
 from gradspec.ops.shape import broadcast_to, reshape
 from gradspec.spec import gather as spec
 from gradspec.spec.errors import ShapeError
@@ -218,6 +219,40 @@ def scattered(name: str, x: Any, axis: int, indices: Any, source: Any, joined: C
 def _require_enough(source: tuple[int, ...], indices: tuple[int, ...]) -> None:
     if len(source) != len(indices) or any(n < m for n, m in zip(source, indices, strict=True)):
         raise ShapeError(f"the source has shape {source}, and a cell is needed for each index of {indices}")
+
+
+def indexed(x: Var, key: Any) -> Any:
+    """``x[key]``: as ``getitem``, and one entry may be a tensor of integers, whose axes take the place of its own.
+
+    Negative ones count from the end.
+
+    >>> import gradspec as gs
+    >>> print(gs.trace(lambda x, i: x[:, i], gs.f32[2, 3], gs.i64[4]).outputs[0].shape)
+    (2, 4)
+    """
+    entries = key if isinstance(key, tuple) else (key,)
+    if not any(map(_is_tensor, entries)):
+        return getitem(x, key)
+    entries = every_axis(entries, x.shape)
+    ((at, given), *others) = ((i, entry) for i, entry in enumerate(entries) if _is_tensor(entry))
+    if others or any(not isinstance(e, slice | None) for i, e in enumerate(entries) if i != at):
+        raise TypeError(f"of the indices {key}, one is a tensor, and the others must be slices; index in two steps")
+    rest = getitem(x, tuple(slice(None) if i == at else entry for i, entry in enumerate(entries)))
+    _, indices = _with_indices(x, given)
+    _require_indices(indices.type)
+    return take(rest, from_the_front(indices, rest.shape[at]), at)
+
+
+def _is_tensor(entry: Any) -> bool:
+    return isinstance(entry, Var | list) or (isinstance(entry, np.ndarray) and entry.ndim > 0)
+
+
+def from_the_front(indices: Var, size: int) -> Any:
+    """Indices of which negative ones count from the end, as all of them count from the front."""
+    if indices.dtype.numpy.kind == "u":
+        return indices
+    wide = convert(indices, i64)
+    return where(less(wide, 0), wide + size, wide)
 
 
 def moved(x: Any, axis: int, to: int) -> Any:

@@ -208,7 +208,7 @@ def getitem(x: Any, key: Any) -> Any:
     [2.0, 4.0]
     """
     slices, shape, axis = [], [], 0
-    for entry in _every_axis(key if isinstance(key, tuple) else (key,), x.shape):
+    for entry in every_axis(key if isinstance(key, tuple) else (key,), x.shape):
         if entry is None:
             shape.append(1)
             continue
@@ -223,7 +223,7 @@ def getitem(x: Any, key: Any) -> Any:
     return reshape(_strided(x, Slices(*spec.progressions_of(slices, x.shape))), shape)
 
 
-def _every_axis(key: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
+def every_axis(key: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
     """The key with its ``...`` written out, so that it has one entry for each axis."""
     dots = [i for i, entry in enumerate(key) if entry is Ellipsis]
     missing = len(shape) - sum(entry is not None and entry is not Ellipsis for entry in key)
@@ -241,7 +241,9 @@ def _place(entry: Any, n: int, axis: int) -> int:
     except TypeError:
         place = None
     if place is None:
-        raise TypeError(f"a variable is indexed by integers, slices, ... and None, not by {entry!r}")
+        raise TypeError(
+            f"a variable is indexed by integers, slices, ..., None and a tensor of integers, not by {entry!r}"
+        )
     if not -n <= place < n:
         raise IndexError(f"index {place} lies outside axis {axis}, of size {n}")
     return place % n

@@ -48,6 +48,7 @@ ROWS = [
     )
 ] + [
     GraphCase("take", lambda x, i: squared(gs.take(x, i, 1)), ((2, 3, 2), Integers((2, 2), 0, 2)), "tied"),
+    GraphCase("x[:, i]", lambda x, i: squared(x[:1, i, None]), ((2, 3, 2), Integers((2, 2), -3, 2)), "tied"),
     GraphCase("gather", lambda x, i: squared(gs.gather(x, 0, i)), ((3, 2), Integers((4, 1), 0, 2)), "tied"),
     GraphCase(
         "scatter_add",

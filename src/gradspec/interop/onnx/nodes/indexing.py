@@ -12,7 +12,7 @@ from gradspec.interop import indexing
 from gradspec.interop.onnx.node import Handler, OnnxNode, normal_axes
 from gradspec.interop.onnx.nodes import layout
 from gradspec.ops.convert import convert
-from gradspec.ops.gather import gather, scattered, take
+from gradspec.ops.gather import from_the_front, gather, scattered, take
 from gradspec.ops.grid_sample import grid_sample
 from gradspec.ops.select import where
 from gradspec.ops.shape import broadcast_to
@@ -42,13 +42,13 @@ def _gather(node: OnnxNode) -> Any:
         return layout.gather_known(node)
     x, indices = node.variable(0), _indices(node)
     axis = _axis(node, x.ndim)
-    return take(x, indexing.from_the_front(indices, x.shape[axis]), axis)
+    return take(x, from_the_front(indices, x.shape[axis]), axis)
 
 
 def _gather_elements(node: OnnxNode) -> Any:
     x, indices = node.variable(0), _indices(node)
     axis = _axis(node, x.ndim)
-    return gather(x, axis, indexing.from_the_front(indices, x.shape[axis]))
+    return gather(x, axis, from_the_front(indices, x.shape[axis]))
 
 
 def _gather_nd(node: OnnxNode) -> Any:
@@ -66,7 +66,7 @@ def _scatter_elements(node: OnnxNode) -> Any:
     if updates.shape != indices.shape:
         raise ShapeError(f"its updates have the shape {updates.shape}, and its indices {indices.shape}")
     axis = _axis(node, x.ndim)
-    places = indexing.from_the_front(indices, x.shape[axis])
+    places = from_the_front(indices, x.shape[axis])
     reduction = node.choice("reduction", *REDUCTIONS)
 
     def joined(part: Any, chosen: Any, cells: Any) -> Any:
@@ -101,14 +101,14 @@ def _one_hot(node: OnnxNode) -> Any:
         raise FormatError(f"its depth is {brief(size)} and its values have the shape {values.shape}; (2,) is needed")
     node.scope.charge(size)
     whole = indices if indices.dtype is i64 else convert(indices, i64)
-    here = indexing.one_hot(indexing.from_the_front(whole, size), size, axis)
+    here = indexing.one_hot(from_the_front(whole, size), size, axis)
     off, on = (broadcast_to(values[i], here.shape) for i in (0, 1))
     return where(here, on, off)
 
 
 def _topk(node: OnnxNode) -> Any:
     x = node.variable(0)
-    k = node.attribute("k") if node.version < 10 else int(node.known_number(1))
+    (k,) = [node.attribute("k")] if node.version < 10 else node.known_ints(1)
     axis = _axis(node, x.ndim)
     return topk(x, k, axis, largest=node.version < 11 or node.flag("largest"))
 

@@ -16,7 +16,7 @@ from gradspec.interop.torch.aten.operands import constant_value, positive_axis, 
 from gradspec.interop.torch.aten.table import reads
 from gradspec.ops import gather as rows
 from gradspec.ops import topk as ordered
-from gradspec.ops.gather import GATHER_ROWS, moved
+from gradspec.ops.gather import GATHER_ROWS, from_the_front, moved
 from gradspec.ops.grid_sample import grid_sample
 from gradspec.ops.layout import AlongAxis, transpose
 from gradspec.ops.pointwise import detach
@@ -137,14 +137,14 @@ def _index_add(x: Var, dim: int, index: Var, source: Var, *, alpha: float = 1) -
 
 @reads("index_copy")
 def _index_copy(x: Var, dim: int, index: Var, source: Var) -> Any:
-    return _as_rows(x, dim, _from_the_front(index, x.shape[positive_axis(dim, x.ndim)]), source, "none")
+    return _as_rows(x, dim, from_the_front(index, x.shape[positive_axis(dim, x.ndim)]), source, "none")
 
 
 @reads("index_fill.int_Scalar")
 def _index_fill(x: Var, dim: int, index: Var, value: float) -> Any:
     axis = positive_axis(dim, x.ndim)
     shape = (*x.shape[:axis], index.type.size, *x.shape[axis + 1 :])
-    return _as_rows(x, dim, _from_the_front(index, x.shape[axis]), _filled(x, shape, value), "none")
+    return _as_rows(x, dim, from_the_front(index, x.shape[axis]), _filled(x, shape, value), "none")
 
 
 # --- of several axes --------------------------------------------------------------------------------------------------
@@ -214,13 +214,9 @@ def _counted(index: Array, n: int) -> Array:
     return index % n if n else index
 
 
-def _from_the_front(index: Var, size: int) -> Any:
-    return indexing.from_the_front(index, size)
-
-
 @reads("take")
 def _take(x: Var, index: Var) -> Any:
-    return rows.take(reshape(x, (-1,)), _from_the_front(index, x.type.size))
+    return rows.take(reshape(x, (-1,)), from_the_front(index, x.type.size))
 
 
 # --- in order ---------------------------------------------------------------------------------------------------------

@@ -12,10 +12,9 @@ import torch
 from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean, f32, i64
 from gradspec.interop.compose import largest, log_sum_exp, norm, product, reversed_order, running_product, smallest
+from gradspec.interop.indexing import with_places
 from gradspec.interop.torch.aten.operands import axes_of, floating, positive_axis, to_dtype
 from gradspec.interop.torch.aten.table import reads
-from gradspec.ops.layout import transpose
-from gradspec.ops.pool import max_pool
 from gradspec.ops.reduce import cumsum, log_softmax, mean, softmax
 from gradspec.ops.shape import reshape, sum
 from gradspec.spec.errors import UnsupportedError
@@ -79,7 +78,7 @@ def _min(x: Var) -> Any:
 def _max_of_axis(x: Var, dim: int, keepdim: bool = False, *, wanted: Collection[int]) -> Any:
     if 1 not in wanted:
         return (largest(x, axes_of(dim, x.ndim), keepdim),)
-    return _with_places(x, dim, keepdim)
+    return with_places(x, positive_axis(dim, x.ndim), keepdim)
 
 
 @reads("min.dim")
@@ -91,24 +90,14 @@ def _min_of_axis(x: Var, dim: int, keepdim: bool = False, *, wanted: Collection[
 @reads("argmax")
 def _argmax(x: Var, dim: int | None = None, keepdim: bool = False) -> Any:
     if dim is None:
-        place = _with_places(reshape(x, (-1,)), 0, False)[1]
+        place = with_places(reshape(x, (-1,)), 0, False)[1]
         return reshape(place, (1,) * x.ndim if keepdim else ())
-    return _with_places(x, dim, keepdim)[1]
+    return with_places(x, positive_axis(dim, x.ndim), keepdim)[1]
 
 
 @reads("argmin")
 def _argmin(x: Var, dim: int | None = None, keepdim: bool = False) -> Any:
     return _argmax(reversed_order(x), dim, keepdim)
-
-
-def _with_places(x: Var, dim: int, keepdim: bool) -> tuple[Any, Any]:
-    """The largest numbers of an axis and the first places that have them: a max pooling of all of it."""
-    axis = positive_axis(dim, x.ndim)
-    moved = transpose(x, [*(a for a in range(x.ndim) if a != axis), axis])
-    pooled = max_pool(moved, moved.shape[-1:], return_indices=True)
-    shape = [1 if a == axis else n for a, n in enumerate(x.shape) if keepdim or a != axis]
-    values, places = (reshape(v, shape) for v in pooled)
-    return values, places
 
 
 @reads("any")
