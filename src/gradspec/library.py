@@ -51,6 +51,7 @@ from gradspec.ops.pointwise import (
     trunc_divide,
 )
 from gradspec.ops.pool import adaptive_avg_pool, adaptive_max_pool, avg_pool, global_avg_pool, global_max_pool, max_pool
+from gradspec.ops.quantize import dequantize, quantize
 from gradspec.ops.reduce import cumsum, log_softmax, mean, softmax
 from gradspec.ops.resize import resize
 from gradspec.ops.select import equal, greater, less, where
@@ -102,6 +103,7 @@ __all__ = [
     "cos",
     "cross_entropy",
     "cumsum",
+    "dequantize",
     "detach",
     "div",
     "einsum",
@@ -152,6 +154,7 @@ __all__ = [
     "mul",
     "neg",
     "pad",
+    "quantize",
     "register_pytree",
     "relu",
     "reshape",

@@ -146,8 +146,16 @@ def float_function(name: str) -> Intrinsic:
 
 maximum, minimum = float_function("maximum"), float_function("minimum")
 """The larger and the smaller of two floats; a NaN if either is one."""
-multiply_add = float_function("fma")
-"""``a·b + c``, rounded once."""
+
+
+def _multiply_add(builder: Any, a: Value, b: Value, c: Value) -> Value:
+    if a.type.is_float:
+        return _fused.emit(builder, a, b, c)
+    return Value(a.type, builder.add(builder.mul(a.llvm, b.llvm), c.llvm))
+
+
+_fused, multiply_add = float_function("fma"), Intrinsic(_multiply_add)
+"""``a·b + c``, rounded once; of integers it wraps around."""
 absolute, square_root, with_sign_of = (float_function(name) for name in ("fabs", "sqrt", "copysign"))
 """``|a|``, ``√a``, and ``±|a|`` with the sign of ``b``."""
 

@@ -37,6 +37,7 @@ from gradspec.spec.scalar import (
     sqrt,
     stored,
     tanh,
+    varies,
 )
 from gradspec.spec.tensor import Tensor, TensorLike, require_shape
 
@@ -220,6 +221,11 @@ def _(x: Dual) -> Dual:
 @nearest_integer.register
 def _(x: Dual) -> Dual:
     return Dual(nearest_integer(x.value), embed(x.tangent, 0))
+
+
+@varies.register
+def _(x: Dual) -> bool:
+    return varies(x.value) or not bool(x.tangent == 0)
 
 
 @exp.register

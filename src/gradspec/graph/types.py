@@ -142,6 +142,14 @@ def require_numbers(operator: str, *types: TensorType) -> DType:
     return require_one_dtype(operator, *types)
 
 
+def require_sums(operator: str, *types: TensorType) -> DType:
+    """The one dtype of all ``types``, which must hold sums of products: floats, or integers of 32 or 64 bits."""
+    for t in types:
+        if t.is_integer and t.dtype.numpy.itemsize < 4:
+            raise DTypeError(f"{operator}: {t} is too narrow for sums of products; convert it by gs.convert(x, gs.i32)")
+    return require_numbers(operator, *types)
+
+
 def require_integers(what: str, t: TensorType, advice: str) -> None:
     if not t.is_integer:
         raise DTypeError(f"{what} are integers, not {t}; {advice}")

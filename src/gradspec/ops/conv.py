@@ -14,7 +14,7 @@ from typing import Any, Self
 from gradspec.graph.attributes import IMPLIED, usual
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Op, Var
-from gradspec.graph.types import TensorType, require_floats, require_rank
+from gradspec.graph.types import TensorType, require_rank, require_sums
 from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.linear import biased_jvp, merge_batch, split_batch
 from gradspec.ops.rules import applying, require_count
@@ -104,7 +104,7 @@ def _types(name: str) -> Callable[..., tuple[TensorType]]:
 
     def rule(attrs: Convolution, first: TensorType, second: TensorType, *bias: TensorType) -> tuple[TensorType]:
         require_count(name, (first, second, *bias), *((2,) if result == "w" else (2, 3)))
-        dtype = require_floats(name, first, second, *bias)
+        dtype = require_sums(name, first, second, *bias)
         form = _form(attrs, **{a: first, b: second})
         lead = first.shape[: first.ndim - attrs.rank - 1]
         if result == "w" and second.shape[: second.ndim - attrs.rank - 1] != lead:
@@ -207,7 +207,8 @@ def conv(
 ) -> Any:
     """Convolution of ``x (..., C, *spatial)`` with ``weight (M, C / groups, *kernel)``, which fixes the rank.
 
-    Padding is an int, one int or ``(lo, hi)`` per axis, ``"same"`` or ``"valid"``. The kernel is not flipped.
+    Padding is an int, one int or ``(lo, hi)`` per axis, ``"same"`` or ``"valid"``. The kernel is not flipped. Integers
+    have 32 or 64 bits, and wrap around.
 
     >>> import numpy as np
     >>> conv(np.float32([[1, 2, 3]]), np.float32([[[1, 10]]]), np.float32([100])).tolist()

@@ -12,7 +12,7 @@ import numpy as np
 from gradspec.graph.attributes import Attributes
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Op, Var
-from gradspec.graph.types import TensorType, require_floats
+from gradspec.graph.types import TensorType, require_floats, require_sums
 from gradspec.ops.batching import leading_batch, with_leading_axis
 from gradspec.ops.layout import transpose
 from gradspec.ops.rules import broadcast_shape, require_count
@@ -76,7 +76,7 @@ def _swapped(shape: tuple[int, ...], swap: bool) -> tuple[int, ...]:
 
 def _matmul_types(attrs: Product, a: TensorType, b: TensorType, *bias: TensorType) -> tuple[TensorType]:
     require_count("matmul", (a, b, *bias), 2, 3)
-    dtype = require_floats("matmul", a, b, *bias)
+    dtype = require_sums("matmul", a, b, *bias)
     if a.ndim < 2 or b.ndim < 2 or a.shape[:-2] != b.shape[:-2]:
         raise ShapeError(f"matmul needs matrices with equal leading axes, not {a} and {b}")
     (*lead, rows, inner), (*_, height, columns) = (
@@ -140,7 +140,8 @@ MATMUL: Op = Op(
 def matmul(a: Any, b: Any) -> Any:
     """The product of matrices over the last two axes, for every index of the leading axes, which broadcast.
 
-    A vector is a row on the left and a column on the right, and its axis is dropped from the result.
+    A vector is a row on the left and a column on the right, and its axis is dropped from the result. Integers have 32
+    or 64 bits, and wrap around.
 
     >>> import numpy as np
     >>> matmul(np.float32([[1, 2], [3, 4]]), np.float32([1, 10])).tolist()

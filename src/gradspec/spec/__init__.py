@@ -74,6 +74,7 @@ from gradspec.spec.pool import (
     max_pool_jvp,
     max_pool_vjp,
 )
+from gradspec.spec.quantize import dequantize, quantize
 from gradspec.spec.ranked import ranked_operator
 from gradspec.spec.reduce import cumsum, log_softmax, mean, share, softmax, sum
 from gradspec.spec.resize import resize
@@ -161,6 +162,7 @@ __all__ = [
     "cos",
     "cross_entropy",
     "cumsum",
+    "dequantize",
     "detach",
     "div",
     "equal",
@@ -204,6 +206,7 @@ __all__ = [
     "pad",
     "pick",
     "place",
+    "quantize",
     "regular",
     "relu",
     "reshape",

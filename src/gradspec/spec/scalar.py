@@ -338,6 +338,12 @@ def constant(x: Scalar) -> Scalar:
     return x
 
 
+@singledispatch
+def varies(x: Scalar) -> bool:
+    """Whether ``x`` changes with what is differentiated: a dual number whose tangent is not 0."""
+    return False
+
+
 def _undefined(function: str, x: Scalar) -> UnsupportedError:
     return UnsupportedError(
         f"{function} is not defined on {type(x).__name__}: use float, gs.ieee(...), gs.ball(bits) or gs.interval"

@@ -7,6 +7,9 @@ from gradspec.graph.types import DType, f32
 COMPUTED = {"f16": 4, "bf16": 4, "f32": 4, "f64": 8, "i8": 4, "u8": 4, "i32": 4, "i64": 8}
 """Bytes of the numbers that each dtype is computed in; winners are as wide."""
 
+MULTIPLIED = ("f16", "bf16", "f32", "f64", "i32", "i64")
+"""The dtypes that sums of products are compiled for."""
+
 
 def computed_float(dtype: DType) -> DType:
     """What floats of this dtype are computed in."""

@@ -28,7 +28,7 @@ from gradspec.backends.cpu.conv.blocking import (
     rounded,
 )
 from gradspec.backends.cpu.conv.pooling import PooledBlocks, is_pooling, rank_of, rows_together
-from gradspec.backends.cpu.dtypes import COMPUTED
+from gradspec.backends.cpu.dtypes import COMPUTED, MULTIPLIED
 from gradspec.backends.cpu.planning import regular_axes
 from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_function, joins_program
 from gradspec.codegen.addresses import function_address
@@ -335,6 +335,8 @@ class ConvLowering(LoweringBase):
         (convolution, *others), last = nodes, nodes[-1].outputs[0]
         if not is_pooling(node) or len(node.outputs) > 1 or node.inputs != (last,):
             return False
+        if last.dtype.name not in MULTIPLIED:
+            return False
         if any(other.op.name in BACKWARDS for other in others) or not 0 < convolution.attrs.rank == rank_of(node):
             return False
         if 0 in (v.type.size for v in (*convolution.inputs, last, *node.outputs)):
@@ -345,7 +347,9 @@ class ConvLowering(LoweringBase):
         first = work.nodes[0]
         count = sum(node.op.name in BACKWARDS for node in work.nodes)
         source, weight, result = first.inputs[0], first.inputs[1], first.outputs[0]
-        if count > MOST_PRODUCTS or 0 in (source.type.size, weight.type.size, result.type.size):
+        if count > MOST_PRODUCTS or result.dtype.name not in MULTIPLIED:
+            return None
+        if 0 in (source.type.size, weight.type.size, result.type.size):
             return None
         axes = regular_axes(first.attrs.window)
         if BACKWARDS[first.op.name] and prod(min(axis.stride, axis.size) for axis in axes) > MOST_CASES:

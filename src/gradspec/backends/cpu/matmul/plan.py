@@ -15,7 +15,7 @@ from typing import Any
 
 from gradspec.backends.cpu.axes import Strides, merged
 from gradspec.backends.cpu.binding import KernelCall, laid_out, task_of
-from gradspec.backends.cpu.dtypes import computed_float
+from gradspec.backends.cpu.dtypes import MULTIPLIED, computed_float
 from gradspec.backends.cpu.matmul.arguments import (
     FEW_ROWS,
     LONGEST_BLOCK,
@@ -463,6 +463,8 @@ class MatmulLowering(LoweringBase):
     def task(self, work: Work) -> Task | None:
         node, *others = work.nodes
         shape = ProductShape.of(node)
+        if shape.dtype.name not in MULTIPLIED:
+            return None
         made = {v for each in work.nodes for v in each.outputs}
         read = tuple(dict.fromkeys(v for each in others for v in each.inputs if v not in made))
         program = PointwiseProgram(Work(tuple(others), work.outputs), read, node.outputs) if others else None

@@ -11,21 +11,23 @@ from gradspec.interop.onnx.nodes import (
     indexing,
     layout,
     linear,
+    microsoft,
     norm,
     pointwise,
     pool,
+    quantize,
     reduce,
     resize,
     select,
 )
 
 ROOMS = (
-    *(attention, constant, cast, control, conv, fused, indexing, layout, linear, norm),
-    *(pointwise, pool, reduce, resize, select),
+    *(attention, constant, cast, control, conv, fused, indexing, layout, linear, microsoft),
+    *(norm, pointwise, pool, quantize, reduce, resize, select),
 )
 
 HANDLERS: dict[str, Handler] = {name: handler for room in ROOMS for name, handler in room.HANDLERS.items()}
 """By the name of the operator, with its domain in front if that is not ONNX's own."""
 
-FOREIGN: dict[str, Signature] = attention.SIGNATURES | fused.SIGNATURES
+FOREIGN: dict[str, Signature] = attention.SIGNATURES | fused.SIGNATURES | microsoft.SIGNATURES
 """Operators that ONNX has no record of, by their name with the domain in front if that is not ONNX's own."""

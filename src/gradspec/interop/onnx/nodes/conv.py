@@ -16,7 +16,7 @@ from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, ShapeError
 
 
-def _kernel(node: OnnxNode, weight: Var) -> Sizes:
+def kernel_of(node: OnnxNode, weight: Var) -> Sizes:
     """The kernel's sizes, which the weight has and the attribute may repeat."""
     sizes, stated = spatial(weight.shape), node.attribute("kernel_shape")
     if stated and tuple(stated) != sizes:
@@ -26,13 +26,13 @@ def _kernel(node: OnnxNode, weight: Var) -> Sizes:
 
 def _conv(node: OnnxNode) -> Any:
     x, weight, bias = node.variable(0), node.variable(1), node.optional(2)
-    w = windows(node, spatial(x.shape), _kernel(node, weight))
+    w = windows(node, spatial(x.shape), kernel_of(node, weight))
     return convolution(x, weight, bias, w.stride, w.padding, w.dilation, node.attribute("group"))
 
 
 def _conv_transpose(node: OnnxNode) -> Any:
     x, weight, bias = node.variable(0), node.variable(1), node.optional(2)
-    sizes, kernel = spatial(x.shape), _kernel(node, weight)
+    sizes, kernel = spatial(x.shape), kernel_of(node, weight)
     rank = len(sizes)
     stride, dilation = per_axis(node, "strides", rank, 1), per_axis(node, "dilations", rank, 1)
     extents = [s * (n - 1) + d * (k - 1) + 1 for n, k, s, d in zip(sizes, kernel, stride, dilation, strict=True)]

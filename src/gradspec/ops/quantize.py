@@ -1,0 +1,158 @@
+"""Quantisation to small integers, which has no derivative, and back, which is linear in the scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradspec.graph.arrays import as_array
+from gradspec.graph.attributes import Attributes, NoAttributes
+from gradspec.graph.builder import apply, operands
+from gradspec.graph.ir import Op, Var
+from gradspec.graph.types import DType, TensorType, dtype_of, f32, number_as, require_floats, require_one_dtype, u8
+from gradspec.ops.batching import spread
+from gradspec.ops.rules import require_count
+from gradspec.ops.shape import reshape
+from gradspec.ops.shape import sum as sum_over
+from gradspec.spec.errors import DTypeError, UnsupportedError
+from gradspec.spec.quantize import NO_DERIVATIVE, QUANTIZED, full_shape
+from gradspec.spec.quantize import dequantize as dequantize_spec
+from gradspec.spec.quantize import quantize as quantize_spec
+
+NONE = NoAttributes()
+
+WIDEST = 32
+"""Bits of integers that are dequantised: their differences fit in 64."""
+
+
+def _batch(op: Op, attrs: Attributes, given: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+    """A scale or zero point without the axis serves all samples; one that has it keeps it in front of all others."""
+    n = next(v.shape[0] for v, has in zip(given, batched, strict=True) if has)
+    x = given[0] if batched[0] else spread(given[0], n)
+    others = [
+        reshape(v, (n, *(1,) * (x.ndim - v.ndim), *v.shape[1:])) if has else v
+        for v, has in zip(given[1:], batched[1:], strict=True)
+    ]
+    return (apply(op, attrs, x, *others),)
+
+
+# --- quantize ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """The name of the dtype of the result and of the zero point."""
+
+    dtype: str
+
+
+def _quantize_types(attrs: Quantization, *types: TensorType) -> tuple[TensorType]:
+    require_count("quantize", types, 3)
+    x, scale, zero = types
+    require_floats("quantize", x, scale)
+    if attrs.dtype not in QUANTIZED:
+        raise DTypeError(
+            f"quantize to {attrs.dtype} is not known; give a zero point of one of {', '.join(QUANTIZED)}, or use "
+            "gs.round and gs.convert"
+        )
+    if zero.dtype.name != attrs.dtype:
+        raise DTypeError(f"quantize to {attrs.dtype}: the zero point is {zero}; give it that dtype")
+    for t in (scale, zero):
+        full_shape("quantize", t.shape, x.shape)
+    return (TensorType(zero.dtype, x.shape),)
+
+
+def _no_derivative(attrs: Quantization, primals: Any, tangents: Any) -> Any:
+    raise UnsupportedError(NO_DERIVATIVE)
+
+
+QUANTIZE = Op(
+    "quantize",
+    Quantization,
+    types=_quantize_types,
+    spec=lambda attrs, *tensors: (quantize_spec(*tensors, attrs.dtype),),
+    batch=_batch,
+    jvp=_no_derivative,
+)
+
+
+def quantize(x: Any, scale: Any, zero_point: Any = 0, dtype: DType | None = None) -> Any:
+    """``x / scale``, rounded to the nearest integer, of two the even one, plus ``zero_point``, as ``i8 u8 i16 u16``.
+
+    What does not fit becomes the largest or the least integer, and NaN the zero point. Scales and zero points are
+    numbers, or tensors that broadcast: ``(C, 1, 1)`` has one for each channel of ``x (N, C, H, W)``. A size may also
+    divide that of ``x``; then each entry is for a block of neighbours. The result has the dtype of the zero point; a
+    plain number has ``dtype``, which is u8 unless given. There is no derivative, and asking for one is an error.
+
+    >>> import gradspec as gs
+    >>> import numpy as np
+    >>> quantize(np.float32([-1, 0.5, 1.5, 400]), 1.0, 10).tolist()
+    [9, 10, 12, 255]
+    >>> quantize(np.float32([[1, 2], [3, 4]]), np.float32([[0.5], [0.25]]), 0, gs.i8).tolist()
+    [[2, 4], [12, 16]]
+    """
+    zero = zero_point if isinstance(zero_point, Var) else _as_array(zero_point, dtype or u8)
+    found = zero.dtype if isinstance(zero, Var) else dtype_of(zero)
+    if dtype not in (None, found):
+        raise DTypeError(f"quantize: dtype={dtype} is asked for, and the zero point is {found}; give one of them")
+    x, scale, zero = operands(x, scale, zero)
+    return apply(QUANTIZE, Quantization(found.name), x, scale, zero)
+
+
+def _as_array(value: Any, dtype: DType) -> Any:
+    """A plain number as an array of ``dtype``; everything else as it is."""
+    return number_as(value, dtype.numpy) if isinstance(value, int | float) else as_array(value)
+
+
+# --- dequantize -------------------------------------------------------------------------------------------------------
+
+
+def _dequantize_types(attrs: NoAttributes, *types: TensorType) -> tuple[TensorType]:
+    require_count("dequantize", types, 3)
+    q, scale, zero = types
+    if not q.is_integer or q.dtype.numpy.itemsize * 8 > WIDEST:
+        raise DTypeError(f"dequantize reads integers of up to {WIDEST} bits, not {q}; convert them by gs.convert")
+    require_one_dtype("dequantize", q, zero)
+    for t in (scale, zero):
+        full_shape("dequantize", t.shape, q.shape)
+    return (TensorType(require_floats("dequantize", scale), q.shape),)
+
+
+def _block_sums(g: Var, shape: tuple[int, ...]) -> Any:
+    """``g`` summed over the cells that share a scale of ``shape``."""
+    full = full_shape("dequantize", shape, g.shape)
+    split = reshape(g, [size for m, n in zip(full, g.shape, strict=True) for size in (m, n // max(m, 1))])
+    return reshape(sum_over(split, tuple(range(1, split.ndim, 2))), shape)
+
+
+def _dequantize_transpose(attrs: NoAttributes, cotangents: Sequence[Var], given: Sequence[Any], i: int) -> Any:
+    """Of the scale, the only operand with a cotangent."""
+    (g,), (q, scale, zero) = cotangents, given
+    return _block_sums(g * dequantize(q, g.owner.operand(1.0, g), zero), scale.shape)
+
+
+DEQUANTIZE = Op(
+    "dequantize",
+    NoAttributes,
+    types=_dequantize_types,
+    spec=lambda attrs, q, scale, zero: (dequantize_spec(q, scale, zero),),
+    batch=_batch,
+    linear="jointly",
+    transpose=_dequantize_transpose,
+)
+
+
+def dequantize(q: Any, scale: Any, zero_point: Any = 0) -> Any:
+    """The numbers that integers stand for, ``(q − zero_point)·scale``, of the scale's dtype; linear in the scale.
+
+    Scale and zero point are those of ``quantize``; a plain number as the scale is an ``f32``. Integers have up to 32
+    bits, and the zero point has their dtype.
+
+    >>> import numpy as np
+    >>> dequantize(np.uint8([9, 10, 12]), 0.5, 10).tolist()
+    [-0.5, 0.0, 1.0]
+    """
+    q, zero = operands(q, zero_point)
+    q, scale, zero = operands(q, _as_array(scale, f32) if not isinstance(scale, Var) else scale, zero)
+    return apply(DEQUANTIZE, NONE, q, scale, zero)
