@@ -14,7 +14,7 @@ from typing import Any, Self
 from gradspec.graph.attributes import IMPLIED, usual
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Op, Var
-from gradspec.graph.types import TensorType, require_rank, require_sums
+from gradspec.graph.types import TensorType, require_floats, require_rank, require_sums
 from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.linear import biased_jvp, merge_batch, split_batch
 from gradspec.ops.rules import applying, require_count
@@ -104,7 +104,7 @@ def _types(name: str) -> Callable[..., tuple[TensorType]]:
 
     def rule(attrs: Convolution, first: TensorType, second: TensorType, *bias: TensorType) -> tuple[TensorType]:
         require_count(name, (first, second, *bias), *((2,) if result == "w" else (2, 3)))
-        dtype = require_sums(name, first, second, *bias)
+        dtype = (require_sums if result == "g" else require_floats)(name, first, second, *bias)
         form = _form(attrs, **{a: first, b: second})
         lead = first.shape[: first.ndim - attrs.rank - 1]
         if result == "w" and second.shape[: second.ndim - attrs.rank - 1] != lead:

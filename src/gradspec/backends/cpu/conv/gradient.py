@@ -254,7 +254,7 @@ class GradientLowering(LoweringBase):
 def _task(node: Node) -> Task | None:
     x, g = node.inputs
     (w,) = node.outputs
-    if x.type.size == 0 or g.type.size == 0 or not x.type.is_float:
+    if x.type.size == 0 or g.type.size == 0:
         return None
     if w.shape[:2] == (node.attrs.groups, 1) and node.attrs.rank > 0:
         return _depthwise_task(node)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from gradspec.interop.onnx.emit.emitter import Emitter, OnnxValue
+from gradspec.interop.onnx.emit.emitter import INT32, Emitter, OnnxValue
 from gradspec.interop.onnx.emit.table import emits
 from gradspec.interop.onnx.emit.windows import gathered, spread
 from gradspec.ops.conv import Convolution, StatedWindows
+from gradspec.spec.errors import UnsupportedError
 
 
 def _with_an_axis(attrs: Convolution) -> Convolution:
@@ -45,15 +46,46 @@ def conv(e: Emitter, attrs: Convolution, x: OnnxValue, w: OnnxValue, *bias: Onnx
     if not w.shape[1]:
         return _bias_alone(e, shape, x, attrs.rank, bias)
     form = attrs if attrs.rank else _with_an_axis(attrs)
+    if not x.is_float:
+        return e.reshape(_of_integers(e, form, (x, w), attrs.rank, bias), shape)
     image, weight = _flat_batch(e, x, attrs.rank), _with_spatial(e, w, attrs.rank)
     y = _convolved(e, form, image, weight, bias, form.outputs)
     return e.reshape(y, shape)
 
 
-def _convolved(
-    e: Emitter, form: Convolution, x: OnnxValue, w: OnnxValue, bias: Sequence[OnnxValue], outputs: Sequence[int]
+def _of_integers(
+    e: Emitter, form: Convolution, factors: tuple[OnnxValue, OnnxValue], rank: int, bias: Sequence[OnnxValue]
 ) -> OnnxValue:
-    """A Conv node with exactly ``outputs`` windows: fewer than fit are had from a shorter axis."""
+    """ONNX's convolution of integers reads those of 8 bits, and takes their zero points away by itself."""
+    found = [pair for pair in map(e.centred, factors) if pair is not None]
+    if len(found) < 2:
+        raise UnsupportedError("ONNX convolves integers of 8 bits only, less a zero point of theirs")
+    (q, zero), (r, weight_zero) = found
+    zeros = [_zero(e, q, zero, 1), _zero(e, r, weight_zero, r.shape[0])]
+    image, weight = _flat_batch(e, q, rank), _with_spatial(e, r, rank)
+    y = _convolved(e, form, image, weight, zeros, form.outputs, "ConvInteger")
+    return e.cells("Add", y, e.reshape(bias[0], (*bias[0].shape, *(1,) * form.rank))) if bias else y
+
+
+def _zero(e: Emitter, q: OnnxValue, zero: OnnxValue | None, count: int) -> OnnxValue:
+    """A zero point as ConvInteger takes it: one number, or ``count``, one for each output channel."""
+    if zero is None:
+        return e.constant(0, q.dtype)
+    if zero.size != 1 and (zero.size, zero.ndim, zero.shape[0]) != (count, q.ndim, count):
+        raise UnsupportedError("ONNX takes one zero point, or one for each output channel")
+    return e.reshape(zero, () if zero.size == 1 else (zero.size,))
+
+
+def _convolved(
+    e: Emitter,
+    form: Convolution,
+    x: OnnxValue,
+    w: OnnxValue,
+    others: Sequence[OnnxValue],
+    outputs: Sequence[int],
+    op_type: str = "Conv",
+) -> OnnxValue:
+    """A node with exactly ``outputs`` windows: fewer than fit are had from a shorter axis."""
     ends = []
     for axis, count in enumerate(outputs):
         n, (lo, hi), s = form.sizes[axis], form.padding[axis], form.stride[axis]
@@ -63,10 +95,10 @@ def _convolved(
         x = e.first(x, axis + 2, n + min(hi, 0))
         ends.append(max(hi, 0))
     return e.node(
-        "Conv",
-        [x, w, *bias],
+        op_type,
+        [x, w, *others],
         (x.shape[0], w.shape[0], *outputs),
-        x.dtype,
+        x.dtype if op_type == "Conv" else INT32,
         kernel_shape=list(form.kernel),
         strides=list(form.stride),
         pads=[lo for lo, _ in form.padding] + ends,

@@ -18,6 +18,7 @@ DType = np.dtype[Any]
 Shape = tuple[int, ...]
 
 BOOL, INT32, INT64 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
+NARROW = (np.dtype(np.int8), np.dtype(np.uint8))
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 TRUTHS = {"And", "Equal", "Greater", "IsInf", "IsNaN", "Less", "Not", "Or"}
@@ -63,6 +64,7 @@ class Emitter:
         self._taken = set(taken)
         self._constants: dict[tuple[DType, Shape, bytes], OnnxValue] = {}
         self._sources: dict[str, OnnxValue] = {}
+        self._centred: dict[str, tuple[OnnxValue, OnnxValue | None]] = {}
         self._stem = ""
 
     # --- names -----------------------------------------------------------------------------------------------------
@@ -92,6 +94,8 @@ class Emitter:
                         field[i] = name
         if value.name in self._sources:
             self._sources[name] = self._sources[value.name]
+        if value.name in self._centred:
+            self._centred[name] = self._centred[value.name]
         return OnnxValue(name, value.shape, value.dtype)
 
     def drop_unused(self, outputs: Iterable[str]) -> None:
@@ -160,6 +164,18 @@ class Emitter:
         sources = [self._sources.get(v.name, v) for v in values]
         return sources if np.broadcast_shapes(*(v.shape for v in sources)) == shape else values
 
+    def centred(self, x: OnnxValue) -> tuple[OnnxValue, OnnxValue | None] | None:
+        """The 8-bit integers that ``x`` was made of, and the zero point taken from them, if any; None if it was not."""
+        return self._centred.get(x.name)
+
+    def difference(self, a: OnnxValue, b: OnnxValue) -> OnnxValue:
+        """``a − b``, which remembers integers and a zero point of one dtype."""
+        y, pair = self.cells("Sub", a, b), [self.centred(self._sources.get(v.name, v)) for v in (a, b)]
+        match pair:
+            case [(q, None), (zero, None)] if q.dtype == zero.dtype and q.shape == y.shape:
+                self._centred[y.name] = q, zero
+        return y
+
     def choose(self, condition: OnnxValue, chosen: float, other: float, dtype: DType) -> OnnxValue:
         """One of two numbers, as ``condition`` says."""
         return self.cells("Where", condition, self.constant(chosen, dtype), self.constant(other, dtype))
@@ -170,6 +186,8 @@ class Emitter:
         y = self.node("Cast", [x], x.shape, dtype, to=tensor_dtype(dtype))
         if x.name in self._sources:
             self._sources[y.name] = self.cast(self._sources[x.name], dtype)
+        if x.dtype in NARROW and dtype == INT32:
+            self._centred[y.name] = x, None
         return y
 
     # --- layout ----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ def matmul(e: Emitter, attrs: Product, a: OnnxValue, b: OnnxValue, *bias: OnnxVa
     shape = (*a.shape[:-2], rows, columns)
     if not inner:
         return e.expand(_row(e, bias[0]), shape) if bias else e.full(shape, 0, a.dtype)
-    if a.ndim == 2 and (bias or attrs != Product()):
+    if a.ndim == 2 and a.is_float and (bias or attrs != Product()):
         flags = {"transA": int(attrs.transpose_a), "transB": int(attrs.transpose_b)}
         return e.node("Gemm", [a, b, *bias], shape, a.dtype, **flags)
     factors = [_turned(e, a, attrs.transpose_a), _turned(e, b, attrs.transpose_b)]

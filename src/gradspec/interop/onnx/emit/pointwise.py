@@ -16,7 +16,6 @@ from gradspec.spec.pointwise import GELU_CUBIC, GELU_SCALE
 
 NAMESAKES = {
     "add": "Add",
-    "sub": "Sub",
     "mul": "Mul",
     "div": "Div",
     "abs": "Abs",
@@ -43,6 +42,11 @@ def _namesake(op_type: str) -> Any:
 
 for _name, _op_type in NAMESAKES.items():
     emits(_name)(_namesake(_op_type))
+
+
+@emits("sub")
+def sub(e: Emitter, attrs: Any, a: OnnxValue, b: OnnxValue) -> OnnxValue:
+    return e.difference(a, b)
 
 
 @emits("maximum")
