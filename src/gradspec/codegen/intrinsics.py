@@ -149,9 +149,10 @@ maximum, minimum = float_function("maximum"), float_function("minimum")
 
 
 def _multiply_add(builder: Any, a: Value, b: Value, c: Value) -> Value:
-    if a.type.is_float:
-        return _fused.emit(builder, a, b, c)
-    return Value(a.type, builder.add(builder.mul(a.llvm, b.llvm), c.llvm))
+    if not a.type.is_float:
+        return Value(a.type, builder.add(builder.mul(a.llvm, b.llvm), c.llvm))
+    fused: Value = _fused.emit(builder, a, b, c)
+    return fused
 
 
 _fused, multiply_add = float_function("fma"), Intrinsic(_multiply_add)

@@ -10,7 +10,7 @@ from gradspec.graph.arrays import as_array
 from gradspec.graph.attributes import Attributes, NoAttributes
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Op, Var
-from gradspec.graph.types import DType, TensorType, dtype_of, f32, number_as, require_floats, require_one_dtype, u8
+from gradspec.graph.types import DType, TensorType, dtype_of, f32, i32, number_as, require_floats, require_one_dtype, u8
 from gradspec.ops.batching import spread
 from gradspec.ops.rules import require_count
 from gradspec.ops.shape import reshape
@@ -21,9 +21,6 @@ from gradspec.spec.quantize import dequantize as dequantize_spec
 from gradspec.spec.quantize import quantize as quantize_spec
 
 NONE = NoAttributes()
-
-WIDEST = 32
-"""Bits of integers that are dequantised: their differences fit in 64."""
 
 
 def _batch(op: Op, attrs: Attributes, given: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
@@ -71,7 +68,7 @@ QUANTIZE = Op(
     "quantize",
     Quantization,
     types=_quantize_types,
-    spec=lambda attrs, *tensors: (quantize_spec(*tensors, attrs.dtype),),
+    spec=lambda attrs, x, scale, zero: (quantize_spec(x, scale, zero, attrs.dtype),),
     batch=_batch,
     jvp=_no_derivative,
 )
@@ -109,12 +106,16 @@ def _as_array(value: Any, dtype: DType) -> Any:
 
 
 def _dequantize_types(attrs: NoAttributes, *types: TensorType) -> tuple[TensorType]:
-    require_count("dequantize", types, 3)
-    q, scale, zero = types
-    if not q.is_integer or q.dtype.numpy.itemsize * 8 > WIDEST:
-        raise DTypeError(f"dequantize reads integers of up to {WIDEST} bits, not {q}; convert them by gs.convert")
-    require_one_dtype("dequantize", q, zero)
-    for t in (scale, zero):
+    require_count("dequantize", types, 2, 3)
+    q, scale, *zero = types
+    if q.dtype.name not in (*QUANTIZED, "i32"):
+        raise DTypeError(f"dequantize reads {', '.join(QUANTIZED)} and i32, not {q}; convert it by gs.convert")
+    if zero and q.dtype is i32:
+        raise DTypeError(
+            f"dequantize: {q} has no zero point, which could not be taken away exactly; subtract it before"
+        )
+    require_one_dtype("dequantize", q, *zero)
+    for t in (scale, *zero):
         full_shape("dequantize", t.shape, q.shape)
     return (TensorType(require_floats("dequantize", scale), q.shape),)
 
@@ -128,31 +129,31 @@ def _block_sums(g: Var, shape: tuple[int, ...]) -> Any:
 
 def _dequantize_transpose(attrs: NoAttributes, cotangents: Sequence[Var], given: Sequence[Any], i: int) -> Any:
     """Of the scale, the only operand with a cotangent."""
-    (g,), (q, scale, zero) = cotangents, given
-    return _block_sums(g * dequantize(q, g.owner.operand(1.0, g), zero), scale.shape)
+    (g,), (q, scale, *zero) = cotangents, given
+    return _block_sums(g * apply(DEQUANTIZE, NONE, q, g.owner.operand(1.0, g), *zero), scale.shape)
 
 
-DEQUANTIZE = Op(
+DEQUANTIZE: Op = Op(
     "dequantize",
     NoAttributes,
     types=_dequantize_types,
-    spec=lambda attrs, q, scale, zero: (dequantize_spec(q, scale, zero),),
+    spec=lambda attrs, *tensors: (dequantize_spec(*tensors),),
     batch=_batch,
     linear="jointly",
     transpose=_dequantize_transpose,
 )
 
 
-def dequantize(q: Any, scale: Any, zero_point: Any = 0) -> Any:
+def dequantize(q: Any, scale: Any, zero_point: Any = None) -> Any:
     """The numbers that integers stand for, ``(q − zero_point)·scale``, of the scale's dtype; linear in the scale.
 
-    Scale and zero point are those of ``quantize``; a plain number as the scale is an ``f32``. Integers have up to 32
-    bits, and the zero point has their dtype.
+    Scale and zero point are those of ``quantize``; a plain number as the scale is an ``f32``. The zero point, which is
+    0 unless given, has the dtype of ``q``: ``i8 u8 i16 u16``. Sums of products, in ``i32``, have none.
 
     >>> import numpy as np
-    >>> dequantize(np.uint8([9, 10, 12]), 0.5, 10).tolist()
-    [-0.5, 0.0, 1.0]
+    >>> dequantize(np.uint8([9, 10, 12]), 0.5, 10).tolist(), dequantize(np.int32([300]), 0.5).tolist()
+    ([-0.5, 0.0, 1.0], [150.0])
     """
-    q, zero = operands(q, zero_point)
-    q, scale, zero = operands(q, _as_array(scale, f32) if not isinstance(scale, Var) else scale, zero)
-    return apply(DEQUANTIZE, NONE, q, scale, zero)
+    q, *zero = operands(q, *(() if zero_point is None else (zero_point,)))
+    factor = scale if isinstance(scale, Var) else _as_array(scale, f32)
+    return apply(DEQUANTIZE, NONE, q, factor, *zero)

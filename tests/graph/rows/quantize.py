@@ -13,8 +13,10 @@ def narrow(i, dtype=gs.i8):
     return gs.convert(i, dtype)
 
 
-def whole(i):
-    return gs.convert(i, gs.i32)
+def whole(i, *zero_point):
+    """Integers of 8 bits, less a zero point of theirs, in 32 bits."""
+    q, *zero = (gs.convert(narrow(n), gs.i32) for n in (i, *zero_point))
+    return q - zero[0] if zero else q
 
 
 ROWS = [
@@ -26,7 +28,7 @@ ROWS = [
         lambda x, s, i: x * staircase(x, s, narrow(i), None),
         ((2, 3), (2, 1), Integers((3,), -100, 100)),
     ),
-    GraphCase("dequantize", lambda i, s: gs.dequantize(narrow(i), s, narrow(i[:1])), (Integers((2, 3), -99, 99), ())),
+    GraphCase("dequantize", lambda i, s: gs.dequantize(narrow(i, gs.u8), s, 100), (Integers((2, 3), 0, 255), ())),
     GraphCase(
         "dequantize along an axis",
         lambda i, s, z: gs.dequantize(narrow(i), s, narrow(z)) * s,
@@ -40,7 +42,13 @@ ROWS = [
     ),
     GraphCase(
         "convolution of integers",
-        lambda s, i, j, b: gs.dequantize(gs.conv1d(whole(i), whole(j), whole(b), 2, 1), s),
-        ((3, 1), Integers((2, 2, 5), -99, 99), Integers((3, 2, 2), -99, 99), Integers((3,), -99, 99)),
+        lambda s, i, j, z, b: gs.dequantize(gs.conv1d(whole(i), whole(j, z), whole(b), 2, 1), s),
+        (
+            (3, 1),
+            Integers((2, 2, 5), -99, 99),
+            Integers((3, 2, 2), -99, 99),
+            Integers((), -9, 9),
+            Integers((3,), -99, 99),
+        ),
     ),
 ]

@@ -28,9 +28,10 @@ def _quantize(attrs: Quantization, x: Array, scale: Array, zero: Array) -> Array
     return np.where(np.isnan(level), 0, inside).astype(np.int32) + offset
 
 
-def _dequantize(attrs: Any, q: Array, scale: Array, zero: Array) -> Array:
-    wide = np.int64 if q.dtype.itemsize == 4 else np.int32
-    steps = q.astype(wide) - _spread(zero, q.shape).astype(wide)
+def _dequantize(attrs: Any, q: Array, scale: Array, *zero: Array) -> Array:
+    steps = q.astype(np.int32)
+    for z in zero:
+        steps -= _spread(z, q.shape).astype(np.int32)
     return steps.astype(scale.dtype) * _spread(scale, q.shape)
 
 

@@ -27,18 +27,11 @@ def _quantize(attrs: Any, x: Array, scale: Array, zero: Array) -> Array:
     return jnp.where(jnp.isnan(level), 0, inside).astype(jnp.int32) + offset
 
 
-def _dequantize(_: Any, q: Array, scale: Array, zero: Array) -> Array:
-    return _difference(q, _spread(zero, q.shape), scale.dtype) * _spread(scale, q.shape)
+def _dequantize(_: Any, q: Array, scale: Array, *zero: Array) -> Array:
+    steps = q.astype(jnp.int32)
+    for z in zero:
+        steps = steps - _spread(z, q.shape).astype(jnp.int32)
+    return steps.astype(scale.dtype) * _spread(scale, q.shape)
 
-
-def _difference(q: Array, zero: Array, dtype: Any) -> Array:
-    """``q − zero``, rounded once: of 32-bit integers by halves, whose differences are exact."""
-    if q.dtype.itemsize < 4:
-        return (q.astype(jnp.int32) - zero.astype(jnp.int32)).astype(dtype)
-    high, low = ((part(q).astype(jnp.int32) - part(zero).astype(jnp.int32)).astype(dtype) for part in _HALVES)
-    return high * 65536 + low
-
-
-_HALVES: tuple[Callable[[Array], Array], ...] = (lambda n: n >> 16, lambda n: n & 0xFFFF)
 
 LOWERINGS: dict[str, Callable[..., Any]] = {"quantize": _quantize, "dequantize": _dequantize}

@@ -6,7 +6,7 @@ import numpy as np
 
 from gradspec.graph.attributes import NoAttributes
 from gradspec.graph.types import DTYPES
-from gradspec.interop.onnx.emit.emitter import FLOAT32, FLOAT64, INT32, Emitter, OnnxValue, Shape
+from gradspec.interop.onnx.emit.emitter import FLOAT32, INT32, Emitter, OnnxValue, Shape
 from gradspec.interop.onnx.emit.table import emits
 from gradspec.ops.quantize import Quantization
 
@@ -31,12 +31,14 @@ def _by_arithmetic(e: Emitter, attrs: Quantization, x: OnnxValue, scale: OnnxVal
 
 
 @emits("dequantize")
-def dequantize(e: Emitter, attrs: NoAttributes, q: OnnxValue, scale: OnnxValue, zero: OnnxValue) -> OnnxValue:
-    axis = _axis(q, scale, zero)
+def dequantize(e: Emitter, attrs: NoAttributes, q: OnnxValue, scale: OnnxValue, *zero: OnnxValue) -> OnnxValue:
+    axis = _axis(q, scale, *zero)
     if axis is None or scale.dtype != FLOAT32 or q.dtype.itemsize > 1:
-        wide = e.cells("Sub", *(e.cast(t, FLOAT64) for t in (q, _spread(e, zero, q.shape))))
-        return e.cells("Mul", e.cast(wide, scale.dtype), _spread(e, scale, q.shape))
-    return e.node("DequantizeLinear", [q, *_alike(e, scale, zero)], q.shape, scale.dtype, axis=axis)
+        steps = e.cast(q, INT32)
+        for z in zero:
+            steps = e.cells("Sub", steps, e.cast(_spread(e, z, q.shape), INT32))
+        return e.cells("Mul", e.cast(steps, scale.dtype), _spread(e, scale, q.shape))
+    return e.node("DequantizeLinear", [q, *_alike(e, scale, *zero)], q.shape, scale.dtype, axis=axis)
 
 
 def _axis(x: OnnxValue, *others: OnnxValue) -> int | None:

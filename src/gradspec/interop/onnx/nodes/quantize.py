@@ -96,7 +96,7 @@ def _quantize_linear(node: OnnxNode) -> Any:
         raise FormatError(f"its output_dtype is {dtype}, and its zero point is {zero.dtype}")
     given, scale, zero = _fitted(node, convert(x, wide), convert(scale, wide), zero)
     if wide.numpy.itemsize == 2:  # in kernels of these formats a quotient is not rounded before it is an integer
-        given, scale = given / _repeated(scale, given.shape), 1.0
+        given, scale = given / _repeated(scale, given.shape), scale.owner.operand(1.0, scale)
     return _first(quantize(given, scale, 0 if zero is None else zero, dtype), x.shape)
 
 
@@ -109,11 +109,15 @@ def _repeated(t: Var, shape: Index) -> Any:
 
 
 def _dequantize_linear(node: OnnxNode) -> Any:
-    """The product has the format of the result."""
+    """The product has the format of the result. For 32-bit integers the text has no zero point, and files have 0."""
     q, scale, zero = node.variable(0), node.variable(1), node.optional(2)
+    if zero is not None and q.dtype == i32:
+        if np.any(node.known(2)):
+            raise FormatError("its zero point is not 0, and 32-bit integers have no other")
+        zero = None
     wide = _stated(node, "output_dtype") or scale.dtype
     given, scale, zero = _fitted(node, q, convert(scale, wide), zero)
-    return _first(dequantize(given, scale, 0 if zero is None else zero), q.shape)
+    return _first(dequantize(given, scale, zero), q.shape)
 
 
 def dynamically_quantized(x: Var) -> tuple[Any, Any, Any]:
