@@ -74,7 +74,7 @@ QUANTIZE = Op(
 )
 
 
-def quantize(x: Any, scale: Any, zero_point: Any = 0, dtype: DType | None = None) -> Any:
+def quantize(x: Any, scale: Any, zero_point: Any | int = 0, dtype: DType | None = None) -> Any:
     """``x / scale``, rounded to the nearest integer, of two the even one, plus ``zero_point``, as ``i8 u8 i16 u16``.
 
     What does not fit becomes the largest or the least integer, and NaN the zero point. Scales and zero points are
@@ -144,7 +144,7 @@ DEQUANTIZE: Op = Op(
 )
 
 
-def dequantize(q: Any, scale: Any, zero_point: Any = None) -> Any:
+def dequantize(q: Any, scale: Any | float, zero_point: Any | int | None = None) -> Any:
     """The numbers that integers stand for, ``(q − zero_point)·scale``, of the scale's dtype; linear in the scale.
 
     Scale and zero point are those of ``quantize``; a plain number as the scale is an ``f32``. The zero point, which is
