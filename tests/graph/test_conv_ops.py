@@ -464,8 +464,8 @@ def test_the_specification_refuses_the_same(function, shapes, options, message):
 
 @pytest.mark.parametrize(
     ("function", "shapes"),
-    [(gs.conv, [(1, 3), (1, 1, 2)]), (gs.matmul, [(2,), (2,)]), (partial(gs.resize, size=(2,)), [(3,)])],
-    ids=["conv", "matmul", "resize"],
+    [(gs.conv_transpose, [(1, 3), (1, 1, 2)]), (partial(gs.resize, size=(2,)), [(3,)])],
+    ids=["conv_transpose", "resize"],
 )
 def test_integers_are_refused(function, shapes):
     with pytest.raises(gs.DTypeError, match="floating-point"):
