@@ -13,11 +13,12 @@ import gradspec as gs
 from gradspec.cli import main
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Op, Var
-from gradspec.graph.picture import MOST_BOXES, document
+from gradspec.graph.picture import MOST_BOXES, box_count, document
 from gradspec.graph.show import attributes, summary
 from graph.test_op_laws import CASES
 
 GRAPHS = {case.id: case.graph() for case in CASES} | {f"{case.id} vjp": case.graph().vjp() for case in CASES[::5]}
+DRAWN = {name: graph for name, graph in GRAPHS.items() if box_count(graph) <= MOST_BOXES}
 ODD_NAME = 'a<b>&"\n\x1b[31mβ\u202e\\n'
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -156,15 +157,15 @@ def rectangles(picture):
     return [tuple(float(r.get(k)) for k in ("x", "y", "width", "height")) for r in picture.iter(f"{SVG}rect")]
 
 
-@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+@pytest.mark.parametrize("graph", DRAWN.values(), ids=DRAWN)
 def test_every_box_is_drawn_apart_from_the_others(graph):
     boxes = rectangles(drawn(graph))
-    assert len(boxes) == len(graph.inputs) + len(graph.constants) + len(graph.nodes) + len(graph.outputs)
+    assert len(boxes) == box_count(graph)
     for (x, y, w, h), (x2, y2, w2, h2) in itertools.combinations(boxes, 2):
         assert x + w <= x2 or x2 + w2 <= x or y + h <= y2 or y2 + h2 <= y
 
 
-@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+@pytest.mark.parametrize("graph", DRAWN.values(), ids=DRAWN)
 def test_every_operand_has_a_line_from_box_to_box(graph):
     picture = drawn(graph)
     boxes = rectangles(picture)

@@ -74,9 +74,11 @@ class Box:
 
 def html(graph: Body) -> str:
     """The picture; for a graph with too many boxes to follow, a table."""
-    if len(graph.inputs) + len(graph.constants) + len(graph.nodes) + len(graph.outputs) > MOST_BOXES:
-        return _table(graph)
-    return _drawing(graph)
+    return _table(graph) if box_count(graph) > MOST_BOXES else _drawing(graph)
+
+
+def box_count(graph: Body) -> int:
+    return len(graph.inputs) + len(graph.constants) + len(graph.nodes) + len(graph.outputs)
 
 
 def document(graph: Body, title: str) -> str:
