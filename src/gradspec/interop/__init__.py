@@ -26,6 +26,7 @@ def from_torch(
     params: str | Sequence[str] = ...,
     example_kwargs: Mapping[str, Any] | None = ...,
     dynamic: None = ...,
+    training: bool = ...,
 ) -> Graph: ...
 @overload
 def from_torch(
@@ -34,6 +35,7 @@ def from_torch(
     params: str | Sequence[str] = ...,
     example_kwargs: Mapping[str, Any] | None = ...,
     dynamic: Dynamic,
+    training: bool = ...,
 ) -> Family: ...
 def from_torch(
     module: Any,
@@ -41,6 +43,7 @@ def from_torch(
     params: str | Sequence[str] = "constants",
     example_kwargs: Mapping[str, Any] | None = None,
     dynamic: Dynamic | None = None,
+    training: bool = False,
 ) -> Graph | Family:
     """The graph of a PyTorch model: an ``nn.Module``, an ``ExportedProgram`` or an ``fx.GraphModule``.
 
@@ -48,8 +51,9 @@ def from_torch(
     ``example_kwargs``: tensors, arrays or types such as ``gs.f32[1, 3, 8, 8]``, in any nesting. The graph's inputs and
     outputs are the tensors of these and of the result, flattened. ``params`` says what becomes of parameters and
     buffers: ``"constants"`` of the graph, ``"inputs"`` after those of the model, in the order of its state dict, or a
-    list of the names that become inputs while the rest are constants. Operators that a graph cannot express are listed,
-    all of them, in one error.
+    list of the names that become inputs while the rest are constants. With ``training`` every part of the model is in
+    the mode that it is in: batch normalisation divides by the statistics of the batch, and the running ones are neither
+    read nor changed. Operators that a graph cannot express are listed, all of them, in one error.
 
     ``dynamic`` names sizes that stay open, by input and axis: ``{"x": {0: "batch"}}``. Then the result is a family,
     which makes a graph for each size, and each float dtype, of the arrays that it is called with.
@@ -67,10 +71,17 @@ def from_torch(
     if dynamic is not None:
         from gradspec.interop.torch.family import read_family
 
-        return read_family(module, example_args, params=params, example_kwargs=example_kwargs or {}, dynamic=dynamic)
+        return read_family(
+            module,
+            example_args,
+            params=params,
+            example_kwargs=example_kwargs or {},
+            dynamic=dynamic,
+            training=training,
+        )
     from gradspec.interop.torch.reader import read
 
-    return read(module, example_args, params=params, example_kwargs=example_kwargs)
+    return read(module, example_args, params=params, example_kwargs=example_kwargs, training=training)
 
 
 def to_torch(graph: Graph | Family, parameters: str | Sequence[str] = ()) -> torch.nn.Module:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from operator import getitem
 from typing import Any
 
@@ -20,13 +20,15 @@ from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 from gradspec.spec.errors import ShapeError, UnsupportedError
 
 
-def captured(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ExportedProgram:
+def captured(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], training: bool = False) -> ExportedProgram:
     """The program of a model for arguments like these, which are tensors, arrays or types in any nesting."""
     like = pytree.tree_map(_tensor_like, (tuple(args), dict(kwargs)))
+    if training:
+        _require_training(model)
     if isinstance(model, ExportedProgram):
         program = _static(model, *like)
     elif isinstance(model, nn.Module):
-        program = _exported(model, *like)
+        program = _exported(model, *like, training)
     else:
         raise TypeError(
             f"a torch.nn.Module, an fx.GraphModule or an ExportedProgram is needed, not a {type(model).__name__}; "
@@ -49,8 +51,19 @@ def _tensor_like(value: Any) -> Any:
     return torch.as_tensor(as_numpy(value)) if hasattr(value, "__array_interface__") else value
 
 
-def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
-    with _evaluating(module):
+def _require_training(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise ValueError(
+            f"training=True is for modules, and this {type(model).__name__} has the mode it was exported in"
+        )
+    if not any(part.training for part in model.modules()):
+        raise ValueError("training=True, and every part of the model is in evaluation mode; call model.train() first")
+
+
+def _exported(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], training: bool = False
+) -> ExportedProgram:
+    with _without_statistics(module) if training else _evaluating(module):
         try:
             return torch.export.export(module, args, kwargs, strict=False)
         except Exception as error:
@@ -66,17 +79,33 @@ def _exported(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             raise
 
 
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
+def _evaluating(module: nn.Module) -> AbstractContextManager[None]:
     """Evaluation mode for a while; then every part is in the mode it was in."""
-    modes = [(part, part.training) for part in module.modules()]
+    return _for_a_while({"training": False}, module.modules())
+
+
+def _without_statistics(module: nn.Module) -> AbstractContextManager[None]:
+    """Parts that are in training mode have no running statistics for a while."""
+    parts = [part for part in module.modules() if part.training and hasattr(part, "track_running_stats")]
+    return _for_a_while({"track_running_stats": False, "running_mean": None, "running_var": None}, parts)
+
+
+@contextmanager
+def _for_a_while(values: Mapping[str, Any], parts: Iterable[nn.Module]) -> Iterator[None]:
+    """Attributes of all parts, and then as they were in each."""
+    before = [(part, {name: getattr(part, name) for name in values}) for part in parts]
     try:
-        for part, _ in modes:
-            part.training = False
+        for part, _ in before:
+            _set(part, values)
         yield
     finally:
-        for part, mode in modes:
-            part.training = mode
+        for part, theirs in before:
+            _set(part, theirs)
+
+
+def _set(part: nn.Module, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        setattr(part, name, value)
 
 
 def _static(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:

@@ -32,11 +32,12 @@ def read_family(
     params: str | Sequence[str],
     example_kwargs: Mapping[str, Any],
     dynamic: Any,
+    training: bool = False,
 ) -> Family:
     """The family of a model whose axes ``dynamic`` names; see ``gs.from_torch``."""
     if not isinstance(dynamic, Mapping) or not all(isinstance(axes, Mapping) for axes in dynamic.values()):
         raise TypeError(f"dynamic={dynamic!r} does not name sizes; say which, such as dynamic={{'x': {{0: 'batch'}}}}")
-    examples = _Examples(example_args, example_kwargs)
+    examples = _Examples(example_args, example_kwargs, training)
     first = examples.read(model, examples.types, params)
     inputs = first.inputs[: len(examples.types)]
     if [v.type for v in inputs] != examples.types:  # PyTorch may order arguments by keyword as the model does
@@ -55,7 +56,8 @@ def read_family(
 class _Examples:
     """Example arguments in any nesting: the types of the tensors among them, and the same nesting of others."""
 
-    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], training: bool) -> None:
+        self._training = training
         self._leaves, self._nesting = pytree.tree_flatten((tuple(args), dict(kwargs)))
         self._places = [i for i, leaf in enumerate(self._leaves) if _is_array(leaf)]
         self.types = [_type(self._leaves[i]) for i in self._places]
@@ -66,7 +68,7 @@ class _Examples:
         for i, t in zip(self._places, types, strict=True):
             leaves[i] = t
         args, kwargs = pytree.tree_unflatten(leaves, self._nesting)
-        return read(model, args, params=params, example_kwargs=kwargs)
+        return read(model, args, params=params, example_kwargs=kwargs, training=self._training)
 
 
 def _is_array(leaf: Any) -> bool:

@@ -33,9 +33,10 @@ def read(
     *,
     params: str | Sequence[str] = "constants",
     example_kwargs: Mapping[str, Any] | None = None,
+    training: bool = False,
 ) -> Graph:
     """The graph of a module, an exported program or an ``fx.GraphModule``; see ``gs.from_torch``."""
-    program = captured(model, example_args, example_kwargs or {})
+    program = captured(model, example_args, example_kwargs or {}, training)
     _require_no_effects(program)
     return _Reader(program).graph(params)
 

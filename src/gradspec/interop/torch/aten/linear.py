@@ -96,8 +96,8 @@ def _normalized_batch(x: Var, weight: Var | None, bias: Var | None, eps: float) 
 @reads("_native_batch_norm_legit", "_native_batch_norm_legit_functional", "native_batch_norm")
 def _training_batch_norm(*_: Any, **__: Any) -> Any:
     raise UnsupportedError(
-        "batch normalisation in training mode updates its running statistics, and a graph changes nothing; "
-        "export the model after model.eval()"
+        "batch normalisation in training mode updates its running statistics, and a graph changes nothing; export the "
+        "model after model.eval(), or give the module itself and training=True, which leaves them alone"
     )
 
 

@@ -257,7 +257,7 @@ def _threshold(x: Var, threshold: float, value: float) -> Any:
 @reads("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
 def _dropout(x: Var, p: float, train: bool) -> Any:
     if train and p:
-        raise UnsupportedError("dropout in training mode draws random numbers; export the model after model.eval()")
+        raise UnsupportedError("dropout in training mode draws random numbers; call eval() on it, or on the model")
     return x
 
 
