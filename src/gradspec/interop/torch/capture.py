@@ -20,15 +20,15 @@ from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 from gradspec.spec.errors import ShapeError, UnsupportedError
 
 
-def captured(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], training: bool = False) -> ExportedProgram:
+def captured(model: Any, args: Any, kwargs: Any, training: bool = False) -> ExportedProgram:
     """The program of a model for arguments like these, which are tensors, arrays or types in any nesting."""
-    like = pytree.tree_map(_tensor_like, (tuple(args), dict(kwargs)))
+    args, kwargs = pytree.tree_map(_tensor_like, (tuple(args), dict(kwargs)))
     if training:
         _require_training(model)
     if isinstance(model, ExportedProgram):
-        program = _static(model, *like)
+        program = _static(model, args, kwargs)
     elif isinstance(model, nn.Module):
-        program = _exported(model, *like, training)
+        program = _exported(model, args, kwargs, training)
     else:
         raise TypeError(
             f"a torch.nn.Module, an fx.GraphModule or an ExportedProgram is needed, not a {type(model).__name__}; "

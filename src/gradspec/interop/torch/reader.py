@@ -173,7 +173,11 @@ class _Reader:
 
     def _decomposed(self, node: fx.Node) -> Any:
         """An operator that the table lacks, as PyTorch makes it of others."""
-        part, sources = decomposed(node)
+        try:
+            part, sources = decomposed(node)
+        except UnsupportedError:
+            _require_no_chance(node)
+            raise
         refusals, self.refusals = self.refusals, TorchRefusals()
         results = self._part(True, part, *map(self._value, sources))
         refusals, self.refusals = self.refusals, refusals
@@ -189,8 +193,7 @@ class _Reader:
 
     def _computed(self, node: fx.Node) -> Any:
         """What no input changes, PyTorch computes now; memory that it leaves unset is 0."""
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            raise UnsupportedError("it draws random numbers, and a graph gives the same result each time")
+        _require_no_chance(node)
         args, kwargs = self._arguments(node, self._value)
         result = node.target(*args, **kwargs)  # type: ignore[operator]
         return result.zero_() if "empty" in str(node.target) else result
@@ -220,6 +223,11 @@ class _Reader:
         if isinstance(value, list | tuple):
             return [self._variable(v) for v in value]
         return self.builder.const(array_of(value)) if isinstance(value, Tensor) else value
+
+
+def _require_no_chance(node: fx.Node) -> None:
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        raise UnsupportedError("it draws random numbers, and a graph gives the same result each time")
 
 
 def _type_given(tensor: Tensor) -> TensorType:

@@ -37,6 +37,12 @@ def _einsum(equation: str, tensors: Sequence[Var], *, path: Any = None) -> Any:
     return einsum(equation, *tensors)
 
 
+@reads("bilinear")
+def _bilinear(x: Var, y: Var, weight: Var, bias: Var | None = None) -> Any:
+    product = einsum("...i,oij,...j->...o", x, weight, y)
+    return product if bias is None else product + bias
+
+
 @reads("addmm", "baddbmm")
 def _plus_product(x: Var, a: Var, b: Var, *, beta: float = 1, alpha: float = 1) -> Any:
     if beta == alpha == 1 and x.ndim == 1 and b.ndim == 2:
@@ -219,6 +225,11 @@ def _nll_loss(x: Var, target: Var, weight: Var | None = None, reduction: int = 1
 @reads("nll_loss_forward", "nll_loss2d_forward")
 def _nll_loss_forward(x: Var, target: Var, weight: Var | None, reduction: int, ignore_index: int) -> Any:
     return (_nll_loss(x, target, weight, reduction, ignore_index),)
+
+
+@reads("multilabel_margin_loss", "multilabel_margin_loss_forward")
+def _multilabel_margin_loss(*_: Any, **__: Any) -> Any:
+    raise UnsupportedError("PyTorch makes it of operators that give another value than it has in PyTorch itself")
 
 
 def _mean_of_counted(losses: Any, target: Var, weight: Var | None, x: Var, reduction: int, ignore_index: int) -> Any:

@@ -261,6 +261,14 @@ def _dropout(x: Var, p: float, train: bool) -> Any:
     return x
 
 
+@reads("rrelu")
+def _rrelu(x: Var, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: Any = None) -> Any:
+    """Below 0 a slope that is drawn in training, and otherwise the middle one."""
+    if training:
+        raise UnsupportedError("rrelu in training mode draws random numbers; call eval() on it, or on the model")
+    return ops.leaky_relu(x, (lower + upper) / 2)
+
+
 @reads("native_dropout")
 def _native_dropout(x: Var, p: float, train: bool | None) -> Any:
     return (_dropout(x, p, bool(train) or train is None),)
