@@ -170,6 +170,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "elu_": (lambda x: F.elu_(x * 2), (ROWS,)),
     "fractional_max_pool2d_with_indices": (lambda x: F.fractional_max_pool2d_with_indices(x, 2, 2), (X[2],)),
     "fractional_max_pool3d_with_indices": (lambda x: F.fractional_max_pool3d_with_indices(x, 2, 2), (X[3],)),
+    "grid_sample": (lambda x, g: F.grid_sample(x, g.tanh(), align_corners=False), (X[2], floats(2, 3, 4, 2))),
     "gumbel_softmax": (F.gumbel_softmax, (ROWS,)),
     "hardtanh_": (lambda x: F.hardtanh_(x * 2), (ROWS,)),
     "instance_norm": (F.instance_norm, (X[2],)),
@@ -194,7 +195,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 }
 """Functions that no module of a like name calls."""
 
-NO_EXAMPLE = {"assert_int_or_pair", "boolean_dispatch", "grid_sample", "grouped_mm", "scaled_grouped_mm", "scaled_mm"}
+NO_EXAMPLE = {"assert_int_or_pair", "boolean_dispatch", "grouped_mm", "scaled_grouped_mm", "scaled_mm"}
 """What functions are made with, and products on the kernels of other devices."""
 
 
