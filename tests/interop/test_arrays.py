@@ -139,6 +139,43 @@ def test_the_other_byte_order_at_every_door(dtype, tmp_path):
         assert (result.dtype, result.tolist()) == (dtype.numpy, (row + row).tolist())
 
 
+FLOATS = (gs.f16, gs.bf16, gs.f32, gs.f64)
+
+
+@pytest.mark.parametrize("one", ["abs", "exp", "gelu", "neg", "relu", "sigmoid", "softmax", "sqrt", "sum"])
+def test_numbers_alone_and_in_lists_have_one_dtype(one):
+    operator = getattr(gs, one)
+    for value in (0.5, [0.5], [[0.5, 1]], (0.5, True)):
+        if one != "softmax" or value != 0.5:
+            assert operator(value).dtype == np.float32
+    assert operator(np.array([0.5])).dtype == operator([np.float64(0.5)]).dtype == np.float64
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("numbers", [0.1, [0.1, 2.0], (0.1, 2)], ids=str)
+@pytest.mark.parametrize("pair", ["add", "sub", "mul", "div", "maximum", "greater"])
+def test_numbers_take_the_dtype_of_what_they_are_beside(pair, numbers, dtype):
+    """Rounded once, to that dtype; on either side; in calls on arrays, in traced functions and as inputs."""
+    operator, x = getattr(gs, pair), np.array([1.5, -2.0], dtype.numpy)
+    beside = np.broadcast_to(np.array(numbers, dtype.numpy), (2,))
+    for swapped in (False, True):
+        call = (lambda a, b: operator(b, a)) if swapped else operator
+        right = call(x, beside)
+        found = [call(x, numbers), gs.trace(lambda x, call=call: call(x, numbers), dtype[2])(x)]
+        if isinstance(numbers, list):
+            found.append(gs.trace(call, dtype[2], dtype[2])(x, numbers))
+        for result in found:
+            assert result.dtype == right.dtype
+            np.testing.assert_array_equal(result, right)
+
+
+def test_lists_of_integers_stay_integers():
+    assert gs.relu([1, -2]).dtype == np.int64
+    assert gs.cross_entropy([[1.0, 2.0]], [1]).dtype == np.float32
+    with pytest.raises(gs.DTypeError, match="one dtype"):
+        gs.add(np.zeros(2), [1, 2])
+
+
 X = np.ones((2, 2, 4, 4), np.float32)
 PLACES = np.broadcast_to(np.arange(16).reshape(4, 4), X.shape).copy()
 PAIRS = ("add", "div", "equal", "greater", "less", "matmul", "maximum", "minimum", "mse_loss", "mul", "sub")

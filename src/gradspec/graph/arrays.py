@@ -18,6 +18,9 @@ from gradspec.graph import tree
 from gradspec.graph.ir import Array, Var
 from gradspec.spec.errors import UnsupportedError
 
+DEFAULT = np.dtype(np.float32)
+"""Of floats that have no dtype and nothing beside them that has one."""
+
 
 class Kind(Protocol):
     """The arrays of one library."""
@@ -92,7 +95,28 @@ def as_numpy(value: Any) -> Array:
     require_numpy(value)
     if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
         return _from_dlpack(value)
-    return native(np.asarray(value))
+    floats = plain_floats(value)
+    return native(np.asarray(value)) if floats is None else floats
+
+
+def plain_floats(value: Any, dtype: np.dtype[Any] = DEFAULT) -> Array | None:
+    """A float of Python, or a nested list of its numbers that has one, which have no dtype of their own, as ``dtype``.
+
+    >>> plain_floats([1.0, 2]).dtype, plain_floats([1, 2]), plain_floats([np.float64(1)])
+    (dtype('float32'), None, None)
+    """
+    is_list = isinstance(value, list | tuple)
+    if type(value) is not float and not (is_list and {float} <= _kinds(value) <= {bool, int, float}):
+        return None
+    with np.errstate(over="ignore"):
+        return np.asarray(value).astype(dtype)
+
+
+def _kinds(values: Any) -> set[type]:
+    found: set[type] = set()
+    for value in values:
+        found |= _kinds(value) if isinstance(value, list | tuple) else {type(value)}
+    return found
 
 
 def _from_dlpack(value: Any) -> Array:

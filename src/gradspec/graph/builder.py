@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.arrays import as_array
+from gradspec.graph.arrays import as_array, plain_floats
 from gradspec.graph.attributes import Attributes
 from gradspec.graph.graph import SERVICES, Graph
 from gradspec.graph.ir import Array, Node, Op, Var
@@ -61,10 +61,7 @@ class Builder:
 
     def const(self, value: Any, name: str = "c") -> Var:
         """A constant: a copy of ``value``, so that later changes to it are not seen."""
-        array = np.array(as_array(value))
-        if type(value) is float:
-            array = array.astype(np.float32)
-        return self._constant(array, name)
+        return self._constant(np.array(as_array(value)), name)
 
     def share(self, array: Array, name: str) -> Var:
         """A constant that is already frozen, and need not be copied."""
@@ -120,13 +117,14 @@ class Builder:
         return self._captures[var]
 
     def operand(self, value: Any, like: Var) -> Var:
-        """A variable as it is; a number or an array as a constant (numbers take the dtype of ``like``)."""
+        """A variable as it is; a number or an array as a constant (numbers and lists take the dtype of ``like``)."""
         self.require_open(like)
         if isinstance(value, Var):
             return self.adopt(value)
         if isinstance(value, int | float):
             return self._constant(number_as(value, like.dtype.numpy), "c")
-        return self.const(value)
+        floats = plain_floats(value, like.dtype.numpy) if like.type.is_float else None
+        return self.const(value) if floats is None else self._constant(floats, "c")
 
     def apply(self, op: Op, attrs: Attributes, *operands: Var) -> tuple[Var, ...]:
         """Add a node; the operator's shape rule decides whether it fits."""
@@ -196,17 +194,23 @@ def needed(nodes: Sequence[Node], results: Sequence[Var]) -> tuple[tuple[Node, .
 def operands(*values: Any) -> tuple[Any, ...]:
     """The operands of one application: all variables if one is, else arrays.
 
-    Among arrays, plain numbers take the dtype of the first array.
+    Plain numbers take the dtype of the first array, or of what stands for one; so do lists of them with a float among
+    them, if it is a floating-point one. Alone they are float32.
     """
-    like: Var | None = None
-    for v in values:
-        if isinstance(v, Var) and (like is None or v.owner.level > like.owner.level):
-            like = v
+    like = max((v for v in values if isinstance(v, Var)), key=lambda v: v.owner.level, default=None)
     if like is not None:
-        owner = like.owner
-        return tuple([owner.operand(v, like) for v in values])
-    dtype = next((as_array(v).dtype for v in values if not isinstance(v, int | float)), np.dtype(np.float32))
-    return tuple(number_as(v, dtype) if isinstance(v, int | float) else as_array(v) for v in values)
+        return tuple(like.owner.operand(v, like) for v in values)
+    arrays = [v for v in values if not isinstance(v, int | float)]
+    typed = next((v for v in arrays if plain_floats(v) is None), arrays[0] if arrays else 0.0)
+    dtype = as_array(typed).dtype
+    return tuple(_operand(v, dtype) for v in values)
+
+
+def _operand(value: Any, dtype: np.dtype[Any]) -> Array:
+    if isinstance(value, int | float):
+        return number_as(value, dtype)
+    floats = plain_floats(value, dtype) if dtype.kind not in "iub" else None
+    return as_array(value) if floats is None else floats
 
 
 def apply(op: Op, attrs: Attributes, *values: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.arrays import as_numpy, require_numpy
+from gradspec.graph.arrays import as_numpy, plain_floats, require_numpy
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import number_as, type_of
 from gradspec.spec.errors import DTypeError, ShapeError
@@ -25,7 +25,11 @@ def fitting(var: Var, value: Any) -> Array:
 
     An array of another library than NumPy raises OtherKindError.
     """
-    array = number_as(value, var.dtype.numpy) if isinstance(value, int | float) else as_numpy(value)
+    if isinstance(value, int | float):
+        array = number_as(value, var.dtype.numpy)
+    else:
+        floats = plain_floats(value, var.dtype.numpy) if var.type.is_float else None
+        array = as_numpy(value) if floats is None else floats
     found = type_of(array)
     if found.shape != var.shape:
         raise ShapeError(f"input {var!r} was given an array of shape {found.shape}; pass one of shape {var.shape}")
