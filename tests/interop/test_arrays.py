@@ -190,6 +190,7 @@ ARGUMENTS = dict.fromkeys(PAIRS, (X, X)) | {
     "conv": (X, np.ones((3, 2, 2, 2), np.float32)),
     "conv_transpose": (X, np.ones((2, 3, 2, 2), np.float32)),
     "convert": (X, gs.f64),
+    "cumsum": (X, 1),
     "cross_entropy": (X[0, 0], PLACES[0, 0, 0]),
     "einsum": ("bcij,bckj->bik", X, X),
     "dequantize": (X.astype(np.int8), X[0, 0], 3),
