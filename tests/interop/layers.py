@@ -320,6 +320,7 @@ GROUPS: dict[str, Group] = {
                 y * torch.round(x, decimals=1) + y * torch.round(9 * x, decimals=-1)
             ),
             "erf": lambda x, y, s: torch.erf(x),
+            "powers": lambda x, y, s: x.abs() ** y + torch.log2(y.exp()) * x.exp().log10(),
             "sines": lambda x, y, s: torch.sin(9 * x) + torch.cos(y) * torch.tan(s),
             "in place": lambda x, y, s: added_in_place(x),
             "constants": lambda x, y, s: (

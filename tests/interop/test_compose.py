@@ -18,6 +18,8 @@ CHANNELS = np.array([0.5, -1.0, 2.0, 0.25])
 
 WITH_ZEROS = np.array([[2.0, 0, 3, -1.5, 0.5], [0, 5, 0, 1, 2], [-1, 2, 3, -4, 5], [7, 1, 2, 1, 0], [0, 0, 0, 0, 0]])
 
+WHOLE = np.array([3.0, 2.0, -1.0, 0.0, 1.0, 2.0, 1.5, -2.0])
+
 CASES: dict[str, tuple[Callable, Callable, tuple[np.ndarray, ...]]] = {
     "prelu": (compose.prelu, F.prelu, (NUMBERS[NUMBERS != 0], np.array([0.3]))),
     "elu": (compose.elu, F.elu, (NUMBERS,)),
@@ -38,6 +40,13 @@ CASES: dict[str, tuple[Callable, Callable, tuple[np.ndarray, ...]]] = {
     "power 0.5": (lambda x: compose.power(x, 0.5), lambda x: x**0.5, (POSITIVE,)),
     "power 0.75": (lambda x: compose.power(x, 0.75), lambda x: x**0.75, (POSITIVE,)),
     "variable power": (compose.variable_power, torch.pow, (POSITIVE, POSITIVE[::-1])),
+    "power by a constant tensor": (
+        lambda x: compose.variable_power(x, WHOLE),
+        lambda x: torch.pow(x, torch.tensor(WHOLE)),
+        (np.array([-2.0, -1.5, -3.0, 2.0, 0.0, 0.0, 0.0, -0.5]),),
+    ),
+    "log2": (lambda x: compose.log_to_base(x, 2), torch.log2, (POSITIVE,)),
+    "log10": (lambda x: compose.log_to_base(x, 10), torch.log10, (POSITIVE,)),
     "log_sum_exp": (lambda x: compose.log_sum_exp(x, (0,), True), lambda x: torch.logsumexp(x, 0, True), (NUMBERS,)),
     "largest": (
         lambda x: compose.largest(x, (1, 3), False, ties="split"),
@@ -127,6 +136,26 @@ def test_a_derivative_of_a_product_is_that_of_the_other_numbers():
     _, pulled = gs.trace(lambda x: compose.product(x, (1,), False), gs.f64[x.shape]).vjp()(x, g)
     others = [[np.delete(row, i).prod() for i in range(5)] for row in x]
     np.testing.assert_allclose(pulled, g[:, None] * others, rtol=1e-14)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_powers_at_special_values_are_those_of_c(kind):
+    special = kind([0, -0.0, 1, -1, 0.5, -0.5, 2, -2, 3, -3, 1e20, -1e20, np.inf, -np.inf, np.nan])
+    x, y = (m.ravel() for m in np.meshgrid(special, special))
+    with np.errstate(all="ignore"):
+        wanted = np.power(x, y)
+    found = compose.variable_power(x, y)
+    np.testing.assert_allclose(found, wanted, rtol=1e-14 if kind is np.float64 else 1e-6)
+    np.testing.assert_array_equal(np.signbit(found[wanted == 0]), np.signbit(wanted[wanted == 0]))
+
+
+def test_slopes_of_powers_of_zero_are_those_of_torch():
+    y = np.array([2.0, 1.0, 0.5, 0.0, -1.0, 3.0])
+    graph = gs.trace(lambda x: compose.variable_power(x, y), gs.f64[6])
+    x = torch.zeros(6, dtype=torch.float64, requires_grad=True)
+    torch.pow(x, torch.tensor(y)).sum().backward()
+    np.testing.assert_array_equal(graph.vjp()(np.zeros(6), np.ones(6))[1], x.grad)
+    np.testing.assert_array_equal(graph.jvp()(np.zeros(6), np.ones(6))[1], x.grad)
 
 
 def test_prelu_at_the_kink_has_the_slope_below_in_both_modes():

@@ -68,6 +68,13 @@ def test_powers_that_are_no_integers_are_not_taken_of_integers(powers):
         gs.from_onnx(one_node("Pow", 13, [WHOLE], [powers]))
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
+def test_powers_with_computed_exponents(kind):
+    x, y = np.float32([2, -2, -0.5, 0, 0, 9, -8]), np.array([3, 3, -2, 0, 2, 1, 2], kind)
+    proto = one_node("Pow", 15, [x, y])
+    np.testing.assert_allclose(gs.from_onnx(proto)(x, y), *theirs(proto, [x, y]), rtol=2e-7)
+
+
 def test_whole_powers_of_integers():
     proto = one_node("Pow", 13, [WHOLE], [np.float32([3, 0, 1, 2])])
     np.testing.assert_array_equal(gs.from_onnx(proto)(WHOLE), *theirs(proto, [WHOLE]), strict=True)

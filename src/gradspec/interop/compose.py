@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from math import nan, prod
+from math import inf, nan, prod
+from math import log as log_of
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from gradspec.graph.attributes import NoAttributes
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Var
-from gradspec.graph.types import dtype_of, f32
+from gradspec.graph.types import dtype_of, f32, f64
 from gradspec.ops import gather, layout
 from gradspec.ops.convert import convert
 from gradspec.ops.layout import concat, getitem, transpose
@@ -22,6 +23,7 @@ from gradspec.ops.pointwise import (
     STEP,
     Levels,
     abs,
+    add,
     clamp,
     cos,
     detach,
@@ -29,6 +31,9 @@ from gradspec.ops.pointwise import (
     exp,
     floor,
     log,
+    maximum,
+    minimum,
+    mul,
     neg,
     scale,
     sin,
@@ -36,10 +41,12 @@ from gradspec.ops.pointwise import (
     sqrt,
     sub,
     tanh,
+    trunc_divide,
 )
 from gradspec.ops.pool import global_max_pool
 from gradspec.ops.reduce import mean
-from gradspec.ops.select import greater, less, where
+from gradspec.ops.rules import broadcast_shape
+from gradspec.ops.select import equal, greater, less, where
 from gradspec.ops.shape import broadcast_to, reshape
 from gradspec.ops.smooth_pool import smooth_max_pool
 from gradspec.spec.errors import ShapeError, UnsupportedError
@@ -189,6 +196,30 @@ def softsign(x: Any) -> Any:
     [-0.5, 0.75]
     """
     return x / (abs(x) + 1.0)
+
+
+def log_to_base(x: Any, base: int) -> Any:
+    """``log x / log base`` in double precision, so that in smaller formats powers of the base have whole logarithms.
+
+    >>> log_to_base(np.float32([8, 2**29]), 2).tolist(), log_to_base(np.float32([1000]), 10).tolist()
+    ([3.0, 29.0], [3.0])
+    """
+    (x,) = operands(x)
+    return convert(log(convert(x, f64)) / log_of(base), x.dtype if isinstance(x, Var) else dtype_of(x))
+
+
+def remainder(a: Any, b: Any, *, sign_of_divisor: bool) -> Any:
+    """What is left of integers when they are divided, with the sign of the divisor or of the dividend.
+
+    >>> remainder(np.int64([7, -7]), np.int64([3, 3]), sign_of_divisor=True).tolist()
+    [1, 2]
+    """
+    a, b = operands(a, b)
+    rest = a - b * trunc_divide(a, b)
+    if not sign_of_divisor:
+        return rest
+    differs = minimum(equal(equal(less(rest, 0), less(b, 0)), False), equal(equal(rest, 0), False))
+    return where(differs, rest + b, rest)
 
 
 def tan(x: Any) -> Any:
@@ -583,9 +614,45 @@ def _plane(x: Any) -> tuple[int, int, int, int]:
 
 
 def variable_power(x: Any, exponent: Any) -> Any:
-    """``x`` to the power of another tensor, for positive ``x``: ``exp(exponent · log x)``.
+    """``x`` to the power of another tensor, as C has it: of a negative ``x`` whole powers, the others are NaN.
 
-    >>> variable_power(np.float32([1, 1]), np.float32([5, 0.5])).tolist()
-    [1.0, 1.0]
+    That is ``exp(exponent · log |x|)`` in double precision, with the sign of ``x`` for odd exponents. The derivative by
+    the exponent is 0 where ``x`` is not positive.
+
+    >>> variable_power(np.float32([2, -2, -2, 0]), np.float32([0.5, 3, 0.5, 0])).tolist()
+    [1.4142135381698608, -8.0, nan, 1.0]
     """
-    return exp(exponent * log(x))
+    x, y = operands(x, exponent)
+    shape = broadcast_shape("power", x.shape, y.shape)
+    x, y = broadcast_to(x, shape), broadcast_to(y, shape)
+    kind = x.dtype if isinstance(x, Var) else dtype_of(x)
+    return convert(_double_power(convert(x, f64), convert(y, f64)), kind)
+
+
+def _double_power(x: Any, y: Any) -> Any:
+    is_zero, is_below, size = equal(x, 0.0), less(x, 0.0), abs(x)
+    is_odd = equal(sub(y, scale(floor(scale(y, 0.5)), 2.0)), 1.0)
+    plain = exp(mul(where(is_below, detach(y), y), log(where(is_zero, 1.0, size))))
+    signed = where(minimum(is_below, is_odd), neg(plain), plain)
+    not_real = minimum(minimum(is_below, greater(x, -inf)), equal(equal(floor(y), y), False))
+    return where(_is_always_one(x, y), 1.0, where(is_zero, _power_of_zero(x, y, is_odd), where(not_real, nan, signed)))
+
+
+def _is_always_one(x: Any, y: Any) -> Any:
+    """Where C's power is 1 although the formula is not a number: infinities and NaN to 0, ±1 to infinity, 1 to NaN."""
+    to_zero = minimum(equal(y, 0.0), equal(less(abs(x), inf), False))
+    to_infinity = minimum(equal(abs(x), 1.0), equal(abs(y), inf))
+    return maximum(maximum(to_zero, to_infinity), minimum(equal(x, 1.0), equal(equal(y, y), False)))
+
+
+def _power_of_zero(x: Any, y: Any, is_odd: Any) -> Any:
+    """Of cells that are 0, with the slopes of ``y·x^(y−1)`` there: 0 above 1, ∞ between 0 and 1, −∞ below 0.
+
+    Elsewhere each formula is taken of 1, so that nothing infinite meets the cotangents that are not its own.
+    """
+    is_root = minimum(greater(y, 0.0), less(y, 1.0))
+    inverse = div(1.0, where(minimum(equal(x, 0.0), less(y, 0.0)), x, 1.0))
+    flat = where(greater(y, 0.0), where(is_odd, detach(x), 0.0), where(equal(y, 0.0), 1.0, detach(y)))
+    pole = where(less(y, 0.0), where(is_odd, inverse, abs(inverse)), flat)
+    root = where(is_root, sqrt(add(where(minimum(equal(x, 0.0), is_root), x, 1.0), 0.0)), pole)
+    return where(equal(y, 1.0), x, root)

@@ -11,6 +11,7 @@ import numpy as np
 from gradspec.graph.ir import Var
 from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, OnnxNode
+from gradspec.ops.convert import convert
 from gradspec.ops.pointwise import (
     abs,
     add,
@@ -85,6 +86,9 @@ def _pow(node: OnnxNode) -> Any:
     Each whole exponent is a power of its own. The others need no sign: below 0 their powers are NaN, as the logarithm.
     What is not chosen has a cotangent of 0, which a derivative that is not finite would make NaN.
     """
+    if isinstance(node.value(1), Var) and node.variable(0).type.is_float:
+        x = node.variable(0)
+        return compose.variable_power(x, convert(node.variable(1), x.dtype))
     node.scope.charge(node.known(1).size * (1 + MOST_EXPONENTS))
     x, powers = node.variable(0), node.known(1).astype(float)
     whole = np.unique(powers[powers == np.round(powers)])

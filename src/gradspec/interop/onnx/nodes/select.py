@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, OnnxNode
-from gradspec.ops.pointwise import maximum, minimum, trunc_divide
+from gradspec.ops.pointwise import maximum, minimum
 from gradspec.ops.select import equal, greater, less, where
 from gradspec.spec.errors import UnsupportedError
 
@@ -40,11 +41,7 @@ def _mod(node: OnnxNode) -> Any:
     a, b = node.variable(0), node.variable(1)
     if a.type.is_float:
         raise UnsupportedError("Mod of floats that are not known at import")
-    rest = a - b * trunc_divide(a, b)
-    if node.flag("fmod"):
-        return rest
-    differs = minimum(_not(equal(less(rest, 0), less(b, 0))), _not(equal(rest, 0)))
-    return where(differs, rest + b, rest)
+    return compose.remainder(a, b, sign_of_divisor=not node.flag("fmod"))
 
 
 HANDLERS: dict[str, Handler] = {

@@ -10,7 +10,7 @@ from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean
 from gradspec.interop import compose
 from gradspec.interop.torch.aten.compare import greater, less_or_equal, where
-from gradspec.interop.torch.aten.operands import floating, positive_axis, promoted
+from gradspec.interop.torch.aten.operands import common_dtype, floating, positive_axis, promoted
 from gradspec.interop.torch.aten.table import reads
 from gradspec.ops import pointwise as ops
 from gradspec.ops.shape import reshape
@@ -62,6 +62,29 @@ def _div(x: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     return ops.div(*(floating(v) if isinstance(v, Var) else v for v in (x, other)))
 
 
+@reads("remainder")
+def _remainder(x: Any, other: Any) -> Any:
+    return compose.remainder(*_integers(x, other), sign_of_divisor=True)
+
+
+@reads("fmod")
+def _fmod(x: Any, other: Any) -> Any:
+    return compose.remainder(*_integers(x, other), sign_of_divisor=False)
+
+
+@reads("floor_divide")
+def _floor_divide(x: Any, other: Any) -> Any:
+    x, other = _integers(x, other)
+    return ops.trunc_divide(x - compose.remainder(x, other, sign_of_divisor=True), other)
+
+
+def _integers(*values: Any) -> tuple[Any, ...]:
+    """Operands that are divided with a rest: of floats it is exact in no formula of a quotient that is rounded."""
+    if common_dtype(values).is_float:
+        raise UnsupportedError("it is known for integers, and not for floats")
+    return promoted(*values)
+
+
 @reads("addcmul")
 def _addcmul(x: Var, a: Var, b: Var, *, value: float = 1) -> Any:
     return _add(x, _mul(a, b), alpha=value)
@@ -99,9 +122,12 @@ def _power(x: Var, exponent: float) -> Any:
 @reads("pow.Tensor_Tensor")
 def _variable_power(x: Var, exponent: Var) -> Any:
     constant = exponent.owner.value(exponent)
-    if constant is None or constant.size != 1 or constant.ndim > x.ndim:
-        raise UnsupportedError("a power is known for one constant exponent, not for a tensor of them")
-    return _power(x, constant.item())
+    if constant is not None and constant.size == 1 and constant.ndim <= x.ndim:
+        return _power(x, constant.item())
+    x, exponent = promoted(x, exponent)
+    if not x.type.is_float:
+        raise UnsupportedError("powers of integers are known for one constant exponent, not for a tensor of them")
+    return compose.variable_power(x, exponent)
 
 
 @reads("pow.Scalar")
@@ -149,6 +175,8 @@ def _of_floats(name: str, function: Callable[[Any], Any]) -> None:
 _of_floats("exp", ops.exp)
 _of_floats("expm1", compose.exp_minus_one)
 _of_floats("log", ops.log)
+_of_floats("log2", lambda x: compose.log_to_base(x, 2))
+_of_floats("log10", lambda x: compose.log_to_base(x, 10))
 _of_floats("sqrt", ops.sqrt)
 _of_floats("erf", ops.erf)
 _of_floats("sin", ops.sin)
