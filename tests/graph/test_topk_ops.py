@@ -12,6 +12,7 @@ from gradspec.graph.types import type_of
 ROWS = {
     "ties": [2, 5, 2, 7, 5, 2],
     "special": [1, nan, -inf, inf, nan, 0.0, -0.0, inf, -1],
+    "more than is sorted by insertion": [i * 7 % 3 for i in range(99)],
     "zeros": [-0.0, 0.0, -0.0, 0.0],
     "nothing but NaN": [nan, nan],
     "one": [3],
