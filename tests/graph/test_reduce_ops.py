@@ -132,7 +132,7 @@ def test_derivatives_are_torchs(case):
 def test_specification_and_operator_take_the_same_arguments(name, args):
     spec, operator = getattr(gs.spec, name)(*args), getattr(gs, name)(*args)
     assert (spec.shape, operator.dtype) == (operator.shape, np.float32)  # floats of Python, which have no dtype
-    assert np.allclose(np.reshape(spec.cells, spec.shape), operator, rtol=1e-6)
+    assert np.allclose(np.reshape(spec.cells, spec.shape), operator, rtol=1e-6, atol=1e-6)
 
 
 # --- special values ---------------------------------------------------------------------------------------------------
