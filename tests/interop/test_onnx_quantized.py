@@ -256,18 +256,20 @@ def test_a_last_block_may_be_short(size):
     np.testing.assert_array_equal(by_gradspec(model, data)[0], expected)
 
 
-@pytest.mark.parametrize("kind", [np.float16, np.float32])
-def test_quotients_are_rounded_to_the_format_of_the_scale(kind):
-    """The last number is 2.5 in float16 and beyond it in float32; by the text the format of the scale decides."""
-    x = np.array([[0.75, 1.25, 100, 2.501]], kind)
-    scale = np.array(1.0, kind)
-    model, data = quantized("QuantizeLinear", x, scale, U8(0))
-    (expected,) = ReferenceEvaluator(model).run(None, data)
-    np.testing.assert_array_equal(by_gradspec(model, data)[0], expected)
-    x = np.array([[7.0, 14.0]], kind)
-    model, data = quantized("QuantizeLinear", x, np.array(2.7993, kind), U8(0), version=23, precision=TensorProto.FLOAT)
-    quotient = x.astype(np.float32) / np.float32(np.array(2.7993, kind))
-    np.testing.assert_array_equal(by_gradspec(model, data)[0], np.rint(quotient))
+def test_quotients_are_rounded_to_the_format_of_the_scale():
+    """Some quotients are halves in float16 and beside them in float32: the format of the scale decides."""
+    x, scale = np.arange(2048, dtype=np.float16).reshape(8, 256), np.float16(8.2)
+    halves, wide = (np.rint(x.astype(kind) / kind(scale)) for kind in (np.float16, np.float32))
+    assert np.any(halves != wide)
+    for version, expected, settings in (
+        (21, halves, {}),
+        (23, halves, {}),
+        (23, wide, {"precision": TensorProto.FLOAT}),
+    ):
+        model, data = quantized("QuantizeLinear", x, scale, U8(0), version=version, **settings)
+        np.testing.assert_array_equal(by_gradspec(model, data)[0], expected)
+        if not settings:
+            np.testing.assert_array_equal(ReferenceEvaluator(model).run(None, data)[0], expected)
 
 
 def test_integers_of_32_bits_are_quantised_as_floats():
