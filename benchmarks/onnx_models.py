@@ -280,8 +280,8 @@ def main(folder, seconds, verbose):
     print(f"{run:5} of these may run with such inputs")
     print(f"{ours:5} of these come in ({ours / max(run, 1):.1%})")
     print(f"{counts[AGREES]:5} of these agree with ONNX Runtime")
-    for found in VERDICTS:
-        print(f"\n{found}: {counts[found]}" if because[found] else "")
+    for found in filter(because.get, VERDICTS):
+        print(f"\n{found}: {counts[found]}")
         for reason, files in sorted(because[found].items(), key=lambda entry: -len(entry[1])):
             print(f"{len(files):5}  {reason}")
             for file in files if verbose else ():

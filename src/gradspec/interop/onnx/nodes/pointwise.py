@@ -42,7 +42,7 @@ from gradspec.ops.pointwise import (
     trunc_divide,
 )
 from gradspec.ops.rules import broadcast_shape
-from gradspec.ops.select import equal, greater, where
+from gradspec.ops.select import equal, greater, less, where
 from gradspec.ops.shape import broadcast_to
 from gradspec.spec.errors import FormatError, UnsupportedError
 
@@ -138,6 +138,11 @@ def _thresholded_relu(x: Any, alpha: float) -> Any:
     return where(greater(x, alpha), x, 0.0)
 
 
+def _shrink(x: Any, bias: float, lambd: float) -> Any:
+    """``x`` moved towards 0 by ``bias`` beyond ``±lambd``, and 0 between."""
+    return where(less(x, -lambd), x + bias, where(greater(x, lambd), x - bias, 0.0))
+
+
 def _prelu(node: OnnxNode) -> Any:
     x, slope = node.variable(0), node.variable(1)
     return compose.prelu(x, broadcast_to(slope, x.shape))
@@ -210,6 +215,7 @@ HANDLERS: dict[str, Handler] = {
     "Relu": _unary(relu),
     "Round": _unary(round),
     "Selu": _with(_selu, "alpha", "gamma"),
+    "Shrink": _with(_shrink, "bias", "lambd"),
     "Sigmoid": _unary(sigmoid),
     "Sign": _sign,
     "Sin": _unary(sin),
