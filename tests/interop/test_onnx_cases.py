@@ -17,7 +17,6 @@ import re
 
 import numpy as np
 import pytest
-from onnx import version_converter
 
 import gradspec as gs
 from gradspec.interop.onnx.nodes import FOREIGN, HANDLERS
@@ -97,10 +96,8 @@ OUT = {
     r"test_identity_sequence|test_if_seq": "sequence",
     r"test_identity_opt|test_if_opt": "optional",
     r"test_mod_.*float.*": "that are not known at import",
-    r"test_PReLU_.d_multiparam": "broadcast",
 }
-"""Cases that are refused, and a word of the error. The last are of opset 6, where a slope belongs to a channel; ONNX's
-converter leaves it as it is, which opset 7 does not allow."""
+"""Cases that are refused, and a word of the error."""
 
 WRONG = {
     "test_maxunpool_export_with_output_shape": (
@@ -128,12 +125,6 @@ def is_out(name):
 
 def cases():
     return [case for case in shipped() if case.operators <= HANDLERS.keys()]
-
-
-def current(model):
-    """The model in an opset that is read."""
-    old = any(entry.domain == "" and entry.version < 7 for entry in model.opset_import)
-    return version_converter.convert_version(model, 7) if old else model
 
 
 def imported(model, inputs):
@@ -185,7 +176,7 @@ def with_absolute_constants(graph):
 
 
 def disagreement(case):
-    model = current(case.model)
+    model = case.model
     for arrays, expected in case.data_sets():
         inputs = named_inputs(model, arrays)
         graph = imported(model, inputs)
@@ -222,7 +213,7 @@ def test_what_is_out_is_refused():
         if word is None:
             continue
         met.add(word)
-        model = current(case.model)
+        model = case.model
         (arrays, _), *_ = case.data_sets()
         with pytest.raises((gs.UnsupportedError, gs.ShapeError), match=word):
             imported(model, named_inputs(model, arrays))
