@@ -822,3 +822,24 @@ def test_huge_windows_take_no_more_workspace_than_others(x, w, groups):
     graph = gs.trace(lambda a, b: gs.conv(a, b, groups=groups), gs.f32[x], gs.f32[w])
     for each in (graph, graph.jvp(), graph.vjp()):
         assert gs.compile(each).plan.workspace <= 8 << 20
+
+
+LONG_STRIDES = [
+    ((1, 2, 3, 2), (2, 3, 40, 34), {"stride": (32, 17), "padding": 3, "output_padding": (1, 2)}),
+    ((2, 3, 2, 2), (3, 2, 32, 32), {"stride": 32}),
+    ((1, 2, 2, 2), (2, 1, 5, 4), {"stride": (40, 24), "dilation": (15, 16)}),
+    ((2, 3), (2, 3, 2000), {"stride": 1000, "padding": 500}),
+]
+
+
+@pytest.mark.parametrize(("x", "w", "options"), LONG_STRIDES)
+def test_transposed_convolutions_of_long_strides(x, w, options):
+    """Compiled, with both derivatives. Of small integers sums are exact, so all bits are those of NumPy."""
+    graph = gs.trace(lambda a, b: gs.conv_transpose(a, b, **options), gs.f32[x], gs.f32[w])
+    rng = np.random.default_rng(8)
+    for each in (graph, graph.jvp(), graph.vjp()):
+        require_no_numpy(each)
+        arrays = [rng.integers(-4, 5, v.shape).astype(np.float32) for v in each.inputs]
+        found, wanted = (gs.compile(each, backend=backend)(*arrays) for backend in ("cpu", "numpy"))
+        for one, other in zip(*(r if isinstance(r, tuple) else (r,) for r in (found, wanted)), strict=True):
+            np.testing.assert_array_equal(one, other)

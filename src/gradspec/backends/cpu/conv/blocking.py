@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
+from itertools import accumulate
 from math import prod
 
 from gradspec.backends.cpu.conv.cases import Blocking, Case, Line, cases, leading, reading, writing
@@ -182,13 +184,13 @@ class BlockedConvolution:
 
     # --- memory -------------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def pitch(self) -> int:
         return rounded(
             (max(min(case.total, case.blocking.columns) for case in self.cases) + 8 * self.lanes) * self.itemsize
         )
 
-    @property
+    @cached_property
     def staged_bytes(self) -> int:
         return rounded(max(case.channel_pitch for case in self.cases) * self.chunk * self.itemsize + SLACK_BYTES)
 
@@ -219,8 +221,13 @@ class BlockedConvolution:
         k = self.chunk * self.most_taps
         return max(8, PANEL_BYTES // max(1, k * self.itemsize) // 8 * 8)
 
-    @property
+    @cached_property
     def panel_starts(self) -> list[int]:
         """The first element of each case's panels."""
-        each = [self.rows * self.groups * self.channels * case.taps for case in self.cases]
-        return [sum(each[:i]) for i in range(len(each))]
+        each = self.rows * self.groups * self.channels
+        return list(accumulate((each * case.taps for case in self.cases[:-1]), initial=0))
+
+    @cached_property
+    def unit_starts(self) -> list[int]:
+        """The first unit of each case."""
+        return list(accumulate(map(self.units_of, self.cases[:-1]), initial=0))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from math import gcd, prod
 
@@ -55,9 +56,9 @@ def writing(axis: Regular) -> list[Line]:
 
 def _backwards(axis: Regular, cell: int, s: int, d: int, common: int) -> Line:
     positions, period = -(-(axis.size - cell) // s), s // common
-    fitting = (t for t in range(min(period, axis.kernel)) if (cell + axis.lo - d * t) % s == 0)
-    tap = next(fitting, None)
-    if tap is None:
+    fits = (cell + axis.lo) % common == 0
+    tap = (cell + axis.lo) // common * pow(d // common, -1, period) % period  # d·t = cell + lo modulo s
+    if not fits or tap >= axis.kernel:
         return Line(positions, axis.outputs, taps=0, out=cell, out_step=s)
     first, taps = (cell + axis.lo - d * tap) // s, -(-(axis.kernel - tap) // period)
     return Line(positions, axis.outputs, 1, first, taps, -d // common, cell, s, tap, period)
@@ -140,6 +141,12 @@ class Case:
             found[axis] = pitch
             pitch *= self.staged[axis].planes
         return [found[axis] for axis in range(len(self.lines))], pitch
+
+    @cached_property
+    def staging(self) -> tuple[Hashable, ...]:
+        """What its table depends on: most cases of a transposed convolution are staged alike."""
+        taps = tuple(line.taps for line in self.lines)
+        return taps, tuple(self.staged), tuple(self.tap_pitches), tuple(self.pitches), self.channel_pitch
 
     def table(self, itemsize: int) -> Words:
         """Bytes from a chunk's first staged element to the columns of each channel and tap, in this order."""

@@ -47,7 +47,8 @@ POOLED_BYTES = 1 << 19
 """Of rows that a pooling reads at once, from the second cache."""
 NANOSECONDS_PER_PRODUCT = 0.06
 MOST_PRODUCTS = 6
-MOST_CASES = 256
+MOST_CASES = 4096
+"""Strides of 64 in two dimensions: more are left to NumPy."""
 BACKWARDS = {"conv": False, "conv_transpose": True}
 
 
@@ -60,7 +61,9 @@ class BlockArguments:
     def __init__(self, form: BlockedConvolution, by_rows: bool = False) -> None:
         """``by_rows``: columns are taken a row at a time, also where rows join without gaps."""
         self.form, self.by_rows = form, by_rows
-        self.tables: list[Words] = [case.table(form.itemsize) for case in form.cases]
+        tables = {case.staging: case for case in form.cases}
+        made = {staging: case.table(form.itemsize) for staging, case in tables.items()}
+        self.tables: list[Words] = [made[case.staging] for case in form.cases]
         self.orders = {i: np.argsort(self.tables[i]) for i, case in enumerate(form.cases) if form.is_square(case)}
         sizes, lead = form.out_sizes, [line.positions for line in form.cases[0].lines[: form.leads]]
         sample = prod(sizes) * form.rows * form.groups
@@ -96,7 +99,7 @@ class BlockArguments:
         axis, length = case.segment(self.out_strides)
         order = self.orders.get(number)
         return CaseArguments(
-            unit=sum(map(self.form.units_of, self.form.cases[:number])),
+            unit=self.form.unit_starts[number],
             blocks=case.blocks,
             block=case.blocking.columns,
             taps=case.taps,
