@@ -3,11 +3,25 @@
 A test of a call that hangs would hang; the expected results are those of the smallest attributes with the same meaning.
 """
 
+import traceback
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from itertools import combinations_with_replacement
+from typing import Any
+
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
 import gradspec as gs
+from gradspec.backends import tables
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Node
+from gradspec.ops.table import operators
+from gradspec.runtime import memory
+from graph.test_op_laws import CASES
 
 LARGE = [edge + near for edge in (2**31, 2**62) for near in (-1, 0, 1)]
 SIZE = 4
@@ -142,3 +156,154 @@ def test_a_model_with_a_large_stride_runs(operator, large):
         return gs.from_onnx(model)(X)
 
     np.testing.assert_array_equal(outputs(large), outputs(5))
+
+
+# --- every integer of every operator ----------------------------------------------------------------------------------
+
+Place = tuple[Any, ...]
+"""Names of fields and indices of tuples that lead to an integer."""
+
+
+def integers(value: Any, place: Place = ()) -> Iterator[Place]:
+    """Where the integers of a record are."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        yield place
+    elif isinstance(value, tuple):
+        for i, each in enumerate(value):
+            yield from integers(each, (*place, i))
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from integers(getattr(value, field.name), (*place, field.name))
+
+
+def changed(value: Any, places: list[Place], n: int) -> Any:
+    """The record with ``n`` at these places."""
+    for place in places:
+        value = _put(value, place, n)
+    return value
+
+
+def _put(value: Any, place: Place, n: int) -> Any:
+    if not place:
+        return n
+    first, *rest = place
+    if isinstance(value, tuple):
+        return tuple(_put(each, tuple(rest), n) if i == first else each for i, each in enumerate(value))
+    return replace(value, **{first: _put(getattr(value, first), tuple(rest), n)})
+
+
+def sweeps(attrs: Any) -> list[list[Place]]:
+    """Each integer alone, and all of one field or two: a kernel and its padding, say."""
+    places = list(integers(attrs))
+    fields_ = dict.fromkeys(place[0] for place in places)
+    pairs = combinations_with_replacement(fields_, 2)
+    return [[p] for p in places] + [[p for p in places if p[0] in pair] for pair in pairs]
+
+
+@cache
+def nodes() -> dict[str, Node]:
+    """For each operator the node with the most integers among those of all rows and their derivatives."""
+    found: dict[str, Node] = {}
+    for case in CASES:
+        graph = case.graph(gs.f32)
+        for node in (*graph.nodes, *graph.vjp().nodes, *graph.jvp().nodes):
+            best = found.get(node.op.name)
+            is_empty = 0 in (n for v in node.inputs for n in v.shape)
+            if best is None or (not is_empty and len([*integers(node.attrs)]) > len([*integers(best.attrs)])):
+                found[node.op.name] = node
+    return found
+
+
+def with_attributes(node: Node, attrs: Any) -> Graph:
+    builder = gs.Builder()
+    inputs = [builder.input(v.type) for v in node.inputs]
+    return builder.build(builder.apply(node.op, attrs, *inputs))
+
+
+def arrays_for(graph: Graph) -> list[np.ndarray]:
+    return [(np.ones if v.type.is_float else np.zeros)(v.shape, v.dtype.numpy) for v in graph.inputs]
+
+
+def is_ours(error: Exception) -> bool:
+    """Whether an error says what is wrong, as those of this library do."""
+    if isinstance(error, MemoryError):
+        return "bytes of memory, and there are" in str(error)
+    *_, last = traceback.walk_tb(error.__traceback__)
+    is_plain = isinstance(error, ValueError | TypeError) and last[0].f_globals["__name__"].startswith("gradspec.")
+    return is_plain or type(error).__module__.startswith("gradspec.")
+
+
+def refused(call: Any, what: str) -> bool:
+    """Whether a call is refused with one of our errors. One that is not must come to an end."""
+    try:
+        call()
+    except Exception as error:
+        if is_ours(error):
+            return True
+        raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
+    return False
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    """What would take more than 64 MiB is refused, so that no array of the sweep is large."""
+    monkeypatch.setattr(memory, "machine_bytes", lambda: 1 << 26)
+    monkeypatch.setattr(memory, "MUCH_MEMORY", 1 << 20)
+    monkeypatch.setattr(tables, "machine_bytes", lambda: 1 << 26)
+    monkeypatch.setattr(tables, "MANY_TAPS", 1 << 16)
+
+
+def test_every_operator_is_swept():
+    assert {*nodes()} == {*operators()}
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("name", sorted(operators()))
+def test_every_integer_of_every_operator_is_quick_or_refused(name):
+    """As a graph, by the specification and on both backends."""
+    node = nodes()[name]
+    for places in sweeps(node.attrs):
+        for n in LARGE:
+            what, graphs = f"{name}: {places} = {n}", []
+            attrs = changed(node.attrs, places, n)
+            if refused(lambda attrs=attrs, to=graphs: to.append(with_attributes(node, attrs)), what):
+                continue
+            (graph,) = graphs
+            arrays = arrays_for(graph)
+            refused(lambda g=graph, given=arrays: gs.evaluate(g, *given, domain=gs.ball(64)), what)
+            for backend in ("numpy", "cpu"):
+                refused(lambda g=graph, given=arrays, b=backend: gs.compile(g, backend=b)(*given), what)
+
+
+# --- the same in models -----------------------------------------------------------------------------------------------
+
+
+def model_integers(model: onnx.ModelProto) -> Iterator[tuple[str, Any]]:
+    """Every integer attribute of a model's nodes, and what puts another number in its place."""
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.INT:
+                yield f"{node.op_type}.{attribute.name}", lambda n, a=attribute: setattr(a, "i", n)
+            for i in range(len(attribute.ints)):
+                yield f"{node.op_type}.{attribute.name}[{i}]", lambda n, a=attribute, i=i: a.ints.__setitem__(i, n)
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("name", sorted(operators()))
+def test_every_integer_of_a_model_is_quick_or_refused(name):
+    """Of the model that an operator is exported as."""
+    node = nodes()[name]
+    try:
+        text = gs.to_onnx(with_attributes(node, node.attrs)).SerializeToString()
+    except gs.UnsupportedError:
+        return
+    count = len([*model_integers(onnx.load_from_string(text))])
+    for number in range(count):
+        for n in LARGE:
+            model = onnx.load_from_string(text)
+            what, put = [*model_integers(model)][number]
+            put(n)
+            graphs: list[Graph] = []
+            if not refused(lambda m=model, to=graphs: to.append(gs.from_onnx(m)), f"{name}: {what} = {n}"):
+                given = arrays_for(graphs[0])
+                refused(lambda g=graphs[0], given=given: gs.compile(g, backend="numpy")(*given), f"{what} = {n}")

@@ -3,6 +3,7 @@
 Every self-consistency law would pass on a wrong geometry, so nothing here is computed as ``spec/window.py`` does it.
 """
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from math import ceil, floor
@@ -210,3 +211,16 @@ def test_no_axes_is_one_window_on_one_cell():
 )
 def test_spellings_of_the_same_window(spelling, meaning):
     assert regular((6, 7), (2, 3), **spelling) == regular((6, 7), (2, 3), **meaning)
+
+
+def test_trimmed_windows_read_the_same_cells():
+    """Windows and taps that are near, far and further apart than the axis is long; on many axes, some of one cell."""
+    sizes, kernels, steps, pads = (1, 2, 5), (1, 2, 4), (1, 2, 5, 30, 31, 60), (0, 1, 3, 30, 61)
+    for n, k, d, s, lo, hi in product(sizes, kernels, steps, steps, pads, pads):
+        slack = n + lo + hi - d * (k - 1) - 1
+        if slack >= 0:
+            axis = Regular(n, k, s, lo, hi, d, slack // s + 1)
+            short = replace(axis.trimmed(), hi=n + d * k)
+            for o in range(axis.outputs):
+                real = [[p for p in each.positions(o) if 0 <= p < n] for each in (axis, short)]
+                assert real[0] == real[1], (axis, short, o)

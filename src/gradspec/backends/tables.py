@@ -95,8 +95,14 @@ def counted_taps(axis: AxisWindow) -> Ints:
     """
     if isinstance(axis, Adaptive):
         return bin_spans(axis)[:, 1]
-    start = np.arange(axis.outputs) * axis.stride - axis.lo
-    return np.asarray(np.minimum(axis.kernel, -((start - axis.size - axis.hi) // axis.dilation)))
+    start = _starts(axis)
+    return np.asarray(np.minimum(axis.kernel, -((start - axis.size - axis.hi) // axis.dilation)), np.int64)
+
+
+def _starts(axis: Regular) -> NDArray[Any]:
+    """Where the window of each output begins: Python's integers where the machine's are too short."""
+    ends = axis.size + axis.hi + axis.outputs * axis.stride + axis.kernel * axis.dilation
+    return np.arange(axis.outputs, dtype=object if ends >> 62 else np.int64) * axis.stride - axis.lo
 
 
 def real_cells(axis: AxisWindow) -> Ints:
@@ -107,10 +113,10 @@ def real_cells(axis: AxisWindow) -> Ints:
     """
     if isinstance(axis, Adaptive):
         return counted_taps(axis)
-    start = np.arange(axis.outputs) * axis.stride - axis.lo
+    start = _starts(axis)
     first = np.maximum(0, -(start // axis.dilation))
     end = np.minimum(axis.kernel, -((start - axis.size) // axis.dilation))
-    return np.asarray(np.maximum(end - first, 0))
+    return np.asarray(np.maximum(end - first, 0), np.int64)
 
 
 def bin_spans(axis: Adaptive) -> Ints:

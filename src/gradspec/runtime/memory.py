@@ -15,6 +15,7 @@ from weakref import WeakSet
 import numpy as np
 
 from gradspec.codegen.addresses import address
+from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array
 from gradspec.graph.types import TensorType
 
@@ -98,19 +99,6 @@ def aligned_array(type: TensorType) -> Array:
     return aligned_bytes(nbytes(type)).view(type.dtype.numpy).reshape(type.shape)
 
 
-def machine_bytes() -> int:
-    """The memory that this machine has, or that this process may use of it."""
-    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")] if hasattr(os, "sysconf") else []
-    if find_spec("resource") is not None:
-        import resource
-
-        found += [n for n in resource.getrlimit(resource.RLIMIT_AS) if n != resource.RLIM_INFINITY]
-    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # there is no such file, or it says "max"
-            found.append(int(Path(limit).read_text()))
-    return min(found, default=sys.maxsize)
-
-
 class Idle(Protocol):
     """What is kept between calls."""
 
@@ -167,3 +155,34 @@ class Frames(Generic[Kept]):
     @property
     def idle_bytes(self) -> int:
         return sum(frame.nbytes for frame in list(self._idle))
+
+
+# --- what there is ----------------------------------------------------------------------------------------------------
+
+MUCH_MEMORY = 1 << 30
+"""Bytes from which on it is asked how many there are."""
+
+
+def machine_bytes() -> int:
+    """The memory that this machine has, or that this process may use of it."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")] if hasattr(os, "sysconf") else []
+    if find_spec("resource") is not None:
+        import resource
+
+        found += [n for n in resource.getrlimit(resource.RLIMIT_AS) if n != resource.RLIM_INFINITY]
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # there is no such file, or it says "max"
+            found.append(int(Path(limit).read_text()))
+    return min(found, default=sys.maxsize)
+
+
+def require_memory(graph: Graph) -> None:
+    """What cannot be held is refused before any work is done. Views take none, unless they are given to the caller."""
+    results = ((node, v, nbytes(v.type)) for node in graph.nodes for v in node.outputs)
+    for node, v, size in results:
+        is_held = size > MUCH_MEMORY and (not node.op.moves or v in graph.outputs)
+        if is_held and size > (there := machine_bytes()):
+            raise MemoryError(
+                f"{node.op}: the result, {v.type}, needs {size:,} bytes of memory, and there are {there:,}; "
+                "give smaller shapes"
+            )

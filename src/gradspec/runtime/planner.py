@@ -8,16 +8,13 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Var
 from gradspec.runtime.backend import Backend
 from gradspec.runtime.group import Step, steps
-from gradspec.runtime.memory import Lifetime, machine_bytes, nbytes, offsets
+from gradspec.runtime.memory import Lifetime, nbytes, offsets, require_memory
 from gradspec.runtime.plan import Plan, last_use
-
-MUCH_MEMORY = 1 << 30
-"""Bytes from which on it is asked how many there are."""
 
 
 def plan(graph: Graph, inputs: int, backend: Backend) -> Plan:
     """Plan a graph whose first ``inputs`` inputs are given at each call and the others once, as constants."""
-    _require_memory(graph)
+    require_memory(graph)
     still, nodes = _moved_constants(graph, inputs)
     prologue = [Step((node,)) for node in still]
     fixed = {*graph.inputs[inputs:], *graph.constants, *(v for step in prologue for v in step.outputs)}
@@ -38,18 +35,6 @@ def plan(graph: Graph, inputs: int, backend: Backend) -> Plan:
         arena=_arena(found, graph.outputs),
         backend=backend,
     )
-
-
-def _require_memory(graph: Graph) -> None:
-    """What cannot be held is refused before any work is done. Views take none, unless they are given to the caller."""
-    results = ((node, v, nbytes(v.type)) for node in graph.nodes for v in node.outputs)
-    for node, v, size in results:
-        is_held = size > MUCH_MEMORY and (not node.op.moves or v in graph.outputs)
-        if is_held and size > (there := machine_bytes()):
-            raise MemoryError(
-                f"{node.op}: the result, {v.type}, needs {size:,} bytes of memory, and there are {there:,}; "
-                "give smaller shapes"
-            )
 
 
 def _moved_constants(graph: Graph, inputs: int) -> tuple[list[Node], list[Node]]:

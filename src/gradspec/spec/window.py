@@ -58,14 +58,31 @@ class Regular:
         >>> Regular(size=4, kernel=2**40, stride=1, lo=2**39, hi=2**39, dilation=1, outputs=5).trimmed()
         Regular(size=4, kernel=8, stride=1, lo=4, hi=549755813888, dilation=1, outputs=5)
         """
-        if max(self.kernel, self.stride, self.dilation) <= 4 * self.size:
+        if max(self.kernel, self.stride, self.dilation, self.lo) <= 4 * self.size:
             return self
         first = max(0, -((self.stride * (self.outputs - 1) - self.lo) // self.dilation))
         end = min(self.kernel, (self.size - 1 + self.lo) // self.dilation + 1)
         if first >= end:
-            return Regular(self.size, 1, 1, self.outputs, self.hi, 1, self.outputs)
+            return self._elsewhere()
         lo = self.lo - first * self.dilation
-        return Regular(self.size, end - first, self.stride, lo, self.hi, self.dilation, self.outputs).settled()
+        return (
+            Regular(self.size, end - first, self.stride, lo, self.hi, self.dilation, self.outputs)._closer().settled()
+        )
+
+    def _closer(self) -> Regular:
+        """The same cells for windows so far apart that one at most meets the axis: they need not be further apart."""
+        span = self.dilation * (self.kernel - 1)
+        if self.outputs == 1 or self.stride <= self.size + span:
+            return self
+        last = min((self.lo + self.size - 1) // self.stride, self.outputs - 1)  # to begin before the end of the axis
+        start, stride = last * self.stride - self.lo, self.size + span
+        if start + span < 0:
+            return self._elsewhere()
+        return Regular(self.size, self.kernel, stride, last * stride - start, self.hi, self.dilation, self.outputs)
+
+    def _elsewhere(self) -> Regular:
+        """Windows of padding alone."""
+        return Regular(self.size, 1, 1, self.outputs, self.hi, 1, self.outputs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,11 @@ def regular_axes(window: Window) -> tuple[Regular, ...]:
     return tuple(axis.settled() for axis in window.axes if isinstance(axis, Regular))
 
 
+def are_far(window: Window) -> bool:
+    """Whether extents are so large that their products may not fit the words of kernels."""
+    return any(max(axis.stride, axis.dilation, axis.lo) >= 1 << 31 for axis in regular_axes(window))
+
+
 def grid(sizes: Sequence[int], source: Strides, target: Strides) -> Grid:
     """The first axes of two arrays, as few as will do, but one at least.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
 
 from gradspec.graph.ir import Array
 from gradspec.ops.conv import StatedWindows
@@ -16,6 +17,8 @@ from gradspec.ops.conv import StatedWindows
 
 def windows(geometry: StatedWindows, x: Array) -> Array:
     """A view ``(*lead, *kernel, *outputs)`` of ``x (*lead, *sizes)``, which is copied only to pad it."""
+    if _reaches_far(geometry):
+        return _gathered(geometry, x)
     lead, rank = x.shape[: x.ndim - geometry.rank], geometry.rank
     missing = zip(_extents(geometry), geometry.sizes, geometry.padding, strict=True)
     pads = [(lo, max(extent - n - lo, 0)) for extent, n, (lo, _) in missing]
@@ -31,6 +34,34 @@ def windows(geometry: StatedWindows, x: Array) -> Array:
     )
 
 
+def _reaches_far(geometry: StatedWindows) -> bool:
+    """Whether there is far more padding than what is read of it, so that it had better not be laid out."""
+    read = zip(_extents(geometry), geometry.sizes, geometry.kernel, geometry.outputs, strict=True)
+    return any(extent > n + 8 * k * o for extent, n, k, o in read)
+
+
+def _places(geometry: StatedWindows) -> list[NDArray[np.int64]]:
+    """``[tap, output]`` of each axis: the cell that is read there, and of padding the one behind the last cell."""
+    axes = zip(*(getattr(geometry, name) for name in ("sizes", "kernel", "outputs")), strict=True)
+    steps = zip(geometry.stride, geometry.dilation, geometry.padding, strict=True)
+    found = []
+    for (n, k, o), (s, d, (lo, _)) in zip(axes, steps, strict=True):
+        cells = [[j * s + t * d - lo for j in range(o)] for t in range(k)]
+        found.append(np.array([[cell if 0 <= cell < n else n for cell in row] for row in cells]))
+    return found
+
+
+def _gathered(geometry: StatedWindows, x: Array) -> Array:
+    rank = geometry.rank
+    padded = np.pad(x, [(0, 0)] * (x.ndim - rank) + [(0, 1)] * rank)
+    shapes = (
+        [n if i % rank == axis else 1 for i, n in enumerate((*geometry.kernel, *geometry.outputs))]
+        for axis in range(rank)
+    )
+    index: Any = [place.reshape(shape) for place, shape in zip(_places(geometry), shapes, strict=True)]
+    return padded[(..., *index)]
+
+
 def add_windows(
     geometry: StatedWindows, lead: tuple[int, ...], dtype: Any, parts: Iterator[tuple[Any, Array]]
 ) -> Array:
@@ -38,6 +69,8 @@ def add_windows(
 
     An index has one slice for the first leading axis and one for each output axis.
     """
+    if _reaches_far(geometry):
+        return _add_gathered(geometry, lead, dtype, parts)
     padded = np.zeros((*lead, *_extents(geometry)), dtype)
     others = (slice(None),) * (len(lead) - 1)
     for (first, *box), values in parts:
@@ -50,6 +83,21 @@ def add_windows(
             source: Any = (slice(None), *others, *tap)
             padded[target] += values[source]
     inner: Any = [slice(lo, lo + n) for n, (lo, _) in zip(geometry.sizes, geometry.padding, strict=True)]
+    return padded[(..., *inner)]
+
+
+def _add_gathered(
+    geometry: StatedWindows, lead: tuple[int, ...], dtype: Any, parts: Iterator[tuple[Any, Array]]
+) -> Array:
+    """A tap reads no cell twice, but for the one behind the last, which is not kept."""
+    padded, places = np.zeros((*lead, *(n + 1 for n in geometry.sizes)), dtype), _places(geometry)
+    before = [range(n) for n in lead]
+    for (first, *box), values in parts:
+        for tap in product(*map(range, geometry.kernel)):
+            cells = [place[t, o] for place, t, o in zip(places, tap, box, strict=True)]
+            index = np.ix_(before[0][first], *before[1:], *cells)
+            padded[index] += values[(slice(None),) * len(lead) + tap]
+    inner: Any = [slice(0, n) for n in geometry.sizes]
     return padded[(..., *inner)]
 
 

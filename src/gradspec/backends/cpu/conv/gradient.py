@@ -23,7 +23,7 @@ from gradspec.backends.cpu.conv.cases import leading, reading
 from gradspec.backends.cpu.conv.plan import NANOSECONDS_PER_PRODUCT, BlockArguments, elements
 from gradspec.backends.cpu.conv.plan import SOURCE as CONVOLUTIONS
 from gradspec.backends.cpu.dtypes import COMPUTED, computed_float
-from gradspec.backends.cpu.planning import regular_axes
+from gradspec.backends.cpu.planning import are_far, regular_axes
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.processor import processor
 from gradspec.codegen.records import Operand, Words
@@ -254,7 +254,7 @@ class GradientLowering(LoweringBase):
 def _task(node: Node) -> Task | None:
     x, g = node.inputs
     (w,) = node.outputs
-    if x.type.size == 0 or g.type.size == 0:
+    if x.type.size == 0 or g.type.size == 0 or are_far(node.attrs.window):
         return None
     if w.shape[:2] == (node.attrs.groups, 1) and node.attrs.rank > 0:
         return _depthwise_task(node)

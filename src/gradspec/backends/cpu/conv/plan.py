@@ -29,7 +29,7 @@ from gradspec.backends.cpu.conv.blocking import (
 )
 from gradspec.backends.cpu.conv.pooling import PooledBlocks, is_pooling, rank_of, rows_together
 from gradspec.backends.cpu.dtypes import COMPUTED, MULTIPLIED
-from gradspec.backends.cpu.planning import regular_axes
+from gradspec.backends.cpu.planning import are_far, regular_axes
 from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_function, joins_program
 from gradspec.codegen.addresses import function_address
 from gradspec.codegen.cache import kernel
@@ -353,6 +353,8 @@ class ConvLowering(LoweringBase):
         if count > MOST_PRODUCTS or result.dtype.name not in MULTIPLIED:
             return None
         if 0 in (source.type.size, weight.type.size, result.type.size):
+            return None
+        if are_far(first.attrs.window):
             return None
         axes = regular_axes(first.attrs.window)
         if BACKWARDS[first.op.name] and prod(min(axis.stride, axis.size) for axis in axes) > MOST_CASES:

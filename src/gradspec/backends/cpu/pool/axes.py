@@ -9,6 +9,9 @@ from gradspec.backends.cpu.pool.arguments import AxisKind
 from gradspec.backends.tables import real_cells
 from gradspec.spec.window import Adaptive, AxisWindow, Window
 
+FAR = 1024
+"""Cells that are walked over in no time."""
+
 
 @dataclass(frozen=True)
 class ReducedAxis:
@@ -102,3 +105,8 @@ def reduced_axes(window: Window) -> tuple[ReducedAxis, ...]:
     1
     """
     return tuple(map(reduced_axis, window.axes)) or (reduced_axis(Adaptive(1, 1)),)
+
+
+def reaches_far(window: Window) -> bool:
+    """Whether windows, or their taps, are so far apart that kernels would walk over padding: NumPy looks at cells."""
+    return any(max(axis.stride, axis.dilation) > max(4 * axis.size, FAR) for axis in reduced_axes(window))

@@ -12,7 +12,7 @@ import numpy as np
 from gradspec.backends.cpu.binding import task_of
 from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.pool.arguments import PoolSettings, Role
-from gradspec.backends.cpu.pool.axes import backwards, reduced_axes
+from gradspec.backends.cpu.pool.axes import backwards, reaches_far, reduced_axes
 from gradspec.backends.cpu.pool.layout import Count, Pooling
 from gradspec.backends.tables import Ints, counted_taps, real_cells
 from gradspec.codegen.cache import Kernel, kernel
@@ -106,6 +106,8 @@ class _MaxLowering(LoweringBase):
         if wanted is None or node.inputs[0].dtype.name not in COMPUTED:
             return None
         window, x = _window(node), node.inputs[0]
+        if reaches_far(window):
+            return None
         if node.attrs.ties != "first" and wanted.received is not None:
             return None if wanted.indices else _ties_task(window, x, wanted, node.attrs.ties)
         if _volume(window) >= 1 << 30 or (work.reads_tape and (wanted.value or wanted.indices)):
@@ -210,6 +212,8 @@ class _AverageLowering(LoweringBase):
     def task(self, work: Work) -> Task | None:
         ((node,), (x,), (y,)) = work.nodes, work.nodes[0].inputs, work.nodes[0].outputs
         window: Window = node.attrs.window(y if self.spreads else x)
+        if reaches_far(window):
+            return None
         pooling = _average_pooling(node.attrs, window, x.type, self.spreads)
         name = "window spread" if self.spreads else "window mean"
         return pooling_task(name, "sum", x.dtype, pooling, {Role.X: x, Role.Y: y}, nanoseconds=0.8)

@@ -11,7 +11,7 @@ import numpy as np
 
 from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.pool.arguments import PoolSettings, Role
-from gradspec.backends.cpu.pool.axes import reduced_axes
+from gradspec.backends.cpu.pool.axes import reaches_far, reduced_axes
 from gradspec.backends.cpu.pool.layout import Pooling
 from gradspec.backends.cpu.pool.plan import lead_sizes, pooling_task
 from gradspec.backends.tables import counted_taps, real_cells
@@ -75,6 +75,8 @@ class _SmoothLowering(LoweringBase):
         if wanted is None or attrs.output_size is not None or not attrs.kernel_size:
             return None
         window, computed = attrs.window(x), COMPUTED[x.dtype.name]
+        if reaches_far(window):
+            return None
         axes, (unit, softness) = reduced_axes(window), _units(attrs, computed)
         roles = {Role.X: x, Role.U: wanted.sent, Role.Y: wanted.value, Role.V: wanted.received}
         variables = {role: v for role, v in roles.items() if v is not None}
