@@ -17,74 +17,24 @@ import re
 
 import numpy as np
 import pytest
-from onnx import version_converter
 
 import gradspec as gs
 from gradspec.interop.onnx.nodes import FOREIGN, HANDLERS
 from peers.onnx_cases import shipped
 
 EXACT = {
-    *("Abs", "Add", "Cast", "CastLike", "Ceil", "CenterCropPad", "Clip", "Concat", "Constant", "ConstantOfShape"),
-    *("DepthToSpace", "Div", "Dropout", "Expand", "Flatten", "Floor", "Gather", "GlobalMaxPool", "Identity", "Max"),
-    *(
-        "MaxPool",
-        "MaxUnpool",
-        "Min",
-        "Mul",
-        "Neg",
-        "Pad",
-        "Range",
-        "ReduceMax",
-        "ReduceMin",
-        "Relu",
-        "Reshape",
-        "Round",
-    ),
-    *(
-        "Shape",
-        "Sign",
-        "Size",
-        "Slice",
-        "SpaceToDepth",
-        "Split",
-        "Sqrt",
-        "Squeeze",
-        "Sub",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-    ),
-    *("Upsample", "Where"),
-    *("ConvInteger", "DequantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QuantizeLinear"),
-    *("ArgMax", "ArgMin", "GatherElements", "GatherND", "OneHot", "Scatter", "ScatterElements", "ScatterND"),
-    *("TopK",),
+    *("Abs", "Add", "ArgMax", "ArgMin", "Cast", "CastLike", "Ceil", "CenterCropPad", "Clip", "Concat", "Constant"),
+    *("ConstantOfShape", "ConvInteger", "DepthToSpace", "DequantizeLinear", "Div", "Dropout", "Expand", "Flatten"),
+    *("Floor", "Gather", "GatherElements", "GatherND", "GlobalMaxPool", "Identity", "MatMulInteger", "Max"),
+    *("MaxPool", "MaxUnpool", "Min", "Mul", "Neg", "OneHot", "Pad", "QLinearConv", "QLinearMatMul", "QuantizeLinear"),
+    *("Range", "ReduceMax", "ReduceMin", "Relu", "Reshape", "Round", "Scatter", "ScatterElements", "ScatterND"),
+    *("Shape", "Sign", "Size", "Slice", "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "TopK"),
+    *("Transpose", "Unsqueeze", "Upsample", "Where"),
 }
 SUMS = {
-    *(
-        "AveragePool",
-        "CumSum",
-        "Col2Im",
-        "Conv",
-        "ConvTranspose",
-        "Einsum",
-        "Gemm",
-        "GlobalAveragePool",
-        "MatMul",
-        "Mean",
-    ),
-    *(
-        "ReduceMean",
-        "ReduceSum",
-        "Resize",
-        "Sum",
-        "Unsqueeze",
-        "Squeeze",
-        "Flatten",
-        "Reshape",
-        "Transpose",
-        "Constant",
-        "Identity",
-    ),
+    *("AveragePool", "Col2Im", "Constant", "Conv", "ConvTranspose", "CumSum", "Einsum", "Flatten", "Gemm"),
+    *("GlobalAveragePool", "Identity", "MatMul", "Mean", "ReduceMean", "ReduceSum", "Reshape", "Resize", "Squeeze"),
+    *("Sum", "Transpose", "Unsqueeze"),
 }
 
 OUT = {
@@ -97,10 +47,8 @@ OUT = {
     r"test_identity_sequence|test_if_seq": "sequence",
     r"test_identity_opt|test_if_opt": "optional",
     r"test_mod_.*float.*": "that are not known at import",
-    r"test_PReLU_.d_multiparam": "broadcast",
 }
-"""Cases that are refused, and a word of the error. The last are of opset 6, where a slope belongs to a channel; ONNX's
-converter leaves it as it is, which opset 7 does not allow."""
+"""Cases that are refused, and a word of the error."""
 
 WRONG = {
     "test_maxunpool_export_with_output_shape": (
@@ -128,12 +76,6 @@ def is_out(name):
 
 def cases():
     return [case for case in shipped() if case.operators <= HANDLERS.keys()]
-
-
-def current(model):
-    """The model in an opset that is read."""
-    old = any(entry.domain == "" and entry.version < 7 for entry in model.opset_import)
-    return version_converter.convert_version(model, 7) if old else model
 
 
 def imported(model, inputs):
@@ -185,7 +127,7 @@ def with_absolute_constants(graph):
 
 
 def disagreement(case):
-    model = current(case.model)
+    model = case.model
     for arrays, expected in case.data_sets():
         inputs = named_inputs(model, arrays)
         graph = imported(model, inputs)
@@ -222,8 +164,7 @@ def test_what_is_out_is_refused():
         if word is None:
             continue
         met.add(word)
-        model = current(case.model)
         (arrays, _), *_ = case.data_sets()
         with pytest.raises((gs.UnsupportedError, gs.ShapeError), match=word):
-            imported(model, named_inputs(model, arrays))
+            imported(case.model, named_inputs(case.model, arrays))
     assert met == set(OUT.values())
