@@ -275,6 +275,14 @@ def test_every_integer_of_every_operator_is_quick_or_refused(name):
                 refused(lambda g=graph, given=arrays, b=backend: gs.compile(g, backend=b)(*given), what)
 
 
+@pytest.mark.usefixtures("little_memory")
+def test_what_padding_writes_on_the_way_is_held():
+    """Padding moves numbers as a view does, but it gives none."""
+    graph = gs.trace(lambda x: gs.sum(gs.pad(x, [(0, 2**40)])), gs.f32[4])
+    with pytest.raises(MemoryError, match=r"pad: the result, f32\[1099511627780\], needs .* give smaller shapes"):
+        gs.compile(graph)
+
+
 # --- the same in models -----------------------------------------------------------------------------------------------
 
 

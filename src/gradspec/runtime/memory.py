@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 
 from gradspec.codegen.addresses import address
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Array
+from gradspec.graph.ir import Array, Op, Var
 from gradspec.graph.types import TensorType
 
 ALIGNMENT = 64
@@ -176,13 +176,17 @@ def machine_bytes() -> int:
     return min(found, default=sys.maxsize)
 
 
-def require_memory(graph: Graph) -> None:
-    """What cannot be held is refused before any work is done. Views take none, unless they are given to the caller."""
-    results = ((node, v, nbytes(v.type)) for node in graph.nodes for v in node.outputs)
-    for node, v, size in results:
-        is_held = size > MUCH_MEMORY and (not node.op.moves or v in graph.outputs)
-        if is_held and size > (there := machine_bytes()):
+def held_results(graph: Graph) -> Iterator[tuple[Op, Var]]:
+    """What a graph makes, and by which operator. Views take no memory, unless they are given to the caller."""
+    return ((n.op, v) for n in graph.nodes for v in n.outputs if not n.op.moves or v in graph.outputs)
+
+
+def require_memory(results: Iterable[tuple[Op, Var]]) -> None:
+    """What cannot be held is refused before any work is done."""
+    for op, v in results:
+        size = nbytes(v.type)
+        if size > MUCH_MEMORY and size > (there := machine_bytes()):
             raise MemoryError(
-                f"{node.op}: the result, {v.type}, needs {size:,} bytes of memory, and there are {there:,}; "
+                f"{op}: the result, {v.type}, needs {size:,} bytes of memory, and there are {there:,}; "
                 "give smaller shapes"
             )

@@ -8,13 +8,13 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Var
 from gradspec.runtime.backend import Backend
 from gradspec.runtime.group import Step, steps
-from gradspec.runtime.memory import Lifetime, nbytes, offsets, require_memory
+from gradspec.runtime.memory import Lifetime, held_results, nbytes, offsets, require_memory
 from gradspec.runtime.plan import Plan, last_use
 
 
 def plan(graph: Graph, inputs: int, backend: Backend) -> Plan:
     """Plan a graph whose first ``inputs`` inputs are given at each call and the others once, as constants."""
-    require_memory(graph)
+    require_memory(held_results(graph))
     still, nodes = _moved_constants(graph, inputs)
     prologue = [Step((node,)) for node in still]
     fixed = {*graph.inputs[inputs:], *graph.constants, *(v for step in prologue for v in step.outputs)}
@@ -25,6 +25,8 @@ def plan(graph: Graph, inputs: int, backend: Backend) -> Plan:
             prologue.append(step)
         else:
             found.append(step)
+    # Not every operator that moves numbers gives views: padding does not.
+    require_memory((step.nodes[-1].op, v) for step in found if step.task and step.nodes for v in step.outputs)
     return Plan(
         inputs=graph.inputs[:inputs],
         operands=graph.inputs[inputs:],
