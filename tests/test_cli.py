@@ -597,6 +597,17 @@ def test_run_and_show_an_onnx_model(folder):
     assert "neither a size" in fails("one.onnx", "--shape", "N=many", command="show")
 
 
+def test_stale_shapes_are_one_plain_sentence(folder):
+    from onnx import helper
+
+    onnx_models([helper.make_node("Transpose", ["x"], ["y"])], "stale.onnx", [1, 5])
+    result = run("show", "stale.onnx")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("Warning: ")
+    assert "[5, 1], but the model states float32 [1, 5]" in result.stderr
+    assert ".py" not in result.stderr
+
+
 def test_unsupported_operators_are_named(folder):
     onnx_model("odd.onnx", [1, 5], "Asinh")
     assert "the operator Asinh" in fails("odd.onnx", command="show")

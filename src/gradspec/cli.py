@@ -1,13 +1,14 @@
 """The command line: ``gradspec COMMAND``."""
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
 import click
 
-from gradspec import DTypeError, UnsupportedError, __version__
+from gradspec import DTypeError, FormatWarning, UnsupportedError, __version__
 from gradspec.system.terminal import printable, show_anywhere
 
 _SHAPE = "A dimension that an ONNX model leaves open, N=8, or the shape of an input, x=8,3,32,32. [that of --input]"
@@ -28,11 +29,14 @@ class _Misuse(_Refusal, click.UsageError):
 
 @contextmanager
 def _said_plainly() -> Iterator[None]:
-    """What is wrong with a file or a request, without a traceback."""
-    try:
-        yield
-    except (OSError, ImportError, MemoryError, ValueError, DTypeError, UnsupportedError) as error:
-        raise _Refusal(printable(str(error) or type(error).__name__)) from error
+    """What is wrong with a file or a request, without a traceback; warnings, without a line of our source."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", category=FormatWarning)
+        warnings.showwarning = lambda message, *where: click.echo(printable(f"Warning: {message}"), file=sys.stderr)
+        try:
+            yield
+        except (OSError, ImportError, MemoryError, ValueError, DTypeError, UnsupportedError) as error:
+            raise _Refusal(printable(str(error) or type(error).__name__)) from error
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
