@@ -270,8 +270,8 @@ MUTANTS = (
     Mutant(
         "empty_batch_forgotten",
         CONV + "gradient.py",
-        "if x.type.size == 0 or g.type.size == 0:",
-        "if x.shape[-1] == 0:",
+        "if x.type.size == 0 or g.type.size == 0 or",
+        "if x.shape[-1] == 0 or",
     ),
     # places, columns, formats
     Mutant("unpooled_cells_overwritten", UNPOOL, ADDED, "sums[at] = value"),

@@ -657,7 +657,7 @@ INEXPRESSIBLE: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, str]] = {
     "bits and a number": (lambda x: x & 3, LONGS, "not for the bits of integers"),
     "a norm": (lambda x: torch.linalg.vector_norm(x, 0), EDGES, "a norm of order 0"),
     "an index outside": (lambda x: x[PLACES + 9, PLACES], LONGS, "from 8 to 10 lies outside an axis of size 2"),
-    "another shape": (lambda x: x.pow(torch.full((1, 1), 2.0)), EDGES, "one constant exponent"),
+    "powers of integers": (lambda x: x.pow(x), LONGS, "one constant exponent"),
 }
 
 

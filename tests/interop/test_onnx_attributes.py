@@ -105,14 +105,15 @@ def limited(opset=22):
             continue
         for name, attribute in schema.attributes.items():
             if name in LIMITS and (op_type, name) not in EXCEPT:
-                yield pytest.param(op_type, schema.min_input, attribute, id=f"{op_type}.{name}")
+                yield pytest.param(schema, attribute, id=f"{op_type}.{name}")
 
 
-@pytest.mark.parametrize(("op_type", "operands", "attribute"), list(limited()))
-def test_every_limit_holds_for_every_operator(op_type, operands, attribute):
+@pytest.mark.parametrize(("schema", "attribute"), list(limited()))
+def test_every_limit_holds_for_every_operator(schema, attribute):
+    operands, results = ["x"] * schema.min_input, [f"y{i}" for i in range(schema.min_output)]
     kinds = defs.OpSchema.AttrType
     for number in WRONG[id(LIMITS[attribute.name])]:
         value = {kinds.INTS: [number, 1], kinds.FLOATS: [float(number)], kinds.FLOAT: float(number)}.get(
             attribute.type, number
         )
-        refused(attribute.name, op_type, ["x"] * operands, **{attribute.name: value})
+        refused(attribute.name, schema.name, operands, results, **{attribute.name: value})
