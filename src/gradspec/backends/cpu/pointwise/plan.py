@@ -63,21 +63,8 @@ Meaning = tuple[Opcode, Numbers]
 
 
 NAMESAKES = (
-    *(
-        "neg",
-        "abs",
-        "sqrt",
-        "floor",
-        "round",
-        "relu",
-        "exp",
-        "log",
-        "tanh",
-        "sigmoid",
-        "silu",
-        "normal_cdf",
-        "normal_density",
-    ),
+    *("neg", "abs", "sqrt", "floor", "round", "relu", "exp", "log", "tanh", "sigmoid", "silu"),
+    *("normal_cdf", "normal_density"),
     *("add", "sub", "mul", "div", "maximum", "minimum", "max_share", "gate"),
     *("trunc_divide", "greater", "equal", "where"),
 )
