@@ -668,6 +668,11 @@ def test_what_would_be_wrong_is_refused(name):
         gs.from_torch(Call(function), x)
 
 
+def test_sizes_that_depend_on_values_are_refused():
+    with pytest.raises(gs.ShapeError, match=r"some sizes depend on values, as those of x\[mask\] do.* torch.where"):
+        gs.from_torch(Call(lambda x: x[x > 0] * 2), torch.zeros(4))
+
+
 def test_what_an_operator_is_made_of_is_named_if_it_is_not_known():
     with pytest.raises(
         gs.UnsupportedError, match=r"aten.linalg_inv.default, once: PyTorch makes it of aten.linalg_inv_ex"

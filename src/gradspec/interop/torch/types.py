@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradspec.graph.ir import Array
 from gradspec.graph.types import DTYPES, DType, TensorType
-from gradspec.spec.errors import DTypeError, UnsupportedError
+from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 
 _TORCH = {
     "f16": torch.float16,
@@ -63,7 +63,12 @@ def gradspec_type(tensor: Tensor) -> TensorType:
     >>> gradspec_type(torch.zeros(2, 3))
     f32[2, 3]
     """
-    return TensorType(gradspec_dtype(tensor.dtype), tuple(map(int, tensor.shape)))
+    if not all(isinstance(n, int) for n in tensor.shape):
+        raise ShapeError(
+            f"a tensor has the shape {list(tensor.shape)}, of which some sizes depend on values, as those of x[mask] "
+            "do, and a graph has its sizes before it runs; choose by torch.where, which keeps them"
+        )
+    return TensorType(gradspec_dtype(tensor.dtype), tuple(tensor.shape))
 
 
 # --- tensor to array --------------------------------------------------------------------------------------------------
