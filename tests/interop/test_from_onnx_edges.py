@@ -174,6 +174,11 @@ def test_results_may_be_left_without_a_name():
     assert gs.from_onnx(proto)(np.float32([[[1, 2, 4, 3]]])).tolist() == [[[2.0, 4.0, 4.0]]]
 
 
+@pytest.mark.parametrize("opset", [1, 6, 10])
+def test_bounds_that_are_not_given_are_none(opset):
+    assert gs.from_onnx(one_node("Clip", opset, [X]))(X).tolist() == X.tolist()
+
+
 def test_bounds_that_cross_leave_the_upper_one_in_every_version():
     assert gs.from_onnx(one_node("Clip", 10, [X], min=2.0, max=1.0))(X).tolist() == [1.0] * 5
 

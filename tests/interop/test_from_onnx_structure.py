@@ -53,6 +53,13 @@ def test_a_branch_waits_for_the_names_it_sees():
     assert gs.from_onnx(model(nodes, [X2], [Y2], {"c": np.array(True)}))(X).tolist() == [1.0, 0.0]
 
 
+def test_a_branch_waits_for_a_name_that_the_other_branch_has_of_its_own():
+    other = branch(unary("Neg", "x", "late"), unary("Abs", "late", "r"))
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch(unary("Relu", "late", "r")), else_branch=other)
+    graph = gs.from_onnx(model([node, unary("Neg", "x", "late")], [X2], [Y2], {"c": np.array(True)}))
+    assert graph(X).tolist() == [1.0, 0.0]
+
+
 def test_a_branch_does_not_wait_for_names_of_its_own():
     """The result of the branch has the name of the node's result."""
     inner = helper.make_graph([unary("Relu", "x", "y")], "branch", [], [value("y", None)])

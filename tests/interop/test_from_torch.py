@@ -673,6 +673,26 @@ def test_sizes_that_depend_on_values_are_refused():
         gs.from_torch(Call(lambda x: x[x > 0] * 2), torch.zeros(4))
 
 
+@pytest.mark.parametrize("place", [lambda x, i: x[i], lambda x, i: x[..., i], lambda x, i: x.select(0, i.item())])
+def test_numbers_read_out_of_a_tensor_are_refused(place):
+    with pytest.raises(gs.UnsupportedError, match=r"aten.item"):
+        gs.from_torch(Call(place), torch.zeros(3, 4), torch.tensor(1))
+
+
+def test_writes_that_pytorch_cannot_undo_are_refused():
+    def written(x):
+        x = x.clone()
+        x.diagonal().add_(1)
+        return x
+
+    with pytest.raises(gs.UnsupportedError, match="in a way that PyTorch cannot undo"):
+        gs.from_torch(Call(written), torch.zeros(3, 4))
+
+
+def test_the_place_of_an_only_number_is_0():
+    assert gs.from_torch(Call(lambda x: (x.argmax(-1), x.argmin(0))), torch.tensor(1.0))(torch.tensor(2.0)) == (0, 0)
+
+
 def test_what_an_operator_is_made_of_is_named_if_it_is_not_known():
     with pytest.raises(
         gs.UnsupportedError, match=r"aten.linalg_inv.default, once: PyTorch makes it of aten.linalg_inv_ex"

@@ -256,6 +256,15 @@ def test_a_last_block_may_be_short(size):
     np.testing.assert_array_equal(by_gradspec(model, data)[0], expected)
 
 
+@pytest.mark.parametrize("block", [9, 2**31, 2**62])
+def test_a_block_beyond_the_axis_is_all_of_it(block):
+    x, scale = halves(2, 8), CHANNELS[:2].reshape(2, 1)
+    graph = gs.from_onnx(quantized("QuantizeLinear", x, scale, ints(I8, 2, 1), axis=1, block_size=block)[0])
+    assert max(v.type.size for node in graph.nodes for v in node.outputs) == x.size
+    model, data = quantized("DequantizeLinear", ints(I8, 2, 8), scale, axis=1, block_size=block)
+    np.testing.assert_array_equal(by_gradspec(model, data)[0], data["x0"] * scale)
+
+
 def test_quotients_are_rounded_to_the_format_of_the_scale():
     """Some quotients are halves in float16 and beside them in float32: the format of the scale decides."""
     x, scale = np.arange(2048, dtype=np.float16).reshape(8, 256), np.float16(8.2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import chain
+from typing import NamedTuple
 
 from onnx import GraphProto, NodeProto
 
@@ -30,17 +32,29 @@ def uses(node: NodeProto) -> Iterator[str]:
     yield from node.input
     if node.op_type not in ("If", "Loop", "Scan"):
         return
-    used: set[str] = set()
-    given: set[str] = set()
-    graphs: list[GraphProto] = [g for a in node.attribute for g in (a.g, *a.graphs)]
-    for graph in graphs:  # which grow meanwhile
-        used.update(output.name for output in graph.output)
-        given.update(entry.name for entries in (graph.input, graph.initializer) for entry in entries)
-        for inner in graph.node:
-            used.update(inner.input)
-            given.update(inner.output)
-            graphs.extend(g for a in inner.attribute for g in (a.g, *a.graphs) if g.node)
-    yield from used - given
+    graphs: list[tuple[GraphProto, BranchNames | None]] = [(g, None) for a in node.attribute for g in (a.g, *a.graphs)]
+    for graph, around in graphs:  # which grow meanwhile
+        entries = (*graph.input, *graph.initializer)
+        own = BranchNames(
+            {*(e.name for e in entries), *(name for inner in graph.node for name in inner.output)}, around
+        )
+        used = chain((output.name for output in graph.output), *(inner.input for inner in graph.node))
+        yield from (name for name in used if not own.has(name))
+        inner_graphs = (g for inner in graph.node for a in inner.attribute for g in (a.g, *a.graphs) if g.node)
+        graphs.extend((g, own) for g in inner_graphs)
+
+
+class BranchNames(NamedTuple):
+    """The names that a branch gives itself, and the branch that it is in."""
+
+    given: set[str]
+    around: BranchNames | None
+
+    def has(self, name: str) -> bool:
+        names: BranchNames | None = self
+        while names is not None and name not in names.given:
+            names = names.around
+        return names is not None
 
 
 def _sorted(before: Sequence[set[int]], place: Callable[[int], str]) -> list[int]:

@@ -142,7 +142,13 @@ def _readable(program: ExportedProgram) -> ExportedProgram:
         )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # of PyTorch's, about its own code
-        readable: ExportedProgram = program.run_decompositions(decompositions())
+        try:
+            readable: ExportedProgram = program.run_decompositions(decompositions())
+        except Exception as error:
+            raise UnsupportedError(
+                "the model writes to memory that tensors share in a way that PyTorch cannot undo; write the result of "
+                f"an operator instead of a part of a tensor ({str(error).splitlines()[0][:200]})"
+            ) from error
     return readable
 
 

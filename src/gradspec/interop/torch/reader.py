@@ -200,6 +200,10 @@ class _Reader:
 
     def _applied(self, entry: AtenEntry, node: fx.Node) -> Any:
         args, kwargs = self._arguments(node, lambda source: self._variable(self._value(source)))
+        if any(
+            isinstance(v, torch.SymInt | torch.SymFloat | torch.SymBool) for v in pytree.tree_leaves((args, kwargs))
+        ):
+            raise UnsupportedError("it takes a number that is read out of a tensor; index by a tensor of one axis")
         if entry.chooses_results:
             kwargs["wanted"] = {user.args[1] for user in node.users if user.target is getitem and user.users}
         result = entry.function(*args, **kwargs)

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto
 
-from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
 from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, OnnxNode, Signature
 from gradspec.interop.onnx.nodes import conv, linear, norm
 from gradspec.interop.onnx.nodes.windows import spatial
-from gradspec.ops.layout import getitem
-from gradspec.ops.linear import MATMUL, Product
+from gradspec.ops.layout import getitem, transpose
+from gradspec.ops.linear import matmul
 from gradspec.ops.pointwise import clamp, gelu, leaky_relu, relu, scale, sigmoid, softplus, tanh
 from gradspec.ops.shape import reshape
 from gradspec.saving.strict_json import brief
@@ -107,10 +106,14 @@ def _matmul(node: OnnxNode) -> Any:
     """``alpha`` times the product of matrices, of which each may be transposed."""
     if node.flag("transBatchA") or node.flag("transBatchB"):
         raise UnsupportedError(f"{node.op_type} with leading axes exchanged")
-    a, b = node.variable(0), node.variable(1)
-    product = Product(node.flag("transA") and a.ndim > 1, node.flag("transB") and b.ndim > 1)
-    y = apply(MATMUL, product, a, b) if min(a.ndim, b.ndim) > 1 else linear.HANDLERS["MatMul"](node)
+    a, b = (_turned(node.variable(i)) if node.flag(f) else node.variable(i) for i, f in enumerate(("transA", "transB")))
+    y = matmul(a, b)
     return y if node.attribute("alpha") == 1 else scale(y, node.attribute("alpha"))
+
+
+def _turned(x: Var) -> Any:
+    """Matrices transposed; a vector is as it was."""
+    return transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)) if x.ndim > 1 else x
 
 
 # --- what ONNX dropped ------------------------------------------------------------------------------------------------

@@ -115,7 +115,8 @@ def _clip(node: OnnxNode) -> Any:
         low, high = node.attribute("min"), node.attribute("max")
         if low > high:
             return minimum(maximum(x, low), high)
-        return clamp(x, None if low <= -FLOAT_MAX else low, None if high >= FLOAT_MAX else high)
+        least, most = None if low <= -FLOAT_MAX else low, None if high >= FLOAT_MAX else high
+        return x if least is None and most is None else clamp(x, least, most)
     bounds = [node.value(i) if node.has(i) else None for i in (1, 2)]
     if any(isinstance(bound, Var) for bound in bounds):
         return _between(node, x)

@@ -60,7 +60,8 @@ def _fitted(node: OnnxNode, x: Any, *others: Var | None) -> tuple[Any, ...]:
     if all(t.type.size == 1 for t in given) and not node.attributes.get("block_size"):
         return x, *(None if t is None else reshape(t, ()) for t in others)
     (axis,) = normal_axes([node.attributes.get("axis", 1)], x.ndim)
-    block, size = node.attributes.get("block_size", 0), x.shape[axis]
+    size = x.shape[axis]
+    block = min(node.attributes.get("block_size", 0), max(size, 1))  # a block beyond the axis is all of it
     count = -(-size // block) if block > 0 else size
     wanted = (*x.shape[:axis], count, *x.shape[axis + 1 :]) if block else (size,)
     if block < 0 or any(t.shape != wanted for t in given):

@@ -89,7 +89,7 @@ def _min_of_axis(x: Var, dim: int, keepdim: bool = False, *, wanted: Collection[
 
 @reads("argmax")
 def _argmax(x: Var, dim: int | None = None, keepdim: bool = False) -> Any:
-    if dim is None:
+    if dim is None or x.ndim == 0:
         place = with_places(reshape(x, (-1,)), 0, False)[1]
         return reshape(place, (1,) * x.ndim if keepdim else ())
     return with_places(x, positive_axis(dim, x.ndim), keepdim)[1]
