@@ -96,7 +96,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], DType, str]] = {
     "negative booleans": (gs.neg, gs.boolean, "neg needs numbers"),
     "booleans pooled": (lambda x: gs.max_pool(x, (2,)), gs.boolean, "max_pool needs numbers"),
     "fraction": (lambda x: x + 0.5, gs.i8, "0.5 is not an integer"),
-    "too large": (lambda x: x + 300, gs.u8, "300 is too large for uint8"),
+    "too large": (lambda x: x + 300, gs.u8, "300 does not fit uint8"),
     "neither": (lambda x: gs.maximum(x, 2), gs.boolean, "2 is neither true nor false"),
     "name": (lambda x: gs.convert(x, "f32"), gs.f16, "'f32' is not a dtype; give one such as gs.f16"),
     "mixed": (lambda x: x + gs.convert(x, gs.f32), gs.f16, "one dtype"),

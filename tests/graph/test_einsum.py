@@ -96,3 +96,12 @@ def test_mistakes_are_explained(equation, shapes, said):
 def test_the_equation_comes_first():
     with pytest.raises(TypeError, match="needs an equation such as 'ij,jk->ik' first, not a ndarray"):
         gs.einsum(np.ones(2), "i")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "operators"), [(np.int32, {"matmul"}), (np.int64, {"matmul"}), (np.int8, {"mul", "sum"})]
+)
+def test_integers_are_multiplied_as_matrices_where_there_are_such_products(dtype, operators):
+    of = {np.int32: gs.i32, np.int64: gs.i64, np.int8: gs.i8}[dtype]
+    graph = gs.trace(lambda a, b: gs.einsum("ij,jk->ik", a, b), of[2, 3], of[3, 4])
+    assert operators <= {node.op.name for node in graph.nodes}

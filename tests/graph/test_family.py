@@ -139,6 +139,13 @@ def test_plain_numbers_take_the_dtype_of_the_rest():
     assert family(np.ones(2, np.float32), 2).dtype == np.float32
 
 
+def test_lists_of_plain_numbers_do_too():
+    family = family_of(lambda x, y: x * y, [("n",), ("n",)], dtype=gs.f64)
+    assert family([1.0, 0.1], [1.0, 1.0]).tolist() == [1.0, 0.1]
+    assert family(np.ones(2), [1.0, 0.1]).tolist() == [1.0, 0.1]
+    assert family(np.ones(2, np.float32), [1.0, 1.0]).dtype == np.float32
+
+
 def test_integers_stay_as_they_are():
     inputs = {"logits": OpenType(gs.f32, ("n", 3)), "labels": OpenType(gs.i64, ("n",))}
 

@@ -119,3 +119,7 @@ def test_an_index_outside_is_an_error(dtype, backend):
 def test_what_does_not_fit_is_said(call, error, message):
     with pytest.raises(error, match=message):
         gs.trace(call, gs.f32[2, 3])
+
+
+def test_an_empty_list_names_nothing():
+    assert gs.take(np.float32([[1, 2]]), []).shape == (0, 2)

@@ -286,3 +286,13 @@ def test_integers_are_not_averaged():
             function(np.array([1, 2]))
     with pytest.raises(gs.DTypeError, match="divides"):
         gs.spec.mean(np.array([1, 2]))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+def test_running_sums_begin_at_zero(backend):
+    """As the specification has it: 0 + −0 is 0."""
+    x = np.float32([-0.0, -0.0, 1.0])
+    graph = gs.trace(lambda x: gs.cumsum(x, 0), gs.f32[3])
+    expected = gs.evaluate(graph, x, domain=gs.ieee("f32")).tolist()
+    found = gs.compile(graph, backend=backend)(x)
+    assert np.signbit(found).tolist() == [np.signbit(float(v)) for v in expected] == [False] * 3

@@ -315,3 +315,11 @@ def test_every_integer_of_a_model_is_quick_or_refused(name):
             if not refused(lambda m=model, to=graphs: to.append(gs.from_onnx(m)), f"{name}: {what} = {n}"):
                 given = arrays_for(graphs[0])
                 refused(lambda g=graphs[0], given=given: gs.compile(g, backend="numpy")(*given), f"{what} = {n}")
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_the_specification_has_no_views():
+    graph = gs.trace(lambda x: gs.sum(gs.broadcast_to(x, (2**40,))[:2]), gs.f32[1])
+    assert gs.compile(graph)(np.float32([1])) == 2
+    with pytest.raises(MemoryError, match=r"broadcast_to: the result, .* give smaller shapes"):
+        gs.evaluate(graph, [1], domain=gs.exact)

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from gradspec.graph.arrays import as_array
+from gradspec.graph.arrays import as_array, plain_floats
 from gradspec.graph.builder import is_symbolic_zero
 from gradspec.graph.graph import Graph, Wrt
 from gradspec.graph.ir import Array
@@ -159,7 +159,7 @@ class Family:
             found = _type(value, stated)
             _settle(name, stated, found, sizes)
             _require_kind(name, stated, found)
-            if stated.dtype.is_float and not isinstance(value, int | float):
+            if stated.dtype.is_float and not isinstance(value, int | float) and plain_floats(value) is None:
                 dtypes[name] = found.dtype
         return {name: n for name, (n, _) in sizes.items()}, self._common(dtypes)
 
@@ -215,10 +215,13 @@ class Family:
 
 
 def _type(value: Any, stated: OpenType) -> TensorType:
-    """The type of an array, or of a plain number, which takes the dtype of its input."""
+    """The type of an array; plain numbers, alone or in lists, take the dtype of their input."""
     if isinstance(value, TensorType):
         return value
-    return TensorType(stated.dtype, ()) if isinstance(value, int | float) else type_of(as_array(value))
+    if isinstance(value, int | float):
+        return TensorType(stated.dtype, ())
+    plain = plain_floats(value, stated.dtype.numpy) if stated.dtype.is_float else None
+    return type_of(as_array(value) if plain is None else plain)
 
 
 def _settle(name: str, stated: OpenType, found: TensorType, sizes: dict[str, tuple[int, str]]) -> None:

@@ -123,7 +123,7 @@ def number_as(value: float, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     try:
         return np.asarray(value, dtype)
     except OverflowError:
-        raise DTypeError(f"{value} is too large for {dtype}; give a number that fits, or convert the other") from None
+        raise DTypeError(f"{value} does not fit {dtype}; give a number that does, or convert the other") from None
 
 
 def require_floats(operator: str, *types: TensorType) -> DType:

@@ -156,7 +156,7 @@ def _product(a: _Part, b: _Part, needed: Collection[str]) -> _Part:
     left = tuple(label for label in a.labels if label not in b.labels)
     right = tuple(label for label in b.labels if label not in a.labels)
     (x, x_turned), (y, y_turned) = a.matrices(lead, left, inner), b.matrices(lead, inner, right)
-    product = _matrix_product if inner and _is_float(x) else _cell_product
+    product = _matrix_product if inner and _has_products(x) else _cell_product
     sizes = dict(zip((*a.labels, *b.labels), (*a.tensor.shape, *b.tensor.shape), strict=True))
     labels = (*lead, *left, *right)
     return _Part(reshape(product(x, y, x_turned, y_turned), [sizes[label] for label in labels]), labels)
@@ -167,7 +167,7 @@ def _matrix_product(x: Any, y: Any, x_turned: bool, y_turned: bool) -> Any:
 
 
 def _cell_product(x: Any, y: Any, x_turned: bool, y_turned: bool) -> Any:
-    """``(…, left, inner, 1)`` times ``(…, 1, inner, right)``, summed: for integers, and where there is one product."""
+    """``(…, left, inner, 1)`` times ``(…, 1, inner, right)``, summed: for small integers, or one product."""
     x, y = (_swapped(matrix) if turned else matrix for matrix, turned in ((x, x_turned), (y, y_turned)))
     cells = reshape(x, (*x.shape, 1)) * reshape(y, (*y.shape[:-2], 1, *y.shape[-2:]))
     return sum(cells, (-2,)) if x.shape[-1] != 1 else reshape(cells, (*x.shape[:-1], y.shape[-1]))
@@ -178,5 +178,7 @@ def _swapped(matrix: Any) -> Any:
     return transpose(matrix, (*range(rank - 2), rank - 1, rank - 2))
 
 
-def _is_float(x: Any) -> bool:
-    return (x.dtype if isinstance(x, Var) else dtype_of(x)).is_float
+def _has_products(x: Any) -> bool:
+    """Whether there are matrix products of such numbers: of floats, and of integers of 32 bits or more."""
+    dtype = x.dtype if isinstance(x, Var) else dtype_of(x)
+    return dtype.is_float or dtype.numpy.itemsize >= 4

@@ -264,7 +264,12 @@ def moved(x: Any, axis: int, to: int) -> Any:
 
 
 def _with_indices(x: Any, indices: Any) -> Any:
-    return operands(x, indices if isinstance(indices, Var) else np.asarray(indices))
+    return operands(x, indices if isinstance(indices, Var) else _as_indices(indices))
+
+
+def _as_indices(indices: Any) -> Any:
+    """As an array; an empty list is one of no integers."""
+    return np.asarray(indices, np.int64 if isinstance(indices, list) and not indices else None)
 
 
 def _cells_axis(name: str, x: Any, indices: Any, axis: int) -> int:

@@ -10,7 +10,7 @@ from gradspec.graph.arrays import taken
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean
-from gradspec.runtime.memory import held_results, require_memory
+from gradspec.runtime.memory import require_memory
 from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.scalar import Scalar
 from gradspec.spec.tensor import Tensor, tensor
@@ -37,7 +37,7 @@ def evaluate(graph: Graph, *args: Any, domain: Domain) -> Any:
         )
     if not isinstance(domain, Domain):
         raise TypeError(f"domain={domain!r} is not a number system; give gs.exact, gs.ball(128) or another")
-    require_memory(held_results(graph))
+    require_memory((node.op, v) for node in graph.nodes for v in node.outputs)  # of which none is a view
     values = {v: _given(v, a, domain) for v, a in zip(graph.inputs, args, strict=True)}
     values |= {v: _in_domain(v, array, domain) for v, array in graph.constants.items()}
     for node in graph.nodes:

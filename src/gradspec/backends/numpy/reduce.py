@@ -18,7 +18,7 @@ def _share(attrs: Any, x: Array) -> Array:
 
 def _cumsum(attrs: Any, x: Array) -> Any:
     forwards = np.flip(x, attrs.axis) if attrs.reverse else x
-    total = np.cumsum(forwards, attrs.axis, dtype=x.dtype)
+    total = np.cumsum(forwards, attrs.axis, dtype=x.dtype) + np.zeros((), x.dtype)  # from 0 on: 0 + −0 is 0
     if attrs.exclusive and x.size:
         total = np.roll(total, 1, attrs.axis)
         np.moveaxis(total, attrs.axis, 0)[0] = 0
