@@ -668,6 +668,13 @@ def test_what_would_be_wrong_is_refused(name):
         gs.from_torch(Call(function), x)
 
 
+@pytest.mark.filterwarnings("ignore:The tensor attributes")  # of PyTorch's, about its own module
+def test_recurrent_layers_of_float32_are_made_of_other_operators():
+    """PyTorch runs them whole by oneDNN, where it may."""
+    module, x = nn.LSTM(3, 2, bidirectional=True).eval(), torch.rand(4, 1, 3)
+    torch.testing.assert_close(gs.from_torch(module, x)(x)[0], module(x)[0])
+
+
 def test_sizes_that_depend_on_values_are_refused():
     with pytest.raises(gs.ShapeError, match=r"some sizes depend on values, as those of x\[mask\] do.* torch.where"):
         gs.from_torch(Call(lambda x: x[x > 0] * 2), torch.zeros(4))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -70,12 +70,22 @@ def _traced(function: Function, node: fx.Node, context: AbstractContextManager[A
         with context:
             return pytree.tree_leaves(function(*args, **kwargs))
 
-    with mode:  # tensors of their own, since one that is given twice would pass for one variable
+    with mode, _without_onednn():  # tensors of their own, since one that is given twice would pass for one variable
         fakes = [_like(source.meta["val"]) for source in sources]
         part = make_fx(functionalize(run), decomposition_table=decompositions())(*fakes)
     for inner in part.graph.nodes:
         inner.meta.update({key: value for key, value in node.meta.items() if key in ("stack_trace", "nn_module_stack")})
     return part, sources
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """Where oneDNN may run an LSTM whole, PyTorch makes it of nothing else."""
+    enabled, *_ = torch.backends.mkldnn.set_flags(False, None, None, None)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.set_flags(enabled, None, None, None)  # type: ignore[no-untyped-call]
 
 
 def _is_tensor(node: fx.Node) -> bool:
