@@ -696,3 +696,17 @@ def test_a_place_that_is_none_is_an_error_there_too(function, types, arrays):
             gs.to_onnx(gs.trace(function, *types)),
             [a.astype(t.dtype.numpy) for a, t in zip(arrays, types, strict=True)],
         )
+
+
+@pytest.mark.parametrize("place", [-1, 3, 5, 2**40])
+@pytest.mark.parametrize("function", [gs.scatter, gs.scatter_add, lambda x, axis, i, s: gs.gather(x, axis, i) + s])
+def test_an_index_outside_names_no_row_of_another_sample(function, place):
+    graph = gs.trace(lambda x, i, s: function(x, 1, i, s), gs.f32[2, 3], gs.i64[2, 2], gs.f32[2, 2])
+    arrays = {"x": np.zeros((2, 3), np.float32), "i": np.array([[place, 0], [0, 1]]), "s": np.ones((2, 2), np.float32)}
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(gs.to_onnx(graph).SerializeToString(), options)
+    with pytest.raises(ValueError, match=f"the index {place} names none"):
+        graph(*arrays.values())
+    with pytest.raises(Exception, match="INVALID_ARGUMENT"):
+        session.run(None, arrays)

@@ -35,12 +35,17 @@ def scatter_rows(e: Emitter, attrs: AlongAxis, x: OnnxValue, indices: OnnxValue,
 
 
 def _scattered(e: Emitter, axis: int, x: OnnxValue, indices: OnnxValue, rows: OnnxValue, reduction: str) -> OnnxValue:
-    """ONNX names a row by its index on every axis before it; here these are counted through as one axis."""
+    """ONNX names a row by its index on every axis before it; here these are counted through as one axis.
+
+    So an index at the size or beyond it would be one of the next lead, were it not kept outside all of them.
+    """
     lead, size, row = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
-    places = guarded(e, indices, 0, prod(lead) * size)
+    outside = prod(lead) * size
+    places = guarded(e, indices, 0, outside)
     if axis:
         before = np.arange(prod(lead)).reshape(*lead, *(1,) * (indices.ndim - axis)) * size
-        places = e.cells("Add", places, e.indices(before))
+        counted = e.cells("Add", places, e.indices(before))
+        places = e.cells("Where", e.cells("Less", places, size), counted, e.constant(outside, places.dtype))
     count = indices.size
     flat = [e.reshape(x, (prod(lead) * size, *row)), e.reshape(places, (count, 1)), e.reshape(rows, (count, *row))]
     y = e.node("ScatterND", flat, flat[0].shape, x.dtype, **({} if reduction == "none" else {"reduction": reduction}))
