@@ -271,6 +271,15 @@ def test_a_run_that_cannot_be_compared_is_refused_before_any_work(changes, words
     assert words in " ".join(result.stderr.split())
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[1]"])
+def test_another_file_is_no_earlier_run(content, tmp_path):
+    file = tmp_path / "then.json"
+    file.write_bytes(content)
+    result = bench("conv", "--compare", str(file))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "then.json" in result.stderr
+
+
 def test_a_comparison_needs_its_file(tmp_path):
     result = bench("--compare", str(tmp_path / "none.json"))
     assert result.exit_code == 1

@@ -88,8 +88,8 @@ class Comparison:
 
 def read_run(file: str, suite: str, threads: int) -> EarlierRun:
     """An earlier run of this suite on this machine with as many threads, or a FormatError."""
-    data = strict_json(Path(file).read_text(encoding="utf-8"), file)
     try:
+        data = strict_json(Path(file).read_text(encoding="utf-8"), file)
         found = data["format"], data["suite"], data["machine"]["processor"], data["settings"]["threads"]
         wanted = FORMAT, suite, machine()["processor"], threads
         if found != wanted:
@@ -99,9 +99,9 @@ def read_run(file: str, suite: str, threads: int) -> EarlierRun:
             )
         times = {(row["cell"], row["op"], row["mode"]): _spans(row["contenders"]) for row in data["results"]}
         return EarlierRun(file, {str(k): str(v) for k, v in data["versions"].items()}, times)
+    except FormatError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, FormatError):
-            raise
         raise FormatError(f"{file} was not written by gradspec bench --json ({error!r})") from None
 
 
