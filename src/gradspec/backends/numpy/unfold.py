@@ -42,12 +42,10 @@ def _reaches_far(geometry: StatedWindows) -> bool:
 
 def _places(geometry: StatedWindows) -> list[NDArray[np.int64]]:
     """``[tap, output]`` of each axis: the cell that is read there, and of padding the one behind the last cell."""
-    axes = zip(*(getattr(geometry, name) for name in ("sizes", "kernel", "outputs")), strict=True)
-    steps = zip(geometry.stride, geometry.dilation, geometry.padding, strict=True)
     found = []
-    for (n, k, o), (s, d, (lo, _)) in zip(axes, steps, strict=True):
-        cells = [[j * s + t * d - lo for j in range(o)] for t in range(k)]
-        found.append(np.array([[cell if 0 <= cell < n else n for cell in row] for row in cells]))
+    for axis, taps in zip(geometry.window.axes, geometry.kernel, strict=True):
+        cells = [p if 0 <= p < axis.size else axis.size for o in range(axis.outputs) for p in axis.positions(o)]
+        found.append(np.array(cells, np.int64).reshape(axis.outputs, taps).T)
     return found
 
 
