@@ -197,9 +197,13 @@ def operands(*values: Any) -> tuple[Any, ...]:
     Plain numbers take the dtype of the first array, or of what stands for one; so do lists of them with a float among
     them, if it is a floating-point one. Alone they are float32.
     """
-    like = max((v for v in values if isinstance(v, Var)), key=lambda v: v.owner.level, default=None)
+    like: Var | None = None
+    for v in values:  # by hand: it is done for every node that is built
+        if isinstance(v, Var) and (like is None or v.owner.level > like.owner.level):
+            like = v
     if like is not None:
-        return tuple(like.owner.operand(v, like) for v in values)
+        owner = like.owner
+        return tuple([owner.operand(v, like) for v in values])
     arrays = [v for v in values if not isinstance(v, int | float)]
     typed = next((v for v in arrays if plain_floats(v) is None), arrays[0] if arrays else 0.0)
     dtype = as_array(typed).dtype

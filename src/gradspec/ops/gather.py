@@ -208,7 +208,7 @@ def scattered(name: str, x: Any, axis: int, indices: Any, source: Any, joined: C
 
     All three have the axis in the last place, and there are as many cells as indices.
     """
-    x, indices, source = operands(x, indices if isinstance(indices, Var) else np.asarray(indices), source)
+    x, indices, source = operands(x, _as_indices(indices), source)
     at = _cells_axis(name, x, indices, axis)
     with applying(name, x, indices, source):
         _require_enough(source.shape, indices.shape)
@@ -264,11 +264,13 @@ def moved(x: Any, axis: int, to: int) -> Any:
 
 
 def _with_indices(x: Any, indices: Any) -> Any:
-    return operands(x, indices if isinstance(indices, Var) else _as_indices(indices))
+    return operands(x, _as_indices(indices))
 
 
 def _as_indices(indices: Any) -> Any:
-    """As an array; an empty list is one of no integers."""
+    """A variable as it is, all else as an array; an empty list is one of no integers."""
+    if isinstance(indices, Var):
+        return indices
     return np.asarray(indices, np.int64 if isinstance(indices, list) and not indices else None)
 
 

@@ -178,7 +178,8 @@ def machine_bytes() -> int:
 
 def held_results(graph: Graph) -> Iterator[tuple[Op, Var]]:
     """What a graph makes, and by which operator. Views take no memory, unless they are given to the caller."""
-    return ((n.op, v) for n in graph.nodes for v in n.outputs if not n.op.moves or v in graph.outputs)
+    given = {*graph.outputs}
+    return ((n.op, v) for n in graph.nodes for v in n.outputs if not n.op.moves or v in given)
 
 
 def require_memory(results: Iterable[tuple[Op, Var]]) -> None:
