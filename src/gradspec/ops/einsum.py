@@ -12,7 +12,7 @@ from typing import Any
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Var
 from gradspec.graph.types import dtype_of
-from gradspec.ops.layout import getitem, transpose
+from gradspec.ops.layout import getitem, transpose, turned
 from gradspec.ops.linear import MATMUL, Product
 from gradspec.ops.rules import applying
 from gradspec.ops.shape import reshape, sum
@@ -127,10 +127,10 @@ class _Part:
 
     def matrices(self, lead: Labels, rows: Labels, columns: Labels) -> tuple[Any, bool]:
         """``(*lead, rows, columns)``, or the other way round and True if the axes lie so already."""
-        turned = self.labels == (*lead, *columns, *rows)
-        last = (columns, rows) if turned else (rows, columns)
+        is_turned = self.labels == (*lead, *columns, *rows)
+        last = (columns, rows) if is_turned else (rows, columns)
         ordered = transpose(self.tensor, [self.labels.index(label) for part in (lead, *last) for label in part])
-        return reshape(ordered, [*ordered.shape[: len(lead)], *map(self.size, last)]), turned
+        return reshape(ordered, [*ordered.shape[: len(lead)], *map(self.size, last)]), is_turned
 
 
 def _diagonal(x: Any, labels: Labels) -> tuple[Any, Labels]:
@@ -168,14 +168,9 @@ def _matrix_product(x: Any, y: Any, x_turned: bool, y_turned: bool) -> Any:
 
 def _cell_product(x: Any, y: Any, x_turned: bool, y_turned: bool) -> Any:
     """``(…, left, inner, 1)`` times ``(…, 1, inner, right)``, summed: for small integers, or one product."""
-    x, y = (_swapped(matrix) if turned else matrix for matrix, turned in ((x, x_turned), (y, y_turned)))
+    x, y = turned(x) if x_turned else x, turned(y) if y_turned else y
     cells = reshape(x, (*x.shape, 1)) * reshape(y, (*y.shape[:-2], 1, *y.shape[-2:]))
     return sum(cells, (-2,)) if x.shape[-1] != 1 else reshape(cells, (*x.shape[:-1], y.shape[-1]))
-
-
-def _swapped(matrix: Any) -> Any:
-    rank = len(matrix.shape)
-    return transpose(matrix, (*range(rank - 2), rank - 1, rank - 2))
 
 
 def _has_products(x: Any) -> bool:

@@ -73,6 +73,17 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
     return x if order == tuple(range(len(order))) else apply(TRANSPOSE, Order(order), x)
 
 
+def turned(x: Any) -> Any:
+    """Matrices transposed, over the last two axes; a vector is as it was.
+
+    >>> import numpy as np
+    >>> turned(np.zeros((2, 3, 4), np.float32)).shape
+    (2, 4, 3)
+    """
+    rank = len(x.shape)
+    return transpose(x, (*range(rank - 2), rank - 1, rank - 2)) if rank > 1 else x
+
+
 # --- concat ----------------------------------------------------------------------------------------------------------
 
 

@@ -48,6 +48,21 @@ class Signature:
     """Whether an attribute that is not among these is refused."""
 
 
+_KINDS = {
+    int: AttributeProto.INT,
+    float: AttributeProto.FLOAT,
+    str: AttributeProto.STRING,
+    list: AttributeProto.INTS,
+    tuple: AttributeProto.FLOATS,
+}
+
+
+def foreign(operands: range, results: range, defaults: dict[str, Any], *needed: str) -> Signature:
+    """The record of an operator that ONNX has none of: its attributes are those that have defaults, by their kinds."""
+    kinds = {name: int(_KINDS[type(value)]) for name, value in defaults.items()}
+    return Signature(kinds, frozenset(needed), defaults, operands, results)
+
+
 SINCE = {"LayerNormalization": 17}
 """Operators that ONNX took over from ONNX Runtime, which had them in every opset, and took any attributes with them."""
 

@@ -6,11 +6,10 @@ from math import inf, sqrt
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto
 
 from gradspec.graph.ir import Var
-from gradspec.interop.onnx.node import Handler, OnnxNode, Signature
-from gradspec.ops.layout import concat, getitem, transpose
+from gradspec.interop.onnx.node import Handler, OnnxNode, Signature, foreign
+from gradspec.ops.layout import concat, getitem, transpose, turned
 from gradspec.ops.linear import matmul
 from gradspec.ops.pointwise import scale
 from gradspec.ops.reduce import softmax
@@ -77,7 +76,7 @@ def _by_head(x: Any, heads: int) -> Any:
 
 def _attended(node: OnnxNode, q: Any, k: Any, v: Any, *, mask: int, bias: int) -> Any:
     n, heads, places, size = q.shape
-    scores = scale(matmul(q, transpose(k, (0, 1, 3, 2))), node.attribute("scale") or 1 / sqrt(size))
+    scores = scale(matmul(q, turned(k)), node.attribute("scale") or 1 / sqrt(size))
     if node.has(mask):
         scores = where(_kept(node, node.variable(mask), scores), scores, scores + node.attribute("mask_filter_value"))
     if node.has(bias):
@@ -111,17 +110,8 @@ HANDLERS: dict[str, Handler] = {
 }
 
 _SETTINGS: dict[str, Any] = {"mask_filter_value": -10000.0, "num_heads": 0, "scale": 0.0, "unidirectional": 0}
-_KINDS: dict[str, int] = {
-    "mask_filter_value": AttributeProto.FLOAT,
-    "num_heads": AttributeProto.INT,
-    "scale": AttributeProto.FLOAT,
-    "unidirectional": AttributeProto.INT,
-}
-_NEEDED = frozenset(["num_heads"])
 
 SIGNATURES: dict[str, Signature] = {
-    "com.microsoft.Attention": Signature(
-        {**_KINDS, "qkv_hidden_sizes": AttributeProto.INTS}, _NEEDED, _SETTINGS, range(2, 7), range(1, 3)
-    ),
-    "com.microsoft.MultiHeadAttention": Signature(_KINDS, _NEEDED, _SETTINGS, range(3, 11), range(1, 5)),
+    "com.microsoft.Attention": foreign(range(2, 7), range(1, 3), {**_SETTINGS, "qkv_hidden_sizes": []}, "num_heads"),
+    "com.microsoft.MultiHeadAttention": foreign(range(3, 11), range(1, 5), _SETTINGS, "num_heads"),
 }

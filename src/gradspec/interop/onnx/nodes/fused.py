@@ -10,14 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto
 
 from gradspec.graph.ir import Var
 from gradspec.interop import compose
-from gradspec.interop.onnx.node import Handler, OnnxNode, Signature
+from gradspec.interop.onnx.node import Handler, OnnxNode, Signature, foreign
 from gradspec.interop.onnx.nodes import conv, linear, norm
 from gradspec.interop.onnx.nodes.windows import spatial
-from gradspec.ops.layout import getitem, transpose
+from gradspec.ops.layout import getitem, turned
 from gradspec.ops.linear import matmul
 from gradspec.ops.pointwise import clamp, gelu, leaky_relu, relu, scale, sigmoid, softplus, tanh
 from gradspec.ops.shape import reshape
@@ -106,14 +105,9 @@ def _matmul(node: OnnxNode) -> Any:
     """``alpha`` times the product of matrices, of which each may be transposed."""
     if node.flag("transBatchA") or node.flag("transBatchB"):
         raise UnsupportedError(f"{node.op_type} with leading axes exchanged")
-    a, b = (_turned(node.variable(i)) if node.flag(f) else node.variable(i) for i, f in enumerate(("transA", "transB")))
-    y = matmul(a, b)
+    a, b = node.variable(0), node.variable(1)
+    y = matmul(turned(a) if node.flag("transA") else a, turned(b) if node.flag("transB") else b)
     return y if node.attribute("alpha") == 1 else scale(y, node.attribute("alpha"))
-
-
-def _turned(x: Var) -> Any:
-    """Matrices transposed; a vector is as it was."""
-    return transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)) if x.ndim > 1 else x
 
 
 # --- what ONNX dropped ------------------------------------------------------------------------------------------------
@@ -152,13 +146,6 @@ def _crop(node: OnnxNode) -> Any:
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
-_KINDS = {
-    int: AttributeProto.INT,
-    float: AttributeProto.FLOAT,
-    str: AttributeProto.STRING,
-    tuple: AttributeProto.FLOATS,
-}
-_KINDS[list] = AttributeProto.INTS
 _WINDOWS = {"auto_pad": "NOTSET", "dilations": [], "group": 1, "kernel_shape": [], "pads": [], "strides": []}
 _PRODUCT = {"alpha": 1.0, "transA": 0, "transB": 0}
 _EPSILON = {"epsilon": 1e-12}
@@ -206,6 +193,5 @@ OPERATORS: dict[str, tuple[Handler, range, range, dict[str, Any]]] = {
 HANDLERS: dict[str, Handler] = {name: entry[0] for name, entry in OPERATORS.items()}
 
 SIGNATURES: dict[str, Signature] = {
-    name: Signature({key: _KINDS[type(value)] for key, value in defaults.items()}, frozenset(), defaults, given, made)
-    for name, (_, given, made, defaults) in OPERATORS.items()
+    name: foreign(given, made, defaults) for name, (_, given, made, defaults) in OPERATORS.items()
 }

@@ -9,11 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from onnx import AttributeProto
-
 from gradspec.graph.ir import Var
 from gradspec.graph.types import i32
-from gradspec.interop.onnx.node import Handler, OnnxNode, Signature, normal_axes
+from gradspec.interop.onnx.node import Handler, OnnxNode, Signature, foreign, normal_axes
 from gradspec.interop.onnx.nodes import pointwise, pool, quantize, reduce
 from gradspec.interop.onnx.nodes.quantize import (
     centred,
@@ -25,7 +23,7 @@ from gradspec.interop.onnx.nodes.quantize import (
     zero_point,
 )
 from gradspec.ops.convert import convert
-from gradspec.ops.layout import concat, transpose
+from gradspec.ops.layout import concat, transpose, turned
 from gradspec.ops.linear import matmul
 from gradspec.ops.pointwise import add, mul, scale, sub
 from gradspec.ops.quantize import dequantize
@@ -91,10 +89,6 @@ def _concat(node: OnnxNode) -> Any:
 # --- products of matrices ---------------------------------------------------------------------------------------------
 
 
-def _turned(x: Any, turn: bool) -> Any:
-    return transpose(x, (1, 0)) if turn else x
-
-
 def _gemm(node: OnnxNode) -> Any:
     """``alpha · A·B`` and a bias on the same grid; without a scale of the result it stays what it stands for."""
     a, b = node.variable(0), node.variable(3)
@@ -102,7 +96,7 @@ def _gemm(node: OnnxNode) -> Any:
         raise FormatError(f"it multiplies matrices, and its inputs have the shapes {a.shape} and {b.shape}")
     columns_lie = 0 if node.flag("transB") else 1
     left, right = centred(node, 0, 2, axis=0), centred(node, 3, 5, axis=columns_lie)
-    total = matmul(_turned(left, node.flag("transA")), _turned(right, node.flag("transB")))
+    total = matmul(turned(left) if node.flag("transA") else left, turned(right) if node.flag("transB") else right)
     total = add(total, node.variable(6)) if node.has(6) else total
     factor = scale(one_number(node, 1) * per_line(node.variable(4), 1, 2), node.attribute("alpha"))
     if not node.has(7):
@@ -134,7 +128,6 @@ def _dynamic_matmul(node: OnnxNode) -> Any:
 # --- the table --------------------------------------------------------------------------------------------------------
 
 _WINDOWS = {"auto_pad": "NOTSET", "kernel_shape": [], "pads": [], "strides": []}
-_KINDS = {int: AttributeProto.INT, float: AttributeProto.FLOAT, str: AttributeProto.STRING, list: AttributeProto.INTS}
 
 OPERATORS: dict[str, tuple[Handler, range, dict[str, Any], set[str]]] = {
     "QuantizeLinear": (quantize.HANDLERS["QuantizeLinear"], range(2, 4), {"axis": 1}, set()),
@@ -182,8 +175,6 @@ OPERATORS: dict[str, tuple[Handler, range, dict[str, Any], set[str]]] = {
 HANDLERS: dict[str, Handler] = {f"com.microsoft.{name}": entry[0] for name, entry in OPERATORS.items()}
 
 SIGNATURES: dict[str, Signature] = {
-    f"com.microsoft.{name}": Signature(
-        {key: _KINDS[type(value)] for key, value in defaults.items()}, frozenset(needed), defaults, counts, range(1, 2)
-    )
+    f"com.microsoft.{name}": foreign(counts, range(1, 2), defaults, *needed)
     for name, (_, counts, defaults, needed) in OPERATORS.items()
 }
