@@ -17,6 +17,9 @@ class Processor:
     """What one operation of a loop over lanes works on: a register, or several where that is faster."""
     lane_products: bool = False
     """Whether one instruction multiplies a vector by a lane of another; else a number is read into all lanes."""
+    gathers_strips: bool = False
+    """Whether columns that several panels read are put side by side first: where they lie on more pages than the
+    processor remembers, reading them there again and again takes longer."""
 
     def lanes(self, itemsize: int) -> int:
         """Numbers of so many bytes in one register."""
@@ -56,7 +59,7 @@ class Processor:
 PROCESSORS = {
     "avx512f": Processor(register_bytes=64, registers=32, loop_bytes=64),
     "avx2": Processor(register_bytes=32, registers=16, loop_bytes=32),
-    "neon": Processor(register_bytes=16, registers=32, loop_bytes=32, lane_products=True),
+    "neon": Processor(register_bytes=16, registers=32, loop_bytes=32, lane_products=True, gathers_strips=True),
 }
 """By the first of these features that there is."""
 

@@ -16,9 +16,8 @@ from gradspec.graph.types import TensorType
 from gradspec.ops.conv import Convolution
 from gradspec.runtime.threads import get_num_threads
 
-TERMS, STRIP_BYTES = 288, 36 << 10
-"""About so many terms of each sum are added up at a time, and fewer where vectors are long, so that a strip of columns
-stays in the first cache."""
+TERMS = 288
+"""About so many terms of each sum are added up at a time: a strip of columns then stays in the first caches."""
 COLUMNS, VECTORS = 384, 48
 """What a block has at least, where there are as many: columns, and vectors of them."""
 PANEL_BYTES = 1 << 18
@@ -30,8 +29,8 @@ SCRATCH_BYTES = 1 << 18
 FEW_ROWS = 8
 """Of weights: with so few of them, staging takes as long as multiplying."""
 POOR_FILL = 0.8
-LONG_ROW, MOST_WASTE = 32, 1.15
-"""Outputs of a row that tiles fill well, and how many more they may compute."""
+LONG_ROW, MOST_WASTE = 8, 1.15
+"""Vectors of a row that tiles fill well, and how many more outputs they may compute."""
 UNITS_PER_THREAD = 4
 """Fewer units are split further, where there is work for more: results do not depend on how many there are."""
 MUCH_WORK = 1 << 22
@@ -105,8 +104,7 @@ class BlockedConvolution:
 
     def _chunk(self, taps: int) -> int:
         """Equal chunks of about ``TERMS`` terms: the order of a sum depends on channels and taps alone."""
-        terms = min(TERMS, STRIP_BYTES // self.strip_width)
-        pieces = -(-self.channels // max(1, terms // max(1, taps)))
+        pieces = -(-self.channels // max(1, TERMS // max(1, taps)))
         return max(1, -(-self.channels // max(1, pieces)))
 
     def _blocking(self, lines: Sequence[Line], by_rows: bool) -> Blocking:
@@ -137,7 +135,7 @@ class BlockedConvolution:
     def _rows_pay(self, last: Line) -> bool:
         """Whether a row of outputs at a time is better than columns across rows, where every tap is staged apart."""
         computed = rounded(last.positions, self.lanes)
-        fills = last.positions >= LONG_ROW and computed <= MOST_WASTE * last.positions
+        fills = last.positions >= LONG_ROW * self.lanes and computed <= MOST_WASTE * last.positions
         return last.taps > 1 and (self.rows <= FEW_ROWS or fills)
 
     def _columns(self, inner: int, total: int, outer: int) -> int:

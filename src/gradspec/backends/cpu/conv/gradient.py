@@ -35,8 +35,8 @@ from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
 from gradspec.runtime.threads import get_num_threads
 
 SOURCE = "gradspec.backends.cpu.conv.kernels.gradient"
-TERMS, STRIP_BYTES = 512, 36 << 10
-"""About so many positions make a block, and fewer where vectors are long."""
+TERMS = 512
+"""About so many positions make a block."""
 SUMS_BYTES = 1 << 18
 MOST_STAGED_BYTES = 3 << 20
 ENOUGH_UNITS = 8
@@ -62,11 +62,10 @@ class BlockedGradient:
             *(line for a in regular_axes(attrs.window) for line in reading(a)),
         ]
         self.positions = [line.positions for line in self.lines]
-        self.terms = min(TERMS, STRIP_BYTES // processor().strip_bytes)
         self.run = self._running()
         self.inner = prod(self.positions[self.run + 1 :])
         self.outer = prod(self.positions[: self.run])
-        blocks = -(-self.positions[self.run] // max(1, self.terms // self.inner))
+        blocks = -(-self.positions[self.run] // max(1, TERMS // self.inner))
         self.block = -(-self.positions[self.run] // blocks)
         self.blocks = -(-self.positions[self.run] // self.block)
         last = self.lines[-1]
@@ -86,7 +85,7 @@ class BlockedGradient:
     def _running(self) -> int:
         """The last axis but one where it has rows to share, and earlier ones where blocks would be small."""
         sizes = [prod(self.positions[axis + 1 :]) for axis in range(len(self.positions))]
-        return next(axis for axis, size in enumerate(sizes) if size <= self.terms // 2)
+        return next(axis for axis, size in enumerate(sizes) if size <= TERMS // 2)
 
     def _pieces(self) -> int:
         """Pieces of the sums, whose number the shapes alone decide: every array is then read by one unit only.

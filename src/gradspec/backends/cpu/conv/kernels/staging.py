@@ -105,14 +105,41 @@ def stage_plane(form, unit, case, source, number, src, to, is_real):
         stage_row(form, row, src, to, is_real)
         return
     axis, count, size = case.axes[number], unit.count[number], form.computed.bytes
-    taps, tap_step, stride, cells = axis.staged_taps, axis.tap_step, axis.stride, axis.size
-    first, apart = unit.first[number] * stride + axis.first, source.strides[number] * form.stored.bytes
-    pitch, tap_pitch = axis.pitch * size, axis.tap_pitch * size
-    for u in range(taps):
-        for i in range(count):
-            cell = first + u * tap_step + i * stride
-            inside = is_real and cell >= 0 and cell < cells
-            stage_row(form, row, src + cell * apart, to + u * tap_pitch + i * pitch, inside)
+    first, apart = unit.first[number] * axis.stride + axis.first, source.strides[number] * form.stored.bytes
+    are_joined = is_real & (row.apart == 1) & (source.strides[number] == row.positions) & (axis.pitch == row.positions)
+    are_joined = are_joined & (row.stride == 1) & (axis.stride == 1) & (row.cells == row.positions)
+    for u in range(axis.staged_taps):
+        cell, place = first + u * axis.tap_step, to + u * axis.tap_pitch * size
+        if are_joined:
+            begin = min(max(0, -cell), count)
+            end = min(max(axis.size - cell, begin), count)
+            stage_joined_rows(form, row, src + (cell + begin) * apart, place, begin, end, count)
+        else:
+            for i in range(count):
+                inside = is_real and cell >= 0 and cell < axis.size
+                stage_row(form, row, src + cell * apart, place + i * axis.pitch * size, inside)
+                cell += axis.stride
+
+
+@inlined
+def stage_joined_rows(form, row, src, to, begin, end, count):
+    """``count`` rows, of which those from ``begin`` to ``end`` are real and follow each other in the source as they do
+    here: one stretch for each tap, where padding then takes the place of cells of neighbouring rows."""
+    size, width, n = form.computed.bytes, row.positions, (end - begin) * row.positions
+    for t in range(row.taps):
+        place, shift = to + t * row.tap_pitch, row.first + t * row.tap_step
+        left, right = min(max(0, -shift), width), min(max(0, shift), width)
+        clear(form, place, begin * width)
+        clear(form, place + end * width * size, (count - end) * width)
+        if n > left + right:
+            there = place + (begin * width + left) * size
+            copy_cells(form, there, src + (shift + left) * form.stored.bytes, 1, n - left - right)
+        y = form.computed_at(place)
+        for i in range(begin, end):
+            for j in range(left):
+                y[i * width + j] = form.computed(0)
+            for j in range(width - right, width):
+                y[i * width + j] = form.computed(0)
 
 
 def stage_axes(form, unit, case, source, number, src, to, is_real):

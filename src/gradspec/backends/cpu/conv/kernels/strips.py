@@ -73,7 +73,7 @@ def multiply_panels(tiles, factors, count, sums, n, room):
     """``count`` panels of one height.
 
     Columns come first and panels second, so that a stretch of ``b`` is read from the cache by all panels; if there are
-    several, it is gathered first, since its pieces lie on more pages than a processor remembers.
+    several, some processors gather it first.
     """
     size, width, done = tiles[0].number.bytes, tiles[0].lanes, 0
     while done < n:
@@ -97,7 +97,7 @@ def multiply_strip(tiles, needed, factors, count, sums, n, room):
 def multiply_columns(tile, factors, count, sums, n, room):
     b, offsets, processor = factors.b, factors.offsets, tile.processor
     is_widest = tile.vectors == processor.strip_vectors and tile.rows == processor.most_rows
-    if is_widest and count >= SEVERAL and room.strip != 0:
+    if processor.gathers_strips and is_widest and count >= SEVERAL and room.strip != 0:
         gather(tile, b, offsets, factors.k, room.strip)
         b, offsets = room.strip, room.even
     for p in range(count):
