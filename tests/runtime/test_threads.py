@@ -35,7 +35,7 @@ def pool_of_the_test(monkeypatch):
     threads._default.cache_clear()
     yield pool
     pool.close()
-    assert not any(worker.is_alive() for worker in pool.workers)
+    assert not any(worker.thread.is_alive() for worker in (*pool.workers, *pool.left))
     threads._default.cache_clear()
 
 
@@ -185,7 +185,6 @@ def test_one_thread_asks_no_other(pool_of_the_test):
     record = Recorder(1000)
     record.run(1)
     assert pool_of_the_test.workers == []
-    assert pool_of_the_test.jobs.qsize() == 0
 
 
 @pytest.mark.parametrize(
@@ -197,13 +196,15 @@ def test_one_thread_asks_no_other(pool_of_the_test):
         ("riscv64-unknown-linux-gnu", "riscv64"),
     ],
 )
-def test_jobs_are_compiled_for_every_processor(monkeypatch, triple, machine):
+@pytest.mark.parametrize("name", ["job", "serve"])
+def test_jobs_are_compiled_for_every_processor(monkeypatch, triple, machine, name):
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     monkeypatch.setattr(intrinsics.platform, "machine", lambda: machine)
     features = "+a,+m" if machine == "riscv64" else ""
-    code = objects.compiled(scheduler.build("job"), llvm.Target.from_triple(triple), "", features)
-    assert undefined_symbols(code) <= {"clock_gettime", "sched_yield", "nanosleep"}
+    code = objects.compiled(scheduler.build(name), llvm.Target.from_triple(triple), "", features)
+    waking = {"pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_signal", "pthread_cond_wait"}
+    assert undefined_symbols(code) <= {"clock_gettime", "sched_yield", "nanosleep", *waking}
 
 
 # --- many callers ---------------------------------------------------------------------------------------------------
@@ -227,7 +228,7 @@ def test_a_job_inside_a_job_is_done():
     assert all(record.counts == [1] * 20 for record in inner)
 
 
-def test_callers_do_not_wait_for_busy_workers(pool_of_the_test):
+def test_callers_do_not_wait_for_busy_workers():
     """The only worker is held by one job; another one is done without it, again and again."""
     held, release = threading.Event(), threading.Event()
 
@@ -243,10 +244,19 @@ def test_callers_do_not_wait_for_busy_workers(pool_of_the_test):
         noted = Noted()
         threads.run(noted.kernel, 0, 10, stride=STRIDE, threads=2)
         assert noted.slots == {None}
-    assert pool_of_the_test.jobs.qsize() <= 4
     release.set()
     caller.join(10)
     assert not caller.is_alive()
+
+
+def test_no_worker_looks_at_a_job_that_is_gone(pool_of_the_test):
+    """It is kept as long as one does. Workers come, begin and go in any order."""
+    for units in (1, 2, 3, 8) * 500:
+        job = job_of([Recorder(units)], 4)
+        threads.carry_out(job, threads=4)
+        held = {int(worker.desk[0]) for worker in pool_of_the_test.workers}
+        assert any(job is kept for kept in pool_of_the_test.kept) or held.isdisjoint({address(job), address(job) + 1})
+    assert len(pool_of_the_test.kept) < 4
 
 
 def test_more_threads_than_processors_wait_without_burning_them():
@@ -458,16 +468,29 @@ def test_spawned_processes_have_pools_of_their_own(tmp_path):
 def test_the_pool_follows_the_number_of_threads(pool_of_the_test):
     def size():
         deadline = time.monotonic() + 10
-        while time.monotonic() < deadline and sum(t.is_alive() for t in started) != len(pool_of_the_test.workers):
+        while time.monotonic() < deadline and alive() != len(pool_of_the_test.workers):
             time.sleep(0.001)
-        return sum(t.is_alive() for t in started)
+        return alive()
+
+    def alive():
+        return sum(thread.is_alive() for thread in started)
 
     started = set()
     for count, workers in ((4, 3), (2, 1), (3, 2), (1, 0)):
         threads.set_num_threads(count)
         Recorder(100).run(threads.get_num_threads())
-        started |= set(pool_of_the_test.workers)
+        started |= {worker.thread for worker in pool_of_the_test.workers}
         assert size() == workers
+
+
+def test_desks_are_used_again(pool_of_the_test):
+    for _ in range(20):
+        threads.set_num_threads(3)
+        Recorder(100).run(3)
+        threads.set_num_threads(1)
+        for worker in pool_of_the_test.left:
+            worker.thread.join(10)
+    assert len(pool_of_the_test.left) == 2
 
 
 def test_workers_start_when_they_are_first_needed(pool_of_the_test):

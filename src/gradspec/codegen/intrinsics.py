@@ -256,6 +256,16 @@ sleep = Intrinsic(_sleep)
 """``sleep(p)``: for ``p[0]`` seconds and ``p[1]`` nanoseconds."""
 
 
+def thread_function(name: str) -> Intrinsic:
+    """The function ``pthread_name`` of the C library, of pointers to what it works on."""
+
+    def emit(builder: Any, *places: Value) -> None:
+        kinds = [ir.PointerType()] * len(places)
+        builder.call(_declared(builder, f"pthread_{name}", ir.IntType(32), kinds), [p.llvm for p in places])
+
+    return Intrinsic(emit)
+
+
 def _local_words(builder: Any, count: Value) -> Value:
     place = builder.alloca(i64.llvm, count.llvm.constant)
     return Value(pointer(i64), place)

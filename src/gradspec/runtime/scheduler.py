@@ -21,11 +21,11 @@ LINE = 8
 
 _step = Struct(f"={layout(JobStep).size // 8}q")
 _JOB = layout(Job)
-REACHED, HALTED = (_JOB.fields[name].offset // 8 for name in ("reached", "halted"))
-COUNT = _JOB.fields["steps"].offset // 8 + 1
-"""Words of a job: the first step that is not known to be done, whether it is halted, and the number of steps."""
-_STEPS = _JOB.size
-"""Bytes of a job before its steps, which come first behind it."""
+REACHED, HALTED, DESKS, WORKERS, HELPERS, WORKSPACE, STRIDE, STEPS = (
+    _JOB.fields[name].offset // 8
+    for name in ("reached", "halted", "desks", "workers", "helpers", "workspace", "stride", "steps")
+)
+"""Words of a job. That of its steps says where they lie, in bytes, and the next one how many there are."""
 
 
 def encoded(function: int, arguments: int, units: int, cost: float) -> bytes:
@@ -61,13 +61,27 @@ class Steps:
 def _job(first: int, end: int, threads: int) -> Array:
     counted = -(-(TAKEN + threads) // LINE) * LINE
     shares = min(threads, 2)  # a thread takes half of what is left of a range, one that is alone all of it
-    steps, counters = (JobStep(0, 0, 0, 0, 0),) * end, (0,) * (counted * end)
-    job = Job(threads, shares, counted, reached=first, halted=0, running=0, steps=steps, counters=counters)
+    job = Job(
+        slots=threads,
+        shares=shares,
+        counted=counted,
+        reached=first,
+        halted=0,
+        running=0,
+        desks=0,
+        workers=0,
+        helpers=0,
+        workspace=0,
+        stride=0,
+        hired=(0,) * (threads - 1),
+        steps=(JobStep(0, 0, 0, 0, 0),) * end,
+        counters=(0,) * (counted * end),
+    )
     return np.frombuffer(Block(job).at([]), np.int64).copy()
 
 
 def _put(job: Array, i: int, described: bytes) -> None:
-    at = _STEPS + _step.size * i
+    at = int(job[STEPS]) + _step.size * i
     job.data.cast("B")[at : at + _step.size] = described
 
 
@@ -82,4 +96,4 @@ def _units_in(time: float, units: int, cost: float) -> int:
 
 def is_unfinished(job: Array) -> bool:
     """Whether steps are left, and the job has not been halted."""
-    return bool(job[REACHED] < job[COUNT] and not job[HALTED])
+    return bool(job[REACHED] < job[STEPS + 1] and not job[HALTED])

@@ -2,28 +2,42 @@
 
 A job is a sequence of steps (``scheduler``). The calling thread and as many idle workers as it may have carry it out
 together, in machine code from the first step to the last; where no worker is idle the caller does all of it, so callers
-never wait for each other. The caller leaves only when no chunk is running, whatever went wrong: its buffers are free to
-go. A worker that comes later finds the job done, in memory that it keeps alive itself.
+never wait for each other. Workers wait for jobs in machine code, too: none needs Python to begin. The caller leaves
+only when no chunk is running, whatever went wrong: its buffers are free to go.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import math
 import operator
 import os
 import threading
 from functools import cache
-from itertools import count
 from pathlib import Path
-from queue import SimpleQueue
 from time import monotonic
 from typing import Any
 
+import numpy as np
+
 from gradspec.codegen.addresses import address, function_address
 from gradspec.codegen.cache import Kernel, kernel
+from gradspec.codegen.records import layout
 from gradspec.graph.ir import Array
-from gradspec.runtime.scheduler import SOURCE, Steps, encoded, is_unfinished
+from gradspec.runtime.job import Desk
+from gradspec.runtime.scheduler import (
+    DESKS,
+    HELPERS,
+    LINE,
+    SOURCE,
+    STRIDE,
+    WORKERS,
+    WORKSPACE,
+    Steps,
+    encoded,
+    is_unfinished,
+)
 
 VARIABLE = "GRADSPEC_NUM_THREADS"
 MOST_THREADS = 1024
@@ -95,17 +109,21 @@ def carry_out(job: Array, workspace: int = 0, stride: int = 0, threads: int = 1)
     work, at = kernel(SOURCE, "job"), address(job)
     failure: BaseException | None = None
     try:
+        job[WORKSPACE], job[STRIDE] = workspace, stride
         if threads > 1:
-            _pool.offer(_Job(job, workspace, stride, threads), threads - 1)
-        work(at, 0, BUDGET, workspace)
+            _pool.offer(job, threads - 1)
+        work(at, 0, BUDGET, 0)
         while is_unfinished(job):
-            work(at, 0, BUDGET, workspace)
+            work(at, 0, BUDGET, 0)
+        if job[HELPERS]:
+            _pool.keep(job)
         return
     except BaseException as error:
         failure = error
     while True:  # a second Ctrl-C must not leave the wait either
         try:
             work(at, HALT, 0, 0)
+            _pool.keep(job)
             break
         except BaseException:
             continue
@@ -115,70 +133,89 @@ def carry_out(job: Array, workspace: int = 0, stride: int = 0, threads: int = 1)
         del failure  # it refers to this frame
 
 
-class _Job:
-    """A job as workers are told of it."""
+class _Worker:
+    """A thread, and the desk where it waits for jobs."""
 
-    __slots__ = ("slots", "stride", "threads", "words", "workspace")
+    def __init__(self) -> None:
+        room = np.zeros(_DESK.size // 8 + 2 * LINE, np.int64)
+        self.desk = room[-address(room) // 8 % LINE :]  # on lines of its own
+        self.at = address(self.desk)
+        self.mutex, self.called = (ctypes.c_void_p(self.at + _DESK.fields[n].offset) for n in ("mutex", "called"))
+        _C.pthread_mutex_init(self.mutex, None)
+        _C.pthread_cond_init(self.called, None)
 
-    def __init__(self, words: Array, workspace: int, stride: int, threads: int) -> None:
-        self.words, self.workspace, self.stride, self.threads = words, workspace, stride, threads
-        self.slots = count(1)  # the caller has slot 0
+    def begin(self) -> None:
+        self.desk[[_JOB, _LEAVES]] = 0
+        self.thread = threading.Thread(target=self._serve, name="gradspec", daemon=True)
+        self.thread.start()
 
-    def help(self, pool: _Pool) -> None:
-        """Work on the job as one more thread, until it is over or the pool closes."""
-        slot, work = next(self.slots), kernel(SOURCE, "job")
-        at, workspace = address(self.words), self.workspace + slot * self.stride
-        while slot < self.threads and is_unfinished(self.words) and not pool.closed:
-            work(at, slot, BUDGET, workspace)
+    def _serve(self) -> None:
+        kernel(SOURCE, "serve")(self.at, 0, BUDGET, 0)
+
+    def send_home(self) -> None:
+        self.desk[_LEAVES] = 1
+        _C.pthread_mutex_lock(self.mutex)
+        _C.pthread_cond_signal(self.called)
+        _C.pthread_mutex_unlock(self.mutex)
+
+
+_C, _DESK = ctypes.CDLL(None), layout(Desk)
+_JOB, _LEAVES = (_DESK.fields[name].offset // 8 for name in ("job", "leaves"))
 
 
 class _Pool:
-    """Worker threads, started when they are first needed, that wait for jobs."""
+    """Workers, started when they are first needed."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # a signal handler may want the pool while its thread holds this
-        self.jobs: SimpleQueue[_Job | None] = SimpleQueue()  # None sends a worker home
-        self.workers: list[threading.Thread] = []
+        self.workers: list[_Worker] = []
+        self.desks = np.zeros(MOST_THREADS, np.int64)  # their addresses, which callers may read at any time
+        self.left: list[_Worker] = []  # callers may still look at their desks
+        self.kept: list[Array] = []
         self.closed = False
 
-    def offer(self, job: _Job, seats: int) -> None:
-        """Tell up to ``seats`` workers of a job; those that are busy look at it when they are free."""
+    def offer(self, job: Array, seats: int) -> None:
+        """Tell a job where workers are, of which there are ``seats`` at least."""
         if len(self.workers) < seats:
             self.grow(seats)
-        waiting, put = self.jobs.qsize(), self.jobs.put
-        for _ in range(min(seats, 4 * len(self.workers) - waiting)):
-            put(job)
+        job[DESKS], job[WORKERS] = address(self.desks), len(self.workers)
+
+    def keep(self, job: Array) -> None:
+        """Keep a job that is done, or was halted, as long as workers look at it."""
+        with self.lock:
+            self.kept = [j for j in (*self.kept, job) if _is_looked_at(j)]
 
     def grow(self, size: int) -> None:
         with self.lock:
             while len(self.workers) < size and not self.closed:
-                worker = threading.Thread(target=_serve, args=(self,), name="gradspec", daemon=True)
+                worker = next((w for w in self.left if not w.thread.is_alive()), None) or _Worker()
                 try:
-                    worker.start()
+                    worker.begin()
                 except RuntimeError:  # the system allows no more threads: fewer do the work
                     return
+                if worker in self.left:
+                    self.left.remove(worker)
+                self.desks[len(self.workers)] = worker.at
                 self.workers.append(worker)
 
     def shrink(self, size: int) -> None:
         with self.lock:
             while len(self.workers) > size:
-                self.jobs.put(None)
-                self.workers.pop()
+                self.left.append(self.workers.pop())
+                self.left[-1].send_home()
 
     def close(self) -> None:
         """Send every worker home and wait for it; what is left of a job, and later ones, their callers do."""
         self.closed = True
-        workers = list(self.workers)
         self.shrink(0)
         deadline = monotonic() + EXIT
-        for worker in workers:
-            worker.join(max(0.0, deadline - monotonic()))
+        for worker in self.left:
+            worker.thread.join(max(0.0, deadline - monotonic()))
 
 
-def _serve(pool: _Pool) -> None:
-    while (job := pool.jobs.get()) is not None:
-        job.help(pool)
-        del job
+def _is_looked_at(job: Array) -> bool:
+    kernel(SOURCE, "job")(address(job), HALT, 0, 0)
+    return bool(job[HELPERS])
 
 
 _pool = _Pool()
