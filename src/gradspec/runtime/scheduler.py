@@ -25,7 +25,8 @@ REACHED, HALTED, DESKS, WORKERS, HELPERS, WORKSPACE, STRIDE, STEPS = (
     _JOB.fields[name].offset // 8
     for name in ("reached", "halted", "desks", "workers", "helpers", "workspace", "stride", "steps")
 )
-"""Words of a job. That of its steps says where they lie, in bytes, and the next one how many there are."""
+COUNT = STEPS + 1
+"""Words of a job, the last two of them where its steps lie, in bytes, and how many there are."""
 
 
 def encoded(function: int, arguments: int, units: int, cost: float) -> bytes:
@@ -96,4 +97,4 @@ def _units_in(time: float, units: int, cost: float) -> int:
 
 def is_unfinished(job: Array) -> bool:
     """Whether steps are left, and the job has not been halted."""
-    return bool(job[REACHED] < job[STEPS + 1] and not job[HALTED])
+    return bool(job[REACHED] < job[COUNT] and not job[HALTED])
