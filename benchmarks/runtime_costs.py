@@ -4,6 +4,7 @@
 
 windows          a 31-wide window at stride 1 against a 13-wide one
 linearity        nanoseconds per element from 10⁴ to 10⁸ elements
+threads          from one thread to all: the speed-up, and the processor time that a call takes
 geometries       1,000 different pooling geometries in a fresh process: kernels compiled and time to plan, cold and warm
 conv-geometries  the same for 1,000 convolutions, transposed convolutions and derivatives
 start            the first call of a new process that finds its kernels on disk
@@ -26,7 +27,7 @@ from math import prod
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter, thread_time
+from time import perf_counter, process_time, thread_time
 from typing import NamedTuple
 
 OPS, MODES = ("max", "avg", "smooth"), ("forward", "jvp", "vjp")
@@ -110,6 +111,43 @@ def linearity():
         calls = max(1, 10 ** (7 - power))
         seconds = min(timed(lambda call=call, calls=calls: [call() for _ in range(calls)]) / calls for _ in range(5))
         yield {"elements": 10**power, "best of 5, ms": 1e3 * seconds, "ns per element": 1e9 * seconds / 10**power}
+
+
+def threads():
+    """Processor time beyond that of one thread went into waiting, or into memory that threads share."""
+    import gradspec as gs
+
+    problems = {
+        "max 8×64×112×112 k3 s2 p1": graph("max", "forward", (8, 64, 112, 112), (3, 3), 2, 1),
+        "average 8×64×56×56 k3 s1 p1": graph("avg", "forward", (8, 64, 56, 56), (3, 3), 1, 1),
+        "conv 8×64×56×56 to 64, k3 s1 p1": conv_graph("conv", (8, 64, 56, 56), 64, (3, 3), 1, 1, 1, 1),
+    }
+    most = gs.get_num_threads()
+    counts = sorted({*(2**i for i in range(most.bit_length())), most})
+    for name, wanted in problems.items():
+        alone = None
+        for count in counts:
+            seconds, processor = with_threads(wanted, count)
+            alone = alone or (seconds, processor)
+            yield {
+                "problem": name,
+                "threads": count,
+                "ms": 1e3 * seconds,
+                "speed-up": alone[0] / seconds,
+                "processor time": processor / alone[1],
+            }
+
+
+def with_threads(wanted, count, calls=200):
+    """Median seconds of a call, and those of processor time."""
+    import gradspec as gs
+
+    run, given = gs.compile(wanted, threads=count), arrays(wanted)
+    for _ in range(10):
+        run(*given)
+    began = process_time()
+    seconds = median(timed(run, *given) for _ in range(calls))
+    return seconds, (process_time() - began) / calls
 
 
 def workspace():
@@ -358,7 +396,18 @@ def compiling():
                 }
 
 
-MEASURES = (windows, linearity, geometries, conv_geometries, start, compiling, resnet, workspace, conv_workspace)
+MEASURES = (
+    windows,
+    linearity,
+    threads,
+    geometries,
+    conv_geometries,
+    start,
+    compiling,
+    resnet,
+    workspace,
+    conv_workspace,
+)
 SECTIONS = {measure.__name__.replace("_", "-"): measure for measure in MEASURES}
 CHILDREN = {
     "geometries": child_geometries,
