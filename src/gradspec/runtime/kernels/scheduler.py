@@ -131,25 +131,27 @@ def dismiss(job):
 
 def serve(desk, _, budget, workspace):
     """Work on one job after another, until it is time to go home."""
-    while is_hired(desk):
-        at = load_acquire(place_of(desk.job))
-        if at != TAKEN_UP and exchange(place_of(desk.job), at, at + 1) == at:
+    at = next_job(desk)
+    while at != 0:
+        if exchange(place_of(desk.job), at, at + 1) == at:  # else the caller has taken it back
             assist(job_at(at), desk, budget)
             set_ordered(place_of(desk.job), 0)
+        at = next_job(desk)
 
 
-@inlined
-def is_hired(desk):
-    """Wait for a job; whether there is one. Whoever goes home leaves a desk that is not free."""
-    came = now()
-    while load_acquire(place_of(desk.job)) == 0:
+@outlined
+def next_job(desk):
+    """Wait for a job: its address, or 0 to go home. Whoever does leaves a desk that is not free."""
+    came, at = now(), load_acquire(place_of(desk.job))
+    while at <= TAKEN_UP:
         if load_acquire(place_of(desk.leaves)) != 0 and exchange(place_of(desk.job), 0, TAKEN_UP) == 0:
-            return False
+            return 0
         if now() - came < LOOKS:
             pause()
         else:
             sleep_at(desk)
-    return True
+        at = load_acquire(place_of(desk.job))
+    return at
 
 
 @inlined
