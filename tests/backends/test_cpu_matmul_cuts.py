@@ -29,8 +29,14 @@ from gradspec.graph.types import DType
 from gradspec.ops.linear import MATMUL, Product
 
 MANY, NONE = 10**12, 0
-CUTS: dict[str, dict[str, int]] = {
-    "small units": {"UNITS": MANY, "UNIT_FLOPS": 1, "COLUMN_BYTES": 1, "PACKED_FLOPS": NONE},
+CUTS: dict[str, dict[str, Any]] = {
+    "small units": {
+        "get_num_threads": lambda: MANY,
+        "UNITS": MANY,
+        "UNIT_FLOPS": 1,
+        "COLUMN_BYTES": 1,
+        "PACKED_FLOPS": NONE,
+    },
     "small units that pack": {
         "UNITS": MANY,
         "UNIT_FLOPS": 1,
@@ -41,13 +47,24 @@ CUTS: dict[str, dict[str, int]] = {
     "parts of the rows": {"UNITS": 4, "UNIT_FLOPS": 1, "PACKED_FLOPS": NONE},
     "one unit": {"UNITS": 1, "COLUMN_BYTES": MANY, "SCRATCH_BYTES": MANY},
     "small groups of rows": {"ROW_GROUP": 16, "SCRATCH_BYTES": NONE, "UNITS": 1},
-    "columns in place": {"FEW_ROWS": MANY, "NEAR_BYTES": MANY},
-    "no columns in place": {"FEW_ROWS": NONE},
+    "columns in place": {"FEW_ROWS": MANY, "NEAR_BYTES": MANY, "STREAMED_ROWS": NONE},
+    "no columns in place": {"FEW_ROWS": NONE, "NEAR_BYTES": NONE, "STREAMED_ROWS": NONE, "TURNED_ROWS": NONE},
+    "rows of columns": {"NEAR_BYTES": NONE, "STREAMED_ROWS": 40},
+    "columns turned": {"STREAMED_ROWS": NONE, "TURNED_ROWS": 40, "ROW_BYTES": NONE},
 }
 cuts = pytest.mark.parametrize("cut", CUTS)
 dtypes = pytest.mark.parametrize("dtype", FLOATS.values(), ids=str)
 
-SIDES = [(40, 20, 100), (150, 7, 29), (3, 300, 70), (17, 600, 65), (133, 530, 31)]
+SIDES = [
+    (40, 20, 100),
+    (150, 7, 29),
+    (3, 300, 70),
+    (17, 600, 65),
+    (133, 530, 31),
+    (1, 523, 41),
+    (6, 259, 35),
+    (70, 3, 37),
+]
 """Rows, products and columns: several groups of rows, blocks of products and blocks of columns."""
 
 
@@ -74,7 +91,7 @@ def cases(dtype: DType) -> Any:
         yield graph_of(sides, flags, dtype, (2,) if i % 4 == 3 else (), then)
 
 
-def use(monkeypatch: Any, settings: dict[str, int]) -> None:
+def use(monkeypatch: Any, settings: dict[str, Any]) -> None:
     for name, value in settings.items():
         monkeypatch.setattr(matmul, name, value)
 
@@ -125,9 +142,9 @@ def test_no_cut_touches_anything_beyond_its_memory(dtype, cut, monkeypatch):
 
 # --- pieces of long sums ----------------------------------------------------------------------------------------------
 
-APART = {"UNITS": MANY, "UNIT_FLOPS": 1}
+APART = {"UNITS": MANY, "UNIT_FLOPS": 1, "get_num_threads": lambda: MANY}
 TOGETHER = {"UNITS": 1, "UNIT_FLOPS": 1}
-PIECES = [((5, 400, 9), ()), ((1, 1000, 1), ()), ((20, 700, 530), ()), ((3, 300, 70), (2, 2))]
+PIECES = [((5, 400, 9), ()), ((1, 1000, 1), ()), ((20, 700, 530), ()), ((3, 300, 70), (2, 2)), ((37, 390, 1), ())]
 
 
 def kernels(graph: Graph) -> list[str]:
@@ -145,6 +162,9 @@ def test_pieces_by_different_units_are_those_of_one(dtype, then, sides, lead, mo
         use(monkeypatch, TOGETHER)
         assert f"sums of products {dtype}" not in kernels(graph)
         together = several(gs.compile(graph)(*arrays))
+        use(monkeypatch, {"ROW_BYTES": 1})
+        for one, other in zip(several(gs.compile(graph)(*arrays)), together, strict=True):
+            assert_same_bits(one, other, graph, "packed piece by piece")
         use(monkeypatch, APART)
         assert f"sums of products {dtype}" in kernels(graph)
         for one, other in zip(several(gs.compile(graph)(*arrays)), together, strict=True):
@@ -152,18 +172,21 @@ def test_pieces_by_different_units_are_those_of_one(dtype, then, sides, lead, mo
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pages are protected with mprotect")
-@pytest.mark.parametrize("settings", [APART, TOGETHER], ids=["apart", "together"])
+@pytest.mark.parametrize(
+    "settings", [APART, TOGETHER, TOGETHER | {"ROW_BYTES": 1}], ids=["apart", "together", "one by one"]
+)
 @dtypes
 def test_pieces_touch_nothing_beyond_their_memory(dtype, settings, monkeypatch):
     use(monkeypatch, settings | {"PIECE": 100})
     fenced = Fenced(at_end=True)
     fence_frames(monkeypatch, fenced)
     for (sides, lead), then in product(PIECES, (None, with_program)):
-        graph = graph_of(sides, Product(), dtype, lead, then)
-        arrays = arrays_of(graph, whole)
-        wanted = several(gs.compile(graph, backend="numpy")(*arrays))
-        for one, other in zip(run_fenced(graph, arrays, fenced), wanted, strict=True):
-            assert_equal(one, other, graph)
+        for flags in (Product(), Product(transpose_b=True)):
+            graph = graph_of(sides, flags, dtype, lead, then)
+            arrays = arrays_of(graph, whole)
+            wanted = several(gs.compile(graph, backend="numpy")(*arrays))
+            for one, other in zip(run_fenced(graph, arrays, fenced), wanted, strict=True):
+                assert_equal(one, other, graph)
 
 
 @dtypes
@@ -193,8 +216,10 @@ def test_work_is_cut_into_units_that_are_worth_it(sides, lead):
     node = graph_of(sides, Product(), gs.f32, lead).nodes[0]
     shape = matmul.ProductShape.of(node)
     cut = matmul.cut_of(shape, False, True)
-    assert cut.units >= min(matmul.UNITS, shape.flops // (8 * matmul.UNIT_FLOPS))
+    wanted = gs.get_num_threads() if sides[0] == 1 or sides[2] == 1 else matmul.UNITS
+    assert cut.units >= min(wanted, shape.flops // (8 * matmul.UNIT_FLOPS))
     assert cut.units <= max(matmul.UNITS * 4, np.prod(lead, dtype=int), shape.flops // matmul.UNIT_FLOPS)
-    product = matmul.Multiplication(cut, False, False, False, matmul.Epilogue(shape, None))
-    _, _, workspace = product([dense(v.shape) for v in node.inputs])
+    product = matmul.Multiplication(cut, False, shape.is_turned, False, matmul.Epilogue(shape, None))
+    a, b, *others = (dense(v.shape) for v in node.inputs)
+    _, _, workspace = product([b, a, *others] if shape.is_turned else [a, b, *others])
     assert workspace <= 8 << 20

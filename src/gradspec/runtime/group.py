@@ -45,13 +45,15 @@ class Step:
         return self.task is None and (self.view is not None or self.nodes[0].op.moves)
 
 
-def steps(nodes: Sequence[Node], outputs: Sequence[Var], lowerings: Lowerings) -> list[Step]:
-    """Every node in one step; a step comes after those that make its operands."""
+def steps(
+    nodes: Sequence[Node], outputs: Sequence[Var], lowerings: Lowerings, fixed: Collection[Var] = ()
+) -> list[Step]:
+    """Every node in one step; a step comes after those that make its operands. ``fixed``: what is the same at calls."""
     readers = _readers(nodes, outputs)
     groups = _Groups(lowerings, readers, {*outputs}, nodes)
     for node in nodes:
         groups.add(node)
-    prepared = _Prepared()
+    prepared = _Prepared({*fixed})
     return [found for step in _ordered(groups, readers) for found in prepared.with_before(step)]
 
 
@@ -293,7 +295,8 @@ def _most_taken(lowering: Lowering, anchors: Sequence[Node], joined: Sequence[No
 class _Prepared:
     """Puts what prepares operands in front of tasks, each thing once."""
 
-    def __init__(self) -> None:
+    def __init__(self, fixed: set[Var]) -> None:
+        self.fixed = fixed
         self.made: dict[Hashable, Task] = {}
         self.instead: dict[Var, Var] = {}
 
@@ -301,11 +304,18 @@ class _Prepared:
         if step.task is None:
             yield step
             return
-        for task in step.task.before:
+        chosen = self._chosen(step.task)
+        for task in chosen.before:
             yield from self._once(task)
-        yield replace(step, task=self._reading(step.task))
+        yield replace(step, task=self._reading(chosen))
+
+    def _chosen(self, task: Task) -> Task:
+        """The task, or the one that needs nothing before it."""
+        is_once = all(self.fixed.issuperset(before.inputs) for before in task.before)
+        return task if is_once or task.unprepared is None else task.unprepared
 
     def _once(self, task: Task) -> Iterator[Step]:
+        task = self._chosen(task)
         for earlier in task.before:
             yield from self._once(earlier)
         task = self._reading(task)

@@ -19,7 +19,7 @@ def plan(graph: Graph, inputs: int, backend: Backend) -> Plan:
     prologue = [Step((node,)) for node in still]
     fixed = {*graph.inputs[inputs:], *graph.constants, *(v for step in prologue for v in step.outputs)}
     found: list[Step] = []
-    for step in steps(nodes, graph.outputs, backend.lowering):
+    for step in steps(nodes, graph.outputs, backend.lowering, fixed):
         if not step.nodes and fixed.issuperset(step.inputs):
             fixed.update(step.outputs)
             prologue.append(step)

@@ -63,6 +63,8 @@ class Task:
     What they write are variables that no node has. They run once, when constants are attached, if they read constants
     only, and otherwise at every call, just before this task.
     """
+    unprepared: Task | None = None
+    """What takes the place of this task and those before it if they would run at every call."""
     share: Hashable = None
     """Tasks in front of others that have equal keys and read the same variables are one; None: this one is alone."""
     checks: tuple[tuple[Var, Callable[[Array], None]], ...] = ()

@@ -20,14 +20,21 @@ LONGEST_BLOCK = 256
 """Of products."""
 FEW_ROWS = 4
 """Panels of fewer rows are not worth their while beside others: tiles of few rows wait for their own sums."""
+SUMS_GAP = 192
+"""Bytes between rows of sums that others are added to, lest all of them fall on the same lines of a cache."""
 TILE_BYTES = 8 * 8 * 64
 """Room for the largest tile: eight rows of eight of the longest vectors."""
 
 
 class ColumnKind(IntEnum):
-    """How the columns of ``b`` are read: packed before; where they lie, side by side; or packed by each unit."""
+    """How ``b`` is read: packed before; packed by each unit; or where it lies, which pays if few rows read it.
 
-    PACKED, IN_PLACE, NOT_PACKED = range(3)
+    ``IN_PLACE``: columns are neighbours, and tiles read them. ``STREAMED``: the same, far from each other, and whole
+    rows of ``b`` are added to rows of sums. ``TURNED``: products are neighbours, and squares of ``b`` are transposed in
+    registers.
+    """
+
+    PACKED, NOT_PACKED, IN_PLACE, STREAMED, TURNED = range(5)
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,8 @@ class MatmulArguments(Record):
     k_block: int = 0
     piece: int = 0
     pieces: int = 0
+    piece_group: int = 0
+    """Pieces that rows are packed for at a time, where columns lie across."""
     is_split: bool = False
     """Whether every piece is a unit of its own, whose sums another kernel adds up."""
     column_kind: ColumnKind = ColumnKind.NOT_PACKED
@@ -81,7 +90,7 @@ class MatmulArguments(Record):
     a_at: int = 0
     """Bytes into the workspace: packed rows,"""
     b_at: int = 0
-    """packed columns,"""
+    """packed columns, or sums of a block,"""
     tables_at: int = 0
     """where the columns of each product begin, in packed columns and in ``b``,"""
     bias_at: int = 0

@@ -1,14 +1,14 @@
 """Matrix products on the CPU: how the work is cut up.
 
-The columns of the right operand are read in one of three ways. Weights, which are read transposed, are packed in front
-of the product: once, if they are constants. So is what many units would otherwise pack again. All others are packed by
-each unit, or read where they lie.
+Weights, which are read transposed, are packed in front of the product: once, if they are constants. So is what many
+units would otherwise pack again. All others are packed by each unit, or read where they lie. Where rows are few, memory
+bounds the product: constants are packed, and all others are read where they lie.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -19,6 +19,7 @@ from gradspec.backends.cpu.dtypes import MULTIPLIED, computed_float
 from gradspec.backends.cpu.matmul.arguments import (
     FEW_ROWS,
     LONGEST_BLOCK,
+    SUMS_GAP,
     TILE_BYTES,
     UNIT_BYTES,
     ColumnKind,
@@ -33,11 +34,14 @@ from gradspec.codegen.records import Operand
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType, TensorType
 from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
+from gradspec.runtime.threads import get_num_threads
 
 SOURCE = "gradspec.backends.cpu.matmul.kernels.matmul"
 
 COLUMN_BYTES = 17 << 15
 """Of packed columns that a unit reads again and again: a core's own cache holds them and a group of rows."""
+ROW_BYTES = 1 << 18
+"""Of rows that are packed for several pieces."""
 ROW_GROUP = 128
 ROW_STEP = 16
 """Units have a multiple of so many rows: whole panels, and whole cache lines of rows that are neighbours."""
@@ -50,12 +54,17 @@ UNITS, UNIT_FLOPS = 8, 1 << 21
 PACKED_FLOPS, PACKED_BYTES = 1 << 25, 8 << 20
 """What several units read is packed in front of products of so many operations, if it takes at most so many bytes."""
 IN_PLACE_ROWS, NEAR_BYTES = 16, 3 << 17
-"""Columns are read where they lie by so few rows, if a block of products lies within so many bytes."""
+"""Tiles of so few rows read columns where they lie, if a block of products lies within so many bytes."""
+STREAMED_ROWS, TURNED_ROWS = 4, 8
+"""Columns that are neighbours, or that lie across, are read where they lie by so few rows. So are neighbours for as few
+products."""
+LONG_ROW, WRITTEN_BYTES = 1 << 15, 1 << 12
+"""Of a row: as much as a unit reads for few rows, and writes for few products, so that some fit the first cache."""
 PACKED_BLOCKS = 32
 """Blocks of columns in a unit of packing."""
 JOINED_COLUMNS = 512
 
-FLOPS_PER_NANOSECOND = 30.0
+FLOPS_PER_NANOSECOND, FLOPS_PER_BYTE = 30.0, 2
 NANOSECONDS_PER_PACKED = 0.4
 NANOSECONDS_PER_UNIT = 300.0
 
@@ -81,12 +90,30 @@ class ProductShape:
     columns: int
     products: int
     dtype: DType
+    is_turned: bool = False
+    """Whether this is the transpose of a product with one column: its operands have changed places."""
 
     @classmethod
     def of(cls, node: Node) -> ProductShape:
         a, (result,) = node.inputs[0], node.outputs
         *leads, rows, columns = result.shape
-        return cls(tuple(leads), rows, columns, a.shape[-2 if node.attrs.transpose_a else -1], result.dtype)
+        products, is_turned = a.shape[-2 if node.attrs.transpose_a else -1], columns == 1 < rows
+        rows, columns = (columns, rows) if is_turned else (rows, columns)
+        return cls(tuple(leads), rows, columns, products, result.dtype, is_turned)
+
+    @property
+    def has_few_rows(self) -> bool:
+        """Whether memory bounds it, since little is done with each number of the right operand."""
+        return self.rows <= max(STREAMED_ROWS, TURNED_ROWS)
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether the right operand may be read where it lies."""
+        return self.has_few_rows or self.products <= STREAMED_ROWS
+
+    def bias_step(self, strides: Strides) -> int:
+        """In bytes; of one column, there is one number."""
+        return 0 if self.is_turned else strides[-1] * self.stored_size
 
     @property
     def computed(self) -> DType:
@@ -109,6 +136,12 @@ class ProductShape:
     def results(self) -> int:
         return prod(self.leads) * self.rows * self.columns
 
+    @property
+    def work(self) -> int:
+        """Operations, or as many as could be done while the right operand is read and the result written."""
+        moved = prod(self.leads) * (self.rows + self.products) * self.columns * self.stored_size
+        return max(self.flops, moved * FLOPS_PER_BYTE)
+
     @cached_property
     def block(self) -> int:
         """Columns that are packed side by side: as many as a tile has, or as there are."""
@@ -121,6 +154,11 @@ class ProductShape:
     def padded(self) -> int:
         """Columns of whole blocks."""
         return _up(self.columns, self.block)
+
+    @property
+    def packed_at_once(self) -> int:
+        """Columns that a core's own cache holds, packed: whole blocks of them."""
+        return max(1, COLUMN_BYTES // (self.k_block * self.size) // self.block) * self.block
 
     @cached_property
     def k_block(self) -> int:
@@ -178,14 +216,14 @@ def cut_of(shape: ProductShape, is_weight: bool, is_direct: bool) -> Cut:
     >>> cut.units, cut.is_packed
     (8, True)
     """
-    wanted = min(UNITS, shape.flops // UNIT_FLOPS)
+    wanted = min(get_num_threads() if shape.has_few_rows else UNITS, UNITS, shape.work // UNIT_FLOPS)
     alone = best_cut(shape, 1, is_weight, True)
     fits = shape.pieces * shape.results * shape.size <= PACKED_BYTES
     if shape.pieces > 1 and alone.units < wanted and fits:
         return best_cut(shape, -(-wanted // shape.pieces), is_weight, True, is_split=True)
     cut = best_cut(shape, wanted, is_weight, is_direct)
     size = prod(shape.leads) * shape.products * shape.padded * shape.size
-    if cut.row_parts > 1 and shape.flops >= PACKED_FLOPS and size <= PACKED_BYTES:
+    if cut.row_parts > 1 and shape.flops >= PACKED_FLOPS and size <= PACKED_BYTES and shape.products > STREAMED_ROWS:
         return best_cut(shape, wanted, True, is_direct)
     return cut
 
@@ -197,9 +235,9 @@ def best_cut(shape: ProductShape, wanted: int, is_packed: bool, is_direct: bool,
 
 def _sizes(shape: ProductShape, wanted: int, is_direct: bool, is_split: bool) -> Iterator[tuple[int, int]]:
     """Rows and columns of a unit, so that there are at least as many units as wanted."""
-    most = max(1, COLUMN_BYTES // (shape.k_block * shape.size) // shape.block)
+    most = max(shape.packed_at_once, LONG_ROW // shape.size if shape.has_few_rows else 0)
     blocks = max(1, -(-shape.columns // shape.block))
-    fewest = -(-blocks // most)
+    fewest = -(-shape.columns // most)
     keeps = shape.products > shape.k_block and not is_direct
     joins = shape.pieces > 1 and not is_split
     for parts in range(fewest, min(blocks, fewest + wanted) + 1):
@@ -263,13 +301,14 @@ class Multiplication:
     epilogue: Epilogue
 
     def __call__(self, strides: Sequence[Strides]) -> KernelCall[MatmulArguments]:
-        cut, shape, size = self.cut, self.cut.shape, self.cut.shape.stored_size
+        shape, size = self.cut.shape, self.cut.shape.stored_size
         a, b, *others = strides
         bias = others.pop(0) if self.has_bias else (0,) * (len(shape.leads) + 1)
         a_row, a_step = _matrix(a, self.transpose_a, size)
         b_step, b_column = _matrix(b, self.transpose_b, size)
         kind = self._column_kind(b_step, b_column)
-        places, workspace = self._places(kind)
+        cut, row_group = self._fitted(kind)
+        places, workspace = self._places(cut, kind, row_group)
         arguments = MatmulArguments(
             a=Operand(0),
             b=Operand(1),
@@ -284,16 +323,17 @@ class Multiplication:
             a_step=a_step,
             b_step=b_step,
             b_column=b_column,
-            bias_step=bias[-1] * size,
+            bias_step=shape.bias_step(bias),
             c_piece=shape.results * shape.size,
             row_part=cut.rows,
             row_parts=cut.row_parts,
             column_part=cut.columns,
             column_parts=cut.column_parts,
-            row_group=ROW_GROUP,
+            row_group=row_group,
             k_block=shape.k_block,
             piece=shape.piece,
             pieces=shape.pieces,
+            piece_group=self._piece_group,
             is_split=cut.is_split,
             column_kind=kind,
             block=shape.block,
@@ -304,25 +344,53 @@ class Multiplication:
         return KernelCall(arguments, cut.units, workspace)
 
     def _column_kind(self, b_step: int, b_column: int) -> ColumnKind:
-        cut, shape = self.cut, self.cut.shape
-        if cut.is_packed:
+        shape = self.cut.shape
+        if self.cut.is_packed:
             return ColumnKind.PACKED
-        lies_ready = b_column == shape.size and shape.dtype == shape.computed
+        lanes, size = processor().lanes(shape.size), shape.stored_size
         is_near = abs(b_step) * shape.k_block <= NEAR_BYTES
-        is_in_place = lies_ready and is_near and cut.rows <= IN_PLACE_ROWS
-        return ColumnKind.IN_PLACE if is_in_place else ColumnKind.NOT_PACKED
+        if b_column == shape.size == size and is_near and shape.rows > 1 and self.cut.rows <= IN_PLACE_ROWS:
+            return ColumnKind.IN_PLACE
+        if b_column == size and 0 < min(shape.rows, shape.products) <= STREAMED_ROWS:
+            return ColumnKind.STREAMED
+        if b_step == size and shape.rows <= TURNED_ROWS and shape.products >= lanes:
+            return ColumnKind.TURNED
+        return ColumnKind.NOT_PACKED
 
-    def _places(self, kind: ColumnKind) -> tuple[dict[str, Any], int]:
-        """Where things lie in the workspace, and how large it is."""
+    def _fitted(self, kind: ColumnKind) -> tuple[Cut, int]:
+        """Units for columns of this kind, and the rows that are worked on at a time: their sums stay near."""
         cut, shape = self.cut, self.cut.shape
+        if kind == ColumnKind.STREAMED and shape.rows > STREAMED_ROWS:
+            return replace(cut, columns=min(cut.columns, WRITTEN_BYTES // shape.size)), ROW_STEP
+        if kind == ColumnKind.NOT_PACKED:
+            return replace(cut, columns=min(cut.columns, shape.packed_at_once)), ROW_GROUP
+        return cut, ROW_GROUP
+
+    @property
+    def _piece_group(self) -> int:
+        """All pieces of a unit, if their packed rows stay in a core's own cache."""
+        shape = self.cut.shape
+        size = _up(shape.rows, processor().most_rows) * shape.piece * shape.size
+        return 1 if self.cut.is_split else max(1, min(shape.pieces, ROW_BYTES // max(1, size)))
+
+    def _places(self, cut: Cut, kind: ColumnKind, row_group: int) -> tuple[dict[str, Any], int]:
+        """Where things lie in the workspace, and how large it is."""
+        shape = cut.shape
         rows, columns, size = min(cut.rows, shape.rows), min(cut.columns, shape.padded), shape.size
-        is_joined = shape.pieces > 1 and not cut.is_split
-        kept = rows if shape.products > shape.k_block else min(rows, ROW_GROUP)
-        packed = {ColumnKind.PACKED: 0, ColumnKind.IN_PLACE: shape.block, ColumnKind.NOT_PACKED: columns}[kind]
+        is_joined, has_blocks = shape.pieces > 1 and not cut.is_split, shape.products > shape.k_block
+        kept = rows if has_blocks else min(rows, row_group)
+        numbers = {
+            ColumnKind.PACKED: 0,
+            ColumnKind.NOT_PACKED: columns * shape.k_block,
+            ColumnKind.IN_PLACE: shape.block * shape.k_block,
+            ColumnKind.STREAMED: kept * (columns + SUMS_GAP // size) if has_blocks else 0,
+            ColumnKind.TURNED: 0,
+        }
+        packed = self._piece_group * shape.piece if kind == ColumnKind.TURNED else shape.k_block
         needs = {
             "tables_at": 2 * 8 * LONGEST_BLOCK,
-            "a_at": _up(min(rows, ROW_GROUP), ROW_STEP) * shape.k_block * size,
-            "b_at": packed * shape.k_block * size,
+            "a_at": _up(min(rows, row_group), processor().most_rows) * packed * size,
+            "b_at": numbers[kind] * size,
             "bias_at": columns * size if self.has_bias else 0,
             "edge_at": TILE_BYTES,
             "sums_at": kept * columns * size if is_joined or not cut.is_direct else 0,
@@ -397,7 +465,7 @@ class Joining:
             leads=_leads(shape.leads, nowhere, nowhere, bias[:-1], size),
             rows=shape.rows,
             columns=shape.columns,
-            bias_step=bias[-1] * size,
+            bias_step=shape.bias_step(bias),
             c_piece=shape.results * shape.size,
             row_part=self.part,
             row_parts=self.rows,
@@ -430,15 +498,20 @@ def _product_task(
     cut: Cut, node: Node, operands: tuple[Var, ...], outputs: tuple[Var, ...], program: PointwiseProgram | None = None
 ) -> Task:
     """``operands``: those of the product, of which the second may be packed, and then those of the program."""
-    shape, attrs, (a, b, *others) = cut.shape, node.attrs, operands
-    before = (_packing_task(shape, b, attrs.transpose_b),) if cut.is_packed else ()
+    shape, (a, b, *others), flags = cut.shape, operands, (node.attrs.transpose_a, node.attrs.transpose_b)
+    if shape.is_turned:
+        a, b, flags = b, a, (not flags[1], not flags[0])
+    before = (_packing_task(shape, b, flags[1]),) if cut.is_packed else ()
     right = before[0].outputs[0] if before else b
     has_bias = len(node.inputs) > 2 and not cut.is_split
-    product = Multiplication(cut, attrs.transpose_a, attrs.transpose_b, has_bias, Epilogue(shape, program))
-    cost = shape.flops / FLOPS_PER_NANOSECOND + cut.units * NANOSECONDS_PER_UNIT
+    product = Multiplication(cut, *flags, has_bias, Epilogue(shape, program))
+    cost = shape.work / FLOPS_PER_NANOSECOND + cut.units * NANOSECONDS_PER_UNIT
     cost += 0 if program is None else program.nanoseconds
-    name, function, inputs = f"matrix product {shape.dtype}", _kernel("matmul", shape), (a, right, *others)
-    return task_of(name, function, inputs, outputs, product, cost, before=before)
+    function, inputs = _kernel("thin" if shape.is_thin else "matmul", shape), (a, right, *others)
+    in_place = replace(cut, is_packed=False)
+    unprepared = _product_task(in_place, node, operands, outputs, program) if before and shape.has_few_rows else None
+    name = f"matrix product {shape.dtype}"
+    return task_of(name, function, inputs, outputs, product, cost, before=before, unprepared=unprepared)
 
 
 def _split_task(
@@ -469,7 +542,7 @@ class MatmulLowering(LoweringBase):
         read = tuple(dict.fromkeys(v for each in others for v in each.inputs if v not in made))
         program = PointwiseProgram(Work(tuple(others), work.outputs), read, node.outputs) if others else None
         is_direct = program is None and shape.dtype == shape.computed
-        cut = cut_of(shape, node.attrs.transpose_b and not shape.leads, is_direct)
+        cut = cut_of(shape, not shape.leads and (node.attrs.transpose_b or shape.has_few_rows), is_direct)
         if cut.is_split:
             return _split_task(cut, node, (*node.inputs[2:], *read), work.outputs, program)
         return _product_task(cut, node, (*node.inputs, *read), work.outputs, program)

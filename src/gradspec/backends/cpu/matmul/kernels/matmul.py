@@ -5,6 +5,9 @@ are not packed yet, which then stay in a core's own cache, and goes through its 
 panels, and multiplies all panels by one strip of columns after another, which stays in the nearest cache. Results are
 put together where they stay or, if they must be rounded to another format or an epilogue works on them, in the
 workspace.
+
+Where rows or products are few, columns are read where they lie: to pack them takes longer than to multiply. The order
+of additions is the same.
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ from typing import Any, NamedTuple
 from gradspec.backends.cpu.matmul.arguments import (
     FEW_ROWS,
     LONGEST_BLOCK,
+    SUMS_GAP,
     ColumnKind,
     MatmulArguments,
     MatmulUnit,
 )
+from gradspec.backends.cpu.matmul.kernels.few import StreamedRows, StreamedSums, TurnedFactors, TurnedTile, stream
 from gradspec.backends.cpu.matmul.kernels.panels import Matrix, Panels
 from gradspec.backends.cpu.matmul.kernels.tiles import Also, Factors, Tile, TileSums, words_at
 from gradspec.codegen.formats import FORMATS, NumberFormat
@@ -31,10 +36,11 @@ unit_at = pointer(MatmulUnit)
 
 
 def build(name: str) -> str:
-    """The code of the kernels called ``"matmul:f32"``, ``"pack:f32"`` and ``"join:f32"``, and so for all formats."""
+    """The code of the kernels called ``"matmul:f32"``, ``"thin:f32"``, ``"pack:f32"`` and ``"join:f32"``, and so for
+    all formats."""
     operation, form = name.split(":")
-    kernels = {"matmul": product, "pack": pack_all_columns, "join": join_pieces}
-    return kernel_code(kernels[operation], MatmulArguments, Matmul(FORMATS[form], processor()))
+    kernels = {"matmul": product, "thin": product, "pack": pack_all_columns, "join": join_pieces}
+    return kernel_code(kernels[operation], MatmulArguments, Matmul(FORMATS[form], processor(), operation == "thin"))
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,8 @@ class Matmul:
 
     form: NumberFormat
     processor: Processor
+    is_thin: bool
+    """Whether columns may be streamed or turned."""
 
     @property
     def lanes(self) -> int:
@@ -69,6 +77,10 @@ class Matmul:
     def stripes(self) -> tuple[tuple[Tile, ...], ...]:
         """The tiles of each height, the widest first."""
         return tuple(tuple(self.tile(n, v) for v in self.processor.tiles[n]) for n in self.heights)
+
+    @property
+    def turned_tiles(self) -> tuple[TurnedTile, ...]:
+        return tuple(TurnedTile(self.form.computed, n, 1, self.processor, self.form) for n in self.heights)
 
 
 # --- stripes: panels of rows times columns ----------------------------------------------------------------------------
@@ -279,7 +291,10 @@ def product(matmul, args, lo, hi, workspace):
     fill_tables(matmul, args, base)
     for number in range(lo, hi):
         locate(matmul, args, unit_at(base), number, base)
-        add_pieces(matmul, args, unit_at(base), base)
+        if matmul.is_thin and args.column_kind == ColumnKind.TURNED:
+            add_turned(matmul, args, unit_at(base), base)
+        else:
+            add_pieces(matmul, args, unit_at(base), base)
 
 
 @outlined
@@ -321,19 +336,27 @@ def locate_sums(size, args, unit, workspace):
             unit.sums, unit.sums_pitch, unit.sums_kept = unit.totals, unit.totals_pitch, 1
 
 
+@inlined
+def has_one_piece(unit):
+    return unit.end_piece - unit.first_piece == 1
+
+
+@inlined
+def also_added(args, unit, at, begin, stop):
+    """To the sums of the block at ``at`` of a piece; the bias is added to its last, unless there are more pieces."""
+    is_biased = at + args.k_block >= stop and has_one_piece(unit) and args.bias != 0
+    return (Also.OLD_SUMS if at > begin else Also.NOTHING) + (Also.COLUMN_BIAS if is_biased else Also.NOTHING)
+
+
 @outlined
 def add_pieces(matmul, args, unit, workspace):
-    is_one = unit.end_piece - unit.first_piece == 1
-    last = Also.COLUMN_BIAS if is_one and args.bias != 0 else Also.NOTHING
     for piece in range(unit.first_piece, unit.end_piece):
         begin = piece * args.piece
         stop = min(begin + args.piece, args.products)
         at = begin
         while at == begin or at < stop:
-            k = min(args.k_block, stop - at)
-            ends = at + k >= stop
-            also = (Also.OLD_SUMS if at > begin else Also.NOTHING) + (last if ends else Also.NOTHING)
-            add_block(matmul, args, unit, at, k, piece, also, ends, workspace)
+            also, k = also_added(args, unit, at, begin, stop), min(args.k_block, stop - at)
+            add_block(matmul, args, unit, at, k, piece, also, at + k >= stop, workspace)
             at += args.k_block
 
 
@@ -345,7 +368,10 @@ def add_block(matmul, args, unit, at, k, piece, also, ends, workspace):
         rows = min(args.row_group, unit.rows - done)
         left = unit.left + done * args.a_row + at * args.a_step
         to = unit.sums + done * unit.sums_kept * unit.sums_pitch
-        multiply_rows(matmul, args, unit, left, rows, right, k, to, also, workspace)
+        if matmul.is_thin and args.column_kind == ColumnKind.STREAMED:
+            stream_rows(matmul, args, unit, left, rows, right, k, to, also, workspace)
+        else:
+            multiply_rows(matmul, args, unit, left, rows, right, k, to, also, workspace)
         if ends:
             close_rows(matmul, args, unit, done, rows, piece, workspace)
 
@@ -361,6 +387,8 @@ def columns_of(matmul, args, unit, at, k, workspace):
         whole = n // matmul.lanes * matmul.lanes
         if whole < n:
             pack_columns(matmul, args, source + whole * size, n - whole, k, here)
+        return source
+    if args.column_kind == ColumnKind.STREAMED:
         return source
     pack_columns(matmul, args, source, n, k, here)
     return here
@@ -398,17 +426,103 @@ def multiply_packed(matmul, args, height, rows, b, k, sums, n, workspace):
 
 
 @outlined
+def stream_rows(matmul, args, unit, left, rows, right, k, to, also, workspace):
+    """Rows of ``b``, added to rows of sums one after another; old sums and a bias are added last."""
+    number, n, a, sums, pitch = matmul.form.computed, unit.columns, workspace + args.a_at, to, unit.sums_pitch
+    if also & Also.OLD_SUMS:
+        sums, pitch = workspace + args.b_at, n * number.bytes + SUMS_GAP
+    matmul.row_panels.pack(Matrix(left, args.a_row, args.a_step), rows, 1, k, a, 1)
+    here = StreamedRows(right, args.b_step, n)
+    stream(matmul, a, rows, k, here, StreamedSums(sums, pitch, True))
+    if also != Also.NOTHING:
+        bias = workspace + args.bias_at if also & Also.COLUMN_BIAS else 0
+        add_piece(number, to, unit.sums_pitch, sums, pitch, rows, n, (also & Also.OLD_SUMS) == 0, bias)
+
+
+@outlined
 def close_rows(matmul, args, unit, done, rows, piece, workspace):
     """What follows when some rows' sums of a piece are complete."""
-    sums, pitch = unit.sums + done * unit.sums_kept * unit.sums_pitch, unit.sums_pitch
-    is_last = piece + 1 == unit.end_piece
-    if unit.end_piece - unit.first_piece > 1:
-        total, bias = unit.totals + done * unit.totals_pitch, 0
-        if is_last and args.bias != 0:
-            bias = workspace + args.bias_at
-        is_first, number = piece == unit.first_piece, matmul.form.computed
-        add_piece(number, total, unit.totals_pitch, sums, pitch, rows, unit.columns, is_first, bias)
-        sums = total
-    if is_last and not args.is_direct:
+    sums = unit.sums + done * unit.sums_kept * unit.sums_pitch
+    if not has_one_piece(unit):
+        sums = unit.totals + done * unit.totals_pitch
+        join_sums(matmul.form.computed, args, unit, done, rows, 0, unit.columns, piece, workspace)
+    if piece + 1 == unit.end_piece and not args.is_direct:
         cell = (unit.lead * args.rows + unit.row + done) * args.columns + unit.column
         finish(matmul.form, args, cell, sums, rows, unit.columns, workspace)
+
+
+@outlined
+def join_sums(number, args, unit, row, rows, column, columns, piece, workspace):
+    """The sums of a piece, added to those of the pieces before it."""
+    at, bias = column * number.bytes, 0
+    if piece + 1 == unit.end_piece and args.bias != 0:
+        bias = workspace + args.bias_at + at
+    total = unit.totals + row * unit.totals_pitch + at
+    sums = unit.sums + row * unit.sums_kept * unit.sums_pitch + at
+    is_first = piece == unit.first_piece
+    add_piece(number, total, unit.totals_pitch, sums, unit.sums_pitch, rows, columns, is_first, bias)
+
+
+# --- columns that lie across ------------------------------------------------------------------------------------------
+
+
+@outlined
+def add_turned(matmul, args, unit, workspace):
+    """Some pieces at a time, and of these some columns after another, so that each is read from end to end."""
+    a, height, size = workspace + args.a_at, panel_height(matmul, unit.rows), matmul.form.computed.bytes
+    for first in range(unit.first_piece, unit.end_piece, args.piece_group):
+        begin, end = first * args.piece, min(first + args.piece_group, unit.end_piece)
+        k = min(end * args.piece, args.products) - begin
+        matrix = Matrix(unit.left + begin * args.a_step, args.a_row, args.a_step)
+        matmul.row_panels.pack(matrix, unit.rows, height, k, a, height)
+        for column in range(0, unit.columns, matmul.lanes):
+            for row in range(0, unit.rows, height):
+                run = ProductRun(a + row * k * size, begin, k, row, column)
+                for tile in matmul.turned_tiles:
+                    if height == tile.rows:
+                        turned_pieces(tile, args, unit, run, first, end, workspace)
+    if not args.is_direct:
+        sums = unit.sums if has_one_piece(unit) else unit.totals
+        cell = (unit.lead * args.rows + unit.row) * args.columns + unit.column
+        finish(matmul.form, args, cell, sums, unit.rows, unit.columns, workspace)
+
+
+class ProductRun(NamedTuple):
+    """A panel, the products that it is packed for, and its place among the sums of a unit."""
+
+    panel: Any
+    begin: Any
+    k: Any
+    row: Any
+    column: Any
+
+
+@outlined
+def turned_pieces(tile, args, unit, run, first, end, workspace):
+    """A panel of rows times as many columns as a tile has."""
+    rows, columns = min(tile.rows, unit.rows - run.row), min(tile.columns, unit.columns - run.column)
+    for piece in range(first, end):
+        begin = piece * args.piece
+        stop = min(begin + args.piece, args.products)
+        for at in range(begin, stop, args.k_block):
+            k, also = min(args.k_block, stop - at), also_added(args, unit, at, begin, stop)
+            turned_block(tile, args, unit, run, at, k, rows, columns, also, workspace)
+        if not has_one_piece(unit):
+            join_sums(tile.number, args, unit, run.row, rows, run.column, columns, piece, workspace)
+
+
+@inlined
+def turned_block(tile, args, unit, run, at, k, rows, columns, also, workspace):
+    """The products ``at …``. The columns that follow are fetched meanwhile, as many of them, one after another."""
+    size, place = tile.number.bytes, at - run.begin
+    b = unit.right + (unit.column + run.column) * args.b_column + run.begin * args.b_step
+    ahead, length = place * tile.columns * args.b_step, run.k * args.b_step
+    following = b + (tile.columns + ahead // length) * args.b_column + ahead % length
+    left, right = run.panel + place * tile.rows * size, b + place * args.b_step
+    factors = TurnedFactors(left, right, args.b_column, columns - 1, k, following)
+    to, bias = unit.sums + run.row * unit.sums_pitch + run.column * size, workspace + args.bias_at + run.column * size
+    sums = TileSums(to, unit.sums_pitch, also, bias)
+    if rows == tile.rows and columns == tile.columns:
+        tile.multiply(factors, sums)
+    else:
+        tile.multiply_partly(factors, sums, rows, columns, workspace + args.edge_at)
