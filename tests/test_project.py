@@ -17,7 +17,7 @@ DEMO_COMMAND = "pip install -e . && gradspec demo"
 
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`[^`]+`")
-LINK = re.compile(r"\]\(([^)\s]+)\)")
+LINK = re.compile(r"\]\(([^)\s]+)\)|\bsrc(?:set)?=\"([^\"\s]+)\"")
 PATH = re.compile(r"(?:\.ci|benchmarks|docs|examples|src|tests)/[\w./-]*|[\w/-]+\.(?:py|md|toml|yml)\b")
 
 
@@ -28,8 +28,8 @@ def paths_in(page: str) -> set[str]:
 
 
 def links_in(page: str) -> set[str]:
-    """The files that a page links to."""
-    targets = (target.partition("#")[0] for target in LINK.findall(FENCE.sub("", page)))
+    """The files that a page links to, or shows."""
+    targets = ((link or shown).partition("#")[0] for link, shown in LINK.findall(FENCE.sub("", page)))
     return {target for target in targets if target and "://" not in target}
 
 
@@ -42,8 +42,9 @@ def test_what_a_page_names_exists(page):
 
 def test_paths_and_links_are_seen():
     page = "see `pytest tests/gone.py::name`, `x/y`, [a](docs/gone.md#part) and [b](https://c.d)\n```\nsrc/gone/\n```\n"
+    page += '<img src="gone.svg">'
     assert paths_in(page) == {"tests/gone.py", "src/gone/"}
-    assert links_in(page) == {"docs/gone.md"}
+    assert links_in(page) == {"docs/gone.md", "gone.svg"}
 
 
 def test_the_version_agrees():
