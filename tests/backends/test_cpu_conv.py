@@ -173,6 +173,9 @@ FORMS = [
     form((4, 3), (3, 2), 1, 1, channels=(4, 70)),
     form((6, 7), (3, 3), 1, 1, lead=(2,), channels=(15, 21), groups=3),
     form((8, 9), (3, 3), 1, 1, lead=(2,), channels=(17, 17), groups=17),
+    form((6, 13), (3, 3), 1, ((2, 0), (0, 2)), lead=(2,), channels=(3, 3), groups=3),
+    form((9, 21), (3, 3), 1, ((0, 3), (4, 1)), (1, 2), channels=(2, 2), groups=2),
+    form((2, 5, 11), (1, 3, 3), 1, 1, channels=(3, 3), groups=3),
     form((7, 20), (5, 5), 1, 2, channels=(5, 15), groups=5),
     form((9, 12), (3, 3), 2, 1, channels=(6, 6), groups=6, unread=1),
     form((6, 9), (3, 2), (2, 1), ((1, 2), (3, 0)), (1, 2), lead=(2, 2), channels=(4, 6), groups=2),
@@ -291,6 +294,23 @@ def test_planes_of_every_width(name, stride):
         check_whole(form(shape, (3, 3), stride, 1, lead=(2,), channels=(2, 5)), name, gs.f32)
         if width >= 2:
             check_whole(form(shape, (2, 2), stride, channels=(9, 9), groups=9), name, gs.f32)
+
+
+PADDINGS = [(1, 1), (0, 0), (2, 2), (1, 0), (0, 2), (3, 1), (4, 5)]
+
+
+@operators
+def test_single_channels_of_every_width(name):
+    """Three by three windows that begin and end within rows, and beyond them by less and by more than a window."""
+    for width in range(1, 51):
+        lo, hi = PADDINGS[width % len(PADDINGS)]
+        dilation = 1 + (width // len(PADDINGS)) % 3
+        padding = ((hi, lo), (lo + dilation, hi + dilation))
+        check_whole(
+            form((3 + width % 7, width), (3, 3), 1, padding, (1, dilation), channels=(2, 2), groups=2),
+            name,
+            (gs.f32, gs.f64)[width % 2],
+        )
 
 
 @operators

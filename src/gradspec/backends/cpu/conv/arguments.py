@@ -160,10 +160,17 @@ class ConvArguments(Record):
     """Bytes into packed weights: panels."""
     even: Words | None = None
     """The table of offsets of a gathered strip."""
+    tables_at: int = 0
+    """Bytes into the workspace: tables of rows (see ``kernels.borders``), each of"""
+    table_bytes: int = 0
+    ends_at: int = 0
+    """the ends of these rows,"""
+    zeros_at: int = 0
+    """zeros for a row of padding,"""
     staged_at: int
-    """Bytes into the workspace: staged cells,"""
-    staged_cells: int = 0
-    """for so many of which there is room;"""
+    """and staged cells behind them,"""
+    blank_cells: int = 0
+    """so many together;"""
     edge_at: int = 0
     """a tile,"""
     strip_at: int = 0
@@ -213,6 +220,12 @@ class ConvUnit(Scratch):
     """Columns of the first staged row before the block's first."""
     out: int
     """The element of its first row's results."""
+    laid: int
+    """Rows whose addresses are known (see ``kernels.borders``)."""
+    begin: int
+    """Outputs of a row that are read in place: the first,"""
+    end: int
+    """and how many there are with those before it."""
     first: Annotated[tuple[int, ...], MOST_AXES]
     """Along each axis the first position that is staged,"""
     count: Annotated[tuple[int, ...], MOST_AXES]

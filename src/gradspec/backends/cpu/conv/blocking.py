@@ -140,7 +140,7 @@ class BlockedConvolution:
 
     def _columns(self, inner: int, total: int, outer: int) -> int:
         """Whole rows where a few of them make about the right number of columns."""
-        most = self.columns if self.rows > FEW_ROWS else 8 * self.columns
+        most = self.columns if self.rows > FEW_ROWS else 16 * self.columns
         if not self.in_place:
             most = max(4 * self.lanes, min(most, SCRATCH_BYTES // (self.rows * self.itemsize * self.products or 1)))
         work = 2 * self.rows * self.channels * prod(self.attrs.kernel)
@@ -191,6 +191,16 @@ class BlockedConvolution:
     @cached_property
     def staged_bytes(self) -> int:
         return rounded(max(case.channel_pitch for case in self.cases) * self.chunk * self.itemsize + SLACK_BYTES)
+
+    @cached_property
+    def border_rows(self) -> int:
+        """Rows of cells that a block of three by three windows reads."""
+        return max((case.counts[case.blocking.run] for case in self.cases if self.is_square(case)), default=0)
+
+    @cached_property
+    def zero_bytes(self) -> int:
+        """Of a row of padding."""
+        return rounded(max((case.counts[-1] for case in self.cases if self.is_square(case)), default=0) * self.itemsize)
 
     @property
     def strip_width(self) -> int:

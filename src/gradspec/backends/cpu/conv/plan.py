@@ -33,6 +33,7 @@ from gradspec.backends.cpu.planning import are_far, regular_axes
 from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_function, joins_program
 from gradspec.codegen.addresses import function_address
 from gradspec.codegen.cache import kernel
+from gradspec.codegen.processor import processor
 from gradspec.codegen.records import Operand, Words
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import TensorType, u8
@@ -241,7 +242,10 @@ class Group:
         program = plan.program
         self.edge_at = UNIT_BYTES
         self.strip_at = self.edge_at + TILE_BYTES
-        self.staged_at = self.strip_at + form.strip_bytes
+        self.tables_at, self.table_bytes = self.strip_at + form.strip_bytes, rounded(8 * form.border_rows)
+        self.ends_at = self.tables_at + 3 * self.table_bytes
+        self.zeros_at = self.ends_at + 4 * processor().register_bytes * form.border_rows
+        self.staged_at = self.zeros_at + form.zero_bytes
         self.scratch_at = self.staged_at + form.staged_bytes + (form.pitch if plan.pools else 0)
         self.biases_at = self.scratch_at + form.part_rows * form.pitch * len(plan.scratched)
         self.rows_at = self.biases_at + rounded((form.part_rows + WINDOW) * form.itemsize)
@@ -265,8 +269,12 @@ class Group:
             sources=tuple(self.blocks.source(plan.arrays.index(v), of[v], form.channels) for v in plan.sources),
             products=tuple(self._product(product, of) for product in plan.products),
             even=self.even,
+            tables_at=self.tables_at,
+            table_bytes=self.table_bytes,
+            ends_at=self.ends_at,
+            zeros_at=self.zeros_at,
             staged_at=self.staged_at,
-            staged_cells=form.staged_bytes // form.itemsize,
+            blank_cells=(form.zero_bytes + form.staged_bytes) // form.itemsize,
             edge_at=self.edge_at,
             strip_at=self.strip_at,
             biases_at=self.biases_at,

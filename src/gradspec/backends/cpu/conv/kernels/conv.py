@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradspec.backends.cpu.conv.arguments import ConvArguments, ConvUnit, PackArguments
+from gradspec.backends.cpu.conv.kernels.borders import lay_rows, multiply_squares
 from gradspec.backends.cpu.conv.kernels.depthwise import depthwise_gradient
 from gradspec.backends.cpu.conv.kernels.dots import Dots
 from gradspec.backends.cpu.conv.kernels.packing import pack_weights
-from gradspec.backends.cpu.conv.kernels.squares import SIDE, Cells, Outputs, Squares
+from gradspec.backends.cpu.conv.kernels.squares import Squares
 from gradspec.backends.cpu.conv.kernels.staging import locate, stage_channels
 from gradspec.backends.cpu.conv.kernels.strips import Room, Strips, blank
 from gradspec.backends.cpu.matmul.kernels.tiles import Also, Factors, TileSums, words_at
@@ -61,7 +62,7 @@ class Convolutions:
 
 def convolution(conv, args, lo, hi, workspace_pointer):
     workspace = address_of(workspace_pointer)
-    blank(conv.form.computed, workspace + args.staged_at, args.staged_cells)
+    blank(conv.form.computed, workspace + args.zeros_at, args.blank_cells)
     finishes = args.epilogue_function != 0
     for i in range(len(args.products)):
         finishes = finishes | (args.products[i].scratch >= 0)
@@ -80,7 +81,9 @@ def run_unit(conv, args, case, number, workspace, finishes):
     while first == 0 or first < args.channels:
         channels = min(args.chunk, args.channels - first)
         for s in range(len(args.sources)):
-            if channels * case.taps > 0:
+            if address_of(case.order) != 0:
+                lay_rows(conv, args, unit, case, args.sources[s], workspace)
+            elif channels * case.taps > 0:
                 to = workspace + args.staged_at
                 stage_channels(conv.form, args, unit, case, args.sources[s], first, channels, to)
             for i in range(len(args.products)):
@@ -123,7 +126,7 @@ def multiply(conv, args, unit, case, product, first, channels, workspace):
     b = workspace + args.staged_at + unit.skipped * size
     sums = TileSums(to, pitch, also, bias)
     if address_of(case.order) != 0:
-        multiply_squares(conv, case, panels, b, sums, unit.columns)
+        multiply_squares(conv, args, unit, case, args.sources[product.source], panels, sums, workspace)
     else:
         multiply_rows(conv, args, unit, case, Factors(panels, b, address_of(case.table), k), sums, edge, workspace)
 
@@ -145,21 +148,6 @@ def multiply_rows(conv, args, unit, case, factors, sums, edge, workspace):
             conv.strips.multiply(here, min(args.row_block, unit.rows - row), there, columns, room)
         b += case.staged_row * size
         done += columns
-
-
-@inlined
-def multiply_squares(conv, case, panel, x, sums, n):
-    """Windows of three by three: factors are their taps in the order of cells, and lie behind the bias."""
-    form, size, columns = conv.form, conv.form.computed.bytes, case.row_columns
-    cells_at = form.computed_at
-    factors, first = cells_at(sums.bias + size), form.computed(0)
-    if sums.also & Also.ROW_BIAS:
-        first = cells_at(sums.bias)[0]
-    cells_at(sums.bias)[0] = first
-    for i in range(SIDE * SIDE):
-        factors[i] = cells_at(panel)[case.order[i]]
-    cells = Cells(x, case.staged_row * size, case.cell_bytes, sums.bias + size)
-    conv.squares.run(cells, Outputs(sums.c, columns * size, sums.bias), n // columns, columns)
 
 
 # --- finished rows ----------------------------------------------------------------------------------------------------

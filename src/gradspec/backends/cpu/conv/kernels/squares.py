@@ -9,21 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gradspec.codegen.intrinsics import load, multiply_add, spread, store
+from gradspec.backends.cpu.matmul.kernels.tiles import bytes_at, words_at
+from gradspec.codegen.intrinsics import load, multiply_add, prefetch, spread, store
 from gradspec.codegen.language import Type, at_build, inlined, outlined, unrolled
 from gradspec.codegen.processor import Processor
 
 SIDE = 3
-WIDE = 4
-"""Vectors of outputs that are made at once."""
+SUMS, MOST_VECTORS = 8, 4
+"""Vectors of sums that run at once, which hides the time that an addition takes, and how many of a row."""
 
 
 class Cells(NamedTuple):
-    """Where staged cells begin, the bytes between their rows and between the cells of a row that neighbouring taps
-    meet, and the nine factors, row by row."""
+    """The table of the addresses of rows, how many bytes behind these the first cells are, the bytes between the cells
+    of a row that neighbouring taps meet, and the nine factors, row by row."""
 
-    x: Any
-    pitch: Any
+    rows: Any
+    at: Any
     step: Any
     factors: Any
 
@@ -60,13 +61,24 @@ class Square:
         return self.vectors * self.processor.lanes(self.number.bytes)
 
     @outlined
-    def run(self, cells, outputs):
-        register, size = self.processor.register_bytes, self.number.bytes
+    def run(self, cells, outputs, n):
+        """Rows of ``n`` outputs, at least so many as there are columns. The last ones begin earlier where they would
+        reach beyond the end: outputs may be written twice."""
+        size = self.number.bytes
         factors = tuple(spread(self.vector)(load(self.number)(cells.factors + i * size)) for i in range(SIDE * SIDE))
+        bias = spread(self.vector)(load(self.number)(outputs.bias))
+        rows = tuple(words_at(cells.rows)[i] + cells.at for i in range(self.rows + SIDE - 1))
+        for done in range(0, n, self.columns):
+            at = min(done, n - self.columns) * size
+            self.put(self.sums(rows, at, cells.step, factors), bias, outputs.y + at, outputs.pitch)
+
+    @inlined
+    def sums(self, rows, at, step, factors):
+        register = self.processor.register_bytes
         sums = tuple(tuple(self.vector(0) for _ in range(self.vectors)) for _ in range(self.rows))
         for i in unrolled(self.rows + SIDE - 1):
             for t in unrolled(SIDE):
-                row = cells.x + cells.pitch * i + cells.step * t
+                row = rows[i] + at + step * t
                 read = tuple(load(self.vector)(row + j * register) for j in range(self.vectors))
                 sums = tuple(
                     tuple(
@@ -77,10 +89,15 @@ class Square:
                     )
                     for r in range(self.rows)
                 )
-        bias = spread(self.vector)(load(self.number)(outputs.bias))
+        return sums
+
+    @inlined
+    def put(self, sums, bias, y, pitch):
+        """Write outputs, and have the place of those below them fetched."""
         for r in unrolled(self.rows):
+            prefetch(bytes_at(y + pitch * (r + self.rows)), 0)
             for j in unrolled(self.vectors):
-                store(sums[r][j] + bias, outputs.y + outputs.pitch * r + j * register)
+                store(sums[r][j] + bias, y + pitch * r + j * self.processor.register_bytes)
 
 
 @dataclass(frozen=True)
@@ -90,6 +107,14 @@ class Squares:
     number: Type
     processor: Processor
 
+    @property
+    def lanes(self) -> int:
+        return self.processor.lanes(self.number.bytes)
+
+    @property
+    def vector(self) -> Type:
+        return self.number.of(self.lanes)
+
     def square(self, rows: int, vectors: int) -> Square:
         return Square(self.number, rows, vectors, self.processor)
 
@@ -97,32 +122,4 @@ class Squares:
     def bands(self) -> tuple[tuple[Square, Square], ...]:
         """Several rows at once, or one; wide squares, and narrow ones for what is left of a row."""
         heights = (self.processor.most_rows // 2, 1)
-        return tuple((self.square(rows, WIDE), self.square(rows, 1)) for rows in heights)
-
-    @outlined
-    def run(self, cells, outputs, rows, n):
-        """Rows of ``n`` outputs, at least one vector each."""
-        done = 0
-        for wide, narrow in self.bands:
-            while done + wide.rows <= rows:
-                here = Cells(cells.x + done * cells.pitch, cells.pitch, cells.step, cells.factors)
-                run_band(wide, narrow, here, Outputs(outputs.y + done * outputs.pitch, outputs.pitch, outputs.bias), n)
-                done += wide.rows
-
-
-@inlined
-def run_band(wide, narrow, cells, outputs, n):
-    """The last vectors of a row begin earlier where they would reach beyond its end: outputs may be written twice."""
-    done, size = 0, wide.number.bytes
-    while done + wide.columns <= n:
-        wide.run(moved(cells, done * size), Outputs(outputs.y + done * size, outputs.pitch, outputs.bias))
-        done += wide.columns
-    while done < n:
-        at = min(done, n - narrow.columns)
-        narrow.run(moved(cells, at * size), Outputs(outputs.y + at * size, outputs.pitch, outputs.bias))
-        done += narrow.columns
-
-
-@inlined
-def moved(cells, by):
-    return Cells(cells.x + by, cells.pitch, cells.step, cells.factors)
+        return tuple((self.square(rows, min(SUMS // rows, MOST_VECTORS)), self.square(rows, 1)) for rows in heights)
