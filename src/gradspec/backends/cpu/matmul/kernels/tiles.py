@@ -123,9 +123,12 @@ class Tile:
         """The sums of products, ``rows`` tuples of ``vectors`` vectors."""
         place, register = factors.a, self.processor.register_bytes
         sums = tuple(tuple(self.zero for _ in range(self.vectors)) for _ in range(self.rows))
+        row, last = factors.b, factors.k - 1
+        if last >= 0:
+            row += words_at(factors.offsets)[0]
         for step in range(factors.k):
-            row = factors.b + words_at(factors.offsets)[step]
-            right = tuple(load(self.vector)(row + j * register) for j in range(self.vectors))
+            here, row = row, factors.b + words_at(factors.offsets)[min(step + 1, last)]
+            right = tuple(load(self.vector)(here + j * register) for j in range(self.vectors))
             left = self.panel_column(place)
             prefetch(bytes_at(place), PREFETCH_BYTES)
             sums = tuple(
