@@ -158,8 +158,6 @@ class ConvArguments(Record):
     """How many flags packed weights begin with, which say whether some are not finite; 0: that does not matter."""
     panels_at: int
     """Bytes into packed weights: panels."""
-    even: Words | None = None
-    """The table of offsets of a gathered strip."""
     tables_at: int = 0
     """Bytes into the workspace: tables of rows (see ``kernels.borders``), each of"""
     table_bytes: int = 0
@@ -173,8 +171,8 @@ class ConvArguments(Record):
     """so many together;"""
     edge_at: int = 0
     """a tile,"""
-    strip_at: int = 0
-    """a strip of columns,"""
+    sums_at: int = 0
+    """the sums of a depthwise weight gradient,"""
     biases_at: int = 0
     """the biases of a unit's rows,"""
     rows_at: int = 0

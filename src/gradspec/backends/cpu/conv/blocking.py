@@ -203,15 +203,6 @@ class BlockedConvolution:
         return rounded(max((case.counts[-1] for case in self.cases if self.is_square(case)), default=0) * self.itemsize)
 
     @property
-    def strip_width(self) -> int:
-        """Bytes of one row of a strip of columns."""
-        return processor().strip_bytes
-
-    @property
-    def strip_bytes(self) -> int:
-        return rounded(self.strip_width * self.chunk * self.most_taps)
-
-    @property
     def pack_units(self) -> int:
         return len(self.cases) * self.groups * -(-self.channels // self.chunk)
 

@@ -236,7 +236,7 @@ class DepthwiseGradient:
             sources=(self.blocks.source(0, strides[0], 1), self.blocks.source(1, strides[1], 1)),
             products=(result,),
             staged_at=self.staged_at,
-            strip_at=self.sums_at,
+            sums_at=self.sums_at,
             rows_at=self.row_at,
         )
         return KernelCall(arguments, self.form.groups, self.workspace)

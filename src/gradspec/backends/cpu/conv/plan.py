@@ -241,8 +241,7 @@ class Group:
         self.form, self.plan, self.blocks = form, plan, BlockArguments(form)
         program = plan.program
         self.edge_at = UNIT_BYTES
-        self.strip_at = self.edge_at + TILE_BYTES
-        self.tables_at, self.table_bytes = self.strip_at + form.strip_bytes, rounded(8 * form.border_rows)
+        self.tables_at, self.table_bytes = self.edge_at + TILE_BYTES, rounded(8 * form.border_rows)
         self.ends_at = self.tables_at + 3 * self.table_bytes
         self.zeros_at = self.ends_at + 4 * processor().register_bytes * form.border_rows
         self.staged_at = self.zeros_at + form.zero_bytes
@@ -253,7 +252,6 @@ class Group:
         self.pool_at = rounded(self.epilogue_at + (0 if program is None else program.workspace))
         self.pooling = self._pooling()
         self.workspace = rounded(self.pool_at + (0 if self.pooling is None else self.pooling.workspace))
-        self.even: Words = np.arange(form.chunk * form.most_taps, dtype=np.int64) * form.strip_width
 
     def _pooling(self) -> PooledBlocks | None:
         if not self.plan.pools:
@@ -268,7 +266,6 @@ class Group:
             **self.blocks.fields,
             sources=tuple(self.blocks.source(plan.arrays.index(v), of[v], form.channels) for v in plan.sources),
             products=tuple(self._product(product, of) for product in plan.products),
-            even=self.even,
             tables_at=self.tables_at,
             table_bytes=self.table_bytes,
             ends_at=self.ends_at,
@@ -276,7 +273,6 @@ class Group:
             staged_at=self.staged_at,
             blank_cells=(form.zero_bytes + form.staged_bytes) // form.itemsize,
             edge_at=self.edge_at,
-            strip_at=self.strip_at,
             biases_at=self.biases_at,
             rows_at=self.rows_at,
             epilogue_at=self.epilogue_at,

@@ -19,7 +19,7 @@ AHEAD = 8
 
 @outlined
 def lay_rows(conv, args, unit, case, source, workspace):
-    """Fill the tables, and say in the unit which outputs of a row are read in place."""
+    """Find out which outputs of a row are read in place; if none are, stage everything."""
     last, lanes, table = len(case.axes) - 1, conv.squares.lanes, words_at(workspace + args.tables_at)
     axis, n = case.axes[last], case.row_columns
     halo = axis.staged_positions - n
@@ -49,7 +49,7 @@ def plane_of(conv, args, unit, case, source):
 
 @outlined
 def lay_until(conv, args, unit, case, source, until, workspace):
-    """A vector of outputs meets at most two of cells."""
+    """Fill the tables. A vector of outputs at the end of a row meets at most two of cells."""
     size, lanes, width = conv.form.computed.bytes, conv.squares.lanes, conv.processor.register_bytes
     rows, last, n = case.axes[args.run], case.axes[len(case.axes) - 1], case.row_columns
     table, step = workspace + args.tables_at, args.table_bytes

@@ -24,7 +24,7 @@ def add(a, b):
 
 @outlined
 def sum_channel(conv, args, case, group, workspace):
-    form, unit, sums, lanes = conv.form, unit_at(workspace), workspace + args.strip_at, conv.dots.vector.lanes
+    form, unit, sums, lanes = conv.form, unit_at(workspace), workspace + args.sums_at, conv.dots.vector.lanes
     held = form.computed_at(sums)
     for i in range(case.taps * lanes):
         held[i] = form.computed(0)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gradspec.backends.cpu.matmul.kernels.tiles import CACHE_LINE, bytes_at
+from gradspec.codegen.intrinsics import prefetch
 from gradspec.codegen.language import choose, inlined, lanes, outlined, strided
 
 
@@ -42,104 +44,99 @@ def copy_cells(form, to, src, step, n):
             y[i] = form.widen(x[i * step])
 
 
-class StagedRow(NamedTuple):
-    """How the last axis is staged: positions and the cells between them, the cell of the first one, cells that there
-    are and elements between them; taps that are staged apart, and cells and bytes between these."""
+class RowSpan(NamedTuple):
+    """What a tap of the last axis meets in every row: positions, those from ``begin`` to ``end`` at cells that there
+    are, the bytes from the first cell of a row to the first one that is met, and the elements between these."""
 
     positions: Any
-    stride: Any
-    first: Any
-    cells: Any
-    apart: Any
-    taps: Any
-    tap_step: Any
-    tap_pitch: Any
+    begin: Any
+    end: Any
+    offset: Any
+    step: Any
 
 
 @inlined
-def last_row(form, unit, case, source):
+def span_of(form, unit, case, source, tap):
     last = len(case.axes) - 1
-    axis = case.axes[last]
-    return StagedRow(
-        unit.count[last],
-        axis.stride,
-        unit.first[last] * axis.stride + axis.first,
-        axis.size,
-        source.strides[last],
-        axis.staged_taps,
-        axis.tap_step,
-        axis.tap_pitch * form.computed.bytes,
-    )
+    axis, n = case.axes[last], unit.count[last]
+    stride, first = axis.stride, unit.first[last] * axis.stride + axis.first + tap * axis.tap_step
+    begin = min(max(0, (stride - 1 - first) // stride), n)
+    end = min(max((axis.size - first + stride - 1) // stride, begin), n)
+    apart = source.strides[last]
+    return RowSpan(n, begin, end, (first + begin * stride) * apart * form.stored.bytes, stride * apart)
 
 
 @inlined
-def stage_tap(form, row, src, first, to):
-    """The positions of one tap, from cell ``first`` on; zeros where there is no cell."""
-    step, n = row.stride, row.positions
-    begin = min(max(0, -first if step == 1 else (step - 1 - first) // step), n)
-    end = row.cells - first if step == 1 else (row.cells - first + step - 1) // step
-    end = min(max(end, begin), n)
+def stage_row(form, span, src, to, is_real):
+    """One row; zeros where there is no cell."""
+    size, n = form.computed.bytes, span.positions
+    begin, end = (span.begin, span.end) if is_real else (n, n)
     if begin > 0:
         clear(form, to, begin)
-    if end > begin:
-        place = src + (first + begin * step) * row.apart * form.stored.bytes
-        copy_cells(form, to + begin * form.computed.bytes, place, step * row.apart, end - begin)
     if end < n:
-        clear(form, to + end * form.computed.bytes, n - end)
-
-
-@inlined
-def stage_row(form, row, src, to, is_real):
-    for t in range(row.taps):
-        if is_real:
-            stage_tap(form, row, src, row.first + t * row.tap_step, to + t * row.tap_pitch)
-        else:
-            clear(form, to + t * row.tap_pitch, row.positions)
+        clear(form, to + end * size, n - end)
+    if end > begin:
+        copy_cells(form, to + begin * size, src + span.offset, span.step, end - begin)
 
 
 @outlined
 def stage_plane(form, unit, case, source, number, src, to, is_real):
     """The last axis alone, or for every cell and tap of the one before, if that is axis ``number``."""
-    row = last_row(form, unit, case, source)
-    if number == len(case.axes) - 1:
-        stage_row(form, row, src, to, is_real)
-        return
-    axis, count, size = case.axes[number], unit.count[number], form.computed.bytes
-    first, apart = unit.first[number] * axis.stride + axis.first, source.strides[number] * form.stored.bytes
-    are_joined = is_real & (row.apart == 1) & (source.strides[number] == row.positions) & (axis.pitch == row.positions)
-    are_joined = are_joined & (row.stride == 1) & (axis.stride == 1) & (row.cells == row.positions)
+    last, size = case.axes[len(case.axes) - 1], form.computed.bytes
+    for t in range(last.staged_taps):
+        span, place = span_of(form, unit, case, source, t), to + t * last.tap_pitch * size
+        if number == len(case.axes) - 1:
+            stage_row(form, span, src, place, is_real)
+        else:
+            stage_rows(form, unit, case, source, number, span, src, place, is_real)
+
+
+@inlined
+def fetch(address, size):
+    for line in range(0, size, CACHE_LINE):
+        prefetch(bytes_at(address), line)
+
+
+@inlined
+def stage_rows(form, unit, case, source, number, span, src, to, is_real):
+    """Those of the next channel are asked for while these are copied."""
+    axis, width, size = case.axes[number], form.stored.bytes, form.computed.bytes
+    count, n, stride, apart = unit.count[number], span.positions, axis.stride, source.strides[number] * width
+    first, ahead = unit.first[number] * stride + axis.first, source.channel_stride * width
+    are_joined = is_real & (span.step == 1) & (stride == 1) & (axis.pitch == n) & (source.strides[number] == n)
+    are_joined = are_joined & (case.axes[len(case.axes) - 1].size == n) & (span.end > span.begin)
     for u in range(axis.staged_taps):
         cell, place = first + u * axis.tap_step, to + u * axis.tap_pitch * size
         if are_joined:
             begin = min(max(0, -cell), count)
             end = min(max(axis.size - cell, begin), count)
-            stage_joined_rows(form, row, src + (cell + begin) * apart, place, begin, end, count)
+            row = src + (cell + begin) * apart
+            fetch(row + ahead, (end - begin) * apart)
+            stage_joined_rows(form, span, row, place, begin, end, count)
         else:
             for i in range(count):
-                inside = is_real and cell >= 0 and cell < axis.size
-                stage_row(form, row, src + cell * apart, place + i * axis.pitch * size, inside)
-                cell += axis.stride
+                row, is_inside = src + cell * apart, is_real and cell >= 0 and cell < axis.size
+                fetch(row + ahead, n * width)
+                stage_row(form, span, row, place + i * axis.pitch * size, is_inside)
+                cell += stride
 
 
 @inlined
-def stage_joined_rows(form, row, src, to, begin, end, count):
+def stage_joined_rows(form, span, src, to, begin, end, count):
     """``count`` rows, of which those from ``begin`` to ``end`` are real and follow each other in the source as they do
-    here: one stretch for each tap, where padding then takes the place of cells of neighbouring rows."""
-    size, width, n = form.computed.bytes, row.positions, (end - begin) * row.positions
-    for t in range(row.taps):
-        place, shift = to + t * row.tap_pitch, row.first + t * row.tap_step
-        left, right = min(max(0, -shift), width), min(max(0, shift), width)
-        clear(form, place, begin * width)
-        clear(form, place + end * width * size, (count - end) * width)
-        if n > left + right:
-            there = place + (begin * width + left) * size
-            copy_cells(form, there, src + (shift + left) * form.stored.bytes, 1, n - left - right)
-        y = form.computed_at(place)
-        for i in range(begin, end):
-            for j in range(left):
-                y[i * width + j] = form.computed(0)
-            for j in range(width - right, width):
-                y[i * width + j] = form.computed(0)
+    here: one stretch, where padding then takes the place of cells of neighbouring rows."""
+    size, n, left, right = form.computed.bytes, span.positions, span.begin, span.end
+    clear(form, to, begin * n)
+    clear(form, to + end * n * size, (count - end) * n)
+    cells = (end - begin - 1) * n + right - left
+    if cells > 0:
+        copy_cells(form, to + (begin * n + left) * size, src + span.offset, 1, cells)
+    y = form.computed_at(to)
+    for i in range(begin, end):
+        for j in range(left):
+            y[i * n + j] = form.computed(0)
+        for j in range(right, n):
+            y[i * n + j] = form.computed(0)
 
 
 def stage_axes(form, unit, case, source, number, src, to, is_real):

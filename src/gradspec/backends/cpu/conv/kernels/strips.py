@@ -12,6 +12,8 @@ from gradspec.codegen.processor import Processor
 
 SEVERAL = 3
 """Panels that gathering a strip pays for."""
+STRETCH_BYTES = 144
+"""Of columns that are multiplied by one panel after the other: what they read stays in the first cache."""
 
 
 class Room(NamedTuple):
@@ -72,42 +74,52 @@ class Strips:
 def multiply_panels(tiles, factors, count, sums, n, room):
     """``count`` panels of one height.
 
-    Columns come first and panels second, so that a stretch of ``b`` is read from the cache by all panels; if there are
-    several, some processors gather it first.
+    Each is multiplied by a stretch of columns, which stay in the cache for the next. If there are several, and room for
+    it, a strip at a time is gathered instead, since its pieces may lie on more pages than a processor remembers.
     """
+    widest, size, done = tiles[0], tiles[0].number.bytes, 0
+    gathers = widest.processor.gathers_strips and widest.rows == widest.processor.most_rows
+    gathers = gathers and count >= SEVERAL and room.strip != 0
+    stretch = widest.columns if gathers else max(1, STRETCH_BYTES // widest.row_bytes) * widest.columns
+    while done < n:
+        columns = min(stretch, n - done)
+        b, offsets = factors.b + done * size, factors.offsets
+        if gathers and columns > widest.columns - widest.lanes:
+            gather(widest, b, offsets, factors.k, room.strip)
+            b, offsets = room.strip, room.even
+        for p in range(count):
+            first = p * widest.rows
+            panel = Factors(factors.a + first * factors.k * size, b, offsets, factors.k)
+            c, bias = sums.c + first * sums.pitch + done * size, sums.bias + first * size
+            multiply_stretch(tiles, panel, TileSums(c, sums.pitch, sums.also, bias), columns, room.edge)
+        done += columns
+
+
+@inlined
+def multiply_stretch(tiles, panel, sums, n, edge):
+    """One panel times ``n`` columns."""
     size, width, done = tiles[0].number.bytes, tiles[0].lanes, 0
     while done < n:
         left = n - done
-        here = Factors(factors.a, factors.b + done * size, factors.offsets, factors.k)
+        here = Factors(panel.a, panel.b + done * size, panel.offsets, panel.k)
         there = TileSums(sums.c + done * size, sums.pitch, sums.also, sums.bias)
-        done += multiply_strip(tiles, (left + width - 1) // width, here, count, there, left, room)
+        done += multiply_tile(tiles, (left + width - 1) // width, here, there, left, edge)
 
 
 @inlined
-def multiply_strip(tiles, needed, factors, count, sums, n, room):
-    """All panels times columns of the widest tile that is needed in full, or of the last; how many columns it has."""
+def multiply_tile(tiles, needed, panel, sums, n, edge):
+    """Columns of the widest tile that is needed in full and leaves no single vector, or of the last; how many it has.
+
+    A tile of one vector has too few sums to hide the time that an addition takes.
+    """
     for tile in tiles:
-        if tile.vectors == 1 or needed >= tile.vectors:
-            multiply_columns(tile, factors, count, sums, n, room)
+        if tile.vectors == 1 or (needed >= tile.vectors and needed != tile.vectors + 1):
+            if edge != 0 and n < tile.columns:
+                tile.multiply_partly(panel, sums, tile.rows, n, edge)
+            else:
+                tile.multiply(panel, sums)
             return tile.columns
     return 0
-
-
-@inlined
-def multiply_columns(tile, factors, count, sums, n, room):
-    b, offsets, processor = factors.b, factors.offsets, tile.processor
-    is_widest = tile.vectors == processor.strip_vectors and tile.rows == processor.most_rows
-    if processor.gathers_strips and is_widest and count >= SEVERAL and room.strip != 0:
-        gather(tile, b, offsets, factors.k, room.strip)
-        b, offsets = room.strip, room.even
-    for p in range(count):
-        first = p * tile.rows
-        panel = Factors(factors.a + first * factors.k * tile.number.bytes, b, offsets, factors.k)
-        there = TileSums(sums.c + first * sums.pitch, sums.pitch, sums.also, sums.bias + first * tile.number.bytes)
-        if room.edge != 0 and n < tile.columns:
-            tile.multiply_partly(panel, there, tile.rows, n, room.edge)
-        else:
-            tile.multiply(panel, there)
 
 
 @outlined
