@@ -171,6 +171,9 @@ class ConvArguments(Record):
     """so many together;"""
     edge_at: int = 0
     """a tile,"""
+    strip_at: int = 0
+    """a strip of columns, which is gathered where there is a table of its offsets,"""
+    even: Words | None = None
     sums_at: int = 0
     """the sums of a depthwise weight gradient,"""
     biases_at: int = 0

@@ -18,6 +18,8 @@ from gradspec.runtime.threads import get_num_threads
 
 TERMS = 288
 """About so many terms of each sum are added up at a time: a strip of columns then stays in the first caches."""
+MANY_CHANNELS = 128
+"""Staged at once: a strip of their columns lies on more pages than a processor remembers."""
 COLUMNS, VECTORS = 384, 48
 """What a block has at least, where there are as many: columns, and vectors of them."""
 PANEL_BYTES = 1 << 18
@@ -201,6 +203,15 @@ class BlockedConvolution:
     def zero_bytes(self) -> int:
         """Of a row of padding."""
         return rounded(max((case.counts[-1] for case in self.cases if self.is_square(case)), default=0) * self.itemsize)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether a strip of columns is gathered before several panels are multiplied by it."""
+        return processor().gathers_strips and self.chunk >= MANY_CHANNELS
+
+    @property
+    def strip_bytes(self) -> int:
+        return rounded(processor().strip_bytes * self.chunk * self.most_taps) if self.gathers else 0
 
     @property
     def pack_units(self) -> int:

@@ -241,7 +241,8 @@ class Group:
         self.form, self.plan, self.blocks = form, plan, BlockArguments(form)
         program = plan.program
         self.edge_at = UNIT_BYTES
-        self.tables_at, self.table_bytes = self.edge_at + TILE_BYTES, rounded(8 * form.border_rows)
+        self.strip_at = self.edge_at + TILE_BYTES
+        self.tables_at, self.table_bytes = self.strip_at + form.strip_bytes, rounded(8 * form.border_rows)
         self.ends_at = self.tables_at + 3 * self.table_bytes
         self.zeros_at = self.ends_at + 4 * processor().register_bytes * form.border_rows
         self.staged_at = self.zeros_at + form.zero_bytes
@@ -252,6 +253,12 @@ class Group:
         self.pool_at = rounded(self.epilogue_at + (0 if program is None else program.workspace))
         self.pooling = self._pooling()
         self.workspace = rounded(self.pool_at + (0 if self.pooling is None else self.pooling.workspace))
+
+    @cached_property
+    def even(self) -> Words | None:
+        """The offsets of a gathered strip."""
+        terms = self.form.chunk * self.form.most_taps
+        return np.arange(terms, dtype=np.int64) * processor().strip_bytes if self.form.gathers else None
 
     def _pooling(self) -> PooledBlocks | None:
         if not self.plan.pools:
@@ -273,6 +280,8 @@ class Group:
             staged_at=self.staged_at,
             blank_cells=(form.zero_bytes + form.staged_bytes) // form.itemsize,
             edge_at=self.edge_at,
+            strip_at=self.strip_at,
+            even=self.even,
             biases_at=self.biases_at,
             rows_at=self.rows_at,
             epilogue_at=self.epilogue_at,

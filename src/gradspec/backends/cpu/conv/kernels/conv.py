@@ -135,11 +135,12 @@ def multiply(conv, args, unit, case, product, first, channels, workspace):
 def multiply_rows(conv, args, unit, case, factors, sums, edge, workspace):
     """All columns at once, or a row of them at a time where staged rows have gaps between them."""
     size, columns, done, b = conv.form.computed.bytes, case.row_columns, 0, factors.b
+    even = address_of(args.even)
     if columns == 0:
         columns = unit.columns
     else:
         edge = workspace + args.edge_at
-    room = Room(edge, 0, 0)
+    room = Room(edge, workspace + args.strip_at if even != 0 else 0, even)
     while done < unit.columns:
         for row in range(0, unit.rows, args.row_block):
             here = Factors(factors.a + row * factors.k * size, b, factors.offsets, factors.k)
