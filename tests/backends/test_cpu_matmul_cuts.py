@@ -201,6 +201,21 @@ def test_rows_of_long_sums_do_not_depend_on_others(dtype):
         assert_same_bits(alone, together[first:last], first, last)
 
 
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("sides", [(1, 64, 50), (8, 300, 33), (70, 64, 1)])
+def test_what_few_rows_read_is_packed_if_it_is_constant(sides, transpose_b):
+    """Once. What is given at every call is read where it lies, in one step; here of one column, on the left."""
+    flags = Product(transpose_b=transpose_b)
+    given = graph_of(sides, flags, gs.f32)
+    a, b, bias = arrays_of(given, rough)
+    if sides[2] == 1:
+        fixed = gs.trace(lambda x: apply(MATMUL, flags, a, x, bias), gs.f32[b.shape])
+    else:
+        fixed = gs.trace(lambda x: apply(MATMUL, flags, x, b, bias), gs.f32[a.shape])
+    found = gs.compile(given).plan, gs.compile(fixed).plan
+    assert [(len(plan.prologue), len(plan.steps)) for plan in found] == [(0, 1), (1, 1)]
+
+
 # --- sizes ------------------------------------------------------------------------------------------------------------
 
 
