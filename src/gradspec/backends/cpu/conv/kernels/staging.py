@@ -15,6 +15,8 @@ from gradspec.backends.cpu.matmul.kernels.tiles import CACHE_LINE, bytes_at
 from gradspec.codegen.intrinsics import prefetch
 from gradspec.codegen.language import choose, inlined, lanes, outlined, strided
 
+A_FEW = 8
+
 
 @inlined
 def clear(form, to, n):
@@ -68,14 +70,16 @@ def span_of(form, unit, case, source, tap):
 
 @inlined
 def stage_row(form, span, src, to, is_real):
-    """One row; zeros where there is no cell."""
-    size, n = form.computed.bytes, span.positions
-    begin, end = (span.begin, span.end) if is_real else (n, n)
-    if begin > 0:
-        clear(form, to, begin)
-    if end < n:
-        clear(form, to + end * size, n - end)
-    if end > begin:
+    """One row; zeros where there is no cell, and first of all in a few places more, since vectors take no longer."""
+    size, n, begin, end = form.computed.bytes, span.positions, span.begin, span.end
+    if not is_real or end == begin:
+        clear(form, to, n)
+    else:
+        if begin > 0:
+            clear(form, to, min(n, (begin + A_FEW - 1) // A_FEW * A_FEW))
+        if end < n:
+            more = min(n, (n - end + A_FEW - 1) // A_FEW * A_FEW)
+            clear(form, to + (n - more) * size, more)
         copy_cells(form, to + begin * size, src + span.offset, span.step, end - begin)
 
 
