@@ -35,7 +35,7 @@ from backends.pooling import (
 )
 from cases import CASES
 from gradspec.backends import numpy as numpy_backend
-from gradspec.backends.cpu.pool import plan
+from gradspec.backends.cpu.pool import layout, plan
 from gradspec.backends.cpu.pool.arguments import AxisKind, Finish, Planar, PoolArguments
 from gradspec.conformance import meaning
 from gradspec.graph.builder import apply
@@ -325,6 +325,16 @@ def scans(b: PoolArguments) -> bool:
     return b.axes[0].scans
 
 
+def is_staged(b: PoolArguments) -> bool:
+    """Planes of the last two axes, copied first."""
+    return b.is_staged
+
+
+def is_picked(b: PoolArguments) -> bool:
+    """Outputs picked from runs of cells."""
+    return b.picks.rows is not None
+
+
 def keeps_rows(b: PoolArguments) -> bool:
     """Small windows whose rows are searched together and kept for the next."""
     return b.axes[0].planar == Planar.KEPT_ROWS
@@ -411,6 +421,20 @@ MAX_PATHS = [
         lambda b: b.axes[1].planar == Planar.MANY_ROWS and len(b.axes) == 3,
     ),
     Path("small planes", largest((3, 3), 1, 1), (3, 3, 1, 2), is_plain),
+    *(
+        Path(
+            f"slabs of {k} × 2 × 2, {pads}",
+            largest((k, 2, 2), (k, 2, 2), pads),
+            (2, 8, 6, 21),
+            lambda b: b.axes[0].planar == Planar.SLABS,
+        )
+        for k, pads in ((2, 0), (3, 0), (5, 1))
+    ),
+    Path("slabs of slabs", largest((2, 2, 2, 3), 3), (5, 6, 4, 9), lambda b: b.axes[1].planar == Planar.SLABS),
+    *(
+        Path(f"planes of {k} × {k} by {s}, converted", largest((k, k), s, 1), (2, 9, 37), is_staged, dtype=gs.bf16)
+        for k, s in ((3, 1), (3, 2), (2, 2), (5, 3))
+    ),
     Path("tiles on one axis", largest((3,), 1, 1), (5000,), lambda b: b.bands == 2 and b.tile < 2500, PULL),
     Path("tiles of far strides", largest((3,), 9), (2, 19000), lambda b: b.tile * 9 < 19000, PUSH),
     Path("tiles on two axes", largest((2, 3), 1, 1), (3, 4200), lambda b: b.tile < 4200, PUSH),
@@ -488,6 +512,12 @@ MAX_PATHS = [
     Path(
         "bins that divide", largest_bins(3, 2), (2, 9, 32), lambda b: b.axes[0].kind == b.axes[1].kind == SLIDING, PUSH
     ),
+    Path("bins that are picked", largest_bins(5, 3), (2, 7, 10), is_picked),
+    Path("more bins than cells, picked", largest_bins(9, 5), (2, 4, 2), is_picked),
+    Path("bins of one row", largest_bins(7), (2, 19), is_picked),
+    Path("bins of space", largest_bins(4, 2, 5), (3, 5, 4, 14), is_picked),
+    Path("bins of several planes", largest_bins(3, 5), (70, 7, 9), lambda b: is_picked(b) and len(b.axes) == 3),
+    Path("long bins in rows of planes", largest_bins(4, 2), (2, 8, 45), lambda b: b.axes[0].planar == Planar.BY_ROW),
     Path("long bins", largest_bins(2), (3, 45), lambda b: b.axes[0].kind == BINS and b.axes[0].kernel > 16),
     Path("bins in pieces", largest_bins(1), (2, 9000), lambda b: b.tile_room < 9000, PULL),
     *(Path(f"whole planes {shape}", largest_bins(1, 1), shape, lambda b: b.is_whole) for shape in PLANES),
@@ -498,7 +528,7 @@ MAX_PATHS = [
     Path("winners of one byte", largest((5, 51)), (6, 53), lambda b: b.tape_bytes == 1, PULL),
     Path("winners of two bytes", largest((4, 64)), (6, 66), lambda b: b.tape_bytes == 2, PULL),
     Path("winners of four bytes", largest_bins(1, 1), (257, 256), lambda b: b.tape_bytes == 4, PULL),
-    Path("not direct", largest((3, 2), 1), (2, 9, 21), lambda b: not b.is_direct, dtype=gs.f16),
+    Path("not direct", largest((3, 2), 1), (2, 9, 21), lambda b: not b.is_direct, dtype=gs.bf16),
     Path("rank 4", largest((2, 2, 2, 3), (1, 2, 1, 2), 1), (4, 5, 4, 9), lambda b: len(b.axes) == 4, PULL),
     Path("rank 0", largest(()), (2, 3), lambda b: len(b.axes) == 1 and b.axes[0].size == 1, PULL),
 ]
@@ -507,6 +537,11 @@ AVERAGE_PATHS = [
     Path("sums doubled", mean((13,), 1, 4), (2, 45), scans),
     Path("sums of prefixes", mean((9, 2), 1, 4), (30, 21), scans),
     Path("sums in planes", mean((3, 3), 1, 1), (2, 9, 37), lambda b: b.axes[0].planar == Planar.MANY_ROWS),
+    Path("sums of slabs", mean((2, 2, 2), 2), (2, 8, 6, 21), lambda b: b.axes[0].planar == Planar.SLABS),
+    *(
+        Path(f"sums in planes of {k} × {k} by {s}, converted", mean((k, k), s, 1), (2, 9, 37), is_staged, dtype=gs.f16)
+        for k, s in ((3, 1), (3, 2), (2, 2), (5, 3))
+    ),
     Path("sums in planes by two", mean((3, 3), 2, 1), (2, 9, 37), lambda b: b.axes[0].planar == Planar.MANY_ROWS),
     *(
         Path(
@@ -527,6 +562,9 @@ AVERAGE_PATHS = [
         (2, 7, 5),
         lambda b: b.axes[0].kind == BINS and b.axes[0].counted is None,
     ),
+    Path("sums in bins that are picked", mean_bins(5, 3), (2, 7, 10), is_picked),
+    Path("sums in bins of several planes", mean_bins(3, 5), (70, 7, 9), lambda b: is_picked(b) and len(b.axes) == 3),
+    Path("sums in long bins", mean_bins(4, 2), (2, 8, 45), lambda b: b.axes[0].planar == Planar.BY_ROW),
     *(Path(f"sums of whole planes {shape}", mean_bins(1, 1), shape, lambda b: b.is_whole) for shape in PLANES),
     Path("sums of everything", mean_bins(1, 1), (2, 70, 130), lambda b: len(b.axes) == 1 and b.tile_room < 9100),
     Path("sums side by side", mean((3, 2), (2, 1), 1, cells=True), (2, 70, 6, 7), lambda b: b.blocks == 2, **LAST),
@@ -540,6 +578,25 @@ AVERAGE_PATHS = [
     Path("counted taps", mean((3, 2), (2, 3), 1, 1, True), (2, 8, 12), lambda b: b.shares is not None),
     Path("holes divided", mean((2, 2), 1, ((3, 2), (0, 3)), cells=True), (3, 5, 12), lambda b: b.has_holes),
     Path("spread at stride 1", mean((3, 2), 1, 1, cells=True), (2, 9, 21), lambda b: b.axes[0].kind == SLIDING, SPREAD),
+    Path("spread at stride 1 in planes", mean((3, 3), 1, 1, cells=True), (2, 9, 21), is_staged, SPREAD),
+    *(
+        Path(
+            f"spread of {k} by {s} in rows",
+            mean((k, k), s, pads),
+            (3, 8, 44),
+            lambda b: b.axes[0].planar == Planar.SPREAD,
+            SPREAD,
+        )
+        for k, s, pads in ((2, 2, 0), (2, 2, 1), (3, 2, 1), (4, 2, 1), (4, 4, 0), (3, 3, 1), (2, 3, 0), (5, 3, 2))
+    ),
+    Path(
+        "spread in rows of space",
+        mean((2, 2, 2), 2),
+        (2, 4, 6, 20),
+        lambda b: b.axes[1].planar == Planar.SPREAD,
+        SPREAD,
+    ),
+    Path("spread to several planes", mean_bins(3, 5), (70, 7, 9), lambda b: is_picked(b) and len(b.axes) == 3, SPREAD),
     Path("spread, doubled", mean((9, 9), 1, 4), (2, 30, 31), lambda b: b.axes[0].scans and b.axes[1].scans, SPREAD),
     *(
         Path(
@@ -577,7 +634,8 @@ AVERAGE_PATHS = [
     Path("spread to bins", mean_bins(5, 3), (2, 7, 10), lambda b: b.axes[0].kind == BINS, SPREAD),
     Path("spread to overlapping bins", mean_bins(1, 2), (2, 3, 5), lambda b: b.axes[1].kernel == 2, SPREAD),
     Path("spread to single cells", mean_bins(2, 1, 5), (2, 1, 1, 2), lambda b: len(b.axes) == 3, SPREAD),
-    Path("spread to everything", mean_bins(1, 1), (2, 70, 40), lambda b: b.axes[0].kind == BINS, SPREAD),
+    Path("spread to everything", mean_bins(1, 1), (2, 70, 40), lambda b: b.is_whole, SPREAD),
+    Path("spread to long bins", mean_bins(3, 1), (2, 7, 40), lambda b: not is_picked(b) and not b.is_whole, SPREAD),
     Path("spread in tiles", mean((3,), 2, 1), (5000,), lambda b: b.tile < 2500, SPREAD),
     Path("spread in bands", mean((7, 2), 2, 1, cells=True), (1, 150, 9), lambda b: b.bands > 4, SPREAD),
     Path(
@@ -630,7 +688,7 @@ def assert_right(pooling: Pooling, arrays: Arrays, job: Job, found: Arrays, winn
 UNITS = {"f32": 2.0**-24, "f64": 2.0**-53, "f16": 2.0**-11, "bf16": 2.0**-8}
 
 
-WIDTHS = [gs.f32, gs.f64, gs.f16, gs.i8, gs.i64]
+WIDTHS = [gs.f32, gs.f64, gs.f16, gs.bf16, gs.i8, gs.i64]
 """Every way to read, to compute and to write; the table above has all formats."""
 
 
@@ -659,6 +717,17 @@ def test_every_divisor(by, dtype):
         pooling = Pooling(attrs, dtype[2, 6, 19])
         for numbers in (rough, special):
             assert_meant(pooling, drawn(pooling, numbers))
+
+
+@pytest.mark.parametrize("attrs", [mean((3, 3), 2, 1, cells=True), mean((4, 3), 4, 2)], ids=str)
+def test_planes_that_are_spread_in_parts(attrs, monkeypatch):
+    """Of larger planes, some rows of windows are divided at a time."""
+    monkeypatch.setattr(layout, "LARGEST_SLAB", 64)
+    pooling = Pooling(attrs, gs.f32[40, 21, 30])
+    arrays = drawn(pooling, halves)
+    assert lowered(pooling, SPREAD).call({**arrays, "ct": np.empty_like(arrays["x"])}).arguments.staged_rows < 6
+    for job, found in everything(pooling, arrays):
+        assert_right(pooling, arrays, job, found, None)
 
 
 # --- layouts ----------------------------------------------------------------------------------------------------------
@@ -897,7 +966,7 @@ def test_winners_are_searched_for_once(graph, kernels):
 def test_workspaces_hold_slabs_never_planes(path):
     """Per thread: ``kernel + 2`` slabs of value and winner (a slab: the outputs of the later axes), as many for each
     later axis; four stretches of at most 8,192 cells and a window of the last axis; a table of at most 4,096 places; a
-    kilobyte; and, for a 16-bit VJP, the float32 cells of a plane.
+    kilobyte; for a 16-bit VJP, the float32 cells of a plane; and small planes five times, of at most 16,384 cells.
     """
     for dtype in (gs.f32, gs.f16):
         pooling = path.of(dtype)
@@ -912,6 +981,7 @@ def test_workspaces_hold_slabs_never_planes(path):
             most = 4 * numbers * (slabs * block.inner + 4 * stretch) + 16 * block.table_room + 1024
             if job.gives.endswith("ct") and pooling.is_max and dtype == gs.f16:
                 most += 4 * prod(a.size for a in axes) * block.inner
+            most += 4 * 5 * min(prod(max(a.size, a.outputs) + 4 for a in axes), 16384)
             assert block.table_room <= 4096
             assert workspace <= most, job
 

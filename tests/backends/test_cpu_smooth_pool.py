@@ -39,6 +39,9 @@ GEOMETRIES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((7, 5), {"kernel_size": (3, 3), "stride": 5, "padding": 1, "dilation": 2}),
     ((4, 5, 6), {"kernel_size": (2, 3, 2), "stride": (1, 2, 3), "padding": 1, "dilation": (1, 2, 1)}),
     ((3, 4, 3, 4), {"kernel_size": (2, 2, 2, 2), "stride": 2, "padding": 1}),
+    ((2, 5, 4), {"kernel_size": (5, 4)}),
+    ((7, 9), {"kernel_size": (2, 9), "stride": 2}),
+    ((9, 7), {"kernel_size": (9, 3), "stride": 1}),
 ]
 SPECIAL_WINDOWS = [
     ((22,), {"kernel_size": (3,), "stride": 1, "padding": 1}),

@@ -38,6 +38,12 @@ class NumberFormat:
         return replace(self, name=self.computed.name, stored=self.computed)
 
     @property
+    def as_stored(self) -> NumberFormat:
+        """The format in which numbers are computed with as they are stored, by what does not round."""
+        kind = f16 if self.name == "f16" else self.stored
+        return replace(self, name=f"stored {self.name}", stored=kind, computed=kind)
+
+    @property
     def stored_at(self) -> Type:
         """Makes a pointer to stored numbers of an address."""
         return pointer(self.stored)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 
@@ -20,6 +22,8 @@ class Processor:
     gathers_strips: bool = False
     """Whether columns that several panels read are put side by side first: where they lie on more pages than the
     processor remembers, reading them there again and again takes longer."""
+    half_arithmetic: bool = False
+    """Whether float16 can be computed with."""
 
     def lanes(self, itemsize: int) -> int:
         """Numbers of so many bytes in one register."""
@@ -63,6 +67,9 @@ PROCESSORS = {
 }
 """By the first of these features that there is."""
 
+AT_HWCAP, HWCAP_ASIMDHP = 16, 1 << 10
+"""Where Linux keeps what an Arm processor can do, and its word for vectors of float16."""
+
 PLAIN = Processor(register_bytes=16, registers=16, loop_bytes=16)
 
 
@@ -75,9 +82,20 @@ def described(features: Mapping[str, bool]) -> Processor:
     return next((found for feature, found in PROCESSORS.items() if features.get(feature)), PLAIN)
 
 
+def _computes_with_halves(features: Mapping[str, bool]) -> bool:
+    """Of Arm's processors LLVM does not tell; Linux does."""
+    if platform.machine() != "aarch64":
+        return bool(features.get("avx512fp16"))
+    try:
+        return bool(ctypes.CDLL(None).getauxval(AT_HWCAP) & HWCAP_ASIMDHP)
+    except (OSError, AttributeError):
+        return False
+
+
 @cache
 def processor() -> Processor:
     """The one of this machine."""
     import llvmlite.binding as llvm
 
-    return described(llvm.get_host_cpu_features())
+    features = llvm.get_host_cpu_features()
+    return replace(described(features), half_arithmetic=_computes_with_halves(features))

@@ -41,9 +41,10 @@ class AxisKind(IntEnum):
 
 class Planar(IntEnum):
     """How an axis and the last one are reduced together, straight from memory: not at all, an output row at a time,
-    many output rows, or many whose rows of cells are kept for the next ones."""
+    many output rows, or many whose rows of cells are kept for the next ones; or an axis before these, by joining slabs
+    of cells before any later axis is reduced; or windows read backwards, an output row at a time."""
 
-    NOT, BY_ROW, MANY_ROWS, KEPT_ROWS = range(4)
+    NOT, BY_ROW, MANY_ROWS, KEPT_ROWS, SLABS, SPREAD = range(6)
 
 
 class Finish(IntEnum):
@@ -99,6 +100,25 @@ class PoolAxis(Record):
     strides: PerArray
 
 
+@dataclass(frozen=True)
+class Picks(Record):
+    """How the outputs of a small plane of short bins are picked from runs of cells (see ``kernels.picks``)."""
+
+    rows: Words | None = None
+    """For each output row how many rows of cells it reads, and where they begin; None: nothing is picked."""
+    entries: int = 0
+    """Of each output row there."""
+    places: Words | None = None
+    """For each output the place of its run among those of ``shortest`` cells, then those of one more."""
+    shortest: int = 0
+    width: int = 0
+    """Cells of a row."""
+    staged: int = 0
+    """Cells of the plane, where they are converted or divided first; else 0."""
+    room: int = 0
+    """Numbers in the workspace: staged, joined, in runs, and found."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PoolSettings(Record):
     """What a kernel does, whatever the layout of its arrays."""
@@ -114,9 +134,9 @@ class PoolSettings(Record):
     divisor: float = 0.0
     """0: the cells of the window are counted."""
     inverse: float = 0.0
-    """Of the divisor, rounded to the numbers computed with; 0 where that is no use."""
-    is_inverse_exact: bool = False
-    """Whether it was not rounded: the divisor is a power of two."""
+    """Of the divisor, rounded towards 0 to the numbers computed with; 0 where it is divided by (see ``values``),"""
+    inverse_rest: float = 0.0
+    """and what is missing there."""
     unit: float = 1.0
     """What smooth pooling multiplies numbers by when it reads them."""
     softness: float = 1.0
@@ -144,11 +164,18 @@ class PoolArguments(PoolSettings):
     """Whether windows share no cell."""
     finish: Finish
     shares: Memory | None
-    """The divisors of a small plane's outputs, one after another."""
+    """The inverses of a small plane's divisors, one after another, and then what is missing there."""
+    picks: Picks
     rows: int
     """Rows of the last axis in a slab of the first."""
     is_direct: bool
     """Whether output slabs are dense in Y and need no conversion."""
+    is_staged: bool
+    """Whether the cells of the last two axes are copied, converted and divided, before they are reduced together,"""
+    staged_at: int
+    """and where to, in elements; for windows read backwards"""
+    staged_rows: int
+    """so many rows at once, and one before them."""
     is_whole: bool
     """Whether each plane is one run of cells and has one output."""
     tile: int

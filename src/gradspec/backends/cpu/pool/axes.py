@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd
 
+import numpy as np
+
 from gradspec.backends.cpu.pool.arguments import AxisKind
-from gradspec.backends.tables import real_cells
+from gradspec.backends.tables import Ints, bin_spans, real_cells
 from gradspec.spec.window import Adaptive, AxisWindow, Window
 
 FAR = 1024
@@ -36,6 +38,11 @@ class ReducedAxis:
         return self.kind is AxisKind.BINS and self.outputs == 1
 
     @property
+    def is_one_cell(self) -> bool:
+        """The same read backwards."""
+        return self.kind is AxisKind.BINS and self.size == 1
+
+    @property
     def is_empty_somewhere(self) -> bool:
         """Whether a window has padding only."""
         if self.kind is not AxisKind.SLIDING:
@@ -50,6 +57,18 @@ class ReducedAxis:
         first = min(-(-self.low // self.stride), self.outputs)
         end = (self.size - 1 - self.reach + self.low) // self.stride + 1
         return first, min(max(end, first), self.outputs)
+
+    @property
+    def spans(self) -> Ints:
+        """Without dilation: the first cell that each output reads, and how many these are."""
+        if self.kind is AxisKind.BINS:
+            return bin_spans(Adaptive(self.size, self.outputs))
+        o = np.arange(self.outputs)
+        begin, end = o * self.stride - self.low, o * self.stride - self.low + self.kernel
+        if self.kind is AxisKind.EXPANDING:
+            begin, end = -((self.kernel - 1 - o - self.low) // self.stride), (o + self.low) // self.stride + 1
+        begin = np.maximum(begin, 0)
+        return np.stack([begin, np.minimum(end, self.size) - begin], axis=1)
 
     @property
     def slots(self) -> int:
@@ -73,6 +92,21 @@ class ReducedAxis:
 def one_bin(size: int) -> ReducedAxis:
     """An axis that one window covers."""
     return ReducedAxis(AxisKind.BINS, size, 1, size, Adaptive(size, 1))
+
+
+def as_bin(axis: ReducedAxis) -> ReducedAxis:
+    """An axis as one bin, if one window covers it."""
+    is_whole = axis.outputs == axis.dilation == 1 and axis.low == 0 and axis.kernel == axis.size
+    return replace(one_bin(axis.size), window=axis.window) if is_whole else axis
+
+
+def merged(before: ReducedAxis, axis: ReducedAxis, reads_backwards: bool) -> ReducedAxis | None:
+    """Two neighbouring axes as one, if one bin covers both."""
+    if not reads_backwards and before.is_one_bin and axis.is_one_bin:
+        return one_bin(before.size * axis.size)
+    if reads_backwards and before.is_one_cell and axis.is_one_cell:
+        return backwards(one_bin(before.outputs * axis.outputs))
+    return None
 
 
 def reduced_axis(window: AxisWindow) -> ReducedAxis:

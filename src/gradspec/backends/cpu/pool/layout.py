@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from math import prod
 from typing import Any, TypeAlias
 
@@ -19,13 +19,16 @@ from gradspec.backends.cpu.pool.arguments import (
     Finish,
     Lead,
     PerArray,
+    Picks,
     Planar,
     PoolArguments,
     PoolAxis,
     PoolSettings,
     Role,
 )
-from gradspec.backends.cpu.pool.axes import ReducedAxis, one_bin
+from gradspec.backends.cpu.pool.axes import ReducedAxis, merged, reduced_axis
+from gradspec.backends.cpu.pool.inverse import inverse_of
+from gradspec.backends.cpu.pool.picks import can_pick, most_planes, place_table, row_table
 from gradspec.backends.tables import Ints, bin_spans, real_cells
 from gradspec.codegen.records import Memory, Operand, Words
 from gradspec.runtime.memory import aligned
@@ -33,6 +36,8 @@ from gradspec.spec.window import Adaptive, AxisWindow
 
 LONGEST_TILE = 2048
 LONGEST_TABLE = 4096
+LARGEST_SLAB = 16384
+"""Of cells that are joined, so that the result stays in the first cache, or almost."""
 INNER_BLOCK = 64
 UNITS_WANTED = 32
 
@@ -115,6 +120,8 @@ class _Layout:
         self.inner_total, self.inner_strides = _take_inner(leads, axes[-1])
         self.leads, self.axes = _merged_leads(leads), self._with_whole_axes_merged(axes)
         self.is_row = self.inner_total == 1  # the last axis is reduced along rows, not neighbour by neighbour
+        if self.is_picked:
+            self._take_planes_together()
         self.blocks = -(-self.inner_total // INNER_BLOCK)
         self.inner = -(-self.inner_total // self.blocks)
         self.planes = prod(n for n, _ in self.leads) * self.blocks
@@ -123,26 +130,40 @@ class _Layout:
     def _with_whole_axes_merged(self, axes: Sequence[Axis]) -> list[Axis]:
         """Neighbouring axes that one bin covers are one axis, if their cells follow each other in memory.
 
-        Read backwards, the cells are windows, each to be divided by its own number of taps along every axis.
+        Read backwards, the cells are windows; where each is divided by its own number of taps, axes stay apart.
         """
-        if self.settings.scales_input:
-            return [*axes]
-        merged = [axes[0]]
+        spreads, found = self.settings.scales_input, [axes[0]]
         for axis, steps in axes[1:]:
-            before, before_steps = merged[-1]
-            follow = all(before_steps[role] == axis.size * steps[role] for role in self.pooling.has_cells)
-            if before.is_one_bin and axis.is_one_bin and follow:
-                merged[-1] = one_bin(before.size * axis.size), steps
+            before, before_steps = found[-1]
+            roles, n = ({Role.Y}, axis.outputs) if spreads else (self.pooling.has_cells, axis.size)
+            follow = all(before_steps[role] == n * steps[role] for role in roles)
+            both = merged(before, axis, spreads) if follow else None
+            if both is not None and not (spreads and self.pooling.counts):
+                found[-1] = both, steps
             else:
-                merged.append((axis, steps))
-        return merged
+                found.append((axis, steps))
+        return found
+
+    def _take_planes_together(self) -> None:
+        """Some of the planes as one, of which they are an axis: as many as leave units for every thread."""
+        if self.leads:
+            n, steps = self.leads[-1]
+            axes, others = [axis for axis, _ in self.axes], prod(n for n, _ in self.leads[:-1])
+            is_run = steps[Role.Y] == prod(axis.outputs for axis in axes)
+            most = max(1, min(n * others // UNITS_WANTED, most_planes(axes))) if is_run else 1
+            together = max(k for k in range(1, most + 1) if n % k == 0)
+            if together > 1:
+                x, y, u, v, indices, tape = (together * s for s in steps)
+                self.leads[-1] = n // together, (x, y, u, v, indices, tape)
+                self.axes.insert(0, (reduced_axis(Adaptive(together, together)), steps))
 
     # --- the arguments ------------------------------------------------------------------------------------------------
 
     def call(self) -> KernelCall[PoolArguments]:
-        pooling, room = self.pooling, self.tile_room
+        pooling, room, picks = self.pooling, self.tile_room, self.picks
         tile_at = self.ring_end * self.inner - self.unused_stretches * room
-        component = -(-(self.ring_end * self.inner + self.stretches * room) // 16) * 16
+        elements = picks.room or self.ring_end * self.inner + self.stretches * room + self.staged_cells
+        component = -(-elements // 16) * 16
         table_at = aligned(UNIT_BYTES + component * sum(pooling.components))
         plane_at = table_at + 16 * self.table_room
         arguments = PoolArguments(
@@ -159,8 +180,12 @@ class _Layout:
             are_apart=all(a.kind is AxisKind.SLIDING and a.stride > a.reach for a, _ in self.axes),
             finish=self.finish,
             shares=self.shares,
+            picks=picks,
             rows=prod(axis.outputs for axis, _ in self.axes[1:-1]),
             is_direct=self.is_direct,
+            is_staged=self.is_staged,
+            staged_at=self.ring_end + self.stretches * room,
+            staged_rows=self.staged_rows,
             is_whole=self.is_whole,
             tile=self.tile,
             tile_at=tile_at,
@@ -189,7 +214,7 @@ class _Layout:
             slab=self.slabs[i],
             ring=self.rings[i],
             slots=axis.slots,
-            planar=self.planar if i == len(self.axes) - 2 else Planar.NOT,
+            planar=self.planar if i == len(self.axes) - 2 else Planar.SLABS if self._joins_slabs(i) else Planar.NOT,
             inside=inside,
             beyond=beyond,
             spans=self._spans(axis),
@@ -216,21 +241,56 @@ class _Layout:
 
     @cached_property
     def shares(self) -> Memory | None:
-        """The divisors of all outputs of a small plane that lies in the output as one run."""
-        outputs, windows = prod(axis.outputs for axis, _ in self.axes), [axis.window for axis, _ in self.axes]
+        """The inverses of the divisors of a small plane, whose outputs are picked, or lie in the output as one run."""
+        outputs = prod(axis.outputs for axis, _ in self.axes)
         is_run = self.is_direct and self._is_run() and self.bands == self.inner_total == 1
-        counts = self.pooling.counts
-        if counts is None or self.settings.scales_input or self.has_holes or not is_run or outputs > LONGEST_TABLE:
+        is_counted = self.pooling.counts is not None and not self.settings.scales_input and not self.has_holes
+        if self.is_picked or (is_counted and is_run and outputs <= LONGEST_TABLE):
+            return self._inverses()
+        return None
+
+    def _inverses(self) -> Memory | None:
+        """What the windows of a plane are multiplied by, in two parts; None for maxima, and where it is divided."""
+        divisor, counts, windows = self.settings.divisor, self.pooling.counts, [axis.window for axis, _ in self.axes]
+        computed = self.pooling.components[0]
+
+        def inverses() -> Any:
+            counted = [np.ones(w.outputs) if counts is None else counts(w) for w in windows]
+            divisors = reduce(np.multiply.outer, counted) * (divisor or 1.0)
+            return np.transpose([inverse_of(float(d), computed) for d in divisors.ravel()])
+
+        if divisor == 0.0 and counts is None:
             return None
+        number = np.float64 if computed == 8 else np.float32
+        table = self.pooling.table(("inverses", *windows), inverses, number)
+        return table if table.all() else None
 
-        def products() -> Any:
-            shares = np.ones((), np.int64)
-            for window in windows:
-                shares = np.multiply.outer(shares, counts(window))
-            return shares
+    @cached_property
+    def is_picked(self) -> bool:
+        """Whether outputs are picked from runs of cells: those of a small plane that has short bins."""
+        pooling, step = self.pooling, 1
+        if pooling.roles != (Role.X, Role.Y) or not pooling.reads_in_place or not self.is_row:
+            return False
+        for axis, steps in reversed(self.axes):
+            if axis.outputs > 1 and steps[Role.Y] != step:
+                return False
+            step *= axis.outputs
+        is_divided = self.settings.divisor != 0.0 or pooling.counts is not None
+        return can_pick([axis for axis, _ in self.axes]) and not (is_divided and self._inverses() is None)
 
-        number = np.float64 if self.pooling.components[0] == 8 else np.float32
-        return self.pooling.table(("shares", *windows), products, number)
+    @property
+    def picks(self) -> Picks:
+        if not self.is_picked:
+            return Picks()
+        axes, strides = [axis for axis, _ in self.axes], [steps[Role.X] for _, steps in self.axes]
+        staged, table = 0 if self._is_in_place() else prod(axis.size for axis in axes), self.pooling.table
+        if staged:
+            strides = [prod(axis.size for axis in axes[i + 1 :]) for i in range(len(axes))]
+        rows = table(("rows", *axes, *strides), lambda: row_table(axes[:-1], strides[:-1]))
+        places = table(("places", *axes), lambda: place_table(axes[-1], len(rows)))
+        shortest, width = int(axes[-1].spans[:, 1].min()), axes[-1].size
+        room = staged + 3 * len(rows) * width + 1 + len(places)
+        return Picks(rows, rows.shape[1], places, shortest, width, staged, room)
 
     @cached_property
     def table_room(self) -> int:
@@ -249,7 +309,7 @@ class _Layout:
 
     @property
     def finish(self) -> Finish:
-        if self.shares is not None:
+        if self.shares is not None and not self.is_picked:
             return Finish.BY_PLANE
         is_at_once = self.pooling.is_quiet and self.is_direct and not self.has_holes
         return Finish.AT_ONCE if is_at_once else Finish.BY_SLAB
@@ -277,17 +337,18 @@ class _Layout:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every plane is one run of cells with one output and one divisor, and planes are evenly spaced."""
+        """Whether every plane is one run of cells with one output and one divisor, and planes are evenly spaced; or the
+        same read backwards."""
         axis, steps = self.axes[0]
         is_alone = len(self.axes) == 1 and self.is_row and self.pooling.roles == (Role.X, Role.Y)
-        is_plain = not self.settings.scales_input and self.pooling.counts is None
         is_even = self.is_direct and self.bands == self.blocks == 1 and len(self.leads) <= 1
-        return is_alone and is_plain and is_even and axis.is_one_bin and steps[Role.X] == 1
+        is_run = axis.is_one_cell if self.settings.scales_input else axis.is_one_bin and steps[Role.X] == 1
+        return is_alone and is_even and is_run and self.pooling.counts is None
 
     @cached_property
     def bands(self) -> int:
         """Enough units for every thread, while a band has more rows of its own than it shares with the next."""
-        if self.planes >= UNITS_WANTED or not self.planes:
+        if self.planes >= UNITS_WANTED or not self.planes or self.is_picked:
             return 1
         axis, _ = self.axes[0]
         longest = axis.outputs // max(4, 2 * -(-(axis.reach + 1) // axis.stride))
@@ -305,10 +366,14 @@ class _Layout:
         would be read before they reach the cache. Windows of 3 × 3 and 2 × 2 at stride 2 are read as they are, and so
         are 3 × 3 at stride 1 where output and input are equally wide.
         """
-        if len(self.axes) < 2 or not self.is_row or Role.X not in self.pooling.roles or not self._is_in_place():
+        if len(self.axes) < 2 or not self.is_row or Role.X not in self.pooling.roles:
             return Planar.NOT
         (before, before_steps), last = self.axes[-2], self.last
         kinds = {before.kind, last.kind}
+        if kinds == {AxisKind.EXPANDING}:
+            return Planar.SPREAD if self._spreads_rows() else Planar.NOT
+        if not self._is_in_place() and not self._can_stage():
+            return Planar.NOT
         if AxisKind.EXPANDING in kinds or before.scans or before.dilation != 1:
             return Planar.NOT
         shape = before.kernel, before.stride
@@ -317,11 +382,56 @@ class _Layout:
         if self.pooling.roles != (Role.X, Role.Y):
             is_kept = shape in ((3, 1), (3, 2), (2, 2)) and last.outputs <= LONGEST_TILE
             return Planar.KEPT_ROWS if is_kept else Planar.NOT
-        widths_agree = last.outputs == last.size > 2 and before_steps[Role.X] == last.size
-        is_many = shape in ((3, 2), (2, 2)) or (shape == (3, 1) and widths_agree)
-        if is_many and (len(self.axes) > 2 or (self.is_direct and self._is_run())):
+        is_dense = before_steps[Role.X] == last.size or not self._is_in_place()
+        is_many = shape in ((3, 2), (2, 2)) or (shape == (3, 1) and last.outputs == last.size > 2 and is_dense)
+        if is_many and self._has_room_for_rows():
             return Planar.MANY_ROWS
         return Planar.BY_ROW if before.stride > 1 else Planar.NOT
+
+    def _has_room_for_rows(self) -> bool:
+        """Whether many output rows of the last two axes can be made at once: in the output, or in the workspace."""
+        is_run = self.is_direct and self._is_run()
+        return len(self.axes) > 2 or is_run or (self._can_stage() and not self._is_in_place() and not self.is_direct)
+
+    def _spreads_rows(self) -> bool:
+        """Whether windows that cover each cell twice at most are read backwards row by row."""
+        before, last = self.axes[-2][0], self.last
+        are_few = all(axis.dilation == 1 and axis.kernel <= 2 * axis.stride for axis in (before, last))
+        return are_few and last.outputs <= LONGEST_TILE and self.settings.scales_input and self._has_room_for_rows()
+
+    def _can_stage(self) -> bool:
+        """Whether a plane of the last two axes has so few cells and outputs that it may be copied."""
+        cells, outputs = (prod(sizes) for sizes in zip(*((a.size, a.outputs) for a, _ in self.axes[-2:]), strict=True))
+        is_value = self.pooling.reads_in_place and self.pooling.roles == (Role.X, Role.Y)
+        return is_value and max(cells, outputs) <= LARGEST_SLAB
+
+    @property
+    def is_staged(self) -> bool:
+        return self.planar in (Planar.BY_ROW, Planar.MANY_ROWS) and not self._is_in_place()
+
+    @property
+    def staged_cells(self) -> int:
+        if self.planar is Planar.SPREAD:
+            return (self.staged_rows + 1) * self.tile_room
+        return prod(axis.size for axis, _ in self.axes[-2:]) if self.is_staged else 0
+
+    @property
+    def staged_rows(self) -> int:
+        """Of windows read backwards."""
+        return max(1, min(self.axes[-2][0].size, LARGEST_SLAB // self.tile_room)) if len(self.axes) > 1 else 0
+
+    def _slab_cells(self, i: int) -> int:
+        """The cells of the later axes."""
+        return prod(axis.size for axis, _ in self.axes[i + 1 :])
+
+    def _joins_slabs(self, i: int) -> bool:
+        """Whether the slabs of cells of a window are joined before later axes are reduced: no window shares them, and
+        vectors are as long as slabs are."""
+        axis, later = self.axes[i][0], range(i + 1, len(self.axes))
+        is_value = self.is_row and self.pooling.roles == (Role.X, Role.Y) and self._is_in_place()
+        is_apart = axis.kind is AxisKind.SLIDING and axis.dilation == 1 < axis.kernel <= axis.stride
+        is_dense = all(self.axes[j][1][Role.X] == self._slab_cells(j) for j in later)
+        return i < len(self.axes) - 2 and is_value and is_apart and is_dense and self._slab_cells(i) <= LARGEST_SLAB
 
     def _is_in_place(self) -> bool:
         """Whether rows of cells are read where they lie: neither converted nor divided nor gathered."""
@@ -332,7 +442,9 @@ class _Layout:
     def unused_stretches(self) -> int:
         """Of three stretches of the last axis, two whose runs are doubled in turns, or rows that are kept, come before
         a copy of cells; where that alone is needed, the others take no room."""
-        is_alone = not self._needs_all_stretches() and (self.last.kind is AxisKind.SLIDING or bool(self.planar))
+        is_alone = not self._needs_all_stretches() and (
+            self.last.kind is AxisKind.SLIDING or self.planar not in (Planar.NOT, Planar.SPREAD)
+        )
         return 2 if self.is_row and is_alone else 0
 
     @property
@@ -363,15 +475,19 @@ class _Layout:
         """Where the ring of each axis begins, and where the last one ends.
 
         The finished slab of the first axis comes first; a ring has a slab per row, and one more for the prefix. Values
-        that go straight to the output need no slab, and rows that are read straight from memory no ring.
+        that go straight to the output need no slab, and rows that are read straight from memory no ring; where slabs of
+        cells are joined, one takes the ring's place.
         """
         is_slabless = self.is_direct and len(self.pooling.components) == 1
         finished = self.slabs[0] if len(self.axes) > 1 or not self.is_row else self.tile
+        if len(self.axes) == 2 and self.planar in (Planar.MANY_ROWS, Planar.SPREAD):
+            finished *= self.axes[0][0].outputs
         found = [0 if is_slabless else finished]
         for i, (axis, _) in enumerate(self.axes):
-            is_straight = i == len(self.axes) - 2 and self.planar in (Planar.BY_ROW, Planar.MANY_ROWS)
+            is_straight = i == len(self.axes) - 2 and self.planar in (Planar.BY_ROW, Planar.MANY_ROWS, Planar.SPREAD)
             has_ring = (i < len(self.axes) - 1 or not self.is_row) and not is_straight
-            found.append(found[-1] + (self.slabs[i] * (axis.slots + self._scans(axis)) if has_ring else 0))
+            room = self.slabs[i] * (axis.slots + self._scans(axis)) if has_ring else 0
+            found.append(found[-1] + (self._slab_cells(i) if self._joins_slabs(i) else room))
         return found
 
     @property

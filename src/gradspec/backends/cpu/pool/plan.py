@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from math import frexp, prod
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from gradspec.backends.cpu.binding import task_of
-from gradspec.backends.cpu.dtypes import COMPUTED
+from gradspec.backends.cpu.dtypes import COMPUTED, is_selected_as_stored
 from gradspec.backends.cpu.pool.arguments import PoolSettings, Role
 from gradspec.backends.cpu.pool.axes import backwards, reaches_far, reduced_axes
+from gradspec.backends.cpu.pool.inverse import inverse_of
 from gradspec.backends.cpu.pool.layout import Count, Pooling
 from gradspec.backends.tables import Ints, counted_taps, real_cells
 from gradspec.codegen.cache import Kernel, kernel
@@ -116,14 +117,16 @@ class _MaxLowering(LoweringBase):
 
 
 def _max_pooling(window: Window, x: TensorType, roles: Sequence[Role], pulls: bool = False) -> Pooling:
-    computed, is_alone = COMPUTED[x.dtype.name], [*roles] == [Role.X, Role.Y]
+    computed, stored, is_alone = COMPUTED[x.dtype.name], x.dtype.numpy.itemsize, [*roles] == [Role.X, Role.Y]
+    if is_alone and is_selected_as_stored(x.dtype.name):
+        computed = stored
     return Pooling(
         reduced_axes(window),
         x.shape[: x.ndim - window.rank],
         tuple(roles),
         PoolSettings(pulls=pulls, tape_bytes=_tape_bytes(window)),
         components=(computed,) if is_alone else (computed, computed),
-        stored=x.dtype.numpy.itemsize,
+        stored=stored,
         reads_in_place=True,
         is_quiet=is_alone,
     )
@@ -180,25 +183,19 @@ def _at_least_one(window: AxisWindow) -> Ints:
     return np.maximum(real_cells(window), 1)
 
 
-def _inverse(divisor: float, number: Any) -> float:
-    """The rounded inverse, or 0 where it or the divisor is far from 1, and a division is safer."""
-    return float(number(1) / number(divisor)) if 2.0**-60 < abs(divisor) < 2.0**60 else 0.0
-
-
 def _average_pooling(attrs: AvgPool, window: Window, x: TensorType, spreads: bool = False) -> Pooling:
     divisor, counts = _divisor(attrs, window)
     computed, axes = COMPUTED[x.dtype.name], reduced_axes(window)
-    inverse = _inverse(divisor, np.float64 if computed == 8 else np.float32)
-    is_exact = abs(frexp(inverse)[0]) == 0.5
+    inverse, rest = inverse_of(divisor, computed)
     return Pooling(
         tuple(map(backwards, axes)) if spreads else axes,
         x.shape[: x.ndim - window.rank],
         (Role.X, Role.Y),
-        PoolSettings(scales_input=spreads, divisor=divisor, inverse=inverse, is_inverse_exact=is_exact),
+        PoolSettings(scales_input=spreads, divisor=divisor, inverse=inverse, inverse_rest=rest),
         components=(computed,),
         stored=x.dtype.numpy.itemsize,
         reads_in_place=True,
-        is_quiet=counts is None,
+        is_quiet=spreads or counts is None,
         counts=counts,
     )
 

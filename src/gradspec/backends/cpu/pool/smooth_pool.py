@@ -11,7 +11,7 @@ import numpy as np
 
 from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.pool.arguments import PoolSettings, Role
-from gradspec.backends.cpu.pool.axes import reaches_far, reduced_axes
+from gradspec.backends.cpu.pool.axes import as_bin, reaches_far, reduced_axes
 from gradspec.backends.cpu.pool.layout import Pooling
 from gradspec.backends.cpu.pool.plan import lead_sizes, pooling_task
 from gradspec.backends.tables import counted_taps, real_cells
@@ -77,7 +77,7 @@ class _SmoothLowering(LoweringBase):
         window, computed = attrs.window(x), COMPUTED[x.dtype.name]
         if reaches_far(window):
             return None
-        axes, (unit, softness) = reduced_axes(window), _units(attrs, computed)
+        axes, (unit, softness) = tuple(map(as_bin, reduced_axes(window))), _units(attrs, computed)
         roles = {Role.X: x, Role.U: wanted.sent, Role.Y: wanted.value, Role.V: wanted.received}
         variables = {role: v for role, v in roles.items() if v is not None}
         is_padded, spreads = attrs.padding_mode == "zeros" and _has_padding(window), wanted.operation == "soft_spread"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gradspec.backends.cpu.pool.arguments import Role
-from gradspec.backends.cpu.pool.kernels.rows import read_row
+from gradspec.backends.cpu.pool.kernels.rows import copied_row, last_axis, quotient, read_row
+from gradspec.backends.cpu.pool.kernels.walk import Destination
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import inlined, lanes, outlined, put_strided
 
@@ -23,36 +24,145 @@ def expanding(reduction, work, axis, source, target, first, end):
         if address_of(p) != address_of(t):
             for i in lanes(number, outside - inside):
                 t[to + i] = p[at + inside + i]
-    windows, v = tile - begin, target.cells.value
-    if axis.dilation == 1 and axis.stride == 2 and axis.kernel <= 3 and end - first >= 4:
-        expand_pairs(number, axis, t, windows, v, target.at, first, end)
-    elif axis.dilation > 1:
-        expand_dilated(number, axis, t, windows, v, target.at, first, end)
-    else:
-        expand_by_remainders(number, axis, t, windows, v, target.at, first, end)
+    expand(number, axis, t, tile - begin, target.cells.value, target.at, first, end)
+
+
+@outlined
+def spread_rows(reduction, work, axis, source, target, first, end):
+    """Cells first … end−1 of an axis and all of the last one, of which two windows at most cover each.
+
+    Windows are divided a plane at a time, or as many rows as there is room for, and nothing else is written between
+    rows of cells: a processor that sees nothing but full lines written need not read them first.
+    """
+    args, stride, low, last = work.args, axis.stride, axis.low, last_axis(work.args)
+    margin = (last.kernel - 1 - last.low + last.stride - 1) // last.stride
+    stop, to = (end - 1 + low) // stride + 1, target.at
+    if not reduction.form.converts and reads_pairs_directly(args, axis, last):
+        x, scale = reduction.form.computed_at(args.arrays[Role.X]), reduction.scale_of(args, True)
+        for cell in range(first, end):
+            at = source.x + cell // stride * axis.strides[Role.X]
+            expand_pairs(reduction.form.computed, divided, last, x, at, scale, target.cells.value, to, 0, last.outputs)
+            to += last.outputs
+        return
+    for begin in range((first + low) // stride, stop, args.staged_rows):
+        until, here = min(begin + args.staged_rows, stop), args.staged_at + margin
+        for j in range(begin - 1, until):
+            stage_windows(reduction, work, axis, source, j, here, margin)
+            here += args.tile_room
+        here = args.staged_at + margin
+        for j in range(begin, until):
+            here += args.tile_room
+            for r in range(max(0, first + low - j * stride), min(stride, end + low - j * stride)):
+                spread_row(reduction, work, axis, here, margin, r, Destination(target.cells, to))
+                to += last.outputs
 
 
 @inlined
-def expand_pairs(number, axis, t, windows, v, to, first, end):
+def spread_row(reduction, work, axis, here, margin, r, target):
+    """A row of cells under the rows ``r`` of windows, and under those of the windows before, if these reach so far."""
+    args, number, t, last = work.args, reduction.form.computed, work.cells.value, last_axis(work.args)
+    v, to, outputs = target.cells.value, target.at, last.outputs
+    if r >= axis.kernel:
+        for i in lanes(number, outputs):
+            v[to + i] = number(0)
+    elif r + axis.stride >= axis.kernel:
+        expand(number, last, t, here, v, to, 0, outputs)
+    elif comes_in_pairs(last, outputs):
+        expand_pairs(number, and_before, last, t, here, args.tile_room, v, to, 0, outputs)
+    else:
+        both = args.tile_at
+        for i in lanes(number, args.tile_room):
+            t[both + i] = and_before(t, here - margin + i, args.tile_room)
+        expand(number, last, t, both + margin, v, to, 0, outputs)
+
+
+@outlined
+def stage_windows(reduction, work, axis, source, j, to, margin):
+    """Row ``j`` of windows, divided, between zeros; a row of zeros if there is none."""
+    args, number, t, last = work.args, reduction.form.computed, work.cells.value, last_axis(work.args)
+    if j < 0 or j >= axis.size:
+        for i in lanes(number, args.tile_room):
+            t[to - margin + i] = number(0)
+        return
+    count = source.count
+    if address_of(axis.counted) != 0:
+        count *= axis.counted[j]
+    for i in range(margin):
+        t[to - margin + i] = number(0)
+    at = source.x + j * axis.strides[Role.X]
+    copied_row(reduction.form, args, last, Role.X, at, count, 0, last.size, t, to)
+    for i in range(last.size, args.tile_room - margin):
+        t[to + i] = number(0)
+
+
+@outlined
+def expand(number, axis, t, windows, v, to, first, end):
+    """Cells first … end−1 from windows between zeros, of which the first is ``t[windows]``."""
+    if comes_in_pairs(axis, end - first):
+        expand_pairs(number, alone, axis, t, windows, 0, v, to, first, end)
+    elif axis.dilation > 1:
+        expand_dilated(number, axis, t, windows, v, to, first, end)
+    else:
+        expand_by_remainders(number, axis, t, windows, v, to, first, end)
+
+
+@inlined
+def comes_in_pairs(axis, n):
+    return axis.dilation == 1 and axis.stride == 2 and axis.kernel <= 3 and n >= 4
+
+
+@inlined
+def reads_pairs_directly(args, axis, last):
+    """Whether every cell belongs to one window, two along a row, and one inverse to all of them."""
+    is_plain = last.strides[Role.X] == 1 and args.inverse != 0.0 and last.stride == 2 and last.outputs >= 4
+    return is_plain and is_tiled(axis) and is_tiled(last)
+
+
+@inlined
+def is_tiled(axis):
+    return axis.kernel == axis.stride and axis.low == 0 and axis.outputs == axis.size * axis.stride
+
+
+@inlined
+def divided(x, at, scale):
+    return quotient(x[at], scale.head, scale.rest)
+
+
+@inlined
+def alone(t, at, before):
+    return t[at]
+
+
+@inlined
+def and_before(t, at, before):
+    """A window with that ``before`` it."""
+    return t[at - before] + t[at]
+
+
+@outlined
+def expand_pairs(number, take, axis, t, windows, before, v, to, first, end):
     """At a stride of two cells come in pairs: one under the middle tap, and one between two windows."""
     even = first + (first + axis.low) % 2
     if even > first:
-        v[to] = t[windows + (first + axis.low) // 2]
+        v[to] = take(t, windows + (first + axis.low) // 2, before)
     at, n = windows + (even + axis.low) // 2, (end - even) // 2
     to += even - first
     if axis.kernel == 3:
         for i in lanes(number, n):
-            put_strided(v, to + 2 * i, (t[at + i] + t[at - 1 + i], t[at + i]))
+            here = take(t, at + i, before)
+            put_strided(v, to + 2 * i, (here + take(t, at - 1 + i, before), here))
     elif axis.kernel == 2:
         for i in lanes(number, n):
-            put_strided(v, to + 2 * i, (t[at + i], t[at + i]))
+            here = take(t, at + i, before)
+            put_strided(v, to + 2 * i, (here, here))
     else:
         for i in lanes(number, n):
-            put_strided(v, to + 2 * i, (t[at + i], number(0)))
+            put_strided(v, to + 2 * i, (take(t, at + i, before), number(0)))
         if even > first:
             v[to - 1] = number(0)
     if even + 2 * n < end:
-        v[to + 2 * n] = t[at + n] + t[at + n - 1] if axis.kernel == 3 else t[at + n]
+        last = take(t, at + n, before)
+        v[to + 2 * n] = last + take(t, at + n - 1, before) if axis.kernel == 3 else last
 
 
 @inlined

@@ -7,10 +7,59 @@ from __future__ import annotations
 
 from gradspec.backends.cpu.pool.arguments import AxisKind, Finish, Role
 from gradspec.backends.cpu.pool.kernels.along import sliding
-from gradspec.backends.cpu.pool.kernels.rows import Row, fetch_row, last_axis, real_taps, span_of
+from gradspec.backends.cpu.pool.kernels.rows import (
+    AHEAD,
+    Row,
+    copied_row,
+    dense_stride,
+    fetch_row,
+    last_axis,
+    real_taps,
+    span_of,
+)
 from gradspec.backends.cpu.pool.kernels.states import ValueCells
 from gradspec.backends.cpu.pool.kernels.walk import Destination, Part, fold, fold2, join, join3
+from gradspec.codegen.intrinsics import address_of, prefetch
 from gradspec.codegen.language import at_build, beyond, f16, f32, inlined, lanes, moved_on, outlined, parts, stretch
+
+# --- where cells are --------------------------------------------------------------------------------------------------
+
+
+@inlined
+def cells_at(reduction, work):
+    """What the places of cells count from: X, or, where its numbers are to be converted, the workspace."""
+    if reduction.form.converts:
+        return work.cells.value
+    return reduction.form.stored_at(work.args.arrays[Role.X])
+
+
+@inlined
+def in_workspace(reduction, work, at):
+    """A place in the workspace, counted from there."""
+    if reduction.form.converts:
+        return at
+    distance = address_of(work.cells.value) - work.args.arrays[Role.X]
+    return distance // reduction.form.computed.bytes + at
+
+
+@inlined
+def row_stride(args, axis):
+    return last_axis(args).size if args.is_staged else axis.strides[Role.X]
+
+
+@outlined
+def staged_plane(reduction, work, axis, source, first, end):
+    """The cells that outputs first … end−1 read, as they are computed with: where cell 0 is, or would be."""
+    args, last = work.args, last_axis(work.args)
+    begin, stop = cells_of(axis, first, end)
+    for row in range(begin, stop):
+        count, to = source.count, args.staged_at + (row - begin) * last.size
+        if args.scales_input and address_of(axis.counted) != 0:
+            count *= axis.counted[row]
+        at = source.x + row * axis.strides[Role.X]
+        copied_row(reduction.form, args, last, Role.X, at, count, 0, last.size, work.cells.value, to)
+    return in_workspace(reduction, work, args.staged_at - begin * last.size)
+
 
 # --- one output row ---------------------------------------------------------------------------------------------------
 
@@ -39,11 +88,12 @@ def along_row(state, args, axis, row, cells, target, first, end):
 
 def plane_row(reduction, work, axis, x_at, row_first, row_end, target):
     """One output row: rows of cells first, which lie in memory as they are, then along them."""
-    args, state, last, step = work.args, reduction.state, last_axis(work.args), axis.strides[Role.X]
-    x = ValueCells(reduction.form.stored_at(args.arrays[Role.X]))
+    args, state, last, step = work.args, reduction.state, last_axis(work.args), row_stride(work.args, axis)
+    x = ValueCells(cells_at(reduction, work))
     joined = Destination(work.cells, args.tile_at + 2 * args.tile_room)
-    for i in range(axis.stride):
-        fetch_row(reduction.form, args, Role.X, x_at + (row_end + i) * step, last.size)
+    if not args.is_staged:
+        for i in range(axis.stride):
+            fetch_row(reduction.form, args, Role.X, x_at + (row_end + i) * step, last.size)
     for first in range(0, last.outputs, args.tile):
         end, out = min(first + args.tile, last.outputs), Destination(target.cells, target.at + first)
         inside, outside = cells_of(last, first, end)
@@ -71,6 +121,17 @@ def join_rows(reduction, args, target, x, at, step, rows, n):
         fold(reduction, target, x, Part(at + i * step, 0), n)
 
 
+def joined_slabs(reduction, work, number, axis, x_at, rows):
+    """The slabs of cells of a window as one: where it lies, as if it were a part of X."""
+    args, step = work.args, axis.strides[Role.X]
+    at, count = x_at + rows.first * step, rows.end - rows.first
+    if count == 1:
+        return at
+    x, joined = ValueCells(cells_at(reduction, work)), Destination(work.cells, axis.ring * args.inner)
+    join_rows(reduction, args, joined, x, at, step, count, dense_stride(args, number))
+    return in_workspace(reduction, work, joined.at)
+
+
 # --- many output rows -------------------------------------------------------------------------------------------------
 
 
@@ -91,6 +152,7 @@ def nine(reduction, target, row, width, n, scale):
     p, at = row
     for i in lanes(half_as_wide(state), n):
         here, later = column(state, p, at + i, width), beyond(at + i, 1)
+        prefetch(p, later + 2 * width + AHEAD)
         second = moved_on(here, column(state, p, later, width))
         found = state.join3(here, second, moved_on(second, column(state, p, later + 1, width)))
         state.put(target.cells, target.at + i, reduction.scaled(found, scale))
@@ -138,10 +200,10 @@ def plane_rows(reduction, work, number, axis, x_at, first_row, rows, target):
     What it makes of cells beyond the ends of a row is then made again from real cells.
     """
     args, state, last = work.args, reduction.state, last_axis(work.args)
-    x, width = reduction.form.stored_at(args.arrays[Role.X]), axis.strides[Role.X]
+    x, width = cells_at(reduction, work), row_stride(args, axis)
     kernel, stride = axis.kernel, axis.stride
     here, there, n = x_at + first_row * width, target.at, last.beyond - last.inside
-    scale = reduction.scale_of(args, number == 0 and args.finish == Finish.AT_ONCE)
+    scale = reduction.scale_of(args, number == 0 and args.finish == Finish.AT_ONCE and not args.scales_input)
     if stride == 1:
         nine(reduction, Destination(target.cells, there + last.low), Row(x, here), width, rows * width - 2, scale)
     for _ in range(rows):

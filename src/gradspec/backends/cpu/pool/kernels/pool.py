@@ -5,17 +5,23 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from gradspec.backends.cpu.dtypes import is_selected_as_stored
 from gradspec.backends.cpu.pool.arguments import PoolArguments
 from gradspec.backends.cpu.pool.kernels.smooth import Derivative, SmoothMaximum
 from gradspec.backends.cpu.pool.kernels.ties import WithTies
 from gradspec.backends.cpu.pool.kernels.values import Average, MaxValue
 from gradspec.backends.cpu.pool.kernels.walk import kernel
 from gradspec.backends.cpu.pool.kernels.winners import FromTape, WithWinners
-from gradspec.codegen.formats import FORMATS
+from gradspec.codegen.formats import FORMATS, NumberFormat
 from gradspec.codegen.translation import kernel_code
 
+
+def largest(form: NumberFormat) -> MaxValue:
+    return MaxValue(form.as_stored if is_selected_as_stored(form.name) else form)
+
+
 REDUCTIONS: dict[str, Any] = {
-    "max": MaxValue,
+    "max": largest,
     "winners": WithWinners,
     "tape": FromTape,
     "ties": WithTies,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import AxisKind
-from gradspec.codegen.intrinsics import prefetch
+from gradspec.codegen.intrinsics import multiply_add, prefetch
 from gradspec.codegen.language import inlined, lanes, lanes_once, outlined
 
 CACHE_LINE = 64
+AHEAD = 1024
+"""Where cells are read one after another, those so many further on are fetched."""
 
 
 class Row(NamedTuple):
@@ -66,6 +68,12 @@ def span_of(axis, first, end):
     return Span(begin, stop, inside, max(min(axis.size, stop), inside))
 
 
+@inlined
+def quotient(value, head, rest):
+    """``value/d`` rounded, of ``1/d`` as a sum of two numbers (see ``inverse``)."""
+    return multiply_add(value, head, value * rest)
+
+
 # --- cells ------------------------------------------------------------------------------------------------------------
 
 
@@ -81,6 +89,11 @@ def copied_row(form, args, axis, role, source, count, begin, end, t, at):
     """The same, copied. Where the input is to be divided, it is divided here, by ``count`` times the taps of each cell
     if there is no one divisor."""
     x, step, number = form.stored_at(args.arrays[role]), axis.strides[role], form.computed
+    if form.is_float and args.scales_input and args.inverse != 0.0 and step == 1:
+        head, rest = number(args.inverse), number(args.inverse_rest)
+        for i in lanes(number, end - begin):
+            t[at + i] = quotient(form.widen(x[source + begin + i]), head, rest)
+        return Row(t, at - begin)
     if step == 1:
         for i in lanes(number, end - begin):
             t[at + i] = form.widen(x[source + begin + i])

@@ -22,17 +22,19 @@ joined k times, are used only where the other axes make n ≥ 4k.
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from gradspec.backends.cpu.pool.arguments import Role
+from gradspec.backends.cpu.pool.arguments import AxisKind, Role
 from gradspec.backends.cpu.pool.kernels.pulling import finish_cells, prepare_cells
 from gradspec.backends.cpu.pool.kernels.rows import (
     counted_before_last,
     last_axis,
     read_neighbours,
     read_outputs,
+    read_row,
     real_before_last,
     real_taps,
     span_of,
@@ -347,8 +349,53 @@ def join_runs(reduction, args, cells, to, first, second, n):
 
 
 @outlined
+def smooth_run(reduction, work, axis, source, begin, end):
+    """Cells begin … end−1 of a bin: the largest first, then the sums."""
+    args, form, kind, cells, number, n = (
+        work.args,
+        reduction.form,
+        reduction.state,
+        work.cells,
+        reduction.form.computed,
+        end - begin,
+    )
+    b, unit, zero, at = number(args.softness), number(args.unit), number(0), args.tile_at
+    room = at + 2 * args.tile_room
+    row = read_row(form, args, axis, Role.X, source.x, 1, begin, end, cells.value, room)
+    for i in lanes(number, n):
+        cells.value[at + i] = row.p[row.at + begin + i] * unit
+    m = total(maximum, lowest(form), cells.value, at, n)
+    for i in lanes(number, n):
+        cells.weight[at + i] = power(b, cells.value[at + i], m)
+    s = total(operator.add, zero, cells.weight, at, n)
+    if kind.has_tangent:
+        tangents = read_row(form, args, axis, Role.U, source.u, 1, begin, end, cells.tangent, room)
+        for i in lanes(number, n):
+            cells.tangent[at + i] = cells.weight[at + i] * tangents.p[tangents.at + begin + i]
+        return SoftTangent(m, s, total(operator.add, zero, cells.tangent, at, n))
+    return Soft(m, s)
+
+
+@inlined
+def smooth_bins(reduction, work, axis, source, target, first, end):
+    """Bins one by one, whose cells are read in pieces."""
+    state, room = reduction.state.bound(work.args), work.args.tile_room
+    for o in range(first, end):
+        real, found = real_taps(axis, o), reduction.state.nothing
+        for begin in range(real.start, real.start + real.end, room):
+            piece = smooth_run(reduction, work, axis, source, begin, min(begin + room, real.start + real.end))
+            found = state.join(found, piece)
+        state.put(target.cells, target.at + o - first, found)
+
+
+@outlined
 def smooth_row(reduction, work, axis, source, target, first_output, end_output):
     """Outputs of the last axis. Results always go to the workspace."""
+    if axis.kind == AxisKind.BINS:
+        smooth_bins(reduction, work, axis, source, target, first_output, end_output)
+        if len(work.args.axes) == 1:
+            emit(reduction, work, first_output, end_output, target)
+        return
     args, kind, cells, kernel, stride = work.args, reduction.state, work.cells, axis.kernel, axis.stride
     are_pairs = (not kind.has_tangent) and kernel == 2 and stride == 2 and axis.dilation == 1
     phases = 1 if axis.scans or are_pairs else stride
@@ -505,7 +552,7 @@ class SoftWeights:
 class SmoothMaximum:
     form: NumberFormat
     derivative: Derivative
-    has_planes = has_whole = has_scale = keeps_rows = False
+    has_planes = has_whole = has_scale = keeps_rows = reads_backwards = False
     row, put_together, outputs = smooth_row, put_together_softly, walk
     prepare, finish = prepare_cells, finish_cells
 

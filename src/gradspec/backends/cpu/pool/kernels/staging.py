@@ -260,7 +260,7 @@ def send_cell(sent, args, x_at, v, q, here, sums, to, n):
 
 @outlined
 def send_cells(sent, args, unit, first, end, v, q, at):
-    """Windows one by one: with neighbours side by side, or of different lengths."""
+    """Windows one by one, with neighbours side by side."""
     axis, n, sums = last_axis(args), unit.neighbours, sums_of(sent.form, args, unit)
     for r in range(tap_rows(args, unit)):
         row, is_mine = target_row(sent.form, args, unit, r)
@@ -276,6 +276,40 @@ def send_cells(sent, args, unit, first, end, v, q, at):
                     send_cell(sent, args, x_at, v, q, here, sums, row + cell * sums.along, n)
 
 
+@inlined
+def send_run(sent, args, x_at, top, share, sums, to, n):
+    """What the cells of a bin receive along the last axis."""
+    form, number, setting = sent.form, sent.form.computed, sent.setting(args)
+    x, x_step, unit = form.stored_at(args.arrays[Role.X]), last_axis(args).strides[Role.X], number(1)
+    if sent.staged.in_units:
+        unit = number(args.unit)
+    if x_step == 1 and sums.along == 1:
+        for i in lanes_once(number, n):
+            cell = form.widen(x[x_at + i]) * unit
+            sums.p[to + i] = sums.p[to + i] + sent.contribution(setting, cell, top, share)
+    else:
+        for i in range(n):
+            cell, there = form.widen(x[x_at + i * x_step]) * unit, to + i * sums.along
+            sums.p[there] = sums.p[there] + sent.contribution(setting, cell, top, share)
+
+
+@outlined
+def send_bins(sent, args, unit, first, end, v, q, at):
+    """Bins one by one, of which this unit takes what belongs to its cells."""
+    axis, sums = last_axis(args), sums_of(sent.form, args, unit)
+    for r in range(tap_rows(args, unit)):
+        row, is_mine = target_row(sent.form, args, unit, r)
+        x_row, _ = tap_row(args, unit, r, Role.X)
+        if is_mine:
+            for o in range(first, end):
+                real, here = real_taps(axis, o), at + o - first
+                begin, stop = real.start, real.start + real.end
+                if len(args.axes) == 1:
+                    begin, stop = max(begin, unit.first_cell), min(stop, unit.end_cell)
+                x_at, to = x_row + begin * axis.strides[Role.X], row + begin * sums.along
+                send_run(sent, args, x_at, v[here], q[here], sums, to, stop - begin)
+
+
 def send(sent, args, unit, first, end, v, q, t, at):
     """What the windows of an output row send to their cells in V, as ``sent`` says: a cell ``x`` of a window whose
     pivot is ``v`` and share ``q`` receives ``contribution(setting, x, v, q)``.
@@ -285,5 +319,7 @@ def send(sent, args, unit, first, end, v, q, t, at):
     """
     if args.inner_total == 1 and last_axis(args).kind == AxisKind.SLIDING:
         send_rows(sent, args, unit, first, end, v, q, t, at)
+    elif args.inner_total == 1:
+        send_bins(sent, args, unit, first, end, v, q, at)
     else:
         send_cells(sent, args, unit, first, end, v, q, at)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import maximum
-from gradspec.codegen.language import Type, Value, at_build, choose, inlined, total
+from gradspec.codegen.language import Type, Value, at_build, choose, inlined, outlined, total
 
 NOBODY = -(1 << 30)
 """The winner of a window without real cells; padding has negative numbers, too."""
@@ -35,7 +35,9 @@ class WinnerCells(NamedTuple):
 @at_build
 def lowest(form: NumberFormat) -> Value:
     """What no number is less than."""
-    return form.computed(-math.inf if form.is_float else -(2 ** (form.computed.bits - 1)))
+    if form.is_float:
+        return form.computed(-math.inf)
+    return form.computed(-(2 ** (form.computed.bits - 1)) if form.computed.is_signed else 0)
 
 
 @dataclass(frozen=True)
@@ -209,16 +211,28 @@ class FirstWinner:
     def moved(self, state, shift):
         return Best(state.value, state.winner + self.form.lane(shift))
 
+    @outlined
+    def top(self, p, at, n):
+        return total(self.largest.join, lowest(self.form), p, at, n)
+
     @inlined
     def more_of_bin(self, found, cells, begin, stop):
-        """In long bins the maximum first, in vectors; then the first cell that is it, or the first NaN if it is one."""
+        """In long bins the maximum first, in vectors; then the first cell that is it, or the first NaN if it is one:
+        the half that it is in, and so on."""
         p, at = cells
         best, who = found
         if begin == 0:
             best, who = p[at], self.form.lane(0)
         if stop - begin >= 32:
-            top, k = total(self.largest.join, lowest(self.form), p, at + begin, stop - begin), begin
+            top, k = self.top(p, at + begin, stop - begin), begin
             if self.exceeds(top, best):
+                while stop - k >= 32:
+                    half = (stop - k) // 2
+                    earlier = self.top(p, at + k, half)
+                    if (earlier == top) | (earlier != earlier):
+                        stop = k + half
+                    else:
+                        k += half
                 while not ((p[at + k] == top) | (p[at + k] != p[at + k])):
                     k += 1
                 best, who = p[at + k], self.form.lane(k)

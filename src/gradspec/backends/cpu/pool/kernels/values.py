@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gradspec.backends.cpu.pool.arguments import Role
+from gradspec.backends.cpu.pool.arguments import Finish, Role
+from gradspec.backends.cpu.pool.inverse import NEGLIGIBLE
 from gradspec.backends.cpu.pool.kernels import planes
 from gradspec.backends.cpu.pool.kernels.along import reduced_row
-from gradspec.backends.cpu.pool.kernels.backwards import expanding
+from gradspec.backends.cpu.pool.kernels.backwards import expanding, spread_rows
+from gradspec.backends.cpu.pool.kernels.picks import picked_plane
 from gradspec.backends.cpu.pool.kernels.rows import (
     counted_before_last,
     last_axis,
+    quotient,
     read_neighbours,
     real_taps,
     rows_have_cells,
@@ -20,8 +23,8 @@ from gradspec.backends.cpu.pool.kernels.rows import (
 from gradspec.backends.cpu.pool.kernels.states import Largest, Total
 from gradspec.backends.cpu.pool.kernels.walk import put_together, walk
 from gradspec.codegen.formats import NumberFormat
-from gradspec.codegen.intrinsics import multiply_add
-from gradspec.codegen.language import choose, inlined, lanes_once, outlined, total
+from gradspec.codegen.intrinsics import address_of
+from gradspec.codegen.language import inlined, lanes, lanes_once, outlined, total
 
 
 @outlined
@@ -41,12 +44,10 @@ class OneNumberReduction:
 
     form: NumberFormat
     keeps_rows = False
-    row, put_together, outputs = reduced_row, put_together, walk
-    plane_row, plane_rows = planes.plane_row, planes.plane_rows
-
-    @property
-    def has_planes(self) -> bool:
-        return not self.form.converts
+    row, put_together = reduced_row, put_together
+    plane_row, plane_rows, joined_slabs = planes.plane_row, planes.plane_rows, planes.joined_slabs
+    staged_plane = planes.staged_plane
+    has_planes = True
 
     @property
     def has_whole(self) -> bool:
@@ -61,12 +62,34 @@ class OneNumberReduction:
     def prepare(self, work):
         return
 
+    @inlined
+    def outputs(self, work, first, end):
+        if address_of(work.args.picks.rows) != 0:
+            picked_plane(self, work)
+        else:
+            walk(self, work, first, end)
+
+    @inlined
+    def write_plane(self, work, t, at, n):
+        """The outputs of a plane, to Y, where they are a run."""
+        form, to = self.form, work.unit.bases[Role.Y]
+        y = form.stored_at(work.args.arrays[Role.Y])
+        if self.has_scale and not work.args.scales_input:
+            self.scale_each(work.args, t, at, n)
+        for i in lanes(form.computed, n):
+            y[to + i] = form.narrow(t[at + i])
+
     def whole(self, args, lo, hi):
         x, y = self.form.stored_at(args.arrays[Role.X]), self.form.stored_at(args.arrays[Role.Y])
-        n, lead = args.axes[0].size, args.leads[0]
+        axis, lead = args.axes[0], args.leads[0]
         for i in range(lo, hi):
-            found = total(self.state.join, self.state.nothing, x, i * lead.strides[Role.X], n)
-            y[i * lead.strides[Role.Y]] = self.divided(args, found)
+            here, there = i * lead.strides[Role.X], i * lead.strides[Role.Y]
+            if args.scales_input:
+                share = self.divided(args, x[here]) + self.state.nothing
+                for j in lanes(self.form.computed, axis.outputs):
+                    y[there + j] = share
+            else:
+                y[there] = self.divided(args, total(self.state.join, self.state.nothing, x, here, axis.size))
 
 
 @dataclass(frozen=True)
@@ -103,11 +126,11 @@ class MaxValue(OneNumberReduction):
             write_row(self.form, args, unit, Role.Y, first, end, v, target.at)
 
 
-class Divisor(NamedTuple):
-    """A divisor, and its rounded inverse."""
+class Inverse(NamedTuple):
+    """``1/d`` as the sum of two numbers, the larger first (see ``inverse``)."""
 
-    inverse: Any
-    divisor: Any
+    head: Any
+    rest: Any
 
 
 @dataclass(frozen=True)
@@ -115,7 +138,7 @@ class Average(OneNumberReduction):
     """Averages, forwards and backwards."""
 
     has_scale = reads_backwards = True
-    expanding = expanding
+    expanding, spread_rows = expanding, spread_rows
 
     @property
     def state(self) -> Total:
@@ -123,41 +146,34 @@ class Average(OneNumberReduction):
 
     @inlined
     def scale_of(self, args, is_wanted):
-        """The one divisor of all windows if it is wanted here, and 1 otherwise."""
-        inverse, divisor, number = self.form.computed(1), self.form.computed(1), self.form.computed
+        """The inverse of the one divisor of all windows if it is wanted here, and of 1 otherwise."""
+        number = self.form.computed
+        head, rest = number(1), number(NEGLIGIBLE)
         if is_wanted and args.inverse != 0.0:
-            inverse, divisor = number(args.inverse), number(args.divisor)
-        return Divisor(inverse, divisor)
+            head, rest = number(args.inverse), number(args.inverse_rest)
+        return Inverse(head, rest)
 
     @inlined
     def scaled(self, value, scale):
-        """``value / divisor``, from the rounded inverse ``r``.
-
-        The remainder of the quotient ``q = value·r`` is exact in one operation, and ``q + remainder·r`` is the rounded
-        quotient: the same as a division, in less time. Where ``q`` is infinite there is no remainder.
-        """
-        quotient = value * scale.inverse
-        remainder = multiply_add(-quotient, scale.divisor, value)
-        return choose(remainder == remainder, multiply_add(remainder, scale.inverse, quotient), quotient)
+        return quotient(value, scale.head, scale.rest)
 
     @inlined
     def divided(self, args, value):
+        if args.inverse != 0.0:
+            return self.scaled(value, self.scale_of(args, True))
         return value / self.form.computed(args.divisor)
 
     @outlined
     def scale(self, args, target, n):
         """Divide by the one divisor of all windows."""
         number, v, at = self.form.computed, target.cells.value, target.at
-        scale = Divisor(number(args.inverse), number(args.divisor))
-        if args.is_inverse_exact:
-            for i in lanes_once(number, n):
-                v[at + i] = v[at + i] * scale.inverse
-        elif scale.inverse != number(0):
+        if args.inverse != 0.0:
+            scale = self.scale_of(args, True)
             for i in lanes_once(number, n):
                 v[at + i] = self.scaled(v[at + i], scale)
         else:
             for i in lanes_once(number, n):
-                v[at + i] = v[at + i] / scale.divisor
+                v[at + i] = v[at + i] / number(args.divisor)
 
     def emit_row(self, work, first, end, target):
         args, unit, v, at = work.args, work.unit, target.cells.value, target.at
@@ -177,11 +193,15 @@ class Average(OneNumberReduction):
             write_row(self.form, args, unit, Role.Y, first, end, v, at)
 
     @inlined
+    def scale_each(self, args, t, at, n):
+        """Divide the windows of a small plane, each by its own divisor."""
+        heads = self.form.computed_at(args.shares)
+        for i in lanes_once(self.form.computed, n):
+            t[at + i] = self.scaled(t[at + i], Inverse(heads[i], heads[n + i]))
+
+    @inlined
     def finish(self, work):
-        """Divide the outputs of a small plane, each by its own divisor."""
-        args, form = work.args, self.form
-        if args.shares != 0:
-            y, shares = form.computed_at(args.arrays[Role.Y]), form.computed_at(args.shares)
-            at = work.unit.bases[Role.Y]
-            for i in lanes_once(form.computed, args.axes[0].outputs * args.axes[0].slab):
-                y[at + i] = y[at + i] / shares[i]
+        args = work.args
+        if args.finish == Finish.BY_PLANE:
+            y, outputs = self.form.computed_at(args.arrays[Role.Y]), args.axes[0].outputs * args.axes[0].slab
+            self.scale_each(args, y, work.unit.bases[Role.Y], outputs)

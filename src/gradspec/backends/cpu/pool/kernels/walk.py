@@ -26,7 +26,7 @@ What is reduced is said by a *reduction*, an object that is known when a kernel 
 and, where ``has_whole``, ``has_planes``, ``keeps_rows`` or ``has_scale`` say so,
 
     whole(args, lo, hi)                                  planes that are one run of cells and have one output
-    plane_rows, plane_row; kept_rows                     outputs of the last two axes at once (see ``straight``)
+    plane_rows, plane_row; kept_rows; joined_slabs       outputs of several axes at once (see ``straight``)
     scale(args, target, n)                               what finished outputs still need where all need the same
 """
 
@@ -263,6 +263,14 @@ def reduce_axis(reduction, work, number, source, target, first_output, end_outpu
     if number == len(work.args.axes) - 1 and work.args.inner_total == 1:
         reduction.row(work, axis, source, target, first_output, end_output)
         return
+    if reduction.reads_backwards and axis.planar == Planar.SPREAD:
+        out = output_of(reduction, work, target, first_output) if number == 0 else target
+        reduction.spread_rows(work, axis, source, out, first_output, end_output)
+        finished(reduction, work, number, first_output, out, axis.slab, end_output - first_output)
+        return
+    if reduction.has_planes and work.args.is_staged and number == len(work.args.axes) - 2:
+        x = reduction.staged_plane(work, axis, source, first_output, end_output)
+        source = Source(x, source.u, source.count)
     for r in range(axis.dilation):
         residue = residue_class(axis, r)
         if residue.exists:
@@ -296,7 +304,7 @@ def reduce_class(reduction, work, number, axis, residue, source, target, first_o
 
 @inlined
 def straight(reduction, work, number, axis, rows, source, o, most, target, out, slab):
-    """Up to ``most`` outputs of the last two axes at once: how many; none where these axes take turns."""
+    """Up to ``most`` outputs of several axes at once: how many; none where these axes take turns."""
     is_full = rows.end - rows.first == axis.kernel
     if reduction.has_planes and axis.planar == Planar.MANY_ROWS and is_full:
         reduction.plane_rows(work, number, axis, source.x, rows.first, most, out)
@@ -307,6 +315,11 @@ def straight(reduction, work, number, axis, rows, source, o, most, target, out, 
         x_at = source.x + rows.first * axis.strides[Role.X]
         reduction.kept_rows(work, number, axis, x_at, o, most, Destination(target.cells, out.at))
         return most
+    if reduction.has_planes and axis.planar == Planar.SLABS:
+        here = Source(reduction.joined_slabs(work, number, axis, source.x, rows), source.u, source.count)
+        reduce_axis(reduction, work, number + 1, here, out, 0, work.args.axes[number + 1].outputs)
+        finished(reduction, work, number, o, out, slab, 1)
+        return 1
     if reduction.has_planes and axis.planar != Planar.NOT:
         reduction.plane_row(work, axis, source.x, rows.first, rows.end, out)
         finished(reduction, work, number, o, out, slab, 1)
