@@ -719,6 +719,15 @@ def test_every_divisor(by, dtype):
             assert_meant(pooling, drawn(pooling, numbers))
 
 
+@pytest.mark.parametrize("dtype", [gs.f32, gs.f64], ids=str)
+@pytest.mark.parametrize("by", [3, -6, 7, 9, 41, 49, 169, 784, 1048573, 2.0**-3, 0.1])
+def test_quotients_are_rounded_once(by, dtype):
+    """Whether they are found by a division or not."""
+    x = np.random.default_rng(3).standard_normal(5000).astype(dtype.numpy)
+    x[:4] = np.inf, -np.inf, np.nan, -0.0
+    assert_same_bits(gs.avg_pool(x, (1,), divisor_override=by), x / dtype.numpy.type(by))
+
+
 @pytest.mark.parametrize("attrs", [mean((3, 3), 2, 1, cells=True), mean((4, 3), 4, 2)], ids=str)
 def test_planes_that_are_spread_in_parts(attrs, monkeypatch):
     """Of larger planes, some rows of windows are divided at a time."""

@@ -257,7 +257,8 @@ class _Layout:
         def inverses() -> Any:
             counted = [np.ones(w.outputs) if counts is None else counts(w) for w in windows]
             divisors = reduce(np.multiply.outer, counted) * (divisor or 1.0)
-            return np.transpose([inverse_of(float(d), computed) for d in divisors.ravel()])
+            distinct, which = np.unique(divisors.ravel(), return_inverse=True)
+            return np.array([inverse_of(float(d), computed) for d in distinct])[which].T
 
         if divisor == 0.0 and counts is None:
             return None
