@@ -215,28 +215,33 @@ class FirstWinner:
     def top(self, p, at, n):
         return total(self.largest.join, lowest(self.form), p, at, n)
 
+    @outlined
+    def more_of_long_bin(self, found, cells, begin, stop):
+        """The maximum first, in vectors; then the first cell that is it, or the first NaN if it is one: the half
+        that it is in, and so on."""
+        p, at = cells
+        top, k, end = self.top(p, at + begin, stop - begin), begin, stop
+        if not self.exceeds(top, found.value):
+            return found
+        while end - k >= 32:
+            half = (end - k) // 2
+            earlier = self.top(p, at + k, half)
+            if (earlier == top) | (earlier != earlier):
+                end = k + half
+            else:
+                k += half
+        while not ((p[at + k] == top) | (p[at + k] != p[at + k])):
+            k += 1
+        return Best(p[at + k], self.form.lane(k))
+
     @inlined
     def more_of_bin(self, found, cells, begin, stop):
-        """In long bins the maximum first, in vectors; then the first cell that is it, or the first NaN if it is one:
-        the half that it is in, and so on."""
         p, at = cells
         best, who = found
         if begin == 0:
             best, who = p[at], self.form.lane(0)
         if stop - begin >= 32:
-            top, k = self.top(p, at + begin, stop - begin), begin
-            if self.exceeds(top, best):
-                while stop - k >= 32:
-                    half = (stop - k) // 2
-                    earlier = self.top(p, at + k, half)
-                    if (earlier == top) | (earlier != earlier):
-                        stop = k + half
-                    else:
-                        k += half
-                while not ((p[at + k] == top) | (p[at + k] != p[at + k])):
-                    k += 1
-                best, who = p[at + k], self.form.lane(k)
-            return Best(best, who)
+            return self.more_of_long_bin(Best(best, who), cells, begin, stop)
         for k in range(max(begin, 1), stop):
             best, who = self.join(Best(best, who), self.first(p[at + k], k))
         return Best(best, who)
