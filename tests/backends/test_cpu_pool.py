@@ -340,6 +340,11 @@ def keeps_rows(b: PoolArguments) -> bool:
     return b.axes[0].planar == Planar.KEPT_ROWS
 
 
+def gathers(b: PoolArguments) -> bool:
+    """Cells add up what the windows that cover them send."""
+    return b.gathering.is_used
+
+
 def expands(b: PoolArguments) -> bool:
     """Cells along the last axis find the windows that cover them."""
     return b.axes[1].kind == EXPANDING
@@ -457,6 +462,11 @@ MAX_PATHS = [
     ),
     Path("bands of bins", largest_bins(70, 3), (1, 99, 8), lambda b: b.bands > 4 and b.axes[0].kind == BINS, PULL),
     Path("windows apart", largest((2, 3), (3, 4)), (2, 9, 23), lambda b: b.are_apart, PULL),
+    *(
+        Path(f"windows side by side in {shape}", largest((2, 2), 2), shape, lambda b: b.writes_cells, PULL)
+        for shape in ((2, 9, 42), (3, 2, 2), (8, 14))
+    ),
+    Path("windows that end before the row", largest((2, 2), 2), (2, 9, 43), lambda b: not b.writes_cells, PULL),
     Path(
         "windows of padding",
         largest((2, 2), 1, ((3, 2), (0, 3))),
@@ -476,6 +486,45 @@ MAX_PATHS = [
         "side by side", largest((3, 2), (2, 1), 1, (1, 2)), (2, 40, 6, 7), lambda b: b.inner_total == 40, PULL, **LAST
     ),
     Path("side by side in blocks", largest((3, 2), (2, 1), 1), (2, 150, 6, 7), lambda b: b.blocks == 3, PULL, **LAST),
+    Path("staged, gathered at stride 1", largest((3, 3), 1, 1), (2, 9, 8, 7), gathers, PULL, **LAST),
+    *(
+        Path(
+            f"staged, gathered, {kernel} by {stride}",
+            largest(kernel, stride, pads),
+            (2, 11, 9, 10),
+            gathers,
+            PULL,
+            **LAST,
+        )
+        for kernel, stride, pads in (
+            ((3, 3), 2, 1),
+            ((3, 3), (1, 2), ((2, 0), (0, 2))),
+            ((2, 2), 2, 0),
+            ((2, 2), 3, 0),
+            ((1, 1), 2, 0),
+            ((4, 4), (3, 1), 2),
+            ((2, 7), (2, 3), ((1, 0), (3, 2))),
+        )
+    ),
+    Path(
+        "staged, gathered in bands",
+        largest((3, 3), 2, 1),
+        (1, 40, 70, 5),
+        lambda b: gathers(b) and b.bands > 4,
+        PULL,
+        **LAST,
+    ),
+    Path("staged, gathered in space", largest((2, 2, 3), (1, 2, 2), 1), (2, 9, 5, 6, 7), gathers, PULL, **LAST),
+    Path("staged, gathered on one axis", largest((3,), 2, 1), (2, 9, 30), gathers, PULL, **LAST),
+    Path(
+        "staged, sent",
+        largest((5, 6), (1, 2), 2),
+        (2, 8, 9, 12),
+        lambda b: b.staged.is_used and not gathers(b),
+        PULL,
+        **LAST,
+    ),
+    Path("staged, carried", largest((3, 3), 2, 1), (2, 40, 9, 11), lambda b: b.staged.is_used, PUSH, **LAST),
     Path(
         "side by side in bands",
         largest((5, 3), 1, 2),
@@ -975,7 +1024,9 @@ def test_winners_are_searched_for_once(graph, kernels):
 def test_workspaces_hold_slabs_never_planes(path):
     """Per thread: ``kernel + 2`` slabs of value and winner (a slab: the outputs of the later axes), as many for each
     later axis; four stretches of at most 8,192 cells and a window of the last axis; a table of at most 4,096 places; a
-    kilobyte; for a 16-bit VJP, the float32 cells of a plane; and small planes five times, of at most 16,384 cells.
+    kilobyte; for a 16-bit VJP, the float32 cells of a plane; small planes five times, of at most 16,384 cells; and,
+    where neighbours are staged, four rows of them, what later axes make of a slab of cells, and the rows of windows
+    that cover a row of cells.
     """
     for dtype in (gs.f32, gs.f16):
         pooling = path.of(dtype)
@@ -991,6 +1042,12 @@ def test_workspaces_hold_slabs_never_planes(path):
             if job.gives.endswith("ct") and pooling.is_max and dtype == gs.f16:
                 most += 4 * prod(a.size for a in axes) * block.inner
             most += 4 * 5 * min(prod(max(a.size, a.outputs) + 4 for a in axes), 16384)
+            if block.staged.is_used:
+                sizes, outputs = [a.size for a in axes], [a.outputs for a in axes]
+                levels = sum(prod(sizes[1:i]) * prod(outputs[i:]) for i in range(2, len(axes)))
+                covers = -(-axes[0].kernel // axes[0].stride) * prod(outputs[1:-1])
+                row = last.size + last.low + 2 * last.kernel + last.stride
+                most += 8 * block.inner * (levels + (4 + covers) * row)
             assert block.table_room <= 4096
             assert workspace <= most, job
 
@@ -1006,7 +1063,7 @@ def test_kernels_are_few(monkeypatch):
         pooling = Pooling(random_windows(rng, rank, dtype), dtype[(2, *rng.integers(9, 20, rank).tolist())])
         for job in jobs_of(pooling):
             lowered.__wrapped__(pooling, job)
-    assert len(asked) == 2 * len(INTEGERS) + 4 * len(FLOATS)
+    assert len(asked) == 2 * len(INTEGERS) + 5 * len(FLOATS)
 
 
 def random_windows(rng: np.random.Generator, rank: int, dtype: DType) -> Any:

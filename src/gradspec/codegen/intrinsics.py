@@ -29,14 +29,18 @@ def _place(builder: Any, p: Value, at: Value) -> Any:
     return builder.gep(p.llvm, [at.llvm], source_etype=p.type.element.llvm)
 
 
-def _prefetch(builder: Any, p: Value, at: Value) -> None:
-    small = ir.IntType(32)
-    function = _declared(builder, "llvm.prefetch.p0", ir.VoidType(), [ir.PointerType(), small, small, small])
-    builder.call(function, [_place(builder, p, at), *(ir.Constant(small, n) for n in (0, 3, 1))])
+def _prefetch(is_written: int) -> Intrinsic:
+    def emit(builder: Any, p: Value, at: Value) -> None:
+        small = ir.IntType(32)
+        function = _declared(builder, "llvm.prefetch.p0", ir.VoidType(), [ir.PointerType(), small, small, small])
+        builder.call(function, [_place(builder, p, at), *(ir.Constant(small, n) for n in (is_written, 3, 1))])
+
+    return Intrinsic(emit)
 
 
-prefetch = Intrinsic(_prefetch)
-"""``prefetch(p, at)``: have the memory around ``p[at]`` fetched; an address that does not exist does no harm."""
+prefetch, prefetch_to_write = _prefetch(0), _prefetch(1)
+"""``prefetch(p, at)``: have the memory around ``p[at]`` fetched, to be read or to be written; an address that does not
+exist does no harm."""
 
 
 def _call(builder: Any, function: Value, *arguments: Value) -> None:

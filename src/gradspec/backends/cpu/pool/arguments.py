@@ -119,6 +119,41 @@ class Picks(Record):
     """Numbers in the workspace: staged, joined, in runs, and found."""
 
 
+@dataclass(frozen=True)
+class StagedRows(Record):
+    """How rows of neighbours are laid out where winners are found in them, or gathered from. Places and lengths count
+    inner blocks, from the begin of each component."""
+
+    is_used: bool = False
+    phase: int = 0
+    """Places of a staged row in each of its phases, which are as many as the stride."""
+    at: int = 0
+    """Where a row is staged, and then room for a copy of it,"""
+    levels_at: int = 0
+    """and what is reduced along the later axes of three or more."""
+
+
+@dataclass(frozen=True)
+class Gathering(Record):
+    """How cells gather cotangents from the windows that cover them; counted in the same way."""
+
+    is_used: bool = False
+    is_in_place: bool = False
+    """Whether rows of cells are added up in V itself."""
+    phase: int = 0
+    """Places of a row of cells in each of its phases, which are as many as the stride."""
+    sums_at: int = 0
+    """Where they are added up otherwise."""
+    kept_at: int = 0
+    """Where the winners and cotangents are of"""
+    slots: int = 0
+    """so many slabs of outputs,"""
+    pitch: int = 0
+    """from one row to the next, of which the first output comes after"""
+    margin: int = 0
+    """places that nobody won."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PoolSettings(Record):
     """What a kernel does, whatever the layout of its arrays."""
@@ -162,6 +197,8 @@ class PoolArguments(PoolSettings):
     """Whether some output has no real cell at all."""
     are_apart: bool
     """Whether windows share no cell."""
+    writes_cells: bool
+    """Whether windows that lie side by side write all cells of the rows that they cover."""
     finish: Finish
     shares: Memory | None
     """The inverses of a small plane's divisors, one after another, and then what is missing there."""
@@ -191,6 +228,8 @@ class PoolArguments(PoolSettings):
     """Elements from one component of a running result to the next."""
     plane_at: int
     """Bytes into the workspace: the float32 plane of a 16-bit cotangent."""
+    staged: StagedRows
+    gathering: Gathering
 
 
 @dataclass
@@ -209,6 +248,10 @@ class PoolUnit(Scratch):
     end_cell: int
     is_tabled: bool
     """Whether the table of places is made."""
+    has_nan: bool
+    """Whether some cell may be NaN, where that makes a difference."""
+    heard: int
+    """The cell of the first axis that is the next to gather cotangents."""
     workspace: int
     """Its address."""
     place: Annotated[tuple[int, ...], MOST_AXES]

@@ -109,6 +109,11 @@ def merged(before: ReducedAxis, axis: ReducedAxis, reads_backwards: bool) -> Red
     return None
 
 
+def one_row() -> ReducedAxis:
+    """An axis of one cell, before a row that shall be a plane."""
+    return ReducedAxis(AxisKind.SLIDING, 1, 1, 1, Adaptive(1, 1))
+
+
 def reduced_axis(window: AxisWindow) -> ReducedAxis:
     if not isinstance(window, Adaptive):
         w = window.trimmed()

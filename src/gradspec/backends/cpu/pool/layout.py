@@ -17,6 +17,7 @@ from gradspec.backends.cpu.pool.arguments import (
     Arrays,
     AxisKind,
     Finish,
+    Gathering,
     Lead,
     PerArray,
     Picks,
@@ -25,8 +26,9 @@ from gradspec.backends.cpu.pool.arguments import (
     PoolAxis,
     PoolSettings,
     Role,
+    StagedRows,
 )
-from gradspec.backends.cpu.pool.axes import ReducedAxis, merged, reduced_axis
+from gradspec.backends.cpu.pool.axes import ReducedAxis, merged, one_row, reduced_axis
 from gradspec.backends.cpu.pool.inverse import inverse_of
 from gradspec.backends.cpu.pool.picks import can_pick, most_planes, place_table, row_table
 from gradspec.backends.tables import Ints, bin_spans, real_cells
@@ -35,11 +37,19 @@ from gradspec.runtime.memory import aligned
 from gradspec.spec.window import Adaptive, AxisWindow
 
 LONGEST_TILE = 2048
+LONGEST_ROW = 1 << 17
+"""Cells of a row of small windows, and their neighbours."""
 LONGEST_TABLE = 4096
 LARGEST_SLAB = 16384
 """Of cells that are joined, so that the result stays in the first cache, or almost."""
 INNER_BLOCK = 64
 UNITS_WANTED = 32
+LARGEST_SMALL = 7
+"""Taps of a small window along an axis."""
+FEWEST_STAGED = 8
+"""Neighbours side by side whose rows are staged for them."""
+MOST_GATHERED = 16
+"""Taps of a window whose cotangent is gathered rather than sent."""
 
 Count: TypeAlias = Callable[[AxisWindow], Ints]
 ROLES = tuple(Role)
@@ -61,6 +71,7 @@ class Pooling:
     """Bytes per stored number."""
     reads_in_place: bool = False
     """Whether the kernel reads cells where they lie if it can, and needs a copy of them only where it cannot."""
+    finds_winners: bool = False
     is_quiet: bool = False
     """Whether a result that no window lacks cells for needs nothing more."""
     writes_directly: bool = True
@@ -85,6 +96,12 @@ class Pooling:
     def has_cells(self) -> frozenset[Role]:
         """The arrays that have the shape of the input; the others have that of the output."""
         return frozenset({Role.X, Role.V if self.settings.pulls else Role.U}) & {*self.roles}
+
+    @property
+    def carries_tangents(self) -> bool:
+        """Whether tangents of winners in planes are wanted, and no winners."""
+        is_plane, roles = len(self.axes) == 2, {*self.roles}
+        return is_plane and self.finds_winners and not self.settings.pulls and roles <= {Role.X, Role.Y, Role.U, Role.V}
 
     @property
     def operands(self) -> Arrays:
@@ -126,6 +143,8 @@ class _Layout:
         self.inner = -(-self.inner_total // self.blocks)
         self.planes = prod(n for n, _ in self.leads) * self.blocks
         self.last, self.last_steps = self.axes[-1]
+        if len(self.axes) == 1 and self._is_one_small_row():
+            self.axes.insert(0, (one_row(), NOWHERE))
 
     def _with_whole_axes_merged(self, axes: Sequence[Axis]) -> list[Axis]:
         """Neighbouring axes that one bin covers are one axis, if their cells follow each other in memory.
@@ -162,8 +181,8 @@ class _Layout:
     def call(self) -> KernelCall[PoolArguments]:
         pooling, room, picks = self.pooling, self.tile_room, self.picks
         tile_at = self.ring_end * self.inner - self.unused_stretches * room
-        elements = picks.room or self.ring_end * self.inner + self.stretches * room + self.staged_cells
-        component = -(-elements // 16) * 16
+        elements = self.ring_end * self.inner + self.stretches * room + self.staged_cells
+        component = -(-(picks.room or max(elements, self.gathering_end * self.inner)) // 16) * 16
         table_at = aligned(UNIT_BYTES + component * sum(pooling.components))
         plane_at = table_at + 16 * self.table_room
         arguments = PoolArguments(
@@ -178,6 +197,7 @@ class _Layout:
             bands=self.bands,
             has_holes=self.has_holes,
             are_apart=all(a.kind is AxisKind.SLIDING and a.stride > a.reach for a, _ in self.axes),
+            writes_cells=self.writes_cells,
             finish=self.finish,
             shares=self.shares,
             picks=picks,
@@ -194,6 +214,8 @@ class _Layout:
             table_room=self.table_room,
             component=component,
             plane_at=plane_at,
+            staged=self.staged,
+            gathering=self.gathering,
         )
         return KernelCall(arguments, self.planes * self.bands, aligned(plane_at + self._plane_bytes()))
 
@@ -382,7 +404,7 @@ class _Layout:
             shape = (0, 0)
         if self.pooling.roles != (Role.X, Role.Y):
             is_kept = shape in ((3, 1), (3, 2), (2, 2)) and last.outputs <= LONGEST_TILE
-            return Planar.KEPT_ROWS if is_kept else Planar.NOT
+            return Planar.KEPT_ROWS if is_kept and self._is_carried() else Planar.NOT
         is_dense = before_steps[Role.X] == last.size or not self._is_in_place()
         is_many = shape in ((3, 2), (2, 2)) or (shape == (3, 1) and last.outputs == last.size > 2 and is_dense)
         if is_many and self._has_room_for_rows():
@@ -433,6 +455,22 @@ class _Layout:
         is_apart = axis.kind is AxisKind.SLIDING and axis.dilation == 1 < axis.kernel <= axis.stride
         is_dense = all(self.axes[j][1][Role.X] == self._slab_cells(j) for j in later)
         return i < len(self.axes) - 2 and is_value and is_apart and is_dense and self._slab_cells(i) <= LARGEST_SLAB
+
+    def _is_carried(self) -> bool:
+        """Whether tangents, if they take the place of winners, lie as cells do, and go to rows that lie so."""
+        (_, before), (_, last) = self.axes[-2:]
+        lie_alike = last[Role.U] == last[Role.V] == 1 and before[Role.U] == before[Role.X]
+        return not self.pooling.carries_tangents or (lie_alike and not self.has_holes)
+
+    @cached_property
+    def writes_cells(self) -> bool:
+        """2 × 2 windows side by side, which reach from one end of the rows to the other."""
+        roles = {*self.pooling.roles}
+        if len(self.axes) != 2 or self.bands > 1 or self.planar is not Planar.KEPT_ROWS or not self.settings.pulls:
+            return False
+        (first, _), (last, steps) = self.axes
+        fits = first.low == last.low == 0 and last.kernel == 2 and last.size == 2 * last.outputs
+        return fits and roles <= {Role.X, Role.Y, Role.U, Role.V} and steps[Role.U] == steps[Role.V] == 1
 
     def _is_in_place(self) -> bool:
         """Whether rows of cells are read where they lie: neither converted nor divided nor gathered."""
@@ -490,6 +528,71 @@ class _Layout:
             room = self.slabs[i] * (axis.slots + self._scans(axis)) if has_ring else 0
             found.append(found[-1] + (self._slab_cells(i) if self._joins_slabs(i) else room))
         return found
+
+    def _is_one_small_row(self) -> bool:
+        """Whether rows of one axis have small windows, and are enough or short enough to be one unit each."""
+        ((axis, _),) = self.axes
+        return self._stages_neighbours() and (self.planes >= UNITS_WANTED or axis.size <= LONGEST_TILE)
+
+    def _stages_neighbours(self) -> bool:
+        """Whether winners are found in rows of many neighbours, which are staged."""
+        return self.pooling.finds_winners and self.inner >= FEWEST_STAGED and self._has_small_windows()
+
+    def _has_small_windows(self) -> bool:
+        return all(
+            axis.kind is AxisKind.SLIDING
+            and axis.dilation == 1
+            and 0 < axis.kernel <= LARGEST_SMALL
+            and axis.outputs > 0
+            and max(axis.stride, axis.low) <= axis.size <= LONGEST_ROW // self.inner
+            and not axis.is_empty_somewhere
+            for axis, _ in self.axes
+        )
+
+    @cached_property
+    def staged(self) -> StagedRows:
+        if len(self.axes) == 1 or not self._stages_neighbours():
+            return StagedRows()
+        last = self.last
+        phase = -(-max((last.outputs - 1) * last.stride + last.kernel, last.low + last.size) // last.stride)
+        return StagedRows(True, phase, at=self.ring_end, levels_at=self.ring_end + last.stride * phase + last.size)
+
+    @property
+    def staged_end(self) -> int:
+        """Behind what they take of each component."""
+        if not self.staged.is_used:
+            return self.ring_end
+        later = [axis for axis, _ in self.axes[1:]]
+        levels = (prod(a.size for a in later[:i]) * prod(a.outputs for a in later[i:]) for i in range(1, len(later)))
+        return self.staged.levels_at + sum(levels)
+
+    @cached_property
+    def gathering(self) -> Gathering:
+        """Cells gather cotangents from small windows, which takes time for every tap; others are sent to winners."""
+        (first, _), (last, steps) = self.axes[0], self.axes[-1]
+        is_few = prod(axis.kernel for axis, _ in self.axes) <= MOST_GATHERED
+        if not (self.settings.pulls and self.staged.is_used and is_few):
+            return Gathering()
+        phase = -(-(last.low + last.size) // last.stride)
+        is_dense = steps[Role.V] == self.inner_total == self.inner and self.inner_strides[Role.V] == 1
+        margin, sums_at = (last.kernel - 1) // last.stride, self.staged_end
+        return Gathering(
+            is_used=True,
+            is_in_place=is_dense and last.stride == 1 and self.pooling.stored == self.pooling.components[0],
+            phase=phase,
+            sums_at=sums_at,
+            kept_at=sums_at + last.stride * phase,
+            slots=-(-first.kernel // first.stride),
+            pitch=margin + max(phase, last.outputs),
+            margin=margin,
+        )
+
+    @property
+    def gathering_end(self) -> int:
+        if not self.gathering.is_used:
+            return self.staged_end
+        rows = prod(axis.outputs for axis, _ in self.axes[1:-1])
+        return self.gathering.kept_at + self.gathering.slots * rows * self.gathering.pitch
 
     @property
     def ring_end(self) -> int:

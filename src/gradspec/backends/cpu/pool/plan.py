@@ -128,6 +128,7 @@ def _max_pooling(window: Window, x: TensorType, roles: Sequence[Role], pulls: bo
         components=(computed,) if is_alone else (computed, computed),
         stored=stored,
         reads_in_place=True,
+        finds_winners=not is_alone and Role.X in roles,
         is_quiet=is_alone,
     )
 
@@ -143,6 +144,8 @@ def _max_task(window: Window, x: Var, wanted: _Wanted, work: Work) -> Task:
     if work.reads_tape:
         name, operation = "recorded winners", "tape"
     pooling = _max_pooling(window, x.type, [*variables], wanted.pulls)
+    if pooling.carries_tangents:
+        name, operation = "window tangents", "tangents"
     return pooling_task(name, operation, x.dtype, pooling, variables, nanoseconds=0.7 if is_alone else 3.0)
 
 

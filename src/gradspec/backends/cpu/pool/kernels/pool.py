@@ -11,7 +11,7 @@ from gradspec.backends.cpu.pool.kernels.smooth import Derivative, SmoothMaximum
 from gradspec.backends.cpu.pool.kernels.ties import WithTies
 from gradspec.backends.cpu.pool.kernels.values import Average, MaxValue
 from gradspec.backends.cpu.pool.kernels.walk import kernel
-from gradspec.backends.cpu.pool.kernels.winners import FromTape, WithWinners
+from gradspec.backends.cpu.pool.kernels.winners import FromTape, WithTangents, WithWinners
 from gradspec.codegen.formats import FORMATS, NumberFormat
 from gradspec.codegen.translation import kernel_code
 
@@ -23,6 +23,7 @@ def largest(form: NumberFormat) -> MaxValue:
 REDUCTIONS: dict[str, Any] = {
     "max": largest,
     "winners": WithWinners,
+    "tangents": WithTangents,
     "tape": FromTape,
     "ties": WithTies,
     "sum": Average,

@@ -66,7 +66,8 @@ def clear(form, args, unit):
     v, n = form.stored_at(args.arrays[Role.V]), unit.neighbours
     along, inner = last_axis(args).strides[Role.V], args.inner_strides[Role.V]
     rows, length = each_row(args, unit)
-    for r in range(rows):
+    written = 2 * args.axes[0].outputs if args.writes_cells else 0
+    for r in range(written, rows):
         at = row_at(args, unit, r)
         if n == 1 and along == 1:
             for i in lanes(form.computed, length):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import AxisKind
-from gradspec.codegen.intrinsics import multiply_add, prefetch
+from gradspec.codegen.intrinsics import multiply_add, prefetch, prefetch_to_write
 from gradspec.codegen.language import inlined, lanes, lanes_once, outlined
 
 CACHE_LINE = 64
@@ -74,6 +74,24 @@ def quotient(value, head, rest):
     return multiply_add(value, head, value * rest)
 
 
+def cell_rows(args):
+    """Rows of cells at one index of the first axis."""
+    rows = 1
+    for i in range(1, len(args.axes) - 1):
+        rows *= args.axes[i].size
+    return rows
+
+
+def cell_row(args, unit, role, cell, r):
+    """Where row ``r`` of those at ``cell`` begins in an array."""
+    at, rest = unit.bases[role] + cell * args.axes[0].strides[role], r
+    for i in range(len(args.axes) - 2, 0, -1):
+        axis = args.axes[i]
+        at += rest % axis.size * axis.strides[role]
+        rest = rest // axis.size
+    return at
+
+
 # --- cells ------------------------------------------------------------------------------------------------------------
 
 
@@ -133,6 +151,14 @@ def fetch_row(form, args, role, at, n):
     p = form.stored_at(args.arrays[role])
     for i in range(0, n, CACHE_LINE // form.stored.bytes):
         prefetch(p, at + i)
+
+
+@inlined
+def fetch_to_write(form, args, role, at, n):
+    """The same for what will be written."""
+    p = form.stored_at(args.arrays[role])
+    for i in range(0, n, CACHE_LINE // form.stored.bytes):
+        prefetch_to_write(p, at + i)
 
 
 # --- outputs ----------------------------------------------------------------------------------------------------------

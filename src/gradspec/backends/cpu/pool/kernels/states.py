@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gradspec.codegen.formats import NumberFormat
-from gradspec.codegen.intrinsics import maximum
+from gradspec.codegen.intrinsics import address_of, maximum
 from gradspec.codegen.language import Type, Value, at_build, choose, inlined, outlined, total
 
 NOBODY = -(1 << 30)
@@ -152,6 +152,8 @@ class FirstWinner:
     form: NumberFormat
     is_idempotent = True
     has_totals = False
+    carries = False
+    """Whether there is a tangent in the winner's place."""
 
     @property
     def number(self) -> Type:
@@ -208,6 +210,26 @@ class FirstWinner:
         return Best(value, self.form.lane(k))
 
     @inlined
+    def cells_of(self, cells):
+        """Components as this state has them, where a winner's lie."""
+        return cells
+
+    @inlined
+    def taps(self, cells, tangents, first):
+        """Those of some cells that follow each other, from the number ``first`` on."""
+        return tuple(self.tap(cell, k, first) for k, cell in enumerate(cells))
+
+    @inlined
+    def one(self, rows, at, k):
+        """That of a cell of some rows."""
+        return self.first(rows.x[at], k)
+
+    @inlined
+    def staged(self, cells, at, k, nought):
+        """That of a staged cell."""
+        return self.tap(cells.value[at], k, nought)
+
+    @inlined
     def moved(self, state, shift):
         return Best(state.value, state.winner + self.form.lane(shift))
 
@@ -245,3 +267,48 @@ class FirstWinner:
         for k in range(max(begin, 1), stop):
             best, who = self.join(Best(best, who), self.first(p[at + k], k))
         return Best(best, who)
+
+
+@dataclass(frozen=True)
+class FirstTangent(FirstWinner):
+    """The maximum with the tangent of its winner in the winner's place."""
+
+    carries = True
+
+    @property
+    def nothing(self) -> Best:
+        return Best(lowest(self.form), self.form.computed(0))
+
+    @inlined
+    def cells_of(self, cells):
+        return WinnerCells(cells.value, self.form.computed_at(address_of(cells.winner)))
+
+    @inlined
+    def taps(self, cells, tangents, first):
+        return tuple(Best(x, u) for x, u in zip(cells, tangents))  # noqa: B905
+
+    @inlined
+    def one(self, rows, at, k):
+        return Best(rows.x[at], rows.u[at + rows.shift])
+
+    @inlined
+    def staged(self, cells, at, k, nought):
+        return self.get(cells, at)
+
+    @inlined
+    def moved(self, state, shift):
+        return state
+
+
+@dataclass(frozen=True)
+class FirstLarger(FirstWinner):
+    """The same where no cell is NaN."""
+
+    @inlined
+    def exceeds(self, b, a):
+        return b > a
+
+
+@dataclass(frozen=True)
+class LargerTangent(FirstTangent):
+    exceeds = FirstLarger.exceeds

@@ -311,7 +311,7 @@ def straight(reduction, work, number, axis, rows, source, o, most, target, out, 
         if work.args.finish != Finish.AT_ONCE or work.args.inverse == 0.0:  # else they were divided as they were made
             finished(reduction, work, number, o, out, slab, most)
         return most
-    if reduction.keeps_rows and axis.planar == Planar.KEPT_ROWS and is_full:
+    if reduction.keeps_rows and axis.planar == Planar.KEPT_ROWS and is_full and not work.unit.has_nan:
         x_at = source.x + rows.first * axis.strides[Role.X]
         reduction.kept_rows(work, number, axis, x_at, o, most, Destination(target.cells, out.at))
         return most
@@ -501,7 +501,7 @@ def kernel(reduction, args, lo, hi, workspace):
         return
     base = address_of(workspace)
     unit = unit_at(base)
-    unit.is_tabled, unit.workspace = False, base
+    unit.is_tabled, unit.has_nan, unit.workspace = False, False, base
     work = PoolWork(args, unit, reduction.state.cells(base + UNIT_BYTES, args.component))
     for number in range(lo, hi):
         locate(args, unit, number)

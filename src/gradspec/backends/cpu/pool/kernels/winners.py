@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradspec.backends.cpu.pool.arguments import AxisKind, Role
-from gradspec.backends.cpu.pool.kernels.along import reduced_row, some_taps, taps
-from gradspec.backends.cpu.pool.kernels.pulling import IN_DENSE_PLANE, finish_cells, prepare_cells, sums_of, sums_origin
+from gradspec.backends.cpu.pool.kernels.along import reduced_row
+from gradspec.backends.cpu.pool.kernels.gathering import begin_gathering, gather, gather_finished, keep_winners
+from gradspec.backends.cpu.pool.kernels.kept import kept_rows
+from gradspec.backends.cpu.pool.kernels.pulling import (
+    IN_DENSE_PLANE,
+    finish_cells,
+    prepare_cells,
+    sums_of,
+    sums_origin,
+)
 from gradspec.backends.cpu.pool.kernels.rows import (
-    Row,
     dense_origin,
     dense_stride,
-    fetch_row,
     is_dense,
     last_axis,
     origin_at,
@@ -20,19 +26,17 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     real_taps,
     write_row,
 )
-from gradspec.backends.cpu.pool.kernels.states import FirstWinner
-from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, output_of, put_together, walk
+from gradspec.backends.cpu.pool.kernels.small import SmallTangents, SmallWinners, plane_has_nan, small_windows, smaller
+from gradspec.backends.cpu.pool.kernels.states import FirstWinner, LargerTangent
+from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, put_together, walk
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import (
-    choose,
-    following,
     i64,
     inlined,
     lanes,
     outlined,
     pointer,
-    strided,
     total,
     u8,
     u16,
@@ -229,123 +233,14 @@ def use_winners(form, args, unit, first, end, w, at):
     if args.arrays[Role.INDICES] != 0:
         dense_places = words_at(address_of(table) + 8 * args.table_room)
         write_indices(args, unit, first, end, w, at, dense_places)
-    if args.arrays[Role.U] != 0:
+    if args.arrays[Role.U] != 0 and not args.gathering.is_used:
         if args.pulls:
             pull(form, args, unit, first, end, w, at, table)
         else:
             push(form, args, unit, first, end, w, at, table)
 
 
-# --- rows that are kept -----------------------------------------------------------------------------------------------
-
-
-@inlined
-def best_of_row(state, a, b, c, first):
-    """Of three neighbours, of which the first has the number ``first``."""
-    return state.join3(state.tap(a, 0, first), state.tap(b, 1, first), state.tap(c, 2, first))
-
-
-def below_one(state, target, cells, row, n, above, here, below, nought):
-    """Windows of 3 rows at stride 1: ``above`` and ``here`` are known, ``below`` is found in ``row`` and kept."""
-    p, at = row
-    for i in lanes(state.number, n):
-        new = best_of_row(state, p[at + i], p[at + 1 + i], p[at + 2 + i], nought)
-        state.put(cells, below + i, new)
-        second = state.moved(state.get(cells, here + i), nought + 3)
-        best = state.join3(state.get(cells, above + i), second, state.moved(new, nought + 6))
-        state.put(target.cells, target.at + i, best)
-
-
-def below_two(state, target, cells, row, width, n, above, below, nought):
-    """The same at stride 2: ``above`` is known, two rows are found from ``row`` on, and the last is kept."""
-    p, at = row
-    for i in lanes(state.number, n):
-        (a, b), (c, d) = strided(p, at + 2 * i, 2), strided(p, at + width + 2 * i, 2)
-        here = best_of_row(state, a, b, following(p, at + 2 * i, 2, a), nought + 3)
-        new = best_of_row(state, c, d, following(p, at + width + 2 * i, 2, c), nought)
-        state.put(cells, below + i, new)
-        best = state.join3(state.get(cells, above + i), here, state.moved(new, nought + 6))
-        state.put(target.cells, target.at + i, best)
-
-
-def two_by_two(state, target, row, width, n, nought):
-    p, at = row
-    for i in lanes(state.number, n):
-        (a, b), (c, d) = strided(p, at + 2 * i, 2), strided(p, at + width + 2 * i, 2)
-        above = state.join(state.tap(a, 0, nought), state.tap(b, 1, nought))
-        below = state.join(state.tap(c, 2, nought), state.tap(d, 3, nought))
-        state.put(target.cells, target.at + i, state.join(above, below))
-
-
-@inlined
-def edge(state, p, at, width, kernel, first, end):
-    """The taps first … end−1 of each row of a window that begins at ``at``."""
-    found = some_taps(state, p, at, first, end, 1)
-    for r in range(1, kernel):
-        for k in range(first, end):
-            found = state.join(found, state.first(p[at + r * width + k], r * kernel + k))
-    return found
-
-
-@outlined
-def kept_rows(reduction, work, number, axis, x_at, o, rows, target):
-    """Output rows of 3 × 3 windows at stride 1 or 2, or 2 × 2 at stride 2, whose rows are all real.
-
-    Rows of cells that the next windows share are kept, in slots that take turns.
-    """
-    args, form, state, last = work.args, reduction.form, reduction.state, last_axis(work.args)
-    x, width, kernel, stride = form.stored_at(args.arrays[Role.X]), axis.strides[Role.X], axis.kernel, axis.stride
-    nought, n, column = form.lane(args.nought), last.beyond - last.inside, last.inside * stride - last.low
-    above = args.tile_at
-    here, below = above + args.tile_room, above + 2 * args.tile_room
-    if kernel == 3:
-        taps(state, Destination(work.cells, above), Row(x, x_at + column), n, 3, stride, 1, args.nought)
-        if stride == 1:
-            taps(state, Destination(work.cells, here), Row(x, x_at + width + column), n, 3, 1, 1, args.nought)
-    at = x_at
-    for r in range(rows):
-        out = Destination(target.cells, target.at + r * last.outputs)
-        if number == 0:
-            out = output_of(reduction, work, target, o + r)
-        for i in range(stride):
-            fetch_row(form, args, Role.X, at + (kernel + 2 * stride + i) * width, last.size)
-        inside = Destination(out.cells, out.at + last.inside)
-        if kernel == 2:
-            two_by_two(state, inside, Row(x, at + column), width, n, nought)
-        elif stride == 2:
-            row = Row(x, at + width + column)
-            below_two(state, inside, work.cells, row, width, n, above, below, nought)
-            above, below = below, above
-        else:
-            row = Row(x, at + 2 * width + column)
-            below_one(state, inside, work.cells, row, n, above, here, below, nought)
-            above, here, below = here, below, above
-        kept_edges(state, last, x, at, width, kernel, stride, out)
-        if number == 0:
-            work.unit.place[0] = o + r
-            emit(reduction, work, o + r, o + r + 1, out)
-        at += stride * width
-
-
-@inlined
-def kept_edges(state, last, x, at, width, kernel, stride, out):
-    """The windows of an output row that reach beyond the row of cells."""
-    for i in range(last.inside):
-        first = last.low - stride * i
-        found = edge(state, x, at - first, width, kernel, first, min(kernel, last.size + first))
-        state.put(out.cells, out.at + i, found)
-    for i in range(last.beyond, last.outputs):
-        first = last.low - stride * i
-        found = edge(state, x, at - first, width, kernel, max(0, first), min(kernel, last.size + first))
-        state.put(out.cells, out.at + i, found)
-
-
 # --- the kernels ------------------------------------------------------------------------------------------------------
-
-
-@inlined
-def smaller(a, b):
-    return choose(b < a, b, a)
 
 
 @dataclass(frozen=True)
@@ -355,7 +250,6 @@ class WithWinners:
     form: NumberFormat
     has_planes = has_whole = has_scale = reads_backwards = False
     row, kept_rows, put_together = reduced_row, kept_rows, put_together
-    prepare, outputs, finish = prepare_cells, walk, finish_cells
 
     @property
     def keeps_rows(self) -> bool:
@@ -364,6 +258,35 @@ class WithWinners:
     @property
     def state(self) -> FirstWinner:
         return FirstWinner(self.form)
+
+    @property
+    def kept_state(self) -> FirstWinner:
+        return self.state
+
+    @property
+    def small(self) -> SmallWinners:
+        return SmallWinners(self.form)
+
+    def prepare(self, work):
+        if work.args.gathering.is_used:
+            begin_gathering(self.form, work)
+        else:
+            prepare_cells(self, work)
+
+    def finish(self, work):
+        if work.args.gathering.is_used:
+            gather(self.form, work, work.unit.end_cell)
+        else:
+            finish_cells(self, work)
+
+    def outputs(self, work, first, end):
+        if work.args.staged.is_used:
+            if small_windows(self, work, first, end):
+                return
+            self.prepare(work)
+        if self.kept_state.carries:
+            work.unit.has_nan = plane_has_nan(self.form, work, first, end)
+        walk(self, work, first, end)
 
     @outlined
     def load(self, work, axis, source, at, n):
@@ -380,8 +303,24 @@ class WithWinners:
         if args.arrays[Role.Y] != 0 and not args.is_direct:
             write_row(form, args, unit, Role.Y, first, end, target.cells.value, target.at)
         use_winners(form, args, unit, first, end, w, target.at)
+        if args.gathering.is_used:
+            keep_winners(form, work, w, target.at)
+            gather_finished(form, work)
         if args.arrays[Role.TAPE] != 0:
             write_tape(form, args, unit, first, end, w, target.at)
+
+
+@dataclass(frozen=True)
+class WithTangents(WithWinners):
+    """The maximum and the tangents of its winners."""
+
+    @property
+    def kept_state(self) -> FirstWinner:
+        return LargerTangent(self.form)
+
+    @property
+    def small(self) -> SmallTangents:
+        return SmallTangents(self.form)
 
 
 @dataclass(frozen=True)

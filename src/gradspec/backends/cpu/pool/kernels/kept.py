@@ -1,0 +1,224 @@
+"""Winners in 3 × 3 windows at stride 1 or 2 and in 2 × 2 windows at stride 2, straight from memory.
+
+Rows of cells that the next windows share are reduced once and kept, in slots that take turns. Where tangents are wanted
+and nothing else, they take the place of winners. Cotangents of windows side by side go to their cells at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gradspec.backends.cpu.pool.arguments import Role
+from gradspec.backends.cpu.pool.kernels.rows import fetch_row, fetch_to_write, last_axis, write_row
+from gradspec.backends.cpu.pool.kernels.states import WinnerCells
+from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, output_of
+from gradspec.codegen.language import choose, following, inlined, lanes, outlined, put_strided, strided
+
+
+class CellRows(NamedTuple):
+    """Rows of cells, and of tangents, which lie ``shift`` further in their array."""
+
+    x: Any
+    u: Any
+    shift: Any
+
+
+# --- cells of neighbouring windows ------------------------------------------------------------------------------------
+
+
+@inlined
+def three(p, at):
+    return p[at], p[at + 1], p[at + 2]
+
+
+@inlined
+def three_apart(p, at):
+    a, b = strided(p, at, 2)
+    return a, b, following(p, at, 2, a)
+
+
+@inlined
+def two_apart(p, at):
+    return strided(p, at, 2)
+
+
+@inlined
+def taps_of_row(state, cells_at, rows, at, first):
+    """Neighbours, of which the first has the number ``first``."""
+    tangents = cells_at(rows.u, at + rows.shift) if state.carries else None
+    return state.taps(cells_at(rows.x, at), tangents, first)
+
+
+@inlined
+def best_of_row(state, cells_at, rows, at, first):
+    a, b, c = taps_of_row(state, cells_at, rows, at, first)
+    return state.join3(a, b, c)
+
+
+# --- a row of windows -------------------------------------------------------------------------------------------------
+
+
+def below_one(state, target, cells, rows, at, n, above, here, below, nought):
+    """Windows of 3 rows at stride 1: ``above`` and ``here`` are known, ``below`` is found at ``at`` and kept."""
+    for i in lanes(state.number, n):
+        new = best_of_row(state, three, rows, at + i, nought)
+        state.put(cells, below + i, new)
+        second = state.moved(state.get(cells, here + i), nought + 3)
+        best = state.join3(state.get(cells, above + i), second, state.moved(new, nought + 6))
+        state.put(target.cells, target.at + i, best)
+
+
+def below_two(state, target, cells, rows, at, width, n, above, below, nought):
+    """The same at stride 2: ``above`` is known, two rows are found from ``at`` on, and the last is kept."""
+    for i in lanes(state.number, n):
+        here = best_of_row(state, three_apart, rows, at + 2 * i, nought + 3)
+        new = best_of_row(state, three_apart, rows, at + width + 2 * i, nought)
+        state.put(cells, below + i, new)
+        best = state.join3(state.get(cells, above + i), here, state.moved(new, nought + 6))
+        state.put(target.cells, target.at + i, best)
+
+
+def first_kept(state, cells, to, rows, at, n, nought):
+    """A row of cells at stride 1, before the first windows."""
+    for i in lanes(state.number, n):
+        state.put(cells, to + i, best_of_row(state, three, rows, at + i, nought))
+
+
+def first_kept_apart(state, cells, to, rows, at, n, nought):
+    """The same at stride 2."""
+    for i in lanes(state.number, n):
+        state.put(cells, to + i, best_of_row(state, three_apart, rows, at + 2 * i, nought))
+
+
+def two_by_two(state, target, rows, at, width, n, nought):
+    for i in lanes(state.number, n):
+        a, b = taps_of_row(state, two_apart, rows, at + 2 * i, nought)
+        c, d = taps_of_row(state, two_apart, rows, at + width + 2 * i, nought + 2)
+        state.put(target.cells, target.at + i, state.join(state.join(a, b), state.join(c, d)))
+
+
+def pull_two_by_two(state, target, x, at, width, n, u, u_at, v, to, v_width):
+    """The same where windows lie side by side, and their cotangents ``u`` go to their cells in ``v``."""
+    nothing = state.number(0)
+    for i in lanes(state.number, n):
+        (a, b), (c, d) = strided(x, at + 2 * i, 2), strided(x, at + width + 2 * i, 2)
+        is_right, is_right_below = state.exceeds(b, a), state.exceeds(d, c)
+        above, below = choose(is_right, b, a), choose(is_right_below, d, c)
+        is_below, sent = state.exceeds(below, above), nothing + u[u_at + i]
+        target.cells.value[target.at + i] = choose(is_below, below, above)
+        upper, lower = choose(is_below, nothing, sent), choose(is_below, sent, nothing)
+        put_strided(v, to + 2 * i, (choose(is_right, nothing, upper), choose(is_right, upper, nothing)))
+        pair = choose(is_right_below, nothing, lower), choose(is_right_below, lower, nothing)
+        put_strided(v, to + v_width + 2 * i, pair)
+
+
+# --- windows that reach beyond the row --------------------------------------------------------------------------------
+
+
+@inlined
+def edge(state, rows, at, width, kernel, first, end):
+    """The taps first … end−1 of each row of a window that begins at ``at``."""
+    found = state.nothing
+    if first < end:
+        found = state.one(rows, at + first, first)
+    for k in range(first + 1, end):
+        found = state.join(found, state.one(rows, at + k, k))
+    for r in range(1, kernel):
+        for k in range(first, end):
+            found = state.join(found, state.one(rows, at + r * width + k, r * kernel + k))
+    return found
+
+
+@inlined
+def kept_edges(state, last, rows, at, width, kernel, stride, out):
+    for i in range(last.inside):
+        first = last.low - stride * i
+        found = edge(state, rows, at - first, width, kernel, first, min(kernel, last.size + first))
+        state.put(out.cells, out.at + i, found)
+    for i in range(last.beyond, last.outputs):
+        first = last.low - stride * i
+        found = edge(state, rows, at - first, width, kernel, max(0, first), min(kernel, last.size + first))
+        state.put(out.cells, out.at + i, found)
+
+
+# --- rows of windows --------------------------------------------------------------------------------------------------
+
+
+@inlined
+def output_row(reduction, work, number, target, o, r):
+    """Where a row of windows goes, to the output arrays if it can; tangents always do so."""
+    form, args, last = reduction.form, work.args, last_axis(work.args)
+    if number != 0:
+        return Destination(reduction.kept_state.cells_of(target.cells), target.at + r * last.outputs)
+    out = output_of(reduction, work, target, o + r)
+    if not reduction.kept_state.carries:
+        return out
+    place = work.unit.bases[Role.V] + (o + r) * args.axes[0].strides[Role.V]
+    tangents = form.computed_at(args.arrays[Role.V] + (place - out.at) * form.computed.bytes)
+    return Destination(WinnerCells(out.cells.value, tangents), out.at)
+
+
+@outlined
+def kept_rows(reduction, work, number, axis, x_at, o, rows, target):
+    """Output rows of windows whose rows are all real."""
+    args, form, state, last = work.args, reduction.form, reduction.kept_state, last_axis(work.args)
+    width, kernel, stride, kept = axis.strides[Role.X], axis.kernel, axis.stride, state.cells_of(work.cells)
+    cells = CellRows(
+        form.stored_at(args.arrays[Role.X]),
+        form.stored_at(args.arrays[Role.U]),
+        work.unit.bases[Role.U] - work.unit.bases[Role.X],
+    )
+    nought, n, column = form.lane(args.nought), last.beyond - last.inside, last.inside * stride - last.low
+    above = args.tile_at
+    here, below = above + args.tile_room, above + 2 * args.tile_room
+    if kernel == 3 and stride == 1:
+        first_kept(state, kept, above, cells, x_at + column, n, nought)
+        first_kept(state, kept, here, cells, x_at + width + column, n, nought)
+    elif kernel == 3:
+        first_kept_apart(state, kept, above, cells, x_at + column, n, nought)
+    at = x_at
+    for r in range(rows):
+        out = output_row(reduction, work, number, target, o, r)
+        for i in range(stride):
+            fetch_row(form, args, Role.X, at + (kernel + 2 * stride + i) * width, last.size)
+            if state.carries:
+                fetch_row(form, args, Role.U, at + cells.shift + (kernel + 2 * stride + i) * width, last.size)
+        inside = Destination(out.cells, out.at + last.inside)
+        if kernel == 2 and args.writes_cells:
+            pull_row_of_two(reduction, work, axis, cells, at, o + r, inside)
+        elif kernel == 2:
+            two_by_two(state, inside, cells, at + column, width, n, nought)
+        elif stride == 2:
+            below_two(state, inside, kept, cells, at + width + column, width, n, above, below, nought)
+            above, below = below, above
+        else:
+            below_one(state, inside, kept, cells, at + 2 * width + column, n, above, here, below, nought)
+            above, here, below = here, below, above
+        kept_edges(state, last, cells, at, width, kernel, stride, out)
+        if number == 0:
+            work.unit.place[0] = o + r
+            finish_row(reduction, work, o + r, out)
+        at += stride * width
+
+
+@inlined
+def pull_row_of_two(reduction, work, axis, cells, at, o, target):
+    args, unit, form, last = work.args, work.unit, reduction.form, last_axis(work.args)
+    if not reduction.kept_state.carries:
+        to, step = unit.bases[Role.V] + 2 * o * axis.strides[Role.V], axis.strides[Role.V]
+        for i in range(2):
+            fetch_to_write(form, args, Role.V, to + (4 + i) * step, last.size)
+        v, u_at = form.stored_at(args.arrays[Role.V]), unit.bases[Role.U] + o * axis.strides[Role.U]
+        width, n = axis.strides[Role.X], last.outputs
+        pull_two_by_two(reduction.state, target, cells.x, at, width, n, cells.u, u_at, v, to, step)
+
+
+@inlined
+def finish_row(reduction, work, o, out):
+    """What a finished row of windows still needs."""
+    args = work.args
+    if reduction.kept_state.carries or args.writes_cells:
+        if args.arrays[Role.Y] != 0 and not args.is_direct:
+            write_row(reduction.form, args, work.unit, Role.Y, 0, last_axis(args).outputs, out.cells.value, out.at)
+    else:
+        emit(reduction, work, o, o + 1, out)
