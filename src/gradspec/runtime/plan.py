@@ -101,8 +101,8 @@ class Plan:
         return "\n".join([*_table([HEADER, *map(_once, self.prologue), *steps]), _footer(self)])
 
 
-NANOSECONDS_PER_THREAD = 50_000
-"""Handing work to another thread costs about as much, so no thread is given less."""
+NANOSECONDS_PER_THREAD = 20_000
+"""Waking another thread takes about as long, so none is given less."""
 
 
 def most_threads(tasks: Sequence[Task]) -> int:
