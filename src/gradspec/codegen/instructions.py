@@ -316,9 +316,7 @@ class Instructions:
         kind = element_of(p).of(at.lanes)
         a, b = (self.converted(value, kind) for value in values)
         order = [i // 2 + (i % 2) * at.lanes for i in range(2 * at.lanes)]
-        for half in (0, at.lanes):  # one by one: what Arm has for both at once takes longer
-            put = self._shuffled(kind, a.llvm, b.llvm, order[half : half + at.lanes])
-            self.put(p, Affine(self._moved(at.base, half), 1, at.lanes), put)
+        self.put(p, Affine(at.base, 1, 2 * at.lanes), self._shuffled(kind.of(2 * at.lanes), a.llvm, b.llvm, order))
 
     def stretch(self, p: Any, at: Any, step: Any) -> Value:
         if not isinstance(step, int) or step < 2:
