@@ -39,8 +39,8 @@ def graph(op, mode, shape, kernel, stride, padding):
     """One pooling and, with a mode, its derivative, as a graph."""
     import gradspec as gs
 
-    more = {"beta": 1.0} if op == "smooth" else {}
-    pool = {"max": gs.max_pool, "avg": gs.avg_pool, "smooth": gs.smooth_max_pool}[op]
+    more = {"beta": 1.0} if op == "smooth" else {} if op in OPS else {"ties": op}
+    pool = {"avg": gs.avg_pool, "smooth": gs.smooth_max_pool}.get(op, gs.max_pool)
     value = gs.trace(lambda x: pool(x, kernel, stride, padding, **more), gs.f32[shape])
     return {"forward": lambda: value, "jvp": value.jvp, "vjp": value.vjp}[mode]()
 
@@ -93,8 +93,8 @@ def windows():
     def at(op, mode, width):
         return prepared(op, mode, (4, 32, 128, 128), (width, width), 1, width // 2)
 
-    for op in OPS:
-        for mode in MODES:
+    for op in (*OPS, "all", "split"):
+        for mode in MODES if op in OPS else ("vjp",):
             narrow, wide = in_turns([at(op, mode, 13), at(op, mode, 31)], 9)
             yield {
                 "operator": op,

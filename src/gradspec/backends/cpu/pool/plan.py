@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from gradspec.backends.cpu.binding import task_of
-from gradspec.backends.cpu.dtypes import COMPUTED, is_selected_as_stored
-from gradspec.backends.cpu.pool.arguments import PoolSettings, Role
+from gradspec.backends.cpu.dtypes import COMPUTED, computed_float, is_selected_as_stored
+from gradspec.backends.cpu.pool.arguments import AxisKind, PoolSettings, Role
 from gradspec.backends.cpu.pool.axes import backwards, reaches_far, reduced_axes
 from gradspec.backends.cpu.pool.inverse import inverse_of
 from gradspec.backends.cpu.pool.layout import Count, Pooling
@@ -24,6 +24,8 @@ from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
 from gradspec.spec.window import AxisWindow, Window
 
 SOURCE = "gradspec.backends.cpu.pool.kernels.pool"
+MANY_WINDOWS = 27
+"""Where so many cover a cell, reading them backwards costs less than visiting every tap."""
 
 Variables = dict[Role, Var]
 """Which variables play which roles."""
@@ -54,6 +56,13 @@ def _window(node: Node) -> Window:
 
 def _volume(window: Window) -> int:
     return prod(axis.kernel for axis in reduced_axes(window))
+
+
+def are_covered_often(window: Window) -> bool:
+    """Whether so many windows cover a cell that it pays to read them backwards."""
+    axes = [backwards(axis) for axis in reduced_axes(window)]
+    is_apart = any(axis.kind is AxisKind.EXPANDING and axis.dilation > 1 for axis in axes)
+    return prod(axis.slots for axis in axes) >= MANY_WINDOWS and not is_apart
 
 
 def _tape_bytes(window: Window) -> int:
@@ -110,7 +119,11 @@ class _MaxLowering(LoweringBase):
         if reaches_far(window):
             return None
         if node.attrs.ties != "first" and wanted.received is not None:
-            return None if wanted.indices else _ties_task(window, x, wanted, node.attrs.ties)
+            if wanted.indices is not None:
+                return None
+            if not wanted.pulls or not are_covered_often(window):
+                return _ties_task(window, x, wanted, node.attrs.ties)
+            return _covering_task(window, x, wanted, node.attrs.ties) if wanted.value is None else None
         if _volume(window) >= 1 << 30 or (work.reads_tape and (wanted.value or wanted.indices)):
             return None
         return _max_task(window, x, wanted, work)
@@ -165,6 +178,47 @@ def _ties_task(window: Window, x: Var, wanted: _Wanted, ties: str) -> Task:
     )
     nanoseconds = 3.0 + 0.5 * _volume(window)
     return pooling_task("window ties", "ties", x.dtype, pooling, variables, nanoseconds)
+
+
+def covering_task(name: str, operation: str, window: Window, shares: Task, received: Var, pooling: Pooling) -> Task:
+    """Windows read backwards, after the task that makes their maxima and shares of its first operand."""
+    x, function = shares.inputs[0], kernel(SOURCE, f"{operation}:{received.dtype}")
+    spread = replace(
+        pooling,
+        axes=tuple(map(backwards, reduced_axes(window))),
+        roles=(Role.Y, Role.X, Role.U, Role.V),
+        counts=None,
+        wants_real_cells=False,
+        lists_taps=False,
+        tables={},
+    )
+    inputs, cost = (x, *shares.outputs), 12.0 * spread.largest
+    more: dict[str, Any] = {"keeps_layout": True, "before": (shares,)}
+    return task_of(f"{name} {x.dtype}", function, inputs, [received], spread, cost, 300, **more)
+
+
+def share_variables(x: Var, sent: Var, received: Var) -> Variables:
+    """What makes maxima Y and shares V of a cotangent U."""
+    type = TensorType(computed_float(x.dtype), sent.shape)
+    made = (Var(f"{received.name}.{part}", type, None) for part in ("maxima", "shares"))
+    return dict(zip((Role.X, Role.U, Role.Y, Role.V), (x, sent, *made), strict=True))
+
+
+def _covering_task(window: Window, x: Var, wanted: _Wanted, ties: str) -> Task:
+    assert wanted.sent is not None
+    assert wanted.received is not None
+    variables = share_variables(x, wanted.sent, wanted.received)
+    pooling = Pooling(
+        reduced_axes(window),
+        lead_sizes(x, window),
+        tuple(variables),
+        PoolSettings(splits=ties == "split"),
+        components=(COMPUTED[x.dtype.name],) * 3,
+        stored=x.dtype.numpy.itemsize,
+        writes_directly=False,
+    )
+    shares = pooling_task("window shares", "tied_shares", x.dtype, pooling, variables, nanoseconds=10.0)
+    return covering_task("window ties", "tied_cotangent", window, shares, wanted.received, pooling)
 
 
 # --- the average ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.pool.arguments import PoolSettings, Role
 from gradspec.backends.cpu.pool.axes import as_bin, reaches_far, reduced_axes
 from gradspec.backends.cpu.pool.layout import Pooling
-from gradspec.backends.cpu.pool.plan import lead_sizes, pooling_task
+from gradspec.backends.cpu.pool.plan import are_covered_often, covering_task, lead_sizes, pooling_task, share_variables
 from gradspec.backends.tables import counted_taps, real_cells
 from gradspec.graph.ir import Node, Var
 from gradspec.ops.smooth_pool import SmoothPool
@@ -23,7 +23,12 @@ from gradspec.spec.window import Window
 SCAN_VOLUME = 4
 """Where prefixes are joined tap by tap, a window has this many cells per tap: see ``kernels.smooth``."""
 
-NAMES = {"soft": "smooth maximum", "soft_mean": "smooth maximum, mean", "soft_spread": "smooth maximum, spread"}
+NAMES = {
+    "soft": "smooth maximum",
+    "soft_mean": "smooth maximum, mean",
+    "soft_spread": "smooth maximum, spread",
+    "soft_shares": "smooth maximum, shares",
+}
 
 
 @dataclass(frozen=True)
@@ -74,30 +79,41 @@ class _SmoothLowering(LoweringBase):
         wanted, attrs, x = _SmoothWanted.of(work), work.nodes[0].attrs, work.nodes[0].inputs[0]
         if wanted is None or attrs.output_size is not None or not attrs.kernel_size:
             return None
-        window, computed = attrs.window(x), COMPUTED[x.dtype.name]
+        window, operation = attrs.window(x), wanted.operation
         if reaches_far(window):
             return None
-        axes, (unit, softness) = tuple(map(as_bin, reduced_axes(window))), _units(attrs, computed)
         roles = {Role.X: x, Role.U: wanted.sent, Role.Y: wanted.value, Role.V: wanted.received}
         variables = {role: v for role, v in roles.items() if v is not None}
-        is_padded, spreads = attrs.padding_mode == "zeros" and _has_padding(window), wanted.operation == "soft_spread"
-        pooling = Pooling(
-            axes,
-            lead_sizes(x, window),
-            tuple(variables),
-            PoolSettings(pulls=spreads, pads_with_zeros=is_padded, unit=unit, softness=softness),
-            components=(computed,) * (2 if wanted.operation == "soft" else 3),
-            stored=x.dtype.numpy.itemsize,
-            writes_directly=False,
-            counts=counted_taps if is_padded else None,
-            wants_real_cells=True,
-            scan_volume=SCAN_VOLUME,
-            lists_taps=True,
-        )
-        taps = sum(min(axis.kernel, 6) for axis in axes)
-        sends = prod(axis.kernel for axis in axes) if spreads else 0
+        if operation == "soft_spread" and are_covered_often(window):
+            if wanted.value is not None:
+                return None
+            operation, variables = "soft_shares", share_variables(x, variables[Role.U], variables[Role.V])
+        pooling = _pooling(attrs, window, x, operation, tuple(variables))
+        taps = sum(min(axis.kernel, 6) for axis in pooling.axes)
+        sends = prod(axis.kernel for axis in pooling.axes) if operation == "soft_spread" else 0
         nanoseconds = 4 + 2.0 * taps + 2.0 * sends
-        return pooling_task(NAMES[wanted.operation], wanted.operation, x.dtype, pooling, variables, nanoseconds)
+        task = pooling_task(NAMES[operation], operation, x.dtype, pooling, variables, nanoseconds)
+        if operation == "soft_shares" and wanted.received is not None:
+            return covering_task(NAMES["soft_spread"], "soft_cotangent", window, task, wanted.received, pooling)
+        return task
+
+
+def _pooling(attrs: SmoothPool, window: Window, x: Var, operation: str, roles: tuple[Role, ...]) -> Pooling:
+    computed, is_padded = COMPUTED[x.dtype.name], attrs.padding_mode == "zeros" and _has_padding(window)
+    unit, softness = _units(attrs, computed)
+    return Pooling(
+        tuple(map(as_bin, reduced_axes(window))),
+        lead_sizes(x, window),
+        roles,
+        PoolSettings(pulls=operation == "soft_spread", pads_with_zeros=is_padded, unit=unit, softness=softness),
+        components=(computed,) * (2 if operation == "soft" else 3),
+        stored=x.dtype.numpy.itemsize,
+        writes_directly=False,
+        counts=counted_taps if is_padded else None,
+        wants_real_cells=True,
+        scan_volume=SCAN_VOLUME,
+        lists_taps=True,
+    )
 
 
 SMOOTH = _SmoothLowering()

@@ -7,7 +7,9 @@ from typing import Any
 
 from gradspec.backends.cpu.dtypes import is_selected_as_stored
 from gradspec.backends.cpu.pool.arguments import PoolArguments
+from gradspec.backends.cpu.pool.kernels.covering import TiedCotangent, TiedShares
 from gradspec.backends.cpu.pool.kernels.smooth import Derivative, SmoothMaximum
+from gradspec.backends.cpu.pool.kernels.softly_covering import SmoothCotangent
 from gradspec.backends.cpu.pool.kernels.ties import WithTies
 from gradspec.backends.cpu.pool.kernels.values import Average, MaxValue
 from gradspec.backends.cpu.pool.kernels.walk import kernel
@@ -26,9 +28,13 @@ REDUCTIONS: dict[str, Any] = {
     "tangents": WithTangents,
     "tape": FromTape,
     "ties": WithTies,
+    "tied_shares": TiedShares,
+    "tied_cotangent": TiedCotangent,
     "sum": Average,
     "soft": partial(SmoothMaximum, derivative=Derivative.NONE),
     "soft_mean": partial(SmoothMaximum, derivative=Derivative.MEAN),
+    "soft_shares": partial(SmoothMaximum, derivative=Derivative.SHARES),
+    "soft_cotangent": SmoothCotangent,
     "soft_spread": partial(SmoothMaximum, derivative=Derivative.SPREAD),
 }
 

@@ -502,12 +502,25 @@ def write_means(form, args, unit, first, end, cells, at):
 
 
 @outlined
-def spread(reduction, args, unit, first, end, cells, at):
-    """Cotangents to the cells, by their weights."""
-    form, z = reduction.form, cells.tangent
+def read_shares(form, args, unit, first, end, cells, at):
+    z = cells.tangent
     read_outputs(form, args, unit, Role.U, first, end, z, at)
     for i in lanes_once(form.computed, (end - first) * unit.neighbours):
         z[at + i] = z[at + i] / cells.weight[at + i]
+
+
+@outlined
+def write_shares(form, args, unit, first, end, cells, at):
+    read_shares(form, args, unit, first, end, cells, at)
+    write_row(form.as_computed, args, unit, Role.Y, first, end, cells.value, at)
+    write_row(form.as_computed, args, unit, Role.V, first, end, cells.tangent, at)
+
+
+@outlined
+def spread(reduction, args, unit, first, end, cells, at):
+    """Cotangents to the cells, by their weights."""
+    form, z = reduction.form, cells.tangent
+    read_shares(form, args, unit, first, end, cells, at)
     send(reduction.weights, args, unit, first, end, cells.value, z, cells.weight, at)
 
 
@@ -524,9 +537,10 @@ def write_values(form, args, unit, first, end, cells, at):
 
 
 class Derivative(Enum):
-    """What is wanted beside the value: nothing, the mean of a tangent, or what a cotangent sends to the cells."""
+    """What is wanted beside the value: nothing, the mean of a tangent, or what a cotangent sends to the cells; or, in
+    place of the value, pivots and the cotangent's shares."""
 
-    NONE, MEAN, SPREAD = range(3)
+    NONE, MEAN, SPREAD, SHARES = range(4)
 
 
 @dataclass(frozen=True)
@@ -595,5 +609,7 @@ class SmoothMaximum:
             write_means(form, args, unit, first, end, cells, at)
         if self.derivative is Derivative.SPREAD:
             spread(self, args, unit, first, end, cells, at)
-        if args.arrays[Role.Y] != 0:
+        if self.derivative is Derivative.SHARES:
+            write_shares(form, args, unit, first, end, cells, at)
+        elif args.arrays[Role.Y] != 0:
             write_values(form, args, unit, first, end, cells, at)

@@ -1,0 +1,303 @@
+"""Cotangents of maxima by windows read backwards: a cell reduces the windows that cover it, as a window its cells.
+
+No window that covers a cell ``x`` has a maximum below ``x``, where a NaN exceeds every number. So those that ``x`` ties
+in are those of the least maximum, if that is ``x``; and the least of some maxima with the sum of its holders' shares
+is a semigroup, as is the largest of some cells with the number of its holders, which a window's cotangent is split by.
+What a cell costs does not depend on how many windows cover it, except where their stride is not 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gradspec.backends.cpu.pool.arguments import AxisKind, Role
+from gradspec.backends.cpu.pool.kernels.along import doubled, reduced_row
+from gradspec.backends.cpu.pool.kernels.rows import (
+    ceil_div,
+    copied_row,
+    read_neighbours,
+    read_outputs,
+    real_taps,
+    write_row,
+)
+from gradspec.backends.cpu.pool.kernels.states import lowest
+from gradspec.backends.cpu.pool.kernels.walk import Destination, blank, emit, put_together, walk
+from gradspec.codegen.formats import NumberFormat
+from gradspec.codegen.intrinsics import maximum
+from gradspec.codegen.language import Type, choose, inlined, lanes, lanes_once, outlined
+
+
+class Extreme(NamedTuple):
+    """The extreme of some numbers, and what its holders have together."""
+
+    value: Any
+    amount: Any
+
+
+class ExtremeCells(NamedTuple):
+    """Where those of many lie, with room for what finished rows need besides."""
+
+    value: Any
+    amount: Any
+    other: Any
+
+
+@dataclass(frozen=True)
+class Holders:
+    """What the states of cells and of windows have in common."""
+
+    form: NumberFormat
+    is_idempotent = has_totals = False
+
+    @property
+    def number(self) -> Type:
+        return self.form.computed
+
+    @inlined
+    def bound(self, args):
+        return self
+
+    @inlined
+    def cells(self, base, component):
+        p, size = self.form.computed_at, self.form.computed.bytes
+        return ExtremeCells(p(base), p(base + component * size), p(base + component * 2 * size))
+
+    @inlined
+    def get(self, cells, i):
+        return Extreme(cells.value[i], cells.amount[i])
+
+    @inlined
+    def put(self, cells, i, state):
+        cells.value[i] = state.value
+        cells.amount[i] = state.amount
+
+    @inlined
+    def moved(self, state, shift):
+        return state
+
+    @inlined
+    def join3(self, a, b, c):
+        return self.join(self.join(a, b), c)
+
+
+@dataclass(frozen=True)
+class LargestHolders(Holders):
+    """The largest cell and how many there are of it; it is NaN if one is."""
+
+    @property
+    def nothing(self) -> Extreme:
+        return Extreme(lowest(self.form), self.form.computed(0))
+
+    @inlined
+    def join(self, a, b):
+        m, zero = maximum(a.value, b.value), self.form.computed(0)
+        first = choose((a.value == m) | (a.value != a.value), a.amount, zero)
+        second = choose((b.value == m) | (b.value != b.value), b.amount, zero)
+        return Extreme(m, first + second)
+
+    @inlined
+    def tap(self, value, k, nought):
+        return Extreme(value, self.form.computed(1))
+
+    @inlined
+    def first(self, value, k):
+        return Extreme(value, self.form.computed(1))
+
+    @inlined
+    def more_of_bin(self, found, cells, begin, stop):
+        value, amount = found
+        for k in range(begin, stop):
+            value, amount = self.join(Extreme(value, amount), self.first(cells.p[cells.at + k], k))
+        return Extreme(value, amount)
+
+
+@dataclass(frozen=True)
+class LeastHolders(Holders):
+    """The least maximum and the sum of its windows' shares; it is NaN if all are."""
+
+    @property
+    def nothing(self) -> Extreme:
+        return Extreme(self.form.computed(math.nan), self.form.computed(0))
+
+    @inlined
+    def join(self, a, b):
+        m, zero = choose((b.value < a.value) | (a.value != a.value), b.value, a.value), self.form.computed(0)
+        first = choose((a.value == m) | (m != m), a.amount, zero)
+        second = choose((b.value == m) | (m != m), b.amount, zero)
+        return Extreme(m, first + second)
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TiedShares:
+    """The maximum of each window to Y, and to V what each of its tied cells receives of the cotangent U."""
+
+    form: NumberFormat
+    has_planes = has_whole = has_scale = keeps_rows = reads_backwards = False
+    row, put_together, outputs = reduced_row, put_together, walk
+
+    @property
+    def state(self) -> LargestHolders:
+        return LargestHolders(self.form)
+
+    @inlined
+    def prepare(self, work):
+        return
+
+    @inlined
+    def finish(self, work):
+        return
+
+    @outlined
+    def load(self, work, axis, source, at, n):
+        cells, number = work.cells, self.form.computed
+        read_neighbours(self.form, work.args, Role.X, source.x, source.count, cells.value, at, n)
+        for i in lanes(number, n):
+            cells.amount[at + i] = number(1)
+
+    def emit_row(self, work, first, end, target):
+        form, args, unit, cells, at = self.form, work.args, work.unit, target.cells, target.at
+        read_outputs(form, args, unit, Role.U, first, end, cells.other, at)
+        if args.splits:
+            for i in lanes_once(form.computed, (end - first) * unit.neighbours):
+                cells.other[at + i] = cells.other[at + i] / cells.amount[at + i]
+        write_row(form.as_computed, args, unit, Role.Y, first, end, cells.value, at)
+        write_row(form.as_computed, args, unit, Role.V, first, end, cells.other, at)
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+class Runs(NamedTuple):
+    """An axis as doubled runs see it."""
+
+    kernel: Any
+    stride: Any
+    dilation: Any
+
+
+@outlined
+def stage_windows(reduction, work, axis, source, begin, stop):
+    """Windows begin … stop−1 of a row, to the stretch; nothing where there is none."""
+    args, state, cells, wide = work.args, reduction.state, work.cells, reduction.form.as_computed
+    inside, tile = min(max(begin, 0), stop), work.args.tile_at - begin
+    outside = max(min(axis.size, stop), inside)
+    copied_row(wide, args, axis, Role.X, source.x, 1, inside, outside, cells.value, tile + inside)
+    copied_row(wide, args, axis, Role.U, source.u, 1, inside, outside, cells.amount, tile + inside)
+    for i in range(begin, inside):
+        state.put(cells, tile + i, state.nothing)
+    for i in range(outside, stop):
+        state.put(cells, tile + i, state.nothing)
+
+
+@outlined
+def by_runs(reduction, work, axis, source, runs, begin, target, n):
+    """``n`` cells from doubled runs of the windows that cover them, which begin with window ``begin``."""
+    args, state, tile = work.args, reduction.state.bound(work.args), work.args.tile_at
+    length = (n - 1) * runs.stride + (runs.kernel - 1) * runs.dilation + 1
+    stage_windows(reduction, work, axis, source, begin, begin + length)
+    doubled(state, runs, work.cells, tile, args.tile_room, length, target, n)
+
+
+@outlined
+def by_remainders(reduction, work, axis, source, target, first, end):
+    """Cells of windows a stride apart: those of one remainder are covered as they are at a stride of 1."""
+    state, cells, stride = reduction.state, work.cells, axis.stride
+    made = Destination(cells, work.args.tile_at + 2 * work.args.tile_room)
+    for r in range(min(stride, end - first)):
+        cell, n = first + r + axis.low, (end - first - r + stride - 1) // stride
+        begin, stop = ceil_div(cell - axis.kernel + 1, stride), cell // stride + 1
+        if begin < stop:
+            by_runs(reduction, work, axis, source, Runs(stop - begin, 1, 1), begin, made, n)
+        else:
+            blank(reduction, made, n)
+        for i in range(n):
+            state.put(target.cells, target.at + r + i * stride, state.get(cells, made.at + i))
+
+
+@inlined
+def with_window(reduction, work, axis, source, found, j):
+    """What a cell has found, and then window ``j``."""
+    args, number_at = work.args, reduction.form.computed_at
+    value = number_at(args.arrays[Role.X])[source.x + j * axis.strides[Role.X]]
+    amount = number_at(args.arrays[Role.U])[source.u + j * axis.strides[Role.U]]
+    return reduction.state.bound(args).join(found, Extreme(value, amount))
+
+
+@outlined
+def by_bins(reduction, work, axis, source, target, first, end):
+    """Cells first … end−1 of bins."""
+    for cell in range(first, end):
+        (value, amount), taps = reduction.state.nothing, real_taps(axis, cell)
+        for j in range(taps.start, taps.start + taps.end):
+            value, amount = with_window(reduction, work, axis, source, Extreme(value, amount), j)
+        reduction.state.put(target.cells, target.at + cell - first, Extreme(value, amount))
+
+
+@outlined
+def covered_row(reduction, work, axis, source, target, first_cell, end_cell):
+    """Cells of the last axis, a stretch at a time; those of the only axis are finished at once."""
+    args, at = work.args, target.at
+    for first in range(first_cell, end_cell, args.tile):
+        end, out = min(first + args.tile, end_cell), Destination(target.cells, at)
+        if axis.kind == AxisKind.SLIDING:
+            runs = Runs(axis.kernel, axis.stride, axis.dilation)
+            by_runs(reduction, work, axis, source, runs, first * axis.stride - axis.low, out, end - first)
+        elif axis.kind == AxisKind.EXPANDING:
+            by_remainders(reduction, work, axis, source, out, first, end)
+        else:
+            by_bins(reduction, work, axis, source, out, first, end)
+        if len(args.axes) == 1:
+            emit(reduction, work, first, end, out)
+        else:
+            at += end - first
+
+
+@dataclass(frozen=True)
+class Cotangent:
+    """From the maxima X and the shares U of windows what the cells Y receive, to V."""
+
+    form: NumberFormat
+    has_planes = has_whole = has_scale = keeps_rows = reads_backwards = False
+    row, outputs = covered_row, walk
+
+    @inlined
+    def prepare(self, work):
+        return
+
+    @inlined
+    def finish(self, work):
+        return
+
+    @outlined
+    def load(self, work, axis, source, at, n):
+        wide, args, cells = self.form.as_computed, work.args, work.cells
+        read_neighbours(wide, args, Role.X, source.x, source.count, cells.value, at, n)
+        read_neighbours(wide, args, Role.U, source.u, source.count, cells.amount, at, n)
+
+    def emit_row(self, work, first, end, target):
+        form, args, unit, cells, at = self.form, work.args, work.unit, target.cells, target.at
+        read_outputs(form, args, unit, Role.Y, first, end, cells.other, at)
+        self.receive(work, first, end, cells, at)
+        write_row(form, args, unit, Role.V, first, end, cells.amount, at)
+
+
+@dataclass(frozen=True)
+class TiedCotangent(Cotangent):
+    put_together = put_together
+
+    @property
+    def state(self) -> LeastHolders:
+        return LeastHolders(self.form)
+
+    @outlined
+    def receive(self, work, first, end, cells, at):
+        number = self.form.computed
+        for i in lanes_once(number, (end - first) * work.unit.neighbours):
+            x = cells.other[at + i]
+            is_tied = (x == cells.value[at + i]) | (x != x)
+            cells.amount[at + i] = choose(is_tied, cells.amount[at + i], number(0))

@@ -1,0 +1,154 @@
+"""Cotangents of smooth maxima by windows read backwards.
+
+A cell ``x`` receives ``Σ q·exp(b(x − m))`` of the windows that cover it, with pivots ``m ≥ x`` and shares ``q = g/s``.
+Around the least pivot ``M`` that is ``exp(b(x − M))·Σ q·exp(b(M − m))``: no exponent is positive, and pairs of ``M``
+and such sums are joined as those of ``smooth`` are. Runs take at most 2⌊log₂ k⌋ joins, so that errors stay within what
+is said there. Shares may be so large that their sum overflows where what the cell receives does not; it is then added
+up window by window.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gradspec.backends.cpu.pool.arguments import AxisKind, Role
+from gradspec.backends.cpu.pool.kernels.covering import Cotangent, Extreme, Holders
+from gradspec.backends.cpu.pool.kernels.smooth import ordered, power, together, unless_finite
+from gradspec.backends.cpu.pool.kernels.walk import after
+from gradspec.codegen.formats import NumberFormat
+from gradspec.codegen.intrinsics import minimum, multiply_add
+from gradspec.codegen.language import Type, choose, inlined, lanes, lanes_once, outlined, total
+
+
+@dataclass(frozen=True)
+class LeastPivotKind(Holders):
+    """What is known of the state when a kernel is built."""
+
+    @property
+    def nothing(self) -> Extreme:
+        return Extreme(self.form.computed(math.inf), self.form.computed(0))
+
+    @inlined
+    def bound(self, args):
+        return LeastPivot(self, self.form, self.form.computed(args.softness))
+
+
+class LeastPivot(NamedTuple):
+    """The same with the softness ``b`` of a call."""
+
+    kind: LeastPivotKind
+    form: NumberFormat
+    softness: Any
+
+    @property
+    def number(self) -> Type:
+        return self.kind.number
+
+    @property
+    def is_idempotent(self) -> bool:
+        return False
+
+    @inlined
+    def get(self, cells, i):
+        return self.kind.get(cells, i)
+
+    @inlined
+    def put(self, cells, i, state):
+        self.kind.put(cells, i, state)
+
+    @inlined
+    def moved(self, state, shift):
+        return state
+
+    @inlined
+    def join(self, a, b):
+        m = ordered(a.value, b.value)
+        d = power(self.softness, m.smaller, m.larger)
+        return Extreme(m.smaller, together(b.value < a.value, d, a.amount, b.amount))
+
+
+@outlined
+def around_the_least(reduction, work, ring, at, shift, rows, volume, target):
+    """Cells from rows of the ring: the least pivot first, and then the sums around it."""
+    cells, number = work.cells, reduction.form.computed
+    softness = number(work.args.softness)
+    for i in lanes(number, ring.slab):
+        m, here = cells.value[at + i], at
+        for _ in range(1, rows):
+            here = after(ring, here)
+            m = minimum(m, cells.value[here + i])
+        amount, here = power(softness, m, cells.value[at + i]) * cells.amount[at + i], at
+        for _ in range(1, rows):
+            here = after(ring, here)
+            amount = multiply_add(power(softness, m, cells.value[here + i]), cells.amount[here + i], amount)
+        target.cells.value[target.at + i] = m
+        target.cells.amount[target.at + i] = amount
+
+
+# --- window by window -------------------------------------------------------------------------------------------------
+
+
+@inlined
+def covering_window(axis, cell, k):
+    """The ``k``-th window that may cover a cell; −1 for none."""
+    window = cell * axis.stride - axis.low + k * axis.dilation
+    if axis.kind == AxisKind.BINS:
+        window = axis.spans[2 * cell] + k if k < axis.spans[2 * cell + 1] else -1
+    elif axis.kind == AxisKind.EXPANDING:
+        at = cell + axis.low - k * axis.dilation
+        window = at // axis.stride if at % axis.stride == 0 else -1
+    return window if window < axis.size else -1
+
+
+@outlined
+def window_by_window(form, work, x, cell, neighbour):
+    """What cell ``x`` of the row at hand receives, each share multiplied before it is added."""
+    args, unit, rank, volume = work.args, work.unit, len(work.args.axes), 1
+    pivots, shares = form.computed_at(args.arrays[Role.X]), form.computed_at(args.arrays[Role.U])
+    for i in range(rank):
+        volume *= args.axes[i].kernel
+    received = form.computed(0)
+    for tap in range(volume):
+        rest, is_real = tap, True
+        here = unit.bases[Role.X] + neighbour * args.inner_strides[Role.X]
+        there = unit.bases[Role.U] + neighbour * args.inner_strides[Role.U]
+        for i in range(rank):
+            axis = args.axes[i]
+            place = cell
+            if i < rank - 1:
+                place = unit.place[i]
+            window = covering_window(axis, place, rest % axis.kernel)
+            rest = rest // axis.kernel
+            is_real = is_real and window >= 0
+            here += window * axis.strides[Role.X]
+            there += window * axis.strides[Role.U]
+        if is_real:
+            received = received + shares[there] * power(form.computed(args.softness), x, pivots[here])
+    return received
+
+
+@dataclass(frozen=True)
+class SmoothCotangent(Cotangent):
+    put_together = around_the_least
+
+    @property
+    def state(self) -> LeastPivotKind:
+        return LeastPivotKind(self.form)
+
+    @outlined
+    def receive(self, work, first, end, cells, at):
+        args, number, n = work.args, self.form.computed, work.unit.neighbours
+        b, unit, zero, amounts = number(args.softness), number(args.unit), number(0), cells.amount
+        for i in lanes_once(number, (end - first) * n):
+            x, m = cells.other[at + i] * unit, cells.value[at + i]
+            cells.other[at + i] = x
+            is_covered = (m != number(math.inf)) | (amounts[at + i] != zero)  # a NaN that is not stays alone
+            amounts[at + i] = choose(is_covered, amounts[at + i] * power(b, x, m), zero)
+        if total(unless_finite, zero, amounts, at, (end - first) * n) != zero:
+            for cell in range(first, end):
+                for i in range(n):
+                    here = at + (cell - first) * n + i
+                    if amounts[here] - amounts[here] != zero and cells.value[here] == cells.value[here]:
+                        amounts[here] = window_by_window(self.form, work, cells.other[here], cell, i)
