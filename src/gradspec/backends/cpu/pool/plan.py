@@ -96,6 +96,10 @@ class _Wanted:
             found |= mine
         return cls(**found)
 
+    @property
+    def has_outputs(self) -> bool:
+        return self.value is not None or self.indices is not None
+
 
 @dataclass(frozen=True)
 class _MaxLowering(LoweringBase):
@@ -124,7 +128,7 @@ class _MaxLowering(LoweringBase):
             if not wanted.pulls or not are_covered_often(window):
                 return _ties_task(window, x, wanted, node.attrs.ties)
             return _covering_task(window, x, wanted, node.attrs.ties) if wanted.value is None else None
-        if _volume(window) >= 1 << 30 or (work.reads_tape and (wanted.value or wanted.indices)):
+        if _volume(window) >= 1 << 30 or (work.reads_tape and wanted.has_outputs):
             return None
         return _max_task(window, x, wanted, work)
 
