@@ -58,7 +58,7 @@ MUTANTS = (
     Mutant("number_after_nan_wins", STATES, EXCEEDS, "return not (b <= a)"),
     Mutant("nan_lost_in_values", STATES, "return maximum(a, b) if", "return choose(b > a, b, a) if"),
     Mutant("padding_competes_as_zero", STATES, "Best(lowest(self.form)", "Best(self.form.computed(0)"),
-    Mutant("integers_start_at_zero", STATES, "else -(2 ** (form.computed.bits - 1))", "else 0"),
+    Mutant("integers_start_at_zero", STATES, "-(2 ** (form.computed.bits - 1)) if", "0 if"),
     Mutant(
         "third_tap_misnumbered",
         ALONG,
@@ -121,9 +121,9 @@ MUTANTS = (
     ),
     Mutant(
         "float32_reciprocal_for_float64",
-        POOL + "plan.py",
-        "float(number(1) / number(divisor))",
-        "float(np.float32(1) / np.float32(divisor))",
+        POOL + "inverse.py",
+        "(np.float64, 53) if computed == 8 else (np.float32, 24)",
+        "(np.float32, 24)",
     ),
     Mutant(
         "first_inside_window_too_early",
@@ -158,8 +158,8 @@ MUTANTS = (
     Mutant(
         "axes_merged_across_gaps",
         POOL + "layout.py",
-        "before.is_one_bin and axis.is_one_bin and follow",
-        "before.is_one_bin and axis.is_one_bin",
+        "merged(before, axis, spreads) if follow else None",
+        "merged(before, axis, spreads)",
     ),
     Mutant(
         "second_derivative_counts_padding",
