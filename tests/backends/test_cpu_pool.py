@@ -468,6 +468,13 @@ MAX_PATHS = [
     ),
     Path("windows that end before the row", largest((2, 2), 2), (2, 9, 43), lambda b: not b.writes_cells, PULL),
     Path(
+        "windows that end below the plane",
+        largest((2, 2), 2, ((0, 1), (0, 0))),
+        (2, 9, 42),
+        lambda b: not b.writes_cells,
+        PULL,
+    ),
+    Path(
         "windows of padding",
         largest((2, 2), 1, ((3, 2), (0, 3))),
         (3, 5, 12),

@@ -464,12 +464,13 @@ class _Layout:
 
     @cached_property
     def writes_cells(self) -> bool:
-        """2 × 2 windows side by side, which reach from one end of the rows to the other."""
+        """2 × 2 windows side by side, of real cells only, which reach from one end of the rows to the other."""
         roles = {*self.pooling.roles}
         if len(self.axes) != 2 or self.bands > 1 or self.planar is not Planar.KEPT_ROWS or not self.settings.pulls:
             return False
         (first, _), (last, steps) = self.axes
-        fits = first.low == last.low == 0 and last.kernel == 2 and last.size == 2 * last.outputs
+        is_real = first.low == last.low == 0 and first.size >= 2 * first.outputs
+        fits = is_real and last.kernel == 2 and last.size == 2 * last.outputs
         return fits and roles <= {Role.X, Role.Y, Role.U, Role.V} and steps[Role.U] == steps[Role.V] == 1
 
     def _is_in_place(self) -> bool:
