@@ -22,11 +22,11 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     real_taps,
     write_row,
 )
-from gradspec.backends.cpu.pool.kernels.states import lowest
+from gradspec.backends.cpu.pool.kernels.states import State, lowest
 from gradspec.backends.cpu.pool.kernels.walk import Destination, blank, emit, put_together, walk
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import maximum
-from gradspec.codegen.language import Type, choose, inlined, lanes, lanes_once, outlined
+from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlined
 
 
 class Extreme(NamedTuple):
@@ -45,19 +45,10 @@ class ExtremeCells(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Holders:
+class Holders(State):
     """What the states of cells and of windows have in common."""
 
-    form: NumberFormat
     is_idempotent = has_totals = False
-
-    @property
-    def number(self) -> Type:
-        return self.form.computed
-
-    @inlined
-    def bound(self, args):
-        return self
 
     @inlined
     def cells(self, base, component):
@@ -72,14 +63,6 @@ class Holders:
     def put(self, cells, i, state):
         cells.value[i] = state.value
         cells.amount[i] = state.amount
-
-    @inlined
-    def moved(self, state, shift):
-        return state
-
-    @inlined
-    def join3(self, a, b, c):
-        return self.join(self.join(a, b), c)
 
 
 @dataclass(frozen=True)
@@ -133,16 +116,12 @@ class LeastHolders(Holders):
 
 
 @dataclass(frozen=True)
-class TiedShares:
-    """The maximum of each window to Y, and to V what each of its tied cells receives of the cotangent U."""
+class HolderReduction:
+    """What the kernels here have in common: they walk through all axes, and need nothing before or after."""
 
     form: NumberFormat
     has_planes = has_whole = has_scale = keeps_rows = reads_backwards = False
-    row, put_together, outputs = reduced_row, put_together, walk
-
-    @property
-    def state(self) -> LargestHolders:
-        return LargestHolders(self.form)
+    outputs = walk
 
     @inlined
     def prepare(self, work):
@@ -151,6 +130,17 @@ class TiedShares:
     @inlined
     def finish(self, work):
         return
+
+
+@dataclass(frozen=True)
+class TiedShares(HolderReduction):
+    """The maximum of each window to Y, and to V what each of its tied cells receives of the cotangent U."""
+
+    row, put_together = reduced_row, put_together
+
+    @property
+    def state(self) -> LargestHolders:
+        return LargestHolders(self.form)
 
     @outlined
     def load(self, work, axis, source, at, n):
@@ -258,20 +248,10 @@ def covered_row(reduction, work, axis, source, target, first_cell, end_cell):
 
 
 @dataclass(frozen=True)
-class Cotangent:
+class Cotangent(HolderReduction):
     """From the maxima X and the shares U of windows what the cells Y receive, to V."""
 
-    form: NumberFormat
-    has_planes = has_whole = has_scale = keeps_rows = reads_backwards = False
-    row, outputs = covered_row, walk
-
-    @inlined
-    def prepare(self, work):
-        return
-
-    @inlined
-    def finish(self, work):
-        return
+    row = covered_row
 
     @outlined
     def load(self, work, axis, source, at, n):

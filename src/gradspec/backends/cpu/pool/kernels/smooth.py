@@ -41,7 +41,7 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     write_row,
 )
 from gradspec.backends.cpu.pool.kernels.staging import Staging, send, stage, tap_offsets, tap_row, tap_rows
-from gradspec.backends.cpu.pool.kernels.states import lowest
+from gradspec.backends.cpu.pool.kernels.states import State, lowest
 from gradspec.backends.cpu.pool.kernels.walk import Destination, Part, after, copy, emit, join, join3, walk
 from gradspec.codegen.elementary import exp_of_negative, log_of_positive
 from gradspec.codegen.formats import NumberFormat
@@ -99,15 +99,10 @@ def together3(is_second, is_third, d_low, d_middle, s1, s2, s3):
 
 
 @dataclass(frozen=True)
-class SoftKind:
+class SoftKind(State):
     """What is known of the state when a kernel is built."""
 
-    form: NumberFormat
     has_tangent: bool
-
-    @property
-    def number(self) -> Type:
-        return self.form.computed
 
     @property
     def nothing(self) -> Soft | SoftTangent:
@@ -130,10 +125,6 @@ class SoftKind:
         cells.weight[i] = state.weight
         if self.has_tangent:
             cells.tangent[i] = state.tangent
-
-    @inlined
-    def moved(self, state, shift):
-        return state
 
     @inlined
     def cells(self, base, component):

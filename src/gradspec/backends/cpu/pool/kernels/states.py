@@ -41,12 +41,10 @@ def lowest(form: NumberFormat) -> Value:
 
 
 @dataclass(frozen=True)
-class OneNumber:
-    """What the maximum and the sum have in common."""
+class State:
+    """What states have in common where nothing else is said."""
 
     form: NumberFormat
-    has_totals = True
-    """Whether neighbours can be joined in lanes."""
 
     @property
     def number(self) -> Type:
@@ -56,6 +54,22 @@ class OneNumber:
     def bound(self, args):
         """The state with what the arguments say of it."""
         return self
+
+    @inlined
+    def join3(self, a, b, c):
+        return self.join(self.join(a, b), c)
+
+    @inlined
+    def moved(self, state, shift):
+        return state
+
+
+@dataclass(frozen=True)
+class OneNumber(State):
+    """What the maximum and the sum have in common."""
+
+    has_totals = True
+    """Whether neighbours can be joined in lanes."""
 
     @inlined
     def cells(self, base, component):
@@ -71,16 +85,8 @@ class OneNumber:
         cells.value[i] = state
 
     @inlined
-    def join3(self, a, b, c):
-        return self.join(self.join(a, b), c)
-
-    @inlined
     def tap(self, value, k, nought):
         return value
-
-    @inlined
-    def moved(self, state, shift):
-        return state
 
     @inlined
     def more_of_bin(self, found, cells, begin, stop):
@@ -139,7 +145,7 @@ class Best(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FirstWinner:
+class FirstWinner(State):
     """The maximum with its winner.
 
     A winner is the number of its cell within the window, in row-major order; padding cells have numbers too. ``b``
@@ -149,15 +155,10 @@ class FirstWinner:
     with a negative winner, and then its first real cell has won; or it has no real cell.
     """
 
-    form: NumberFormat
     is_idempotent = True
     has_totals = False
     carries = False
     """Whether there is a tangent in the winner's place."""
-
-    @property
-    def number(self) -> Type:
-        return self.form.computed
 
     @property
     def largest(self) -> Largest:
@@ -167,10 +168,6 @@ class FirstWinner:
     @property
     def nothing(self) -> Best:
         return Best(lowest(self.form), self.form.lane(NOBODY))
-
-    @inlined
-    def bound(self, args):
-        return self
 
     @inlined
     def cells(self, base, component):
@@ -194,10 +191,6 @@ class FirstWinner:
     @inlined
     def join(self, a, b):
         return choose(self.exceeds(b.value, a.value), b, a)
-
-    @inlined
-    def join3(self, a, b, c):
-        return self.join(self.join(a, b), c)
 
     @inlined
     def tap(self, value, k, nought):
@@ -270,7 +263,16 @@ class FirstWinner:
 
 
 @dataclass(frozen=True)
-class FirstTangent(FirstWinner):
+class FirstLarger(FirstWinner):
+    """The same where no cell is NaN."""
+
+    @inlined
+    def exceeds(self, b, a):
+        return b > a
+
+
+@dataclass(frozen=True)
+class LargerTangent(FirstLarger):
     """The maximum with the tangent of its winner in the winner's place."""
 
     carries = True
@@ -285,7 +287,7 @@ class FirstTangent(FirstWinner):
 
     @inlined
     def taps(self, cells, tangents, first):
-        return tuple(Best(x, u) for x, u in zip(cells, tangents))  # noqa: B905
+        return tuple(Best(cells[k], tangents[k]) for k in range(len(cells)))
 
     @inlined
     def one(self, rows, at, k):
@@ -298,17 +300,3 @@ class FirstTangent(FirstWinner):
     @inlined
     def moved(self, state, shift):
         return state
-
-
-@dataclass(frozen=True)
-class FirstLarger(FirstWinner):
-    """The same where no cell is NaN."""
-
-    @inlined
-    def exceeds(self, b, a):
-        return b > a
-
-
-@dataclass(frozen=True)
-class LargerTangent(FirstTangent):
-    exceeds = FirstLarger.exceeds
