@@ -71,6 +71,11 @@ class Builder:
         """The array of a constant; None for other variables."""
         return self._constants.get(var)
 
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """The nodes added so far."""
+        return self._nodes
+
     def maker(self, var: Var) -> Node | None:
         """The node that gives a variable; None for inputs and constants."""
         return self._makers.get(var)

@@ -143,6 +143,31 @@ class Var:
 
 
 @dataclass(frozen=True)
+class Sums:
+    """The operator adds up products of its operands, and this is what bounds must know about the sums.
+
+    - ``terms(attrs, *types)``: how many roundings a term may meet, products included; 0 if numbers are only moved.
+    - ``factors``: operands that are multiplied with each other; the operator is linear in one if the others are held.
+    - ``fixed``: operands that must be held for it to be linear at all (a divisor, a condition).
+    - ``bias``: the operand that is added as it is.
+    - ``absolute(attrs, *operands)``: the sum of the magnitudes of the terms, given those of the operands; the operator
+      itself, unless its own coefficients may be negative.
+    - ``linear(attrs)``: the attributes without what they add of their own.
+    """
+
+    terms: Callable[..., int] = lambda attrs, *types: 0
+    factors: tuple[int, ...] = ()
+    fixed: tuple[int, ...] = ()
+    bias: int | None = None
+    absolute: Callable[..., Any] | None = None
+    linear: Callable[[Any], Any] = lambda attrs: attrs
+
+
+MOVED = Sums()
+"""Numbers in other places."""
+
+
+@dataclass(frozen=True)
 class Op:
     """One operator: what it means and how it transforms. It holds no state and no kernels.
 
@@ -157,6 +182,10 @@ class Op:
     - ``transpose(attrs, cotangents, operands, i)``: the cotangent of operand ``i``, in which the operator is linear.
       ``operands`` holds the others; for a jointly linear operator it holds types only.
     - ``batch(op, attrs, operands, batched)``: the outputs with a leading axis, given which operands have one.
+    - ``sums``: that it is a sum of products, from which its bounds follow.
+    - ``enclosure(node, *boxes)``: boxes of the outputs, given those of the operands; for what is no sum.
+    - ``relaxation(node, boxes, share)``: lines below and above the output over the boxes of the operands. ``share``, a
+      number from 0 to 1 for each cell or None for the usual choice, says which of the possible lines to take.
     """
 
     name: str
@@ -167,6 +196,11 @@ class Op:
     linear: str | None = None
     jvp: Callable[..., tuple[Sequence[Var], Sequence[Var | None]]] | None = None
     transpose: Callable[..., Var] | None = None
+    sums: Sums | None = None
+    enclosure: Callable[..., Any] | None = None
+    relaxation: Callable[..., Any] | None = None
+    kinks: Callable[[Any], tuple[float, ...]] | None = None
+    """``kinks(attrs)``: the operands at which the operator, else linear in its one operand, bends."""
     moves: bool = False
     """The operator only moves numbers, so that applying it to constants while compiling is exact."""
     twice: Callable[[Attributes, Attributes, TensorType], Attributes | None] | None = None

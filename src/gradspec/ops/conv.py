@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 from typing import Any, Self
 
 from gradspec.graph.attributes import IMPLIED, usual
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Var
+from gradspec.graph.ir import Op, Sums, Var
 from gradspec.graph.types import TensorType, require_floats, require_rank, require_sums
 from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.linear import biased_jvp, merge_batch, split_batch
 from gradspec.ops.rules import applying, require_count
 from gradspec.ops.shape import broadcast_to, reshape
 from gradspec.ops.shape import sum as sum_over
+from gradspec.ops.terms import most_cells, most_windows
 from gradspec.spec.conv import Form, compare, conv_form, plus_bias, read, transposed_form, write
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.tensor import Tensor
@@ -169,6 +171,23 @@ def _channel_axis(attrs: Convolution, v: Var, role: str, batch: int = 1) -> int:
     return v.ndim - attrs.rank - 1 if role in ("x", "g") else batch
 
 
+def _terms(name: str) -> Callable[..., int]:
+    """The products that one cell of the result adds up, at most, and the bias."""
+    a, b, result = ROLES[name]
+
+    def rule(attrs: Convolution, first: TensorType, second: TensorType, *bias: TensorType) -> int:
+        form = _form(attrs, **{a: first, b: second})
+        channels = {"g": form.x_channels // attrs.groups, "x": form.g_channels // attrs.groups, "w": 1}
+        met = {
+            "g": most_cells(form.window),
+            "x": most_windows(form.window),
+            "w": prod(attrs.outputs) * prod(first.shape[: first.ndim - attrs.rank - 1]),
+        }
+        return channels[result] * met[result] + len(bias)
+
+    return rule
+
+
 def _biased(name: str) -> Op:
     return Op(
         name,
@@ -176,6 +195,7 @@ def _biased(name: str) -> Op:
         types=_types(name),
         spec=_spec(name),
         batch=_batch,
+        sums=Sums(terms=_terms(name), factors=(0, 1), bias=2),
         jvp=biased_jvp(lambda: BY_NAME[name], _spread_bias),
         transpose=_transpose(name),
     )
@@ -190,6 +210,7 @@ COMPARE = Op(
     spec=_spec("conv_compare"),
     batch=_batch,
     linear="each",
+    sums=Sums(terms=_terms("conv_compare"), factors=(0, 1)),
     transpose=_transpose("conv_compare"),
 )
 BY_NAME = {op.name: op for op in (READ, WRITE, COMPARE)}

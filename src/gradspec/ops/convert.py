@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Var
+from gradspec.graph.ir import Op, Sums, Var
 from gradspec.graph.types import DTYPES, DType, TensorType, dtype_of
 from gradspec.ops.batching import leading_batch
 from gradspec.spec.convert import convert as convert_spec
@@ -39,6 +39,7 @@ CONVERT: Op = Op(
     spec=lambda attrs, x: (convert_spec(x, attrs.dtype),),
     batch=leading_batch,
     linear="jointly",
+    sums=Sums(terms=lambda attrs, x: 1),
     jvp=_jvp,
     transpose=lambda attrs, cotangents, types, i: convert(cotangents[0], types[0].dtype),
 )

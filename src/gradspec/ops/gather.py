@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Var
+from gradspec.graph.ir import MOVED, Op, Sums, Var
 from gradspec.graph.types import TensorType, i64, require_integers, require_numbers, require_one_dtype
 from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.convert import convert
@@ -54,6 +54,7 @@ GATHER_ROWS: Op = Op(
     spec=lambda attrs, x, indices: (spec.gather_rows(x, indices, attrs.axis),),
     batch=_gather_batch,
     linear="jointly",
+    sums=MOVED,
     transpose=lambda attrs, cotangents, operands_, i: apply(
         SCATTER_ADD_ROWS, RowPlaces(attrs.axis, operands_[0].shape[attrs.axis]), cotangents[0], operands_[1]
     ),
@@ -85,6 +86,7 @@ SCATTER_ADD_ROWS: Op = Op(
     spec=lambda attrs, x, indices: (spec.scatter_add_rows(x, indices, attrs.axis, attrs.size),),
     batch=_scatter_add_batch,
     linear="jointly",
+    sums=Sums(terms=lambda attrs, x, indices: max(indices.shape[-1:] or (1,))),
     transpose=lambda attrs, cotangents, operands_, i: apply(
         GATHER_ROWS, AlongAxis(attrs.axis), cotangents[0], operands_[1]
     ),
@@ -132,6 +134,7 @@ SCATTER_ROWS: Op = Op(
     spec=lambda attrs, x, indices, rows: (spec.scatter_rows(x, indices, rows, attrs.axis),),
     batch=_scatter_batch,
     linear="jointly",
+    sums=MOVED,
     transpose=_scatter_transpose,
 )
 

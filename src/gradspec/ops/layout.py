@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index as as_index
 from typing import Any
 
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Var
+from gradspec.graph.ir import MOVED, Op, Sums, Var
 from gradspec.graph.types import TensorType, boolean, number_as, require_one_dtype, type_of
 from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.rules import applying, recorded_axis
@@ -51,6 +51,7 @@ TRANSPOSE = Op(
     batch=_transpose_batch,
     linear="jointly",
     moves=True,
+    sums=MOVED,
     twice=_transposed_twice,
     transpose=lambda attrs, cotangents, types, i: transpose(cotangents[0], _inverse(attrs.axes)),
 )
@@ -120,6 +121,7 @@ CONCAT = Op(
     batch=_concat_batch,
     linear="jointly",
     moves=True,
+    sums=MOVED,
     transpose=_concat_transpose,
 )
 
@@ -182,6 +184,7 @@ SLICE = Op(
     batch=_slice_batch,
     linear="jointly",
     moves=True,
+    sums=MOVED,
     transpose=_slice_transpose,
 )
 
@@ -300,6 +303,7 @@ PAD = Op(
     spec=lambda attrs, x: (spec.spaced(x, attrs.padding, attrs.interior, attrs.value),),
     batch=_pad_batch,
     moves=True,
+    sums=Sums(linear=lambda attrs: replace(attrs, value=0)),
     jvp=_pad_jvp,
     transpose=_pad_transpose,
 )

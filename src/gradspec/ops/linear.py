@@ -11,7 +11,7 @@ import numpy as np
 
 from gradspec.graph.attributes import Attributes
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Var
+from gradspec.graph.ir import Op, Sums, Var
 from gradspec.graph.types import TensorType, require_floats, require_sums
 from gradspec.ops.batching import leading_batch, with_leading_axis
 from gradspec.ops.layout import transpose
@@ -122,6 +122,10 @@ def _matmul_batch(op: Op, attrs: Product, operands_: Sequence[Var], batched: Seq
     return (reshape(tall, (n, rows, tall.shape[-1])),)
 
 
+def _inner(attrs: Product, a: TensorType, b: TensorType, *bias: TensorType) -> int:
+    return a.shape[-2 if attrs.transpose_a else -1] + len(bias)
+
+
 def _spread_columns(attrs: Product, bias: Var, like: Var) -> Var:
     return broadcast_to(reshape(bias, (*bias.shape[:-1], 1, bias.shape[-1])), like.shape)  # type: ignore[no-any-return]
 
@@ -132,6 +136,7 @@ MATMUL: Op = Op(
     types=_matmul_types,
     spec=_matmul_spec,
     batch=_matmul_batch,
+    sums=Sums(terms=_inner, factors=(0, 1), bias=2),
     jvp=biased_jvp(lambda: MATMUL, _spread_columns),
     transpose=_matmul_transpose,
 )

@@ -6,6 +6,7 @@ how much of a tangent passes, and ``gate`` lets it.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import inf, isfinite
@@ -16,10 +17,10 @@ import numpy as np
 
 from gradspec.graph.attributes import Attributes, NoAttributes
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Var
+from gradspec.graph.ir import MOVED, Op, Sums, Var
 from gradspec.graph.types import DType, TensorType, require_floats, require_numbers, require_one_dtype, type_of
 from gradspec.ops.batching import leading_batch
-from gradspec.ops.rules import applying, broadcast_shape, same_types
+from gradspec.ops.rules import applying, broadcast_shape, increasing, same_types
 from gradspec.ops.shape import broadcast_to
 from gradspec.spec import pointwise as spec
 from gradspec.spec.errors import DTypeError
@@ -51,6 +52,7 @@ NEG = Op(
     spec=_meaning(spec.neg),
     batch=leading_batch,
     linear="jointly",
+    sums=Sums(absolute=lambda attrs, x: x),
     transpose=lambda attrs, cotangents, types, i: -cotangents[0],
 )
 
@@ -72,6 +74,7 @@ ADD = Op(
     spec=_meaning(spec.add),
     batch=leading_batch,
     linear="jointly",
+    sums=Sums(terms=lambda attrs, a, b: 1),
     jvp=lambda attrs, primals, tangents: ([primals[0] + primals[1]], [_sum_of(*tangents)]),
     transpose=lambda attrs, cotangents, types, i: cotangents[0],
 )
@@ -98,6 +101,7 @@ SUB = Op(
     spec=_meaning(spec.sub),
     batch=leading_batch,
     linear="jointly",
+    sums=Sums(terms=lambda attrs, a, b: 1, absolute=lambda attrs, a, b: a + b),
     jvp=lambda attrs, primals, tangents: ([primals[0] - primals[1]], [_difference_of(*tangents)]),
     transpose=lambda attrs, cotangents, types, i: -cotangents[0] if i else cotangents[0],
 )
@@ -124,6 +128,7 @@ MUL = Op(
     spec=_meaning(spec.mul),
     batch=leading_batch,
     linear="each",
+    sums=Sums(terms=lambda attrs, a, b: 1, factors=(0, 1)),
     transpose=lambda attrs, cotangents, operands, i: cotangents[0] * operands[1 - i],
 )
 
@@ -157,6 +162,7 @@ DIV = Op(
     types=_div_types,
     spec=_meaning(spec.div),
     batch=leading_batch,
+    sums=Sums(terms=lambda attrs, a, b: 1, factors=(0,), fixed=(1,)),
     jvp=_div_jvp,
     transpose=lambda attrs, cotangents, operands, i: cotangents[0] / operands[1],
 )
@@ -213,6 +219,7 @@ SCALE = Op(
     spec=_meaning(spec.scale),
     batch=leading_batch,
     linear="jointly",
+    sums=Sums(terms=lambda attrs, x: 1, absolute=lambda attrs, x: scale(x, builtins.abs(attrs.factor))),
     transpose=lambda attrs, cotangents, types, i: scale(cotangents[0], attrs.factor),
 )
 
@@ -239,6 +246,7 @@ DETACH = Op(
     types=same_types("detach", 1, require_one_dtype),
     spec=_meaning(spec.detach),
     batch=leading_batch,
+    sums=MOVED,
     constant=True,
 )
 
@@ -296,18 +304,19 @@ GATE = Op(
     types=same_types("gate", 2),
     spec=_meaning(spec.gate),
     batch=leading_batch,
-    jvp=lambda attrs, primals, tangents: ([_gate(*primals)], [_gate_tangent(primals[0], tangents[1])]),
-    transpose=lambda attrs, cotangents, operands, i: _gate(operands[0], cotangents[0]),
+    sums=Sums(terms=lambda attrs, weight, t: 1, factors=(1,), fixed=(0,)),
+    jvp=lambda attrs, primals, tangents: ([gate(*primals)], [_gate_tangent(primals[0], tangents[1])]),
+    transpose=lambda attrs, cotangents, operands, i: gate(operands[0], cotangents[0]),
 )
 """``weight · t`` with a constant weight, linear in ``t``; 0 where the weight is 0, whatever ``t`` is."""
 
 
-def _gate(weight: Any, t: Any) -> Any:
+def gate(weight: Any, t: Any) -> Any:
     return apply(GATE, NONE, weight, t)
 
 
 def _gate_tangent(weight: Any, dt: Any) -> Any:
-    return None if dt is None else _gate(weight, dt)
+    return None if dt is None else gate(weight, dt)
 
 
 def _unary(
@@ -316,8 +325,9 @@ def _unary(
     tangent: Callable[[Attributes, Any, Any, Any], Any],
     attributes: type = NoAttributes,
     require_dtype: Callable[..., DType] = require_floats,
+    **bounds: Callable[..., Any],
 ) -> Op:
-    """An operator of one operand; ``tangent(attrs, x, y, dx)`` is that of its value ``y``."""
+    """An operator of one operand; ``tangent(attrs, x, y, dx)`` is that of its value ``y``, ``bounds`` its other rules."""
 
     def jvp(attrs: Attributes, primals: Any, tangents: Any) -> Any:
         (x,), (dx,) = primals, tangents
@@ -325,7 +335,7 @@ def _unary(
         return [y], [tangent(attrs, x, y, dx)]
 
     types = same_types(name, 1, require_dtype)
-    op = Op(name, attributes, types=types, spec=_meaning(function), batch=leading_batch, jvp=jvp)
+    op = Op(name, attributes, types=types, spec=_meaning(function), batch=leading_batch, jvp=jvp, **bounds)
     return op
 
 
@@ -336,12 +346,28 @@ def _step(x: Any, below: float, at: float, above: float) -> Any:
     return apply(STEP, Levels(below, at, above), x)
 
 
+def _relu_lines(node: Any, boxes: Any, share: Any) -> Any:
+    """Below, a line through 0 with any slope from 0 to 1; above, the chord."""
+    (box,) = boxes
+    low, high = maximum(-box.lower, 0.0), maximum(box.upper, 0.0)
+    chosen = _step(high - low, 0.0, 0.0, 1.0) if share is None else share
+    below = minimum(maximum(chosen, _step(low, 1.0, 1.0, 0.0)), _step(high, 0.0, 0.0, 1.0))
+    above = high / maximum(low + high, node.tiny)
+    return (
+        node.line(node.zeros(low), (0, node.slope(below))),
+        node.line(node.above_convex(box, above, relu), (0, node.slope(above))),
+    )
+
+
 # Of the result, not of the operand: the same numbers, and the result is often kept for other reasons.
 RELU = _unary(
     "relu",
     spec.relu,
-    lambda attrs, x, y, dx: _gate(_step(y, 0.0, 0.0, 1.0), dx),
+    lambda attrs, x, y, dx: gate(_step(y, 0.0, 0.0, 1.0), dx),
     require_dtype=require_numbers,
+    enclosure=increasing,
+    relaxation=_relu_lines,
+    kinks=lambda attrs: (0.0,),
 )
 
 
@@ -365,7 +391,7 @@ class NegativeSlope:
 LEAKY_RELU = _unary(
     "leaky_relu",
     spec.leaky_relu,
-    lambda attrs, x, y, dx: _gate(_step(x, attrs.negative_slope, attrs.negative_slope, 1.0), dx),
+    lambda attrs, x, y, dx: gate(_step(x, attrs.negative_slope, attrs.negative_slope, 1.0), dx),
     attributes=NegativeSlope,
 )
 
@@ -381,7 +407,7 @@ def leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
 
 
 ABS = _unary(
-    "abs", spec.abs, lambda attrs, x, y, dx: _gate(_step(x, -1.0, 0.0, 1.0), dx), require_dtype=require_numbers
+    "abs", spec.abs, lambda attrs, x, y, dx: gate(_step(x, -1.0, 0.0, 1.0), dx), require_dtype=require_numbers
 )
 
 
@@ -395,7 +421,7 @@ def abs(x: Any) -> Any:
     return apply(ABS, NONE, x)
 
 
-CLAMP = _unary("clamp", spec.clamp, lambda attrs, x, y, dx: _gate(apply(WITHIN, attrs, x), dx), attributes=Bounds)
+CLAMP = _unary("clamp", spec.clamp, lambda attrs, x, y, dx: gate(apply(WITHIN, attrs, x), dx), attributes=Bounds)
 
 
 def clamp(x: Any, min: float | None = None, max: float | None = None) -> Any:
@@ -424,8 +450,8 @@ def _clamp_integers(x: Any, min: float | None, max: float | None, type: TensorTy
 
 def _shared(a: Any, b: Any, da: Any, db: Any) -> Any:
     """The tangent of ``maximum(a, b)``: what passes of each operand's."""
-    from_a = None if da is None else _gate(apply(MAX_SHARE, NONE, a, b), da)
-    from_b = None if db is None else _gate(apply(MAX_SHARE, NONE, b, a), db)
+    from_a = None if da is None else gate(apply(MAX_SHARE, NONE, a, b), da)
+    from_b = None if db is None else gate(apply(MAX_SHARE, NONE, b, a), db)
     return _sum_of(from_a, from_b)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf, prod
 from numbers import Integral
 from typing import Any
 
@@ -17,13 +18,18 @@ import numpy as np
 
 from gradspec.graph.attributes import usual
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Var
+from gradspec.graph.ir import Op, Sums, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DType, TensorType, f64, i64, require_floats, require_numbers
 from gradspec.ops.batching import leading_batch
-from gradspec.ops.rules import applying, whole
-from gradspec.ops.shape import reshape
-from gradspec.spec.errors import ShapeError
+from gradspec.ops.pointwise import abs as absolute
+from gradspec.ops.pointwise import gate, maximum
+from gradspec.ops.rules import applying, increasing, whole
+from gradspec.ops.select import equal, where
+from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.ops.terms import most_cells, most_windows
+from gradspec.ops.unpool import max_gather, max_unpool
+from gradspec.spec.errors import ShapeError, UnsupportedError
 from gradspec.spec.pool import (
     bins,
     divisor_rule,
@@ -150,7 +156,77 @@ def _max_jvp(attrs: MaxPool, primals: Any, tangents: Any) -> Any:
     return whole(apply(MAX_POOL, attrs, x)), [moved, None][: 1 + attrs.return_indices]
 
 
-MAX_POOL = Op("max_pool", MaxPool, types=_max_types, spec=_max_spec, batch=leading_batch, jvp=_max_jvp)
+@dataclass(frozen=True)
+class Gathered:
+    """The linear map that takes, for each window, the cell at a place, times a slope."""
+
+    slope: Var
+    places: Var
+    sizes: Index
+    roundings: int
+
+    def push(self, x: Var) -> Var:
+        return self.slope * max_gather(x, self.places, len(self.sizes))  # type: ignore[no-any-return]
+
+    def pull(self, g: Var) -> Var:
+        return max_unpool(self.slope * g, self.places, self.sizes)  # type: ignore[no-any-return]
+
+    def absolute(self, x: Var) -> Var:
+        return gate(absolute(self.slope), max_gather(x, self.places, len(self.sizes)))  # type: ignore[no-any-return]
+
+
+def _max_lines(node: Any, boxes: Any, share: Any) -> Any:
+    """Below, the cell with the largest lower end. Above, ``max(z, m)`` of the cell with the largest upper end and of
+    the largest upper end ``m`` of the others, which is raised to ``z``'s lower end, where it makes no difference.
+    """
+    (box,), attrs = boxes, replace(node.attrs, return_indices=True)
+    window = attrs.window(box.lower)
+    roundings = most_windows(window) + 1
+    low, first = apply(MAX_POOL, attrs, box.lower)
+    high, last = apply(MAX_POOL, attrs, box.upper)
+    ones = broadcast_to(node.number(1.0, low), low.shape)
+    cell = node.between(max_gather(box.lower, last, window.rank), high)
+    rest = maximum(_others(window, box.upper, last), cell.lower)
+    slope = (high - rest) / maximum(high - cell.lower, node.tiny)
+    return (
+        node.line(node.zeros(low), (0, Gathered(ones, first, window.sizes, roundings))),
+        node.line(
+            node.above_convex(cell, slope, lambda z: maximum(z, rest)),
+            (0, Gathered(slope, last, window.sizes, roundings)),
+        ),
+    )
+
+
+def _others(window: Window, x: Var, places: Var) -> Var:
+    """The largest cell of each window but for the one at ``places``; minus infinity if there is none."""
+    lead = x.shape[: x.ndim - window.rank]
+    table = np.array([[-1 if cell is None else cell for cell in taps] for taps in window.table()])
+    taps = broadcast_to(x.owner.share(table, "taps"), (*lead, *table.shape))
+    cells = max_gather(reshape(x, (*lead, prod(window.sizes))), reshape(taps, (*lead, table.size)), 1)
+    left_out = maximum(equal(taps, reshape(places, (*lead, len(table), 1))), equal(taps, -1))
+    others = where(left_out, -inf, reshape(cells, taps.shape))
+    return reshape(global_max_pool(others, 1, keepdims=False), places.shape)  # type: ignore[no-any-return]
+
+
+def _max_box(node: Any, box: Any) -> Any:
+    """The value increases with every cell; the winner's place is known if its cell is above all others."""
+    if not node.attrs.return_indices:
+        return increasing(node, box)
+    raise UnsupportedError(
+        "max_pool: which cell wins depends on the input, so its index has no bounds; leave out return_indices"
+    )
+
+
+MAX_POOL = Op(
+    "max_pool",
+    MaxPool,
+    types=_max_types,
+    spec=_max_spec,
+    batch=leading_batch,
+    jvp=_max_jvp,
+    enclosure=_max_box,
+    relaxation=_max_lines,
+)
 
 
 def _push_types(attrs: MaxPool, x: TensorType, dx: TensorType) -> tuple[TensorType]:
@@ -299,6 +375,20 @@ def _spread_spec(attrs: AvgSpread, g: Tensor) -> tuple[Tensor]:
     return (mean_over_vjp(attrs.window(x), x, g, attrs.divisor(g)),)
 
 
+def _positive(attrs: Any) -> Any:
+    """The same windows with a positive divisor."""
+    return attrs if attrs.divisor_override is None else replace(attrs, divisor_override=abs(attrs.divisor_override))
+
+
+def _averaged(attrs: AvgPool, x: TensorType) -> int:
+    """The cells of the largest window, the division, and the rounding of the divisor."""
+    return most_cells(attrs.window(x)) + 2
+
+
+def _shared(attrs: AvgSpread, g: TensorType) -> int:
+    return most_windows(attrs.window(TensorType(g.dtype, attrs.sizes))) + 2
+
+
 def _avg_transpose(attrs: AvgPool, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
     sizes = split_shape(types[0].shape, attrs.window(types[0]).rank)[1]
     return apply(AVG_POOL_SPREAD, AvgSpread(**vars(attrs), sizes=sizes), cotangents[0])  # type: ignore[no-any-return]
@@ -311,6 +401,7 @@ AVG_POOL = Op(
     spec=lambda attrs, x: (mean_over(attrs.window(x), x, attrs.divisor(x)),),
     batch=leading_batch,
     linear="jointly",
+    sums=Sums(terms=_averaged, absolute=lambda attrs, x: apply(AVG_POOL, _positive(attrs), x)),
     transpose=_avg_transpose,
 )
 
@@ -321,6 +412,7 @@ AVG_POOL_SPREAD = Op(
     spec=_spread_spec,
     batch=leading_batch,
     linear="jointly",
+    sums=Sums(terms=_shared, absolute=lambda attrs, g: apply(AVG_POOL_SPREAD, _positive(attrs), g)),
     transpose=lambda attrs, cotangents, types, i: apply(AVG_POOL, attrs.forward, cotangents[0]),
 )
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Var
+from gradspec.graph.ir import Op, Sums, Var
 from gradspec.graph.types import TensorType, require_floats, require_numbers
 from gradspec.ops.layout import AlongAxis
 from gradspec.ops.rules import applying, recorded_axis
-from gradspec.ops.shape import Axes, axes_batch, one_further, reduced_type, reduction, sum
+from gradspec.ops.shape import Axes, axes_batch, one_further, reduced_terms, reduced_type, reduction, sum
 from gradspec.spec import reduce as spec
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.layout import normal_axis
@@ -38,6 +38,7 @@ MEAN = Op(
     spec=lambda attrs, x: (spec.mean(x, attrs.axes),),
     batch=axes_batch,
     linear="jointly",
+    sums=Sums(terms=lambda attrs, x: reduced_terms(attrs, x) + 2),
     transpose=_mean_transpose,
 )
 
@@ -79,6 +80,7 @@ SHARE = Op(
     spec=lambda attrs, x: (spec.share(x, attrs.axes, attrs.shape),),
     batch=_share_batch,
     linear="jointly",
+    sums=Sums(terms=lambda attrs, x: 2),
     transpose=lambda attrs, cotangents, types, i: apply(MEAN, Axes(attrs.axes), *cotangents),
 )
 
@@ -113,6 +115,7 @@ CUMSUM = Op(
     spec=lambda attrs, x: (spec.cumsum(x, attrs.axis, attrs.exclusive, attrs.reverse),),
     batch=lambda op, attrs, operands_, batched: (apply(op, replace(attrs, axis=attrs.axis + 1), *operands_),),
     linear="jointly",
+    sums=Sums(terms=lambda attrs, x: x.shape[attrs.axis]),
     transpose=_cumsum_transpose,
 )
 

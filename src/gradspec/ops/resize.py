@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 from gradspec.graph.attributes import LATER
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op
+from gradspec.graph.ir import Op, Sums
 from gradspec.graph.types import TensorType, require_floats
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.rules import applying
 from gradspec.spec.errors import ShapeError
-from gradspec.spec.resize import Axis, Place, Taps, gathered, resized_axes, scattered, table
+from gradspec.spec.resize import Axis, Place, Taps, axis_taps, gathered, resized_axes, scattered, table
 from gradspec.spec.window import per_axis, spatial_rank, spatial_sizes
 
 LARGEST = 2**63 - 1
@@ -65,6 +67,21 @@ def _types(name: str, attrs: Resize, x: TensorType, before: tuple[int, ...], aft
     return TensorType(x.dtype, x.shape[: x.ndim - len(before)] + after)
 
 
+def _taps(attrs: Resize, x: TensorType) -> int:
+    """Two cells along each axis, each times a weight that is itself rounded."""
+    return 2 ** len(attrs.sizes) + 3 * len(attrs.sizes)
+
+
+def _readers(attrs: Resize, g: TensorType) -> int:
+    """The outputs that share one cell, at most: those whose positions lie within one cell of it, or beyond the end."""
+    return prod(_most_readers(axis) for axis in attrs.axes) + 3 * len(attrs.sizes)
+
+
+def _most_readers(axis: Axis) -> int:
+    counts = Counter(cell for taps in axis_taps(axis) for cell, _ in taps)
+    return max(counts.values(), default=1)
+
+
 RESIZE = Op(
     "resize",
     Resize,
@@ -72,6 +89,7 @@ RESIZE = Op(
     spec=lambda attrs, x: (gathered(x, attrs.taps, attrs.outputs),),
     batch=leading_batch,
     linear="jointly",
+    sums=Sums(terms=_taps),
     transpose=lambda attrs, cotangents, types, i: apply(RESIZE_TRANSPOSE, attrs, *cotangents),
 )
 RESIZE_TRANSPOSE: Op = Op(
@@ -81,6 +99,7 @@ RESIZE_TRANSPOSE: Op = Op(
     spec=lambda attrs, g: (scattered(g, attrs.taps, attrs.sizes),),
     batch=leading_batch,
     linear="jointly",
+    sums=Sums(terms=_readers),
     transpose=lambda attrs, cotangents, types, i: apply(RESIZE, attrs, *cotangents),
 )
 

@@ -65,6 +65,12 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         ) from None
 
 
+def increasing(node: Any, *boxes: Any) -> Any:
+    """The enclosure of an operator that increases with each operand and whose results are not rounded."""
+    lower, upper = (whole(node.apply(*(box.ends[end] for box in boxes))) for end in (0, 1))
+    return [node.between(*ends) for ends in zip(lower, upper, strict=True)]
+
+
 @contextmanager
 def applying(name: str, *operands: Any) -> Iterator[None]:
     """Errors met while an operator's arguments are read say which operator, and on which variables or arrays."""

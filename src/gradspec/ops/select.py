@@ -7,9 +7,10 @@ from typing import Any
 
 from gradspec.graph.attributes import NoAttributes
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Var
+from gradspec.graph.ir import Op, Sums, Var
 from gradspec.graph.types import DType, TensorType, boolean, require_numbers, require_one_dtype
 from gradspec.ops.batching import leading_batch
+from gradspec.ops.pointwise import maximum, minimum
 from gradspec.ops.rules import applying, broadcast_shape, require_count, same_types
 from gradspec.ops.shape import broadcast_to
 from gradspec.spec import select as spec
@@ -32,12 +33,20 @@ def _truths(name: str, require_dtype: Callable[..., DType]) -> Callable[..., tup
     return lambda attrs, *types: (TensorType(boolean, alike(attrs, *types)[0].shape),)
 
 
+def _maybe_equal(node: Any, a: Any, b: Any) -> Any:
+    """Certain for two points, and possible wherever the boxes meet."""
+    points = minimum(minimum(equal(a.lower, a.upper), equal(b.lower, b.upper)), equal(a.lower, b.lower))
+    apart = maximum(greater(a.lower, b.upper), greater(b.lower, a.upper))
+    return node.between(points, equal(apart, False))
+
+
 GREATER = Op(
     "greater",
     NoAttributes,
     types=_truths("greater", require_numbers),
     spec=lambda attrs, a, b: (spec.greater(a, b),),
     batch=leading_batch,
+    enclosure=lambda node, a, b: node.between(greater(a.lower, b.upper), greater(a.upper, b.lower)),
     constant=True,
 )
 
@@ -47,6 +56,7 @@ EQUAL = Op(
     types=_truths("equal", require_one_dtype),
     spec=lambda attrs, a, b: (spec.equal(a, b),),
     batch=leading_batch,
+    enclosure=_maybe_equal,
     constant=True,
 )
 
@@ -103,6 +113,14 @@ def _where_transpose(attrs: NoAttributes, cotangents: Sequence[Var], operands_: 
     return apply(WHERE, NONE, condition, *chosen)  # type: ignore[no-any-return]
 
 
+def _either(node: Any, condition: Any, a: Any, b: Any) -> Any:
+    """Where the condition is not certain, the hull of both."""
+    certain, possible = condition.ends
+    low = where(certain, a.lower, where(possible, minimum(a.lower, b.lower), b.lower))
+    high = where(certain, a.upper, where(possible, maximum(a.upper, b.upper), b.upper))
+    return node.between(low, high)
+
+
 WHERE: Op = Op(
     "where",
     NoAttributes,
@@ -110,6 +128,8 @@ WHERE: Op = Op(
     spec=lambda attrs, condition, a, b: (spec.where(condition, a, b),),
     batch=leading_batch,
     linear="jointly",
+    sums=Sums(fixed=(0,)),
+    enclosure=_either,
     transpose=_where_transpose,
 )
 

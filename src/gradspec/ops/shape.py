@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Var
+from gradspec.graph.ir import MOVED, Op, Sums, Var
 from gradspec.graph.types import TensorType, require_numbers
 from gradspec.ops.rules import applying, recorded_axis
 from gradspec.spec import layout, reduce
@@ -47,6 +48,7 @@ RESHAPE = Op(
     batch=_reshape_batch,
     linear="jointly",
     moves=True,
+    sums=MOVED,
     twice=_last_shape,
     transpose=lambda attrs, cotangents, types, i: reshape(cotangents[0], types[0].shape),
 )
@@ -107,6 +109,7 @@ BROADCAST_TO = Op(
     batch=_broadcast_batch,
     linear="jointly",
     moves=True,
+    sums=MOVED,
     twice=_last_shape,
     transpose=_broadcast_transpose,
 )
@@ -136,6 +139,11 @@ def reduced_type(name: str, attrs: Axes, x: TensorType) -> TensorType:
     """What is left of ``x`` without the axes."""
     axes = layout.normal_axes(name, [recorded_axis(name, a, x.ndim) for a in attrs.axes], x.ndim)
     return TensorType(x.dtype, reduce.reduced_sizes(x.shape, axes))
+
+
+def reduced_terms(attrs: Axes, x: TensorType) -> int:
+    """How many numbers are added up to one."""
+    return prod(x.shape[a] for a in attrs.axes)
 
 
 def axes_batch(op: Op, attrs: Axes, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
@@ -173,6 +181,7 @@ SUM = Op(
     spec=lambda attrs, x: (reduce.sum(x, attrs.axes),),
     batch=axes_batch,
     linear="jointly",
+    sums=Sums(terms=reduced_terms),
     transpose=_sum_transpose,
 )
 

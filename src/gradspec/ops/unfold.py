@@ -7,11 +7,12 @@ from math import prod
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op
+from gradspec.graph.ir import MOVED, Op, Sums
 from gradspec.graph.types import TensorType, require_numbers
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.conv import Sizes, StatedWindows
 from gradspec.ops.rules import applying
+from gradspec.ops.terms import most_windows
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.unfold import fold as fold_spec
 from gradspec.spec.unfold import unfold as unfold_spec
@@ -42,6 +43,7 @@ UNFOLD = Op(
     spec=lambda attrs, x: (unfold_spec(x, attrs.kernel, attrs.dilation, attrs.padding, attrs.stride),),
     batch=leading_batch,
     linear="jointly",
+    sums=MOVED,
     transpose=lambda attrs, cotangents, types, i: apply(FOLD, attrs, *cotangents),
 )
 
@@ -91,6 +93,7 @@ FOLD: Op = Op(
     spec=_fold_spec,
     batch=leading_batch,
     linear="jointly",
+    sums=Sums(terms=lambda attrs, x: most_windows(attrs.window)),
     transpose=lambda attrs, cotangents, types, i: apply(UNFOLD, attrs, *cotangents),
 )
 

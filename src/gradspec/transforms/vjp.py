@@ -20,12 +20,12 @@ def vjp(graph: Graph, wrt: Wrt = None) -> Graph:
     floats = [i for i, v in enumerate(graph.outputs) if v.type.is_float]
     tangent_inputs = forward.inputs[count:]
     tangent_outputs = forward.outputs[len(graph.outputs) :]
-    linear = _dependents(forward, tangent_inputs)
+    linear = dependents(forward, tangent_inputs)
     copy = Copier(Graph(forward.inputs[:count], forward.nodes, forward.outputs, forward.constants))
     for node in forward.nodes:
         if not linear.intersection(node.outputs):
             copy.node(node)
-    cotangents = _Cotangents()
+    cotangents = Cotangents()
     for i, var in zip(floats, tangent_outputs, strict=True):
         seed = copy.builder.input(var.type, copy.builder.unused(f"ct_{graph.outputs[i].name}"))
         if var in linear:
@@ -37,7 +37,7 @@ def vjp(graph: Graph, wrt: Wrt = None) -> Graph:
     return copy.builder.build([*copy.all(forward.outputs[: len(graph.outputs)]), *results], allow_unused=True)
 
 
-def _dependents(graph: Graph, sources: tuple[Var, ...]) -> set[Var]:
+def dependents(graph: Graph, sources: tuple[Var, ...]) -> set[Var]:
     """The sources and everything computed from them."""
     found = set(sources)
     for node in graph.nodes:
@@ -46,7 +46,7 @@ def _dependents(graph: Graph, sources: tuple[Var, ...]) -> set[Var]:
     return found
 
 
-class _Cotangents:
+class Cotangents:
     """Cotangents, added up where a variable is used more than once."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class _Cotangents:
         self._found[var] = cotangent if before is None else before + cotangent
 
 
-def _pull_back(node: Node, linear: set[Var], cotangents: _Cotangents, copy: Copier) -> None:
+def _pull_back(node: Node, linear: set[Var], cotangents: Cotangents, copy: Copier) -> None:
     """Send a node's cotangents to the operands it is linear in."""
     arriving = [cotangents.get(v) for v in node.outputs]
     if all(ct is None for ct in arriving):

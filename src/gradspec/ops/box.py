@@ -1,0 +1,284 @@
+"""Boxes of variables, lines over them, and the roundings that bounds must add.
+
+A box holds all numbers from ``lower`` to ``upper``, or all within ``radius`` of ``centre``; it is given in one form,
+and the other is computed where a rule asks for it. Bounds are computed in floats, to nearest, by any kernels that
+conform to the specification; every rule adds what these may lose, so that it never matters which way they rounded.
+
+With ``u`` the unit roundoff, ``Γ_n = (1+u)^n − 1``: a number that met ``n`` roundings is off by at most ``Γ_n`` of the
+sum of the magnitudes of its terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import expm1, log1p
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.builder import apply
+from gradspec.graph.ir import Node, Var
+from gradspec.graph.types import DTYPES, DType, TensorType, bf16, f16, f32, f64
+from gradspec.ops.pointwise import abs, gate, maximum, minimum
+
+DIGITS = {f16: 11, bf16: 8, f32: 24, f64: 53}
+"""The bits of a significand."""
+
+LEAST = {f16: 2.0**-24, bf16: 2.0**-133, f32: 2.0**-149, f64: 5e-324}
+"""The smallest positive number."""
+
+ELEMENTARY = 4
+"""The roundings that an elementary function is allowed."""
+
+
+def gamma(n: float, dtype: DType) -> float:
+    """``Γ_n`` of ``dtype``, from above."""
+    return expm1(n * log1p(2.0 ** -DIGITS[dtype])) * (1 + 2.0**-40)
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What bounds are computed in, and whether they hold for every kernel (``any``) or for real numbers only."""
+
+    dtype: DType
+    any: bool
+
+    def own(self, n: float) -> float:
+        """``Γ_n`` of the bounds' own computation."""
+        return gamma(n, self.dtype)
+
+    def kernel(self, n: float, stored: DType) -> float:
+        """``Γ_n`` of a kernel whose result is stored as ``stored``; the small formats are added up in float32."""
+        return gamma(n, f64 if stored is f64 else f32) if self.any else 0.0
+
+    def storage(self, stored: DType) -> float:
+        """The relative error of storing a result in a format with fewer digits than it was computed with."""
+        return 2.0 ** -DIGITS[stored] if self.any and stored in (f16, bf16) else 0.0
+
+    def underflow(self, n: float, stored: DType) -> float:
+        """What ``n`` products and the storage may lose to gradual underflow, in these bounds and in the kernel."""
+        return (n + 2) * 2 * (LEAST[self.dtype] + (LEAST[stored] if self.any else 0.0))
+
+    def above(self, x: float) -> float:
+        """A number of the bounds' dtype that is not below ``x``."""
+        with np.errstate(over="ignore"):
+            nearest = self.dtype.numpy.type(x)
+        return float(nearest if float(nearest) >= x else np.nextafter(nearest, self.dtype.numpy.type(np.inf)))
+
+    def inflated(self, x: Var, relative: float) -> Var:
+        """``(1 + relative)·x`` of something that is not negative, from above."""
+        return x * self.above(1 + relative + self.own(2))
+
+
+class Box:
+    """The numbers that a variable may hold. Its parts are variables of the graph of bounds."""
+
+    def __init__(
+        self,
+        arithmetic: Arithmetic,
+        *,
+        point: Var | None = None,
+        ends: Callable[[], tuple[Var, Var]] | None = None,
+        ball: Callable[[], tuple[Var, Var]] | None = None,
+        leaves: int = 1,
+        mass: Callable[[], Var] | None = None,
+        slack: Slack | None = None,
+    ) -> None:
+        self.arithmetic, self.point, self.leaves, self.slack = arithmetic, point, leaves, slack
+        self._ends, self._ball, self._mass = ends, ball, mass
+
+    @cached_property
+    def ends(self) -> tuple[Var, Var]:
+        """The lower and the upper end."""
+        if self.point is not None:
+            return self.point, self.point
+        if self._ends is not None:
+            return self._ends()
+        centre, radius = self.ball  # which has room for these two roundings
+        return centre - radius, centre + radius
+
+    @cached_property
+    def ball(self) -> tuple[Var, Var]:
+        """The centre and the radius."""
+        if self.point is not None:
+            return self.point, self.point.owner.zeros(self.point.type)
+        if self._ball is not None:
+            return self._ball()
+        lower, upper = self.ends
+        centre = lower * 0.5 + upper * 0.5
+        return centre, self.around(centre)
+
+    def around(self, centre: Var) -> Var:
+        """The radius for a given centre: a difference of floats is off by u of itself, and exact if it underflows."""
+        lower, upper = self.ends
+        return self.arithmetic.inflated(maximum(upper - centre, centre - lower), self.arithmetic.own(2))
+
+    @property
+    def lower(self) -> Var:
+        return self.ends[0]
+
+    @property
+    def upper(self) -> Var:
+        return self.ends[1]
+
+    @property
+    def centre(self) -> Var:
+        return self.ball[0]
+
+    @property
+    def radius(self) -> Var:
+        return self.ball[1]
+
+    @property
+    def varies(self) -> bool:
+        return self.point is None
+
+    @property
+    def is_ball(self) -> bool:
+        """Whether the ends are computed from a ball, and not the other way round."""
+        return self._ends is None and self._ball is not None
+
+    @cached_property
+    def magnitude(self) -> Var:
+        """The largest ``|x|``; from above, but for Γ_1."""
+        if self.point is not None:
+            return absolute(self.point)
+        if self._ball is None:
+            return maximum(abs(self.lower), abs(self.upper))  # type: ignore[no-any-return]
+        return abs(self.centre) + self.radius  # type: ignore[no-any-return]
+
+    @cached_property
+    def mass(self) -> Var:
+        """The sum of the magnitudes of the ``leaves``, if this is a sum that a kernel may join to others."""
+        return self.magnitude if self._mass is None else self._mass()
+
+    def within(self, lower: Var, upper: Var) -> Box:
+        """The part of the box between bounds that are known from elsewhere, around the same centre."""
+        ends = maximum(self.lower, lower), minimum(self.upper, upper)
+        part = Box(self.arithmetic, ends=lambda: ends)
+        return Box(
+            self.arithmetic,
+            ends=lambda: ends,
+            ball=lambda: (self.centre, part.around(self.centre)),
+            leaves=self.leaves,
+            mass=self._mass,
+            slack=self.slack,
+        )
+
+
+@dataclass(frozen=True)
+class Slack:
+    """How a sum of boxes came about: its ``error`` at the operands' centres, and the ``reach`` of their radii."""
+
+    error: Var
+    reach: Var
+
+
+def absolute(x: Var) -> Var:
+    """``|x|``, at once if it is a constant."""
+    value = x.owner.value(x)
+    return abs(x) if value is None else x.owner.share(np.abs(value), f"abs_{x.name}")  # type: ignore[no-any-return]
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Slope:
+    """The linear map that multiplies each cell by its slope."""
+
+    slope: Var
+    roundings: int = 1
+
+    def push(self, x: Var) -> Var:
+        return self.slope * x
+
+    def pull(self, g: Var) -> Var:
+        return self.slope * g
+
+    def absolute(self, x: Var) -> Var:
+        """The map with absolute slopes; where a slope is 0, it does not matter how far ``x`` reaches."""
+        return gate(abs(self.slope), x)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Line:
+    """``Σ map(operand) + intercept``, below or above the output of a node over the boxes of its operands."""
+
+    intercept: Var
+    maps: Sequence[tuple[int, Any]] = ()
+
+
+# --- what rules are given ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BoundedNode:
+    """A node whose bounds are wanted, and what rules make bounds of."""
+
+    node: Node
+    arithmetic: Arithmetic
+
+    @property
+    def attrs(self) -> Any:
+        """The node's attributes; a dtype among them is that of the bounds if it is a float's."""
+        attrs: Any = self.node.attrs
+        dtype = DTYPES.get(getattr(attrs, "dtype", ""))
+        return replace(attrs, dtype=self.arithmetic.dtype.name) if dtype is not None and dtype.is_float else attrs
+
+    @property
+    def stored(self) -> TensorType:
+        """The type of the node's result where it runs."""
+        return self.node.outputs[0].type
+
+    def apply(self, *operands: Var) -> Any:
+        """The operator itself, on variables of the graph of bounds."""
+        return apply(self.node.op, self.attrs, *operands)
+
+    def between(self, lower: Var, upper: Var) -> Box:
+        return Box(self.arithmetic, ends=lambda: (lower, upper))
+
+    def around(self, values: Sequence[Var], roundings: float) -> Box:
+        """The hull of computed values, of which each met some roundings here and as many in a kernel."""
+        low, high = values[0], values[0]
+        for value in values[1:]:
+            low, high = minimum(low, value), maximum(high, value)
+        return self.between(low - self.blur(low, roundings), high + self.blur(high, roundings))
+
+    def blur(self, value: Var, roundings: float) -> Var:
+        """How far a computed value may be from what it stands for, with room for adding this to it."""
+        a, stored = self.arithmetic, self.stored.dtype
+        relative = a.own(roundings + 4) + a.kernel(roundings, stored) + a.storage(stored)
+        return abs(value) * a.above(relative) + a.above(a.underflow(roundings, stored))
+
+    @property
+    def tiny(self) -> float:
+        """The smallest normal number, which keeps a divisor from being 0."""
+        return float(np.finfo(self.arithmetic.dtype.numpy).tiny)
+
+    def number(self, value: float, like: Var) -> Var:
+        return like.owner.operand(value, like)  # type: ignore[no-any-return]
+
+    def zeros(self, like: Var) -> Var:
+        return like.owner.zeros(like.type)  # type: ignore[no-any-return]
+
+    def above_convex(self, box: Box, slope: Var, function: Callable[[Var], Var]) -> Var:
+        """The intercept of a line above a convex function, exact at floats: it is farthest below the line's end."""
+        values = [(function(end), slope * end) for end in box.ends]
+        blur = sum_of([abs(part) for pair in values for part in pair]) * self.arithmetic.above(self.arithmetic.own(8))
+        return maximum(*(value - part for value, part in values)) + (blur + self.tiny)  # type: ignore[no-any-return]
+
+    def slope(self, slope: Var) -> Slope:
+        return Slope(slope)
+
+    def line(self, intercept: Var, *maps: tuple[int, Any]) -> Line:
+        return Line(intercept, maps)
+
+
+def sum_of(terms: Sequence[Var]) -> Var:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total

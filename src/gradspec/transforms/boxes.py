@@ -1,0 +1,182 @@
+"""Boxes: a graph to the graph of what its variables can be, over boxes of its inputs.
+
+No rule names an operator. A sum of products (``Op.sums``) takes the centres through the operator, and the radii and
+magnitudes through the operator with absolute coefficients; what is no sum has an ``enclosure`` of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gradspec.graph.builder import Builder, apply
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Node, Sums, Var
+from gradspec.graph.types import DType, TensorType, f32, f64
+from gradspec.ops.box import Arithmetic, BoundedNode, Box, Slack, absolute
+
+
+def own_dtype(graph: Graph) -> DType:
+    """What bounds of the graph are computed in: float64 where it computes in it, else float32."""
+    variables = (*graph.inputs, *graph.constants, *(v for node in graph.nodes for v in node.outputs))
+    return f64 if any(v.dtype is f64 for v in variables) else f32
+
+
+class Boxes:
+    """The boxes of a graph's variables, in the builder of the graph of bounds."""
+
+    def __init__(self, graph: Graph, builder: Builder, arithmetic: Arithmetic) -> None:
+        self.graph, self.builder, self.arithmetic = graph, builder, arithmetic
+        self._found: dict[Var, Box] = {}
+        self._constants = graph.constants
+
+    def __getitem__(self, var: Var) -> Box:
+        if var not in self._found:
+            self._found[var] = Box(self.arithmetic, point=self._own(self._constants[var], var.name))
+        return self._found[var]
+
+    def __setitem__(self, var: Var, box: Box) -> None:
+        self._found[var] = box
+
+    def _own(self, array: Array, name: str) -> Var:
+        is_float = array.dtype.kind not in "iub"
+        return self.builder.share(array.astype(self.arithmetic.dtype.numpy) if is_float else array, name)
+
+    def own_type(self, type: TensorType) -> TensorType:
+        return TensorType(self.arithmetic.dtype, type.shape) if type.is_float else type
+
+    def run(self, known: Mapping[Var, tuple[Var, Var]]) -> None:
+        """Enclose every node; ``known`` are bounds of some results, from elsewhere."""
+        for node in self.graph.nodes:
+            results = enclosed(node, [self[v] for v in node.inputs], self.arithmetic)
+            for var, box in zip(node.outputs, results, strict=True):
+                self[var] = box.within(*known[var]) if var in known else box
+
+
+def boxes(graph: Graph, arithmetic: Arithmetic, bounded: Sequence[bool]) -> Graph:
+    """``(lower, upper of each bounded input, the others as they are) → (lower, upper of each output)``."""
+    builder = Builder()
+    found = Boxes(graph, builder, arithmetic)
+    enter(found, bounded)
+    found.run({})
+    return builder.build([end for v in graph.outputs for end in found[v].ends], allow_unused=True)
+
+
+def enter(found: Boxes, bounded: Sequence[bool]) -> None:
+    """Inputs of the graph of bounds: two for each bounded input, one for each other."""
+    builder = found.builder
+    for var, has_box in zip(found.graph.inputs, bounded, strict=True):
+        own = found.own_type(var.type)
+        if has_box:
+            low, high = (builder.input(own, builder.unused(f"{var.name}_{end}")) for end in ("lower", "upper"))
+            found[var] = Box(found.arithmetic, ends=lambda ends=(low, high): ends)  # type: ignore[misc]
+        else:
+            found[var] = Box(found.arithmetic, point=builder.input(own, var.name))
+
+
+def enclosed(node: Node, operands: Sequence[Box], arithmetic: Arithmetic) -> Sequence[Box]:
+    """The boxes of a node's results, by its operator's rules."""
+    bounded = BoundedNode(node, arithmetic)
+    varying = {i for i, box in enumerate(operands) if box.varies}
+    rule = node.op.sums
+    if rule is not None and any(v.type.is_float for v in node.inputs):
+        held = not varying.intersection(rule.fixed)
+        integers = any(not node.inputs[i].type.is_float for i in varying)
+        if held and not integers:
+            return _sum(bounded, rule, operands, varying)
+    if not varying and not node.outputs[0].type.is_float:
+        return [Box(arithmetic, point=v) for v in _tuple(bounded.apply(*(b.lower for b in operands)))]
+    if node.op.enclosure is None:
+        raise node.op.missing("enclosure")
+    return _tuple(node.op.enclosure(bounded, *operands))
+
+
+def is_affine(node: Node, varying: Iterable[int]) -> bool:
+    """Whether the node is an affine map of the operands that vary."""
+    rule, moving = node.op.sums, set(varying)
+    return rule is not None and not moving.intersection(rule.fixed) and len(moving.intersection(rule.factors)) <= 1
+
+
+def _sum(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[int]) -> Sequence[Box]:
+    types = [v.type for v in node.node.inputs]
+    if not rule.terms(node.attrs, *types):
+        return _moved(node, rule, operands, varying)
+    a, stored = node.arithmetic, node.stored.dtype
+    joined = a.any and not rule.factors
+    masses = [box.mass if joined else box.magnitude for box in operands]
+    masses = [m if v.type.is_float else b.lower for m, b, v in zip(masses, operands, node.node.inputs, strict=True)]
+    own = rule.terms(node.attrs, *types)
+    leaves = _leaves(own, operands) if joined else own
+    mass = _absolute(node, rule, masses, node.attrs)
+    centre = node.apply(*(box.centre for box in operands))
+    relative = a.own(own) + a.kernel(leaves, stored) + a.storage(stored)
+    room = a.own(leaves + 8)  # the mass and the reach are rounded too, and so are the ends
+    error = mass * a.above(relative * (1 + room) + a.own(8)) + a.above(a.underflow(own, stored))
+    if not varying:
+        return (Box(a, ball=lambda: (centre, error), leaves=leaves, mass=lambda: mass),)
+    reach = a.inflated(_reach(node, rule, operands, varying), room)
+    slack = Slack(error, reach)
+    return (Box(a, ball=lambda: (centre, reach + error), leaves=leaves, mass=lambda: mass, slack=slack),)
+
+
+def _leaves(terms: int, operands: Sequence[Box]) -> int:
+    """The numbers that a kernel may add up in any order, where sums feed a sum."""
+    leaves = [box.leaves for box in operands]
+    return sum(leaves) if terms <= len(operands) else terms * max(leaves)
+
+
+def _absolute(node: BoundedNode, rule: Sums, operands: Sequence[Var], attrs: Any) -> Var:
+    if rule.absolute is not None:
+        return rule.absolute(attrs, *operands)  # type: ignore[no-any-return]
+    return apply(node.node.op, attrs, *operands)  # type: ignore[no-any-return]
+
+
+def _reach(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[int]) -> Var:
+    """How far the result may move with its operands: ``Σ |∂y/∂xᵢ|·rᵢ``, and of two factors one after the other."""
+    moving = [i for i in rule.factors if i in varying]
+    steps = []
+    for i in moving or [None]:
+        parts = []
+        for j, (box, var) in enumerate(zip(operands, node.node.inputs, strict=True)):
+            if not var.type.is_float or j in rule.fixed:
+                parts.append(box.magnitude if var.type.is_float else box.lower)
+            elif j not in rule.factors or j == i:
+                parts.append(box.radius)
+            else:
+                parts.append(absolute(box.centre) if i is not None and j < i else box.magnitude)
+        if rule.bias is not None and len(parts) > rule.bias and rule.bias not in varying:
+            del parts[rule.bias]
+        steps.append(_absolute(node, rule, parts, rule.linear(node.attrs)))
+    total = steps[0]
+    for step in steps[1:]:
+        total = total + step
+    return total
+
+
+def _moved(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[int]) -> Sequence[Box]:
+    """Numbers that are only moved: both forms of the box are moved, and neither is rounded."""
+    a = node.arithmetic
+    if not varying:
+        return (Box(a, point=node.apply(*(box.lower for box in operands))),)
+
+    def reach() -> Var:
+        parts = [b.radius if v.type.is_float and j not in rule.fixed else b.lower for j, (b, v) in enumerate(pairs)]
+        return _absolute(node, rule, parts, rule.linear(node.attrs))
+
+    pairs = list(zip(operands, node.node.inputs, strict=True))
+    ends = None
+    if rule.absolute is None and not all(box.is_ball for box in operands if box.varies):
+        ends = lambda: (node.apply(*(b.lower for b in operands)), node.apply(*(b.upper for b in operands)))  # noqa: E731
+    return (
+        Box(
+            a,
+            ends=ends,
+            ball=lambda: (node.apply(*(b.centre for b in operands)), reach()),
+            leaves=max(b.leaves for b in operands),
+            mass=lambda: _absolute(node, rule, [b.mass if v.type.is_float else b.lower for b, v in pairs], node.attrs),
+        ),
+    )
+
+
+def _tuple(results: Any) -> tuple[Any, ...]:
+    return tuple(results) if isinstance(results, list | tuple) else (results,)

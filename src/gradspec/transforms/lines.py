@@ -1,0 +1,200 @@
+"""Lines: a graph to the graph of lower bounds of linear functions of its variables, over boxes of its inputs.
+
+Backwards through the graph, ``target ≥ Σ A·(z − c) + b`` is kept: the sum over the variables reached so far, ``c`` the
+centres of their boxes. The coefficients ``A`` are floats, and taken for the exact numbers they are. An affine node
+``y = W·z + v`` replaces ``A`` by ``A·W``:
+
+    A·(y − c_y)  =  A·W·(z − c_z) + A·(W·c_z + v − c_y)  ≥  fl(A·W)·(z − c_z) − |A|·(Γ·|W|·r_z + e).
+
+The last bracket of the first step is the rounding ``e`` of the centre and, if asked, of any kernel; ``fl(A·W)`` is off
+by Γ of its terms, and these meet differences no larger than the radius ``r_z``. So biases never appear, and a node
+costs one inner product. A node that is not affine lies between lines: the lower one counts where ``A > 0``, the upper
+one where ``A < 0``. What rounding can lose of an inner product is taken off its second factor, once for all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.builder import Builder
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Node, Var
+from gradspec.ops.box import Arithmetic, BoundedNode, Box, Line, sum_of
+from gradspec.ops.pointwise import abs, maximum, minimum
+from gradspec.ops.shape import sum as sum_over
+from gradspec.transforms.boxes import Boxes, enter, is_affine
+
+
+def lines(
+    graph: Graph,
+    arithmetic: Arithmetic,
+    bounded: Sequence[bool],
+    target: Var,
+    known: Sequence[Var] = (),
+    shared: Sequence[Node] = (),
+) -> Graph:
+    """The graph of a lower bound of ``⟨coefficients, target⟩``.
+
+    Its inputs: those of the boxes; the coefficients; for each of ``known`` a lower and an upper bound from elsewhere;
+    for each node of ``shared`` the share that chooses among its lines.
+    """
+    builder = Builder()
+    found = Boxes(graph, builder, arithmetic)
+    enter(found, bounded)
+    coefficients = builder.input(found.own_type(target.type), builder.unused("coefficients"))
+    ends = {v: tuple(_input(found, v, end) for end in ("lower", "upper")) for v in known}
+    shares = {node: _input(found, node.outputs[0], "share") for node in shared}
+    found.run(ends)  # type: ignore[arg-type]
+    bound = _Pass(found, shares).bound(target, coefficients)
+    return builder.build(bound, allow_unused=True)
+
+
+def _input(found: Boxes, var: Var, role: str) -> Var:
+    return found.builder.input(found.own_type(var.type), found.builder.unused(f"{var.name}_{role}"))
+
+
+def relaxed(graph: Graph, bounded: Sequence[bool]) -> list[Node]:
+    """The nodes that depend on a bounded input and are not affine maps of what does."""
+    varying = {v for v, has_box in zip(graph.inputs, bounded, strict=True) if has_box}
+    found = []
+    for node in graph.nodes:
+        moving = [i for i, v in enumerate(node.inputs) if v in varying]
+        if moving:
+            varying.update(node.outputs)
+            if not is_affine(node, moving):
+                found.append(node)
+    return found
+
+
+class _Pass:
+    """One pass backwards."""
+
+    def __init__(self, boxes: Boxes, shares: Mapping[Node, Var]) -> None:
+        self._boxes, self._arithmetic, self._shares = boxes, boxes.arithmetic, shares
+        self._coefficients: dict[Var, Var] = {}
+        self._terms: list[Var] = []
+        self._lost: list[Var] = []
+        self._products = 0
+
+    def bound(self, target: Var, coefficients: Var) -> Var:
+        centre = self._boxes[target].centre
+        self._send(target, coefficients)
+        self._add(coefficients, centre, centre)
+        for node in reversed(self._boxes.graph.nodes):
+            arriving = self._coefficients.pop(node.outputs[0], None)
+            if arriving is not None:
+                self._step(node, arriving)
+        for var, arriving in self._coefficients.items():
+            self._subtract(arriving, self._boxes[var].radius)
+        return self._total()
+
+    def _send(self, var: Var, coefficients: Var) -> None:
+        """Coefficients of a variable add up; the sum is rounded, and meets no more than the radius."""
+        box, before = self._boxes[var], self._coefficients.get(var)
+        if not box.varies:
+            return
+        if before is not None:
+            coefficients = before + coefficients
+            self._subtract(coefficients, box.radius * self._arithmetic.above(self._arithmetic.own(2)))
+        self._coefficients[var] = coefficients
+
+    def _step(self, node: Node, arriving: Var) -> None:
+        operands = [self._boxes[v] for v in node.inputs]
+        moving = [i for i, box in enumerate(operands) if box.varies]
+        if not moving:
+            self._subtract(arriving, self._boxes[node.outputs[0]].radius)
+        elif is_affine(node, moving):
+            self._pull_affine(node, operands, moving, arriving)
+        else:
+            self._pull_lines(node, operands, arriving)
+
+    def _pull_affine(self, node: Node, operands: Sequence[Box], moving: Sequence[int], arriving: Var) -> None:
+        if node.op.transpose is None:
+            raise node.op.missing("transpose")
+        a, box, bounded = self._arithmetic, self._boxes[node.outputs[0]], BoundedNode(node, self._arithmetic)
+        given: list[Any] = [b.centre.type if b.varies else b.point for b in operands]
+        begun = len(self._boxes.builder.nodes)
+        pulled = [node.op.transpose(bounded.attrs, [arriving], given, i) for i in moving]
+        roundings = sum(_terms(added) for added in self._boxes.builder.nodes[begun:])
+        error = [] if box.slack is None else [box.slack.error]
+        if roundings:
+            reach = box.radius if box.slack is None else box.slack.reach
+            error.append(reach * a.above(a.own(roundings)))
+        if error:
+            self._subtract(arriving, sum_of(error))
+        for i, coefficients in zip(moving, pulled, strict=True):
+            self._lose(operands[i], roundings)
+            self._send(node.inputs[i], coefficients)
+
+    def _pull_lines(self, node: Node, operands: Sequence[Box], arriving: Var) -> None:
+        box = self._boxes[node.outputs[0]]
+        below, above = Line(box.lower), Line(box.upper)
+        if node.op.relaxation is not None:
+            bounded = BoundedNode(node, self._arithmetic)
+            below, above = node.op.relaxation(bounded, operands, self._shares.get(node))
+        positive, negative = maximum(arriving, 0.0), minimum(arriving, 0.0)
+        (low, low_blur), (high, high_blur) = (self._at_centres(line, operands, box) for line in (below, above))
+        self._add(arriving, low - low_blur, high + high_blur)
+        pulls = [(i, m, part) for line, part in ((below, positive), (above, negative)) for i, m in line.maps]
+        for i in dict.fromkeys(i for i, _, _ in pulls):
+            self._lose(operands[i], sum(m.roundings for j, m, _ in pulls if j == i))
+            self._send(node.inputs[i], sum_of([m.pull(part) for j, m, part in pulls if j == i]))
+
+    def _at_centres(self, line: Line, operands: Sequence[Box], box: Box) -> tuple[Var, Var]:
+        """The line at the centres less the centre of the result, and what rounding may change of it and its slopes."""
+        a = self._arithmetic
+        values = [line.intercept, *(m.push(operands[i].centre) for i, m in line.maps), -box.centre]
+        sizes = [abs(line.intercept), *(m.absolute(operands[i].magnitude) for i, m in line.maps), abs(box.centre)]
+        sizes += [m.absolute(operands[i].radius) for i, m in line.maps]
+        roundings = 8 + max((m.roundings for _, m in line.maps), default=0) + 2 * len(line.maps)
+        return sum_of(values), sum_of(sizes) * a.above(a.own(roundings))
+
+    # --- inner products -----------------------------------------------------------------------------------------------
+
+    def _add(self, coefficients: Var, low: Var, high: Var) -> None:
+        """Add ``low`` times the positive coefficients and ``high`` times the negative ones, from below."""
+        folded = self._arithmetic.above(self._arithmetic.own(_depth(coefficients) + 8))
+        low, high = low - abs(low) * folded, high + abs(high) * folded
+        self._sum(maximum(coefficients, 0.0) * low + minimum(coefficients, 0.0) * high)
+
+    def _subtract(self, coefficients: Var, radius: Var) -> None:
+        """Subtract ``⟨|coefficients|, radius⟩``, from below."""
+        folded = self._arithmetic.inflated(radius, self._arithmetic.own(_depth(coefficients) + 8))
+        self._sum(-(abs(coefficients) * folded))
+
+    def _sum(self, cells: Var) -> None:
+        cut = _cut(cells.shape)
+        self._products += cells.type.size
+        self._terms.append(sum_over(sum_over(cells, tuple(range(cut, cells.ndim))), tuple(range(cut))))
+
+    def _lose(self, operand: Box, roundings: int) -> None:
+        """Each of the products behind a coefficient may lose half the smallest number to underflow."""
+        self._lost.append(sum_over(operand.radius) * (2.0**-22 * (roundings + 4)))
+
+    def _total(self) -> Var:
+        a, tiny = self._arithmetic, float(np.finfo(self._arithmetic.dtype.numpy).tiny)
+        size = sum_of([abs(t) for t in self._terms]) * a.above(a.own(2 * len(self._terms) + 8))
+        lost = sum_of([*self._lost, self._boxes.builder.operand(1 + self._products * 2.0**-22, size)])
+        return sum_of(self._terms) - (size + lost * (2 * tiny))
+
+
+def _terms(node: Node) -> int:
+    """The roundings that a number meets in one node of a transposed map."""
+    if node.op.sums is None:
+        raise node.op.missing("sums")
+    return node.op.sums.terms(node.attrs, *(v.type for v in node.inputs))
+
+
+def _cut(shape: tuple[int, ...]) -> int:
+    """Where to split the axes so that two sums, one over each part, have few terms together."""
+    return min(range(len(shape) + 1), key=lambda cut: prod(shape[:cut]) + prod(shape[cut:]))
+
+
+def _depth(cells: Var) -> int:
+    """The roundings that a term of the two sums meets."""
+    cut = _cut(cells.shape)
+    return prod(cells.shape[:cut]) + prod(cells.shape[cut:])

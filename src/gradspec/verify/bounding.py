@@ -1,0 +1,190 @@
+"""Boxes and lines of a graph, run: which variables are bounded again by lines, in what order, in how many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.builder import Builder
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Node, Var
+from gradspec.ops.box import Arithmetic
+from gradspec.runtime.run import compile
+from gradspec.transforms.boxes import Boxes, enter, is_affine, own_dtype
+from gradspec.transforms.lines import lines, relaxed
+from gradspec.transforms.split import split
+
+MOST_CELLS = 2**22
+"""The coefficients that one pass of lines carries at most, in its largest variable."""
+
+Ends = tuple[Array, Array]
+
+
+class Bounder:
+    """Bounds of one graph over boxes of its first inputs; everything is compiled once, and used for every box."""
+
+    def __init__(self, graph: Graph, count: int, kernels: str) -> None:
+        self.graph = graph
+        self.bounded = [i < count for i in range(len(graph.inputs))]
+        self.arithmetic = Arithmetic(own_dtype(graph), any=kernels == "any")
+        self.relaxed = relaxed(graph, self.bounded)
+        makers = {v: node for node in graph.nodes for v in node.outputs}
+        varying = _varying(graph, self.bounded)
+        inner = dict.fromkeys(v for node in self.relaxed for v in node.inputs if v in varying and v.type.is_float)
+        self.inner = tuple(v for v in inner if v in makers and makers[v] not in self.relaxed)
+        """The operands of what is not affine: tighter bounds of them give tighter lines."""
+        self._single = _singly_mixed(graph, self.bounded)
+        self._runs: dict[Any, Any] = {}
+
+    # --- boxes --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _boxes(self) -> Callable[..., Any]:
+        builder = Builder()
+        found = Boxes(self.graph, builder, self.arithmetic)
+        enter(found, self.bounded)
+        known = {v: self._ends(found, v) for v in self.inner}
+        found.run(known)
+        ends = [end for v in (*self.inner, *self._float_outputs) for end in found[v].ends]
+        return compile(builder.build(ends, allow_unused=True))
+
+    @property
+    def _float_outputs(self) -> list[Var]:
+        return [v for v in self.graph.outputs if v.type.is_float]
+
+    def _ends(self, found: Boxes, var: Var) -> tuple[Var, Var]:
+        names = (found.builder.unused(f"{var.name}_{end}") for end in ("lower", "upper"))
+        low, high = (found.builder.input(found.own_type(var.type), name) for name in names)
+        return low, high
+
+    def boxes(self, inputs: Sequence[Array], known: Known) -> tuple[Known, list[Ends]]:
+        """The boxes of the inner variables and of the outputs."""
+        flat = self._boxes(*inputs, *known.flat())
+        pairs = list(zip(flat[::2], flat[1::2], strict=True))
+        inner = Known(dict(zip(self.inner, pairs, strict=False)))
+        return inner, pairs[len(self.inner) :]
+
+    def unknown(self) -> Known:
+        """Nothing but that numbers are not NaN."""
+        dtype = self.arithmetic.dtype.numpy
+        return Known({v: (np.full(v.shape, -np.inf, dtype), np.full(v.shape, np.inf, dtype)) for v in self.inner})
+
+    # --- lines --------------------------------------------------------------------------------------------------------
+
+    def _lines(self, target: Var) -> tuple[Callable[..., Any], Graph]:
+        """What all rows of a target share, compiled, and the graph of one row."""
+        if target not in self._runs:
+            whole = lines(self.graph, self.arithmetic, self.bounded, target, self.inner).simplify()
+            coefficients = whole.inputs[-1 - 2 * len(self.inner)]
+            early, late = split(whole, [coefficients])
+            self._runs[target] = compile(early), late
+        return self._runs[target]  # type: ignore[no-any-return]
+
+    def _rows(self, target: Var, count: int) -> Callable[..., Any]:
+        if (target, count) not in self._runs:
+            _, late = self._lines(target)
+            axes = [None] * (len(late.inputs) - 1) + [0]
+            self._runs[target, count] = compile(late.batch(count, axes).simplify())
+        return self._runs[target, count]  # type: ignore[no-any-return]
+
+    def lower(self, inputs: Sequence[Array], known: Known, target: Var, rows: Array) -> Array:
+        """A lower bound of each of ``rows``, linear functions of ``target``, over the box."""
+        early, _ = self._lines(target)
+        middle = early(*inputs, *known.flat())
+        middle = middle if isinstance(middle, tuple) else (middle,)
+        results = []
+        for part in self._parts(rows):
+            padded = np.zeros((_padded(len(part), self._most_rows), *part.shape[1:]), part.dtype)
+            padded[: len(part)] = part
+            results.append(self._rows(target, len(padded))(*middle, padded)[: len(part)])
+        return np.concatenate(results) if results else np.zeros(0, self.arithmetic.dtype.numpy)
+
+    @cached_property
+    def _most_rows(self) -> int:
+        largest = max(v.type.size for node in self.graph.nodes for v in (*node.inputs, *node.outputs))
+        return max(16, min(512, 2 ** (MOST_CELLS // max(largest, 1)).bit_length() // 2))
+
+    def _parts(self, rows: Array) -> Iterator[Array]:
+        for first in range(0, len(rows), self._most_rows):
+            yield rows[first : first + self._most_rows]
+
+    def tightened(self, inputs: Sequence[Array], known: Known) -> Known:
+        """Bounds of the inner variables by lines, each with what is known of those before it."""
+        for var in self.inner:
+            boxes, _ = self.boxes(inputs, known)
+            low, high = boxes[var]
+            if var in self._single:
+                continue
+            cells = np.flatnonzero(self._undecided(var, low, high))
+            rows = _units(cells, var.shape, self.arithmetic.dtype.numpy)
+            low, high = low.copy(), high.copy()
+            below = self.lower(inputs, known, var, rows)
+            above = -self.lower(inputs, known, var, -rows)
+            low.flat[cells] = np.fmax(low.flat[cells], below)
+            high.flat[cells] = np.fmin(high.flat[cells], above)
+            known = known.with_(var, (low, high))
+        return known
+
+    def _undecided(self, var: Var, low: Array, high: Array) -> Array:
+        """The cells of which tighter bounds may help: all, or those with a kink of every user inside."""
+        users = [node for node in self.relaxed if var in node.inputs]
+        found = np.zeros(low.shape, bool)
+        for node in users:
+            if node.op.kinks is None:
+                return high > low
+            for kink in node.op.kinks(node.attrs):
+                found |= (low < kink) & (kink < high)
+        return found
+
+
+@dataclass(frozen=True)
+class Known:
+    """Bounds of the inner variables."""
+
+    ends: Mapping[Var, Ends]
+
+    def __getitem__(self, var: Var) -> Ends:
+        return self.ends[var]
+
+    def flat(self) -> list[Array]:
+        return [end for pair in self.ends.values() for end in pair]
+
+    def with_(self, var: Var, ends: Ends) -> Known:
+        return Known({**self.ends, var: ends})
+
+
+def _varying(graph: Graph, bounded: Sequence[bool]) -> set[Var]:
+    found = {v for v, has_box in zip(graph.inputs, bounded, strict=True) if has_box}
+    for node in graph.nodes:
+        if found.intersection(node.inputs):
+            found.update(node.outputs)
+    return found
+
+
+def _singly_mixed(graph: Graph, bounded: Sequence[bool]) -> set[Var]:
+    """Variables of which every cell is one sum over an input, moved about: their boxes are as tight as lines."""
+    sums = dict.fromkeys((v for v, has_box in zip(graph.inputs, bounded, strict=True) if has_box), 0)
+    for node in graph.nodes:
+        moving = [i for i, v in enumerate(node.inputs) if v in sums]
+        if len(moving) == 1 and is_affine(node, moving) and node.op.sums is not None:
+            terms = node.op.sums.terms(node.attrs, *(v.type for v in node.inputs))
+            count = sums[node.inputs[moving[0]]] + (terms > 0)
+            if count <= 1:
+                sums.update(dict.fromkeys(node.outputs, count))
+    return set(sums)
+
+
+def _units(cells: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+    rows = np.zeros((len(cells), prod(shape)), dtype)
+    rows[np.arange(len(cells)), cells] = 1
+    return rows.reshape(len(cells), *shape)
+
+
+def _padded(count: int, most: int) -> int:
+    """One of few numbers of rows, so that few graphs are compiled."""
+    return next((size for size in (16, 64, most) if count <= size), most)
