@@ -13,7 +13,7 @@ from gradspec import spec
 from gradspec.spec.errors import AmbiguityError, DTypeError, FormatError, FormatWarning, ShapeError, UnsupportedError
 
 if TYPE_CHECKING:
-    from gradspec import conformance, domains
+    from gradspec import conformance, domains, verify
     from gradspec.domains import ball, dual, exact, ieee, interval
     from gradspec.library import *  # noqa: F403
 
@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 # python-flint takes longer to import than the rest together, so the number systems load when first used; so does
 # everything in ``gradspec.library``.
 _LAZY = dict.fromkeys(("ball", "dual", "exact", "ieee", "interval"), "gradspec.domains")
-_LAZY_MODULES = ("conformance", "domains")
+_LAZY_MODULES = ("conformance", "domains", "verify")
 
 
 def __getattr__(name: str) -> Any:
@@ -60,4 +60,5 @@ __all__ = [
     "ieee",
     "interval",
     "spec",
+    "verify",
 ]

@@ -69,6 +69,7 @@ from gradspec.spec import RANKED
 from gradspec.spec.ranked import ranked_operator
 from gradspec.transforms.functions import grad, hvp, jacobian, jvp, value_and_grad, vjp
 from gradspec.transforms.trace import trace
+from gradspec.verify.bounds import bounds
 
 
 def __getattr__(name: str) -> Any:
@@ -93,6 +94,7 @@ __all__ = [
     "bf16",
     "bind",
     "boolean",
+    "bounds",
     "broadcast_to",
     "clamp",
     "compile",

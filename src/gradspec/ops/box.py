@@ -251,7 +251,7 @@ class BoundedNode:
         """How far a computed value may be from what it stands for, with room for adding this to it."""
         a, stored = self.arithmetic, self.stored.dtype
         relative = a.own(roundings + 4) + a.kernel(roundings, stored) + a.storage(stored)
-        return abs(value) * a.above(relative) + a.above(a.underflow(roundings, stored))
+        return abs(value) * a.above(relative) + a.above(a.underflow(roundings, stored))  # type: ignore[no-any-return]
 
     @property
     def tiny(self) -> float:

@@ -325,9 +325,9 @@ def _unary(
     tangent: Callable[[Attributes, Any, Any, Any], Any],
     attributes: type = NoAttributes,
     require_dtype: Callable[..., DType] = require_floats,
-    **bounds: Callable[..., Any],
+    **bounds: Any,
 ) -> Op:
-    """An operator of one operand; ``tangent(attrs, x, y, dx)`` is that of its value ``y``, ``bounds`` its other rules."""
+    """An operator of one operand; ``tangent(attrs, x, y, dx)`` is that of its value ``y``."""
 
     def jvp(attrs: Attributes, primals: Any, tangents: Any) -> Any:
         (x,), (dx,) = primals, tangents
@@ -406,9 +406,7 @@ def leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
     return apply(LEAKY_RELU, NegativeSlope(_number("leaky_relu", "negative_slope", negative_slope)), x)
 
 
-ABS = _unary(
-    "abs", spec.abs, lambda attrs, x, y, dx: gate(_step(x, -1.0, 0.0, 1.0), dx), require_dtype=require_numbers
-)
+ABS = _unary("abs", spec.abs, lambda attrs, x, y, dx: gate(_step(x, -1.0, 0.0, 1.0), dx), require_dtype=require_numbers)
 
 
 def abs(x: Any) -> Any:

@@ -394,7 +394,7 @@ def _avg_transpose(attrs: AvgPool, cotangents: Sequence[Var], types: Sequence[Te
     return apply(AVG_POOL_SPREAD, AvgSpread(**vars(attrs), sizes=sizes), cotangents[0])  # type: ignore[no-any-return]
 
 
-AVG_POOL = Op(
+AVG_POOL: Op = Op(
     "avg_pool",
     AvgPool,
     types=_avg_types,
@@ -405,7 +405,7 @@ AVG_POOL = Op(
     transpose=_avg_transpose,
 )
 
-AVG_POOL_SPREAD = Op(
+AVG_POOL_SPREAD: Op = Op(
     "avg_pool_spread",
     AvgSpread,
     types=_spread_types,

@@ -69,7 +69,7 @@ def _types(name: str, attrs: Resize, x: TensorType, before: tuple[int, ...], aft
 
 def _taps(attrs: Resize, x: TensorType) -> int:
     """Two cells along each axis, each times a weight that is itself rounded."""
-    return 2 ** len(attrs.sizes) + 3 * len(attrs.sizes)
+    return int(2 ** len(attrs.sizes)) + 3 * len(attrs.sizes)
 
 
 def _readers(attrs: Resize, g: TensorType) -> int:
@@ -79,7 +79,7 @@ def _readers(attrs: Resize, g: TensorType) -> int:
 
 def _most_readers(axis: Axis) -> int:
     counts = Counter(cell for taps in axis_taps(axis) for cell, _ in taps)
-    return max(counts.values(), default=1)
+    return int(max(counts.values(), default=1))
 
 
 RESIZE = Op(

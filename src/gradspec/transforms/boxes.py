@@ -135,7 +135,7 @@ def _reach(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[
     """How far the result may move with its operands: ``Σ |∂y/∂xᵢ|·rᵢ``, and of two factors one after the other."""
     moving = [i for i in rule.factors if i in varying]
     steps = []
-    for i in moving or [None]:
+    for i in moving or [-1]:
         parts = []
         for j, (box, var) in enumerate(zip(operands, node.node.inputs, strict=True)):
             if not var.type.is_float or j in rule.fixed:
@@ -143,7 +143,7 @@ def _reach(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[
             elif j not in rule.factors or j == i:
                 parts.append(box.radius)
             else:
-                parts.append(absolute(box.centre) if i is not None and j < i else box.magnitude)
+                parts.append(absolute(box.centre) if j < i else box.magnitude)
         if rule.bias is not None and len(parts) > rule.bias and rule.bias not in varying:
             del parts[rule.bias]
         steps.append(_absolute(node, rule, parts, rule.linear(node.attrs)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Array, Node, Var
+from gradspec.graph.ir import Array, Var
 from gradspec.ops.box import Arithmetic
 from gradspec.runtime.run import compile
 from gradspec.transforms.boxes import Boxes, enter, is_affine, own_dtype
@@ -107,7 +107,8 @@ class Bounder:
     @cached_property
     def _most_rows(self) -> int:
         largest = max(v.type.size for node in self.graph.nodes for v in (*node.inputs, *node.outputs))
-        return max(16, min(512, 2 ** (MOST_CELLS // max(largest, 1)).bit_length() // 2))
+        fitting = MOST_CELLS // max(largest, 1)
+        return int(max(16, min(512, 1 << fitting.bit_length() >> 1)))
 
     def _parts(self, rows: Array) -> Iterator[Array]:
         for first in range(0, len(rows), self._most_rows):
@@ -116,19 +117,20 @@ class Bounder:
     def tightened(self, inputs: Sequence[Array], known: Known) -> Known:
         """Bounds of the inner variables by lines, each with what is known of those before it."""
         for var in self.inner:
-            boxes, _ = self.boxes(inputs, known)
-            low, high = boxes[var]
-            if var in self._single:
-                continue
-            cells = np.flatnonzero(self._undecided(var, low, high))
-            rows = _units(cells, var.shape, self.arithmetic.dtype.numpy)
-            low, high = low.copy(), high.copy()
-            below = self.lower(inputs, known, var, rows)
-            above = -self.lower(inputs, known, var, -rows)
-            low.flat[cells] = np.fmax(low.flat[cells], below)
-            high.flat[cells] = np.fmin(high.flat[cells], above)
-            known = known.with_(var, (low, high))
+            if var not in self._single:
+                boxes, _ = self.boxes(inputs, known)
+                undecided = self._undecided(var, *boxes[var])
+                known = known.with_(var, self.tighter(inputs, known, var, boxes[var], undecided))
         return known
+
+    def tighter(self, inputs: Sequence[Array], known: Known, var: Var, ends: Ends, where: Any = True) -> Ends:
+        """The bounds of a variable by lines, in the cells asked for and where they are better than ``ends``."""
+        low, high = (end.copy() for end in ends)
+        cells = np.flatnonzero(np.broadcast_to(where, var.shape))
+        rows = _units(cells, var.shape, self.arithmetic.dtype.numpy)
+        low.flat[cells] = np.fmax(low.flat[cells], self.lower(inputs, known, var, rows))
+        high.flat[cells] = np.fmin(high.flat[cells], -self.lower(inputs, known, var, -rows))
+        return low, high
 
     def _undecided(self, var: Var, low: Array, high: Array) -> Array:
         """The cells of which tighter bounds may help: all, or those with a kink of every user inside."""

@@ -1,0 +1,184 @@
+"""``gs.bounds``: what the outputs of a graph can be, over a box of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.arrays import as_array
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Var
+from gradspec.graph.lru import LRUCache
+from gradspec.spec.errors import DTypeError, ShapeError
+from gradspec.verify.bounding import Bounder, Ends
+
+METHODS = ("boxes", "crown", "alpha")
+KERNELS = ("any", "real")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """``lower ≤ y ≤ upper`` for every output ``y`` over the box: an array each, or a tuple for several outputs.
+
+    ``kernels`` says of which ``y``: ``"real"``, the mathematical network, or ``"any"``, also whatever a conforming
+    kernel gives. ``method`` says how they were found.
+    """
+
+    lower: Any
+    upper: Any
+    method: str
+    kernels: str
+
+    def __str__(self) -> str:
+        of = "any kernel" if self.kernels == "any" else "the real network"
+        pairs = zip(*(v if isinstance(v, tuple) else (v,) for v in (self.lower, self.upper)), strict=True)
+        widths = [float(np.max(high - low, initial=0.0)) for low, high in pairs]
+        return f"bounds of {of}, by {self.method}; at most {max(widths):.4g} wide"
+
+    __repr__ = __str__
+
+
+MOST_BOUNDERS = 32
+_bounders = LRUCache[Bounder](MOST_BOUNDERS)
+
+
+def bounder(graph: Graph, count: int, kernels: str) -> Bounder:
+    """What bounds a graph over boxes of its first ``count`` inputs; it is kept, and keeps the graph."""
+    return _bounders.get_or_make((id(graph), count, kernels), lambda: Bounder(graph, count, kernels))
+
+
+def bounds(
+    graph: Graph,
+    lower: Any,
+    upper: Any,
+    *others: Any,
+    method: str = "crown",
+    kernels: str = "any",
+    C: Any = None,  # noqa: N803  (as in papers)
+) -> Bounds:
+    """Lower and upper bounds of the outputs, or of linear functions ``C`` of the one output, over a box of inputs.
+
+    ``lower`` and ``upper`` are the ends of the box of the first input, or tuples of those of the first inputs; the
+    inputs after them are ``others``, and known. ``method`` is ``"boxes"`` (an interval for each cell, at the cost of
+    three runs), ``"crown"`` (lines, which see that cells move together) or ``"alpha"`` (lines whose free slopes are
+    optimised). With ``kernels="any"`` the bounds hold for whatever any conforming kernel computes, with ``"real"``
+    for the real numbers only; in both, what the computation of the bounds itself rounds is accounted for.
+
+    >>> import gradspec as gs
+    >>> import numpy as np
+    >>> g = gs.trace(lambda x: gs.relu(x) - gs.relu(x), gs.f32[1])
+    >>> b = gs.bounds(g, np.float32([1]), np.float32([2]), method="boxes")
+    >>> b.lower.round(4).tolist(), b.upper.round(4).tolist()
+    ([-1.0], [1.0])
+    >>> b = gs.bounds(g, np.float32([1]), np.float32([2]))
+    >>> b.lower.round(4).tolist(), b.upper.round(4).tolist()
+    ([-0.0], [0.0])
+    """
+    _require("method", method, METHODS)
+    _require("kernels", kernels, KERNELS)
+    lows, highs = (v if isinstance(v, tuple) else (v,) for v in (lower, upper))
+    found = bounder(graph, len(lows), kernels)
+    inputs = _inputs(graph, found, lows, highs, others)
+    rows = None if C is None else _functions(graph, found, np.asarray(C))
+    ends = _METHODS[method](found, inputs, rows)
+    lower_ends, upper_ends = zip(*(_opened(low, high) for low, high in ends), strict=True)
+    one = len(ends) == 1
+    return Bounds(lower_ends[0] if one else lower_ends, upper_ends[0] if one else upper_ends, method, kernels)
+
+
+def _by_boxes(found: Bounder, inputs: Sequence[Array], rows: Array | None) -> list[Ends]:
+    if rows is None:
+        return found.boxes(inputs, found.unknown())[1]
+    return _of_rows(found, inputs, found.unknown(), rows)
+
+
+def _by_lines(found: Bounder, inputs: Sequence[Array], rows: Array | None) -> list[Ends]:
+    known = found.tightened(inputs, found.unknown())
+    if rows is not None:
+        return _of_rows(found, inputs, known, rows)
+    _, boxes = found.boxes(inputs, known)
+    return [found.tighter(inputs, known, v, ends) for v, ends in zip(found.graph.outputs, boxes, strict=True)]
+
+
+def _of_rows(found: Bounder, inputs: Sequence[Array], known: Any, rows: Array) -> list[Ends]:
+    (output,) = found.graph.outputs
+    return [(found.lower(inputs, known, output, rows), -found.lower(inputs, known, output, -rows))]
+
+
+_METHODS: dict[str, Callable[..., list[Ends]]] = {"boxes": _by_boxes, "crown": _by_lines, "alpha": _by_lines}
+
+
+def _opened(low: Array, high: Array) -> Ends:
+    """Where nothing is known, the ends are infinite."""
+    return np.where(np.isnan(low), -np.inf, low).astype(low.dtype), np.where(np.isnan(high), np.inf, high).astype(
+        high.dtype
+    )
+
+
+# --- what users give --------------------------------------------------------------------------------------------------
+
+
+def _require(name: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}")
+
+
+def _inputs(graph: Graph, found: Bounder, lows: Any, highs: Any, others: Sequence[Any]) -> list[Array]:
+    if len(lows) != len(highs):
+        raise TypeError(f"lower has {len(lows)} boxes and upper {len(highs)}; give one of each for the same inputs")
+    if len(lows) + len(others) != len(graph.inputs):
+        raise TypeError(
+            f"the graph takes {len(graph.inputs)} inputs ({', '.join(map(repr, graph.inputs))}); boxes for {len(lows)} "
+            f"and {len(others)} others were given"
+        )
+    ready = []
+    for var, low, high in zip(graph.inputs, lows, highs, strict=False):
+        ready += _box(found, var, low, high)
+    rest = graph.inputs[len(lows) :]
+    return [*ready, *(_array(found, var, value) for var, value in zip(rest, others, strict=True))]
+
+
+def _box(found: Bounder, var: Var, low: Any, high: Any) -> list[Array]:
+    if not var.type.is_float:
+        raise DTypeError(f"{var!r} is not a float, so it has no box; give it as a number behind the boxes")
+    ends = [_array(found, var, end) for end in (low, high)]
+    if any(np.isnan(end).any() for end in ends):
+        raise ValueError(f"the box of {var!r} has a NaN for an end; ends are numbers")
+    wrong = np.argwhere(ends[0] > ends[1])
+    if len(wrong):
+        at = tuple(map(int, wrong[0]))
+        raise ValueError(
+            f"the box of {var!r} is empty: at {at} its lower end is {ends[0][at]} and its upper end {ends[1][at]}"
+            f" ({len(wrong)} such cell{'s' * (len(wrong) > 1)}); swap them"
+        )
+    return ends
+
+
+def _array(found: Bounder, var: Var, value: Any) -> Array:
+    array = as_array(value)
+    if array.shape != var.shape:
+        raise ShapeError(f"{var!r} was given an array of shape {array.shape}; give one of shape {var.shape}")
+    if not var.type.is_float:
+        return array
+    own = found.arithmetic.dtype.numpy
+    exact = array.astype(own)
+    if array.dtype.itemsize > own.itemsize and not np.array_equal(exact.astype(array.dtype), array, equal_nan=True):
+        raise DTypeError(
+            f"{var!r} was given numbers of {array.dtype} that {own} does not hold; round the lower end down and the "
+            "upper end up, as np.nextafter does"
+        )
+    return exact
+
+
+def _functions(graph: Graph, found: Bounder, rows: Array) -> Array:
+    if len(graph.outputs) != 1:
+        raise ValueError(f"C is for a graph of one output, and this one has {len(graph.outputs)}")
+    (output,) = graph.outputs
+    if rows.shape[1:] != output.shape:
+        raise ShapeError(
+            f"C has shape {rows.shape}; give one row of shape {output.shape} for each function of {output!r}"
+        )
+    return rows.astype(found.arithmetic.dtype.numpy)
