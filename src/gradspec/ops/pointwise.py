@@ -342,7 +342,7 @@ def _unary(
 # --- piecewise linear -------------------------------------------------------------------------------------------------
 
 
-def _step(x: Any, below: float, at: float, above: float) -> Any:
+def step(x: Any, below: float, at: float, above: float) -> Any:
     return apply(STEP, Levels(below, at, above), x)
 
 
@@ -350,8 +350,8 @@ def _relu_lines(node: Any, boxes: Any, share: Any) -> Any:
     """Below, a line through 0 with any slope from 0 to 1; above, the chord."""
     (box,) = boxes
     low, high = maximum(-box.lower, 0.0), maximum(box.upper, 0.0)
-    chosen = _step(high - low, 0.0, 0.0, 1.0) if share is None else share
-    below = minimum(maximum(chosen, _step(low, 1.0, 1.0, 0.0)), _step(high, 0.0, 0.0, 1.0))
+    chosen = step(high - low, 0.0, 0.0, 1.0) if share is None else share
+    below = minimum(maximum(chosen, step(low, 1.0, 1.0, 0.0)), step(high, 0.0, 0.0, 1.0))
     above = high / maximum(low + high, node.tiny)
     return (
         node.line(node.zeros(low), (0, node.slope(below))),
@@ -363,7 +363,7 @@ def _relu_lines(node: Any, boxes: Any, share: Any) -> Any:
 RELU = _unary(
     "relu",
     spec.relu,
-    lambda attrs, x, y, dx: gate(_step(y, 0.0, 0.0, 1.0), dx),
+    lambda attrs, x, y, dx: gate(step(y, 0.0, 0.0, 1.0), dx),
     require_dtype=require_numbers,
     enclosure=increasing,
     relaxation=_relu_lines,
@@ -391,7 +391,7 @@ class NegativeSlope:
 LEAKY_RELU = _unary(
     "leaky_relu",
     spec.leaky_relu,
-    lambda attrs, x, y, dx: gate(_step(x, attrs.negative_slope, attrs.negative_slope, 1.0), dx),
+    lambda attrs, x, y, dx: gate(step(x, attrs.negative_slope, attrs.negative_slope, 1.0), dx),
     attributes=NegativeSlope,
 )
 
@@ -406,7 +406,7 @@ def leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
     return apply(LEAKY_RELU, NegativeSlope(_number("leaky_relu", "negative_slope", negative_slope)), x)
 
 
-ABS = _unary("abs", spec.abs, lambda attrs, x, y, dx: gate(_step(x, -1.0, 0.0, 1.0), dx), require_dtype=require_numbers)
+ABS = _unary("abs", spec.abs, lambda attrs, x, y, dx: gate(step(x, -1.0, 0.0, 1.0), dx), require_dtype=require_numbers)
 
 
 def abs(x: Any) -> Any:

@@ -24,7 +24,7 @@ from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Var
 from gradspec.ops.box import Arithmetic, BoundedNode, Box, Line, sum_of
-from gradspec.ops.pointwise import abs, maximum, minimum
+from gradspec.ops.pointwise import abs, maximum, minimum, step
 from gradspec.ops.shape import sum as sum_over
 from gradspec.transforms.boxes import Boxes, enter, is_affine
 
@@ -36,25 +36,34 @@ def lines(
     target: Var,
     known: Sequence[Var] = (),
     shared: Sequence[Node] = (),
+    multiplied: Sequence[Var] = (),
 ) -> Graph:
     """The graph of a lower bound of ``⟨coefficients, target⟩``.
 
-    Its inputs: those of the boxes; the coefficients; for each of ``known`` a lower and an upper bound from elsewhere;
-    for each node of ``shared`` the share that chooses among its lines.
+    Its inputs: those of the boxes; for each of ``known`` a lower and an upper bound from elsewhere; the coefficients;
+    for each node of ``shared`` the share that chooses among its lines; for each of ``multiplied``, which are among
+    ``known``, the multipliers of what is known of their signs.
     """
     builder = Builder()
     found = Boxes(graph, builder, arithmetic)
     enter(found, bounded)
+    ends = {v: (_input(found, v, "lower"), _input(found, v, "upper")) for v in known}
     coefficients = builder.input(found.own_type(target.type), builder.unused("coefficients"))
-    ends = {v: tuple(_input(found, v, end) for end in ("lower", "upper")) for v in known}
     shares = {node: _input(found, node.outputs[0], "share") for node in shared}
-    found.run(ends)  # type: ignore[arg-type]
-    bound = _Pass(found, shares).bound(target, coefficients)
+    multipliers = {v: signed(_input(found, v, "multiplier"), *ends[v]) for v in multiplied}
+    found.run(ends)
+    bound = _Pass(found, shares, multipliers).bound(target, coefficients)
     return builder.build(bound, allow_unused=True)
 
 
 def _input(found: Boxes, var: Var, role: str) -> Var:
     return found.builder.input(found.own_type(var.type), found.builder.unused(f"{var.name}_{role}"))
+
+
+def signed(multiplier: Var, lower: Var, upper: Var) -> Var:
+    """The part of a multiplier for which ``multiplier·z ≤ 0`` is known: negative if z ≥ 0, positive if z ≤ 0."""
+    not_negative, not_positive = step(lower, 0.0, 1.0, 1.0), step(upper, 1.0, 1.0, 0.0)
+    return minimum(multiplier, 0.0) * not_negative + maximum(multiplier, 0.0) * not_positive  # type: ignore[no-any-return]
 
 
 def relaxed(graph: Graph, bounded: Sequence[bool]) -> list[Node]:
@@ -73,8 +82,9 @@ def relaxed(graph: Graph, bounded: Sequence[bool]) -> list[Node]:
 class _Pass:
     """One pass backwards."""
 
-    def __init__(self, boxes: Boxes, shares: Mapping[Node, Var]) -> None:
-        self._boxes, self._arithmetic, self._shares = boxes, boxes.arithmetic, shares
+    def __init__(self, boxes: Boxes, shares: Mapping[Node, Var], multipliers: Mapping[Var, Var]) -> None:
+        self._boxes, self._arithmetic = boxes, boxes.arithmetic
+        self._shares, self._multipliers = shares, multipliers
         self._coefficients: dict[Var, Var] = {}
         self._terms: list[Var] = []
         self._lost: list[Var] = []
@@ -85,9 +95,10 @@ class _Pass:
         self._send(target, coefficients)
         self._add(coefficients, centre, centre)
         for node in reversed(self._boxes.graph.nodes):
-            arriving = self._coefficients.pop(node.outputs[0], None)
-            if arriving is not None:
-                self._step(node, arriving)
+            var = node.outputs[0]
+            if var in self._coefficients:
+                self._multiply(var)
+                self._step(node, self._coefficients.pop(var))
         for var, arriving in self._coefficients.items():
             self._subtract(arriving, self._boxes[var].radius)
         return self._total()
@@ -101,6 +112,13 @@ class _Pass:
             coefficients = before + coefficients
             self._subtract(coefficients, box.radius * self._arithmetic.above(self._arithmetic.own(2)))
         self._coefficients[var] = coefficients
+
+    def _multiply(self, var: Var) -> None:
+        """Add a multiple of the variable that is known not to be positive, so that the sum stays below the target."""
+        if var in self._multipliers:
+            multiplier, centre = self._multipliers[var], self._boxes[var].centre
+            self._add(multiplier, centre, centre)
+            self._send(var, multiplier)
 
     def _step(self, node: Node, arriving: Var) -> None:
         operands = [self._boxes[v] for v in node.inputs]

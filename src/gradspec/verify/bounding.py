@@ -80,7 +80,7 @@ class Bounder:
         """What all rows of a target share, compiled, and the graph of one row."""
         if target not in self._runs:
             whole = lines(self.graph, self.arithmetic, self.bounded, target, self.inner).simplify()
-            coefficients = whole.inputs[-1 - 2 * len(self.inner)]
+            coefficients = whole.inputs[-1]
             early, late = split(whole, [coefficients])
             self._runs[target] = compile(early), late
         return self._runs[target]  # type: ignore[no-any-return]

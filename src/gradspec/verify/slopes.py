@@ -1,0 +1,110 @@
+"""Lines with free slopes and multipliers, improved by the gradient of the bound that they give.
+
+Every choice of slopes is sound, and so is every multiplier: the graph itself takes only the part of it whose sign is
+known to be right. So the search for better ones may be as careless as it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Var
+from gradspec.runtime.run import compile
+from gradspec.transforms.lines import lines
+from gradspec.verify.bounding import Bounder, Known
+
+STEP, DECAY, SLOPE_MEMORY, SIZE_MEMORY = 0.25, 0.97, 0.9, 0.999
+"""Adam's: the first step, by how much steps shrink, and how long gradients and their sizes are remembered."""
+
+
+@dataclass
+class Free:
+    """Slopes and multipliers for ``(domains, rows)``, one array for each node and variable."""
+
+    shares: list[Array]
+    multipliers: list[Array]
+
+    def arrays(self) -> list[Array]:
+        return [*self.shares, *self.multipliers]
+
+    def take(self, domains: Any) -> Free:
+        return Free([a[domains] for a in self.shares], [a[domains] for a in self.multipliers])
+
+
+class FreeLines:
+    """Lower bounds of rows of one target over many domains, each with its box, what is known, and its free numbers."""
+
+    def __init__(self, bounder: Bounder, target: Var, rows: Array) -> None:
+        self.bounder, self.target, self.rows = bounder, target, rows
+        self.shared = [node for node in bounder.relaxed if node.op.kinks is not None]
+        self.multiplied = [v for v in bounder.inner if any(v in node.inputs for node in self.shared)]
+        self._runs: dict[Any, Callable[..., Any]] = {}
+
+    def first(self, boxes: Known) -> Free:
+        """The usual slopes, from boxes of one domain, and multipliers of 0."""
+        shape, dtype = (1, len(self.rows)), self.bounder.arithmetic.dtype.numpy
+        shares = []
+        for node in self.shared:
+            low, high = boxes.ends.get(node.inputs[0], (np.zeros(1), np.zeros(1)))
+            shares.append(np.broadcast_to(high > -low, (*shape, *node.outputs[0].shape)).astype(dtype))
+        return Free(shares, [np.zeros((*shape, *v.shape), dtype) for v in self.multiplied])
+
+    def _whole(self) -> Graph:
+        b = self.bounder
+        return lines(b.graph, b.arithmetic, b.bounded, self.target, b.inner, self.shared, self.multiplied).simplify()
+
+    def _run(self, domains: int, gradient: bool) -> Callable[..., Any]:
+        if (domains, gradient) not in self._runs:
+            graph = self._whole()
+            boxes = 2 * sum(self.bounder.bounded) + sum(not b for b in self.bounder.bounded)
+            fixed, free = boxes + 2 * len(self.bounder.inner), len(self.shared) + len(self.multiplied)
+            extra: list[Any] = []
+            if gradient:
+                graph, extra = graph.vjp(tuple(range(fixed + 1, fixed + 1 + free))), [None]
+            by_row = graph.batch(len(self.rows), [*[None] * fixed, *[0] * (1 + free), *extra])
+            per_domain = by_row.batch(domains, [*[0] * fixed, None, *[0] * free, *extra])
+            self._runs[domains, gradient] = compile(per_domain.simplify())
+        return self._runs[domains, gradient]
+
+    def lower(self, inputs: Sequence[Array], known: Sequence[Array], free: Free) -> Array:
+        """``(domains, rows)``; ``inputs`` and ``known`` have a leading axis of domains."""
+        return self._run(len(known[0]), False)(*inputs, *known, self.rows, *free.arrays())  # type: ignore[no-any-return]
+
+    def improved(
+        self, inputs: Sequence[Array], known: Sequence[Array], free: Free, steps: int, done: Callable[[Array], bool]
+    ) -> tuple[Array, Free]:
+        """The best bounds found in some steps of ascent, and the free numbers they came from."""
+        run, one = self._run(len(inputs[0]), True), np.ones((), self.bounder.arithmetic.dtype.numpy)
+        arrays = [a.copy() for a in free.arrays()]
+        best, kept = None, [a.copy() for a in arrays]
+        mean, size = [np.zeros_like(a) for a in arrays], [np.zeros_like(a) for a in arrays]
+        for count in range(steps + 1):
+            bound, *gradients = run(*inputs, *known, self.rows, *arrays, one)
+            bound = np.where(np.isnan(bound), -np.inf, bound)
+            better = np.ones(bound.shape, bool) if best is None else bound > best
+            best = bound if best is None else np.fmax(best, bound)
+            for old, new in zip(kept, arrays, strict=True):
+                old[better] = new[better]
+            if count == steps or done(best):
+                break
+            self._ascend(arrays, gradients, mean, size, count)
+        return best, self._as_free(kept)  # type: ignore[return-value]
+
+    def _ascend(self, arrays: list[Array], gradients: list[Array], mean: list[Array], size: list[Array], n: int) -> None:
+        for i, (array, gradient) in enumerate(zip(arrays, gradients, strict=True)):
+            slope = np.nan_to_num(gradient, posinf=0.0, neginf=0.0)
+            mean[i] = SLOPE_MEMORY * mean[i] + (1 - SLOPE_MEMORY) * slope
+            size[i] = SIZE_MEMORY * size[i] + (1 - SIZE_MEMORY) * slope**2
+            step = mean[i] / (1 - SLOPE_MEMORY ** (n + 1))
+            spread = np.sqrt(size[i] / (1 - SIZE_MEMORY ** (n + 1))) + 1e-12
+            array += STEP * DECAY**n * step / spread
+            if i < len(self.shared):
+                np.clip(array, 0, 1, out=array)
+
+    def _as_free(self, arrays: list[Array]) -> Free:
+        return Free(arrays[: len(self.shared)], arrays[len(self.shared) :])
