@@ -37,8 +37,9 @@ def lines(
     known: Sequence[Var] = (),
     shared: Sequence[Node] = (),
     multiplied: Sequence[Var] = (),
+    slopes: bool = False,
 ) -> Graph:
-    """The graph of a lower bound of ``⟨coefficients, target⟩``.
+    """The graph of a lower bound of ``⟨coefficients, target⟩``, and, if asked, of its slopes in the bounded inputs.
 
     Its inputs: those of the boxes; for each of ``known`` a lower and an upper bound from elsewhere; the coefficients;
     for each node of ``shared`` the share that chooses among its lines; for each of ``multiplied``, which are among
@@ -52,8 +53,10 @@ def lines(
     shares = {node: _input(found, node.outputs[0], "share") for node in shared}
     multipliers = {v: signed(_input(found, v, "multiplier"), *ends[v]) for v in multiplied}
     found.run(ends)
-    bound = _Pass(found, shares, multipliers).bound(target, coefficients)
-    return builder.build(bound, allow_unused=True)
+    backwards = _Pass(found, shares, multipliers)
+    bound = backwards.bound(target, coefficients)
+    moving = [v for v, has_box in zip(graph.inputs, bounded, strict=True) if has_box and slopes]
+    return builder.build([bound, *(backwards.slope(v) for v in moving)], allow_unused=True)
 
 
 def _input(found: Boxes, var: Var, role: str) -> Var:
@@ -102,6 +105,11 @@ class _Pass:
         for var, arriving in self._coefficients.items():
             self._subtract(arriving, self._boxes[var].radius)
         return self._total()
+
+    def slope(self, var: Var) -> Var:
+        """The coefficients that reached an input."""
+        found = self._coefficients.get(var)
+        return self._boxes.builder.zeros(self._boxes[var].centre.type) if found is None else found
 
     def _send(self, var: Var, coefficients: Var) -> None:
         """Coefficients of a variable add up; the sum is rounded, and meets no more than the radius."""

@@ -38,7 +38,7 @@ class Bounder:
         inner = dict.fromkeys(v for node in self.relaxed for v in node.inputs if v in varying and v.type.is_float)
         self.inner = tuple(v for v in inner if v in makers and makers[v] not in self.relaxed)
         """The operands of what is not affine: tighter bounds of them give tighter lines."""
-        self._single = _singly_mixed(graph, self.bounded)
+        self.single = _singly_mixed(graph, self.bounded)
         self._runs: dict[Any, Any] = {}
 
     # --- boxes --------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class Bounder:
     def tightened(self, inputs: Sequence[Array], known: Known) -> Known:
         """Bounds of the inner variables by lines, each with what is known of those before it."""
         for var in self.inner:
-            if var not in self._single:
+            if var not in self.single:
                 boxes, _ = self.boxes(inputs, known)
                 undecided = self._undecided(var, *boxes[var])
                 known = known.with_(var, self.tighter(inputs, known, var, boxes[var], undecided))

@@ -58,33 +58,37 @@ class FreeLines:
         b = self.bounder
         return lines(b.graph, b.arithmetic, b.bounded, self.target, b.inner, self.shared, self.multiplied).simplify()
 
-    def _run(self, domains: int, gradient: bool) -> Callable[..., Any]:
+    def _run(self, domains: int, gradient: str = "") -> Callable[..., Any]:
+        """The bounds and, if asked, their gradient in what is ``"known"`` (of all rows together) or ``"free"``."""
         if (domains, gradient) not in self._runs:
-            graph = self._whole()
             boxes = 2 * sum(self.bounder.bounded) + sum(not b for b in self.bounder.bounded)
             fixed, free = boxes + 2 * len(self.bounder.inner), len(self.shared) + len(self.multiplied)
-            extra: list[Any] = []
-            if gradient:
-                graph, extra = graph.vjp(tuple(range(fixed + 1, fixed + 1 + free))), [None]
-            by_row = graph.batch(len(self.rows), [*[None] * fixed, *[0] * (1 + free), *extra])
-            per_domain = by_row.batch(domains, [*[0] * fixed, None, *[0] * free, *extra])
-            self._runs[domains, gradient] = compile(per_domain.simplify())
+            wrt = {"": (), "known": range(boxes, fixed), "free": range(fixed + 1, fixed + 1 + free)}[gradient]
+            graph = self._whole().batch(len(self.rows), [*[None] * fixed, *[0] * (1 + free)])
+            graph = graph.vjp(tuple(wrt)) if gradient else graph
+            graph = graph.batch(domains, [*[0] * fixed, None, *[0] * free, *[0] * bool(gradient)])
+            self._runs[domains, gradient] = compile(graph.simplify())
         return self._runs[domains, gradient]
 
     def lower(self, inputs: Sequence[Array], known: Sequence[Array], free: Free) -> Array:
         """``(domains, rows)``; ``inputs`` and ``known`` have a leading axis of domains."""
-        return self._run(len(known[0]), False)(*inputs, *known, self.rows, *free.arrays())  # type: ignore[no-any-return]
+        return self._run(len(inputs[0]))(*inputs, *known, self.rows, *free.arrays())  # type: ignore[no-any-return]
+
+    def steepest(self, inputs: Sequence[Array], known: Sequence[Array], free: Free, weights: Array) -> list[Array]:
+        """The gradient of ``⟨weights, bounds⟩`` in each end of ``known``."""
+        return self._run(len(inputs[0]), "known")(*inputs, *known, self.rows, *free.arrays(), weights)[1:]  # type: ignore[no-any-return]
 
     def improved(
         self, inputs: Sequence[Array], known: Sequence[Array], free: Free, steps: int, done: Callable[[Array], bool]
     ) -> tuple[Array, Free]:
         """The best bounds found in some steps of ascent, and the free numbers they came from."""
-        run, one = self._run(len(inputs[0]), True), np.ones((), self.bounder.arithmetic.dtype.numpy)
+        run = self._run(len(inputs[0]), "free")
+        ones = np.ones((len(inputs[0]), len(self.rows)), self.bounder.arithmetic.dtype.numpy)
         arrays = [a.copy() for a in free.arrays()]
         best, kept = None, [a.copy() for a in arrays]
         mean, size = [np.zeros_like(a) for a in arrays], [np.zeros_like(a) for a in arrays]
         for count in range(steps + 1):
-            bound, *gradients = run(*inputs, *known, self.rows, *arrays, one)
+            bound, *gradients = run(*inputs, *known, self.rows, *arrays, ones)
             bound = np.where(np.isnan(bound), -np.inf, bound)
             better = np.ones(bound.shape, bool) if best is None else bound > best
             best = bound if best is None else np.fmax(best, bound)
@@ -95,7 +99,9 @@ class FreeLines:
             self._ascend(arrays, gradients, mean, size, count)
         return best, self._as_free(kept)  # type: ignore[return-value]
 
-    def _ascend(self, arrays: list[Array], gradients: list[Array], mean: list[Array], size: list[Array], n: int) -> None:
+    def _ascend(
+        self, arrays: list[Array], gradients: list[Array], mean: list[Array], size: list[Array], n: int
+    ) -> None:
         for i, (array, gradient) in enumerate(zip(arrays, gradients, strict=True)):
             slope = np.nan_to_num(gradient, posinf=0.0, neginf=0.0)
             mean[i] = SLOPE_MEMORY * mean[i] + (1 - SLOPE_MEMORY) * slope

@@ -1,0 +1,244 @@
+"""Branch and bound: a box is split until lines prove every part, best first, in bounded memory and time.
+
+Two kinds of parts. **Boxes of inputs**, halved along the axis in which the bound is steepest, where few inputs vary;
+every part gets new bounds of all inner variables. **Signs of inner variables**, where many inputs vary: a part is known
+by which cells are on which side of a kink, and multipliers use what is known.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.ir import Array, Var
+from gradspec.runtime.run import compile
+from gradspec.transforms.lines import lines
+from gradspec.verify.bounding import Bounder, Known
+from gradspec.verify.slopes import FreeLines
+
+MOST_PARTS = 2**18
+"""The parts that may wait; then the search gives up."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Rows of which, in each conjunction, one must be above its bound everywhere."""
+
+    rows: Array
+    least: Array
+    """What a lower bound of each row must exceed, in float64."""
+    conjunctions: tuple[Array, ...]
+    """For each, the indices of its rows."""
+
+    def margins(self, lower: Array) -> Array:
+        """How far each part is proved, ``(parts,)``: above 0, it is."""
+        above = lower.astype(np.float64) - self.least
+        above = np.where(np.isnan(above), -np.inf, above)
+        return np.min([above[..., rows].max(axis=-1) for rows in self.conjunctions], axis=0)
+
+    def without_proved(self, lower: Array) -> Goal:
+        """The conjunctions that these bounds leave open."""
+        above = lower.astype(np.float64) - self.least
+        left = [rows for rows in self.conjunctions if not above[rows].max() > 0]
+        chosen, starts = np.concatenate(left), np.cumsum([0, *(len(rows) for rows in left)])
+        numbered = tuple(np.arange(a, b) for a, b in zip(starts, starts[1:], strict=False))
+        return Goal(self.rows[chosen], self.least[chosen], numbered)
+
+
+class Queue:
+    """Parts that are not proved, the least proved first."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Any]] = []
+        self._order = count()
+
+    def push(self, margin: float, part: Any) -> None:
+        heapq.heappush(self._heap, (float(margin), next(self._order), part))
+
+    def pop(self, most: int) -> list[Any]:
+        return [heapq.heappop(self._heap)[2] for _ in range(min(most, len(self._heap)))]
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def margin(self) -> float:
+        return self._heap[0][0] if self._heap else np.inf
+
+
+# --- boxes of inputs --------------------------------------------------------------------------------------------------
+
+TOGETHER = 64
+"""Parts that are bounded in one pass."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A box of the bounded inputs, flat."""
+
+    lower: Array
+    upper: Array
+
+
+class InputSplitting:
+    """Bounds of many boxes of inputs at once, inner variables included."""
+
+    def __init__(self, bounder: Bounder, goal: Goal, others: Sequence[Array]) -> None:
+        self._bounder, self._goal, self._others = bounder, goal, others
+        self._targets = [v for v in bounder.inner if v not in bounder.single]
+        self._runs: dict[Var, Callable[..., Any]] = {}
+        self._shapes = [v.shape for v, has in zip(bounder.graph.inputs, bounder.bounded, strict=True) if has]
+
+    def bounded(self, parts: Sequence[Part]) -> tuple[Array, Array]:
+        """The margin of each part, and the axis along which to split it."""
+        padded = [*parts, *[parts[-1]] * (TOGETHER - len(parts))]
+        inputs = self._inputs(padded)
+        known = {v: [np.full((TOGETHER, *v.shape), end, self._dtype) for end in (-np.inf, np.inf)] for v in self._inner}
+        for var in self._targets:
+            ends = self._run(var)(*inputs, *(end for pair in known.values() for end in pair))
+            low, high = ends[:, : var.type.size], -ends[:, var.type.size :]
+            known[var] = [np.fmax(a, -np.inf).reshape(TOGETHER, *var.shape) for a in (low,)] + [
+                np.fmin(high, np.inf).reshape(TOGETHER, *var.shape)
+            ]
+        output = self._bounder.graph.outputs[0]
+        lower, *slopes = self._run(output)(*inputs, *(end for pair in known.values() for end in pair))
+        margins = self._goal.margins(lower)
+        reach = [np.abs(s).reshape(TOGETHER, len(self._goal.rows), -1).sum(axis=1) for s in slopes]
+        widths = np.stack([part.upper - part.lower for part in padded])
+        axes = np.argmax(np.nan_to_num(np.concatenate(reach, axis=1) * widths, nan=np.inf), axis=1)
+        return margins[: len(parts)], axes[: len(parts)]
+
+    @property
+    def _dtype(self) -> Any:
+        return self._bounder.arithmetic.dtype.numpy
+
+    @property
+    def _inner(self) -> Sequence[Var]:
+        return self._bounder.inner
+
+    def _inputs(self, parts: Sequence[Part]) -> list[Array]:
+        found, begun = [], 0
+        for shape in self._shapes:
+            size = int(np.prod(shape))
+            for ends in ([p.lower for p in parts], [p.upper for p in parts]):
+                found.append(np.stack([e[begun : begun + size].reshape(shape) for e in ends]))
+            begun += size
+        return found + [np.broadcast_to(a, (len(parts), *a.shape)) for a in self._others]
+
+    def _run(self, target: Var) -> Callable[..., Any]:
+        if target not in self._runs:
+            b, last = self._bounder, target is self._bounder.graph.outputs[0]
+            graph = lines(b.graph, b.arithmetic, b.bounded, target, b.inner, slopes=last).simplify()
+            fixed = len(graph.inputs) - 1
+            rows = self._goal.rows if last else _both_signs(target, self._dtype)
+            by_row = graph.batch(len(rows), [*[None] * fixed, 0])
+            run = compile(by_row.batch(TOGETHER, [*[0] * fixed, None]).simplify())
+            self._runs[target] = lambda *inputs: run(*inputs, rows)
+        return self._runs[target]
+
+
+def _both_signs(target: Var, dtype: Any) -> Array:
+    unit = np.eye(target.type.size, dtype=dtype)
+    return np.concatenate([unit, -unit]).reshape(-1, *target.shape)
+
+
+def halves(part: Part, axis: int) -> Iterator[Part]:
+    """The box cut in two, with one number in both."""
+    low, high = part.lower[axis], part.upper[axis]
+    middle = low / 2 + high / 2
+    for end, ends in ((middle, "upper"), (middle, "lower")):
+        lower, upper = part.lower.copy(), part.upper.copy()
+        (upper if ends == "upper" else lower)[axis] = end
+        yield Part(lower, upper)
+
+
+# --- signs of inner variables -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Side:
+    """Inner variable number ``variable`` is at most its kink at ``cell``, or at least."""
+
+    variable: int
+    cell: int
+    above: bool
+    at: float
+
+
+class SignSplitting:
+    """Bounds of many parts at once, each known by the sides of some inner cells."""
+
+    def __init__(self, bounder: Bounder, goal: Goal, inputs: Sequence[Array], known: Known) -> None:
+        self._bounder, self._goal = bounder, goal
+        boxes, _ = bounder.boxes(inputs, known)
+        self._inputs, self._known = list(inputs), boxes
+        self._lines = FreeLines(bounder, bounder.graph.outputs[0], goal.rows)
+        largest = max((v.type.size for v in bounder.inner), default=1)
+        self.together = int(max(1, min(32, 2**20 // (largest * len(goal.rows)))))
+        self._free = self._lines.first(boxes)
+
+    def root(self, steps: int) -> float:
+        """The margin of the whole, after the free slopes were improved for it."""
+        inputs, known = self._stacked([()], 1)
+        lower, self._free = self._lines.improved(inputs, known, self._free, steps, self._proved)
+        return float(self._goal.margins(lower)[0])
+
+    def bounded(self, parts: Sequence[tuple[Side, ...]], steps: int) -> tuple[Array, list[Side | None]]:
+        """The margin of each part, and the cell to split it at."""
+        inputs, known = self._stacked(parts, self.together)
+        free = self._free.take(np.zeros(self.together, int))
+        lower, free = self._lines.improved(inputs, known, free, steps, self._proved)
+        margins = self._goal.margins(lower)
+        weights = self._weights(lower)
+        gains = self._gains(known, self._lines.steepest(inputs, known, free, weights))
+        return margins[: len(parts)], [self._best(known, gains, i) for i in range(len(parts))]
+
+    def _proved(self, lower: Array) -> bool:
+        return bool(np.all(self._goal.margins(lower) > 0))
+
+    def _weights(self, lower: Array) -> Array:
+        """1 for the row that is nearest to its goal in each conjunction that is not proved."""
+        above, weights = lower - self._goal.least, np.zeros_like(lower)
+        for rows in self._goal.conjunctions:
+            best = rows[np.argmax(above[:, rows], axis=1)]
+            open_ = above[np.arange(len(lower)), best] <= 0
+            weights[np.arange(len(lower)), best] += open_
+        return weights
+
+    def _stacked(self, parts: Sequence[tuple[Side, ...]], size: int) -> tuple[list[Array], list[Array]]:
+        inputs = [np.broadcast_to(a, (size, *a.shape)) for a in self._inputs]
+        known = [np.repeat(end[None], size, axis=0) for end in self._known.flat()]
+        for i, sides in enumerate(parts):
+            for side in sides:
+                end = known[2 * side.variable + (not side.above)][i]
+                end.flat[side.cell] = side.at
+        return inputs, known
+
+    def _gains(self, known: Sequence[Array], gradients: Sequence[Array]) -> list[Array]:
+        """To first order, what the bound gains on the worse side if a cell is split at its kink, where it has one."""
+        gains = []
+        for i, var in enumerate(self._bounder.inner):
+            low, high = known[2 * i], known[2 * i + 1]
+            kink = self._kink(var)
+            inside = (low < kink) & (kink < high)
+            above, below = gradients[2 * i] * (kink - low), gradients[2 * i + 1] * (kink - high)
+            gain = np.nan_to_num(np.minimum(above, below) + 0.1 * np.maximum(above, below))
+            gains.append(np.where(inside, gain, -np.inf))
+        return gains
+
+    def _kink(self, var: Var) -> float:
+        users = [node for node in self._bounder.relaxed if var in node.inputs and node.op.kinks is not None]
+        return users[0].op.kinks(users[0].attrs)[0] if users else np.nan  # type: ignore[misc]
+
+    def _best(self, known: Sequence[Array], gains: Sequence[Array], part: int) -> Side | None:
+        """The cell with the largest gain; None if no cell has a kink inside."""
+        tops = [float(np.max(gain[part], initial=-np.inf)) for gain in gains]
+        i = int(np.argmax(tops))
+        if tops[i] == -np.inf:
+            return None
+        return Side(i, int(np.argmax(gains[i][part])), True, self._kink(self._bounder.inner[i]))

@@ -1,0 +1,371 @@
+"""Proving a property of a graph, or refuting it: attack first, then lines, then branch and bound, within a time limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Var
+from gradspec.ops.layout import concat
+from gradspec.ops.shape import reshape
+from gradspec.runtime.evaluate import evaluate
+from gradspec.spec.errors import ShapeError
+from gradspec.transforms.copy import inline
+from gradspec.transforms.trace import trace
+from gradspec.verify.attack import Attack
+from gradspec.verify.bounding import Bounder
+from gradspec.verify.branching import (
+    MOST_PARTS,
+    TOGETHER,
+    Goal,
+    InputSplitting,
+    Part,
+    Queue,
+    Side,
+    SignSplitting,
+    halves,
+)
+from gradspec.verify.property import Conjunction, Property, PropertyCase, size_of
+
+FEW_INPUTS = 12
+"""Up to so many inputs that vary, boxes of inputs are split; with more, signs of inner variables."""
+
+FIRST_STEPS, STEPS = 30, 6
+"""How often free slopes are improved for the whole, and for a part of it."""
+
+ATTACKS = 4
+"""Rounds of attack before a proof is tried."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How a search goes: parts that are proved and that wait, and the margin of the least proved."""
+
+    proved: int
+    waiting: int
+    margin: float
+
+
+Report = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """``status`` is "proved", "refuted" (with a witness: the inputs of a counterexample) or "unknown"."""
+
+    status: str
+    witness: tuple[Array, ...] | None = None
+    margin: float = -np.inf
+    """How far the least proved part is above its goal; not positive, unless everything is proved."""
+    kernels: str = "any"
+    parts: int = 1
+    seconds: float = 0.0
+    certificate: Any = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        of = "any kernel" if self.kernels == "any" else "the real network"
+        said = {
+            "proved": f"proved of {of}",
+            "refuted": "refuted by a counterexample",
+            "unknown": "neither proved nor refuted",
+        }
+        return f"{said[self.status]}, in {self.parts} part{'s' * (self.parts != 1)} and {self.seconds:.1f} s"
+
+
+class OutOfTime(Exception):
+    """The time limit was reached."""
+
+
+def prove(
+    graph: Graph,
+    property: Property,
+    *,
+    timeout: float = 60.0,
+    kernels: str = "any",
+    seed: int = 0,
+    report: Report | None = None,
+) -> Result:
+    """Prove that no input of the property's boxes is unsafe, or find one that is.
+
+    With ``kernels="any"`` a proof holds for whatever conforming kernels compute on inputs of the graph's dtype. A
+    counterexample is one exactly, in rational numbers, and as the compiled kernels run it.
+
+    >>> import gradspec as gs
+    >>> import numpy as np
+    >>> g = gs.trace(lambda x: gs.relu(x) - 2.0 * gs.relu(x - 1.0), gs.f32[1])
+    >>> prove(g, Property.always([0], [2], C=[[1]], b=["1.1"])).status
+    'proved'
+    >>> prove(g, Property.always([0], [2], C=[[1]], b=["0.9"])).status
+    'refuted'
+    """
+    begun = time.monotonic()
+    _fits(graph, property)
+    search = _Search(graph, kernels, begun + timeout, seed, report)
+    margin, status, witness = np.inf, "proved", None
+    for case in property.cases:
+        status, found, witness = search.decided(case, property)
+        margin = min(margin, found)
+        if status != "proved":
+            break
+    seconds = time.monotonic() - begun
+    return Result(status, witness, margin, kernels, search.parts, seconds)
+
+
+def robust(
+    graph: Graph, x: Any, eps: Any, label: int, *, timeout: float = 60.0, kernels: str = "any", **pixels: Any
+) -> Result:
+    """Whether a classifier gives ``label`` for every image whose pixels differ from those of ``x`` by at most ``eps``.
+
+    ``pixels`` are ``mean``, ``std``, ``clip`` and ``axis``, as ``Property.robust`` takes them.
+
+    >>> import gradspec as gs
+    >>> import numpy as np
+    >>> g = gs.trace(lambda x: gs.linear(x, np.float32([[1, 0], [0, 1]])), gs.f32[2])
+    >>> robust(g, [0.25, 0.75], "0.2", 1).status, robust(g, [0.25, 0.75], "0.3", 1).status
+    ('proved', 'refuted')
+    """
+    classes = graph.outputs[0].type.size
+    return prove(graph, Property.robust(x, eps, label, classes, **pixels), timeout=timeout, kernels=kernels)
+
+
+def _fits(graph: Graph, property: Property) -> None:
+    for role, variables, ports in (
+        ("input", graph.inputs, property.inputs),
+        ("output", graph.outputs, property.outputs),
+    ):
+        count = sum(v.type.size for v in variables)
+        if count != size_of(ports):
+            raise ShapeError(
+                f"the property has {size_of(ports)} {role}s and the graph {count} ({', '.join(map(repr, variables))}); "
+                "give a property of this graph"
+            )
+    for var in graph.inputs:
+        if not var.type.is_float:
+            raise ShapeError(f"{var!r} is not a float, so a property cannot bound it; make it a constant first")
+
+
+class _Search:
+    def __init__(self, graph: Graph, kernels: str, deadline: float, seed: int, report: Report | None) -> None:
+        self._graph, self._kernels, self._deadline, self._report = graph, kernels, deadline, report
+        self._seed, self._flat = seed, {names: _flattened(graph, names) for names in (False,)}
+        self._bounders: dict[bool, Bounder] = {}
+        self._attacks: dict[bool, Attack] = {}
+        self.parts = 0
+
+    def decided(self, case: PropertyCase, property: Property) -> tuple[str, float, tuple[Array, ...] | None]:
+        """The status of one case, its margin, and a witness if it is refuted."""
+        with_inputs = any(conjunction.names_inputs for conjunction in case.unsafe)
+        graph = self._flat.setdefault(with_inputs, _flattened(self._graph, with_inputs))
+        box = self._box(case)
+        try:
+            witness = self._attacked(graph, box, case, property, ATTACKS)
+            if witness is not None:
+                return "refuted", -np.inf, witness
+            return self._proved(graph, with_inputs, box, case, property)
+        except OutOfTime:
+            return "unknown", -np.inf, None
+
+    # --- attack -------------------------------------------------------------------------------------------------------
+
+    def _attacked(
+        self, graph: Graph, box: Sequence[tuple[Array, Array]], case: PropertyCase, property: Property, rounds: int
+    ) -> tuple[Array, ...] | None:
+        inner = self._inner(case)
+        if inner is None:
+            return None
+        attack = self._attacks.setdefault(graph is self._flat[False], Attack(graph, self._seed))
+        lower, upper = zip(*inner, strict=True)
+        for _ in range(rounds):
+            for conjunction in case.unsafe:
+                self._check_time()
+                point, distance = attack.nearest(lower, upper, _matrix(conjunction, graph), conjunction.b)
+                if distance <= 0 and self._is_witness(point, property):
+                    return tuple(point)
+        return None
+
+    def _is_witness(self, point: Sequence[Array], property: Property) -> bool:
+        """Whether the compiled kernels and exact arithmetic both say so."""
+        x = np.concatenate([p.reshape(-1) for p in point])
+        computed = self._graph(*point)
+        outputs = computed if isinstance(computed, tuple) else (computed,)
+        if not property.is_counterexample(x, np.concatenate([y.reshape(-1) for y in outputs])):
+            return False
+        return _exactly(self._graph, point, property, x)
+
+    # --- proof --------------------------------------------------------------------------------------------------------
+
+    def _proved(
+        self,
+        graph: Graph,
+        with_inputs: bool,
+        box: Sequence[tuple[Array, Array]],
+        case: PropertyCase,
+        property: Property,
+    ) -> tuple[str, float, tuple[Array, ...] | None]:
+        if with_inputs not in self._bounders:
+            self._bounders[with_inputs] = Bounder(graph, len(graph.inputs), self._kernels)
+        bounder = self._bounders[with_inputs]
+        inputs = [end for ends in box for end in ends]
+        moving = sum(int(np.sum(high > low)) for low, high in box)
+        goal = _goal(bounder, inputs, case.unsafe, graph)
+        self._check_time()
+        search = self._by_inputs if moving <= FEW_INPUTS else self._by_signs
+        return search(bounder, goal, inputs, case, property)
+
+    def _by_inputs(
+        self, bounder: Bounder, goal: Goal, inputs: Sequence[Array], case: PropertyCase, property: Property
+    ) -> Any:
+        splitting = InputSplitting(bounder, goal, ())
+        queue, proved = Queue(), 0
+        root = Part(*(np.concatenate([a.reshape(-1) for a in inputs[end::2]]) for end in (0, 1)))
+        waiting: list[Any] = [root]
+        least = np.inf
+        while waiting or len(queue):
+            self._check_time()
+            parts = waiting or [half for part, axis in queue.pop(TOGETHER // 2) for half in halves(part, axis)]
+            waiting = []
+            witness = self._centres(parts, property)
+            if witness is not None:
+                return "refuted", -np.inf, witness
+            margins, axes = splitting.bounded(parts)
+            self.parts += len(parts)
+            for part, margin, axis in zip(parts, margins, axes, strict=True):
+                if margin > 0:
+                    proved, least = proved + 1, min(least, margin)
+                else:
+                    queue.push(margin, (part, int(axis)))
+            self._tell(proved, queue)
+            if len(queue) > MOST_PARTS:
+                return "unknown", queue.margin, None
+        return "proved", float(least), None
+
+    def _centres(self, parts: Sequence[Part], property: Property) -> tuple[Array, ...] | None:
+        """A witness among the middles of parts."""
+        for part in parts:
+            middle, begun, point = (part.lower / 2 + part.upper / 2), 0, []
+            for var in self._graph.inputs:
+                point.append(middle[begun : begun + var.type.size].reshape(var.shape).astype(var.dtype.numpy))
+                begun += var.type.size
+            if self._is_witness(point, property):
+                return tuple(point)
+        return None
+
+    def _by_signs(
+        self, bounder: Bounder, goal: Goal, inputs: Sequence[Array], case: PropertyCase, property: Property
+    ) -> Any:
+        known = bounder.tightened(inputs, bounder.unknown())
+        lower = bounder.lower(inputs, known, bounder.graph.outputs[0], goal.rows)
+        self.parts += 1
+        if float(goal.margins(lower)) > 0:
+            return "proved", float(goal.margins(lower)), None
+        self._check_time()
+        goal = goal.without_proved(lower)
+        splitting = SignSplitting(bounder, goal, inputs, known)
+        margin = splitting.root(FIRST_STEPS)
+        if margin > 0:
+            return "proved", margin, None
+        return self._split_signs(splitting)
+
+    def _split_signs(self, splitting: SignSplitting) -> Any:
+        queue, proved, least = Queue(), 0, np.inf
+        parts: list[tuple[Side, ...]] = [()]
+        while True:
+            self._check_time()
+            margins, sides = splitting.bounded(parts, STEPS)
+            self.parts += len(parts)
+            for part, margin, side in zip(parts, margins, sides, strict=True):
+                if margin > 0:
+                    proved, least = proved + 1, min(least, float(margin))
+                elif side is None:
+                    return "unknown", float(margin), None
+                else:
+                    queue.push(margin, (part, side))
+            self._tell(proved, queue)
+            if not len(queue):
+                return "proved", least, None
+            if len(queue) > MOST_PARTS:
+                return "unknown", queue.margin, None
+            taken = queue.pop(max(1, splitting.together // 2))
+            parts = [(*part, replace(side, above=above)) for part, side in taken for above in (False, True)]
+
+    def _tell(self, proved: int, queue: Queue) -> None:
+        if self._report is not None:
+            self._report(Progress(proved, len(queue), queue.margin))
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise OutOfTime
+
+    # --- boxes --------------------------------------------------------------------------------------------------------
+
+    def _box(self, case: PropertyCase) -> list[tuple[Array, Array]]:
+        """Boxes of the graph's inputs, which contain the exact ones."""
+        return self._shaped(case.box.outer(self._graph.inputs[0].dtype.numpy))
+
+    def _inner(self, case: PropertyCase) -> list[tuple[Array, Array]] | None:
+        """Boxes that the exact ones contain; None if they hold no number of the graph's dtype."""
+        low, high = case.box.inner(self._graph.inputs[0].dtype.numpy)
+        return None if np.any(low > high) else self._shaped((low, high))
+
+    def _shaped(self, ends: tuple[Array, Array]) -> list[tuple[Array, Array]]:
+        found, begun = [], 0
+        for var in self._graph.inputs:
+            parts = [end[begun : begun + var.type.size].reshape(var.shape) for end in ends]
+            found.append((parts[0], parts[1]))
+            begun += var.type.size
+        return found
+
+
+def _flattened(graph: Graph, with_inputs: bool) -> Graph:
+    """The outputs, and behind them the inputs if asked, as one vector."""
+
+    def flat(*inputs: Var) -> Any:
+        results = [*inline(graph, inputs), *(inputs if with_inputs else ())]
+        return concat([reshape(v, (prod(v.shape),)) for v in results])
+
+    return trace(flat, *(v.type for v in graph.inputs))
+
+
+def _matrix(conjunction: Conjunction, graph: Graph) -> Array:
+    (output,) = graph.outputs
+    both = np.concatenate([conjunction.C, conjunction.D], axis=1)
+    return both[:, : output.type.size]
+
+
+def _goal(bounder: Bounder, inputs: Sequence[Array], unsafe: Sequence[Conjunction], graph: Graph) -> Goal:
+    """The rows of all conjunctions; what their coefficients lose as floats is added to what must be exceeded."""
+    dtype = bounder.arithmetic.dtype.numpy
+    _, ((low, high),) = bounder.boxes(inputs, bounder.unknown())
+    size = np.nan_to_num(np.maximum(np.abs(low), np.abs(high)).astype(np.float64), nan=np.inf)
+    rows, least, conjunctions, count = [], [], [], 0
+    for conjunction in unsafe:
+        exact = _matrix(conjunction, graph)
+        error = np.concatenate([conjunction.C_error, conjunction.D_error], axis=1)[:, : exact.shape[1]]
+        lost = np.abs(exact - exact.astype(dtype)) + error
+        with np.errstate(invalid="ignore"):
+            extra = np.where(lost > 0, lost * size, 0.0).sum(axis=1) * (1 + 1e-12)
+        rows.append(exact.astype(dtype))
+        least.append(np.where(extra > 0, np.nextafter(conjunction.b + extra, np.inf), conjunction.b))
+        conjunctions.append(np.arange(count, count + len(exact)))
+        count += len(exact)
+    return Goal(np.concatenate(rows), np.concatenate(least), tuple(conjunctions))
+
+
+def _exactly(graph: Graph, point: Sequence[Array], property: Property, x: Array) -> bool:
+    """Whether the specification says so: in rationals, or in balls where the graph leaves them."""
+    from gradspec.domains import ball, exact
+    from gradspec.spec.errors import UnsupportedError
+
+    try:
+        values = evaluate(graph, *point, domain=exact)
+    except (UnsupportedError, TypeError, ValueError):
+        values = evaluate(graph, *point, domain=ball(128))
+    tensors = values if isinstance(values, tuple) else (values,)
+    cells = [cell for t in tensors for cell in t.cells]
+    return property.is_counterexample(x, cells)
