@@ -19,36 +19,44 @@ FIRST, DECAY = 0.25, 0.9
 
 
 class Attack:
-    """Points of a box, moved towards where every row of ``C @ y`` is at most ``b``; the graph has one output, flat."""
+    """Points of a box, moved towards unsafe outputs; the graph has one output, flat."""
 
     def __init__(self, graph: Graph, seed: int = 0) -> None:
         self._run = compile(graph.batch(POINTS).vjp())
         self._random = np.random.default_rng(seed)
 
-    def nearest(self, lower: Sequence[Array], upper: Sequence[Array], C: Array, b: Array) -> tuple[list[Array], float]:  # noqa: N803
-        """The best point found, and how far its worst row is above ``b``; not above 0: a counterexample, in floats."""
+    def nearest(
+        self, lower: Sequence[Array], upper: Sequence[Array], unsafe: Sequence[tuple[Array, Array]]
+    ) -> tuple[list[Array], float]:
+        """The best point found, and how far its worst row is above its bound; not above 0: unsafe, as floats go.
+
+        Each point goes for one of the conjunctions ``C @ y ≤ b``, by the slope of the row that was worst a step ago.
+        """
         points = [self._spread(low, high) for low, high in zip(lower, upper, strict=True)]
-        best, distance = [p[0] for p in points], np.inf
-        size = FIRST
+        aims = [unsafe[i % len(unsafe)] for i in range(POINTS)]
+        towards = np.stack([rows[0] for rows, _ in aims]).astype(points[0].dtype)
+        best, distance, size = [p[0] for p in points], np.inf, FIRST
         for _ in range(STEPS):
-            outputs, rows = self._values(points), C.astype(points[0].dtype)
-            above = outputs @ C.T - b
-            worst = np.argmax(above, axis=1)
-            far = above[np.arange(POINTS), worst]
+            outputs, *slopes = self._run(*points, towards)
+            far, towards = self._distances(outputs, aims, towards)
             at = int(np.argmin(far))
             if far[at] < distance:
                 best, distance = [p[at].copy() for p in points], float(far[at])
             if distance <= 0:
                 break
-            slopes = self._run(*points, rows[worst])[1:]
             for point, slope, low, high in zip(points, slopes, lower, upper, strict=True):
                 np.clip(point - size * (high - low) * np.sign(slope), low, high, out=point)
             size *= DECAY
         return best, distance
 
-    def _values(self, points: Sequence[Array]) -> Any:
-        zero = np.zeros((POINTS, self._run.graph.inputs[-1].shape[1]), points[0].dtype)
-        return self._run(*points, zero)[0]
+    def _distances(self, outputs: Array, aims: Sequence[Any], towards: Array) -> tuple[Array, Array]:
+        """How far each point is from what it goes for, and the row that it is farthest from."""
+        far, rows = np.empty(POINTS), np.empty_like(towards)
+        for i, (matrix, bounds) in enumerate(aims):
+            above = matrix @ outputs[i] - bounds
+            worst = int(np.argmax(above))
+            far[i], rows[i] = above[worst], matrix[worst]
+        return np.where(np.isnan(far), np.inf, far), rows
 
     def _spread(self, low: Array, high: Array) -> Array:
         """The middle, and points and corners at random."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ class Goal:
         above = lower.astype(np.float64) - self.least
         left = [rows for rows in self.conjunctions if not above[rows].max() > 0]
         chosen, starts = np.concatenate(left), np.cumsum([0, *(len(rows) for rows in left)])
-        numbered = tuple(np.arange(a, b) for a, b in zip(starts, starts[1:], strict=False))
+        numbered = tuple(np.arange(a, b) for a, b in pairwise(starts))
         return Goal(self.rows[chosen], self.least[chosen], numbered)
 
 
@@ -125,8 +125,8 @@ class InputSplitting:
         found, begun = [], 0
         for shape in self._shapes:
             size = int(np.prod(shape))
-            for ends in ([p.lower for p in parts], [p.upper for p in parts]):
-                found.append(np.stack([e[begun : begun + size].reshape(shape) for e in ends]))
+            ends = ([p.lower for p in parts], [p.upper for p in parts])
+            found += [np.stack([e[begun : begun + size].reshape(shape) for e in end]) for end in ends]
             begun += size
         return found + [np.broadcast_to(a, (len(parts), *a.shape)) for a in self._others]
 

@@ -75,6 +75,11 @@ class InputBox:
         """The least and largest float of each cell that lie in the box; where there is none, they are crossed."""
         return rounded_up(self.lower, dtype), rounded_down(self.upper, dtype)
 
+    def nearest(self, x: Any) -> tuple[Fraction, ...]:
+        """The point of the box that is nearest to ``x``."""
+        cells = fractions(x, "x", len(self.lower))
+        return tuple(min(max(c, a), b) for c, a, b in zip(cells, self.lower, self.upper, strict=True))
+
     def contains(self, x: Sequence[Fraction]) -> bool:
         return all(low <= cell <= high for low, cell, high in zip(self.lower, x, self.upper, strict=True))
 

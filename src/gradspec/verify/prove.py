@@ -1,21 +1,23 @@
-"""Proving a property of a graph, or refuting it: attack first, then lines, then branch and bound, within a time limit."""
+"""Proving a property of a graph, or refuting it: attack, lines, then branch and bound, within a time limit."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from gradspec.domains import ball, exact
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.ops.layout import concat
 from gradspec.ops.shape import reshape
 from gradspec.runtime.evaluate import evaluate
-from gradspec.spec.errors import ShapeError
+from gradspec.spec.errors import ShapeError, UnsupportedError
 from gradspec.transforms.copy import inline
 from gradspec.transforms.trace import trace
 from gradspec.verify.attack import Attack
@@ -78,7 +80,7 @@ class Result:
         return f"{said[self.status]}, in {self.parts} part{'s' * (self.parts != 1)} and {self.seconds:.1f} s"
 
 
-class OutOfTime(Exception):
+class OutOfTimeError(Exception):
     """The time limit was reached."""
 
 
@@ -155,7 +157,7 @@ class _Search:
         self._graph, self._kernels, self._deadline, self._report = graph, kernels, deadline, report
         self._seed, self._flat = seed, {names: _flattened(graph, names) for names in (False,)}
         self._bounders: dict[bool, Bounder] = {}
-        self._attacks: dict[bool, Attack] = {}
+        self._attacks: dict[Graph, Attack] = {}
         self.parts = 0
 
     def decided(self, case: PropertyCase, property: Property) -> tuple[str, float, tuple[Array, ...] | None]:
@@ -168,7 +170,7 @@ class _Search:
             if witness is not None:
                 return "refuted", -np.inf, witness
             return self._proved(graph, with_inputs, box, case, property)
-        except OutOfTime:
+        except OutOfTimeError:
             return "unknown", -np.inf, None
 
     # --- attack -------------------------------------------------------------------------------------------------------
@@ -176,27 +178,28 @@ class _Search:
     def _attacked(
         self, graph: Graph, box: Sequence[tuple[Array, Array]], case: PropertyCase, property: Property, rounds: int
     ) -> tuple[Array, ...] | None:
-        inner = self._inner(case)
-        if inner is None:
-            return None
-        attack = self._attacks.setdefault(graph is self._flat[False], Attack(graph, self._seed))
-        lower, upper = zip(*inner, strict=True)
+        if graph not in self._attacks:
+            self._attacks[graph] = Attack(graph, self._seed)
+        attack = self._attacks[graph]
+        lower, upper = zip(*self._inner(case), strict=True)
+        unsafe = [(_matrix(conjunction, graph), conjunction.b) for conjunction in case.unsafe]
         for _ in range(rounds):
-            for conjunction in case.unsafe:
-                self._check_time()
-                point, distance = attack.nearest(lower, upper, _matrix(conjunction, graph), conjunction.b)
-                if distance <= 0 and self._is_witness(point, property):
-                    return tuple(point)
+            self._check_time()
+            point, distance = attack.nearest(lower, upper, unsafe)
+            if distance <= 0 and self._is_witness(point, property):
+                return tuple(point)
         return None
 
     def _is_witness(self, point: Sequence[Array], property: Property) -> bool:
-        """Whether the compiled kernels and exact arithmetic both say so."""
-        x = np.concatenate([p.reshape(-1) for p in point])
+        """Whether the compiled kernels and, at the nearest point of an exact box, the specification both say so."""
         computed = self._graph(*point)
         outputs = computed if isinstance(computed, tuple) else (computed,)
-        if not property.is_counterexample(x, np.concatenate([y.reshape(-1) for y in outputs])):
-            return False
-        return _exactly(self._graph, point, property, x)
+        flat, values = (np.concatenate([a.reshape(-1) for a in arrays]) for arrays in (point, outputs))
+        for case in property.cases:
+            x = case.box.nearest(flat)
+            if property.is_counterexample(x, values) and property.is_counterexample(x, _exactly(self._graph, x)):
+                return True
+        return False
 
     # --- proof --------------------------------------------------------------------------------------------------------
 
@@ -300,7 +303,7 @@ class _Search:
 
     def _check_time(self) -> None:
         if time.monotonic() > self._deadline:
-            raise OutOfTime
+            raise OutOfTimeError
 
     # --- boxes --------------------------------------------------------------------------------------------------------
 
@@ -308,10 +311,10 @@ class _Search:
         """Boxes of the graph's inputs, which contain the exact ones."""
         return self._shaped(case.box.outer(self._graph.inputs[0].dtype.numpy))
 
-    def _inner(self, case: PropertyCase) -> list[tuple[Array, Array]] | None:
-        """Boxes that the exact ones contain; None if they hold no number of the graph's dtype."""
+    def _inner(self, case: PropertyCase) -> list[tuple[Array, Array]]:
+        """Boxes that the exact ones contain; where these hold no number of the graph's dtype, one next to them."""
         low, high = case.box.inner(self._graph.inputs[0].dtype.numpy)
-        return None if np.any(low > high) else self._shaped((low, high))
+        return self._shaped((np.minimum(low, high), high))
 
     def _shaped(self, ends: tuple[Array, Array]) -> list[tuple[Array, Array]]:
         found, begun = [], 0
@@ -357,15 +360,15 @@ def _goal(bounder: Bounder, inputs: Sequence[Array], unsafe: Sequence[Conjunctio
     return Goal(np.concatenate(rows), np.concatenate(least), tuple(conjunctions))
 
 
-def _exactly(graph: Graph, point: Sequence[Array], property: Property, x: Array) -> bool:
-    """Whether the specification says so: in rationals, or in balls where the graph leaves them."""
-    from gradspec.domains import ball, exact
-    from gradspec.spec.errors import UnsupportedError
-
+def _exactly(graph: Graph, x: Sequence[Fraction]) -> list[Any]:
+    """What the specification gives: in rationals, or in balls where the graph leaves them."""
+    arrays, begun = [], 0
+    for var in graph.inputs:
+        cells = np.array(x[begun : begun + var.type.size], object)
+        arrays.append(cells.reshape(var.shape))
+        begun += var.type.size
     try:
-        values = evaluate(graph, *point, domain=exact)
-    except (UnsupportedError, TypeError, ValueError):
-        values = evaluate(graph, *point, domain=ball(128))
-    tensors = values if isinstance(values, tuple) else (values,)
-    cells = [cell for t in tensors for cell in t.cells]
-    return property.is_counterexample(x, cells)
+        values = evaluate(graph, *arrays, domain=exact)
+    except UnsupportedError:
+        values = evaluate(graph, *arrays, domain=ball(128))
+    return [cell for t in (values if isinstance(values, tuple) else (values,)) for cell in t.cells]
