@@ -21,18 +21,21 @@ FIRST, DECAY = 0.25, 0.9
 class Attack:
     """Points of a box, moved towards unsafe outputs; the graph has one output, flat."""
 
-    def __init__(self, graph: Graph, seed: int = 0) -> None:
-        self._run = compile(graph.batch(POINTS).vjp())
-        self._random = np.random.default_rng(seed)
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self._run = graph, compile(graph.batch(POINTS).vjp())
 
     def nearest(
-        self, lower: Sequence[Array], upper: Sequence[Array], unsafe: Sequence[tuple[Array, Array]]
+        self,
+        lower: Sequence[Array],
+        upper: Sequence[Array],
+        unsafe: Sequence[tuple[Array, Array]],
+        random: np.random.Generator,
     ) -> tuple[list[Array], float]:
         """The best point found, and how far its worst row is above its bound; not above 0: unsafe, as floats go.
 
         Each point goes for one of the conjunctions ``C @ y ≤ b``, by the slope of the row that was worst a step ago.
         """
-        points = [self._spread(low, high) for low, high in zip(lower, upper, strict=True)]
+        points = [_spread(low, high, random) for low, high in zip(lower, upper, strict=True)]
         aims = [unsafe[i % len(unsafe)] for i in range(POINTS)]
         towards = np.stack([rows[0] for rows, _ in aims]).astype(points[0].dtype)
         best, distance, size = [p[0] for p in points], np.inf, FIRST
@@ -58,9 +61,10 @@ class Attack:
             far[i], rows[i] = above[worst], matrix[worst]
         return np.where(np.isnan(far), np.inf, far), rows
 
-    def _spread(self, low: Array, high: Array) -> Array:
-        """The middle, and points and corners at random."""
-        part = self._random.uniform(0, 1, (POINTS, *low.shape))
-        part[POINTS // 2 :] = part[POINTS // 2 :] > 0.5
-        part[0] = 0.5
-        return np.clip(low + part * (high - low), low, high).astype(low.dtype)
+
+def _spread(low: Array, high: Array, random: np.random.Generator) -> Array:
+    """The middle, and points and corners at random."""
+    part = random.uniform(0, 1, (POINTS, *low.shape))
+    part[POINTS // 2 :] = part[POINTS // 2 :] > 0.5
+    part[0] = 0.5
+    return np.asarray(np.clip(low + part * (high - low), low, high), low.dtype)

@@ -39,7 +39,8 @@ class Bounder:
         self.inner = tuple(v for v in inner if v in makers and makers[v] not in self.relaxed)
         """The operands of what is not affine: tighter bounds of them give tighter lines."""
         self.single = _singly_mixed(graph, self.bounded)
-        self._runs: dict[Any, Any] = {}
+        self.runs: dict[Any, Any] = {}
+        """What was compiled for this graph, here and elsewhere."""
 
     # --- boxes --------------------------------------------------------------------------------------------------------
 
@@ -78,19 +79,19 @@ class Bounder:
 
     def _lines(self, target: Var) -> tuple[Callable[..., Any], Graph]:
         """What all rows of a target share, compiled, and the graph of one row."""
-        if target not in self._runs:
+        if target not in self.runs:
             whole = lines(self.graph, self.arithmetic, self.bounded, target, self.inner).simplify()
             coefficients = whole.inputs[-1]
             early, late = split(whole, [coefficients])
-            self._runs[target] = compile(early), late
-        return self._runs[target]  # type: ignore[no-any-return]
+            self.runs[target] = compile(early), late
+        return self.runs[target]  # type: ignore[no-any-return]
 
     def _rows(self, target: Var, count: int) -> Callable[..., Any]:
-        if (target, count) not in self._runs:
+        if (target, count) not in self.runs:
             _, late = self._lines(target)
             axes = [None] * (len(late.inputs) - 1) + [0]
-            self._runs[target, count] = compile(late.batch(count, axes).simplify())
-        return self._runs[target, count]  # type: ignore[no-any-return]
+            self.runs[target, count] = compile(late.batch(count, axes).simplify())
+        return self.runs[target, count]  # type: ignore[no-any-return]
 
     def lower(self, inputs: Sequence[Array], known: Known, target: Var, rows: Array) -> Array:
         """A lower bound of each of ``rows``, linear functions of ``target``, over the box."""

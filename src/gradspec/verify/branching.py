@@ -39,7 +39,7 @@ class Goal:
         """How far each part is proved, ``(parts,)``: above 0, it is."""
         above = lower.astype(np.float64) - self.least
         above = np.where(np.isnan(above), -np.inf, above)
-        return np.min([above[..., rows].max(axis=-1) for rows in self.conjunctions], axis=0)
+        return np.asarray(np.min([above[..., rows].max(axis=-1) for rows in self.conjunctions], axis=0))
 
     def without_proved(self, lower: Array) -> Goal:
         """The conjunctions that these bounds leave open."""
@@ -47,7 +47,8 @@ class Goal:
         left = [rows for rows in self.conjunctions if not above[rows].max() > 0]
         chosen, starts = np.concatenate(left), np.cumsum([0, *(len(rows) for rows in left)])
         numbered = tuple(np.arange(a, b) for a, b in pairwise(starts))
-        return Goal(self.rows[chosen], self.least[chosen], numbered)
+        padded = np.resize(chosen, 1 << (len(chosen) - 1).bit_length())  # few numbers of rows are compiled for
+        return Goal(self.rows[padded], self.least[padded], numbered)
 
 
 class Queue:
@@ -91,7 +92,6 @@ class InputSplitting:
     def __init__(self, bounder: Bounder, goal: Goal, others: Sequence[Array]) -> None:
         self._bounder, self._goal, self._others = bounder, goal, others
         self._targets = [v for v in bounder.inner if v not in bounder.single]
-        self._runs: dict[Var, Callable[..., Any]] = {}
         self._shapes = [v.shape for v, has in zip(bounder.graph.inputs, bounder.bounded, strict=True) if has]
 
     def bounded(self, parts: Sequence[Part]) -> tuple[Array, Array]:
@@ -131,15 +131,16 @@ class InputSplitting:
         return found + [np.broadcast_to(a, (len(parts), *a.shape)) for a in self._others]
 
     def _run(self, target: Var) -> Callable[..., Any]:
-        if target not in self._runs:
-            b, last = self._bounder, target is self._bounder.graph.outputs[0]
+        b, last = self._bounder, target is self._bounder.graph.outputs[0]
+        rows = self._goal.rows if last else _both_signs(target, self._dtype)
+        key = ("boxes of inputs", target, len(rows))
+        if key not in b.runs:
             graph = lines(b.graph, b.arithmetic, b.bounded, target, b.inner, slopes=last).simplify()
             fixed = len(graph.inputs) - 1
-            rows = self._goal.rows if last else _both_signs(target, self._dtype)
             by_row = graph.batch(len(rows), [*[None] * fixed, 0])
-            run = compile(by_row.batch(TOGETHER, [*[0] * fixed, None]).simplify())
-            self._runs[target] = lambda *inputs: run(*inputs, rows)
-        return self._runs[target]
+            b.runs[key] = compile(by_row.batch(TOGETHER, [*[0] * fixed, None]).simplify())
+        run = b.runs[key]
+        return lambda *inputs: run(*inputs, rows)
 
 
 def _both_signs(target: Var, dtype: Any) -> Array:

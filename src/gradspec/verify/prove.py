@@ -14,6 +14,7 @@ import numpy as np
 from gradspec.domains import ball, exact
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
+from gradspec.graph.lru import LRUCache
 from gradspec.ops.layout import concat
 from gradspec.ops.shape import reshape
 from gradspec.runtime.evaluate import evaluate
@@ -22,6 +23,7 @@ from gradspec.transforms.copy import inline
 from gradspec.transforms.trace import trace
 from gradspec.verify.attack import Attack
 from gradspec.verify.bounding import Bounder
+from gradspec.verify.bounds import bounder
 from gradspec.verify.branching import (
     MOST_PARTS,
     TOGETHER,
@@ -155,21 +157,19 @@ def _fits(graph: Graph, property: Property) -> None:
 class _Search:
     def __init__(self, graph: Graph, kernels: str, deadline: float, seed: int, report: Report | None) -> None:
         self._graph, self._kernels, self._deadline, self._report = graph, kernels, deadline, report
-        self._seed, self._flat = seed, {names: _flattened(graph, names) for names in (False,)}
-        self._bounders: dict[bool, Bounder] = {}
-        self._attacks: dict[Graph, Attack] = {}
+        self._seed = seed
         self.parts = 0
 
     def decided(self, case: PropertyCase, property: Property) -> tuple[str, float, tuple[Array, ...] | None]:
         """The status of one case, its margin, and a witness if it is refuted."""
         with_inputs = any(conjunction.names_inputs for conjunction in case.unsafe)
-        graph = self._flat.setdefault(with_inputs, _flattened(self._graph, with_inputs))
+        graph = _flat.get_or_make((id(self._graph), with_inputs), lambda: _Flat(self._graph, with_inputs)).graph
         box = self._box(case)
         try:
             witness = self._attacked(graph, box, case, property, ATTACKS)
             if witness is not None:
                 return "refuted", -np.inf, witness
-            return self._proved(graph, with_inputs, box, case, property)
+            return self._proved(graph, box, case, property)
         except OutOfTimeError:
             return "unknown", -np.inf, None
 
@@ -178,14 +178,13 @@ class _Search:
     def _attacked(
         self, graph: Graph, box: Sequence[tuple[Array, Array]], case: PropertyCase, property: Property, rounds: int
     ) -> tuple[Array, ...] | None:
-        if graph not in self._attacks:
-            self._attacks[graph] = Attack(graph, self._seed)
-        attack = self._attacks[graph]
+        attack = _attacks.get_or_make(id(graph), lambda: Attack(graph))
         lower, upper = zip(*self._inner(case), strict=True)
         unsafe = [(_matrix(conjunction, graph), conjunction.b) for conjunction in case.unsafe]
+        random = np.random.default_rng(self._seed)
         for _ in range(rounds):
             self._check_time()
-            point, distance = attack.nearest(lower, upper, unsafe)
+            point, distance = attack.nearest(lower, upper, unsafe, random)
             if distance <= 0 and self._is_witness(point, property):
                 return tuple(point)
         return None
@@ -206,20 +205,17 @@ class _Search:
     def _proved(
         self,
         graph: Graph,
-        with_inputs: bool,
         box: Sequence[tuple[Array, Array]],
         case: PropertyCase,
         property: Property,
     ) -> tuple[str, float, tuple[Array, ...] | None]:
-        if with_inputs not in self._bounders:
-            self._bounders[with_inputs] = Bounder(graph, len(graph.inputs), self._kernels)
-        bounder = self._bounders[with_inputs]
+        found = bounder(graph, len(graph.inputs), self._kernels)
         inputs = [end for ends in box for end in ends]
         moving = sum(int(np.sum(high > low)) for low, high in box)
-        goal = _goal(bounder, inputs, case.unsafe, graph)
+        goal = _goal(found, inputs, case.unsafe, graph)
         self._check_time()
         search = self._by_inputs if moving <= FEW_INPUTS else self._by_signs
-        return search(bounder, goal, inputs, case, property)
+        return search(found, goal, inputs, case, property)  # type: ignore[no-any-return]
 
     def _by_inputs(
         self, bounder: Bounder, goal: Goal, inputs: Sequence[Array], case: PropertyCase, property: Property
@@ -325,14 +321,19 @@ class _Search:
         return found
 
 
-def _flattened(graph: Graph, with_inputs: bool) -> Graph:
-    """The outputs, and behind them the inputs if asked, as one vector."""
+class _Flat:
+    """A graph whose outputs, and behind them the inputs if asked, are one vector; it keeps the graph it came from."""
 
-    def flat(*inputs: Var) -> Any:
-        results = [*inline(graph, inputs), *(inputs if with_inputs else ())]
-        return concat([reshape(v, (prod(v.shape),)) for v in results])
+    def __init__(self, source: Graph, with_inputs: bool) -> None:
+        def flat(*inputs: Var) -> Any:
+            results = [*inline(source, inputs), *(inputs if with_inputs else ())]
+            return concat([reshape(v, (prod(v.shape),)) for v in results])
 
-    return trace(flat, *(v.type for v in graph.inputs))
+        self.source, self.graph = source, trace(flat, *(v.type for v in source.inputs))
+
+
+MOST_GRAPHS = 32
+_flat, _attacks = LRUCache[_Flat](MOST_GRAPHS), LRUCache[Attack](MOST_GRAPHS)
 
 
 def _matrix(conjunction: Conjunction, graph: Graph) -> Array:

@@ -43,7 +43,7 @@ class FreeLines:
         self.bounder, self.target, self.rows = bounder, target, rows
         self.shared = [node for node in bounder.relaxed if node.op.kinks is not None]
         self.multiplied = [v for v in bounder.inner if any(v in node.inputs for node in self.shared)]
-        self._runs: dict[Any, Callable[..., Any]] = {}
+        self._runs = bounder.runs
 
     def first(self, boxes: Known) -> Free:
         """The usual slopes, from boxes of one domain, and multipliers of 0."""
@@ -60,15 +60,16 @@ class FreeLines:
 
     def _run(self, domains: int, gradient: str = "") -> Callable[..., Any]:
         """The bounds and, if asked, their gradient in what is ``"known"`` (of all rows together) or ``"free"``."""
-        if (domains, gradient) not in self._runs:
+        key = (self.target, len(self.rows), domains, gradient)
+        if key not in self._runs:
             boxes = 2 * sum(self.bounder.bounded) + sum(not b for b in self.bounder.bounded)
             fixed, free = boxes + 2 * len(self.bounder.inner), len(self.shared) + len(self.multiplied)
             wrt = {"": (), "known": range(boxes, fixed), "free": range(fixed + 1, fixed + 1 + free)}[gradient]
             graph = self._whole().batch(len(self.rows), [*[None] * fixed, *[0] * (1 + free)])
             graph = graph.vjp(tuple(wrt)) if gradient else graph
             graph = graph.batch(domains, [*[0] * fixed, None, *[0] * free, *[0] * bool(gradient)])
-            self._runs[domains, gradient] = compile(graph.simplify())
-        return self._runs[domains, gradient]
+            self._runs[key] = compile(graph.simplify())
+        return self._runs[key]  # type: ignore[no-any-return]
 
     def lower(self, inputs: Sequence[Array], known: Sequence[Array], free: Free) -> Array:
         """``(domains, rows)``; ``inputs`` and ``known`` have a leading axis of domains."""
