@@ -13,10 +13,14 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.spec.errors import DTypeError, ShapeError
-from gradspec.verify.bounding import Bounder, Ends
+from gradspec.verify.bounding import Bounder, Ends, Known
+from gradspec.verify.slopes import FreeLines
 
 METHODS = ("boxes", "crown", "alpha")
 KERNELS = ("any", "real")
+
+ALPHA_STEPS, ROWS = 40, 32
+"""How often free slopes are improved, and of how many rows together."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +112,38 @@ def _of_rows(found: Bounder, inputs: Sequence[Array], known: Any, rows: Array) -
     return [(found.lower(inputs, known, output, rows), -found.lower(inputs, known, output, -rows))]
 
 
-_METHODS: dict[str, Callable[..., list[Ends]]] = {"boxes": _by_boxes, "crown": _by_lines, "alpha": _by_lines}
+def _by_free_lines(found: Bounder, inputs: Sequence[Array], rows: Array | None) -> list[Ends]:
+    known = found.tightened(inputs, found.unknown())
+    boxes, ends = found.boxes(inputs, known)
+    if rows is not None:
+        return [_improved(found, inputs, boxes, found.graph.outputs[0], rows)]
+    results = []
+    for var, (low, high) in zip(found.graph.outputs, ends, strict=True):
+        unit = np.eye(var.type.size, dtype=low.dtype).reshape(-1, *var.shape)
+        below, above = _improved(found, inputs, boxes, var, unit)
+        results.append((np.fmax(low, below.reshape(var.shape)), np.fmin(high, above.reshape(var.shape))))
+    return results
+
+
+def _improved(found: Bounder, inputs: Sequence[Array], boxes: Known, target: Var, rows: Array) -> Ends:
+    """Both bounds of each row, by slopes of its own that are improved for it."""
+    stacked, known = [a[None] for a in inputs], [a[None] for a in boxes.flat()]
+    ends = []
+    for part in np.array_split(np.concatenate([rows, -rows]), max(1, -(-2 * len(rows) // ROWS))):
+        free = FreeLines(found, target, part)
+        bound, _ = free.improved(stacked, known, free.first(boxes), ALPHA_STEPS, lambda best: False)
+        ends.append(bound[0])
+    both = np.concatenate(ends)
+    return both[: len(rows)], -both[len(rows) :]
+
+
+_METHODS: dict[str, Callable[..., list[Ends]]] = {"boxes": _by_boxes, "crown": _by_lines, "alpha": _by_free_lines}
 
 
 def _opened(low: Array, high: Array) -> Ends:
     """Where nothing is known, the ends are infinite."""
-    return np.where(np.isnan(low), -np.inf, low).astype(low.dtype), np.where(np.isnan(high), np.inf, high).astype(
-        high.dtype
-    )
+    infinite = low.dtype.type(np.inf)
+    return np.where(np.isnan(low), -infinite, low), np.where(np.isnan(high), infinite, high)
 
 
 # --- what users give --------------------------------------------------------------------------------------------------
