@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,20 +10,44 @@ import numpy as np
 from gradspec.graph.arrays import taken
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
-from gradspec.graph.types import boolean
+from gradspec.graph.types import boolean, f64
+from gradspec.ops.box import Arithmetic
 from gradspec.runtime.memory import require_memory
+from gradspec.runtime.run import compile
 from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.scalar import Scalar
+from gradspec.spec.scalar import ends as ends_of
 from gradspec.spec.tensor import Tensor, tensor
+from gradspec.transforms.boxes import boxes
 
 if TYPE_CHECKING:
     from gradspec.domains.domain import Domain
 
 
-def evaluate(graph: Graph, *args: Any, domain: Domain) -> Any:
+MOST_SCALARS = 200_000
+"""Where intervals of so many terms would be added up one by one, compiled boxes are used instead."""
+
+PATHS = ("scalar", "boxes")
+
+
+class IntervalTensor(Tensor):
+    """Intervals, and the ``path`` they came by: ``"scalar"``, the specification itself, or compiled ``"boxes"``."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, shape: Iterable[int], cells: Iterable[Scalar], path: str) -> None:
+        super().__init__(shape, cells)
+        self.path = path
+
+
+def evaluate(graph: Graph, *args: Any, domain: Domain, path: str | None = None) -> Any:
     """What the graph means in ``domain``: a Tensor for one output, a tuple for several.
 
     Arrays and nested lists are converted; a Tensor is taken as it is, so that intervals or dual numbers can be given.
+
+    Intervals of a whole network are computed by its compiled boxes (``gs.bounds``), a million times faster and a few
+    roundings wider than by the specification; small graphs go through the specification. ``path`` asks for one of them,
+    ``"boxes"`` or ``"scalar"``, and the result's ``path`` says which it was.
 
     >>> import gradspec as gs
     >>> g = gs.trace(lambda x: x / 3.0, gs.f32[2])
@@ -38,6 +63,15 @@ def evaluate(graph: Graph, *args: Any, domain: Domain) -> Any:
     if not isinstance(domain, Domain):
         raise TypeError(f"domain={domain!r} is not a number system; give gs.exact, gs.ball(128) or another")
     require_memory((node.op, v) for node in graph.nodes for v in node.outputs)  # of which none is a view
+    if domain.name == "interval":
+        return _intervals(graph, args, domain, path)
+    if path is not None:
+        raise ValueError(f"path={path!r} is for gs.interval; {domain} has one path only")
+    outputs = _by_scalars(graph, args, domain)
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _by_scalars(graph: Graph, args: Sequence[Any], domain: Domain) -> tuple[Tensor, ...]:
     values = {v: _given(v, a, domain) for v, a in zip(graph.inputs, args, strict=True)}
     values |= {v: _in_domain(v, array, domain) for v, array in graph.constants.items()}
     for node in graph.nodes:
@@ -45,8 +79,53 @@ def evaluate(graph: Graph, *args: Any, domain: Domain) -> Any:
         if not any(v.type.is_float for v in node.inputs):
             results = tuple(_entered(v, r, domain) for v, r in zip(node.outputs, results, strict=True))
         values |= zip(node.outputs, results, strict=True)
-    outputs = tuple(values[v] for v in graph.outputs)
+    return tuple(values[v] for v in graph.outputs)
+
+
+# --- intervals --------------------------------------------------------------------------------------------------------
+
+
+def _intervals(graph: Graph, args: Sequence[Any], domain: Domain, path: str | None) -> Any:
+    if path not in (None, *PATHS):
+        raise ValueError(f"path={path!r} is not known; give one of {', '.join(map(repr, PATHS))}")
+    chosen = path or ("boxes" if _terms(graph) > MOST_SCALARS and _has_boxes(graph) else "scalar")
+    found = (_by_boxes if chosen == "boxes" else _by_scalars)(graph, args, domain)
+    outputs = tuple(IntervalTensor(t.shape, t.cells, chosen) for t in found)
     return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _terms(graph: Graph) -> int:
+    """How many numbers the specification would touch."""
+    total = 0
+    for node in graph.nodes:
+        rule = node.op.sums
+        terms = 1 if rule is None else rule.terms(node.attrs, *(v.type for v in node.inputs))
+        total += max(terms, 1) * sum(v.type.size for v in node.outputs)
+    return total
+
+
+def _has_boxes(graph: Graph) -> bool:
+    return all(node.op.sums is not None or node.op.enclosure is not None for node in graph.nodes)
+
+
+def _by_boxes(graph: Graph, args: Sequence[Any], domain: Domain) -> tuple[Tensor, ...]:
+    """Boxes in float64, as the intervals' ends are; of the real numbers, as intervals are."""
+    given = [_given(v, a, domain) for v, a in zip(graph.inputs, args, strict=True)]
+    bounded = [v.type.is_float for v in graph.inputs]
+    run = compile(boxes(graph, Arithmetic(f64, any=False), bounded))
+    arrays: list[Any] = []
+    for var, tensor_ in zip(graph.inputs, given, strict=True):
+        ends = [[ends_of(c)[i] for c in tensor_.cells] for i in (0, 1)] if var.type.is_float else [tensor_.cells]
+        dtype = np.float64 if var.type.is_float else var.dtype.numpy
+        arrays += [np.array(end, dtype).reshape(var.shape) for end in ends]
+    flat = run(*arrays)
+    pairs = zip(graph.outputs, flat[::2], flat[1::2], strict=True)
+    return tuple(domain.tensor(_opened(low, -np.inf), _opened(high, np.inf)) for _, low, high in pairs)  # type: ignore[call-arg]
+
+
+def _opened(ends: Any, nothing: float) -> Any:
+    """Where nothing is known, the end is infinite."""
+    return np.where(np.isnan(ends), nothing, ends)
 
 
 def _given(var: Var, value: Any, domain: Domain) -> Tensor:
