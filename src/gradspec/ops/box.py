@@ -267,7 +267,7 @@ class BoundedNode:
     def above_convex(self, box: Box, slope: Var, function: Callable[[Var], Var]) -> Var:
         """The intercept of a line above a convex function, exact at floats: it is farthest below the line's end."""
         values = [(function(end), slope * end) for end in box.ends]
-        blur = sum_of([abs(part) for pair in values for part in pair]) * self.arithmetic.above(self.arithmetic.own(8))
+        blur = sum_of([abs(part) for pair in values for part in pair]) * self.arithmetic.above(self.arithmetic.own(5))
         return maximum(*(value - part for value, part in values)) + (blur + self.tiny)  # type: ignore[no-any-return]
 
     def slope(self, slope: Var) -> Slope:

@@ -111,7 +111,7 @@ def _sum(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[in
     centre = node.apply(*(box.centre for box in operands))
     relative = a.own(own) + a.kernel(leaves, stored) + a.storage(stored)
     room = a.own(leaves + 8)  # the mass and the reach are rounded too, and so are the ends
-    error = mass * a.above(relative * (1 + room) + a.own(8)) + a.above(a.underflow(own, stored))
+    error = mass * a.above((relative + a.own(2)) * (1 + room)) + a.above(a.underflow(own, stored))
     if not varying:
         return (Box(a, ball=lambda: (centre, error), leaves=leaves, mass=lambda: mass),)
     reach = a.inflated(_reach(node, rule, operands, varying), room)

@@ -176,20 +176,20 @@ class _Pass:
         values = [line.intercept, *(m.push(operands[i].centre) for i, m in line.maps), -box.centre]
         sizes = [abs(line.intercept), *(m.absolute(operands[i].magnitude) for i, m in line.maps), abs(box.centre)]
         sizes += [m.absolute(operands[i].radius) for i, m in line.maps]
-        roundings = 8 + max((m.roundings for _, m in line.maps), default=0) + 2 * len(line.maps)
-        return sum_of(values), sum_of(sizes) * a.above(a.own(roundings))
+        roundings = len(values) + 2 + max((m.roundings for _, m in line.maps), default=0)
+        return sum_of(values), sum_of(sizes) * a.above(a.own(roundings) * (1 + a.own(16)))
 
     # --- inner products -----------------------------------------------------------------------------------------------
 
     def _add(self, coefficients: Var, low: Var, high: Var) -> None:
         """Add ``low`` times the positive coefficients and ``high`` times the negative ones, from below."""
-        folded = self._arithmetic.above(self._arithmetic.own(_depth(coefficients) + 8))
+        folded = self._arithmetic.above(self._arithmetic.own(_depth(coefficients) + 4))
         low, high = low - abs(low) * folded, high + abs(high) * folded
         self._sum(maximum(coefficients, 0.0) * low + minimum(coefficients, 0.0) * high)
 
     def _subtract(self, coefficients: Var, radius: Var) -> None:
         """Subtract ``⟨|coefficients|, radius⟩``, from below."""
-        folded = self._arithmetic.inflated(radius, self._arithmetic.own(_depth(coefficients) + 8))
+        folded = self._arithmetic.inflated(radius, self._arithmetic.own(_depth(coefficients) + 4))
         self._sum(-(abs(coefficients) * folded))
 
     def _sum(self, cells: Var) -> None:
@@ -203,7 +203,7 @@ class _Pass:
 
     def _total(self) -> Var:
         a, tiny = self._arithmetic, float(np.finfo(self._arithmetic.dtype.numpy).tiny)
-        size = sum_of([abs(t) for t in self._terms]) * a.above(a.own(2 * len(self._terms) + 8))
+        size = sum_of([abs(t) for t in self._terms]) * a.above(a.own(len(self._terms) + 4))
         lost = sum_of([*self._lost, self._boxes.builder.operand(1 + self._products * 2.0**-22, size)])
         return sum_of(self._terms) - (size + lost * (2 * tiny))
 
