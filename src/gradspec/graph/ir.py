@@ -199,6 +199,10 @@ class Op:
     sums: Sums | None = None
     enclosure: Callable[..., Any] | None = None
     relaxation: Callable[..., Any] | None = None
+    crop: Callable[..., Any] | None = None
+    """``crop(attrs, types, sizes)``: what gives a patch of the result, of ``sizes`` cells along its last axes, where no
+    padding is near: attributes, and for each operand, along each axis, its stride, its offset and the cells it needs;
+    None for an operand taken whole, and instead of both where patches are not alike."""
     kinks: Callable[[Any], tuple[float, ...]] | None = None
     """``kinks(attrs)``: the operands at which the operator, else linear in its one operand, bends."""
     moves: bool = False

@@ -168,12 +168,19 @@ class Box:
         )
 
 
-@dataclass(frozen=True)
 class Slack:
     """How a sum of boxes came about: its ``error`` at the operands' centres, and the ``reach`` of their radii."""
 
-    error: Var
-    reach: Var
+    def __init__(self, error: Callable[[], Var], reach: Callable[[], Var]) -> None:
+        self._error, self._reach = error, reach
+
+    @cached_property
+    def error(self) -> Var:
+        return self._error()
+
+    @cached_property
+    def reach(self) -> Var:
+        return self._reach()
 
 
 def absolute(x: Var) -> Var:

@@ -171,6 +171,17 @@ def _channel_axis(attrs: Convolution, v: Var, role: str, batch: int = 1) -> int:
     return v.ndim - attrs.rank - 1 if role in ("x", "g") else batch
 
 
+def _crop(attrs: Convolution, types: Sequence[TensorType], sizes: Sizes) -> Any:
+    """A patch of a convolution is one without padding; the weight and the bias are needed whole."""
+    if len(sizes) != attrs.rank:
+        return None
+    taps = zip(sizes, attrs.kernel, attrs.stride, attrs.dilation, strict=True)
+    needed = tuple((n - 1) * s + (k - 1) * d + 1 for n, k, s, d in taps)
+    patch = replace(attrs, sizes=needed, padding=((0, 0),) * attrs.rank, outputs=sizes)
+    axes = [(s, lo, n) for s, (lo, _), n in zip(attrs.stride, attrs.padding, needed, strict=True)]
+    return patch, [axes, None, None][: len(types)]
+
+
 def _terms(name: str) -> Callable[..., int]:
     """The products that one cell of the result adds up, at most, and the bias."""
     a, b, result = ROLES[name]
@@ -196,6 +207,7 @@ def _biased(name: str) -> Op:
         spec=_spec(name),
         batch=_batch,
         sums=Sums(terms=_terms(name), factors=(0, 1), bias=2),
+        crop=_crop if name == "conv" else None,
         jvp=biased_jvp(lambda: BY_NAME[name], _spread_bias),
         transpose=_transpose(name),
     )

@@ -20,7 +20,7 @@ from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import MOVED, Op, Sums, Var
 from gradspec.graph.types import DType, TensorType, require_floats, require_numbers, require_one_dtype, type_of
 from gradspec.ops.batching import leading_batch
-from gradspec.ops.rules import applying, broadcast_shape, increasing, same_types
+from gradspec.ops.rules import applying, broadcast_shape, cellwise, increasing, same_types
 from gradspec.ops.shape import broadcast_to
 from gradspec.spec import pointwise as spec
 from gradspec.spec.errors import DTypeError
@@ -51,6 +51,7 @@ NEG = Op(
     types=same_types("neg", 1, require_numbers),
     spec=_meaning(spec.neg),
     batch=leading_batch,
+    crop=cellwise,
     linear="jointly",
     sums=Sums(absolute=lambda attrs, x: x),
     transpose=lambda attrs, cotangents, types, i: -cotangents[0],
@@ -73,6 +74,7 @@ ADD = Op(
     types=same_types("add", 2, require_numbers),
     spec=_meaning(spec.add),
     batch=leading_batch,
+    crop=cellwise,
     linear="jointly",
     sums=Sums(terms=lambda attrs, a, b: 1),
     jvp=lambda attrs, primals, tangents: ([primals[0] + primals[1]], [_sum_of(*tangents)]),
@@ -100,6 +102,7 @@ SUB = Op(
     types=same_types("sub", 2, require_numbers),
     spec=_meaning(spec.sub),
     batch=leading_batch,
+    crop=cellwise,
     linear="jointly",
     sums=Sums(terms=lambda attrs, a, b: 1, absolute=lambda attrs, a, b: a + b),
     jvp=lambda attrs, primals, tangents: ([primals[0] - primals[1]], [_difference_of(*tangents)]),
@@ -127,6 +130,7 @@ MUL = Op(
     types=same_types("mul", 2, require_numbers),
     spec=_meaning(spec.mul),
     batch=leading_batch,
+    crop=cellwise,
     linear="each",
     sums=Sums(terms=lambda attrs, a, b: 1, factors=(0, 1)),
     transpose=lambda attrs, cotangents, operands, i: cotangents[0] * operands[1 - i],
@@ -218,6 +222,7 @@ SCALE = Op(
     types=same_types("scale", 1),
     spec=_meaning(spec.scale),
     batch=leading_batch,
+    crop=cellwise,
     linear="jointly",
     sums=Sums(terms=lambda attrs, x: 1, absolute=lambda attrs, x: scale(x, builtins.abs(attrs.factor))),
     transpose=lambda attrs, cotangents, types, i: scale(cotangents[0], attrs.factor),
@@ -335,7 +340,9 @@ def _unary(
         return [y], [tangent(attrs, x, y, dx)]
 
     types = same_types(name, 1, require_dtype)
-    op = Op(name, attributes, types=types, spec=_meaning(function), batch=leading_batch, jvp=jvp, **bounds)
+    op = Op(
+        name, attributes, types=types, spec=_meaning(function), batch=leading_batch, jvp=jvp, crop=cellwise, **bounds
+    )
     return op
 
 

@@ -75,6 +75,15 @@ class Windows:
             return bins(x, self.output_size)
         return sliding(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
 
+    def crop(self, types: Sequence[TensorType], sizes: Index) -> Any:
+        """A patch of windows that never meet padding; elsewhere patches are not alike."""
+        axes = [axis for axis in self.window(types[0]).axes if isinstance(axis, Regular)]
+        if len(axes) != len(sizes) or any(a.lo or a.positions(a.outputs - 1)[-1] >= a.size for a in axes):
+            return None
+        pairs = zip(axes, sizes, strict=True)
+        needed = [(a.stride, 0, (n - 1) * a.stride + (a.kernel - 1) * a.dilation + 1) for a, n in pairs]
+        return replace(self, padding=((0, 0),) * len(axes), ceil_mode=False), [needed for _ in types]
+
     def pooled(self, x: TensorType) -> TensorType:
         window = self.window(x)
         return TensorType(x.dtype, split_shape(x.shape, window.rank)[0] + window.outputs)
@@ -224,6 +233,7 @@ MAX_POOL = Op(
     spec=_max_spec,
     batch=leading_batch,
     jvp=_max_jvp,
+    crop=MaxPool.crop,
     enclosure=_max_box,
     relaxation=_max_lines,
 )
@@ -401,6 +411,7 @@ AVG_POOL: Op = Op(
     spec=lambda attrs, x: (mean_over(attrs.window(x), x, attrs.divisor(x)),),
     batch=leading_batch,
     linear="jointly",
+    crop=AvgPool.crop,
     sums=Sums(terms=_averaged, absolute=lambda attrs, x: apply(AVG_POOL, _positive(attrs), x)),
     transpose=_avg_transpose,
 )

@@ -65,6 +65,11 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         ) from None
 
 
+def cellwise(attrs: Attributes, types: Sequence[TensorType], sizes: tuple[int, ...]) -> Any:
+    """A patch of an operator that works cell by cell needs the same patch of its operands."""
+    return attrs, [[(1, 0, n) for n in sizes] for _ in types]
+
+
 def increasing(node: Any, *boxes: Any) -> Any:
     """The enclosure of an operator that increases with each operand and whose results are not rounded."""
     lower, upper = (whole(node.apply(*(box.ends[end] for box in boxes))) for end in (0, 1))

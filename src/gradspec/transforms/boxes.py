@@ -14,6 +14,7 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node, Sums, Var
 from gradspec.graph.types import DType, TensorType, f32, f64
 from gradspec.ops.box import Arithmetic, BoundedNode, Box, Slack, absolute
+from gradspec.transforms.vjp import dependents
 
 
 def own_dtype(graph: Graph) -> DType:
@@ -60,6 +61,18 @@ def boxes(graph: Graph, arithmetic: Arithmetic, bounded: Sequence[bool]) -> Grap
     enter(found, bounded)
     found.run({})
     return builder.build([end for v in graph.outputs for end in found[v].ends], allow_unused=True)
+
+
+def known_ends(found: Boxes, var: Var) -> tuple[Var, Var]:
+    """Inputs for bounds of a variable that are known from elsewhere."""
+    names = [found.builder.unused(f"{var.name}_{end}") for end in ("lower", "upper")]
+    low, high = (found.builder.input(found.own_type(var.type), name) for name in names)
+    return low, high
+
+
+def varying(graph: Graph, bounded: Sequence[bool]) -> set[Var]:
+    """The bounded inputs, and what depends on them."""
+    return dependents(graph, tuple(v for v, has_box in zip(graph.inputs, bounded, strict=True) if has_box))
 
 
 def enter(found: Boxes, bounded: Sequence[bool]) -> None:
@@ -115,7 +128,7 @@ def _sum(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[in
     if not varying:
         return (Box(a, ball=lambda: (centre, error), leaves=leaves, mass=lambda: mass),)
     reach = a.inflated(_reach(node, rule, operands, varying), room)
-    slack = Slack(error, reach)
+    slack = Slack(lambda: error, lambda: reach)
     return (Box(a, ball=lambda: (centre, reach + error), leaves=leaves, mass=lambda: mass, slack=slack),)
 
 

@@ -26,7 +26,7 @@ from gradspec.graph.ir import Node, Var
 from gradspec.ops.box import Arithmetic, BoundedNode, Box, Line, sum_of
 from gradspec.ops.pointwise import abs, maximum, minimum, step
 from gradspec.ops.shape import sum as sum_over
-from gradspec.transforms.boxes import Boxes, enter, is_affine
+from gradspec.transforms.boxes import Boxes, enter, is_affine, known_ends, varying
 
 
 def lines(
@@ -48,12 +48,12 @@ def lines(
     builder = Builder()
     found = Boxes(graph, builder, arithmetic)
     enter(found, bounded)
-    ends = {v: (_input(found, v, "lower"), _input(found, v, "upper")) for v in known}
+    ends = {v: known_ends(found, v) for v in known}
     coefficients = builder.input(found.own_type(target.type), builder.unused("coefficients"))
     shares = {node: _input(found, node.outputs[0], "share") for node in shared}
     multipliers = {v: signed(_input(found, v, "multiplier"), *ends[v]) for v in multiplied}
     found.run(ends)
-    backwards = _Pass(found, shares, multipliers)
+    backwards = Backwards(found, shares, multipliers, {})
     bound = backwards.bound(target, coefficients)
     moving = [v for v, has_box in zip(graph.inputs, bounded, strict=True) if has_box and slopes]
     return builder.build([bound, *(backwards.slope(v) for v in moving)], allow_unused=True)
@@ -71,23 +71,23 @@ def signed(multiplier: Var, lower: Var, upper: Var) -> Var:
 
 def relaxed(graph: Graph, bounded: Sequence[bool]) -> list[Node]:
     """The nodes that depend on a bounded input and are not affine maps of what does."""
-    varying = {v for v, has_box in zip(graph.inputs, bounded, strict=True) if has_box}
-    found = []
-    for node in graph.nodes:
-        moving = [i for i, v in enumerate(node.inputs) if v in varying]
-        if moving:
-            varying.update(node.outputs)
-            if not is_affine(node, moving):
-                found.append(node)
-    return found
+    moving = varying(graph, bounded)
+    return [
+        node
+        for node in graph.nodes
+        if moving.intersection(node.inputs)
+        and not is_affine(node, [i for i, v in enumerate(node.inputs) if v in moving])
+    ]
 
 
-class _Pass:
+class Backwards:
     """One pass backwards."""
 
-    def __init__(self, boxes: Boxes, shares: Mapping[Node, Var], multipliers: Mapping[Var, Var]) -> None:
+    def __init__(
+        self, boxes: Boxes, shares: Mapping[Node, Var], multipliers: Mapping[Var, Var], masks: Mapping[Var, Var]
+    ) -> None:
         self._boxes, self._arithmetic = boxes, boxes.arithmetic
-        self._shares, self._multipliers = shares, multipliers
+        self._shares, self._multipliers, self._masks = shares, multipliers, masks
         self._coefficients: dict[Var, Var] = {}
         self._terms: list[Var] = []
         self._lost: list[Var] = []
@@ -112,10 +112,14 @@ class _Pass:
         return self._boxes.builder.zeros(self._boxes[var].centre.type) if found is None else found
 
     def _send(self, var: Var, coefficients: Var) -> None:
-        """Coefficients of a variable add up; the sum is rounded, and meets no more than the radius."""
+        """Coefficients of a variable add up; the sum is rounded, and meets no more than the radius.
+
+        A mask is 0 in cells that are not there, and 1 elsewhere.
+        """
         box, before = self._boxes[var], self._coefficients.get(var)
         if not box.varies:
             return
+        coefficients = coefficients * self._masks[var] if var in self._masks else coefficients
         if before is not None:
             coefficients = before + coefficients
             self._subtract(coefficients, box.radius * self._arithmetic.above(self._arithmetic.own(2)))

@@ -15,8 +15,9 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.ops.box import Arithmetic
 from gradspec.runtime.run import compile
-from gradspec.transforms.boxes import Boxes, enter, is_affine, own_dtype
+from gradspec.transforms.boxes import Boxes, enter, is_affine, known_ends, own_dtype, varying
 from gradspec.transforms.lines import lines, relaxed
+from gradspec.transforms.patches import PatchedLines, patched_lines
 from gradspec.transforms.split import split
 
 MOST_CELLS = 2**22
@@ -34,8 +35,8 @@ class Bounder:
         self.arithmetic = Arithmetic(own_dtype(graph), any=kernels == "any")
         self.relaxed = relaxed(graph, self.bounded)
         makers = {v: node for node in graph.nodes for v in node.outputs}
-        varying = _varying(graph, self.bounded)
-        inner = dict.fromkeys(v for node in self.relaxed for v in node.inputs if v in varying and v.type.is_float)
+        moving = varying(graph, self.bounded)
+        inner = dict.fromkeys(v for node in self.relaxed for v in node.inputs if v in moving and v.type.is_float)
         self.inner = tuple(v for v in inner if v in makers and makers[v] not in self.relaxed)
         """The operands of what is not affine: tighter bounds of them give tighter lines."""
         self.single = _singly_mixed(graph, self.bounded)
@@ -49,7 +50,7 @@ class Bounder:
         builder = Builder()
         found = Boxes(self.graph, builder, self.arithmetic)
         enter(found, self.bounded)
-        known = {v: self._ends(found, v) for v in self.inner}
+        known = {v: known_ends(found, v) for v in self.inner}
         found.run(known)
         ends = [end for v in (*self.inner, *self._float_outputs) for end in found[v].ends]
         return compile(builder.build(ends, allow_unused=True))
@@ -57,11 +58,6 @@ class Bounder:
     @property
     def _float_outputs(self) -> list[Var]:
         return [v for v in self.graph.outputs if v.type.is_float]
-
-    def _ends(self, found: Boxes, var: Var) -> tuple[Var, Var]:
-        names = (found.builder.unused(f"{var.name}_{end}") for end in ("lower", "upper"))
-        low, high = (found.builder.input(found.own_type(var.type), name) for name in names)
-        return low, high
 
     def boxes(self, inputs: Sequence[Array], known: Known) -> tuple[Known, list[Ends]]:
         """The boxes of the inner variables and of the outputs."""
@@ -128,10 +124,28 @@ class Bounder:
         """The bounds of a variable by lines, in the cells asked for and where they are better than ``ends``."""
         low, high = (end.copy() for end in ends)
         cells = np.flatnonzero(np.broadcast_to(where, var.shape))
+        patches = self._patches(var)
+        if patches is not None and patches.pay(cells):
+            below, above = patches.bounds(self._all(inputs, known), cells)
+            low.flat[cells], high.flat[cells] = np.fmax(low.flat[cells], below), np.fmin(high.flat[cells], above)
+            return low, high
         rows = _units(cells, var.shape, self.arithmetic.dtype.numpy)
         low.flat[cells] = np.fmax(low.flat[cells], self.lower(inputs, known, var, rows))
         high.flat[cells] = np.fmin(high.flat[cells], -self.lower(inputs, known, var, -rows))
         return low, high
+
+    def _patches(self, var: Var) -> Patches | None:
+        """What bounds cells of a variable by their receptive fields, where these are small."""
+        if ("patches", var) not in self.runs:
+            found = None
+            for rank in range(var.ndim - 1, 0, -1):
+                made = patched_lines(self.graph, self.arithmetic, self.bounded, var, self.inner, rank)
+                found = found or (made and Patches(var, rank, made, self.arithmetic.dtype.numpy))
+            self.runs["patches", var] = found
+        return self.runs["patches", var]  # type: ignore[no-any-return]
+
+    def _all(self, inputs: Sequence[Array], known: Known) -> list[Array]:
+        return [*inputs, *known.flat()]
 
     def _undecided(self, var: Var, low: Array, high: Array) -> Array:
         """The cells of which tighter bounds may help: all, or those with a kink of every user inside."""
@@ -143,6 +157,38 @@ class Bounder:
             for kink in node.op.kinks(node.attrs):
                 found |= (low < kink) & (kink < high)
         return found
+
+
+class Patches:
+    """Bounds of single cells by their receptive fields: all channels of some positions at a time."""
+
+    def __init__(self, var: Var, rank: int, lines: PatchedLines, dtype: Any) -> None:
+        self._positions, self._share = prod(var.shape[var.ndim - rank :]), lines.share
+        lead = var.shape[: var.ndim - rank]
+        unit = np.eye(prod(lead), dtype=dtype).reshape(prod(lead), *lead, *(1,) * rank)
+        self._rows = np.concatenate([unit, -unit])
+        self._tables = compile(lines.tables.simplify())
+        tables = len(lines.row.inputs) - 1
+        largest = max(v.type.size for v in lines.row.inputs) * len(self._rows)
+        self._together = int(max(1, min(self._positions, MOST_CELLS // largest)))
+        rows = lines.row.simplify().batch(len(self._rows), [0, *[None] * tables])
+        self._run = compile(rows.batch(self._together, [None, *[0] * tables]).simplify())
+
+    def pay(self, cells: Array) -> bool:
+        """Whether all channels of the cells' positions take less work than planes of the cells alone."""
+        positions = len(np.unique(cells % self._positions))
+        return positions * len(self._rows) / 2 * self._share < len(cells)
+
+    def bounds(self, inputs: Sequence[Array], cells: Array) -> Ends:
+        """Lower and upper bounds of the cells, by number."""
+        channels, places = np.divmod(cells, self._positions)
+        wanted = np.unique(places)
+        tables = self._tables(*inputs)
+        found = np.empty((self._positions, len(self._rows)), self._rows.dtype)
+        for first in range(0, len(wanted), self._together):
+            some = np.resize(wanted[first : first + self._together], self._together)
+            found[some] = self._run(self._rows, *(table[some] for table in tables))
+        return found[places, channels], -found[places, channels + len(self._rows) // 2]
 
 
 @dataclass(frozen=True)
@@ -159,14 +205,6 @@ class Known:
 
     def with_(self, var: Var, ends: Ends) -> Known:
         return Known({**self.ends, var: ends})
-
-
-def _varying(graph: Graph, bounded: Sequence[bool]) -> set[Var]:
-    found = {v for v, has_box in zip(graph.inputs, bounded, strict=True) if has_box}
-    for node in graph.nodes:
-        if found.intersection(node.inputs):
-            found.update(node.outputs)
-    return found
 
 
 def _singly_mixed(graph: Graph, bounded: Sequence[bool]) -> set[Var]:
