@@ -40,4 +40,5 @@ def test_bounds_contain_the_exact_values(case: GraphCase, method: str) -> None:
             exact = gs.evaluate(graph, x, *arrays[1:], domain=gs.exact)
             assert _inside(bounds.lower, exact, bounds.upper)
             computed = graph(x, *arrays[1:])
-            assert np.all(bounds.lower <= computed) and np.all(computed <= bounds.upper)
+            assert np.all(bounds.lower <= computed)
+            assert np.all(computed <= bounds.upper)
