@@ -50,13 +50,16 @@ def turn_cells(form, matrix, rows, columns, to, pitch):
 @outlined
 def turn_squares(form, matrix, rows, columns, to, pitch):
     """Neighbouring columns lie side by side; the last square of a row reaches back over the one before."""
-    width, size = form.stored.bytes, form.computed.bytes
+    width, size, rest = form.stored.bytes, form.computed.bytes, columns % SQUARE
+    step, jump = matrix.row_step * width, pitch * size
     for i in range(0, rows, SQUARE):
         top = min(i, rows - SQUARE)
-        for j in range(0, columns, SQUARE):
-            left = min(j, columns - SQUARE)
-            source, target = matrix.source + (top * matrix.row_step + left) * width, to + (left * pitch + top) * size
-            turn_square(form, source, matrix.row_step * width, target, pitch * size)
+        source, target = matrix.source + top * step, to + top * size
+        for _ in range(columns // SQUARE):
+            turn_square(form, source, step, target, jump)
+            source, target = source + SQUARE * width, target + SQUARE * jump
+        if rest > 0:
+            turn_square(form, source - (SQUARE - rest) * width, step, target - (SQUARE - rest) * jump, jump)
 
 
 @inlined
