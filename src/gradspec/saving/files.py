@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import secrets
 import stat
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,3 +45,26 @@ def regular_file(path: Any) -> Iterator[BinaryIO]:
         raise FormatError(f"{os.fspath(path)} is not a regular file")
     with open(path, "rb") as file:
         yield file
+
+
+def read_bounded(path: Any, most: int) -> bytes:
+    """A file of at most so many bytes, which it may unpack to if gzip packed it."""
+    with regular_file(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise FormatError(f"{os.fspath(path)} has more than {most} bytes, which is the limit")
+    return unpacked(path, content, most) if content.startswith(GZIP) else content
+
+
+def unpacked(path: Any, content: bytes, most: int) -> bytes:
+    """What gzip packed. Content that unpacks to more than ``most`` bytes is not unpacked to the end."""
+    try:
+        with gzip.GzipFile(fileobj=BytesIO(content)) as file:
+            found = file.read(most + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise FormatError(f"{os.fspath(path)} is packed by gzip, and damaged: {error}") from None
+    if len(found) > most:
+        raise FormatError(
+            f"{os.fspath(path)} has {len(content)} bytes and unpacks to more than {most}; unpack it with gunzip"
+        )
+    return found

@@ -6,13 +6,10 @@ A model is one protobuf message, and tensors may lie in further files next to it
 
 from __future__ import annotations
 
-import gzip
 import os
 import stat
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -20,14 +17,14 @@ import numpy as np
 from onnx import ModelProto
 
 from gradspec.graph.ir import Array
-from gradspec.saving.files import GZIP
+from gradspec.saving.files import GZIP, unpacked
 from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError
 
 MAX_MODEL_BYTES = 2**31 - 1  # protobuf reads no more
 
 FREE_BYTES, TIMES_LARGER = 2**26, 64
-"""What a packed model may come to: so many bytes, and so many more for each of its own."""
+"""What a packed model may come to: so many bytes, and so many more for each of its own. Weights hardly shrink."""
 
 
 def load_model(path: Any) -> tuple[ModelProto, str]:
@@ -44,7 +41,7 @@ def load_model(path: Any) -> tuple[ModelProto, str]:
             )
         content = _read(descriptor, 0, size)
     if content.startswith(GZIP):
-        content = _unpacked(path, content)
+        content = unpacked(path, content, min(FREE_BYTES + TIMES_LARGER * len(content), MAX_MODEL_BYTES))
     model = ModelProto()
     try:
         model.ParseFromString(content)
@@ -53,19 +50,6 @@ def load_model(path: Any) -> tuple[ModelProto, str]:
     if not model.HasField("graph"):
         raise FormatError(f"{path} is not an ONNX model, or is damaged: it holds no graph")
     return model, os.path.dirname(os.path.abspath(path))
-
-
-def _unpacked(path: Any, content: bytes) -> bytes:
-    """What gzip packed. A file that unpacks to much more than it is itself is not unpacked to the end."""
-    most = min(FREE_BYTES + TIMES_LARGER * len(content), MAX_MODEL_BYTES)
-    try:
-        with gzip.GzipFile(fileobj=BytesIO(content)) as file:
-            unpacked = file.read(most + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise FormatError(f"{path} is packed by gzip, and damaged: {error}") from None
-    if len(unpacked) > most:
-        raise FormatError(f"{path} has {len(content)} bytes and unpacks to more than {most}; unpack it with gunzip")
-    return unpacked
 
 
 @contextmanager
