@@ -70,7 +70,7 @@ def read_vnnlib(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> P
 
 def read_vnnlib_text(text: str, name: str = "VNN-LIB") -> Property:
     """The property that a text of VNN-LIB 1.0 or 2.0 states; ``name`` is what errors call the text."""
-    reader = _Reader()
+    reader = _QueryReader()
     try:
         found = reader.read(text)
     except (FormatError, UnsupportedError) as error:
@@ -164,7 +164,7 @@ def _number(text: str) -> Fraction:
 # --- what is meant ----------------------------------------------------------------------------------------------------
 
 
-class _Reader:
+class _QueryReader:
     """What has been read of a text so far; ``at`` is the place that an error is about."""
 
     def __init__(self) -> None:
