@@ -62,7 +62,7 @@ class Convolutions:
 
 def convolution(conv, args, lo, hi, workspace_pointer):
     workspace = address_of(workspace_pointer)
-    blank(conv.form.computed, workspace + args.zeros_at, args.blank_cells)
+    blank(conv.form.computed, workspace + args.zeros_at, args.zero_cells)
     finishes = args.epilogue_function != 0
     for i in range(len(args.products)):
         finishes = finishes | (args.products[i].scratch >= 0)

@@ -9,7 +9,8 @@ from gradspec.backends.cpu.matmul.kernels.panels import widened
 from gradspec.codegen.intrinsics import store
 from gradspec.codegen.language import inlined, lanes, outlined, unrolled
 
-SQUARE = 4
+SIDES = 8, 4
+"""Of squares, the first that fits: larger ones take fewer instructions for each number."""
 
 
 class Strided(NamedTuple):
@@ -28,10 +29,12 @@ def turn(form, matrix, rows, columns, to, pitch):
             x, y = column_of(form, matrix, j), form.computed_at(to + j * pitch * form.computed.bytes)
             for i in lanes(form.computed, rows):
                 y[i] = form.widen(x[i])
-    elif matrix.column_step == 1 and rows >= SQUARE and columns >= SQUARE:
-        turn_squares(form, matrix, rows, columns, to, pitch)
-    else:
+    elif matrix.column_step != 1 or min(rows, columns) < SIDES[-1]:
         turn_cells(form, matrix, rows, columns, to, pitch)
+    elif min(rows, columns) < SIDES[0]:
+        turn_squares(form, form.stored.of(SIDES[1]), matrix, rows, columns, to, pitch)
+    else:
+        turn_squares(form, form.stored.of(SIDES[0]), matrix, rows, columns, to, pitch)
 
 
 @inlined
@@ -48,23 +51,23 @@ def turn_cells(form, matrix, rows, columns, to, pitch):
 
 
 @outlined
-def turn_squares(form, matrix, rows, columns, to, pitch):
+def turn_squares(form, vector, matrix, rows, columns, to, pitch):
     """Neighbouring columns lie side by side; the last square of a row reaches back over the one before."""
-    width, size, rest = form.stored.bytes, form.computed.bytes, columns % SQUARE
-    step, jump = matrix.row_step * width, pitch * size
-    for i in range(0, rows, SQUARE):
-        top = min(i, rows - SQUARE)
+    width, size, side = form.stored.bytes, form.computed.bytes, vector.lanes
+    step, jump, rest = matrix.row_step * width, pitch * size, columns % side
+    for i in range(0, rows, side):
+        top = min(i, rows - side)
         source, target = matrix.source + top * step, to + top * size
-        for _ in range(columns // SQUARE):
-            turn_square(form, source, step, target, jump)
-            source, target = source + SQUARE * width, target + SQUARE * jump
+        for _ in range(columns // side):
+            turn_square(form, vector, source, step, target, jump)
+            source, target = source + side * width, target + side * jump
         if rest > 0:
-            turn_square(form, source - (SQUARE - rest) * width, step, target - (SQUARE - rest) * jump, jump)
+            turn_square(form, vector, source - (side - rest) * width, step, target - (side - rest) * jump, jump)
 
 
 @inlined
-def turn_square(form, source, step, target, jump):
-    read = tuple(widened(form, form.stored.of(SQUARE), source + step * i) for i in range(SQUARE))
+def turn_square(form, vector, source, step, target, jump):
+    read = tuple(widened(form, vector, source + step * i) for i in range(vector.lanes))
     columns = transposed(read)
-    for i in unrolled(SQUARE):
+    for i in unrolled(vector.lanes):
         store(columns[i], target + jump * i)
