@@ -32,7 +32,8 @@ def copy_cells(form, to, src, step, n):
     """``n`` cells that are ``step`` elements apart."""
     y, x, number = form.computed_at(to), form.stored_at(src), form.computed
     if step == 1:
-        copy_neighbours(form, y, x, n, (CACHE_LINE - (to & (CACHE_LINE - 1))) // number.bytes)
+        for i in lanes(number, n):
+            y[i] = form.widen(x[i])
     elif step == 2:
         for i in lanes(number, n - 1):  # the last pair may end beyond the array
             even, _ = strided(x, 2 * i, 2)
@@ -45,20 +46,6 @@ def copy_cells(form, to, src, step, n):
     else:
         for i in range(n):
             y[i] = form.widen(x[i * step])
-
-
-@inlined
-def copy_neighbours(form, y, x, n, begin):
-    """``n`` cells, of which the one with the number ``begin`` comes first in a cache line: stores across two lines take
-    several times as long."""
-    number, line = form.computed, CACHE_LINE // form.computed.bytes
-    first = 0
-    if n >= 2 * line:
-        for i in lanes(number, line):
-            y[i] = form.widen(x[i])
-        first = begin
-    for i in lanes(number, n - first):
-        y[first + i] = form.widen(x[first + i])
 
 
 class RowSpan(NamedTuple):
