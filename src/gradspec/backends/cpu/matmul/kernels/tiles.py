@@ -93,9 +93,9 @@ class Tile:
 
     @property
     def steps(self) -> int:
-        """Of an iteration. A loop over single steps takes as many instructions beside its products as these are, more
-        than a processor decodes meanwhile if another thread shares its core; those with lane products take fewer."""
-        return 1 if self.processor.lane_products or self.rows < self.processor.most_rows else 4
+        """Of an iteration. Where registers are few, a step takes more instructions beside its products than these are,
+        and more of them than are decoded while these run."""
+        return 4 if self.processor.registers < 32 and self.rows == self.processor.most_rows else 1
 
     @property
     def reads_lanes(self) -> bool:
