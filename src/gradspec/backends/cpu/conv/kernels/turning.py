@@ -10,7 +10,8 @@ from gradspec.codegen.intrinsics import store
 from gradspec.codegen.language import inlined, lanes, outlined, unrolled
 
 SIDES = 8, 4
-"""Of squares, the first that fits: larger ones take fewer instructions for each number."""
+"""Of squares, the first that fits, and of numbers of 64 bits the last: larger ones take fewer instructions for each
+number, and more registers."""
 
 
 class Strided(NamedTuple):
@@ -31,7 +32,7 @@ def turn(form, matrix, rows, columns, to, pitch):
                 y[i] = form.widen(x[i])
     elif matrix.column_step != 1 or min(rows, columns) < SIDES[-1]:
         turn_cells(form, matrix, rows, columns, to, pitch)
-    elif min(rows, columns) < SIDES[0]:
+    elif min(rows, columns) < SIDES[0] or form.computed.bytes > 4:
         turn_squares(form, form.stored.of(SIDES[1]), matrix, rows, columns, to, pitch)
     else:
         turn_squares(form, form.stored.of(SIDES[0]), matrix, rows, columns, to, pitch)
