@@ -330,9 +330,9 @@ def is_staged(b: PoolArguments) -> bool:
     return b.is_staged
 
 
-def is_picked(b: PoolArguments) -> bool:
-    """Outputs picked from runs of cells."""
-    return b.picks.rows is not None
+def is_turned(b: PoolArguments) -> bool:
+    """Small planes side by side."""
+    return b.is_turned
 
 
 def keeps_rows(b: PoolArguments) -> bool:
@@ -568,11 +568,19 @@ MAX_PATHS = [
     Path(
         "bins that divide", largest_bins(3, 2), (2, 9, 32), lambda b: b.axes[0].kind == b.axes[1].kind == SLIDING, PUSH
     ),
-    Path("bins that are picked", largest_bins(5, 3), (2, 7, 10), is_picked),
-    Path("more bins than cells, picked", largest_bins(9, 5), (2, 4, 2), is_picked),
-    Path("bins of one row", largest_bins(7), (2, 19), is_picked),
-    Path("bins of space", largest_bins(4, 2, 5), (3, 5, 4, 14), is_picked),
-    Path("bins of several planes", largest_bins(3, 5), (70, 7, 9), lambda b: is_picked(b) and len(b.axes) == 3),
+    *(
+        Path(f"planes of bins, {what} of {n}", largest_bins(*bins), (n, *cells), is_turned, job)
+        for n, what, bins, cells in (
+            (4, "planes", (5, 3), (7, 10)),
+            (7, "more bins than cells", (9, 5), (4, 3)),
+            (5, "rows", (7,), (19,)),
+            (6, "spaces", (4, 2, 5), (5, 4, 14)),
+            (70, "planes that divide", (4, 5), (8, 14)),
+            (37, "large planes", (13, 9), (20, 32)),
+        )
+        for job in (VALUE, PUSH, PULL)
+    ),
+    Path("few planes of bins", largest_bins(5, 3), (3, 7, 10), lambda b: not b.is_turned, PULL),
     Path("long bins in rows of planes", largest_bins(4, 2), (2, 8, 45), lambda b: b.axes[0].planar == Planar.BY_ROW),
     Path("long bins", largest_bins(2), (3, 45), lambda b: b.axes[0].kind == BINS and b.axes[0].kernel > 16),
     Path("bins in pieces", largest_bins(1), (2, 9000), lambda b: b.tile_room < 9000, PULL),
@@ -618,8 +626,12 @@ AVERAGE_PATHS = [
         (2, 7, 5),
         lambda b: b.axes[0].kind == BINS and b.axes[0].counted is None,
     ),
-    Path("sums in bins that are picked", mean_bins(5, 3), (2, 7, 10), is_picked),
-    Path("sums in bins of several planes", mean_bins(3, 5), (70, 7, 9), lambda b: is_picked(b) and len(b.axes) == 3),
+    *(
+        Path(f"sums in planes of {bins}", mean_bins(*bins), (n, *cells), is_turned, job)
+        for n, bins, cells in ((4, (5, 3), (7, 10)), (70, (4, 5), (8, 14)), (9, (5, 4, 2), (2, 9, 5)), (5, (7,), (19,)))
+        for job in (VALUE, SPREAD)
+    ),
+    Path("sums of few planes", mean_bins(5, 3), (2, 7, 10), lambda b: not b.is_turned),
     Path("sums in long bins", mean_bins(4, 2), (2, 8, 45), lambda b: b.axes[0].planar == Planar.BY_ROW),
     *(Path(f"sums of whole planes {shape}", mean_bins(1, 1), shape, lambda b: b.is_whole) for shape in PLANES),
     Path("sums of everything", mean_bins(1, 1), (2, 70, 130), lambda b: len(b.axes) == 1 and b.tile_room < 9100),
@@ -652,7 +664,6 @@ AVERAGE_PATHS = [
         lambda b: b.axes[1].planar == Planar.SPREAD,
         SPREAD,
     ),
-    Path("spread to several planes", mean_bins(3, 5), (70, 7, 9), lambda b: is_picked(b) and len(b.axes) == 3, SPREAD),
     Path("spread, doubled", mean((9, 9), 1, 4), (2, 30, 31), lambda b: b.axes[0].scans and b.axes[1].scans, SPREAD),
     *(
         Path(
@@ -691,7 +702,7 @@ AVERAGE_PATHS = [
     Path("spread to overlapping bins", mean_bins(1, 2), (2, 3, 5), lambda b: b.axes[1].kernel == 2, SPREAD),
     Path("spread to single cells", mean_bins(2, 1, 5), (2, 1, 1, 2), lambda b: len(b.axes) == 3, SPREAD),
     Path("spread to everything", mean_bins(1, 1), (2, 70, 40), lambda b: b.is_whole, SPREAD),
-    Path("spread to long bins", mean_bins(3, 1), (2, 7, 40), lambda b: not is_picked(b) and not b.is_whole, SPREAD),
+    Path("spread to long bins", mean_bins(3, 1), (2, 7, 40), lambda b: not b.is_turned and not b.is_whole, SPREAD),
     Path("spread in tiles", mean((3,), 2, 1), (5000,), lambda b: b.tile < 2500, SPREAD),
     Path("spread in bands", mean((7, 2), 2, 1, cells=True), (1, 150, 9), lambda b: b.bands > 4, SPREAD),
     Path(
@@ -1046,8 +1057,12 @@ def test_workspaces_hold_slabs_never_planes(path):
             stretch = min(last.size + last.low + last.stride, 8192) + last.dilation * last.kernel
             numbers = 2 if pooling.is_max and job != VALUE else 1
             most = 4 * numbers * (slabs * block.inner + 4 * stretch) + 16 * block.table_room + 1024
+            cells = prod(a.size for a in axes) * block.inner
             if job.gives.endswith("ct") and pooling.is_max and dtype == gs.f16:
-                most += 4 * prod(a.size for a in axes) * block.inner
+                most += 4 * cells
+            if block.is_turned:
+                assert cells <= layout.CELLS_TURNED
+                most += 4 * numbers * (cells + last.size * block.inner)
             most += 4 * 5 * min(prod(max(a.size, a.outputs) + 4 for a in axes), 16384)
             if block.staged.is_used:
                 sizes, outputs = [a.size for a in axes], [a.outputs for a in axes]

@@ -16,7 +16,8 @@ from gradspec.backends.cpu.layout.kernels import layout, unfold
 from gradspec.backends.cpu.pointwise.kernels import program
 from gradspec.backends.cpu.pool.kernels import lp_pool, pool
 from gradspec.codegen import cache as kernel_cache
-from gradspec.codegen import language, objects, processor, translation
+from gradspec.codegen import intrinsics, language, objects, processor, translation
+from gradspec.codegen.intrinsics import maximum, minimum
 from gradspec.codegen.language import (
     KernelError,
     at_build,
@@ -697,6 +698,54 @@ def test_vectors(word, kind, vector_bytes):
 )
 def test_vectors_are_as_wide_as_the_processor_likes(features, size):
     assert processor.described(features).loop_bytes == size
+
+
+# --- the larger and the smaller ---------------------------------------------------------------------------------------
+
+EXTREMES = {"maximum": (maximum, np.maximum), "minimum": (minimum, np.minimum)}
+
+
+def extreme(function):
+    def each(y, a, b, n):
+        for i in lanes(number_of(a[0]), n):
+            y[i] = function(a[i], b[i])
+
+    return each
+
+
+def extreme_entries(kind):
+    p = pointer(kind)
+    return {name: (extreme(function), (p, p, p, i64)) for name, (function, _) in EXTREMES.items()}
+
+
+@pytest.mark.parametrize("vector_bytes", [16, 64, 128])
+@pytest.mark.parametrize("kind", FLOATS, ids=str)
+def test_extremes_order_zeros_and_pass_on_nan(kind, vector_bytes):
+    functions = compiled(extreme_entries(kind), vector_bytes)
+    for (name, (_, wanted)), n in product(EXTREMES.items(), (1, 3, 5, 17, 40, 200)):
+        a, b = some(kind, n, n), some(kind, n, n + 1)
+        results, zeros = wanted(a, b), (a == 0) & (b == 0)
+        sign = {"maximum": np.logical_and, "minimum": np.logical_or}[name](np.signbit(a), np.signbit(b))
+        parent, out = guarded(n, a.dtype)
+        functions[name](out, a, b, n)
+        assert_wrote(parent, results)
+        np.testing.assert_array_equal(np.signbit(out)[zeros], sign[zeros])
+
+
+@pytest.mark.parametrize("vector_bytes", [16, 64, 128])
+@pytest.mark.parametrize(("kind", "instruction"), [(f32, "range.ps.512"), (f64, "range.pd.512"), (f16, "maximum")])
+def test_extremes_are_one_instruction_where_there_is_one(monkeypatch, kind, instruction, vector_bytes):
+    able = processor.Processor(register_bytes=64, registers=32, loop_bytes=64, orders_zeros=True)
+    monkeypatch.setattr(intrinsics, "processor", lambda: able)
+    module = Module(vector_bytes)
+    for name, (function, types) in extreme_entries(kind).items():
+        module.entry(name, function, types)
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple("x86_64-unknown-linux-gnu")
+    code = objects.compiled(str(module), machine, "sapphirerapids")
+    assert instruction in str(module)
+    assert not kernel_cache.undefined_symbols(code)
 
 
 # --- other processors -------------------------------------------------------------------------------------------------

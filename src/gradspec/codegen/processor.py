@@ -24,6 +24,8 @@ class Processor:
     processor remembers, reading them there again and again takes longer."""
     half_arithmetic: bool = False
     """Whether float16 can be computed with."""
+    orders_zeros: bool = False
+    """Whether an instruction takes the larger of two vectors, of zeros +0 (AVX-512 DQ)."""
 
     def lanes(self, itemsize: int) -> int:
         """Numbers of so many bytes in one register."""
@@ -98,4 +100,5 @@ def processor() -> Processor:
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features()
-    return replace(described(features), half_arithmetic=_computes_with_halves(features))
+    halves, zeros = _computes_with_halves(features), bool(features.get("avx512dq"))
+    return replace(described(features), half_arithmetic=halves, orders_zeros=zeros)

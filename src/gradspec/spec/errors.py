@@ -18,7 +18,7 @@ class AmbiguityError(ValueError):
 
 
 class FormatError(ValueError):
-    """A file that is not a saved graph; the message says where it goes wrong."""
+    """A file that is not what it should be; the message says where it goes wrong."""
 
 
 class FormatWarning(UserWarning):

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import chain, pairwise, product
+from math import prod
 
 from gradspec.spec.errors import FormatError, UnsupportedError
 from gradspec.verify.property import Inequality
@@ -136,30 +137,24 @@ class Algebra:
     def any_of(self, formulas: Sequence[Formula]) -> Formula:
         if len(formulas) == 1:
             return formulas[0]
-        self._check(sum(map(len, formulas)), 1)
-        return [conjunction for formula in formulas for conjunction in formula]
+        self._check(sum(map(len, formulas)))
+        return list(chain.from_iterable(formulas))
 
     def all_of(self, formulas: Sequence[Formula]) -> Formula:
-        """Every choice of a conjunction from each formula, joined; those that leave no choice are joined once."""
+        """Every choice of a conjunction from each formula, joined."""
         if len(formulas) == 1:
             return formulas[0]
-        settled = list(chain.from_iterable(formula[0] for formula in formulas if len(formula) == 1))
-        self.spend(len(settled))
-        found = [settled]
-        for formula in formulas:
-            if len(formula) != 1:
-                longest = max(map(len, found), default=0) + max(map(len, formula), default=0)
-                self._check(len(found) * len(formula), longest)
-                found = [[*one, *other] for one, other in product(found, formula)]
-        return found
+        count = prod(map(len, formulas))
+        self._check(count, sum(count // len(formula) * sum(map(len, formula)) for formula in formulas if formula))
+        return [list(chain.from_iterable(choice)) for choice in product(*formulas)]
 
-    def _check(self, conjunctions: int, length: int) -> None:
-        """Whether a normal form of so many conjunctions, of at most this length, may be made."""
+    def _check(self, conjunctions: int, inequalities: int = 0) -> None:
+        """Whether a normal form of so many conjunctions, for which so many inequalities are copied, may be made."""
         if conjunctions > MOST_CONJUNCTIONS:
             raise UnsupportedError(
-                f"its normal form has more than {MOST_CONJUNCTIONS} conjunctions; split it into several properties"
+                f"its normal form has {conjunctions} conjunctions, more than {MOST_CONJUNCTIONS}; split it into several"
             )
-        self.spend(conjunctions * (1 + length))
+        self.spend(conjunctions + inequalities)
 
 
 def is_number(term: Term) -> bool:

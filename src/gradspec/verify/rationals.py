@@ -44,7 +44,7 @@ def rounded_down(numbers: Sequence[Fraction], dtype: DTypeLike = np.float64) -> 
     # A float of fewer bits is a float64, so the largest below a number is the largest below the float64 below it.
     with np.errstate(over="ignore"):
         narrow = wide.astype(dtype)
-    return np.where(narrow > wide, np.nextafter(narrow, narrow.dtype.type(-np.inf)), narrow)
+        return np.where(narrow > wide, np.nextafter(narrow, narrow.dtype.type(-np.inf)), narrow)
 
 
 def rounded_up(numbers: Sequence[Fraction], dtype: DTypeLike = np.float64) -> Array:

@@ -70,7 +70,7 @@ def read_vnnlib(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> P
 
 def read_vnnlib_text(text: str, name: str = "VNN-LIB") -> Property:
     """The property that a text of VNN-LIB 1.0 or 2.0 states; ``name`` is what errors call the text."""
-    reader = _Reader()
+    reader = _QueryReader()
     try:
         found = reader.read(text)
     except (FormatError, UnsupportedError) as error:
@@ -99,13 +99,14 @@ _TOKEN = re.compile(
         | \({_BLANK}({_WORD})             # 5: the beginning of a list, with the word that says what it is
         | (\))                            # 6: its end
         | {_INDEXED}                      # 7 and 8: a word, with indices
-        | ("[^"\0]*+" | \({_BLANK}\))     # 9: a text, or an empty list
-        | (\Z)                            # 10: the end
-        | (.)                             # 11: anything else
+        | ("[^"\0]*+")                    # 9: a text
+        | (\(){_BLANK}\)                  # 10: an empty list
+        | (\Z)                            # 11: the end
+        | (.)                             # 12: anything else
     )""",
     re.VERBOSE | re.DOTALL,
 )
-_BOUND, _HEAD, _CLOSE, _NAME, _INDICES, _SPECIAL, _END, _UNKNOWN = range(4, 12)
+_BOUND, _HEAD, _CLOSE, _NAME, _INDICES, _TEXT, _EMPTY, _END, _UNKNOWN = range(4, 13)
 
 _NUMBER = re.compile(_DIGITS)
 _VERSION = re.compile(r"<([0-9]{1,9})\.[0-9]{1,9}>")
@@ -163,7 +164,7 @@ def _number(text: str) -> Fraction:
 # --- what is meant ----------------------------------------------------------------------------------------------------
 
 
-class _Reader:
+class _QueryReader:
     """What has been read of a text so far; ``at`` is the place that an error is about."""
 
     def __init__(self) -> None:
@@ -199,7 +200,7 @@ class _Reader:
             elif kind == _UNKNOWN:
                 raise FormatError(f"{brief(found[_UNKNOWN])} was found; expected ( with a word, ), a name or a number")
             elif kind != _END:
-                self._take(Word(found[_NAME] or found[_SPECIAL], found[_INDICES]))
+                self._take(Word(found[_NAME] or found[_TEXT] or "()", found[_INDICES]))
         return self._property()
 
     def _property(self) -> Property:
@@ -291,14 +292,16 @@ class _Reader:
         if len(self._open) > 1:
             self._refuse("assert", self._open[-1].head)
         self._version = self._version or 1
-        word, is_upper = Word(found[2], found[3]), found[1] == "<="
+        word = Word(found[2], found[3])
         place = self._variables.number_of(word)
+        left: Term = {None: _number(word.text)} if place is None else {place: ONE}
+        self.at = found.start(_BOUND)
+        number = _number(found[_BOUND])
         if place is not None and place >= 0:
-            self.at = found.start(_BOUND)
-            self._common.tighten(place, is_upper, _number(found[_BOUND]))
+            self._common.tighten(place, found[1] == "<=", number)
         else:
-            terms = [self._term(word), self._term(Word(found[_BOUND]))]
-            self._assert(OpenList("assert", [self._algebra.compared(found[1], terms, True)]))
+            formula = self._algebra.compared(found[1], [left, {None: number}], True)
+            self._assert(OpenList("assert", [formula]))
 
     def _assert(self, done: OpenList) -> None:
         if len(done.items) != 1:

@@ -165,10 +165,10 @@ class ConvArguments(Record):
     """the ends of these rows,"""
     zeros_at: int = 0
     """zeros for a row of padding,"""
+    zero_cells: int = 0
+    """so many,"""
     staged_at: int
-    """and staged cells behind them,"""
-    blank_cells: int = 0
-    """so many together;"""
+    """and staged cells;"""
     edge_at: int = 0
     """a tile,"""
     strip_at: int = 0
@@ -242,7 +242,9 @@ class PackedCase(Record):
 
     taps: int
     table: Words
-    """The elements where they lie."""
+    """The elements where they lie,"""
+    are_neighbours: bool
+    """and whether these are 0, 1 and so on."""
     first: int
     """The first element of its panels."""
 

@@ -127,6 +127,15 @@ class BlockArguments:
         return ConvSource(Operand(number), channels * channel, channel, (*lead, *spatial))
 
 
+def are_neighbours(table: Words) -> bool:
+    """Whether elements lie one behind the other.
+
+    >>> are_neighbours(np.arange(3)), are_neighbours(np.array([0, 2, 1]))
+    (True, False)
+    """
+    return bool(np.array_equal(table, np.arange(len(table))))
+
+
 def elements(strides: Strides, rank: int) -> tuple[Strides, int, Strides]:
     """Strides of leading axes, of which there is at least one, of channels and of cells."""
     at = len(strides) - rank - 1
@@ -155,7 +164,7 @@ class WeightPacking:
             channel_step=channel_step,
             group_step=self.rows // form.groups * m,
             cases=tuple(
-                PackedCase(case.taps, case.taps_of(tuple(spatial)), first)
+                PackedCase(case.taps, table := case.taps_of(tuple(spatial)), are_neighbours(table), first)
                 for case, first in zip(form.cases, form.panel_starts, strict=True)
             ),
         )
@@ -278,7 +287,7 @@ class Group:
             ends_at=self.ends_at,
             zeros_at=self.zeros_at,
             staged_at=self.staged_at,
-            blank_cells=(form.zero_bytes + form.staged_bytes) // form.itemsize,
+            zero_cells=form.zero_bytes // form.itemsize,
             edge_at=self.edge_at,
             strip_at=self.strip_at,
             even=self.even,

@@ -101,25 +101,6 @@ class PoolAxis(Record):
 
 
 @dataclass(frozen=True)
-class Picks(Record):
-    """How the outputs of a small plane of short bins are picked from runs of cells (see ``kernels.picks``)."""
-
-    rows: Words | None = None
-    """For each output row how many rows of cells it reads, and where they begin; None: nothing is picked."""
-    entries: int = 0
-    """Of each output row there."""
-    places: Words | None = None
-    """For each output the place of its run among those of ``shortest`` cells, then those of one more."""
-    shortest: int = 0
-    width: int = 0
-    """Cells of a row."""
-    staged: int = 0
-    """Cells of the plane, where they are converted or divided first; else 0."""
-    room: int = 0
-    """Numbers in the workspace: staged, joined, in runs, and found."""
-
-
-@dataclass(frozen=True)
 class StagedRows(Record):
     """How rows of neighbours are laid out where winners are found in them, or gathered from. Places and lengths count
     inner blocks, from the begin of each component."""
@@ -202,7 +183,8 @@ class PoolArguments(PoolSettings):
     finish: Finish
     shares: Memory | None
     """The inverses of a small plane's divisors, one after another, and then what is missing there."""
-    picks: Picks
+    is_turned: bool
+    """Whether the inner run is small planes, whose rows are turned so that their cells lie side by side."""
     rows: int
     """Rows of the last axis in a slab of the first."""
     is_direct: bool

@@ -20,7 +20,6 @@ from gradspec.backends.cpu.pool.arguments import (
     Gathering,
     Lead,
     PerArray,
-    Picks,
     Planar,
     PoolArguments,
     PoolAxis,
@@ -28,9 +27,8 @@ from gradspec.backends.cpu.pool.arguments import (
     Role,
     StagedRows,
 )
-from gradspec.backends.cpu.pool.axes import ReducedAxis, merged, one_row, reduced_axis
+from gradspec.backends.cpu.pool.axes import ReducedAxis, merged, one_row
 from gradspec.backends.cpu.pool.inverse import inverse_of
-from gradspec.backends.cpu.pool.picks import can_pick, most_planes, place_table, row_table
 from gradspec.backends.tables import Ints, bin_spans, real_cells
 from gradspec.codegen.records import Memory, Operand, Words
 from gradspec.runtime.memory import aligned
@@ -43,6 +41,12 @@ LONGEST_TABLE = 4096
 LARGEST_SLAB = 16384
 """Of cells that are joined, so that the result stays in the first cache, or almost."""
 INNER_BLOCK = 64
+LONGEST_TURNED = 15
+"""Cells of bins that several planes are put together from: longer ones are reduced along vectors."""
+FEWEST_TURNED = 4
+"""Planes side by side, of which"""
+CELLS_TURNED = 8192
+"""are the cells of all: they stay in the first cache."""
 UNITS_WANTED = 32
 LARGEST_SMALL = 7
 """Taps of a small window along an axis."""
@@ -83,6 +87,8 @@ class Pooling:
     """Along an axis, prefixes are used only where a window has this many cells per tap of the axis."""
     lists_taps: bool = False
     """Whether a table of the taps of the last axis takes the place of that of a window's cells."""
+    turns_planes: bool = True
+    """Whether a unit of work may have several planes."""
     tables: dict[Hashable, Memory] = field(default_factory=dict, compare=False, repr=False)
 
     def __call__(self, strides: Sequence[Strides]) -> KernelCall[PoolArguments]:
@@ -136,14 +142,16 @@ class _Layout:
         leads = [(n, s) for n, s in zip(pooling.leads, steps, strict=False) if n != 1]
         self.inner_total, self.inner_strides = _take_inner(leads, axes[-1])
         self.leads, self.axes = _merged_leads(leads), self._with_whole_axes_merged(axes)
+        most = self._planes_to_turn()
+        self.is_turned = most >= FEWEST_TURNED
+        if self.is_turned:
+            self.inner_total, self.inner_strides = self.leads.pop()
         self.is_row = self.inner_total == 1  # the last axis is reduced along rows, not neighbour by neighbour
-        if self.is_picked:
-            self._take_planes_together()
-        self.blocks = -(-self.inner_total // INNER_BLOCK)
+        self.blocks = -(-self.inner_total // (most if self.is_turned else INNER_BLOCK))
         self.inner = -(-self.inner_total // self.blocks)
         self.planes = prod(n for n, _ in self.leads) * self.blocks
         self.last, self.last_steps = self.axes[-1]
-        if len(self.axes) == 1 and self._is_one_small_row():
+        if len(self.axes) == 1 and (self.is_turned or self._is_one_small_row()):
             self.axes.insert(0, (one_row(), NOWHERE))
 
     def _with_whole_axes_merged(self, axes: Sequence[Axis]) -> list[Axis]:
@@ -163,26 +171,26 @@ class _Layout:
                 found.append((axis, steps))
         return found
 
-    def _take_planes_together(self) -> None:
-        """Some of the planes as one, of which they are an axis: as many as leave units for every thread."""
-        if self.leads:
-            n, steps = self.leads[-1]
-            axes, others = [axis for axis, _ in self.axes], prod(n for n, _ in self.leads[:-1])
-            is_run = steps[Role.Y] == prod(axis.outputs for axis in axes)
-            most = max(1, min(n * others // UNITS_WANTED, most_planes(axes))) if is_run else 1
-            together = max(k for k in range(1, most + 1) if n % k == 0)
-            if together > 1:
-                x, y, u, v, indices, tape = (together * s for s in steps)
-                self.leads[-1] = n // together, (x, y, u, v, indices, tape)
-                self.axes.insert(0, (reduced_axis(Adaptive(together, together)), steps))
+    def _planes_to_turn(self) -> int:
+        """How many planes of short bins are pooled side by side at most: vectors cannot follow bins along a row."""
+        pooling, (last, _) = self.pooling, self.axes[-1]
+        is_bins = last.kind is AxisKind.BINS and 1 not in (last.size, last.outputs) and last.kernel <= LONGEST_TURNED
+        if not (is_bins and self.leads and self.inner_total == 1 and pooling.turns_planes):
+            return 0
+        is_divided = self.settings.divisor != 0.0 or pooling.counts is not None
+        if not pooling.reads_in_place or Role.X not in pooling.roles or (is_divided and self._inverses() is None):
+            return 0
+        cells = max(prod(axis.size for axis, _ in self.axes), prod(axis.outputs for axis, _ in self.axes), 1)
+        most = min(self.leads[-1][0], INNER_BLOCK, CELLS_TURNED // cells)
+        return most if most < 16 else most // 16 * 16
 
     # --- the arguments ------------------------------------------------------------------------------------------------
 
     def call(self) -> KernelCall[PoolArguments]:
-        pooling, room, picks = self.pooling, self.tile_room, self.picks
+        pooling, room = self.pooling, self.tile_room
         tile_at = self.ring_end * self.inner - self.unused_stretches * room
         elements = self.ring_end * self.inner + self.stretches * room + self.staged_cells
-        component = -(-(picks.room or max(elements, self.gathering_end * self.inner)) // 16) * 16
+        component = -(-max(elements, self.gathering_end * self.inner) // 16) * 16
         table_at = aligned(UNIT_BYTES + component * sum(pooling.components))
         plane_at = table_at + 16 * self.table_room
         arguments = PoolArguments(
@@ -200,11 +208,11 @@ class _Layout:
             writes_cells=self.writes_cells,
             finish=self.finish,
             shares=self.shares,
-            picks=picks,
+            is_turned=self.is_turned,
             rows=prod(axis.outputs for axis, _ in self.axes[1:-1]),
             is_direct=self.is_direct,
             is_staged=self.is_staged,
-            staged_at=self.ring_end + self.stretches * room,
+            staged_at=self.ring_end * self.inner + self.stretches * room,
             staged_rows=self.staged_rows,
             is_whole=self.is_whole,
             tile=self.tile,
@@ -263,11 +271,11 @@ class _Layout:
 
     @cached_property
     def shares(self) -> Memory | None:
-        """The inverses of the divisors of a small plane, whose outputs are picked, or lie in the output as one run."""
+        """The inverses of the divisors of a small plane, of which several are turned, or whose outputs are a run."""
         outputs = prod(axis.outputs for axis, _ in self.axes)
         is_run = self.is_direct and self._is_run() and self.bands == self.inner_total == 1
         is_counted = self.pooling.counts is not None and not self.settings.scales_input and not self.has_holes
-        if self.is_picked or (is_counted and is_run and outputs <= LONGEST_TABLE):
+        if self.is_turned or (is_counted and is_run and outputs <= LONGEST_TABLE):
             return self._inverses()
         return None
 
@@ -289,33 +297,6 @@ class _Layout:
         return table if table.all() else None
 
     @cached_property
-    def is_picked(self) -> bool:
-        """Whether outputs are picked from runs of cells: those of a small plane that has short bins."""
-        pooling, step = self.pooling, 1
-        if pooling.roles != (Role.X, Role.Y) or not pooling.reads_in_place or not self.is_row:
-            return False
-        for axis, steps in reversed(self.axes):
-            if axis.outputs > 1 and steps[Role.Y] != step:
-                return False
-            step *= axis.outputs
-        is_divided = self.settings.divisor != 0.0 or pooling.counts is not None
-        return can_pick([axis for axis, _ in self.axes]) and not (is_divided and self._inverses() is None)
-
-    @property
-    def picks(self) -> Picks:
-        if not self.is_picked:
-            return Picks()
-        axes, strides = [axis for axis, _ in self.axes], [steps[Role.X] for _, steps in self.axes]
-        staged, table = 0 if self._is_in_place() else prod(axis.size for axis in axes), self.pooling.table
-        if staged:
-            strides = [prod(axis.size for axis in axes[i + 1 :]) for i in range(len(axes))]
-        rows = table(("rows", *axes, *strides), lambda: row_table(axes[:-1], strides[:-1]))
-        places = table(("places", *axes), lambda: place_table(axes[-1], len(rows)))
-        shortest, width = int(axes[-1].spans[:, 1].min()), axes[-1].size
-        room = staged + 3 * len(rows) * width + 1 + len(places)
-        return Picks(rows, rows.shape[1], places, shortest, width, staged, room)
-
-    @cached_property
     def table_room(self) -> int:
         """Entries of the table of a window's cells, or of the taps of the last axis."""
         if self.pooling.lists_taps:
@@ -332,7 +313,7 @@ class _Layout:
 
     @property
     def finish(self) -> Finish:
-        if self.shares is not None and not self.is_picked:
+        if self.shares is not None and not self.is_turned:
             return Finish.BY_PLANE
         is_at_once = self.pooling.is_quiet and self.is_direct and not self.has_holes
         return Finish.AT_ONCE if is_at_once else Finish.BY_SLAB
@@ -371,7 +352,7 @@ class _Layout:
     @cached_property
     def bands(self) -> int:
         """Enough units for every thread, while a band has more rows of its own than it shares with the next."""
-        if self.planes >= UNITS_WANTED or not self.planes or self.is_picked:
+        if self.planes >= UNITS_WANTED or not self.planes or self.is_turned:
             return 1
         axis, _ = self.axes[0]
         longest = axis.outputs // max(4, 2 * -(-(axis.reach + 1) // axis.stride))
@@ -389,7 +370,7 @@ class _Layout:
         would be read before they reach the cache. Windows of 3 × 3 and 2 × 2 at stride 2 are read as they are, and so
         are 3 × 3 at stride 1 where output and input are equally wide.
         """
-        if len(self.axes) < 2 or not self.is_row or Role.X not in self.pooling.roles:
+        if len(self.axes) < 2 or not (self.is_row or self.is_turned) or Role.X not in self.pooling.roles:
             return Planar.NOT
         (before, before_steps), last = self.axes[-2], self.last
         kinds = {before.kind, last.kind}
@@ -436,6 +417,8 @@ class _Layout:
     def staged_cells(self) -> int:
         if self.planar is Planar.SPREAD:
             return (self.staged_rows + 1) * self.tile_room
+        if self.is_turned:
+            return self.inner * prod(axis.size for axis, _ in self.axes)
         return prod(axis.size for axis, _ in self.axes[-2:]) if self.is_staged else 0
 
     @property
@@ -452,6 +435,7 @@ class _Layout:
         vectors are as long as slabs are."""
         axis, later = self.axes[i][0], range(i + 1, len(self.axes))
         is_value = self.is_row and self.pooling.roles == (Role.X, Role.Y) and self._is_in_place()
+        is_value &= self.last.kind is not AxisKind.BINS  # sums have one order, whether planes are turned or not
         is_apart = axis.kind is AxisKind.SLIDING and axis.dilation == 1 < axis.kernel <= axis.stride
         is_dense = all(self.axes[j][1][Role.X] == self._slab_cells(j) for j in later)
         return i < len(self.axes) - 2 and is_value and is_apart and is_dense and self._slab_cells(i) <= LARGEST_SLAB
@@ -476,7 +460,7 @@ class _Layout:
     def _is_in_place(self) -> bool:
         """Whether rows of cells are read where they lie: neither converted nor divided nor gathered."""
         is_as_computed = self.pooling.stored == self.pooling.components[0] and not self.settings.scales_input
-        return self.pooling.reads_in_place and is_as_computed and self.last_steps[Role.X] == 1
+        return self.pooling.reads_in_place and is_as_computed and self.last_steps[Role.X] == 1 and self.is_row
 
     @property
     def unused_stretches(self) -> int:
@@ -485,13 +469,13 @@ class _Layout:
         is_alone = not self._needs_all_stretches() and (
             self.last.kind is AxisKind.SLIDING or self.planar not in (Planar.NOT, Planar.SPREAD)
         )
-        return 2 if self.is_row and is_alone else 0
+        return 2 if self.is_turned or (self.is_row and is_alone) else 0
 
     @property
     def stretches(self) -> int:
         """How many are needed."""
         if not self.is_row:
-            return 0
+            return int(self.is_turned)
         if self._needs_all_stretches():
             return 3
         is_copied = not self._is_in_place() or self.planar is not Planar.NOT
@@ -525,7 +509,7 @@ class _Layout:
         found = [0 if is_slabless else finished]
         for i, (axis, _) in enumerate(self.axes):
             is_straight = i == len(self.axes) - 2 and self.planar in (Planar.BY_ROW, Planar.MANY_ROWS, Planar.SPREAD)
-            has_ring = (i < len(self.axes) - 1 or not self.is_row) and not is_straight
+            has_ring = (i < len(self.axes) - 1 or not (self.is_row or self.is_turned)) and not is_straight
             room = self.slabs[i] * (axis.slots + self._scans(axis)) if has_ring else 0
             found.append(found[-1] + (self._slab_cells(i) if self._joins_slabs(i) else room))
         return found
@@ -611,7 +595,7 @@ class _Layout:
         """The cells that they read."""
         axis = self.last
         if axis.kind is AxisKind.BINS:
-            return min(LONGEST_TILE * 2, axis.size)
+            return axis.size * self.inner if self.is_turned else min(LONGEST_TILE * 2, axis.size)
         if axis.kind is AxisKind.EXPANDING:
             return (self.tile + axis.reach) // axis.stride + 3
         return (self.tile - 1) * axis.stride + axis.reach + 1

@@ -283,9 +283,9 @@ class _AverageLowering(LoweringBase):
 def value_pooling(node: Node, x: TensorType) -> Pooling:
     """A max or average pooling of another operand than the node's."""
     window: Window = node.attrs.window(x)
-    if node.op.name == "avg_pool":
-        return _average_pooling(node.attrs, window, x)
-    return _max_pooling(window, x, (Role.X, Role.Y))
+    is_average = node.op.name == "avg_pool"
+    pooling = _average_pooling(node.attrs, window, x) if is_average else _max_pooling(window, x, (Role.X, Role.Y))
+    return replace(pooling, turns_planes=False, tables={})
 
 
 def value_kernel(node: Node, dtype: DType) -> Kernel:

@@ -26,6 +26,9 @@ from gradspec.codegen.language import choose, copied, inlined, lanes, outlined, 
 from gradspec.codegen.processor import Processor, processor
 from gradspec.codegen.translation import kernel_code
 
+ROWS_AT_ONCE = 4
+"""Whose results are written: each lies on a page of its own."""
+
 unit_at, own_pooling_at = pointer(ConvUnit), copied(PoolArguments)
 
 
@@ -62,7 +65,7 @@ class Convolutions:
 
 def convolution(conv, args, lo, hi, workspace_pointer):
     workspace = address_of(workspace_pointer)
-    blank(conv.form.computed, workspace + args.zeros_at, args.blank_cells)
+    blank(conv.form.computed, workspace + args.zeros_at, args.zero_cells)
     finishes = args.epilogue_function != 0
     for i in range(len(args.products)):
         finishes = finishes | (args.products[i].scratch >= 0)
@@ -206,15 +209,16 @@ def finish_stretch(form, args, row, at, out, step, n, workspace):
 
 @outlined
 def finish(form, args, unit, case, workspace):
-    for row in range(unit.rows):
+    """Some rows at a time: divisions tell where a stretch of them belongs."""
+    for first in range(0, unit.rows, ROWS_AT_ONCE):
         at = 0
         while at < unit.columns:
             column = unit.column + at
             segment, within = column // case.segment, column % case.segment
             n = min(min(case.segment - within, unit.columns - at), args.epilogue_cells)
-            place = segment_offset(args, case, segment) + within * case.out_step
-            out = unit.out + row * args.out_channel + place
-            finish_stretch(form, args, row, at, out, case.out_step, n, workspace)
+            out = unit.out + segment_offset(args, case, segment) + within * case.out_step
+            for row in range(first, min(first + ROWS_AT_ONCE, unit.rows)):
+                finish_stretch(form, args, row, at, out + row * args.out_channel, case.out_step, n, workspace)
             at += n
 
 

@@ -5,23 +5,28 @@ They begin with a flag for each unit, which says whether some of its numbers are
 
 from __future__ import annotations
 
+from gradspec.backends.cpu.conv.kernels.turning import Strided, turn
 from gradspec.backends.cpu.matmul.kernels.tiles import words_at
-from gradspec.codegen.language import i64, outlined
+from gradspec.codegen.language import i64, inlined, outlined, total
+
+
+@inlined
+def doubt(a, b):
+    """0 if both are finite, and otherwise NaN."""
+    return (a - a) + (b - b)
 
 
 @outlined
 def pack_panel(conv, args, case, source, to, rows, channels):
     """One panel of ``rows`` rows; whether some of its numbers are not finite."""
-    form, y, at, found = conv.form, conv.form.computed_at(to), 0, False
-    for c in range(channels):
-        for t in range(case.taps):
-            x = form.stored_at(source + (c * args.channel_step + case.table[t]) * form.stored.bytes)
-            for i in range(rows):
-                value = form.widen(x[i * args.row_step])
-                found = found | (value - value != form.computed(0))
-                y[at + i] = value
-            at += rows
-    return found
+    form, width, size = conv.form, conv.form.stored.bytes, conv.form.computed.bytes
+    stretch = case.taps if case.are_neighbours else 1
+    if case.are_neighbours and args.channel_step == stretch:
+        stretch *= channels
+    for k in range(0, channels * case.taps, stretch):
+        place = k // case.taps * args.channel_step + case.table[k % case.taps]
+        turn(form, Strided(source + place * width, args.row_step, 1), rows, stretch, to + k * rows * size, rows)
+    return total(doubt, form.computed(0), form.computed_at(to), 0, rows * channels * case.taps) != form.computed(0)
 
 
 @outlined

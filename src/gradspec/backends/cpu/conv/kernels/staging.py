@@ -16,6 +16,8 @@ from gradspec.codegen.intrinsics import prefetch
 from gradspec.codegen.language import choose, inlined, lanes, outlined, strided
 
 A_FEW = 8
+BEYOND = 16
+"""Cells behind a plane that tiles read at most: one less than the widest vector has."""
 
 
 @inlined
@@ -92,7 +94,7 @@ def stage_plane(form, unit, case, source, number, src, to, is_real):
         if number == len(case.axes) - 1:
             stage_row(form, span, src, place, is_real)
         else:
-            stage_rows(form, unit, case, source, number, span, src, place, is_real)
+            stage_rows(form, unit, case, source, number, span, src, place, is_real, t == 0)
 
 
 @inlined
@@ -102,8 +104,8 @@ def fetch(address, size):
 
 
 @inlined
-def stage_rows(form, unit, case, source, number, span, src, to, is_real):
-    """Those of the next channel are asked for while these are copied."""
+def stage_rows(form, unit, case, source, number, span, src, to, is_real, is_first):
+    """Those of the next channel are asked for while these are copied for the first tap."""
     axis, width, size = case.axes[number], form.stored.bytes, form.computed.bytes
     count, n, stride, apart = unit.count[number], span.positions, axis.stride, source.strides[number] * width
     first, ahead = unit.first[number] * stride + axis.first, source.channel_stride * width
@@ -115,12 +117,14 @@ def stage_rows(form, unit, case, source, number, span, src, to, is_real):
             begin = min(max(0, -cell), count)
             end = min(max(axis.size - cell, begin), count)
             row = src + (cell + begin) * apart
-            fetch(row + ahead, (end - begin) * apart)
+            if is_first:
+                fetch(row + ahead, (end - begin) * apart)
             stage_joined_rows(form, span, row, place, begin, end, count)
         else:
             for i in range(count):
                 row, is_inside = src + cell * apart, is_real and cell >= 0 and cell < axis.size
-                fetch(row + ahead, n * width)
+                if is_first:
+                    fetch(row + ahead, n * width)
                 stage_row(form, span, row, place + i * axis.pitch * size, is_inside)
                 cell += stride
 
@@ -136,11 +140,10 @@ def stage_joined_rows(form, span, src, to, begin, end, count):
     if cells > 0:
         copy_cells(form, to + (begin * n + left) * size, src + span.offset, 1, cells)
     y = form.computed_at(to)
-    for i in range(begin, end):
-        for j in range(left):
-            y[i * n + j] = form.computed(0)
-        for j in range(right, n):
-            y[i * n + j] = form.computed(0)
+    for j in range(left + n - right):
+        column = j if j < left else right + j - left
+        for i in range(begin, end):
+            y[i * n + column] = form.computed(0)
 
 
 def stage_axes(form, unit, case, source, number, src, to, is_real):
@@ -158,9 +161,23 @@ def stage_axes(form, unit, case, source, number, src, to, is_real):
             stage_axes(form, unit, case, source, number + 1, src + choose(inside, cell, 0) * apart, place, inside)
 
 
+@inlined
+def blank_ends(form, args, unit, case, channels, to):
+    """Zeros behind the cells of every plane. Tiles read them, and what they find there is not used.
+
+    It must not be just anything: some processors take a hundred times as long for a product with a subnormal number.
+    """
+    axis, size = case.axes[args.run], form.computed.bytes
+    end = to + unit.count[args.run] * axis.pitch * size
+    for c in range(channels):
+        for plane in range(case.channel_pitch // axis.tap_pitch):
+            clear(form, end + (c * case.channel_pitch + plane * axis.tap_pitch) * size, BEYOND)
+
+
 @outlined
 def stage_channels(form, args, unit, case, source, first, channels, to):
     """So many channels of the unit's group, from ``first`` on."""
+    blank_ends(form, args, unit, case, channels, to)
     src = source.address + unit.group * source.group_stride * form.stored.bytes
     step, pitch = source.channel_stride * form.stored.bytes, case.channel_pitch * form.computed.bytes
     for c in range(channels):

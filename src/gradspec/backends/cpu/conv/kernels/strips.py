@@ -27,10 +27,7 @@ class Room(NamedTuple):
 
 @outlined
 def blank(number, address, n):
-    """Zeros. Tiles read more columns than there are, and what they find there is not used.
-
-    It must not be just anything: some processors take a hundred times as long for a product with a subnormal number.
-    """
+    """Zeros."""
     cells = pointer(number)(address)
     for i in lanes(number, n):
         cells[i] = number(0)

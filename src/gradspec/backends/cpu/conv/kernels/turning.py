@@ -9,7 +9,9 @@ from gradspec.backends.cpu.matmul.kernels.panels import widened
 from gradspec.codegen.intrinsics import store
 from gradspec.codegen.language import inlined, lanes, outlined, unrolled
 
-SQUARE = 4
+SIDES = 8, 4
+"""Of squares, the first that fits, and of numbers of 64 bits the last: larger ones take fewer instructions for each
+number, and more registers."""
 
 
 class Strided(NamedTuple):
@@ -28,10 +30,12 @@ def turn(form, matrix, rows, columns, to, pitch):
             x, y = column_of(form, matrix, j), form.computed_at(to + j * pitch * form.computed.bytes)
             for i in lanes(form.computed, rows):
                 y[i] = form.widen(x[i])
-    elif matrix.column_step == 1 and rows >= SQUARE and columns >= SQUARE:
-        turn_squares(form, matrix, rows, columns, to, pitch)
-    else:
+    elif matrix.column_step != 1 or min(rows, columns) < SIDES[-1]:
         turn_cells(form, matrix, rows, columns, to, pitch)
+    elif min(rows, columns) < SIDES[0] or form.computed.bytes > 4:
+        turn_squares(form, form.stored.of(SIDES[1]), matrix, rows, columns, to, pitch)
+    else:
+        turn_squares(form, form.stored.of(SIDES[0]), matrix, rows, columns, to, pitch)
 
 
 @inlined
@@ -48,20 +52,23 @@ def turn_cells(form, matrix, rows, columns, to, pitch):
 
 
 @outlined
-def turn_squares(form, matrix, rows, columns, to, pitch):
+def turn_squares(form, vector, matrix, rows, columns, to, pitch):
     """Neighbouring columns lie side by side; the last square of a row reaches back over the one before."""
-    width, size = form.stored.bytes, form.computed.bytes
-    for i in range(0, rows, SQUARE):
-        top = min(i, rows - SQUARE)
-        for j in range(0, columns, SQUARE):
-            left = min(j, columns - SQUARE)
-            source, target = matrix.source + (top * matrix.row_step + left) * width, to + (left * pitch + top) * size
-            turn_square(form, source, matrix.row_step * width, target, pitch * size)
+    width, size, side = form.stored.bytes, form.computed.bytes, vector.lanes
+    step, jump, rest = matrix.row_step * width, pitch * size, columns % side
+    for i in range(0, rows, side):
+        top = min(i, rows - side)
+        source, target = matrix.source + top * step, to + top * size
+        for _ in range(columns // side):
+            turn_square(form, vector, source, step, target, jump)
+            source, target = source + side * width, target + side * jump
+        if rest > 0:
+            turn_square(form, vector, source - (side - rest) * width, step, target - (side - rest) * jump, jump)
 
 
 @inlined
-def turn_square(form, source, step, target, jump):
-    read = tuple(widened(form, form.stored.of(SQUARE), source + step * i) for i in range(SQUARE))
+def turn_square(form, vector, source, step, target, jump):
+    read = tuple(widened(form, vector, source + step * i) for i in range(vector.lanes))
     columns = transposed(read)
-    for i in unrolled(SQUARE):
+    for i in unrolled(vector.lanes):
         store(columns[i], target + jump * i)

@@ -87,6 +87,17 @@ class Tile:
         return (*range(0, self.row_bytes, CACHE_LINE), self.row_bytes - 1)
 
     @property
+    def column_bytes(self) -> int:
+        """Of a panel."""
+        return self.rows * self.number.bytes
+
+    @property
+    def steps(self) -> int:
+        """Of an iteration. Where registers are few, a step takes more instructions beside its products than these are,
+        and more of them than are decoded while these run."""
+        return 4 if self.processor.registers < 32 and self.rows == self.processor.most_rows else 1
+
+    @property
     def reads_lanes(self) -> bool:
         """Whether the numbers of a panel are read as vectors, whose lanes are multiplied by one instruction."""
         return self.processor.lane_products and self.rows >= self.lanes
@@ -121,22 +132,30 @@ class Tile:
     @inlined
     def products(self, factors):
         """The sums of products, ``rows`` tuples of ``vectors`` vectors."""
-        place, register = factors.a, self.processor.register_bytes
         sums = tuple(tuple(self.zero for _ in range(self.vectors)) for _ in range(self.rows))
-        row, last = factors.b, factors.k - 1
+        row, last, whole = factors.b, factors.k - 1, factors.k // self.steps * self.steps
         if last >= 0:
             row += words_at(factors.offsets)[0]
-        for step in range(factors.k):
-            here, row = row, factors.b + words_at(factors.offsets)[min(step + 1, last)]
-            right = tuple(load(self.vector)(here + j * register) for j in range(self.vectors))
-            left = self.panel_column(place)
-            prefetch(bytes_at(place), PREFETCH_BYTES)
-            sums = tuple(
-                tuple(multiply_add(right[j], left[i], sums[i][j]) for j in range(self.vectors))
-                for i in range(self.rows)
-            )
-            place += self.rows * self.number.bytes
+        for step in range(0, whole, self.steps):
+            for at in unrolled(self.steps - 1):
+                row, sums = self.add(factors, row, step + at, step + at + 1, sums)
+            row, sums = self.add(factors, row, step + self.steps - 1, min(step + self.steps, last), sums)
+            for line in range(0, self.steps * self.column_bytes, CACHE_LINE):
+                prefetch(bytes_at(factors.a + step * self.column_bytes), PREFETCH_BYTES + line)
+        if self.steps > 1:
+            for step in range(whole, factors.k):
+                row, sums = self.add(factors, row, step, min(step + 1, last), sums)
         return sums
+
+    @inlined
+    def add(self, factors, row, step, following, sums):
+        """The products of a step, whose columns begin at ``row``; where those of the following one begin."""
+        right = tuple(load(self.vector)(row + j * self.processor.register_bytes) for j in range(self.vectors))
+        left = self.panel_column(factors.a + step * self.column_bytes)
+        sums = tuple(
+            tuple(multiply_add(right[j], left[i], sums[i][j]) for j in range(self.vectors)) for i in range(self.rows)
+        )
+        return factors.b + words_at(factors.offsets)[following], sums
 
     @inlined
     def panel_column(self, place):

@@ -23,6 +23,11 @@ def one_by_one(state, target, row, n, kernel, stride, dilation):
         state.put(target.cells, target.at + i, found)
 
 
+def one_tap(state, target, row, n, nought):
+    for i in lanes(state.number, n):
+        state.put(target.cells, target.at + i, state.tap(row.p[row.at + i], 0, nought))
+
+
 def two_taps(state, target, row, n, dilation, nought):
     p, at = row
     for i in lanes(state.number, n):
@@ -39,6 +44,13 @@ def three_from(state, p, at, dilation, nought):
 def three_taps(state, target, row, n, dilation, nought):
     for i in lanes(state.number, n):
         state.put(target.cells, target.at + i, three_from(state, row.p, row.at + i, dilation, nought))
+
+
+def four_taps(state, target, row, n, dilation, nought):
+    for i in lanes(state.number, n):
+        three = three_from(state, row.p, row.at + i, dilation, nought)
+        fourth = state.tap(row.p[row.at + 3 * dilation + i], 3, nought)
+        state.put(target.cells, target.at + i, state.join(three, fourth))
 
 
 def five_taps(state, target, row, n, dilation, nought):
@@ -94,16 +106,18 @@ def taps(state, target, row, n, kernel, stride, dilation, zero):
     nought = state.form.lane(zero)
     if n <= 0:
         return
-    if stride == 1 and kernel > 1:
-        done = min(kernel, 3)
-        if kernel == 2:
+    if stride == 1:
+        if kernel == 1:
+            one_tap(state, target, row, n, nought)
+        elif kernel == 2:
             two_taps(state, target, row, n, dilation, nought)
-        elif kernel < 5:
+        elif kernel == 3:
             three_taps(state, target, row, n, dilation, nought)
+        elif kernel == 4:
+            four_taps(state, target, row, n, dilation, nought)
         else:
             five_taps(state, target, row, n, dilation, nought)
-            done = 5
-        for k in range(done, kernel):
+        for k in range(5, kernel):
             one_more_tap(state, target, Row(row.p, row.at + k * dilation), n, k, nought)
     elif stride == 2 and dilation == 1 and kernel > 1:
         if kernel == 2:
@@ -261,8 +275,21 @@ def bins(reduction, work, axis, source, target, first, end):
 
 
 @outlined
+def turned_bins(state, work, axis, row, target, first, end):
+    """Outputs first … end−1 of adaptive bins in a row of turned planes (see ``turning``)."""
+    n = work.unit.neighbours
+    for o in range(first, end):
+        cells, out = real_taps(axis, o), Destination(target.cells, target.at + (o - first) * n)
+        taps(state, out, Row(row.p, row.at + cells.start * n), n, cells.end, 1, n, work.args.nought)
+
+
+@outlined
 def reduced_row(reduction, work, axis, source, target, first_output, end_output):
     """Outputs of the last axis, a stretch at a time; those of the only axis are finished at once."""
+    if work.args.is_turned:
+        row = Row(work.cells.value, work.args.staged_at + source.x)
+        turned_bins(reduction.state, work, axis, row, target, first_output, end_output)
+        return
     args, form, is_only = work.args, reduction.form, len(work.args.axes) == 1
     if not is_only:
         before = args.axes[len(args.axes) - 2]

@@ -6,7 +6,7 @@ Which of equal cells comes first does not matter to a value, so rows can be join
 from __future__ import annotations
 
 from gradspec.backends.cpu.pool.arguments import AxisKind, Finish, Role
-from gradspec.backends.cpu.pool.kernels.along import sliding
+from gradspec.backends.cpu.pool.kernels.along import sliding, turned_bins
 from gradspec.backends.cpu.pool.kernels.rows import (
     AHEAD,
     Row,
@@ -43,14 +43,16 @@ def in_workspace(reduction, work, at):
 
 
 @inlined
-def row_stride(args, axis):
-    return last_axis(args).size if args.is_staged else axis.strides[Role.X]
+def row_stride(args, axis, neighbours):
+    return last_axis(args).size * neighbours if args.is_staged else axis.strides[Role.X]
 
 
 @outlined
 def staged_plane(reduction, work, axis, source, first, end):
     """The cells that outputs first … end−1 read, as they are computed with: where cell 0 is, or would be."""
     args, last = work.args, last_axis(work.args)
+    if args.is_turned:
+        return in_workspace(reduction, work, args.staged_at + source.x)
     begin, stop = cells_of(axis, first, end)
     for row in range(begin, stop):
         count, to = source.count, args.staged_at + (row - begin) * last.size
@@ -88,22 +90,25 @@ def along_row(state, args, axis, row, cells, target, first, end):
 
 def plane_row(reduction, work, axis, x_at, row_first, row_end, target):
     """One output row: rows of cells first, which lie in memory as they are, then along them."""
-    args, state, last, step = work.args, reduction.state, last_axis(work.args), row_stride(work.args, axis)
-    x = ValueCells(cells_at(reduction, work))
-    joined = Destination(work.cells, args.tile_at + 2 * args.tile_room)
+    args, state, last, x = work.args, reduction.state, last_axis(work.args), ValueCells(cells_at(reduction, work))
+    neighbours, joined = work.unit.neighbours, Destination(work.cells, args.tile_at + 2 * args.tile_room)
+    step = row_stride(args, axis, neighbours)
     if not args.is_staged:
         for i in range(axis.stride):
             fetch_row(reduction.form, args, Role.X, x_at + (row_end + i) * step, last.size)
     for first in range(0, last.outputs, args.tile):
-        end, out = min(first + args.tile, last.outputs), Destination(target.cells, target.at + first)
+        end, out = min(first + args.tile, last.outputs), Destination(target.cells, target.at + first * neighbours)
         inside, outside = cells_of(last, first, end)
-        at, n, rows = x_at + row_first * step + inside, outside - inside, row_end - row_first
-        if rows == 1 or n <= 0:
-            along_row(state, args, last, Row(x.value, at - inside), work.cells, out, first, end)
-            continue
-        join_rows(reduction, args, joined, x, at, step, rows, n)
-        row = Row(work.cells.value, joined.at - inside)
-        along_row(state, args, last, row, work.cells, out, first, end)
+        inside, n, rows = inside * neighbours, (outside - inside) * neighbours, row_end - row_first
+        at = x_at + row_first * step + inside
+        row = Row(x.value, at - inside)
+        if rows > 1 and n > 0:
+            join_rows(reduction, args, joined, x, at, step, rows, n)
+            row = Row(work.cells.value, joined.at - inside)
+        if args.is_turned:
+            turned_bins(state, work, last, row, out, first, end)
+        else:
+            along_row(state, args, last, row, work.cells, out, first, end)
 
 
 @inlined
@@ -200,7 +205,7 @@ def plane_rows(reduction, work, number, axis, x_at, first_row, rows, target):
     What it makes of cells beyond the ends of a row is then made again from real cells.
     """
     args, state, last = work.args, reduction.state, last_axis(work.args)
-    x, width = cells_at(reduction, work), row_stride(args, axis)
+    x, width = cells_at(reduction, work), row_stride(args, axis, 1)
     kernel, stride = axis.kernel, axis.stride
     here, there, n = x_at + first_row * width, target.at, last.beyond - last.inside
     scale = reduction.scale_of(args, number == 0 and args.finish == Finish.AT_ONCE and not args.scales_input)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import Role
-from gradspec.backends.cpu.pool.kernels.rows import dense_origin, dense_stride, last_axis, origin_at
+from gradspec.backends.cpu.pool.kernels.rows import dense_origin, dense_stride, is_dense, last_axis, origin_at
 from gradspec.codegen.language import inlined, lanes
 
 IN_DENSE_PLANE = -1
@@ -57,8 +57,9 @@ def row_at(args, unit, r):
 
 
 def each_row(args, unit):
-    """How many rows the unit's cells have, and how long they are; on one axis all of it is one row."""
-    length = unit.end_cell - unit.first_cell if len(args.axes) == 1 else last_axis(args).size
+    """How many rows the unit's cells have, and how long they are; on one axis, or if V is dense, all of it is one."""
+    is_run = len(args.axes) == 1 or (is_dense(args, Role.V) and not args.writes_cells)
+    length = cell_count(args, unit) if is_run else last_axis(args).size
     return cell_count(args, unit) // length, length
 
 
@@ -69,9 +70,10 @@ def clear(form, args, unit):
     written = 2 * args.axes[0].outputs if args.writes_cells else 0
     for r in range(written, rows):
         at = row_at(args, unit, r)
-        if n == 1 and along == 1:
-            for i in lanes(form.computed, length):
-                v[at + i] = 0
+        if along == 1:
+            for j in range(n):
+                for i in lanes(form.computed, length):
+                    v[at + j * inner + i] = 0
         else:
             for i in range(length):
                 for j in range(n):
@@ -100,6 +102,10 @@ def finish_cells(reduction, work):
         rows, length = each_row(args, unit)
         for r in range(rows):
             at = row_at(args, unit, r)
-            for i in range(length):
-                for j in range(n):
-                    v[at + i * along + j * inner] = form.narrow(sums[(r * length + i) * n + j])
+            if n == 1 and along == 1:
+                for i in lanes(form.computed, length):
+                    v[at + i] = form.narrow(sums[r * length + i])
+            else:
+                for i in range(length):
+                    for j in range(n):
+                        v[at + i * along + j * inner] = form.narrow(sums[(r * length + i) * n + j])

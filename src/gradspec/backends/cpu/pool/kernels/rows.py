@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gradspec.backends.cpu.conv.kernels.turning import Strided, turn
 from gradspec.backends.cpu.pool.arguments import AxisKind
-from gradspec.codegen.intrinsics import multiply_add, prefetch, prefetch_to_write
+from gradspec.codegen.intrinsics import address_of, multiply_add, prefetch, prefetch_to_write
 from gradspec.codegen.language import inlined, lanes, lanes_once, outlined
 
 CACHE_LINE = 64
@@ -175,6 +176,9 @@ def write_row(form, args, unit, role, first, end, v, at):
     elif n == 1:
         for i in range(end - first):
             y[to + i * step] = form.narrow(v[at + i])
+    elif not form.converts and step == 1:
+        width = form.stored.bytes
+        turn(form, Strided(address_of(v) + at * width, n, 1), end - first, n, address_of(y) + to * width, inner_step)
     else:
         for o in range(end - first):
             for i in range(n):
@@ -191,9 +195,8 @@ def read_outputs(form, args, unit, role, first, end, t, at):
         for i in lanes(form.computed, end - first):
             t[at + i] = form.widen(x[here + i])
     else:
-        for o in range(end - first):
-            for i in range(n):
-                t[at + o * n + i] = form.widen(x[here + o * step + i * inner_step])
+        cells = Strided(address_of(x) + here * form.stored.bytes, inner_step, step)
+        turn(form, cells, n, end - first, address_of(t) + at * form.computed.bytes, n)
 
 
 def output_at(args, unit, role):
@@ -202,6 +205,14 @@ def output_at(args, unit, role):
     for i in range(len(args.axes) - 1):
         at += unit.place[i] * args.axes[i].strides[role]
     return at
+
+
+def output_row(args, unit):
+    """The number of the output row at hand."""
+    row = 0
+    for i in range(len(args.axes) - 1):
+        row = row * args.axes[i].outputs + unit.place[i]
+    return row
 
 
 def origin_at(args, unit, role):

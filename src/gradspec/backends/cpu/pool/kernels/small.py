@@ -22,7 +22,7 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     write_row,
 )
 from gradspec.backends.cpu.pool.kernels.states import FirstLarger, FirstWinner, LargerTangent, lowest
-from gradspec.backends.cpu.pool.kernels.walk import Destination, PoolWork, Ring, emit, output_of, put_together
+from gradspec.backends.cpu.pool.kernels.walk import ENDLESS, Destination, PoolWork, Ring, emit, output_of, put_together
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.language import (
     choose,
@@ -33,8 +33,6 @@ from gradspec.codegen.language import (
     total,
     unrolled,
 )
-
-ENDLESS = 1 << 60
 
 
 @inlined

@@ -10,10 +10,10 @@ from gradspec.backends.cpu.pool.inverse import NEGLIGIBLE
 from gradspec.backends.cpu.pool.kernels import planes
 from gradspec.backends.cpu.pool.kernels.along import reduced_row
 from gradspec.backends.cpu.pool.kernels.backwards import expanding, spread_rows
-from gradspec.backends.cpu.pool.kernels.picks import picked_plane
 from gradspec.backends.cpu.pool.kernels.rows import (
     counted_before_last,
     last_axis,
+    output_row,
     quotient,
     read_neighbours,
     real_taps,
@@ -21,9 +21,9 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     write_row,
 )
 from gradspec.backends.cpu.pool.kernels.states import Largest, Total
+from gradspec.backends.cpu.pool.kernels.turning import turn_planes
 from gradspec.backends.cpu.pool.kernels.walk import put_together, walk
 from gradspec.codegen.formats import NumberFormat
-from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import inlined, lanes, lanes_once, outlined, total
 
 
@@ -64,20 +64,9 @@ class OneNumberReduction:
 
     @inlined
     def outputs(self, work, first, end):
-        if address_of(work.args.picks.rows) != 0:
-            picked_plane(self, work)
-        else:
-            walk(self, work, first, end)
-
-    @inlined
-    def write_plane(self, work, t, at, n):
-        """The outputs of a plane, to Y, where they are a run."""
-        form, to = self.form, work.unit.bases[Role.Y]
-        y = form.stored_at(work.args.arrays[Role.Y])
-        if self.has_scale and not work.args.scales_input:
-            self.scale_each(work.args, t, at, n)
-        for i in lanes(form.computed, n):
-            y[to + i] = form.narrow(t[at + i])
+        if work.args.is_turned:
+            turn_planes(self, work)
+        walk(self, work, first, end)
 
     def whole(self, args, lo, hi):
         x, y = self.form.stored_at(args.arrays[Role.X]), self.form.stored_at(args.arrays[Role.Y])
@@ -177,31 +166,52 @@ class Average(OneNumberReduction):
 
     def emit_row(self, work, first, end, target):
         args, unit, v, at = work.args, work.unit, target.cells.value, target.at
-        last, n = last_axis(args), unit.neighbours
         if not args.scales_input:
             if args.divisor != 0.0:
-                self.scale(args, target, (end - first) * n)
+                self.scale(args, target, (end - first) * unit.neighbours)
             else:
-                count = counted_before_last(args, unit)
-                for o in range(first, end):
-                    share = self.form.computed(count * last.counted[o])
-                    for i in range(n):
-                        v[at + (o - first) * n + i] = v[at + (o - first) * n + i] / share
+                self.divide_each(work, first, end, v, at)
         if args.has_holes:
             fill_holes(self.form, args, unit, first, end, v, at)
         if not args.is_direct:
             write_row(self.form, args, unit, Role.Y, first, end, v, at)
 
-    @inlined
-    def scale_each(self, args, t, at, n):
-        """Divide the windows of a small plane, each by its own divisor."""
+    @outlined
+    def scale_run(self, args, v, at, n, first, count, windows):
+        """Divide ``n`` neighbours of each of some windows, which follow number ``first`` of a small plane's."""
         heads = self.form.computed_at(args.shares)
-        for i in lanes_once(self.form.computed, n):
-            t[at + i] = self.scaled(t[at + i], Inverse(heads[i], heads[n + i]))
+        for k in range(first, first + count):
+            scale, here = Inverse(heads[k], heads[windows + k]), at + (k - first) * n
+            for i in lanes_once(self.form.computed, n):
+                v[here + i] = self.scaled(v[here + i], scale)
+
+    @inlined
+    def scale_turned(self, args, target, cells, n):
+        """Divide the input."""
+        if args.divisor != 0.0:
+            self.scale(args, target, cells * n)
+        else:
+            self.scale_run(args, target.cells.value, target.at, n, 0, cells, cells)
+
+    def divide_each(self, work, first, end, v, at):
+        """Divide outputs first … end−1 of the row at hand, each by its own divisor."""
+        args, unit, last, n = work.args, work.unit, last_axis(work.args), work.unit.neighbours
+        if args.is_turned:
+            outputs, number = args.axes[0].outputs * args.axes[0].slab, output_row(args, unit) * last.outputs + first
+            self.scale_run(args, v, at, n, number, end - first, outputs)
+            return
+        count = counted_before_last(args, unit)
+        for o in range(first, end):
+            share, here = self.form.computed(count * last.counted[o]), at + (o - first) * n
+            for i in lanes_once(self.form.computed, n):
+                v[here + i] = v[here + i] / share
 
     @inlined
     def finish(self, work):
+        """Divide the windows of a small plane, each by its own divisor."""
         args = work.args
         if args.finish == Finish.BY_PLANE:
             y, outputs = self.form.computed_at(args.arrays[Role.Y]), args.axes[0].outputs * args.axes[0].slab
-            self.scale_each(args, y, work.unit.bases[Role.Y], outputs)
+            heads, at = self.form.computed_at(args.shares), work.unit.bases[Role.Y]
+            for i in lanes_once(self.form.computed, outputs):
+                y[at + i] = self.scaled(y[at + i], Inverse(heads[i], heads[outputs + i]))

@@ -35,11 +35,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import UNIT_BYTES, AxisKind, Finish, Planar, PoolUnit, Role
-from gradspec.backends.cpu.pool.kernels.rows import ceil_div, last_axis, real_taps
+from gradspec.backends.cpu.pool.kernels.rows import ceil_div, dense_stride, last_axis, real_taps
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import at_build, inlined, lanes, lanes_once, outlined, pointer
 
 unit_at = pointer(PoolUnit)
+ENDLESS = 1 << 60
 
 
 class PoolWork(NamedTuple):
@@ -51,7 +52,7 @@ class PoolWork(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where a part of the input begins in X and in U, and the taps that its earlier axes count."""
+    """Where a part of the input begins in X, or among turned cells, and in U; the taps that its earlier axes count."""
 
     x: Any
     u: Any
@@ -73,7 +74,7 @@ class Part(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """Slabs of rows that take turns; ``end`` is where the last one ends."""
+    """Slabs of rows that take turns; ``end`` is where the last one ends, ``ENDLESS`` if there is one for each row."""
 
     first: Any
     slab: Any
@@ -260,7 +261,7 @@ def put_together(reduction, work, ring, at, shift, rows, volume, target):
 def reduce_axis(reduction, work, number, source, target, first_output, end_output):
     """Outputs of axis ``number`` and, through itself, of all later ones."""
     axis = work.args.axes[number]
-    if number == len(work.args.axes) - 1 and work.args.inner_total == 1:
+    if number == len(work.args.axes) - 1 and (work.args.inner_total == 1 or work.args.is_turned):
         reduction.row(work, axis, source, target, first_output, end_output)
         return
     if reduction.reads_backwards and axis.planar == Planar.SPREAD:
@@ -371,7 +372,8 @@ def produce(reduction, work, number, axis, row, source, slot):
     count = source.count
     if args.scales_input and address_of(axis.counted) != 0:
         count *= axis.counted[row]
-    here = Source(source.x + row * axis.strides[Role.X], source.u + row * axis.strides[Role.U], count)
+    step = dense_stride(args, number) * work.unit.neighbours if args.is_turned else axis.strides[Role.X]
+    here = Source(source.x + row * step, source.u + row * axis.strides[Role.U], count)
     if number == len(args.axes) - 1:
         reduction.load(work, axis, here, slot, work.unit.neighbours)
         return
@@ -514,5 +516,6 @@ def kernel(reduction, args, lo, hi, workspace):
 @inlined
 def walk(reduction, work, first, end):
     """The outputs first … end−1 of the first axis of a unit."""
-    source = Source(work.unit.bases[Role.X], work.unit.bases[Role.U], 1)
+    x = 0 if work.args.is_turned else work.unit.bases[Role.X]
+    source = Source(x, work.unit.bases[Role.U], 1)
     reduce_axis(reduction, work, 0, source, Destination(work.cells, 0), first, end)

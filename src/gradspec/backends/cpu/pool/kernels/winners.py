@@ -28,6 +28,7 @@ from gradspec.backends.cpu.pool.kernels.rows import (
 )
 from gradspec.backends.cpu.pool.kernels.small import SmallTangents, SmallWinners, plane_has_nan, small_windows, smaller
 from gradspec.backends.cpu.pool.kernels.states import FirstWinner, LargerTangent
+from gradspec.backends.cpu.pool.kernels.turning import turn_planes
 from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, put_together, walk
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import address_of
@@ -189,22 +190,29 @@ def pull_windows(form, args, unit, first, end, w, at, table):
     """Windows one by one, of which this unit takes what belongs to its cells on the first axis."""
     last, front, n, sums = last_axis(args), args.axes[0], unit.neighbours, sums_of(form, args, unit)
     u, to, step = form.stored_at(args.arrays[Role.U]), output_at(args, unit, Role.U), last.strides[Role.U]
-    origin, all_mine = sums_origin(form, args, unit), args.bands == 1
+    origin, all_mine, inner_step = sums_origin(form, args, unit), args.bands == 1, args.inner_strides[Role.U]
     for o in range(first, end):
-        start = origin + real_taps(last, o).start * sums.along
+        start, here, sent = origin + real_taps(last, o).start * sums.along, at + (o - first) * n, to + o * step
+        if all_mine and args.table_room > 0:
+            for i in range(n):
+                winner = i64(w[here + i])
+                if winner >= 0:
+                    there = start + table[winner] * sums.scale + i * sums.inner
+                    sums.p[there] = sums.p[there] + form.widen(u[sent + i * inner_step])
+            continue
         first_output = unit.place[0]
         if len(args.axes) == 1:
             first_output = o
         front_start = real_taps(front, first_output).start
         for i in range(n):
-            winner = i64(w[at + (o - first) * n + i])
+            winner = i64(w[here + i])
             if winner >= 0:
                 cell = front_start + winner // front.volume * front.dilation
                 if all_mine or (cell >= unit.first_cell and cell < unit.end_cell):
                     role = IN_DENSE_PLANE if form.converts else Role.V
                     place = table[winner] if args.table_room > 0 else place_in(args, role, winner)
                     there = start + place * sums.scale + i * sums.inner
-                    sums.p[there] = sums.p[there] + form.widen(u[to + o * step + i * args.inner_strides[Role.U]])
+                    sums.p[there] = sums.p[there] + form.widen(u[sent + i * inner_step])
 
 
 @outlined
@@ -284,6 +292,8 @@ class WithWinners:
             if small_windows(self, work, first, end):
                 return
             self.prepare(work)
+        if work.args.is_turned:
+            turn_planes(self, work)
         if self.kept_state.carries:
             work.unit.has_nan = plane_has_nan(self.form, work, first, end)
         walk(self, work, first, end)
