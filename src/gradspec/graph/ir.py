@@ -166,6 +166,9 @@ class Sums:
 MOVED = Sums()
 """Numbers in other places."""
 
+INDEXED = Sums(fixed=(1,))
+"""Numbers in other places, which the second operand names."""
+
 
 @dataclass(frozen=True)
 class Op:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import expm1, log1p
+from math import expm1, inf, log1p, nan
 from typing import Any
 
 import numpy as np
@@ -21,17 +21,16 @@ import numpy as np
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DTYPES, DType, TensorType, bf16, f16, f32, f64
+from gradspec.ops.curves import curve_box, curve_lines
 from gradspec.ops.pointwise import abs, gate, maximum, minimum
+from gradspec.ops.rules import Curve
+from gradspec.ops.select import equal, greater, where
 
 DIGITS = {f16: 11, bf16: 8, f32: 24, f64: 53}
 """The bits of a significand."""
 
 LEAST = {f16: 2.0**-24, bf16: 2.0**-133, f32: 2.0**-149, f64: 5e-324}
 """The smallest positive number."""
-
-ELEMENTARY = 4
-"""The roundings that an elementary function is allowed."""
-
 
 def gamma(n: float, dtype: DType) -> float:
     """``Γ_n`` of ``dtype``, from above."""
@@ -244,19 +243,26 @@ class BoundedNode:
         """The operator itself, on variables of the graph of bounds."""
         return apply(self.node.op, self.attrs, *operands)
 
+    def point(self, value: Var) -> Box:
+        return Box(self.arithmetic, point=value)
+
     def between(self, lower: Var, upper: Var) -> Box:
         return Box(self.arithmetic, ends=lambda: (lower, upper))
 
-    def around(self, values: Sequence[Var], roundings: float) -> Box:
-        """The hull of computed values, of which each met some roundings here and as many in a kernel."""
+    def hull(self, values: Sequence[Var]) -> Box:
         low, high = values[0], values[0]
         for value in values[1:]:
             low, high = minimum(low, value), maximum(high, value)
+        return self.between(low, high)
+
+    def around(self, values: Sequence[Var], roundings: float) -> Box:
+        """The hull of computed values, of which each met some roundings here and as many in a kernel."""
+        low, high = self.hull(values).ends
         return self.between(low - self.blur(low, roundings), high + self.blur(high, roundings))
 
     def blur(self, value: Var, roundings: float) -> Var:
         """How far a computed value may be from what it stands for, with room for adding this to it."""
-        a, stored = self.arithmetic, self.stored.dtype
+        a, stored = self.arithmetic, next(v.dtype for v in (*self.node.outputs, *self.node.inputs) if v.type.is_float)
         relative = a.own(roundings + 4) + a.kernel(roundings, stored) + a.storage(stored)
         return abs(value) * a.above(relative) + a.above(a.underflow(roundings, stored))  # type: ignore[no-any-return]
 
@@ -265,8 +271,15 @@ class BoundedNode:
         """The smallest normal number, which keeps a divisor from being 0."""
         return float(np.finfo(self.arithmetic.dtype.numpy).tiny)
 
+    def rounding(self, n: float) -> float:
+        """``Γ_n`` of the bounds' own computation, as a number of their dtype."""
+        return self.arithmetic.above(self.arithmetic.own(n))
+
+    def above(self, value: float) -> float:
+        return self.arithmetic.above(value)
+
     def number(self, value: float, like: Var) -> Var:
-        return like.owner.operand(value, like)  # type: ignore[no-any-return]
+        return like.owner.operand(value if like.type.is_float else int(value), like)  # type: ignore[no-any-return]
 
     def zeros(self, like: Var) -> Var:
         return like.owner.zeros(like.type)  # type: ignore[no-any-return]
@@ -276,6 +289,62 @@ class BoundedNode:
         values = [(function(end), slope * end) for end in box.ends]
         blur = sum_of([abs(part) for pair in values for part in pair]) * self.arithmetic.above(self.arithmetic.own(5))
         return maximum(*(value - part for value, part in values)) + (blur + self.tiny)  # type: ignore[no-any-return]
+
+    def curve_box(self, curve: Curve, box: Box) -> Box:
+        return curve_box(self, curve, box)  # type: ignore[no-any-return]
+
+    def curve_lines(self, curve: Curve, box: Box, share: Var | None) -> tuple[Line, Line]:
+        return curve_lines(self, curve, box, share)  # type: ignore[no-any-return]
+
+    # --- comparisons: what is not certain of a number, because its bound is NaN, is not certain of its box ------------
+
+    def greater(self, a: Any, b: Any) -> Var:
+        return greater(a, b)  # type: ignore[no-any-return]
+
+    def at_least(self, a: Any, b: Any) -> Var:
+        return maximum(greater(a, b), equal(a, b))  # type: ignore[no-any-return]
+
+    def either(self, a: Var, b: Var) -> Var:
+        return maximum(a, b)  # type: ignore[no-any-return]
+
+    def both(self, a: Var, b: Var) -> Var:
+        return minimum(a, b)  # type: ignore[no-any-return]
+
+    def opened(self, box: Box) -> tuple[Var, Var]:
+        """The ends, infinite where nothing is known: for what takes a NaN for a number."""
+        return tuple(where(equal(end, end), end, far) for end, far in zip(box.ends, (-inf, inf), strict=True))  # type: ignore[return-value]
+
+    def known_where(self, condition: Var, box: Box) -> Box:
+        """The box, or nothing known where the condition does not hold."""
+        lower, upper = (where(condition, end, nan) for end in box.ends)
+        return self.between(lower, upper)
+
+    def among(self, *cases: tuple[Var, float]) -> Box:
+        """The values of a function with few values: of each where it cannot be taken, and the value."""
+        pairs = [(excluded, self.rounded(value)) for excluded, value in cases]
+        lows = [where(excluded, inf, self._like(low)) for excluded, (low, _) in pairs]
+        highs = [where(excluded, -inf, self._like(high)) for excluded, (_, high) in pairs]
+        return self.between(self.hull(lows).lower, self.hull(highs).upper)
+
+    def _like(self, value: float) -> Any:
+        return self.arithmetic.dtype.numpy.type(value)
+
+    def rounded(self, value: float) -> tuple[float, float]:
+        """Numbers of the bounds' dtype around an attribute and what it may be rounded to where the node runs."""
+        formats = (self.stored.dtype.numpy, np.float32) if self.arithmetic.any and self.stored.dtype is not f64 else ()
+        with np.errstate(over="ignore"):
+            found = [value, *(float(np.asarray(value).astype(kind)) for kind in formats)]
+        return -self.above(-min(found)), self.above(max(found))
+
+    def rounded_bounds(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """``rounded`` of the attributes ``min`` and ``max``; infinite where there is none."""
+        low, high = self.attrs.min, self.attrs.max
+        return (
+            (-inf, -inf) if low is None else self.rounded(low),
+            (inf, inf) if high is None else self.rounded(high),
+        )
+
+    # --- lines --------------------------------------------------------------------------------------------------------
 
     def slope(self, slope: Var) -> Slope:
         return Slope(slope)

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Op, Sums, Var
-from gradspec.graph.types import DTYPES, DType, TensorType, dtype_of
+from gradspec.graph.types import DTYPES, DType, TensorType, boolean, dtype_of
 from gradspec.ops.batching import leading_batch
+from gradspec.ops.select import equal, greater, where
 from gradspec.spec.convert import convert as convert_spec
 from gradspec.spec.errors import DTypeError
 
@@ -32,6 +35,25 @@ def _jvp(attrs: Conversion, primals: Sequence[Var], tangents: Sequence[Var]) -> 
     return [y], [apply(CONVERT, attrs, *tangents) if y.type.is_float else None]
 
 
+def _converted(node: Any, x: Any) -> Any:
+    """Of integers and booleans, or to them."""
+    (low, high), to, given = x.ends, node.stored, node.node.inputs[0].type
+    if to.is_float:
+        return node.around([node.apply(low), node.apply(high)], 1)
+    if not x.varies:
+        return node.point(node.apply(low))
+    if to.dtype is boolean:
+        zero = node.both(equal(low, 0), equal(high, 0))
+        return node.between(node.either(greater(low, 0), greater(0, high)), equal(zero, False))
+    if given.is_float:
+        low, high = node.opened(x)
+        return node.between(node.apply(low), node.apply(high))
+    low, high = node.apply(low), node.apply(high)
+    back = [equal(convert(new, given.dtype), old) for new, old in zip((low, high), x.ends, strict=True)]
+    fits, limits = node.both(node.both(*back), node.at_least(high, low)), np.iinfo(to.dtype.numpy)
+    return node.between(where(fits, low, limits.min), where(fits, high, limits.max))
+
+
 CONVERT: Op = Op(
     "convert",
     Conversion,
@@ -40,6 +62,7 @@ CONVERT: Op = Op(
     batch=leading_batch,
     linear="jointly",
     sums=Sums(terms=lambda attrs, x: 1),
+    enclosure=_converted,
     jvp=_jvp,
     transpose=lambda attrs, cotangents, types, i: convert(cotangents[0], types[0].dtype),
 )

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import MOVED, Op, Sums, Var
+from gradspec.graph.ir import INDEXED, Op, Sums, Var
 from gradspec.graph.types import TensorType, i64, require_integers, require_numbers, require_one_dtype
 from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.convert import convert
 from gradspec.ops.layout import AlongAxis, concat, every_axis, getitem, transpose
-from gradspec.ops.pointwise import add
+from gradspec.ops.pointwise import add, maximum, minimum
+from gradspec.ops.pool import global_max_pool
 from gradspec.ops.rules import applying, recorded_axis
 from gradspec.ops.select import equal, less, where
 from gradspec.ops.shape import broadcast_to, reshape
@@ -47,6 +49,19 @@ def _gather_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: S
     return (apply(op, AlongAxis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
 
 
+def _any_row(node: Any, x: Any, indices: Any) -> Any:
+    """Where the index is not certain, every row is possible."""
+    axis, size = node.attrs.axis, x.lower.shape[node.attrs.axis]
+    inside = [minimum(maximum(end, 0), size - 1) for end in indices.ends]
+    certain = reshape(equal(*inside), (*indices.lower.shape, *(1,) * (x.lower.ndim - axis - 1)))
+    ends = []
+    for end, sign in zip(x.ends, (-1, 1), strict=True):
+        every = sign * global_max_pool(moved(sign * end, axis, -1), 1)
+        every = reshape(every, (*end.shape[:axis], *(1,) * (indices.lower.ndim - axis), *end.shape[axis + 1 :]))
+        ends.append(where(certain, apply(GATHER_ROWS, node.attrs, end, inside[0]), every))
+    return node.between(*ends)
+
+
 GATHER_ROWS: Op = Op(
     "gather_rows",
     AlongAxis,
@@ -54,7 +69,8 @@ GATHER_ROWS: Op = Op(
     spec=lambda attrs, x, indices: (spec.gather_rows(x, indices, attrs.axis),),
     batch=_gather_batch,
     linear="jointly",
-    sums=MOVED,
+    sums=INDEXED,
+    enclosure=_any_row,
     transpose=lambda attrs, cotangents, operands_, i: apply(
         SCATTER_ADD_ROWS, RowPlaces(attrs.axis, operands_[0].shape[attrs.axis]), cotangents[0], operands_[1]
     ),
@@ -86,7 +102,7 @@ SCATTER_ADD_ROWS: Op = Op(
     spec=lambda attrs, x, indices: (spec.scatter_add_rows(x, indices, attrs.axis, attrs.size),),
     batch=_scatter_add_batch,
     linear="jointly",
-    sums=Sums(terms=lambda attrs, x, indices: max(indices.shape[-1:] or (1,))),
+    sums=Sums(terms=lambda attrs, x, indices: prod(indices.shape[attrs.axis :]), fixed=(1,)),
     transpose=lambda attrs, cotangents, operands_, i: apply(
         GATHER_ROWS, AlongAxis(attrs.axis), cotangents[0], operands_[1]
     ),
@@ -134,7 +150,7 @@ SCATTER_ROWS: Op = Op(
     spec=lambda attrs, x, indices, rows: (spec.scatter_rows(x, indices, rows, attrs.axis),),
     batch=_scatter_batch,
     linear="jointly",
-    sums=MOVED,
+    sums=INDEXED,
     transpose=_scatter_transpose,
 )
 

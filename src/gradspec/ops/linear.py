@@ -15,9 +15,11 @@ from gradspec.graph.ir import Op, Sums, Var
 from gradspec.graph.types import TensorType, require_floats, require_sums
 from gradspec.ops.batching import leading_batch, with_leading_axis
 from gradspec.ops.layout import transpose
+from gradspec.ops.pointwise import abs, sqrt
 from gradspec.ops.rules import broadcast_shape, require_count
 from gradspec.ops.shape import broadcast_to, reshape
 from gradspec.ops.shape import sum as sum_over
+from gradspec.ops.terms import rounded_number
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.linear import batch_norm as batch_norm_spec
 from gradspec.spec.linear import product, swap_last
@@ -269,6 +271,54 @@ def _batch_norm_batch(op: Op, attrs: BatchNorm, operands_: Sequence[Var], batche
     return (split_batch(merged, 1, (x.shape[0], x.shape[2])),)
 
 
+@dataclass(frozen=True)
+class _Slope(BatchNorm):
+    """Without what is added: ``x · weight / √(var + eps)``."""
+
+
+def _batch_norm_terms(attrs: BatchNorm, x: TensorType, *statistics: TensorType) -> int:
+    """One each for ``var + eps``, ``x − mean``, the quotient, the weight and the bias; the root, or its inverse, and the
+    other order of products and differences, ``x·s + (bias − mean·s)``, have room for eight more."""
+    return 13 + rounded_number(attrs.eps, x.dtype)
+
+
+def _batch_norm_absolute(attrs: BatchNorm, *operands_: Any) -> Any:
+    """A variance below 0, from which eps might be lost, makes it NaN."""
+    x, mean, var, weight, bias = _named(attrs, operands_)
+    var = var + 0.0 * sqrt(var)
+    if isinstance(attrs, _Slope):
+        return batch_norm(x, mean.owner.zeros(mean.type), var, None if weight is None else abs(weight), eps=attrs.eps)
+    weight, bias = (None if v is None else abs(v) for v in (weight, bias))
+    return batch_norm(x, -abs(mean), var, weight, bias, attrs.eps)
+
+
+def _batch_norm_transpose(attrs: BatchNorm, cotangents: Sequence[Var], operands_: Sequence[Any], i: int) -> Any:
+    """Of ``x``, in which it is affine."""
+    _, mean, var, weight, _ = _named(attrs, operands_)
+    return batch_norm(cotangents[0], mean.owner.zeros(mean.type), var, weight, eps=attrs.eps)
+
+
+def _batch_norm_box(node: Any, *boxes: Any) -> Any:
+    """For statistics that are not known exactly, from the ends of all operands."""
+    x, mean, var, weight, bias = _named(node.attrs, boxes)
+    shape = (node.stored.shape[1], *(1,) * (node.stored.ndim - 2))
+    across = lambda box: [reshape(end, shape) for end in box.ends]  # noqa: E731
+    low_mean, high_mean = across(mean)
+    roots = [reshape(sqrt(v + node.attrs.eps + 0.0 * sqrt(var.lower)), shape) for v in var.ends]
+    sizes = [*(abs(end) for end in x.ends), *(abs(end) for end in (low_mean, high_mean))]
+    values = [d / root for d in (x.lower - high_mean, x.upper - low_mean) for root in roots]
+    mass = _total(sizes) / roots[0]
+    if weight is not None:
+        values = [v * w for v in values for w in across(weight)]
+        mass = mass * _total([abs(w) for w in across(weight)])
+    if bias is not None:
+        values = [v + b for v in values for b in across(bias)]
+        mass = mass + _total([abs(b) for b in across(bias)])
+    hull = node.hull(values)
+    margin = node.blur(mass, _batch_norm_terms(node.attrs, node.stored) + 8)
+    return node.between(hull.lower - margin, hull.upper + margin)
+
+
 BATCH_NORM: Op = Op(
     "batch_norm",
     BatchNorm,
@@ -276,6 +326,15 @@ BATCH_NORM: Op = Op(
     spec=_batch_norm_spec,
     batch=_batch_norm_batch,
     jvp=_batch_norm_jvp,
+    sums=Sums(
+        terms=_batch_norm_terms,
+        factors=(0,),
+        fixed=(1, 2, 3, 4),
+        absolute=_batch_norm_absolute,
+        linear=lambda attrs: _Slope(attrs.eps, attrs.weight, attrs.bias),
+    ),
+    enclosure=_batch_norm_box,
+    transpose=_batch_norm_transpose,
 )
 
 

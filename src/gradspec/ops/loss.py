@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import MOVED, Op, Var
+from gradspec.graph.ir import INDEXED, Op, Var
 from gradspec.graph.types import TensorType, require_integers
 from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.layout import AlongAxis
@@ -69,7 +69,7 @@ PICK = Op(
     spec=lambda attrs, x, labels: (spec.pick(x, labels, attrs.axis),),
     batch=_pick_batch,
     linear="jointly",
-    sums=MOVED,
+    sums=INDEXED,
     transpose=_pick_transpose,
 )
 
@@ -100,7 +100,7 @@ PLACE = Op(
     spec=lambda attrs, x, labels: (spec.place(x, labels, attrs.axis, attrs.size),),
     batch=_place_batch,
     linear="jointly",
-    sums=MOVED,
+    sums=INDEXED,
     transpose=lambda attrs, cotangents, operands, i: apply(PICK, AlongAxis(attrs.axis), cotangents[0], operands[1]),
 )
 

@@ -20,8 +20,9 @@ from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import MOVED, Op, Sums, Var
 from gradspec.graph.types import DType, TensorType, require_floats, require_numbers, require_one_dtype, type_of
 from gradspec.ops.batching import leading_batch
-from gradspec.ops.rules import applying, broadcast_shape, cellwise, increasing, same_types
+from gradspec.ops.rules import Curve, applying, broadcast_shape, cellwise, increasing, same_types
 from gradspec.ops.shape import broadcast_to
+from gradspec.ops.terms import rounded_number
 from gradspec.spec import pointwise as spec
 from gradspec.spec.errors import DTypeError
 from gradspec.spec.tensor import Tensor
@@ -124,6 +125,19 @@ def sub(a: Any, b: Any) -> Any:
     return _binary(SUB, a, b)
 
 
+def _mul_lines(node: Any, boxes: Any, share: Any) -> Any:
+    """McCormick's: ``(a − p)·(b − q)`` has a sign where ``p`` and ``q`` are ends, so ``a·b`` lies on one side of
+    ``p·b + q·a − p·q``."""
+    (p, p_high), (q, q_high) = (box.ends for box in boxes)
+    largest = boxes[0].magnitude * boxes[1].magnitude
+    room = node.blur(largest, 3) + node.blur(largest, 3)
+
+    def line(p: Any, q: Any, room: Any) -> Any:
+        return node.line(room - p * q, (0, node.slope(q)), (1, node.slope(p)))
+
+    return line(p, q, -room), line(p_high, q, room)
+
+
 MUL = Op(
     "mul",
     NoAttributes,
@@ -133,6 +147,8 @@ MUL = Op(
     crop=cellwise,
     linear="each",
     sums=Sums(terms=lambda attrs, a, b: 1, factors=(0, 1)),
+    enclosure=lambda node, a, b: node.around([p * q for p in a.ends for q in b.ends], 1),
+    relaxation=_mul_lines,
     transpose=lambda attrs, cotangents, operands, i: cotangents[0] * operands[1 - i],
 )
 
@@ -160,13 +176,22 @@ def _div_types(attrs: NoAttributes, *operands_: TensorType) -> tuple[TensorType,
     return same_types("div", 2)(attrs, *operands_)
 
 
+def _quotients(node: Any, a: Any, b: Any) -> Any:
+    """Those of the ends; nothing is known if the divisor may be 0."""
+    apart = node.either(node.greater(b.lower, 0.0), node.greater(0.0, b.upper))
+    return node.known_where(apart, node.around([p / q for p in a.ends for q in b.ends], 1))
+
+
 DIV = Op(
     "div",
     NoAttributes,
     types=_div_types,
     spec=_meaning(spec.div),
     batch=leading_batch,
-    sums=Sums(terms=lambda attrs, a, b: 1, factors=(0,), fixed=(1,)),
+    sums=Sums(
+        terms=lambda attrs, a, b: 1, factors=(0,), fixed=(1,), absolute=lambda attrs, a, b: a / abs(b)
+    ),
+    enclosure=_quotients,
     jvp=_div_jvp,
     transpose=lambda attrs, cotangents, operands, i: cotangents[0] / operands[1],
 )
@@ -189,12 +214,24 @@ def _trunc_divide_types(attrs: NoAttributes, *operands_: TensorType) -> tuple[Te
     return same_types("trunc_divide", 2, require_numbers)(attrs, *operands_)
 
 
+def _whole_quotients(node: Any, a: Any, b: Any) -> Any:
+    """A quotient is monotone in the dividend, and in the divisor on each side of 0, where ``−1`` and 1 are nearest.
+
+    The least integer over −1 wraps around, and is therefore tried for itself.
+    """
+    signed = a.lower.dtype.numpy.kind == "i"
+    dividends = [*a.ends, *([minimum(maximum(a.lower, a.lower + 1), a.upper)] if signed else [])]
+    divisors = [*b.ends, *(minimum(maximum(node.number(n, b.lower), b.lower), b.upper) for n in (1, -1)[: 1 + signed])]
+    return node.hull([trunc_divide(p, q) for p in dividends for q in divisors])
+
+
 TRUNC_DIVIDE = Op(
     "trunc_divide",
     NoAttributes,
     types=_trunc_divide_types,
     spec=_meaning(spec.trunc_divide),
     batch=leading_batch,
+    enclosure=_whole_quotients,
     constant=True,
 )
 
@@ -224,7 +261,11 @@ SCALE = Op(
     batch=leading_batch,
     crop=cellwise,
     linear="jointly",
-    sums=Sums(terms=lambda attrs, x: 1, absolute=lambda attrs, x: scale(x, builtins.abs(attrs.factor))),
+    sums=Sums(
+        terms=lambda attrs, x: 1 + rounded_number(attrs.factor, x.dtype),
+        factors=(0,),
+        absolute=lambda attrs, x: scale(x, builtins.abs(attrs.factor)),
+    ),
     transpose=lambda attrs, cotangents, types, i: scale(cotangents[0], attrs.factor),
 )
 
@@ -279,7 +320,32 @@ class Levels:
     above: float
 
 
-STEP = Op("step", Levels, types=same_types("step", 1), spec=_meaning(spec.step), batch=leading_batch, constant=True)
+def _levels(node: Any, x: Any) -> Any:
+    levels, zero = node.attrs, 0.0
+    apart = node.either(node.greater(x.lower, zero), node.greater(zero, x.upper))
+    return node.among(
+        (node.at_least(x.lower, zero), levels.below), (apart, levels.at), (node.at_least(zero, x.upper), levels.above)
+    )
+
+
+STEP = Op(
+    "step",
+    Levels,
+    types=same_types("step", 1),
+    spec=_meaning(spec.step),
+    batch=leading_batch,
+    enclosure=_levels,
+    constant=True,
+)
+
+
+def _shares(node: Any, a: Any, b: Any) -> Any:
+    apart = node.either(node.greater(a.lower, b.upper), node.greater(b.lower, a.upper))
+    return node.among(
+        (node.at_least(a.lower, b.upper), 0.0), (apart, 0.5), (node.at_least(b.lower, a.upper), 1.0)
+    )
+
+
 
 MAX_SHARE = Op(
     "max_share",
@@ -287,6 +353,7 @@ MAX_SHARE = Op(
     types=same_types("max_share", 2),
     spec=_meaning(spec.max_share),
     batch=leading_batch,
+    enclosure=_shares,
     constant=True,
 )
 
@@ -299,8 +366,21 @@ class Bounds:
     max: float | None
 
 
+def _inside(node: Any, x: Any) -> Any:
+    low, high = node.rounded_bounds()
+    inside = node.both(node.at_least(x.lower, low[1]), node.at_least(high[0], x.upper))
+    outside = node.either(node.greater(low[0], x.upper), node.greater(x.lower, high[1]))
+    return node.among((inside, 0.0), (outside, 1.0))
+
+
 WITHIN = Op(
-    "within", Bounds, types=same_types("within", 1), spec=_meaning(spec.within), batch=leading_batch, constant=True
+    "within",
+    Bounds,
+    types=same_types("within", 1),
+    spec=_meaning(spec.within),
+    batch=leading_batch,
+    enclosure=_inside,
+    constant=True,
 )
 
 GATE = Op(
@@ -309,7 +389,10 @@ GATE = Op(
     types=same_types("gate", 2),
     spec=_meaning(spec.gate),
     batch=leading_batch,
-    sums=Sums(terms=lambda attrs, weight, t: 1, factors=(1,), fixed=(0,)),
+    sums=Sums(
+        terms=lambda attrs, weight, t: 1, factors=(1,), fixed=(0,), absolute=lambda attrs, weight, t: gate(abs(weight), t)
+    ),
+    enclosure=lambda node, weight, t: node.around([gate(p, q) for p in weight.ends for q in t.ends], 1),
     jvp=lambda attrs, primals, tangents: ([gate(*primals)], [_gate_tangent(primals[0], tangents[1])]),
     transpose=lambda attrs, cotangents, operands, i: gate(operands[0], cotangents[0]),
 )
@@ -400,6 +483,12 @@ LEAKY_RELU = _unary(
     spec.leaky_relu,
     lambda attrs, x, y, dx: gate(step(x, attrs.negative_slope, attrs.negative_slope, 1.0), dx),
     attributes=NegativeSlope,
+    **Curve(
+        kinks=lambda attrs: (0.0,),
+        turns=lambda attrs: (0.0,) * (attrs.negative_slope < 0),
+        bent=lambda attrs: 1 if attrs.negative_slope <= 1 else -1,
+        roundings=lambda attrs, dtype: 1 + rounded_number(attrs.negative_slope, dtype),
+    ).rules(),
 )
 
 
@@ -413,7 +502,18 @@ def leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
     return apply(LEAKY_RELU, NegativeSlope(_number("leaky_relu", "negative_slope", negative_slope)), x)
 
 
-ABS = _unary("abs", spec.abs, lambda attrs, x, y, dx: gate(step(x, -1.0, 0.0, 1.0), dx), require_dtype=require_numbers)
+ABS = _unary(
+    "abs",
+    spec.abs,
+    lambda attrs, x, y, dx: gate(step(x, -1.0, 0.0, 1.0), dx),
+    require_dtype=require_numbers,
+    **Curve(
+        kinks=lambda attrs: (0.0,),
+        turns=lambda attrs: (0.0,),
+        bent=lambda attrs: 1,
+        roundings=lambda attrs, dtype: 0,
+    ).rules(),
+)
 
 
 def abs(x: Any) -> Any:
@@ -426,7 +526,18 @@ def abs(x: Any) -> Any:
     return apply(ABS, NONE, x)
 
 
-CLAMP = _unary("clamp", spec.clamp, lambda attrs, x, y, dx: gate(apply(WITHIN, attrs, x), dx), attributes=Bounds)
+CLAMP = _unary(
+    "clamp",
+    spec.clamp,
+    lambda attrs, x, y, dx: gate(apply(WITHIN, attrs, x), dx),
+    attributes=Bounds,
+    **Curve(
+        kinks=lambda attrs: tuple(bound for bound in (attrs.min, attrs.max) if bound is not None),
+        bent=lambda attrs: (attrs.max is None) - (attrs.min is None),
+        roundings=lambda attrs, dtype: 0,
+        off=lambda node: builtins.max(b - a for a, b in node.rounded_bounds() if a > -inf and b < inf),
+    ).rules(),
+)
 
 
 def clamp(x: Any, min: float | None = None, max: float | None = None) -> Any:
@@ -460,12 +571,44 @@ def _shared(a: Any, b: Any, da: Any, db: Any) -> Any:
     return _sum_of(from_a, from_b)
 
 
+def _maximum_lines(node: Any, boxes: Any, share: Any) -> Any:
+    """Of ``b + relu(a − b)``: a mean of both is below, and one with an intercept above."""
+    a, b = boxes
+    below, above, intercept = _mean_lines(node, a.upper - b.lower, b.upper - a.lower, share)
+    return node.line(node.zeros(a.lower), *below), node.line(intercept, *above)
+
+
+def _minimum_lines(node: Any, boxes: Any, share: Any) -> Any:
+    """Of ``b − relu(b − a)``."""
+    a, b = boxes
+    above, below, intercept = _mean_lines(node, b.upper - a.lower, a.upper - b.lower, share)
+    return node.line(-intercept, *below), node.line(node.zeros(a.lower), *above)
+
+
+def _mean_lines(node: Any, first: Any, second: Any, share: Any) -> Any:
+    """Weights of ``a`` and ``b`` for the line that touches and for the other, and what this is away from it.
+
+    ``a`` may win by ``first`` at most, and ``b`` by ``second``. A weight and 1 less it add up to 1 exactly if they are
+    rounded in this order.
+    """
+    high, low = (maximum(room + abs(room) * node.rounding(2), 0.0) for room in (first, second))
+    chosen = step(high - low, 0.0, 0.0, 1.0) if share is None else share
+    touching = minimum(maximum(chosen, step(low, 1.0, 1.0, 0.0)), step(high, 0.0, 0.0, 1.0))
+    chord = high / maximum(low + high, node.tiny)
+    others = [1.0 - weight for weight in (touching, chord)]
+    weights = [[(0, node.slope(1.0 - other)), (1, node.slope(other))] for other in others]
+    apart = maximum((1.0 - others[1]) * low, others[1] * high)
+    return *weights, apart + apart * node.rounding(4) + node.tiny
+
+
 MAXIMUM = Op(
     "maximum",
     NoAttributes,
     types=same_types("maximum", 2, require_one_dtype),
     spec=_meaning(spec.maximum),
     batch=leading_batch,
+    enclosure=increasing,
+    relaxation=_maximum_lines,
     jvp=lambda attrs, primals, tangents: ([maximum(*primals)], [_shared(*primals, *tangents)]),
 )
 
@@ -486,6 +629,8 @@ MINIMUM = Op(
     types=same_types("minimum", 2, require_one_dtype),
     spec=_meaning(spec.minimum),
     batch=leading_batch,
+    enclosure=increasing,
+    relaxation=_minimum_lines,
     jvp=lambda attrs, primals, tangents: ([minimum(*primals)], [_shared(-primals[0], -primals[1], *tangents)]),
 )
 
@@ -503,10 +648,22 @@ def minimum(a: Any, b: Any) -> Any:
 # --- rounding to integers ---------------------------------------------------------------------------------------------
 
 FLOOR = Op(
-    "floor", NoAttributes, types=same_types("floor", 1), spec=_meaning(spec.floor), batch=leading_batch, constant=True
+    "floor",
+    NoAttributes,
+    types=same_types("floor", 1),
+    spec=_meaning(spec.floor),
+    batch=leading_batch,
+    enclosure=increasing,
+    constant=True,
 )
 ROUND = Op(
-    "round", NoAttributes, types=same_types("round", 1), spec=_meaning(spec.round), batch=leading_batch, constant=True
+    "round",
+    NoAttributes,
+    types=same_types("round", 1),
+    spec=_meaning(spec.round),
+    batch=leading_batch,
+    enclosure=increasing,
+    constant=True,
 )
 
 
@@ -533,13 +690,43 @@ def round(x: Any) -> Any:
 # --- smooth -----------------------------------------------------------------------------------------------------------
 
 
-EXP = _unary("exp", spec.exp, lambda attrs, x, y, dx: dx * y)
-LOG = _unary("log", spec.log, lambda attrs, x, y, dx: dx / x)
-SQRT = _unary("sqrt", spec.sqrt, lambda attrs, x, y, dx: dx / scale(y, 2.0))
-TANH = _unary("tanh", spec.tanh, lambda attrs, x, y, dx: dx * (1.0 - y * y))
-SIN = _unary("sin", spec.sin, lambda attrs, x, y, dx: dx * cos(x))
-COS = _unary("cos", spec.cos, lambda attrs, x, y, dx: -dx * sin(x))
-SIGMOID = _unary("sigmoid", spec.sigmoid, lambda attrs, x, y, dx: dx * (y * sigmoid(-x)))
+def _bend(largest: float) -> Callable[[Any, Any], Any]:
+    return lambda node, box: largest
+
+
+EXP = _unary(
+    "exp",
+    spec.exp,
+    lambda attrs, x, y, dx: dx * y,
+    **Curve(bend=lambda node, box: exp(box.upper), bent=lambda attrs: 1).rules(),
+)
+LOG = _unary(
+    "log",
+    spec.log,
+    lambda attrs, x, y, dx: dx / x,
+    **Curve(bend=lambda node, box: 1.0 / (box.lower * box.lower), bent=lambda attrs: -1).rules(),
+)
+SQRT = _unary(
+    "sqrt",
+    spec.sqrt,
+    lambda attrs, x, y, dx: dx / scale(y, 2.0),
+    **Curve(bend=lambda node, box: 0.25 / (box.lower * sqrt(box.lower)), bent=lambda attrs: -1).rules(),
+)
+TANH = _unary(
+    "tanh",
+    spec.tanh,
+    lambda attrs, x, y, dx: dx * (1.0 - y * y),
+    **Curve(bend=_bend(0.7699), tail=lambda attrs: (4.0, 7e-4)).rules(),
+)
+_WAVE = Curve(bend=_bend(1.0), steepest=1.0, mass=lambda node, box: 1.0)
+SIN = _unary("sin", spec.sin, lambda attrs, x, y, dx: dx * cos(x), **_WAVE.rules())
+COS = _unary("cos", spec.cos, lambda attrs, x, y, dx: -dx * sin(x), **_WAVE.rules())
+SIGMOID = _unary(
+    "sigmoid",
+    spec.sigmoid,
+    lambda attrs, x, y, dx: dx * (y * sigmoid(-x)),
+    **Curve(bend=_bend(0.09623), tail=lambda attrs: (8.0, 3.4e-4)).rules(),
+)
 
 
 def exp(x: Any) -> Any:
@@ -619,8 +806,19 @@ class Beta:
     beta: float
 
 
+# The rounding of z = β·x changes the result by at most u·|z|·sigmoid(z)/β, and |z|·sigmoid(z) < 0.28 for z < 0.
 SOFTPLUS = _unary(
-    "softplus", spec.softplus, lambda attrs, x, y, dx: dx * sigmoid(scale(x, attrs.beta)), attributes=Beta
+    "softplus",
+    spec.softplus,
+    lambda attrs, x, y, dx: dx * sigmoid(scale(x, attrs.beta)),
+    attributes=Beta,
+    **Curve(
+        bend=lambda node, box: builtins.abs(node.attrs.beta) * 0.2501,
+        bent=lambda attrs: 1 if attrs.beta > 0 else -1,
+        tail=lambda attrs: (6 / builtins.abs(attrs.beta), 2.5e-3 / builtins.abs(attrs.beta)),
+        mass=lambda node, box: 0.3 / builtins.abs(node.attrs.beta),
+        roundings=lambda attrs, dtype: 8 + 2 * rounded_number(attrs.beta, dtype),
+    ).rules(),
 )
 
 
@@ -635,7 +833,14 @@ def softplus(x: Any, beta: float = 1.0) -> Any:
     return apply(SOFTPLUS, Beta(_number("softplus", "beta", beta)), x)
 
 
-SILU = _unary("silu", spec.silu, lambda attrs, x, y, dx: dx * (sigmoid(x) + y * sigmoid(-x)))
+SILU = _unary(
+    "silu",
+    spec.silu,
+    lambda attrs, x, y, dx: dx * (sigmoid(x) + y * sigmoid(-x)),
+    **Curve(
+        bend=_bend(0.5001), turns=lambda attrs: (-1.278464542761074,), tail=lambda attrs: (6.0, 0.0149)
+    ).rules(),
+)
 
 
 def silu(x: Any) -> Any:
@@ -648,8 +853,20 @@ def silu(x: Any) -> Any:
     return apply(SILU, NONE, x)
 
 
-NORMAL_CDF = _unary("normal_cdf", spec.normal_cdf, lambda attrs, x, y, dx: dx * _normal_density(x))
-NORMAL_DENSITY = _unary("normal_density", spec.normal_density, lambda attrs, x, y, dx: -dx * (x * y))
+NORMAL_CDF = _unary(
+    "normal_cdf",
+    spec.normal_cdf,
+    lambda attrs, x, y, dx: dx * _normal_density(x),
+    **Curve(bend=_bend(0.24198), tail=lambda attrs: (3.5, 2.4e-4), mass=lambda node, box: 1.0).rules(),
+)
+NORMAL_DENSITY = _unary(
+    "normal_density",
+    spec.normal_density,
+    lambda attrs, x, y, dx: -dx * (x * y),
+    **Curve(
+        bend=_bend(0.39895), turns=lambda attrs: (0.0,), tail=lambda attrs: (4.0, 1.4e-4), mass=lambda node, box: 0.4
+    ).rules(),
+)
 
 
 def _normal_density(x: Any) -> Any:
@@ -662,7 +879,12 @@ def _erf_tangent(attrs: NoAttributes, x: Any, y: Any, dx: Any) -> Any:
     return dx * (_normal_density(x * root) * scale(root, 2.0))
 
 
-ERF = _unary("erf", spec.erf, _erf_tangent)
+ERF = _unary(
+    "erf",
+    spec.erf,
+    _erf_tangent,
+    **Curve(bend=_bend(0.96789), tail=lambda attrs: (2.5, 4.1e-4)).rules(),
+)
 
 
 def erf(x: Any) -> Any:
@@ -695,7 +917,20 @@ def _gelu_tangent(attrs: Approximation, x: Any, y: Any, dx: Any) -> Any:
     return dx * (s + scale(w + scale(scale(w * x * x, spec.GELU_CUBIC), 3.0), spec.GELU_SCALE))
 
 
-GELU = _unary("gelu", spec.gelu, _gelu_tangent, attributes=Approximation)
+# Both forms are x/2 + x/2·w, so that errors are relative to |x|; those of the argument of w shrink with its slope.
+GELU = _unary(
+    "gelu",
+    spec.gelu,
+    _gelu_tangent,
+    attributes=Approximation,
+    **Curve(
+        bend=_bend(0.79789),
+        turns=lambda attrs: (-0.7517915246935645 if attrs.approximate == "none" else -0.7524614220710162,),
+        tail=lambda attrs: (3.5, 8.2e-4),
+        mass=lambda node, box: box.magnitude,
+        roundings=lambda attrs, dtype: 16,
+    ).rules(),
+)
 
 
 def gelu(x: Any, approximate: str = "none") -> Any:

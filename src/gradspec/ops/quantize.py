@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from gradspec.graph.arrays import as_array
@@ -13,7 +14,7 @@ from gradspec.graph.ir import Op, Var
 from gradspec.graph.types import DType, TensorType, dtype_of, f32, i32, number_as, require_floats, require_one_dtype, u8
 from gradspec.ops.batching import spread
 from gradspec.ops.rules import require_count
-from gradspec.ops.shape import reshape
+from gradspec.ops.shape import broadcast_to, reshape
 from gradspec.ops.shape import sum as sum_over
 from gradspec.spec.errors import DTypeError, UnsupportedError
 from gradspec.spec.quantize import NO_DERIVATIVE, QUANTIZED, full_shape
@@ -64,12 +65,32 @@ def _no_derivative(attrs: Quantization, primals: Any, tangents: Any) -> Any:
     raise UnsupportedError(NO_DERIVATIVE)
 
 
+def _levels(node: Any, x: Any, scale: Any, zero: Any) -> Any:
+    """The quotients lie between those of the ends, rounded twice at most; a level increases with its quotient."""
+    if zero.varies:
+        raise UnsupportedError("quantize: a zero point that depends on the box is not bounded; give it as an input")
+    scales = [_blocks(end, x.lower.shape) for end in scale.ends]
+    apart = node.either(node.greater(scales[0], 0.0), node.greater(0.0, scales[1]))
+    ratio = node.known_where(apart, node.around([p / q for p in x.ends for q in scales], 2))
+    one = node.number(1.0, x.lower)
+    return node.between(*(node.apply(end, one, zero.lower) for end in node.opened(ratio)))
+
+
+def _blocks(t: Var, shape: tuple[int, ...]) -> Any:
+    """The entry for each cell of a tensor of ``shape``."""
+    full = full_shape("quantize", t.shape, shape)
+    split = [size for m, n in zip(full, shape, strict=True) for size in (m, n // max(m, 1))]
+    column = reshape(t, [size for m in full for size in (m, 1)])
+    return reshape(broadcast_to(column, split), shape)
+
+
 QUANTIZE = Op(
     "quantize",
     Quantization,
     types=_quantize_types,
     spec=lambda attrs, x, scale, zero: (quantize_spec(x, scale, zero, attrs.dtype),),
     batch=_batch,
+    enclosure=_levels,
     jvp=_no_derivative,
 )
 
@@ -140,6 +161,7 @@ DEQUANTIZE: Op = Op(
     spec=lambda attrs, *tensors: (dequantize_spec(*tensors),),
     batch=_batch,
     linear="jointly",
+    enclosure=lambda node, *boxes: node.around([node.apply(*ends) for ends in product(*(b.ends for b in boxes))], 1),
     transpose=_dequantize_transpose,
 )
 

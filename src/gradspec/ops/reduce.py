@@ -12,6 +12,7 @@ from gradspec.graph.types import TensorType, require_floats, require_numbers
 from gradspec.ops.layout import AlongAxis
 from gradspec.ops.rules import applying, recorded_axis
 from gradspec.ops.shape import Axes, axes_batch, one_further, reduced_terms, reduced_type, reduction, sum
+from gradspec.ops.softmax_bounds import log_softmax_box, log_softmax_lines, softmax_box, softmax_lines
 from gradspec.spec import reduce as spec
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.layout import normal_axis
@@ -173,6 +174,8 @@ SOFTMAX = Op(
     types=_axis_types("softmax"),
     spec=lambda attrs, x: (spec.softmax(x, attrs.axis),),
     batch=_axis_batch,
+    enclosure=softmax_box,
+    relaxation=softmax_lines,
     jvp=_softmax_jvp,
 )
 
@@ -198,6 +201,8 @@ LOG_SOFTMAX = Op(
     types=_axis_types("log_softmax"),
     spec=lambda attrs, x: (spec.log_softmax(x, attrs.axis),),
     batch=_axis_batch,
+    enclosure=log_softmax_box,
+    relaxation=log_softmax_lines,
     jvp=_log_softmax_jvp,
 )
 

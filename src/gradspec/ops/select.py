@@ -46,7 +46,7 @@ GREATER = Op(
     types=_truths("greater", require_numbers),
     spec=lambda attrs, a, b: (spec.greater(a, b),),
     batch=leading_batch,
-    enclosure=lambda node, a, b: node.between(greater(a.lower, b.upper), greater(a.upper, b.lower)),
+    enclosure=lambda node, a, b: node.between(greater(a.lower, b.upper), equal(node.at_least(b.lower, a.upper), False)),
     constant=True,
 )
 

@@ -1,7 +1,10 @@
 """How many numbers meet in one sum, which bounds the roundings that one of them can meet."""
 
-from math import gcd, prod
+from math import ceil, gcd, prod
 
+import numpy as np
+
+from gradspec.graph.types import DType, f64
 from gradspec.spec.window import AxisWindow, Regular, Window
 
 
@@ -36,3 +39,19 @@ def _readers(axis: AxisWindow) -> int:
     if isinstance(axis, Regular):
         return min(axis.outputs, -(-axis.kernel // (axis.stride // gcd(axis.stride, axis.dilation))))
     return min(axis.outputs, -(-axis.outputs // axis.size) + 1)
+
+
+def rounded_number(value: float, dtype: DType) -> int:
+    """How many roundings it amounts to that an attribute is taken as a number of ``dtype``, and not as it is written.
+
+    In units of the format that is computed in, of which a number of float16 may be thousands away.
+
+    >>> from gradspec.graph.types import f16, f32
+    >>> rounded_number(0.5, f16), rounded_number(0.1, f32), rounded_number(0.1, f16)
+    (0, 1, 4099)
+    """
+    with np.errstate(over="ignore"):
+        off = [abs(float(np.asarray(value).astype(kind)) - value) for kind in (dtype.numpy, np.float32)]
+    relative = max(off if dtype is not f64 else off[:1]) / abs(value) if value else 0.0
+    unit = 2.0 ** (-53 if dtype is f64 else -24)
+    return 0 if relative == 0 else 2**24 if relative >= 1 else 1 + ceil(relative / unit) if relative > unit else 1

@@ -12,6 +12,7 @@ from gradspec.ops.batching import leading_batch
 from gradspec.ops.gather import GATHER_ROWS, moved
 from gradspec.ops.layout import AlongAxis
 from gradspec.ops.rules import applying
+from gradspec.spec.errors import UnsupportedError
 from gradspec.spec.layout import normal_axis
 from gradspec.spec.topk import listed, top_places
 
@@ -29,12 +30,20 @@ def _types(attrs: Top, x: TensorType) -> tuple[TensorType]:
     return (TensorType(i64, (*x.shape[:-1], listed(x.shape, attrs.k))),)
 
 
+def _no_places(node: Any, x: Any) -> Any:
+    raise UnsupportedError(
+        "top_places: which cells are the largest depends on the input, so their places, and what topk and sort gather "
+        "there, have no bounds; bound the cells before, or their maximum, by gs.global_max_pool"
+    )
+
+
 TOP_PLACES = Op(
     "top_places",
     Top,
     types=_types,
     spec=lambda attrs, x: (top_places(x, attrs.k, attrs.largest),),
     batch=leading_batch,
+    enclosure=_no_places,
     constant=True,
 )
 

@@ -6,7 +6,7 @@ magnitudes through the operator with absolute coefficients; what is no sum has a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gradspec.graph.builder import Builder, apply
@@ -14,6 +14,8 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node, Sums, Var
 from gradspec.graph.types import DType, TensorType, f32, f64
 from gradspec.ops.box import Arithmetic, BoundedNode, Box, Slack, absolute
+from gradspec.ops.rules import increasing
+from gradspec.spec.errors import UnsupportedError
 from gradspec.transforms.vjp import dependents
 
 
@@ -91,23 +93,35 @@ def enclosed(node: Node, operands: Sequence[Box], arithmetic: Arithmetic) -> Seq
     """The boxes of a node's results, by its operator's rules."""
     bounded = BoundedNode(node, arithmetic)
     varying = {i for i, box in enumerate(operands) if box.varies}
-    rule = node.op.sums
-    if rule is not None and any(v.type.is_float for v in node.inputs):
-        held = not varying.intersection(rule.fixed)
-        integers = any(not node.inputs[i].type.is_float for i in varying)
-        if held and not integers:
+    rule, floats = node.op.sums, any(v.type.is_float for v in node.inputs)
+    if rule is not None and node.outputs[0].type.is_float is floats and not varying.intersection(rule.fixed):
+        products = len(varying.intersection(rule.factors)) > 1 and node.op.enclosure is not None
+        if floats and not products:
             return _sum(bounded, rule, operands, varying)
-    if not varying and not node.outputs[0].type.is_float:
+        if not floats and rule.absolute is None and not rule.terms(node.attrs, *(v.type for v in node.inputs)):
+            return _tuple(increasing(bounded, *operands))
+    if not varying and (node.op.constant or not floats) and not any(v.type.is_float for v in node.outputs):
         return [Box(arithmetic, point=v) for v in _tuple(bounded.apply(*(b.lower for b in operands)))]
     if node.op.enclosure is None:
-        raise node.op.missing("enclosure")
+        raise _unbounded(node) if rule is not None else node.op.missing("enclosure")
     return _tuple(node.op.enclosure(bounded, *operands))
+
+
+def _unbounded(node: Node) -> UnsupportedError:
+    given = ", ".join(map(repr, node.inputs))
+    return UnsupportedError(
+        f"{node.op.name}({given}): integers that depend on the box, or on rounded numbers, are bounded only where they "
+        "are moved, compared, chosen or converted; compute with floats, by gs.convert or gs.dequantize, or give those "
+        "integers as an input"
+    )
 
 
 def is_affine(node: Node, varying: Iterable[int]) -> bool:
     """Whether the node is an affine map of the operands that vary."""
     rule, moving = node.op.sums, set(varying)
-    return rule is not None and not moving.intersection(rule.fixed) and len(moving.intersection(rule.factors)) <= 1
+    if rule is None or not all(node.inputs[i].type.is_float for i in moving) or not node.outputs[0].type.is_float:
+        return False
+    return not moving.intersection(rule.fixed) and len(moving.intersection(rule.factors)) <= 1
 
 
 def _sum(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[int]) -> Sequence[Box]:
@@ -116,8 +130,7 @@ def _sum(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[in
         return _moved(node, rule, operands, varying)
     a, stored = node.arithmetic, node.stored.dtype
     joined = a.any and not rule.factors
-    masses = [box.mass if joined else box.magnitude for box in operands]
-    masses = [m if v.type.is_float else b.lower for m, b, v in zip(masses, operands, node.node.inputs, strict=True)]
+    masses = _sizes(node, rule, operands, lambda box: box.mass if joined else box.magnitude)
     own = rule.terms(node.attrs, *types)
     leaves = _leaves(own, operands) if joined else own
     mass = _absolute(node, rule, masses, node.attrs)
@@ -132,9 +145,17 @@ def _sum(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[in
     return (Box(a, ball=lambda: (centre, reach + error), leaves=leaves, mass=lambda: mass, slack=slack),)
 
 
+def _sizes(node: BoundedNode, rule: Sums, operands: Sequence[Box], size: Callable[[Box], Var]) -> list[Var]:
+    """A size of every operand; of those that are held, the numbers themselves."""
+    pairs = enumerate(zip(operands, node.node.inputs, strict=True))
+    return [size(b) if v.type.is_float and j not in rule.fixed else b.lower for j, (b, v) in pairs]
+
+
 def _leaves(terms: int, operands: Sequence[Box]) -> int:
     """The numbers that a kernel may add up in any order, where sums feed a sum."""
     leaves = [box.leaves for box in operands]
+    if len(operands) == 1 and terms == 1:  # it is rounded once more
+        return leaves[0] + 1
     return sum(leaves) if terms <= len(operands) else terms * max(leaves)
 
 
@@ -152,7 +173,7 @@ def _reach(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[
         parts = []
         for j, (box, var) in enumerate(zip(operands, node.node.inputs, strict=True)):
             if not var.type.is_float or j in rule.fixed:
-                parts.append(box.magnitude if var.type.is_float else box.lower)
+                parts.append(box.lower)
             elif j not in rule.factors or j == i:
                 parts.append(box.radius)
             else:
@@ -173,10 +194,12 @@ def _moved(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[
         return (Box(a, point=node.apply(*(box.lower for box in operands))),)
 
     def reach() -> Var:
-        parts = [b.radius if v.type.is_float and j not in rule.fixed else b.lower for j, (b, v) in enumerate(pairs)]
-        return _absolute(node, rule, parts, rule.linear(node.attrs))
+        return _absolute(node, rule, _sizes(node, rule, operands, lambda b: b.radius), rule.linear(node.attrs))
 
-    pairs = list(zip(operands, node.node.inputs, strict=True))
+    def mass() -> Var:
+        found = _absolute(node, rule, _sizes(node, rule, operands, lambda b: b.mass), node.attrs)
+        return found if rule.linear(node.attrs) == node.attrs else absolute(found)
+
     ends = None
     if rule.absolute is None and not all(box.is_ball for box in operands if box.varies):
         ends = lambda: (node.apply(*(b.lower for b in operands)), node.apply(*(b.upper for b in operands)))  # noqa: E731
@@ -186,7 +209,7 @@ def _moved(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[
             ends=ends,
             ball=lambda: (node.apply(*(b.centre for b in operands)), reach()),
             leaves=max(b.leaves for b in operands),
-            mass=lambda: _absolute(node, rule, [b.mass if v.type.is_float else b.lower for b, v in pairs], node.attrs),
+            mass=mass,
         ),
     )
 
