@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import ceil, inf
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Op
 from gradspec.graph.types import TensorType, require_floats
 from gradspec.ops.batching import leading_batch
-from gradspec.ops.pointwise import scale
+from gradspec.ops.pointwise import maximum, scale
 from gradspec.ops.pool import AVG_POOL, MAX_POOL_PUSH, AvgPool, MaxPool, Windows, plain_number, sliding_windows
-from gradspec.ops.rules import pointwise_spec, same_types
+from gradspec.ops.rules import Curve, pointwise_spec, same_types
+from gradspec.ops.select import greater, where
+from gradspec.ops.terms import most_cells
 from gradspec.spec.lp_pool import abs_power, require_exponent
 from gradspec.spec.lp_pool import lp_pool as lp_pool_spec
 from gradspec.spec.tensor import Tensor
@@ -40,12 +42,43 @@ def _abs_power_jvp(attrs: AbsPower, primals: Any, tangents: Any) -> Any:
     return [apply(ABS_POWER, attrs, x)], [None if slope is None else slope * dx]
 
 
-ABS_POWER = Op(
+def _bend(node: Any, box: Any) -> Any:
+    """``|q·(q − 1)|·|x|^(q−2)``, largest at the largest or the least ``|x|``; infinite at a kink or jump at 0."""
+    q, signed = node.attrs.exponent, node.attrs.signed
+    if q == signed:  # x itself, or 1
+        return 0.0
+    nearest, farthest = _sizes(box)
+    curved = abs(q * (q - 1)) * apply(ABS_POWER, AbsPower(q - 2), farthest if q >= 2 else nearest)
+    return curved * 1.0001 if q >= 2 else where(greater(nearest, 0.0), curved * 1.0001, inf)
+
+
+def _sizes(box: Any) -> tuple[Any, Any]:
+    """The least and the largest ``|x|``."""
+    lower, upper = box.ends
+    return maximum(maximum(lower, -upper), 0.0), maximum(-lower, upper)
+
+
+_CURVE = Curve(
+    turns=lambda attrs: () if attrs.signed else (0.0,),
+    bend=_bend,
+    bent=lambda attrs: int(attrs.exponent >= 1 and not attrs.signed),
+)
+
+
+def _abs_power_box(node: Any, box: Any) -> Any:
+    """For a negative exponent nothing is known if ``x`` may be 0."""
+    found = node.curve_box(_CURVE, box)
+    return found if node.attrs.exponent >= 0 else node.known_where(node.greater(_sizes(box)[0], 0.0), found)
+
+
+ABS_POWER: Op = Op(
     "abs_power",
     AbsPower,
     types=same_types("abs_power", 1),
     spec=pointwise_spec(lambda attrs, x: abs_power(x, attrs.exponent, attrs.signed)),
     batch=leading_batch,
+    enclosure=_abs_power_box,
+    relaxation=lambda node, boxes, share: node.curve_lines(_CURVE, boxes[0], share),
     jvp=_abs_power_jvp,
 )
 
@@ -80,7 +113,22 @@ def _jvp(attrs: LpPool, primals: Any, tangents: Any) -> Any:
     return [y], [apply(ABS_POWER, AbsPower(1 - p), y) * total]
 
 
-LP_POOL = Op("lp_pool", LpPool, types=_types, spec=_spec, batch=leading_batch, jvp=_jvp)
+def _box(node: Any, box: Any) -> Any:
+    """The norm increases with every ``|xᵢ|``.
+
+    A sum of powers that is normal is off by their errors and its own, of which the root leaves a p-th; one that is not
+    has a root that is not above that of the smallest normal numbers.
+    """
+    p, cells = node.attrs.p, most_cells(node.attrs.window(box.lower))
+    values = [node.apply(size) for size in _sizes(box)]
+    if p == inf:
+        return node.between(*values)
+    around = node.around(values, 16 + ceil((2 * cells + 16) / p))
+    lost = node.above((8 * (cells + 1) * node.tiny) ** (1 / p))
+    return node.between(around.lower - lost, around.upper + lost)
+
+
+LP_POOL = Op("lp_pool", LpPool, types=_types, spec=_spec, batch=leading_batch, enclosure=_box, jvp=_jvp)
 
 
 def lp_pool(x: Any, p: float, kernel_size: Sequence[int], stride: Ints | None = None, ceil_mode: bool = False) -> Any:

@@ -9,7 +9,7 @@ places: on intervals and balls several cells may win, and the derivatives enclos
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import inf, prod
 from numbers import Integral
 from typing import Any
@@ -23,7 +23,7 @@ from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DType, TensorType, f64, i64, require_floats, require_numbers
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.pointwise import abs as absolute
-from gradspec.ops.pointwise import gate, maximum
+from gradspec.ops.pointwise import gate, maximum, minimum
 from gradspec.ops.rules import applying, increasing, whole
 from gradspec.ops.select import equal, where
 from gradspec.ops.shape import broadcast_to, reshape
@@ -190,20 +190,27 @@ def _max_lines(node: Any, boxes: Any, share: Any) -> Any:
     """
     (box,), attrs = boxes, replace(node.attrs, return_indices=True)
     window = attrs.window(box.lower)
-    roundings = most_windows(window) + 1
     low, first = apply(MAX_POOL, attrs, box.lower)
-    high, last = apply(MAX_POOL, attrs, box.upper)
     ones = broadcast_to(node.number(1.0, low), low.shape)
-    cell = node.between(max_gather(box.lower, last, window.rank), high)
-    rest = maximum(_others(window, box.upper, last), cell.lower)
-    slope = (high - rest) / maximum(high - cell.lower, node.tiny)
+    slope, last, intercept = above_max(node, attrs, box.ends)
     return (
-        node.line(node.zeros(low), (0, Gathered(ones, first, window.sizes, roundings))),
-        node.line(
-            node.above_convex(cell, slope, lambda z: maximum(z, rest)),
-            (0, Gathered(slope, last, window.sizes, roundings)),
-        ),
+        node.line(node.zeros(low), (0, gathered(window, ones, first))),
+        node.line(intercept, (0, gathered(window, slope, last))),
     )
+
+
+def above_max(node: Any, attrs: MaxPool, ends: Any, least: Any = -inf) -> tuple[Var, Var, Var]:
+    """The slope, the place and the intercept of a line above the largest cell, or ``least`` if that is larger."""
+    window, attrs = attrs.window(ends[0]), replace(attrs, return_indices=True)
+    high, last = apply(MAX_POOL, attrs, ends[1])
+    cell = node.between(max_gather(ends[0], last, window.rank), high)
+    rest = maximum(maximum(_others(window, ends[1], last), cell.lower), least)
+    slope = maximum(high - rest, 0.0) / maximum(high - cell.lower, node.tiny)
+    return slope, last, node.above_convex(cell, slope, lambda z: maximum(z, rest))
+
+
+def gathered(window: Window, slope: Var, places: Var) -> Gathered:
+    return Gathered(slope, places, window.sizes, most_windows(window) + 1)
 
 
 def _others(window: Window, x: Var, places: Var) -> Var:
@@ -218,8 +225,8 @@ def _others(window: Window, x: Var, places: Var) -> Var:
 
 
 def _max_box(node: Any, box: Any) -> Any:
-    """The value increases with every cell; the winner's place is known if its cell is above all others."""
-    if not node.attrs.return_indices:
+    """The value increases with every cell; the winner's place is known if all cells are."""
+    if not node.attrs.return_indices or not box.varies:
         return increasing(node, box)
     raise UnsupportedError(
         "max_pool: which cell wins depends on the input, so its index has no bounds; leave out return_indices"
@@ -261,12 +268,54 @@ def linear_in_second(op: Op, attrs: Any, primals: Sequence[Var], tangents: Seque
     return [apply(op, attrs, x, u)], [None if du is None else apply(op, attrs, x, du)]
 
 
+def _tied(attrs: MaxPool, x: TensorType, dx: TensorType) -> int:
+    return 0 if attrs.ties == "first" else most_cells(attrs.window(x)) + 2
+
+
+def _pulled(attrs: MaxPool, x: TensorType, g: TensorType) -> int:
+    return most_windows(attrs.window(x)) + (2 if attrs.ties == "split" else 0)
+
+
+def _pushed_box(node: Any, x: Any, dx: Any) -> Any:
+    """If any cell may win: the hull of all tangents, which contains their mean; of all that tie, any of them."""
+    hull = over_windows(node, dx)
+    if node.attrs.ties == "first":
+        return hull
+    if node.attrs.ties == "split":
+        return node.around(hull.ends, _tied(node.attrs, x.lower.type, dx.lower.type))
+    total = AvgPool(**windows_of(node.attrs), divisor_override=1)
+    ends = minimum(dx.lower, 0.0), maximum(dx.upper, 0.0)
+    sums = [apply(AVG_POOL, total, end) for end in ends]
+    return node.around(sums, most_cells(node.attrs.window(x.lower)))
+
+
+def over_windows(node: Any, u: Any) -> Any:
+    """From the least to the largest cell of each window; 0 of one without cells."""
+    largest = MaxPool(**windows_of(node.attrs))
+    return node.between(-apply(MAX_POOL, largest, -u.lower), apply(MAX_POOL, largest, u.upper))
+
+
+def parts_of(node: Any, x: Var, g: Any, roundings: int) -> Any:
+    """The sum, over the windows that read a cell, of any part of ``g``."""
+    sizes = node.attrs.window(x).sizes
+    spread = AvgSpread(**windows_of(node.attrs), divisor_override=1, sizes=sizes)
+    ends = minimum(g.lower, 0.0), maximum(g.upper, 0.0)
+    return node.around([apply(AVG_POOL_SPREAD, spread, end) for end in ends], roundings)
+
+
+def windows_of(attrs: Windows) -> dict[str, Any]:
+    """The fields that say which windows there are."""
+    return {f.name: getattr(attrs, f.name) for f in fields(Windows)}
+
+
 MAX_POOL_PUSH: Op = Op(
     "max_pool_push",
     MaxPool,
     types=_push_types,
     spec=lambda attrs, x, dx: (max_over_jvp(attrs.window(x), x, dx, attrs.ties, strict=False),),
     batch=leading_batch,
+    sums=Sums(terms=_tied, factors=(1,), fixed=(0,)),
+    enclosure=_pushed_box,
     jvp=lambda attrs, primals, tangents: linear_in_second(MAX_POOL_PUSH, attrs, primals, tangents),
     transpose=lambda attrs, cotangents, operands, i: apply(MAX_POOL_PULL, attrs, operands[0], cotangents[0]),
 )
@@ -277,6 +326,8 @@ MAX_POOL_PULL: Op = Op(
     types=_pull_types,
     spec=lambda attrs, x, g: (max_over_vjp(attrs.window(x), x, g, attrs.ties, strict=False),),
     batch=leading_batch,
+    sums=Sums(terms=_pulled, factors=(1,), fixed=(0,)),
+    enclosure=lambda node, x, g: parts_of(node, x.lower, g, _pulled(node.attrs, x.lower.type, g.lower.type)),
     jvp=lambda attrs, primals, tangents: linear_in_second(MAX_POOL_PULL, attrs, primals, tangents),
     transpose=lambda attrs, cotangents, operands, i: apply(MAX_POOL_PUSH, attrs, operands[0], cotangents[0]),
 )

@@ -13,16 +13,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf, log, prod
 from typing import Any
 
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op
-from gradspec.graph.types import DType, TensorType, require_floats, type_of
+from gradspec.graph.ir import Op, Sums, Var
+from gradspec.graph.types import DType, TensorType, f64, require_floats, type_of
 from gradspec.ops.batching import leading_batch
-from gradspec.ops.pointwise import scale
-from gradspec.ops.pool import Windows, plain_number, sliding_windows, zero_of
+from gradspec.ops.pointwise import abs as absolute
+from gradspec.ops.pointwise import maximum, minimum, scale
+from gradspec.ops.pool import (
+    AVG_POOL_SPREAD,
+    MAX_POOL,
+    AvgSpread,
+    MaxPool,
+    Windows,
+    above_max,
+    gathered,
+    over_windows,
+    parts_of,
+    plain_number,
+    sliding_windows,
+    windows_of,
+    zero_of,
+)
+from gradspec.ops.select import less, where
+from gradspec.ops.shape import broadcast_to
+from gradspec.ops.terms import most_cells, most_windows
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.smooth_pool import settled, smooth_max_pool_jvp, smooth_max_pool_vjp
 from gradspec.spec.smooth_pool import smooth_max_pool as smooth_max_pool_spec
@@ -115,12 +134,121 @@ def _jvp(attrs: SmoothPool, primals: Any, tangents: Any) -> Any:
     return [apply(SMOOTH_MAX_POOL, attrs, *primals)], [_mean(attrs, *primals, *tangents)]
 
 
+# --- bounds -----------------------------------------------------------------------------------------------------------
+# β(x − c) is rounded twice, which costs the exponential twice its exponent, and exponents that matter are no larger than
+# VANISHED; in the mean over a window they are at most log n.
+
+VANISHED = {f64: 746}
+"""Below minus this, exponentials round to 0; if not said, minus 104."""
+
+LOST = 2.0**-100
+"""Weights that round to 0 are smaller than this times the roundings."""
+
+
+def _terms(attrs: SmoothPool, x: TensorType, u: TensorType) -> int:
+    """The roundings of a weight and of a sum of weighted cells, over a window or over windows."""
+    window = attrs.window(x)
+    return 2 * VANISHED.get(x.dtype, 104) + 2 * most_cells(window) + most_windows(window) + 32
+
+
+def _mean_size(attrs: SmoothPool, x: Any, u: Any) -> Any:
+    return _mean(attrs, x, u) + scale(apply(MAX_POOL, MaxPool(**windows_of(attrs)), u), LOST)
+
+
+def _spread_size(attrs: SmoothPool, x: Any, g: Any) -> Any:
+    every = AvgSpread(**windows_of(attrs), divisor_override=1, sizes=attrs.window(x).sizes)
+    return _spread(attrs, x, g) + scale(apply(AVG_POOL_SPREAD, every, g), LOST)
+
+
+def _mean_box(node: Any, x: Any, u: Any) -> Any:
+    """Whatever the weights are: between the least and the largest cell, and 0 for padding."""
+    hull = over_windows(node, u)
+    ends = [minimum(hull.lower, 0.0), maximum(hull.upper, 0.0)] if _padded(node.attrs) else hull.ends
+    return node.around(ends, _terms(node.attrs, x.lower.type, u.lower.type))
+
+
+def _padded(attrs: SmoothPool) -> bool:
+    return attrs.ceil_mode or any(n for pair in attrs.padding for n in pair)
+
+
+def _taps(attrs: SmoothPool) -> int:
+    return prod(attrs.kernel_size)
+
+
+def _margin(node: Any, value: Any) -> Any:
+    """Errors are relative to the value, and absolute in units of 1/β, of which ``log Σ exp`` may have log n."""
+    taps = _taps(node.attrs)
+    return node.blur(absolute(value) + (2 + log(taps)) / abs(node.attrs.beta), 2 * taps + 32)
+
+
+def _box(node: Any, box: Any) -> Any:
+    """It increases with every cell, also for a negative β."""
+    low, high = (node.apply(end) for end in box.ends)
+    return node.between(low - _margin(node, low), high + _margin(node, high))
+
+
+@dataclass(frozen=True)
+class _Weighted:
+    """The linear map to the means by the weights of ``centre``."""
+
+    attrs: SmoothPool
+    centre: Var
+    roundings: int
+
+    def push(self, x: Var) -> Var:
+        return _mean(self.attrs, self.centre, x)  # type: ignore[no-any-return]
+
+    def pull(self, g: Var) -> Var:
+        return _spread(self.attrs, self.centre, g)  # type: ignore[no-any-return]
+
+    def absolute(self, x: Var) -> Var:
+        return _mean_size(self.attrs, self.centre, x)  # type: ignore[no-any-return]
+
+
+def _lines(node: Any, boxes: Any, share: Any) -> Any:
+    """For β > 0 it is convex: above its tangent at the centre, whose slopes are the weights, and no more than
+    ``log n / β`` above the largest cell; for β < 0 the other way round."""
+    (box,), sign = boxes, 1.0 if node.attrs.beta > 0 else -1.0
+    ends = _box(node, box).ends
+    tangent = _tangent(node, box, sign)
+    other = _hard(node, box, ends[1] if sign > 0 else ends[0], sign)
+    return (tangent, other) if sign > 0 else (other, tangent)
+
+
+def _tangent(node: Any, box: Any, sign: float) -> Any:
+    centre, radius = box.ball
+    roundings = _terms(node.attrs, centre.type, centre.type)
+    weighted = _Weighted(node.attrs, centre, roundings)
+    value, mean = node.apply(centre), weighted.push(centre)
+    known = maximum(*map(absolute, _box(node, box).ends))
+    room = weighted.absolute(absolute(centre)) + weighted.absolute(radius) + absolute(value)
+    room = room * node.rounding(2 * roundings) + _margin(node, known) * 2.0 + node.tiny
+    return node.line(value - mean - room * sign, (0, weighted))
+
+
+def _hard(node: Any, box: Any, end: Any, sign: float) -> Any:
+    """The line beyond the largest (least) cell, or the end of the box where that is better at the centre."""
+    attrs, window = node.attrs, node.attrs.window(box.lower)
+    ends = box.ends if sign > 0 else (-box.upper, -box.lower)
+    zeros = attrs.padding_mode == "zeros"
+    cut = np.array([0.0 if zeros and None in taps else -inf for taps in window.table()]).reshape(window.outputs)
+    least = end.owner.share(cut.astype(end.dtype.numpy), "least")
+    slope, places, intercept = above_max(node, MaxPool(**windows_of(attrs)), ends, broadcast_to(least, end.shape))
+    intercept = intercept + node.above(log(_taps(attrs)) / abs(attrs.beta) * 1.0001) + _margin(node, end) * 2.0
+    value = (gathered(window, slope, places).push(box.centre) * sign + intercept) * sign
+    better = less(value * sign, end * sign)
+    line = gathered(window, where(better, slope, 0.0), places)
+    return node.line(where(better, intercept * sign, end), (0, line))
+
+
 SMOOTH_MAX_POOL = Op(
     "smooth_max_pool",
     SmoothPool,
     types=_types,
     spec=_spec,
     batch=leading_batch,
+    enclosure=_box,
+    relaxation=_lines,
     jvp=_jvp,
 )
 
@@ -130,6 +258,8 @@ SMOOTH_MAX_MEAN = Op(
     types=_mean_types,
     spec=_mean_spec,
     batch=leading_batch,
+    sums=Sums(terms=_terms, factors=(1,), fixed=(0,), absolute=_mean_size),
+    enclosure=_mean_box,
     jvp=_mean_jvp,
     transpose=lambda attrs, cotangents, operands, i: _spread(attrs, operands[0], cotangents[0]),
 )
@@ -140,6 +270,8 @@ SMOOTH_MAX_SPREAD = Op(
     types=_spread_types,
     spec=_spread_spec,
     batch=leading_batch,
+    sums=Sums(terms=_terms, factors=(1,), fixed=(0,), absolute=_spread_size),
+    enclosure=lambda node, x, g: parts_of(node, x.lower, g, _terms(node.attrs, x.lower.type, g.lower.type)),
     jvp=_spread_jvp,
     transpose=lambda attrs, cotangents, operands, i: _mean(attrs, operands[0], cotangents[0]),
 )
