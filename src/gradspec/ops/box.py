@@ -32,6 +32,7 @@ DIGITS = {f16: 11, bf16: 8, f32: 24, f64: 53}
 LEAST = {f16: 2.0**-24, bf16: 2.0**-133, f32: 2.0**-149, f64: 5e-324}
 """The smallest positive number."""
 
+
 def gamma(n: float, dtype: DType) -> float:
     """``Γ_n`` of ``dtype``, from above."""
     return expm1(n * log1p(2.0 ** -DIGITS[dtype])) * (1 + 2.0**-40)

@@ -188,9 +188,7 @@ DIV = Op(
     types=_div_types,
     spec=_meaning(spec.div),
     batch=leading_batch,
-    sums=Sums(
-        terms=lambda attrs, a, b: 1, factors=(0,), fixed=(1,), absolute=lambda attrs, a, b: a / abs(b)
-    ),
+    sums=Sums(terms=lambda attrs, a, b: 1, factors=(0,), fixed=(1,), absolute=lambda attrs, a, b: a / abs(b)),
     enclosure=_quotients,
     jvp=_div_jvp,
     transpose=lambda attrs, cotangents, operands, i: cotangents[0] / operands[1],
@@ -293,6 +291,7 @@ DETACH = Op(
     spec=_meaning(spec.detach),
     batch=leading_batch,
     sums=MOVED,
+    transpose=lambda attrs, cotangents, types, i: cotangents[0],  # which bounds ask for, and derivatives never do
     constant=True,
 )
 
@@ -341,10 +340,7 @@ STEP = Op(
 
 def _shares(node: Any, a: Any, b: Any) -> Any:
     apart = node.either(node.greater(a.lower, b.upper), node.greater(b.lower, a.upper))
-    return node.among(
-        (node.at_least(a.lower, b.upper), 0.0), (apart, 0.5), (node.at_least(b.lower, a.upper), 1.0)
-    )
-
+    return node.among((node.at_least(a.lower, b.upper), 0.0), (apart, 0.5), (node.at_least(b.lower, a.upper), 1.0))
 
 
 MAX_SHARE = Op(
@@ -390,7 +386,10 @@ GATE = Op(
     spec=_meaning(spec.gate),
     batch=leading_batch,
     sums=Sums(
-        terms=lambda attrs, weight, t: 1, factors=(1,), fixed=(0,), absolute=lambda attrs, weight, t: gate(abs(weight), t)
+        terms=lambda attrs, weight, t: 1,
+        factors=(1,),
+        fixed=(0,),
+        absolute=lambda attrs, weight, t: gate(abs(weight), t),
     ),
     enclosure=lambda node, weight, t: node.around([gate(p, q) for p in weight.ends for q in t.ends], 1),
     jvp=lambda attrs, primals, tangents: ([gate(*primals)], [_gate_tangent(primals[0], tangents[1])]),
@@ -837,9 +836,7 @@ SILU = _unary(
     "silu",
     spec.silu,
     lambda attrs, x, y, dx: dx * (sigmoid(x) + y * sigmoid(-x)),
-    **Curve(
-        bend=_bend(0.5001), turns=lambda attrs: (-1.278464542761074,), tail=lambda attrs: (6.0, 0.0149)
-    ).rules(),
+    **Curve(bend=_bend(0.5001), turns=lambda attrs: (-1.278464542761074,), tail=lambda attrs: (6.0, 0.0149)).rules(),
 )
 
 

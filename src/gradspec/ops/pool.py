@@ -216,11 +216,13 @@ def gathered(window: Window, slope: Var, places: Var) -> Gathered:
 def _others(window: Window, x: Var, places: Var) -> Var:
     """The largest cell of each window but for the one at ``places``; minus infinity if there is none."""
     lead = x.shape[: x.ndim - window.rank]
-    table = np.array([[-1 if cell is None else cell for cell in taps] for taps in window.table()])
+    most = max((len(taps) for taps in window.table()), default=0)
+    cells = ([-1 if cell is None else cell for cell in taps] for taps in window.table())
+    table = np.array([taps + [-1] * (most - len(taps)) for taps in cells]).reshape(-1, most)
     taps = broadcast_to(x.owner.share(table, "taps"), (*lead, *table.shape))
-    cells = max_gather(reshape(x, (*lead, prod(window.sizes))), reshape(taps, (*lead, table.size)), 1)
+    read = max_gather(reshape(x, (*lead, prod(window.sizes))), reshape(taps, (*lead, table.size)), 1)
     left_out = maximum(equal(taps, reshape(places, (*lead, len(table), 1))), equal(taps, -1))
-    others = where(left_out, -inf, reshape(cells, taps.shape))
+    others = where(left_out, -inf, reshape(read, taps.shape))
     return reshape(global_max_pool(others, 1, keepdims=False), places.shape)  # type: ignore[no-any-return]
 
 

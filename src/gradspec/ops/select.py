@@ -36,7 +36,8 @@ def _truths(name: str, require_dtype: Callable[..., DType]) -> Callable[..., tup
 def _maybe_equal(node: Any, a: Any, b: Any) -> Any:
     """Certain for two points, and possible wherever the boxes meet."""
     points = minimum(minimum(equal(a.lower, a.upper), equal(b.lower, b.upper)), equal(a.lower, b.lower))
-    apart = maximum(greater(a.lower, b.upper), greater(b.lower, a.upper))
+    exceeds = greater if a.lower.dtype is not boolean else lambda p, q: minimum(p, equal(q, False))
+    apart = maximum(exceeds(a.lower, b.upper), exceeds(b.lower, a.upper))
     return node.between(points, equal(apart, False))
 
 

@@ -12,7 +12,7 @@ the cells. Since ``dwᵢ = β·wᵢ·(dxᵢ − M(x, dx))``,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, log, prod
 from typing import Any
 
@@ -23,7 +23,7 @@ from gradspec.graph.ir import Op, Sums, Var
 from gradspec.graph.types import DType, TensorType, f64, require_floats, type_of
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.pointwise import abs as absolute
-from gradspec.ops.pointwise import maximum, minimum, scale
+from gradspec.ops.pointwise import gate, maximum, minimum, scale
 from gradspec.ops.pool import (
     AVG_POOL_SPREAD,
     MAX_POOL,
@@ -189,45 +189,62 @@ def _box(node: Any, box: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Weighted:
-    """The linear map to the means by the weights of ``centre``."""
+    """The linear map to the means by the weights of ``centre``, where they are ``chosen`` (1, else 0)."""
 
     attrs: SmoothPool
     centre: Var
-    roundings: int
+    chosen: Var
+
+    @property
+    def roundings(self) -> int:
+        return _terms(self.attrs, self.centre.type, self.centre.type) + 1
 
     def push(self, x: Var) -> Var:
-        return _mean(self.attrs, self.centre, x)  # type: ignore[no-any-return]
+        return gate(self.chosen, _mean(self.attrs, self.centre, x))  # type: ignore[no-any-return]
 
     def pull(self, g: Var) -> Var:
-        return _spread(self.attrs, self.centre, g)  # type: ignore[no-any-return]
+        return _spread(self.attrs, self.centre, gate(self.chosen, g))  # type: ignore[no-any-return]
 
     def absolute(self, x: Var) -> Var:
-        return _mean_size(self.attrs, self.centre, x)  # type: ignore[no-any-return]
+        return gate(self.chosen, _mean_size(self.attrs, self.centre, x))  # type: ignore[no-any-return]
 
 
 def _lines(node: Any, boxes: Any, share: Any) -> Any:
-    """For β > 0 it is convex: above its tangent at the centre, whose slopes are the weights, and no more than
-    ``log n / β`` above the largest cell; for β < 0 the other way round."""
+    """For β > 0 it is convex: above its tangent at the centre, whose slopes are the weights. Below the tangent it is
+    lifted by ``β·r²/2``, since a second derivative is β times a variance of moves of at most ``r``; and no more than
+    ``log n / β`` above the largest cell. The best at the centre counts. For β < 0 it is the other way round."""
     (box,), sign = boxes, 1.0 if node.attrs.beta > 0 else -1.0
     ends = _box(node, box).ends
-    tangent = _tangent(node, box, sign)
-    other = _hard(node, box, ends[1] if sign > 0 else ends[0], sign)
+    weighted, start, room = _tangent(node, box)
+    tangent = node.line(start - room * sign, (0, weighted))
+    moves = apply(MAX_POOL, MaxPool(**windows_of(node.attrs)), box.radius)
+    lift = room + moves * moves * node.above(abs(node.attrs.beta) * 0.5001)
+    end = ends[1] if sign > 0 else ends[0]
+    hard, intercept = _hard(node, box, end, sign)
+    values = start + weighted.push(box.centre) + lift * sign, hard.push(box.centre) + intercept
+    first = less(values[0] * sign, minimum(values[1] * sign, end * sign))
+    second = less(values[1] * sign, minimum(values[0] * sign, end * sign))
+    maps = (
+        (0, replace(weighted, chosen=where(first, weighted.chosen, 0.0))),
+        (0, replace(hard, slope=where(second, hard.slope, 0.0))),
+    )
+    other = node.line(where(first, start + lift * sign, where(second, intercept, end)), *maps)
     return (tangent, other) if sign > 0 else (other, tangent)
 
 
-def _tangent(node: Any, box: Any, sign: float) -> Any:
+def _tangent(node: Any, box: Any) -> tuple[_Weighted, Any, Any]:
+    """The weights at the centre, the tangent's intercept, and how far it may be off over the box."""
     centre, radius = box.ball
-    roundings = _terms(node.attrs, centre.type, centre.type)
-    weighted = _Weighted(node.attrs, centre, roundings)
-    value, mean = node.apply(centre), weighted.push(centre)
+    value = node.apply(centre)
+    weighted = _Weighted(node.attrs, centre, broadcast_to(node.number(1.0, value), value.shape))
     known = maximum(*map(absolute, _box(node, box).ends))
     room = weighted.absolute(absolute(centre)) + weighted.absolute(radius) + absolute(value)
-    room = room * node.rounding(2 * roundings) + _margin(node, known) * 2.0 + node.tiny
-    return node.line(value - mean - room * sign, (0, weighted))
+    room = room * node.rounding(2 * weighted.roundings) + _margin(node, known) * 2.0 + node.tiny
+    return weighted, value - weighted.push(centre), room
 
 
-def _hard(node: Any, box: Any, end: Any, sign: float) -> Any:
-    """The line beyond the largest (least) cell, or the end of the box where that is better at the centre."""
+def _hard(node: Any, box: Any, end: Any, sign: float) -> tuple[Any, Any]:
+    """The line beyond the largest (least) cell."""
     attrs, window = node.attrs, node.attrs.window(box.lower)
     ends = box.ends if sign > 0 else (-box.upper, -box.lower)
     zeros = attrs.padding_mode == "zeros"
@@ -235,10 +252,7 @@ def _hard(node: Any, box: Any, end: Any, sign: float) -> Any:
     least = end.owner.share(cut.astype(end.dtype.numpy), "least")
     slope, places, intercept = above_max(node, MaxPool(**windows_of(attrs)), ends, broadcast_to(least, end.shape))
     intercept = intercept + node.above(log(_taps(attrs)) / abs(attrs.beta) * 1.0001) + _margin(node, end) * 2.0
-    value = (gathered(window, slope, places).push(box.centre) * sign + intercept) * sign
-    better = less(value * sign, end * sign)
-    line = gathered(window, where(better, slope, 0.0), places)
-    return node.line(where(better, intercept * sign, end), (0, line))
+    return gathered(window, slope, places), intercept * sign
 
 
 SMOOTH_MAX_POOL = Op(

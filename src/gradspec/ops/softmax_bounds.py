@@ -59,6 +59,8 @@ class _Row:
         return sum_over(x, self.axis, keepdims=True)
 
     def largest(self, x: Var) -> Any:
+        if self.count == 0:
+            return self.total(x)
         return moved(global_max_pool(moved(x, self.axis, -1), 1), -1, self.axis)
 
     def spread(self, x: Var) -> Any:
@@ -91,7 +93,9 @@ def softmax_box(node: Any, box: Any) -> Any:
 
 def log_softmax_box(node: Any, box: Any) -> Any:
     low, high, _ = _logarithms(_Row(node, box))
-    return node.between(*(end + sign * node.blur(abs(end) + 1.0, _kernel(node, box)) for end, sign in ((low, -1.0), (high, 1.0))))
+    return node.between(
+        *(end + sign * node.blur(abs(end) + 1.0, _kernel(node, box)) for end, sign in ((low, -1.0), (high, 1.0)))
+    )
 
 
 def _kernel(node: Any, box: Any) -> int:

@@ -52,12 +52,8 @@ class Bounder:
         enter(found, self.bounded)
         known = {v: known_ends(found, v) for v in self.inner}
         found.run(known)
-        ends = [end for v in (*self.inner, *self._float_outputs) for end in found[v].ends]
+        ends = [end for v in (*self.inner, *self.graph.outputs) for end in found[v].ends]
         return compile(builder.build(ends, allow_unused=True))
-
-    @property
-    def _float_outputs(self) -> list[Var]:
-        return [v for v in self.graph.outputs if v.type.is_float]
 
     def boxes(self, inputs: Sequence[Array], known: Known) -> tuple[Known, list[Ends]]:
         """The boxes of the inner variables and of the outputs."""

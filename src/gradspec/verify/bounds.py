@@ -39,7 +39,7 @@ class Bounds:
     def __str__(self) -> str:
         of = "any kernel" if self.kernels == "any" else "the real network"
         pairs = zip(*(v if isinstance(v, tuple) else (v,) for v in (self.lower, self.upper)), strict=True)
-        widths = [float(np.max(high - low, initial=0.0)) for low, high in pairs]
+        widths = [float(np.max(high - low.astype(float), initial=0.0)) for low, high in pairs]
         return f"bounds of {of}, by {self.method}; at most {max(widths):.4g} wide"
 
     __repr__ = __str__
@@ -104,7 +104,8 @@ def _by_lines(found: Bounder, inputs: Sequence[Array], rows: Array | None) -> li
     if rows is not None:
         return _of_rows(found, inputs, known, rows)
     _, boxes = found.boxes(inputs, known)
-    return [found.tighter(inputs, known, v, ends) for v, ends in zip(found.graph.outputs, boxes, strict=True)]
+    pairs = zip(found.graph.outputs, boxes, strict=True)
+    return [found.tighter(inputs, known, v, ends) if v.type.is_float else ends for v, ends in pairs]
 
 
 def _of_rows(found: Bounder, inputs: Sequence[Array], known: Any, rows: Array) -> list[Ends]:
