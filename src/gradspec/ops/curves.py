@@ -3,8 +3,10 @@
 Every slope is sound once its intercept is: ``f(z) ≤ s·z + c`` over a box if ``c ≥ f(z) − s·z`` at points ``zᵢ`` that
 cover it, ends included, and what a function may do between two points is added. That is nothing if it is linear or
 convex there, ``K·h²/8`` if ``|f″| ≤ K`` and they lie ``h`` apart (the error of the chord), and ``2d`` beyond ``±t``,
-where it stays within ``d`` of a line. What rounding adds, ``ε·|f|``, lies below its chords too, but for ``ε·K·h²/8``. So slopes need not be exact: of some secants the one is taken whose line is best
-in the middle of the box, and if the box itself is better there, its end. Below, the function is turned upside down.
+where it stays within ``d`` of a line. What rounding adds, ``ε·|f|``, lies below its chords too, but for ``ε·K·h²/8``.
+
+So slopes need not be exact: of some secants the one is taken whose line is best in the middle of the box, and if
+the box itself is better there, its end. Below, the function is turned upside down.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ def _within(z: Var, box: Any) -> Var:
 
 
 def curve_lines(node: Any, curve: Curve, box: Any, share: Any) -> Any:
-    bent, (least, most) = curve.bent(node.attrs), curve_box(node, curve, box).ends
+    bent, (least, most) = curve.bent(node.attrs), node.node.op.enclosure(node, box).ends
     if curve.kinks is None:
         z, between, share = *_points(node, curve, box), None
     else:

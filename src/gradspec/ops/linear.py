@@ -277,8 +277,8 @@ class _Slope(BatchNorm):
 
 
 def _batch_norm_terms(attrs: BatchNorm, x: TensorType, *statistics: TensorType) -> int:
-    """One each for ``var + eps``, ``x − mean``, the quotient, the weight and the bias; the root, or its inverse, and the
-    other order of products and differences, ``x·s + (bias − mean·s)``, have room for eight more."""
+    """One each for ``var + eps``, ``x − mean``, the quotient, the weight and the bias; eight more for the root, or its
+    inverse, and the other order of products and differences, ``x·s + (bias − mean·s)``."""
     return 13 + rounded_number(attrs.eps, x.dtype)
 
 

@@ -128,7 +128,7 @@ def sub(a: Any, b: Any) -> Any:
 def _mul_lines(node: Any, boxes: Any, share: Any) -> Any:
     """McCormick's: ``(a − p)·(b − q)`` has a sign where ``p`` and ``q`` are ends, so ``a·b`` lies on one side of
     ``p·b + q·a − p·q``."""
-    (p, p_high), (q, q_high) = (box.ends for box in boxes)
+    (p, p_high), (q, _) = (box.ends for box in boxes)
     largest = boxes[0].magnitude * boxes[1].magnitude
     room = node.blur(largest, 3) + node.blur(largest, 3)
 

@@ -135,8 +135,8 @@ def _jvp(attrs: SmoothPool, primals: Any, tangents: Any) -> Any:
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------
-# β(x − c) is rounded twice, which costs the exponential twice its exponent, and exponents that matter are no larger than
-# VANISHED; in the mean over a window they are at most log n.
+# β(x − c) is rounded twice, which costs the exponential twice its exponent, and exponents that matter are no larger
+# than VANISHED; in the mean over a window they are at most log n.
 
 VANISHED = {f64: 746}
 """Below minus this, exponentials round to 0; if not said, minus 104."""

@@ -3,8 +3,8 @@
 ``t`` increases with ``xᵢ`` and decreases with the others. With ``T`` the largest upper end, ``eⱼ = exp(xⱼ − T)`` does
 not overflow, and ``tᵢ = xᵢ − T − log(eᵢ + Σ eⱼ)``, the sum over the others.
 
-Lines: ``log Σ exp`` is convex, so it lies above its tangent at the centres, whose slopes are the weights ``p`` there. It
-lies below ``T + log S + Σ eⱼ/S − 1`` for every ``S > 0`` (the tangent of the logarithm at ``S``), and each ``eⱼ`` below
+Lines: ``log Σ exp`` is convex, so it lies above its tangent at the centres, whose slopes are the weights ``p`` there,
+and below ``T + log S + Σ eⱼ/S − 1`` for every ``S > 0`` (the tangent of the logarithm at ``S``), and each ``eⱼ`` below
 its chord. The softmax, ``exp t``, lies above ``k·t + k − k·log k`` for every ``k > 0`` and below its chord, and both
 slopes are positive, so that lines of ``t`` become lines of it.
 

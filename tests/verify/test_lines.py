@@ -1,0 +1,121 @@
+"""Lines lie below and above their function, wherever a box lies; their ends, and points between, are tried densely."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gradspec as gs
+from gradspec.graph.builder import Builder, apply
+from gradspec.ops.box import Arithmetic, BoundedNode, Box
+from gradspec.ops.lp_pool import ABS_POWER, AbsPower
+from gradspec.ops.pointwise import NONE, NORMAL_CDF, NORMAL_DENSITY
+
+BOXES, POINTS = 600, 33
+
+FUNCTIONS = {
+    "relu": gs.relu,
+    "abs": gs.abs,
+    "leaky_relu": gs.leaky_relu,
+    "leaky_relu falling": lambda x: gs.leaky_relu(x, -1.5),
+    "leaky_relu concave": lambda x: gs.leaky_relu(x, 1.3),
+    "clamp": lambda x: gs.clamp(x, -0.3, 1.1),
+    "clamp below": lambda x: gs.clamp(x, min=0.1),
+    "clamp above": lambda x: gs.clamp(x, max=0.7),
+    "sigmoid": gs.sigmoid,
+    "tanh": gs.tanh,
+    "gelu": gs.gelu,
+    "gelu tanh": lambda x: gs.gelu(x, "tanh"),
+    "silu": gs.silu,
+    "softplus": gs.softplus,
+    "softplus sharp": lambda x: gs.softplus(x, 7.3),
+    "softplus negative": lambda x: gs.softplus(x, -0.6),
+    "exp": gs.exp,
+    "log": gs.log,
+    "sqrt": gs.sqrt,
+    "erf": gs.erf,
+    "normal_cdf": lambda x: apply(NORMAL_CDF, NONE, x),
+    "normal_density": lambda x: apply(NORMAL_DENSITY, NONE, x),
+    "sin": gs.sin,
+    "cos": gs.cos,
+    **{
+        f"power {q}{' signed' * signed}": lambda x, q=q, signed=signed: apply(ABS_POWER, AbsPower(q, signed), x)
+        for q in (0.5, 1.0, 1.5, 2.0, 3.0)
+        for signed in (False, True)
+    },
+    "power -1": lambda x: apply(ABS_POWER, AbsPower(-1.0), x),
+}
+TWO = {"maximum": gs.maximum, "minimum": gs.minimum, "mul": lambda a, b: a * b}
+
+
+def some_boxes(seed: int, positive: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Points, boxes of a few floats, narrow, usual, wide and huge ones; around the kinks, beside them, far away."""
+    rng = np.random.default_rng(seed)
+    centre = rng.choice([0.0, 0.1, -0.3, 0.7, 1.1, -1.28, 3.0, -40.0], BOXES) + rng.normal(0, 1, BOXES) * rng.choice(
+        [0.0, 1e-3, 1.0, 10.0], BOXES
+    )
+    radius = rng.choice([0.0, 1e-7, 1e-3, 0.1, 1.0, 5.0, 60.0], BOXES) * rng.uniform(0.1, 1, BOXES)
+    low, high = (centre - radius).astype(np.float32), (centre + radius * rng.uniform(0, 2, BOXES)).astype(np.float32)
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    if positive:
+        low = np.abs(low) + np.float32(1e-6)
+        high = np.maximum(low, np.abs(high))
+    return low, high
+
+
+def lines_of(graph: Any, kernels: str, shared: bool = False) -> Any:
+    """``(lower, upper of each operand, share?) → (intercept, slopes…) below and above``, compiled."""
+    (node,) = graph.nodes
+    builder, arithmetic = Builder(), Arithmetic(gs.f32, any=kernels == "any")
+    ends = [[builder.input(v.type, f"{v.name}_{end}") for end in ("low", "high")] for v in graph.inputs]
+    boxes = [Box(arithmetic, ends=lambda pair=tuple(pair): pair) for pair in ends]
+    share = builder.input(graph.inputs[0].type, "share") if shared else None
+    results = []
+    for line in node.op.relaxation(BoundedNode(node, arithmetic), boxes, share):
+        results += [line.intercept, *(m.slope for _, m in line.maps)]
+    return gs.compile(builder.build(results, allow_unused=True))
+
+
+def between(low: np.ndarray, high: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Points of boxes, in rows: both ends, and floats between them."""
+    t = np.concatenate([[0.0, 1.0, 0.5], rng.random(POINTS - 3)])[:, None]
+    return np.clip((low + (high.astype(np.float64) - low) * t).astype(np.float32), low, high)
+
+
+def values(function: Any, count: int, *points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """In float64, which is as good as exact here, and in float32."""
+    shape = points[0].shape
+    runs = [gs.compile(gs.trace(function, *[dtype[shape]] * count)) for dtype in (gs.f64, gs.f32)]
+    with np.errstate(all="ignore"):
+        return runs[0](*(p.astype(np.float64) for p in points)), runs[1](*points)
+
+
+def assert_between(results: Any, count: int, points: list[np.ndarray], value: np.ndarray) -> None:
+    below, above = results[: 1 + count], results[1 + count :]
+    for (intercept, *slopes), sign in ((below, 1), (above, -1)):
+        parts = [s.astype(np.float64) * p for s, p in zip(slopes, points, strict=True)]
+        level = np.sum(parts, 0) + intercept.astype(np.float64)
+        with np.errstate(all="ignore"):  # what overflows is not known
+            off = sign * (level - value) - 1e-13 * np.sum(np.abs([*parts, level]), 0)
+        assert not np.any(off > 0), np.nanmax(off)
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, *TWO])
+def test_lines_are_on_their_sides(name: str) -> None:
+    function, count = (TWO[name], 2) if name in TWO else (FUNCTIONS[name], 1)
+    graph = gs.trace(function, *[gs.f32[BOXES]] * count)
+    boxes = [some_boxes(seed, name in ("log", "sqrt")) for seed in range(count)]
+    flat = [end for box in boxes for end in box]
+    rng = np.random.default_rng(7)
+    points = [between(*box, rng) for box in boxes]
+    real, computed = values(function, count, *points)
+    kinked = graph.nodes[0].op.kinks is not None or count == 2
+    for kernels in ("real", "any"):
+        run = lines_of(graph, kernels)
+        assert_between(run(*flat), count, points, real)
+        if kernels == "any":
+            assert_between(run(*flat), count, points, computed.astype(np.float64))
+    if kinked:
+        run = lines_of(graph, "real", shared=True)
+        for share in (0.0, 0.3, 1.0):
+            assert_between(run(*flat, np.full(BOXES, share, np.float32)), count, points, real)
