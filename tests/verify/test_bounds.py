@@ -23,6 +23,8 @@ NO_BOUNDS = {
     "sort": "which cells are the largest",
     "return_indices": "which cell wins",
     "at the winners": "which cell wins",
+    "grid_sample bilinear zeros (1, 2": "integers that depend on the box",
+    "grid_sample nearest border (1, 1": "integers that depend on the box",
 }
 """What is in the names of rows of the table with results that have no bounds, and what is said of them."""
 

@@ -25,6 +25,7 @@ from gradspec.ops.curves import curve_box, curve_lines
 from gradspec.ops.pointwise import abs, gate, maximum, minimum
 from gradspec.ops.rules import Curve
 from gradspec.ops.select import equal, greater, where
+from gradspec.spec.errors import UnsupportedError
 
 DIGITS = {f16: 11, bf16: 8, f32: 24, f64: 53}
 """The bits of a significand."""
@@ -235,6 +236,14 @@ class BoundedNode:
         dtype = DTYPES.get(getattr(attrs, "dtype", ""))
         return replace(attrs, dtype=self.arithmetic.dtype.name) if dtype is not None and dtype.is_float else attrs
 
+    def uncertain_integers(self) -> UnsupportedError:
+        given = ", ".join(map(repr, self.node.inputs))
+        return UnsupportedError(
+            f"{self.node.op.name}({given}): integers that depend on the box, or on rounded numbers, are bounded only "
+            "where they are moved, compared, chosen or converted; compute with floats, by gs.convert or gs.dequantize, "
+            "or give those integers as an input"
+        )
+
     @property
     def stored(self) -> TensorType:
         """The type of the node's result where it runs."""
@@ -313,7 +322,8 @@ class BoundedNode:
 
     def opened(self, box: Box) -> tuple[Var, Var]:
         """The ends, infinite where nothing is known: for what takes a NaN for a number."""
-        return tuple(where(equal(end, end), end, far) for end, far in zip(box.ends, (-inf, inf), strict=True))  # type: ignore[return-value]
+        low, high = (where(equal(end, end), end, far) for end, far in zip(box.ends, (-inf, inf), strict=True))
+        return low, high
 
     def known_where(self, condition: Var, box: Box) -> Box:
         """The box, or nothing known where the condition does not hold."""

@@ -160,7 +160,10 @@ def _middle(node: Any, z: Var, f: Var) -> Var:
 def _best(slopes: Var, z: Var, f: Var, middle: Var) -> Var:
     """The slope of the line above the points that is lowest in the middle."""
     shape = (*slopes.shape, z.shape[-1])
-    across = lambda v: broadcast_to(reshape(v, (*v.shape[:-1], 1, v.shape[-1])), shape)  # noqa: E731
+
+    def across(v: Var) -> Any:
+        return broadcast_to(reshape(v, (*v.shape[:-1], 1, v.shape[-1])), shape)
+
     reached = across(f) - broadcast_to(_column(slopes), shape) * across(z - broadcast_to(_column(middle), z.shape))
     _, place = adaptive_max_pool(-_largest(reached), (1,), return_indices=True)
     return reshape(max_gather(slopes, place, 1), middle.shape)  # type: ignore[no-any-return]

@@ -302,7 +302,10 @@ def _batch_norm_box(node: Any, *boxes: Any) -> Any:
     """For statistics that are not known exactly, from the ends of all operands."""
     x, mean, var, weight, bias = _named(node.attrs, boxes)
     shape = (node.stored.shape[1], *(1,) * (node.stored.ndim - 2))
-    across = lambda box: [reshape(end, shape) for end in box.ends]  # noqa: E731
+
+    def across(box: Any) -> list[Any]:
+        return [reshape(end, shape) for end in box.ends]
+
     low_mean, high_mean = across(mean)
     roots = [reshape(sqrt(v + node.attrs.eps + 0.0 * sqrt(var.lower)), shape) for v in var.ends]
     sizes = [*(abs(end) for end in x.ends), *(abs(end) for end in (low_mean, high_mean))]

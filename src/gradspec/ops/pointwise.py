@@ -125,6 +125,12 @@ def sub(a: Any, b: Any) -> Any:
     return _binary(SUB, a, b)
 
 
+def _products(node: Any, a: Any, b: Any) -> Any:
+    if not node.stored.is_float:
+        raise node.uncertain_integers()
+    return node.around([p * q for p in a.ends for q in b.ends], 1)
+
+
 def _mul_lines(node: Any, boxes: Any, share: Any) -> Any:
     """McCormick's: ``(a − p)·(b − q)`` has a sign where ``p`` and ``q`` are ends, so ``a·b`` lies on one side of
     ``p·b + q·a − p·q``."""
@@ -147,7 +153,7 @@ MUL = Op(
     crop=cellwise,
     linear="each",
     sums=Sums(terms=lambda attrs, a, b: 1, factors=(0, 1)),
-    enclosure=lambda node, a, b: node.around([p * q for p in a.ends for q in b.ends], 1),
+    enclosure=_products,
     relaxation=_mul_lines,
     transpose=lambda attrs, cotangents, operands, i: cotangents[0] * operands[1 - i],
 )

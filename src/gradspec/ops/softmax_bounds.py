@@ -32,7 +32,7 @@ VANISHED = {f32: 104, f64: 746}
 
 
 @dataclass(frozen=True)
-class _Row:
+class _Exponentials:
     """The boxes of the operand as exponentials."""
 
     node: Any
@@ -84,7 +84,7 @@ class _Row:
 
 
 def softmax_box(node: Any, box: Any) -> Any:
-    row = _Row(node, box)
+    row = _Exponentials(node, box)
     _, (low, high) = row.exponentials()
     least, most = row.down(low), row.up(high)
     ends = [least / (least + row.others(high)[1]), most / (most + row.others(low)[0])]
@@ -92,7 +92,7 @@ def softmax_box(node: Any, box: Any) -> Any:
 
 
 def log_softmax_box(node: Any, box: Any) -> Any:
-    low, high, _ = _logarithms(_Row(node, box))
+    low, high, _ = _logarithms(_Exponentials(node, box))
     return node.between(
         *(end + sign * node.blur(abs(end) + 1.0, _kernel(node, box)) for end, sign in ((low, -1.0), (high, 1.0)))
     )
@@ -100,10 +100,10 @@ def log_softmax_box(node: Any, box: Any) -> Any:
 
 def _kernel(node: Any, box: Any) -> int:
     """The roundings of ``x − c − log Σ exp(xⱼ − c)``, relative to ``|t| + 1``, which is no less than ``|x − c|``."""
-    return _Row(node, box).count + 24
+    return _Exponentials(node, box).count + 24
 
 
-def _logarithms(row: _Row) -> tuple[Var, Var, Var]:
+def _logarithms(row: _Exponentials) -> tuple[Var, Var, Var]:
     """Real bounds of ``t``, and ``T``."""
     top, (low, high) = row.exponentials()
     ends = []
@@ -147,7 +147,7 @@ class _Centred:
 
 
 def log_softmax_lines(node: Any, boxes: Any, share: Any) -> Any:
-    row = _Row(node, boxes[0])
+    row = _Exponentials(node, boxes[0])
     (weights, low), (others, high) = _below(row), _above(row)
     ends = log_softmax_box(node, boxes[0]).ends
     room = node.blur(maximum(*map(abs, ends)) + 1.0, _kernel(node, boxes[0]))
@@ -159,7 +159,7 @@ def log_softmax_lines(node: Any, boxes: Any, share: Any) -> Any:
 
 
 def softmax_lines(node: Any, boxes: Any, share: Any) -> Any:
-    row = _Row(node, boxes[0])
+    row = _Exponentials(node, boxes[0])
     (weights, low), (others, high) = _below(row), _above(row)
     least, most, _ = _logarithms(row)
     k = maximum(exp(least * 0.5 + most * 0.5), node.tiny)
@@ -179,7 +179,7 @@ def softmax_lines(node: Any, boxes: Any, share: Any) -> Any:
     )
 
 
-def _line(row: _Row, slope: Var, weights: Var, intercept: Var, end: Var, sign: float) -> Any:
+def _line(row: _Exponentials, slope: Var, weights: Var, intercept: Var, end: Var, sign: float) -> Any:
     """The line, or the end of the box where that is better at the centres."""
     slope = broadcast_to(slope, end.shape)
     value = _Centred(slope, weights, row.axis).push(row.box.centre) + intercept
@@ -188,7 +188,7 @@ def _line(row: _Row, slope: Var, weights: Var, intercept: Var, end: Var, sign: f
     return row.node.line(where(better, intercept, end), (0, chosen))
 
 
-def _above(row: _Row) -> tuple[Var, Var]:
+def _above(row: _Exponentials) -> tuple[Var, Var]:
     """``t ≤ x − Σ pⱼ·xⱼ + c``: the tangent of ``log Σ exp`` at the centres, its weights known but for an error."""
     centre, radius = row.box.ball
     shifted = centre - row.spread(row.largest(centre))
@@ -200,7 +200,7 @@ def _above(row: _Row) -> tuple[Var, Var]:
     return weights, row.spread(row.total(weights * t) + size * (4.0 * row.error))
 
 
-def _below(row: _Row) -> tuple[Var, Var]:
+def _below(row: _Exponentials) -> tuple[Var, Var]:
     """``t ≥ x − Σ qⱼ·xⱼ + c``, ``c = −T − log S + 1 − Σ max (eⱼ/S − qⱼ·xⱼ)`` over the ends."""
     top, (low, high) = row.exponentials()
     lower, upper = row.box.ends

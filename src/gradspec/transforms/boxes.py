@@ -15,7 +15,6 @@ from gradspec.graph.ir import Array, Node, Sums, Var
 from gradspec.graph.types import DType, TensorType, f32, f64
 from gradspec.ops.box import Arithmetic, BoundedNode, Box, Slack, absolute
 from gradspec.ops.rules import increasing
-from gradspec.spec.errors import UnsupportedError
 from gradspec.transforms.vjp import dependents
 
 
@@ -103,17 +102,8 @@ def enclosed(node: Node, operands: Sequence[Box], arithmetic: Arithmetic) -> Seq
     if not varying and (node.op.constant or not floats) and not any(v.type.is_float for v in node.outputs):
         return [Box(arithmetic, point=v) for v in _tuple(bounded.apply(*(b.lower for b in operands)))]
     if node.op.enclosure is None:
-        raise _unbounded(node) if rule is not None else node.op.missing("enclosure")
+        raise bounded.uncertain_integers() if rule is not None else node.op.missing("enclosure")
     return _tuple(node.op.enclosure(bounded, *operands))
-
-
-def _unbounded(node: Node) -> UnsupportedError:
-    given = ", ".join(map(repr, node.inputs))
-    return UnsupportedError(
-        f"{node.op.name}({given}): integers that depend on the box, or on rounded numbers, are bounded only where they "
-        "are moved, compared, chosen or converted; compute with floats, by gs.convert or gs.dequantize, or give those "
-        "integers as an input"
-    )
 
 
 def is_affine(node: Node, varying: Iterable[int]) -> bool:

@@ -213,7 +213,9 @@ class Backwards:
 
 
 def _terms(node: Node) -> int:
-    """The roundings that a number meets in one node of a transposed map."""
+    """The roundings that a number meets in one node of a transposed map; indices and conditions are no numbers."""
+    if not node.outputs[0].type.is_float:
+        return 0
     if node.op.sums is None:
         raise node.op.missing("sums")
     return node.op.sums.terms(node.attrs, *(v.type for v in node.inputs))

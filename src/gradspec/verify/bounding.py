@@ -120,6 +120,8 @@ class Bounder:
         """The bounds of a variable by lines, in the cells asked for and where they are better than ``ends``."""
         low, high = (end.copy() for end in ends)
         cells = np.flatnonzero(np.broadcast_to(where, var.shape))
+        if not cells.size:
+            return low, high
         patches = self._patches(var)
         if patches is not None and patches.pay(cells):
             below, above = patches.bounds(self._all(inputs, known), cells)

@@ -143,6 +143,8 @@ _METHODS: dict[str, Callable[..., list[Ends]]] = {"boxes": _by_boxes, "crown": _
 
 def _opened(low: Array, high: Array) -> Ends:
     """Where nothing is known, the ends are infinite."""
+    if low.dtype.kind in "iub":
+        return low, high
     infinite = low.dtype.type(np.inf)
     return np.where(np.isnan(low), -infinite, low), np.where(np.isnan(high), infinite, high)
 
