@@ -330,6 +330,38 @@ def _assignment(node: Any) -> tuple[str, str, str]:
     return output.name, f"{node.op}({', '.join(v.name for v in node.inputs)})", str(output.type)
 
 
+def proofs(page: Page) -> None:
+    page.section(
+        "A proved statement",
+        "What can a network output over a whole box of inputs? Lines follow its cells back to the inputs; every "
+        "rounding is accounted for, that of the bounds and that of any kernel that will ever run the network. So the "
+        "statement below is about all of them.",
+    )
+    at = page.enter("""
+        import numpy as np
+        filters = np.float32([[[[1, 0, -1], [2, 0, -2], [1, 0, -1]]]])
+        def edges(x):
+            y = gs.relu(gs.conv2d(x, filters, padding=1))
+            return gs.max_pool2d(y, 3, stride=2)
+        seen = np.float32([image]) / 8
+        network = gs.trace(edges, gs.f32[1, 5, 5])
+        reach = gs.bounds(network, seen - np.float32(0.01),
+                          seen + np.float32(0.01))
+    """)
+    rows = zip(at.network(at.seen).flat, at.reach.lower.flat, at.reach.upper.flat, strict=True)
+    page.draw(
+        table(
+            ("output", "value", "at least", "at most"),
+            ((str(i), f"{y:.4f}", _outward(low, -1), _outward(high, 1)) for i, (y, low, high) in enumerate(rows)),
+        )
+    )
+
+
+def _outward(end: Any, side: int) -> str:
+    """Four digits of an end that lie on its far side."""
+    return f"{side * math.ceil(side * float(end) * 10**4) / 10**4:.4f}"
+
+
 def closing(page: Page) -> None:
     page.say("Read on: python -m pydoc gradspec.spec.pool shows the specification that these lines ran.")
 
@@ -345,5 +377,6 @@ SECTIONS = (
     low_precision,
     original_rule,
     graphs,
+    proofs,
     closing,
 )
