@@ -19,7 +19,8 @@ from gradspec.graph.ir import Array, Var
 from gradspec.runtime.run import compile
 from gradspec.transforms.lines import lines
 from gradspec.verify.bounding import Bounder, Known
-from gradspec.verify.slopes import FreeLines
+from gradspec.verify.certificate import Leaf, Tree, node_numbers
+from gradspec.verify.slopes import Free, FreeLines
 
 MOST_PARTS = 2**18
 """The parts that may wait; then the search gives up."""
@@ -40,6 +41,16 @@ class Goal:
         above = lower.astype(np.float64) - self.least
         above = np.where(np.isnan(above), -np.inf, above)
         return np.asarray(np.min([above[..., rows].max(axis=-1) for rows in self.conjunctions], axis=0))
+
+    def best_rows(self, lower: Array) -> Array:
+        """Which row of each conjunction is farthest above its bound, or nearest to it; of one part."""
+        above = np.nan_to_num(lower.astype(np.float64) - self.least, nan=-np.inf)
+        return np.array([np.argmax(above[rows]) for rows in self.conjunctions])
+
+    def proved_rows(self, lower: Array) -> list[int]:
+        """The best row of each conjunction that is proved, and −1 for the others."""
+        proved = [bool(np.any(lower[rows].astype(np.float64) > self.least[rows])) for rows in self.conjunctions]
+        return [int(row) if of else -1 for row, of in zip(self.best_rows(lower), proved, strict=True)]
 
     def without_proved(self, lower: Array) -> Goal:
         """The conjunctions that these bounds leave open."""
@@ -84,6 +95,8 @@ class Part:
 
     lower: Array
     upper: Array
+    number: int = 0
+    """In the tree of parts."""
 
 
 class InputSplitting:
@@ -148,14 +161,14 @@ def _both_signs(target: Var, dtype: Any) -> Array:
     return np.concatenate([unit, -unit]).reshape(-1, *target.shape)
 
 
-def halves(part: Part, axis: int) -> Iterator[Part]:
-    """The box cut in two, with one number in both."""
-    low, high = part.lower[axis], part.upper[axis]
-    middle = low / 2 + high / 2
-    for end, ends in ((middle, "upper"), (middle, "lower")):
-        lower, upper = part.lower.copy(), part.upper.copy()
-        (upper if ends == "upper" else lower)[axis] = end
-        yield Part(lower, upper)
+def halves(part: Part, axis: int, tree: Tree) -> Iterator[Part]:
+    """The box cut in two, with one number in both, as the tree is told."""
+    middle = part.lower[axis] / 2 + part.upper[axis] / 2
+    below, above = tree.split(part.number, axis, float(middle))
+    lower, upper = part.lower.copy(), part.upper.copy()
+    lower[axis] = upper[axis] = middle
+    yield Part(part.lower, upper, below)
+    yield Part(lower, part.upper, above)
 
 
 # --- signs of inner variables -----------------------------------------------------------------------------------------
@@ -183,21 +196,62 @@ class SignSplitting:
         self.together = int(max(1, min(32, 2**20 // (largest * len(goal.rows)))))
         self._free = self._lines.first(boxes)
 
-    def root(self, steps: int) -> float:
-        """The margin of the whole, after the free slopes were improved for it."""
+    def root(self, steps: int) -> tuple[float, Leaf]:
+        """The margin of the whole, after the free slopes were improved for it, and what shows it."""
         inputs, known = self._stacked([()], 1)
         lower, self._free = self._lines.improved(inputs, known, self._free, steps, self._proved)
-        return float(self._goal.margins(lower)[0])
+        return float(self._goal.margins(lower)[0]), self._leaf(lower, known, self._free, 0)
 
-    def bounded(self, parts: Sequence[tuple[Side, ...]], steps: int) -> tuple[Array, list[Side | None]]:
-        """The margin of each part, and the cell to split it at."""
+    def bounded(
+        self, parts: Sequence[tuple[Side, ...]], steps: int
+    ) -> tuple[Array, list[Side | None], Callable[[int], Leaf]]:
+        """The margin of each part, the cell to split it at, and what shows its margin."""
         inputs, known = self._stacked(parts, self.together)
         free = self._free.take(np.zeros(self.together, int))
         lower, free = self._lines.improved(inputs, known, free, steps, self._proved)
         margins = self._goal.margins(lower)
         weights = self._weights(lower)
         gains = self._gains(known, self._lines.steepest(inputs, known, free, weights))
-        return margins[: len(parts)], [self._best(known, gains, i) for i in range(len(parts))]
+        sides = [self._best(known, gains, i) for i in range(len(parts))]
+        return margins[: len(parts)], sides, lambda i: self._leaf(lower, known, free, i)
+
+    def numbers(self) -> tuple[list[int], list[int]]:
+        """The bent operators, and the first that bends each variable that is multiplied, as certificates know them."""
+        of = self._lines
+        firsts = [next(node for node in of.shared if var in node.inputs) for var in of.multiplied]
+        return node_numbers(self._bounder.graph, of.shared), node_numbers(self._bounder.graph, firsts)
+
+    def split_at(self, side: Side) -> tuple[int, int]:
+        """The operator that bends there, as certificates know it, and the cell."""
+        var = self._bounder.inner[side.variable]
+        node = next(node for node in self._lines.shared if var in node.inputs)
+        return node_numbers(self._bounder.graph, [node])[0], side.cell
+
+    def _leaf(self, lower: Array, known: Sequence[Array], free: Free, part: int) -> Leaf:
+        """The rows that are proved of a part, and the slopes and multipliers that make a difference to them."""
+        best = self._goal.best_rows(lower[part])
+        rows = np.array([of[row] for of, row in zip(self._goal.conjunctions, best, strict=True)], int)
+        ends = {v: (known[2 * i][part].ravel(), known[2 * i + 1][part].ravel()) for i, v in enumerate(self._inner)}
+
+        def sparse(array: Array, where: Array) -> tuple[Array, Array]:
+            cells = np.flatnonzero(where)
+            return cells.astype(np.int32), array[:, cells].astype(np.float32)
+
+        shares, multipliers = [], []
+        for node, array in zip(self._lines.shared, free.shares, strict=True):
+            chosen = array[part][rows].reshape(len(rows), -1)
+            low, high = ends.get(node.inputs[0], (-np.ones(chosen.shape[1]), np.ones(chosen.shape[1])))
+            shares.append(sparse(chosen, (low < 0) & (high > 0)))
+        for var, array in zip(self._lines.multiplied, free.multipliers, strict=True):
+            low, high = ends[var]
+            chosen = array[part][rows].reshape(len(rows), -1)
+            usable = np.minimum(chosen, 0) * (low >= 0) + np.maximum(chosen, 0) * (high <= 0)
+            multipliers.append(sparse(usable, usable.any(axis=0)))
+        return Leaf(best, shares, multipliers)
+
+    @property
+    def _inner(self) -> Sequence[Var]:
+        return self._bounder.inner
 
     def _proved(self, lower: Array) -> bool:
         return bool(np.all(self._goal.margins(lower) > 0))

@@ -35,6 +35,16 @@ from gradspec.verify.branching import (
     SignSplitting,
     halves,
 )
+from gradspec.verify.certificate import (
+    Certificate,
+    InputTree,
+    SignTree,
+    Tree,
+    input_tree,
+    network_digest,
+    property_digest,
+    sign_tree,
+)
 from gradspec.verify.property import Conjunction, Property, PropertyCase, size_of
 
 FEW_INPUTS = 12
@@ -70,7 +80,8 @@ class Result:
     kernels: str = "any"
     parts: int = 1
     seconds: float = 0.0
-    certificate: Any = field(default=None, repr=False)
+    certificate: Certificate | None = field(default=None, repr=False)
+    """What ``gs.verify.check`` checks, if it is proved; None also of a proof that would take too much memory."""
 
     def __str__(self) -> str:
         of = "any kernel" if self.kernels == "any" else "the real network"
@@ -117,8 +128,17 @@ def prove(
         margin = min(margin, found)
         if status != "proved":
             break
-    seconds = time.monotonic() - begun
-    return Result(status, witness, margin, kernels, search.parts, seconds)
+    certificate = _certificate(graph, property, kernels, search.trees) if status == "proved" else None
+    return Result(status, witness, margin, kernels, search.parts, time.monotonic() - begun, certificate)
+
+
+def _certificate(
+    graph: Graph, property: Property, kernels: str, trees: Sequence[InputTree | SignTree | None]
+) -> Certificate | None:
+    found = tuple(tree for tree in trees if tree is not None)
+    if len(found) < len(trees):
+        return None
+    return Certificate(kernels, network_digest(graph), property_digest(property), found)
 
 
 def robust(
@@ -159,6 +179,8 @@ class _Search:
         self._graph, self._kernels, self._deadline, self._report = graph, kernels, deadline, report
         self._seed = seed
         self.parts = 0
+        self.trees: list[InputTree | SignTree | None] = []
+        """For each case that is proved, how."""
 
     def decided(self, case: PropertyCase, property: Property) -> tuple[str, float, tuple[Array, ...] | None]:
         """The status of one case, its margin, and a witness if it is refuted."""
@@ -221,13 +243,14 @@ class _Search:
         self, bounder: Bounder, goal: Goal, inputs: Sequence[Array], case: PropertyCase, property: Property
     ) -> Any:
         splitting = InputSplitting(bounder, goal, ())
-        queue, proved = Queue(), 0
-        root = Part(*(np.concatenate([a.reshape(-1) for a in inputs[end::2]]) for end in (0, 1)))
+        queue, proved, tree = Queue(), 0, Tree()
+        lower, upper = (np.concatenate([a.reshape(-1) for a in inputs[end::2]]) for end in (0, 1))
+        root = Part(lower, upper)
         waiting: list[Any] = [root]
         least = np.inf
         while waiting or len(queue):
             self._check_time()
-            parts = waiting or [half for part, axis in queue.pop(TOGETHER // 2) for half in halves(part, axis)]
+            parts = waiting or [half for part, axis in queue.pop(TOGETHER // 2) for half in halves(part, axis, tree)]
             waiting = []
             witness = self._centres(parts, property)
             if witness is not None:
@@ -242,6 +265,7 @@ class _Search:
             self._tell(proved, queue)
             if len(queue) > MOST_PARTS:
                 return "unknown", queue.margin, None
+        self.trees.append(input_tree(tree))
         return "proved", float(least), None
 
     def _centres(self, parts: Sequence[Part], property: Property) -> tuple[Array, ...] | None:
@@ -261,37 +285,43 @@ class _Search:
         known = bounder.tightened(inputs, bounder.unknown())
         lower = bounder.lower(inputs, known, bounder.graph.outputs[0], goal.rows)
         self.parts += 1
+        first, tree = goal.proved_rows(lower), Tree()
         if float(goal.margins(lower)) > 0:
+            self.trees.append(sign_tree(first, tree, (), ()))
             return "proved", float(goal.margins(lower)), None
         self._check_time()
         goal = goal.without_proved(lower)
         splitting = SignSplitting(bounder, goal, inputs, known)
-        margin = splitting.root(FIRST_STEPS)
-        if margin > 0:
-            return "proved", margin, None
-        return self._split_signs(splitting)
+        margin, leaf = splitting.root(FIRST_STEPS)
+        tree.end(0, leaf)
+        found = ("proved", margin, None) if margin > 0 else self._split_signs(splitting, tree)
+        if found[0] == "proved":
+            self.trees.append(sign_tree(first, tree, *splitting.numbers()) if tree.is_complete else None)
+        return found
 
-    def _split_signs(self, splitting: SignSplitting) -> Any:
+    def _split_signs(self, splitting: SignSplitting, tree: Tree) -> Any:
         queue, proved, least = Queue(), 0, np.inf
-        parts: list[tuple[Side, ...]] = [()]
+        numbers, parts = [0], list[tuple[Side, ...]]([()])
         while True:
             self._check_time()
-            margins, sides = splitting.bounded(parts, STEPS)
+            margins, sides, leaf = splitting.bounded(parts, STEPS)
             self.parts += len(parts)
-            for part, margin, side in zip(parts, margins, sides, strict=True):
+            for i, (number, margin, side) in enumerate(zip(numbers, margins, sides, strict=True)):
                 if margin > 0:
                     proved, least = proved + 1, min(least, float(margin))
+                    tree.end(number, leaf(i))
                 elif side is None:
                     return "unknown", float(margin), None
                 else:
-                    queue.push(margin, (part, side))
+                    queue.push(margin, (number, parts[i], side))
             self._tell(proved, queue)
             if not len(queue):
                 return "proved", least, None
             if len(queue) > MOST_PARTS:
                 return "unknown", queue.margin, None
             taken = queue.pop(max(1, splitting.together // 2))
-            parts = [(*part, replace(side, above=above)) for part, side in taken for above in (False, True)]
+            numbers = [half for number, _, side in taken for half in tree.split(number, *splitting.split_at(side))]
+            parts = [(*part, replace(side, above=above)) for _, part, side in taken for above in (False, True)]
 
     def _tell(self, proved: int, queue: Queue) -> None:
         if self._report is not None:
