@@ -11,8 +11,11 @@ import pytest
 
 import gradspec as gs
 from gradspec.domains import Ball
+from gradspec.ops.box import Arithmetic
+from gradspec.ops.pointwise import gate, step
 from gradspec.ops.table import operators
 from gradspec.spec.errors import UnsupportedError
+from gradspec.transforms import boxes
 from graph.op_cases import GraphCase
 from graph.test_op_laws import CASES, several
 
@@ -121,3 +124,111 @@ def test_bounds_contain_the_exact_and_the_computed_values(case: GraphCase) -> No
 def test_every_operator_has_bounds_or_says_why() -> None:
     without = {name for name, op in operators().items() if op.sums is None and op.enclosure is None}
     assert without == set()
+
+
+FORMATS = (gs.f32, gs.f16, gs.bf16)
+
+
+@pytest.mark.parametrize(("case", "dtype"), [(c, FORMATS[i % 3]) for i, c in enumerate(CASES)], ids=str)
+def test_bounds_contain_what_kernels_compute_in_small_formats(case: GraphCase, dtype: Any) -> None:
+    """Bounds are float32, and hold for results that are stored with fewer digits; a box within another has narrower
+    ones."""
+    if refused(case) is not None:
+        return
+    graph, found = graph_of(case, dtype), []
+    for radius in (0.5, 2.0**-5):
+        ends = boxes_of(case, radius, dtype.numpy)
+        wide = [[a.astype(np.float32) if a.dtype.kind not in "iub" else a for a in arrays] for arrays in ends]
+        found.append(bounds_of(case, dtype, *wide, method="boxes"))
+        for wider in points(*wide, Random(case.id), 1):
+            x = [a.astype(low.dtype) for a, low in zip(wider, ends[0], strict=True)]
+            x = [np.clip(a, low, high) for a, low, high in zip(x, *ends, strict=True)]
+            for (low, high), y in zip(found[-1], several(graph(*x)), strict=True):
+                y = y.astype(np.float64) if y.dtype.kind not in "iub" else y
+                assert np.all((low <= y) & (y <= high) | (np.isinf(y) & (y != 0)))
+    for (low, high), (inner_low, inner_high) in zip(*found, strict=True):
+        if low.dtype.kind == "f":
+            room = 1e-4 * (1 + np.abs(low) + np.abs(high))
+            assert not np.any(inner_low < low - room)
+            assert not np.any(inner_high > high + room)
+
+
+# --- every term is needed ---------------------------------------------------------------------------------------------
+
+
+def _absorbed(x: Any) -> Any:
+    return gs.relu(x + 2.0**25) - 2.0**25
+
+
+def _nothing(*args: Any) -> float:
+    return 0.0
+
+
+MUTANTS = {
+    "own": (Arithmetic, "own", _nothing, _absorbed, gs.f32, "real", 0.5, 0.5),
+    "kernel": (Arithmetic, "kernel", _nothing, lambda x: gs.convert(_absorbed(x), gs.f64), gs.f32, "any", 0.5, 0.0),
+    "storage": (Arithmetic, "storage", _nothing, lambda x: x + 1.0, gs.f16, "any", 2048.0, 2048.0),
+    "underflow": (Arithmetic, "underflow", _nothing, lambda x: x * 2.0**-100, gs.f32, "real", 2.0**-60, 2.0**-160),
+    "chains": (
+        boxes,
+        "_leaves",
+        lambda terms, operands: terms,
+        lambda x: gs.convert((x + x) + 2.0**25, gs.f64),
+        gs.f32,
+        "any",
+        1.875,
+        2.0**25,  # as (x + 2²⁵) + x
+    ),
+}
+"""What is left out, of which function, in which format, for which kernels, at which number, and a value there."""
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_without_one_term_a_value_is_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, term, mutant, function, dtype, kernels, at, value = MUTANTS[name]
+
+    def contained() -> bool:
+        found = gs.bounds(gs.trace(function, dtype[1]), *[np.float32([at])] * 2, method="boxes", kernels=kernels)
+        return float(found.lower[0]) <= value <= float(found.upper[0])
+
+    assert contained()
+    monkeypatch.setattr(owner, term, mutant)
+    assert not contained()
+
+
+def test_what_a_kernel_absorbs_is_within_the_bounds() -> None:
+    graph = gs.trace(_absorbed, gs.f32[1])
+    x = np.float32([0.5])
+    assert graph(x).tolist() == [0.0]
+    assert gs.bounds(graph, x, x).lower[0] <= 0
+
+
+# --- what is not known ------------------------------------------------------------------------------------------------
+
+UNKNOWN = {
+    "div": lambda x: 1.0 / x,
+    "log": gs.log,
+    "sqrt": gs.sqrt,
+    "relu": lambda x: gs.relu(gs.log(x)),
+    "maximum": lambda x: gs.maximum(1.0 / x, 3.0),
+    "where": lambda x: gs.where(gs.greater(1.0 / x, 3.0), 1.0 + x * 0.0, -1.0 + x * 0.0),
+    "step": lambda x: gs.where(gs.less(1.0 / x, 3.0), 1.0 + x * 0.0, -1.0 + x * 0.0),
+    "equal": lambda x: gs.where(gs.equal(1.0 / x, 4.0), 1.0 + x * 0.0, -1.0 + x * 0.0),
+    "integers": lambda x: gs.convert(gs.convert(1.0 / x, gs.i32), gs.f32),
+    "quantize": lambda x: gs.dequantize(gs.quantize(1.0 / x, 0.5), 0.5),
+    "gate": lambda x: gate(step(1.0 / x, -1.0, 0.0, 1.0), 1.0 + x),
+    "softmax": lambda x: gs.softmax(1.0 / x),
+}
+
+
+@pytest.mark.parametrize("method", ["boxes", "crown"])
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_is_not_known_is_not_lost(name: str, method: str) -> None:
+    """Functions of ``1/x`` over boxes with 0 inside, beside and at an end: all that they can be is in the bounds."""
+    graph = gs.trace(UNKNOWN[name], gs.f32[3])
+    low, high = np.float32([-1, 0.25, 0]), np.float32([2, 0.5, 1])
+    found = gs.bounds(graph, low, high, method=method)
+    for t in np.linspace(0.001, 1, 23, dtype=np.float32):
+        with np.errstate(all="ignore"):
+            y = graph(low + (high - low) * t)
+        assert np.all((found.lower <= y) & (y <= found.upper) | np.isnan(y)), (found.lower, y, found.upper)
