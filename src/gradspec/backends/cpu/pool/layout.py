@@ -25,6 +25,7 @@ from gradspec.backends.cpu.pool.arguments import (
     PoolAxis,
     PoolSettings,
     Role,
+    RowChunk,
     StagedRows,
 )
 from gradspec.backends.cpu.pool.axes import ReducedAxis, merged, one_row
@@ -54,6 +55,12 @@ FEWEST_STAGED = 8
 """Neighbours side by side whose rows are staged for them."""
 MOST_GATHERED = 16
 """Taps of a window whose cotangent is gathered rather than sent."""
+LARGEST_CHUNK = 4096
+"""Places of windows in rows of cells that are reduced at once, so that they stay in the first cache."""
+SHORTEST_RUN = 16
+"""Outputs of rows that are one run: a vector, so that what is read was written."""
+MOST_KEPT = 1 << 15
+"""Places of windows in the rows that they are gathered from."""
 
 Count: TypeAlias = Callable[[AxisWindow], Ints]
 ROLES = tuple(Role)
@@ -204,7 +211,7 @@ class _Layout:
             blocks=self.blocks,
             bands=self.bands,
             has_holes=self.has_holes,
-            are_apart=all(a.kind is AxisKind.SLIDING and a.stride > a.reach for a, _ in self.axes),
+            are_apart=self.are_apart,
             writes_cells=self.writes_cells,
             finish=self.finish,
             shares=self.shares,
@@ -555,29 +562,89 @@ class _Layout:
     def gathering(self) -> Gathering:
         """Cells gather cotangents from small windows, which takes time for every tap; others are sent to winners."""
         (first, _), (last, steps) = self.axes[0], self.axes[-1]
-        is_few = prod(axis.kernel for axis, _ in self.axes) <= MOST_GATHERED
-        if not (self.settings.pulls and self.staged.is_used and is_few):
+        if not self._gathers():
             return Gathering()
-        phase = -(-(last.low + last.size) // last.stride)
-        is_dense = steps[Role.V] == self.inner_total == self.inner and self.inner_strides[Role.V] == 1
-        margin, sums_at = (last.kernel - 1) // last.stride, self.staged_end
+        is_dense = steps[Role.V] == self.inner_total == self.inner and (self.is_row or self.inner_strides[Role.V] == 1)
+        is_in_place = is_dense and (
+            last.kernel <= 3 if last.stride == 1 else last.stride == 2 <= last.kernel <= 4 and self.is_row
+        )
+        sums_at = self.staged_end if not self.is_row else self.ring_end + self.stretches * self.tile_room
         return Gathering(
             is_used=True,
-            is_in_place=is_dense and last.stride == 1 and self.pooling.stored == self.pooling.components[0],
-            phase=phase,
+            is_in_place=is_in_place,
+            phase=self.phase,
             sums_at=sums_at,
-            kept_at=sums_at + last.stride * phase,
-            slots=-(-first.kernel // first.stride),
-            pitch=margin + max(phase, last.outputs),
-            margin=margin,
+            kept_at=sums_at + last.stride * self.phase,
+            slots=first.kernel,
+            pitch=self.margin + self.phase,
+            margin=self.margin,
+            chunk=self._chunk(sums_at + last.stride * self.phase + self.kept_places) if is_in_place else RowChunk(),
         )
+
+    def _chunk(self, at: int) -> RowChunk:
+        """Of 3 × 3 windows in planes whose rows lie side by side, where winners are wanted for nothing else."""
+        (first, steps), last = self.axes[0], self.last
+        is_plane = len(self.axes) == 2 and {Role.X} <= {*self.pooling.roles} <= {Role.X, Role.Y, Role.U, Role.V}
+        is_square = first.kernel == last.kernel == 3 and first.stride == last.stride <= 2
+        are_rows = self.is_row and self.last_steps[Role.X] == self.last_steps[Role.U] == 1
+        if not (is_plane and is_square and are_rows and last.outputs <= LONGEST_TILE):
+            return RowChunk()
+        is_even = last.size == last.stride * last.outputs and last.low == 1 and self.is_direct
+        is_run = is_even and last.outputs >= SHORTEST_RUN and self._are_runs(steps)
+        pitch = last.outputs if is_run else self.margin + self.phase
+        rows = max(1, min(first.outputs, (LARGEST_CHUNK // pitch - 3) // first.stride + 1))
+        cells = first.stride * (rows - 1) + 3
+        largest_at = at + self.margin
+        kept_at = largest_at + cells * pitch + self.margin
+        return RowChunk(rows, is_run, cells if is_run else 1, pitch, largest_at, kept_at)
+
+    def _are_runs(self, steps: PerArray) -> bool:
+        """Whether rows follow each other in every array."""
+        cells, outputs = self.last.size, self.last.outputs
+        return steps[Role.X] == steps[Role.V] == cells and steps[Role.U] == outputs == steps[Role.Y]
+
+    def _gathers(self) -> bool:
+        """It is the windows that decide, so that sums have one order, with and without a tape; where no two windows
+        share a cell, there is but one."""
+        if not self.settings.pulls or len(self.axes) == 1 or self.writes_cells:
+            return False
+        axes = [axis for axis, _ in self.axes]
+        are_small = all(
+            axis.kind is AxisKind.SLIDING and axis.dilation == 1 and min(axis.outputs, axis.size) > 0 for axis in axes
+        )
+        if not are_small or self.has_holes or prod(axis.kernel for axis in axes) > MOST_GATHERED:
+            return False
+        is_sent = self.are_apart and self.last.stride > 2 and not self.staged.is_used
+        return not is_sent and self.kept_places <= MOST_KEPT
 
     @property
     def gathering_end(self) -> int:
         if not self.gathering.is_used:
             return self.staged_end
-        rows = prod(axis.outputs for axis, _ in self.axes[1:-1])
-        return self.gathering.kept_at + self.gathering.slots * rows * self.gathering.pitch
+        chunk = self.gathering.chunk
+        if chunk.rows:
+            return chunk.kept_at + (self.axes[0][0].stride * (chunk.rows - 1) + 3) * chunk.pitch + self.margin
+        return self.gathering.kept_at + self.kept_places
+
+    @property
+    def phase(self) -> int:
+        """Places of a row of cells in each of its phases."""
+        return -(-(self.last.low + self.last.size) // self.last.stride)
+
+    @property
+    def margin(self) -> int:
+        """Windows that cover a cell after the first that does."""
+        return (self.last.kernel - 1) // self.last.stride
+
+    @property
+    def kept_places(self) -> int:
+        """Of windows in the rows of cells that hear from them at a time."""
+        rows = self.axes[0][0].kernel * prod(axis.size for axis, _ in self.axes[1:-1])
+        return rows * (self.margin + self.phase)
+
+    @property
+    def are_apart(self) -> bool:
+        return all(axis.kind is AxisKind.SLIDING and axis.stride > axis.reach for axis, _ in self.axes)
 
     @property
     def ring_end(self) -> int:
@@ -602,7 +669,7 @@ class _Layout:
 
     def _plane_bytes(self) -> int:
         """Of the float32 plane of a 16-bit cotangent."""
-        if not self.settings.pulls or self.pooling.stored >= 4:
+        if not self.settings.pulls or self.pooling.stored >= 4 or self.gathering.is_used:
             return 0
         rows = -(-self.axes[0][0].size // self.bands)
         return 4 * self.inner * rows * prod(axis.size for axis, _ in self.axes[1:])
