@@ -337,6 +337,11 @@ def is_staged(b: PoolArguments) -> bool:
     return b.is_staged
 
 
+def converts_rows(b: PoolArguments) -> bool:
+    """Many rows at once of numbers that are not computed with as they are stored, and not staged."""
+    return b.axes[0].planar == Planar.MANY_ROWS and not b.is_direct and not b.is_staged
+
+
 def is_turned(b: PoolArguments) -> bool:
     """Small planes side by side."""
     return b.is_turned
@@ -370,6 +375,14 @@ def expands(b: PoolArguments) -> bool:
 SLIDING, BINS, EXPANDING = AxisKind
 LAST = {"layout": "channels last"}
 PLANES = [(1, 1), (9, 3, 2), (2, 3, 5, 7), (37, 8, 9)]
+
+CONVERTED = [
+    *((3, s, "C", converts_rows) for s in (1, 2)),
+    (2, 2, "padded rows", converts_rows),
+    (3, 1, "padded rows", is_staged),
+    (3, 2, "reversed", is_staged),
+    (5, 3, "C", is_staged),
+]
 
 MAX_PATHS = [
     Path("taps", largest((3, 4), (3, 1), 1), (2, 10, 41), is_plain, PUSH),
@@ -454,8 +467,16 @@ MAX_PATHS = [
     ),
     Path("slabs of slabs", largest((2, 2, 2, 3), 3), (5, 6, 4, 9), lambda b: b.axes[1].planar == Planar.SLABS),
     *(
-        Path(f"planes of {k} × {k} by {s}, converted", largest((k, k), s, 1), (2, 9, 37), is_staged, dtype=gs.bf16)
-        for k, s in ((3, 1), (3, 2), (2, 2), (5, 3))
+        Path(
+            f"planes of {k} × {k} by {s}, converted, {rows}",
+            largest((k, k), s, 1),
+            (2, 9, 37),
+            takes,
+            VALUE,
+            gs.bf16,
+            rows,
+        )
+        for k, s, rows, takes in CONVERTED
     ),
     Path("tiles on one axis", largest((3,), 1, 1), (5000,), lambda b: b.bands == 2 and b.tile < 2500, PULL),
     Path("tiles of far strides", largest((3,), 9), (2, 19000), lambda b: b.tile * 9 < 19000, PUSH),
@@ -637,8 +658,16 @@ AVERAGE_PATHS = [
     Path("sums in planes", mean((3, 3), 1, 1), (2, 9, 37), lambda b: b.axes[0].planar == Planar.MANY_ROWS),
     Path("sums of slabs", mean((2, 2, 2), 2), (2, 8, 6, 21), lambda b: b.axes[0].planar == Planar.SLABS),
     *(
-        Path(f"sums in planes of {k} × {k} by {s}, converted", mean((k, k), s, 1), (2, 9, 37), is_staged, dtype=gs.f16)
-        for k, s in ((3, 1), (3, 2), (2, 2), (5, 3))
+        Path(
+            f"sums in planes of {k} × {k} by {s}, converted, {rows}",
+            mean((k, k), s, 1),
+            (2, 9, 37),
+            takes,
+            VALUE,
+            gs.f16,
+            rows,
+        )
+        for k, s, rows, takes in CONVERTED
     ),
     Path("sums in planes by two", mean((3, 3), 2, 1), (2, 9, 37), lambda b: b.axes[0].planar == Planar.MANY_ROWS),
     *(
@@ -666,6 +695,11 @@ AVERAGE_PATHS = [
         for job in (VALUE, SPREAD)
     ),
     Path("sums of few planes", mean_bins(5, 3), (2, 7, 10), lambda b: not b.is_turned),
+    *(
+        Path(f"{dtype} taps of {k} converted as read", mean((k,), s, low), (3, 70), is_plain, dtype=dtype)
+        for dtype in (gs.bf16, gs.f16)
+        for k, s, low in ((4, 4, 0), (2, 2, 1), (3, 5, 1), (7, 9, 3))
+    ),
     Path("sums in long bins", mean_bins(4, 2), (2, 8, 45), lambda b: b.axes[0].planar == Planar.BY_ROW),
     *(Path(f"sums of whole planes {shape}", mean_bins(1, 1), shape, lambda b: b.is_whole) for shape in PLANES),
     Path("sums of everything", mean_bins(1, 1), (2, 70, 130), lambda b: len(b.axes) == 1 and b.tile_room < 9100),

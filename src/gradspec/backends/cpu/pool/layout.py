@@ -393,7 +393,7 @@ class _Layout:
         if self.pooling.roles != (Role.X, Role.Y):
             is_kept = shape in ((3, 1), (3, 2), (2, 2)) and last.outputs <= LONGEST_TILE
             return Planar.KEPT_ROWS if is_kept and self._is_carried() else Planar.NOT
-        is_dense = before_steps[Role.X] == last.size or not self._is_in_place()
+        is_dense = before_steps[Role.X] == last.size or not self._is_in_place()  # or is staged
         is_many = shape in ((3, 2), (2, 2)) or (shape == (3, 1) and last.outputs == last.size > 2 and is_dense)
         if is_many and self._has_room_for_rows():
             return Planar.MANY_ROWS
@@ -418,7 +418,17 @@ class _Layout:
 
     @property
     def is_staged(self) -> bool:
-        return self.planar in (Planar.BY_ROW, Planar.MANY_ROWS) and not self._is_in_place()
+        is_as_it_is = self._is_in_place() or (self.planar is Planar.MANY_ROWS and self._converts_rows())
+        return self.planar in (Planar.BY_ROW, Planar.MANY_ROWS) and not is_as_it_is
+
+    def _converts_rows(self) -> bool:
+        """Whether numbers are converted as they are read, and rounded and written as rows of a plane are made."""
+        (before, steps), last, settings = self.axes[-2], self.last, self.settings
+        if len(self.axes) > 2 or not self._lies_in_rows() or not self.pooling.is_quiet or self.has_holes:
+            return False
+        is_dense = before.stride > 1 or steps[Role.X] == last.size
+        is_written = self.last_steps[Role.Y] == 1 and steps[Role.Y] == last.outputs
+        return is_dense and is_written and (settings.inverse != 0.0 or settings.divisor == 0.0)
 
     @property
     def staged_cells(self) -> int:
@@ -426,6 +436,8 @@ class _Layout:
             return (self.staged_rows + 1) * self.tile_room
         if self.is_turned:
             return self.inner * prod(axis.size for axis, _ in self.axes)
+        if self.planar is Planar.MANY_ROWS and not self._is_in_place() and not self.is_staged:
+            return self.axes[0][0].kernel * self.last.size  # windows that are not all real
         return prod(axis.size for axis, _ in self.axes[-2:]) if self.is_staged else 0
 
     @property
@@ -466,8 +478,12 @@ class _Layout:
 
     def _is_in_place(self) -> bool:
         """Whether rows of cells are read where they lie: neither converted nor divided nor gathered."""
-        is_as_computed = self.pooling.stored == self.pooling.components[0] and not self.settings.scales_input
-        return self.pooling.reads_in_place and is_as_computed and self.last_steps[Role.X] == 1 and self.is_row
+        return self._lies_in_rows() and self.pooling.stored == self.pooling.components[0]
+
+    def _lies_in_rows(self) -> bool:
+        """Whether that is so but for the conversion."""
+        is_run = self.is_row and self.last_steps[Role.X] == 1 and not self.settings.scales_input
+        return self.pooling.reads_in_place and is_run
 
     @property
     def unused_stretches(self) -> int:
