@@ -622,7 +622,8 @@ class _Layout:
     def _gathers(self) -> bool:
         """It is the windows that decide, so that sums have one order, with and without a tape; where no two windows
         share a cell, there is but one."""
-        if not self.settings.pulls or len(self.axes) == 1 or self.writes_cells:
+        has_winners = self.pooling.finds_winners or Role.TAPE in self.pooling.roles
+        if not (self.settings.pulls and has_winners) or len(self.axes) == 1 or self.writes_cells:
             return False
         axes = [axis for axis, _ in self.axes]
         are_small = all(
