@@ -83,6 +83,13 @@ def infinitely_low(rng: np.random.Generator, shape: Any, dtype: np.dtype) -> np.
     return np.where(rng.random(shape) < 0.05, halves(rng, shape, dtype), np.asarray(-np.inf).astype(dtype))
 
 
+def tied(rng: np.random.Generator, shape: Any, dtype: np.dtype) -> np.ndarray:
+    """Few numbers, zeros of both signs and infinities among them; the last of all is NaN."""
+    found = rng.choice(np.asarray([-np.inf, -1.0, -0.0, 0.0, 1.0, np.inf]).astype(dtype), shape)
+    found[(..., *(-1,) * found.ndim)] = np.nan
+    return found
+
+
 def lowest(rng: np.random.Generator, shape: Any, dtype: np.dtype) -> np.ndarray:
     """The least integer everywhere."""
     return np.full(shape, np.iinfo(dtype).min, dtype)
@@ -330,6 +337,11 @@ def is_staged(b: PoolArguments) -> bool:
     return b.is_staged
 
 
+def converts_rows(b: PoolArguments) -> bool:
+    """Many rows at once of numbers that are not computed with as they are stored, and not staged."""
+    return b.axes[0].planar == Planar.MANY_ROWS and not b.is_direct and not b.is_staged
+
+
 def is_turned(b: PoolArguments) -> bool:
     """Small planes side by side."""
     return b.is_turned
@@ -345,6 +357,16 @@ def gathers(b: PoolArguments) -> bool:
     return b.gathering.is_used
 
 
+def sends_at_once(b: PoolArguments) -> bool:
+    """Cotangents are sent to rows of cells as winners are found, row by row."""
+    return b.gathering.chunk.rows > 0 and not b.gathering.chunk.is_run
+
+
+def sends_runs(b: PoolArguments) -> bool:
+    """The same for rows that are one run."""
+    return b.gathering.chunk.rows > 0 and b.gathering.chunk.is_run
+
+
 def expands(b: PoolArguments) -> bool:
     """Cells along the last axis find the windows that cover them."""
     return b.axes[1].kind == EXPANDING
@@ -353,6 +375,14 @@ def expands(b: PoolArguments) -> bool:
 SLIDING, BINS, EXPANDING = AxisKind
 LAST = {"layout": "channels last"}
 PLANES = [(1, 1), (9, 3, 2), (2, 3, 5, 7), (37, 8, 9)]
+
+CONVERTED = [
+    *((3, s, "C", converts_rows) for s in (1, 2)),
+    (2, 2, "padded rows", converts_rows),
+    (3, 1, "padded rows", is_staged),
+    (3, 2, "reversed", is_staged),
+    (5, 3, "C", is_staged),
+]
 
 MAX_PATHS = [
     Path("taps", largest((3, 4), (3, 1), 1), (2, 10, 41), is_plain, PUSH),
@@ -437,8 +467,16 @@ MAX_PATHS = [
     ),
     Path("slabs of slabs", largest((2, 2, 2, 3), 3), (5, 6, 4, 9), lambda b: b.axes[1].planar == Planar.SLABS),
     *(
-        Path(f"planes of {k} × {k} by {s}, converted", largest((k, k), s, 1), (2, 9, 37), is_staged, dtype=gs.bf16)
-        for k, s in ((3, 1), (3, 2), (2, 2), (5, 3))
+        Path(
+            f"planes of {k} × {k} by {s}, converted, {rows}",
+            largest((k, k), s, 1),
+            (2, 9, 37),
+            takes,
+            VALUE,
+            gs.bf16,
+            rows,
+        )
+        for k, s, rows, takes in CONVERTED
     ),
     Path("tiles on one axis", largest((3,), 1, 1), (5000,), lambda b: b.bands == 2 and b.tile < 2500, PULL),
     Path("tiles of far strides", largest((3,), 9), (2, 19000), lambda b: b.tile * 9 < 19000, PUSH),
@@ -467,6 +505,23 @@ MAX_PATHS = [
         for shape in ((2, 9, 42), (3, 2, 2), (8, 14))
     ),
     Path("windows that end before the row", largest((2, 2), 2), (2, 9, 43), lambda b: not b.writes_cells, PULL),
+    *(
+        Path(f"rows that hear of {shape} by {s}, {pads}", largest((3, 3), s, pads), shape, takes, PULL)
+        for shape, s, pads, takes in (
+            ((2, 9, 16), 1, 1, sends_runs),
+            ((2, 9, 17), 1, 1, sends_runs),
+            ((2, 8, 42), 2, 1, sends_runs),
+            ((2, 7, 32), 2, ((1, 2), (1, 0)), sends_runs),
+            ((2, 9, 15), 1, 1, sends_at_once),
+            ((2, 9, 23), 1, 0, sends_at_once),
+            ((2, 8, 41), 2, 1, sends_at_once),
+            ((2, 3, 3), 2, 0, sends_at_once),
+            ((2, 9, 21), 1, 2, sends_at_once),
+            ((1, 70, 20), 1, 1, lambda b: sends_runs(b) and b.bands > 4),
+        )
+    ),
+    Path("cells that are gathered in rows", largest((4, 3), (1, 2), 1), (2, 9, 20), gathers, PULL),
+    Path("cells that are gathered by three", largest((2, 5), (2, 3), ((1, 0), (2, 1))), (2, 9, 20), gathers, PULL),
     Path(
         "windows that end below the plane",
         largest((2, 2), 2, ((0, 1), (0, 0))),
@@ -603,8 +658,16 @@ AVERAGE_PATHS = [
     Path("sums in planes", mean((3, 3), 1, 1), (2, 9, 37), lambda b: b.axes[0].planar == Planar.MANY_ROWS),
     Path("sums of slabs", mean((2, 2, 2), 2), (2, 8, 6, 21), lambda b: b.axes[0].planar == Planar.SLABS),
     *(
-        Path(f"sums in planes of {k} × {k} by {s}, converted", mean((k, k), s, 1), (2, 9, 37), is_staged, dtype=gs.f16)
-        for k, s in ((3, 1), (3, 2), (2, 2), (5, 3))
+        Path(
+            f"sums in planes of {k} × {k} by {s}, converted, {rows}",
+            mean((k, k), s, 1),
+            (2, 9, 37),
+            takes,
+            VALUE,
+            gs.f16,
+            rows,
+        )
+        for k, s, rows, takes in CONVERTED
     ),
     Path("sums in planes by two", mean((3, 3), 2, 1), (2, 9, 37), lambda b: b.axes[0].planar == Planar.MANY_ROWS),
     *(
@@ -632,6 +695,11 @@ AVERAGE_PATHS = [
         for job in (VALUE, SPREAD)
     ),
     Path("sums of few planes", mean_bins(5, 3), (2, 7, 10), lambda b: not b.is_turned),
+    *(
+        Path(f"{dtype} taps of {k} converted as read", mean((k,), s, low), (3, 70), is_plain, dtype=dtype)
+        for dtype in (gs.bf16, gs.f16)
+        for k, s, low in ((4, 4, 0), (2, 2, 1), (3, 5, 1), (7, 9, 3))
+    ),
     Path("sums in long bins", mean_bins(4, 2), (2, 8, 45), lambda b: b.axes[0].planar == Planar.BY_ROW),
     *(Path(f"sums of whole planes {shape}", mean_bins(1, 1), shape, lambda b: b.is_whole) for shape in PLANES),
     Path("sums of everything", mean_bins(1, 1), (2, 70, 130), lambda b: len(b.axes) == 1 and b.tile_room < 9100),
@@ -767,7 +835,11 @@ WIDTHS = [gs.f32, gs.f64, gs.f16, gs.bf16, gs.i8, gs.i64]
 def test_every_path_is_right(path, dtype):
     pooling = path.of(dtype)
     kinds = (
-        [halves] if not pooling.is_max else [special, infinitely_low] if dtype.name in FLOATS else [extremes, lowest]
+        [halves]
+        if not pooling.is_max
+        else [special, infinitely_low, *([tied] if path.job == PULL else [])]
+        if dtype.name in FLOATS
+        else [extremes, lowest]
     )
     for numbers in kinds:
         arrays = path.arrays(dtype, numbers)
@@ -793,6 +865,20 @@ def test_quotients_are_rounded_once(by, dtype):
     x = np.random.default_rng(3).standard_normal(5000).astype(dtype.numpy)
     x[:4] = np.inf, -np.inf, np.nan, -0.0
     assert_same_bits(gs.avg_pool(x, (1,), divisor_override=by), x / dtype.numpy.type(by))
+
+
+@pytest.mark.parametrize("numbers", [halves, tied])
+@pytest.mark.parametrize("shape", [(2, 3, 23, 20), (2, 3, 23, 21)], ids=str)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_rows_hear_in_chunks(stride, shape, numbers, monkeypatch):
+    """Planes of many chunks, of which the last has a NaN, or none has."""
+    monkeypatch.setattr(layout, "LARGEST_CHUNK", 150)
+    monkeypatch.setattr(layout, "UNITS_WANTED", 1)
+    pooling = Pooling(largest((3, 3), stride, 1), gs.f32[shape])
+    arrays = drawn(pooling, numbers, halves)
+    winners = numpy_winners(pooling, arrays["x"])
+    for job, found in everything(pooling, arrays):
+        assert_right(pooling, arrays, job, found, winners)
 
 
 @pytest.mark.parametrize("attrs", [mean((3, 3), 2, 1, cells=True), mean((4, 3), 4, 2)], ids=str)
@@ -1042,9 +1128,9 @@ def test_winners_are_searched_for_once(graph, kernels):
 def test_workspaces_hold_slabs_never_planes(path):
     """Per thread: ``kernel + 2`` slabs of value and winner (a slab: the outputs of the later axes), as many for each
     later axis; four stretches of at most 8,192 cells and a window of the last axis; a table of at most 4,096 places; a
-    kilobyte; for a 16-bit VJP, the float32 cells of a plane; small planes five times, of at most 16,384 cells; and,
-    where neighbours are staged, four rows of them, what later axes make of a slab of cells, and the rows of windows
-    that cover a row of cells.
+    kilobyte; for a 16-bit VJP, the float32 cells of a plane; small planes five times, of at most 16,384 cells; where
+    neighbours are staged, four rows of them and what later axes make of a slab of cells; and, where cells gather, as
+    many rows of them as a window has, one more, and two chunks of at most 4,096 places and three rows.
     """
     for dtype in (gs.f32, gs.f16):
         pooling = path.of(dtype)
@@ -1067,9 +1153,10 @@ def test_workspaces_hold_slabs_never_planes(path):
             if block.staged.is_used:
                 sizes, outputs = [a.size for a in axes], [a.outputs for a in axes]
                 levels = sum(prod(sizes[1:i]) * prod(outputs[i:]) for i in range(2, len(axes)))
-                covers = -(-axes[0].kernel // axes[0].stride) * prod(outputs[1:-1])
-                row = last.size + last.low + 2 * last.kernel + last.stride
-                most += 8 * block.inner * (levels + (4 + covers) * row)
+                most += 8 * block.inner * (levels + 4 * (last.size + last.low + 2 * last.kernel + last.stride))
+            if block.gathering.is_used:
+                row, hearing = last.size + last.low + 2 * last.kernel, axes[0].kernel * prod(a.size for a in axes[1:-1])
+                most += 8 * (block.inner * (1 + hearing) * row + 2 * (4096 + 3 * row))
             assert block.table_room <= 4096
             assert workspace <= most, job
 

@@ -39,6 +39,7 @@ from gradspec.codegen.language import (
     outlined,
     parts,
     pointer,
+    preceding,
     put_strided,
     stretch,
     strided,
@@ -618,6 +619,11 @@ def vector_functions(kind):
             x = a[i]
             out[i] = following(a, i, 1, x) - x
 
+    def earlier(out, a, n):
+        for i in lanes(kind, n):
+            x, y = strided(a, 2 * i + 1, 2)
+            out[i] = preceding(a, 2 * i + 2, 2, y) - two * x + y
+
     def stretches(out, a, n):
         for i in lanes(kind, n):
             x, y, z = parts(stretch(a, 3 * i, 3) + stretch(a, 1 + 3 * i, 3), 3)
@@ -653,6 +659,7 @@ def vector_functions(kind):
         "fours": (fours, lambda a, n: a[1::4][:n] - a[2::4][:n] + 2 * (a[3::4][:n] - a[4::4][:n])),
         "threes": (threes, lambda a, n: a[: 2 * n : 2] + 2 * a[1 : 2 * n : 2] - a[2 : 2 * n + 2 : 2]),
         "neighbours": (neighbours, lambda a, n: a[1 : n + 1] - a[:n]),
+        "earlier": (earlier, lambda a, n: a[: 2 * n : 2] - 2 * a[1 : 2 * n : 2] + a[2 : 2 * n + 2 : 2]),
         "stretches": (stretches, _stretched),
         "spread_out": (spread_out, lambda a, n: np.stack([a[:n], 0 * a[:n]], 1).ravel()),
         "chosen": (chosen, lambda a, n: np.where((a[:n] > 0) & ~(a[:n] <= 1), a[:n] + 1, -5)),
@@ -1023,7 +1030,9 @@ def test_functions_that_kernels_cannot_call_are_refused(function, message):
 
 
 @pytest.mark.parametrize(
-    "word", [strided, put_strided, following, stretch, parts, beyond, moved_on, choose, total], ids=lambda f: f.__name__
+    "word",
+    [strided, put_strided, following, preceding, stretch, parts, beyond, moved_on, choose, total],
+    ids=lambda f: f.__name__,
 )
 def test_words_of_kernels_are_not_called(word):
     with pytest.raises(NotImplementedError, match="translated and not called"):

@@ -11,7 +11,7 @@ import pytest
 from flint import arb, fmpq, fmpz
 
 import gradspec as gs
-from gradspec.domains import rational
+from gradspec.domains import Domain, rational
 from gradspec.domains.ball import endpoints
 
 TENTH_F32 = Fraction(13421773, 2**27)
@@ -112,6 +112,14 @@ def test_arrays_and_nested_lists_convert_alike() -> None:
     for data in (nested, tuple(map(tuple, nested)), np.array(nested), np.array(nested, ml_dtypes.bfloat16)):
         assert gs.exact.tensor(data).tolist() == nested
     assert gs.exact.tensor(np.float32(3)).tolist() == 3
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "g", ml_dtypes.bfloat16, ">f4", "i1"], ids=str)
+@pytest.mark.parametrize("domain", [gs.exact, gs.ball(53), gs.interval, gs.ieee("f32"), gs.ieee("bf16")], ids=repr)
+def test_an_array_converts_as_its_numbers_do(domain: Domain, dtype: type | str) -> None:
+    array = np.array([[0.1, -0.0, 2.0], [3.7, -5.5, 1e-7]]).astype(dtype).T
+    assert repr(domain.tensor(array).cells) == repr([domain.scalar(number) for number in array.flat])
+    assert domain.tensor(array[:0]).shape == (0, 2)
 
 
 @pytest.mark.parametrize(

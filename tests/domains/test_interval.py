@@ -3,11 +3,12 @@
 import math
 import operator
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from domains.calls import LINEAR, MAXIMA, RATIONAL, SMOOTH, TRANSCENDENTAL, Call
 from domains.floats import is_largest_float_at_most
 from domains.reals import real_exp, real_log
 from gradspec.domains import Interval
-from gradspec.spec.scalar import exp, log
+from gradspec.spec.scalar import add_up, dot, exp, log
 from gradspec.spec.tensor import Tensor
 
 INF = math.inf
@@ -48,6 +49,121 @@ def test_arithmetic_gives_the_tightest_float_ends(symbol: str, a: Interval, b: I
     ends = [OPERATIONS[symbol](Fraction(p), Fraction(q)) for p in (a.lo, a.hi) for q in (b.lo, b.hi)]
     assert is_largest_float_at_most(result.lo, min(ends))
     assert is_largest_float_at_most(-result.hi, -max(ends))
+
+
+EXPONENTS = [-1074, -1073, -1023, -1022, -1000, -969, -960, -537, -1, 0, 1, 26, 27, 53, 512, 995, 996, 997, 1023]
+POWERS = [2.0**e for e in EXPONENTS]
+AWKWARD = [
+    float(sign * size)
+    for power in POWERS
+    for size in (power, math.nextafter(power, 0), math.nextafter(power, INF), 3 * (power / 2), power / 3)
+    for sign in (1, -1)
+] + [*EXTREMES, INF, -INF]
+
+
+def awkward(rng: random.Random) -> float:
+    """Numbers at which exponents run out or halves of numbers do, and ordinary ones with many bits or with few."""
+    many, few = math.ldexp(rng.uniform(-1, 1), rng.choice([0, rng.randint(-1074, 1024)])), rng.randint(-99, 99) / 8
+    return rng.choice([rng.choice(AWKWARD), many, few])
+
+
+def near_miss(rng: random.Random) -> tuple[float, float]:
+    """Numbers ``y`` and ``x`` of 53 bits whose product misses a float by one in 106 bits; or that float and ``x``."""
+    x, sign, e, f = rng.randrange(2**52 + 1, 2**53, 2), rng.choice([1, -1]), rng.choice(EXPONENTS), rng.randint(-99, 99)
+    y = pow(sign * x, -1, 2**53)  # x·y = sign modulo 2⁵³
+    return rng.choice([(scaled(y, e - f - 106), scaled(-x, f)), (scaled(x * y - sign, e - 106), scaled(sign * x, f))])
+
+
+def scaled(n: int, exponent: int) -> float:
+    return math.ldexp(n, min(exponent, 1023 - n.bit_length()))
+
+
+def awkward_pair(rng: random.Random) -> tuple[Interval, Interval]:
+    a = awkward(rng)
+    largest = scaled(1, 1024 - math.frexp(a)[1])  # the power of two by which a does not overflow yet
+    a, b = rng.choice([(a, awkward(rng)), (a, largest), near_miss(rng), near_miss(rng)])
+    ends = [(x, rng.choice([x, x, math.nextafter(x, INF), -x, awkward(rng)])) for x in (a, b)]
+    return between(ends[0]), between(ends[1])
+
+
+def extended(symbol: str, a: float, b: float) -> Fraction | float:
+    """The exact result at a corner. An infinite end is a bound of real numbers: 0 · ∞ = 0 and a / ∞ = 0."""
+    if math.isfinite(a) and math.isfinite(b):
+        return OPERATIONS[symbol](Fraction(a), Fraction(b))
+    if symbol in "+-":
+        return a + b if symbol == "+" else a - b
+    if 0 in (a, b) or (symbol == "/" and math.isinf(b)):
+        return Fraction(0)
+    return math.copysign(INF, a) * math.copysign(1, b)
+
+
+def ends_of(symbol: str, a: Interval, b: Interval) -> tuple[Fraction | float, Fraction | float]:
+    corners = {(i, j): extended(symbol, p, q) for i, p in enumerate((a.lo, a.hi)) for j, q in enumerate((b.lo, b.hi))}
+    if symbol in "+-":  # of which some corners may be ∞ − ∞
+        low, high = (corners[i, i if symbol == "+" else 1 - i] for i in range(2))
+        return -INF if low != low else low, INF if high != high else high
+    return min(corners.values()), max(corners.values())
+
+
+def is_tightest(x: float, bound: Fraction | float) -> bool:
+    return is_largest_float_at_most(x, bound) if isinstance(bound, Fraction) else x == bound
+
+
+@pytest.mark.parametrize("symbol", OPERATIONS)
+def test_arithmetic_gives_the_tightest_float_ends_where_exponents_run_out(symbol: str) -> None:
+    rng = random.Random(symbol)
+    for _ in range(1500):
+        a, b = awkward_pair(rng)
+        if symbol == "/" and b.lo <= 0 <= b.hi:
+            continue
+        result, (low, high) = OPERATIONS[symbol](a, b), ends_of(symbol, a, b)
+        assert is_tightest(result.lo, low), (a, b)
+        assert is_tightest(-result.hi, -high), (a, b)
+        assert "-0.0" not in repr(result).removesuffix("]").replace("[", "").split(", "), (a, b)
+
+
+ZERO = Interval(0.0, 0.0)
+
+
+def ends_of_dot(left: Sequence[Interval], right: Sequence[Interval]) -> tuple[Fraction | float, ...]:
+    """Rationals, or floats as soon as an end of a product is infinite."""
+    ends = [ends_of("*", a, b) for a, b in zip(left, right, strict=True)]
+    sides = [low for low, _ in ends], [high for _, high in ends]
+    infinite = [[end for end in side if isinstance(end, float)] for side in sides]
+    return tuple(sum(some or side, 0.0 if some else Fraction(0)) for some, side in zip(infinite, sides, strict=True))
+
+
+def test_a_sum_of_products_by_numbers_is_rounded_once() -> None:
+    rng = random.Random(0)
+    for _ in range(400):
+        boxes = [between((rng.uniform(-3, 3), rng.choice([0.0, rng.uniform(-3, 3)]))) for _ in range(rng.randint(0, 6))]
+        points = [gs.interval.scalar(rng.choice([rng.uniform(-1, 1), rng.randint(-9, 9) / 8, 0.0])) for _ in boxes]
+        boxes.append(gs.interval.scalar(float(rng.choice(ends_of_dot(boxes, points)))))
+        points.append(gs.interval.scalar(-1))  # leaves of one sum what it has beyond a float
+        low, high = ends_of_dot(boxes, points)
+        for result in (dot(ZERO, boxes, points), dot(ZERO, [p.lo for p in points], boxes)):
+            assert is_largest_float_at_most(result.lo, low)
+            assert is_largest_float_at_most(-result.hi, -high)
+
+
+def test_a_sum_of_awkward_products_is_between_the_exact_one_and_the_one_rounded_term_by_term() -> None:
+    rng = random.Random(1)
+    for _ in range(800):
+        left, right = zip(*(awkward_pair(rng) for _ in range(rng.randint(1, 4))), strict=True)
+        result, (low, high) = dot(ZERO, left, right), ends_of_dot(left, right)
+        assert add_up(map(operator.mul, left, right), ZERO).contains(result)
+        assert result.lo == -INF or result.lo <= low
+        assert result.hi == INF or high <= result.hi
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.longdouble, Fraction])
+def test_ends_of_other_types_are_enclosed(kind: type) -> None:
+    low, high = (kind(1) / kind(3), kind(2) / kind(3))
+    box = Interval(low, high)
+    assert type(box.lo) is type(box.hi) is float
+    assert box.contains(low)
+    assert box.contains(high)
+    assert (box * box).contains(Fraction(*low.as_integer_ratio()) ** 2)
 
 
 @pytest.mark.parametrize("symbol", OPERATIONS)

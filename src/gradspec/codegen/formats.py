@@ -44,6 +44,11 @@ class NumberFormat:
         return replace(self, name=f"stored {self.name}", stored=kind, computed=kind)
 
     @property
+    def as_selected(self) -> NumberFormat:
+        """The format in which numbers are written that were read: they are not rounded."""
+        return replace(self, name="selected bf16") if self.name == "bf16" else self
+
+    @property
     def stored_at(self) -> Type:
         """Makes a pointer to stored numbers of an address."""
         return pointer(self.stored)
@@ -63,7 +68,7 @@ class NumberFormat:
         """A stored number as it is computed with."""
         if self.name == "f16":
             return f32(_half(value))
-        if self.name == "bf16":
+        if self.name in ("bf16", "selected bf16"):
             return _f32_of_bits(u32(value) << 16)
         return self.computed(value)
 
@@ -74,6 +79,8 @@ class NumberFormat:
             return _bits_of_half(f16(value))
         if self.name == "bf16":
             return _rounded_to_bf16(value)
+        if self.name == "selected bf16":
+            return u16(_f32_bits(value) >> 16)
         return self.stored(value)
 
 

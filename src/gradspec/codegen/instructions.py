@@ -353,6 +353,14 @@ class Instructions:
             return self.get(p, self._moved(at, step))
         return self.moved_on(values, self.get(p, self.beyond(at, step)))
 
+    def preceding(self, p: Any, at: Any, step: Any, values: Any) -> Value:
+        if not isinstance(at, Affine):
+            return self.get(p, self._moved(at, -step))
+        self._check_step(at, step)
+        before = self.spread(self.get(p, self._moved(at.base, -step)), values.type)
+        lanes = values.type.lanes
+        return self._shuffled(values.type, before.llvm, values.llvm, range(lanes - 1, 2 * lanes - 1))
+
     # --- records ------------------------------------------------------------------------------------------------------
 
     def field(self, p: Value, name: str) -> Any:

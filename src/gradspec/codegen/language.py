@@ -62,6 +62,7 @@ __all__ = [
     "parts",
     "place_of",
     "pointer",
+    "preceding",
     "put_strided",
     "stretch",
     "strided",
@@ -111,6 +112,11 @@ def put_strided(p: Any, at: Any, values: Any) -> Any:
 
 def following(p: Any, at: Any, step: int, values: Any) -> Any:
     """What ``values``, read at ``at = base + step·i``, are for ``i + 1``: one more number is read."""
+    return _in_kernels_only(p, at, step, values)
+
+
+def preceding(p: Any, at: Any, step: int, values: Any) -> Any:
+    """The same for ``i − 1``."""
     return _in_kernels_only(p, at, step, values)
 
 

@@ -21,6 +21,8 @@ class Domain(ABC):
 
     def tensor(self, data: TensorLike) -> Tensor:
         """Every number of ``data`` converted by ``scalar``."""
+        if getattr(getattr(data, "dtype", None), "kind", None) == "f":
+            data = Tensor(data.shape, data.ravel().tolist())  # Python's floats: the same numbers, sooner converted
         return tensor(data).map(self.scalar)
 
     def __repr__(self) -> str:

@@ -23,7 +23,7 @@ from math import prod
 from typing import TypeAlias
 
 from gradspec.spec.errors import ShapeError
-from gradspec.spec.scalar import Scalar, add_up
+from gradspec.spec.scalar import Scalar, add_up, dot
 from gradspec.spec.tensor import Index, Tensor, TensorLike, require_shape, tensor
 from gradspec.spec.window import Ints, Padding, Window, per_axis, regular, spatial_sizes, transposed, whole_number
 
@@ -78,16 +78,12 @@ def _group_of(channel: int, channels: int, partners: int, groups: int) -> range:
 
 def read(form: Form, x: Tensor, w: Tensor) -> Tensor:
     """``y[m, o] = Σ_c Σ_k x̃[c, o·s − lo + d·k] · W[m, c, k]``."""
-    table, kernels, zero = form.window.table(), form.samples(w), x.zero
+    table, kernels, zero = form.window.table(), w.planes(1 + form.window.rank), x.zero
+    start = zero * w.zero
 
     def value(sample: Sample, m: int, taps: list[int | None]) -> Scalar:
         planes = [sample[c] for c in form.x_channels_of(m)]
-        terms = (
-            (zero if t is None else plane[t]) * tap
-            for plane, kernel in zip(planes, kernels[m], strict=True)
-            for t, tap in zip(taps, kernel, strict=True)
-        )
-        return add_up(terms, x.zero * w.zero)
+        return dot(start, [zero if t is None else plane[t] for plane in planes for t in taps], kernels[m])
 
     outputs = [(m, taps) for m in range(form.g_channels) for taps in table]
     return Tensor(form.lead(x) + form.g_shape, (value(s, m, taps) for s in form.samples(x) for m, taps in outputs))
@@ -95,12 +91,13 @@ def read(form: Form, x: Tensor, w: Tensor) -> Tensor:
 
 def write(form: Form, g: Tensor, w: Tensor) -> Tensor:
     """``x[c, i] = Σ_m Σ_k g[m, o] · W[m, c, k]`` over the ``(k, o)`` with ``o·s − lo + d·k = i``."""
-    readers, kernels = form.window.readers(), form.samples(w)
+    readers, kernels, start = form.window.readers(), form.samples(w), g.zero * w.zero
     width = form.x_channels // form.groups
 
     def value(sample: Sample, c: int, pairs: list[tuple[int, int]]) -> Scalar:
-        terms = (sample[m][o] * kernels[m][c % width][k] for m in form.g_channels_of(c) for k, o in pairs)
-        return add_up(terms, g.zero * w.zero)
+        channels = form.g_channels_of(c)
+        taps = [kernel[k] for kernel in (kernels[m][c % width] for m in channels) for k, _ in pairs]
+        return dot(start, [plane[o] for plane in (sample[m] for m in channels) for _, o in pairs], taps)
 
     cells = [(c, pairs) for c in range(form.x_channels) for pairs in readers]
     return Tensor(form.lead(g) + form.x_shape, (value(s, c, pairs) for s in form.samples(g) for c, pairs in cells))
@@ -109,15 +106,11 @@ def write(form: Form, g: Tensor, w: Tensor) -> Tensor:
 def compare(form: Form, x: Tensor, g: Tensor) -> Tensor:
     """``W[m, c, k] = Σ x̃[c, o·s − lo + d·k] · g[m, o]`` over samples and outputs."""
     by_tap, zero = list(zip(*form.window.table(), strict=True)), x.zero
-    samples = list(zip(form.samples(x), form.samples(g), strict=True))
+    xs, gs, start = form.samples(x), form.samples(g), zero * g.zero
 
     def value(m: int, c: int, taps: tuple[int | None, ...]) -> Scalar:
-        terms = (
-            (zero if t is None else xs[c][t]) * cotangent
-            for xs, gs in samples
-            for t, cotangent in zip(taps, gs[m], strict=True)
-        )
-        return add_up(terms, x.zero * g.zero)
+        cells = [zero if t is None else plane[t] for plane in (sample[c] for sample in xs) for t in taps]
+        return dot(start, cells, [cotangent for sample in gs for cotangent in sample[m]])
 
     entries = [(m, c, taps) for m in range(form.g_channels) for c in form.x_channels_of(m) for taps in by_tap]
     return Tensor(form.w_shape, (value(m, c, taps) for m, c, taps in entries))

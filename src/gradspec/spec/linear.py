@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import prod
 
 from gradspec.spec.errors import ShapeError
-from gradspec.spec.scalar import Scalar, add_up, embed, sqrt
+from gradspec.spec.scalar import Scalar, dot, embed, sqrt
 from gradspec.spec.tensor import Index, Tensor, TensorLike, flat, indices, require_shape, tensor
 
 
@@ -18,7 +18,7 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     zero = a.zero * b.zero
 
     def cell(p: list[Scalar], q: list[Scalar], i: int, j: int) -> Scalar:
-        return add_up((p[i * inner + k] * q[k * columns + j] for k in range(inner)), zero)
+        return dot(zero, p[i * inner : (i + 1) * inner], q[j::columns])
 
     places = [(i, j) for i in range(rows) for j in range(columns)]
     planes = [[cell(p, q, i, j) for i, j in places] for p, q in zip(a.planes(2), b.planes(2), strict=True)]

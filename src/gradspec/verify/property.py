@@ -100,7 +100,7 @@ class Inequality:
 
 @dataclass(frozen=True)
 class Conjunction:
-    """Inequalities that together make a point unsafe, of a network with so many inputs and outputs.
+    """Inequalities that together make a point unsafe, of a network with so many inputs and outputs; none: any point.
 
     As floats, where ``x`` and ``y`` are unsafe, every row of ``C @ y + D @ x ≤ b + C_error @ |y| + D_error @ |x|``
     holds. The errors are 0 wherever a coefficient is a float64, as ±1 is. So the conjunction is refuted on a set where

@@ -94,7 +94,7 @@ _INDEXED = rf'({_WORD})(?:{_BLANK}\[([^][()"\0]*+)\])?+'
 _DIGITS = r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+"
 _TOKEN = re.compile(
     rf"""{_BLANK}(?:
-        \({_BLANK}assert{_BLANK}\({_BLANK}([<>]=){_BLANK}{_INDEXED}{_BLANK}({_DIGITS}){_BLANK}\){_BLANK}\)
+        \({_BLANK}assert{_BLANK}\({_BLANK}([<>]=)(?=[\s;]){_BLANK}{_INDEXED}{_BLANK}({_DIGITS}){_BLANK}\){_BLANK}\)
                                           # 1 to 4: a variable and its bound, which most lists are
         | \({_BLANK}({_WORD})             # 5: the beginning of a list, with the word that says what it is
         | (\))                            # 6: its end

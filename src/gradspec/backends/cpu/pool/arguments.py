@@ -115,6 +115,24 @@ class StagedRows(Record):
 
 
 @dataclass(frozen=True)
+class RowChunk(Record):
+    """Rows of windows whose cotangents are sent as their winners are found (see ``kernels.sending``)."""
+
+    rows: int = 0
+    """How many are put together at once; 0: none."""
+    is_run: bool = False
+    """Whether their rows of cells are one run."""
+    together: int = 1
+    """The rows of cells that are reduced at once, and that gather."""
+    pitch: int = 0
+    """From one row of cells to the next,"""
+    largest_at: int = 0
+    """where their largest cells begin,"""
+    kept_at: int = 0
+    """and what they have heard."""
+
+
+@dataclass(frozen=True)
 class Gathering(Record):
     """How cells gather cotangents from the windows that cover them; counted in the same way."""
 
@@ -126,13 +144,14 @@ class Gathering(Record):
     sums_at: int = 0
     """Where they are added up otherwise."""
     kept_at: int = 0
-    """Where the winners and cotangents are of"""
+    """Where the winners and cotangents are that rows of cells have heard of,"""
     slots: int = 0
-    """so many slabs of outputs,"""
+    """in so many slabs of the first axis,"""
     pitch: int = 0
     """from one row to the next, of which the first output comes after"""
     margin: int = 0
     """places that nobody won."""
+    chunk: RowChunk = RowChunk()
 
 
 @dataclass(frozen=True, kw_only=True)

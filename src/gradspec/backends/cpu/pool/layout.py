@@ -25,6 +25,7 @@ from gradspec.backends.cpu.pool.arguments import (
     PoolAxis,
     PoolSettings,
     Role,
+    RowChunk,
     StagedRows,
 )
 from gradspec.backends.cpu.pool.axes import ReducedAxis, merged, one_row
@@ -54,6 +55,12 @@ FEWEST_STAGED = 8
 """Neighbours side by side whose rows are staged for them."""
 MOST_GATHERED = 16
 """Taps of a window whose cotangent is gathered rather than sent."""
+LARGEST_CHUNK = 4096
+"""Places of windows in rows of cells that are reduced at once, so that they stay in the first cache."""
+SHORTEST_RUN = 16
+"""Outputs of rows that are one run: a vector, so that what is read was written."""
+MOST_KEPT = 1 << 15
+"""Places of windows in the rows that they are gathered from."""
 
 Count: TypeAlias = Callable[[AxisWindow], Ints]
 ROLES = tuple(Role)
@@ -204,7 +211,7 @@ class _Layout:
             blocks=self.blocks,
             bands=self.bands,
             has_holes=self.has_holes,
-            are_apart=all(a.kind is AxisKind.SLIDING and a.stride > a.reach for a, _ in self.axes),
+            are_apart=self.are_apart,
             writes_cells=self.writes_cells,
             finish=self.finish,
             shares=self.shares,
@@ -386,7 +393,7 @@ class _Layout:
         if self.pooling.roles != (Role.X, Role.Y):
             is_kept = shape in ((3, 1), (3, 2), (2, 2)) and last.outputs <= LONGEST_TILE
             return Planar.KEPT_ROWS if is_kept and self._is_carried() else Planar.NOT
-        is_dense = before_steps[Role.X] == last.size or not self._is_in_place()
+        is_dense = before_steps[Role.X] == last.size or not self._is_in_place()  # or is staged
         is_many = shape in ((3, 2), (2, 2)) or (shape == (3, 1) and last.outputs == last.size > 2 and is_dense)
         if is_many and self._has_room_for_rows():
             return Planar.MANY_ROWS
@@ -411,7 +418,17 @@ class _Layout:
 
     @property
     def is_staged(self) -> bool:
-        return self.planar in (Planar.BY_ROW, Planar.MANY_ROWS) and not self._is_in_place()
+        is_as_it_is = self._is_in_place() or (self.planar is Planar.MANY_ROWS and self._converts_rows())
+        return self.planar in (Planar.BY_ROW, Planar.MANY_ROWS) and not is_as_it_is
+
+    def _converts_rows(self) -> bool:
+        """Whether numbers are converted as they are read, and rounded and written as rows of a plane are made."""
+        (before, steps), last, settings = self.axes[-2], self.last, self.settings
+        if len(self.axes) > 2 or not self._lies_in_rows() or not self.pooling.is_quiet or self.has_holes:
+            return False
+        is_dense = before.stride > 1 or steps[Role.X] == last.size
+        is_written = self.last_steps[Role.Y] == 1 and steps[Role.Y] == last.outputs
+        return is_dense and is_written and (settings.inverse != 0.0 or settings.divisor == 0.0)
 
     @property
     def staged_cells(self) -> int:
@@ -419,6 +436,8 @@ class _Layout:
             return (self.staged_rows + 1) * self.tile_room
         if self.is_turned:
             return self.inner * prod(axis.size for axis, _ in self.axes)
+        if self.planar is Planar.MANY_ROWS and not self._is_in_place() and not self.is_staged:
+            return self.axes[0][0].kernel * self.last.size  # windows that are not all real
         return prod(axis.size for axis, _ in self.axes[-2:]) if self.is_staged else 0
 
     @property
@@ -459,8 +478,12 @@ class _Layout:
 
     def _is_in_place(self) -> bool:
         """Whether rows of cells are read where they lie: neither converted nor divided nor gathered."""
-        is_as_computed = self.pooling.stored == self.pooling.components[0] and not self.settings.scales_input
-        return self.pooling.reads_in_place and is_as_computed and self.last_steps[Role.X] == 1 and self.is_row
+        return self._lies_in_rows() and self.pooling.stored == self.pooling.components[0]
+
+    def _lies_in_rows(self) -> bool:
+        """Whether that is so but for the conversion."""
+        is_run = self.is_row and self.last_steps[Role.X] == 1 and not self.settings.scales_input
+        return self.pooling.reads_in_place and is_run
 
     @property
     def unused_stretches(self) -> int:
@@ -555,29 +578,90 @@ class _Layout:
     def gathering(self) -> Gathering:
         """Cells gather cotangents from small windows, which takes time for every tap; others are sent to winners."""
         (first, _), (last, steps) = self.axes[0], self.axes[-1]
-        is_few = prod(axis.kernel for axis, _ in self.axes) <= MOST_GATHERED
-        if not (self.settings.pulls and self.staged.is_used and is_few):
+        if not self._gathers():
             return Gathering()
-        phase = -(-(last.low + last.size) // last.stride)
-        is_dense = steps[Role.V] == self.inner_total == self.inner and self.inner_strides[Role.V] == 1
-        margin, sums_at = (last.kernel - 1) // last.stride, self.staged_end
+        is_dense = steps[Role.V] == self.inner_total == self.inner and (self.is_row or self.inner_strides[Role.V] == 1)
+        is_in_place = is_dense and (
+            last.kernel <= 3 if last.stride == 1 else last.stride == 2 <= last.kernel <= 4 and self.is_row
+        )
+        sums_at = self.staged_end if not self.is_row else self.ring_end + self.stretches * self.tile_room
         return Gathering(
             is_used=True,
-            is_in_place=is_dense and last.stride == 1 and self.pooling.stored == self.pooling.components[0],
-            phase=phase,
+            is_in_place=is_in_place,
+            phase=self.phase,
             sums_at=sums_at,
-            kept_at=sums_at + last.stride * phase,
-            slots=-(-first.kernel // first.stride),
-            pitch=margin + max(phase, last.outputs),
-            margin=margin,
+            kept_at=sums_at + last.stride * self.phase,
+            slots=first.kernel,
+            pitch=self.margin + self.phase,
+            margin=self.margin,
+            chunk=self._chunk(sums_at + last.stride * self.phase + self.kept_places) if is_in_place else RowChunk(),
         )
+
+    def _chunk(self, at: int) -> RowChunk:
+        """Of 3 × 3 windows in planes whose rows lie side by side, where winners are wanted for nothing else."""
+        (first, steps), last = self.axes[0], self.last
+        is_plane = len(self.axes) == 2 and {Role.X} <= {*self.pooling.roles} <= {Role.X, Role.Y, Role.U, Role.V}
+        is_square = first.kernel == last.kernel == 3 and first.stride == last.stride <= 2
+        are_rows = self.is_row and self.last_steps[Role.X] == self.last_steps[Role.U] == 1
+        if not (is_plane and is_square and are_rows and last.outputs <= LONGEST_TILE):
+            return RowChunk()
+        is_even = last.size == last.stride * last.outputs and last.low == 1 and self.is_direct
+        is_run = is_even and last.outputs >= SHORTEST_RUN and self._are_runs(steps)
+        pitch = last.outputs if is_run else self.margin + self.phase
+        rows = max(1, min(first.outputs, (LARGEST_CHUNK // pitch - 3) // first.stride + 1))
+        cells = first.stride * (rows - 1) + 3
+        largest_at = at + self.margin
+        kept_at = largest_at + cells * pitch + self.margin
+        return RowChunk(rows, is_run, cells if is_run else 1, pitch, largest_at, kept_at)
+
+    def _are_runs(self, steps: PerArray) -> bool:
+        """Whether rows follow each other in every array."""
+        cells, outputs = self.last.size, self.last.outputs
+        return steps[Role.X] == steps[Role.V] == cells and steps[Role.U] == outputs == steps[Role.Y]
+
+    def _gathers(self) -> bool:
+        """It is the windows that decide, so that sums have one order, with and without a tape; where no two windows
+        share a cell, there is but one."""
+        has_winners = self.pooling.finds_winners or Role.TAPE in self.pooling.roles
+        if not (self.settings.pulls and has_winners) or len(self.axes) == 1 or self.writes_cells:
+            return False
+        axes = [axis for axis, _ in self.axes]
+        are_small = all(
+            axis.kind is AxisKind.SLIDING and axis.dilation == 1 and min(axis.outputs, axis.size) > 0 for axis in axes
+        )
+        if not are_small or self.has_holes or prod(axis.kernel for axis in axes) > MOST_GATHERED:
+            return False
+        is_sent = self.are_apart and self.last.stride > 2 and not self.staged.is_used
+        return not is_sent and self.kept_places <= MOST_KEPT
 
     @property
     def gathering_end(self) -> int:
         if not self.gathering.is_used:
             return self.staged_end
-        rows = prod(axis.outputs for axis, _ in self.axes[1:-1])
-        return self.gathering.kept_at + self.gathering.slots * rows * self.gathering.pitch
+        chunk = self.gathering.chunk
+        if chunk.rows:
+            return chunk.kept_at + (self.axes[0][0].stride * (chunk.rows - 1) + 3) * chunk.pitch + self.margin
+        return self.gathering.kept_at + self.kept_places
+
+    @property
+    def phase(self) -> int:
+        """Places of a row of cells in each of its phases."""
+        return -(-(self.last.low + self.last.size) // self.last.stride)
+
+    @property
+    def margin(self) -> int:
+        """Windows that cover a cell after the first that does."""
+        return (self.last.kernel - 1) // self.last.stride
+
+    @property
+    def kept_places(self) -> int:
+        """Of windows in the rows of cells that hear from them at a time."""
+        rows = self.axes[0][0].kernel * prod(axis.size for axis, _ in self.axes[1:-1])
+        return rows * (self.margin + self.phase)
+
+    @property
+    def are_apart(self) -> bool:
+        return all(axis.kind is AxisKind.SLIDING and axis.stride > axis.reach for axis, _ in self.axes)
 
     @property
     def ring_end(self) -> int:
@@ -602,7 +686,7 @@ class _Layout:
 
     def _plane_bytes(self) -> int:
         """Of the float32 plane of a 16-bit cotangent."""
-        if not self.settings.pulls or self.pooling.stored >= 4:
+        if not self.settings.pulls or self.pooling.stored >= 4 or self.gathering.is_used:
             return 0
         rows = -(-self.axes[0][0].size // self.bands)
         return 4 * self.inner * rows * prod(axis.size for axis, _ in self.axes[1:])

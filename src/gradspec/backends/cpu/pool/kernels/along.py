@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from gradspec.backends.cpu.pool.arguments import AxisKind, Finish, Role
 from gradspec.backends.cpu.pool.kernels.rows import Row, fetch_row, read_row, real_taps, span_of
+from gradspec.backends.cpu.pool.kernels.states import is_to_widen
 from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, output_of
-from gradspec.codegen.language import following, inlined, lanes, lanes_once, outlined, strided, total
+from gradspec.codegen.language import following, inlined, lanes, lanes_once, number_of, outlined, strided, total
 
 # --- windows that are all real, which start ``stride`` cells apart ----------------------------------------------------
 
@@ -250,7 +251,8 @@ def sliding(state, args, axis, row, cells, target, first, end):
         borders(state, axis, row, origin, right, end)
     begin, n = row.at + left * axis.stride - axis.low, right - left
     inside = Destination(target.cells, target.at + left - first)
-    if state.has_totals and axis.dilation == 1 and axis.stride >= 8 and axis.kernel >= 8:
+    is_long = axis.dilation == 1 and axis.stride >= 8 and axis.kernel >= 8
+    if state.has_totals and not is_to_widen(state.form, number_of(row.p[row.at])) and is_long:
         for o in range(n):
             found = total(state.join, state.nothing, row.p, begin + o * axis.stride, axis.kernel)
             state.put(inside.cells, inside.at + o, found)
@@ -283,6 +285,13 @@ def turned_bins(state, work, axis, row, target, first, end):
         taps(state, out, Row(row.p, row.at + cells.start * n), n, cells.end, 1, n, work.args.nought)
 
 
+@inlined
+def are_read_once(args, axis):
+    """Whether cells that lie side by side belong to one short window each: they are converted as they are read."""
+    is_run = axis.kind == AxisKind.SLIDING and axis.strides[Role.X] == 1 and not args.scales_input
+    return is_run and axis.kernel <= axis.stride and axis.kernel < 8
+
+
 @outlined
 def reduced_row(reduction, work, axis, source, target, first_output, end_output):
     """Outputs of the last axis, a stretch at a time; those of the only axis are finished at once."""
@@ -299,7 +308,10 @@ def reduced_row(reduction, work, axis, source, target, first_output, end_output)
         end, out = min(first + args.tile, end_output), Destination(target.cells, at)
         if is_only:
             out = output_of(reduction, work, target, first)
-        if axis.kind == AxisKind.SLIDING:
+        if form.converts and reduction.state.has_totals and are_read_once(args, axis):
+            stored = Row(form.stored_at(args.arrays[Role.X]), source.x)
+            sliding(reduction.state, args, axis, stored, work.cells, out, first, end)
+        elif axis.kind == AxisKind.SLIDING:
             span, copy_at = span_of(axis, first, end), args.tile_at + 2 * args.tile_room
             row = read_row(
                 form, args, axis, Role.X, source.x, source.count, span.inside, span.outside, work.cells.value, copy_at

@@ -1,9 +1,10 @@
 """Cells gather cotangents from the small windows that cover them.
 
-The winners and cotangents of rows of windows are kept until all rows of cells that they cover have been made. Each of
-these is made once: a cell adds up, from 0 and in the order of its windows, the cotangents of those that it won and 0
-for the others. So nothing is read after it was written, and the sums are those of sending every cotangent to its
-winner, window by window.
+A row of cells hears from rows of windows in their order: at each place along the last axis the cotangents of windows
+that were won in this row are added up. Which cell of the row has won is the same for all of them, since they see the
+same cells there, and is kept beside the sum. When no later window covers the row, its cells are made, each once: a cell
+adds up, from 0 and in the order of places, the sums that it won and 0 for the others. So nothing is sent to a cell that
+depends on where the winner lies, and the order of additions depends on the windows alone.
 """
 
 from __future__ import annotations
@@ -13,22 +14,26 @@ from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import Role
 from gradspec.backends.cpu.pool.kernels.rows import (
+    Row,
     ceil_div,
     cell_row,
     cell_rows,
     fetch_to_write,
     last_axis,
+    output_at,
     read_outputs,
 )
 from gradspec.codegen.formats import NumberFormat
-from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlined, unrolled
+from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlined, put_strided, unrolled
 
 
-class Kept(NamedTuple):
-    """Where a row of windows is kept, and the tap that a row of cells is to it."""
+class Heard(NamedTuple):
+    """Of a tap on all axes but the last: whether its row of cells is real, where that is kept, and whether no earlier
+    window covers it."""
 
+    is_real: Any
     at: Any
-    tap: Any
+    is_first: Any
 
 
 # --- rows of windows --------------------------------------------------------------------------------------------------
@@ -36,122 +41,256 @@ class Kept(NamedTuple):
 
 @outlined
 def begin_gathering(form, work):
-    """Before a unit: nobody has won anything."""
+    """Before a unit: nobody has sent anything."""
     args, unit, cells = work.args, work.unit, work.cells
     g, unit.heard = args.gathering, unit.first_cell
-    for i in lanes(form.computed, g.slots * args.rows * g.pitch * unit.neighbours):
+    for i in lanes(form.computed, g.slots * cell_rows(args) * g.pitch * unit.neighbours):
         cells.value[g.kept_at * args.inner + i] = form.computed(0)
         cells.winner[g.kept_at * args.inner + i] = form.lane(-1)
 
 
-@outlined
-def keep_winners(form, work, w, at):
-    """The winners ``w`` and the cotangents of the output row at hand."""
-    args, unit, cells = work.args, work.unit, work.cells
-    g, n, row = args.gathering, unit.neighbours, unit.place[0] % args.gathering.slots
-    for i in range(1, len(args.axes) - 1):
-        row = row * args.axes[i].outputs + unit.place[i]
-    to, count = g.kept_at * args.inner + (row * g.pitch + g.margin) * n, last_axis(args).outputs
-    read_outputs(form, args, unit, Role.U, 0, count, cells.value, to)
-    for i in lanes(form.computed, count * n):
-        cells.winner[to + i] = w[at + i]
+@inlined
+def kept_at(args, cell, r, n):
+    """Where row ``r`` of the cells at ``cell`` of the first axis is kept."""
+    g = args.gathering
+    return g.kept_at * args.inner + ((cell % g.slots * cell_rows(args) + r) * g.pitch + g.margin) * n
 
 
 @inlined
-def covering(axis, cell):
-    """The windows that cover a cell: the first, and how many."""
-    first = max(0, ceil_div(cell + axis.low - axis.kernel + 1, axis.stride))
-    return first, max(0, min(axis.outputs, (cell + axis.low) // axis.stride + 1) - first)
+def first_covering(axis, cell):
+    """The first window that covers a cell, if any does."""
+    return max(0, ceil_div(cell + axis.low - axis.kernel + 1, axis.stride))
 
 
-def covers(args, cell, r):
-    """How many rows of windows cover row ``r`` of those at ``cell``."""
-    _, count = covering(args.axes[0], cell)
-    rest = r
+@inlined
+def is_first_of(axis, o, cell):
+    """Whether no earlier window than ``o`` covers a cell that it covers."""
+    return o == 0 or cell - (o - 1) * axis.stride + axis.low >= axis.kernel
+
+
+def heard_by(args, unit, tap):
+    """What hears from the output row at hand as its ``tap``."""
+    r, size, rest, is_real, is_first = 0, 1, tap, True, True
     for i in range(len(args.axes) - 2, 0, -1):
-        axis = args.axes[i]
-        _, more = covering(axis, rest % axis.size)
-        count, rest = count * more, rest // axis.size
-    return count
+        axis, o = args.axes[i], unit.place[i]
+        cell, rest = o * axis.stride - axis.low + rest % axis.kernel, rest // axis.kernel
+        is_real = is_real and cell >= 0 and cell < axis.size
+        is_first = is_first and is_first_of(axis, o, cell)
+        r, size = r + cell * size, size * axis.size
+    axis, o = args.axes[0], unit.place[0]
+    cell = o * axis.stride - axis.low + rest
+    is_real = is_real and cell >= 0 and cell < axis.size
+    return Heard(is_real, kept_at(args, max(cell, 0), r, unit.neighbours), is_first and is_first_of(axis, o, cell))
 
 
-def kept_row(args, cell, r, number, n):
-    """The ``number``-th of them, in row-major order."""
-    row, tap, size, rest, left, g = 0, 0, 1, r, number, args.gathering
-    for i in range(len(args.axes) - 2, 0, -1):
-        axis = args.axes[i]
-        here, rest = rest % axis.size, rest // axis.size
-        first, count = covering(axis, here)
-        o, left = first + left % count, left // count
-        row, size, tap = row + o * size, size * axis.outputs, tap + (here + axis.low - o * axis.stride) * axis.volume
-    first, _ = covering(args.axes[0], cell)
-    o, front = first + left, args.axes[0]
-    row, tap = row + o % g.slots * size, tap + (cell + front.low - o * front.stride) * front.volume
-    return Kept(g.kept_at * args.inner + (row * g.pitch + g.margin) * n, tap)
+@outlined
+def begin_row(form, cells, u, w, to, n, first, taps):
+    """A row of cells hears for the first time: from windows whose winners ``w`` are in it, that is, from the number
+    ``first`` on."""
+    for i in lanes(form.computed, n):
+        tap = w.p[w.at + i] - form.lane(first)
+        is_mine = (tap >= form.lane(0)) & (tap < form.lane(taps))
+        cells.value[to + i] = choose(is_mine, form.computed(0) + u.p[u.at + i], form.computed(0))
+        cells.winner[to + i] = tap
 
 
-# --- sums -------------------------------------------------------------------------------------------------------------
+@outlined
+def add_row(form, cells, u, w, to, n, first, taps):
+    """The same later."""
+    for i in lanes_once(form.computed, n):
+        tap = w.p[w.at + i] - form.lane(first)
+        is_mine = (tap >= form.lane(0)) & (tap < form.lane(taps))
+        sent = choose(is_mine, form.computed(0) + u.p[u.at + i], form.computed(0))
+        cells.value[to + i] = cells.value[to + i] + sent
+        cells.winner[to + i] = choose(is_mine, tap, cells.winner[to + i])
+
+
+@inlined
+def cotangents(form, work, count):
+    """Those of the output row at hand, where they are or copied."""
+    args, unit, axis = work.args, work.unit, last_axis(work.args)
+    if not form.converts and unit.neighbours == 1 and axis.strides[Role.U] == 1:
+        return Row(form.computed_at(args.arrays[Role.U]), output_at(args, unit, Role.U))
+    at = args.gathering.sums_at * args.inner
+    read_outputs(form, args, unit, Role.U, 0, count, work.cells.value, at)
+    return Row(work.cells.value, at)
+
+
+@outlined
+def keep_winners(form, work, w, at):
+    """Rows of cells hear from the output row at hand, whose winners are ``w``."""
+    args, unit, last = work.args, work.unit, last_axis(work.args)
+    u, winners, n = cotangents(form, work, last.outputs), Row(w, at), last.outputs * unit.neighbours
+    taps = args.axes[0].kernel * args.axes[0].volume // last.kernel
+    for tap in range(taps):
+        heard = heard_by(args, unit, tap)
+        if heard.is_real and heard.is_first:
+            begin_row(form, work.cells, u, winners, heard.at, n, tap * last.kernel, last.kernel)
+        elif heard.is_real:
+            add_row(form, work.cells, u, winners, heard.at, n, tap * last.kernel, last.kernel)
+
+
+# --- sums along a row -------------------------------------------------------------------------------------------------
+
+
+class PlaceTerms(NamedTuple):
+    """What is added up: the first from ``at`` on where ``tap`` won, each next ``step`` further and ``stride`` taps
+    earlier, so that a cell hears from windows in their order."""
+
+    at: Any
+    tap: Any
+    step: Any
+    stride: Any
+
+
+@inlined
+def as_computed(form, number):
+    return number
+
+
+@inlined
+def as_stored(form, number):
+    return form.narrow(number)
 
 
 @dataclass(frozen=True)
 class GatheredTerms:
-    """Sums of so many terms, from 0 or from what is there."""
+    """Sums of so many terms, none of them −0."""
 
     form: NumberFormat
     count: int
-    begins: bool
-
-    def add(self, cells, p, to, n, at, step, tap, stride):
-        """To ``p`` from ``to`` on, the first from ``at`` on where ``tap`` won, each next ``step`` further and
-        ``stride`` taps earlier."""
-        number = self.form.computed
-        for i in lanes_once(number, n):
-            found = (number(0) if self.begins else p[to + i]) + self.term(cells, at + i, tap)
-            for k in unrolled(self.count - 1):
-                found = found + self.term(cells, at + (k + 1) * step + i, tap - (k + 1) * stride)
-            p[to + i] = found
 
     @inlined
-    def term(self, cells, at, tap):
-        return choose(cells.winner[at] == self.form.lane(tap), cells.value[at], self.form.computed(0))
+    def found(self, cells, terms, i):
+        found = self.term(cells, terms, 0, i)
+        for k in unrolled(self.count - 1):
+            found = found + self.term(cells, terms, k + 1, i)
+        return found
+
+    @inlined
+    def term(self, cells, terms, k, i):
+        at, tap = terms.at + k * terms.step + i, self.form.lane(terms.tap - k * terms.stride)
+        return choose(cells.winner[at] == tap, cells.value[at], self.form.computed(0))
+
+    def begin(self, written, cells, p, to, n, terms):
+        for i in lanes(self.form.computed, n):
+            p[to + i] = written(self.form, self.found(cells, terms, i))
+
+    def add(self, cells, p, to, n, terms):
+        for i in lanes_once(self.form.computed, n):
+            p[to + i] = p[to + i] + self.found(cells, terms, i)
 
 
 @outlined
-def add_terms(form, cells, p, to, n, at, step, tap, stride, count, begins):
-    """GatheredTerms of windows that follow each other, so that a cell hears from them in their order."""
-    done = 0
-    if begins:
-        GatheredTerms(form, 1, True).add(cells, p, to, n, at, step, tap, stride)
-        done = 1
-    while done + 1 < count:
-        GatheredTerms(form, 2, False).add(cells, p, to, n, at + done * step, step, tap - done * stride, stride)
-        done += 2
-    if done < count:
-        GatheredTerms(form, 1, False).add(cells, p, to, n, at + done * step, step, tap - done * stride, stride)
+def begin_sums(form, written, cells, p, to, n, terms, count):
+    """Up to three terms, one at least, to ``p`` from ``to`` on."""
+    if count == 1:
+        GatheredTerms(form, 1).begin(written, cells, p, to, n, terms)
+    elif count == 2:
+        GatheredTerms(form, 2).begin(written, cells, p, to, n, terms)
+    else:
+        GatheredTerms(form, 3).begin(written, cells, p, to, n, terms)
+
+
+@inlined
+def more_sums(form, cells, p, to, n, terms, count):
+    """The other ones."""
+    done = 3
+    while done < count:
+        later = PlaceTerms(terms.at + done * terms.step, terms.tap - done * terms.stride, terms.step, terms.stride)
+        GatheredTerms(form, 1).add(cells, p, to, n, later)
+        done += 1
+
+
+@dataclass(frozen=True)
+class GatheredPairs:
+    """Neighbouring cells at stride 2, which have terms of their own: so many each."""
+
+    form: NumberFormat
+    first: int
+    second: int
+
+    def write(self, cells, v, to, size, a, b):
+        first, second = GatheredTerms(self.form, self.first), GatheredTerms(self.form, self.second)
+        for i in lanes(self.form.computed, size // 2):
+            pair = self.form.narrow(first.found(cells, a, i)), self.form.narrow(second.found(cells, b, i))
+            put_strided(v, to + 2 * i, pair)
+        if size % 2 == 1:
+            v[to + size - 1] = self.form.narrow(first.found(cells, a, size // 2))
+
+
+@outlined
+def write_pairs(form, cells, v, to, size, a, b, first, second):
+    """With one term each or two."""
+    if first == 1 and second == 1:
+        GatheredPairs(form, 1, 1).write(cells, v, to, size, a, b)
+    elif first == 1:
+        GatheredPairs(form, 1, 2).write(cells, v, to, size, a, b)
+    elif second == 1:
+        GatheredPairs(form, 2, 1).write(cells, v, to, size, a, b)
+    else:
+        GatheredPairs(form, 2, 2).write(cells, v, to, size, a, b)
 
 
 # --- rows of cells ----------------------------------------------------------------------------------------------------
 
 
+@inlined
+def terms_of(axis, at, phase, place, n):
+    """Those of the cells of a phase from ``place`` on, and how many."""
+    count = (axis.kernel - phase + axis.stride - 1) // axis.stride
+    return PlaceTerms(at + (place - count + 1) * n, phase + (count - 1) * axis.stride, n, axis.stride), count
+
+
+def are_covered(args, cell, r):
+    """Whether a window covers row ``r`` of the cells at ``cell``."""
+    axis, rest = args.axes[0], r
+    first, found = first_covering(axis, cell), True
+    found = first < axis.outputs and first * axis.stride <= cell + axis.low
+    for i in range(len(args.axes) - 2, 0, -1):
+        axis = args.axes[i]
+        here, rest = rest % axis.size, rest // axis.size
+        first = first_covering(axis, here)
+        found = found and first < axis.outputs and first * axis.stride <= here + axis.low
+    return found
+
+
 @outlined
 def gather_row(form, work, cell, r):
-    """What row ``r`` of the cells at ``cell`` of the first axis receives: phase by phase, in V itself if it can."""
+    """What row ``r`` of the cells at ``cell`` of the first axis receives."""
     args, axis, n, g = work.args, last_axis(work.args), work.unit.neighbours, work.args.gathering
-    to, rows, stride = cell_row(args, work.unit, Role.V, cell, r), covers(args, cell, r), axis.stride
-    p, sums, length, low = work.cells.value, g.sums_at * args.inner, g.phase, 0
-    if g.is_in_place:
-        p, sums, length, low = form.computed_at(args.arrays[Role.V]), to, axis.size, axis.low
-    for phase in range(stride):
-        taps, here = (axis.kernel - phase + stride - 1) // stride, sums + phase * length * n
-        if rows == 0 or taps <= 0:
-            for i in lanes(form.computed, length * n):
+    to, at, is_covered = (
+        cell_row(args, work.unit, Role.V, cell, r),
+        kept_at(args, cell, r, n),
+        are_covered(args, cell, r),
+    )
+    if g.is_in_place and is_covered:
+        gather_in_place(form, args, axis, work.cells, to, at, axis.size, n)
+        return
+    p, sums = work.cells.value, g.sums_at * args.inner
+    for phase in range(axis.stride):
+        here = sums + phase * g.phase * n
+        terms, count = terms_of(axis, at, phase, 0, n)
+        if is_covered and count > 0:
+            begin_sums(form, as_computed, work.cells, p, here, g.phase * n, terms, count)
+            more_sums(form, work.cells, p, here, g.phase * n, terms, count)
+        else:
+            for i in lanes(form.computed, g.phase * n):
                 p[here + i] = form.computed(0)
-        for number in range(rows if taps > 0 else 0):
-            kept = kept_row(args, cell, r, number, n)
-            first, tap = kept.at + (low - taps + 1) * n, kept.tap + phase + (taps - 1) * stride
-            add_terms(form, work.cells, p, here, length * n, first, n, tap, stride, taps, number == 0)
-    if not g.is_in_place:
-        write_cells(form, args, axis, p, sums, to, n)
+    write_cells(form, args, axis, p, sums, to, n)
+
+
+@inlined
+def gather_in_place(form, args, axis, cells, to, at, size, n):
+    """``size`` cells in V itself, rounded."""
+    v = form.stored_at(args.arrays[Role.V])
+    if axis.stride == 1:
+        terms, count = terms_of(axis, at, 0, axis.low, n)
+        begin_sums(form, as_stored, cells, v, to, size * n, terms, count)
+    else:
+        a, first = terms_of(axis, at, axis.low % 2, axis.low // 2, n)
+        b, second = terms_of(axis, at, (axis.low + 1) % 2, (axis.low + 1) // 2, n)
+        write_pairs(form, cells, v, to, size, a, b, first, second)
 
 
 @outlined
@@ -159,6 +298,10 @@ def write_cells(form, args, axis, t, sums, at, n):
     """A row of cells from its phases, rounded."""
     v, along, inner = form.stored_at(args.arrays[Role.V]), axis.strides[Role.V], args.inner_strides[Role.V]
     length, phase, place = args.gathering.phase, axis.low % axis.stride, axis.low // axis.stride
+    if n == 1 and along == 1 and axis.stride == 1:
+        for i in lanes(form.computed, axis.size):
+            v[at + i] = form.narrow(t[sums + place + i])
+        return
     for cell in range(axis.size):
         to, here = at + cell * along, sums + (phase * length + place) * n
         if inner == 1:

@@ -12,7 +12,7 @@ from gradspec.backends.cpu.pool.arguments import Role
 from gradspec.backends.cpu.pool.kernels.rows import fetch_row, fetch_to_write, last_axis, write_row
 from gradspec.backends.cpu.pool.kernels.states import WinnerCells
 from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, output_of
-from gradspec.codegen.language import choose, following, inlined, lanes, outlined, put_strided, strided
+from gradspec.codegen.language import choose, following, inlined, lanes, outlined, preceding, put_strided, strided
 
 
 class CellRows(NamedTuple):
@@ -35,6 +35,13 @@ def three(p, at):
 def three_apart(p, at):
     a, b = strided(p, at, 2)
     return a, b, following(p, at, 2, a)
+
+
+@inlined
+def three_before(p, at):
+    """Of which the first come before ``at``."""
+    b, c = strided(p, at, 2)
+    return preceding(p, at + 1, 2, c), b, c
 
 
 @inlined

@@ -17,7 +17,7 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     real_taps,
     span_of,
 )
-from gradspec.backends.cpu.pool.kernels.states import ValueCells
+from gradspec.backends.cpu.pool.kernels.states import StoredCells, ValueCells
 from gradspec.backends.cpu.pool.kernels.walk import Destination, Part, fold, fold2, join, join3
 from gradspec.codegen.intrinsics import address_of, prefetch
 from gradspec.codegen.language import at_build, beyond, f16, f32, inlined, lanes, moved_on, outlined, parts, stretch
@@ -43,8 +43,10 @@ def in_workspace(reduction, work, at):
 
 
 @inlined
-def row_stride(args, axis, neighbours):
-    return last_axis(args).size * neighbours if args.is_staged else axis.strides[Role.X]
+def row_stride(reduction, args, axis, neighbours):
+    """From one row to the next where cells are as they are computed with."""
+    is_staged = reduction.form.converts or args.is_staged
+    return last_axis(args).size * neighbours if is_staged else axis.strides[Role.X]
 
 
 @outlined
@@ -92,8 +94,8 @@ def plane_row(reduction, work, axis, x_at, row_first, row_end, target):
     """One output row: rows of cells first, which lie in memory as they are, then along them."""
     args, state, last, x = work.args, reduction.state, last_axis(work.args), ValueCells(cells_at(reduction, work))
     neighbours, joined = work.unit.neighbours, Destination(work.cells, args.tile_at + 2 * args.tile_room)
-    step = row_stride(args, axis, neighbours)
-    if not args.is_staged:
+    step = row_stride(reduction, args, axis, neighbours)
+    if not (reduction.form.converts or args.is_staged):
         for i in range(axis.stride):
             fetch_row(reduction.form, args, Role.X, x_at + (row_end + i) * step, last.size)
     for first in range(0, last.outputs, args.tile):
@@ -143,7 +145,13 @@ def joined_slabs(reduction, work, number, axis, x_at, rows):
 @inlined
 def column(state, p, at, width):
     """Three cells below each other, for every lane."""
-    return state.join3(p[at], p[at + width], p[at + 2 * width])
+    return state.join3(state.cell(p[at]), state.cell(p[at + width]), state.cell(p[at + 2 * width]))
+
+
+@inlined
+def cells_from(state, p, at):
+    """Two neighbours for every lane, as one vector."""
+    return state.cell(stretch(p, at, 2))
 
 
 @at_build
@@ -168,8 +176,8 @@ def nine_apart(reduction, target, row, width, n, scale):
     state = reduction.state
     p, at = row
     for i in lanes(state.number, n):
-        upper = state.join(stretch(p, at + 2 * i, 2), stretch(p, at + width + 2 * i, 2))
-        left, middle = parts(state.join(upper, stretch(p, at + 2 * width + 2 * i, 2)), 2)
+        upper = state.join(cells_from(state, p, at + 2 * i), cells_from(state, p, at + width + 2 * i))
+        left, middle = parts(state.join(upper, cells_from(state, p, at + 2 * width + 2 * i)), 2)
         right = moved_on(left, column(state, p, beyond(at + 2 * i, 2), width))
         state.put(target.cells, target.at + i, reduction.scaled(state.join3(left, middle, right), scale))
 
@@ -178,8 +186,14 @@ def four_apart(reduction, target, row, width, n, scale):
     state = reduction.state
     p, at = row
     for i in lanes(state.number, n):
-        left, right = parts(state.join(stretch(p, at + 2 * i, 2), stretch(p, at + width + 2 * i, 2)), 2)
+        both = state.join(cells_from(state, p, at + 2 * i), cells_from(state, p, at + width + 2 * i))
+        left, right = parts(both, 2)
         state.put(target.cells, target.at + i, reduction.scaled(state.join(left, right), scale))
+
+
+@inlined
+def pair(state, p, at):
+    return state.join(state.cell(p[at]), state.cell(p[at + 1]))
 
 
 @inlined
@@ -187,28 +201,42 @@ def edge(state, p, at, width, rows, first, end):
     """The cells first … end−1 of some rows."""
     if rows == 3 and end - first == 2:
         at += first
-        above, here = state.join(p[at], p[at + 1]), state.join(p[at + width], p[at + width + 1])
-        return state.join3(above, here, state.join(p[at + 2 * width], p[at + 2 * width + 1]))
+        return state.join3(pair(state, p, at), pair(state, p, at + width), pair(state, p, at + 2 * width))
     found = state.nothing
     for cell in range(first, end):
-        found = state.join(found, state.join(p[at + cell], p[at + width + cell]))
+        here = at + cell
+        found = state.join(found, state.join(state.cell(p[here]), state.cell(p[here + width])))
         if rows == 3:
-            found = state.join(found, p[at + 2 * width + cell])
+            found = state.join(found, state.cell(p[here + 2 * width]))
     return found
 
 
+def plane_rows(reduction, work, number, axis, x_at, first_row, o, rows, target):
+    """Output rows of small windows, from number ``o`` on: numbers that are to be converted, and are not staged, are
+    converted as they are read, rounded and written."""
+    args, form = work.args, reduction.form
+    if form.converts and not args.is_staged:
+        x, y = form.stored_at(args.arrays[Role.X]), StoredCells(form.stored_at(args.arrays[Role.Y]))
+        out = Destination(y, work.unit.bases[Role.Y] + o * axis.strides[Role.Y])
+        width, scale = axis.strides[Role.X], reduction.scale_of(args, True)
+        rows_from(reduction, work, scale, axis, Row(x, x_at + first_row * width), width, rows, out)
+    else:
+        scale = reduction.scale_of(args, number == 0 and args.finish == Finish.AT_ONCE and not args.scales_input)
+        width = row_stride(reduction, args, axis, 1)
+        cells = Row(cells_at(reduction, work), x_at + first_row * width)
+        rows_from(reduction, work, scale, axis, cells, width, rows, target)
+
+
 @outlined
-def plane_rows(reduction, work, number, axis, x_at, first_row, rows, target):
+def rows_from(reduction, work, scale, axis, cells, width, rows, target):
     """Output rows of 3 × 3 or 2 × 2 windows at stride 2, or of 3 × 3 at stride 1 that are as wide as the input.
 
     In the last case output and input move on together, from row to row too, so that one run makes all of them.
     What it makes of cells beyond the ends of a row is then made again from real cells.
     """
-    args, state, last = work.args, reduction.state, last_axis(work.args)
-    x, width = cells_at(reduction, work), row_stride(args, axis, 1)
+    state, last, (x, here) = reduction.state, last_axis(work.args), cells
     kernel, stride = axis.kernel, axis.stride
-    here, there, n = x_at + first_row * width, target.at, last.beyond - last.inside
-    scale = reduction.scale_of(args, number == 0 and args.finish == Finish.AT_ONCE and not args.scales_input)
+    there, n = target.at, last.beyond - last.inside
     if stride == 1:
         nine(reduction, Destination(target.cells, there + last.low), Row(x, here), width, rows * width - 2, scale)
     for _ in range(rows):

@@ -19,7 +19,7 @@ from gradspec.codegen.translation import kernel_code
 
 
 def largest(form: NumberFormat) -> MaxValue:
-    return MaxValue(form.as_stored if is_selected_as_stored(form.name) else form)
+    return MaxValue(form.as_stored if is_selected_as_stored(form.name) else form.as_selected)
 
 
 REDUCTIONS: dict[str, Any] = {

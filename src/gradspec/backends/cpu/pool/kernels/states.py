@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import address_of, maximum
-from gradspec.codegen.language import Type, Value, at_build, choose, inlined, outlined, total
+from gradspec.codegen.language import Type, Value, at_build, choose, inlined, number_of, outlined, total
 
 NOBODY = -(1 << 30)
 """The winner of a window without real cells; padding has negative numbers, too."""
@@ -21,6 +21,12 @@ NOBODY = -(1 << 30)
 
 class ValueCells(NamedTuple):
     """Where states of one number lie."""
+
+    value: Any
+
+
+class StoredCells(NamedTuple):
+    """The same as they are stored: what is put there is rounded."""
 
     value: Any
 
@@ -38,6 +44,16 @@ def lowest(form: NumberFormat) -> Value:
     if form.is_float:
         return form.computed(-math.inf)
     return form.computed(-(2 ** (form.computed.bits - 1)) if form.computed.is_signed else 0)
+
+
+@at_build
+def are_stored(cells: Any) -> bool:
+    return isinstance(cells, StoredCells)
+
+
+@at_build
+def is_to_widen(form: NumberFormat, number: Type) -> bool:
+    return form.converts and number == form.stored
 
 
 @dataclass(frozen=True)
@@ -82,11 +98,16 @@ class OneNumber(State):
 
     @inlined
     def put(self, cells, i, state):
-        cells.value[i] = state
+        cells.value[i] = self.form.narrow(state) if are_stored(cells) else state
+
+    @inlined
+    def cell(self, value):
+        """A cell as it is computed with, whether it was read as it is stored or as it was staged."""
+        return self.form.widen(value) if is_to_widen(self.form, number_of(value)) else value
 
     @inlined
     def tap(self, value, k, nought):
-        return value
+        return self.cell(value)
 
     @inlined
     def more_of_bin(self, found, cells, begin, stop):
@@ -117,7 +138,7 @@ class Largest(OneNumber):
     @inlined
     def first(self, value, k):
         """The first cell of a window that is not all real."""
-        return self.join(self.nothing, value)
+        return self.join(self.nothing, self.cell(value))
 
 
 @dataclass(frozen=True)
@@ -134,7 +155,7 @@ class Total(OneNumber):
 
     @inlined
     def first(self, value, k):
-        return self.nothing + value
+        return self.nothing + self.cell(value)
 
 
 class Best(NamedTuple):

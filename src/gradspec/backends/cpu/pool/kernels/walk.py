@@ -308,8 +308,9 @@ def straight(reduction, work, number, axis, rows, source, o, most, target, out, 
     """Up to ``most`` outputs of several axes at once: how many; none where these axes take turns."""
     is_full = rows.end - rows.first == axis.kernel
     if reduction.has_planes and axis.planar == Planar.MANY_ROWS and is_full:
-        reduction.plane_rows(work, number, axis, source.x, rows.first, most, out)
-        if work.args.finish != Finish.AT_ONCE or work.args.inverse == 0.0:  # else they were divided as they were made
+        reduction.plane_rows(work, number, axis, source.x, rows.first, o, most, out)
+        is_divided = work.args.finish == Finish.AT_ONCE and work.args.inverse != 0.0  # as they were made
+        if not (is_divided or (reduction.form.converts and not work.args.is_staged)):
             finished(reduction, work, number, o, out, slab, most)
         return most
     if reduction.keeps_rows and axis.planar == Planar.KEPT_ROWS and is_full and not work.unit.has_nan:
@@ -322,7 +323,10 @@ def straight(reduction, work, number, axis, rows, source, o, most, target, out, 
         finished(reduction, work, number, o, out, slab, 1)
         return 1
     if reduction.has_planes and axis.planar != Planar.NOT:
-        reduction.plane_row(work, axis, source.x, rows.first, rows.end, out)
+        x = source.x
+        if reduction.form.converts and not work.args.is_staged:
+            x = reduction.staged_plane(work, axis, source, o, o + 1)
+        reduction.plane_row(work, axis, x, rows.first, rows.end, out)
         finished(reduction, work, number, o, out, slab, 1)
         return 1
     return 0

@@ -26,6 +26,7 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     real_taps,
     write_row,
 )
+from gradspec.backends.cpu.pool.kernels.sending import send
 from gradspec.backends.cpu.pool.kernels.small import SmallTangents, SmallWinners, plane_has_nan, small_windows, smaller
 from gradspec.backends.cpu.pool.kernels.states import FirstWinner, LargerTangent
 from gradspec.backends.cpu.pool.kernels.turning import turn_planes
@@ -235,17 +236,34 @@ def write_tape(form, args, unit, first, end, w, at):
                 quads_at(tape)[there] = u32(winner)
 
 
-def use_winners(form, args, unit, first, end, w, at):
+def use_winners(form, work, first, end, w, at):
     """Everything but the value."""
-    table = table_of(args, unit)
+    args, unit, table = work.args, work.unit, table_of(work.args, work.unit)
     if args.arrays[Role.INDICES] != 0:
         dense_places = words_at(address_of(table) + 8 * args.table_room)
         write_indices(args, unit, first, end, w, at, dense_places)
-    if args.arrays[Role.U] != 0 and not args.gathering.is_used:
-        if args.pulls:
+    if args.arrays[Role.U] != 0:
+        if args.gathering.is_used:
+            keep_winners(form, work, w, at)
+            gather_finished(form, work)
+        elif args.pulls:
             pull(form, args, unit, first, end, w, at, table)
         else:
             push(form, args, unit, first, end, w, at, table)
+
+
+def prepare_pull(reduction, work):
+    if work.args.gathering.is_used:
+        begin_gathering(reduction.form, work)
+    else:
+        prepare_cells(reduction, work)
+
+
+def finish_pull(reduction, work):
+    if work.args.gathering.is_used:
+        gather(reduction.form, work, work.unit.end_cell)
+    else:
+        finish_cells(reduction, work)
 
 
 # --- the kernels ------------------------------------------------------------------------------------------------------
@@ -264,6 +282,10 @@ class WithWinners:
         return not self.form.converts
 
     @property
+    def sends(self) -> bool:
+        return self.form.is_float
+
+    @property
     def state(self) -> FirstWinner:
         return FirstWinner(self.form)
 
@@ -275,17 +297,7 @@ class WithWinners:
     def small(self) -> SmallWinners:
         return SmallWinners(self.form)
 
-    def prepare(self, work):
-        if work.args.gathering.is_used:
-            begin_gathering(self.form, work)
-        else:
-            prepare_cells(self, work)
-
-    def finish(self, work):
-        if work.args.gathering.is_used:
-            gather(self.form, work, work.unit.end_cell)
-        else:
-            finish_cells(self, work)
+    prepare, finish = prepare_pull, finish_pull
 
     def outputs(self, work, first, end):
         if work.args.staged.is_used:
@@ -294,9 +306,13 @@ class WithWinners:
             self.prepare(work)
         if work.args.is_turned:
             turn_planes(self, work)
+        left = first
         if self.kept_state.carries:
             work.unit.has_nan = plane_has_nan(self.form, work, first, end)
-        walk(self, work, first, end)
+        elif self.sends:
+            left = send(self, work, first, end)
+        if left < end:
+            walk(self, work, left, end)
 
     @outlined
     def load(self, work, axis, source, at, n):
@@ -312,10 +328,7 @@ class WithWinners:
             settle(form, args, unit, first, end, target)
         if args.arrays[Role.Y] != 0 and not args.is_direct:
             write_row(form, args, unit, Role.Y, first, end, target.cells.value, target.at)
-        use_winners(form, args, unit, first, end, w, target.at)
-        if args.gathering.is_used:
-            keep_winners(form, work, w, target.at)
-            gather_finished(form, work)
+        use_winners(form, work, first, end, w, target.at)
         if args.arrays[Role.TAPE] != 0:
             write_tape(form, args, unit, first, end, w, target.at)
 
@@ -339,7 +352,7 @@ class FromTape:
 
     form: NumberFormat
     has_whole = False
-    prepare, finish = prepare_cells, finish_cells
+    prepare, finish = prepare_pull, finish_pull
 
     @property
     def state(self) -> FirstWinner:
@@ -359,7 +372,7 @@ class FromTape:
 
     def emit_row(self, work, first, end, target):
         read_tape(self.form, work.args, work.unit, first, end, work.cells.winner)
-        use_winners(self.form, work.args, work.unit, first, end, work.cells.winner, 0)
+        use_winners(self.form, work, first, end, work.cells.winner, 0)
 
 
 def read_tape(form, args, unit, first, end, w):
