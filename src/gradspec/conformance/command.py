@@ -25,9 +25,10 @@ from gradspec.conformance.model.problem import DTYPES, INPUTS, MODES, RANKS
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.report import junit
 from gradspec.conformance.report.html import page
-from gradspec.conformance.report.terminal import TerminalPage, show, show_start
+from gradspec.conformance.report.terminal import show, show_start
 from gradspec.conformance.targets import TARGETS
 from gradspec.saving.files import replacing
+from gradspec.system.pages import TerminalPage
 from gradspec.system.processes import terminated_like_interrupted
 
 CLEAN, DEFECTS, MISUSED, INCOMPLETE = 0, 1, 2, 3

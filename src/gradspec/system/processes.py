@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from tempfile import TemporaryFile
 from time import monotonic
 from typing import Any, TextIO
@@ -19,6 +19,7 @@ from typing import Any, TextIO
 PR_SET_PDEATHSIG = 1
 LONGEST_LINE = 4096
 """Bytes of a last line that are told."""
+SIGNALS = {known.value: known.name for known in signal.Signals}
 
 
 class ProcessLostError(Exception):
@@ -31,6 +32,20 @@ class ProcessLostError(Exception):
     def __init__(self, what: str, status: int | None = None, printed: str = "") -> None:
         super().__init__(f"the process {what}" + (f": {printed}" if printed else ""))
         self.what, self.status, self.printed = what, status, printed
+
+
+def describe(loss: ProcessLostError) -> str:
+    """``the process was ended by SIGSEGV``.
+
+    >>> describe(ProcessLostError("ended", -11)), describe(ProcessLostError("ended", 3, "bye"))
+    ('the process was ended by SIGSEGV', 'the process ended with status 3: bye')
+    """
+    if loss.status is None:
+        return str(loss)
+    said = f": {loss.printed}" if loss.printed else ""
+    if loss.status < 0:
+        return f"the process was ended by {SIGNALS.get(-loss.status, f'signal {-loss.status}')}{said}"
+    return f"the process ended with status {loss.status}{said}"
 
 
 class Lines:
@@ -144,11 +159,85 @@ class Child:
         return ProcessLostError("ended", status, printed[-1] if printed else "")
 
 
+class KeptProcess:
+    """A process that starts when it is first asked something, and again when it was lost; to be closed."""
+
+    def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str], starting: float) -> None:
+        self.is_closed = False
+        self._command, self._environment, self._starting = (
+            [sys.executable, "-m", module, *arguments],
+            environment,
+            starting,
+        )
+        self._child: Child | None = None
+        self._in_use = threading.Lock()
+
+    def close(self) -> None:
+        """End the process, now and for good, from any thread; a thread that waits for it is told that it is lost."""
+        self.is_closed = True
+        while not self._in_use.acquire(timeout=0.05):
+            if (child := self._child) is not None:
+                with suppress(ProcessLookupError):
+                    child.signal(signal.SIGKILL)
+        self._end()
+        self._in_use.release()
+
+    def refusal(self, why: str) -> Exception:
+        """What is raised where the process says that it failed, or is asked after it was closed."""
+        return RuntimeError(why)
+
+    def _ask(self, seconds: float, /, **request: Any) -> dict[str, Any]:
+        """The first answer to a request. A process that had ended by itself while idle is replaced first."""
+        if self._child is None or self._child.has_ended():
+            self._start()
+        assert self._child is not None
+        try:
+            self._child.send(request, seconds)
+        except ProcessLostError:
+            self._child = None
+            raise
+        return self._receive(seconds)
+
+    def _receive(self, seconds: float) -> dict[str, Any]:
+        if self._child is None:
+            raise ProcessLostError("was closed")
+        try:
+            answer = self._child.receive(seconds)
+        except ProcessLostError:
+            self._child = None
+            raise
+        if "failed" in answer:
+            raise self.refusal(answer["failed"])
+        return answer
+
+    def _start(self) -> dict[str, Any]:
+        """What the process says when it has started."""
+        self._refuse_if_closed()
+        self._end()
+        self._child = Child(self._command, self._environment)
+        return self._receive(self._starting)
+
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+
+    def _refuse_if_closed(self) -> None:
+        if self.is_closed:
+            raise self.refusal("the campaign is over")
+
+
 def environment(threads: int) -> dict[str, str]:
     """What makes every library use this number of threads and start no helper processes."""
     names = ("OMP", "MKL", "OPENBLAS", "GRADSPEC")
     counts = dict.fromkeys((*(f"{name}_NUM_THREADS" for name in names), "PJRT_NPROC", "NPROC"), str(threads))
     return os.environ | counts | {"TORCHINDUCTOR_COMPILE_THREADS": "1", "JAX_PLATFORMS": "cpu"}
+
+
+def module_path(first: Sequence[str] = ()) -> dict[str, str]:
+    """What makes a process of Python find modules in ``first``, and where this one does."""
+    here = [entry or os.getcwd() for entry in sys.path]
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys([*first, *here]))}
 
 
 def private_output() -> TextIO:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
@@ -17,13 +17,10 @@ from gradspec.conformance.campaign.tasks import close, judge_batches
 from gradspec.conformance.model.case import CampaignSettings, CheckCase
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.run import Batch
+from gradspec.system.handing import TICK, TRIES, Handed
 
-TICK = 0.2
-"""Seconds between two looks at the clock."""
 ENDING = 2.0
 """Seconds in which what an interrupted campaign has judged may still come in."""
-TRIES = 3
-"""How often an executor may lose a batch before it is run here."""
 WINDOW = 10_000
 """Batches that may be ahead of one that is late."""
 
@@ -61,10 +58,7 @@ class BatchPlan(Generic[T]):
 
 @dataclass
 class Drive:
-    """Keeps an executor busy with tasks of a few batches, and enters what comes back.
-
-    ``here`` runs, in processes of this machine, what the executor lost too often, and everything if it breaks.
-    """
+    """Keeps an executor busy with tasks of a few batches, and enters what comes back."""
 
     settings: CampaignSettings
     executor: Executor
@@ -77,10 +71,11 @@ class Drive:
     watch: Callable[[], None] = lambda: None
     _again: Batches = field(default_factory=dict)
     _losses: Counter[int] = field(default_factory=Counter)
-    _tasks: dict[Future[list[dict[str, Any]]], Batches] = field(default_factory=dict)
-    """In the order in which they were handed over, and so began."""
     _workers: set[str] = field(default_factory=set)
     """Who has answered: as many tasks run at once."""
+
+    def __post_init__(self) -> None:
+        self._tasks = Handed[Batches](self.executor, self.here)
 
     def run(self) -> None:
         """Until nothing is left to do or time is up; what runs then is waited for, what has not begun is dropped."""
@@ -88,32 +83,26 @@ class Drive:
         while self._tasks and monotonic() < self.deadline and not self.ledger.is_full:
             self._collect(min(TICK, max(0.0, self.deadline - monotonic())))
             self._submit()
-        self._drop(len(self._workers))
+        self._tasks.drop(len(self._workers))
         last = monotonic() + 2 * (self.settings.timeout + FIRST) + STARTING  # a hang is tried once more, alone
         while self._tasks and not self.ledger.is_full and monotonic() < last:
             self._collect(TICK)
-        self._drop()
+        self._tasks.drop()
         self.ledger.close()
 
     def interrupt(self) -> None:
         """Drop what has not begun, end what runs on this machine, and enter what was judged."""
-        self._drop()
+        self._tasks.drop()
         close(self.settings.token)
-        done, _ = wait(self._tasks, ENDING)
-        for task in done:
-            self._enter(task, self._tasks.pop(task))
+        for done in self._tasks.done(ENDING, all_of_them=True):
+            self._enter(*done)
         self.ledger.close()
 
     def _submit(self) -> None:
         while len(self._tasks) < self.outstanding and monotonic() < self.deadline and (batches := self._batches()):
             losses = max(self._losses[number] for number in batches)
             arguments = (encode(self.settings), batches, self.deadline - monotonic(), losses)
-            try:
-                task = (self.here if losses >= TRIES else self.executor).submit(judge_batches, *arguments)
-            except Exception:  # broken, shut down or out of reach, as the executor words it
-                self.executor = self.here
-                task = self.here.submit(judge_batches, *arguments)
-            self._tasks[task] = batches
+            self._tasks.submit(batches, losses, judge_batches, *arguments)
 
     def _batches(self) -> Batches:
         """The next task: a batch that was lost, alone, or else new ones."""
@@ -124,18 +113,16 @@ class Drive:
         return dict(batch for _ in range(room) if (batch := self.plan.next()) is not None)
 
     def _collect(self, seconds: float) -> None:
-        done, _ = wait(self._tasks, seconds, FIRST_COMPLETED)
-        for task in done:
-            self._enter(task, self._tasks.pop(task))
+        for done in self._tasks.done(seconds):
+            self._enter(*done)
         self.watch()
 
-    def _enter(self, task: Future[list[dict[str, Any]]], batches: Batches) -> None:
+    def _enter(self, batches: Batches, outcomes: list[dict[str, Any]], error: BaseException | None) -> None:
         """Whatever of its batches a task does not give is asked for again."""
-        error = CancelledError() if task.cancelled() else task.exception()
         if error is not None:  # of a worker, a pool or a network, as the executor words it
             self._lose(batches, error)
         else:
-            for outcome in task.result():
+            for outcome in outcomes:
                 batch = decode(Batch, outcome, "batch")
                 self._workers.add(batch.worker)
                 self.ledger.take(batch)
@@ -148,9 +135,3 @@ class Drive:
                 why = f"{type(error).__name__}: {error}"
                 judged = (unjudged(decode(CheckCase, case, "case"), why) for case in cases)
                 self.ledger.take(Batch(number, tuple(judged)))
-
-    def _drop(self, running: int = 0) -> None:
-        """Cancel tasks, but for the oldest ones, which run: not every executor knows that of its futures."""
-        for task in list(self._tasks)[running:]:
-            if task.cancel():
-                del self._tasks[task]

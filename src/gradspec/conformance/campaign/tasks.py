@@ -11,17 +11,14 @@ from dataclasses import replace
 from math import inf
 from time import monotonic
 from typing import Any
-from weakref import WeakSet
 
 from gradspec.conformance.campaign.isolated import Cases, Isolated, TargetError
 from gradspec.conformance.model.case import CampaignSettings
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.verdict import Failure, Finding
+from gradspec.system.handing import ProcessPerThread
 
-_thread = threading.local()
-_open: WeakSet[Isolated] = WeakSet()
-_lock = threading.Lock()
-
+_processes = ProcessPerThread[CampaignSettings, Isolated](Isolated)
 
 TASK_SECONDS = 2.0
 """A task begins no further batch after so long, so that one which nobody waits for any longer ends soon."""
@@ -36,7 +33,7 @@ def judge_batches(
     cases. ``attempt`` tells calls apart for executors that give the same answer to the same call.
     """
     start, outcomes = monotonic(), list[dict[str, Any]]()
-    target = kept(decode(CampaignSettings, settings, "settings"))
+    target = _processes.get(decode(CampaignSettings, settings, "settings"))
     for number, cases in batches.items():
         if outcomes and monotonic() > start + min(TASK_SECONDS, seconds):
             break
@@ -52,29 +49,14 @@ def worker() -> str:
 def warm_up(settings: Mapping[str, Any]) -> None:
     """Start this thread's process; who asks it first will hear if that fails."""
     with suppress(TargetError):
-        kept(decode(CampaignSettings, settings, "settings")).versions()
+        _processes.get(decode(CampaignSettings, settings, "settings")).versions()
 
 
 def explain(settings: CampaignSettings, failures: Sequence[Failure], seconds: float, deadline: float) -> list[Finding]:
     """The findings of one group, shrunk for so many seconds, and not after the deadline."""
-    return kept(settings).findings(failures, max(0.0, min(seconds, deadline - monotonic())))
-
-
-def kept(settings: CampaignSettings) -> Isolated:
-    """This thread's process for these settings; one for others ends."""
-    current: Isolated | None = getattr(_thread, "isolated", None)
-    if current is None or current.is_closed or current.settings != settings:
-        if current is not None:
-            current.close()
-        current = _thread.isolated = Isolated(settings)
-        with _lock:
-            _open.add(current)
-    return current
+    return _processes.get(settings).findings(failures, max(0.0, min(seconds, deadline - monotonic())))
 
 
 def close(token: str) -> None:
     """End all processes that tasks of one campaign have in this process."""
-    with _lock:
-        ours = [isolated for isolated in _open if isolated.settings.token == token]
-    for isolated in ours:
-        isolated.close()
+    _processes.close(lambda settings: settings.token == token)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Collection, Iterable
 from importlib.resources import files
 
@@ -14,6 +12,7 @@ from gradspec.conformance.model.verdict import FINDINGS, KINDS, Finding
 from gradspec.conformance.report.finding import article, code, places
 from gradspec.conformance.report.markup import Markup, element, joined, term
 from gradspec.conformance.report.overview import overview
+from gradspec.conformance.report.shell import document, scroller, section, table
 from gradspec.conformance.report.words import FAILING, KIND_WORDS, MODE_WORDS, in_one_sentence, kind_words
 
 
@@ -24,54 +23,22 @@ def page(run: Run, failing: Collection[str] = FAILING) -> str:
     >>> "Nothing was judged" in text, "https://" in text
     (True, False)
     """
-    style, script = (Markup(_text(name)) for name in ("style.css", "script.js"))
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=_policy(style, script)),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", f"gradspec check {run.target}"),
-        element("style", style),
-    )
-    body = element(
-        "body",
-        element("a", "Skip to the findings", href="#findings", class_="skip"),
-        _header(run, failing),
-        element("main", *_sections(run)),
-        element("script", script),
-    )
-    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
-
-
-def _text(name: str) -> str:
-    return (files("gradspec.conformance.report") / "page" / name).read_text(encoding="utf-8")
-
-
-def _policy(style: str, script: str) -> str:
-    """Nothing is loaded from anywhere; of styles and scripts only the page's own, known by their hashes, take part."""
-    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
-    allowed = dict(zip(("style-src", "script-src"), (f"'sha256-{digest}'" for digest in hashes), strict=True))
-    rules = {"default-src": "'none'", **allowed, "base-uri": "'none'", "form-action": "'none'"}
-    return "; ".join(f"{name} {value}" for name, value in rules.items())
+    skip = element("a", "Skip to the findings", href="#findings", class_="skip")
+    script = (files("gradspec.conformance.report") / "page" / "script.js").read_text(encoding="utf-8")
+    return document(f"gradspec check {run.target}", skip, _header(run, failing), _sections(run), script=script)
 
 
 def _sections(run: Run) -> Iterable[Markup]:
     yield _numbers(run)
-    yield _section("overview", "Overview", overview(run))
+    yield section("overview", "Overview", overview(run))
     yield _findings(run)
     if run.probes:
-        yield _section("probes", "Probes", _probes(run))
+        yield section("probes", "Probes", _probes(run))
     if run.tally.not_offered:
-        yield _section("not-offered", "Not offered", _reasons(run))
-    yield _section("reading", "How to read this page", _reading())
+        yield section("not-offered", "Not offered", _reasons(run))
+    yield section("reading", "How to read this page", _reading())
     if run.repeat:
-        yield _section("repeating", "How to repeat this run", _repeating(run))
-
-
-def _section(name: str, title: str, *content: str) -> Markup:
-    heading = element("h2", title, id=name, tabindex="-1")
-    return element("section", heading, *content, aria_labelledby=name)
+        yield section("repeating", "How to repeat this run", _repeating(run))
 
 
 # --- the run ---------------------------------------------------------------------------------------------------------
@@ -157,18 +124,9 @@ def _probes(run: Run) -> Markup:
         for probe in run.probes
     )
     head = (element("th", name, scope="col") for name in ("probe", "operator", "dtype", "result", ""))
-    table = _table(head, rows)
+    measured = table(head, rows)
     intro = "Measured before judging, to know what the certified tolerance may take for granted: "
-    return joined(element("p", f"{intro}{len(run.probes):,} results, {said}."), _scroller(table, "Probes"))
-
-
-def _table(head: Iterable[Markup], rows: Iterable[Markup]) -> Markup:
-    return element("table", element("thead", element("tr", *head)), element("tbody", *rows), class_="plain")
-
-
-def _scroller(table: Markup, label: str) -> Markup:
-    """A box that scrolls on its own, by keyboard too."""
-    return element("div", table, class_="scroller", role="region", aria_label=label, tabindex="0")
+    return joined(element("p", f"{intro}{len(run.probes):,} results, {said}."), scroller(measured, "Probes"))
 
 
 # --- findings --------------------------------------------------------------------------------------------------------
@@ -176,11 +134,11 @@ def _scroller(table: Markup, label: str) -> Markup:
 
 def _findings(run: Run) -> Markup:
     if not run.findings:
-        return _section("findings", "Findings", element("p", "None."))
+        return section("findings", "Findings", element("p", "None."))
     number = len(run.findings)
     shown = element("p", f"{number} of {number} findings shown.", id="shown", role="status")
     listed = (article(place, finding, opened=number <= 5) for place, finding in enumerate(run.findings, 1))
-    return _section("findings", "Findings", _filters(run.findings), shown, *listed)
+    return section("findings", "Findings", _filters(run.findings), shown, *listed)
 
 
 def _filters(findings: list[Finding]) -> Markup:
@@ -220,8 +178,8 @@ def _reasons(run: Run) -> Markup:
     reasons = run.tally.not_offered.most_common()
     cells = ((element("td", f"{n:,}", class_="number"), element("td", why or "no reason given")) for why, n in reasons)
     head = (element("th", "cases", scope="col", class_="number"), element("th", "why", scope="col"))
-    table = _table(head, (element("tr", *row) for row in cells))
-    return joined(element("p", KIND_WORDS["not_offered"].meaning), _scroller(table, "Reasons"))
+    reasons_table = table(head, (element("tr", *row) for row in cells))
+    return joined(element("p", KIND_WORDS["not_offered"].meaning), scroller(reasons_table, "Reasons"))
 
 
 def _reading() -> Markup:

@@ -1,0 +1,85 @@
+"""Tasks handed to an executor that may lose them, break, or be far away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
+from dataclasses import dataclass, field
+from threading import Lock, local
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+from gradspec.system.processes import KeptProcess
+
+TICK = 0.2
+"""Seconds between two looks at the clock."""
+TRIES = 3
+"""How often an executor may lose a task before it is run here."""
+
+K = TypeVar("K")
+S = TypeVar("S")
+P = TypeVar("P", bound=KeptProcess)
+
+
+@dataclass
+class Handed(Generic[K]):
+    """Tasks that have been handed over, in the order in which that was, and so in which they began.
+
+    ``here`` runs, in processes of this machine, what the executor lost too often, and everything if it breaks.
+    """
+
+    executor: Executor
+    here: Executor
+    _tasks: dict[Future[Any], K] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def submit(self, key: K, losses: int, function: Callable[..., Any], *arguments: Any) -> None:
+        """Hand over what was lost so often before."""
+        try:
+            task = (self.here if losses >= TRIES else self.executor).submit(function, *arguments)
+        except Exception:  # broken, shut down or out of reach, as the executor words it
+            self.executor = self.here
+            task = self.here.submit(function, *arguments)
+        self._tasks[task] = key
+
+    def done(self, seconds: float, all_of_them: bool = False) -> Iterator[tuple[K, Any, BaseException | None]]:
+        """What ended in so many seconds, with its result or with what it was lost to."""
+        ended, _ = wait(self._tasks, seconds, **({} if all_of_them else {"return_when": FIRST_COMPLETED}))
+        for task in ended:
+            key = self._tasks.pop(task)
+            error = CancelledError() if task.cancelled() else task.exception()
+            yield key, None if error else task.result(), error
+
+    def drop(self, running: int = 0) -> None:
+        """Cancel tasks, but for the oldest ones, which run: not every executor knows that of its futures."""
+        for task in list(self._tasks)[running:]:
+            if task.cancel():
+                del self._tasks[task]
+
+
+class ProcessPerThread(Generic[S, P]):
+    """A process for each thread that runs tasks, for the settings that it was last asked for."""
+
+    def __init__(self, make: Callable[[S], P]) -> None:
+        self._make, self._thread, self._lock = make, local(), Lock()
+        self._open: WeakKeyDictionary[P, S] = WeakKeyDictionary()
+
+    def get(self, settings: S) -> P:
+        """This thread's process for these settings; one for others ends."""
+        current: tuple[S, P] | None = getattr(self._thread, "kept", None)
+        if current is None or current[1].is_closed or current[0] != settings:
+            if current is not None:
+                current[1].close()
+            current = self._thread.kept = settings, self._make(settings)
+            with self._lock:
+                self._open[current[1]] = settings
+        return current[1]
+
+    def close(self, is_over: Callable[[S], bool]) -> None:
+        """End all processes that tasks with such settings have in this process."""
+        with self._lock:
+            ours = [process for process, settings in self._open.items() if is_over(settings)]
+        for process in ours:
+            process.close()
