@@ -229,3 +229,42 @@ def check(
     except UserError as error:
         raise _Misuse(str(error)) from error
     raise SystemExit(code)
+
+
+@main.command()
+@click.argument("model", type=click.Path())
+@click.argument("property", type=click.Path(), required=False)
+@click.option("--timeout", type=click.FloatRange(0), help="Seconds in all for one property. [60, or what a list says]")
+@click.option("--kernels", type=click.Choice(["any", "real"]), default="any", help="Of what a proof is to hold. [any]")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Of the search for counterexamples. [0]")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@click.option("--report", type=click.Path(), help="Write one HTML page: margins, and what costs the most width.")
+@click.option("--certificate", type=click.Path(), help="Save the proof to this file.")
+@click.option(
+    "--check", type=click.Path(), metavar="FILE", help="Check the proof in this file instead of looking for one."
+)
+@click.option("--jobs", type=click.IntRange(1), help="Properties side by side, of many. [the cores of this process]")
+@click.option("--output", type=click.Path(), help="A file of JSON lines that has and gets the answers of many.")
+def verify(**options: Any) -> None:
+    """Prove that no input of a box is sent into an unsafe set, or find one that is.
+
+    MODEL is an ONNX model, packed by gzip or not, or a saved graph; sizes that it leaves open are taken as 1. PROPERTY
+    is a VNN-LIB file. The first line printed is unsat (proved), sat (refuted, with a witness in the lines after it) or
+    unknown. With --kernels any a proof holds for whatever conforming kernels compute, with real for the real numbers.
+    The time limit is kept, reading and compiling included; --report takes at most as long again.
+
+    Instead of both, give a folder or a list network,property,seconds[,expected answer] in a .csv file: its properties
+    are run side by side, and what finished is kept.
+
+    The exit code is 0 for an answer, unknown too; 1 if a file cannot be read, a certificate is refused or an answer is
+    contrary to the one expected; 2 if the options do not go together; 3 if the run is not whole: interrupted, or a
+    process died.
+    """
+    from gradspec.verify.command import MisuseError, VerifyRequest, perform
+
+    with _said_plainly():
+        try:
+            code = perform(VerifyRequest(**options))
+        except MisuseError as error:
+            raise _Misuse(printable(str(error))) from error
+    raise SystemExit(code)

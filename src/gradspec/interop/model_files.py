@@ -30,16 +30,21 @@ class RequestError(ValueError):
 
 
 def read_model(
-    path: str, shapes: Sequence[str] = (), constants: Sequence[str] = (), inputs: Sequence[str] = ()
+    path: str,
+    shapes: Sequence[str] = (),
+    constants: Sequence[str] = (),
+    inputs: Sequence[str] = (),
+    open_size: int | None = None,
 ) -> Graph:
     """The graph of an ONNX model, or of a file that ``graph.save`` wrote, whichever the file holds.
 
     ``constants`` fixes some of its inputs. Sizes that an ONNX model leaves open are those of ``shapes``, and of the
-    arrays that ``inputs`` names.
+    arrays that ``inputs`` names, or else ``open_size``.
     """
     is_onnx, fixed = _is_onnx(path), _constants(constants)
     if is_onnx:
-        return _read_onnx(path, {name: _sizes(text) for name, text in _pairs("--shape", shapes)}, fixed, inputs)
+        given = {name: _sizes(text) for name, text in _pairs("--shape", shapes)}
+        return _read_onnx(path, given, fixed, inputs, open_size)
     if shapes:
         raise RequestError(f"--shape is for ONNX models; {path} is a saved graph, whose shapes are settled")
     graph = load(path)
@@ -75,14 +80,24 @@ def _is_onnx(path: str) -> bool:
     raise FormatError(f"{path}: neither an ONNX model nor a saved graph: {what if begin else 'it is empty'}")
 
 
-def _read_onnx(path: str, shapes: Mapping[str, Any], constants: Mapping[str, Array], inputs: Sequence[str]) -> Graph:
+def _read_onnx(
+    path: str,
+    shapes: Mapping[str, Any],
+    constants: Mapping[str, Array],
+    inputs: Sequence[str],
+    open_size: int | None = None,
+) -> Graph:
     """The graph of a model; where an error asks for an argument of ``gs.from_onnx``, it names the option as well."""
     require("onnx", "gs.from_onnx")
     from gradspec.interop.onnx.reader import read
 
     def sizes(stated: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         found = assigned("--input", inputs, {name: f"{name}: {type}" for name, type in stated.items()}).by_name
-        return {name: array.shape for name, array in found.items()}
+        return {name: array.shape for name, array in found.items()} | {
+            name: tuple(dim if isinstance(dim, int) else open_size for dim in type.dims)
+            for name, type in stated.items()
+            if open_size is not None and type.dims is not None and name not in found
+        }
 
     try:
         return read(path, shapes, constants, sizes)

@@ -112,7 +112,7 @@ class Bounder:
         for var in self.inner:
             if var not in self.single:
                 boxes, _ = self.boxes(inputs, known)
-                undecided = self._undecided(var, *boxes[var])
+                undecided = self.undecided(var, *boxes[var])
                 known = known.with_(var, self.tighter(inputs, known, var, boxes[var], undecided))
         return known
 
@@ -145,7 +145,7 @@ class Bounder:
     def _all(self, inputs: Sequence[Array], known: Known) -> list[Array]:
         return [*inputs, *known.flat()]
 
-    def _undecided(self, var: Var, low: Array, high: Array) -> Array:
+    def undecided(self, var: Var, low: Array, high: Array) -> Array:
         """The cells of which tighter bounds may help: all, or those with a kink of every user inside."""
         users = [node for node in self.relaxed if var in node.inputs]
         found = np.zeros(low.shape, bool)

@@ -85,8 +85,8 @@ def bounds(
     _require("kernels", kernels, KERNELS)
     lows, highs = (v if isinstance(v, tuple) else (v,) for v in (lower, upper))
     found = bounder(graph, len(lows), kernels)
-    inputs = _inputs(graph, found, lows, highs, others)
-    rows = None if C is None else _functions(graph, found, np.asarray(C))
+    inputs = boxed_inputs(graph, found, lows, highs, others)
+    rows = None if C is None else functions_of(graph, found, np.asarray(C))
     ends = _METHODS[method](found, inputs, rows)
     lower_ends, upper_ends = zip(*(_opened(low, high) for low, high in ends), strict=True)
     one = len(ends) == 1
@@ -157,7 +157,8 @@ def _require(name: str, value: Any, known: Sequence[str]) -> None:
         raise ValueError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}")
 
 
-def _inputs(graph: Graph, found: Bounder, lows: Any, highs: Any, others: Sequence[Any]) -> list[Array]:
+def boxed_inputs(graph: Graph, found: Bounder, lows: Any, highs: Any, others: Sequence[Any]) -> list[Array]:
+    """Both ends of the first inputs, and the others, checked."""
     if len(lows) != len(highs):
         raise TypeError(f"lower has {len(lows)} boxes and upper {len(highs)}; give one of each for the same inputs")
     if len(lows) + len(others) != len(graph.inputs):
@@ -204,7 +205,7 @@ def _array(found: Bounder, var: Var, value: Any) -> Array:
     return exact
 
 
-def _functions(graph: Graph, found: Bounder, rows: Array) -> Array:
+def functions_of(graph: Graph, found: Bounder, rows: Array) -> Array:
     if len(graph.outputs) != 1:
         raise ValueError(f"C is for a graph of one output, and this one has {len(graph.outputs)}")
     (output,) = graph.outputs

@@ -369,4 +369,4 @@ def check_files(
 ) -> CheckResult:
     """Whether the file of a certificate proves a property, in VNN-LIB, of a model, in ONNX or a saved graph."""
     stated = read_vnnlib(property)
-    return check(certificate, read_model(os.fspath(model)), stated)
+    return check(certificate, read_model(os.fspath(model), open_size=1), stated)

@@ -185,7 +185,7 @@ class _Search:
     def decided(self, case: PropertyCase, property: Property) -> tuple[str, float, tuple[Array, ...] | None]:
         """The status of one case, its margin, and a witness if it is refuted."""
         with_inputs = any(conjunction.names_inputs for conjunction in case.unsafe)
-        graph = _flat.get_or_make((id(self._graph), with_inputs), lambda: _Flat(self._graph, with_inputs)).graph
+        graph = flattened(self._graph, with_inputs)
         box = self._box(case)
         try:
             witness = self._attacked(graph, box, case, property, ATTACKS)
@@ -234,7 +234,7 @@ class _Search:
         found = bounder(graph, len(graph.inputs), self._kernels)
         inputs = [end for ends in box for end in ends]
         moving = sum(int(np.sum(high > low)) for low, high in box)
-        goal = _goal(found, inputs, case.unsafe, graph)
+        goal = goal_of(found, inputs, case.unsafe, graph)
         self._check_time()
         search = self._by_inputs if moving <= FEW_INPUTS else self._by_signs
         return search(found, goal, inputs, case, property)  # type: ignore[no-any-return]
@@ -366,13 +366,17 @@ MOST_GRAPHS = 32
 _flat, _attacks = LRUCache[_Flat](MOST_GRAPHS), LRUCache[Attack](MOST_GRAPHS)
 
 
+def flattened(graph: Graph, with_inputs: bool) -> Graph:
+    return _flat.get_or_make((id(graph), with_inputs), lambda: _Flat(graph, with_inputs)).graph
+
+
 def _matrix(conjunction: Conjunction, graph: Graph) -> Array:
     (output,) = graph.outputs
     both = np.concatenate([conjunction.C, conjunction.D], axis=1)
     return both[:, : output.type.size]
 
 
-def _goal(bounder: Bounder, inputs: Sequence[Array], unsafe: Sequence[Conjunction], graph: Graph) -> Goal:
+def goal_of(bounder: Bounder, inputs: Sequence[Array], unsafe: Sequence[Conjunction], graph: Graph) -> Goal:
     """The rows of all conjunctions; what their coefficients lose as floats is added to what must be exceeded."""
     dtype = bounder.arithmetic.dtype.numpy
     _, ((low, high),) = bounder.boxes(inputs, bounder.unknown())

@@ -1,0 +1,161 @@
+"""What a bound costs, and where: widths of inner variables by boxes and by lines, and what each input adds to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Var
+from gradspec.runtime.run import compile
+from gradspec.transforms.lines import lines
+from gradspec.verify.answers import names
+from gradspec.verify.bounding import Bounder, Ends, Known
+from gradspec.verify.bounds import bounder, boxed_inputs, functions_of
+from gradspec.verify.property import Inequality, Property, PropertyCase
+from gradspec.verify.prove import flattened, goal_of
+
+MOST_VIEWS = 8
+"""Cases of a property that are looked at."""
+
+
+@dataclass(frozen=True)
+class LayerWidths:
+    """An inner variable, an operand of something that is not affine: how wide its cells are in the mean."""
+
+    name: str
+    operators: tuple[str, ...]
+    """Those that it is an operand of."""
+    shape: tuple[int, ...]
+    by_boxes: float
+    by_lines: float
+    undecided: float
+    """The share of cells with a kink inside of their bounds."""
+
+
+@dataclass(frozen=True)
+class BoundExplanation:
+    """Where a lower bound comes from: ``bound`` is ``Σ A·c + …`` less ``Σ |A|·r``, the sum of ``inputs``, and more.
+
+    ``inputs`` has an array for each input with a box: its slope in the bound, absolute, times its radius.
+    """
+
+    bound: float
+    layers: tuple[LayerWidths, ...]
+    inputs: tuple[Array, ...]
+
+    def __str__(self) -> str:
+        widest = max(self.layers, key=lambda layer: layer.by_lines, default=None)
+        said = (
+            "" if widest is None else f"; of {len(self.layers)} layers, {widest.name} is widest: {widest.by_lines:.3g}"
+        )
+        return f"at least {self.bound:.6g}; the inputs cost {sum(float(a.sum()) for a in self.inputs):.3g}{said}"
+
+
+def explain(graph: Graph, lower: Any, upper: Any, row: Any, *others: Any, kernels: str = "any") -> BoundExplanation:
+    """What makes the lower bound of ``⟨row, output⟩`` what it is, over a box of the first inputs.
+
+    >>> import gradspec as gs
+    >>> g = gs.trace(lambda x: gs.linear(gs.relu(gs.linear(x, np.float32([[1, 1]]))), np.float32([[2]])), gs.f32[2])
+    >>> found = explain(g, np.float32([-1, 0]), np.float32([2, 1]), np.float32([1]))
+    >>> [(layer.operators, layer.undecided) for layer in found.layers]
+    [(('relu',), 1.0)]
+    >>> found.inputs[0].round(3).tolist(), round(found.bound, 3)
+    ([3.0, 1.0], -2.0)
+    """
+    lows, highs = (v if isinstance(v, tuple) else (v,) for v in (lower, upper))
+    found = bounder(graph, len(lows), kernels)
+    inputs = boxed_inputs(graph, found, lows, highs, others)
+    return _explained(found, inputs, found.tightened(inputs, found.unknown()), functions_of(graph, found, row[None])[0])
+
+
+def _explained(found: Bounder, inputs: list[Array], known: Known, row: Array) -> BoundExplanation:
+    """By the bounds that are known of inner variables."""
+    first, _ = found.boxes(inputs, found.unknown())
+    better, _ = found.boxes(inputs, known)
+    layers = tuple(_layer(found, var, first[var], better[var]) for var in found.inner)
+    bound, *slopes = _steep(found)(*inputs, *known.flat(), row)
+    moving = range(sum(found.bounded))
+    radii = [inputs[2 * i + 1] / 2 - inputs[2 * i] / 2 for i in moving]
+    return BoundExplanation(float(bound), layers, tuple(np.abs(s) * r for s, r in zip(slopes, radii, strict=True)))
+
+
+def _steep(found: Bounder) -> Any:
+    """The bound of one row, and its slopes in the inputs."""
+    if "steep" not in found.runs:
+        (output,) = found.graph.outputs
+        graph = lines(found.graph, found.arithmetic, found.bounded, output, found.inner, slopes=True)
+        found.runs["steep"] = compile(graph.simplify())
+    return found.runs["steep"]
+
+
+def _layer(found: Bounder, var: Var, boxes: Ends, better: Ends) -> LayerWidths:
+    users = tuple(dict.fromkeys(node.op.name for node in found.relaxed if var in node.inputs))
+    by_boxes, by_lines = (float(np.mean(high - low)) for low, high in (boxes, better))
+    undecided = float(np.mean(found.undecided(var, *better)))
+    return LayerWidths(var.name, users, var.shape, by_boxes, by_lines, undecided)
+
+
+# --- properties -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RootView:
+    """One case of a property before anything is split: how far each conjunction is refuted, and the worst row."""
+
+    case: int
+    cases: int
+    margins: tuple[tuple[str, float], ...]
+    """Each unsafe conjunction in words, with how far lines refute it: it is refuted above 0."""
+    worst: str
+    explanation: BoundExplanation
+    input_names: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        inputs = [{"shape": a.shape, "cost": a.reshape(-1).tolist()} for a in self.explanation.inputs]
+        return asdict(self) | {"explanation": asdict(self.explanation) | {"inputs": inputs}}
+
+
+def views(graph: Graph, property: Property, kernels: str) -> Iterator[RootView]:
+    """The first cases of a property, each as a whole."""
+    for number, case in enumerate(property.cases[:MOST_VIEWS]):
+        yield _view(graph, property, case, kernels, number)
+
+
+def _view(graph: Graph, property: Property, case: PropertyCase, kernels: str, number: int) -> RootView:
+    flat = flattened(graph, any(conjunction.names_inputs for conjunction in case.unsafe))
+    found = bounder(flat, len(flat.inputs), kernels)
+    cuts = np.cumsum([v.type.size for v in graph.inputs])[:-1]
+    low, high = (np.split(end, cuts) for end in case.box.outer(graph.inputs[0].dtype.numpy))
+    pairs = zip(graph.inputs, low, high, strict=True)
+    inputs = [end.reshape(v.shape) for v, *ends in pairs for end in ends]
+    goal = goal_of(found, inputs, case.unsafe, flat)
+    known = found.tightened(inputs, found.unknown())
+    above = found.lower(inputs, known, flat.outputs[0], goal.rows).astype(np.float64) - goal.least
+    above = np.where(np.isnan(above), -np.inf, above)
+    best = [rows[int(np.argmax(above[rows]))] for rows in goal.conjunctions]
+    worst = min(range(len(best)), key=lambda i: above[best[i]])
+    words = [" and ".join(in_words(row, property) for row in c.inequalities) for c in case.unsafe]
+    return RootView(
+        number,
+        len(property.cases),
+        tuple((text, float(above[row])) for text, row in zip(words, best, strict=True)),
+        words[worst],
+        _explained(found, inputs, known, goal.rows[best[worst]]),
+        tuple(v.name for v in graph.inputs),
+    )
+
+
+def in_words(row: Inequality, property: Property) -> str:
+    """``Y_0 - 2 Y_1 <= 0.5``."""
+    inputs, outputs = names(property.inputs), names(property.outputs)
+    terms = [(c, outputs[j]) for j, c in row.outputs] + [(d, inputs[i]) for i, d in row.inputs]
+    text = ""
+    for coefficient, name in terms:
+        sign = "-" if coefficient < 0 else "+"
+        size = "" if abs(coefficient) == 1 else f"{float(abs(coefficient)):.6g} "
+        text += f" {sign} {size}{name}" if text else f"{'-' * (coefficient < 0)}{size}{name}"
+    return f"{text or 0} {'<' if row.strict else '<='} {float(row.bound):.6g}"
