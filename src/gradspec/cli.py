@@ -212,8 +212,9 @@ def check(
     """Judge a target's convolutions and poolings: values, both derivatives, all that tests usually skip.
 
     TARGET is native, torch, torch.compile, torch:channels_last, jax, onnxruntime, onnx.reference, or module:object for
-    kernels of your own. Every case is judged against exact arithmetic; what fails is shrunk to its smallest case and
-    printed as a program. A crash or a hang of the target is a finding. Ctrl-C ends early and shows what was found.
+    kernels of your own; or bounds or auto_lirpa, which bound networks over boxes of inputs. Every case is judged
+    against exact arithmetic; what fails is shrunk to its smallest case and printed as a program. A crash or a hang of
+    the target is a finding. Ctrl-C ends early and shows what was found.
 
     The exit code is 0 if no defect was found, 1 if one was, 2 if the request cannot be carried out or the target offers
     nothing of it, and 3 if the run is not whole: interrupted, or something could not be judged. Conventions are no
@@ -222,10 +223,12 @@ def check(
     from gradspec.conformance.command import CheckError as UserError
     from gradspec.conformance.command import CheckRequest as Request
     from gradspec.conformance.command import perform
+    from gradspec.verify.judge.command import perform as perform_bounds
 
     given = {name: value for name, value in options.items() if value is not None}
+    request = Request(target, given, json_file, junit_file, html_file, strict)
     try:
-        code = perform(Request(target, given, json_file, junit_file, html_file, strict))
+        code = perform_bounds(request) if target in ("bounds", "auto_lirpa") else perform(request)
     except UserError as error:
         raise _Misuse(str(error)) from error
     raise SystemExit(code)

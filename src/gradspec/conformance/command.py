@@ -63,7 +63,7 @@ class CheckRequest:
 
 def perform(request: CheckRequest, console: Console | None = None) -> int:
     """Judge the target, show what was found, write what was asked for; the exit code."""
-    _require_places(request)
+    require_places(request)
     console = console or Console(highlight=False, markup=False, emoji=False)
     try:
         with _live(console) as watch, terminated_like_interrupted():
@@ -93,7 +93,7 @@ def exit_code(run: Run, failing: tuple[str, ...] = ("defect",)) -> int:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def _require_places(request: CheckRequest) -> None:
+def require_places(request: CheckRequest) -> None:
     """Said before an hour of judging, not after it."""
     files = list(map(Path, request.files.values()))
     for option, file in request.files.items():
