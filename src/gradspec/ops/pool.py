@@ -76,9 +76,10 @@ class Windows:
         return sliding(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
 
     def crop(self, types: Sequence[TensorType], sizes: Index) -> Any:
-        """A patch of windows that never meet padding; elsewhere patches are not alike."""
+        """A patch of windows that never meet padding, nor are cut short; elsewhere patches are not alike."""
         axes = [axis for axis in self.window(types[0]).axes if isinstance(axis, Regular)]
-        if len(axes) != len(sizes) or any(a.lo or a.positions(a.outputs - 1)[-1] >= a.size for a in axes):
+        lasts = [(a.outputs - 1) * a.stride + (a.kernel - 1) * a.dilation for a in axes]
+        if len(axes) != len(sizes) or any(a.lo or last >= a.size for a, last in zip(axes, lasts, strict=True)):
             return None
         pairs = zip(axes, sizes, strict=True)
         needed = [(a.stride, 0, (n - 1) * a.stride + (a.kernel - 1) * a.dilation + 1) for a, n in pairs]
