@@ -1,4 +1,4 @@
-"""Proving a property of a graph, or refuting it: attack, lines, then branch and bound, within a time limit."""
+"""Proving a property of a graph, or refuting it: lines, attack, then branch and bound, within a time limit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ FIRST_STEPS, STEPS = 30, 6
 """How often free slopes are improved for the whole, and for a part of it."""
 
 ATTACKS = 4
-"""Rounds of attack before a proof is tried."""
+"""Rounds of attack where lines alone prove nothing."""
 
 
 @dataclass(frozen=True)
@@ -188,23 +188,19 @@ class _Search:
         graph = flattened(self._graph, with_inputs)
         box = self._box(case)
         try:
-            witness = self._attacked(graph, box, case, property, ATTACKS)
-            if witness is not None:
-                return "refuted", -np.inf, witness
             return self._proved(graph, box, case, property)
         except OutOfTimeError:
             return "unknown", -np.inf, None
 
     # --- attack -------------------------------------------------------------------------------------------------------
 
-    def _attacked(
-        self, graph: Graph, box: Sequence[tuple[Array, Array]], case: PropertyCase, property: Property, rounds: int
-    ) -> tuple[Array, ...] | None:
+    def _attacked(self, graph: Graph, case: PropertyCase, property: Property) -> tuple[Array, ...] | None:
+        """A witness, if some rounds of attack find one."""
         attack = _attacks.get_or_make(id(graph), lambda: Attack(graph))
         lower, upper = zip(*self._inner(case), strict=True)
         unsafe = [(_matrix(conjunction, graph), conjunction.b) for conjunction in case.unsafe]
         random = np.random.default_rng(self._seed)
-        for _ in range(rounds):
+        for _ in range(ATTACKS):
             self._check_time()
             point, distance = attack.nearest(lower, upper, unsafe, random)
             if distance <= 0 and self._is_witness(point, property):
@@ -263,6 +259,10 @@ class _Search:
                 else:
                     queue.push(margin, (part, int(axis)))
             self._tell(proved, queue)
+            if parts[0] is root and len(queue):
+                witness = self._attacked(bounder.graph, case, property)
+                if witness is not None:
+                    return "refuted", -np.inf, witness
             if len(queue) > MOST_PARTS:
                 return "unknown", queue.margin, None
         self.trees.append(input_tree(tree))
@@ -289,7 +289,9 @@ class _Search:
         if float(goal.margins(lower)) > 0:
             self.trees.append(sign_tree(first, tree, (), ()))
             return "proved", float(goal.margins(lower)), None
-        self._check_time()
+        witness = self._attacked(bounder.graph, case, property)
+        if witness is not None:
+            return "refuted", -np.inf, witness
         goal = goal.without_proved(lower)
         splitting = SignSplitting(bounder, goal, inputs, known)
         margin, leaf = splitting.root(FIRST_STEPS)
