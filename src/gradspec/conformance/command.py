@@ -168,7 +168,9 @@ def show_choices(console: Console | None = None) -> None:
     """Everything that an option can name."""
     page = TerminalPage(console or Console(highlight=False, markup=False, emoji=False))
     page.heading("targets")
-    page.fields([*((name, _needed(needs)) for name, (_, needs) in TARGETS.items()), ("module:object", "your own")])
+    others = [("bounds", "our own bounds of networks"), ("auto_lirpa", _needed(("auto_LiRPA", "torch")))]
+    named = [(name, _needed(needs)) for name, (_, needs) in TARGETS.items()]
+    page.fields([*named, ("module:object", "your own"), *others])
     lists = {"--features": FEATURES, "--allow": REDUCED, "conventions, which a kernel may declare": CONVENTIONS}
     for title, meanings in lists.items():
         page.heading(title)
