@@ -83,6 +83,9 @@ class FreeLines:
         self, inputs: Sequence[Array], known: Sequence[Array], free: Free, steps: int, done: Callable[[Array], bool]
     ) -> tuple[Array, Free]:
         """The best bounds found in some steps of ascent, and the free numbers they came from."""
+        if not free.arrays():  # no kinks, nothing to improve
+            bound = self.lower(inputs, known, free)
+            return np.where(np.isnan(bound), -np.inf, bound), free
         run = self._run(len(inputs[0]), "free")
         ones = np.ones((len(inputs[0]), len(self.rows)), self.bounder.arithmetic.dtype.numpy)
         arrays = [a.copy() for a in free.arrays()]

@@ -67,6 +67,7 @@ class OurBounds(BoundsTarget):
     methods: ClassVar = {
         "boxes any": (EXACT, KERNEL, PERMITTED),
         "crown any": (EXACT, KERNEL, PERMITTED),
+        "alpha any": (EXACT, KERNEL, PERMITTED),
         "crown real": (EXACT,),
     }
 
