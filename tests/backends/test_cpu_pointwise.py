@@ -45,8 +45,8 @@ ATTRIBUTES: dict[str, list[Any]] = {
     **{name: [ops.NONE] for name in ("add", "sub", "mul", "div", "maximum", "minimum", "max_share", "gate")},
     "scale": [ops.Factor(x) for x in (0.1, -3.0, 0.0, -0.0, HUGE, TINY)],
     "leaky_relu": [ops.NegativeSlope(x) for x in (0.01, -2.0, 0.0, -0.0, HUGE, TINY)],
-    "clamp": [ops.Bounds(*b) for b in ((-1.0, 0.1), (None, 0.1), (-0.1, None), (0.0, -0.0), (-HUGE, HUGE))],
-    "within": [ops.Bounds(*b) for b in ((-1.0, 0.1), (None, 0.1), (-0.1, None), (0.0, -0.0), (-HUGE, HUGE))],
+    "clamp": [ops.ClampRange(*b) for b in ((-1.0, 0.1), (None, 0.1), (-0.1, None), (0.0, -0.0), (-HUGE, HUGE))],
+    "within": [ops.ClampRange(*b) for b in ((-1.0, 0.1), (None, 0.1), (-0.1, None), (0.0, -0.0), (-HUGE, HUGE))],
     "step": [ops.Levels(*x) for x in ((0.0, 0.0, 1.0), (-1.0, -0.0, 0.1), (HUGE, TINY, -HUGE))],
     "abs_power": [AbsPower(q, signed) for q in (0.0, 1.0, 2.0) for signed in (False, True) if (q, signed) != (2, True)],
 }

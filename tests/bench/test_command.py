@@ -15,7 +15,7 @@ from gradspec.bench import command, contenders
 from gradspec.bench.command import BenchRequest, perform
 from gradspec.bench.compare import compare, read_run
 from gradspec.bench.grid import problem, problems
-from gradspec.bench.measure import COPY_PROBLEM, PRODUCT_PROBLEMS, BenchRun, Result, Settings, Timing
+from gradspec.bench.measure import COPY_PROBLEM, PRODUCT_PROBLEMS, BenchRun, Measured, Settings, Timing
 from gradspec.bench.plot import draw
 from gradspec.bench.ratios import rate_of_peer, ratio_to_peer, share_of_copy, share_of_product
 from gradspec.bench.report import as_json, remarks, show, show_comparison
@@ -38,11 +38,11 @@ def made_up(suite="pool", cells=(), seconds=1e-3):
     for one in problems(suite, cells, (), ()):
         timings = {"gradspec": timing(seconds), "torch-eager": timing(3 * seconds), "jax": timing(2 * seconds)}
         timings["onnxruntime"] = timing(offered=False, reason="values only")
-        run.results.append(Result(one, timings, timing(COPY_PROBLEM.bytes / 50e9)))
+        run.results.append(Measured(one, timings, timing(COPY_PROBLEM.bytes / 50e9)))
     if suite != "pool":
         small, large = PRODUCT_PROBLEMS
-        run.products.append(Result(small, {"torch-eager": timing(small.flops / 70e9)}))
-        run.products.append(Result(large, {"machine": timing(large.flops / 60e9)}))
+        run.products.append(Measured(small, {"torch-eager": timing(small.flops / 70e9)}))
+        run.products.append(Measured(large, {"machine": timing(large.flops / 60e9)}))
     return run
 
 
@@ -114,7 +114,7 @@ def test_ratios_are_those_of_the_medians():
     assert share_of_copy(first) == pytest.approx(first.problem.bytes / 50e9 / 1e-3)
     assert share_of_product(first, run) == pytest.approx(first.problem.flops / 1e-3 / 70e9)
     assert rate_of_peer(first) == pytest.approx(first.problem.flops / 2e-3)
-    tiny = Result(problem("P11", "max", "forward"), {"gradspec": timing(1e-5)}, timing(1e-3))
+    tiny = Measured(problem("P11", "max", "forward"), {"gradspec": timing(1e-5)}, timing(1e-3))
     assert (ratio_to_peer(tiny), share_of_copy(tiny)) == (None, None)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gradspec.bench.contenders import PEERS
 from gradspec.bench.grid import CELLS, GRID, problems
-from gradspec.bench.measure import PRODUCT_PROBLEMS, BenchRun, Result, Settings, Timing
+from gradspec.bench.measure import PRODUCT_PROBLEMS, BenchRun, Measured, Settings, Timing
 from gradspec.bench.targets import PROCESSORS, TARGETS, SpeedTarget, verdicts
 
 PUBLISHED = {  # mode, cells, against, at least
@@ -59,9 +59,9 @@ def race(suite="conv", cells=(), ours=1.0, product=1.0, **peers):
     run = BenchRun(suite, Settings(threads=2), ["gradspec", *names])
     for problem in problems(suite, cells, (), ()):
         times = {name: Timing([peers.get(name.replace("-", "_"), 2.0)]) for name in names}
-        run.results.append(Result(problem, {"gradspec": Timing([ours]), **times}))
+        run.results.append(Measured(problem, {"gradspec": Timing([ours]), **times}))
     first, _ = PRODUCT_PROBLEMS
-    run.products.append(Result(first, {"machine": Timing([first.flops / product])}))
+    run.products.append(Measured(first, {"machine": Timing([first.flops / product])}))
     return run
 
 

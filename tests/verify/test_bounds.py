@@ -11,7 +11,7 @@ import pytest
 
 import gradspec as gs
 from gradspec.domains import Ball
-from gradspec.ops.box import Arithmetic
+from gradspec.ops.box import BoundArithmetic
 from gradspec.ops.pointwise import gate, step
 from gradspec.ops.table import operators
 from gradspec.spec.errors import UnsupportedError
@@ -166,11 +166,21 @@ def _nothing(*args: Any) -> float:
     return 0.0
 
 
+ARITHMETIC = BoundArithmetic
 MUTANTS = {
-    "own": (Arithmetic, "own", _nothing, _absorbed, gs.f32, "real", 0.5, 0.5),
-    "kernel": (Arithmetic, "kernel", _nothing, lambda x: gs.convert(_absorbed(x), gs.f64), gs.f32, "any", 0.5, 0.0),
-    "storage": (Arithmetic, "storage", _nothing, lambda x: x + 1.0, gs.f16, "any", 2048.0, 2048.0),
-    "underflow": (Arithmetic, "underflow", _nothing, lambda x: x * 2.0**-100, gs.f32, "real", 2.0**-60, 2.0**-160),
+    "own": (ARITHMETIC, "own", _nothing, _absorbed, gs.f32, "real", 0.5, 0.5),
+    "kernel": (
+        BoundArithmetic,
+        "kernel",
+        _nothing,
+        lambda x: gs.convert(_absorbed(x), gs.f64),
+        gs.f32,
+        "any",
+        0.5,
+        0.0,
+    ),
+    "storage": (ARITHMETIC, "storage", _nothing, lambda x: x + 1.0, gs.f16, "any", 2048.0, 2048.0),
+    "underflow": (ARITHMETIC, "underflow", _nothing, lambda x: x * 2.0**-100, gs.f32, "real", 2.0**-60, 2.0**-160),
     "chains": (
         boxes,
         "_leaves",

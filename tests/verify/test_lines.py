@@ -7,7 +7,7 @@ import pytest
 
 import gradspec as gs
 from gradspec.graph.builder import Builder, apply
-from gradspec.ops.box import Arithmetic, BoundedNode, Box
+from gradspec.ops.box import BoundArithmetic, BoundedNode, Box
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower
 from gradspec.ops.pointwise import NONE, NORMAL_CDF, NORMAL_DENSITY
 
@@ -66,7 +66,7 @@ def some_boxes(seed: int, positive: bool) -> tuple[np.ndarray, np.ndarray]:
 def lines_of(graph: Any, kernels: str, shared: bool = False) -> Any:
     """``(lower, upper of each operand, share?) → (intercept, slopes…) below and above``, compiled."""
     (node,) = graph.nodes
-    builder, arithmetic = Builder(), Arithmetic(gs.f32, any=kernels == "any")
+    builder, arithmetic = Builder(), BoundArithmetic(gs.f32, any=kernels == "any")
     ends = [[builder.input(v.type, f"{v.name}_{end}") for end in ("low", "high")] for v in graph.inputs]
     boxes = [Box(arithmetic, ends=lambda pair=tuple(pair): pair) for pair in ends]
     share = builder.input(graph.inputs[0].type, "share") if shared else None

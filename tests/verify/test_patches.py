@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gradspec as gs
-from gradspec.ops.box import Arithmetic
+from gradspec.ops.box import BoundArithmetic
 from gradspec.transforms.boxes import varying
 from gradspec.transforms.patches import patched_lines
 from gradspec.verify.bounding import Bounder, Patches
@@ -101,5 +101,5 @@ def cut_windows(x):
 def test_what_has_no_patches_says_so(function):
     graph = gs.trace(function, gs.f32[2, 12, 12])
     rank = graph.outputs[0].type.ndim - 1 or 1
-    assert patched_lines(graph, Arithmetic(gs.f32, any=True), [True], graph.outputs[0], (), rank) is None
+    assert patched_lines(graph, BoundArithmetic(gs.f32, any=True), [True], graph.outputs[0], (), rank) is None
     assert varying(graph, [True])

@@ -71,7 +71,7 @@ class Timing:
 
 
 @dataclass
-class Result:
+class Measured:
     """One problem: a timing by contender, and the copy measured in the same rounds."""
 
     problem: BenchProblem
@@ -107,10 +107,10 @@ class BenchRun:
     suite: str
     settings: Settings
     contenders: list[str]
-    results: list[Result] = field(default_factory=list)
+    results: list[Measured] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
-    products: list[Result] = field(default_factory=list)
+    products: list[Measured] = field(default_factory=list)
     interrupted: bool = False
 
     def best_product(self) -> tuple[str, float] | None:
@@ -162,7 +162,7 @@ def measure(
 
 
 def _measure_all(
-    results: list[Result],
+    results: list[Measured],
     problems: Sequence[BenchProblem],
     contenders: dict[str, Remote],
     limits: Remote | None,
@@ -171,7 +171,7 @@ def _measure_all(
 ) -> None:
     """Every problem's result is in the list before it is complete: an interrupted one is shown as far as it came."""
     for problem in problems:
-        results.append(Result(problem, {}, is_complete=False))
+        results.append(Measured(problem, {}, is_complete=False))
         _measure(results[-1], contenders, limits, settings, progress)
         results[-1].is_complete = True
 
@@ -195,7 +195,7 @@ def _started(remote: Remote, run: BenchRun, progress: Callable[[str, float], Non
 
 
 def _measure(
-    result: Result,
+    result: Measured,
     contenders: dict[str, Remote],
     limits: Remote | None,
     settings: Settings,

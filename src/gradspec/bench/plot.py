@@ -9,7 +9,7 @@ from typing import Any
 
 from gradspec.bench.contenders import OURS, label
 from gradspec.bench.grid import MODES
-from gradspec.bench.measure import BenchRun, Result
+from gradspec.bench.measure import BenchRun, Measured
 from gradspec.bench.ratios import SMALLEST_LIMIT, ratio_to_peer
 from gradspec.system.machine import machine
 
@@ -64,11 +64,11 @@ def draw(run: BenchRun, file: Path) -> None:
         pyplot.close(figure)
 
 
-def _panel(result: Result) -> tuple[str, str]:
+def _panel(result: Measured) -> tuple[str, str]:
     return result.problem.mode, result.problem.op
 
 
-def _limit(result: Result, run: BenchRun) -> tuple[str, float] | None:
+def _limit(result: Measured, run: BenchRun) -> tuple[str, float] | None:
     """A limit of the machine and its seconds: of arithmetic where that is counted, of memory elsewhere."""
     if best := run.best_product():
         return PRODUCT_LIMIT, result.problem.flops / best[1]
@@ -77,7 +77,7 @@ def _limit(result: Result, run: BenchRun) -> tuple[str, float] | None:
     return None
 
 
-def _draw_panel(axis: Any, results: list[Result], run: BenchRun) -> None:
+def _draw_panel(axis: Any, results: list[Measured], run: BenchRun) -> None:
     for row, result in enumerate(results):
         axis.axhline(row, color="#EEEEEE", linewidth=9, zorder=0)
         if limit := _limit(result, run):

@@ -15,7 +15,7 @@ from rich.text import Text
 from gradspec.bench.compare import FORMAT, Change, Comparison, mean_speedup
 from gradspec.bench.contenders import FIXED, GIVEN, OURS, label
 from gradspec.bench.grid import BETA, MODES, BenchProblem
-from gradspec.bench.measure import COPY_PROBLEM, BenchRun, Result, Timing
+from gradspec.bench.measure import COPY_PROBLEM, BenchRun, Measured, Timing
 from gradspec.bench.ratios import rate, rate_of_peer, ratio_to_peer, share_of_copy, share_of_product
 from gradspec.bench.targets import TargetVerdict, verdicts
 from gradspec.system.machine import machine
@@ -43,7 +43,7 @@ def _print_whole(console: Console, table: Table) -> None:
     console.print("", table, sep="\n", crop=False)
 
 
-def _table(run: BenchRun, mode: str, results: list[Result]) -> Table:
+def _table(run: BenchRun, mode: str, results: list[Measured]) -> Table:
     table = _plain_table(f"{MODES[mode]}, milliseconds")
     table.add_column("", no_wrap=True)
     for name in run.contenders:
@@ -66,7 +66,7 @@ def _plain_table(title: str) -> Table:
     return Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
 
 
-Figure = Callable[[Result], float | None]
+Figure = Callable[[Measured], float | None]
 
 
 def _columns(run: BenchRun) -> dict[str, tuple[Figure, Callable[[float | None], str]]]:
@@ -266,7 +266,7 @@ def as_json(run: BenchRun) -> dict[str, Any]:
     }
 
 
-def _result(result: Result, run: BenchRun) -> dict[str, Any]:
+def _result(result: Measured, run: BenchRun) -> dict[str, Any]:
     problem, peer = result.problem, result.fastest_peer()
     return {
         "cell": problem.cell.name,
@@ -288,7 +288,7 @@ def _result(result: Result, run: BenchRun) -> dict[str, Any]:
     }
 
 
-def _limit(result: Result) -> dict[str, Any]:
+def _limit(result: Measured) -> dict[str, Any]:
     timed = {name: _timing(timing) for name, timing in result.timings.items()}
     return {"side": result.problem.cell.output()[0], "flops": result.problem.flops, "contenders": timed}
 

@@ -12,7 +12,7 @@ from statistics import geometric_mean
 
 from gradspec.bench.contenders import PEERS, label
 from gradspec.bench.grid import MODES
-from gradspec.bench.measure import BenchRun, Result, Timing
+from gradspec.bench.measure import BenchRun, Measured, Timing
 from gradspec.bench.ratios import ratio_to_peer, share_of_product
 
 DEFAULT_LAYOUT = ("torch-eager", "jax", "onnxruntime")
@@ -38,7 +38,7 @@ class SpeedTarget:
             return "fastest peer"
         return ("fastest of " if len(self.peers) > 1 else "") + ", ".join(map(label, self.peers))
 
-    def ratio(self, result: Result, run: BenchRun) -> float | None:
+    def ratio(self, result: Measured, run: BenchRun) -> float | None:
         """None where it was not measured, or not against everybody it is about."""
         if not result.is_complete:
             return None

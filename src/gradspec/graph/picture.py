@@ -41,7 +41,7 @@ PAINT = {
 
 
 @dataclass(eq=False)
-class Box:
+class NodeBox:
     """A box, or, without lines of text, the place where a line passes through a layer."""
 
     kind: str
@@ -55,8 +55,8 @@ class Box:
     """Of its centre."""
     y: float = 0.0
     """Of its upper edge."""
-    above: list[Box] = field(default_factory=list)
-    below: list[Box] = field(default_factory=list)
+    above: list[NodeBox] = field(default_factory=list)
+    below: list[NodeBox] = field(default_factory=list)
 
     @property
     def width(self) -> float:
@@ -92,7 +92,7 @@ def document(graph: Body, title: str) -> str:
 # --- boxes -----------------------------------------------------------------------------------------------------------
 
 
-def _boxes(graph: Body) -> list[Box]:
+def _boxes(graph: Body) -> list[NodeBox]:
     several = len(graph.outputs) > 1
     return [
         *(_box("input", [("input", v.name), ("", str(v.type))], (), (v,)) for v in graph.inputs),
@@ -108,7 +108,7 @@ def _boxes(graph: Body) -> list[Box]:
     ]
 
 
-def _operator(node: Node) -> Box:
+def _operator(node: Node) -> NodeBox:
     names = ", ".join(v.name for v in node.outputs)
     lines = [
         (node.op.name, "" if names == node.op.name else names),
@@ -120,10 +120,10 @@ def _operator(node: Node) -> Box:
     return box
 
 
-def _box(kind: str, lines: Iterable[tuple[str, str]], operands: tuple[Var, ...], results: tuple[Var, ...]) -> Box:
+def _box(kind: str, lines: Iterable[tuple[str, str]], operands: tuple[Var, ...], results: tuple[Var, ...]) -> NodeBox:
     written = [(bold, printable(rest)) for bold, rest in lines if bold or rest]
     shown = tuple((bold, _shortened(rest, LONGEST_LINE - len(bold))) for bold, rest in written)
-    return Box(kind, shown, "\n".join(f"{bold} {rest}".strip() for bold, rest in written), operands, results)
+    return NodeBox(kind, shown, "\n".join(f"{bold} {rest}".strip() for bold, rest in written), operands, results)
 
 
 def _wrapped(entries: Iterable[str]) -> list[str]:
@@ -144,7 +144,7 @@ def _shortened(text: str, length: int) -> str:
 # --- layers ----------------------------------------------------------------------------------------------------------
 
 
-def _layered(boxes: Sequence[Box]) -> tuple[list[list[Box]], dict[tuple[Var, int], Box]]:
+def _layered(boxes: Sequence[NodeBox]) -> tuple[list[list[NodeBox]], dict[tuple[Var, int], NodeBox]]:
     """The layers from top to bottom, and the place where each variable is found in each layer it is needed in."""
     source = {v: box for box in boxes for v in box.results}
     users = defaultdict(list)
@@ -156,15 +156,15 @@ def _layered(boxes: Sequence[Box]) -> tuple[list[list[Box]], dict[tuple[Var, int
         if box.kind in ("input", "constant"):
             box.layer = min((user.layer for user in users[box.results[0]]), default=1) - 1
 
-    layers: list[list[Box]] = [[] for _ in range(max(box.layer for box in boxes) + 1)]
+    layers: list[list[NodeBox]] = [[] for _ in range(max(box.layer for box in boxes) + 1)]
     for box in boxes:
         layers[box.layer].append(box)
-    places: dict[tuple[Var, int], Box] = {}
+    places: dict[tuple[Var, int], NodeBox] = {}
     for v, box in source.items():
         places[v, box.layer] = box
         last = max((user.layer for user in users[v]), default=0)
         for layer in range(box.layer + 1, last):
-            passing = Box("line", layer=layer)
+            passing = NodeBox("line", layer=layer)
             places[v, layer] = passing
             layers[layer].append(passing)
             _connect(places[v, layer - 1], passing)
@@ -174,12 +174,12 @@ def _layered(boxes: Sequence[Box]) -> tuple[list[list[Box]], dict[tuple[Var, int
     return layers, places
 
 
-def _connect(upper: Box, lower: Box) -> None:
+def _connect(upper: NodeBox, lower: NodeBox) -> None:
     upper.below.append(lower)
     lower.above.append(upper)
 
 
-def _arrange(layers: Sequence[list[Box]]) -> None:
+def _arrange(layers: Sequence[list[NodeBox]]) -> None:
     """Order the boxes of each layer, and give every box its place."""
     for sweep in range(SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
@@ -200,12 +200,12 @@ def _arrange(layers: Sequence[list[Box]]) -> None:
         y += max((box.height for box in layer), default=0.0) + BETWEEN
 
 
-def _wanted(box: Box, *, upwards: bool, alone: float) -> float:
+def _wanted(box: NodeBox, *, upwards: bool, alone: float) -> float:
     neighbours = (box.above or box.below) if upwards else (box.below or box.above)
     return sum(n.x for n in neighbours) / len(neighbours) if neighbours else alone
 
 
-def _spread(layer: Sequence[Box], wanted: Sequence[float]) -> None:
+def _spread(layer: Sequence[NodeBox], wanted: Sequence[float]) -> None:
     """The places nearest to the wanted ones, in least squares, that keep the order and the distances.
 
     Without the distances between centres the places need only not decrease: neighbours that are out of order are merged
@@ -251,7 +251,9 @@ def _drawing(graph: Body) -> str:
     )
 
 
-def _line(box: Box, k: int, v: Var, places: dict[tuple[Var, int], Box], bottoms: Sequence[float]) -> Iterable[str]:
+def _line(
+    box: NodeBox, k: int, v: Var, places: dict[tuple[Var, int], NodeBox], bottoms: Sequence[float]
+) -> Iterable[str]:
     """The curve from where ``v`` is assigned to operand ``k`` of ``box``, and its arrowhead."""
     layer = box.layer - 1
     passed = []
@@ -278,7 +280,7 @@ def _bend(x: float, y: float, to_x: float, to_y: float) -> str:
     return f"V{y:.1f}C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} {to_x:.1f} {to_y:.1f}"
 
 
-def _drawn(box: Box) -> str:
+def _drawn(box: NodeBox) -> str:
     left = box.x - box.width / 2
     texts = "".join(
         f'<text x="{box.x:.1f}" y="{box.y + PADDING / 2 + LINE * i + 12:.1f}" text-anchor="middle">'

@@ -40,7 +40,7 @@ def gamma(n: float, dtype: DType) -> float:
 
 
 @dataclass(frozen=True)
-class Arithmetic:
+class BoundArithmetic:
     """What bounds are computed in, and whether they hold for every kernel (``any``) or for real numbers only."""
 
     dtype: DType
@@ -78,14 +78,14 @@ class Box:
 
     def __init__(
         self,
-        arithmetic: Arithmetic,
+        arithmetic: BoundArithmetic,
         *,
         point: Var | None = None,
         ends: Callable[[], tuple[Var, Var]] | None = None,
         ball: Callable[[], tuple[Var, Var]] | None = None,
         leaves: int = 1,
         mass: Callable[[], Var] | None = None,
-        slack: Slack | None = None,
+        slack: SumSlack | None = None,
     ) -> None:
         self.arithmetic, self.point, self.leaves, self.slack = arithmetic, point, leaves, slack
         self._ends, self._ball, self._mass = ends, ball, mass
@@ -169,7 +169,7 @@ class Box:
         )
 
 
-class Slack:
+class SumSlack:
     """How a sum of boxes came about: its ``error`` at the operands' centres, and the ``reach`` of their radii."""
 
     def __init__(self, error: Callable[[], Var], reach: Callable[[], Var]) -> None:
@@ -212,7 +212,7 @@ class Slope:
 
 
 @dataclass(frozen=True)
-class Line:
+class BoundingLine:
     """``Σ map(operand) + intercept``, below or above the output of a node over the boxes of its operands."""
 
     intercept: Var
@@ -227,7 +227,7 @@ class BoundedNode:
     """A node whose bounds are wanted, and what rules make bounds of."""
 
     node: Node
-    arithmetic: Arithmetic
+    arithmetic: BoundArithmetic
 
     @property
     def attrs(self) -> Any:
@@ -303,7 +303,7 @@ class BoundedNode:
     def curve_box(self, curve: Curve, box: Box) -> Box:
         return curve_box(self, curve, box)  # type: ignore[no-any-return]
 
-    def curve_lines(self, curve: Curve, box: Box, share: Var | None) -> tuple[Line, Line]:
+    def curve_lines(self, curve: Curve, box: Box, share: Var | None) -> tuple[BoundingLine, BoundingLine]:
         return curve_lines(self, curve, box, share)  # type: ignore[no-any-return]
 
     # --- comparisons: what is not certain of a number, because its bound is NaN, is not certain of its box ------------
@@ -360,8 +360,8 @@ class BoundedNode:
     def slope(self, slope: Var) -> Slope:
         return Slope(slope)
 
-    def line(self, intercept: Var, *maps: tuple[int, Any]) -> Line:
-        return Line(intercept, maps)
+    def line(self, intercept: Var, *maps: tuple[int, Any]) -> BoundingLine:
+        return BoundingLine(intercept, maps)
 
 
 def sum_of(terms: Sequence[Var]) -> Var:

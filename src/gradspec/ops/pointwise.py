@@ -361,7 +361,7 @@ MAX_SHARE = Op(
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ClampRange:
     """A closed range; None is no bound."""
 
     min: float | None
@@ -377,7 +377,7 @@ def _inside(node: Any, x: Any) -> Any:
 
 WITHIN = Op(
     "within",
-    Bounds,
+    ClampRange,
     types=same_types("within", 1),
     spec=_meaning(spec.within),
     batch=leading_batch,
@@ -535,7 +535,7 @@ CLAMP = _unary(
     "clamp",
     spec.clamp,
     lambda attrs, x, y, dx: gate(apply(WITHIN, attrs, x), dx),
-    attributes=Bounds,
+    attributes=ClampRange,
     **Curve(
         kinks=lambda attrs: tuple(bound for bound in (attrs.min, attrs.max) if bound is not None),
         bent=lambda attrs: (attrs.max is None) - (attrs.min is None),
@@ -559,7 +559,7 @@ def clamp(x: Any, min: float | None = None, max: float | None = None) -> Any:
     high = None if max is None or max == inf else _number("clamp", "max", max)
     spec.require_bounds(min, max)
     type = x.type if isinstance(x, Var) else type_of(x)
-    return _clamp_integers(x, min, max, type) if type.is_integer else apply(CLAMP, Bounds(low, high), x)
+    return _clamp_integers(x, min, max, type) if type.is_integer else apply(CLAMP, ClampRange(low, high), x)
 
 
 def _clamp_integers(x: Any, min: float | None, max: float | None, type: TensorType) -> Any:

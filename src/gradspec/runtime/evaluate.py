@@ -11,7 +11,7 @@ from gradspec.graph.arrays import taken
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean, f64
-from gradspec.ops.box import Arithmetic
+from gradspec.ops.box import BoundArithmetic
 from gradspec.runtime.memory import require_memory
 from gradspec.runtime.run import compile
 from gradspec.spec.errors import DTypeError, ShapeError
@@ -112,7 +112,7 @@ def _by_boxes(graph: Graph, args: Sequence[Any], domain: Domain) -> tuple[Tensor
     """Boxes in float64, as the intervals' ends are; of the real numbers, as intervals are."""
     given = [_given(v, a, domain) for v, a in zip(graph.inputs, args, strict=True)]
     bounded = [v.type.is_float for v in graph.inputs]
-    run = compile(boxes(graph, Arithmetic(f64, any=False), bounded))
+    run = compile(boxes(graph, BoundArithmetic(f64, any=False), bounded))
     arrays: list[Any] = []
     for var, tensor_ in zip(graph.inputs, given, strict=True):
         ends = [[ends_of(c)[i] for c in tensor_.cells] for i in (0, 1)] if var.type.is_float else [tensor_.cells]

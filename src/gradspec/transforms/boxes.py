@@ -13,7 +13,7 @@ from gradspec.graph.builder import Builder, apply
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node, Sums, Var
 from gradspec.graph.types import DType, TensorType, f32, f64
-from gradspec.ops.box import Arithmetic, BoundedNode, Box, Slack, absolute
+from gradspec.ops.box import BoundArithmetic, BoundedNode, Box, SumSlack, absolute
 from gradspec.ops.rules import increasing
 from gradspec.transforms.vjp import dependents
 
@@ -27,7 +27,7 @@ def own_dtype(graph: Graph) -> DType:
 class Boxes:
     """The boxes of a graph's variables, in the builder of the graph of bounds."""
 
-    def __init__(self, graph: Graph, builder: Builder, arithmetic: Arithmetic) -> None:
+    def __init__(self, graph: Graph, builder: Builder, arithmetic: BoundArithmetic) -> None:
         self.graph, self.builder, self.arithmetic = graph, builder, arithmetic
         self._found: dict[Var, Box] = {}
         self._constants = graph.constants
@@ -55,7 +55,7 @@ class Boxes:
                 self[var] = box.within(*known[var]) if var in known else box
 
 
-def boxes(graph: Graph, arithmetic: Arithmetic, bounded: Sequence[bool]) -> Graph:
+def boxes(graph: Graph, arithmetic: BoundArithmetic, bounded: Sequence[bool]) -> Graph:
     """``(lower, upper of each bounded input, the others as they are) → (lower, upper of each output)``."""
     builder = Builder()
     found = Boxes(graph, builder, arithmetic)
@@ -88,7 +88,7 @@ def enter(found: Boxes, bounded: Sequence[bool]) -> None:
             found[var] = Box(found.arithmetic, point=builder.input(own, var.name))
 
 
-def enclosed(node: Node, operands: Sequence[Box], arithmetic: Arithmetic) -> Sequence[Box]:
+def enclosed(node: Node, operands: Sequence[Box], arithmetic: BoundArithmetic) -> Sequence[Box]:
     """The boxes of a node's results, by its operator's rules."""
     bounded = BoundedNode(node, arithmetic)
     varying = {i for i, box in enumerate(operands) if box.varies}
@@ -131,7 +131,7 @@ def _sum(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[in
     if not varying:
         return (Box(a, ball=lambda: (centre, error), leaves=leaves, mass=lambda: mass),)
     reach = a.inflated(_reach(node, rule, operands, varying), room)
-    slack = Slack(lambda: error, lambda: reach)
+    slack = SumSlack(lambda: error, lambda: reach)
     return (Box(a, ball=lambda: (centre, reach + error), leaves=leaves, mass=lambda: mass, slack=slack),)
 
 

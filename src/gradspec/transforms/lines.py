@@ -23,7 +23,7 @@ import numpy as np
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Var
-from gradspec.ops.box import Arithmetic, BoundedNode, Box, Line, sum_of
+from gradspec.ops.box import BoundArithmetic, BoundedNode, BoundingLine, Box, sum_of
 from gradspec.ops.pointwise import abs, maximum, minimum, step
 from gradspec.ops.shape import sum as sum_over
 from gradspec.transforms.boxes import Boxes, enter, is_affine, known_ends, varying
@@ -31,7 +31,7 @@ from gradspec.transforms.boxes import Boxes, enter, is_affine, known_ends, varyi
 
 def lines(
     graph: Graph,
-    arithmetic: Arithmetic,
+    arithmetic: BoundArithmetic,
     bounded: Sequence[bool],
     target: Var,
     known: Sequence[Var] = (),
@@ -162,7 +162,7 @@ class Backwards:
 
     def _pull_lines(self, node: Node, operands: Sequence[Box], arriving: Var) -> None:
         box = self._boxes[node.outputs[0]]
-        below, above = Line(box.lower), Line(box.upper)
+        below, above = BoundingLine(box.lower), BoundingLine(box.upper)
         if node.op.relaxation is not None:
             bounded = BoundedNode(node, self._arithmetic)
             below, above = node.op.relaxation(bounded, operands, self._shares.get(node))
@@ -174,7 +174,7 @@ class Backwards:
             self._lose(operands[i], sum(m.roundings for j, m, _ in pulls if j == i))
             self._send(node.inputs[i], sum_of([m.pull(part) for j, m, part in pulls if j == i]))
 
-    def _at_centres(self, line: Line, operands: Sequence[Box], box: Box) -> tuple[Var, Var]:
+    def _at_centres(self, line: BoundingLine, operands: Sequence[Box], box: Box) -> tuple[Var, Var]:
         """The line at the centres less the centre of the result, and what rounding may change of it and its slopes."""
         a = self._arithmetic
         values = [line.intercept, *(m.push(operands[i].centre) for i, m in line.maps), -box.centre]

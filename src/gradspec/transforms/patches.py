@@ -20,7 +20,7 @@ from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import TensorType
-from gradspec.ops.box import Arithmetic, Box, Slack
+from gradspec.ops.box import BoundArithmetic, Box, SumSlack
 from gradspec.ops.layout import pad, transpose
 from gradspec.ops.layout import slice as slice_of
 from gradspec.ops.shape import broadcast_to, reshape
@@ -32,23 +32,23 @@ MOST_SHARE = 0.5
 """Patches that are larger than this part of their planes are not worth their tables."""
 
 
-class Piece(NamedTuple):
+class PatchAxis(NamedTuple):
     """Along one axis, position ``o`` reads ``size`` cells from ``o·stride − offset`` on."""
 
     stride: int
     offset: int
     size: int
 
-    def before(self, stride: int, offset: int, size: int) -> Piece:
+    def before(self, stride: int, offset: int, size: int) -> PatchAxis:
         """What an operand needs for this piece, if piece and operand are ``stride`` and ``offset`` apart."""
-        return Piece(self.stride * stride, self.offset * stride + offset, size)
+        return PatchAxis(self.stride * stride, self.offset * stride + offset, size)
 
-    def joined(self, other: Piece) -> Piece:
+    def joined(self, other: PatchAxis) -> PatchAxis:
         offset = max(self.offset, other.offset)
-        return Piece(self.stride, offset, offset + max(self.size - self.offset, other.size - other.offset))
+        return PatchAxis(self.stride, offset, offset + max(self.size - self.offset, other.size - other.offset))
 
 
-Pieces = tuple[Piece, ...]
+PatchAxes = tuple[PatchAxis, ...]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class PatchedLines:
 
 
 def patched_lines(
-    graph: Graph, arithmetic: Arithmetic, bounded: Sequence[bool], target: Var, known: Sequence[Var], rank: int
+    graph: Graph, arithmetic: BoundArithmetic, bounded: Sequence[bool], target: Var, known: Sequence[Var], rank: int
 ) -> PatchedLines | None:
     """Lines of single cells of ``target``, whose last ``rank`` axes are spatial; None if patches would not pay."""
     moving = varying(graph, bounded)
@@ -75,14 +75,14 @@ def patched_lines(
     boxes = Boxes(graph, builder, arithmetic)
     enter(boxes, bounded)
     boxes.run({v: known_ends(boxes, v) for v in known})
-    row = _Row(boxes, moving, target, pieces)
+    row = _PatchRow(boxes, moving, target, pieces)
     tables = [_table(plane, pieces[var], target.shape[-rank:]) for var, plane in row.planes]
     return PatchedLines(builder.build(tables, allow_unused=True), row.graph, _share(pieces))
 
 
-def _pieces(graph: Graph, moving: set[Var], target: Var, rank: int) -> dict[Var, Pieces] | None:
+def _pieces(graph: Graph, moving: set[Var], target: Var, rank: int) -> dict[Var, PatchAxes] | None:
     """What one position of the target needs of each variable; None if something on the way does not work on patches."""
-    found = {target: (Piece(1, 0, 1),) * rank}
+    found = {target: (PatchAxis(1, 0, 1),) * rank}
     for node in reversed(graph.nodes):
         if node.outputs[0] not in found or node.outputs[0] not in moving:
             continue
@@ -102,25 +102,25 @@ def _pieces(graph: Graph, moving: set[Var], target: Var, rank: int) -> dict[Var,
     return found
 
 
-def _cropped(node: Node, pieces: Pieces) -> Any:
+def _cropped(node: Node, pieces: PatchAxes) -> Any:
     """The attributes of a node on a patch, and for each operand how far along each axis it reads."""
     if node.op.crop is None:
         return None
     return node.op.crop(node.attrs, [v.type for v in node.inputs], tuple(p.size for p in pieces))
 
 
-def _share(pieces: Mapping[Var, Pieces]) -> float:
+def _share(pieces: Mapping[Var, PatchAxes]) -> float:
     return sum(prod(_patch_shape(v, p)) for v, p in pieces.items()) / sum(prod(v.shape) for v in pieces)
 
 
-def _patch_shape(var: Var, pieces: Pieces) -> tuple[int, ...]:
+def _patch_shape(var: Var, pieces: PatchAxes) -> tuple[int, ...]:
     return (*var.shape[: var.ndim - len(pieces)], *(p.size for p in pieces))
 
 
-class _Row:
+class _PatchRow:
     """The graph of one cell's bound. Boxes of patches are inputs, made when something asks for them."""
 
-    def __init__(self, whole: Boxes, moving: set[Var], target: Var, pieces: Mapping[Var, Pieces]) -> None:
+    def __init__(self, whole: Boxes, moving: set[Var], target: Var, pieces: Mapping[Var, PatchAxes]) -> None:
         self._whole, self._pieces, self._builder = whole, pieces, Builder()
         self.planes: list[tuple[Var, Var]] = []
         """For each input but the first, a variable and the plane that it is a patch of."""
@@ -156,7 +156,7 @@ class _Row:
                 break
         return builder.build(patches[target], allow_unused=True), patches
 
-    def _operand(self, patches: Mapping[Var, Var], var: Var, axes: Any, result: Pieces, builder: Builder) -> Var:
+    def _operand(self, patches: Mapping[Var, Var], var: Var, axes: Any, result: PatchAxes, builder: Builder) -> Var:
         """An operand's patch, cut to what this node reads of it; or a constant."""
         if axes is None:
             return builder.share(self._whole.graph.constants[var], var.name)
@@ -184,7 +184,7 @@ class _Row:
             box.arithmetic,
             ends=lambda: (lower(), upper()),
             ball=lambda: (centre(), radius()),
-            slack=slack and Slack(part("error", lambda: slack.error), part("reach", lambda: slack.reach)),
+            slack=slack and SumSlack(part("error", lambda: slack.error), part("reach", lambda: slack.reach)),
         )
 
     def _mask(self, var: Var) -> Var:
@@ -197,13 +197,13 @@ class _Row:
         return self._builder.input(self._patch_type(var), self._builder.unused(f"{var.name}_{part}"))
 
 
-def _overhangs(var: Var, pieces: Pieces, target: Var) -> bool:
+def _overhangs(var: Var, pieces: PatchAxes, target: Var) -> bool:
     """Whether a patch reaches beyond the plane at some position of the target."""
     axes = zip(target.shape[-len(pieces) :], var.shape[-len(pieces) :], pieces, strict=True)
     return any(p.offset > 0 or (last - 1) * p.stride - p.offset + p.size > size for last, size, p in axes)
 
 
-def _table(plane: Var, pieces: Pieces, positions: Sequence[int]) -> Var:
+def _table(plane: Var, pieces: PatchAxes, positions: Sequence[int]) -> Var:
     """The patch of each position, positions along the first axis."""
     rank, shape = len(pieces), plane.shape
     lead, sizes = shape[: len(shape) - rank], shape[len(shape) - rank :]

@@ -7,7 +7,7 @@ from gradspec.verify.certificate import Certificate
 from gradspec.verify.checker import CheckResult, check, check_files
 from gradspec.verify.explain import explain
 from gradspec.verify.property import Property
-from gradspec.verify.prove import Progress, Result, prove, robust
+from gradspec.verify.prove import ProofProgress, Result, prove, robust
 from gradspec.verify.vnnlib import read_vnnlib
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Certificate",
     "CheckResult",
-    "Progress",
+    "ProofProgress",
     "Property",
     "Result",
     "campaign",

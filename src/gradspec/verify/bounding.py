@@ -13,7 +13,7 @@ import numpy as np
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
-from gradspec.ops.box import Arithmetic
+from gradspec.ops.box import BoundArithmetic
 from gradspec.runtime.run import compile
 from gradspec.transforms.boxes import Boxes, enter, is_affine, known_ends, own_dtype, varying
 from gradspec.transforms.lines import lines, relaxed
@@ -32,7 +32,7 @@ class Bounder:
     def __init__(self, graph: Graph, count: int, kernels: str) -> None:
         self.graph = graph
         self.bounded = [i < count for i in range(len(graph.inputs))]
-        self.arithmetic = Arithmetic(own_dtype(graph), any=kernels == "any")
+        self.arithmetic = BoundArithmetic(own_dtype(graph), any=kernels == "any")
         self.relaxed = relaxed(graph, self.bounded)
         makers = {v: node for node in graph.nodes for v in node.outputs}
         moving = varying(graph, self.bounded)

@@ -27,7 +27,7 @@ MOST_PARTS = 2**18
 
 
 @dataclass(frozen=True)
-class Goal:
+class ProofGoal:
     """Rows of which, in each conjunction, one must be above its bound everywhere."""
 
     rows: Array
@@ -52,14 +52,14 @@ class Goal:
         proved = [bool(np.any(lower[rows].astype(np.float64) > self.least[rows])) for rows in self.conjunctions]
         return [int(row) if of else -1 for row, of in zip(self.best_rows(lower), proved, strict=True)]
 
-    def without_proved(self, lower: Array) -> Goal:
+    def without_proved(self, lower: Array) -> ProofGoal:
         """The conjunctions that these bounds leave open."""
         above = lower.astype(np.float64) - self.least
         left = [rows for rows in self.conjunctions if not above[rows].max() > 0]
         chosen, starts = np.concatenate(left), np.cumsum([0, *(len(rows) for rows in left)])
         numbered = tuple(np.arange(a, b) for a, b in pairwise(starts))
         padded = np.resize(chosen, 1 << (len(chosen) - 1).bit_length())  # few numbers of rows are compiled for
-        return Goal(self.rows[padded], self.least[padded], numbered)
+        return ProofGoal(self.rows[padded], self.least[padded], numbered)
 
 
 class Queue:
@@ -90,7 +90,7 @@ TOGETHER = 64
 
 
 @dataclass(frozen=True)
-class Part:
+class InputPart:
     """A box of the bounded inputs, flat."""
 
     lower: Array
@@ -102,12 +102,12 @@ class Part:
 class InputSplitting:
     """Bounds of many boxes of inputs at once, inner variables included."""
 
-    def __init__(self, bounder: Bounder, goal: Goal, others: Sequence[Array]) -> None:
+    def __init__(self, bounder: Bounder, goal: ProofGoal, others: Sequence[Array]) -> None:
         self._bounder, self._goal, self._others = bounder, goal, others
         self._targets = [v for v in bounder.inner if v not in bounder.single]
         self._shapes = [v.shape for v, has in zip(bounder.graph.inputs, bounder.bounded, strict=True) if has]
 
-    def bounded(self, parts: Sequence[Part]) -> tuple[Array, Array]:
+    def bounded(self, parts: Sequence[InputPart]) -> tuple[Array, Array]:
         """The margin of each part, and the axis along which to split it."""
         padded = [*parts, *[parts[-1]] * (TOGETHER - len(parts))]
         inputs = self._inputs(padded)
@@ -134,7 +134,7 @@ class InputSplitting:
     def _inner(self) -> Sequence[Var]:
         return self._bounder.inner
 
-    def _inputs(self, parts: Sequence[Part]) -> list[Array]:
+    def _inputs(self, parts: Sequence[InputPart]) -> list[Array]:
         found, begun = [], 0
         for shape in self._shapes:
             size = int(np.prod(shape))
@@ -161,14 +161,14 @@ def _both_signs(target: Var, dtype: Any) -> Array:
     return np.concatenate([unit, -unit]).reshape(-1, *target.shape)
 
 
-def halves(part: Part, axis: int, tree: Tree) -> Iterator[Part]:
+def halves(part: InputPart, axis: int, tree: Tree) -> Iterator[InputPart]:
     """The box cut in two, with one number in both, as the tree is told."""
     middle = part.lower[axis] / 2 + part.upper[axis] / 2
     below, above = tree.split(part.number, axis, float(middle))
     lower, upper = part.lower.copy(), part.upper.copy()
     lower[axis] = upper[axis] = middle
-    yield Part(part.lower, upper, below)
-    yield Part(lower, part.upper, above)
+    yield InputPart(part.lower, upper, below)
+    yield InputPart(lower, part.upper, above)
 
 
 # --- signs of inner variables -----------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Side:
 class SignSplitting:
     """Bounds of many parts at once, each known by the sides of some inner cells."""
 
-    def __init__(self, bounder: Bounder, goal: Goal, inputs: Sequence[Array], known: Known) -> None:
+    def __init__(self, bounder: Bounder, goal: ProofGoal, inputs: Sequence[Array], known: Known) -> None:
         self._bounder, self._goal = bounder, goal
         boxes, _ = bounder.boxes(inputs, known)
         self._inputs, self._known = list(inputs), boxes

@@ -27,9 +27,9 @@ from gradspec.verify.bounds import bounder
 from gradspec.verify.branching import (
     MOST_PARTS,
     TOGETHER,
-    Goal,
+    InputPart,
     InputSplitting,
-    Part,
+    ProofGoal,
     Queue,
     Side,
     SignSplitting,
@@ -58,7 +58,7 @@ ATTACKS = 4
 
 
 @dataclass(frozen=True)
-class Progress:
+class ProofProgress:
     """How a search goes: parts that are proved and that wait, and the margin of the least proved."""
 
     proved: int
@@ -66,7 +66,7 @@ class Progress:
     margin: float
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[ProofProgress], None]
 
 
 @dataclass(frozen=True)
@@ -236,12 +236,12 @@ class _Search:
         return search(found, goal, inputs, case, property)  # type: ignore[no-any-return]
 
     def _by_inputs(
-        self, bounder: Bounder, goal: Goal, inputs: Sequence[Array], case: PropertyCase, property: Property
+        self, bounder: Bounder, goal: ProofGoal, inputs: Sequence[Array], case: PropertyCase, property: Property
     ) -> Any:
         splitting = InputSplitting(bounder, goal, ())
         queue, proved, tree = Queue(), 0, Tree()
         lower, upper = (np.concatenate([a.reshape(-1) for a in inputs[end::2]]) for end in (0, 1))
-        root = Part(lower, upper)
+        root = InputPart(lower, upper)
         waiting: list[Any] = [root]
         least = np.inf
         while waiting or len(queue):
@@ -268,7 +268,7 @@ class _Search:
         self.trees.append(input_tree(tree))
         return "proved", float(least), None
 
-    def _centres(self, parts: Sequence[Part], property: Property) -> tuple[Array, ...] | None:
+    def _centres(self, parts: Sequence[InputPart], property: Property) -> tuple[Array, ...] | None:
         """A witness among the middles of parts."""
         for part in parts:
             middle, begun, point = (part.lower / 2 + part.upper / 2), 0, []
@@ -280,7 +280,7 @@ class _Search:
         return None
 
     def _by_signs(
-        self, bounder: Bounder, goal: Goal, inputs: Sequence[Array], case: PropertyCase, property: Property
+        self, bounder: Bounder, goal: ProofGoal, inputs: Sequence[Array], case: PropertyCase, property: Property
     ) -> Any:
         known = bounder.tightened(inputs, bounder.unknown())
         lower = bounder.lower(inputs, known, bounder.graph.outputs[0], goal.rows)
@@ -327,7 +327,7 @@ class _Search:
 
     def _tell(self, proved: int, queue: Queue) -> None:
         if self._report is not None:
-            self._report(Progress(proved, len(queue), queue.margin))
+            self._report(ProofProgress(proved, len(queue), queue.margin))
 
     def _check_time(self) -> None:
         if time.monotonic() > self._deadline:
@@ -378,7 +378,7 @@ def _matrix(conjunction: Conjunction, graph: Graph) -> Array:
     return both[:, : output.type.size]
 
 
-def goal_of(bounder: Bounder, inputs: Sequence[Array], unsafe: Sequence[Conjunction], graph: Graph) -> Goal:
+def goal_of(bounder: Bounder, inputs: Sequence[Array], unsafe: Sequence[Conjunction], graph: Graph) -> ProofGoal:
     """The rows of all conjunctions; what their coefficients lose as floats is added to what must be exceeded."""
     dtype = bounder.arithmetic.dtype.numpy
     _, ((low, high),) = bounder.boxes(inputs, bounder.unknown())
@@ -394,7 +394,7 @@ def goal_of(bounder: Bounder, inputs: Sequence[Array], unsafe: Sequence[Conjunct
         least.append(np.where(extra > 0, np.nextafter(conjunction.b + extra, np.inf), conjunction.b))
         conjunctions.append(np.arange(count, count + len(exact)))
         count += len(exact)
-    return Goal(np.concatenate(rows), np.concatenate(least), tuple(conjunctions))
+    return ProofGoal(np.concatenate(rows), np.concatenate(least), tuple(conjunctions))
 
 
 def _exactly(graph: Graph, x: Sequence[Fraction]) -> list[Any]:

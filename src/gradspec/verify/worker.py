@@ -32,7 +32,7 @@ from gradspec.system.processes import Lines, end_with_parent, private_output
 from gradspec.verify.answers import Answer
 from gradspec.verify.explain import views
 from gradspec.verify.property import Property
-from gradspec.verify.prove import Progress, Result, prove
+from gradspec.verify.prove import ProofProgress, Result, prove
 from gradspec.verify.vnnlib import read_vnnlib
 
 IDLE = 120.0
@@ -86,7 +86,7 @@ class VerifyWorker:
             self._graph = key, read_model(path, open_size=1)
         return self._graph[1]
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, progress: ProofProgress) -> None:
         if monotonic() > self._told + BETWEEN:
             self._told = monotonic()
             fields = {"proved": progress.proved, "waiting": progress.waiting, "margin": float(progress.margin)}

@@ -11,7 +11,7 @@ from gradspec.interop.onnx.emit.emitter import BOOL, NONE, Emitter, OnnxValue
 from gradspec.interop.onnx.emit.pool import raised
 from gradspec.interop.onnx.emit.table import emits
 from gradspec.ops.lp_pool import AbsPower
-from gradspec.ops.pointwise import Approximation, Beta, Bounds, Factor, Levels, NegativeSlope
+from gradspec.ops.pointwise import Approximation, Beta, ClampRange, Factor, Levels, NegativeSlope
 from gradspec.spec.pointwise import GELU_CUBIC, GELU_SCALE
 
 NAMESAKES = {
@@ -104,7 +104,7 @@ def leaky_relu(e: Emitter, attrs: NegativeSlope, x: OnnxValue) -> OnnxValue:
 
 
 @emits("clamp")
-def clamp(e: Emitter, attrs: Bounds, x: OnnxValue) -> OnnxValue:
+def clamp(e: Emitter, attrs: ClampRange, x: OnnxValue) -> OnnxValue:
     bounds = [NONE if bound is None else e.constant(bound, x.dtype) for bound in (attrs.min, attrs.max)]
     return e.node("Clip", [x, *bounds], x.shape, x.dtype)
 
@@ -117,7 +117,7 @@ def step(e: Emitter, attrs: Levels, x: OnnxValue) -> OnnxValue:
 
 
 @emits("within")
-def within(e: Emitter, attrs: Bounds, x: OnnxValue) -> OnnxValue:
+def within(e: Emitter, attrs: ClampRange, x: OnnxValue) -> OnnxValue:
     outside = [e.cells("Less", x, attrs.min)] if attrs.min is not None else []
     outside += [e.cells("Greater", x, attrs.max)] if attrs.max is not None else []
     if not outside:
