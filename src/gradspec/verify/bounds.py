@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +63,7 @@ def bounds(
     method: str = "crown",
     kernels: str = "any",
     C: Any = None,  # noqa: N803  (as in papers)
+    progress: bool = False,
 ) -> Bounds:
     """Lower and upper bounds of the outputs, or of linear functions ``C`` of the one output, over a box of inputs.
 
@@ -69,7 +71,8 @@ def bounds(
     inputs after them are ``others``, and known. ``method`` is ``"boxes"`` (an interval for each cell, at the cost of
     three runs), ``"crown"`` (lines, which see that cells move together) or ``"alpha"`` (lines whose free slopes are
     optimised). With ``kernels="any"`` the bounds hold for whatever any conforming kernel computes, with ``"real"``
-    for the real numbers only; in both, what the computation of the bounds itself rounds is accounted for.
+    for the real numbers only; in both, what the computation of the bounds itself rounds is accounted for. ``progress``
+    shows a bar while slopes are optimised.
 
     >>> import gradspec as gs
     >>> import numpy as np
@@ -87,19 +90,36 @@ def bounds(
     found = bounder(graph, len(lows), kernels)
     inputs = boxed_inputs(graph, found, lows, highs, others)
     rows = None if C is None else functions_of(graph, found, np.asarray(C))
-    ends = _METHODS[method](found, inputs, rows)
+    with _bar(progress and method == "alpha") as advance:
+        ends = _METHODS[method](found, inputs, rows, advance)
     lower_ends, upper_ends = zip(*(_opened(low, high) for low, high in ends), strict=True)
     one = len(ends) == 1
     return Bounds(lower_ends[0] if one else lower_ends, upper_ends[0] if one else upper_ends, method, kernels)
 
 
-def _by_boxes(found: Bounder, inputs: Sequence[Array], rows: Array | None) -> list[Ends]:
+Advance = Callable[[float], None]
+"""Told what part of the work was done."""
+
+
+@contextmanager
+def _bar(shown: bool) -> Iterator[Advance]:
+    if not shown:
+        yield lambda part: None
+        return
+    from rich.progress import Progress
+
+    with Progress(transient=True) as bar:
+        task = bar.add_task("slopes", total=1.0)
+        yield lambda part: bar.advance(task, part)
+
+
+def _by_boxes(found: Bounder, inputs: Sequence[Array], rows: Array | None, advance: Advance) -> list[Ends]:
     if rows is None:
         return found.boxes(inputs, found.unknown())[1]
     return _of_rows(found, inputs, found.unknown(), rows)
 
 
-def _by_lines(found: Bounder, inputs: Sequence[Array], rows: Array | None) -> list[Ends]:
+def _by_lines(found: Bounder, inputs: Sequence[Array], rows: Array | None, advance: Advance) -> list[Ends]:
     known = found.tightened(inputs, found.unknown())
     if rows is not None:
         return _of_rows(found, inputs, known, rows)
@@ -113,26 +133,34 @@ def _of_rows(found: Bounder, inputs: Sequence[Array], known: Any, rows: Array) -
     return [(found.lower(inputs, known, output, rows), -found.lower(inputs, known, output, -rows))]
 
 
-def _by_free_lines(found: Bounder, inputs: Sequence[Array], rows: Array | None) -> list[Ends]:
+def _by_free_lines(found: Bounder, inputs: Sequence[Array], rows: Array | None, advance: Advance) -> list[Ends]:
     known = found.tightened(inputs, found.unknown())
     boxes, ends = found.boxes(inputs, known)
     if rows is not None:
-        return [_improved(found, inputs, boxes, found.graph.outputs[0], rows)]
+        return [_improved(found, inputs, boxes, found.graph.outputs[0], rows, advance)]
     results = []
     for var, (low, high) in zip(found.graph.outputs, ends, strict=True):
         unit = np.eye(var.type.size, dtype=low.dtype).reshape(-1, *var.shape)
-        below, above = _improved(found, inputs, boxes, var, unit)
+        below, above = _improved(found, inputs, boxes, var, unit, lambda part: advance(part / len(ends)))
         results.append((np.fmax(low, below.reshape(var.shape)), np.fmin(high, above.reshape(var.shape))))
     return results
 
 
-def _improved(found: Bounder, inputs: Sequence[Array], boxes: Known, target: Var, rows: Array) -> Ends:
+def _improved(
+    found: Bounder, inputs: Sequence[Array], boxes: Known, target: Var, rows: Array, advance: Advance
+) -> Ends:
     """Both bounds of each row, by slopes of its own that are improved for it."""
     stacked, known = [a[None] for a in inputs], [a[None] for a in boxes.flat()]
     ends = []
-    for part in np.array_split(np.concatenate([rows, -rows]), max(1, -(-2 * len(rows) // ROWS))):
+    parts = np.array_split(np.concatenate([rows, -rows]), max(1, -(-2 * len(rows) // ROWS)))
+
+    def goes_on(best: Array) -> bool:
+        advance(1 / (ALPHA_STEPS * len(parts)))
+        return False
+
+    for part in parts:
         free = FreeLines(found, target, part)
-        bound, _ = free.improved(stacked, known, free.first(boxes), ALPHA_STEPS, lambda best: False)
+        bound, _ = free.improved(stacked, known, free.first(boxes), ALPHA_STEPS, goes_on)
         ends.append(bound[0])
     both = np.concatenate(ends)
     return both[: len(rows)], -both[len(rows) :]
