@@ -38,6 +38,7 @@ LINES = "onnx/a.onnx,p.vnnlib,60\n./onnx/b.onnx, q.vnnlib ,0.5,sat,more\n"
         b"\xef\xbb\xbf" + LINES.encode(),
         gzip.compress(LINES.encode()),
     ],
+    ids=["plain", "carriage returns", "blank lines", "heading", "quoted", "byte order mark", "packed"],
 )
 def test_lines_name_files_beside_the_list_packed_or_not(content, folder):
     assert read(folder, content) == [
