@@ -133,6 +133,7 @@ LARGE = {
     "deeply nested terms": (GOOD + "(assert (<= " + "(- " * 100_000, "nested more than 1000 deep"),
     "a huge exponent": (asserted("(<= Y_0 1e999999999)"), "line 3, column 17: the number '1e999999999'"),
     "a huge negative exponent": (asserted("(<= X_0 1e-999999999)"), "the number '1e-999999999'"),
+    "an exponent beyond floats": (asserted("(<= X_0 1e-401)"), "the number '1e-401'"),
     "an exponent of many digits": (asserted(f"(<= X_0 1e{'0' * 100_000})"), "the number '1e0+'"),
     "a million digits": (asserted(f"(<= X_0 {'9' * 1_000_000})"), "the number '9+'"),
     "a number beyond floats": (asserted("(<= X_0 1e400)"), "numbers below 2.1022"),
