@@ -235,6 +235,11 @@ def test_limits_are_kept(limit, text, monkeypatch):
         read_vnnlib_text(text)
 
 
+def test_words_are_counted_in_each_list_by_itself(monkeypatch):
+    monkeypatch.setattr(vnnlib, "MOST_WORDS", 20)
+    assert read_vnnlib_text(GOOD + "(assert (<= (+ Y_0 Y_0 Y_0 Y_0) 1))" * 10).cases
+
+
 @pytest.mark.parametrize(
     "formula",
     [
