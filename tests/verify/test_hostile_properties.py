@@ -133,6 +133,7 @@ LARGE = {
     "deeply nested terms": (GOOD + "(assert (<= " + "(- " * 100_000, "nested more than 1000 deep"),
     "a huge exponent": (asserted("(<= Y_0 1e999999999)"), "line 3, column 17: the number '1e999999999'"),
     "a huge negative exponent": (asserted("(<= X_0 1e-999999999)"), "the number '1e-999999999'"),
+    "an exponent beyond floats": (asserted("(<= X_0 1e-401)"), "the number '1e-401'"),
     "an exponent of many digits": (asserted(f"(<= X_0 1e{'0' * 100_000})"), "the number '1e0+'"),
     "a million digits": (asserted(f"(<= X_0 {'9' * 1_000_000})"), "the number '9+'"),
     "a number beyond floats": (asserted("(<= X_0 1e400)"), "numbers below 2.1022"),
@@ -234,6 +235,11 @@ def test_limits_are_kept(limit, text, monkeypatch):
         read_vnnlib_text(text)
 
 
+def test_words_are_counted_in_each_list_by_itself(monkeypatch):
+    monkeypatch.setattr(vnnlib, "MOST_WORDS", 20)
+    assert read_vnnlib_text(GOOD + "(assert (<= (+ Y_0 Y_0 Y_0 Y_0) 1))" * 10).cases
+
+
 @pytest.mark.parametrize(
     "formula",
     [
@@ -254,8 +260,11 @@ def test_assertions_that_are_kept_are_charged(monkeypatch):
     monkeypatch.setattr(formulas.Algebra.__init__, "__defaults__", (100,))
     assert read_vnnlib_text(GOOD + "(assert (<= Y_0 1))" * 5)
     assert read_vnnlib_text(GOOD + "(assert (<= X_0 1))" * 500)
-    with pytest.raises(gs.UnsupportedError, match="millions of inequalities"):
-        read_vnnlib_text(GOOD + "(assert (<= Y_0 1))" * 50)
+    choice = "(assert (or (<= Y_0 1) (>= Y_0 2)))"
+    assert read_vnnlib_text(GOOD + choice * 2)
+    for kept in ("(assert (<= Y_0 1))" * 50, choice * 4):
+        with pytest.raises(gs.UnsupportedError, match="millions of inequalities"):
+            read_vnnlib_text(GOOD + kept)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
