@@ -308,10 +308,10 @@ def test_demo_needs_no_framework():
         "import sys, gradspec.cli\n"
         "early = {'rich', 'flint', 'numpy'} & set(sys.modules)\n"
         "gradspec.cli.main(['demo'], standalone_mode=False)\n"
-        "late = {'torch', 'jax', 'onnx', 'onnxruntime', 'llvmlite'} & set(sys.modules)\n"
+        "late = {'torch', 'jax', 'onnx', 'onnxruntime'} & set(sys.modules)\n"
         "sys.exit(f'imported {early | late}' if early | late else 0)"
     )
-    _, complaint = process.communicate(timeout=20)
+    _, complaint = process.communicate(timeout=300)  # kernels may have to be compiled
     assert (process.returncode, complaint) == (0, b"")
 
 

@@ -8,6 +8,7 @@ import signal
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from fractions import Fraction
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -294,7 +295,7 @@ def test_a_process_that_dies_costs_its_instance(folder, tmp_path):
 
 def test_an_executor_may_lose_workers(folder):
     """A worker of the pool is killed, which breaks the pool: what it lost is run here."""
-    with ProcessPoolExecutor(1) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         pool.submit(os.getpid).result()
         killed = []
 

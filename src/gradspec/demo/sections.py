@@ -339,14 +339,15 @@ def proofs(page: Page) -> None:
     )
     at = page.enter("""
         import numpy as np
-        filters = np.float32([[[[1, 0, -1], [2, 0, -2], [1, 0, -1]]]])
+        mask = np.float32([[[[1, 0, -1]] * 3]])
         def edges(x):
-            y = gs.relu(gs.conv2d(x, filters, padding=1))
+            y = gs.relu(gs.conv2d(x, mask, padding=1))
             return gs.max_pool2d(y, 3, stride=2)
+
         seen = np.float32([image]) / 8
+        eps = np.float32(0.01)
         network = gs.trace(edges, gs.f32[1, 5, 5])
-        reach = gs.bounds(network, seen - np.float32(0.01),
-                          seen + np.float32(0.01))
+        reach = gs.bounds(network, seen - eps, seen + eps)
     """)
     rows = zip(at.network(at.seen).flat, at.reach.lower.flat, at.reach.upper.flat, strict=True)
     page.draw(

@@ -48,7 +48,7 @@ def rounded_number(value: float, dtype: DType) -> int:
 
     >>> from gradspec.graph.types import f16, f32
     >>> rounded_number(0.5, f16), rounded_number(0.1, f32), rounded_number(0.1, f16)
-    (0, 1, 4099)
+    (0, 1, 4098)
     """
     with np.errstate(over="ignore"):
         off = [abs(float(np.asarray(value).astype(kind)) - value) for kind in (dtype.numpy, np.float32)]
