@@ -623,8 +623,8 @@ class _Layout:
         """It is the windows that decide, so that sums have one order, with and without a tape; where no two windows
         share a cell, there is but one."""
         has_winners = self.pooling.finds_winners or Role.TAPE in self.pooling.roles
-        if not (self.settings.pulls and has_winners) or len(self.axes) == 1 or self.writes_cells:
-            return False
+        if not (self.settings.pulls and has_winners) or len(self.axes) not in (2, 3) or self.writes_cells:
+            return False  # in four dimensions a cell hears from so many rows that sending takes less
         axes = [axis for axis, _ in self.axes]
         are_small = all(
             axis.kind is AxisKind.SLIDING and axis.dilation == 1 and min(axis.outputs, axis.size) > 0 for axis in axes
