@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-ROWS = 24
+ROWS = 12
 """Of each test, so many rows run by default, spread evenly over its table; ``pytest -m exhaustive`` runs the others."""
 
 
