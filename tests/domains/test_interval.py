@@ -484,3 +484,36 @@ def test_indices_exist_exactly_where_the_first_winner_is_decided() -> None:
         else:
             (winners,) = outcomes
             assert frozenset(gs.spec.max_pool(as_intervals(box), (3,), return_indices=True)[1].cells) == winners
+
+
+def _whole_network(x):
+    for _ in range(3):
+        x = gs.relu(gs.conv2d(x, np.full((8, x.shape[-3], 3, 3), 0.125, np.float32), padding=1))
+    return gs.mean(x, (-1, -2))
+
+
+def test_intervals_of_a_network_come_from_compiled_boxes_and_say_so():
+    graph = gs.trace(_whole_network, gs.f32[2, 13, 13])
+    low = np.random.default_rng(0).standard_normal((2, 13, 13)).astype(np.float32)
+    box = gs.interval.tensor(low, low + np.float32(0.125))
+    boxes, scalar = (gs.evaluate(graph, box, domain=gs.interval, path=path) for path in ("boxes", "scalar"))
+    assert (boxes.path, scalar.path) == ("boxes", "scalar")
+    assert gs.evaluate(graph, box, domain=gs.interval).path == "boxes"  # of itself, where it is large
+    for wide, narrow in zip(boxes.cells, scalar.cells, strict=True):
+        assert wide.contains(narrow)
+        assert wide.width <= narrow.width * (1 + 1e-9) + 1e-9
+
+
+def test_what_has_no_boxes_goes_by_scalars_unless_told_otherwise():
+    def places(x):
+        return gs.greater(_whole_network(x), 0.0)
+
+    graph = gs.trace(places, gs.f32[2, 13, 13])
+    box = gs.interval.tensor(np.ones((2, 13, 13), np.float32))
+    assert gs.evaluate(graph, box, domain=gs.interval).path == "scalar"
+    with pytest.raises(gs.UnsupportedError, match="boxes are of floats"):
+        gs.evaluate(graph, box, domain=gs.interval, path="boxes")
+    with pytest.raises(ValueError, match="path='fast' is not known"):
+        gs.evaluate(graph, box, domain=gs.interval, path="fast")
+    with pytest.raises(ValueError, match=r"path='boxes' is for gs\.interval"):
+        gs.evaluate(graph, box, domain=gs.exact, path="boxes")

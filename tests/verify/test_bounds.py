@@ -244,3 +244,12 @@ def test_what_is_not_known_is_not_lost(name: str, method: str) -> None:
         with np.errstate(all="ignore"):
             y = graph(low + (high - low) * t)
         assert np.all((found.lower <= y) & (y <= found.upper) | np.isnan(y)), (found.lower, y, found.upper)
+
+
+@pytest.mark.parametrize("method", ["boxes", "crown", "alpha"])
+def test_a_graph_without_nodes_has_the_bounds_of_its_input(method: str) -> None:
+    low, high = np.float32([-1, 0]), np.float32([2, 0])
+    bounds = gs.bounds(gs.trace(lambda x: x, gs.f32[2]), low, high, method=method)
+    assert np.all(bounds.lower <= low)
+    assert np.all(bounds.upper >= high)
+    np.testing.assert_allclose(bounds.upper, high, atol=1e-5)

@@ -1,5 +1,6 @@
 """Proofs are of true statements, counterexamples are ones, and every way to split finds what is there."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 import gradspec as gs
 from gradspec.verify import Property, prove, robust
+from gradspec.verify.bounding import Bounder
+from gradspec.verify.branching import InputSplitting
 
 RANDOM = np.random.default_rng(0)
 
@@ -94,3 +97,43 @@ def test_a_point_between_floats_is_decided_exactly():
     graph = gs.trace(lambda x: x * 1.0, gs.f32[1])
     assert prove(graph, Property.always(["1/10"], ["1/10"], [[1]], ["0.11"])).status == "proved"
     assert prove(graph, Property.always(["1/10"], ["1/10"], [[1]], ["0.09"])).status == "refuted"
+
+
+def test_a_misspelt_statement_is_refused():
+    """Anything but "any" must not quietly mean the weaker "real"."""
+    with pytest.raises(ValueError, match="kernels='every' is not known"):
+        prove(FEW, Property.always([0] * 3, [1] * 3, np.zeros((0, 2)), []), kernels="every")
+
+
+@pytest.mark.parametrize("graph", [FEW, MANY], ids=["few inputs", "many inputs"])
+def test_nothing_unsafe_is_proved_and_everything_unsafe_refuted(graph):
+    n = graph.inputs[0].type.size
+    assert prove(graph, Property.always([0] * n, [1] * n, np.zeros((0, 2)), [])).status == "proved"
+    assert prove(graph, Property.never([0] * n, [1] * n, np.zeros((0, 2)), [])).status == "refuted"
+
+
+@pytest.mark.parametrize("dtype", [gs.f16, gs.bf16, gs.f64], ids=str)
+def test_networks_of_every_format(dtype):
+    w = np.ones((1, 2), dtype.numpy)
+    graph = gs.trace(lambda x: gs.relu(gs.linear(x, w)), dtype[2])
+    assert prove(graph, Property.always([0, 0], ["1/10", 1], [[1]], ["1.2"])).status == "proved"
+    assert prove(graph, Property.always([0, 0], ["1/10", 1], [[1]], ["0.9"])).status == "refuted"
+
+
+def test_every_case_is_attacked(monkeypatch):
+    """The first case is proved; the second has a counterexample at its end."""
+    monkeypatch.setattr(prove.__globals__["_Search"], "_centres", lambda *given: None)
+    safe, unsafe = (Property.always([0], [high], [[1]], ["0.99"]) for high in ("1/2", 1))
+    graph = gs.trace(lambda x: gs.relu(x) - gs.relu(x - 2.0), gs.f32[1])
+    monkeypatch.setitem(prove.__globals__, "MOST_PARTS", 0)  # what the attack does not find, splitting may not
+    assert prove(graph, replace(safe, cases=(*safe.cases, *unsafe.cases))).status == "refuted"
+
+
+def test_boxes_of_inputs_are_split_only_where_all_rows_fit():
+    """Few pixels of a large plane: bounds of all its cells for each of many parts would take gigabytes."""
+    w = matrix(8, 1, 3, 3)
+    large = gs.trace(
+        lambda x: gs.sum(gs.relu(gs.conv2d(gs.relu(gs.conv2d(x, w)), matrix(8, 8, 3, 3)))), gs.f32[1, 40, 40]
+    )
+    assert not InputSplitting.fits(Bounder(large, 1, "any"))
+    assert InputSplitting.fits(Bounder(FEW, 1, "any"))

@@ -14,7 +14,7 @@ from gradspec.graph.types import boolean, f64
 from gradspec.ops.box import BoundArithmetic
 from gradspec.runtime.memory import require_memory
 from gradspec.runtime.run import compile
-from gradspec.spec.errors import DTypeError, ShapeError
+from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 from gradspec.spec.scalar import Scalar
 from gradspec.spec.scalar import ends as ends_of
 from gradspec.spec.tensor import Tensor, tensor
@@ -88,8 +88,13 @@ def _by_scalars(graph: Graph, args: Sequence[Any], domain: Domain) -> tuple[Tens
 def _intervals(graph: Graph, args: Sequence[Any], domain: Domain, path: str | None) -> Any:
     if path not in (None, *PATHS):
         raise ValueError(f"path={path!r} is not known; give one of {', '.join(map(repr, PATHS))}")
-    chosen = path or ("boxes" if _terms(graph) > MOST_SCALARS and _has_boxes(graph) else "scalar")
-    found = (_by_boxes if chosen == "boxes" else _by_scalars)(graph, args, domain)
+    chosen = path or ("boxes" if _terms(graph) > MOST_SCALARS else "scalar")
+    try:
+        found = (_by_boxes if chosen == "boxes" else _by_scalars)(graph, args, domain)
+    except UnsupportedError:
+        if path is not None or chosen == "scalar":
+            raise
+        chosen, found = "scalar", _by_scalars(graph, args, domain)
     outputs = tuple(IntervalTensor(t.shape, t.cells, chosen) for t in found)
     return outputs[0] if len(outputs) == 1 else outputs
 
@@ -104,12 +109,10 @@ def _terms(graph: Graph) -> int:
     return total
 
 
-def _has_boxes(graph: Graph) -> bool:
-    return all(node.op.sums is not None or node.op.enclosure is not None for node in graph.nodes)
-
-
 def _by_boxes(graph: Graph, args: Sequence[Any], domain: Domain) -> tuple[Tensor, ...]:
     """Boxes in float64, as the intervals' ends are; of the real numbers, as intervals are."""
+    if not all(v.type.is_float for v in graph.outputs):
+        raise UnsupportedError('boxes are of floats, and an output is none; use path="scalar"')
     given = [_given(v, a, domain) for v, a in zip(graph.inputs, args, strict=True)]
     bounded = [v.type.is_float for v in graph.inputs]
     run = compile(boxes(graph, BoundArithmetic(f64, any=False), bounded))

@@ -99,9 +99,14 @@ class Bounder:
 
     @cached_property
     def _most_rows(self) -> int:
-        largest = max(v.type.size for node in self.graph.nodes for v in (*node.inputs, *node.outputs))
-        fitting = MOST_CELLS // max(largest, 1)
+        fitting = MOST_CELLS // max(self.largest, 1)
         return int(max(16, min(512, 1 << fitting.bit_length() >> 1)))
+
+    @cached_property
+    def largest(self) -> int:
+        """The cells of the largest variable."""
+        computed = (v for node in self.graph.nodes for v in node.outputs)
+        return int(max(v.type.size for v in (*self.graph.inputs, *computed)))
 
     def _parts(self, rows: Array) -> Iterator[Array]:
         for first in range(0, len(rows), self._most_rows):
@@ -124,29 +129,26 @@ class Bounder:
             return low, high
         patches = self._patches(var)
         if patches is not None and patches.pay(cells):
-            below, above = patches.bounds(self._all(inputs, known), cells)
-            low.flat[cells], high.flat[cells] = np.fmax(low.flat[cells], below), np.fmin(high.flat[cells], above)
-            return low, high
-        rows = _units(cells, var.shape, self.arithmetic.dtype.numpy)
-        low.flat[cells] = np.fmax(low.flat[cells], self.lower(inputs, known, var, rows))
-        high.flat[cells] = np.fmin(high.flat[cells], -self.lower(inputs, known, var, -rows))
+            below, above = patches.bounds([*inputs, *known.flat()], cells)
+        else:
+            rows = _units(cells, var.shape, self.arithmetic.dtype.numpy)
+            below, above = (sign * self.lower(inputs, known, var, sign * rows) for sign in (1, -1))
+        low.flat[cells], high.flat[cells] = np.fmax(low.flat[cells], below), np.fmin(high.flat[cells], above)
         return low, high
 
     def _patches(self, var: Var) -> Patches | None:
         """What bounds cells of a variable by their receptive fields, where these are small."""
         if ("patches", var) not in self.runs:
-            found = None
-            for rank in range(var.ndim - 1, 0, -1):
-                made = patched_lines(self.graph, self.arithmetic, self.bounded, var, self.inner, rank)
-                found = found or (made and Patches(var, rank, made, self.arithmetic.dtype.numpy))
-            self.runs["patches", var] = found
+            made = (
+                (rank, patched_lines(self.graph, self.arithmetic, self.bounded, var, self.inner, rank))
+                for rank in range(var.ndim - 1, 0, -1)
+            )
+            dtype = self.arithmetic.dtype.numpy
+            self.runs["patches", var] = next((Patches(var, rank, of, dtype) for rank, of in made if of), None)
         return self.runs["patches", var]  # type: ignore[no-any-return]
 
-    def _all(self, inputs: Sequence[Array], known: Known) -> list[Array]:
-        return [*inputs, *known.flat()]
-
     def undecided(self, var: Var, low: Array, high: Array) -> Array:
-        """The cells of which tighter bounds may help: all, or those with a kink of every user inside."""
+        """The cells of which tighter bounds may help: all, or, if every user only bends, those with a kink inside."""
         users = [node for node in self.relaxed if var in node.inputs]
         found = np.zeros(low.shape, bool)
         for node in users:

@@ -52,6 +52,7 @@ _bounders = LRUCache[Bounder](MOST_BOUNDERS)
 
 def bounder(graph: Graph, count: int, kernels: str) -> Bounder:
     """What bounds a graph over boxes of its first ``count`` inputs; it is kept, and keeps the graph."""
+    require_kernels(kernels)
     return _bounders.get_or_make((id(graph), count, kernels), lambda: Bounder(graph, count, kernels))
 
 
@@ -85,7 +86,6 @@ def bounds(
     ([-0.0], [0.0])
     """
     _require("method", method, METHODS)
-    _require("kernels", kernels, KERNELS)
     lows, highs = (v if isinstance(v, tuple) else (v,) for v in (lower, upper))
     found = bounder(graph, len(lows), kernels)
     inputs = boxed_inputs(graph, found, lows, highs, others)
@@ -178,6 +178,10 @@ def _opened(low: Array, high: Array) -> Ends:
 
 
 # --- what users give --------------------------------------------------------------------------------------------------
+
+
+def require_kernels(kernels: Any) -> None:
+    _require("kernels", kernels, KERNELS)
 
 
 def _require(name: str, value: Any, known: Sequence[str]) -> None:

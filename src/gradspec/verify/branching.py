@@ -88,6 +88,9 @@ class Queue:
 TOGETHER = 64
 """Parts that are bounded in one pass."""
 
+MOST_COEFFICIENTS = 2**25
+"""The coefficients of all its rows at the largest variable."""
+
 
 @dataclass(frozen=True)
 class InputPart:
@@ -107,6 +110,12 @@ class InputSplitting:
         self._targets = [v for v in bounder.inner if v not in bounder.single]
         self._shapes = [v.shape for v, has in zip(bounder.graph.inputs, bounder.bounded, strict=True) if has]
 
+    @staticmethod
+    def fits(bounder: Bounder) -> bool:
+        """Whether all rows of all inner variables are few enough to be bounded anew for every part."""
+        rows = max((2 * v.type.size for v in bounder.inner), default=1)
+        return TOGETHER * rows * bounder.largest <= MOST_COEFFICIENTS
+
     def bounded(self, parts: Sequence[InputPart]) -> tuple[Array, Array]:
         """The margin of each part, and the axis along which to split it."""
         padded = [*parts, *[parts[-1]] * (TOGETHER - len(parts))]
@@ -114,10 +123,8 @@ class InputSplitting:
         known = {v: [np.full((TOGETHER, *v.shape), end, self._dtype) for end in (-np.inf, np.inf)] for v in self._inner}
         for var in self._targets:
             ends = self._run(var)(*inputs, *(end for pair in known.values() for end in pair))
-            low, high = ends[:, : var.type.size], -ends[:, var.type.size :]
-            known[var] = [np.fmax(a, -np.inf).reshape(TOGETHER, *var.shape) for a in (low,)] + [
-                np.fmin(high, np.inf).reshape(TOGETHER, *var.shape)
-            ]
+            low, high = np.fmax(ends[:, : var.type.size], -np.inf), np.fmin(-ends[:, var.type.size :], np.inf)
+            known[var] = [end.reshape(TOGETHER, *var.shape) for end in (low, high)]
         output = self._bounder.graph.outputs[0]
         lower, *slopes = self._run(output)(*inputs, *(end for pair in known.values() for end in pair))
         margins = self._goal.margins(lower)

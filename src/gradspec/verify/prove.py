@@ -23,7 +23,7 @@ from gradspec.transforms.copy import inline
 from gradspec.transforms.trace import trace
 from gradspec.verify.attack import Attack
 from gradspec.verify.bounding import Bounder
-from gradspec.verify.bounds import bounder
+from gradspec.verify.bounds import bounder, require_kernels
 from gradspec.verify.branching import (
     MOST_PARTS,
     TOGETHER,
@@ -120,6 +120,7 @@ def prove(
     'refuted'
     """
     begun = time.monotonic()
+    require_kernels(kernels)
     _fits(graph, property)
     search = _Search(graph, kernels, begun + timeout, seed, report)
     margin, status, witness = np.inf, "proved", None
@@ -184,11 +185,16 @@ class _Search:
 
     def decided(self, case: PropertyCase, property: Property) -> tuple[str, float, tuple[Array, ...] | None]:
         """The status of one case, its margin, and a witness if it is refuted."""
-        with_inputs = any(conjunction.names_inputs for conjunction in case.unsafe)
-        graph = flattened(self._graph, with_inputs)
-        box = self._box(case)
+        if not case.unsafe:
+            self.trees.append(sign_tree([], Tree(), (), ()))
+            return "proved", np.inf, None
+        alone = replace(property, cases=(case,))
         try:
-            return self._proved(graph, box, case, property)
+            self._check_time()
+            if not all(conjunction.inequalities for conjunction in case.unsafe):  # every point of the box is unsafe
+                point = tuple(low for low, _ in self._inner(case))
+                return ("refuted", -np.inf, point) if self._is_witness(point, alone) else ("unknown", -np.inf, None)
+            return self._proved(case, alone)
         except OutOfTimeError:
             return "unknown", -np.inf, None
 
@@ -212,45 +218,32 @@ class _Search:
         computed = self._graph(*point)
         outputs = computed if isinstance(computed, tuple) else (computed,)
         flat, values = (np.concatenate([a.reshape(-1) for a in arrays]) for arrays in (point, outputs))
-        for case in property.cases:
-            x = case.box.nearest(flat)
-            if property.is_counterexample(x, values) and property.is_counterexample(x, _exactly(self._graph, x)):
-                return True
-        return False
+        (case,) = property.cases
+        x = case.box.nearest(flat)
+        return property.is_counterexample(x, values) and property.is_counterexample(x, _exactly(self._graph, x))
 
     # --- proof --------------------------------------------------------------------------------------------------------
 
-    def _proved(
-        self,
-        graph: Graph,
-        box: Sequence[tuple[Array, Array]],
-        case: PropertyCase,
-        property: Property,
-    ) -> tuple[str, float, tuple[Array, ...] | None]:
+    def _proved(self, case: PropertyCase, property: Property) -> tuple[str, float, tuple[Array, ...] | None]:
+        graph = flattened(self._graph, any(conjunction.names_inputs for conjunction in case.unsafe))
         found = bounder(graph, len(graph.inputs), self._kernels)
-        inputs = [end for ends in box for end in ends]
-        moving = sum(int(np.sum(high > low)) for low, high in box)
+        own = found.arithmetic.dtype.numpy  # no narrower than the inputs are
+        inputs = [end.astype(own) for ends in self._outer(case) for end in ends]
+        moving = sum(int(np.sum(high > low)) for low, high in zip(inputs[::2], inputs[1::2], strict=True))
         goal = goal_of(found, inputs, case.unsafe, graph)
         self._check_time()
-        search = self._by_inputs if moving <= FEW_INPUTS else self._by_signs
+        search = self._by_inputs if moving <= FEW_INPUTS and InputSplitting.fits(found) else self._by_signs
         return search(found, goal, inputs, case, property)  # type: ignore[no-any-return]
 
     def _by_inputs(
         self, bounder: Bounder, goal: ProofGoal, inputs: Sequence[Array], case: PropertyCase, property: Property
     ) -> Any:
         splitting = InputSplitting(bounder, goal, ())
-        queue, proved, tree = Queue(), 0, Tree()
+        queue, proved, least, tree = Queue(), 0, np.inf, Tree()
         lower, upper = (np.concatenate([a.reshape(-1) for a in inputs[end::2]]) for end in (0, 1))
-        root = InputPart(lower, upper)
-        waiting: list[Any] = [root]
-        least = np.inf
-        while waiting or len(queue):
+        parts = [InputPart(lower, upper)]
+        while parts:
             self._check_time()
-            parts = waiting or [half for part, axis in queue.pop(TOGETHER // 2) for half in halves(part, axis, tree)]
-            waiting = []
-            witness = self._centres(parts, property)
-            if witness is not None:
-                return "refuted", -np.inf, witness
             margins, axes = splitting.bounded(parts)
             self.parts += len(parts)
             for part, margin, axis in zip(parts, margins, axes, strict=True):
@@ -259,12 +252,13 @@ class _Search:
                 else:
                     queue.push(margin, (part, int(axis)))
             self._tell(proved, queue)
-            if parts[0] is root and len(queue):
-                witness = self._attacked(bounder.graph, case, property)
-                if witness is not None:
-                    return "refuted", -np.inf, witness
+            witness = self._attacked(bounder.graph, case, property) if parts[0].number == 0 and len(queue) else None
+            witness = witness or self._centres(parts, property)
+            if witness is not None:
+                return "refuted", -np.inf, witness
             if len(queue) > MOST_PARTS:
                 return "unknown", queue.margin, None
+            parts = [half for part, axis in queue.pop(TOGETHER // 2) for half in halves(part, axis, tree)]
         self.trees.append(input_tree(tree))
         return "proved", float(least), None
 
@@ -335,20 +329,19 @@ class _Search:
 
     # --- boxes --------------------------------------------------------------------------------------------------------
 
-    def _box(self, case: PropertyCase) -> list[tuple[Array, Array]]:
+    def _outer(self, case: PropertyCase) -> list[tuple[Array, Array]]:
         """Boxes of the graph's inputs, which contain the exact ones."""
-        return self._shaped(case.box.outer(self._graph.inputs[0].dtype.numpy))
+        return self._shaped(case.box.outer)
 
     def _inner(self, case: PropertyCase) -> list[tuple[Array, Array]]:
-        """Boxes that the exact ones contain; where these hold no number of the graph's dtype, one next to them."""
-        low, high = case.box.inner(self._graph.inputs[0].dtype.numpy)
-        return self._shaped((np.minimum(low, high), high))
+        """Boxes that the exact ones contain; where these hold no number of an input's dtype, one next to them."""
+        return [(np.minimum(low, high), high) for low, high in self._shaped(case.box.inner)]
 
-    def _shaped(self, ends: tuple[Array, Array]) -> list[tuple[Array, Array]]:
+    def _shaped(self, ends: Callable[[Any], tuple[Array, Array]]) -> list[tuple[Array, Array]]:
         found, begun = [], 0
         for var in self._graph.inputs:
-            parts = [end[begun : begun + var.type.size].reshape(var.shape) for end in ends]
-            found.append((parts[0], parts[1]))
+            low, high = (end[begun : begun + var.type.size].reshape(var.shape) for end in ends(var.dtype.numpy))
+            found.append((low, high))
             begun += var.type.size
         return found
 
