@@ -293,6 +293,11 @@ def test_version():
     assert gs.__version__ == version("gradspec")
 
 
+def test_the_package_can_be_run():
+    result = subprocess.run([sys.executable, "-m", "gradspec", "--version"], capture_output=True, text=True, check=True)
+    assert result.stdout.split()[-1] == gs.__version__
+
+
 def test_a_wrong_command_complains_on_stderr():
     result = run("no-such-command")
     assert (result.exit_code, result.stdout) == (2, "")

@@ -211,10 +211,10 @@ def check(
 ) -> None:
     """Judge a target's convolutions and poolings: values, both derivatives, all that tests usually skip.
 
-    TARGET is native, torch, torch.compile, torch:channels_last, jax, onnxruntime, onnx.reference, or module:object for
-    kernels of your own; or bounds or auto_lirpa, which bound networks over boxes of inputs. Every case is judged
-    against exact arithmetic; what fails is shrunk to its smallest case and printed as a program. A crash or a hang of
-    the target is a finding. Ctrl-C ends early and shows what was found.
+    TARGET is native, torch, torch.compile, torch:channels_last, jax, onnxruntime, onnx.reference, or module or
+    module:object for kernels of your own; or bounds or auto_lirpa, which bound networks over boxes of inputs. Every
+    case is judged against exact arithmetic; what fails is shrunk to its smallest case and printed as a program. A crash
+    or a hang of the target is a finding. Ctrl-C ends early and shows what was found.
 
     The exit code is 0 if no defect was found, 1 if one was, 2 if the request cannot be carried out or the target offers
     nothing of it, and 3 if the run is not whole: interrupted, or something could not be judged. Conventions are no

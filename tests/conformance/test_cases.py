@@ -561,6 +561,18 @@ def test_impossible_selections_say_why(selection: Selection, message: str) -> No
         Stream(0, selection, takes_all)
 
 
+def only_convolves(problem: Problem, mode: str) -> str | None:
+    """A target whose transposed convolution lacks a mode that its convolution has."""
+    there = mode == "value" if problem.op == "conv_transpose" else mode in ("value", "vjp")
+    return None if there and problem.dtype == "f32" else "not there"
+
+
+def test_operators_may_have_different_modes() -> None:
+    stream = Stream(0, Selection(CONVOLUTIONS, (), ("value", "vjp"), ("f32",), ranks=(1,)), only_convolves)
+    cases = [case for number in (0, stream.covering - 1, 10_000) for case in stream.batch(number)]
+    assert all(only_convolves(case.problem, case.mode) is None for case in cases)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_one_mode_alone_has_a_cover(mode: str) -> None:
     stream = Stream(5, Selection(ops=("conv", "avg_pool"), modes=(mode,), ranks=(2,)), takes_all)

@@ -10,6 +10,7 @@ import pytest
 
 import gradspec as gs
 from conformance.target_calls import call_of
+from gradspec.conformance.campaign.request import known_target
 from gradspec.conformance.checks import guards
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.problem import MODES, Problem
@@ -203,6 +204,34 @@ def test_what_has_no_place_is_not_offered(function, problem, reason):
     assert reason in UserKernels({"max_pool": function}).refusal(problem, "value")
 
 
+@pytest.mark.parametrize(
+    ("name", "function", "message"),
+    [
+        ("max_pool2d", lambda x, kernel_size, strides: x, "max_pool2d takes `strides`.*max_pool; did you mean stride"),
+        ("avg_pool", lambda x, kernal_size: x, "avg_pool takes `kernal_size`.*did you mean kernel_size"),
+        ("max_pool", lambda x, kernel, stride=None: x, "`kernel`.*did you mean kernel_size"),
+        ("conv", lambda x, w, strides: x, "conv takes `strides`, .*did you mean stride"),
+        ("conv_transpose", lambda x, w, b, out_padding=0: x, "`out_padding`.*did you mean output_padding"),
+        ("max_pool_vjp", lambda x, g, kernel_size, pad=0: x, "max_pool_vjp takes `pad`.*did you mean padding"),
+    ],
+)
+def test_a_misspelt_attribute_is_named(name, function, message):
+    with pytest.raises(ValueError, match=message):
+        UserKernels({name: function})
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("conv", lambda data, weights, shift, stride: data),
+        ("conv_transpose_vjp", lambda inputs, weights, shift, output_grad, stride: inputs),
+        ("max_pool", lambda inputs, kernel_size, block=64, verbose=False: inputs),
+    ],
+)
+def test_arrays_and_further_parameters_may_have_any_name(name, function):
+    assert len(UserKernels({name: function}).ops) == 1
+
+
 def test_attributes_at_their_defaults_need_no_parameter():
     target = UserKernels({"max_pool": lambda x, kernel_size: windows(x, kernel_size, kernel_size).max(-1)})
     assert target.refusal(MAX, "value") is None  # its stride is the kernel's size
@@ -306,7 +335,8 @@ def test_declarations_are_read():
         (lambda: UserKernels(max_pool, op="maxpool"), ValueError, "'maxpool' is not an operator.*max_pool, avg_pool"),
         (lambda: UserKernels(3, op="max_pool"), TypeError, "cannot be called; give a function"),
         (lambda: UserKernels(FUNCTIONS, vjp=max_pool1d_vjp), ValueError, "vjp= belongs to one function"),
-        (lambda: loaded("torchh"), ValueError, "'torchh' is not a target.*module:object"),
+        (lambda: loaded("torchh:"), ValueError, "'torchh:' is not a target.*module:object"),
+        (lambda: loaded("math"), ValueError, r"nothing in math is named like an operator.*say\. The"),
         (lambda: loaded("nowhere.at_all:kernels"), ValueError, "no module 'nowhere.at_all'.*in its folder or install"),
         (lambda: loaded("math:kernels"), ValueError, "module math has no 'kernels'; it has acos"),
         (lambda: loaded("math:sin"), ValueError, "nothing in math:sin is named like an operator"),
@@ -340,6 +370,8 @@ def test_the_current_folder_is_searched(folder):
     assert loaded("kernels_here:max_pool1d").modes == ("value",)
     assert target_named("kernels_here:inside").ops == ("avg_pool",)
     assert target_named("kernels_here:inside").name == "kernels_here:inside"
+    assert target_named("kernels_here").ops == ("max_pool",)
+    assert known_target("kernels_here") == "kernels_here"
 
 
 @pytest.mark.parametrize(
@@ -348,6 +380,7 @@ def test_the_current_folder_is_searched(folder):
         ("needs_more:f", "importing 'needs_more' failed: ModuleNotFoundError: No module named 'a_module_that_is_not"),
         ("cannot_be_read:f", r"importing 'cannot_be_read' failed: SyntaxError: .*cannot_be_read.py, line 1"),
         ("kernels_here.py:made", r"leave out \.py: kernels_here:made$"),
+        ("kernels_here.py", r"leave out \.py: kernels_here$"),
         ("src/kernels_here.py:made", r"leave out \.py: src.kernels_here:made$"),
         ("kernels_here:other", r"name a function max_pool2d, conv or avg_pool_vjp, say\. The operators are"),
     ],
@@ -357,7 +390,7 @@ def test_why_nothing_can_be_loaded(folder, name, message):
         loaded(name)
 
 
-@pytest.mark.parametrize("name", ["kernels_here:max_pool1d", "kernels_here:table", "kernels_here:made"])
+@pytest.mark.parametrize("name", ["kernels_here", "kernels_here:max_pool1d", "kernels_here:table", "kernels_here:made"])
 def test_programs_run_where_the_kernel_is(folder, name):
     program = loaded(name).reproducer(call_of(MAX))
     ran = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True)

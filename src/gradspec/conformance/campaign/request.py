@@ -14,6 +14,7 @@ from gradspec.conformance.model.case import FEATURES, Selection
 from gradspec.conformance.model.problem import DTYPES, INPUTS, MODES, RANKS
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.targets import TARGETS
+from gradspec.conformance.targets.user.target import is_module
 
 Name = TypeVar("Name", str, int)
 
@@ -80,17 +81,18 @@ def suggestion(name: str, names: Collection[str]) -> str:
 
 
 def known_target(name: str) -> str:
-    """A name of `TARGETS`, or one with a colon: a user's own.
+    """A name of `TARGETS`, or a user's own: one with a colon, or of a module or file.
 
     >>> known_target("pytorch")
     Traceback (most recent call last):
         ...
-    ValueError: there is no target 'pytorch'; did you mean torch? For a kernel of your own give module:object.
+    ValueError: there is no target 'pytorch'; did you mean torch? For kernels of your own give module or module:object.
     """
-    if name not in TARGETS and ":" not in name:
+    if name not in TARGETS and ":" not in name and not name.endswith(".py") and not is_module(name):
         near = suggestion(name, TARGETS)
         end = "" if near.endswith("?") else "."
-        raise ValueError(f"there is no target {name!r}; {near}{end} For a kernel of your own give module:object.")
+        own = "For kernels of your own give module or module:object."
+        raise ValueError(f"there is no target {name!r}; {near}{end} {own}")
     return name
 
 

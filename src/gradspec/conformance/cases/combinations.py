@@ -199,6 +199,10 @@ class RankedOperator:
         wanted = [PLACE[name] for name in others]
         return [pair for pair, going_with in self._by_pair.items() if going_with[wanted].all()]
 
+    def having(self, asked: frozenset[str]) -> list[str]:
+        """The features of those asked for that a case of the entry has, in some mode and dtype."""
+        return [name for name in sorted(asked & self.values) if self.pairs([name])]
+
     @cached_property
     def _by_pair(self) -> dict[tuple[str, str], Bools]:
         """For each mode and dtype the values that a case of them can have, these two among them."""

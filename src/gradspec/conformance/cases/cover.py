@@ -186,7 +186,7 @@ class _BatchPlanner:
 
     def _is_wide(self) -> bool:
         """Whether gradients of weights have more long sums that have not met than values have."""
-        modes = set(self.start) & set(MODES) or set(self.entry.values) & set(MODES)
+        modes = {mode for mode, _ in self.entry.pairs(self.start)}
         if not modes >= {"value", "vjp"}:
             return "vjp" in modes and "value" not in modes
         long = self.planner.missing[PLACE[self.entry.op], PLACE["long_sum"]] | self.planner.missing[PLACE["long_sum"]]
@@ -296,7 +296,7 @@ class _BatchPlanner:
 def random_batch(space: CaseSpace, rng: np.random.Generator) -> Planned:
     """A batch of any entry with any features that go together."""
     entry = space.entries[rng.integers(len(space.entries))]
-    asked = sorted(space.asked & entry.values)
+    asked = entry.having(space.asked)
     always = [asked[rng.integers(len(asked))]] if asked else []
     features = frozenset(name for name in always if name in GEOMETRY[entry.op])
     count = int(rng.integers(1, 5))

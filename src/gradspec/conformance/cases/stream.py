@@ -278,11 +278,7 @@ def _with_asked(space: CaseSpace) -> CaseSpace:
     """The entries that have an asked feature in some mode and dtype."""
     if not space.asked:
         return space
-    return replace(space, entries=tuple(entry for entry in space.entries if _asked_of(entry, space.asked)))
-
-
-def _asked_of(entry: RankedOperator, asked: frozenset[str]) -> list[str]:
-    return [name for name in sorted(asked & entry.values) if entry.pairs([name])]
+    return replace(space, entries=tuple(entry for entry in space.entries if entry.having(space.asked)))
 
 
 # --- what is offered -------------------------------------------------------------------------------------------------
@@ -320,7 +316,7 @@ def _offered(entry: RankedOperator, refusal: Refusal, known: dict[str, frozenset
 
 def _plain(entry: RankedOperator, asked: frozenset[str]) -> Planned:
     """A batch of one case, with one of the asked features if any are asked for."""
-    wanted = _asked_of(entry, asked)[:1]
+    wanted = entry.having(asked)[:1]
     (mode, dtype), *_ = entry.pairs(wanted)
     special = next((name for name in wanted if name in specials_of(entry.op)), None)
     layout = next((name for name in wanted if name in LAYOUTS), "contiguous")

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from itertools import takewhile
 from typing import Any
@@ -47,11 +48,16 @@ def _as_named(function: Any, name: str) -> UserFunction:
     if not callable(function):
         raise TypeError(f"the kernel for {name} is {function!r}, which cannot be called; give a function")
     mode = next(mode for mode, suffix in SUFFIXES.items() if suffix == (match[3] or ""))
-    return UserFunction(function, name, match[1], mode, int(match[2]) if match[2] else None)
+    found = UserFunction(function, name, match[1], mode, int(match[2]) if match[2] else None)
+    found.require_known_attributes()
+    return found
 
 
 # --- one function -----------------------------------------------------------------------------------------------------
 
+LIKE_AN_ATTRIBUTE, LIKE_NO_ARRAY = 0.8, 0.6
+"""How alike a parameter's name and an attribute's are, as difflib counts, if one is meant to be the other: in the place
+of an array, which may have any name, and behind all of them."""
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -89,6 +95,16 @@ class UserFunction:
         """The parameters for arrays."""
         kinds = (*NAMED, inspect.Parameter.POSITIONAL_ONLY)
         return tuple(p for p in self.parameters.values() if p.kind in kinds and not self._is_attribute(p.name))
+
+    def require_known_attributes(self) -> None:
+        """Say so if a parameter is a misspelt attribute; it would be given an array, or left at its default."""
+        arrays = _array_names(self.op, self.mode)
+        for i, slot in enumerate(self.slots):
+            alike = LIKE_AN_ATTRIBUTE if i < len(arrays) else LIKE_NO_ARRAY
+            meant = get_close_matches(slot.name, known(self.op), 1, alike) if slot.name not in arrays else []
+            if meant:
+                what = f"{self.name} takes `{slot.name}`, which is no attribute of {self.op}"
+                raise ValueError(f"{what}; did you mean {meant[0]}?")
 
     def refusal(self, problem: Problem) -> str | None:
         """Why the signature has no place for the problem."""
@@ -148,7 +164,8 @@ class UserFunction:
                 raise NotOfferedError(f"{self.name} takes no {name}")
         for slot in self.slots[len(taken) :]:
             if slot.default is inspect.Parameter.empty:
-                raise NotOfferedError(f"{self.name} needs {slot.name!r}, which gs.spec.{self.op} does not have")
+                lacks = f"{self.name} needs {slot.name!r}, which gs.spec.{self.op} does not have"
+                raise NotOfferedError(f"{lacks}; its attributes are {', '.join(known(self.op))}")
 
 
 def _array_names(op: str, mode: str) -> tuple[str, ...]:

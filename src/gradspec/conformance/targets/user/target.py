@@ -19,6 +19,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -99,7 +100,7 @@ class Kernels(Protocol):
 
 
 def loaded(name: str) -> Target:
-    """The target that ``module:object`` names; the current folder is searched first.
+    """The target that ``module:object`` names, or ``module`` alone; the current folder is searched first.
 
     >>> loaded("nowhere:kernels")
     Traceback (most recent call last):
@@ -107,12 +108,13 @@ def loaded(name: str) -> Target:
     ValueError: there is no module 'nowhere' to take kernels from; run the check in its folder or install it
     """
     module, separator, path = name.partition(":")
-    if not separator or not module or not path:
+    if not module or (separator and not path):
         raise ValueError(f"{name!r} is not a target; name one that gradspec knows, or give module:object")
     if module.endswith(".py"):
-        raise ValueError(f"{name!r} names a file; leave out .py: {module.removesuffix('.py').replace('/', '.')}:{path}")
+        named = module.removesuffix(".py").replace("/", ".") + separator + path
+        raise ValueError(f"{name!r} names a file; leave out .py: {named}")
     found: Any = _imported(module)
-    for part in path.split("."):
+    for part in path.split(".") if path else ():
         if not hasattr(found, part):
             raise ValueError(f"{name!r}: {_described(found)} has no {part!r}; it has {_public(found)}")
         found = getattr(found, part)
@@ -120,8 +122,7 @@ def loaded(name: str) -> Target:
 
 
 def _imported(module: str) -> ModuleType:
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    _search_here()
     try:
         return import_module(module)
     except Exception as error:  # whatever is wrong in it, down to its syntax
@@ -129,6 +130,24 @@ def _imported(module: str) -> ModuleType:
             where = "run the check in its folder or install it"
             raise ValueError(f"there is no module {module!r} to take kernels from; {where}") from None
         raise ValueError(f"importing {module!r} failed: {type(error).__name__}: {error}") from error
+
+
+def _search_here() -> None:
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
+def is_module(name: str) -> bool:
+    """Whether there is a module of this name, in the current folder or installed; none is run but those around it.
+
+    >>> is_module("json"), is_module("torchh"), is_module("kernels.py")
+    (True, False, False)
+    """
+    _search_here()
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):  # of the package that it would be in
+        return False
 
 
 def _described(found: Any) -> str:
@@ -163,7 +182,7 @@ class UserKernels(Target):
         self.name = name if name is not None else str(getattr(given, "__name__", type(given).__name__))
         self._functions = functions_of(self._given, op)
         if not self._functions:
-            otherwise = "" if ":" in self.name else ", or give op="
+            otherwise = "" if name is not None else ", or give op="
             raise ValueError(
                 f"nothing in {self.name} is named like an operator; name a function max_pool2d, conv or avg_pool_vjp, "
                 f"say{otherwise}. The operators are {', '.join(INPUTS)}"
@@ -309,6 +328,8 @@ class UserKernels(Target):
             made = "()" if self._is_made else ""
             inside = f"[{function.name!r}]" if isinstance(self._given, Mapping) else f"{made}.{function.name}"
             return f"from {module} import {path.split('.')[0]}", path + inside * (self._given is not function.function)
+        if isinstance(self._given, ModuleType) and self._given.__name__ in sys.modules:
+            return f"from {self._given.__name__} import {function.name}", function.name
         for found, inside in self._places(function):
             if (home := _home(found)) is not None:
                 return "from {} import {}".format(*home), f"{home[1]}{inside}"
