@@ -253,3 +253,14 @@ def test_a_graph_without_nodes_has_the_bounds_of_its_input(method: str) -> None:
     assert np.all(bounds.lower <= low)
     assert np.all(bounds.upper >= high)
     np.testing.assert_allclose(bounds.upper, high, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernels", ["any", "real"])
+@pytest.mark.parametrize("method", ["boxes", "crown", "alpha"])
+def test_what_a_sum_absorbs_is_in_its_bounds(method: str, kernels: str) -> None:
+    """``(x + 2²⁵) − 2²⁵`` is x, and 0 or 4 in float32: no kink in between adds room for it."""
+    graph, one = gs.trace(lambda x: (x + 2.0**25) - 2.0**25, gs.f32[1]), np.float32([1])
+    bounds = gs.bounds(graph, one, one, method=method, kernels=kernels)
+    assert bounds.lower <= 1 <= bounds.upper
+    assert kernels == "real" or bounds.lower <= graph(one) <= bounds.upper
+    assert bounds.upper - bounds.lower < 128
