@@ -187,8 +187,9 @@ def _list_choices(context: click.Context, parameter: click.Parameter, wanted: bo
 
 @main.command()
 @click.argument("target")
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Take no more cases after this. [60]")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="End after so long, all in all. [60]")
 @click.option("--cases", type=click.IntRange(1), help="Take so many cases, or fewer if --seconds are over.")
+@click.option("--at-least", type=click.IntRange(0), help="Fail if fewer cases are judged.")
 @click.option("--seed", type=click.IntRange(0), help="Draw the cases from this number. [a random one, printed]")
 @click.option("--ops", callback=_listed, help="Operators: max_pool,conv and so on. [all]")
 @click.option("--features", callback=_listed, help="Only cases with these features: ties,nan and so on.")
@@ -217,8 +218,8 @@ def check(
     or a hang of the target is a finding. Ctrl-C ends early and shows what was found.
 
     The exit code is 0 if no defect was found, 1 if one was, 2 if the request cannot be carried out or the target offers
-    nothing of it, and 3 if the run is not whole: interrupted, or something could not be judged. Conventions are no
-    defects, unless --strict is given.
+    nothing of it, and 3 if the run is not whole: interrupted, fewer cases than --at-least, or something could not be
+    judged. Conventions are no defects, unless --strict is given.
     """
     from gradspec.conformance.command import CheckError as UserError
     from gradspec.conformance.command import CheckRequest as Request

@@ -18,17 +18,21 @@ import gradspec as gs
 from conformance import kernel_doubles
 from gradspec.conformance.campaign import drive as driving
 from gradspec.conformance.campaign import findings, isolated, tasks
+from gradspec.conformance.campaign.check import Campaign
 from gradspec.conformance.campaign.drive import BatchPlan, Drive
 from gradspec.conformance.campaign.isolated import TargetError
 from gradspec.conformance.campaign.ledger import Ledger
 from gradspec.conformance.campaign.local import KEPT, few_of_each
+from gradspec.conformance.campaign.request import CampaignBudget
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.stream import Stream
+from gradspec.conformance.checks.probes import NO_TIME
 from gradspec.conformance.model.case import CampaignSettings, CheckCase, Selection
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.problem import Call, Problem
 from gradspec.conformance.model.run import Batch, Judged
 from gradspec.conformance.model.verdict import Failure, Verdict
+from gradspec.conformance.report.words import too_few
 from gradspec.conformance.targets.user.target import UserKernels
 
 POOLS = {"ops": ["max_pool"], "modes": ["value"], "dtypes": ["f32"], "ranks": [1, 2]}
@@ -104,6 +108,66 @@ def test_time_ends_a_run():
     run = gs.conformance.check(kernel_doubles.Right, seconds=0.5, **POOLS)
     assert 0 < run.cases == run.tally.judged + run.tally.cases["not_offered"]
     assert 0.5 <= run.seconds < 10
+
+
+# --- time, told by a clock that the kernel moves ----------------------------------------------------------------------
+
+LIMIT, A_CASE = 400.0, 60.0
+"""Calls of a kernel, each of which takes a second: those of a run, and more than those of one case."""
+
+
+def conv1d(x, weight):
+    windows = np.lib.stride_tricks.sliding_window_view(x, weight.shape[-1], -1).astype(np.float64)
+    return np.einsum("...clk,ock->...ol", windows, weight.astype(np.float64)).astype(x.dtype)
+
+
+def shifted(x, weight):
+    """A wrong one: the sums stand in the wrong order."""
+    return conv1d(x, weight)[..., ::-1]
+
+
+def timed(kernel, starting=0.0, **budget):
+    """A run of so many seconds, and the clock at the end of the first batch, after the probes and when it ended."""
+    target, seconds, laps = UserKernels(kernel, op="conv1d"), [0.0], []
+    run = target.run
+
+    def slow(call):
+        seconds[0] += 1.0
+        return run(call)
+
+    def watch(standing):
+        laps.append((seconds[0], len(standing.run.probes)))
+
+    target.run = slow
+    settings = CampaignSettings("mine", 1, Selection(("conv",), (), ("value",), ("f32",), (1,)))
+    campaign = Campaign(settings, CampaignBudget(**budget), watch, lambda: seconds[0])
+    seconds[0] += starting
+    return campaign.run_here(target), laps
+
+
+def test_probes_come_after_the_first_cases_and_take_a_share_of_the_time():
+    run, laps = timed(conv1d, seconds=LIMIT)
+    before, after = next(seconds for seconds, _ in laps), next(seconds for seconds, probes in laps if probes)
+    assert before == 0
+    assert run.probes[-1].result == NO_TIME
+    assert after < A_CASE * 8 + 0.1 * LIMIT + A_CASE
+
+
+@pytest.mark.parametrize("starting", [0.0, 0.5 * LIMIT, 3 * LIMIT])
+def test_a_run_keeps_its_limit_and_judges_something_however_long_it_took_to_start(starting):
+    run, laps = timed(conv1d, starting, seconds=LIMIT)
+    assert run.judged > 0
+    assert run.starting == starting
+    assert laps[-1][0] < max(LIMIT, starting + 0.1 * LIMIT) + 0.1 * LIMIT + A_CASE
+    assert ("starting took" in too_few(run)) == (run.judged < 100 and starting > 0.25 * run.seconds)
+
+
+def test_what_shrinking_needs_is_kept_of_the_time():
+    (right, laps), (wrong, sooner) = (timed(kernel, seconds=LIMIT) for kernel in (conv1d, shifted))
+    judging = [seconds for seconds, _ in sooner if seconds <= LIMIT]
+    assert right.judged > wrong.judged > 0
+    assert wrong.by_kind("defect")
+    assert laps[-1][0] >= LIMIT > judging[-1]
 
 
 def test_the_first_defect_ends_a_run_that_fails_fast():
@@ -369,7 +433,7 @@ def test_time_drops_what_has_not_begun(without_targets):
         def submit(self, function, *arguments):
             return Future()
 
-    assert driven(Never(), most=None, deadline=time.monotonic() + 0.3, outstanding=8).cases == 0
+    assert driven(Never(), most=None, time_left=iter([1.0] * 20 + [0.0] * 20).__next__, outstanding=8).cases == 0
 
 
 class Forgetful(Executor):
@@ -397,7 +461,8 @@ def test_what_runs_at_the_end_of_the_time_is_waited_for_though_it_could_be_cance
         return pretended(settings, batches, seconds)
 
     monkeypatch.setattr(driving, "judge_batches", slow)
-    ledger = driven(Forgetful(), deadline=time.monotonic() + 0.2, outstanding=3)
+    end = time.monotonic() + 0.2
+    ledger = driven(Forgetful(), time_left=lambda: end - time.monotonic(), outstanding=3)
     assert ledger.cases == sum(map(len, planned(0, 2)))
 
 

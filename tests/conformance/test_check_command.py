@@ -23,7 +23,7 @@ from gradspec.conformance.model.codec import decode
 from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run, Tally
 from gradspec.conformance.model.verdict import Finding, Probe, Verdict
-from gradspec.conformance.report import junit
+from gradspec.conformance.report import html, junit
 from gradspec.conformance.report.terminal import show, show_start
 
 POOLS = ("--ops", "max_pool", "--modes", "value", "--dtypes", "f32", "--ranks", "1,2", "--jobs", "1", "--seed", "3")
@@ -195,6 +195,9 @@ def test_many_findings_are_not_all_printed():
         (made_up(CRASH, interrupted=True), False, 1),
         (made_up(interrupted=True), False, 3),
         (made_up(errors=["case 1.2: ours"]), False, 3),
+        (made_up(at_least=2), False, 0),
+        (made_up(at_least=3), False, 3),
+        (made_up(CRASH, at_least=3), False, 1),
         (Run("torch", "", "", 1), False, 3),
         (Run("torch", "", "", 1, 1, tally=Tally(Counter(not_offered=1))), False, 2),
     ],
@@ -203,11 +206,28 @@ def test_exit_codes(run, strict, code):
     assert exit_code(run, ("defect", "convention") if strict else ("defect",)) == code
 
 
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "Few cases: 2 were judged in 2 s, which says little; give it more time."),
+        ({"wanted": 2}, ""),
+        ({"wanted": 2, "at_least": 3}, "Too few cases: 2 were judged in 2 s, and at least 3 were asked for;"),
+        ({"starting": 1.6}, "in 2 s, of which starting took 2 s, which says little"),
+        ({"interrupted": True}, ""),
+    ],
+)
+def test_few_cases_are_told_in_every_report(fields, words):
+    run = made_up(**fields)
+    pages = [" ".join(text.split()) for text in (shown(run, 200), html.page(run), junit.text(run))]
+    assert [words in page for page in pages] == [True, True, not words or "at least" in words]
+    assert all(words or "w cases:" not in page for page in pages)
+
+
 def test_a_run_without_cases_says_why():
     unheard = Run("torch", "", "", 1)
     assert "ended before its first case." in shown(unheard)
     unheard.seconds = 16.0
-    assert "probing took 16 s; give it more time" in " ".join(shown(unheard).split())
+    assert "starting took 16 s; give it more time" in " ".join(shown(unheard).split())
     unheard.cases = 1
     unheard.tally.count("fold", "vjp", (), "not_offered")
     assert "offers nothing of what was asked" in shown(unheard)

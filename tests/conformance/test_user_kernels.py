@@ -17,7 +17,7 @@ from gradspec.conformance.model.problem import MODES, Problem
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets import target_named
 from gradspec.conformance.targets.user.target import UserKernels, loaded
-from gradspec.testing import check_kernel
+from gradspec.testing import FewCasesWarning, check_kernel
 
 pytest_plugins = ["pytester"]
 
@@ -562,6 +562,16 @@ def test_warnings_of_numpy_are_not_errors_of_the_kernel():
         assert {verdict.kind for verdict in judge_call(target, call)} == {"pass"}
 
 
+def test_too_few_cases_fail_or_warn():
+    hurried = {"op": "max_pool1d", "seconds": 1e-3}
+    with pytest.raises(AssertionError, match=r"^max_pool: Too few cases: \d+ w.* and at least 200 were asked for"):
+        check_kernel(max_pool, **hurried, at_least=200)
+    with pytest.warns(FewCasesWarning, match="^max_pool: Few cases: "):
+        check_kernel(max_pool, **hurried, at_least=1)
+    with pytest.raises(ValueError, match="at_least is 9 of 8 cases"):
+        check_kernel(max_pool, cases=8, at_least=9)
+
+
 def test_nothing_offered_is_an_error():
     with pytest.raises(ValueError, match="no case could be judged: max_pool takes no kernel_size"):
         check_kernel(lambda x: x, "max_pool", cases=20)
@@ -595,6 +605,15 @@ def test_the_command_line_wins(pytester):
     pytester.makepyfile(TESTS.format(reduction="max"))
     result = pytester.runpytest_inprocess("-p", "gradspec.testing.plugin", "-p", "no:xdist", "--gradspec-cases=7")
     result.stdout.fnmatch_lines(["gradspec: cases 7", "pool: 7 cases, seed 0"])
+
+
+def test_few_cases_are_warned_of(pytester):
+    pytester.makepyfile(TESTS.format(reduction="max"))
+    result = pytester.runpytest_inprocess(
+        "-Wdefault", "-pgradspec.testing.plugin", "-pno:xdist", "--gradspec-seconds=1e-3", "--gradspec-at-least=1"
+    )
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(["gradspec: seconds 0.001, at_least 1", "*FewCasesWarning: pool: Few cases: *"])
 
 
 def test_the_plugin_imports_nothing_before_it_is_used():

@@ -87,7 +87,7 @@ def exit_code(run: Run, failing: tuple[str, ...] = ("defect",)) -> int:
         return DEFECTS
     if run.tally.cases and not run.tally.judged and not run.interrupted and not run.errors:
         return MISUSED
-    return INCOMPLETE if run.interrupted or run.errors or not run.tally.judged else CLEAN
+    return INCOMPLETE if run.interrupted or run.errors or run.lacks or not run.tally.judged else CLEAN
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -151,8 +151,8 @@ def _live(console: Console) -> Iterator[Watch]:
 def described(standing: Standing) -> str:
     """One line: the stage, cases and their rate, and what is wrong with them so far."""
     run = standing.run
-    if standing.stage == "probing":
-        return f"{run.target}: probing"
+    if standing.stage == "starting":
+        return f"{run.target}: starting"
     if standing.doing:
         return standing.doing
     cases = run.tally.cases

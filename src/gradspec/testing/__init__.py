@@ -11,12 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from io import StringIO
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
 if TYPE_CHECKING:
     from gradspec.conformance.model.run import Run
     from gradspec.conformance.targets.user.target import UserKernels
 
 DEFAULT_CASES = 300
+
+
+class FewCasesWarning(UserWarning):
+    """So few cases were judged that a kernel which passed them may still be wrong."""
 
 
 def check_kernel(
@@ -27,6 +32,7 @@ def check_kernel(
     vjp: Callable[..., Any] | None = None,
     cases: int | None = DEFAULT_CASES,
     seconds: float | None = None,
+    at_least: int = 0,
     seed: int = 0,
     ops: Iterable[str] = (),
     features: Iterable[str] = (),
@@ -41,7 +47,8 @@ def check_kernel(
 
     The kernel is a function, named as an operator of ``gs.spec`` or with ``op`` saying which it is, and ``jvp`` and
     ``vjp`` its derivatives; or a module, an instance or a mapping with such functions. The run ends after so many
-    cases or seconds, and the same seed gives the same cases. ``ops``, ``features``, ``modes``, ``dtypes`` and ``ranks``
+    cases or seconds, and the same seed gives the same cases. Fewer judged cases than ``at_least`` fail; few of them,
+    because time ended the run, are a `FewCasesWarning`. ``ops``, ``features``, ``modes``, ``dtypes`` and ``ranks``
     choose among them. Unless ``strict`` is False, here or in the object itself, a choice that is not the
     specification's (another tie rule, say) is a defect, save those that ``conventions`` names.
 
@@ -54,12 +61,14 @@ def check_kernel(
     """
     __tracebackhide__ = True  # pytest then shows the finding, and not this function
     from gradspec.conformance.campaign.check import check
+    from gradspec.conformance.report.words import too_few
 
     target = _target(kernel, op, jvp, vjp, dtypes, conventions, strict)
     run = check(
         target,
         cases=cases,
         seconds=seconds,
+        at_least=at_least,
         seed=seed,
         ops=tuple(ops) or target.ops,
         features=features,
@@ -73,6 +82,10 @@ def check_kernel(
         raise ValueError(f"no case could be judged: {_reasons(run)}")
     if run.by_kind("defect"):
         raise AssertionError(_told(run))
+    if run.lacks:
+        raise AssertionError(f"{run.target}: {too_few(run)}")
+    if run.is_small:
+        warn(f"{run.target}: {too_few(run)}", FewCasesWarning, stacklevel=2)
     return run
 
 

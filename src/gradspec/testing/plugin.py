@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 OPTIONS = {
     "cases": (int, "cases that check_kernel judges each kernel on (300)"),
-    "seconds": (float, "seconds after which check_kernel stops making cases (no limit)"),
+    "seconds": (float, "seconds after which check_kernel ends (no limit)"),
+    "at-least": (int, "judged cases below which check_kernel fails (0)"),
     "seed": (int, "seed of the cases that check_kernel makes (0)"),
 }
 PROPERTY = "gradspec"
@@ -31,7 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def given(config: pytest.Config) -> dict[str, Any]:
     """The options that were given."""
-    options = {name: config.getoption(f"gradspec_{name}", None) for name in OPTIONS}
+    named = {name: name.replace("-", "_") for name in OPTIONS}
+    options = {keyword: config.getoption(f"gradspec_{keyword}", None) for keyword in named.values()}
     return {name: value for name, value in options.items() if value is not None}
 
 

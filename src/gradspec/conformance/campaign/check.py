@@ -7,7 +7,7 @@ import secrets
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from math import inf
@@ -15,13 +15,13 @@ from time import monotonic
 
 from gradspec.conformance.campaign import tasks
 from gradspec.conformance.campaign.drive import BatchPlan, Drive
-from gradspec.conformance.campaign.findings import found, found_here, worst_first
+from gradspec.conformance.campaign.findings import A_CAUSE, found, found_here, worst_first
 from gradspec.conformance.campaign.isolated import Isolated, TargetError
 from gradspec.conformance.campaign.ledger import Ledger
 from gradspec.conformance.campaign.local import batches, broken_promises, judged
 from gradspec.conformance.campaign.request import CampaignBudget, Progress, Watch, allowed, known_target, selection_of
 from gradspec.conformance.cases.stream import Stream
-from gradspec.conformance.checks.probes import probe
+from gradspec.conformance.checks.probes import NO_TIME, probe
 from gradspec.conformance.model.case import DEFAULT_SECONDS, DEFAULT_TIMEOUT, CampaignSettings, CheckCase
 from gradspec.conformance.model.codec import encode
 from gradspec.conformance.model.run import Batch, Judged, Run
@@ -31,9 +31,13 @@ from gradspec.conformance.targets.user.target import UserKernels
 from gradspec.runtime.threads import get_num_threads
 from gradspec.system.machine import machine
 
-SHRINKING = 30.0
-"""Seconds that findings are shrunk for in all, after the cases: half of what the cases had, if that is less."""
-SHRINKING_LEAST = 5.0
+SHRINKING, SHRINKING_LEAST, SHRINKING_SHARE = 30.0, 5.0, 0.25
+"""Seconds that findings are shrunk for where time is not limited or the run was interrupted, and the part of a limited
+time that is kept for it."""
+PROBING, PROBING_SHARE = 20.0, 0.1
+"""The most seconds for probes, and the most of a limited time."""
+FIRST_SHARE = 0.1
+"""What the first cases have of a limited time, however long it took to start."""
 OUTSTANDING = 64
 """Tasks that an executor is given at once: enough to keep a cluster busy, and few enough to be dropped."""
 BATCHES_PER_TASK = 4
@@ -54,6 +58,7 @@ def check(
     jobs: int | None = None,
     executor: Executor | None = None,
     timeout: float = DEFAULT_TIMEOUT,
+    at_least: int = 0,
     fail_fast: bool = False,
     progress: Watch | None = None,
 ) -> Run:
@@ -61,10 +66,11 @@ def check(
 
     The target is a name (``"torch"``, ``"module:object"``), and then runs in processes of its own, so that a crash or a
     hang is a finding; or it is an object with kernels, and then runs here. ``cases`` and ``seconds`` end the run,
-    whichever comes first; with neither it takes a minute. The same seed and number of cases give the same cases and the
-    same verdicts, however many ``jobs`` share them. An ``executor`` (a ``ProcessPoolExecutor``, that of a Dask client,
-    …) runs the cases where it will, and ``jobs`` then says how many tasks it is given at once. ``fail_fast`` ends the
-    run at the first case with a defect.
+    whichever comes first; with neither it takes a minute. The seconds are those of the whole run, probes and shrinking
+    among them. With fewer than ``at_least`` judged cases it is not whole, and ``run.lacks`` says how many are missing.
+    The same seed and number of cases give the same cases and the same verdicts, however many ``jobs`` share them. An
+    ``executor`` (a ``ProcessPoolExecutor``, that of a Dask client, …) runs the cases where it will, and ``jobs`` then
+    says how many tasks it is given at once. ``fail_fast`` ends the run at the first case with a defect.
 
     >>> run = check("native", cases=30, seed=1, ops=["max_pool"], jobs=1)
     >>> run.cases, run.by_kind("defect")
@@ -81,7 +87,8 @@ def check(
         path=(os.getcwd(), *filter(None, sys.path)),
         token=secrets.token_hex(8),
     )
-    budget = CampaignBudget(cases, DEFAULT_SECONDS if cases is None and seconds is None else seconds, fail_fast)
+    limit = DEFAULT_SECONDS if cases is None and seconds is None else seconds
+    budget = CampaignBudget(cases, limit, fail_fast, at_least)
     watch = progress or (lambda _: None)
     if isinstance(target, str):
         return Campaign(settings, budget, watch).run(executor, jobs)
@@ -90,36 +97,43 @@ def check(
 
 
 class Campaign:
-    """One run, from probes to findings. Ctrl-C ends it early with what it has."""
+    """One run, from the first case to findings. Ctrl-C ends it early with what it has."""
 
-    def __init__(self, settings: CampaignSettings, budget: CampaignBudget, watch: Watch) -> None:
-        self.settings, self.budget, self.watch = settings, budget, watch
-        self.start = monotonic()
-        self.deadline = budget.deadline(self.start)
+    def __init__(
+        self, settings: CampaignSettings, budget: CampaignBudget, watch: Watch, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self.settings, self.budget, self.watch, self.clock = settings, budget, watch, clock
+        self.start = self.clock()
+        self.deadline = inf if budget.seconds is None else self.start + budget.seconds
+        self.workers = 1
         self.ledger = Ledger(budget.until_defect)
         self.report = Run(settings.target, "", machine_line(), settings.seed, allowed=settings.allow)
         self.report.tally, self.report.errors = self.ledger.tally, self.ledger.errors
+        self.report.at_least, self.report.wanted = budget.at_least, budget.cases or 0
+        self._probing: Future[tuple[list[Probe], list[Finding]]] | None = None
 
     def run(self, executor: Executor | None, jobs: int | None) -> Run:
         """On an executor, or on ``jobs`` threads of this process, each with a process for the target.
 
         One more process is asked first and plans the cases: it alone needs to know all of them.
         """
-        workers = get_num_threads() if executor else jobs or get_num_threads()
+        self.workers = workers = get_num_threads() if executor else jobs or get_num_threads()
         self.settings = replace(self.settings, threads=max(1, get_num_threads() // workers))
         with self._threads(workers) as here, closing(Isolated(self.settings)) as planner:
-            for _ in range(0 if executor else workers):  # while the target is probed
-                here.submit(tasks.warm_up, encode(self.settings))
+            others = [here.submit(tasks.warm_up, encode(self.settings)) for _ in range(0 if executor else workers)]
             plan = BatchPlan(planner.plan, self.budget.cases)
             try:
-                self._tell("probing", 0.0)
-                self._begin(planner.versions(), planner.probes(), planner.broken_promises())
+                self._tell("starting", 0.0)
+                versions, _ = planner.versions(), plan.is_ready()
+                wait(others, return_when=FIRST_COMPLETED)
+                self._begin(versions)
                 tasks_at_once, each = (jobs or OUTSTANDING, BATCHES_PER_TASK) if executor else (workers, 1)
-                ends = (executor or here, here, plan, self.ledger, self.deadline)
-                self._drive(Drive(self.settings, *ends, tasks_at_once, each, self._judging))
+                ends = (executor or here, here, plan, self.ledger, self._time_left)
+                self._drive(Drive(self.settings, *ends, tasks_at_once, each, lambda: self._judging_on(here)))
+                self._take_probes()
             except KeyboardInterrupt:
                 self.report.interrupted = True
-            self._end(lambda: found(self.ledger, self.settings, here, workers, self._shrinking, self._explaining))
+            self._end(lambda seconds: found(self.ledger, self.settings, here, workers, seconds, self._explaining))
         self.report.unreached = 0 if self.ledger.is_full else plan.cases - self.ledger.cases
         self.report.repeat = repeated(self.settings, self.ledger.cases + self.report.unreached)
         return self.report
@@ -138,15 +152,18 @@ class Campaign:
         """In this process: a crash of the target is a crash of ours."""
         stream = Stream(self.settings.seed, self.settings.selection, target.refusal)
         try:
-            self._begin(target.versions(), probe(target), broken_promises(target))
             plan = BatchPlan(lambda first, count: batches(stream, first, count), self.budget.cases)
-            while not self.ledger.is_full and monotonic() < self.deadline and (batch := plan.next()):
+            versions, _ = target.versions(), plan.is_ready()
+            self._begin(versions)
+            while not self.ledger.is_full and self._time_left() > 0 and (batch := plan.next()):
                 self._judge_here(target, *batch)
+                if batch[0] == 0:
+                    self._measured(probe(target, self._probes_for, self.clock), broken_promises(target))
                 self._judging()
         except KeyboardInterrupt:
             self.report.interrupted = True
         allow = frozenset(self.settings.allow)
-        self._end(lambda: found_here(self.ledger, target, allow, self._shrinking, self._explaining))
+        self._end(lambda seconds: found_here(self.ledger, target, allow, seconds, self._explaining))
         return self.report
 
     def _judge_here(self, target: Target, number: int, cases: list[CheckCase]) -> None:
@@ -155,7 +172,7 @@ class Campaign:
         try:
             for case in judged(target, cases, frozenset(self.settings.allow)):
                 done.append(case)
-                if monotonic() > self.deadline:
+                if self._time_left() <= 0:
                     break
         finally:
             self.ledger.take(Batch(number, tuple(done)))
@@ -171,31 +188,72 @@ class Campaign:
             tasks.close(self.settings.token)
             pool.shutdown()
 
-    def _begin(self, versions: dict[str, str], probes: list[Probe], findings: list[Finding]) -> None:
+    def _begin(self, versions: dict[str, str]) -> None:
         self.report.version = ", ".join(f"{name} {version}" for name, version in versions.items())
-        self.report.probes, self.report.findings = probes, findings
         self._tell("judging", 0.0)
+        self.report.starting = self.report.seconds
+
+    def _end(self, shrink: Callable[[float], list[Finding]]) -> None:
+        before = self.clock()
+        self._shrinking = self._shrinks_for
+        self.report.findings = worst_first([*self.report.findings, *shrink(self._shrinking)])
+        self.report.cases, self.report.unjudged = self.ledger.cases, self.ledger.unjudged
+        self.report.shrinking, self.report.seconds = self.clock() - before, self.clock() - self.start
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def _time_left(self) -> float:
+        """Seconds in which cases may begin: what shrinking will need of the limit is not theirs, the beginning is."""
+        if self.budget.seconds is None:
+            return inf
+        kept = min(SHRINKING_SHARE * self.budget.seconds, A_CAUSE * len(self.ledger.failures) / self.workers)
+        begun = self.start + self.report.starting
+        least = begun + FIRST_SHARE * self.budget.seconds if not self.ledger.cases else -inf
+        return max(self.deadline - kept, least) - self.clock()
 
     @property
-    def _shrinking(self) -> float:
+    def _shrinks_for(self) -> float:
         if self.report.interrupted:
             return SHRINKING_LEAST
-        return max(SHRINKING_LEAST, min(SHRINKING, (self.budget.seconds or inf) / 2))
+        if self.budget.seconds is None:
+            return SHRINKING
+        return max(self.deadline - self.clock(), min(SHRINKING_LEAST, FIRST_SHARE * self.budget.seconds))
 
-    def _end(self, shrink: Callable[[], list[Finding]]) -> None:
-        before = monotonic()
-        self.report.findings = worst_first([*self.report.findings, *shrink()])
-        self.report.cases, self.report.unjudged = self.ledger.cases, self.ledger.unjudged
-        self.report.shrinking, self.report.seconds = monotonic() - before, monotonic() - self.start
+    @property
+    def _probes_for(self) -> float:
+        return min(PROBING, PROBING_SHARE * (self.budget.seconds or inf))
+
+    # --- probes ---------------------------------------------------------------------------------------------------
+
+    def _judging_on(self, here: Executor) -> None:
+        """When the first cases have been judged, one of the processes that judge is probed for a while."""
+        if self._probing is None and self.ledger.cases:
+            self._probing = here.submit(tasks.measured, self.settings, self._probes_for)
+        self._judging()
+
+    def _take_probes(self) -> None:
+        """What probes gave; those that have not ended in time are done without."""
+        if self._probing is None:
+            return
+        seconds = min(max(0.0, self.deadline - self.clock()), self._probes_for + self.settings.timeout)
+        wait([self._probing], seconds)
+        if self._probing.done():
+            self._measured(*self._probing.result())
+        else:
+            self._probing.cancel()
+            self._measured([Probe("probes", "", "", NO_TIME)], [])
+
+    def _measured(self, probes: list[Probe], findings: list[Finding]) -> None:
+        self.report.probes, self.report.findings = probes, findings
 
     # --- telling --------------------------------------------------------------------------------------------------
 
     def _tell(self, stage: str, share: float, doing: str = "") -> None:
-        self.report.cases, self.report.seconds = self.ledger.cases, monotonic() - self.start
+        self.report.cases, self.report.seconds = self.ledger.cases, self.clock() - self.start
         self.watch(Progress(stage, self.report, share, doing))
 
     def _judging(self) -> None:
-        self._tell("judging", self.budget.share(self.report, self.start))
+        self._tell("judging", self.budget.share(self.report))
 
     def _explaining(self, done: int, causes: int) -> None:
         words = "1 group" if causes == 1 else f"{causes} groups"

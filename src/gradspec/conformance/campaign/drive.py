@@ -45,15 +45,17 @@ class BatchPlan(Generic[T]):
 
     def next(self) -> tuple[int, list[T]] | None:
         left = None if self.most is None else self.most - self.cases
-        if left == 0:
-            return None
-        if not self._made:
-            self._made.extend(self.make(self.number, min(16, 1 + self.number)))  # the first ones are wanted soonest
-        if not self._made:
+        if left == 0 or not self.is_ready():
             return None
         number, cases = self.number, self._made.popleft()[:left]
         self.number, self.cases = number + 1, self.cases + len(cases)
         return number, cases
+
+    def is_ready(self) -> bool:
+        """Make the next ones if they are not made; whether there are any."""
+        if not self._made:
+            self._made.extend(self.make(self.number, min(16, 1 + self.number)))  # the first ones are wanted soonest
+        return bool(self._made)
 
 
 @dataclass
@@ -65,7 +67,8 @@ class Drive:
     here: Executor
     plan: BatchPlan[dict[str, Any]]
     ledger: Ledger
-    deadline: float = inf
+    time_left: Callable[[], float] = lambda: inf
+    """Seconds in which further cases may begin."""
     outstanding: int = 2
     batches_per_task: int = 1
     watch: Callable[[], None] = lambda: None
@@ -80,8 +83,8 @@ class Drive:
     def run(self) -> None:
         """Until nothing is left to do or time is up; what runs then is waited for, what has not begun is dropped."""
         self._submit()
-        while self._tasks and monotonic() < self.deadline and not self.ledger.is_full:
-            self._collect(min(TICK, max(0.0, self.deadline - monotonic())))
+        while self._tasks and (left := self.time_left()) > 0 and not self.ledger.is_full:
+            self._collect(min(TICK, left))
             self._submit()
         self._tasks.drop(len(self._workers))
         last = monotonic() + 2 * (self.settings.timeout + FIRST) + STARTING  # a hang is tried once more, alone
@@ -99,9 +102,9 @@ class Drive:
         self.ledger.close()
 
     def _submit(self) -> None:
-        while len(self._tasks) < self.outstanding and monotonic() < self.deadline and (batches := self._batches()):
+        while len(self._tasks) < self.outstanding and self.time_left() > 0 and (batches := self._batches()):
             losses = max(self._losses[number] for number in batches)
-            arguments = (encode(self.settings), batches, self.deadline - monotonic(), losses)
+            arguments = (encode(self.settings), batches, self.time_left(), losses)
             self._tasks.submit(batches, losses, judge_batches, *arguments)
 
     def _batches(self) -> Batches:

@@ -17,6 +17,8 @@ from gradspec.conformance.shrink.causes import explained, groups, least, merged,
 
 A_CAUSE = 5.0
 """Seconds that one cause may be shrunk for, where there are few."""
+GRACE = 3.0
+"""Seconds after which what is still being shrunk is told as it was met."""
 MEMBERS = 40
 """Failures of a group that are sent along to be explained."""
 
@@ -35,7 +37,7 @@ def found(
     tasks = [executor.submit(explain, settings, varied(cause, MEMBERS), each, deadline) for cause in causes]
     try:
         waiting = set(tasks)
-        while waiting:
+        while waiting and monotonic() < deadline + GRACE:
             _, waiting = wait(waiting, 0.2)
             watch(len(tasks) - len(waiting), len(tasks))
     except KeyboardInterrupt:

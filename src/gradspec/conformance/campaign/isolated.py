@@ -59,11 +59,12 @@ class Isolated(KeptProcess):
         except ProcessLostError as loss:
             raise TargetError(f"{self.settings.target} could not be started: {describe(loss)}") from None
 
-    def probes(self) -> list[Probe]:
-        """A target that dies of being probed has shown something too."""
+    def probes(self, seconds: float) -> list[Probe]:
+        """As many as there are in so many seconds. A target that dies of being probed has shown something too."""
         try:
             with self._in_use:
-                return [decode(Probe, probe, "probe") for probe in self._asked(do="probes")["probes"]]
+                found = self._asked(seconds, do="probes", seconds=seconds)["probes"]
+                return [decode(Probe, probe, "probe") for probe in found]
         except ProcessLostError as loss:
             return [Probe("probes", "", "", describe(loss), normal=False)]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from math import inf
-from time import monotonic
 from typing import TypeVar
 
 from gradspec.conformance.judge.reduced import REDUCED
@@ -26,26 +24,27 @@ class CampaignBudget:
     cases: int | None = None
     seconds: float | None = None
     until_defect: bool = False
+    at_least: int = 0
+    """Cases that must be judged for the run to say what it is asked to say."""
 
     def __post_init__(self) -> None:
         if self.cases is not None and self.cases < 1:
             raise ValueError(f"cases is {self.cases}; ask for at least one")
+        if self.cases is not None and self.at_least > self.cases:
+            raise ValueError(f"at_least is {self.at_least} of {self.cases} cases; ask for no more than there will be")
         if self.seconds is not None and not self.seconds > 0:
             raise ValueError(f"seconds is {self.seconds:g}; give a positive number")
 
-    def deadline(self, start: float) -> float:
-        return inf if self.seconds is None else start + self.seconds
-
-    def share(self, run: Run, start: float) -> float:
+    def share(self, run: Run) -> float:
         """What part of it is used up."""
         by_cases = 0.0 if self.cases is None else run.cases / self.cases
-        by_seconds = 0.0 if self.seconds is None else (monotonic() - start) / self.seconds
+        by_seconds = 0.0 if self.seconds is None else run.seconds / self.seconds
         return min(1.0, max(by_cases, by_seconds))
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands: its stage, ``probing``, ``judging`` or ``shrinking``, and what it has so far."""
+    """Where a run stands: its stage, ``starting``, ``judging`` or ``shrinking``, and what it has so far."""
 
     stage: str
     run: Run

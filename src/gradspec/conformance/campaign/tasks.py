@@ -15,7 +15,7 @@ from typing import Any
 from gradspec.conformance.campaign.isolated import Cases, Isolated, TargetError
 from gradspec.conformance.model.case import CampaignSettings
 from gradspec.conformance.model.codec import decode, encode
-from gradspec.conformance.model.verdict import Failure, Finding
+from gradspec.conformance.model.verdict import Failure, Finding, Probe
 from gradspec.system.handing import ProcessPerThread
 
 _processes = ProcessPerThread[CampaignSettings, Isolated](Isolated)
@@ -50,6 +50,12 @@ def warm_up(settings: Mapping[str, Any]) -> None:
     """Start this thread's process; who asks it first will hear if that fails."""
     with suppress(TargetError):
         _processes.get(decode(CampaignSettings, settings, "settings")).versions()
+
+
+def measured(settings: CampaignSettings, seconds: float) -> tuple[list[Probe], list[Finding]]:
+    """What probes of so many seconds measure, and the promises that the target breaks."""
+    target = _processes.get(settings)
+    return target.probes(seconds), target.broken_promises()
 
 
 def explain(settings: CampaignSettings, failures: Sequence[Failure], seconds: float, deadline: float) -> list[Finding]:

@@ -3,7 +3,7 @@
 It reads one JSON request per line and answers with JSON lines:
 
     (greeting)                                  {"versions": {name: version}}
-    {"do": "probes"}                            {"probes": [Probe, …]}
+    {"do": "probes", "seconds"}                 {"probes": [Probe, …]}
     {"do": "promises"}                          {"findings": [Finding, …]}
     {"do": "plan", "first", "count"}            {"batches": [[Case, …], …]}
     {"do": "judge", "cases", "seconds"}         {"judged": Judged} for each, as soon as it is, and null when time is up
@@ -58,8 +58,8 @@ class TargetWorker:
         except Exception as error:
             yield {"failed": f"{type(error).__name__}: {error}"}
 
-    def probes(self) -> Iterator[dict[str, Any]]:
-        yield {"probes": list(map(encode, probe(self.target)))}
+    def probes(self, seconds: float) -> Iterator[dict[str, Any]]:
+        yield {"probes": list(map(encode, probe(self.target, seconds)))}
 
     def promises(self) -> Iterator[dict[str, Any]]:
         yield {"findings": list(map(encode, broken_promises(self.target)))}

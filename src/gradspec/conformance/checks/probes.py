@@ -1,4 +1,4 @@
-"""What a target's arithmetic is like, measured before it is judged.
+"""What a target's arithmetic is like, measured when its first cases have been judged.
 
 One call adds up leaves of our choice (``adders``): a convolution, or an average that divides by one, with a window over
 everything, or a weight gradient. Leaves that cancel except for a small one show what becomes of it on the way.
@@ -29,28 +29,31 @@ SLOW = 0.02
 """A small call that takes longer than so many seconds is not followed by a large one."""
 
 
-def probe(target: Target, seconds: float = 20.0) -> list[Probe]:
+def probe(target: Target, seconds: float = 20.0, clock: Callable[[], float] = time.monotonic) -> list[Probe]:
     """What is measured of every float dtype that the target offers, as far as the time goes: compiling takes most.
 
     >>> from gradspec.conformance.targets import target_named
     >>> [p.result for p in probe(target_named("native"))][:2]
     ['24 of 24', '24 bits, rounded to nearest']
     """
-    deadline = time.perf_counter() + seconds
-    return [found for dtype in DTYPE_ORDER for found in _probes_of(target, dtype, deadline)]
+    deadline = clock() + seconds
+
+    def is_late() -> bool:
+        return clock() > deadline
+
+    return [found for dtype in DTYPE_ORDER for found in _probes_of(target, dtype, is_late)]
 
 
-def _probes_of(target: Target, dtype: str, deadline: float) -> Iterator[Probe]:
+def _probes_of(target: Target, dtype: str, is_late: Callable[[], bool]) -> Iterator[Probe]:
     """Nothing of what is not offered, and no more of an operator that has raised an error."""
-    if time.perf_counter() > deadline:
+    if is_late():
         yield Probe("arithmetic", "conv", dtype, NO_TIME)
         return
     for adder in adders(target, dtype):
         for name, (measure, applies) in _MEASURES.items():
             if not applies(adder):
                 continue
-            late = time.perf_counter() > deadline
-            found = _measured(name, adder, (lambda _: (NO_TIME, True)) if late else measure)
+            found = _measured(name, adder, (lambda _: (NO_TIME, True)) if is_late() else measure)
             if found is not None:
                 yield found
             if found is not None and found.result.startswith(RAISED):

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from gradspec.conformance.model.case import PLAIN
 from gradspec.conformance.model.verdict import Failure, Finding, Probe
 
+FEW = 100
+"""Fewer judged cases than these say little."""
+
 
 @dataclass
 class Tally:
@@ -91,10 +94,31 @@ class Run:
     """How many cases that were: they are counted as undecided."""
     unreached: int = 0
     """Cases that were planned and that the end of the time left out."""
+    wanted: int = 0
+    """Cases that were asked for; 0 where time alone ends a run."""
+    at_least: int = 0
+    """Judged cases without which the run is not whole."""
+    starting: float = 0.0
+    """Of the seconds, those before the first case could begin."""
     shrinking: float = 0.0
     """Of the seconds, those in which findings were shrunk."""
     repeat: str = ""
     """The command that makes the same cases again, and those that were not reached."""
+
+    @property
+    def judged(self) -> int:
+        """Cases that were judged, mistakes of the judge not counted."""
+        return self.tally.judged - self.unjudged
+
+    @property
+    def lacks(self) -> int:
+        """How many judged cases are missing to those that were demanded."""
+        return max(0, self.at_least - self.judged)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether so few cases were judged, and less than half of those asked for, that they say little."""
+        return 0 < self.judged < min(self.wanted / 2 or FEW, FEW) and not self.interrupted
 
     def by_kind(self, kind: str) -> list[Finding]:
         return [finding for finding in self.findings if finding.kind == kind]

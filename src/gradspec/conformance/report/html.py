@@ -13,7 +13,7 @@ from gradspec.conformance.report.finding import article, code, places
 from gradspec.conformance.report.markup import Markup, element, joined, term
 from gradspec.conformance.report.overview import overview
 from gradspec.conformance.report.shell import document, scroller, section, table
-from gradspec.conformance.report.words import FAILING, KIND_WORDS, MODE_WORDS, in_one_sentence, kind_words
+from gradspec.conformance.report.words import FAILING, KIND_WORDS, MODE_WORDS, in_one_sentence, kind_words, too_few
 
 
 def page(run: Run, failing: Collection[str] = FAILING) -> str:
@@ -68,6 +68,8 @@ def _trouble(run: Run) -> Iterable[str]:
     """What keeps the run from being whole."""
     if run.interrupted:
         yield "! The run was interrupted: this is what had been judged."
+    if few := too_few(run):
+        yield f"! {few}"
     if run.errors:
         more = f", and {len(run.errors) - 3:,} more" if len(run.errors) > 3 else ""
         yield f"! Some cases could not be judged, through no fault of the target: {'; '.join(run.errors[:3])}{more}"
@@ -125,7 +127,7 @@ def _probes(run: Run) -> Markup:
     )
     head = (element("th", name, scope="col") for name in ("probe", "operator", "dtype", "result", ""))
     measured = table(head, rows)
-    intro = "Measured before judging, to know what the certified tolerance may take for granted: "
+    intro = "Measured beside the cases, to know what the certified tolerance may take for granted: "
     return joined(element("p", f"{intro}{len(run.probes):,} results, {said}."), scroller(measured, "Probes"))
 
 

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import KINDS, Finding
-from gradspec.conformance.report.words import FAILING, in_one_sentence
+from gradspec.conformance.report.words import FAILING, in_one_sentence, too_few
 from gradspec.system.terminal import printable
 
 NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -70,6 +70,8 @@ def _judge(suite: Element, run: Run) -> None:
     errors = [*run.errors, *(["interrupted: this is what had been judged"] if run.interrupted else [])]
     if not run.tally.judged and not run.findings:
         errors.append(in_one_sentence(run))
+    elif run.lacks:
+        errors.append(too_few(run))
     if errors:
         case = SubElement(suite, "testcase", classname=_xml(f"gradspec.{run.target}"), name="run", time="0")
         SubElement(case, "error", type="incomplete", message=_xml(errors[0])).text = _xml("\n".join(errors))

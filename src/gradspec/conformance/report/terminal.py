@@ -1,4 +1,4 @@
-"""A run for the terminal: who is judged, what probes measured, what was found, and what it all comes to."""
+"""A run for the terminal: who is judged, what was found, what probes measured, and what it all comes to."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from gradspec.conformance.report.words import (
     beyond,
     in_one_sentence,
     kind_words,
+    too_few,
 )
 from gradspec.system.pages import Rows, TerminalPage
 
@@ -47,9 +48,6 @@ def show_start(run: Run, console: Console) -> None:
     target = run.version if named else f"{run.target} ({run.version})"
     facts = {"target": target, "machine": run.machine, "seed": str(run.seed), "allowed": ", ".join(run.allowed)}
     page.fields(facts.items())
-    if run.probes:
-        page.heading("probes")
-        page.table(("measured", "result", "of"), _probe_rows(page, run))
 
 
 def _probe_rows(page: TerminalPage, run: Run) -> Rows:
@@ -74,6 +72,9 @@ def show(run: Run, console: Console, failing: Collection[str] = FAILING) -> None
     if run.tally.cases:
         _show_grid(page, run)
     _show_not_offered(page, run)
+    if run.probes:
+        page.heading("probes")
+        page.table(("measured", "result", "of"), _probe_rows(page, run))
     _show_end(page, run, failing)
 
 
@@ -140,6 +141,8 @@ def _show_end(page: TerminalPage, run: Run, failing: Collection[str]) -> None:
     page.say(f"{run.cases:,} cases in {seconds:.0f} s ({rate:,.0f} a minute): {counts or 'none'}")
     if run.shrinking >= 1:
         page.say(f"{run.shrinking:.0f} s more went to shrinking what was found.")
+    if few := too_few(run):
+        page.say(few, "bold red" if run.lacks else "bold yellow")
     for error in run.errors:
         page.say(f"could not be judged: {error}", "bold red")
     if run.interrupted:

@@ -77,7 +77,7 @@ def in_one_sentence(run: Run, failing: Collection[str] = FAILING) -> str:
     >>> in_one_sentence(Run("native", "0.1.0", "a machine", seed=7))
     'Nothing was judged: the run ended before its first case.'
     """
-    judged = run.tally.judged - run.unjudged
+    judged = run.judged
     if not judged and not run.findings:
         return f"Nothing was judged: {_why_nothing(run)}."
     cases = "case" if judged == 1 else "cases"
@@ -85,6 +85,23 @@ def in_one_sentence(run: Run, failing: Collection[str] = FAILING) -> str:
     if "convention" in failing and run.by_kind("convention") and not run.by_kind("defect"):
         verdict = f"Failed, as a strict run allows no convention: {verdict[0].lower()}{verdict[1:]}"
     return f"{_could_not(run.unjudged)}. {verdict}" if run.unjudged else verdict
+
+
+def too_few(run: Run) -> str:
+    """That too few cases were judged to trust a run that found nothing, and what to do; empty where they are enough.
+
+    >>> run = Run("native", "0.1.0", "a machine", seed=7, seconds=3.0, at_least=50)
+    >>> run.tally.cases["pass"] = 8
+    >>> too_few(run)
+    'Too few cases: 8 were judged in 3 s, and at least 50 were asked for; give it more time.'
+    """
+    started = f", of which starting took {run.starting:.0f} s" if run.starting > run.seconds / 4 else ""
+    judged = f"{run.judged:,} {'was' if run.judged == 1 else 'were'} judged in {run.seconds:.0f} s{started}"
+    others = run.tally.cases["not_offered"]
+    remedy = "give it more time" if others < run.judged else f"{others:,} others are not offered: declare what is"
+    if run.lacks:
+        return f"Too few cases: {judged}, and at least {run.at_least:,} were asked for; {remedy}."
+    return f"Few cases: {judged}, which says little; {remedy}." if run.is_small else ""
 
 
 def _could_not(cases: int) -> str:
@@ -95,7 +112,7 @@ def _why_nothing(run: Run) -> str:
     if run.unjudged:
         return f"{_could_not(run.unjudged)}, through no fault of the target"
     if not run.cases:
-        took = f", as starting and probing took {run.seconds:.0f} s; give it more time"
+        took = f", as starting took {run.seconds:.0f} s; give it more time"
         return "the run ended before its first case" + (took if run.seconds >= 1 and not run.interrupted else "")
     reasons = "; ".join(_most_telling(run)[:REASONS])
     return "the target offers nothing of what was asked" + (f": {reasons}" if reasons else "")
