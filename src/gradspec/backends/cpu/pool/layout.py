@@ -151,7 +151,7 @@ class _Layout:
         self.leads, self.axes = _merged_leads(leads), self._with_whole_axes_merged(axes)
         most = self._planes_to_turn()
         self.is_turned = most >= FEWEST_TURNED
-        if self.is_turned:
+        if self.is_turned and self.inner_total == 1:
             self.inner_total, self.inner_strides = self.leads.pop()
         self.is_row = self.inner_total == 1  # the last axis is reduced along rows, not neighbour by neighbour
         self.blocks = -(-self.inner_total // (most if self.is_turned else INNER_BLOCK))
@@ -182,13 +182,14 @@ class _Layout:
         """How many planes of short bins are pooled side by side at most: vectors cannot follow bins along a row."""
         pooling, (last, _) = self.pooling, self.axes[-1]
         is_bins = last.kind is AxisKind.BINS and 1 not in (last.size, last.outputs) and last.kernel <= LONGEST_TURNED
-        if not (is_bins and self.leads and self.inner_total == 1 and pooling.turns_planes):
+        planes = self.inner_total if self.inner_total > 1 or not self.leads else self.leads[-1][0]
+        if not (is_bins and planes > 1 and pooling.turns_planes):
             return 0
         is_divided = self.settings.divisor != 0.0 or pooling.counts is not None
         if not pooling.reads_in_place or Role.X not in pooling.roles or (is_divided and self._inverses() is None):
             return 0
         cells = max(prod(axis.size for axis, _ in self.axes), prod(axis.outputs for axis, _ in self.axes), 1)
-        most = min(self.leads[-1][0], INNER_BLOCK, CELLS_TURNED // cells)
+        most = min(planes, INNER_BLOCK, CELLS_TURNED // cells)
         return most if most < 16 else most // 16 * 16
 
     # --- the arguments ------------------------------------------------------------------------------------------------

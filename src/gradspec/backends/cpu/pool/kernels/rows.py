@@ -179,6 +179,10 @@ def write_row(form, args, unit, role, first, end, v, at):
     elif not form.converts and step == 1:
         width = form.stored.bytes
         turn(form, Strided(address_of(v) + at * width, n, 1), end - first, n, address_of(y) + to * width, inner_step)
+    elif inner_step == 1:
+        for o in range(end - first):
+            for i in lanes(number, n):
+                y[to + o * step + i] = form.narrow(v[at + o * n + i])
     else:
         for o in range(end - first):
             for i in range(n):
