@@ -197,6 +197,7 @@ def _list_choices(context: click.Context, parameter: click.Parameter, wanted: bo
 @click.option("--dtypes", callback=_listed, help="f16,bf16,f32,f64,i8,u8,i32,i64. [all]")
 @click.option("--ranks", callback=_numbers, help="Numbers of spatial axes: 1,2,3,4. [all]")
 @click.option("--allow", callback=_listed, help="Modes of reduced precision that the target documents: tf32,ftz, ...")
+@click.option("--algorithm", help="How your kernel sums: fft, winograd, integral_image or prefix_sum. [term by term]")
 @click.option("--jobs", type=click.IntRange(1), help="Processes. [the cores this process may use]")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=60.0, help="Seconds for one case. [60]")
 @click.option("--fail-fast", is_flag=True, help="End at the first case with a defect.")

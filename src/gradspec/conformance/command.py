@@ -19,6 +19,7 @@ from gradspec.conformance.campaign.request import Progress as Standing
 from gradspec.conformance.campaign.request import Watch
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.reduced import REDUCED
+from gradspec.conformance.model.arithmetic import ALGORITHMS
 from gradspec.conformance.model.case import FEATURES
 from gradspec.conformance.model.codec import encode
 from gradspec.conformance.model.problem import DTYPES, INPUTS, MODES, RANKS
@@ -171,7 +172,12 @@ def show_choices(console: Console | None = None) -> None:
     others = [("bounds", "our own bounds of networks"), ("auto_lirpa", _needed(("auto_LiRPA", "torch")))]
     named = [(name, _needed(needs)) for name, (_, needs) in TARGETS.items()]
     page.fields([*named, ("module:object", "your own"), *others])
-    lists = {"--features": FEATURES, "--allow": REDUCED, "conventions, which a kernel may declare": CONVENTIONS}
+    lists = {
+        "--features": FEATURES,
+        "--allow": REDUCED,
+        "--algorithm": {name: words for name, (words, _) in ALGORITHMS.items()},
+        "conventions, which a kernel may declare": CONVENTIONS,
+    }
     for title, meanings in lists.items():
         page.heading(title)
         page.fields(meanings.items())

@@ -41,6 +41,7 @@ def check_kernel(
     ranks: Iterable[int] = (),
     allow: Iterable[str] = (),
     conventions: Iterable[str] = (),
+    algorithm: str | None = None,
     strict: bool | None = None,
 ) -> Run:
     """Judge a kernel in this process, and raise an ``AssertionError`` that tells every defect by its smallest case.
@@ -50,7 +51,8 @@ def check_kernel(
     cases or seconds, and the same seed gives the same cases. Fewer judged cases than ``at_least`` fail; few of them,
     because time ended the run, are a `FewCasesWarning`. ``ops``, ``features``, ``modes``, ``dtypes`` and ``ranks``
     choose among them. Unless ``strict`` is False, here or in the object itself, a choice that is not the
-    specification's (another tie rule, say) is a defect, save those that ``conventions`` names.
+    specification's (another tie rule, say) is a defect, save those that ``conventions`` names. ``algorithm`` says how
+    sums are computed, if not term by term: ``"fft"``, ``"winograd"``, ``"integral_image"`` or ``"prefix_sum"``.
 
     >>> import numpy as np
     >>> def first_half(x, kernel_size, stride):
@@ -76,6 +78,7 @@ def check_kernel(
         dtypes=target.dtypes,
         ranks=tuple(ranks) or target.ranks,
         allow=allow,
+        algorithm=algorithm,
     )
     run.target, run.repeat = target.name, ""  # no command has this object
     if not run.tally.judged:

@@ -55,6 +55,7 @@ def check(
     dtypes: Iterable[str] = (),
     ranks: Iterable[int] = (),
     allow: Iterable[str] = (),
+    algorithm: str | None = None,
     jobs: int | None = None,
     executor: Executor | None = None,
     timeout: float = DEFAULT_TIMEOUT,
@@ -71,6 +72,7 @@ def check(
     The same seed and number of cases give the same cases and the same verdicts, however many ``jobs`` share them. An
     ``executor`` (a ``ProcessPoolExecutor``, that of a Dask client, …) runs the cases where it will, and ``jobs`` then
     says how many tasks it is given at once. ``fail_fast`` ends the run at the first case with a defect.
+    ``algorithm`` says how a kernel of one's own computes its sums.
 
     >>> run = check("native", cases=30, seed=1, ops=["max_pool"], jobs=1)
     >>> run.cases, run.by_kind("defect")
@@ -83,6 +85,7 @@ def check(
         secrets.randbelow(2**32) if seed is None else seed,
         selection_of(ops, features, modes, dtypes, ranks),
         allowed(allow),
+        algorithm,
         timeout=timeout,
         path=(os.getcwd(), *filter(None, sys.path)),
         token=secrets.token_hex(8),
@@ -93,6 +96,7 @@ def check(
     if isinstance(target, str):
         return Campaign(settings, budget, watch).run(executor, jobs)
     kernels = target if isinstance(target, Target) else UserKernels(target)
+    kernels = kernels.declaring(algorithm=algorithm)
     return Campaign(replace(settings, target=kernels.name), budget, watch).run_here(kernels)
 
 
@@ -274,6 +278,7 @@ def repeated(settings: CampaignSettings, cases: int) -> str:
     'gradspec check native --ops conv,fold --seed 7 --cases 120'
     """
     numbers = {"seed": (settings.seed,), "cases": (max(1, cases),)}
-    chosen = {**vars(settings.selection), "allow": settings.allow, **numbers}
+    algorithm = filter(None, (settings.algorithm,))
+    chosen = {**vars(settings.selection), "allow": settings.allow, "algorithm": tuple(algorithm), **numbers}
     options = [part for name, given in chosen.items() if given for part in (f"--{name}", ",".join(map(str, given)))]
     return shlex.join(["gradspec", "check", settings.target, *options])

@@ -92,7 +92,7 @@ def main(settings: CampaignSettings) -> None:
         print(json.dumps(message), file=channel, flush=True)
 
     try:
-        target = target_named(settings.target)
+        target = target_named(settings.target).declaring(algorithm=settings.algorithm)
         target.set_threads(settings.threads)
         worker = TargetWorker(target, settings)
         say({"versions": target.versions()})

@@ -14,6 +14,7 @@ from gradspec.conformance.model.geometry import anatomy
 from gradspec.conformance.model.problem import DTYPES, Array, Call, Problem, Shape
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.oracle.meaning import Floats
+from gradspec.conformance.oracle.mixing import TRANSFORMS
 from gradspec.domains.formats import F32, Format, format_named
 
 ROWS, CHANNELS, WEIGHTS, SAMPLES = 64, 32, 8, 16
@@ -57,6 +58,11 @@ class Adder:
     @property
     def arithmetic(self) -> Arithmetic:
         return self.target.arithmetic(self.problem)
+
+    @property
+    def transforms(self) -> bool:
+        """Whether it is declared to transform what it adds up, so that no leaf arrives exactly."""
+        return self.arithmetic.algorithm in TRANSFORMS and self.adds
 
     @property
     def leaves(self) -> int:

@@ -19,6 +19,7 @@ from gradspec.conformance.model.problem import Problem
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import Probe
 from gradspec.conformance.oracle.meaning import Bools, Floats, Ints
+from gradspec.conformance.oracle.mixing import RUNNING_SUMS, TILE
 
 WIDEST = 64
 """Accumulators are not measured beyond so many bits."""
@@ -51,7 +52,7 @@ def _probes_of(target: Target, dtype: str, is_late: Callable[[], bool]) -> Itera
         return
     for adder in adders(target, dtype):
         for name, (measure, applies) in _MEASURES.items():
-            if not applies(adder):
+            if not applies(adder) or (adder.transforms and measure is not _leakage):
                 continue
             found = _measured(name, adder, (lambda _: (NO_TIME, True)) if is_late() else measure)
             if found is not None:
@@ -192,9 +193,26 @@ def _leakage(adder: Adder) -> tuple[str, bool]:
         leak = _leak(adder, far)
     if leak == 0:
         return "none", True
-    if not math.isfinite(leak):
-        return "outputs that do not read a huge cell are not finite", False
-    return f"outputs that do not read a huge cell are off by 2^{math.ceil(math.log2(leak))} of it", False
+    off = f"off by 2^{math.ceil(math.log2(leak))} of it" if math.isfinite(leak) else "not finite"
+    where, likely = _mixed(adder)
+    words = f"outputs that do not read a huge cell are {off}, {where}"
+    if adder.arithmetic.algorithm in likely:
+        return f"{words}, as declared", True
+    return f"{words}; if it is meant to, declare algorithm={' or '.join(map(repr, likely))}" if likely else words, False
+
+
+def _mixed(adder: Adder) -> tuple[str, tuple[str, ...]]:
+    """Which outputs a huge cell changes, and the algorithms that mix so much."""
+    problem = _neighbours(adder, 2, 2, 4 * TILE if adder.problem.rank < 3 else 2 * TILE + 4)
+    change, place, _ = _change(adder, problem)
+    far = np.argwhere(~(change == 0))
+    own = place[:1] if adder.weighted else place[:2]
+    if (far[:, : len(own)] != own).any():
+        return "in other samples too", ()
+    if not adder.weighted:
+        return "in its whole plane", RUNNING_SUMS
+    distance = np.abs(far[:, 2:] - np.asarray(place[2:])).max(initial=0)
+    return ("near it", ("winograd",)) if distance < TILE + 2 else ("in its whole sample", ("fft",))
 
 
 def _neighbours(adder: Adder, batch: int, channels: int, size: int) -> Problem:
@@ -208,7 +226,13 @@ def _neighbours(adder: Adder, batch: int, channels: int, size: int) -> Problem:
 
 
 def _leak(adder: Adder, problem: Problem) -> float:
-    """The largest change of an output that reads nothing that changed, in parts of the huge cell.
+    """The largest change of an output that reads nothing that changed, in parts of the huge cell."""
+    change, _, huge = _change(adder, problem)
+    return float(change.max()) / huge
+
+
+def _change(adder: Adder, problem: Problem) -> tuple[Floats, tuple[int, ...], float]:
+    """How much a huge cell changes outputs that do not read it, and the cell.
 
     Every other weight is zero: Winograd's smallest tiles mix only cells of one window, and show it there.
     """
@@ -230,7 +254,7 @@ def _leak(adder: Adder, problem: Problem) -> float:
     for tap in np.argwhere(taps if adder.weighted else np.ones_like(taps)):
         reader = tuple(p - t for p, t in zip(place[2:], tap.tolist(), strict=True))
         change[(place[0], slice(None) if adder.weighted else place[1], *reader)] = 0
-    return float(change.max()) / huge
+    return change, place, huge
 
 
 _MEASURES: dict[str, tuple[Callable[[Adder], tuple[str, bool]], Callable[[Adder], bool]]] = {

@@ -40,6 +40,7 @@ CONVENTIONS: dict[str, str] = {
     "padding_only_index": "a window without a real cell has an index that names a cell",
     "padding_is_skipped": "padding is left out of a sum, also where it meets a weight that is not finite",
     "zero_sign": "the sign of a zero is not the winner's",
+    "algorithm_spreads": "what is not finite, or overflows, spreads over all that the algorithm mixes",
     "unpool_overwrites": "where several cells are unpooled to one place, one of them is kept",
 }
 """By name: what is chosen."""

@@ -1,8 +1,7 @@
 """Reduced precision that a target may document, and that ``--allow`` lets it use.
 
-Each mode says what more it permits. Those of ``ARITHMETICS`` are arithmetics for which ``tolerance`` has a theorem. Two
-have none of that form: partial sums that are stored on the way, and algorithms whose errors are small only against the
-largest of all outputs.
+Each mode says what more it permits. Those of ``ARITHMETICS`` are arithmetics for which ``tolerance`` has a theorem;
+partial sums that are stored on the way are none.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from gradspec.conformance.oracle import Judgement, Meaning
 from gradspec.conformance.oracle.expected import expected
 from gradspec.conformance.oracle.meaning import Bools
 from gradspec.conformance.oracle.sums import SumMeaning
-from gradspec.conformance.oracle.tolerance import Facts, error_of, gamma, permitted, stored_error
+from gradspec.conformance.oracle.tolerance import Facts, error_of, gamma, permitted
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import F32
 
@@ -33,15 +32,10 @@ REDUCED: dict[str, str] = {
     "truncate": "Sums may be rounded toward zero instead of to nearest.",
     "low_precision_accumulate": "Sums of float16 and bfloat16 may be rounded to that format after every addition.",
     "parts": "Partial sums of float16 and bfloat16, at most 16 to a result, may be stored and added in that format.",
-    "normwise": "Errors may be small against the largest sum of the whole result instead of each one's own, as those "
-    "of Winograd's algorithm and the FFT are.",
 }
 """The names of ``--allow``, with what each permits."""
 
 MOST_PARTS = 16
-AMPLIFICATION = 2**12
-TRANSFORMS = 32
-"""Of `_in_norm`, which derives them."""
 
 
 def _rounded_to(bits: int) -> Callable[[Arithmetic], Arithmetic]:
@@ -112,7 +106,7 @@ def _outside(meaning: Meaning, got: Array, arithmetic: Arithmetic, name: str, le
         return np.logical_not(meaning.judge(got, ARITHMETICS[name](arithmetic)).ok)
     if not isinstance(meaning, SumMeaning) or not left.any():  # copies and smooth maxima are not sums of leaves
         return left
-    permits = _in_norm(meaning, arithmetic) if name == "normwise" else _in_parts(arithmetic)
+    permits = _in_parts(arithmetic)
     numbers, outside = got.astype(np.float64).ravel(), left.ravel().copy()
     for place, facts in meaning.facts_of(np.flatnonzero(left), arithmetic):
         outside[place] = not permits(facts, float(numbers[place]))
@@ -140,30 +134,6 @@ def _in_parts(arithmetic: Arithmetic) -> Permits:
         return bool(abs(rational(got) - facts.value) <= stored + gamma(u, parts - 1) * (facts.mass + stored))
 
     return permits if storage.precision < arithmetic.accumulate.precision else lambda facts, got: False
-
-
-def _in_norm(meaning: SumMeaning, arithmetic: Arithmetic) -> Permits:
-    """``AMPLIFICATION·(Γ_{n+TRANSFORMS}·n·M + n·η)``, M the largest mass and n the most leaves of any output.
-
-    Where the largest cell meets the largest weight in some window, ``M`` is at least their product ``A``, and C
-    channels of k taps have ``n = C·k`` leaves. Winograd's algorithm in the usual points multiplies ``C·A`` by at most
-    the row sums of its three matrices on each axis: (3·1.5·2)² = 81 for F(2×2, 3×3), (19·1·10)² = 36,100 < 9·2^12
-    for F(4×4, 3×3), with fewer than ``TRANSFORMS`` roundings beside those of the n leaves. An FFT of P cells errs by a
-    small multiple of ``u·log P·√P·√k·C·A``, which is less up to a million cells. Larger tiles are not covered, nor a
-    cell at a border that never meets the large weights: no theorem holds for all such algorithms.
-    """
-    mass, leaves = meaning.extent()
-    roundings = gamma(arithmetic.u, leaves + TRANSFORMS) * leaves * rational(mass) if math.isfinite(mass) else fmpq(0)
-    bound = AMPLIFICATION * (roundings + leaves * rational(arithmetic.accumulate.tiniest))
-
-    def permits(facts: Facts, got: float) -> bool:
-        if not math.isfinite(got) or _is_special(facts):
-            return False
-        is_stored = arithmetic.storage != arithmetic.accumulate
-        error = stored_error(facts.value, bound, arithmetic.storage) if is_stored else bound
-        return bool(abs(rational(got) - facts.value) <= error)
-
-    return permits
 
 
 def _is_special(facts: Facts) -> bool:

@@ -22,7 +22,7 @@ from gradspec.conformance.oracle.meaning import Bools, Selected
 from gradspec.spec.errors import UnsupportedError
 
 NOTHING_ALLOWED: frozenset[str] = frozenset()
-_CHOICE_RULES = {"zero_sign": "zero_sign", "padding_is_skipped": "special"}
+_CHOICE_RULES = {"zero_sign": "zero_sign", "padding_is_skipped": "special", "algorithm_spreads": "special"}
 
 
 def judge_call(target: Target, call: Call, allow: AbstractSet[str] = NOTHING_ALLOWED) -> list[Verdict]:
@@ -117,6 +117,11 @@ class _Result:
 
     def _passed(self, judgement: Judgement) -> Verdict:
         """It passes, unless that says nothing, or it shows a choice that is not ours."""
+        if judgement.spread.any():
+            place = int(np.flatnonzero(judgement.spread.ravel())[0])
+            plain = replace(judgement.arithmetic, algorithm=None)
+            wanted = str(judgement.meaning.permitted_at(place, plain))
+            return self._chosen(judgement, judgement.spread, Explanation(("algorithm_spreads",)), wanted)
         if judgement.skipped.any():
             return self._chosen(judgement, judgement.skipped, Explanation(("padding_is_skipped",)), "nan")
         signs = self._other_zeros(judgement)

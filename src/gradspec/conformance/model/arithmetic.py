@@ -7,16 +7,26 @@ from functools import cached_property
 
 from flint import fmpq
 
+from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import F32, Format, format_named
+
+ALGORITHMS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "fft": ("products of transforms: every output of a sample mixes its whole planes", CONVOLUTIONS),
+    "winograd": ("products of small transforms: every output mixes the tiles around it", CONVOLUTIONS),
+    "integral_image": ("differences of a summed-area table: every window mixes its whole plane", AVERAGES),
+    "prefix_sum": ("differences of running sums: every window mixes its whole plane", AVERAGES),
+}
+"""Ways to add up that mix what an output does not read, and the operators whose sums can be computed so."""
 
 
 @dataclass(frozen=True)
 class Arithmetic:
     """What a kernel accumulates in, what it stores, and the liberties it declares.
 
-    ``input_error`` is the relative error of rounding inputs first (TF32: 2^−11). ``exp_error`` and ``log_error`` are
-    the relative errors of the kernel's exp and log; four units in the last place unless declared.
+    ``algorithm`` is one of ``ALGORITHMS``, or None where every output adds up its own leaves. ``input_error`` is the
+    relative error of rounding inputs first (TF32: 2^−11). ``exp_error`` and ``log_error`` are the relative errors of
+    the kernel's exp and log; four units in the last place unless declared.
 
     >>> Arithmetic.of("f16").accumulate.name
     'f32'
@@ -29,6 +39,11 @@ class Arithmetic:
     input_error: fmpq = fmpq(0)  # noqa: RUF009  (fmpq is immutable)
     exp_error: fmpq | None = None
     log_error: fmpq | None = None
+    algorithm: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.algorithm is not None and self.algorithm not in ALGORITHMS:
+            raise ValueError(f"there is no algorithm {self.algorithm!r}; declare one of {', '.join(ALGORITHMS)}")
 
     @staticmethod
     def of(storage: str | Format, accumulate: str | Format | None = None, **declared: object) -> Arithmetic:
@@ -59,7 +74,8 @@ class Arithmetic:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.accumulate, self.storage, self.flush_to_zero, self.truncating, self.input_error))
+        liberties = (self.flush_to_zero, self.truncating, self.input_error, self.algorithm)
+        return hash((self.accumulate, self.storage, *liberties))
 
     def __hash__(self) -> int:  # computed once: the bounds are looked up by arithmetic for every output
         return self._hash

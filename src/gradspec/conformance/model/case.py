@@ -101,6 +101,7 @@ class CampaignSettings:
     seed: int = 0
     selection: Selection = field(default_factory=Selection)
     allow: tuple[str, ...] = ()
+    algorithm: str | None = None
     threads: int = 1
     timeout: float = DEFAULT_TIMEOUT
     path: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from importlib.metadata import version
+from typing import Any, Self
 
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.problem import FLOATS, Call, Problem, Results
@@ -51,6 +52,13 @@ class Target(ABC):
     """Whether it promises the same bits for the same call: run after run, and with any number of threads."""
     fresh_results: bool = False
     """Whether it promises results in memory of their own, which the inputs do not share."""
+
+    def declaring(self, **declarations: Any) -> Self:
+        """The same target, with declarations beside its own; None and empty ones say nothing."""
+        for name, value in declarations.items():
+            if value not in (None, ()):
+                raise ValueError(f"{name} is declared of kernels of your own; {self.name} documents what it does")
+        return self
 
     def versions(self) -> dict[str, str]:
         """Of everything that takes part."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.conformance.oracle.meaning import FORMAT_NAMES, Floats
-from gradspec.conformance.oracle.sums import LeafChunk, SumMeaning
+from gradspec.conformance.oracle.sums import LeafChunk, Mixes, SumMeaning
 from gradspec.spec.errors import DTypeError
 
 
@@ -46,8 +46,14 @@ def lead_of(array: NDArray[Any], rank: int) -> tuple[int, ...]:
     return array.shape[: array.ndim - rank]
 
 
-def leaf_sums(shape: tuple[int, ...], leaves: Floats, divisors: Floats | None, of: NDArray[Any]) -> SumMeaning:
+def leaf_sums(
+    shape: tuple[int, ...],
+    leaves: Floats,
+    divisors: Floats | None,
+    of: NDArray[Any],
+    mixed: Mixes = lambda arithmetic: None,
+) -> SumMeaning:
     """Sums of numbers of an array, each divided if there are divisors."""
     flat = leaves.reshape(int(np.prod(shape)), leaves.shape[-1])
     over = None if divisors is None else np.broadcast_to(divisors, leaves.shape).reshape(flat.shape)
-    return SumMeaning(shape, lambda: [LeafChunk(flat, over, has_exact_products(of))])
+    return SumMeaning(shape, lambda: [LeafChunk(flat, over, has_exact_products(of))], mixed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Any, TypeAlias
@@ -11,12 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.backends.tables import readers, table, take
+from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.oracle.arrays import float_array, has_exact_products, lead_of, leaf_sums, planes_of
-from gradspec.conformance.oracle.meaning import Floats, Ints
+from gradspec.conformance.oracle.meaning import Bools, Floats, Ints
+from gradspec.conformance.oracle.mixing import TRANSFORMS, Region, near, nearby, region, transforms
 from gradspec.conformance.oracle.parts import SumsOfParts
-from gradspec.conformance.oracle.sums import MISSING, PADDED, REAL, ProductChunk, SumMeaning, slices
+from gradspec.conformance.oracle.sums import MISSING, PADDED, REAL, Mixes, Mixture, ProductChunk, SumMeaning, slices
 from gradspec.spec.conv import Form, conv_form, require_tangents, transposed_form
 from gradspec.spec.tensor import require_shape
+from gradspec.spec.window import Regular
 
 Pair: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 """A tensor and the weight it meets."""
@@ -29,6 +33,7 @@ class _Trilinear:
         self.form, self.rank = form, form.window.rank
         self.taps = table(form.window)
         self.readers = readers(self.taps, int(np.prod(form.window.sizes)))
+        self.axes = [axis for axis in form.window.axes if isinstance(axis, Regular)]
 
     def _split(self, array: NDArray[Any]) -> Floats:
         """``[sample, group, channel, position]``."""
@@ -43,11 +48,38 @@ class _Trilinear:
 
     def read(self, pairs: Sequence[Pair], added: NDArray[Any] | None) -> SumMeaning:
         """``read(x, W)`` over one pair or, for a JVP, two, plus one addend per channel of ``g``."""
-        return self._gathered(pairs, added, self.taps, PADDED, (1, 2, 0), self.form.g_shape)
+        mixed = partial(self._mixed, pairs, added, len(self.taps), lambda: list(map(near, self.axes)), 2)
+        return self._gathered(pairs, added, self.taps, PADDED, (1, 2, 0), self.form.g_shape, mixed)
 
     def write(self, pairs: Sequence[Pair], added: NDArray[Any] | None) -> SumMeaning:
         """``write(g, W)``, likewise, plus one addend per channel of ``x``."""
-        return self._gathered(pairs, added, self.readers, MISSING, (0, 2, 1), self.form.x_shape)
+        mixed = partial(self._mixed, pairs, added, len(self.readers), lambda: [near(axis).T for axis in self.axes], 1)
+        return self._gathered(pairs, added, self.readers, MISSING, (0, 2, 1), self.form.x_shape, mixed)
+
+    def _mixed(
+        self,
+        pairs: Sequence[Pair],
+        added: NDArray[Any] | None,
+        rows: int,
+        beside: Callable[[], list[Bools]],
+        summed: int,
+        arithmetic: Arithmetic,
+    ) -> Mixture | None:
+        """``[sample, group, channel, place]``: a sample's planes, or what is near the place, times the weights.
+
+        ``summed`` is the axis of the weights over which they are added up.
+        """
+        if arithmetic.algorithm not in TRANSFORMS:
+            return None
+        is_local, regions = arithmetic.algorithm == "winograd", list[tuple[Region, Region]]()
+        for x, w in pairs:
+            cells, weights = region(self._split(x)), region(self._weights(w))
+            cells = nearby(cells, beside()).over((2,)) if is_local else cells.over((2, 3))
+            weights = weights.largest(3).over((summed,)) if is_local else weights.over((summed, 3))
+            regions.append((cells, weights.shaped(self.form.groups, -1, 1)))
+        terms = len(pairs) * self._split(pairs[0][0]).shape[2] + 1
+        each = np.zeros(1) if added is None else added.astype(np.float64).reshape(self.form.groups, -1, 1)
+        return transforms(arithmetic.algorithm, self.axes, terms).mixture(regions, each + np.zeros(rows), arithmetic)
 
     def _gathered(
         self,
@@ -57,6 +89,7 @@ class _Trilinear:
         otherwise: int,
         order: tuple[int, int, int],
         out: tuple[int, ...],
+        mixed: Mixes,
     ) -> SumMeaning:
         """Rows gather one channel group's cells at ``places``; columns are its weights, axes in ``order``."""
         first, groups, rows = pairs[0][0], self.form.groups, len(places)
@@ -81,7 +114,7 @@ class _Trilinear:
             return ProductChunk(target, np.concatenate(cells, 1), roles, np.concatenate(columns), addend, narrow)
 
         each = list(product(range(groups), slices(samples * rows, depth * len(split))))
-        return SumMeaning(lead + out, lambda: (chunk(*which) for which in each))
+        return SumMeaning(lead + out, lambda: (chunk(*which) for which in each), mixed)
 
     def compare(self, x: NDArray[Any], g: NDArray[Any]) -> SumMeaning:
         """``compare(x, g)``: rows are ``(c, k)``, columns ``m``, summed over samples and outputs."""
@@ -99,7 +132,16 @@ class _Trilinear:
                 for part in slices(rows, depth):
                     yield ProductChunk(where[group, :, part].T, cells[part], roles[part], columns, None, narrow)
 
-        return SumMeaning(form.w_shape, chunks)
+        def mixed(arithmetic: Arithmetic) -> Mixture | None:
+            """``[group, g's channel, x's channel, tap]``: the planes of two channels, in all samples."""
+            if arithmetic.algorithm not in TRANSFORMS:
+                return None
+            ours, theirs = region(xs).over((0, 3)), region(gs).over((0, 3))
+            pair = ours.shaped(form.groups, 1, -1, 1), theirs.shaped(form.groups, -1, 1, 1)
+            every = transforms(arithmetic.algorithm, self.axes, samples, gradient=True)
+            return every.mixture([pair], np.zeros(taps), arithmetic)
+
+        return SumMeaning(form.w_shape, chunks, mixed)
 
 
 def _cells(x: Floats, sample: Ints, group: int, places: Ints) -> Floats:

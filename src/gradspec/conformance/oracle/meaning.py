@@ -63,6 +63,8 @@ class Judgement:
     """Where the tolerance is no less than all that is added up, so that passing says nothing."""
     skipped: Bools
     """Where padding times what is not finite gives NaN, and the result, which is permitted, is not one."""
+    spread: Bools
+    """Where the result is not finite by what the algorithm mixes in alone."""
 
     @property
     def passed(self) -> bool:
@@ -88,11 +90,12 @@ class Decision:
     exact: int
     wide: Bools
     skipped: Bools
+    spread: Bools
 
     @staticmethod
     def of(ok: Bools, exact: int = 0) -> Decision:
-        """What is permitted, where nothing is wide and nothing may be skipped."""
-        return Decision(ok, exact, np.zeros(ok.shape, np.bool_), np.zeros(ok.shape, np.bool_))
+        """What is permitted, where nothing is wide, nothing may be skipped and nothing is mixed in."""
+        return Decision(ok, exact, *(np.zeros(ok.shape, np.bool_) for _ in range(3)))
 
 
 class Meaning(ABC):
@@ -110,8 +113,9 @@ class Meaning(ABC):
             raise ShapeError(f"the result has shape {array.shape}, the operator gives {self.shape}; pass all of it")
         how = self._default_arithmetic(array) if arithmetic is None else arithmetic
         decided = self._decide(self._numbers(array).ravel(), how)
-        ok, wide, skipped = (part.reshape(self.shape) for part in (decided.ok, decided.wide, decided.skipped))
-        return Judgement(ok, decided.exact, self, array, how, wide, skipped)
+        seen = (decided.wide, decided.skipped, decided.spread)
+        ok, *more = (part.reshape(self.shape) for part in (decided.ok, *seen))
+        return Judgement(ok, decided.exact, self, array, how, *more)
 
     def _numbers(self, array: NDArray[Any]) -> NDArray[Any]:
         return array.astype(np.float64)

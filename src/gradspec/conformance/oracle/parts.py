@@ -27,7 +27,7 @@ class SumsOfParts(SumMeaning):
     """
 
     def __init__(self, whole: SumMeaning, first: SumMeaning, second: SumMeaning, added: Floats | None) -> None:
-        super().__init__(whole.shape, whole.chunks)
+        super().__init__(whole.shape, whole.chunks, whole.mixed)
         self.parts = first, second
         self.added = np.zeros(whole.shape) if added is None else np.broadcast_to(added, whole.shape)
 

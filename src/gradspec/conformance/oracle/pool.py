@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 from gradspec.backends.tables import ABSENT, hits, table, take
 from gradspec.conformance.oracle.arrays import comparable_array, float_array, lead_of, leaf_sums, lowest, planes_of
 from gradspec.conformance.oracle.meaning import Bools, Floats, Ints, Meaning, Selected
+from gradspec.conformance.oracle.mixing import averages
 from gradspec.spec.pool import bins, divisor_rule, everything, require_ties, sliding
 from gradspec.spec.tensor import Tensor, require_shape
 from gradspec.spec.window import Window
@@ -88,8 +91,9 @@ def _divisors(taps: Ints, count_include_pad: bool, divisor_override: Any) -> Flo
 
 def _avg(x: Any, window: Window, count_include_pad: bool = False, divisor_override: Any = None) -> Meaning:
     shape, taps = lead_of(x, window.rank) + window.outputs, table(window)
-    divisors = _divisors(taps, count_include_pad, divisor_override)[:, None]
-    return leaf_sums(shape, take(planes_of(x, window.rank), taps), divisors, x)
+    planes, divisors = planes_of(x, window.rank), _divisors(taps, count_include_pad, divisor_override)
+    mixed = partial(averages, planes, np.ones(1), divisors, window)
+    return leaf_sums(shape, take(planes, taps), divisors[:, None], x, mixed)
 
 
 def _avg_vjp(x: Any, g: Any, window: Window, count_include_pad: bool = False, divisor_override: Any = None) -> Meaning:
@@ -97,8 +101,9 @@ def _avg_vjp(x: Any, g: Any, window: Window, count_include_pad: bool = False, di
     received = hits(taps, int(np.prod(window.sizes)))
     outputs = np.where(received >= 0, received // taps.shape[1], -1)
     divisors = _divisors(taps, count_include_pad, divisor_override)
-    shares = np.where(outputs >= 0, divisors[np.maximum(outputs, 0)], 1.0)
-    return leaf_sums(x.shape, take(planes_of(g, window.rank), outputs), shares, g)
+    planes, shares = planes_of(g, window.rank), np.where(outputs >= 0, divisors[np.maximum(outputs, 0)], 1.0)
+    mixed = partial(averages, planes, divisors, np.ones(prod(window.sizes)), window)
+    return leaf_sums(x.shape, take(planes, outputs), shares, g, mixed)
 
 
 # --- regular, adaptive and global windows ----------------------------------------------------------------------------

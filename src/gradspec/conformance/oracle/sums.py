@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from flint import fmpq, fmpz_mat
@@ -42,29 +42,59 @@ ENTRIES_AT_ONCE = 1 << 17
 
 
 class Specials(NamedTuple):
-    """Outputs with a NaN leaf, with one through padding, with a +∞ leaf, with a −∞ leaf: as `Facts` names them."""
+    """Outputs with a NaN leaf, with one through padding, with a +∞ leaf, with a −∞ leaf, or with something that is not
+    finite mixed in: as `Facts` names them."""
 
     nan: Bools
     nan_from_padding: Bools
     plus_infinity: Bools
     minus_infinity: Bools
+    spread: Bools
 
     @property
     def any(self) -> Bools:
-        return np.asarray(np.logical_or.reduce(tuple(self)))
+        """Those with such a leaf of their own."""
+        return np.asarray(np.logical_or.reduce(self[:4]))
 
     @staticmethod
     def none(count: int) -> Specials:
-        return Specials(*np.zeros((4, count), np.bool_))
+        return Specials(*np.zeros((5, count), np.bool_))
 
     def decided(self, got: Floats, far_from_overflow: Bools) -> tuple[Bools, Bools]:
         """``(passes, fails)`` where what is not finite decides alone: nothing finite overflows beside it."""
         must_be_nan = self.nan | (self.plus_infinity & self.minus_infinity)
         one_infinity = (self.plus_infinity ^ self.minus_infinity) & ~self.nan & far_from_overflow
         infinity = np.where(self.plus_infinity, np.inf, -np.inf)
-        right = np.where(must_be_nan, np.isnan(got), (got == infinity) | (self.nan_from_padding & np.isnan(got)))
-        known = must_be_nan | one_infinity
+        wild = self.spread & ~np.isfinite(got)
+        either = (got == infinity) | (self.nan_from_padding & np.isnan(got)) | wild
+        right = np.where(must_be_nan, np.isnan(got), either)
+        known = must_be_nan | one_infinity | wild
         return known & right, known & ~right
+
+
+class Mixture(NamedTuple):
+    """What an algorithm mixes into outputs, in the place of their own leaves: the theorem's S, N and K (``mixing``)."""
+
+    mass: Floats
+    reach: Floats
+    """What an intermediate result may come to."""
+    roundings: Ints
+    underflows: Ints
+    grain: Ints
+    wild: Bools
+    """Where something that is not finite is mixed in."""
+
+    def at(self, places: Ints) -> Mixture:
+        return Mixture._make(part[places] for part in self)
+
+    def sums(self, value: fmpq, place: int) -> ExactSums:
+        mass, reach = (_above(float(part[place])) for part in (self.mass, self.reach))
+        return ExactSums(value, mass, reach, reach, fmpq(0))
+
+
+def _above(number: float) -> fmpq:
+    """The number, or what no product of two norms of float64 exceeds."""
+    return rational(number) if math.isfinite(number) else fmpq(2) ** 2200
 
 
 @dataclass
@@ -83,6 +113,22 @@ class Estimates:
     products: Ints
     grain: Ints
     specials: Specials
+    mixture: Mixture | None = None
+
+    def within(self, mixture: Mixture) -> Estimates:
+        """The same values, as an algorithm computes them that mixes more into them."""
+        return Estimates(
+            value=self.value,
+            rest=self.rest,
+            error=self.error,
+            mass=mixture.mass,
+            reach=mixture.reach,
+            leaves=mixture.roundings,
+            products=mixture.underflows,
+            grain=mixture.grain,
+            specials=self.specials._replace(spread=mixture.wild),
+            mixture=mixture,
+        )
 
     @cached_property
     def special(self) -> Bools:
@@ -142,16 +188,31 @@ class Chunk(ABC):
         """More of the same; ``normal`` asks for the mass of leaves with a factor below it."""
 
 
-class SumMeaning(Meaning):
-    """Outputs that are sums, given as chunks that can be made again and again."""
+Mixes: TypeAlias = Callable[[Arithmetic], Mixture | None]
 
-    def __init__(self, shape: tuple[int, ...], chunks: Callable[[], Iterable[Chunk]]) -> None:
-        self.shape, self.chunks = shape, chunks
+
+class SumMeaning(Meaning):
+    """Outputs that are sums, given as chunks that can be made again and again.
+
+    ``mixed`` says what a kernel of an arithmetic mixes into them; None where it adds up the outputs' own leaves.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], chunks: Callable[[], Iterable[Chunk]], mixed: Mixes = lambda arithmetic: None
+    ) -> None:
+        self.shape, self.chunks, self.mixed = shape, chunks, mixed
+
+    def estimated(self, arithmetic: Arithmetic) -> Iterator[tuple[Chunk, Estimates, Estimates]]:
+        """The chunks with what is known of their outputs: of their own leaves, and of what this arithmetic mixes."""
+        mixture = self.mixed(arithmetic)
+        for chunk in self.chunks():
+            own = chunk.estimates()
+            yield chunk, own, own if mixture is None else own.within(mixture.at(chunk.places))
 
     def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decision:
         decided = Decision.of(np.zeros(got.shape, np.bool_))
-        for chunk in self.chunks():
-            results, e = got[chunk.places], chunk.estimates()
+        for chunk, own, e in self.estimated(arithmetic):
+            results = got[chunk.places]
             limits = Limits.of(chunk, e, arithmetic)
             passes, fails = _filtered(results, _estimated_gap(results, e, arithmetic), limits, e, arithmetic)
             left = np.flatnonzero(~passes & ~fails)
@@ -159,16 +220,20 @@ class SumMeaning(Meaning):
             if len(left):
                 passes[left] = _decide_exactly(results, left, chunk, limits, e, arithmetic)
             decided.ok[chunk.places] = passes
-            decided.wide[chunk.places] = ~e.special & ~_exact_sums(e, arithmetic)[1] & (limits.tolerance >= e.mass)
+            content = own.mass if e is own else own.mass.max(initial=0.0)
+            decided.wide[chunk.places] = ~e.special & ~_exact_sums(e, arithmetic)[1] & (limits.tolerance >= content)
             decided.skipped[chunk.places] = e.specials.nan_from_padding & ~e.specials.nan & ~np.isnan(results)
+            if e is not own:
+                far = Limits.of(chunk, own, arithmetic).far_from_overflow
+                alone = own.specials.decided(results, far)[1] | (~own.special & far & ~np.isfinite(results))
+                decided.spread[chunk.places] = passes & alone
         return decided
 
     def summary(self, places: Ints, arithmetic: Arithmetic) -> tuple[Floats, Floats, Bools]:
         """Values of the outputs at flat places, how far an accumulator may be from them, and which must be exact."""
         values, errors, exact = np.zeros((3, prod(self.shape)))
         accumulated = replace(arithmetic, storage=arithmetic.accumulate)
-        for chunk in self.chunks():
-            e = chunk.estimates()
+        for chunk, _, e in self.estimated(arithmetic):
             values[chunk.places] = e.value
             errors[chunk.places] = Limits.of(chunk, e, accumulated).tolerance + e.error
             exact[chunk.places] = _exact_sums(e, arithmetic)[0]
@@ -192,17 +257,10 @@ class SumMeaning(Meaning):
 
     def facts_of(self, places: Ints, arithmetic: Arithmetic) -> Iterator[tuple[int, Facts]]:
         """The exact facts of the outputs at some flat places, with the place of each."""
-        for chunk in self.chunks():
+        for chunk, _, e in self.estimated(arithmetic):
             (found,) = np.nonzero(np.isin(chunk.places, places))
             if len(found):
-                given = _facts(chunk, found, chunk.estimates(), arithmetic)
-                yield from zip(chunk.places[found].tolist(), given, strict=True)
-
-    def extent(self) -> tuple[float, int]:
-        """The largest mass of an output, from above, and the most leaves of one."""
-        every = [chunk.estimates() for chunk in self.chunks()]
-        mass = max((float((e.mass * (1 + e.slack)).max(initial=0.0)) for e in every), default=0.0)
-        return mass, max((int(e.leaves.max(initial=0)) for e in every), default=0)
+                yield from zip(chunk.places[found].tolist(), _facts(chunk, found, e, arithmetic), strict=True)
 
     def permitted_at(self, place: int, arithmetic: Arithmetic) -> Permitted:
         return permitted(self.facts_at(place, arithmetic), arithmetic)
@@ -218,8 +276,9 @@ def _facts(chunk: Chunk, chosen: Ints, e: Estimates, arithmetic: Arithmetic) -> 
         **e.specials._asdict(),
     }
     rows = zip(*(numbers[chosen].tolist() for numbers in counts.values()), strict=True)
-    for sums, row in zip(chunk.sums(chosen, normal), rows, strict=True):
-        yield Facts(**sums._asdict(), **dict(zip(counts, row, strict=True)), divided=chunk.divided)
+    for place, sums, row in zip(chosen.tolist(), chunk.sums(chosen, normal), rows, strict=True):
+        given = sums if e.mixture is None else e.mixture.sums(sums.value, place)
+        yield Facts(**given._asdict(), **dict(zip(counts, row, strict=True)), divided=chunk.divided)
 
 
 def _round_facts(facts: Facts, format: Format) -> float:
@@ -287,7 +346,7 @@ class Limits:
                 rounding = np.maximum(float(storage.unit) * (np.abs(e.value) + tolerance), float(storage.tiniest) / 2)
                 tolerance = tolerance + rounding
             in_accumulator = 2 * growth * e.reach < float(arithmetic.accumulate.largest)
-            in_storage = 2 * growth * e.mass < float(storage.largest)
+            in_storage = 2 * (np.abs(e.value) + tolerance) < float(storage.largest)
         return Limits(tolerance, in_accumulator & in_storage)
 
 
@@ -350,6 +409,17 @@ def lowest_bits(x: Floats) -> Ints:
     whole = np.where(exponent == 0, fraction, fraction | (1 << 52))
     last = (whole & -whole).astype(np.float64).view(np.int64) >> 52
     return np.where(whole == 0, ZERO_GRAIN, np.maximum(exponent, 1) + last - (1075 + 1023))
+
+
+def quotient_grains(bits: Ints, divisors: Floats) -> Ints:
+    """Division by a power of two moves the lowest bit; by anything else, nothing is known to be exact.
+
+    >>> quotient_grains(np.array([3, 3, ZERO_GRAIN]), np.array([4.0, 3.0, 3.0])).tolist() == [1, NO_GRAIN, ZERO_GRAIN]
+    True
+    """
+    mantissa, exponent = np.frexp(divisors)
+    known = np.where(np.abs(mantissa) == 0.5, bits - (exponent - 1), NO_GRAIN)
+    return np.where(bits == ZERO_GRAIN, ZERO_GRAIN, known)
 
 
 def least_sums(rows: Ints, columns: Ints, meet: Bools) -> Ints:
@@ -543,7 +613,7 @@ class ProductChunk(Chunk):
             found = meet(a == up, b > 0) | meet(a == down, b < 0) | meet(a > 0, b == up) | meet(a < 0, b == down)
             return np.asarray(found | (self.added == up))
 
-        found = (nan, padded, infinite(1), infinite(-1))
+        found = (nan, padded, infinite(1), infinite(-1), np.zeros_like(nan))
         return Specials(*(np.asarray(part).ravel() for part in found))
 
     def values(self, chosen: Ints) -> Iterator[fmpq]:
@@ -654,7 +724,8 @@ class LeafChunk(Chunk):
         if np.isfinite(self.leaves).all():
             return Specials.none(len(self.leaves))
         signed = self.leaves * np.sign(self.divisors)
-        found = (np.isnan(signed), np.zeros_like(signed, np.bool_), signed == np.inf, signed == -np.inf)
+        nowhere = np.zeros_like(signed, np.bool_)
+        found = (np.isnan(signed), nowhere, signed == np.inf, signed == -np.inf, nowhere)
         return Specials(*(np.asarray(part.any(axis=1)) for part in found))
 
     def divides_by_rounded(self, format: Format) -> Bools:
@@ -662,11 +733,7 @@ class LeafChunk(Chunk):
         return np.broadcast_to(inexact.any(axis=1), len(self.leaves))
 
     def _grain(self, finite: Floats) -> Ints:
-        """Division by a power of two moves the lowest bit; by anything else, nothing is known to be exact."""
-        mantissa, exponent = np.frexp(self.few)
-        bits = lowest_bits(finite) - (exponent - 1)
-        known = np.where(np.abs(mantissa) == 0.5, bits, NO_GRAIN)
-        grain = np.where(finite == 0, ZERO_GRAIN, known)
+        grain = quotient_grains(lowest_bits(finite), self.few)
         return np.asarray(grain.min(axis=1, initial=ZERO_GRAIN), np.int64)
 
     def different(self, chosen: Ints, got: Floats) -> tuple[Ints, Ints]:

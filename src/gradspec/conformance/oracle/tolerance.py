@@ -16,7 +16,7 @@ serves a single output in rationals and whole arrays in floats. docs/tolerance.m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from flint import arb, fmpq
@@ -130,6 +130,8 @@ class Facts:
     nan_from_padding: bool = False
     plus_infinity: bool = False
     minus_infinity: bool = False
+    spread: bool = False
+    """Something that is not finite lies where the kernel's algorithm mixes it in."""
 
     def is_exact_sum(self, arithmetic: Arithmetic) -> bool:
         """Leaves that are multiples of 2^e ≥ η with S ≤ 2^(p+e): every partial sum is a number of the accumulator."""
@@ -179,6 +181,9 @@ def permitted(facts: Facts, arithmetic: Arithmetic) -> Permitted:
     plus, minus = (_may_overflow(side, facts, arithmetic) for side in (facts.positive, facts.negative))
     if facts.nan or (facts.plus_infinity and facts.minus_infinity):
         return Permitted(None, None, False, False, True)
+    if facts.spread:
+        own = permitted(replace(facts, spread=False), arithmetic)
+        return replace(own, plus_infinity=True, minus_infinity=True, nan=True)
     if facts.plus_infinity or facts.minus_infinity:
         opposite = minus if facts.plus_infinity else plus
         nan = facts.nan_from_padding or opposite

@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.reduced import known as reduced_modes
-from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.arithmetic import ALGORITHMS, Arithmetic
 from gradspec.conformance.model.geometry import on_zeros
 from gradspec.conformance.model.problem import (
     CONVOLUTIONS,
@@ -74,13 +74,15 @@ class Kernel(Protocol):
 class Kernels(Protocol):
     """Several functions with what is declared of them. All of it is optional, but one function must be there.
 
-    ``arithmetic`` holds keywords of ``gradspec.conformance.Arithmetic.of``: ``{"accumulate": "f16"}``.
+    ``arithmetic`` holds keywords of ``gradspec.conformance.Arithmetic.of``: ``{"accumulate": "f16"}``. ``algorithm`` is
+    ``"fft"``, ``"winograd"``, ``"integral_image"`` or ``"prefix_sum"``, if sums are computed so.
     ``repeatable = False`` says that sums may differ from run to run; ``fresh_results = True``, that results never lie
     in the inputs' memory; ``strict = True``, that every choice which the specification leaves to nobody is made as
     there, so that another is a defect unless ``conventions`` names it.
     """
 
     arithmetic: Mapping[str, Any]
+    algorithm: str
     dtypes: tuple[str, ...]
     ranks: tuple[int, ...]
     repeatable: bool
@@ -193,7 +195,7 @@ class UserKernels(Target):
         self._declinations = LRUCache[str](MOST_DECLINATIONS)
         self.declaring()
 
-    def declaring(self, **declarations: Any) -> UserKernels:
+    def declaring(self, **declarations: Any) -> Self:
         """The same target, with declarations that go before those of the object; None and empty ones say nothing."""
         self._declarations |= {name: value for name, value in declarations.items() if value not in (None, ())}
         self.dtypes = _dtypes(self.declared("dtypes", DEFAULT_DTYPES))
@@ -209,7 +211,10 @@ class UserKernels(Target):
             if name not in CONVENTIONS:
                 raise ValueError(f"conventions names {name!r}, which is none; use some of {', '.join(CONVENTIONS)}")
         reduced_modes(self.reduced())
-        self.arithmetic(Problem("conv", 1, (), {}))
+        algorithm = self.arithmetic(Problem("conv", 1, (), {})).algorithm
+        if algorithm is not None and set(self.ops).isdisjoint(ALGORITHMS[algorithm][1]):
+            meant, own = ", ".join(ALGORITHMS[algorithm][1]), ", ".join(self.ops)
+            raise ValueError(f"algorithm {algorithm!r} is one for {meant}; {self.name} has {own}")
 
     @property
     def ops(self) -> tuple[str, ...]:
@@ -280,11 +285,12 @@ class UserKernels(Target):
         function(call, **_with_indices(function, call), out=given[0] if len(given) == 1 else given)
 
     def arithmetic(self, problem: Problem) -> Arithmetic:
-        declared = self.declared("arithmetic", {})
+        declared = {"algorithm": self.declared("algorithm", None), **self.declared("arithmetic", {})}
         return Arithmetic.of(problem.dtype, **declared) if problem.dtype in FLOATS else super().arithmetic(problem)
 
     def conventions(self) -> frozenset[str]:
-        return frozenset(self.declared("conventions", ()))
+        mixes = self.declared("algorithm", None) is not None
+        return frozenset(self.declared("conventions", ())) | ({"algorithm_spreads"} if mixes else set())
 
     def undeclared(self, conventions: Sequence[str]) -> str:
         missing = ", ".join(f'"{name}"' for name in conventions if name not in self.conventions())
