@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from gradspec.conformance import Arithmetic, meaning
-from gradspec.conformance.campaign.local import judged
-from gradspec.conformance.cases.stream import Stream
+from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.checks.probes import probe
 from gradspec.conformance.model.arithmetic import ALGORITHMS
-from gradspec.conformance.model.case import Selection
+from gradspec.conformance.model.case import CampaignSettings, Selection
 from gradspec.conformance.oracle.mixing import SMALL_TILE_GAIN, TILE, TILE_GAIN
 from gradspec.conformance.targets import target_named
 from gradspec.conformance.targets.user.target import UserKernels
@@ -37,9 +36,9 @@ def defects(kernels, batches=3, seed=5, **declared):
     """What is wrong in some cases, one after the other."""
     target = UserKernels(kernels).declaring(strict=True, is_tried=True, **declared)
     selection = Selection(ops=target.ops, modes=target.modes, dtypes=("f32", "f16", "f64"), ranks=(1, 2))
-    stream = Stream(seed, selection, target.refusal)
+    judge = InProcess(target, CampaignSettings(target.name, seed, selection))
     with np.errstate(all="ignore"):
-        for case in (case for number in range(batches) for case in judged(target, stream.batch(number))):
+        for case in (case for batch in judge.plan(0, batches) for case in judge.judged(batch)):
             assert not case.error
             yield from (failure.verdict for failure in case.failures if failure.verdict.kind == "defect")
 

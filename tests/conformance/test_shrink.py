@@ -18,11 +18,11 @@ from gradspec.conformance.model.verdict import FINDINGS, Failure, Finding, Verdi
 from gradspec.conformance.oracle.expected import expected
 from gradspec.conformance.shrink import search as shrinking
 from gradspec.conformance.shrink.causes import explained, finding, groups, merged, unexplained, varied
-from gradspec.conformance.shrink.fork import CAN_FORK, fate
 from gradspec.conformance.shrink.search import manner, shrink
 from gradspec.conformance.shrink.steps import size, steps
 from gradspec.conformance.targets.native.target import NativeTarget
 from gradspec.spec.errors import ShapeError
+from gradspec.system.forking import CAN_FORK, fate
 
 ENOUGH = 60.0
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from gradspec.bench.contenders import Participant
-from gradspec.system.processes import Child, ProcessLostError, environment
+from gradspec.system.processes import Child, ProcessLostError, environment, module_child
 
 
 class WorkerLostError(Exception):
@@ -41,8 +40,8 @@ class Remote:
 
     def start(self) -> None:
         """Raises ``WorkerLostError`` with the reason if the contender cannot be started."""
-        command = [sys.executable, "-m", "gradspec.bench.worker", self.entry.factory, str(self.threads)]
-        child = self._child = Child(command, environment(self.threads))
+        arguments = [self.entry.factory, str(self.threads)]
+        child = self._child = module_child("gradspec.bench.worker", arguments, environment(self.threads))
         if self.threads < len(os.sched_getaffinity(0)):
             os.sched_setaffinity(child.pid, sorted(os.sched_getaffinity(0))[: self.threads])
         greeting = self._reply(child)

@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryFile
 from time import monotonic
-from typing import Any, TextIO
+from typing import IO, Any, Protocol, TextIO
 
 PR_SET_PDEATHSIG = 1
 LONGEST_LINE = 4096
@@ -26,12 +26,12 @@ class ProcessLostError(Exception):
     """The process ended or did not answer in time; it has been killed.
 
     ``status`` is what it ended with, the negative of a signal's number if one ended it, and None where it was silent;
-    ``printed`` is the last line of its standard error.
+    ``printed`` is the last line of its standard error; ``doubt`` says why the loss may not be of its own doing.
     """
 
-    def __init__(self, what: str, status: int | None = None, printed: str = "") -> None:
+    def __init__(self, what: str, status: int | None = None, printed: str = "", doubt: str = "") -> None:
         super().__init__(f"the process {what}" + (f": {printed}" if printed else ""))
-        self.what, self.status, self.printed = what, status, printed
+        self.what, self.status, self.printed, self.doubt = what, status, printed, doubt
 
 
 def describe(loss: ProcessLostError) -> str:
@@ -76,21 +76,28 @@ def _is_ready(pipe: int, event: int, deadline: float) -> bool:
     return bool(poll.poll(1000 * max(0.0, deadline - monotonic())))
 
 
-class Child:
-    """A process of our own, at the other end of two pipes. What it prints on standard error goes to a nameless file."""
+class Process(Protocol):
+    """What is needed of a process with pipes, as ``subprocess.Popen`` has it."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._log = TemporaryFile()  # noqa: SIM115  (`kill` closes it)
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=environment,
-            process_group=0,  # Ctrl-C reaches the parent alone, and a signal reaches the child's own children
-        )
-        assert self._process.stdout is not None
-        self._lines = Lines(self._process.stdout.fileno())
+    @property
+    def pid(self) -> int: ...
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None: ...
+
+
+class Child:
+    """A process of our own, in a group of its own, at the other end of two pipes, with a file for what it prints."""
+
+    def __init__(self, process: Process, log: IO[bytes]) -> None:
+        self._process, self._log = process, log
+        assert process.stdout is not None
+        self._lines = Lines(process.stdout.fileno())
 
     @property
     def pid(self) -> int:
@@ -159,16 +166,26 @@ class Child:
         return ProcessLostError("ended", status, printed[-1] if printed else "")
 
 
+def module_child(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Child:
+    """``python -m module arguments``; what it prints on standard error goes to a nameless file."""
+    log = TemporaryFile()  # noqa: SIM115  (`Child.kill` closes it)
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=environment,
+        process_group=0,  # Ctrl-C reaches the parent alone, and a signal reaches the child's own children
+    )
+    return Child(process, log)
+
+
 class KeptProcess:
     """A process that starts when it is first asked something, and again when it was lost; to be closed."""
 
-    def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str], starting: float) -> None:
+    def __init__(self, begin: Callable[[], Child], starting: float) -> None:
         self.is_closed = False
-        self._command, self._environment, self._starting = (
-            [sys.executable, "-m", module, *arguments],
-            environment,
-            starting,
-        )
+        self._begin, self._starting = begin, starting
         self._child: Child | None = None
         self._in_use = threading.Lock()
 
@@ -194,7 +211,7 @@ class KeptProcess:
         try:
             self._child.send(request, seconds)
         except ProcessLostError:
-            self._child = None
+            self._lost()
             raise
         return self._receive(seconds)
 
@@ -204,7 +221,7 @@ class KeptProcess:
         try:
             answer = self._child.receive(seconds)
         except ProcessLostError:
-            self._child = None
+            self._lost()
             raise
         if "failed" in answer:
             raise self.refusal(answer["failed"])
@@ -214,8 +231,11 @@ class KeptProcess:
         """What the process says when it has started."""
         self._refuse_if_closed()
         self._end()
-        self._child = Child(self._command, self._environment)
+        self._child = self._begin()
         return self._receive(self._starting)
+
+    def _lost(self) -> None:
+        self._child = None
 
     def _end(self) -> None:
         child, self._child = self._child, None

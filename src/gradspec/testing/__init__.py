@@ -43,8 +43,10 @@ def check_kernel(
     conventions: Iterable[str] = (),
     algorithm: str | None = None,
     strict: bool | None = None,
+    timeout: float = 60.0,
+    isolate: bool = True,
 ) -> Run:
-    """Judge a kernel in this process, and raise an ``AssertionError`` that tells every defect by its smallest case.
+    """Judge a kernel, and raise an ``AssertionError`` that tells every defect by its smallest case.
 
     The kernel is a function, named as an operator of ``gs.spec`` or with ``op`` saying which it is, and ``jvp`` and
     ``vjp`` its derivatives; or a module, an instance or a mapping with such functions. The run ends after so many
@@ -53,6 +55,9 @@ def check_kernel(
     choose among them. Unless ``strict`` is False, here or in the object itself, a choice that is not the
     specification's (another tie rule, say) is a defect, save those that ``conventions`` names. ``algorithm`` says how
     sums are computed, if not term by term: ``"fft"``, ``"winograd"``, ``"integral_image"`` or ``"prefix_sum"``.
+
+    The kernel runs in a copy of this process: a call that crashes, or does not end within ``timeout`` seconds, is a
+    defect, and the other cases go on. With ``isolate=False`` it runs here, for a debugger.
 
     >>> import numpy as np
     >>> def first_half(x, kernel_size, stride):
@@ -79,17 +84,31 @@ def check_kernel(
         ranks=tuple(ranks) or target.ranks,
         allow=allow,
         algorithm=algorithm,
+        timeout=timeout,
+        isolate=isolate and _can_be_isolated(target.name),
     )
     run.target, run.repeat = target.name, ""  # no command has this object
-    if not run.tally.judged:
-        raise ValueError(f"no case could be judged: {_reasons(run)}")
     if run.by_kind("defect"):
         raise AssertionError(_told(run))
+    if run.errors:
+        raise RuntimeError(f"not all cases could be judged: {'; '.join(run.errors)}")
+    if not run.tally.judged:
+        raise ValueError(f"no case could be judged: {_reasons(run)}")
     if run.lacks:
         raise AssertionError(f"{run.target}: {too_few(run)}")
     if run.is_small:
         warn(f"{run.target}: {too_few(run)}", FewCasesWarning, stacklevel=2)
     return run
+
+
+def _can_be_isolated(name: str) -> bool:
+    from gradspec.system.forking import unforkable
+
+    why = unforkable()
+    if why:
+        text = f"{name} is judged in this process, which a crash would end: {why}. isolate=False says that it is meant"
+        warn(text, RuntimeWarning, stacklevel=3)
+    return not why
 
 
 def _target(

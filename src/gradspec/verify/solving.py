@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import inf, isfinite
 from time import monotonic
 from typing import Any
 
-from gradspec.system.processes import KeptProcess, ProcessLostError, describe, environment, module_path
+from gradspec.system.processes import KeptProcess, ProcessLostError, describe, environment, module_child, module_path
 from gradspec.verify.answers import Answer
 
 STARTING = 180.0
@@ -49,7 +50,8 @@ class Solver(KeptProcess):
     """Close it, or use it in ``with closing(...)``."""
 
     def __init__(self, settings: SolverSettings) -> None:
-        super().__init__("gradspec.verify.worker", [], environment(settings.threads) | module_path(), STARTING)
+        found = environment(settings.threads) | module_path()
+        super().__init__(partial(module_child, "gradspec.verify.worker", [], found), STARTING)
 
     def refusal(self, why: str) -> Exception:
         return VerifyError(why)

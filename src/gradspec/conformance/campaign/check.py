@@ -12,17 +12,17 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from math import inf
 from time import monotonic
+from typing import Any
 
 from gradspec.conformance.campaign import tasks
 from gradspec.conformance.campaign.drive import BatchPlan, Drive
-from gradspec.conformance.campaign.findings import A_CAUSE, found, found_here, worst_first
+from gradspec.conformance.campaign.findings import A_CAUSE, found, found_by, worst_first
 from gradspec.conformance.campaign.isolated import Isolated, TargetError
 from gradspec.conformance.campaign.ledger import Ledger
-from gradspec.conformance.campaign.local import batches, broken_promises, judged
+from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.campaign.request import CampaignBudget, Progress, Watch, allowed, known_target, selection_of
-from gradspec.conformance.cases.stream import Stream
-from gradspec.conformance.checks.probes import NO_TIME, probe
-from gradspec.conformance.model.case import DEFAULT_SECONDS, DEFAULT_TIMEOUT, CampaignSettings, CheckCase
+from gradspec.conformance.checks.probes import NO_TIME
+from gradspec.conformance.model.case import DEFAULT_SECONDS, DEFAULT_TIMEOUT, CampaignSettings
 from gradspec.conformance.model.codec import encode
 from gradspec.conformance.model.run import Batch, Judged, Run
 from gradspec.conformance.model.target import Target
@@ -60,18 +60,20 @@ def check(
     executor: Executor | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     at_least: int = 0,
+    isolate: bool = False,
     fail_fast: bool = False,
     progress: Watch | None = None,
 ) -> Run:
     """Judge a target, and give what was found.
 
     The target is a name (``"torch"``, ``"module:object"``), and then runs in processes of its own, so that a crash or a
-    hang is a finding; or it is an object with kernels, and then runs here. ``cases`` and ``seconds`` end the run,
-    whichever comes first; with neither it takes a minute. The seconds are those of the whole run, probes and shrinking
-    among them. With fewer than ``at_least`` judged cases it is not whole, and ``run.lacks`` says how many are missing.
-    The same seed and number of cases give the same cases and the same verdicts, however many ``jobs`` share them. An
-    ``executor`` (a ``ProcessPoolExecutor``, that of a Dask client, …) runs the cases where it will, and ``jobs`` then
-    says how many tasks it is given at once. ``fail_fast`` ends the run at the first case with a defect.
+    hang is a finding; or it is an object with kernels, and then runs here, or, if ``isolate`` asks for it, in a copy of
+    this process (`gradspec.system.forking.unforkable` says where that cannot be). ``cases`` and ``seconds`` end the
+    run, whichever comes first; with neither it takes a minute. The seconds are those of the whole run, probes and
+    shrinking among them. With fewer than ``at_least`` judged cases it is not whole, and ``run.lacks`` says how many are
+    missing. The same seed and number of cases give the same cases and the same verdicts, however many ``jobs`` share
+    them. An ``executor`` (a ``ProcessPoolExecutor``, that of a Dask client, …) runs the cases where it will, and
+    ``jobs`` then says how many tasks it is given at once. ``fail_fast`` ends the run at the first case with a defect.
     ``algorithm`` says how a kernel of one's own computes its sums.
 
     >>> run = check("native", cases=30, seed=1, ops=["max_pool"], jobs=1)
@@ -97,7 +99,10 @@ def check(
         return Campaign(settings, budget, watch).run(executor, jobs)
     kernels = target if isinstance(target, Target) else UserKernels(target)
     kernels = kernels.declaring(algorithm=algorithm)
-    return Campaign(replace(settings, target=kernels.name), budget, watch).run_here(kernels)
+    settings = replace(settings, target=kernels.name)
+    judge = Isolated(settings, kernels) if isolate else InProcess(kernels, settings)
+    planner = Isolated(settings, kernels) if isolate else judge  # what is planned outlives those who judge
+    return Campaign(settings, budget, watch).run_one(judge, planner)
 
 
 class Campaign:
@@ -152,29 +157,36 @@ class Campaign:
                 raise
             self.ledger.errors.append(str(stop))
 
-    def run_here(self, target: Target) -> Run:
-        """In this process: a crash of the target is a crash of ours."""
-        stream = Stream(self.settings.seed, self.settings.selection, target.refusal)
-        try:
-            plan = BatchPlan(lambda first, count: batches(stream, first, count), self.budget.cases)
-            versions, _ = target.versions(), plan.is_ready()
-            self._begin(versions)
-            while not self.ledger.is_full and self._time_left() > 0 and (batch := plan.next()):
-                self._judge_here(target, *batch)
-                if batch[0] == 0:
-                    self._measured(probe(target, self._probes_for, self.clock), broken_promises(target))
-                self._judging()
-        except KeyboardInterrupt:
-            self.report.interrupted = True
-        allow = frozenset(self.settings.allow)
-        self._end(lambda seconds: found_here(self.ledger, target, allow, seconds, self._explaining))
+    def run_one(self, judge: InProcess | Isolated, planner: InProcess | Isolated) -> Run:
+        """By one judge, of cases that another may plan; both are closed then."""
+        with closing(judge), closing(planner):
+            try:
+                plan = BatchPlan[Any](planner.plan, self.budget.cases)
+                versions, _ = judge.versions(), plan.is_ready()
+                self._begin(versions)
+                self._judge_all(judge, plan)
+            except KeyboardInterrupt:
+                self.report.interrupted = True
+            self._end(lambda seconds: found_by(judge, self.ledger, seconds, self._explaining))
         return self.report
 
-    def _judge_here(self, target: Target, number: int, cases: list[CheckCase]) -> None:
-        """A batch, or the first cases of the last one."""
+    def _judge_all(self, judge: InProcess | Isolated, plan: BatchPlan[Any]) -> None:
+        try:
+            while not self.ledger.is_full and (not plan.number or self._time_left() > 0) and (batch := plan.next()):
+                self._judge_batch(judge, *batch)
+                if batch[0] == 0:
+                    self._measured(judge.probes(self._probes_for), judge.broken_promises())
+                self._judging()
+        except TargetError as stop:
+            if not self.ledger.cases:
+                raise
+            self.ledger.errors.append(str(stop))
+
+    def _judge_batch(self, judge: InProcess | Isolated, number: int, cases: list[Any]) -> None:
+        """A batch, or its first cases where time or somebody ends it."""
         done = list[Judged]()
         try:
-            for case in judged(target, cases, frozenset(self.settings.allow)):
+            for case in judge.judged(cases):
                 done.append(case)
                 if self._time_left() <= 0:
                     break

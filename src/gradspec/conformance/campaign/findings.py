@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
 from time import monotonic
 
+from gradspec.conformance.campaign.isolated import Isolated
 from gradspec.conformance.campaign.ledger import Ledger
+from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.campaign.tasks import explain
 from gradspec.conformance.model.case import CampaignSettings
-from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import KINDS, Failure, Finding
-from gradspec.conformance.shrink.causes import explained, groups, least, merged, varied
+from gradspec.conformance.shrink.causes import groups, least, merged, varied
 
 A_CAUSE = 5.0
 """Seconds that one cause may be shrunk for, where there are few."""
@@ -47,19 +47,18 @@ def found(
     return merged(f for task, cause in pairs for f in counted(_result(task, cause), cause, ledger))
 
 
-def found_here(
+def found_by(
+    judge: InProcess | Isolated,
     ledger: Ledger,
-    target: Target,
-    allow: AbstractSet[str],
     seconds: float,
     watch: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Finding]:
-    """The same in this process."""
+    """The same by one judge."""
     causes, findings = groups(ledger.in_order()), list[Finding]()
     try:
         for number, cause in enumerate(causes):
             watch(number, len(causes))
-            told = explained(target, cause, min(A_CAUSE, seconds / len(causes)), allow)
+            told = judge.findings(varied(cause, MEMBERS), min(A_CAUSE, seconds / len(causes)))
             findings += counted(told, cause, ledger)
     except KeyboardInterrupt:
         for cause in causes[number:]:

@@ -5,16 +5,29 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import Any
 
+from gradspec.conformance.campaign.worker import TargetWorker
 from gradspec.conformance.cases.data import drawn
+from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.model.case import CampaignSettings, CheckCase
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.run import Batch, Judged
+from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure, Finding, Probe, Verdict
-from gradspec.system.processes import KeptProcess, ProcessLostError, describe, environment, module_path
+from gradspec.system.forking import ForkedChild
+from gradspec.system.processes import (
+    Child,
+    KeptProcess,
+    ProcessLostError,
+    describe,
+    environment,
+    module_child,
+    module_path,
+)
 
 STARTING = 180.0
 """Seconds that importing a framework may take, on a busy machine."""
@@ -31,20 +44,21 @@ Cases = list[dict[str, Any]]
 """The cases of one batch, as JSON."""
 
 
-class TargetError(Exception):
+class TargetError(RuntimeError):
     """The target cannot be judged: it cannot be started, or it cannot be told what it offers."""
 
 
 class Isolated(KeptProcess):
     """Close it, or use it in ``with closing(...)``. The process starts when it is first asked something."""
 
-    def __init__(self, settings: CampaignSettings) -> None:
-        """The process finds modules where this one does, and where the campaign was begun."""
-        found = environment(settings.threads) | module_path(settings.path)
-        arguments, starting = [json.dumps(encode(settings))], max(STARTING, settings.timeout)
-        super().__init__(__name__.replace("isolated", "worker"), arguments, found, starting)
+    def __init__(self, settings: CampaignSettings, target: Target | None = None) -> None:
+        """A target that is given is judged in copies of this process, so that it need not have a name."""
+        if target is not None:  # what each copy would work out anew is worked out here
+            Stream(settings.seed, settings.selection, lambda problem, mode: None).batch(0)
+        begin = partial(_worker, settings) if target is None else partial(_copy, settings, target)
+        super().__init__(begin, max(STARTING, settings.timeout))
         self.settings = settings
-        self._batches = 0
+        self._target, self._batches, self._hangs = target, 0, 0
 
     def refusal(self, why: str) -> Exception:
         return TargetError(why)
@@ -90,39 +104,51 @@ class Isolated(KeptProcess):
         """The cases of so many batches."""
         with self._in_use:
             for _ in range(PATIENCE):
+                careless = self._target is not None and not self._target.is_careful  # a call may be what takes so long
                 try:
-                    return self._asked(STARTING, do="plan", first=first, count=count)["batches"]  # type: ignore[no-any-return]
+                    more = 0.0 if careless else STARTING
+                    return self._asked(more, do="plan", first=first, count=count)["batches"]  # type: ignore[no-any-return]
                 except ProcessLostError as loss:
                     self._refuse_if_closed()
                     why = describe(loss)
         raise TargetError(f"cases could not be planned: {why}")
 
     def batch(self, number: int, cases: Cases, deadline: float = inf) -> Batch:
-        """Judge a batch. A case that ends the process or keeps it silent is a failure, and the others go on.
+        return Batch(number, tuple(self.judged(cases, deadline)))
+
+    def judged(self, cases: Cases, deadline: float = inf) -> Iterator[Judged]:
+        """The cases of a batch. One that ends the process or keeps it silent is a failure, and the others go on.
 
         No case begins after the deadline, nor when this is closed: the batch then has its first cases only.
         """
-        judged = list[Judged]()
+        done = 0
         with self._in_use:
-            while len(judged) < len(cases) and monotonic() < deadline:
-                try:
-                    self._judge_more(judged, cases, deadline)
-                except TargetError:
-                    if not self.is_closed:
-                        raise
-                    break
-        return Batch(number, tuple(judged))
+            try:
+                while done < len(cases) and monotonic() < deadline:
+                    for case in self._judged_or_lost(cases[done:], deadline):
+                        done += 1
+                        yield case
+            except TargetError:
+                if not self.is_closed:
+                    raise
+            except BaseException:  # whoever asked went away: what is still to come answers nobody
+                self._end()
+                raise
 
     # --- cases ----------------------------------------------------------------------------------------------------
 
-    def _judge_more(self, judged: list[Judged], cases: Cases, deadline: float) -> None:
-        """The cases that are left, up to one at which the process is lost."""
+    def _judged_or_lost(self, cases: Cases, deadline: float) -> Iterator[Judged]:
+        """The cases up to one at which the process is lost, that one included."""
+        done = 0
         try:
-            for case in self._judged(cases[len(judged) :], deadline):
-                judged.append(case)  # noqa: PERF402  (those before a loss stay)
+            for case in self._judged(cases, deadline):
+                done += 1
+                yield case
         except ProcessLostError as loss:
             self._refuse_if_closed()
-            judged.append(self._alone(cases[len(judged)], loss))
+            yield self._alone(cases[done], loss)
+            if self._target is not None and self._hangs:  # no time limit ends what nobody waits for otherwise
+                raise TargetError(f"{self.settings.target} hangs: the cases after that one were not tried") from None
 
     def _judged(self, cases: Cases, deadline: float = inf) -> Iterator[Judged]:
         self._batches += 1
@@ -141,10 +167,12 @@ class Isolated(KeptProcess):
         """A case again, alone in a new process: what somebody else did to the process, or to the machine, is not held
         against the target.
         """
+        self._refuse_if_in_doubt(loss)
         try:
             (judged,) = self._judged([case])
         except ProcessLostError as again:
             self._refuse_if_closed()
+            self._hangs += again.status is None
             return self._deadly(case, again)
         if loss.status is not None and -loss.status in CRASHES:
             return self._deadly(case, loss, "alone in a new process the case does not crash")
@@ -166,6 +194,27 @@ class Isolated(KeptProcess):
     def _start(self) -> dict[str, Any]:
         self._batches = 0
         return super()._start()
+
+    def _lost(self) -> None:
+        """Copies that come after one that was lost expect the like."""
+        super()._lost()
+        if self._target is not None:
+            self._target.is_careful = True
+
+    def _refuse_if_in_doubt(self, loss: ProcessLostError) -> None:
+        """A loss that may be of our own doing is not held against the target."""
+        if loss.doubt:
+            raise TargetError(f"{self.settings.target} was called, and {describe(loss)}; {loss.doubt}")
+
+
+def _worker(settings: CampaignSettings) -> Child:
+    """A process that finds modules where this one does, and where the campaign was begun."""
+    found = environment(settings.threads) | module_path(settings.path)
+    return module_child(__name__.replace("isolated", "worker"), [json.dumps(encode(settings))], found)
+
+
+def _copy(settings: CampaignSettings, target: Target) -> Child:
+    return ForkedChild(TargetWorker(target, settings).answers, {"versions": target.versions()})
 
 
 def rule_of(loss: ProcessLostError) -> str:

@@ -1,19 +1,24 @@
-"""Judging in this process: the cases of a batch, one after the other."""
+"""Judging in this process: what can be asked about a target, and the cases of a batch, one after the other."""
 
 from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cached_property
+from math import inf
+from time import monotonic
 
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks import examine
+from gradspec.conformance.checks.probes import probe
 from gradspec.conformance.checks.promises import broken
-from gradspec.conformance.model.case import CheckCase
+from gradspec.conformance.model.case import CampaignSettings, CheckCase
 from gradspec.conformance.model.run import Judged
 from gradspec.conformance.model.target import Target
-from gradspec.conformance.model.verdict import FINDINGS, KINDS, Failure, Finding
+from gradspec.conformance.model.verdict import FINDINGS, KINDS, Failure, Finding, Probe
+from gradspec.conformance.shrink.causes import explained
 from gradspec.conformance.shrink.search import manner
 
 KEPT = 3
@@ -28,26 +33,47 @@ def signature(failure: Failure) -> Signature:
     return (problem.op, failure.call.mode, problem.dtype, failure.verdict.variant, *manner(failure.verdict))
 
 
-def batches(stream: Stream, first: int, count: int) -> list[list[CheckCase]]:
-    """So many batches. Where nothing is offered the stream ends when that has been said once."""
-    last = min(first + count, stream.covering) if stream.why_nothing else first + count
-    return [stream.batch(number) for number in range(first, last)]
+class InProcess:
+    """What can be asked about a target, answered here: `Isolated` asks the same of another process."""
 
+    def __init__(self, target: Target, settings: CampaignSettings, clock: Callable[[], float] = monotonic) -> None:
+        self.target, self.settings, self.clock, self.allow = target, settings, clock, frozenset(settings.allow)
 
-def judged(target: Target, cases: Iterable[CheckCase], allow: AbstractSet[str] = frozenset()) -> Iterator[Judged]:
-    """The cases of one batch, each judged when it is asked for.
+    @cached_property
+    def _stream(self) -> Stream:
+        """Made when it is first needed: the cover takes a moment, and only who plans needs it."""
+        return Stream(self.settings.seed, self.settings.selection, self.target.refusal)
 
-    >>> from gradspec.conformance.model.case import Selection
-    >>> from gradspec.conformance.cases.stream import Stream
-    >>> from gradspec.conformance.targets import target_named
-    >>> native = target_named("native")
-    >>> cases = Stream(0, Selection(ops=("max_pool",), modes=("value",)), native.refusal).batch(0)
-    >>> {case.kind for case in judged(native, cases)}
-    {'pass'}
-    """
-    seen: Counter[Signature] = Counter()
-    for case in cases:
-        yield _judged(target, case, allow, seen)
+    def versions(self) -> dict[str, str]:
+        return self.target.versions()
+
+    def probes(self, seconds: float) -> list[Probe]:
+        return probe(self.target, seconds, self.clock)
+
+    def broken_promises(self) -> list[Finding]:
+        """Calls for which the target's documentation promises an error, and which gave none."""
+        found = ((p, {"reproducer": p.source, "explanation": p.documented}, v) for p, v in broken(self.target))
+        return [Finding.of(verdict, promise.op, "value", result="", **more) for promise, more, verdict in found]
+
+    def plan(self, first: int, count: int) -> list[list[CheckCase]]:
+        """The cases of so many batches. Where nothing is offered they end when that has been said once."""
+        last = min(first + count, self._stream.covering) if self._stream.why_nothing else first + count
+        return [self._stream.batch(number) for number in range(first, last)]
+
+    def judged(self, cases: Iterable[CheckCase], deadline: float = inf) -> Iterator[Judged]:
+        """The cases of a batch, each judged when it is asked for; none begins after the deadline."""
+        seen: Counter[Signature] = Counter()
+        for case in cases:
+            if self.clock() >= deadline:
+                return
+            yield _judged(self.target, case, self.allow, seen)
+
+    def findings(self, failures: Sequence[Failure], seconds: float) -> list[Finding]:
+        """What the failures of one group come to, shrunk for so long."""
+        return explained(self.target, failures, seconds, self.allow)
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 def _judged(target: Target, case: CheckCase, allow: AbstractSet[str], seen: Counter[Signature]) -> Judged:
@@ -89,9 +115,3 @@ def unjudged(case: CheckCase, why: str) -> Judged:
     """Undecided through no fault of the target's."""
     error = f"case {case.name} ({case.problem.op} {case.mode}): {why}"
     return Judged(case.problem.op, case.mode, tuple(sorted(case.features)), "undecided", error=error)
-
-
-def broken_promises(target: Target) -> list[Finding]:
-    """Calls for which the target's documentation promises an error, and which gave none."""
-    found = ((p, {"reproducer": p.source, "explanation": p.documented}, verdict) for p, verdict in broken(target))
-    return [Finding.of(verdict, promise.op, "value", result="", **more) for promise, more, verdict in found]

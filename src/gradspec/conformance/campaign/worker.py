@@ -19,19 +19,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from math import inf
 from time import monotonic
 from typing import Any
 
-from gradspec.conformance.campaign.local import batches, broken_promises, judged
-from gradspec.conformance.cases.stream import Stream
-from gradspec.conformance.checks.probes import probe
+from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.model.case import CampaignSettings, CheckCase
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure
-from gradspec.conformance.shrink.causes import explained
 from gradspec.conformance.targets import target_named
 from gradspec.system.processes import Lines, end_with_parent, private_output
 
@@ -43,12 +39,7 @@ class TargetWorker:
     """Answers requests about one target."""
 
     def __init__(self, target: Target, settings: CampaignSettings) -> None:
-        self.target, self.settings = target, settings
-
-    @cached_property
-    def stream(self) -> Stream:
-        """Made when it is first needed: the cover takes a moment, and only who plans needs it."""
-        return Stream(self.settings.seed, self.settings.selection, self.target.refusal)
+        self._judge = InProcess(target, settings)
 
     def answers(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         actions = (self.probes, self.promises, self.plan, self.judge, self.findings)
@@ -59,29 +50,28 @@ class TargetWorker:
             yield {"failed": f"{type(error).__name__}: {error}"}
 
     def probes(self, seconds: float) -> Iterator[dict[str, Any]]:
-        yield {"probes": list(map(encode, probe(self.target, seconds)))}
+        yield {"probes": list(map(encode, self._judge.probes(seconds)))}
 
     def promises(self) -> Iterator[dict[str, Any]]:
-        yield {"findings": list(map(encode, broken_promises(self.target)))}
+        yield {"findings": list(map(encode, self._judge.broken_promises()))}
 
     def plan(self, first: int, count: int) -> Iterator[dict[str, Any]]:
-        yield {"batches": [list(map(encode, cases)) for cases in batches(self.stream, first, count)]}
+        yield {"batches": [list(map(encode, cases)) for cases in self._judge.plan(first, count)]}
 
     def judge(self, cases: list[dict[str, Any]], seconds: float | None) -> Iterator[dict[str, Any]]:
         """No case begins after so many seconds."""
         deadline = inf if seconds is None else monotonic() + seconds
         decoded = (decode(CheckCase, case, "case") for case in cases)
-        verdicts = judged(self.target, decoded, frozenset(self.settings.allow))
-        for _ in cases:
-            if monotonic() >= deadline:
-                yield {"judged": None}
-                return
-            yield {"judged": encode(next(verdicts))}
+        judged = 0
+        for case in self._judge.judged(decoded, deadline):
+            judged += 1
+            yield {"judged": encode(case)}
+        if judged < len(cases):
+            yield {"judged": None}
 
     def findings(self, failures: list[dict[str, Any]], seconds: float) -> Iterator[dict[str, Any]]:
         group = [decode(Failure, failure, "failure") for failure in failures]
-        found = explained(self.target, group, seconds, frozenset(self.settings.allow))
-        yield {"findings": list(map(encode, found))}
+        yield {"findings": list(map(encode, self._judge.findings(group, seconds)))}
 
 
 def main(settings: CampaignSettings) -> None:

@@ -17,9 +17,9 @@ from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, judge_call
 from gradspec.conformance.model.problem import Array, Call
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure, Verdict
-from gradspec.conformance.shrink.fork import fate
 from gradspec.conformance.shrink.steps import cost, simpler_numbers, size, steps
 from gradspec.spec.errors import ShapeError
+from gradspec.system.forking import fate
 
 MOST_RUNS = 3000
 """Calls that are tried at most for one failure."""

@@ -46,10 +46,13 @@ from gradspec.conformance.targets.program import assignments, imports, keywords
 from gradspec.conformance.targets.user.functions import SUFFIXES, UserFunction, derivative_of, functions_of
 from gradspec.graph.lru import LRUCache
 from gradspec.spec.errors import DTypeError
+from gradspec.system.forking import fate
 
 DEFAULT_DTYPES = ("f16", "f32", "f64")
 """What a kernel is given unless it declares otherwise: NumPy's own floats."""
 MOST_DECLINATIONS = 4096
+A_TRIAL, MOST_HANGS = 1.0, 10
+"""Seconds that a call on zeros may take where it may never end, and how often it may not: then nothing is tried."""
 
 
 class Kernel(Protocol):
@@ -192,7 +195,7 @@ class UserKernels(Target):
         beside = {mode: derivative for mode, derivative in (("jvp", jvp), ("vjp", vjp)) if derivative is not None}
         self._functions += [derivative_of(self._functions, mode, derivative) for mode, derivative in beside.items()]
         self._declarations: dict[str, Any] = {}
-        self._declinations = LRUCache[str](MOST_DECLINATIONS)
+        self._declinations, self._hangs = LRUCache[str](MOST_DECLINATIONS), 0
         self.declaring()
 
     def declaring(self, **declarations: Any) -> Self:
@@ -251,14 +254,24 @@ class UserKernels(Target):
     def _declined(self, problem: Problem, mode: str) -> str | None:
         """Why the function raises ``NotImplementedError`` for a problem, tried on zeros."""
 
+        def attempt() -> None:
+            self.run(on_zeros(problem, mode))
+
         def reason() -> str:
+            if self.is_careful and self._is_deadly(attempt):
+                return ""  # judged where the case is
             try:
-                self.run(on_zeros(problem, mode))
+                attempt()
             except Exception as why:  # any other is judged where the case is
                 return str(why) if isinstance(why, NotOfferedError) else ""
             return ""
 
         return self._declinations.get_or_make(repr((problem, mode)), reason) or None
+
+    def _is_deadly(self, attempt: Callable[[], None]) -> bool:
+        found = fate(attempt, A_TRIAL) if self._hangs < MOST_HANGS else "hang"
+        self._hangs += found == "hang"
+        return bool(found)
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
         function = self._function(problem, mode)

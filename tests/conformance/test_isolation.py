@@ -1,0 +1,169 @@
+"""Kernels in a copy of the process: their crashes and hangs are findings, all else is as if they ran here."""
+
+import ctypes
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+import gradspec as gs
+from gradspec.conformance.campaign import isolated
+from gradspec.conformance.targets.user import target as user
+from gradspec.system import forking
+from gradspec.testing import check_kernel
+
+pytestmark = pytest.mark.skipif(not forking.CAN_FORK, reason="a process cannot be copied here")
+pytest_plugins = ["pytester"]
+FAST = {"cases": 6, "dtypes": ["f32"]}
+
+
+@pytest.fixture(autouse=True)
+def can_be_copied(monkeypatch):
+    """Other tests of this process may have started JAX."""
+    monkeypatch.setattr(forking, "unforkable", lambda: "")
+
+
+def pool(x, kernel_size, stride):
+    return np.lib.stride_tricks.sliding_window_view(x, kernel_size[0], -1)[..., :: stride[0], :].max(-1)
+
+
+def doing(something):
+    """A kernel that does something at strides of more than 1, and refuses windows of three cells."""
+
+    def max_pool1d(x, kernel_size, stride):
+        if kernel_size == (3,):
+            raise NotImplementedError("three cells")
+        if stride[0] > 1:
+            something()
+        return pool(x, kernel_size, stride)
+
+    return max_pool1d
+
+
+@pytest.mark.parametrize(
+    ("something", "got"),
+    [
+        (os.abort, "was ended by SIGABRT"),
+        (lambda: ctypes.string_at(0), "was ended by SIGSEGV"),
+        (lambda: os._exit(3), "ended with status 3"),
+        (lambda: sys.exit(0), "ended with status 0"),
+    ],
+    ids=["abort", "segmentation fault", "exit at once", "exit"],
+)
+def test_a_crash_is_shrunk_and_no_other_case_is_lost(something, got):
+    with pytest.raises(AssertionError) as caught:
+        check_kernel(doing(something), **FAST)
+    text = str(caught.value)
+    assert f"got       the process {got}" in text
+    assert "kernel_size=(1,), stride=(2,)" in text
+    assert "6 judged cases" in text
+    assert "not offered" not in text
+    assert multiprocessing.active_children() == []
+
+
+def test_results_are_those_of_this_process():
+    runs = [gs.conformance.check(doing(lambda: None), seed=3, isolate=isolate, **FAST) for isolate in (False, True)]
+    assert runs[0].tally == runs[1].tally
+    assert runs[0].findings == runs[1].findings
+
+
+def test_what_a_kernel_raises_is_told():
+    def raising():
+        raise KeyError("no such tile")
+
+    with pytest.raises(AssertionError, match="KeyError: 'no such tile'"):
+        check_kernel(doing(raising), **FAST)
+
+
+def test_prints_and_warnings_come_through_once(capsys):
+    def loud():
+        print("from Python")
+        print("to the other stream", file=sys.stderr)
+        ctypes.CDLL(None).puts(b"from C")
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+
+    with pytest.warns(DeprecationWarning, match="old") as caught:
+        run = check_kernel(doing(loud), **FAST)
+    assert run.findings == []
+    assert len(caught) <= 2  # of who plans, and of who judges
+    out = capsys.readouterr().out
+    assert {"from Python", "to the other stream", "from C"} <= set(out.splitlines())
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(isolated, "FIRST", 0.0)
+    monkeypatch.setattr(forking, "ENDING", 0.0)
+    monkeypatch.setattr(user, "MOST_HANGS", 0)
+
+
+@pytest.mark.parametrize(
+    ("threads", "error", "words"),
+    [
+        (["python"], AssertionError, "hang: A call ends"),
+        (["python", "pool"], RuntimeError, "either it hangs, or it needs threads .* isolate=False"),
+    ],
+    ids=["alone", "in company"],
+)
+def test_a_hang_is_told_and_held_against_a_kernel_only_if_it_can_be_its_own(
+    monkeypatch, impatient, threads, error, words
+):
+    monkeypatch.setattr(forking, "_threads", lambda: threads)
+    with pytest.raises(error, match=words):
+        check_kernel(lambda x, kernel_size: time.sleep(100), "max_pool1d", timeout=0.2, **FAST)
+    assert multiprocessing.active_children() == []
+
+
+def test_where_no_process_can_be_copied_that_is_said(monkeypatch):
+    monkeypatch.setattr(forking, "unforkable", lambda: "a GPU is in use here")
+    here = []
+    with pytest.warns(RuntimeWarning, match=r"judged in this process, .*: a GPU is in use here. isolate=False says"):
+        check_kernel(doing(lambda: here.append(os.getpid())), **FAST)
+    assert set(here) == {os.getpid()}
+
+
+def test_a_mistaken_request_is_the_same_error():
+    for isolate in (True, False):
+        with pytest.raises(ValueError, match="features that it has"):
+            check_kernel(lambda x, weight: x, "conv1d", features=["ties"], isolate=isolate)
+
+
+def test_openmp_has_threads_in_a_copy():
+    torch = pytest.importorskip("torch")
+
+    def work():
+        return torch.rand(2, 8, 128, 128).exp().sum()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        work()  # starts threads here, which a copy has not
+        assert forking.fate(work, 60) == ""
+    finally:
+        torch.set_num_threads(before)
+
+
+TESTS = """
+import os
+import numpy as np
+
+def pool(x, kernel_size):
+    return np.lib.stride_tricks.sliding_window_view(x, kernel_size[0], -1)[..., :: kernel_size[0], :].max(-1)
+
+def test_crash(check_kernel):
+    check_kernel(lambda x, kernel_size: os.abort(), "max_pool1d", cases=4)
+
+def test_right(check_kernel):
+    check_kernel(pool, "max_pool1d", cases=4)
+"""
+
+
+def test_pytest_survives(pytester):
+    pytester.makepyfile(TESTS)
+    result = pytester.runpytest_inprocess("-p", "gradspec.testing.plugin", "-p", "no:xdist", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*SIGABRT*"])
