@@ -58,6 +58,20 @@ class Convolution:
         along = self.conv(dx, weight, None, **attributes)
         return along + self.conv(x, dweight, dbias, **attributes)
 
+    def conv_transpose(self, x, weight, bias, stride, padding, output_padding, groups, dilation):
+        self.require(weight, stride, dilation)
+        cells, lead = flattened(x, len(stride))
+        if 0 in (*cells.shape, *weight.shape):
+            raise NotImplementedError("empty arrays")
+        each = zip(cells.shape[2:], weight.shape[2:], stride, dilation, output_padding, strict=True)
+        sizes = [(n - 1) * s + d * (k - 1) + 1 + more for n, k, s, d, more in each]
+        parts = zip(np.split(cells, groups, 1), np.split(wide(weight), groups), strict=True)
+        y = np.concatenate([self.write(part, w, sizes, stride, dilation) for part, w in parts], 1)
+        y = y[(..., *(slice(lo, n - hi) for n, (lo, hi) in zip(sizes, padding, strict=True)))]
+        if bias is not None:
+            y = y + wide(bias).reshape(-1, *(1,) * len(stride))
+        return y.reshape(*lead, *y.shape[1:]).astype(x.dtype)
+
     def conv_vjp(self, x, weight, bias, g, stride, padding, dilation, groups):
         self.require(weight, stride, dilation)
         cells, _ = flattened(x, len(stride))

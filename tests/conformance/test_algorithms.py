@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
 
 from gradspec.conformance import Arithmetic, meaning
+from gradspec.conformance.campaign.check import repeated
 from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.checks.probes import probe
 from gradspec.conformance.model.arithmetic import ALGORITHMS
 from gradspec.conformance.model.case import CampaignSettings, Selection
-from gradspec.conformance.oracle.mixing import SMALL_TILE_GAIN, TILE, TILE_GAIN
+from gradspec.conformance.oracle.mixing import SMALL_TILE_GAIN, TILE, TILE_GAIN, cells_near, outputs_near
 from gradspec.conformance.targets import target_named
 from gradspec.conformance.targets.user.target import UserKernels
+from gradspec.spec.window import regular
 from gradspec.testing import check_kernel
 
 from .mixing_kernels import FFT, IntegralImage, OnePassTable, PrefixSum, Winograd, cook_toom
@@ -218,6 +221,49 @@ def test_what_is_not_finite_spreads_over_its_region_alone(special):
         assert finite[1].all()
 
 
+AXES = [
+    regular((n,), (k,), s, p, d).axes[0] for n, k, s, p, d in [(40, 3, 1, 1, 1), (61, 2, 3, 2, 2), (30, 5, 2, 0, 1)]
+]
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_a_tile_holds_whatever_its_outputs_read_and_no_more(axis):
+    """Nearness is one relation, seen from outputs and from cells."""
+    forward, backward = cells_near(axis).stretches, outputs_near(axis).stretches
+    for output, cell in product(range(axis.outputs), range(axis.size)):
+        taps = axis.positions(output)
+        room = 7 * axis.stride * axis.dilation
+        near = taps[0] - room <= cell <= taps[-1] + room
+        assert near == (forward[output].start <= cell < forward[output].stop)
+        assert near == (backward[cell].start <= output < backward[cell].stop)
+
+
+EMPTY = {"batch": (0, 2, 3, 1), "channels": (2, 0, 3, 1), "outputs": (2, 2, 0, 1), "nothing, but groups": (1, 2, 4, 2)}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("empty", EMPTY)
+def test_every_result_may_be_rounded_once_in_empty_arrays_too(empty, algorithm):
+    batch, channels, outputs, groups = EMPTY[empty]
+    x, w = np.ones((batch, channels, 5, 6), np.float32), np.ones((outputs, channels // groups, 3, 2), np.float32)
+    b, y = np.ones(outputs, np.float32), np.ones((batch, outputs, 5, 7), np.float32)
+    attributes = {"padding": 1, "groups": groups}
+    found = [
+        meaning("conv", x, w, b, **attributes),
+        meaning("conv_jvp", x, w, b, x, w, b, **attributes),
+        *meaning("conv_vjp", x, w, b, y, **attributes),
+        meaning("conv_transpose", y, w, np.ones(channels, np.float32), **attributes),
+        *(meaning(name, x, **how) for name, how in AVERAGES.items()),
+        *(meaning(f"{name}_vjp", x, x[..., :2, :2], **how) for name, how in AVERAGES.items()),
+    ]
+    for exact in found:
+        once = exact.rounded("f32").astype(np.float32)
+        assert exact.judge(once, Arithmetic.of("f32", algorithm=algorithm)).passed
+
+
+AVERAGES = {"avg_pool": {"kernel_size": (2, 3)}, "adaptive_avg_pool": {"output_size": (2, 2)}}
+
+
 def test_spreading_is_a_convention_that_the_word_declares():
     run = check_kernel(FFT(), ops=["conv"], features=["nan"], cases=12, dtypes=["f32"], ranks=[1], modes=["value"])
     assert {(f.kind, f.rule) for f in run.findings} == {("convention", "special")}
@@ -241,7 +287,8 @@ def test_the_word_is_said_in_any_place():
     for target in (UserKernels({**kernels, "algorithm": "fft"}), UserKernels(kernels).declaring(algorithm="fft")):
         assert all(p.normal and "as declared" in p.result for p in probe(target) if p.name == "normwise leakage")
         assert "algorithm_spreads" in target.conventions()
-    assert set(ALGORITHMS) == {"fft", "winograd", "integral_image", "prefix_sum"}
+    settings = CampaignSettings("mine:kernels", 7, algorithm="fft")
+    assert repeated(settings, 40) == "gradspec check mine:kernels --algorithm fft --seed 7 --cases 40"
 
 
 def test_other_operators_are_judged_as_ever():

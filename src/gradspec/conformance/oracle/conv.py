@@ -14,10 +14,19 @@ from numpy.typing import NDArray
 from gradspec.backends.tables import readers, table, take
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.oracle.arrays import float_array, has_exact_products, lead_of, leaf_sums, planes_of
-from gradspec.conformance.oracle.meaning import Bools, Floats, Ints
-from gradspec.conformance.oracle.mixing import TRANSFORMS, Region, near, nearby, region, transforms
+from gradspec.conformance.oracle.meaning import Floats, Ints
+from gradspec.conformance.oracle.mixing import (
+    TRANSFORMS,
+    Near,
+    Region,
+    cells_near,
+    nearby,
+    outputs_near,
+    region,
+    transforms,
+)
 from gradspec.conformance.oracle.parts import SumsOfParts
-from gradspec.conformance.oracle.sums import MISSING, PADDED, REAL, Mixes, Mixture, ProductChunk, SumMeaning, slices
+from gradspec.conformance.oracle.sums import MISSING, PADDED, REAL, Mixture, ProductChunk, SumMeaning, slices
 from gradspec.spec.conv import Form, conv_form, require_tangents, transposed_form
 from gradspec.spec.tensor import require_shape
 from gradspec.spec.window import Regular
@@ -48,38 +57,34 @@ class _Trilinear:
 
     def read(self, pairs: Sequence[Pair], added: NDArray[Any] | None) -> SumMeaning:
         """``read(x, W)`` over one pair or, for a JVP, two, plus one addend per channel of ``g``."""
-        mixed = partial(self._mixed, pairs, added, len(self.taps), lambda: list(map(near, self.axes)), 2)
-        return self._gathered(pairs, added, self.taps, PADDED, (1, 2, 0), self.form.g_shape, mixed)
+        return self._gathered(pairs, added, self.taps, PADDED, (1, 2, 0), self.form.g_shape, cells_near)
 
     def write(self, pairs: Sequence[Pair], added: NDArray[Any] | None) -> SumMeaning:
         """``write(g, W)``, likewise, plus one addend per channel of ``x``."""
-        mixed = partial(self._mixed, pairs, added, len(self.readers), lambda: [near(axis).T for axis in self.axes], 1)
-        return self._gathered(pairs, added, self.readers, MISSING, (0, 2, 1), self.form.x_shape, mixed)
+        return self._gathered(pairs, added, self.readers, MISSING, (0, 2, 1), self.form.x_shape, outputs_near)
 
     def _mixed(
         self,
         pairs: Sequence[Pair],
-        added: NDArray[Any] | None,
-        rows: int,
-        beside: Callable[[], list[Bools]],
+        addends: Floats,
+        near: Callable[[Regular], Near],
         summed: int,
         arithmetic: Arithmetic,
     ) -> Mixture | None:
         """``[sample, group, channel, place]``: a sample's planes, or what is near the place, times the weights.
 
-        ``summed`` is the axis of the weights over which they are added up.
+        ``summed`` is the axis of the weights over which they are added up; ``addends`` are ``[group, channel, place]``.
         """
         if arithmetic.algorithm not in TRANSFORMS:
             return None
         is_local, regions = arithmetic.algorithm == "winograd", list[tuple[Region, Region]]()
         for x, w in pairs:
             cells, weights = region(self._split(x)), region(self._weights(w))
-            cells = nearby(cells, beside()).over((2,)) if is_local else cells.over((2, 3))
+            cells = nearby(cells, list(map(near, self.axes))).over((2,)) if is_local else cells.over((2, 3))
             weights = weights.largest(3).over((summed,)) if is_local else weights.over((summed, 3))
-            regions.append((cells, weights.shaped(self.form.groups, -1, 1)))
+            regions.append((cells, weights.turned(summed, 0, 3 - summed, 3)))
         terms = len(pairs) * self._split(pairs[0][0]).shape[2] + 1
-        each = np.zeros(1) if added is None else added.astype(np.float64).reshape(self.form.groups, -1, 1)
-        return transforms(arithmetic.algorithm, self.axes, terms).mixture(regions, each + np.zeros(rows), arithmetic)
+        return transforms(arithmetic.algorithm, self.axes, terms).mixture(regions, addends, arithmetic)
 
     def _gathered(
         self,
@@ -89,7 +94,7 @@ class _Trilinear:
         otherwise: int,
         order: tuple[int, int, int],
         out: tuple[int, ...],
-        mixed: Mixes,
+        near: Callable[[Regular], Near],
     ) -> SumMeaning:
         """Rows gather one channel group's cells at ``places``; columns are its weights, axes in ``order``."""
         first, groups, rows = pairs[0][0], self.form.groups, len(places)
@@ -101,6 +106,8 @@ class _Trilinear:
         split = list(zip(wide, (self._weights(w) for _, w in pairs), strict=True))
         narrow = has_exact_products(*(array for pair in pairs for array in pair), *(() if added is None else (added,)))
         extra = None if added is None else added.astype(np.float64).reshape(groups, 1, width)
+        addends = np.zeros(rows) if extra is None else extra.swapaxes(1, 2) + np.zeros(rows)
+        mixed = partial(self._mixed, pairs, addends, near, order[0] + 1)
         where = np.arange(samples * groups * width * rows, dtype=np.int64).reshape(samples, groups, width, rows)
 
         def chunk(group: int, part: slice) -> ProductChunk:
@@ -137,7 +144,7 @@ class _Trilinear:
             if arithmetic.algorithm not in TRANSFORMS:
                 return None
             ours, theirs = region(xs).over((0, 3)), region(gs).over((0, 3))
-            pair = ours.shaped(form.groups, 1, -1, 1), theirs.shaped(form.groups, -1, 1, 1)
+            pair = ours.turned(1, 0, 2, 3), theirs.turned(1, 2, 0, 3)
             every = transforms(arithmetic.algorithm, self.axes, samples, gradient=True)
             return every.mixture([pair], np.zeros(taps), arithmetic)
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gradspec.backends.tables import ABSENT, table
 from gradspec.conformance.model.arithmetic import Arithmetic
-from gradspec.conformance.oracle.meaning import Bools, Floats
+from gradspec.conformance.oracle.meaning import Bools, Floats, Ints
 from gradspec.conformance.oracle.sums import NO_GRAIN, SLACK, ZERO_GRAIN, Mixture, lowest_bits, quotient_grains
 from gradspec.domains.exact import rational
 from gradspec.spec.window import Regular, Window
@@ -58,8 +58,9 @@ class Region(NamedTuple):
         """Regions joined over an axis, which is kept as one: sizes as in a maximum norm."""
         return Region(self.size.max(axis, keepdims=True, initial=0.0), np.any(self.wild, axis, keepdims=True))
 
-    def shaped(self, *shape: int) -> Region:
-        return Region(self.size.reshape(shape), self.wild.reshape(shape))
+    def turned(self, *axes: int) -> Region:
+        """With the axes in another order."""
+        return Region(self.size.transpose(axes), self.wild.transpose(axes))
 
 
 def region(array: Floats) -> Region:
@@ -68,38 +69,53 @@ def region(array: Floats) -> Region:
     return Region(np.abs(np.where(finite, array, 0.0)), ~finite)
 
 
-def nearby(own: Region, near: Sequence[Bools]) -> Region:
-    """``[…, output]``: of ``[…, cell]`` the largest of all that is near; ``near`` is ``[output, cell]``, by axes."""
+class Near(NamedTuple):
+    """For every place along an axis the stretch of another axis, of ``size`` cells, that a tile may hold beside it."""
+
+    size: int
+    stretches: list[slice]
+
+    @staticmethod
+    def of(size: int, first: Ints, last: Ints) -> Near:
+        ends = zip(np.clip(first, 0, size).tolist(), np.clip(last + 1, 0, size).tolist(), strict=True)
+        return Near(size, [slice(*stretch) for stretch in ends])
+
+
+def cells_near(axis: Regular) -> Near:
+    """For every output. Strided and dilated windows are computed phase by phase."""
+    start = np.arange(axis.outputs) * axis.stride - axis.lo
+    return Near.of(axis.size, start - _beside(axis), start + axis.dilation * (axis.kernel - 1) + _beside(axis))
+
+
+def outputs_near(axis: Regular) -> Near:
+    """For every cell, the outputs that it is near."""
+    start = np.arange(axis.size) + axis.lo
+    first = start - axis.dilation * (axis.kernel - 1) - _beside(axis)
+    return Near.of(axis.outputs, -(-first // axis.stride), (start + _beside(axis)) // axis.stride)
+
+
+def _beside(axis: Regular) -> int:
+    return (TILE - 1) * axis.stride * axis.dilation
+
+
+def nearby(own: Region, near: Sequence[Near]) -> Region:
+    """``[…, place]``: of ``[…, cell]`` the largest of all that is near along every axis."""
     return Region(_largest_near(own.size, near), _largest_near(own.wild, near))
 
 
 Numbers = TypeVar("Numbers", bound=NDArray[Any])
 
 
-def _largest_near(flat: Numbers, near: Sequence[Bools]) -> Numbers:
+def _largest_near(flat: Numbers, near: Sequence[Near]) -> Numbers:
     lead = flat.shape[:-1]
-    part: NDArray[Any] = flat.reshape(*lead, *(relation.shape[1] for relation in near))
-    for axis, relation in enumerate(near, start=-len(near)):
-        cells = np.moveaxis(part, axis, 0)
-        found = np.zeros((len(relation), *cells.shape[1:]), part.dtype)
-        for output, row in enumerate(relation):
-            found[output] = cells[_span(row)].max(axis=0, initial=0)
-        part = np.moveaxis(found, 0, axis)
-    return part.reshape(*lead, -1)  # type: ignore[return-value]
-
-
-def _span(row: Bools) -> slice:
-    (places,) = np.nonzero(row)
-    return slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0)
-
-
-def near(axis: Regular) -> Bools:
-    """``[output, cell]``: whether a tile may hold both. Strided and dilated windows are computed phase by phase."""
-    first = np.arange(axis.outputs)[:, None] * axis.stride - axis.lo
-    beside = (TILE - 1) * axis.stride * axis.dilation
-    cells = np.arange(axis.size)
-    last = first + axis.dilation * (axis.kernel - 1)
-    return np.asarray((cells >= first - beside) & (cells <= last + beside))
+    part: NDArray[Any] = flat.reshape(*lead, *(axis.size for axis in near))
+    for number, axis in enumerate(near, start=-len(near)):
+        cells = np.moveaxis(part, number, 0)
+        found = np.zeros((len(axis.stretches), *cells.shape[1:]), part.dtype)
+        for place, stretch in enumerate(axis.stretches):
+            found[place] = cells[stretch].max(axis=0, initial=0)
+        part = np.moveaxis(found, 0, number)
+    return part.reshape(*lead, prod(len(axis.stretches) for axis in near))  # type: ignore[return-value]
 
 
 # --- transforms -------------------------------------------------------------------------------------------------------
