@@ -196,6 +196,7 @@ def _list_choices(context: click.Context, parameter: click.Parameter, wanted: bo
 @click.option("--modes", callback=_listed, help="value,jvp,vjp,second. [all]")
 @click.option("--dtypes", callback=_listed, help="f16,bf16,f32,f64,i8,u8,i32,i64. [all]")
 @click.option("--ranks", callback=_numbers, help="Numbers of spatial axes: 1,2,3,4. [all]")
+@click.option("--domain", help='What it is made for: "kernel_size=3x3 stride=2 channels=8..1024:8 batch=1". [its own]')
 @click.option("--allow", callback=_listed, help="Modes of reduced precision that the target documents: tf32,ftz, ...")
 @click.option("--algorithm", help="How your kernel sums: fft, winograd, integral_image or prefix_sum. [term by term]")
 @click.option("--jobs", type=click.IntRange(1), help="Processes. [the cores this process may use]")

@@ -98,7 +98,7 @@ def test_a_ranked_name_is_of_that_rank():
     target = UserKernels({"max_pool": max_pool, "max_pool1d": lambda x, kernel_size: x[..., 0::2]})
     assert target.run(call_of(MAX))["y"].shape == (2, 3)
     assert target.refusal(Problem("max_pool", 2, ((6, 6),), {"kernel_size": (2, 2)}), "value") is None
-    assert "no rank 2" in UserKernels(max_pool1d_vjp).refusal(replace(MAX, rank=2), "vjp")
+    assert "no max_pool_vjp of rank 2" in UserKernels(max_pool1d_vjp).refusal(replace(MAX, rank=2), "vjp")
 
 
 def test_ranks_are_those_of_each_operator():
@@ -197,11 +197,11 @@ def test_names_may_be_ones_own_and_in_any_order():
         (lambda x, kernel_size: x, replace(MAX, attributes={"kernel_size": (2,), "stride": (1,)}), "takes no stride"),
         (lambda x, kernel_size: x, replace(MAX, attributes={"kernel_size": (2,), "ties": "all"}), "takes no ties"),
         (lambda x, kernel_size, mood: x, MAX, "needs 'mood', which gs.spec.max_pool does not have"),
-        (lambda x, kernel_size, stride: x, replace(MAX, dtype="bf16"), "bf16 is not among its dtypes, f16, f32, f64"),
+        (lambda x, kernel_size, stride: x, replace(MAX, dtype="bf16"), "dtypes bf16 is not among"),
     ],
 )
 def test_what_has_no_place_is_not_offered(function, problem, reason):
-    assert reason in UserKernels({"max_pool": function}).refusal(problem, "value")
+    assert reason in UserKernels({"max_pool": function}).declines(problem, "value")
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_declarations_are_read():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: UserKernels({"max_pool": max_pool, "dtypes": ("f8",)}), gs.DTypeError, "'f8'.*use some of f16"),
+        (lambda: UserKernels({"max_pool": max_pool, "dtypes": ("f8",)}), ValueError, "'f8'; give some of f16"),
         (
             lambda: UserKernels({"max_pool": max_pool, "conventions": ["ties"]}),
             ValueError,

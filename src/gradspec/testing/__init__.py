@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 from warnings import warn
@@ -45,6 +45,7 @@ def check_kernel(
     strict: bool | None = None,
     timeout: float = 60.0,
     isolate: bool = True,
+    **domain: Any,
 ) -> Run:
     """Judge a kernel, and raise an ``AssertionError`` that tells every defect by its smallest case.
 
@@ -54,7 +55,9 @@ def check_kernel(
     because time ended the run, are a `FewCasesWarning`. ``ops``, ``features``, ``modes``, ``dtypes`` and ``ranks``
     choose among them. Unless ``strict`` is False, here or in the object itself, a choice that is not the
     specification's (another tie rule, say) is a defect, save those that ``conventions`` names. ``algorithm`` says how
-    sums are computed, if not term by term: ``"fft"``, ``"winograd"``, ``"integral_image"`` or ``"prefix_sum"``.
+    sums are computed, if not term by term: ``"fft"``, ``"winograd"``, ``"integral_image"`` or ``"prefix_sum"``. Other
+    keywords are attributes and axes, ``kernel_size={(3, 3)}`` or ``channels=range(8, 1025, 8)``: the domain that cases
+    are drawn from, instead of what the object declares.
 
     The kernel runs in a copy of this process: a call that crashes, or does not end within ``timeout`` seconds, is a
     defect, and the other cases go on. With ``isolate=False`` it runs here, for a debugger.
@@ -70,7 +73,7 @@ def check_kernel(
     from gradspec.conformance.campaign.check import check
     from gradspec.conformance.report.words import too_few
 
-    target = _target(kernel, op, jvp, vjp, dtypes, conventions, strict)
+    target = _target(kernel, op, jvp, vjp, dtypes, conventions, strict, domain)
     run = check(
         target,
         cases=cases,
@@ -119,13 +122,17 @@ def _target(
     dtypes: Iterable[str],
     conventions: Iterable[str],
     strict: bool | None,
+    domain: Mapping[str, Any],
 ) -> UserKernels:
+    from gradspec.conformance.model.domain import KernelDomain
     from gradspec.conformance.targets.user.target import UserKernels
 
     target = UserKernels(kernel, op=op, jvp=jvp, vjp=vjp)
+    KernelDomain.of(**domain)  # before anything else, whether it can be meant
     is_strict = target.declared("strict", True) if strict is None else strict
     # What raises NotImplementedError is found out beforehand, so that cases are made of the rest.
-    return target.declaring(dtypes=tuple(dtypes), conventions=tuple(conventions), strict=is_strict, is_tried=True)
+    own = {"dtypes": tuple(dtypes), "conventions": tuple(conventions), "strict": is_strict, "is_tried": True}
+    return target.declaring(**own, **domain)
 
 
 def _reasons(run: Run) -> str:

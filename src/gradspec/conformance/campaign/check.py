@@ -6,7 +6,7 @@ import os
 import secrets
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -54,6 +54,7 @@ def check(
     modes: Iterable[str] = (),
     dtypes: Iterable[str] = (),
     ranks: Iterable[int] = (),
+    domain: str | Mapping[str, Any] = "",
     allow: Iterable[str] = (),
     algorithm: str | None = None,
     jobs: int | None = None,
@@ -85,7 +86,7 @@ def check(
     settings = CampaignSettings(
         known_target(target) if isinstance(target, str) else "",
         secrets.randbelow(2**32) if seed is None else seed,
-        selection_of(ops, features, modes, dtypes, ranks),
+        selection_of(ops, features, modes, dtypes, ranks, domain),
         allowed(allow),
         algorithm,
         timeout=timeout,
@@ -98,7 +99,7 @@ def check(
     if isinstance(target, str):
         return Campaign(settings, budget, watch).run(executor, jobs)
     kernels = target if isinstance(target, Target) else UserKernels(target)
-    kernels = kernels.declaring(algorithm=algorithm)
+    kernels = kernels.declaring(algorithm=algorithm).within(settings.selection.domain)
     settings = replace(settings, target=kernels.name)
     judge = Isolated(settings, kernels) if isolate else InProcess(kernels, settings)
     planner = Isolated(settings, kernels) if isolate else judge  # what is planned outlives those who judge
@@ -135,7 +136,7 @@ class Campaign:
                 self._tell("starting", 0.0)
                 versions, _ = planner.versions(), plan.is_ready()
                 wait(others, return_when=FIRST_COMPLETED)
-                self._begin(versions)
+                self._begin(versions, planner.domain)
                 tasks_at_once, each = (jobs or OUTSTANDING, BATCHES_PER_TASK) if executor else (workers, 1)
                 ends = (executor or here, here, plan, self.ledger, self._time_left)
                 self._drive(Drive(self.settings, *ends, tasks_at_once, each, lambda: self._judging_on(here)))
@@ -163,7 +164,7 @@ class Campaign:
             try:
                 plan = BatchPlan[Any](planner.plan, self.budget.cases)
                 versions, _ = judge.versions(), plan.is_ready()
-                self._begin(versions)
+                self._begin(versions, judge.domain)
                 self._judge_all(judge, plan)
             except KeyboardInterrupt:
                 self.report.interrupted = True
@@ -204,7 +205,8 @@ class Campaign:
             tasks.close(self.settings.token)
             pool.shutdown()
 
-    def _begin(self, versions: dict[str, str]) -> None:
+    def _begin(self, versions: dict[str, str], domain: str) -> None:
+        self.report.domain = domain
         self.report.version = ", ".join(f"{name} {version}" for name, version in versions.items())
         self._tell("judging", 0.0)
         self.report.starting = self.report.seconds
@@ -290,7 +292,8 @@ def repeated(settings: CampaignSettings, cases: int) -> str:
     'gradspec check native --ops conv,fold --seed 7 --cases 120'
     """
     numbers = {"seed": (settings.seed,), "cases": (max(1, cases),)}
-    algorithm = filter(None, (settings.algorithm,))
-    chosen = {**vars(settings.selection), "allow": settings.allow, "algorithm": tuple(algorithm), **numbers}
+    words = {"domain": settings.selection.domain, "algorithm": settings.algorithm}
+    single = {name: (word,) if word else () for name, word in words.items()}
+    chosen = {**vars(settings.selection), **single, "allow": settings.allow, **numbers}
     options = [part for name, given in chosen.items() if given for part in (f"--{name}", ",".join(map(str, given)))]
     return shlex.join(["gradspec", "check", settings.target, *options])

@@ -10,7 +10,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from gradspec.conformance.campaign.worker import TargetWorker
+from gradspec.conformance.campaign.worker import TargetWorker, greeting
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.model.case import CampaignSettings, CheckCase
@@ -54,10 +54,12 @@ class Isolated(KeptProcess):
     def __init__(self, settings: CampaignSettings, target: Target | None = None) -> None:
         """A target that is given is judged in copies of this process, so that it need not have a name."""
         if target is not None:  # what each copy would work out anew is worked out here
-            Stream(settings.seed, settings.selection, lambda problem, mode: None).batch(0)
+            Stream(settings.seed, settings.selection, lambda problem, mode: None, target.domain).batch(0)
         begin = partial(_worker, settings) if target is None else partial(_copy, settings, target)
         super().__init__(begin, max(STARTING, settings.timeout))
         self.settings = settings
+        self.domain = ""
+        """Of the target, when it has said its versions."""
         self._target, self._batches, self._hangs = target, 0, 0
 
     def refusal(self, why: str) -> Exception:
@@ -69,7 +71,9 @@ class Isolated(KeptProcess):
         """Starts the process, or says why the target cannot be judged."""
         try:
             with self._in_use:
-                return self._start()["versions"]  # type: ignore[no-any-return]
+                greeting = self._start()
+                self.domain = greeting["domain"]
+                return greeting["versions"]  # type: ignore[no-any-return]
         except ProcessLostError as loss:
             raise TargetError(f"{self.settings.target} could not be started: {describe(loss)}") from None
 
@@ -214,7 +218,7 @@ def _worker(settings: CampaignSettings) -> Child:
 
 
 def _copy(settings: CampaignSettings, target: Target) -> Child:
-    return ForkedChild(TargetWorker(target, settings).answers, {"versions": target.versions()})
+    return ForkedChild(TargetWorker(target, settings).answers, greeting(target))
 
 
 def rule_of(loss: ProcessLostError) -> str:

@@ -42,7 +42,11 @@ class InProcess:
     @cached_property
     def _stream(self) -> Stream:
         """Made when it is first needed: the cover takes a moment, and only who plans needs it."""
-        return Stream(self.settings.seed, self.settings.selection, self.target.refusal)
+        return Stream(self.settings.seed, self.settings.selection, self.target.refusal, self.target.domain)
+
+    @property
+    def domain(self) -> str:
+        return str(self.target.domain)
 
     def versions(self) -> dict[str, str]:
         return self.target.versions()

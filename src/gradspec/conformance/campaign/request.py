@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gradspec.conformance.judge.reduced import REDUCED
 from gradspec.conformance.model.case import FEATURES, Selection
+from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.problem import DTYPES, INPUTS, MODES, RANKS
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.targets import TARGETS
@@ -96,10 +97,16 @@ def known_target(name: str) -> str:
 
 
 def selection_of(
-    ops: Iterable[str], features: Iterable[str], modes: Iterable[str], dtypes: Iterable[str], ranks: Iterable[int]
+    ops: Iterable[str],
+    features: Iterable[str],
+    modes: Iterable[str],
+    dtypes: Iterable[str],
+    ranks: Iterable[int],
+    domain: str | Mapping[str, Any],
 ) -> Selection:
+    within = KernelDomain.read(domain) if isinstance(domain, str) else KernelDomain.of(**domain)
     named = (known("operator", ops, INPUTS), known("feature", features, FEATURES), known("mode", modes, MODES))
-    return Selection(*named, known("dtype", dtypes, DTYPES), known("rank", ranks, RANKS))
+    return Selection(*named, known("dtype", dtypes, DTYPES), known("rank", ranks, RANKS), str(within))
 
 
 def allowed(names: Iterable[str]) -> tuple[str, ...]:

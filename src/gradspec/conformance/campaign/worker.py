@@ -2,7 +2,7 @@
 
 It reads one JSON request per line and answers with JSON lines:
 
-    (greeting)                                  {"versions": {name: version}}
+    (greeting)                                  {"versions": {name: version}, "domain"}
     {"do": "probes", "seconds"}                 {"probes": [Probe, …]}
     {"do": "promises"}                          {"findings": [Finding, …]}
     {"do": "plan", "first", "count"}            {"batches": [[Case, …], …]}
@@ -35,6 +35,10 @@ IDLE = 120.0
 """Seconds without a request after which a worker ends."""
 
 
+def greeting(target: Target) -> dict[str, Any]:
+    return {"versions": target.versions(), "domain": str(target.domain)}
+
+
 class TargetWorker:
     """Answers requests about one target."""
 
@@ -47,7 +51,8 @@ class TargetWorker:
         try:
             yield from named[request.pop("do")](**request)
         except Exception as error:
-            yield {"failed": f"{type(error).__name__}: {error}"}
+            kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+            yield {"failed": f"{kind}{error}"}
 
     def probes(self, seconds: float) -> Iterator[dict[str, Any]]:
         yield {"probes": list(map(encode, self._judge.probes(seconds)))}
@@ -82,10 +87,10 @@ def main(settings: CampaignSettings) -> None:
         print(json.dumps(message), file=channel, flush=True)
 
     try:
-        target = target_named(settings.target).declaring(algorithm=settings.algorithm)
+        target = target_named(settings.target).declaring(algorithm=settings.algorithm).within(settings.selection.domain)
         target.set_threads(settings.threads)
         worker = TargetWorker(target, settings)
-        say({"versions": target.versions()})
+        say(greeting(target))
     except Exception as error:
         say({"failed": str(error) or type(error).__name__})
         return

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.conformance.cases.numbers import generator
+from gradspec.conformance.model.domain import FREE, AxisDomain
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -105,52 +106,81 @@ class AxisTable:
         """Whether there are axes with each of these traits."""
         return all(len(self.having(wanted)) for wanted in masks)
 
-    def draw(self, rng: np.random.Generator, wanted: int) -> DrawnAxis:
-        """One of them; there must be some."""
-        found = self.having(wanted)
+    def draw(self, rng: np.random.Generator, wanted: int | None) -> DrawnAxis:
+        """One of them, or one with any traits; there must be some."""
+        found = np.arange(len(self.rows)) if wanted is None else self.having(wanted)
         return DrawnAxis(*self.rows[found[rng.integers(len(found))]].tolist())
 
 
-@lru_cache(maxsize=64)
-def axes(family: str, rank: int, kind: str, ceil: bool) -> AxisTable:
+@lru_cache(maxsize=512)
+def axes(family: str, rank: int, kind: str, ceil: bool, within: AxisDomain = FREE) -> AxisTable:
     """The axes of a family (sliding, transposed, adaptive, whole) for one of ``rank`` axes, drawn once and for all.
 
     >>> axes("sliding", 2, "small", False).have([mask(["dilated"])])
     True
+    >>> axes("sliding", 2, "small", False, FREE._replace(dilations=(1,))).have([mask(["dilated"])])
+    False
     """
     rng = generator(rank, len(kind), int(ceil))
     scale = scale_of(kind, rank)
     if family == "adaptive":
-        return _adaptive_axes(scale)
+        return _adaptive_axes(scale, within)
     if family == "whole":
-        return _whole_axes(scale)
-    return _sliding_axes(rng, scale, ceil, family == "transposed")
+        return _whole_axes(scale, within)
+    return _sliding_axes(rng, scale, ceil, family == "transposed", within)
 
 
 # --- sliding windows -------------------------------------------------------------------------------------------------
 
 
-def _sliding_axes(rng: np.random.Generator, scale: Scale, ceil: bool, transposed: bool) -> AxisTable:
+def _sliding_axes(
+    rng: np.random.Generator, scale: Scale, ceil: bool, transposed: bool, within: AxisDomain
+) -> AxisTable:
     count = scale.drawn
-    k = rng.integers(scale.kernels[0], scale.kernels[1] + 1, count)
-    s, d = rng.choice(scale.strides, count), rng.choice(scale.dilations, count)
+    k = _allowed(rng, within.kernels, rng.integers(scale.kernels[0], scale.kernels[1] + 1, count))
+    s = _allowed(rng, within.strides, rng.choice(scale.strides, count))
+    d = _allowed(rng, within.dilations, rng.choice(scale.dilations, count))
     extent = d * (k - 1) + 1
     least = 1 if scale.sizes[0] == 1 else extent
     # A fifth of one-cell axes, because in so small a corner the rarest combinations live.
     n = np.where(rng.random(count) < 0.2, least, rng.integers(scale.sizes[0], scale.sizes[1] + 1, count))
+    if within != FREE:  # wide windows need long axes
+        n = np.where(rng.random(count) < 0.3, extent + rng.integers(0, 3 * s + 2), n)
+    n = _allowed(rng, within.sizes, n)
     lo = np.where((n == 1) & (rng.random(count) < 0.5), extent - rng.integers(0, 3, count), _paddings(rng, k, extent))
     lo = np.maximum(lo, 0)
     hi = np.where(rng.random(count) < 0.25, _paddings(rng, k, extent), lo)
+    if within.paddings is not None:
+        lo, hi = rng.choice(within.paddings, count).T
     extra = rng.integers(0, np.maximum(s, d)) * (rng.random(count) < 0.5) if transposed else np.zeros(count, np.int64)
+    extra = _allowed(rng, within.extras, extra)
     if transposed:
         rows = np.stack([n, k, s, lo, hi, d, extra, n], 1)
-        rows = rows[(n - 1) * s - lo - hi + extent + extra >= 1]
+        rows = rows[((n - 1) * s - lo - hi + extent + extra >= 1) & (extra < np.maximum(s, d))]
     else:
         rows = np.stack([n, k, s, lo, hi, d, extra, _output_counts(n, extent, s, lo, hi, ceil)], 1)
         rows = rows[rows[:, 7] >= 1]
-    rows = rows[rows[:, 7] <= scale.outputs]
+    return _few_windows(rows, scale, transposed, within)
+
+
+def _few_windows(rows: Ints, scale: Scale, transposed: bool, within: AxisDomain) -> AxisTable:
+    """The axes that have few windows, of which every third or more has a real cell."""
+    if within != FREE:  # each once, and those of fewest windows where all have many
+        rows = np.unique(rows, axis=0)
+        rows = rows[np.argsort(rows[:, 7], kind="stable")]
+        few = max(int((rows[:, 7] <= scale.outputs).sum()), min(len(rows), 8))
+        rows = rows[:few]
+    else:
+        rows = rows[rows[:, 7] <= scale.outputs]
+    if not len(rows):
+        return AxisTable(rows, np.zeros(0, np.int64))
     traits, alive = _sliding_traits(rows, scale.many, transposed)
+    alive |= not alive.any()
     return AxisTable(rows[alive], traits[alive])
+
+
+def _allowed(rng: np.random.Generator, allowed: tuple[int, ...] | None, drawn: Ints) -> Ints:
+    return drawn if allowed is None else rng.choice(allowed, len(drawn))
 
 
 def _paddings(rng: np.random.Generator, k: Ints, extent: Ints) -> Ints:
@@ -218,9 +248,10 @@ def _packed(found: dict[str, NDArray[np.bool_]]) -> Ints:
 # --- other windows ---------------------------------------------------------------------------------------------------
 
 
-def _adaptive_axes(scale: Scale) -> AxisTable:
-    sizes = np.arange(*scale.sizes)
-    bins = np.arange(1, (scale.outputs if scale.sizes[0] > 1 else max(scale.outputs, 2 * scale.many + 2)) + 1)
+def _adaptive_axes(scale: Scale, within: AxisDomain) -> AxisTable:
+    sizes = np.asarray(within.sizes or range(*scale.sizes))
+    most = scale.outputs if scale.sizes[0] > 1 else max(scale.outputs, 2 * scale.many + 2)
+    bins = np.asarray(within.outputs or range(1, most + 1))
     n, m = (grid.ravel() for grid in np.meshgrid(sizes, bins, indexing="ij"))
     uneven = n % m != 0
     longest = np.where(uneven, n // m + 1, n // m)
@@ -235,8 +266,8 @@ def _adaptive_axes(scale: Scale) -> AxisTable:
     return AxisTable(np.stack([n, ones, ones, zeros, zeros, ones, zeros, m], 1), _packed(found))
 
 
-def _whole_axes(scale: Scale) -> AxisTable:
-    n = np.arange(scale.sizes[0], scale.sizes[1] + 1)
+def _whole_axes(scale: Scale, within: AxisDomain) -> AxisTable:
+    n = np.asarray(within.sizes or range(scale.sizes[0], scale.sizes[1] + 1))
     zeros, ones = np.zeros_like(n), np.ones_like(n)
     found = {"one_cell_axis": n == 1, "deep": n >= scale.many}
     return AxisTable(np.stack([n, ones, ones, zeros, zeros, ones, zeros, ones], 1), _packed(found))

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.conformance.cases.axes import AXIS_FEATURES
-from gradspec.conformance.cases.geometry import Goal, family
+from gradspec.conformance.cases.geometry import Goal, family, in_frames
 from gradspec.conformance.model.case import FEATURES
+from gradspec.conformance.model.domain import EVERYTHING, KernelDomain
 from gradspec.conformance.model.problem import AVERAGES, DTYPES, FLOATS, INPUTS, LAYOUTS, MODES, RANKS, SELECTIONS
 
 Bools: TypeAlias = NDArray[np.bool_]
@@ -127,8 +128,8 @@ def _across(left: tuple[str, ...], right: tuple[str, ...], first: str, second: s
     return (first in left and second in right) or (second in left and first in right)
 
 
-def can_be_drawn(op: str, rank: int, features: Iterable[str]) -> bool:
-    """Whether there are axes with all these features of geometry, and no two of them clash.
+def can_be_drawn(op: str, rank: int, features: Iterable[str], domain: KernelDomain = EVERYTHING) -> bool:
+    """Whether a domain has axes with all these features of geometry, and no two of them clash.
 
     >>> can_be_drawn("conv", 1, {"dilated", "one_cell_axis"}), can_be_drawn("conv", 1, {"large", "empty_batch"})
     (True, False)
@@ -136,15 +137,10 @@ def can_be_drawn(op: str, rank: int, features: Iterable[str]) -> bool:
     named = sorted(features)
     if any(clash(op, rank, a, b) for a, b in combinations(named, 2)):
         return False
-    return _has_axes(op, rank, frozenset(named) & _MATTERS_TO_AXES)
+    return bool(in_frames(Goal(op, rank, frozenset(named) & _MATTERS_TO_AXES, domain=domain)))
 
 
 _MATTERS_TO_AXES = frozenset((*AXIS_FEATURES, "asymmetric", "count_exclude_pad", "many_hits_one_cell", "long_sum"))
-
-
-@lru_cache(maxsize=1 << 14)
-def _has_axes(op: str, rank: int, features: frozenset[str]) -> bool:
-    return Goal(op, rank, features).assigned() is not None
 
 
 # --- all triples ------------------------------------------------------------------------------------------------------
@@ -158,6 +154,10 @@ class RankedOperator:
     rank: int
     values: frozenset[str]
     refused: frozenset[tuple[str, str]] = frozenset()
+    domain: KernelDomain = EVERYTHING
+
+    def can_be_drawn(self, features: Iterable[str]) -> bool:
+        return can_be_drawn(self.op, self.rank, features, self.domain)
 
     @cached_property
     def together(self) -> Bools:
@@ -168,7 +168,7 @@ class RankedOperator:
             if clash(self.op, self.rank, first, second) is None and not is_refused:
                 found[PLACE[first], PLACE[second]] = found[PLACE[second], PLACE[first]] = True
         for pair in combinations(self._geometry, 2):
-            if not can_be_drawn(self.op, self.rank, pair):
+            if not self.can_be_drawn(pair):
                 a, b = (PLACE[name] for name in pair)
                 found[a, b] = found[b, a] = False
         return found
@@ -184,7 +184,7 @@ class RankedOperator:
         found = pairs[:, :, None] & pairs[:, None, :] & pairs[None, :, :]
         tight = [name for name in self._geometry if name in _MATTERS_TO_AXES]
         for three in combinations(tight, 3):
-            if not can_be_drawn(self.op, self.rank, three):
+            if not self.can_be_drawn(three):
                 for order in permutations(PLACE[name] for name in three):
                     found[order] = False
         if not self.refused and self.values == values_of(self.op, self.rank):

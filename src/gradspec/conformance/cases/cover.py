@@ -24,7 +24,6 @@ from gradspec.conformance.cases.combinations import (
     Bools,
     CaseSpace,
     RankedOperator,
-    can_be_drawn,
     specials_of,
 )
 from gradspec.conformance.cases.numbers import generator
@@ -216,7 +215,7 @@ class _BatchPlanner:
         for name in GEOMETRY[entry.op]:
             fits = name in entry.values and name not in chosen and bool(entry.together[PLACE[name], others].all())
             early = self.planner.is_early and name in COST
-            if fits and not early and can_be_drawn(entry.op, entry.rank, chosen | {name}):
+            if fits and not early and entry.can_be_drawn(chosen | {name}):
                 gain[PLACE[name]] = promise[PLACE[name]] / COST.get(name, 1.0)
         return gain
 
@@ -303,7 +302,7 @@ def random_batch(space: CaseSpace, rng: np.random.Generator) -> Planned:
     for name in map(str, rng.permutation([name for name in GEOMETRY[entry.op] if name in entry.values])):
         often = rng.random() * COST.get(name, 1.0) < 1
         fits = all(name == other or entry.together[PLACE[name], PLACE[other]] for other in always)
-        if len(features) < count and often and fits and can_be_drawn(entry.op, entry.rank, features | {name}):
+        if len(features) < count and often and fits and entry.can_be_drawn(features | {name}):
             features |= {name}
     cells = [random_cell(entry, features, always, rng, i) for i in range(CASES)]
     wide = is_long(entry.op, features) and "vjp" in entry.values and bool(rng.integers(2))

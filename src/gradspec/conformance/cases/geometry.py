@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 from gradspec.conformance.cases.axes import AXIS_FEATURES, BIT, AxisTable, DrawnAxis, axes, mask
 from gradspec.conformance.cases.features import LARGE, LONG_SUM, MANY_HITS, tags
 from gradspec.conformance.cases.styles import CHANNELS, HEAVY_SAMPLES, drawn_axes
+from gradspec.conformance.model.domain import EVERYTHING, FREE, AxisDomain, KernelDomain, frames
 from gradspec.conformance.model.geometry import anatomy
 from gradspec.conformance.model.geometry import leaves as most_terms
 from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS, SLIDING_POOLS, Problem, Shape
@@ -25,6 +28,8 @@ FEW_LEAVES = 1 << 17
 MOST_LEAVES = 1 << 23
 SAMPLES = 4
 """One sample of four, or one plane, may hold numbers that hide everything else."""
+USUAL_BATCHES, USUAL_CHANNELS = (4, 5, 1, 2, 3), (2, 3, 4, 1, 5)
+"""Sizes of axes in a domain that does not exclude them."""
 TRIES = 24
 ROUNDED_BETAS = (0.1, 0.7, 3.3)
 """Of smooth maxima: numbers that float32 does not have."""
@@ -49,7 +54,8 @@ class Goal:
     ``sided`` asks for different paddings on both sides, ``bare`` for no leading axes, ``equal`` for axes that are all
     the same, ``tie_rule`` for the attribute ``ties`` of a selection. Long sums of a convolution are those of its value,
     or, if it is ``wide``, those of the gradients of its weights: both at once would take too long. With a ``style``
-    axes are drawn for its purpose, not for features.
+    axes are drawn for its purpose, not for features. All is drawn from a ``domain``, the axes from one of its
+    ``frame``s.
     """
 
     op: str
@@ -61,6 +67,8 @@ class Goal:
     tie_rule: str = "first"
     wide: bool = False
     style: str = ""
+    domain: KernelDomain = EVERYTHING
+    frame: tuple[AxisDomain, ...] = ()
 
     def has(self, *features: str) -> bool:
         return not self.features.isdisjoint(features)
@@ -70,22 +78,36 @@ class Goal:
         return self.has("long_sum") and not self.wide
 
     @property
+    def is_long_by_channels(self) -> bool:
+        """Whether a long sum must be one of many channels, as windows are given."""
+        return self.has_long_value and self.op in CONVOLUTIONS and any(axis.kernels for axis in self.frame)
+
+    @property
     def scale(self) -> str:
         """Of its axes."""
-        if self.has_long_value:
+        if self.has_long_value and not self.is_long_by_channels:
             return "deep" if self.op in AVERAGES else "long"
         return "many" if self.has("many_hits_one_cell") else "small"
 
     @property
-    def table(self) -> AxisTable:
-        """The axes to draw from."""
-        return axes(family(self.op), self.rank, self.scale, self.has("ceil_mode"))
+    def ceil(self) -> bool:
+        return bool(self.domain.prefers("ceil_mode", self.has("ceil_mode")))
+
+    @property
+    def tables(self) -> list[AxisTable]:
+        """The axes to draw from, for each of the window's."""
+        frame = self.frame or (FREE,) * self.rank
+        return [axes(family(self.op), self.rank, self.scale, self.ceil, axis) for axis in frame]
+
+    def have(self, masks: Sequence[int]) -> bool:
+        """Whether there are axes with these traits."""
+        return all(table.have([wanted]) for table, wanted in zip(self.tables, masks, strict=True))
 
     @property
     def shared_traits(self) -> int:
         """Traits that every axis must have, for the window to have many cells or its cells many windows."""
         wanted = {"hit"} if self.has("many_hits_one_cell") else set()
-        if self.has_long_value:
+        if self.has_long_value and not self.is_long_by_channels:
             wanted.add("hit" if self.op == "conv_transpose" else "deep")
         return mask(wanted)
 
@@ -95,7 +117,7 @@ class Goal:
         wanted = [name for name in AXIS_FEATURES if name in self.features]
         if self.has("count_exclude_pad"):
             wanted.append("padded")
-        if self.op == "max_pool" and not (self.rank == 1 and self.has("one_cell_axis")):
+        if self.op == "max_pool" and not (self.rank == 1 and self.has("one_cell_axis")) and not self.frame:
             wanted.append("several")
         slides = family(self.op) in ("sliding", "transposed")
         if self.sided or (self.rank == 1 and self.has("asymmetric") and slides):
@@ -104,7 +126,7 @@ class Goal:
 
     def assigned(self) -> list[int] | None:
         """Traits for each axis, one axis after the other, as masks for which there are axes; None if there are none."""
-        found, shared, spread = self.table, self.shared_traits, self.spread_traits
+        shared, spread = self.shared_traits, self.spread_traits
         for together in range(len(spread), 0, -1) if self.rank > 1 and not self.equal else (len(spread) or 1,):
             for first in range(self.rank if together < len(spread) else 1):
                 masks = [shared] * self.rank
@@ -112,18 +134,20 @@ class Goal:
                     masks[(first + max(i - together + 1, 0)) % self.rank] |= BIT[trait]
                 if self.equal:
                     masks = masks[:1] * self.rank
-                if found.have(masks):
+                if self.have(masks):
                     return masks
-        return None if spread or not found.have([shared]) else [shared] * self.rank
+        return None if spread or not self.have([shared] * self.rank) else [shared] * self.rank
 
     def is_met(self, problem: Problem, leaves: int) -> bool:
         """Whether a problem has what is wanted, with at most so many leaves in all its results."""
         parts = anatomy(problem)
+        if self.domain.excludes(problem):
+            return False
         if problem.op == "smooth_max_pool" and (prod(parts.output) > SMOOTH_OUTPUTS or parts.taps > SMOOTH_TAPS):
             return False
         if parts.window is not None and prod(parts.output) * max(parts.taps, most_terms(problem, "value")) > leaves:
             return False
-        if parts.windows * parts.taps > MOST_READS or not self._leaves_a_choice(problem):
+        if (parts.windows * parts.taps > MOST_READS and not self.frame) or not self._leaves_a_choice(problem):
             return False
         found = tags(problem, "vjp" if self.wide else "value")
         return self.features <= found and (not self.style or self.rank == 1 or "asymmetric" in found)
@@ -131,7 +155,7 @@ class Goal:
     def _leaves_a_choice(self, problem: Problem) -> bool:
         """Whether a maximum has cells to choose from, and unpooling cells enough for many to go to one place."""
         small = self.rank == 1 and self.has("one_cell_axis")
-        if self.style == "nothing_read" or self.has("empty_batch", "zero_channels") or small:
+        if self.style == "nothing_read" or self.has("empty_batch", "zero_channels") or small or self.frame:
             return True
         if problem.op == "max_unpool":
             enough = prod(anatomy(problem).spatial) > MANY_HITS
@@ -146,19 +170,34 @@ def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
     >>> goal.features <= tags(drawn_problem(np.random.default_rng(0), goal))
     True
     """
-    for attempt in range(TRIES):
-        if goal.style:
-            small, ceil = goal.op == "smooth_max_pool", goal.has("ceil_mode")
-            chosen = drawn_axes(rng, goal.style, family(goal.op), goal.rank, small, ceil)
+    framed = in_frames(goal)
+    for attempt in range(TRIES if framed else 0):
+        one = framed[rng.integers(len(framed))] if goal.domain else goal
+        if one.style and not one.frame:
+            small = goal.op == "smooth_max_pool"
+            chosen = drawn_axes(rng, goal.style, family(goal.op), goal.rank, small, goal.ceil)
         else:
-            masks = _assigned(rng, goal) if attempt < TRIES // 2 else goal.assigned()
+            masks = _assigned(rng, one) if attempt < TRIES // 2 else one.assigned()
             if masks is None:
                 return None
-            chosen = _axes(rng, goal, masks)
-        problem = _BUILDERS[goal.op](_Builder(rng, goal, chosen))
-        if goal.is_met(problem, MOST_LEAVES if goal.style == "heavy" else FEW_LEAVES << attempt // 3):
+            chosen = _axes(rng, one, masks)
+        problem = _BUILDERS[goal.op](_Builder(rng, one, chosen))
+        if problem and one.is_met(problem, MOST_LEAVES if goal.style == "heavy" else FEW_LEAVES << attempt // 3):
             return problem
     return None
+
+
+@lru_cache(maxsize=1 << 14)
+def in_frames(goal: Goal) -> tuple[Goal, ...]:
+    """The goal in every frame of its domain that has axes for it. Where a frame says nothing, axes may have a style."""
+    if not goal.domain:
+        return (goal,) if goal.style or goal.assigned() is not None else ()
+    found = []
+    for frame in frames(goal.domain, goal.op, goal.rank):
+        one = goal if set(frame) == {FREE} else replace(goal, frame=frame, equal=goal.equal and len(set(frame)) == 1)
+        if (one.style and not one.frame) or one.assigned() is not None:
+            found.append(one)
+    return tuple(found)
 
 
 def _assigned(rng: np.random.Generator, goal: Goal) -> list[int] | None:
@@ -170,16 +209,16 @@ def _assigned(rng: np.random.Generator, goal: Goal) -> list[int] | None:
             for i in range(goal.rank):
                 if goal.equal or i == sure or rng.random() < 0.3:
                     masks[i] |= BIT[trait]
-        if goal.table.have(masks):
+        if goal.have(masks):
             return masks
     return goal.assigned()
 
 
 def _axes(rng: np.random.Generator, goal: Goal, masks: Sequence[int]) -> list[DrawnAxis]:
     if goal.equal:
-        return [_small_axis(rng, goal, masks[0])] * goal.rank
+        return [_small_axis(rng, goal, goal.tables[0], masks[0])] * goal.rank
     for _ in range(6):
-        drawn = [_small_axis(rng, goal, wanted) for wanted in masks]
+        drawn = [_small_axis(rng, goal, *wanted) for wanted in zip(goal.tables, masks, strict=True)]
         # Axes that are alike hide that a kernel mixes them up.
         columns = ({axis.size for axis in drawn}, {axis.outputs for axis in drawn})
         if len(set(drawn)) == goal.rank and (goal.rank == 1 or all(len(column) > 1 for column in columns)):
@@ -187,10 +226,11 @@ def _axes(rng: np.random.Generator, goal: Goal, masks: Sequence[int]) -> list[Dr
     return drawn
 
 
-def _small_axis(rng: np.random.Generator, goal: Goal, wanted: int) -> DrawnAxis:
+def _small_axis(rng: np.random.Generator, goal: Goal, table: AxisTable, wanted: int) -> DrawnAxis:
     """An axis with these traits; of those with many cells or windows, the smallest of a few."""
     is_costly, transposed = goal.op in CONVOLUTIONS and goal.has("large", "long_sum"), goal.op == "conv_transpose"
-    few = [goal.table.draw(rng, wanted) for _ in range(8 if is_costly else 1 if goal.scale == "small" else 4)]
+    some = None if goal.style else wanted  # a style has no features: in a frame, any axis will do
+    few = [table.draw(rng, some) for _ in range(8 if is_costly else 1 if goal.scale == "small" else 4)]
 
     def cost(axis: DrawnAxis) -> int:
         """By the cells that its windows lie on, and their number."""
@@ -204,7 +244,7 @@ def _small_axis(rng: np.random.Generator, goal: Goal, wanted: int) -> DrawnAxis:
 
 
 class _Builder:
-    """A problem of a goal from its axes: channels, leading axes and attributes are drawn."""
+    """A problem of a goal from its axes: channels, leading axes and attributes are drawn, from its domain."""
 
     def __init__(self, rng: np.random.Generator, goal: Goal, axes: Sequence[DrawnAxis]) -> None:
         self.rng, self.goal = rng, goal
@@ -212,11 +252,42 @@ class _Builder:
         self.sliding = {"stride": stride, "padding": tuple(zip(low, high, strict=True)), "dilation": dilation}
 
     def problem(self, *shapes: Shape | None, **attributes: Any) -> Problem:
-        ties = {"ties": self.goal.tie_rule} if self.goal.op in SELECTIONS else {}
+        ties = {"ties": self.prefers("ties", self.goal.tie_rule)} if self.goal.op in SELECTIONS else {}
         return Problem(self.goal.op, self.goal.rank, shapes, {**attributes, **ties})
+
+    def prefers(self, name: str, wanted: Any) -> Any:
+        return self.goal.domain.prefers(name, wanted)
+
+    def one_of(self, name: str, usual: Sequence[int | None], least: int = 0, divisor: int = 1) -> int | None:
+        """A size that is usual, or else allowed, from ``least`` on and a multiple; any where there is none.
+
+        None, no such axis, is given where it is usual or nothing else is allowed.
+        """
+        allowed = self.goal.domain.get(name)
+        fit = [n for n in usual if n is None or (n >= least and n % divisor == 0)]
+        if allowed is None:
+            fit = fit or [-(-least // divisor) * divisor]
+        else:
+            fit = [n for n in fit if n in allowed] or [*islice(_fitting(allowed, least, divisor), 12)] or [allowed[-1]]
+        few = fit[:3] if self.rng.random() < 0.7 else fit
+        return few[self.rng.integers(len(few))]
+
+    def outer_within(self, cells: int) -> Shape:
+        """The same axes as the domain has them: with ``batch`` there is one before the channels."""
+        none = (None,) if self.goal.bare else ()
+        least = -(-LARGE // max(cells, 1)) if self.goal.has("large") else 1
+        batch = 0 if self.goal.has("empty_batch") else self.one_of("batch", (*none, *USUAL_BATCHES), 1)
+        lead: Shape = () if batch is None else (batch,)
+        if lead and "batch" not in self.goal.domain and self.rng.random() < 0.3:
+            lead = (*lead, 2)
+        each = -(-least // max(prod(lead), 1))
+        channels = 0 if self.goal.has("zero_channels") else self.one_of("channels", (*none, *USUAL_CHANNELS), each)
+        return lead if channels is None else (*lead, channels)
 
     def outer(self, cells: int) -> Shape:
         """The axes before the spatial ones of a pooling: ``(*lead, channels)``, at least four planes."""
+        if "batch" in self.goal.domain or "channels" in self.goal.domain:
+            return self.outer_within(cells)
         if self.goal.has("zero_channels"):
             return (int(self.rng.integers(1, 4)), 0)
         if self.goal.has("empty_batch"):
@@ -233,17 +304,19 @@ class _Builder:
 
     def sliding_pool(self) -> Problem:
         lead = self.outer(max(prod(self.sizes), prod(self.outputs)))
-        windows = {"kernel_size": self.kernel, **self.sliding, "ceil_mode": self.goal.has("ceil_mode")}
+        windows = {"kernel_size": self.kernel, **self.sliding, "ceil_mode": self.goal.ceil}
         return self.problem((*lead, *self.sizes), **windows, **self.pool_options())
 
     def pool_options(self) -> dict[str, Any]:
         if self.goal.op == "avg_pool":
             own = int(self.rng.choice([2, 3, 4, 4, 5, 7, 8])) if self.goal.has("divisor_override") else None
-            return {"count_include_pad": not self.goal.has("count_exclude_pad"), "divisor_override": own}
+            counted = self.prefers("count_include_pad", not self.goal.has("count_exclude_pad"))
+            return {"count_include_pad": counted, "divisor_override": self.prefers("divisor_override", own)}
         if self.goal.op != "smooth_max_pool":
             return {}
         beta = self.rng.choice(ROUNDED_BETAS if self.goal.style else BETAS) * self.rng.choice([1.0, 1.0, -1.0])
-        return {"beta": float(beta), "padding_mode": str(self.rng.choice(["zeros", "ignore"]))}
+        mode = self.prefers("padding_mode", str(self.rng.choice(["zeros", "ignore"])))
+        return {"beta": float(beta), "padding_mode": mode}
 
     def adaptive_pool(self) -> Problem:
         pairs = zip(self.sizes, self.outputs, strict=True)
@@ -253,7 +326,7 @@ class _Builder:
 
     def global_pool(self) -> Problem:
         shape = (*self.outer(prod(self.sizes)), *self.sizes)
-        return self.problem(shape, keepdims=bool(self.rng.random() < 0.7))
+        return self.problem(shape, keepdims=self.prefers("keepdims", bool(self.rng.random() < 0.7)))
 
     def max_unpool(self) -> Problem:
         """Values of ``sizes`` that go to planes which are longer by up to twice."""
@@ -262,14 +335,21 @@ class _Builder:
         shape = (*self.outer(prod(longer)), *self.sizes)
         return self.problem(shape, shape, output_size=longer)
 
-    def convolution(self) -> Problem:
-        groups, channels, others = self.channels()
+    def convolution(self) -> Problem | None:
+        found = self.channels()
+        if found is None:
+            return None
+        groups, channels, others = found
         transposed = self.goal.op == "conv_transpose"
         extra = {"output_padding": self.extra} if transposed else {}
         if self.goal.has_long_value:  # so many channels in that each result has LONG_SUM leaves, and few out
             one = self.problem((1, *self.sizes), (1, 1, *self.kernel), None, **self.sliding, **extra)
             most = anatomy(one).hits if transposed else anatomy(one).reads
-            channels, others = groups * -(-LONG_SUM // most), groups
+            terms = groups * -(-LONG_SUM // most)
+            channels = self.one_of("channels", (terms,), terms, groups) or terms
+            others = self.one_of("out_channels", (groups,), 1, groups) or groups
+            if channels % groups or others % groups:
+                return None
         weight = (channels, others // groups) if transposed else (others, channels // groups)
         bias = (others,) if self.goal.style in CHANNELS or self.rng.random() < 0.75 else None
         attributes = {**self.sliding, "groups": groups, **extra}
@@ -278,6 +358,12 @@ class _Builder:
         return replace(problem, shapes=((*lead, channels, *self.sizes), *problem.shapes[1:]))
 
     def samples(self, cells: int) -> Shape:
+        if "batch" in self.goal.domain:
+            least = -(-LARGE // max(cells, 1)) if self.goal.has("large") else 1
+            least = -(-LONG_SUM // prod(self.outputs)) if self.goal.has("long_sum") and self.goal.wide else least
+            usual = (0,) if self.goal.has("empty_batch") else (*((None,) if self.goal.bare else ()), *USUAL_BATCHES)
+            batch = self.one_of("batch", usual, 0 if usual == (0,) else least)
+            return () if batch is None else (batch,)
         if self.goal.has("empty_batch"):
             return (0,) if self.rng.random() < 0.7 else (2, 0)
         if self.goal.bare:
@@ -288,8 +374,28 @@ class _Builder:
         is_long = self.goal.has("long_sum") and self.goal.wide
         return (-(-LONG_SUM // prod(self.outputs)),) if is_long else self.enlarged(shape, cells)
 
-    def channels(self) -> tuple[int, int, int]:
+    def channels_within(self) -> tuple[int, int, int] | None:
+        """Groups, channels in and channels out, from a domain; None where this draw has none that go together."""
+        goal, usual = self.goal, USUAL_CHANNELS
+        if goal.has("depthwise"):
+            groups = channels = self.one_of("channels", (2, 3, 4), 2) or 1
+            others = self.one_of("out_channels", [n * groups for n in (1, 2, 3)], 1, groups)
+        else:
+            groups = (self.one_of("groups", (2, 3, 4), 2) if goal.has("grouped") else self.one_of("groups", (1,))) or 1
+            least = 2 * groups if goal.has("grouped") else groups
+            if goal.has("large") and "batch" in goal.domain:
+                least = max(least, -(-LARGE // max(prod(self.sizes), 1)))
+            channels = self.one_of("channels", [n * groups for n in usual], least, groups) or 0
+            others = self.one_of("out_channels", [n * groups for n in usual], groups, groups)
+        if goal.has("zero_channels"):
+            is_first = self.rng.random() < 0.6 and goal.domain.allows("channels", 0)
+            channels, others = (0, others) if is_first else (channels, 0)
+        return None if others is None or channels % groups or others % groups else (groups, channels, others)
+
+    def channels(self) -> tuple[int, int, int] | None:
         """Groups, channels in and channels out."""
+        if any(name in self.goal.domain for name in ("groups", "channels", "out_channels", "batch")):
+            return self.channels_within()
         rng = self.rng
         if self.goal.has("zero_channels"):
             return (1, 0, int(rng.integers(1, 4))) if rng.random() < 0.6 else (1, int(rng.integers(1, 4)), 0)
@@ -313,7 +419,12 @@ class _Builder:
         return self.problem((*lead, channels * taps, windows), **windowed)
 
 
-_BUILDERS: dict[str, Callable[[_Builder], Problem]] = {
+def _fitting(allowed: range | tuple[Any, ...], least: int, divisor: int) -> Iterator[Any]:
+    """Sizes of a domain from ``least`` on that a number divides, the smallest first."""
+    return (n for n in allowed if n is not None and n >= least and n % divisor == 0)
+
+
+_BUILDERS: dict[str, Callable[[_Builder], Problem | None]] = {
     **dict.fromkeys(SLIDING_POOLS, _Builder.sliding_pool),
     **dict.fromkeys(("adaptive_max_pool", "adaptive_avg_pool"), _Builder.adaptive_pool),
     **dict.fromkeys(("global_max_pool", "global_avg_pool"), _Builder.global_pool),

@@ -24,6 +24,7 @@ from gradspec.conformance.cases.geometry import Goal, drawn_problem
 from gradspec.conformance.cases.numbers import generator
 from gradspec.conformance.cases.recipes import recipes, simple_batch
 from gradspec.conformance.model.case import FEATURES, MASKING, REGIMES, CheckCase, Selection
+from gradspec.conformance.model.domain import EVERYTHING, NOT_OF_SHAPES, KernelDomain, written
 from gradspec.conformance.model.problem import DTYPES, LAYOUTS, MODES, RANKS, SELECTIONS, Problem
 
 Refusal: TypeAlias = Callable[[Problem, str], str | None]
@@ -36,7 +37,7 @@ TRIALS, RARE = 8, 24
 
 
 class Stream:
-    """Batches of cases for a target that refuses some problems.
+    """Batches of cases for a target that refuses some problems, drawn from a domain.
 
     Where features are selected, every case has at least one of them. ``covering`` is the number of batches in which
     every three values that the target offers together meet.
@@ -47,9 +48,9 @@ class Stream:
     ('max_pool', 0)
     """
 
-    def __init__(self, seed: int, selection: Selection, refusal: Refusal) -> None:
-        self.seed, self.selection, self.refusal = seed, selection, refusal
-        self.possible = selected(selection)
+    def __init__(self, seed: int, selection: Selection, refusal: Refusal, domain: KernelDomain = EVERYTHING) -> None:
+        self.seed, self.selection, self.refusal, self.domain = seed, selection, refusal, domain
+        self.possible = selected(selection, domain)
 
     @cached_property
     def _space(self) -> CaseSpace:
@@ -162,13 +163,14 @@ class _Batch:
         return found
 
     def _case(self, index: int, problem: Problem, cell: Cell, regime: str) -> CheckCase:
-        features = tags(problem, cell.mode, cell.layout)
+        layout = self.stream.domain.prefers("layouts", cell.layout)
+        features = tags(problem, cell.mode, layout)
         special = cell.special
         if special is not None and any(clash(problem.op, problem.rank, special, name) for name in features):
             special = None
         features |= {special} if special else frozenset()
         seed = int(np.random.SeedSequence([self.stream.seed, self.number, index]).generate_state(1, np.uint64)[0])
-        return CheckCase(self.number, index, problem, cell.mode, regime, special, cell.layout, seed, features)
+        return CheckCase(self.number, index, problem, cell.mode, regime, special, layout, seed, features)
 
     # --- a problem that the target takes
 
@@ -183,7 +185,8 @@ class _Batch:
     def _goals(self) -> Iterator[Goal]:
         """The goal with details of its own, then with fewer and fewer features, last with all axes the same."""
         asked, features = self.stream.possible.asked, self.planned.features
-        goal = Goal(self.planned.op, self.planned.rank, features, wide=self.planned.wide)
+        domain = self.stream.domain.without(*NOT_OF_SHAPES)
+        goal = Goal(self.planned.op, self.planned.rank, features, wide=self.planned.wide, domain=domain)
         if self.planned.style:
             yield from self._styled(goal)
         else:
@@ -231,7 +234,8 @@ class _Batch:
 
     def _refused_problem(self) -> Problem:
         """What was planned, though the target does not take it."""
-        goal = Goal(self.planned.op, self.planned.rank, self.planned.features, wide=self.planned.wide)
+        domain = self.stream.domain.without(*NOT_OF_SHAPES)
+        goal = Goal(self.planned.op, self.planned.rank, self.planned.features, wide=self.planned.wide, domain=domain)
         for some in (goal, _without(goal, goal.features)):
             problem = drawn_problem(self.rng, some)
             if problem is not None:
@@ -247,31 +251,63 @@ def _without(goal: Goal, features: AbstractSet[str]) -> Goal:
 # --- what is selected ------------------------------------------------------------------------------------------------
 
 
-def selected(selection: Selection) -> CaseSpace:
-    """Everything that a selection allows; a ValueError says why there is nothing.
+def selected(selection: Selection, domain: KernelDomain = EVERYTHING) -> CaseSpace:
+    """Everything that a selection allows inside a domain; a ValueError says why there is nothing.
 
     >>> selected(Selection(ops=("conv",), features=("ties",)))
     Traceback (most recent call last):
     ...
     ValueError: no case of conv has one of the features ties; features that it has: ...
     """
-    out = {*MODES, *DTYPES} - {*selection.chosen_modes, *(selection.dtypes or DTYPES)}
-    pairs = product(selection.chosen_ops, selection.ranks or RANKS)
-    entries = (RankedOperator(op, rank, values_of(op, rank) - out) for op, rank in pairs)
-    usable = tuple(entry for entry in entries if entry.pairs())
-    if not usable:
+    if usable := _usable(selection, domain):
+        return CaseSpace(usable, frozenset(selection.features))
+    if _usable(selection):
+        raise ValueError(f"no case fits {_at_odds(selection, domain)} together; change one of them, or leave it out")
+    otherwise = _usable(replace(selection, features=()))
+    if not otherwise:
         raise ValueError(
             f"no case of {', '.join(selection.chosen_ops)} has the modes {', '.join(selection.chosen_modes)} and the "
             f"dtypes {', '.join(selection.dtypes)}: integers are for the value of maxima; select other modes or dtypes"
         )
-    space = _with_asked(CaseSpace(usable, frozenset(selection.features)))
-    if not space.entries:
-        have = sorted({name for entry in usable for name in entry.values if name in FEATURES})
-        raise ValueError(
-            f"no case of {', '.join(selection.chosen_ops)} has one of the features {', '.join(selection.features)}; "
-            f"features that it has: {', '.join(have)}"
-        )
-    return space
+    have = sorted({name for entry in otherwise for name in entry.values if name in FEATURES})
+    raise ValueError(
+        f"no case of {', '.join(selection.chosen_ops)} has one of the features {', '.join(selection.features)}; "
+        f"features that it has: {', '.join(have)}"
+    )
+
+
+def _usable(selection: Selection, domain: KernelDomain = EVERYTHING) -> tuple[RankedOperator, ...]:
+    """The operators and ranks of which there are cases."""
+    dtypes = {name for name in selection.dtypes or DTYPES if domain.allows("dtypes", name)}
+    layouts = {name for name in LAYOUTS if not domain.allows("layouts", name)}
+    out, shapes = ({*MODES, *DTYPES} - {*selection.chosen_modes, *dtypes}) | layouts, domain.without(*NOT_OF_SHAPES)
+    ranks = [rank for rank in selection.ranks or RANKS if domain.allows("ranks", rank)]
+    pairs = product(selection.chosen_ops, ranks)
+    entries = (RankedOperator(op, rank, values_of(op, rank) - out, domain=shapes) for op, rank in pairs)
+    return tuple(entry for entry in entries if entry.pairs() and _has_cases(entry, frozenset(selection.features)))
+
+
+def _has_cases(entry: RankedOperator, asked: frozenset[str]) -> bool:
+    """Whether the entry's domain has a problem, with one of the asked features if any are asked for."""
+    have = entry.having(asked)
+    if not entry.domain or (asked and not have):
+        return bool(have) or not asked
+    geometry = [frozenset({name} & {*GEOMETRY[entry.op]}) for name in have] or [frozenset[str]()]
+    goals = [Goal(entry.op, entry.rank, features, domain=entry.domain) for features in geometry]
+    return any(drawn_problem(generator(i), goal) for goal in goals for i in range(3))
+
+
+def _at_odds(selection: Selection, domain: KernelDomain) -> str:
+    """What leaves no case: everything without which there would be one; all of it, where no one thing is enough."""
+    parts: dict[str, tuple[Selection, KernelDomain]] = {}
+    for name in ("ops", "features", "modes", "dtypes", "ranks"):
+        if given := getattr(selection, name):
+            rest: dict[str, Any] = {name: ()}
+            parts[f"{name} {','.join(map(str, given))}"] = replace(selection, **rest), domain
+    for name, allowed in domain.entries:
+        parts[f"{name} {written(allowed)}"] = selection, domain.without(name)
+    blamed = [words for words, others in parts.items() if _usable(*others)] or list(parts)
+    return " and ".join(filter(None, (", ".join(blamed[:-1]), blamed[-1])))
 
 
 def _with_asked(space: CaseSpace) -> CaseSpace:
@@ -293,7 +329,8 @@ def _offered(entry: RankedOperator, refusal: Refusal, known: dict[str, frozenset
     base = frozenset({"asymmetric"}) & entry.values if entry.rank > 1 else frozenset[str]()
 
     def drawn(count: int, features: frozenset[str] = frozenset(), **details: Any) -> Iterator[Problem | None]:
-        return (drawn_problem(rng, Goal(entry.op, entry.rank, features, **details)) for _ in range(count))
+        goal = Goal(entry.op, entry.rank, features, domain=entry.domain, **details)
+        return (drawn_problem(rng, goal) for _ in range(count))
 
     def takes(problem: Problem | None, mode: str, dtype: str) -> bool:
         return problem is not None and refusal(replace(problem, dtype=dtype), mode) is None

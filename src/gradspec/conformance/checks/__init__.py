@@ -55,7 +55,7 @@ def again(target: Target, call: Call, rule: str) -> list[Verdict]:
 def examine(target: Target, case: CheckCase, allow: AbstractSet[str] = NOTHING_ALLOWED) -> tuple[Call, list[Verdict]]:
     """Judge a case: every result of the call as it stands, and of the target's other ways to make it."""
     call = drawn(case)
-    refusal = target.refusal(case.problem, case.mode)
+    refusal = target.declines(case.problem, case.mode)
     if refusal is not None:
         return call, [Verdict("not_offered", detail=refusal)]
     judge = Judge(target, call, allow)

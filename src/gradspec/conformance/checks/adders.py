@@ -75,7 +75,7 @@ class Adder:
 
     def is_offered(self) -> bool:
         """By the documentation, and, where that shows only then, by a call; another error is one to report."""
-        if self.target.refusal(self.problem, self.mode) is not None:
+        if self.target.declines(self.problem, self.mode) is not None:
             return False
         try:
             self.sums(np.zeros((1, self.leaves)))

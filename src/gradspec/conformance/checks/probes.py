@@ -183,13 +183,13 @@ def _storage(adder: Adder) -> tuple[str, bool]:
 def _leakage(adder: Adder) -> tuple[str, bool]:
     """Two calls that differ in one huge cell: outputs that do not read it are sums of small integers in both."""
     near, far = _neighbours(adder, 1, 16, 12 if adder.problem.rank < 3 else 6), _neighbours(adder, 4, 32, 32)
-    if adder.target.refusal(near, "value") is not None:
+    if adder.target.declines(near, "value") is not None:
         raise NotOfferedError
     started = time.perf_counter()
     leak = _leak(adder, near)
     quick = time.perf_counter() - started < 2 * SLOW
     once = adder.weighted and adder.problem.rank == 2 and adder.problem.dtype == "f32"
-    if leak == 0 and once and quick and adder.target.refusal(far, "value") is None:
+    if leak == 0 and once and quick and adder.target.declines(far, "value") is None:
         leak = _leak(adder, far)
     if leak == 0:
         return "none", True

@@ -64,7 +64,7 @@ _WORDS = {"value": "index", "jvp": "JVP", "vjp": "VJP"}
 def _offered(target: Target, call: Call) -> Iterator[tuple[str, Call, Results]]:
     """The other modes that the target offers, with their results."""
     for mode, partner in partners(call).items():
-        if mode == call.mode or target.refusal(call.problem, mode) is not None:
+        if mode == call.mode or target.declines(call.problem, mode) is not None:
             continue
         results = _run(target, partner)
         if results is not None:

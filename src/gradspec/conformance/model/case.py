@@ -53,6 +53,8 @@ class Selection:
     modes: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
+    domain: str = ""
+    """What goes before the target's own domain, as `KernelDomain.read` takes it."""
 
     @property
     def chosen_ops(self) -> tuple[str, ...]:

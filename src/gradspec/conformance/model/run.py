@@ -87,6 +87,8 @@ class Run:
     probes: list[Probe] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
     allowed: tuple[str, ...] = ()
+    domain: str = ""
+    """What cases were drawn from, where that is not everything, in the words of `KernelDomain.read`."""
     interrupted: bool = False
     errors: list[str] = field(default_factory=list)
     """Why cases could not be judged, through a mistake of the judge or of the machines, not of the target."""

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import Any, Self
 
 from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.domain import EVERYTHING, KernelDomain
 from gradspec.conformance.model.problem import FLOATS, Call, Problem, Results
 
 
@@ -65,6 +66,18 @@ class Target(ABC):
     def versions(self) -> dict[str, str]:
         """Of everything that takes part."""
         return {package: version(package) for package in self.packages}
+
+    domain: KernelDomain = EVERYTHING
+    """What it is made for, and so judged in."""
+
+    def declines(self, problem: Problem, mode: str) -> str | None:
+        """Why a case is none for the target: it is outside its domain, or not offered."""
+        return self.domain.excludes(problem) or self.refusal(problem, mode)
+
+    def within(self, domain: str) -> Self:
+        """The same target, in a domain that goes before its own."""
+        self.domain = KernelDomain.read(domain).over(self.domain)
+        return self
 
     @abstractmethod
     def refusal(self, problem: Problem, mode: str) -> str | None:

@@ -13,7 +13,15 @@ from gradspec.conformance.report.finding import article, code, places
 from gradspec.conformance.report.markup import Markup, element, joined, term
 from gradspec.conformance.report.overview import overview
 from gradspec.conformance.report.shell import document, scroller, section, table
-from gradspec.conformance.report.words import FAILING, KIND_WORDS, MODE_WORDS, in_one_sentence, kind_words, too_few
+from gradspec.conformance.report.words import (
+    FAILING,
+    KIND_WORDS,
+    MODE_WORDS,
+    in_one_sentence,
+    kind_words,
+    told_domain,
+    too_few,
+)
 
 
 def page(run: Run, failing: Collection[str] = FAILING) -> str:
@@ -53,6 +61,7 @@ def _header(run: Run, failing: Collection[str]) -> Markup:
         "cases": f"{run.cases:,}",
         "time": f"{run.seconds:,.1f} s",
         "allowed": ", ".join(run.allowed),
+        "domain": told_domain(run),
     }
     return element(
         "header",

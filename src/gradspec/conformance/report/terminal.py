@@ -19,6 +19,7 @@ from gradspec.conformance.report.words import (
     beyond,
     in_one_sentence,
     kind_words,
+    told_domain,
     too_few,
 )
 from gradspec.system.pages import Rows, TerminalPage
@@ -47,7 +48,7 @@ def show_start(run: Run, console: Console) -> None:
     named = run.version.startswith(f"{run.target} ")
     target = run.version if named else f"{run.target} ({run.version})"
     facts = {"target": target, "machine": run.machine, "seed": str(run.seed), "allowed": ", ".join(run.allowed)}
-    page.fields(facts.items())
+    page.fields({**facts, "domain": told_domain(run)}.items())
 
 
 def _probe_rows(page: TerminalPage, run: Run) -> Rows:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from gradspec.conformance.judge.rules import RULES, stated
+from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import FINDINGS, Finding
 
@@ -85,6 +86,16 @@ def in_one_sentence(run: Run, failing: Collection[str] = FAILING) -> str:
     if "convention" in failing and run.by_kind("convention") and not run.by_kind("defect"):
         verdict = f"Failed, as a strict run allows no convention: {verdict[0].lower()}{verdict[1:]}"
     return f"{_could_not(run.unjudged)}. {verdict}" if run.unjudged else verdict
+
+
+def told_domain(run: Run) -> str:
+    """What cases were drawn from, if not from everything in some dtypes.
+
+    >>> told_domain(Run("mine", "1.0", "a machine", seed=7, domain="kernel_size=3x3 channels=8..64:8 dtypes=f32"))
+    'takes kernel_size 3x3, channels from 8 to 64 that 8 divides, dtypes f32; judged there'
+    """
+    domain = KernelDomain.read(run.domain)
+    return f"takes {domain.told}; judged there" if domain.without("dtypes") else ""
 
 
 def too_few(run: Run) -> str:

@@ -100,7 +100,7 @@ class Search:
         """Take a call if it is simpler and fails in the same way."""
         if self.runs >= MOST_RUNS or monotonic() > self.deadline or size(call) >= size(self.call):
             return False
-        if self.target.refusal(call.problem, call.mode) is not None:
+        if self.target.declines(call.problem, call.mode) is not None:
             return False
         verdict = self._failing(call)
         if verdict is not None:

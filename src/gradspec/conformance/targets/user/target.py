@@ -28,10 +28,10 @@ import numpy as np
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.reduced import known as reduced_modes
 from gradspec.conformance.model.arithmetic import ALGORITHMS, Arithmetic
+from gradspec.conformance.model.domain import NAMES, KernelDomain
 from gradspec.conformance.model.geometry import on_zeros
 from gradspec.conformance.model.problem import (
     CONVOLUTIONS,
-    DTYPES,
     FLOATS,
     GIVES_INDICES,
     INPUTS,
@@ -45,7 +45,6 @@ from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.targets.program import assignments, imports, keywords
 from gradspec.conformance.targets.user.functions import SUFFIXES, UserFunction, derivative_of, functions_of
 from gradspec.graph.lru import LRUCache
-from gradspec.spec.errors import DTypeError
 from gradspec.system.forking import fate
 
 DEFAULT_DTYPES = ("f16", "f32", "f64")
@@ -79,6 +78,8 @@ class Kernels(Protocol):
 
     ``arithmetic`` holds keywords of ``gradspec.conformance.Arithmetic.of``: ``{"accumulate": "f16"}``. ``algorithm`` is
     ``"fft"``, ``"winograd"``, ``"integral_image"`` or ``"prefix_sum"``, if sums are computed so.
+    ``kernel_size``, ``stride``, ``channels``, ``batch`` and so on (`gradspec.conformance.model.domain`) say which
+    problems it is for: a value each, or a set or a range of them.
     ``repeatable = False`` says that sums may differ from run to run; ``fresh_results = True``, that results never lie
     in the inputs' memory; ``strict = True``, that every choice which the specification leaves to nobody is made as
     there, so that another is a defect unless ``conventions`` names it.
@@ -201,7 +202,9 @@ class UserKernels(Target):
     def declaring(self, **declarations: Any) -> Self:
         """The same target, with declarations that go before those of the object; None and empty ones say nothing."""
         self._declarations |= {name: value for name, value in declarations.items() if value not in (None, ())}
-        self.dtypes = _dtypes(self.declared("dtypes", DEFAULT_DTYPES))
+        declared = {name: self.declared(name, None) for name in NAMES}
+        named = {name: value for name, value in declared.items() if value is not None and not callable(value)}
+        self.domain = KernelDomain.of(**{"dtypes": DEFAULT_DTYPES, **named})
         self.repeatable = bool(self.declared("repeatable", True))
         self.fresh_results, self.strict, self.is_tried = (
             bool(self.declared(name, False)) for name in ("fresh_results", "strict", "is_tried")
@@ -228,10 +231,14 @@ class UserKernels(Target):
         return tuple(mode for mode in MODES if any(function.mode == mode for function in self._functions))
 
     @property
+    def dtypes(self) -> tuple[str, ...]:
+        return tuple(self.domain.get("dtypes") or ())
+
+    @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks that its functions have; none where one of them has any."""
+        """The ranks that it declares, or that its functions have; none where one of them has any."""
         ranks = {function.rank for function in self._functions}
-        return tuple(self.declared("ranks", () if None in ranks else sorted(rank for rank in ranks if rank)))
+        return tuple(self.domain.get("ranks") or (() if None in ranks else sorted(rank for rank in ranks if rank)))
 
     def versions(self) -> dict[str, str]:
         own = str(self.declared("__version__", "no version"))
@@ -241,10 +248,6 @@ class UserKernels(Target):
         named = f"{problem.op}{SUFFIXES[mode]}"
         if not any((f.op, f.mode) == (problem.op, mode) for f in self._functions):
             return f"it has no {named}"
-        if problem.dtype not in self.dtypes:
-            return f"{problem.dtype} is not among its dtypes, {', '.join(self.dtypes)}"
-        if self.ranks and problem.rank not in self.ranks:
-            return f"it has no rank {problem.rank}"
         function = self._function(problem, mode)
         if function is None:
             return f"it has no {named} of rank {problem.rank}"
@@ -373,13 +376,6 @@ def _home(found: Any) -> tuple[str, str] | None:
     names = [name for name, value in vars(sys.modules[home]).items() if value is found]
     own = getattr(found, "__name__", "")
     return (home, own if own in names else names[0]) if names else None
-
-
-def _dtypes(declared: Any) -> tuple[str, ...]:
-    for name in declared:
-        if name not in DTYPES:
-            raise DTypeError(f"dtypes names {name!r}, which is not known; use some of {', '.join(DTYPES)}")
-    return tuple(declared)
 
 
 def _with_indices(function: UserFunction, call: Call) -> dict[str, bool]:
