@@ -16,12 +16,17 @@ from gradspec.conformance.oracle.tolerance import Facts, Permitted, permitted
 
 if TYPE_CHECKING:
     from gradspec.conformance.campaign.check import check
+    from gradspec.conformance.oracle.enclosure import enclosure
 
-__all__ = ["Arithmetic", "Facts", "Judgement", "Meaning", "Permitted", "check", "meaning", "permitted"]
+__all__ = ["Arithmetic", "Facts", "Judgement", "Meaning", "Permitted", "check", "enclosure", "meaning", "permitted"]
 
 
 def __getattr__(name: str) -> Any:
-    """``check`` loads when it is first used: everything it needs is built upon the rest."""
+    """``check`` and ``enclosure`` load when they are first used: what they need is built upon the rest."""
+    if name == "enclosure":
+        from gradspec.conformance.oracle.enclosure import enclosure
+
+        return enclosure
     if name == "check":
         from gradspec.conformance.campaign.check import check
 

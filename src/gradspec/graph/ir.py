@@ -153,6 +153,9 @@ class Sums:
     - ``absolute(attrs, *operands)``: the sum of the magnitudes of the terms, given those of the operands; the operator
       itself, unless its own coefficients may be negative.
     - ``linear(attrs)``: the attributes without what they add of their own.
+    - ``grain(attrs, *types)``: a power of two of which the operator's own coefficients are multiples, 1 if they are all
+      1 or −1; 0 if there is none, or none that is known, and then no sum is taken for exact.
+    - ``plain(attrs)``: the attributes of the same sum without coefficients, if there are such.
     """
 
     terms: Callable[..., int] = lambda attrs, *types: 0
@@ -161,6 +164,13 @@ class Sums:
     bias: int | None = None
     absolute: Callable[..., Any] | None = None
     linear: Callable[[Any], Any] = lambda attrs: attrs
+    grain: Callable[..., float] = lambda attrs, *types: 0.0
+    plain: Callable[[Any], Any] | None = None
+
+
+def ones(attrs: Any, *types: TensorType) -> float:
+    """The ``grain`` of operators without coefficients of their own."""
+    return 1.0
 
 
 MOVED = Sums()

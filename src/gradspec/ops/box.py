@@ -338,7 +338,7 @@ class BoundedNode:
         return self.between(self.hull(lows).lower, self.hull(highs).upper)
 
     def _like(self, value: float) -> Any:
-        return self.arithmetic.dtype.numpy.type(value)
+        return np.asarray(value, self.arithmetic.dtype.numpy)  # a scalar of float64 would pass for a Python number
 
     def rounded(self, value: float) -> tuple[float, float]:
         """Numbers of the bounds' dtype around an attribute and what it may be rounded to where the node runs."""

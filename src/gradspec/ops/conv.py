@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from gradspec.graph.attributes import IMPLIED, usual
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Sums, Var
+from gradspec.graph.ir import Op, Sums, Var, ones
 from gradspec.graph.types import TensorType, require_floats, require_rank, require_sums
 from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.linear import biased_jvp, merge_batch, split_batch
@@ -206,7 +206,7 @@ def _biased(name: str) -> Op:
         types=_types(name),
         spec=_spec(name),
         batch=_batch,
-        sums=Sums(terms=_terms(name), factors=(0, 1), bias=2),
+        sums=Sums(terms=_terms(name), factors=(0, 1), bias=2, grain=ones),
         crop=_crop if name == "conv" else None,
         jvp=biased_jvp(lambda: BY_NAME[name], _spread_bias),
         transpose=_transpose(name),
@@ -222,7 +222,7 @@ COMPARE = Op(
     spec=_spec("conv_compare"),
     batch=_batch,
     linear="each",
-    sums=Sums(terms=_terms("conv_compare"), factors=(0, 1)),
+    sums=Sums(terms=_terms("conv_compare"), factors=(0, 1), grain=ones),
     transpose=_transpose("conv_compare"),
 )
 BY_NAME = {op.name: op for op in (READ, WRITE, COMPARE)}

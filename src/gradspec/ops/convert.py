@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Sums, Var
+from gradspec.graph.ir import Op, Sums, Var, ones
 from gradspec.graph.types import DTYPES, DType, TensorType, boolean, dtype_of
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.select import equal, greater, where
@@ -61,7 +61,7 @@ CONVERT: Op = Op(
     spec=lambda attrs, x: (convert_spec(x, attrs.dtype),),
     batch=leading_batch,
     linear="jointly",
-    sums=Sums(terms=lambda attrs, x: 1),
+    sums=Sums(terms=lambda attrs, x: 1, grain=ones),
     enclosure=_converted,
     jvp=_jvp,
     transpose=lambda attrs, cotangents, types, i: convert(cotangents[0], types[0].dtype),

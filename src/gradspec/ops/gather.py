@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import INDEXED, Op, Sums, Var
+from gradspec.graph.ir import INDEXED, Op, Sums, Var, ones
 from gradspec.graph.types import TensorType, i64, require_integers, require_numbers, require_one_dtype
 from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.convert import convert
@@ -102,7 +102,7 @@ SCATTER_ADD_ROWS: Op = Op(
     spec=lambda attrs, x, indices: (spec.scatter_add_rows(x, indices, attrs.axis, attrs.size),),
     batch=_scatter_add_batch,
     linear="jointly",
-    sums=Sums(terms=lambda attrs, x, indices: prod(indices.shape[attrs.axis :]), fixed=(1,)),
+    sums=Sums(terms=lambda attrs, x, indices: prod(indices.shape[attrs.axis :]), fixed=(1,), grain=ones),
     transpose=lambda attrs, cotangents, operands_, i: apply(
         GATHER_ROWS, AlongAxis(attrs.axis), cotangents[0], operands_[1]
     ),

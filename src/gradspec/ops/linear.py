@@ -11,7 +11,7 @@ import numpy as np
 
 from gradspec.graph.attributes import Attributes
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Sums, Var
+from gradspec.graph.ir import Op, Sums, Var, ones
 from gradspec.graph.types import TensorType, require_floats, require_sums
 from gradspec.ops.batching import leading_batch, with_leading_axis
 from gradspec.ops.layout import transpose
@@ -138,7 +138,7 @@ MATMUL: Op = Op(
     types=_matmul_types,
     spec=_matmul_spec,
     batch=_matmul_batch,
-    sums=Sums(terms=_inner, factors=(0, 1), bias=2),
+    sums=Sums(terms=_inner, factors=(0, 1), bias=2, grain=ones),
     jvp=biased_jvp(lambda: MATMUL, _spread_columns),
     transpose=_matmul_transpose,
 )

@@ -27,7 +27,7 @@ from gradspec.ops.pointwise import gate, maximum, minimum
 from gradspec.ops.rules import applying, increasing, whole
 from gradspec.ops.select import equal, where
 from gradspec.ops.shape import broadcast_to, reshape
-from gradspec.ops.terms import most_cells, most_windows
+from gradspec.ops.terms import common_count, inverse_bit, most_cells, most_windows
 from gradspec.ops.unpool import max_gather, max_unpool
 from gradspec.spec.errors import ShapeError, UnsupportedError
 from gradspec.spec.pool import (
@@ -279,7 +279,30 @@ def _pulled(attrs: MaxPool, x: TensorType, g: TensorType) -> int:
     return most_windows(attrs.window(x)) + (2 if attrs.ties == "split" else 0)
 
 
+def _certain_winner(node: Any, x: Any) -> tuple[Var, Var]:
+    """The place of the largest upper end of each window, and whether that cell wins, whatever the cells are.
+
+    Of equal cells the first wins, which it is: the upper ends of cells before it are less.
+    """
+    attrs = replace(node.attrs, return_indices=True)
+    window = attrs.window(x.lower)
+    _, places = apply(MAX_POOL, attrs, x.upper)
+    least, others = max_gather(x.lower, places, window.rank), _others(window, x.upper, places)
+    wins = node.at_least if attrs.ties == "first" else node.greater
+    return places, wins(least, others)
+
+
 def _pushed_box(node: Any, x: Any, dx: Any) -> Any:
+    """The winner's tangent where that is certain, and anything between all of them elsewhere."""
+    any_cell = _any_pushed(node, x, dx)
+    if not x.varies:
+        return any_cell
+    places, certain = _certain_winner(node, x)
+    taken = [max_gather(end, places, len(node.attrs.window(end).sizes)) for end in dx.ends]
+    return node.between(*(where(certain, one, other) for one, other in zip(taken, any_cell.ends, strict=True)))
+
+
+def _any_pushed(node: Any, x: Any, dx: Any) -> Any:
     """If any cell may win: the hull of all tangents, which contains their mean; of all that tie, any of them."""
     hull = over_windows(node, dx)
     if node.attrs.ties == "first":
@@ -296,6 +319,23 @@ def over_windows(node: Any, u: Any) -> Any:
     """From the least to the largest cell of each window; 0 of one without cells."""
     largest = MaxPool(**windows_of(node.attrs))
     return node.between(-apply(MAX_POOL, largest, -u.lower), apply(MAX_POOL, largest, u.upper))
+
+
+def _unless_split(attrs: MaxPool, *types: TensorType) -> float:
+    return 0.0 if attrs.ties == "split" else 1.0
+
+
+def _pulled_box(node: Any, x: Any, g: Any) -> Any:
+    """Certain winners receive what they should, and any cell any part of what belongs to uncertain ones."""
+    roundings = _pulled(node.attrs, x.lower.type, g.lower.type)
+    if not x.varies:
+        return parts_of(node, x.lower, g, roundings)
+    places, certain = _certain_winner(node, x)
+    window = node.attrs.window(x.lower)
+    sent = [max_unpool(where(certain, end, 0.0), places, window.sizes) for end in g.ends]
+    rest = node.between(*(where(certain, 0.0, end) for end in g.ends))
+    parts = parts_of(node, x.lower, rest, roundings)
+    return node.around([one + other for one, other in zip(sent, parts.ends, strict=True)], roundings + 1)
 
 
 def parts_of(node: Any, x: Var, g: Any, roundings: int) -> Any:
@@ -317,7 +357,7 @@ MAX_POOL_PUSH: Op = Op(
     types=_push_types,
     spec=lambda attrs, x, dx: (max_over_jvp(attrs.window(x), x, dx, attrs.ties, strict=False),),
     batch=leading_batch,
-    sums=Sums(terms=_tied, factors=(1,), fixed=(0,)),
+    sums=Sums(terms=_tied, factors=(1,), fixed=(0,), grain=_unless_split),
     enclosure=_pushed_box,
     jvp=lambda attrs, primals, tangents: linear_in_second(MAX_POOL_PUSH, attrs, primals, tangents),
     transpose=lambda attrs, cotangents, operands, i: apply(MAX_POOL_PULL, attrs, operands[0], cotangents[0]),
@@ -329,8 +369,8 @@ MAX_POOL_PULL: Op = Op(
     types=_pull_types,
     spec=lambda attrs, x, g: (max_over_vjp(attrs.window(x), x, g, attrs.ties, strict=False),),
     batch=leading_batch,
-    sums=Sums(terms=_pulled, factors=(1,), fixed=(0,)),
-    enclosure=lambda node, x, g: parts_of(node, x.lower, g, _pulled(node.attrs, x.lower.type, g.lower.type)),
+    sums=Sums(terms=_pulled, factors=(1,), fixed=(0,), grain=_unless_split),
+    enclosure=_pulled_box,
     jvp=lambda attrs, primals, tangents: linear_in_second(MAX_POOL_PULL, attrs, primals, tangents),
     transpose=lambda attrs, cotangents, operands, i: apply(MAX_POOL_PUSH, attrs, operands[0], cotangents[0]),
 )
@@ -444,9 +484,18 @@ def _positive(attrs: Any) -> Any:
     return attrs if attrs.divisor_override is None else replace(attrs, divisor_override=abs(attrs.divisor_override))
 
 
+def _undivided(attrs: Any) -> Any:
+    return replace(attrs, divisor_override=1)
+
+
 def _averaged(attrs: AvgPool, x: TensorType) -> int:
     """The cells of the largest window, the division, and the rounding of the divisor."""
     return most_cells(attrs.window(x)) + 2
+
+
+def _average_grain(attrs: AvgPool, x: TensorType) -> float:
+    divisor = attrs.divisor_override
+    return inverse_bit(common_count(attrs.window(x)) if divisor is None else divisor)
 
 
 def _shared(attrs: AvgSpread, g: TensorType) -> int:
@@ -466,7 +515,12 @@ AVG_POOL: Op = Op(
     batch=leading_batch,
     linear="jointly",
     crop=AvgPool.crop,
-    sums=Sums(terms=_averaged, absolute=lambda attrs, x: apply(AVG_POOL, _positive(attrs), x)),
+    sums=Sums(
+        terms=_averaged,
+        absolute=lambda attrs, x: apply(AVG_POOL, _positive(attrs), x),
+        grain=_average_grain,
+        plain=_undivided,
+    ),
     transpose=_avg_transpose,
 )
 
@@ -477,7 +531,11 @@ AVG_POOL_SPREAD: Op = Op(
     spec=_spread_spec,
     batch=leading_batch,
     linear="jointly",
-    sums=Sums(terms=_shared, absolute=lambda attrs, g: apply(AVG_POOL_SPREAD, _positive(attrs), g)),
+    sums=Sums(
+        terms=_shared,
+        absolute=lambda attrs, g: apply(AVG_POOL_SPREAD, _positive(attrs), g),
+        plain=_undivided,
+    ),
     transpose=lambda attrs, cotangents, types, i: apply(AVG_POOL, attrs.forward, cotangents[0]),
 )
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Sums, Var
+from gradspec.graph.ir import Op, Sums, Var, ones
 from gradspec.graph.types import TensorType, require_floats, require_numbers
 from gradspec.ops.layout import AlongAxis
 from gradspec.ops.rules import applying, recorded_axis
 from gradspec.ops.shape import Axes, axes_batch, one_further, reduced_terms, reduced_type, reduction, sum
 from gradspec.ops.softmax_bounds import log_softmax_box, log_softmax_lines, softmax_box, softmax_lines
+from gradspec.ops.terms import inverse_bit
 from gradspec.spec import reduce as spec
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.layout import normal_axis
@@ -39,7 +40,9 @@ MEAN = Op(
     spec=lambda attrs, x: (spec.mean(x, attrs.axes),),
     batch=axes_batch,
     linear="jointly",
-    sums=Sums(terms=lambda attrs, x: reduced_terms(attrs, x) + 2),
+    sums=Sums(
+        terms=lambda attrs, x: reduced_terms(attrs, x) + 2, grain=lambda attrs, x: inverse_bit(reduced_terms(attrs, x))
+    ),
     transpose=_mean_transpose,
 )
 
@@ -116,7 +119,7 @@ CUMSUM = Op(
     spec=lambda attrs, x: (spec.cumsum(x, attrs.axis, attrs.exclusive, attrs.reverse),),
     batch=lambda op, attrs, operands_, batched: (apply(op, replace(attrs, axis=attrs.axis + 1), *operands_),),
     linear="jointly",
-    sums=Sums(terms=lambda attrs, x: x.shape[attrs.axis]),
+    sums=Sums(terms=lambda attrs, x: x.shape[attrs.axis], grain=ones),
     transpose=_cumsum_transpose,
 )
 

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import MOVED, Op, Sums, Var
+from gradspec.graph.ir import MOVED, Op, Sums, Var, ones
 from gradspec.graph.types import TensorType, require_numbers
 from gradspec.ops.rules import applying, recorded_axis
 from gradspec.spec import layout, reduce
@@ -181,7 +181,7 @@ SUM = Op(
     spec=lambda attrs, x: (reduce.sum(x, attrs.axes),),
     batch=axes_batch,
     linear="jointly",
-    sums=Sums(terms=reduced_terms),
+    sums=Sums(terms=reduced_terms, grain=ones),
     transpose=_sum_transpose,
 )
 

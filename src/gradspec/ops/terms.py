@@ -55,3 +55,41 @@ def rounded_number(value: float, dtype: DType) -> int:
     relative = max(off if dtype is not f64 else off[:1]) / abs(value) if value else 0.0
     unit = 2.0 ** (-53 if dtype is f64 else -24)
     return 0 if relative == 0 else 2**24 if relative >= 1 else 1 + ceil(relative / unit) if relative > unit else 1
+
+
+# --- coefficients, and the power of two that they are multiples of ----------------------------------------------------
+
+
+def lowest_bit(x: float) -> float:
+    """The largest power of two of which a number is a multiple; 0 for 0.
+
+    >>> lowest_bit(0.75), lowest_bit(-6.0)
+    (0.25, 2.0)
+    """
+    numerator, denominator = float(x).as_integer_ratio()
+    return (numerator & -numerator) / denominator
+
+
+def inverse_bit(divisor: float) -> float:
+    """``lowest_bit(1/divisor)``; 0 unless the divisor is a power of two.
+
+    >>> inverse_bit(4), inverse_bit(9)
+    (0.25, 0.0)
+    """
+    return 1 / abs(divisor) if divisor and abs(divisor) == lowest_bit(divisor) else 0.0
+
+
+def common_count(window: Window) -> int:
+    """The cells of every window, if all have as many and none reads padding; else 0.
+
+    >>> from gradspec.spec.window import regular
+    >>> common_count(regular((8, 8), (2, 2))), common_count(regular((8, 8), (3, 3), 1, 1))
+    (4, 0)
+    """
+    return prod(axis.kernel if isinstance(axis, Regular) and _is_inside(axis) else 0 for axis in window.axes)
+
+
+def _is_inside(axis: Regular) -> bool:
+    """Whether no window reads padding."""
+    reach = (axis.outputs - 1) * axis.stride + axis.dilation * (axis.kernel - 1)
+    return axis.outputs > 0 and axis.lo <= 0 and reach - axis.lo < axis.size

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import MOVED, Op, Sums
+from gradspec.graph.ir import MOVED, Op, Sums, ones
 from gradspec.graph.types import TensorType, require_numbers
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.conv import Sizes, StatedWindows
@@ -93,7 +93,7 @@ FOLD: Op = Op(
     spec=_fold_spec,
     batch=leading_batch,
     linear="jointly",
-    sums=Sums(terms=lambda attrs, x: most_windows(attrs.window)),
+    sums=Sums(terms=lambda attrs, x: most_windows(attrs.window), grain=ones),
     transpose=lambda attrs, cotangents, types, i: apply(UNFOLD, attrs, *cotangents),
 )
 

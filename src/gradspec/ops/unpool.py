@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import INDEXED, Op, Sums
+from gradspec.graph.ir import INDEXED, Op, Sums, ones
 from gradspec.graph.types import TensorType, require_integers, require_numbers
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.rules import applying
@@ -67,7 +67,9 @@ MAX_UNPOOL = Op(
     spec=lambda attrs, x, indices: (max_unpool_spec(x, indices, attrs.output_size),),
     batch=leading_batch,
     linear="jointly",
-    sums=Sums(terms=lambda attrs, x, indices: prod(split_shape(x.shape, len(attrs.output_size))[1]), fixed=(1,)),
+    sums=Sums(
+        terms=lambda attrs, x, indices: prod(split_shape(x.shape, len(attrs.output_size))[1]), fixed=(1,), grain=ones
+    ),
     transpose=lambda attrs, cotangents, operands, i: max_gather(cotangents[0], operands[1], len(attrs.output_size)),
 )
 

@@ -1,0 +1,210 @@
+"""What every evaluation of a graph ends in: the real value, what kernels compute, and nothing but that where nothing
+rounds."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gradspec as gs
+from gradspec.conformance import Arithmetic, enclosure, meaning
+from graph.op_cases import GraphCase
+from graph.test_op_laws import CASES, several
+from verify.test_bounds import inside
+
+FORMATS = (gs.f32, gs.f16, gs.bf16, gs.f64)
+ROTATED = [(case, FORMATS[i % 4]) for i, case in enumerate(CASES)]
+
+
+def pairs(graph: Any, arrays: Any, **options: Any) -> list[tuple[Any, Any]]:
+    low, high = enclosure(graph, *arrays, **options)
+    return list(zip(several(low), several(high), strict=True))
+
+
+def contains(low: Any, y: Any, high: Any) -> bool:
+    got = np.asarray(y).astype(np.float64)
+    return bool(np.all(((low <= got) & (got <= high)) | (np.isnan(got) & (np.isnan(low) | np.isinf(high - low)))))
+
+
+@pytest.mark.parametrize(("case", "dtype"), ROTATED, ids=lambda v: getattr(v, "id", str(v)))
+@pytest.mark.parametrize("mode", ["value", "jvp", "vjp"])
+def test_it_contains_the_real_value_and_the_computed_one(case: GraphCase, dtype: Any, mode: str) -> None:
+    graph = case.graph(dtype)
+    arrays = [a.astype(dtype.numpy) if a.dtype.kind == "f" else a for a in case.arrays()]
+    if mode != "value":
+        graph = graph.jvp() if mode == "jvp" else graph.vjp()
+        rng = np.random.default_rng(len(case.id))
+        arrays += [rng.integers(-8, 9, v.shape).astype(v.dtype.numpy) / 4 for v in graph.inputs[len(arrays) :]]
+        arrays = [a.astype(v.dtype.numpy) for a, v in zip(arrays, graph.inputs, strict=True)]
+    found = pairs(graph, arrays)
+    exact = several(gs.evaluate(graph, *arrays, domain=case.domain))
+    for (low, high), y, real in zip(found, several(graph(*arrays)), exact, strict=True):
+        assert contains(low, y, high)
+        if low.dtype.kind == "f":
+            assert inside(low, real.cells, high)
+
+
+# --- where nothing rounds ---------------------------------------------------------------------------------------------
+
+X, W, V = (2, 4, 6, 6), (5, 4, 3, 3), (3, 5, 2, 2)
+
+
+def network(x: Any, w: Any, v: Any) -> Any:
+    inner = gs.max_pool2d(gs.relu(gs.conv(x, w, padding=1)), 2, stride=1)
+    return gs.avg_pool2d(gs.conv(inner, v) + 1, 2)
+
+
+def integers(seed: int, *shapes: Any, dtype: Any = np.float32) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(-3, 4, shape).astype(dtype) for shape in shapes]
+
+
+@pytest.mark.parametrize("dtype", [gs.f32, gs.f64], ids=str)
+def test_a_chain_of_exact_sums_is_a_chain_of_points(dtype: Any) -> None:
+    graph = gs.trace(network, *(dtype[s] for s in (X, W, V)))
+    arrays = [a.astype(dtype.numpy) for a in integers(0, X, W, V)]
+    low, high = enclosure(graph, *arrays)
+    exact = np.array([float(c) for c in gs.evaluate(graph, *arrays, domain=gs.exact).cells]).reshape(low.shape)
+    np.testing.assert_array_equal(low, exact)
+    np.testing.assert_array_equal(high, exact)
+
+
+def test_one_power_of_two_in_each_window_moves_numbers_through_a_convolution() -> None:
+    rng = np.random.default_rng(3)
+    x, w = rng.normal(size=X).astype(np.float32), np.zeros(W, np.float32)
+    w[np.arange(5), np.arange(5) % 4, 1, 2] = 2.0 ** rng.integers(-9, 9, 5)
+    low, high = enclosure(gs.trace(lambda x, w: gs.conv(x, w, padding=1), gs.f32[X], gs.f32[W]), x, w)
+    np.testing.assert_array_equal(low, high)
+
+
+@pytest.mark.parametrize("wrong", ["a sum beyond 2^24", "a third", "rounded inputs", "an input that is not certain"])
+def test_what_rounds_is_no_point(wrong: str) -> None:
+    x, how, function = np.float32([[4, 8, 4]]), None, lambda x: gs.linear(x, np.float32([[1, 1, 1]]))
+    if wrong == "a sum beyond 2^24":
+        x = np.float32([[2.0**24, 1, 1]])
+    elif wrong == "a third":
+        function = lambda x: gs.mean(x, axis=1)  # noqa: E731
+    elif wrong == "rounded inputs":
+        how = Arithmetic.of("f32", input_error=2.0**-11)
+    else:
+        function = lambda x: gs.sum(gs.exp(x), axis=1)  # noqa: E731
+    low, high = enclosure(gs.trace(function, gs.f32[1, 3]), x, arithmetic=how)
+    assert np.all(low < high)
+
+
+# --- one operator: the theorem ----------------------------------------------------------------------------------------
+
+WINDOWS = {"stride": (2, 1), "padding": ((1, 0), (1, 2))}
+OPERATORS = {
+    "conv": (((2, 3, 7, 5), (4, 3, 3, 2)), WINDOWS | {"dilation": (1, 2)}),
+    "avg_pool": (((2, 3, 7, 6),), WINDOWS | {"kernel_size": (3, 3)}),
+    "max_pool": (((2, 3, 7, 6),), WINDOWS | {"kernel_size": (3, 3)}),
+}
+LOOSER = {"f32": 1.5, "f16": 1.5, "f64": 6.0}
+"""How many times as wide as the theorem an enclosure may be: float64 has to make room for its own roundings."""
+
+
+@pytest.mark.parametrize("kind", ["full", "sparse", "tiny"])
+@pytest.mark.parametrize("dtype", LOOSER)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_it_agrees_with_the_theorem_of_one_operator(name: str, dtype: str, kind: str) -> None:
+    shapes, attributes = OPERATORS[name]
+    rng, number = np.random.default_rng(7), getattr(gs, dtype)
+    arrays = [rng.normal(size=s) * (rng.random(s) < (0.2 if kind == "sparse" else 1)) for s in shapes]
+    arrays = [(a * (2.0**-13 if kind == "tiny" else 1)).astype(number.numpy) for a in arrays]
+    graph = gs.trace(lambda *given: getattr(gs, name)(*given, **attributes), *(number[s] for s in shapes))
+    low, high = enclosure(graph, *arrays)
+    right, how = meaning(name, *arrays, **attributes), Arithmetic.of(dtype)
+    for i, (a, b) in enumerate(zip(low.flat, high.flat, strict=True)):
+        allowed = right.permitted_at(i, how)
+        least, most = float(allowed.low), float(allowed.high)
+        assert a <= least <= most <= b
+        if least < most:
+            assert b - a <= LOOSER[dtype] * (most - least)
+        else:  # of the numbers of the format, no other is inside, or one more if the real value lies halfway
+            inside = [np.nextafter(number.numpy.type(least), number.numpy.type(far)) for far in (-np.inf, np.inf)]
+            assert sum(a <= float(other) <= b for other in inside) <= 1
+
+
+# --- kernels of other orders, formats and liberties -------------------------------------------------------------------
+
+
+def chopped(x: Any, bits: int) -> Any:
+    """Significands of fewer bits, toward zero."""
+    m, e = np.frexp(np.asarray(x, np.float64))
+    return np.ldexp(np.trunc(np.ldexp(m, bits)), e - bits)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_kernels_that_fuse_reorder_or_store_are_inside(seed: int) -> None:
+    """relu(x·w + b)·v in float16: stored after each step or never, summed forwards, backwards or in pairs."""
+    rng = np.random.default_rng(seed)
+    x, w, b, v = (rng.normal(size=s).astype(np.float16) for s in ((5, 33), (33, 7), (7,), (7, 3)))
+    graph = gs.trace(lambda x, w, b, v: gs.relu(x @ w + b) @ v, *(gs.f16[a.shape] for a in (x, w, b, v)))
+    low, high = enclosure(graph, x, w, b, v)
+    orders = [slice(None), slice(None, None, -1), rng.permutation(33)]
+    for order in orders:
+        for store in (lambda y: y.astype(np.float16).astype(np.float32), lambda y: y):
+            for early in (False, True):
+                total = np.tile(b.astype(np.float32), (5, 1)) if early else np.zeros((5, 7), np.float32)
+                for k in np.arange(33)[order]:
+                    total = total + x[:, k, None].astype(np.float32) * w[None, k].astype(np.float32)
+                total = store(store(total) + (0 if early else b.astype(np.float32)))
+                result = store(np.maximum(total, 0)).astype(np.float32) @ v.astype(np.float32)
+                assert contains(low, result.astype(np.float16), high)
+
+
+def test_tf32_and_truncation_are_arithmetics() -> None:
+    rng = np.random.default_rng(5)
+    x, w = rng.normal(size=(4, 64)).astype(np.float32), rng.normal(size=(64, 5)).astype(np.float32)
+    graph = gs.trace(lambda x, w: x @ w, gs.f32[4, 64], gs.f32[64, 5])
+    rounded = (chopped(x, 11) @ chopped(w, 11)).astype(np.float32)
+    assert not contains(*_around(graph, x, w, rounded, None))
+    assert contains(*_around(graph, x, w, rounded, Arithmetic.of("f32", input_error=2.0**-10)))
+    total = np.zeros((4, 5))
+    for k in range(64):
+        total = chopped(total + x[:, k, None].astype(float) * w[None, k].astype(float), 20)
+    coarse = Arithmetic.of("f32", accumulate="f16")
+    assert not contains(*_around(graph, x, w, total, None))
+    assert contains(*_around(graph, x, w, total, coarse))
+
+
+def _around(graph: Any, x: Any, w: Any, y: Any, how: Any) -> tuple[Any, Any, Any]:
+    low, high = enclosure(graph, x, w, arithmetic=how)
+    return low, y, high
+
+
+# --- what is not finite -----------------------------------------------------------------------------------------------
+
+
+def test_nan_and_infinity_are_demanded_where_every_evaluation_gives_them() -> None:
+    x = np.float32([[np.nan, 1, 2], [np.inf, 1, 2], [-np.inf, 1, 2], [np.inf, -np.inf, 2]])
+    low, high = enclosure(gs.trace(lambda x: gs.sum(gs.relu(x) + 0.1, axis=1), gs.f32[4, 3]), x)
+    np.testing.assert_array_equal(np.isnan(low), [True, False, False, False])
+    assert low[1] == high[1] == np.inf
+    assert low[2] < high[2] < 4
+    assert low[3] == high[3] == np.inf
+
+
+def test_masked_softmax_is_bounded() -> None:
+    x = np.float32([[0.5, -np.inf, 1.5, -np.inf]])
+    graph = gs.trace(lambda x: gs.softmax(x, axis=1), gs.f32[1, 4])
+    low, high = enclosure(graph, x)
+    assert contains(low, graph(x), high)
+    assert np.all(high - low < 1e-4)
+
+
+def test_what_may_be_too_large_for_its_format_is_not_known() -> None:
+    x = np.float32([3e38, 3e38])
+    low, high = enclosure(gs.trace(lambda x: (x + x) * 0.25, gs.f32[2]), x)
+    assert np.all(np.isinf(high - low))
+    low, high = enclosure(gs.trace(lambda x: x * 0.25, gs.f32[2]), x)
+    assert np.all(np.isfinite(high - low))
+
+
+def test_arrays_that_do_not_fit_are_refused() -> None:
+    graph = gs.trace(gs.relu, gs.f32[3])
+    with pytest.raises(TypeError, match="takes 1 arrays, and 2 were given"):
+        enclosure(graph, np.zeros(3, np.float32), np.zeros(3, np.float32))
+    with pytest.raises(gs.ShapeError, match=r"shape \(4,\); give one of shape \(3,\)"):
+        enclosure(graph, np.zeros(4, np.float32))
