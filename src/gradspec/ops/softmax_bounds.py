@@ -84,11 +84,14 @@ class _Exponentials:
 
 
 def softmax_box(node: Any, box: Any) -> Any:
+    """A kernel rounds the exponent of each weight, and in the sum those of others: at most ``log n`` in their mean."""
     row = _Exponentials(node, box)
-    _, (low, high) = row.exponentials()
+    top, (low, high) = row.exponentials()
     least, most = row.down(low), row.up(high)
     ends = [least / (least + row.others(high)[1]), most / (most + row.others(low)[0])]
-    return node.around(ends, row.roundings)
+    exponent, others = minimum(top - box.lower, float(VANISHED[f64])), row.count + log_of(row.count or 1) + 24
+    margins = [node.blur(end * (exponent * (1 / others) + 1.0), others) for end in ends]
+    return node.between(ends[0] - margins[0], ends[1] + margins[1])
 
 
 def log_softmax_box(node: Any, box: Any) -> Any:
