@@ -1,6 +1,7 @@
 """Targets whose arithmetic or manners are wrong in one known way, and one that has nothing wrong."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ class Fake(Target):
     name = "fake"
     repeatable = True
     fresh_results = True
+    attributes: Mapping[str, Any] | None = None
+    """Those that a problem must have, if any may not."""
 
     def __init__(self, run: Callable[[Call], Results], ops: Iterable[str] = ("conv",), dtypes: str = "f32") -> None:
         self._run, self.ops, self.dtypes, self.threads = run, tuple(ops), dtypes.split(), 1
@@ -30,7 +33,9 @@ class Fake(Target):
         return {}
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
-        return None if problem.op in self.ops and problem.dtype in self.dtypes and mode == "value" else "no such thing"
+        offered = problem.op in self.ops and problem.dtype in self.dtypes and mode == "value"
+        known = self.attributes in (None, problem.attributes)
+        return None if offered and known else "no such thing"
 
     def run(self, call: Call) -> Results:
         return self._run(call)
@@ -62,6 +67,8 @@ class Gradients(Fake):
 class Writing(Fake):
     """A function that writes an average of pairs into a given array."""
 
+    attributes = MappingProxyType({"kernel_size": (2,), "stride": (1,)})
+
     def __init__(self, write: Callable[[Array, Array], None]) -> None:
         super().__init__(lambda call: {"y": averages(call.named()["x"])}, ("avg_pool",))
         self._write = write
@@ -72,6 +79,8 @@ class Writing(Fake):
 
 class Threaded(Fake):
     """Conv that sums in another order, or another sum, with more than one thread."""
+
+    attributes = MappingProxyType[str, Any]({})
 
     def __init__(self, together: Callable[[Call], Results], repeatable: bool) -> None:
         super().__init__(lambda call: (convolution() if self.threads == 1 else together)(call))

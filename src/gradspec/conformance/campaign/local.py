@@ -87,7 +87,7 @@ def _judged(target: Target, case: CheckCase, allow: AbstractSet[str], seen: Coun
     except Exception as error:
         return mistaken(case, error)
     worst = min(verdicts, key=lambda verdict: KINDS.index(verdict.kind))
-    failures = [Failure(call, v, features, case.name) for v in verdicts if v.kind in FINDINGS]
+    failures = [Failure.told(v, call, features, case.name) for v in verdicts if v.kind in FINDINGS]
     kept, unkept = few_of_each(failures, seen)
     reason = worst.detail if worst.kind == "not_offered" else ""
     return Judged(case.problem.op, case.mode, features, worst.kind, reason, kept, unkept)

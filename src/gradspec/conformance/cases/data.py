@@ -17,7 +17,7 @@ from gradspec.conformance.cases.features import MANY_HITS
 from gradspec.conformance.cases.numbers import Numbers, generator, made_special, planes
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.geometry import Anatomy, anatomy, extent, leaves, shapes_of
-from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS, Array, Call, Shape, laid_out
+from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS, Array, Call, Shape
 from gradspec.spec.conv import Form
 from gradspec.spec.window import Adaptive, AxisWindow
 
@@ -47,10 +47,8 @@ class Drawing:
         raise NotImplementedError
 
     def call(self) -> Call:
-        rank = 1 if self.problem.op == "fold" else self.problem.rank
-        placed = {name: laid_out(array, self.case.layout, rank) for name, array in self.arrays.items()}
         call = Call(self.problem, self.mode, (), layout=self.case.layout, output=self.parts.output)
-        return call.with_arrays(placed)
+        return call.with_arrays(self.arrays).in_layout()
 
     def _only(self, there: Array, array: Array) -> Array:
         return np.where(there, array, self.numbers.type.type(0))

@@ -12,7 +12,7 @@ import numpy as np
 from gradspec.backends.tables import table, take
 from gradspec.conformance.model.case import FEATURES
 from gradspec.conformance.model.geometry import Anatomy, anatomy, extent, extremes, leaves
-from gradspec.conformance.model.problem import FLOATS, SELECTIONS, Array, Call, Problem
+from gradspec.conformance.model.problem import FLOATS, NON_CONTIGUOUS, SELECTIONS, Array, Call, Problem
 from gradspec.domains.formats import format_named
 from gradspec.spec.window import Adaptive, AxisWindow, Regular
 
@@ -166,7 +166,7 @@ PREDICATES: dict[str, Callable[[Subject], bool]] = {
     "empty_batch": lambda s: 0 in s.parts.lead,
     "zero_channels": _zero_channels,
     "one_cell_axis": lambda s: 1 in s.parts.spatial,
-    "non_contiguous": lambda s: s.layout == "non_contiguous",
+    "non_contiguous": lambda s: s.layout in NON_CONTIGUOUS,
     "channels_last": lambda s: s.layout == "channels_last" and s.parts.channels is not None,
     "low_precision": lambda s: s.problem.dtype in ("f16", "bf16"),
     "long_sum": lambda s: leaves(s.problem, s.mode) >= LONG_SUM,

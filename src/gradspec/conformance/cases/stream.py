@@ -163,7 +163,8 @@ class _Batch:
         return found
 
     def _case(self, index: int, problem: Problem, cell: Cell, regime: str) -> CheckCase:
-        layout = self.stream.domain.prefers("layouts", cell.layout)
+        backwards = cell.layout == "non_contiguous" and (self.number + index) % 2 == 1
+        layout = self.stream.domain.prefers("layouts", "reversed" if backwards else cell.layout)
         features = tags(problem, cell.mode, layout)
         special = cell.special
         if special is not None and any(clash(problem.op, problem.rank, special, name) for name in features):

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from gradspec.conformance.cases.data import drawn
-from gradspec.conformance.checks import guards, repeat
+from gradspec.conformance.checks import guards, repeat, state
 from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, Judge
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.problem import Call
@@ -31,6 +31,8 @@ class Check:
     rules: tuple[str, ...]
     """What it may say is broken."""
     every: int = 5
+    looks_around: bool = False
+    """Whether it makes other calls beside the case's own."""
     every_costly: int = 20
 
     def applies(self, case: CheckCase) -> bool:
@@ -44,11 +46,28 @@ CHECKS = (
     Check(repeat.threads, 1, ("threads",), every_costly=5),  # what is small may have one thread anyway
     Check(guards.inputs, 2, ("guard", "crash")),
     Check(guards.outputs, 3, ("guard", "input_changed", "raised", "crash")),
+    Check(state.neighbouring, 4, ("state",), looks_around=True),
+    Check(state.together, 3, ("concurrent",), every=15, every_costly=60, looks_around=True),
 )
 
 
-def again(target: Target, call: Call, rule: str) -> list[Verdict]:
-    """The checks that may say a rule is broken, made on one call."""
+SETTINGS: dict[str, Callable[[Target, Call, str], list[Verdict]]] = {
+    **dict.fromkeys(("after", "around"), state.in_setting),
+    **dict.fromkeys(guards.PLACES, guards.placed),
+    "together": lambda target, call, _: state.together(target, call),
+    "out": lambda target, call, _: guards.outputs(target, call),
+    "threads": lambda target, call, _: repeat.threads(target, call),
+    **dict.fromkeys(repeat.SETTINGS, lambda target, call, _: repeat.repeatability(target, call)),
+}
+"""What a call may need beside its arguments to fail, by the first word, and how it is made so."""
+DEADLY = (*guards.PLACES, "out")
+"""The settings in which a call may end the process that it survives by itself."""
+
+
+def again(target: Target, call: Call, rule: str, setting: str = "") -> list[Verdict]:
+    """The call in its setting; without one, the checks that may say a rule is broken."""
+    if setting:
+        return SETTINGS[setting.partition(" ")[0]](target, call, setting)
     return [verdict for check in CHECKS if rule in check.rules for verdict in check.look(target, call)]
 
 
@@ -63,6 +82,8 @@ def examine(target: Target, case: CheckCase, allow: AbstractSet[str] = NOTHING_A
     for variant in target.variants(case.problem, case.mode):
         verdicts += [verdict for verdict in judge.verdicts(variant) if verdict.kind != "not_offered"]
     if not any(verdict.rule == "input_changed" for verdict in verdicts):  # the checks compare runs on one input
-        verdicts += [verdict for check in CHECKS if check.applies(case) for verdict in check.look(target, call)]
+        is_wrong = any(verdict.kind == "defect" for verdict in verdicts)  # and then other calls are as well
+        due = [check for check in CHECKS if check.applies(case) and not (is_wrong and check.looks_around)]
+        verdicts += [verdict for check in due for verdict in check.look(target, call)]
     judge.snapshot.restored()
     return call, verdicts

@@ -32,16 +32,25 @@ def inputs(target: Target, call: Call) -> list[Verdict]:
     first = Outcome.of(target, call)
     if first.error:
         return []
-    ways: dict[str, Callable[[Array], Array]] = {
-        "with NaNs around the inputs": lambda array: between(array, NANS)[0],
-        "with inputs that end where memory does": fenced,
-        "with inputs that begin where memory does": partial(fenced, at_end=False),
-    }
-    for when, place in ways.items():
-        verdicts = list(differences(target, call, first, Outcome.of(target, call.mapped(place)), "guard", when))
-        if verdicts:
-            return verdicts
-    return _shared(target, call)
+    return next(filter(None, (placed(target, call, where, first) for where in PLACES)), _shared(target, call))
+
+
+PLACES: dict[str, tuple[Callable[[Array], Array], str]] = {
+    "margins": (lambda array: between(array, NANS)[0], "with NaNs around the inputs"),
+    "fence_end": (fenced, "with inputs that end where memory does"),
+    "fence_begin": (partial(fenced, at_end=False), "with inputs that begin where memory does"),
+}
+"""Where inputs are put, and how that is said."""
+
+
+def placed(target: Target, call: Call, where: str, first: Outcome | None = None) -> list[Verdict]:
+    """What is wrong with inputs in one of `PLACES` that is right elsewhere."""
+    place, when = PLACES[where]
+    first = first or Outcome.of(target, call)
+    if first.error:
+        return []
+    second = Outcome.of(target, call.mapped(place))
+    return list(differences(target, call, first, second, "guard", when, where))
 
 
 def _shared(target: Target, call: Call) -> list[Verdict]:
@@ -57,7 +66,8 @@ def _shared(target: Target, call: Call) -> list[Verdict]:
 
 
 def _defect(call: Call, rule: str, name: str, detail: str, got: str = "") -> Verdict:
-    return Verdict("defect", rule, name, call.variant, got=got, detail=detail)
+    setting = "" if detail.startswith("the result lies") else "out"
+    return Verdict("defect", rule, name, call.variant, got=got, detail=detail, setting=setting)
 
 
 def outputs(target: Target, call: Call) -> list[Verdict]:
@@ -119,10 +129,12 @@ def _unwritten(target: Target, call: Call, first: Outcome, nans: Filled, numbers
             place = tuple(int(i) for i in np.argwhere(left)[0])
             detail = f"with out=, {int(left.sum())} of {left.size} cells are not written"
             expected = repr(array[place].item())
-            yield Verdict("defect", "guard", name, call.variant, place, "what was there before", expected, detail)
+            yield Verdict(
+                "defect", "guard", name, call.variant, place, "what was there before", expected, detail, "out"
+            )
             return
     for filled, what in ((nans, "NaN"), (numbers, "numbers")):
-        yield from differences(target, call, first, filled.outcome, "guard", f"with out= full of {what}")
+        yield from differences(target, call, first, filled.outcome, "guard", f"with out= full of {what}", "out")
 
 
 def _at_the_fence(target: Target, call: Call, first: Outcome) -> Iterator[Verdict]:
@@ -130,4 +142,4 @@ def _at_the_fence(target: Target, call: Call, first: Outcome) -> Iterator[Verdic
         outs = {name: fenced(_filled(array, NUMBERS), at_end, NUMBERS) for name, array in first.results.items()}
         second = Outcome.written(target, call.mapped(partial(fenced, at_end=at_end)), outs)
         when = f"with inputs and out= that {'end' if at_end else 'begin'} where memory does"
-        yield from differences(target, call, first, second, "guard", when)
+        yield from differences(target, call, first, second, "guard", when, "out")

@@ -12,14 +12,16 @@ import numpy as np
 
 from gradspec.conformance.checks.memory import beside
 from gradspec.conformance.judge.reduced import judged_reduced
-from gradspec.conformance.judge.snapshot import Snapshot, differing
-from gradspec.conformance.model.problem import Array, Call, Results
+from gradspec.conformance.judge.snapshot import Snapshot, differing, same_bits
+from gradspec.conformance.model.problem import Array, Call, Results, Shape
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict
 from gradspec.conformance.oracle.expected import expected
 from gradspec.conformance.oracle.meaning import Bools
 from gradspec.spec.errors import ShapeError, UnsupportedError
 
+SCRIBBLE = 7
+"""What a caller writes into a result."""
 THREADS = 4
 """More than one, and more than a small machine has."""
 
@@ -43,6 +45,19 @@ class Outcome:
             before.restored()
 
     @staticmethod
+    def bare(target: Target, call: Call) -> Outcome:
+        """What a run gave, beside others in other threads. Filters of warnings belong to all of them."""
+        try:
+            return Outcome({name: np.array(array) for name, array in target.run(call).items()})
+        except Exception as error:  # whatever the target raises is its own doing
+            return Outcome({}, "" if isinstance(error, Warning) else in_words(error))
+
+    def is_like(self, other: Outcome) -> bool:
+        """Whether nothing differs, as far as there are results."""
+        pairs = [(array, other.results.get(name)) for name, array in self.results.items()]
+        return not self.error and all(b is not None and same_bits(a, b) for a, b in pairs)
+
+    @staticmethod
     def written(target: Target, call: Call, outs: Results) -> Outcome:
         """What a run leaves in given arrays."""
         try:
@@ -58,36 +73,41 @@ def in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def differences(target: Target, call: Call, first: Outcome, second: Outcome, rule: str, when: str) -> Iterator[Verdict]:
-    """What of the second run differs from the first and should not, ``when`` saying how it was run."""
+def differences(
+    target: Target, call: Call, first: Outcome, second: Outcome, rule: str, when: str, setting: str = ""
+) -> Iterator[Verdict]:
+    """What of the second run differs from the first and should not, ``when`` and ``setting`` saying how it was run."""
+
+    def told(kind: str, name: str, place: Shape | None, got: str, was: str, detail: str) -> Verdict:
+        return Verdict(kind, rule, name, call.variant, place, got, was, detail, setting)
+
     if second.error:
-        yield Verdict("defect", rule, "", call.variant, None, second.error, "the results of the first run", when)
+        yield told("defect", "", None, second.error, "the results of the first run", when)
         return
     for name, array in first.results.items():
         again = second.results.get(name)
         if again is None or again.shape != array.shape or again.dtype != array.dtype:
-            yield Verdict("defect", rule, name, call.variant, None, _form(again), _form(array), when)
+            yield told("defect", name, None, _form(again), _form(array), when)
             continue
         places = np.flatnonzero(differing(array, again))
         kind = _kind(target, call, name, array, again, rule) if len(places) else "pass"
         if kind != "pass":
             place = tuple(int(i) for i in np.unravel_index(places[0], array.shape))
             detail = f"{when}, {len(places)} of {array.size} cells have other bits"
-            got, was = repr(again[place].item()), repr(array[place].item())
-            yield Verdict(kind, rule, name, call.variant, place, got, was, detail)
+            yield told(kind, name, place, repr(again[place].item()), repr(array[place].item()), detail)
 
 
 def _kind(target: Target, call: Call, name: str, first: Array, again: Array, rule: str) -> str:
     """What it is that a second run gave other bits.
 
     A defect of any target if the second run is wrong where the first was right. If not, it is a defect where the same
-    bits are promised, and the target's convention elsewhere. Of memory (``guard``) it says nothing then; but what lies
-    around an array may have made both runs wrong.
+    bits are promised, and the target's convention elsewhere. Of memory (``guard``) and of other calls it says nothing
+    then; but what lies around an array may have made both runs wrong.
     """
     wrong = _wrong(target, call, name, again)
     if wrong.any() and (rule == "guard" or (wrong & ~_wrong(target, call, name, first)).any()):
         return "defect"
-    if rule == "guard":
+    if rule in ("guard", "state", "concurrent"):
         return "pass"
     return "defect" if target.repeatable else "convention"
 
@@ -110,21 +130,34 @@ def _form(array: Array | None) -> str:
     return "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
 
 
+SETTINGS = ("again", "beside", "halves", "held", "scribbled")
+"""A second call, copies elsewhere, after other numbers, a result held meanwhile, and one written into."""
+OVERWRITTEN = "later calls wrote into the result of an earlier one"
+WITH_THREADS = f"with {THREADS} threads in place of one"
+
+
+def halves(array: Array) -> Array:
+    return array if array.dtype.kind in "iu" else np.asarray(array * array.dtype.type(0.5))
+
+
 def repeatability(target: Target, call: Call) -> list[Verdict]:
     """The call again: at once, on copies at another alignment, and after a call on other numbers."""
     kept = _kept(target, call)
     if kept is None:
         return []
     held, first = kept
-    for when, same in (("run again", call), ("on copies one cell further in memory", call.mapped(beside))):
-        verdicts = list(differences(target, call, first, Outcome.of(target, same), "not_repeatable", when))
+    runs = (("again", "run again", call), ("beside", "on copies one cell further in memory", call.mapped(beside)))
+    for setting, when, same in runs:
+        verdicts = list(differences(target, call, first, Outcome.of(target, same), "not_repeatable", when, setting))
         if verdicts:
             return verdicts
-    # Halves of the numbers are other ones, as harmless; integers, which may be places, stay.
-    Outcome.of(target, call.mapped(lambda a: a if a.dtype.kind in "iu" else np.asarray(a * a.dtype.type(0.5))))
+    # Halves are other numbers, as harmless; integers, which may be places, stay.
+    Outcome.of(target, call.mapped(halves))
     when = "after a call on other numbers"
-    return _overwritten(call, held, first) or list(
-        differences(target, call, first, Outcome.of(target, call), "not_repeatable", when)
+    return (
+        _overwritten(call, held, first)
+        or list(differences(target, call, first, Outcome.of(target, call), "not_repeatable", when, "halves"))
+        or _handed_out_again(target, call, held, first)
     )
 
 
@@ -142,10 +175,21 @@ def _kept(target: Target, call: Call) -> tuple[dict[str, Array], Outcome] | None
 def _overwritten(call: Call, held: dict[str, Array], first: Outcome) -> list[Verdict]:
     """Results of the first run that later calls have changed."""
     return [
-        Verdict("defect", "guard", name, call.variant, detail="later calls wrote into the result of an earlier one")
+        Verdict("defect", "guard", name, call.variant, detail=OVERWRITTEN, setting="held")
         for name, array in held.items()
         if differing(array, first.results[name]).any()
     ]
+
+
+def _handed_out_again(target: Target, call: Call, held: dict[str, Array], first: Outcome) -> list[Verdict]:
+    """Whether the caller may write into a result: it must not be what the target gives, or reads, next time."""
+    before = Snapshot(call)
+    for array in held.values():
+        if array.flags.writeable:
+            array.fill(SCRIBBLE)
+    before.restored()  # a result may lie in its inputs
+    when = "after the caller wrote into its first result"
+    return list(differences(target, call, first, Outcome.of(target, call), "guard", when, "scribbled"))
 
 
 def threads(target: Target, call: Call) -> list[Verdict]:
@@ -160,4 +204,4 @@ def threads(target: Target, call: Call) -> list[Verdict]:
         together = Outcome.of(target, call)
     finally:
         target.set_threads(1)
-    return list(differences(target, call, alone, together, "threads", f"with {THREADS} threads in place of one"))
+    return list(differences(target, call, alone, together, "threads", WITH_THREADS, "threads"))

@@ -36,6 +36,8 @@ RULES: dict[str, str] = {
     "hang": "A call ends (How operators are called).",
     "not_repeatable": "The same call gives the same bits every time (Order of arithmetic).",
     "threads": "The number of threads does not change a bit (Order of arithmetic).",
+    "state": "A call gives what its arguments determine, whatever was called before it (How operators are called).",
+    "concurrent": "Calls from several threads at once give what each gives alone (How operators are called).",
     "guard": "A kernel writes inside the array it was given, and nowhere else (How operators are called).",
     "input_changed": "A call leaves its inputs as they were (How operators are called).",
     "index_range": "An index names a cell of its plane, or is −1 where no window cell is real (Max pooling, Indices).",

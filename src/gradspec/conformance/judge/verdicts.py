@@ -22,6 +22,8 @@ from gradspec.conformance.oracle.meaning import Bools, Selected
 from gradspec.spec.errors import UnsupportedError
 
 NOTHING_ALLOWED: frozenset[str] = frozenset()
+UNUSUAL = ("reversed", "broadcast")
+"""Layouts with strides that are not positive."""
 _CHOICE_RULES = {"zero_sign": "zero_sign", "padding_is_skipped": "special", "algorithm_spreads": "special"}
 
 
@@ -46,7 +48,10 @@ class Judge:
         except NotOfferedError as why:
             return [Verdict("not_offered", variant=variant, detail=str(why))]
         except Exception as error:  # whatever the target raises is its own doing
-            return [Verdict("defect", "raised", variant=variant, got=f"{type(error).__name__}: {error}")]
+            raised = f"{type(error).__name__}: {error}"
+            if call.layout in UNUSUAL:  # libraries that refuse such strides say so, and users copy
+                return [Verdict("not_offered", variant=variant, detail=f"of arrays that are {call.layout}: {raised}")]
+            return [Verdict("defect", "raised", variant=variant, got=raised)]
         changed = [(name, f"the call wrote into its {name}") for name in self.snapshot.restored()]
         if changed:
             return [Verdict("defect", "input_changed", name, variant, detail=detail) for name, detail in changed]

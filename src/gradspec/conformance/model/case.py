@@ -27,7 +27,7 @@ FEATURES: dict[str, str] = {
     "empty_batch": "a leading axis of size 0",
     "zero_channels": "no channels",
     "one_cell_axis": "a spatial axis of size 1",
-    "non_contiguous": "arrays with gaps in memory",
+    "non_contiguous": "arrays with gaps in memory, or with strides that are negative or zero",
     "channels_last": "arrays with channels fastest in memory",
     "low_precision": "float16 or bfloat16",
     "long_sum": "sums of a thousand leaves or more",

@@ -16,7 +16,9 @@ Results: TypeAlias = dict[str, Array]
 """Arrays by the names of `Problem.results`; a target may leave out what it does not give."""
 
 MODES = ("value", "jvp", "vjp", "second")
-LAYOUTS = ("contiguous", "channels_last", "non_contiguous")
+NON_CONTIGUOUS = ("non_contiguous", "reversed", "broadcast")
+"""Ways to lie in memory that leave gaps, go backwards, or come to one place again."""
+LAYOUTS = ("contiguous", "channels_last", *NON_CONTIGUOUS)
 RANKS = (1, 2, 3, 4)
 _NUMPY = ("float16", ml_dtypes.bfloat16, "float32", "float64", "int8", "uint8", "int32", "int64")
 _NAMES = ("f16", "bf16", "f32", "f64", "i8", "u8", "i32", "i64")
@@ -151,17 +153,29 @@ class Call:
 
     def in_layout(self) -> Call:
         """The call with its arrays in the layout that it names."""
-        return self.mapped(lambda array: laid_out(array, self.layout, self.problem.rank))
+        rank = 1 if self.problem.op == "fold" else self.problem.rank  # columns have one axis for all places
+        return self.mapped(lambda array: laid_out(array, self.layout, rank))
 
 
 def laid_out(array: Array, layout: str, rank: int) -> Array:
-    """The same numbers in memory of another order: channels fastest, or with gaps between all cells.
+    """The same numbers in memory of another order: channels fastest, with gaps between all cells, or backwards.
+
+    ``broadcast`` keeps the numbers of the first index of a leading axis alone, and repeats them with a stride of 0.
 
     >>> laid_out(np.zeros((2, 3, 4)), "channels_last", 1).strides, laid_out(np.zeros((4,)), "non_contiguous", 1).strides
     ((96, 8, 24), (16,))
+    >>> [laid_out(np.zeros((2, 4)), layout, 1).strides for layout in ("reversed", "broadcast")]
+    [(-32, -8), (0, 8)]
     """
-    if layout == "contiguous" or array.ndim == 0 or (layout == "channels_last" and array.ndim <= rank):
+    no_lead = array.ndim <= rank and layout in ("channels_last", "broadcast")
+    if layout == "contiguous" or array.size == 0 or array.ndim == 0 or no_lead:
         return np.asarray(array, order="C")
+    if layout == "reversed":
+        backwards = (slice(None, None, -1),) * array.ndim
+        return np.ascontiguousarray(array[backwards])[backwards]
+    if layout == "broadcast":
+        one = np.array(array[:1], order="C")
+        return np.ndarray(array.shape, array.dtype, one, strides=(0, *one.strides[1:]))
     if layout == "channels_last":
         channel = array.ndim - rank - 1
         return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, channel, -1)), -1, channel)

@@ -56,6 +56,11 @@ class Target(ABC):
     is_careful: bool = False
     """Whether a call that finds out what it refuses may end the process, and is first made in a copy of it."""
 
+    threadsafe: bool = True
+    """Whether it may be called from several threads at once."""
+    compiles: bool = False
+    """Whether every problem is compiled when it is first met: its neighbours are not tried then."""
+
     def declaring(self, **declarations: Any) -> Self:
         """The same target, with declarations beside its own; None and empty ones say nothing."""
         for name, value in declarations.items():
@@ -73,6 +78,10 @@ class Target(ABC):
     def declines(self, problem: Problem, mode: str) -> str | None:
         """Why a case is none for the target: it is outside its domain, or not offered."""
         return self.domain.excludes(problem) or self.refusal(problem, mode)
+
+    def takes(self, call: Call) -> bool:
+        """Whether a call is one for the target, its layout included."""
+        return self.declines(call.problem, call.mode) is None and self.domain.allows("layouts", call.layout)
 
     def within(self, domain: str) -> Self:
         """The same target, in a domain that goes before its own."""

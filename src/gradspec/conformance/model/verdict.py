@@ -29,6 +29,11 @@ class Verdict:
     got: str = ""
     expected: str = ""
     detail: str = ""
+    setting: str = ""
+    """What the call needs beside its arguments to fail: a key of ``gradspec.conformance.checks.SETTINGS``, with the
+    difference after it where it needs another call (``after stride``)."""
+    about: Call | None = None
+    """The call that it is about, where that is not the one of the case."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,11 @@ class Failure:
     features: tuple[str, ...]
     case: str
     """The name of the case."""
+
+    @staticmethod
+    def told(verdict: Verdict, call: Call, features: tuple[str, ...], case: str) -> Failure:
+        """By a verdict on the case, or on another call of its neighbourhood."""
+        return Failure(verdict.about or call, replace(verdict, about=None), features, case)
 
     @property
     def judged_call(self) -> Call:

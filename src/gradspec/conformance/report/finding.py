@@ -61,6 +61,8 @@ RULE_TITLES = {
     "adjoint": "JVP and VJP are not transposes",
     "not_repeatable": "results change from run to run",
     "threads": "results change with the threads",
+    "state": "results depend on earlier calls",
+    "concurrent": "calls of several threads disturb each other",
     "guard": "memory outside the result is written",
     "input_changed": "an input is changed",
 }

@@ -11,7 +11,9 @@ from time import monotonic
 import numpy as np
 
 from gradspec.conformance.cases.features import tags_of_call
+from gradspec.conformance.checks import DEADLY as DEADLY_SETTINGS
 from gradspec.conformance.checks import again
+from gradspec.conformance.checks.neighbours import neighbours, others, structural
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, judge_call
 from gradspec.conformance.model.problem import Array, Call
@@ -84,7 +86,7 @@ class Search:
         self, target: Target, failure: Failure, deadline: float, allow: AbstractSet[str] = NOTHING_ALLOWED
     ) -> None:
         self.target, self.deadline, self.allow, self.runs = target, deadline, allow, 0
-        self.call, self.verdict = failure.judged_call, failure.verdict
+        self.call, self.verdict = failure.judged_call.in_layout(), failure.verdict  # which no file or pipe keeps
 
     def begins(self) -> bool:
         """Whether the failure shows again at all."""
@@ -110,9 +112,10 @@ class Search:
     def _failing(self, call: Call) -> Verdict | None:
         self.runs += 1
         wanted = manner(self.verdict)
-        found = (v for v in judge_call(self.target, call, self.allow) if manner(v) == wanted)
-        again_found = (v for v in again(self.target, call, self.verdict.rule) if manner(v) == wanted)
-        return next(found, None) or next(again_found, None)
+        alone = () if self.verdict.setting else judge_call(self.target, call, self.allow)
+        found = (v for v in alone if manner(v) == wanted)
+        checked = again(self.target, call, self.verdict.rule, self.verdict.setting)
+        return next(found, None) or next((v for v in checked if manner(v) == wanted), None)
 
     # --- form ---------------------------------------------------------------------------------------------------------
 
@@ -183,11 +186,26 @@ class Deadly(Search):
         self.target.set_threads(1)  # a forked process has no other threads
         if self.verdict.rule == "hang":
             self.patience = min(AN_ATTEMPT, (self.deadline - monotonic()) / HANGS)
-        for variant in ("plain", *self.target.variants(self.call.problem, self.call.mode)):
-            self.call, self.verdict = replace(self.call, variant=variant), replace(self.verdict, variant=variant)
-            if super().begins():
+        met = self.call, self.verdict
+        for call, setting in self._suspects():
+            self.call, self.verdict = call, replace(self.verdict, variant=call.variant, setting=setting)
+            if monotonic() < self.deadline and super().begins():
                 return True
+        self.call, self.verdict = met
         return False
+
+    def _suspects(self) -> Iterator[tuple[Call, str]]:
+        """What was done in the case: its call in every way, on guarded memory, its neighbours, and all at once."""
+        plain = replace(self.call, variant="plain")
+        yield plain, ""
+        for variant in self.target.variants(plain.problem, plain.mode):
+            yield replace(plain, variant=variant), ""
+        yield from ((plain, setting) for setting in DEADLY_SETTINGS)
+        for difference in (*structural(plain), *others(plain)):
+            for one in neighbours(plain, difference):
+                if self.target.takes(one):
+                    yield one, ""
+        yield plain, "together"
 
     def ends(self) -> bool:
         """A call hangs if it still does when it is given longer, and if others in such processes have returned."""
@@ -201,7 +219,9 @@ class Deadly(Search):
 
     def _fate(self, call: Call, seconds: float) -> str:
         def judge_again() -> None:
-            judge_call(self.target, call, self.allow)
-            again(self.target, call, self.verdict.rule)
+            if self.verdict.setting:
+                again(self.target, call, self.verdict.rule, self.verdict.setting)
+            else:
+                judge_call(self.target, call, self.allow)
 
         return fate(judge_again, seconds)

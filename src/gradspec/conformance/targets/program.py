@@ -163,6 +163,11 @@ def _layout(name: str, layout: str, ndim: int, rank: int) -> str | None:
         for axis in range(ndim):
             spread = f"np.repeat({spread}, 2, {axis})"
         return f"{name} = {spread}[{', '.join(['::2'] * ndim)}]  # with gaps in memory"
+    if layout == "reversed" and ndim:
+        backwards = f"[{', '.join(['::-1'] * ndim)}]"
+        return f"{name} = {name}{backwards}.copy(){backwards}  # backwards in memory: strides are negative"
+    if layout == "broadcast" and ndim > rank:
+        return f"{name} = np.broadcast_to({name}[:1], {name}.shape)  # once in memory: a stride is 0"
     return None
 
 

@@ -34,6 +34,7 @@ class JaxTarget(Target):
     """
 
     name = "jax"
+    compiles = True
     packages = ("jax", "jaxlib")
 
     def __init__(self) -> None:

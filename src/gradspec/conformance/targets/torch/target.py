@@ -75,7 +75,8 @@ class TorchTarget(Target):
     def tensor(self, array: Array, call: Call) -> Any:
         """The array's numbers in the layout that the call names."""
         rank = call.problem.rank
-        tensor = tensor_of(laid_out(array, call.layout, rank))
+        layout = call.layout if call.layout in ("channels_last", "non_contiguous") else "contiguous"  # no other strides
+        tensor = tensor_of(laid_out(array, layout, rank))
         return in_channels_last(tensor) if self.channels_last and array.ndim == rank + 2 else tensor
 
     def reproducer(self, call: Call) -> str:
@@ -123,6 +124,7 @@ class TorchCompileTarget(TorchTarget):
     """``torch.compile`` of the operator, which compiles its VJP along, and of ``torch.func.jvp`` of it."""
 
     name = "torch.compile"
+    compiles = True
     backend = "inductor"
     kept = 16
     """How many compiled functions are kept."""

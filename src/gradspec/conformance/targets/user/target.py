@@ -80,9 +80,10 @@ class Kernels(Protocol):
     ``"fft"``, ``"winograd"``, ``"integral_image"`` or ``"prefix_sum"``, if sums are computed so.
     ``kernel_size``, ``stride``, ``channels``, ``batch`` and so on (`gradspec.conformance.model.domain`) say which
     problems it is for: a value each, or a set or a range of them.
-    ``repeatable = False`` says that sums may differ from run to run; ``fresh_results = True``, that results never lie
-    in the inputs' memory; ``strict = True``, that every choice which the specification leaves to nobody is made as
-    there, so that another is a defect unless ``conventions`` names it.
+    ``repeatable = False`` says that sums may differ from run to run; ``threadsafe = False``, that one thread calls at a
+    time; ``fresh_results = True``, that results never lie in the inputs' memory; ``strict = True``, that every choice
+    which the specification leaves to nobody is made as there, so that another is a defect unless ``conventions`` names
+    it.
     """
 
     arithmetic: Mapping[str, Any]
@@ -90,6 +91,7 @@ class Kernels(Protocol):
     dtypes: tuple[str, ...]
     ranks: tuple[int, ...]
     repeatable: bool
+    threadsafe: bool
     fresh_results: bool
     strict: bool
     conventions: tuple[str, ...]
@@ -205,7 +207,7 @@ class UserKernels(Target):
         declared = {name: self.declared(name, None) for name in NAMES}
         named = {name: value for name, value in declared.items() if value is not None and not callable(value)}
         self.domain = KernelDomain.of(**{"dtypes": DEFAULT_DTYPES, **named})
-        self.repeatable = bool(self.declared("repeatable", True))
+        self.repeatable, self.threadsafe = (bool(self.declared(name, True)) for name in ("repeatable", "threadsafe"))
         self.fresh_results, self.strict, self.is_tried = (
             bool(self.declared(name, False)) for name in ("fresh_results", "strict", "is_tried")
         )

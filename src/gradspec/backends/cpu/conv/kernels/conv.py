@@ -263,9 +263,13 @@ def panel_of(conv, args, row, k):
     return done * k + row - done, height
 
 
+NO_CELL = -(1 << 62)
+"""No offset, not even one backwards in memory."""
+
+
 @outlined
 def cell_of(args, unit, case, source, column, tap):
-    """The element that a tap of a column meets, counted from the channel's first one; −1 if there is none."""
+    """The element that a tap of a column meets, counted from the channel's first one; ``NO_CELL`` if there is none."""
     offset, place, rest, inside = 0, column, tap, True
     for i in range(len(case.axes) - 1, -1, -1):
         axis, position = case.axes[i], unit.first[i]
@@ -275,7 +279,7 @@ def cell_of(args, unit, case, source, column, tap):
         rest //= axis.taps
         inside = inside & (cell >= 0) & (cell < axis.size)
         offset += cell * source.strides[i]
-    return choose(inside, offset, -1)
+    return choose(inside, offset, NO_CELL)
 
 
 @outlined
@@ -292,7 +296,7 @@ def sum_pairs(conv, args, unit, case, product, row, column):
         panel = form.computed_at(product.weights + args.panels_at + before * size)
         for t in range(taps):
             cell = cell_of(args, unit, case, source, column, t)
-            if cell >= 0:
+            if cell != NO_CELL:
                 value = form.stored_at(x + (c * source.channel_stride + cell) * width)
                 result = multiply_add(form.widen(value[0]), panel[((c - first) * taps + t) * apart], result)
     if product.bias != 0:

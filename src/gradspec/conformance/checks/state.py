@@ -1,0 +1,220 @@
+"""What calls leave behind for others: kept between neighbouring ones, or shared by threads.
+
+A result is held against what the call means by itself, so a kernel that adds in another order each time passes.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from math import prod
+from random import Random, random
+from time import monotonic, sleep
+from types import FrameType
+from typing import TypeAlias
+from zlib import crc32
+
+from gradspec.conformance.checks.neighbours import neighbour, neighbours, others, structural, tied
+from gradspec.conformance.checks.repeat import Outcome, differences
+from gradspec.conformance.judge.verdicts import judge_call
+from gradspec.conformance.model.parts import Parts, Refit
+from gradspec.conformance.model.problem import Array, Call
+from gradspec.conformance.model.target import Target
+from gradspec.conformance.model.verdict import Verdict
+from gradspec.spec.errors import ShapeError
+
+STRUCTURAL = 3
+"""Neighbours of one call that differ in an attribute or a size. What is kept for one of them by a key that lacks one
+thing is not what another would find: the two differ in a second thing."""
+CALLERS = 4
+"""Threads that call at once."""
+OVERLAP = 0.006
+"""Seconds for which they do, on each call: a race that is there shows in some of them."""
+LEAST_ROUNDS, MOST_ROUNDS = 2, 400
+SWITCH = 1e-6
+"""Seconds between two turns of Python's threads: a thread is stopped in the midst of most calls."""
+YIELDS = 0.3
+"""Of the lines of a kernel in Python, those after which another thread gets its turn."""
+TOGETHER = f"in {CALLERS} threads at once"
+LARGER, SMALL = 16, 1 << 12
+"""How many times the samples threads are given where there are few cells: one call lasts until the next begins."""
+
+
+Around: TypeAlias = tuple[str, Call, Outcome]
+"""A difference, the neighbour that has it, and what that gave."""
+TraceFunction: TypeAlias = Callable[[FrameType, str, object], "TraceFunction | None"]
+
+# --- neighbouring calls -----------------------------------------------------------------------------------------------
+
+
+def neighbouring(target: Target, call: Call) -> list[Verdict]:
+    """The call, some neighbours that differ in structure and one that differs otherwise, and all of them again."""
+    if target.compiles:
+        return []
+    first, around = Outcome.of(target, call), list[Around]()
+    for difference, one in _chosen(target, call):
+        verdicts = _after(target, tied(call) if difference == "ties" else call, one, difference)
+        if first.error or verdicts:
+            return [] if first.error else verdicts
+        around.append((difference, one, Outcome.of(target, one)))
+    for difference, one, before in [("", call, first), *around[:1]]:
+        setting = f"around {difference or around[-1][0]}" if around else "again"
+        found = list(differences(target, one, before, Outcome.of(target, one), "state", words_of(setting), setting))
+        if found:
+            return [replace(verdict, about=one) for verdict in found]
+    return []
+
+
+def _chosen(target: Target, call: Call) -> Iterator[tuple[str, Call]]:
+    """Neighbours that the target offers, by a chance that is the call's own."""
+    chance = Random(crc32(repr((call.problem, call.mode)).encode() + _bytes(call)))
+    for names, most in ((structural(call), STRUCTURAL), (others(call, target.variants(call.problem, call.mode)), 1)):
+        found = (
+            (name, one)
+            for name in chance.sample(names, len(names))
+            for one in islice(_offered(target, tied(call) if name == "ties" else call, name), 1)
+        )
+        yield from islice(found, most)
+
+
+def _offered(target: Target, call: Call, difference: str) -> Iterator[Call]:
+    return (one for one in neighbours(call, difference) if target.takes(one))
+
+
+def _bytes(call: Call) -> bytes:
+    return b"".join(array.tobytes() for array in call.arrays().values())
+
+
+def _after(target: Target, call: Call, one: Call, difference: str) -> list[Verdict]:
+    """What is wrong with a neighbour, right after the call itself."""
+    with _InPlace(call, one, difference) as there:
+        wrong = _defects(target, there)
+    about, setting = one.mapped(lambda array: array.copy()), f"after {difference}"
+    return [replace(verdict, setting=setting, about=about) for verdict in wrong]
+
+
+def _defects(target: Target, call: Call) -> list[Verdict]:
+    """What of a call no mode explains that the target documents."""
+    return [verdict for verdict in judge_call(target, call, frozenset(target.reduced())) if verdict.kind == "defect"]
+
+
+def words_of(setting: str) -> str:
+    """
+    >>> words_of("after stride")
+    'before it came a call that differs in nothing but stride'
+    """
+    word, _, difference = setting.partition(" ")
+    first = "between two of these calls came" if word == "around" else "before it came"
+    return f"{first} a call that differs in nothing but {difference}"
+
+
+class _InPlace:
+    """A call with its own numbers in the arrays of another, where the two differ in the numbers of an array alone."""
+
+    def __init__(self, call: Call, other: Call, difference: str) -> None:
+        self.call, self.other = call, other
+        self.name = difference.removeprefix("numbers of ") if difference.startswith("numbers of ") else ""
+
+    def __enter__(self) -> Call:
+        if not self.name or self.call is self.other:
+            return self.other
+        self.array: Array = self.call.arrays()[self.name]
+        self.before = self.array.copy()
+        self.array[...] = self.other.arrays()[self.name]
+        return self.call
+
+    def __exit__(self, *_: object) -> None:
+        if self.name and self.call is not self.other:
+            self.array[...] = self.before
+
+
+def in_setting(target: Target, call: Call, setting: str) -> list[Verdict]:
+    """What is wrong with a call after or around a neighbour."""
+    word, _, difference = setting.partition(" ")
+    other = neighbour(call, difference)
+    if other is None or not target.takes(other):
+        return []
+    first = Outcome.of(target, call) if word == "around" else Outcome({})
+    with _InPlace(call, other, difference) as there:
+        Outcome.of(target, there)
+    if word == "after":
+        found = _defects(target, call)
+    else:
+        found = list(differences(target, call, first, Outcome.of(target, call), "state", words_of(setting), setting))
+    return [replace(verdict, setting=setting) for verdict in found]
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+def together(target: Target, call: Call) -> list[Verdict]:
+    """Calls from several threads at once: on other numbers of the same shapes, and on other shapes."""
+    if not target.threadsafe or target.compiles:
+        return []
+    for made, yields in ((call, True), (_larger(target, call), False)):
+        for one, alone, raced in _raced(target, _rivals(target, made), yields):
+            found = list(differences(target, one, alone, raced, "concurrent", TOGETHER, "together"))
+            if found:
+                return [replace(verdict, about=one) for verdict in found]
+    return []
+
+
+def _rivals(target: Target, call: Call) -> list[tuple[Call, Outcome]]:
+    """The call and neighbours of it, each with what it gives alone: those of one shape are next to each other."""
+    wanted = (f"numbers of {next(iter(call.arrays()))}", "size of the last axis")
+    found = (n for difference in wanted if (n := neighbour(call, difference)) is not None)
+    calls = [call, *(n for n in found if target.takes(n))]
+    return [(one, alone) for one in calls if not (alone := Outcome.of(target, one)).error]
+
+
+def _larger(target: Target, call: Call) -> Call:
+    """The call on more samples, if the target takes as many."""
+    parts = Parts.of(call.problem)
+    if not parts.lead or prod(call.problem.x_shape) > SMALL:
+        return call
+    try:
+        larger = Refit(parts.changed(lead=(LARGER * parts.lead[0], *parts.lead[1:]))).call(call)
+    except (ShapeError, ValueError):
+        return call
+    return larger if target.takes(larger) else call
+
+
+def _raced(target: Target, calls: Sequence[tuple[Call, Outcome]], yields: bool) -> list[tuple[Call, Outcome, Outcome]]:
+    """Results that were other ones than those of a call alone. Threads yield after lines of Python, or do not."""
+    found: list[tuple[Call, Outcome, Outcome]] = []
+    gate, deadline = threading.Barrier(CALLERS), monotonic() + OVERLAP
+
+    def work(place: int) -> None:
+        call, alone = calls[place % len(calls)]
+        gate.wait()
+        sys.settrace(_yielding if yields else None)
+        for turn in range(MOST_ROUNDS):
+            if found or (turn >= LEAST_ROUNDS and monotonic() > deadline):
+                return
+            outcome = Outcome.bare(target, call)
+            if not outcome.is_like(alone):
+                found.append((call, alone, outcome))
+
+    interval = sys.getswitchinterval()
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(CALLERS if len(calls) > 1 else 0)]
+    try:
+        sys.setswitchinterval(SWITCH)
+        for thread in threads:
+            thread.start()
+    finally:
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+    return found
+
+
+def _yielding(frame: FrameType, event: str, _: object) -> TraceFunction | None:
+    """Lets another thread have its turn after some lines of the target's own, so that lines of two calls alternate."""
+    if event == "call" and frame.f_globals.get("__name__", "").partition(".")[0] in ("gradspec", "numpy", "threading"):
+        return None
+    if random() < YIELDS:
+        sleep(SWITCH)
+    return _yielding
