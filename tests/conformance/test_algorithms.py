@@ -223,7 +223,7 @@ def test_nothing_times_anything_is_nothing(algorithm):
     exact = meaning("conv", np.zeros((1, 2, 9), np.float32), np.ones((1, 2, 3), np.float32))
     arithmetic = Arithmetic.of("f32", algorithm=algorithm)
     assert exact.judge(np.zeros((1, 1, 7), np.float32), arithmetic).passed
-    assert not exact.judge(np.full((1, 1, 7), 1e-30, np.float32), arithmetic).ok.any()
+    assert not exact.judge(np.full((1, 1, 7), 1e-45, np.float32), arithmetic).ok.any()
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf])
@@ -240,6 +240,26 @@ def test_what_is_not_finite_spreads_over_its_region_alone(special):
         finite = exact.judge(np.full_like(everything, 3), Arithmetic.of("f32", algorithm=algorithm)).ok
         assert (finite[0, 0] == (np.abs(np.arange(38) - 2) > 1)).all()
         assert finite[1].all()
+
+
+@pytest.mark.parametrize("name", ["fft", "winograd 4", "prefix sums", "integral image"])
+def test_an_intermediate_result_may_overflow_where_numbers_are_huge(name):
+    kernels = RIGHT[name]
+    for size, overflows in ((2e38, True), (1e30, False)):
+        x = np.full((1, 1, 12), size, np.float32)
+        with np.errstate(all="ignore"):
+            if isinstance(kernels, PrefixSum | IntegralImage):
+                y = kernels.avg_pool(x, (1,), (1,), ((0, 0),), True, None)
+                exact = meaning("avg_pool", x, (1,))
+            else:
+                w = np.float32([[[1e-9, 2e-9, 3e-9]]])
+                y = kernels.conv(x, w, None, (1,), ((0, 0),), (1,), 1)
+                exact = meaning("conv", x, w)
+        assert np.isfinite(y).all() != overflows
+        mixed = Arithmetic.of("f32", algorithm=kernels.algorithm)
+        assert exact.judge(y, mixed).passed
+        assert exact.judge(np.full_like(y, np.nan), mixed).ok.all() == overflows
+        assert not exact.judge(y).passed or not overflows
 
 
 AXES = [regular((40,), (3,), 1, 1), regular((61,), (2,), 3, 2, 2), regular((30,), (5,), 2)]
@@ -303,7 +323,9 @@ def test_the_word_is_known_and_means_something():
 
 def test_the_word_is_said_in_any_place():
     kernels = {name: getattr(FFT(), name) for name in ("conv", "conv_vjp")}
-    for target in (UserKernels({**kernels, "algorithm": "fft"}), UserKernels(kernels).declaring(algorithm="fft")):
+    inside = UserKernels({**kernels, "arithmetic": {"algorithm": "fft"}})
+    beside = UserKernels(kernels).declaring(algorithm="fft")
+    for target in (UserKernels({**kernels, "algorithm": "fft"}), inside, beside):
         assert all(p.normal and "as declared" in p.result for p in probe(target) if p.name == "normwise leakage")
         assert "algorithm_spreads" in target.conventions()
     settings = CampaignSettings("mine:kernels", 7, algorithm="fft")

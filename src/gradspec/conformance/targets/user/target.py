@@ -219,7 +219,7 @@ class UserKernels(Target):
             if name not in CONVENTIONS:
                 raise ValueError(f"conventions names {name!r}, which is none; use some of {', '.join(CONVENTIONS)}")
         reduced_modes(self.reduced())
-        algorithm = self.arithmetic(Problem("conv", 1, (), {})).algorithm
+        algorithm = self._algorithm
         if algorithm is not None and set(self.ops).isdisjoint(ALGORITHMS[algorithm][1]):
             meant, own = ", ".join(ALGORITHMS[algorithm][1]), ", ".join(self.ops)
             raise ValueError(f"algorithm {algorithm!r} is one for {meant}; {self.name} has {own}")
@@ -307,8 +307,12 @@ class UserKernels(Target):
         return Arithmetic.of(problem.dtype, **declared) if problem.dtype in FLOATS else super().arithmetic(problem)
 
     def conventions(self) -> frozenset[str]:
-        mixes = self.declared("algorithm", None) is not None
-        return frozenset(self.declared("conventions", ())) | ({"algorithm_spreads"} if mixes else set())
+        spreads = () if self._algorithm is None else ("algorithm_spreads",)
+        return frozenset((*self.declared("conventions", ()), *spreads))
+
+    @property
+    def _algorithm(self) -> str | None:
+        return self.arithmetic(Problem("conv", 1, (), {})).algorithm
 
     def undeclared(self, conventions: Sequence[str]) -> str:
         missing = ", ".join(f'"{name}"' for name in conventions if name not in self.conventions())
