@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 
+from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.cases.geometry import Goal, drawn_problem
 from gradspec.conformance.cases.stream import Stream
-from gradspec.conformance.model.case import Selection
+from gradspec.conformance.model.case import CampaignSettings, Selection
 from gradspec.conformance.model.domain import EVERYTHING, KernelDomain, frames
 from gradspec.conformance.model.problem import Problem
+from gradspec.conformance.report import html
+from gradspec.conformance.report.words import told_domain
 from gradspec.conformance.targets.user.target import UserKernels
 from gradspec.testing import check_kernel
 
@@ -72,6 +75,11 @@ def test_features_that_are_possible_inside_are_met_and_others_are_not(domain, po
     met = {name for planned in map(stream.batch, range(40)) for case in planned for name in case.features}
     assert met >= set(possible.split())
     assert not met & set(impossible.split())
+
+
+def test_one_domain_goes_before_another():
+    own, other = KernelDomain.of(kernel_size={3, 5}, batch=1), KernelDomain.of(stride={1, 2}, batch=2)
+    assert own.over(other) == KernelDomain.of(kernel_size={3, 5}, stride={1, 2}, batch=1)
 
 
 @pytest.mark.parametrize("name", DOMAINS)
@@ -194,6 +202,95 @@ def test_other_dtypes_than_the_declared_are_named():
     target = UserKernels(Halving)
     with pytest.raises(ValueError, match="no case fits dtypes f64 and dtypes f32 together"):
         Stream(0, selection, target.refusal, target.domain)
+
+
+# --- a kernel that declares nothing -----------------------------------------------------------------------------------
+
+
+def only(*conditions):
+    if not all(conditions):
+        raise NotImplementedError("not yet")
+
+
+class Undeclared:
+    """Kernels that compute nothing: what they take is all that is asked of them."""
+
+    @staticmethod
+    def halving(x, weight, stride, padding, dilation):
+        only(x.ndim == 4, len(x) == 1, x.shape[1] % 8 == 0, weight.shape[2:] == (3, 3), stride == (2, 2))
+        only(padding == ((1, 1), (1, 1)), dilation == (1, 1), x.flags.c_contiguous, x.dtype == np.float32)
+
+    @staticmethod
+    def pairs(x, kernel_size, stride):
+        only(kernel_size == stride == (2, 2), x.shape[-1] % 4 == 0)
+
+    @staticmethod
+    def one_axis(x, kernel_size, stride, padding):
+        only(len(kernel_size) == 1, padding == ((0, 0),))
+
+    @staticmethod
+    def depthwise(x, weight, groups):
+        only(groups == x.shape[1] == len(weight) > 1, weight.shape[2:] in ((3, 3), (5, 5)))
+
+    @staticmethod
+    def averages(x, output_size):
+        only(output_size in ((1, 1), (7, 7)), x.shape[1] == 3)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "op", "found"),
+    [
+        ("halving", "conv2d", "kernel_size=3 stride=2 padding=1 dilation=1 channels=8..1024:8 batch=1 groups=1"),
+        ("pairs", "max_pool2d", "kernel_size=2 stride=2 padding=0 dilation=1 width=4..1024:4"),
+        ("one_axis", "avg_pool", "padding=0 dilation=1 ranks=1"),
+        ("depthwise", "conv2d", "kernel_size=3,5 stride=1 padding=0 dilation=1"),
+        ("averages", "adaptive_avg_pool2d", "output_size=1,7 channels=3"),
+    ],
+)
+def test_what_a_kernel_takes_is_found_out(kernel, op, found):
+    target = UserKernels(getattr(Undeclared, kernel), op=op)
+    domain = KernelDomain.read(InProcess(target, CampaignSettings("mine")).find_domain(1e9))
+    assert str(domain).startswith(found)
+
+
+def test_a_kernel_is_tried_for_as_long_as_there_is_time():
+    calls = []
+
+    def conv(x, weight):
+        calls.append(x)
+        raise NotImplementedError
+
+    judge = InProcess(UserKernels(conv), CampaignSettings("mine"), clock=lambda: float(len(calls)))
+    assert judge.find_domain(30.0) == ""
+    assert len(calls) == 31
+
+
+class Quiet(Halving):
+    """The same kernel, which raises instead of declaring."""
+
+    kernel_size = stride = padding = dilation = groups = channels = batch = layouts = dtypes = None
+
+    def conv2d(self, x, weight, bias, stride, padding, dilation, groups):
+        Undeclared.halving(x, weight, stride, padding, dilation)
+        only(groups == 1)
+        return super().conv2d(x, weight, bias, stride, padding, dilation, groups)
+
+
+def test_a_kernel_that_declares_nothing_is_judged_in_what_was_found():
+    run = check_kernel(Quiet, cases=40)
+    assert (run.judged, run.findings) == (40, [])
+    words = "takes kernel_size 3, stride 2, padding 1, dilation 1, channels from 8 to 1024 that 8 divides, batch 1"
+    assert told_domain(run).startswith(words)
+    assert words in html.page(run)
+
+
+def tomorrow(x, **attributes):
+    raise NotImplementedError("tomorrow")
+
+
+def test_a_kernel_that_declines_everything_says_what_it_said():
+    with pytest.raises(ValueError, match="no case could be judged: it raised NotImplementedError: tomorrow"):
+        check_kernel(tomorrow, "max_pool", cases=5)
 
 
 def test_problems_are_drawn_by_construction():

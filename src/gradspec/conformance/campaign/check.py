@@ -24,6 +24,7 @@ from gradspec.conformance.campaign.request import CampaignBudget, Progress, Watc
 from gradspec.conformance.checks.probes import NO_TIME
 from gradspec.conformance.model.case import DEFAULT_SECONDS, DEFAULT_TIMEOUT, CampaignSettings
 from gradspec.conformance.model.codec import encode
+from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.run import Batch, Judged, Run
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Finding, Probe
@@ -115,7 +116,7 @@ class Campaign:
         self.settings, self.budget, self.watch, self.clock = settings, budget, watch, clock
         self.start = self.clock()
         self.deadline = inf if budget.seconds is None else self.start + budget.seconds
-        self.workers = 1
+        self.workers, self.repeated = 1, settings.selection
         self.ledger = Ledger(budget.until_defect)
         self.report = Run(settings.target, "", machine_line(), settings.seed, allowed=settings.allow)
         self.report.tally, self.report.errors = self.ledger.tally, self.ledger.errors
@@ -134,9 +135,11 @@ class Campaign:
             plan = BatchPlan(planner.plan, self.budget.cases)
             try:
                 self._tell("starting", 0.0)
-                versions, _ = planner.versions(), plan.is_ready()
+                versions = planner.versions()
+                self._find_domain(planner, planner.domain)
+                plan.is_ready()
                 wait(others, return_when=FIRST_COMPLETED)
-                self._begin(versions, planner.domain)
+                self._begin(versions)
                 tasks_at_once, each = (jobs or OUTSTANDING, BATCHES_PER_TASK) if executor else (workers, 1)
                 ends = (executor or here, here, plan, self.ledger, self._time_left)
                 self._drive(Drive(self.settings, *ends, tasks_at_once, each, lambda: self._judging_on(here)))
@@ -145,7 +148,9 @@ class Campaign:
                 self.report.interrupted = True
             self._end(lambda seconds: found(self.ledger, self.settings, here, workers, seconds, self._explaining))
         self.report.unreached = 0 if self.ledger.is_full else plan.cases - self.ledger.cases
-        self.report.repeat = repeated(self.settings, self.ledger.cases + self.report.unreached)
+        self.report.repeat = repeated(
+            replace(self.settings, selection=self.repeated), self.ledger.cases + self.report.unreached
+        )
         return self.report
 
     def _drive(self, drive: Drive) -> None:
@@ -163,8 +168,10 @@ class Campaign:
         with closing(judge), closing(planner):
             try:
                 plan = BatchPlan[Any](planner.plan, self.budget.cases)
-                versions, _ = judge.versions(), plan.is_ready()
-                self._begin(versions, judge.domain)
+                versions = judge.versions()
+                self._find_domain(planner, judge.domain)
+                plan.is_ready()
+                self._begin(versions)
                 self._judge_all(judge, plan)
             except KeyboardInterrupt:
                 self.report.interrupted = True
@@ -205,8 +212,14 @@ class Campaign:
             tasks.close(self.settings.token)
             pool.shutdown()
 
-    def _begin(self, versions: dict[str, str], domain: str) -> None:
-        self.report.domain = domain
+    def _find_domain(self, planner: InProcess | Isolated, declared: str) -> None:
+        """What cases are drawn from: what is declared, or what is found of a kernel that declares nothing."""
+        found = KernelDomain.read(planner.find_domain(self._probes_for))
+        self.report.domain = str(found.over(KernelDomain.read(declared)))
+        # Repeated with it, the same cases are made however much would be found in the time.
+        self.repeated = replace(self.repeated, domain=str(found.over(KernelDomain.read(self.repeated.domain))))
+
+    def _begin(self, versions: dict[str, str]) -> None:
         self.report.version = ", ".join(f"{name} {version}" for name, version in versions.items())
         self._tell("judging", 0.0)
         self.report.starting = self.report.seconds

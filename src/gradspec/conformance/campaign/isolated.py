@@ -60,7 +60,7 @@ class Isolated(KeptProcess):
         self.settings = settings
         self.domain = ""
         """Of the target, when it has said its versions."""
-        self._target, self._batches, self._hangs = target, 0, 0
+        self._target, self._batches, self._hangs, self._found = target, 0, 0, ""
 
     def refusal(self, why: str) -> Exception:
         return TargetError(why)
@@ -104,6 +104,15 @@ class Isolated(KeptProcess):
                 answer = self._asked(**request, seconds=0)
         return [decode(Finding, finding, "finding") for finding in answer["findings"]]
 
+    def find_domain(self, seconds: float) -> str:
+        """What a kernel takes that declares nothing; nothing where trying it ends the process."""
+        try:
+            with self._in_use:
+                self._found = self._asked(seconds, do="domain", seconds=seconds)["domain"]
+        except ProcessLostError:
+            self._refuse_if_closed()
+        return self._found
+
     def plan(self, first: int, count: int) -> list[Cases]:
         """The cases of so many batches."""
         with self._in_use:
@@ -111,7 +120,7 @@ class Isolated(KeptProcess):
                 careless = self._target is not None and not self._target.is_careful  # a call may be what takes so long
                 try:
                     more = 0.0 if careless else STARTING
-                    return self._asked(more, do="plan", first=first, count=count)["batches"]  # type: ignore[no-any-return]
+                    return self._asked(more, do="plan", first=first, count=count, domain=self._found)["batches"]  # type: ignore[no-any-return]
                 except ProcessLostError as loss:
                     self._refuse_if_closed()
                     why = describe(loss)

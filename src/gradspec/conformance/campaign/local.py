@@ -6,23 +6,35 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import cached_property
+from itertools import product
 from math import inf
 from time import monotonic
 
+from gradspec.conformance.cases.discovery import found_domain, joined, plain_layers
+from gradspec.conformance.cases.geometry import Goal, drawn_problem
+from gradspec.conformance.cases.numbers import generator
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks import examine
 from gradspec.conformance.checks.probes import probe
 from gradspec.conformance.checks.promises import broken
-from gradspec.conformance.model.case import CampaignSettings, CheckCase
+from gradspec.conformance.model.case import CampaignSettings, CheckCase, Selection
+from gradspec.conformance.model.domain import KernelDomain
+from gradspec.conformance.model.geometry import on_zeros
+from gradspec.conformance.model.problem import RANKS, Problem
 from gradspec.conformance.model.run import Judged
-from gradspec.conformance.model.target import Target
+from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import FINDINGS, KINDS, Failure, Finding, Probe
 from gradspec.conformance.shrink.causes import explained
 from gradspec.conformance.shrink.search import manner
+from gradspec.conformance.targets.user.target import UserKernels
 
 KEPT = 3
 """Failures of one kind that are kept from a batch: more would tell nothing new."""
+
+SAMPLE = 6
+"""Problems of each operator and rank that tell whether kernels decline something."""
 
 Signature = tuple[str, ...]
 
@@ -59,6 +71,15 @@ class InProcess:
         found = ((p, {"reproducer": p.source, "explanation": p.documented}, v) for p, v in broken(self.target))
         return [Finding.of(verdict, promise.op, "value", result="", **more) for promise, more, verdict in found]
 
+    def find_domain(self, seconds: float) -> str:
+        """What a kernel takes that declares nothing and raises ``NotImplementedError``; nothing where it takes all."""
+        if not isinstance(self.target, UserKernels) or not self.target.is_open:
+            return ""
+        deadline = self.clock() + seconds
+        found = discovered(self.target, self.settings.selection, lambda: self.clock() > deadline)
+        self.target.within(str(found))
+        return str(found)
+
     def plan(self, first: int, count: int) -> list[list[CheckCase]]:
         """The cases of so many batches. Where nothing is offered they end when that has been said once."""
         last = min(first + count, self._stream.covering) if self._stream.why_nothing else first + count
@@ -78,6 +99,35 @@ class InProcess:
 
     def close(self) -> None:
         """There is nothing to close."""
+
+
+def discovered(kernels: UserKernels, selection: Selection, is_late: Callable[[], bool]) -> KernelDomain:
+    """The box of all that kernels take, if they raise ``NotImplementedError`` for some cases, as far as time goes."""
+    mode = next((mode for mode in kernels.modes if mode in selection.chosen_modes), "value")
+    ops = [op for op in kernels.ops if op in selection.chosen_ops]
+    ranks, declined = selection.ranks or kernels.ranks or RANKS, list[Problem]()
+
+    def takes(problem: Problem, layout: str) -> bool | None:
+        if is_late():
+            return None
+        if kernels.misplaced(problem, mode) is not None:
+            return False
+        try:
+            kernels.run(replace(on_zeros(problem, mode), layout=layout).in_layout())
+        except NotOfferedError:
+            declined.append(problem)
+            return False
+        except Exception:  # is judged where the case is
+            return True
+        return True
+
+    rng, dtype = generator(0), kernels.dtypes[0]
+    for op, rank in product(ops, ranks):
+        drawn = [problem for _ in range(SAMPLE) if (problem := drawn_problem(rng, Goal(op, rank)))]
+        for problem in (*plain_layers(op, rank, dtype), *drawn):
+            takes(replace(problem, dtype=dtype), "contiguous")
+    found = [found_domain(op, takes, ranks, kernels.dtypes) for op in ops] if declined else []
+    return joined([domain for domain in found if domain is not None])
 
 
 def _judged(target: Target, case: CheckCase, allow: AbstractSet[str], seen: Counter[Signature]) -> Judged:

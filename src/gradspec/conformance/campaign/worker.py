@@ -5,7 +5,8 @@ It reads one JSON request per line and answers with JSON lines:
     (greeting)                                  {"versions": {name: version}, "domain"}
     {"do": "probes", "seconds"}                 {"probes": [Probe, …]}
     {"do": "promises"}                          {"findings": [Finding, …]}
-    {"do": "plan", "first", "count"}            {"batches": [[Case, …], …]}
+    {"do": "domain", "seconds"}                 {"domain"} that was found of a kernel which declares none
+    {"do": "plan", "first", "count", "domain"}  {"batches": [[Case, …], …]}
     {"do": "judge", "cases", "seconds"}         {"judged": Judged} for each, as soon as it is, and null when time is up
     {"do": "findings", "failures", "seconds"}   {"findings": [Finding, …]}
     anything that fails                         {"failed": reason}
@@ -46,7 +47,7 @@ class TargetWorker:
         self._judge = InProcess(target, settings)
 
     def answers(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        actions = (self.probes, self.promises, self.plan, self.judge, self.findings)
+        actions = (self.probes, self.promises, self.domain, self.plan, self.judge, self.findings)
         named: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {action.__name__: action for action in actions}
         try:
             yield from named[request.pop("do")](**request)
@@ -60,7 +61,12 @@ class TargetWorker:
     def promises(self) -> Iterator[dict[str, Any]]:
         yield {"findings": list(map(encode, self._judge.broken_promises()))}
 
-    def plan(self, first: int, count: int) -> Iterator[dict[str, Any]]:
+    def domain(self, seconds: float) -> Iterator[dict[str, Any]]:
+        yield {"domain": self._judge.find_domain(seconds)}
+
+    def plan(self, first: int, count: int, domain: str) -> Iterator[dict[str, Any]]:
+        """In a domain that was found, perhaps by a process before this one."""
+        self._judge.target.within(domain)
         yield {"batches": [list(map(encode, cases)) for cases in self._judge.plan(first, count)]}
 
     def judge(self, cases: list[dict[str, Any]], seconds: float | None) -> Iterator[dict[str, Any]]:

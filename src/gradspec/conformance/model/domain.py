@@ -117,7 +117,8 @@ class KernelDomain:
 
     def over(self, other: KernelDomain) -> KernelDomain:
         """This domain, and the other one for names that it does not have."""
-        return KernelDomain.of(**{**other._by_name, **self._by_name}) if self else other
+        both = {**other._by_name, **self._by_name}
+        return KernelDomain(tuple((name, both[name]) for name in NAMES if name in both))
 
     def without(self, *names: str) -> KernelDomain:
         return KernelDomain(tuple(entry for entry in self.entries if entry[0] not in names))

@@ -28,7 +28,7 @@ import numpy as np
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.reduced import known as reduced_modes
 from gradspec.conformance.model.arithmetic import ALGORITHMS, Arithmetic
-from gradspec.conformance.model.domain import NAMES, KernelDomain
+from gradspec.conformance.model.domain import NAMES, NOT_OF_SHAPES, KernelDomain
 from gradspec.conformance.model.geometry import on_zeros
 from gradspec.conformance.model.problem import (
     CONVOLUTIONS,
@@ -246,15 +246,24 @@ class UserKernels(Target):
         own = str(self.declared("__version__", "no version"))
         return {self.name: own, "numpy": np.__version__, "python": platform.python_version()}
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it declares nothing of the problems that it takes."""
+        return not self.domain.without(*NOT_OF_SHAPES)
+
     def refusal(self, problem: Problem, mode: str) -> str | None:
+        reason = self.misplaced(problem, mode)
+        return self._declined(problem, mode) if reason is None and self.is_tried else reason
+
+    def misplaced(self, problem: Problem, mode: str) -> str | None:
+        """Why no function is for a problem, by names and signatures."""
         named = f"{problem.op}{SUFFIXES[mode]}"
         if not any((f.op, f.mode) == (problem.op, mode) for f in self._functions):
             return f"it has no {named}"
         function = self._function(problem, mode)
         if function is None:
             return f"it has no {named} of rank {problem.rank}"
-        reason = function.refusal(problem)
-        return self._declined(problem, mode) if reason is None and self.is_tried else reason
+        return function.refusal(problem)
 
     def _declined(self, problem: Problem, mode: str) -> str | None:
         """Why the function raises ``NotImplementedError`` for a problem, tried on zeros."""
@@ -291,7 +300,8 @@ class UserKernels(Target):
         try:
             given = function(call, **_with_indices(function, call))
         except NotImplementedError as why:
-            raise NotOfferedError(str(why) or f"{function.name} raises NotImplementedError") from why
+            said = f": {why}" if str(why) else ""
+            raise NotOfferedError(f"it raised NotImplementedError{said}") from why
         return _named(call, given)
 
     def run_into(self, call: Call, outs: Results) -> None:
