@@ -149,7 +149,7 @@ def timed(kernel, starting=0.0, **budget):
 def test_probes_come_after_the_first_cases_and_take_a_share_of_the_time():
     run, laps = timed(conv1d, seconds=LIMIT)
     before, after = next(seconds for seconds, _ in laps), next(seconds for seconds, probes in laps if probes)
-    assert before == 0
+    assert before <= 0.1 * LIMIT
     assert run.probes[-1].result == NO_TIME
     assert after < A_CASE * 8 + 0.1 * LIMIT + A_CASE
 
@@ -158,7 +158,7 @@ def test_probes_come_after_the_first_cases_and_take_a_share_of_the_time():
 def test_a_run_keeps_its_limit_and_judges_something_however_long_it_took_to_start(starting):
     run, laps = timed(conv1d, starting, seconds=LIMIT)
     assert run.judged > 0
-    assert run.starting == starting
+    assert starting <= run.starting <= starting + 0.1 * LIMIT
     assert laps[-1][0] < max(LIMIT, starting + 0.1 * LIMIT) + 0.1 * LIMIT + A_CASE
     assert ("starting took" in too_few(run)) == (run.judged < 100 and starting > 0.25 * run.seconds)
 

@@ -47,7 +47,7 @@ LARGEST = 1024
 
 
 @dataclass(frozen=True)
-class Layer:
+class TriedLayer:
     """A problem by the names of a domain."""
 
     op: str
@@ -109,7 +109,7 @@ def found_domain(op: str, takes: Takes, ranks: Sequence[int], dtypes: Sequence[s
     >>> print(found_domain("conv", only_3x3, (2,), ("f32",)))
     kernel_size=3x3 channels=8..1024:8
     """
-    search, dtypes = _Search(takes), sorted(dtypes, key=lambda name: name != "f32")
+    search, dtypes = _BoxSearch(takes), sorted(dtypes, key=lambda name: name != "f32")
     base = next((layer for layer in _beginnings(op, ranks, dtypes) if search.takes(layer)), None)
     return None if base is None else KernelDomain.of(**search.box(base, ranks, dtypes))
 
@@ -121,7 +121,7 @@ def plain_layers(op: str, rank: int, dtype: str) -> list[Problem]:
     return [problem for problem in found if problem is not None]
 
 
-def _beginnings(op: str, ranks: Sequence[int], dtypes: Sequence[str]) -> Iterator[Layer]:
+def _beginnings(op: str, ranks: Sequence[int], dtypes: Sequence[str]) -> Iterator[TriedLayer]:
     """Layers as networks have them; the likeliest first."""
     order = [rank for rank in (2, 1, 3, 4) if rank in ranks]
     first, few = (WINDOWS, FEW_WINDOWS) if op in SLIDING else (BINS, BINS)
@@ -132,14 +132,14 @@ def _beginnings(op: str, ranks: Sequence[int], dtypes: Sequence[str]) -> Iterato
 
 def _layer(
     op: str, rank: int, window: tuple[int, int, int, int], shape: tuple[int, int, int | None, int, int], dtype: str
-) -> Layer:
+) -> TriedLayer:
     (k, s, p, d), (channels, out, batch, size, groups) = window, shape
     kernel, stride, dilation, sizes = ((n,) * rank for n in (k, s or k, d, size))
     axes = (kernel, stride, ((p, p),) * rank, dilation, sizes)
-    return Layer(op, rank, *axes, channels, out, batch, groups, dtype)
+    return TriedLayer(op, rank, *axes, channels, out, batch, groups, dtype)
 
 
-class _Search:
+class _BoxSearch:
     """Calls that differ from one that is taken, counted."""
 
     def __init__(self, takes: Takes) -> None:
@@ -147,7 +147,7 @@ class _Search:
         self.followed: dict[str, set[Any]] = {"padding": set(), "stride": set()}
         """Values without which a kernel was not taken."""
 
-    def takes(self, layer: Layer) -> bool | None:
+    def takes(self, layer: TriedLayer) -> bool | None:
         """None where there is no such problem, or no call left."""
         problem = layer.problem()
         if problem is None or self.calls >= MOST_CALLS:
@@ -155,7 +155,7 @@ class _Search:
         self.calls += 1
         return self._takes(problem, layer.layout)
 
-    def box(self, base: Layer, ranks: Sequence[int], dtypes: Sequence[str]) -> dict[str, Any]:
+    def box(self, base: TriedLayer, ranks: Sequence[int], dtypes: Sequence[str]) -> dict[str, Any]:
         """What the base may have in the place of each of its values, for names of which not everything is taken."""
         words = {"dtypes": ("dtype", dtypes), "layouts": ("layout", LAYOUTS)}
         found = {name: self._values(base, attribute, values) for name, (attribute, values) in words.items()}
@@ -178,24 +178,24 @@ class _Search:
             found[name] = self._size(base, base.rank - 1 - i)
         return {name: allowed for name, allowed in found.items() if allowed is not None}
 
-    def _among(self, layers: Sequence[Layer]) -> tuple[list[Layer], bool]:
+    def _among(self, layers: Sequence[TriedLayer]) -> tuple[list[TriedLayer], bool]:
         """Those that are taken, and whether all are that there are."""
         answers = [self.takes(layer) for layer in layers]
         return [layer for layer, is_taken in zip(layers, answers, strict=True) if is_taken], False not in answers
 
-    def _values(self, base: Layer, name: str, values: Sequence[Any]) -> Any:
+    def _values(self, base: TriedLayer, name: str, values: Sequence[Any]) -> Any:
         """The values of one thing that are taken, or None for all of them."""
         given: list[dict[str, Any]] = [{name: value} for value in values]
         taken, everything = self._among([_changed(base, **change) for change in given])
         return None if everything else {getattr(layer, name) for layer in taken}
 
-    def _ranks(self, base: Layer, ranks: Sequence[int]) -> Any:
+    def _ranks(self, base: TriedLayer, ranks: Sequence[int]) -> Any:
         one = (base.kernel_size[0], base.stride[0], base.padding[0][0], base.dilation[0])
         shape = (base.channels, base.out_channels, base.batch, min(base.sizes[0], 16), base.groups)
         taken, everything = self._among([_layer(base.op, rank, one, shape, base.dtype) for rank in ranks])
         return None if everything and tuple(ranks) == RANKS else {base.rank, *(layer.rank for layer in taken)}
 
-    def _window(self, base: Layer, name: str) -> Any:
+    def _window(self, base: TriedLayer, name: str) -> Any:
         """Values of axes that are alike, axes that differ and sides that differ."""
         alike = [(n,) * base.rank for n in NUMBERS[name]]
         values: list[Any] = [*alike, *((one, *[two] * (base.rank - 1)) for one, two in PAIRS[name] if base.rank > 1)]
@@ -210,7 +210,7 @@ class _Search:
         chosen = {getattr(layer, name) for layer in (base, *taken)} | self.followed.get(name, set())
         return {_alike(value) for value in chosen}
 
-    def _followed(self, base: Layer, change: dict[str, Any]) -> Layer:
+    def _followed(self, base: TriedLayer, change: dict[str, Any]) -> TriedLayer:
         """The base with a change; where a kernel changes, padding or stride follow it if it is not taken otherwise."""
         value = change.get("kernel_size")
         if value is None or base.op not in SLIDING or self.takes(_changed(base, **change)):
@@ -221,7 +221,7 @@ class _Search:
                 return layer
         return _changed(base, **change)
 
-    def _numbers(self, layer: Callable[[int], Layer]) -> Any:
+    def _numbers(self, layer: Callable[[int], TriedLayer]) -> Any:
         """Sizes that are taken: all, multiples of a number from the smallest on, or a few."""
         answers = {n: self.takes(layer(n)) for n in SIZES}
         taken = [n for n, is_taken in answers.items() if is_taken]
@@ -233,17 +233,17 @@ class _Search:
             return range(taken[0], (LARGEST if last == SIZES[-1] else last) + 1, step)
         return set(taken)
 
-    def _batch(self, base: Layer) -> Any:
+    def _batch(self, base: TriedLayer) -> Any:
         tried = (None, 0, 1, 2, 3, 4, 8, 32)
         taken = self._values(base, "batch", tried)
         if taken is None or not taken >= {1, 2, 3, 4, 8, 32}:
             return taken
         return {*range(1, LARGEST + 1), *taken} if None in taken else range(0 if 0 in taken else 1, LARGEST + 1)
 
-    def _size(self, base: Layer, axis: int) -> Any:
+    def _size(self, base: TriedLayer, axis: int) -> Any:
         """Sizes of one axis; none are told where only all axes together may change."""
 
-        def layer(n: int) -> Layer:
+        def layer(n: int) -> TriedLayer:
             return replace(base, sizes=tuple(n if i == axis else size for i, size in enumerate(base.sizes)))
 
         found = self._numbers(layer)
@@ -251,7 +251,7 @@ class _Search:
         return None if isinstance(found, set) and len(found) < len(alike) else found
 
 
-def _changed(base: Layer, **changes: Any) -> Layer:
+def _changed(base: TriedLayer, **changes: Any) -> TriedLayer:
     return replace(base, **changes)
 
 
