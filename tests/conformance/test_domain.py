@@ -1,5 +1,7 @@
 """Declared domains: cases are drawn inside them, thoroughly, and what cannot be meant is refused with a sentence."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,8 @@ from gradspec.conformance.report import html
 from gradspec.conformance.report.words import told_domain
 from gradspec.conformance.targets.user.target import UserKernels
 from gradspec.testing import check_kernel
+
+check_here = partial(check_kernel, isolate=False)
 
 NARROW = KernelDomain.of(
     kernel_size={(3, 3)}, stride=2, padding=1, channels=range(8, 1025, 8), batch=1, groups=1, dilation=1
@@ -122,7 +126,7 @@ def test_a_number_stands_for_every_axis_and_a_range_for_each():
 )
 def test_what_cannot_be_meant_is_refused_up_front(declared, words):
     with pytest.raises(ValueError, match=words):
-        check_kernel(lambda x, kernel_size, stride: x, "max_pool2d", **declared)
+        check_here(lambda x, kernel_size, stride: x, "max_pool2d", **declared)
 
 
 @pytest.mark.parametrize("text", ["kernel_size", "channels=8..x", "stride=", "stride=fast", "kernel_size=3x"])
@@ -159,15 +163,15 @@ class Forgetful(Halving):
 
 
 def test_a_kernel_is_judged_inside_what_it_declares():
-    run = check_kernel(Halving, cases=60)
+    run = check_here(Halving, cases=60)
     assert (run.judged, run.findings) == (60, [])
     with pytest.raises(AssertionError, match=r"x = np.*reshape\(\(?1, 24, 1, 1|24") as caught:
-        check_kernel(Forgetful, cases=60)
+        check_here(Forgetful, cases=60)
     assert "NotImplementedError" not in str(caught.value)
 
 
 def test_keywords_go_before_what_the_object_declares():
-    run = check_kernel(Halving, cases=20, channels=16, width=range(4, 8))
+    run = check_here(Halving, cases=20, channels=16, width=range(4, 8))
     assert run.judged == 20
 
 
@@ -194,7 +198,7 @@ def test_keywords_go_before_what_the_object_declares():
 def test_what_leaves_no_case_is_named(asked, words):
     declared = {"channels": range(8, 65, 8), **asked}
     with pytest.raises(ValueError, match=words):
-        check_kernel(Halving, cases=5, **declared)
+        check_here(Halving, cases=5, **declared)
 
 
 def test_other_dtypes_than_the_declared_are_named():
@@ -277,7 +281,7 @@ class Quiet(Halving):
 
 
 def test_a_kernel_that_declares_nothing_is_judged_in_what_was_found():
-    run = check_kernel(Quiet, cases=40)
+    run = check_here(Quiet, cases=40)
     assert (run.judged, run.findings) == (40, [])
     words = "takes kernel_size 3, stride 2, padding 1, dilation 1, channels from 8 to 1024 that 8 divides, batch 1"
     assert told_domain(run).startswith(words)
@@ -290,7 +294,7 @@ def tomorrow(x, **attributes):
 
 def test_a_kernel_that_declines_everything_says_what_it_said():
     with pytest.raises(ValueError, match="no case could be judged: it raised NotImplementedError: tomorrow"):
-        check_kernel(tomorrow, "max_pool", cases=5)
+        check_here(tomorrow, "max_pool", cases=5)
 
 
 def test_problems_are_drawn_by_construction():
