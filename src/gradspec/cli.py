@@ -173,7 +173,8 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str | No
     try:
         return None if value is None else [int(part) for part in value.split(",") if part.strip()]
     except ValueError:
-        said = f"{value!r} is no list of ranks: ranks are numbers from 1 to 4; write 1,2"
+        written = "ranks are numbers from 1 to 4; write 1,2" if parameter.name == "ranks" else "write 96,100"
+        said = f"{value!r} is no list of {parameter.name}: {written}"
         raise click.BadParameter(said, context, parameter) from None
 
 
@@ -197,6 +198,7 @@ def _list_choices(context: click.Context, parameter: click.Parameter, wanted: bo
 @click.option("--dtypes", callback=_listed, help="f16,bf16,f32,f64,i8,u8,i32,i64. [all]")
 @click.option("--ranks", callback=_numbers, help="Numbers of spatial axes: 1,2,3,4. [all]")
 @click.option("--domain", help='What it is made for: "kernel_size=3x3 stride=2 channels=8..1024:8 batch=1". [its own]')
+@click.option("--sizes", callback=_numbers, help="Blocks that the kernel works in, 96,100: try sizes around them too.")
 @click.option("--allow", callback=_listed, help="Modes of reduced precision that the target documents: tf32,ftz, ...")
 @click.option("--algorithm", help="How your kernel sums: fft, winograd, integral_image or prefix_sum. [term by term]")
 @click.option("--jobs", type=click.IntRange(1), help="Processes. [the cores this process may use]")

@@ -76,7 +76,7 @@ def test_every_case_is_drawn_inside_the_domain(name):
 )
 def test_features_that_are_possible_inside_are_met_and_others_are_not(domain, possible, impossible):
     stream = Stream(5, Selection(ops=("conv",), ranks=(2,)), lambda problem, mode: None, domain)
-    met = {name for planned in map(stream.batch, range(40)) for case in planned for name in case.features}
+    met = {name for planned in map(stream.batch, range(100)) for case in planned for name in case.features}
     assert met >= set(possible.split())
     assert not met & set(impossible.split())
 

@@ -46,11 +46,12 @@ def _axis_table(axis: AxisWindow) -> Ints:
             f"a list of the {taps:,} taps of an axis needs {size:,} bytes of memory, and there are {there:,}; give "
             "smaller windows"
         )
-    spans = [np.arange(r.start, r.stop, r.step) for r in map(axis.positions, range(axis.outputs))]
-    found = np.full((axis.outputs, max(map(len, spans))), ABSENT, np.int64)
-    for row, span in zip(found, spans, strict=True):
-        row[: len(span)] = np.where((span >= 0) & (span < axis.size), span, PADDING)
-    return found
+    counts = counted_taps(axis)
+    starts = bin_spans(axis)[:, 0] if isinstance(axis, Adaptive) else _starts(axis)
+    tap = np.arange(int(counts.max()))
+    places = starts[:, None] + tap * (1 if isinstance(axis, Adaptive) else axis.dilation)
+    read = np.where((places >= 0) & (places < axis.size), places, PADDING).astype(np.int64)
+    return np.where(tap < counts[:, None], read, ABSENT)
 
 
 def readers(taps: Ints, cells: int) -> Ints:

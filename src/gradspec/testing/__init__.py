@@ -39,6 +39,7 @@ def check_kernel(
     modes: Iterable[str] = (),
     dtypes: Iterable[str] = (),
     ranks: Iterable[int] = (),
+    blocks: Iterable[int] = (),
     allow: Iterable[str] = (),
     conventions: Iterable[str] = (),
     algorithm: str | None = None,
@@ -50,14 +51,14 @@ def check_kernel(
     """Judge a kernel, and raise an ``AssertionError`` that tells every defect by its smallest case.
 
     The kernel is a function, named as an operator of ``gs.spec`` or with ``op`` saying which it is, and ``jvp`` and
-    ``vjp`` its derivatives; or a module, an instance or a mapping with such functions. The run ends after so many
-    cases or seconds, and the same seed gives the same cases. Fewer judged cases than ``at_least`` fail; few of them,
-    because time ended the run, are a `FewCasesWarning`. ``ops``, ``features``, ``modes``, ``dtypes`` and ``ranks``
-    choose among them. Unless ``strict`` is False, here or in the object itself, a choice that is not the
-    specification's (another tie rule, say) is a defect, save those that ``conventions`` names. ``algorithm`` says how
-    sums are computed, if not term by term: ``"fft"``, ``"winograd"``, ``"integral_image"`` or ``"prefix_sum"``. Other
-    keywords are attributes and axes, ``kernel_size={(3, 3)}`` or ``channels=range(8, 1025, 8)``: the domain that cases
-    are drawn from, instead of what the object declares.
+    ``vjp`` its derivatives; or a module, an instance or a mapping with such functions. A run ends after so many cases
+    or seconds; a seed gives the same cases. Fewer judged cases than ``at_least`` fail; few of them, because time
+    ended the run, are a `FewCasesWarning`. ``ops``, ``features``, ``modes``, ``dtypes`` and ``ranks`` choose among
+    them. Unless ``strict`` is False, here or in the object itself, a choice that is not the specification's (another
+    tie rule, say) is a defect, save those that ``conventions`` names. ``algorithm`` says how sums are computed, if not
+    term by term: ``"fft"``, ``"winograd"``, ``"integral_image"`` or ``"prefix_sum"``. Other keywords are attributes and
+    axes, ``kernel_size={(3, 3)}`` or ``channels=range(8, 1025, 8)``: the domain that cases are drawn from, instead of
+    what the object declares. ``blocks`` are sizes of its tiles, around which there are cases then.
 
     The kernel runs in a copy of this process: a call that crashes, or does not end within ``timeout`` seconds, is a
     defect, and the other cases go on. With ``isolate=False`` it runs here, for a debugger.
@@ -85,6 +86,7 @@ def check_kernel(
         modes=tuple(modes) or target.modes,
         dtypes=target.dtypes,
         ranks=tuple(ranks) or target.ranks,
+        sizes=blocks,
         allow=allow,
         algorithm=algorithm,
         timeout=timeout,

@@ -56,6 +56,7 @@ def check(
     dtypes: Iterable[str] = (),
     ranks: Iterable[int] = (),
     domain: str | Mapping[str, Any] = "",
+    sizes: Iterable[int] = (),
     allow: Iterable[str] = (),
     algorithm: str | None = None,
     jobs: int | None = None,
@@ -76,7 +77,8 @@ def check(
     missing. The same seed and number of cases give the same cases and the same verdicts, however many ``jobs`` share
     them. An ``executor`` (a ``ProcessPoolExecutor``, that of a Dask client, …) runs the cases where it will, and
     ``jobs`` then says how many tasks it is given at once. ``fail_fast`` ends the run at the first case with a defect.
-    ``algorithm`` says how a kernel of one's own computes its sums.
+    ``algorithm`` says how a kernel of one's own computes its sums, and ``sizes`` are blocks that the target works in:
+    cases have sizes around them.
 
     >>> run = check("native", cases=30, seed=1, ops=["max_pool"], jobs=1)
     >>> run.cases, run.by_kind("defect")
@@ -87,7 +89,7 @@ def check(
     settings = CampaignSettings(
         known_target(target) if isinstance(target, str) else "",
         secrets.randbelow(2**32) if seed is None else seed,
-        selection_of(ops, features, modes, dtypes, ranks, domain),
+        selection_of(ops, features, modes, dtypes, ranks, domain, sizes),
         allowed(allow),
         algorithm,
         timeout=timeout,

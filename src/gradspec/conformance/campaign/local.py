@@ -54,7 +54,8 @@ class InProcess:
     @cached_property
     def _stream(self) -> Stream:
         """Made when it is first needed: the cover takes a moment, and only who plans needs it."""
-        return Stream(self.settings.seed, self.settings.selection, self.target.refusal, self.target.domain)
+        selection = self.settings.selection.around(self.target.blocks)
+        return Stream(self.settings.seed, selection, self.target.refusal, self.target.domain)
 
     @property
     def domain(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gradspec.conformance.judge.reduced import REDUCED
-from gradspec.conformance.model.case import FEATURES, Selection
+from gradspec.conformance.model.case import FEATURES, Selection, known_blocks
 from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.problem import DTYPES, INPUTS, MODES, RANKS
 from gradspec.conformance.model.run import Run
@@ -103,10 +103,12 @@ def selection_of(
     dtypes: Iterable[str],
     ranks: Iterable[int],
     domain: str | Mapping[str, Any],
+    sizes: Iterable[int] = (),
 ) -> Selection:
     within = KernelDomain.read(domain) if isinstance(domain, str) else KernelDomain.of(**domain)
     named = (known("operator", ops, INPUTS), known("feature", features, FEATURES), known("mode", modes, MODES))
-    return Selection(*named, known("dtype", dtypes, DTYPES), known("rank", ranks, RANKS), str(within))
+    kinds = (known("dtype", dtypes, DTYPES), known("rank", ranks, RANKS))
+    return Selection(*named, *kinds, str(within), known_blocks(sizes))
 
 
 def allowed(names: Iterable[str]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache, cached_property, lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,8 @@ _LEAST = {"many": (12, 4, 3, 2), "long": (32, 6, 4, 3), "deep": (1000, 32, 10, 6
 
 
 def scale_of(kind: str, rank: int) -> Scale:
+    if kind == "tiny":
+        return Scale((1, 4), (1, 2 if rank > 2 else 3), (1, 2, 3), (1, 1, 2), 100, 3, 5_000)
     if kind == "small":
         size, kernel, many, outputs = _SMALL[rank]
         return Scale((1, size), (1, kernel), (1, 2, 3), (1, 1, 2, 3), many, outputs, 24_000 if rank == 1 else 5_000)
@@ -158,7 +160,7 @@ def _sliding_axes(
         rows = np.stack([n, k, s, lo, hi, d, extra, n], 1)
         rows = rows[((n - 1) * s - lo - hi + extent + extra >= 1) & (extra < np.maximum(s, d))]
     else:
-        rows = np.stack([n, k, s, lo, hi, d, extra, _output_counts(n, extent, s, lo, hi, ceil)], 1)
+        rows = np.stack([n, k, s, lo, hi, d, extra, output_count(n, extent, s, lo, hi, ceil)], 1)
         rows = rows[rows[:, 7] >= 1]
     return _few_windows(rows, scale, transposed, within)
 
@@ -190,7 +192,12 @@ def _paddings(rng: np.random.Generator, k: Ints, extent: Ints) -> Ints:
     return np.where(kind < 2, 0, np.where(kind < 4, np.ceil(share * (k // 2)), wide)).astype(np.int64)
 
 
-def _output_counts(n: Ints, extent: Ints, s: Ints, lo: Ints, hi: Ints, ceil: bool) -> Ints:
+def output_count(n: Any, extent: Any, s: Any, lo: Any, hi: Any, ceil: bool) -> Any:
+    """The windows of sliding axes, or of one.
+
+    >>> output_count(7, 2, 3, 0, 0, False), output_count(7, 2, 3, 0, 0, True)
+    (2, 3)
+    """
     slack = n + lo + hi - extent
     outputs = slack // s + 1
     return outputs + (slack % s != 0) * (outputs * s < n + lo) if ceil else outputs

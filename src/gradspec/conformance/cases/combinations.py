@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import combinations, permutations, product
 from typing import TypeAlias
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.conformance.cases.axes import AXIS_FEATURES
+from gradspec.conformance.cases.blocks import BLOCKS
 from gradspec.conformance.cases.geometry import Goal, family, in_frames
 from gradspec.conformance.model.case import FEATURES
 from gradspec.conformance.model.domain import EVERYTHING, KernelDomain
@@ -32,7 +33,11 @@ PLACE = {name: i for i, name in enumerate(VALUES)}
 
 # --- what an operator has --------------------------------------------------------------------------------------------
 
-_ANYWHERE = ("asymmetric", "one_cell_axis", "empty_batch", "zero_channels", "large")
+_ANYWHERE = (
+    *("asymmetric", "one_cell_axis", "empty_batch", "zero_channels", "large"),
+    *("block_width", "block_height", "block_channels", "block_batch"),
+)
+_CHANNELS = ("grouped", "depthwise", "long_sum", "block_out_channels", "block_groups")
 _WINDOWS = (*_ANYWHERE, "overlapping", "non_divisible", "many_hits_one_cell")
 _SLIDING = (*_WINDOWS, "dilated", "padding_only_window")
 
@@ -44,8 +49,8 @@ GEOMETRY: dict[str, tuple[str, ...]] = {
     "adaptive_avg_pool": (*_WINDOWS, "long_sum"),
     "global_max_pool": _ANYWHERE,
     "global_avg_pool": (*_ANYWHERE, "long_sum"),
-    "conv": (*_SLIDING, "grouped", "depthwise", "long_sum"),
-    "conv_transpose": (*_SLIDING, "grouped", "depthwise", "long_sum", "output_padding"),
+    "conv": (*_SLIDING, *_CHANNELS),
+    "conv_transpose": (*_SLIDING, *_CHANNELS, "output_padding"),
     "max_unpool": _ANYWHERE,
     "unfold": _SLIDING,
     "fold": _SLIDING,
@@ -63,8 +68,8 @@ def values_of(op: str, rank: int) -> frozenset[str]:
         found |= set(INDEX_SPECIALS)
     if rank == 4:
         found.add("rank4")
-    if rank == 1 and family(op) not in ("sliding", "transposed"):
-        found.remove("asymmetric")
+    if rank == 1:
+        found -= {"block_height", *(() if family(op) in ("sliding", "transposed") else ("asymmetric",))}
     return frozenset(found)
 
 
@@ -78,6 +83,7 @@ def specials_of(op: str) -> tuple[str, ...]:
 _EMPTY = ("empty_batch", "zero_channels")
 _NOT_WHOLE = ("nan", "infinity", "signed_zero", "subnormal", "jvp", "vjp", "second", *FLOATS, "low_precision")
 _ONE_OF_THEM = "a case has one of them"
+_WITH_WINDOWS = tuple(op for op in INPUTS if op != "max_unpool")
 
 CLASHES: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("nan", "infinity", "huge"), _EMPTY, "one would hide the other"),
@@ -85,6 +91,9 @@ CLASHES: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("ties", "signed_zero", "subnormal", "large", "long_sum"), _EMPTY, "there would be no numbers"),
     (("large",), ("long_sum",), "together they take too long"),
     (("long_sum",), ("one_cell_axis", "depthwise"), "their sums are short"),
+    (tuple(BLOCKS), ("large", "long_sum"), "together they take too long"),
+    (tuple(BLOCKS), _EMPTY, "there would be no blocks"),
+    (("block_channels", "block_out_channels"), ("depthwise",), "they are groups"),
     (("count_exclude_pad",), ("divisor_override",), "the divisor is one or the other"),
     (("grouped",), ("depthwise",), "groups of one channel are depthwise, groups of more are grouped"),
     (("grouped", "depthwise"), ("zero_channels",), "there would be no groups"),
@@ -97,6 +106,9 @@ OPERATOR_CLASHES: tuple[tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...],
     (AVERAGES, RANKS, ("long_sum",), ("vjp", "many_hits_one_cell"), "few windows of so many cells share one"),
     (("conv_transpose",), RANKS, ("one_cell_axis",), ("many_hits_one_cell",), "one window is alone on its axis"),
     (("conv_transpose",), (1,), ("one_cell_axis",), ("overlapping",), "there would be one window"),
+    (tuple(INPUTS), (1,), ("block_width",), ("one_cell_axis",), "there is one axis"),
+    (_WITH_WINDOWS, RANKS, tuple(BLOCKS), ("many_hits_one_cell",), "together they take too long"),
+    (("max_unpool",), RANKS, ("block_channels", "block_batch"), ("many_hits_one_cell",), "planes are small then"),
     (SELECTIONS, (1,), ("ties",), ("one_cell_axis",), "a window would have one real cell"),
     (("max_unpool",), (1, 2), ("many_hits_one_cell",), ("one_cell_axis",), "there would be too few cells"),
     (("max_unpool",), RANKS, INDEX_SPECIALS, (*SPECIALS, *_EMPTY), _ONE_OF_THEM),
@@ -105,7 +117,7 @@ OPERATOR_CLASHES: tuple[tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...],
 """The same for some operators and ranks."""
 
 
-ALTERNATIVES = (tuple(INPUTS), tuple(RANK_NAMES.values()), MODES, tuple(DTYPES), LAYOUTS, SPECIALS)
+ALTERNATIVES = (tuple(INPUTS), tuple(RANK_NAMES.values()), MODES, tuple(DTYPES), LAYOUTS, SPECIALS, tuple(BLOCKS))
 """Parameters of which a case has one value."""
 
 
@@ -137,7 +149,8 @@ def can_be_drawn(op: str, rank: int, features: Iterable[str], domain: KernelDoma
     named = sorted(features)
     if any(clash(op, rank, a, b) for a, b in combinations(named, 2)):
         return False
-    return bool(in_frames(Goal(op, rank, frozenset(named) & _MATTERS_TO_AXES, domain=domain)))
+    block = {"block_width"} if not BLOCKS.keys().isdisjoint(named) else set()  # axes beside any are the same
+    return bool(in_frames(Goal(op, rank, frozenset(named) & _MATTERS_TO_AXES | block, domain=domain)))
 
 
 _MATTERS_TO_AXES = frozenset((*AXIS_FEATURES, "asymmetric", "count_exclude_pad", "many_hits_one_cell", "long_sum"))
@@ -221,6 +234,10 @@ class CaseSpace:
 
     entries: tuple[RankedOperator, ...]
     asked: frozenset[str] = field(default=frozenset())
+
+    def without_blocks(self) -> CaseSpace:
+        """The same but for long axes."""
+        return replace(self, entries=tuple(replace(entry, values=entry.values - {*BLOCKS}) for entry in self.entries))
 
     def by_op(self) -> dict[str, list[RankedOperator]]:
         found: dict[str, list[RankedOperator]] = {}

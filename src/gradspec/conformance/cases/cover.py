@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from gradspec.conformance.cases.blocks import BLOCKS
 from gradspec.conformance.cases.combinations import (
     GEOMETRY,
     INTEGERS,
@@ -38,6 +39,7 @@ PLAIN_BATCHES = 12
 LAYERS = ("channels_last", "non_contiguous")
 _OF_DTYPE = np.asarray([name in (*DTYPES, "low_precision", "integer") and name != "f32" for name in VALUES])
 COST = {"large": 8.0, "long_sum": 3.0, "empty_batch": 4.0, "zero_channels": 4.0, "many_hits_one_cell": 1.5}
+COST |= dict.fromkeys(BLOCKS, 2.0)
 """Features that take long to judge, or whose cases say little else: so many times as much must be new with them."""
 LATER, EARLY = frozenset({"large", "long_sum", "empty_batch", "zero_channels"}), 2
 """Features whose batches come last, but for the first two of each."""
@@ -68,6 +70,8 @@ class Planned:
     """Of a convolution with long sums: that of the weights' gradients, not of the value."""
     style: str = ""
     """The purpose that axes are drawn for (`styles`); those without one are drawn for the features."""
+    size: int = 0
+    """That of its long axis, if it is to have one; 0 is any."""
     tie_rule: str | None = None
     """The attribute ``ties``, where it is not left to chance."""
 

@@ -19,6 +19,8 @@ from gradspec.spec.window import Adaptive, AxisWindow, Regular
 MANY_HITS = 12
 LONG_SUM = 1000
 LARGE = 1 << 15
+BLOCK = 31
+"""The least size along an axis that is called a block or more: 32 less one."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,13 @@ def _many_hits_one_cell(s: Subject) -> bool:
     return any(np.bincount(plane[plane >= 0], minlength=1).max() >= MANY_HITS for plane in planes)
 
 
+def _lengths(s: Subject) -> list[int]:
+    """The most cells along each spatial axis, of input, windows or value."""
+    window, rank = s.parts.window, s.problem.rank
+    others = (s.parts.output[-rank:],) if window is None else (window.sizes, window.outputs)
+    return [max(axis) for axis in zip(s.parts.spatial, *others, strict=True)]
+
+
 # --- numbers ---------------------------------------------------------------------------------------------------------
 
 
@@ -174,5 +183,11 @@ PREDICATES: dict[str, Callable[[Subject], bool]] = {
     "integer": lambda s: s.problem.dtype not in FLOATS,
     "large": lambda s: max(map(prod, (*s.problem.named_shapes().values(), s.parts.output))) >= LARGE,
     "rank4": lambda s: s.problem.rank == 4,
+    "block_width": lambda s: _lengths(s)[-1] >= BLOCK,
+    "block_height": lambda s: max(_lengths(s)[:-1], default=0) >= BLOCK,
+    "block_channels": lambda s: (s.parts.channels or 0) >= BLOCK,
+    "block_out_channels": lambda s: s.parts.form is not None and s.parts.output[-1 - s.problem.rank] >= BLOCK,
+    "block_groups": lambda s: (s.given("groups") or 1) >= BLOCK,
+    "block_batch": lambda s: s.parts.samples >= BLOCK,
 }
 """Every tag's predicate. Those of the numbers are false where no numbers are given."""

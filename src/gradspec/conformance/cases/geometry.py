@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.cases.axes import AXIS_FEATURES, BIT, AxisTable, DrawnAxis, axes, mask
-from gradspec.conformance.cases.features import LARGE, LONG_SUM, MANY_HITS, tags
+from gradspec.conformance.cases.blocks import BLOCKS, drawn_size, stretched
+from gradspec.conformance.cases.features import BLOCK, LARGE, LONG_SUM, MANY_HITS, tags
 from gradspec.conformance.cases.styles import CHANNELS, HEAVY_SAMPLES, drawn_axes
-from gradspec.conformance.model.domain import EVERYTHING, FREE, AxisDomain, KernelDomain, frames
+from gradspec.conformance.model.domain import EVERYTHING, FREE, SIZES, AxisDomain, KernelDomain, frames
 from gradspec.conformance.model.geometry import anatomy
 from gradspec.conformance.model.geometry import leaves as most_terms
 from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS, SLIDING_POOLS, Problem, Shape
 
-SMOOTH_OUTPUTS, SMOOTH_TAPS = 60, 12
+SMOOTH_OUTPUTS, SMOOTH_BLOCK, SMOOTH_TAPS = 60, 400, 12
 """A smooth maximum is judged in balls, which takes long: there are few, and of few cells."""
 MOST_READS = 60_000
 """Windows times taps of an ordinary problem."""
@@ -54,8 +55,8 @@ class Goal:
     ``sided`` asks for different paddings on both sides, ``bare`` for no leading axes, ``equal`` for axes that are all
     the same, ``tie_rule`` for the attribute ``ties`` of a selection. Long sums of a convolution are those of its value,
     or, if it is ``wide``, those of the gradients of its weights: both at once would take too long. With a ``style``
-    axes are drawn for its purpose, not for features. All is drawn from a ``domain``, the axes from one of its
-    ``frame``s.
+    axes are drawn for its purpose, not for features. ``size`` is that of its long axis, if it has one (`blocks`); 0 is
+    any. All is drawn from a ``domain``, the axes from one of its ``frame``s.
     """
 
     op: str
@@ -67,8 +68,14 @@ class Goal:
     tie_rule: str = "first"
     wide: bool = False
     style: str = ""
+    size: int = 0
     domain: KernelDomain = EVERYTHING
     frame: tuple[AxisDomain, ...] = ()
+
+    @property
+    def blocks(self) -> list[str]:
+        """The axes that are long, the longest first."""
+        return [name for name in BLOCKS if name in self.features]
 
     def has(self, *features: str) -> bool:
         return not self.features.isdisjoint(features)
@@ -87,7 +94,7 @@ class Goal:
         """Of its axes."""
         if self.has_long_value and not self.is_long_by_channels:
             return "deep" if self.op in AVERAGES else "long"
-        return "many" if self.has("many_hits_one_cell") else "small"
+        return "tiny" if self.blocks else "many" if self.has("many_hits_one_cell") else "small"
 
     @property
     def ceil(self) -> bool:
@@ -143,14 +150,19 @@ class Goal:
         parts = anatomy(problem)
         if self.domain.excludes(problem):
             return False
-        if problem.op == "smooth_max_pool" and (prod(parts.output) > SMOOTH_OUTPUTS or parts.taps > SMOOTH_TAPS):
+        smooth = SMOOTH_BLOCK if self.blocks else SMOOTH_OUTPUTS
+        if problem.op == "smooth_max_pool" and (prod(parts.output) > smooth or parts.taps > SMOOTH_TAPS):
             return False
-        if parts.window is not None and prod(parts.output) * max(parts.taps, most_terms(problem, "value")) > leaves:
+        if prod(parts.output) * max(parts.taps, most_terms(problem, "value")) > leaves:
             return False
-        if (parts.windows * parts.taps > MOST_READS and not self.frame) or not self._leaves_a_choice(problem):
+        if self.blocks and prod(problem.x_shape) > 2 * leaves:
+            return False
+        reads = 0 if parts.window is None else parts.windows * parts.taps
+        if (reads > MOST_READS and not self.frame) or not self._leaves_a_choice(problem):
             return False
         found = tags(problem, "vjp" if self.wide else "value")
-        return self.features <= found and (not self.style or self.rank == 1 or "asymmetric" in found)
+        wanted = self.features - ({*self.blocks} if self.size else set())  # a size may be less than a block
+        return wanted <= found and (not self.style or self.rank == 1 or "asymmetric" in found)
 
     def _leaves_a_choice(self, problem: Problem) -> bool:
         """Whether a maximum has cells to choose from, and unpooling cells enough for many to go to one place."""
@@ -159,7 +171,7 @@ class Goal:
             return True
         if problem.op == "max_unpool":
             enough = prod(anatomy(problem).spatial) > MANY_HITS
-            return enough or (self.rank == 2 and self.has("one_cell_axis"))
+            return enough or bool(self.blocks) or (self.rank == 2 and self.has("one_cell_axis"))
         return problem.op not in SELECTIONS or anatomy(problem).reads > 1
 
 
@@ -182,7 +194,7 @@ def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
                 return None
             chosen = _axes(rng, one, masks)
         problem = _BUILDERS[goal.op](_Builder(rng, one, chosen))
-        if problem and one.is_met(problem, MOST_LEAVES if goal.style == "heavy" else FEW_LEAVES << attempt // 3):
+        if problem and one.is_met(problem, _enough_leaves(goal, attempt)):
             return problem
     return None
 
@@ -198,6 +210,14 @@ def in_frames(goal: Goal) -> tuple[Goal, ...]:
         if (one.style and not one.frame) or one.assigned() is not None:
             found.append(one)
     return tuple(found)
+
+
+def _enough_leaves(goal: Goal, attempt: int) -> int:
+    """What all results of a problem may have together: more with every few tries."""
+    if goal.style == "heavy":
+        return MOST_LEAVES
+    few = max(FEW_LEAVES >> 2, goal.size) if goal.blocks else FEW_LEAVES
+    return few << attempt // 3
 
 
 def _assigned(rng: np.random.Generator, goal: Goal) -> list[int] | None:
@@ -248,8 +268,21 @@ class _Builder:
 
     def __init__(self, rng: np.random.Generator, goal: Goal, axes: Sequence[DrawnAxis]) -> None:
         self.rng, self.goal = rng, goal
+        longest = (goal.size or drawn_size(rng, goal.op, goal.blocks, BLOCK)) if goal.blocks else 0
+        self.long = {name: longest if i == 0 else longest // 2 + 1 for i, name in enumerate(goal.blocks)}
+        axes = self.lengthened(axes)
         self.sizes, self.kernel, stride, low, high, dilation, self.extra, self.outputs = zip(*axes, strict=True)
         self.sliding = {"stride": stride, "padding": tuple(zip(low, high, strict=True)), "dilation": dilation}
+
+    def lengthened(self, axes: Sequence[DrawnAxis]) -> list[DrawnAxis]:
+        """The axes, those that are to be long stretched."""
+        found, rank = list(axes), len(axes)
+        places = {"block_width": rank - 1, "block_height": int(self.rng.integers(max(rank - 1, 1)))}
+        for name, place in places.items():
+            if name in self.long:
+                size = self.one_of((*SIZES, "")[rank - 1 - place], (self.long[name],), self.long[name]) or 1
+                found[place] = stretched(self.rng, found[place], size, family(self.goal.op), self.goal.ceil)
+        return found
 
     def problem(self, *shapes: Shape | None, **attributes: Any) -> Problem:
         ties = {"ties": self.prefers("ties", self.goal.tie_rule)} if self.goal.op in SELECTIONS else {}
@@ -272,21 +305,27 @@ class _Builder:
         few = fit[:3] if self.rng.random() < 0.7 else fit
         return few[self.rng.integers(len(few))]
 
+    def size_of(self, name: str, usual: Sequence[int | None], least: int = 0, divisor: int = 1) -> int | None:
+        """The same for an axis that may have to be long."""
+        long = self.long.get(f"block_{name}")
+        return self.one_of(name, (long,), long, divisor) if long else self.one_of(name, usual, least, divisor)
+
     def outer_within(self, cells: int) -> Shape:
         """The same axes as the domain has them: with ``batch`` there is one before the channels."""
         none = (None,) if self.goal.bare else ()
         least = -(-LARGE // max(cells, 1)) if self.goal.has("large") else 1
-        batch = 0 if self.goal.has("empty_batch") else self.one_of("batch", (*none, *USUAL_BATCHES), 1)
+        batches, numbers = (self.beside, (1,)) if self.long else (USUAL_BATCHES, USUAL_CHANNELS)
+        batch = 0 if self.goal.has("empty_batch") else self.size_of("batch", (*none, *batches), 1)
         lead: Shape = () if batch is None else (batch,)
-        if lead and "batch" not in self.goal.domain and self.rng.random() < 0.3:
+        if lead and "batch" not in self.goal.domain and not self.long and self.rng.random() < 0.3:
             lead = (*lead, 2)
         each = -(-least // max(prod(lead), 1))
-        channels = 0 if self.goal.has("zero_channels") else self.one_of("channels", (*none, *USUAL_CHANNELS), each)
+        channels = 0 if self.goal.has("zero_channels") else self.size_of("channels", (*none, *numbers), each)
         return lead if channels is None else (*lead, channels)
 
     def outer(self, cells: int) -> Shape:
         """The axes before the spatial ones of a pooling: ``(*lead, channels)``, at least four planes."""
-        if "batch" in self.goal.domain or "channels" in self.goal.domain:
+        if self.long or "batch" in self.goal.domain or "channels" in self.goal.domain:
             return self.outer_within(cells)
         if self.goal.has("zero_channels"):
             return (int(self.rng.integers(1, 4)), 0)
@@ -295,6 +334,11 @@ class _Builder:
         if self.goal.bare:
             return ()
         return self.enlarged([(4,), (5,), (2, 3), (3, 2), (4, 1), (1, 5), (2, 1, 2)][self.rng.integers(7)], cells)
+
+    @property
+    def beside(self) -> tuple[int, ...]:
+        """Samples beside a long axis: one, or four where one may hold numbers that hide others."""
+        return (1,) if self.goal.size or self.goal.has("block_channels") else (SAMPLES,)
 
     def enlarged(self, shape: Shape, cells: int) -> Shape:
         """Where many cells are wanted, more samples until there are."""
@@ -358,11 +402,12 @@ class _Builder:
         return replace(problem, shapes=((*lead, channels, *self.sizes), *problem.shapes[1:]))
 
     def samples(self, cells: int) -> Shape:
-        if "batch" in self.goal.domain:
+        if self.long or "batch" in self.goal.domain:
             least = -(-LARGE // max(cells, 1)) if self.goal.has("large") else 1
             least = -(-LONG_SUM // prod(self.outputs)) if self.goal.has("long_sum") and self.goal.wide else least
-            usual = (0,) if self.goal.has("empty_batch") else (*((None,) if self.goal.bare else ()), *USUAL_BATCHES)
-            batch = self.one_of("batch", usual, 0 if usual == (0,) else least)
+            some = self.beside if self.long else USUAL_BATCHES
+            usual = (0,) if self.goal.has("empty_batch") else (*((None,) if self.goal.bare else ()), *some)
+            batch = self.size_of("batch", usual, 0 if usual == (0,) else least)
             return () if batch is None else (batch,)
         if self.goal.has("empty_batch"):
             return (0,) if self.rng.random() < 0.7 else (2, 0)
@@ -376,17 +421,18 @@ class _Builder:
 
     def channels_within(self) -> tuple[int, int, int] | None:
         """Groups, channels in and channels out, from a domain; None where this draw has none that go together."""
-        goal, usual = self.goal, USUAL_CHANNELS
-        if goal.has("depthwise"):
-            groups = channels = self.one_of("channels", (2, 3, 4), 2) or 1
+        goal, usual, many = self.goal, (1, 2) if self.long else USUAL_CHANNELS, self.long.get("block_groups", 0)
+        if goal.has("depthwise") or (many and not goal.has("grouped") and self.rng.random() < 0.7):
+            groups = channels = self.one_of("channels", (many,) if many else (2, 3, 4), many or 2) or 1
             others = self.one_of("out_channels", [n * groups for n in (1, 2, 3)], 1, groups)
         else:
-            groups = (self.one_of("groups", (2, 3, 4), 2) if goal.has("grouped") else self.one_of("groups", (1,))) or 1
+            several = goal.has("grouped")
+            groups = self.size_of("groups", (2, 3, 4) if several else (1,), 2 if several else 0) or 1
             least = 2 * groups if goal.has("grouped") else groups
             if goal.has("large") and "batch" in goal.domain:
                 least = max(least, -(-LARGE // max(prod(self.sizes), 1)))
-            channels = self.one_of("channels", [n * groups for n in usual], least, groups) or 0
-            others = self.one_of("out_channels", [n * groups for n in usual], groups, groups)
+            channels = self.size_of("channels", [n * groups for n in usual], least, groups) or 0
+            others = self.size_of("out_channels", [n * groups for n in usual], groups, groups)
         if goal.has("zero_channels"):
             is_first = self.rng.random() < 0.6 and goal.domain.allows("channels", 0)
             channels, others = (0, others) if is_first else (channels, 0)
@@ -394,7 +440,7 @@ class _Builder:
 
     def channels(self) -> tuple[int, int, int] | None:
         """Groups, channels in and channels out."""
-        if any(name in self.goal.domain for name in ("groups", "channels", "out_channels", "batch")):
+        if self.long or any(name in self.goal.domain for name in ("groups", "channels", "out_channels", "batch")):
             return self.channels_within()
         rng = self.rng
         if self.goal.has("zero_channels"):

@@ -1,26 +1,28 @@
 """The stream of cases: numbered batches, each of one geometry, that can be made again anywhere.
 
-First come the batches of the cover (``cover.plan``) with simple ones and recipes between them (``recipes``), then
-random ones without end. Everything follows from the seed, the selection, what the target refuses, and the number of the
-batch.
+First come the batches of the cover (``cover.plan``) with simple ones and recipes (``recipes``) and those of long axes
+(``ladder``) between them, then random ones without end. Everything follows from the seed, the selection, what the
+target refuses, and the number of the batch.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cached_property
-from itertools import product
+from itertools import islice, product
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from gradspec.conformance.cases.blocks import BLOCKS
 from gradspec.conformance.cases.combinations import GEOMETRY, CaseSpace, RankedOperator, clash, specials_of, values_of
 from gradspec.conformance.cases.cover import PLAIN_BATCHES, Cell, Planned, plan, random_batch
 from gradspec.conformance.cases.features import tags
 from gradspec.conformance.cases.geometry import Goal, drawn_problem
+from gradspec.conformance.cases.ladder import ladder
 from gradspec.conformance.cases.numbers import generator
 from gradspec.conformance.cases.recipes import recipes, simple_batch
 from gradspec.conformance.model.case import FEATURES, MASKING, REGIMES, CheckCase, Selection
@@ -31,6 +33,7 @@ Refusal: TypeAlias = Callable[[Problem, str], str | None]
 """Why a target does not offer a problem in a mode, or None."""
 DENSE = 24
 """Of so many first batches every second is not of the cover, later every third."""
+FEW_OPERATORS = 3
 MOST_REASONS = 5
 TRIALS, RARE = 8, 24
 """How many problems with a feature a target is tried on, and how many plain ones if it takes few."""
@@ -69,7 +72,7 @@ class Stream:
     @cached_property
     def covering(self) -> int:
         """The number of batches of the cover."""
-        return len(self._planned)
+        return len(self._planned) + len(self._planned_last)
 
     @cached_property
     def why_nothing(self) -> tuple[str, ...]:
@@ -89,22 +92,47 @@ class Stream:
         return recipes(self._space, generator(self.seed))
 
     @cached_property
+    def _ladder(self) -> list[Planned]:
+        return ladder(self._space, self.selection.sizes)
+
+    @property
+    def _few(self) -> bool:
+        """Whether operators are so few that long axes may come in half of the batches."""
+        return len(self._space.by_op()) <= FEW_OPERATORS
+
+    @cached_property
     def _planned(self) -> tuple[Planned | int, ...]:
-        """The batches of the cover and between them recipes and simple batches, which are numbered."""
+        """The batches of the cover and between them recipes and simple batches, which are numbered.
+
+        Threes with a long axis come after them: the ladder has all long axes before.
+        """
         if not self._space.entries:
             return tuple(self._absent)
-        cover = plan(self._space)
         if self._space.asked:
-            return (*cover, *self._absent)
-        return (*_interleaved(cover, self._recipes), *self._absent)
+            cover: Iterable[Planned | int] = plan(self._space)
+        else:
+            cover = _interleaved(plan(self._space.without_blocks()), self._recipes)
+        return (*_with_ladder(cover, self._ladder, self._few), *self._absent)
+
+    @cached_property
+    def _planned_last(self) -> tuple[Planned, ...]:
+        if self._space.asked or not self._space.entries:
+            return ()
+        return plan(_with_asked(replace(self._space, asked=frozenset(BLOCKS))))
 
     def batch(self, number: int) -> list[CheckCase]:
         """The cases of one batch."""
         rng = generator(self.seed, number)
-        planned = self._planned[number] if number < self.covering else self._later(number, rng)
+        planned = self._planned_at(number, rng)
         if isinstance(planned, int):
             planned = simple_batch(self._space, rng, planned)
         return _Batch(self, number, self._early(planned) if number < PLAIN_BATCHES else planned, rng).cases()
+
+    def _planned_at(self, number: int, rng: np.random.Generator) -> Planned | int:
+        if number < len(self._planned):
+            return self._planned[number]
+        behind = number - len(self._planned)
+        return self._planned_last[behind] if behind < len(self._planned_last) else self._later(number, rng)
 
     def _early(self, planned: Planned) -> Planned:
         """One of the first batches, in float32 where that is offered."""
@@ -118,10 +146,21 @@ class Stream:
         """A batch behind the cover."""
         if not self._space.entries:
             return self._absent[number % len(self._absent)]
+        apart = 2 if self._few else 3
+        if self._ladder and number % apart == 0:
+            return self._ladder[number // apart % len(self._ladder)]
         kind = rng.random()
         if self._space.asked or kind < 0.5:
             return random_batch(self._space, rng)
         return self._recipes[rng.integers(len(self._recipes))] if self._recipes and kind < 0.65 else number
+
+
+def _with_ladder(cover: Iterable[Planned | int], ladder: Sequence[Planned], few: bool) -> Iterator[Planned | int]:
+    """Before each batch one of long axes, at first two; before every second where there are many operators."""
+    rungs = iter(ladder)
+    for place, planned in enumerate(cover):
+        yield from islice(rungs, 1 + (place < DENSE) if few else 1 - place % 2)
+        yield planned
 
 
 def _interleaved(cover: Iterable[Planned], others: Iterable[Planned]) -> Iterator[Planned | int]:
@@ -187,7 +226,8 @@ class _Batch:
         """The goal with details of its own, then with fewer and fewer features, last with all axes the same."""
         asked, features = self.stream.possible.asked, self.planned.features
         domain = self.stream.domain.without(*NOT_OF_SHAPES)
-        goal = Goal(self.planned.op, self.planned.rank, features, wide=self.planned.wide, domain=domain)
+        wide, size = self.planned.wide, self.planned.size
+        goal = Goal(self.planned.op, self.planned.rank, features, wide=wide, size=size, domain=domain)
         if self.planned.style:
             yield from self._styled(goal)
         else:
@@ -347,7 +387,9 @@ def _offered(entry: RankedOperator, refusal: Refusal, known: dict[str, frozenset
     if entry.op not in known:
         own = [name for name in GEOMETRY[entry.op] if name in entry.values]
         first = min(offered)
-        is_taken = {name: any(takes(p, *first) for p in drawn(TRIALS, frozenset({name}))) for name in own}
+        styles = {name: "block" if name in BLOCKS else "" for name in own}
+        tried = {name: drawn(TRIALS, frozenset({name}), style=styles[name]) for name in own}
+        is_taken = {name: any(takes(problem, *first) for problem in tried[name]) for name in own}
         known[entry.op] = frozenset(name for name in own if not is_taken[name])
     return replace(entry, values=entry.values - known[entry.op], refused=frozenset(set(pairs) - offered))
 

@@ -8,6 +8,7 @@ A style is the name of such a purpose:
 ``nothing_read``   an axis all of whose windows lie in padding
 ``strided``        padded axes of stride 2 or 3, with channels enough for one of them to hold special numbers
 ``long_channels``  sums over so many channels that they are added up in chunks
+``block``          few cells, beside one axis that is made long; most take attributes at their defaults
 ``heavy``          gradients of weights of so many products that they are added up in pieces
 """
 
@@ -33,6 +34,8 @@ def drawn_axes(
     >>> [axis.kernel >= 8 for axis in drawn_axes(np.random.default_rng(0), "wide_window", "sliding", 2, False, False)]
     [False, True]
     """
+    if style == "block":
+        style = str(rng.choice(["block", "stride_one", "side_by_side", "same"]))
     styles = ["simple" if style in ("three_taps", "wide_window", "nothing_read") else style] * rank
     if style == "nothing_read":
         styles[int(rng.integers(rank))] = style
@@ -72,6 +75,14 @@ def _sliding_axis(
 
 def _numbers(rng: np.random.Generator, style: str, longest: int, widest: int) -> tuple[int, int, int, int, int, int]:
     """Size, kernel, stride, both paddings and dilation."""
+    if style in ("stride_one", "side_by_side"):  # defaults of a convolution, and of a pooling
+        k = int(rng.choice([1, 2, 3, 3]))
+        return k + 1, k, 1 if style == "stride_one" else k, 0, 0, 1
+    if style == "same":  # as most networks have it, also with a stride of two
+        return int(rng.integers(2, 5)), 3, int(rng.integers(1, 3)), 1, 1, 1
+    if style == "block":
+        k = int(rng.integers(1, 4))
+        return int(rng.integers(2, 5)), k, int(rng.integers(1, 3)), *_sides(rng, k), int(rng.choice([1, 1, 2]))
     if style == "heavy":
         return int(rng.integers(22, 27)), 3, 1, 1, 1, 1
     if style == "nothing_read":

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from gradspec.conformance.model.problem import INPUTS, MODES, Problem
 
@@ -35,6 +38,12 @@ FEATURES: dict[str, str] = {
     "integer": "an integer dtype",
     "large": "arrays of many thousand cells, beyond one cache or one thread's share",
     "rank4": "four spatial axes",
+    "block_width": "a last axis of several blocks: 31 cells or more, of the input or the output",
+    "block_height": "another spatial axis of several blocks",
+    "block_channels": "channels, of a convolution's input, of several blocks",
+    "block_out_channels": "channels of a convolution's output of several blocks",
+    "block_groups": "31 groups or more",
+    "block_batch": "31 samples or more",
 }
 """The tags of cases, with what they mean."""
 PLAIN = "plain"
@@ -42,6 +51,23 @@ PLAIN = "plain"
 MASKING = ("nan", "infinity", "huge", "empty_batch", "zero_channels")
 """Features that hide others: at most one in a case, in at most a quarter of its windows."""
 REGIMES = ("impulse", "exact_sum", "rounding")
+MOST_BLOCK = 1 << 16
+
+
+def known_blocks(given: Iterable[int]) -> tuple[int, ...]:
+    """The blocks that were given, if they are sizes.
+
+    >>> known_blocks([96, 0])
+    Traceback (most recent call last):
+        ...
+    ValueError: 0 is no block of a kernel; a block has from 2 to 65536 cells, channels or samples
+    """
+    blocks = tuple(given)
+    for block in blocks:
+        if not isinstance(block, int | np.integer) or not 2 <= block <= MOST_BLOCK:
+            limits = f"a block has from 2 to {MOST_BLOCK} cells, channels or samples"
+            raise ValueError(f"{block!r} is no block of a kernel; {limits}")
+    return tuple(map(int, blocks))
 
 
 @dataclass(frozen=True)
@@ -55,6 +81,12 @@ class Selection:
     ranks: tuple[int, ...] = ()
     domain: str = ""
     """What goes before the target's own domain, as `KernelDomain.read` takes it."""
+    sizes: tuple[int, ...] = ()
+    """Blocks that a kernel works in; cases have sizes around them, too."""
+
+    def around(self, blocks: tuple[int, ...]) -> Selection:
+        """The same with sizes around further blocks."""
+        return replace(self, sizes=tuple(dict.fromkeys((*self.sizes, *blocks))))
 
     @property
     def chosen_ops(self) -> tuple[str, ...]:

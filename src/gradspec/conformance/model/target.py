@@ -53,6 +53,8 @@ class Target(ABC):
     """Whether it promises the same bits for the same call: run after run, and with any number of threads."""
     fresh_results: bool = False
     """Whether it promises results in memory of their own, which the inputs do not share."""
+    blocks: tuple[int, ...] = ()
+    """Sizes of the blocks that it works in."""
     is_careful: bool = False
     """Whether a call that finds out what it refuses may end the process, and is first made in a copy of it."""
 

@@ -25,6 +25,8 @@ from gradspec.system.forking import fate
 
 MOST_RUNS = 3000
 """Calls that are tried at most for one failure."""
+LONG = 256
+"""Cells of an array that nobody wants to read."""
 DEADLY = ("crash", "hang")
 """What must not be tried again in a process that is still needed."""
 AN_ATTEMPT = 1.0
@@ -43,6 +45,7 @@ def shrink(target: Target, failure: Failure, seconds: float, allow: AbstractSet[
     search = kind(target, failure, monotonic() + seconds, allow)
     if seconds <= 0 or not search.begins():
         return failure
+    search.fill_large()
     while search.simplify_form() or search.simplify_numbers():
         pass
     if not search.ends():
@@ -98,9 +101,13 @@ class Search:
         """Whether what was found can be believed."""
         return True
 
+    @property
+    def is_over(self) -> bool:
+        return self.runs >= MOST_RUNS or monotonic() > self.deadline
+
     def attempt(self, call: Call) -> bool:
         """Take a call if it is simpler and fails in the same way."""
-        if self.runs >= MOST_RUNS or monotonic() > self.deadline or size(call) >= size(self.call):
+        if self.is_over or size(call) >= size(self.call):
             return False
         if self.target.declines(call.problem, call.mode) is not None:
             return False
@@ -139,6 +146,12 @@ class Search:
 
     # --- numbers ------------------------------------------------------------------------------------------------------
 
+    def fill_large(self) -> None:
+        """Ones in long arrays, first of all: time may not be enough for more, and who wants to read them?"""
+        for name, array in self.call.arrays().items():
+            if array.size > LONG and name != "indices":
+                self._attempt_with(name, np.ones(array.size, array.dtype))
+
     def simplify_numbers(self) -> bool:
         """Simpler numbers: whole arrays, then halves of them, down to single cells."""
         before = self.call
@@ -152,7 +165,7 @@ class Search:
         """Put ``value`` into a stretch of cells if that is simpler and still fails, or else into its halves."""
         filled = self.call.arrays()[name].copy().ravel()
         is_simpler = cost(filled[first:last]) > cost(np.asarray(value, filled.dtype))
-        if not is_simpler.any():
+        if self.is_over or not is_simpler.any():
             return
         filled[first:last] = np.where(is_simpler, value, filled[first:last])
         if not self._attempt_with(name, filled) and last - first > 1:
@@ -161,7 +174,9 @@ class Search:
             self._fill(name, middle, last, value)
 
     def _single_cells(self, name: str) -> None:
-        for place in range(self.call.arrays()[name].size):
+        for place in np.flatnonzero(cost(self.call.arrays()[name])):
+            if self.is_over:
+                return
             for number in simpler_numbers(self.call.arrays()[name].ravel()[place]):
                 changed = self.call.arrays()[name].copy().ravel()
                 changed[place] = number

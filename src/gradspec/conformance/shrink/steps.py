@@ -39,12 +39,13 @@ def simpler_parts(parts: Parts) -> Iterator[Parts]:
 
 
 def smaller(number: int, least: int) -> list[int]:
-    """The least number, the one half-way there and the one before.
+    """The least number, and half, three quarters, seven eighths, … of the way from it, up to the one before.
 
     >>> smaller(9, 1), smaller(2, 1), smaller(1, 1)
-    ([1, 5, 8], [1], [])
+    ([1, 5, 7, 8], [1], [])
     """
-    return sorted({least, (number + least) // 2, number - 1}) if number > least else []
+    way = max(number - least, 0)
+    return sorted({number - -(-way // 2**i) for i in range(way.bit_length() + 1)}) if way else []
 
 
 def _entries_down(entries: tuple[Any, ...], least: int) -> Iterator[tuple[Any, ...]]:

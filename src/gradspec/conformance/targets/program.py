@@ -97,6 +97,10 @@ def _compiled(text: str, kind: str = "exec") -> Any:
 # --- arrays -----------------------------------------------------------------------------------------------------------
 
 
+LONG, FEW = 32, 6
+"""Cells of an array that is told by its usual number and at most so many others."""
+
+
 def literal(array: Array) -> str:
     """An expression that makes the array again, bit by bit but for the payloads of NaNs.
 
@@ -114,6 +118,23 @@ def literal(array: Array) -> str:
     if len(cells) > 4 and len({*cells}) == 1:
         return f"np.full({array.shape}, {cells[0]}, {dtype})"
     return f"np.array({nested(cells, array.shape)}, {dtype})"
+
+
+def assigned(name: str, array: Array) -> list[str]:
+    """The lines that make a variable of an array; of a long one with few different numbers, these one by one.
+
+    >>> assigned("x", np.float32([1] * 40 + [2]))
+    ['x = np.full((41,), 1.0, np.float32)', 'x[40] = 2.0']
+    """
+    if array.size <= LONG:
+        return [f"{name} = {literal(array)}"]
+    values, counts = np.unique(array, return_counts=True, equal_nan=False)
+    usual = values[np.argmax(counts)]
+    others = np.argwhere(array.view(f"V{array.itemsize}") != usual.reshape(1).view(f"V{array.itemsize}"))
+    if len(others) > FEW:
+        return [f"{name} = {literal(array)}"]
+    cells = [f"{name}[{', '.join(map(str, place))}] = {_number(array[tuple(place)])}" for place in others.tolist()]
+    return [f"{name} = {literal(np.full_like(array, usual))}", *cells]
 
 
 def _number(cell: Any) -> str:
@@ -146,7 +167,7 @@ def assignments(call: Call) -> list[str]:
     """A line for each array of a call, and another where it does not lie contiguously in memory."""
     lines = []
     for name, array in call.arrays().items():
-        lines.append(f"{name} = {literal(array)}")
+        lines += assigned(name, array)
         if layout := _layout(name, call.layout, array.ndim, call.problem.rank):
             lines.append(layout)
     return lines

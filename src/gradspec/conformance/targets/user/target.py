@@ -28,6 +28,7 @@ import numpy as np
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.reduced import known as reduced_modes
 from gradspec.conformance.model.arithmetic import ALGORITHMS, Arithmetic
+from gradspec.conformance.model.case import known_blocks
 from gradspec.conformance.model.domain import NAMES, NOT_OF_SHAPES, KernelDomain
 from gradspec.conformance.model.geometry import on_zeros
 from gradspec.conformance.model.problem import (
@@ -80,6 +81,7 @@ class Kernels(Protocol):
     ``"fft"``, ``"winograd"``, ``"integral_image"`` or ``"prefix_sum"``, if sums are computed so.
     ``kernel_size``, ``stride``, ``channels``, ``batch`` and so on (`gradspec.conformance.model.domain`) say which
     problems it is for: a value each, or a set or a range of them.
+    ``blocks`` are the sizes of tiles that it works in, which cases then exceed by one, fall short of, and so on.
     ``repeatable = False`` says that sums may differ from run to run; ``threadsafe = False``, that one thread calls at a
     time; ``fresh_results = True``, that results never lie in the inputs' memory; ``strict = True``, that every choice
     which the specification leaves to nobody is made as there, so that another is a defect unless ``conventions`` names
@@ -90,6 +92,7 @@ class Kernels(Protocol):
     algorithm: str
     dtypes: tuple[str, ...]
     ranks: tuple[int, ...]
+    blocks: tuple[int, ...]
     repeatable: bool
     threadsafe: bool
     fresh_results: bool
@@ -207,6 +210,7 @@ class UserKernels(Target):
         declared = {name: self.declared(name, None) for name in NAMES}
         named = {name: value for name, value in declared.items() if value is not None and not callable(value)}
         self.domain = KernelDomain.of(**{"dtypes": DEFAULT_DTYPES, **named})
+        self.blocks = known_blocks(self.declared("blocks", ()))
         self.repeatable, self.threadsafe = (bool(self.declared(name, True)) for name in ("repeatable", "threadsafe"))
         self.fresh_results, self.strict, self.is_tried = (
             bool(self.declared(name, False)) for name in ("fresh_results", "strict", "is_tried")
