@@ -155,19 +155,18 @@ class Halving:
 
 
 class Forgetful(Halving):
-    """Leaves out the channels behind the first sixteen of twenty-four."""
+    """Leaves out the channels behind the first sixteen of more than twenty-four."""
 
     def conv2d(self, x, weight, bias, stride, padding, dilation, groups):
-        kept = 16 if x.shape[1] == 24 else None
+        kept = 16 if x.shape[1] > 24 else None
         return super().conv2d(x[:, :kept].copy(), weight[:, :kept], bias, stride, padding, dilation, groups)
 
 
 def test_a_kernel_is_judged_inside_what_it_declares():
     run = check_here(Halving, cases=60)
     assert (run.judged, run.findings) == (60, [])
-    with pytest.raises(AssertionError, match=r"x = np.*reshape\(\(?1, 24, 1, 1|24") as caught:
+    with pytest.raises(AssertionError, match=r"x = np.full\(\(1, 32, 1, 1\)"):
         check_here(Forgetful, cases=60)
-    assert "NotImplementedError" not in str(caught.value)
 
 
 def test_keywords_go_before_what_the_object_declares():

@@ -136,9 +136,9 @@ class Search:
     def _simpler_calls(self) -> Iterator[Call]:
         if self.call.variant != "plain":
             yield replace(self.call, variant="plain")
-        if self.call.layout != "contiguous":
+        if self.call.layout != "contiguous" and self.target.domain.allows("layouts", "contiguous"):
             yield replace(self.call, layout="contiguous").in_layout()
-        for step in steps(self.call, self.verdict.place):
+        for step in steps(self.call, self.verdict.place, self.target.domain):
             try:
                 yield step.call(self.call)
             except ShapeError:

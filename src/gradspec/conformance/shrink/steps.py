@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.model.attributes import is_usual, known
+from gradspec.conformance.model.domain import EVERYTHING, SIZES, KernelDomain
 from gradspec.conformance.model.parts import Parts, Refit
-from gradspec.conformance.model.problem import FLOATS, Array, Call, Problem, Shape
+from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, FLOATS, Array, Call, Problem, Shape
 
 LEAST = {"kernel_size": 1, "stride": 1, "dilation": 1, "padding": 0, "output_padding": 0, "output_size": 1}
 """The attributes that have an entry for each axis, with the least that an entry may be."""
@@ -78,8 +79,11 @@ def _simpler_attributes(parts: Parts) -> Iterator[dict[str, Any]]:
 # --- all steps from a call --------------------------------------------------------------------------------------------
 
 
-def steps(call: Call, place: Shape | None) -> Iterator[Refit]:
-    """Every step to a simpler problem; ``place`` is where the result is wrong, and is kept where that is easy."""
+def steps(call: Call, place: Shape | None, domain: KernelDomain = EVERYTHING) -> Iterator[Refit]:
+    """Every step to a simpler problem; ``place`` is where the result is wrong, and is kept where that is easy.
+
+    Steps may lead out of a domain, but they include those to sizes that it has: to the next multiple, say.
+    """
     parts = Parts.of(call.problem)
     for i, size in enumerate(parts.lead):
         wrong = place[i] if place is not None and i < len(place) else 0
@@ -89,8 +93,26 @@ def steps(call: Call, place: Shape | None) -> Iterator[Refit]:
         for i in range(parts.rank):
             for at in dict.fromkeys((0, parts.sizes[i] - 1)):
                 yield Refit(_without_axis(parts, i), f"axis{i}", at)
-    for simpler in simpler_parts(parts):
+    for simpler in (*simpler_parts(parts), *_allowed_parts(parts, domain)):
         yield from (Refit(simpler, last=last) for last in (False, True))
+
+
+def _allowed_parts(parts: Parts, domain: KernelDomain) -> Iterator[Parts]:
+    """Channels and spatial axes of the smaller sizes that a domain has."""
+    for axis, name in (("channels", "channels"), ("outputs", "out_channels")):
+        sizes = _below(domain.get(name), getattr(parts, axis) * parts.groups)
+        yield from (parts.changed(**{axis: n // parts.groups}) for n in sizes if n % parts.groups == 0)
+    for i, name in zip(reversed(range(parts.rank)), SIZES, strict=False):
+        sizes = _below(domain.get(name), parts.sizes[i])
+        yield from (parts.changed(sizes=(*parts.sizes[:i], n, *parts.sizes[i + 1 :])) for n in sizes)
+    if parts.lead and parts.op not in (*CONVOLUTIONS, *COLUMNS):  # the channels of a pooling are the last of its leads
+        yield from (parts.changed(lead=(*parts.lead[:-1], n)) for n in _below(domain.get("channels"), parts.lead[-1]))
+
+
+def _below(allowed: range | tuple[Any, ...] | None, number: int) -> list[int]:
+    """The smallest of the sizes below a number, one half-way there, and the next."""
+    found = [n for n in allowed or () if n is not None and n < number]
+    return sorted({found[0], found[len(found) // 2], found[-1]}) if found else []
 
 
 def _without_axis(parts: Parts, i: int) -> Parts:
