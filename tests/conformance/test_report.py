@@ -26,7 +26,7 @@ from gradspec.conformance.model.verdict import FINDINGS, KINDS, Finding, Probe
 from gradspec.conformance.oracle.expected import expected
 from gradspec.conformance.report.finding import picture
 from gradspec.conformance.report.html import page
-from gradspec.conformance.report.overview import short, worst
+from gradspec.conformance.report.overview import short, shown
 from gradspec.conformance.report.planes import MarkedPlane, drawn
 from gradspec.conformance.report.scenes import SCENES, scene
 from gradspec.conformance.report.words import in_one_sentence
@@ -85,6 +85,7 @@ def findings_of(op, rank, mode, rng, kind="defect", features=()):
             place = tuple(int(rng.integers(n)) for n in meaning.shape)
             right = repr(float(meaning.rounded("f64")[place]))
             more = {"explanation": "why", "result": name, "place": place, "seen": (f"{op} {mode} f16",)}
+            more |= {"causes": features, "title": f"{name} is wrong"}
             yield Finding(op, mode, kind, features, "f32", encode(call), "3.0", right, "second", "print(1)", **more)
 
 
@@ -227,7 +228,7 @@ def test_findings_have_their_own_links_and_the_facts_that_filters_need():
     assert [article["id"] for article in articles] == [f"finding-{i}" for i in range(1, len(articles) + 1)]
     for article, finding in zip(articles, whole_run().findings, strict=True):
         assert article["data-kind"] == finding.kind
-        assert article["data-features"].split() == list(finding.features or (PLAIN,))
+        assert article["data-features"].split() == list(finding.causes or (PLAIN,))
         assert article["data-places"].split(";")[0] == f"{finding.op} {finding.mode} {finding.dtype}"
 
 
@@ -241,15 +242,40 @@ def test_without_a_script_all_is_there_and_no_control_is_dead():
 def test_the_grid_has_a_cell_for_every_operator_mode_and_feature():
     kinds = Counter(attrs["class"] for attrs in whole_page().all("td") if "class" in attrs)
     rows, columns = len(INPUTS) * len(MODES), len(FEATURES) + 1
-    assert sum(kinds[kind] for kind in (*KINDS, "never")) == rows * columns
+    assert sum(kinds[kind] for kind in (*KINDS, "never", "masked")) == rows * columns
     assert kinds["never"] == rows  # of the one feature that was left out
+
+
+def test_the_grid_marks_causes_and_no_other_feature_of_a_case_that_fails():
     links = [attrs for attrs in whole_page().all("a") if "data-op" in attrs]
-    assert len(links) == sum(kinds[kind] for kind in FINDINGS)
-    assert "3 defects" in links[0]["aria-label"]
+    marked = {(attrs["data-op"], attrs["data-mode"], attrs["data-feature"]) for attrs in links}
+    causes = [(f, feature) for f in whole_run().findings for feature in f.causes or (PLAIN,)]
+    assert marked == {(f.op, f.mode, feature) for f, feature in causes}
 
 
-def test_a_cell_shows_its_worst_kind_and_a_short_number():
-    assert [worst(Counter({kind: 1, "pass": 9, "not_offered": 9})) for kind in KINDS[:3]] == list(KINDS[:3])
+@pytest.mark.parametrize(
+    ("counts", "kind"),
+    [
+        ({"pass": 9, "defect": 1, "not_offered": 9}, "pass"),
+        ({"undecided": 1, "convention": 3}, "undecided"),
+        ({"defect": 1, "not_offered": 9}, "masked"),
+        ({"not_offered": 9}, "not_offered"),
+        ({}, "never"),
+    ],
+)
+def test_a_cell_without_a_cause_says_whether_anything_passed(counts, kind):
+    assert shown(Counter(counts)) == kind
+
+
+def test_what_a_target_lacks_is_told_from_what_was_never_tried():
+    tally = Tally(Counter({"pass": 1}), Counter({("max_pool", "value", PLAIN, "pass"): 1}))
+    text = page(Run("mine", "1", "here", 3, tally=tally, lacking=(("max_pool", "jvp"), ("conv", "value"))))
+    assert "the target has no JVP of it" in text
+    assert "no case of its VJP was tried" in text
+    assert "Not offered: conv." in text
+
+
+def test_numbers_are_short():
     assert all(len(short(10**n - 1)) <= 4 and len(short(10**n)) <= 4 for n in range(1, 9))
 
 
@@ -469,8 +495,8 @@ def test_a_browser_shows_filters_and_walks_the_page_by_keyboard(opened):
     assert opened.evaluate(FOCUSED) == "skip"
     assert opened.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
     opened.press("Tab")
-    assert opened.evaluate(FOCUSED) == "scroller"
-    opened.press("Tab")
+    assert opened.evaluate(FOCUSED) == "filter-kind"
+    opened.evaluate("document.querySelector('.grid a').focus()")
     cell = opened.evaluate("({...document.activeElement.dataset})")
     assert cell["op"] == "max_pool"
     opened.press("Enter")
@@ -498,6 +524,13 @@ def test_a_browser_paints_it_wide_narrow_light_and_dark(opened):
         red, green, blue = np.moveaxis(np.rint(255 * seen[..., :3]).astype(int), -1, 0)
         assert len(np.unique(red << 16 | green << 8 | blue)) > 50
         assert (np.median(green) > 230) if scheme == "light" else (np.median(green) < 60)
+
+
+def test_a_narrow_screen_says_that_the_grid_goes_on(opened):
+    hint = "getComputedStyle(document.querySelector('.sideways:has(+ .scroller > .grid)')).display"
+    for width, display in ((1280, "none"), (360, "block")):
+        opened.resize(width, 900)
+        assert opened.evaluate(hint) == display
 
 
 def test_nothing_needs_to_be_scrolled_sideways_on_a_usual_screen(opened):

@@ -150,4 +150,5 @@ def _told(run: Run) -> str:
     page = StringIO()
     show(run, Console(file=page, width=100, color_system=None))
     lines = [line.rstrip() for line in page.getvalue().splitlines()]
-    return "\n".join([f"{run.target} breaks the rules of its operators", *lines])
+    worst, more = run.by_kind("defect")[0].title, len(run.by_kind("defect")) - 1
+    return "\n".join([f"{run.target}: {worst}" + (f" (and {more} more)" if more else ""), *lines])

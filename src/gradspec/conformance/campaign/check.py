@@ -145,6 +145,7 @@ class Campaign:
                 tasks_at_once, each = (jobs or OUTSTANDING, BATCHES_PER_TASK) if executor else (workers, 1)
                 ends = (executor or here, here, plan, self.ledger, self._time_left)
                 self._drive(Drive(self.settings, *ends, tasks_at_once, each, lambda: self._judging_on(here)))
+                self.report.lacking = planner.lacking()
                 self._take_probes()
             except KeyboardInterrupt:
                 self.report.interrupted = True
@@ -175,6 +176,7 @@ class Campaign:
                 plan.is_ready()
                 self._begin(versions)
                 self._judge_all(judge, plan)
+                self.report.lacking = planner.lacking()
             except KeyboardInterrupt:
                 self.report.interrupted = True
             self._end(lambda seconds: found_by(judge, self.ledger, seconds, self._explaining))

@@ -12,8 +12,9 @@ from gradspec.conformance.campaign.ledger import Ledger
 from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.campaign.tasks import explain
 from gradspec.conformance.model.case import CampaignSettings
-from gradspec.conformance.model.verdict import KINDS, Failure, Finding
+from gradspec.conformance.model.verdict import Failure, Finding
 from gradspec.conformance.shrink.causes import groups, least, merged, varied
+from gradspec.conformance.shrink.titles import rank, title
 
 A_CAUSE = 5.0
 """Seconds that one cause may be shrunk for, where there are few."""
@@ -74,7 +75,9 @@ def counted(findings: Sequence[Finding], group: Sequence[Failure], ledger: Ledge
 
 
 def worst_first(findings: Sequence[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.dtype, f.rule))
+    """All findings with their titles: memory before results, results before precision, precision before conventions."""
+    titled = (replace(finding, title=title(finding)) for finding in findings)
+    return sorted(titled, key=lambda f: (*rank(f), -f.count, f.op, f.mode, f.dtype, f.rule))
 
 
 def _result(task: Future[list[Finding]], cause: Sequence[Failure]) -> list[Finding]:

@@ -126,6 +126,14 @@ class Isolated(KeptProcess):
                     why = describe(loss)
         raise TargetError(f"cases could not be planned: {why}")
 
+    def lacking(self) -> tuple[tuple[str, str], ...]:
+        """Operators and modes that the target does not offer; none that is known if the process is lost."""
+        try:
+            with self._in_use:
+                return tuple((op, mode) for op, mode in self._asked(do="lacking")["lacking"])
+        except (ProcessLostError, TargetError):
+            return ()
+
     def batch(self, number: int, cases: Cases, deadline: float = inf) -> Batch:
         return Batch(number, tuple(self.judged(cases, deadline)))
 

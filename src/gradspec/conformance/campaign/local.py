@@ -86,13 +86,19 @@ class InProcess:
         last = min(first + count, self._stream.covering) if self._stream.why_nothing else first + count
         return [self._stream.batch(number) for number in range(first, last)]
 
+    def lacking(self) -> tuple[tuple[str, str], ...]:
+        """Operators and modes that are asked for and not offered in any rank or dtype."""
+        return self._stream.lacking
+
     def judged(self, cases: Iterable[CheckCase], deadline: float = inf) -> Iterator[Judged]:
         """The cases of a batch, each judged when it is asked for; none begins after the deadline."""
         seen: Counter[Signature] = Counter()
         for case in cases:
             if self.clock() >= deadline:
                 return
-            yield _judged(self.target, case, self.allow, seen)
+            start = self.clock()
+            judged = _judged(self.target, case, self.allow, seen)
+            yield replace(judged, seconds=self.clock() - start)
 
     def findings(self, failures: Sequence[Failure], seconds: float) -> list[Finding]:
         """What the failures of one group come to, shrunk for so long."""

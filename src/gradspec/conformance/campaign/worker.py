@@ -7,6 +7,7 @@ It reads one JSON request per line and answers with JSON lines:
     {"do": "promises"}                          {"findings": [Finding, …]}
     {"do": "domain", "seconds"}                 {"domain"} that was found of a kernel which declares none
     {"do": "plan", "first", "count", "domain"}  {"batches": [[Case, …], …]}
+    {"do": "lacking"}                           {"lacking": [[operator, mode], …]}
     {"do": "judge", "cases", "seconds"}         {"judged": Judged} for each, as soon as it is, and null when time is up
     {"do": "findings", "failures", "seconds"}   {"findings": [Finding, …]}
     anything that fails                         {"failed": reason}
@@ -47,7 +48,7 @@ class TargetWorker:
         self._judge = InProcess(target, settings)
 
     def answers(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        actions = (self.probes, self.promises, self.domain, self.plan, self.judge, self.findings)
+        actions = (self.probes, self.promises, self.domain, self.plan, self.lacking, self.judge, self.findings)
         named: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {action.__name__: action for action in actions}
         try:
             yield from named[request.pop("do")](**request)
@@ -68,6 +69,9 @@ class TargetWorker:
         """In a domain that was found, perhaps by a process before this one."""
         self._judge.target.within(domain)
         yield {"batches": [list(map(encode, cases)) for cases in self._judge.plan(first, count)]}
+
+    def lacking(self) -> Iterator[dict[str, Any]]:
+        yield {"lacking": self._judge.lacking()}
 
     def judge(self, cases: list[dict[str, Any]], seconds: float | None) -> Iterator[dict[str, Any]]:
         """No case begins after so many seconds."""

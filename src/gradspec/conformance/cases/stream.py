@@ -69,6 +69,19 @@ class Stream:
         missing = [entry for entry in self.possible.entries if (entry.op, entry.rank) not in there]
         return [_plain(entry, self.possible.asked) for entry in missing]
 
+    @property
+    def lacking(self) -> tuple[tuple[str, str], ...]:
+        """Operators and modes of the selection that the target offers in no rank and dtype.
+
+        >>> Stream(0, Selection(ops=("fold",)), lambda problem, mode: None if mode == "value" else "no").lacking
+        (('fold', 'jvp'), ('fold', 'vjp'), ('fold', 'second'))
+        """
+        asked, offered = (
+            dict.fromkeys((entry.op, mode) for entry in space.entries for mode, _ in entry.pairs())
+            for space in (self.possible, self._space)
+        )
+        return tuple(pair for pair in asked if pair not in offered)
+
     @cached_property
     def covering(self) -> int:
         """The number of batches of the cover."""

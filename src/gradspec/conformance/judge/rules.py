@@ -5,31 +5,29 @@ from __future__ import annotations
 from gradspec.conformance.model.verdict import Finding, Verdict
 
 RULES: dict[str, str] = {
-    "value.selection": "A selection copies: the value is its winner's number, bit for bit (Max pooling, Value).",
-    "value.sum": "A value that is a sum lies within the certified tolerance of the real sum, in whatever order it is "
-    "added (Order of arithmetic).",
-    "value.exact_sum": "A sum whose every partial sum is a number of the accumulator rounds nowhere: the result is the "
-    "real sum, stored once (Order of arithmetic).",
-    "value.smooth": "A smooth maximum lies within the certified tolerance of its formula (Smooth max pooling).",
-    "indices": "The index is the flat place of the first real cell that no other exceeds, a NaN exceeding every number "
-    "(Max pooling, Winner).",
-    "jvp.selection": "The tangent of a selection is its winner's tangent, bit for bit (Max pooling, Ties).",
-    "jvp.sum": "A tangent that is a sum lies within the certified tolerance (Order of arithmetic).",
-    "jvp.exact_sum": "A tangent whose sum rounds nowhere is that sum, stored once (Order of arithmetic).",
-    "vjp.hits": "A cell receives the cotangents of exactly the windows that chose it: one is copied, more are a sum "
-    "within the certified tolerance (Max pooling, Ties).",
-    "vjp.sum": "A gradient that is a sum lies within the certified tolerance (Order of arithmetic).",
-    "vjp.exact_sum": "A gradient whose sum rounds nowhere is that sum, stored once (Order of arithmetic).",
-    "vjp.selection": "A gradient that is gathered copies the cotangent (Gather and scatter at winners).",
-    "second": "The VJP of the VJP is the transpose of its derivative: selections are constants of differentiation, a "
-    "convolution is linear in each of its inputs (Max pooling, Ties; Convolution).",
-    "padding_only": "A window without a real cell has value 0, tangent 0 and index −1, and its cotangent goes nowhere "
-    "(Max pooling, Value; Average pooling).",
-    "special": "NaN and infinities arrive where the operator puts them, and nowhere else (Max pooling, Winner; "
-    "Convolution).",
-    "zero_sign": "A maximum that comes with its index is the winner's number, the sign of a zero included (Max "
-    "pooling, Value).",
-    "shape": "The result has the shape that the sizes and attributes determine (Windows).",
+    "value.selection": "The result is one of the numbers of the input, copied bit for bit (Max pooling, Value).",
+    "value.sum": "In whatever order its terms are added, the result lies between these ends (Order of arithmetic).",
+    "value.exact_sum": "These terms add up without rounding in any order: there is one right result (Order of "
+    "arithmetic).",
+    "value.smooth": "A smooth maximum is as near to its formula as the arithmetic allows (Smooth max pooling).",
+    "indices": "The index is the place of the first of the largest cells, row by row; padding is no cell, and a NaN is "
+    "larger than any number (Max pooling, Winner).",
+    "jvp.selection": "The tangent of a maximum is that of the cell that won, copied bit for bit (Max pooling, Ties).",
+    "jvp.sum": "In whatever order its terms are added, the tangent lies between these ends (Order of arithmetic).",
+    "jvp.exact_sum": "The terms of this tangent add up without rounding in any order: there is one right result (Order "
+    "of arithmetic).",
+    "vjp.hits": "A cell receives the cotangents of the windows that it won, and of no others (Max pooling, Ties).",
+    "vjp.sum": "In whatever order its terms are added, the gradient lies between these ends (Order of arithmetic).",
+    "vjp.exact_sum": "The terms of this gradient add up without rounding in any order: there is one right result "
+    "(Order of arithmetic).",
+    "vjp.selection": "A gradient that is gathered is a copy of the cotangent (Gather and scatter at winners).",
+    "second": "In second derivatives winners stay winners, and a convolution is linear in each of its inputs (Max "
+    "pooling, Ties; Convolution).",
+    "padding_only": "A window with nothing but padding in it gives 0, the tangent 0 and the index −1, and its "
+    "cotangent goes nowhere (Max pooling, Value; Average pooling).",
+    "special": "A NaN or an infinity arrives wherever it is read, and nowhere else (Max pooling, Winner; Convolution).",
+    "zero_sign": "A maximum that comes with its index has the sign of the zero that won (Max pooling, Value).",
+    "shape": "Sizes and attributes determine the shape of the result (Windows).",
     "dtype": "Results have the dtype of the inputs, indices an integer dtype (Integers, booleans and conversion).",
     "raised": "A call that the documentation allows gives a result, not an error (How operators are called).",
     "crash": "A call never ends the process (How operators are called).",

@@ -27,6 +27,8 @@ class Tally:
     """Each case once, by operator, mode and kind."""
     not_offered: Counter[str] = field(default_factory=Counter)
     """Why, and how often."""
+    microseconds: Counter[tuple[str, str]] = field(default_factory=Counter, compare=False)
+    """What judging took, by operator and mode."""
 
     def count(self, op: str, mode: str, features: Iterable[str], kind: str, reason: str = "") -> None:
         """Take in one case by the worst kind of the verdicts on it."""
@@ -59,9 +61,11 @@ class Judged:
     failures: tuple[Failure, ...] = ()
     unkept: tuple[tuple[str, ...], ...] = ()
     error: str = ""
+    seconds: float = field(default=0.0, compare=False)
 
     def count(self, tally: Tally) -> None:
         tally.count(self.op, self.mode, self.features, self.kind, self.reason)
+        tally.microseconds[self.op, self.mode] += round(1e6 * self.seconds)
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,8 @@ class Run:
     """Why cases could not be judged, through a mistake of the judge or of the machines, not of the target."""
     unjudged: int = 0
     """How many cases that were: they are counted as undecided."""
+    lacking: tuple[tuple[str, str], ...] = ()
+    """Operators and modes that the target does not offer in any rank or dtype."""
     unreached: int = 0
     """Cases that were planned and that the end of the time left out."""
     wanted: int = 0

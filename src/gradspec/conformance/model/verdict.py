@@ -85,6 +85,10 @@ class Finding:
     """How many cases showed it."""
     seen: tuple[str, ...] = ()
     """Where else it showed: ``op mode dtype`` of the cases of the same cause."""
+    causes: tuple[str, ...] = ()
+    """The features that it needs: of its smallest case, those that most cases of it have."""
+    title: str = ""
+    """What is wrong, in one sentence."""
 
     @staticmethod
     def of(verdict: Verdict, op: str, mode: str, **more: Any) -> Finding:
@@ -97,7 +101,8 @@ class Finding:
     def about(failure: Failure, **more: Any) -> Finding:
         """What a failure shows, as a finding with its call."""
         call = failure.judged_call
-        case = {"features": failure.features, "dtype": call.problem.dtype, "case": encode(call)}
+        features = {"features": failure.features, "causes": failure.features}
+        case = {**features, "dtype": call.problem.dtype, "case": encode(call)}
         return Finding.of(failure.verdict, call.problem.op, call.mode, **case, **more)
 
     @property

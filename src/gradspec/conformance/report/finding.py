@@ -13,7 +13,7 @@ from gradspec.conformance.model.verdict import Finding
 from gradspec.conformance.report.markup import Markup, element, term
 from gradspec.conformance.report.planes import SIGNS, drawn
 from gradspec.conformance.report.scenes import Scene, scene
-from gradspec.conformance.report.words import MODE_WORDS, beyond, kind_words
+from gradspec.conformance.report.words import MODE_WORDS, beyond, kind_words, titled
 
 
 def article(number: int, finding: Finding, opened: bool) -> Markup:
@@ -27,7 +27,7 @@ def article(number: int, finding: Finding, opened: bool) -> Markup:
         id=name,
         class_=f"finding {finding.kind}",
         data_kind=finding.kind,
-        data_features=" ".join(finding.features or (PLAIN,)),
+        data_features=" ".join(finding.causes or (PLAIN,)),
         data_places=";".join(" ".join(place) for place in places(finding)),
     )
 
@@ -41,32 +41,15 @@ def places(finding: Finding) -> list[tuple[str, str, str]]:
 
 def _title(finding: Finding) -> Markup:
     kind = kind_words(finding.kind)
-    where = "" if finding.place is None else f" at {list(finding.place)}"
-    what = f"{finding.result}{where}" if finding.result else RULE_TITLES.get(finding.rule, finding.rule)
-    chips = (element("span", text, class_="chip") for text in (finding.dtype, *finding.features))
+    where = (f"{finding.op} {MODE_WORDS.get(finding.mode, finding.mode)}".strip(), finding.dtype)
+    chips = (element("span", text, class_="chip") for text in (*where, *finding.causes) if text)
     symbol = element("span", kind.symbol, aria_hidden="true")
     return element(
         "summary",
         element("span", symbol, f" {kind.one}", class_=f"chip {finding.kind}"),
-        element("h3", element("code", finding.op), f" {MODE_WORDS.get(finding.mode, finding.mode)}: {what}"),
+        element("h3", titled(finding)),
         element("span", *chips, class_="chips"),
     )
-
-
-RULE_TITLES = {
-    "raised": "an error",
-    "crash": "the process ends",
-    "hang": "the call does not end",
-    "promised_error": "no error where one is promised",
-    "adjoint": "JVP and VJP are not transposes",
-    "not_repeatable": "results change from run to run",
-    "threads": "results change with the threads",
-    "state": "results depend on earlier calls",
-    "concurrent": "calls of several threads disturb each other",
-    "guard": "memory outside the result is written",
-    "input_changed": "an input is changed",
-}
-"""What is wrong where no result is."""
 
 
 def _body(finding: Finding) -> Iterable[Markup]:
@@ -74,8 +57,9 @@ def _body(finding: Finding) -> Iterable[Markup]:
     said = beyond(finding)
     if said:
         yield element("p", said, class_="explanation")
-    sides = {"got": finding.got, "expected": finding.expected}.items()
-    told = (term(name, element("code", value or "–"), class_=name) for name, value in sides)
+    place = "" if finding.place is None else f" at {list(finding.place)}"
+    sides = {f"got {finding.result}{place}": finding.got, "expected": finding.expected}.items()
+    told = (term(name, element("code", value or "–"), class_=name.split()[0]) for name, value in sides)
     yield element("dl", *told, class_="versus")
     yield picture(finding)
     if finding.reproducer:

@@ -23,6 +23,11 @@ from gradspec.conformance.report.words import (
     too_few,
 )
 
+OPEN = 20
+"""Findings that are shown unfolded."""
+FEW = 4
+"""Findings that nobody needs to choose among."""
+
 
 def page(run: Run, failing: Collection[str] = FAILING) -> str:
     """The report of a run that fails by findings of some kinds.
@@ -37,9 +42,9 @@ def page(run: Run, failing: Collection[str] = FAILING) -> str:
 
 
 def _sections(run: Run) -> Iterable[Markup]:
-    yield _numbers(run)
-    yield section("overview", "Overview", overview(run))
     yield _findings(run)
+    yield section("overview", "Overview", overview(run))
+    yield _numbers(run)
     if run.probes:
         yield section("probes", "Probes", _probes(run))
     if run.tally.not_offered:
@@ -148,15 +153,16 @@ def _findings(run: Run) -> Markup:
         return section("findings", "Findings", element("p", "None."))
     number = len(run.findings)
     shown = element("p", f"{number} of {number} findings shown.", id="shown", role="status")
-    listed = (article(place, finding, opened=number <= 5) for place, finding in enumerate(run.findings, 1))
-    return section("findings", "Findings", _filters(run.findings), shown, *listed)
+    listed = (article(place, finding, opened=place <= OPEN) for place, finding in enumerate(run.findings, 1))
+    controls = (_filters(run.findings), shown) if number > FEW else ()
+    return section("findings", "Findings", *controls, *listed)
 
 
 def _filters(findings: list[Finding]) -> Markup:
     """The controls, which only a script brings to life: hidden until it does."""
     everywhere = [place for finding in findings for place in places(finding)]
     kinds = {kind: KIND_WORDS[kind].many for kind in FINDINGS if any(f.kind == kind for f in findings)}
-    features = {name: name for name in (*FEATURES, PLAIN) if any(name in (f.features or (PLAIN,)) for f in findings)}
+    features = {name: name for name in (*FEATURES, PLAIN) if any(name in (f.causes or (PLAIN,)) for f in findings)}
     choices = {
         "kind": kinds,
         "op": {op: op for op in sorted({op for op, _, _ in everywhere})},

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import KINDS, Finding
-from gradspec.conformance.report.words import FAILING, in_one_sentence, too_few
+from gradspec.conformance.report.words import FAILING, in_one_sentence, titled, too_few
 from gradspec.system.terminal import printable
 
 NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -22,7 +22,7 @@ def text(run: Run, failing: Collection[str] = FAILING) -> str:
     >>> run = Run("native", "gradspec 0.1", "a machine", seed=7)
     >>> run.tally.count("max_pool", "value", (), "pass")
     >>> print(text(run).splitlines()[-3].strip())
-    <testcase classname="gradspec.native.max_pool" name="value" time="0" />
+    <testcase classname="gradspec.native.max_pool" name="value" time="0.000" />
     """
     suite = Element("testsuite", name=f"gradspec check {run.target}", time=f"{run.seconds:.3f}")
     _properties(suite, run)
@@ -51,13 +51,17 @@ def _properties(suite: Element, run: Run) -> None:
 
 
 def _case(suite: Element, run: Run, op: str, mode: str, failing: Collection[str]) -> None:
-    names = {"classname": f"gradspec.{run.target}.{op or 'target'}", "name": mode, "time": "0"}
+    names = {
+        "classname": f"gradspec.{run.target}.{op or 'target'}",
+        "name": mode,
+        "time": f"{run.tally.microseconds[op, mode] / 1e6:.3f}",
+    }
     case = SubElement(suite, "testcase", {name: _xml(value) for name, value in names.items()})
     found = [f for f in run.findings if (f.op, f.mode) == (op, mode)]
     failures, others = ([f for f in found if (f.kind in failing) == wanted] for wanted in (True, False))
     counts = {kind: run.tally.modes[op, mode, kind] for kind in KINDS}
     if failures:
-        message = _xml("; ".join(dict.fromkeys(f"{f.kind}: {f.rule}" for f in failures)))
+        message = _xml("; ".join(dict.fromkeys(titled(f) for f in failures)))
         SubElement(case, "failure", type=_xml(failures[0].rule), message=message).text = _xml(_told(failures))
     elif counts["not_offered"] and not others and not sum(counts[k] for k in KINDS if k != "not_offered"):
         SubElement(case, "skipped", message=f"not offered ({counts['not_offered']} cases)")
@@ -73,7 +77,9 @@ def _judge(suite: Element, run: Run) -> None:
     elif run.lacks:
         errors.append(too_few(run))
     if errors:
-        case = SubElement(suite, "testcase", classname=_xml(f"gradspec.{run.target}"), name="run", time="0")
+        case = SubElement(
+            suite, "testcase", classname=_xml(f"gradspec.{run.target}"), name="run", time=f"{run.starting:.3f}"
+        )
         SubElement(case, "error", type="incomplete", message=_xml(errors[0])).text = _xml("\n".join(errors))
 
 
@@ -82,7 +88,7 @@ def _told(findings: Collection[Finding]) -> str:
 
 
 def _lines(finding: Finding) -> Iterator[str]:
-    yield f"{finding.kind}: {finding.rule} ({finding.count} cases, {finding.dtype}, {', '.join(finding.features)})"
+    yield f"{finding.kind}: {titled(finding)} ({finding.count} cases, {finding.dtype}, {', '.join(finding.causes)})"
     yield f"got {finding.got}, expected {finding.expected}"
     yield from filter(None, (finding.explanation, finding.reproducer))
 

@@ -1,40 +1,66 @@
-"""The overview: operators and modes down, features across, each cell the worst that was seen there."""
+"""The overview: operators and modes down, features across, each cell what is wrong there or how much was right."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import TypeAlias
 
 from gradspec.conformance.model.case import FEATURES, PLAIN
 from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
-from gradspec.conformance.model.verdict import FINDINGS, KINDS
+from gradspec.conformance.model.verdict import FINDINGS, KINDS, Finding
+from gradspec.conformance.report.finding import places
 from gradspec.conformance.report.markup import Markup, element, joined
+from gradspec.conformance.report.shell import scroller
 from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, kind_words
+
+Place: TypeAlias = tuple[str, str, str]
+"""An operator, a mode and a feature."""
 
 COLUMNS = {PLAIN: "none of the features", **FEATURES}
 
 
 def overview(run: Run) -> Markup:
     """The grid with its legend; operators that took no part are named below it."""
-    tried = {key[0] for key in run.tally.grid}
-    if not tried:
-        return element("p", "No case was run.")
-    operators = [op for op in INPUTS if op in tried] + sorted(tried - set(INPUTS))
-    table = element("table", _head(), *(_operator(run, op) for op in operators), class_="grid")
-    box = element("div", table, class_="scroller", role="region", aria_label="Overview grid", tabindex="0")
-    left_out = [op for op in INPUTS if op not in tried]
-    rest = element("p", f"Not in this run: {', '.join(left_out)}.", class_="aside-text") if left_out else ""
-    return joined(_legend(), box, rest)
+    judged = {op for op, _, _, kind in run.tally.grid if kind != "not_offered"}
+    if not judged:
+        return element("p", "No case was judged.")
+    operators = [op for op in INPUTS if op in judged] + sorted(judged - set(INPUTS))
+    causes = _causes(run.findings)
+    table = element("table", _head(), *(_operator(run, causes, op) for op in operators), class_="grid")
+    refused = {op for op, *_ in run.tally.grid} | {op for op, _ in run.lacking}
+    others = {"Not offered": refused - judged, "Not in this run": {*INPUTS} - refused - judged}
+    lists = {title: ", ".join(op for op in INPUTS if op in ops) for title, ops in others.items()}
+    rest = (element("p", f"{title}: {ops}.", class_="aside-text") for title, ops in lists.items() if ops)
+    return joined(_legend(), scroller(table, "Overview grid"), *rest)
+
+
+def _causes(findings: Iterable[Finding]) -> dict[Place, str]:
+    """By operator, mode and feature, the worst kind of finding that the feature is a cause of."""
+    worst: dict[Place, str] = {}
+    for finding in sorted(findings, key=lambda finding: KINDS.index(finding.kind)):
+        for (op, mode, _), feature in product(places(finding), finding.causes or (PLAIN,)):
+            worst.setdefault((op, mode, feature), finding.kind)
+    return worst
 
 
 def _legend() -> Markup:
-    kinds = (
-        element("li", element("span", kind.symbol, class_=f"swatch {name}", aria_hidden="true"), f" {kind.one}")
-        for name, kind in KIND_WORDS.items()
+    kinds = {
+        **{name: (kind.symbol, kind.one) for name, kind in KIND_WORDS.items()},
+        "masked": ("○", "every case failed, by the cause in another column"),
+        "never": ("·", "never tried"),
+    }
+    items = (
+        element("li", element("span", symbol, class_=f"swatch {name}", aria_hidden="true"), f" {words}")
+        for name, (symbol, words) in kinds.items()
     )
-    never = element("li", element("span", "·", class_="swatch never", aria_hidden="true"), " never tried")
-    said = "The worst kind in each cell, with the number of its cases. Cells with findings lead to them."
-    return joined(element("p", said), element("ul", *kinds, never, class_="legend"))
+    said = (
+        "Findings stand where they have their causes, and lead there; a case that fails by one cause says nothing of "
+        "its other features. Elsewhere the number of cases that passed."
+    )
+    return joined(element("p", said), element("ul", *items, class_="legend"))
 
 
 def _head() -> Markup:
@@ -44,18 +70,32 @@ def _head() -> Markup:
     return element("thead", element("tr", *corner, *features))
 
 
-def _operator(run: Run, op: str) -> Markup:
+def _operator(run: Run, causes: Mapping[Place, str], op: str) -> Markup:
     name = element("th", _breakable(op), scope="rowgroup", rowspan=len(MODES), class_="operator")
     rows = (
         element(
             "tr",
             name if mode == MODES[0] else "",
             element("th", {"second": "2nd"}.get(mode, MODE_WORDS[mode]), scope="row", class_="mode"),
-            *(_cell(run, op, mode, feature) for feature in COLUMNS),
+            *_row(run, causes, op, mode),
         )
         for mode in MODES
     )
     return element("tbody", *rows)
+
+
+def _row(run: Run, causes: Mapping[Place, str], op: str, mode: str) -> list[Markup]:
+    """A cell for each feature; one for all where the target has no such mode, or no case of it was made."""
+    met = {kind for tried, its_mode, _, kind in run.tally.grid if (tried, its_mode) == (op, mode)}
+    if met - {"not_offered"}:
+        return [_cell(run, causes, (op, mode, feature)) for feature in COLUMNS]
+    if met or (op, mode) in run.lacking:
+        return [element("td", f"– the target has no {_named(mode)} of it", colspan=len(COLUMNS), class_="not_offered")]
+    return [element("td", f"· no case of its {_named(mode)} was tried", colspan=len(COLUMNS), class_="never")]
+
+
+def _named(mode: str) -> str:
+    return "second derivative" if mode == "second" else MODE_WORDS[mode]
 
 
 def _breakable(name: str) -> Markup:
@@ -63,29 +103,32 @@ def _breakable(name: str) -> Markup:
     return Markup(f"_{element('wbr')}".join(map(joined, name.split("_"))))
 
 
-def _cell(run: Run, op: str, mode: str, feature: str) -> Markup:
-    counts = Counter({kind: run.tally.grid[op, mode, feature, kind] for kind in KINDS})
-    kind = worst(counts)
-    if kind is None:
-        return element("td", "·", class_="never")
-    shown = f"{kind_words(kind).symbol}{short(counts[kind])}"
-    told = ", ".join(kind_words(k).counted(counts[k]) for k in KINDS if counts[k])
+def _cell(run: Run, causes: Mapping[Place, str], place: Place) -> Markup:
+    op, mode, feature = place
+    counts = Counter({kind: run.tally.grid[*place, kind] for kind in KINDS})
+    kind = causes.get(place) or shown(counts)
+    told = ", ".join(kind_words(k).counted(counts[k]) for k in KINDS if counts[k]) or "never tried"
     where = f"{op}, {MODE_WORDS[mode]}, {feature}"
-    if kind not in FINDINGS:
-        return element("td", shown, class_=kind, title=f"{where}: {told}")
+    if kind in ("never", "masked"):
+        return element("td", "·" if kind == "never" else "○", class_=kind, title=f"{where}: {told}")
+    text = f"{kind_words(kind).symbol}{short(counts[kind] or run.tally.modes[op, mode, kind])}"
+    if place not in causes:
+        return element("td", text, class_=kind, title=f"{where}: {told}")
     data = {"data_op": op, "data_mode": mode, "data_feature": feature}
-    link = element("a", shown, href="#findings", title=told, aria_label=f"{where}: {told}", **data)
+    link = element("a", text, href="#findings", title=told, aria_label=f"{where}: {told}", **data)
     return element("td", link, class_=kind)
 
 
-def worst(counts: Counter[str]) -> str | None:
-    """The worst kind that was met; what is not offered counts only where nothing was judged.
+def shown(counts: Counter[str]) -> str:
+    """What is said of cases none of whose findings has its cause here: whether any of them passed.
 
-    >>> worst(Counter({"pass": 3, "not_offered": 1})), worst(Counter(not_offered=2)), worst(Counter())
-    ('pass', 'not_offered', None)
+    >>> shown(Counter({"pass": 3, "defect": 1})), shown(Counter(not_offered=2)), shown(Counter(defect=2))
+    ('pass', 'not_offered', 'masked')
     """
-    judged = [kind for kind in KINDS if counts[kind] and kind != "not_offered"]
-    return judged[0] if judged else "not_offered" if counts["not_offered"] else None
+    judged = [kind for kind in ("pass", "undecided") if counts[kind]]
+    if judged:
+        return judged[0]
+    return "masked" if any(counts[kind] for kind in FINDINGS) else "not_offered" if counts["not_offered"] else "never"
 
 
 def short(number: int) -> str:

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterable
 from importlib.resources import files
 
-from gradspec.conformance.report.markup import Markup, element
+from gradspec.conformance.report.markup import Markup, element, joined
 
 
 def document(title: str, *body: str | Iterable[Markup], style: str = "", script: str = "") -> str:
@@ -46,5 +46,6 @@ def table(head: Iterable[Markup], rows: Iterable[Markup]) -> Markup:
 
 
 def scroller(table: Markup, label: str) -> Markup:
-    """A box that scrolls on its own, by keyboard too."""
-    return element("div", table, class_="scroller", role="region", aria_label=label, tabindex="0")
+    """A box that scrolls on its own, by keyboard too, and says so where it is narrower than what it holds."""
+    hint = element("p", "Scroll sideways to see all of it →", class_="sideways", aria_hidden="true")
+    return joined(hint, element("div", table, class_="scroller", role="region", aria_label=label, tabindex="0"))

@@ -19,6 +19,7 @@ from gradspec.conformance.report.words import (
     beyond,
     in_one_sentence,
     kind_words,
+    titled,
     told_domain,
     too_few,
 )
@@ -80,17 +81,18 @@ def show(run: Run, console: Console, failing: Collection[str] = FAILING) -> None
 
 
 def _show_finding(page: TerminalPage, finding: Finding, number: str) -> None:
+    page.heading(f"{number}: {titled(finding)}", STYLES[finding.kind])
     where = " ".join(filter(None, (finding.op, MODE_WORDS.get(finding.mode, finding.mode), finding.dtype)))
     cases = f", {finding.count:,} case{'' if finding.count == 1 else 's'}" if finding.case else ""
-    page.heading(f"{number}: {where}{cases}", STYLES[finding.kind])
     place = "" if finding.place is None else f" at {list(finding.place)}"
     variant = "" if finding.variant == "plain" else f", {finding.variant}"
     facts = {
+        "in": f"{where}{cases}",
         "result": f"{finding.result}{place}{variant}",
         "got": finding.got,
         "expected": finding.expected,
-        "rule": f"{finding.rule}: {RULES[finding.rule]}" if finding.rule in RULES else finding.rule,
-        "features": ", ".join(finding.features),
+        "rule": RULES.get(finding.rule, finding.rule),
+        "needs": ", ".join(finding.causes),
         "also in": ", ".join(finding.seen),
         "more": beyond(finding),
     }

@@ -143,6 +143,11 @@ def _found(run: Run) -> list[str]:
     return words if found["defect"] else ["No defect", *words]
 
 
+def titled(finding: Finding) -> str:
+    """What is wrong; the name of the rule that is broken where nobody has put it into a sentence."""
+    return finding.title or finding.rule
+
+
 def beyond(finding: Finding) -> str:
     """What the explanation adds to the rule, and to what was got and expected, which stand beside it."""
     known = f"{stated(finding)}." if finding.got else ""

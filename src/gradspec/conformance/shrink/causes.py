@@ -122,7 +122,16 @@ def narrowed(finding: Finding, group: Sequence[Failure], rest: Sequence[Failure]
     """A finding of a group that stands for all of it but the rest."""
     others = {id(failure) for failure in rest}
     mine = [failure for failure in group if id(failure) not in others]
-    return replace(finding, count=len(mine), seen=_elsewhere(finding, _seen(mine)))
+    return replace(finding, count=len(mine), seen=_elsewhere(finding, _seen(mine)), causes=_causes(finding, mine))
+
+
+def _causes(finding: Finding, failures: Sequence[Failure]) -> tuple[str, ...]:
+    """The features of the smallest case that all cases have: the others shrinking has left, or brought about."""
+    left = {*finding.features}
+    for failure in failures:
+        if left - {*failure.features}:  # numbers tie, say, though nobody asked for it
+            left &= {*failure.features} | tags_of_call(failure.judged_call)
+    return tuple(name for name in finding.features if name in left)
 
 
 def _signature(call: Call, features: Iterable[str]) -> frozenset[str]:

@@ -16,27 +16,21 @@
       && finding.textContent.toLowerCase().includes(want.text.toLowerCase());
   }
 
-  function show(note = "") {
+  function show() {
     const want = wanted();
     for (const finding of all) finding.hidden = !matches(finding, want);
     const shown = all.filter((finding) => !finding.hidden).length;
-    document.getElementById("shown").textContent = `${shown} of ${all.length} findings shown. ${note}`;
-    return shown;
+    document.getElementById("shown").textContent = `${shown} of ${all.length} findings shown.`;
   }
 
   function reset() {
     for (const name of names) control(name).value = "";
   }
 
-  // A finding keeps only the features of its smallest case, so a cell of the grid may have lost its own on the way.
-  function showCell({ op, mode, feature }) {
+  function showCell(cell) {
     reset();
-    control("op").value = op;
-    control("mode").value = mode;
-    control("feature").value = feature;
-    if (control("feature").value === feature && show() > 0) return;
-    control("feature").value = "";
-    show(`None of their smallest cases needs ${feature}.`);
+    for (const name of ["op", "mode", "feature"]) control(name).value = cell[name];
+    show();
   }
 
   function goTo(heading) {
