@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gradspec.conformance.model.case import CampaignSettings, CheckCase, Selection
-from gradspec.conformance.model.codec import decode, encode
+from gradspec.conformance.model.codec import _codec, decode, encode
 from gradspec.conformance.model.problem import DTYPES, Call, Problem
 from gradspec.conformance.model.run import Batch, Judged, Run, Tally
 from gradspec.conformance.model.verdict import Failure, Finding, Probe, Verdict
@@ -96,3 +96,13 @@ GOOD = {"problem": encode(PROBLEM), "mode": "value", "inputs": [ARRAY]}
 def test_what_does_not_fit_says_where(kind, data, words):
     with pytest.raises(FormatError, match=words):
         decode(kind, data)
+
+
+def test_arrays_are_known_by_any_name_of_theirs() -> None:
+    """From NumPy 2.5 on, ``NDArray`` is an alias that names its meaning, as ``type NDArray[T] = …`` makes one."""
+
+    class Alias:
+        __value__ = np.ndarray
+
+    written = _codec(Alias()).write(np.arange(3))
+    np.testing.assert_array_equal(_codec(Alias()).read(written, "array"), np.arange(3))

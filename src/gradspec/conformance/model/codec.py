@@ -63,6 +63,8 @@ class Codec(NamedTuple):
 def _codec(hint: Any) -> Codec:
     """How an annotated type is written and read."""
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if meant := getattr(origin, "__value__", None):  # NDArray is an alias of its own kind from NumPy 2.5 on
+        origin = typing.get_origin(meant) or meant
     if hint is Any:
         return Codec(lambda value: value, lambda data, where: data)
     if origin in (typing.Union, types.UnionType):
