@@ -200,6 +200,12 @@ def test_what_leaves_no_case_is_named(asked, words):
         check_here(Halving, cases=5, **declared)
 
 
+def test_one_thing_that_goes_with_nothing_is_named_with_what_it_does_not_go_with():
+    domain = KernelDomain.of(kernel_size={(3, 3)}, ranks=2, stride=2)
+    with pytest.raises(ValueError, match="no case fits ranks 1 with kernel_size=3x3 or ranks=2; change"):
+        Stream(0, Selection(ops=("conv",), ranks=(1,)), lambda problem, mode: None, domain)
+
+
 def test_other_dtypes_than_the_declared_are_named():
     selection = Selection(ops=("conv",), dtypes=("f64",))
     target = UserKernels(Halving)

@@ -316,7 +316,7 @@ def selected(selection: Selection, domain: KernelDomain = EVERYTHING) -> CaseSpa
     if usable := _usable(selection, domain):
         return CaseSpace(usable, frozenset(selection.features))
     if _usable(selection):
-        raise ValueError(f"no case fits {_at_odds(selection, domain)} together; change one of them, or leave it out")
+        raise ValueError(f"no case fits {_at_odds(selection, domain)}; change one of them, or leave it out")
     otherwise = _usable(replace(selection, features=()))
     if not otherwise:
         raise ValueError(
@@ -352,7 +352,10 @@ def _has_cases(entry: RankedOperator, asked: frozenset[str]) -> bool:
 
 
 def _at_odds(selection: Selection, domain: KernelDomain) -> str:
-    """What leaves no case: everything without which there would be one; all of it, where no one thing is enough."""
+    """What leaves no case: everything without which there would be one; all of it, where no one thing is enough.
+
+    Where that is one thing, what it does not go with is said as well.
+    """
     parts: dict[str, tuple[Selection, KernelDomain]] = {}
     for name in ("ops", "features", "modes", "dtypes", "ranks"):
         if given := getattr(selection, name):
@@ -361,7 +364,10 @@ def _at_odds(selection: Selection, domain: KernelDomain) -> str:
     for name, allowed in domain.entries:
         parts[f"{name} {written(allowed)}"] = selection, domain.without(name)
     blamed = [words for words, others in parts.items() if _usable(*others)] or list(parts)
-    return " and ".join(filter(None, (", ".join(blamed[:-1]), blamed[-1])))
+    if len(blamed) > 1:
+        return f"{', '.join(blamed[:-1])} and {blamed[-1]} together"
+    alone = (KernelDomain((entry,)) for entry in domain.entries)
+    return f"{blamed[0]} with {' or '.join(str(one) for one in alone if not _usable(selection, one)) or domain}"
 
 
 def _with_asked(space: CaseSpace) -> CaseSpace:
