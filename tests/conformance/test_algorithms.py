@@ -240,12 +240,15 @@ def test_what_is_not_finite_spreads_over_its_region_alone(special):
         finite = exact.judge(np.full_like(everything, 3), Arithmetic.of("f32", algorithm=algorithm)).ok
         assert (finite[0, 0] == (np.abs(np.arange(38) - 2) > 1)).all()
         assert finite[1].all()
+        infinite = exact.judge(np.full_like(everything, np.inf), Arithmetic.of("f32", algorithm=algorithm)).ok
+        assert (infinite[0, 0, 1:4] == np.isinf(special)).all()
+        assert str(exact.permitted_at(5, Arithmetic.of("f32", algorithm=algorithm))).endswith(" or inf or -inf or nan")
 
 
 @pytest.mark.parametrize("name", ["fft", "winograd 4", "prefix sums", "integral image"])
 def test_an_intermediate_result_may_overflow_where_numbers_are_huge(name):
     kernels = RIGHT[name]
-    for size, overflows in ((2e38, True), (1e30, False)):
+    for size, overflows in ((9e37, True), (1e30, False)):
         x = np.full((1, 1, 12), size, np.float32)
         with np.errstate(all="ignore"):
             if isinstance(kernels, PrefixSum | IntegralImage):
@@ -260,6 +263,17 @@ def test_an_intermediate_result_may_overflow_where_numbers_are_huge(name):
         assert exact.judge(y, mixed).passed
         assert exact.judge(np.full_like(y, np.nan), mixed).ok.all() == overflows
         assert not exact.judge(y).passed or not overflows
+
+
+@pytest.mark.parametrize("name", ["fft", "winograd 4"])
+def test_what_underflows_in_a_transform_is_multiplied_by_large_weights(name):
+    kernels, rng = RIGHT[name], np.random.default_rng(2)
+    x = (rng.integers(-99, 99, (1, 1, 40)) * 2.0**-149).astype(np.float32)
+    w = np.float32([[[1001.3, -703.7, 331.9]]])
+    exact = meaning("conv", x, w)
+    y = kernels.conv(x, w, None, (1,), ((0, 0),), (1,), 1)
+    assert exact.judge(y, Arithmetic.of("f32", algorithm=kernels.algorithm)).passed
+    assert not exact.judge(y).passed
 
 
 AXES = [regular((40,), (3,), 1, 1), regular((61,), (2,), 3, 2, 2), regular((30,), (5,), 2)]
