@@ -3,6 +3,7 @@
 import ctypes
 import multiprocessing
 import os
+import re
 import sys
 import time
 import warnings
@@ -60,7 +61,7 @@ def test_a_crash_is_shrunk_and_no_other_case_is_lost(something, got):
     text = str(caught.value)
     assert text.startswith("max_pool1d: It crashes (")
     assert f"got       the process {got}" in text
-    assert "kernel_size=(1,), stride=(2,)" in text
+    assert re.search(r"x = np.array\(\[1.0(, 1.0)?\], np.float32\)\n.*, stride=\(2,\)", text)
     assert "6 judged cases" in text
     assert "not offered" not in text
     assert multiprocessing.active_children() == []
