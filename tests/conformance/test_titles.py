@@ -121,3 +121,10 @@ def test_every_rule_has_a_sentence(rule):
     said = title(of_rule(rule, result="y"))
     assert said[0].isupper()
     assert not said.endswith(".")
+
+
+def test_what_shrinking_brings_about_is_no_cause():
+    run = gs.conformance.check({"max_pool1d": zeros_win}, cases=40, seed=0, dtypes=["f32"])
+    (finding,) = run.by_kind("defect")
+    assert "one_cell_axis" in finding.features
+    assert "one_cell_axis" not in finding.causes
