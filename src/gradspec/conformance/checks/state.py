@@ -59,7 +59,9 @@ def neighbouring(target: Target, call: Call) -> list[Verdict]:
         verdicts = _after(target, tied(call) if difference == "ties" else call, one, difference)
         if first.error or verdicts:
             return [] if first.error else verdicts
-        around.append((difference, one, Outcome.of(target, one)))
+        there = Outcome.of(target, one)
+        if not there.error:  # which is that it does not offer such a call, or it would be a verdict
+            around.append((difference, one, there))
     for difference, one, before in [("", call, first), *around[:1]]:
         setting = f"around {difference or around[-1][0]}" if around else "again"
         found = list(differences(target, one, before, Outcome.of(target, one), "state", words_of(setting), setting))
