@@ -63,7 +63,7 @@ def _threads() -> list[str]:
 
 def forked(action: Callable[[], object]) -> multiprocessing.process.BaseProcess:
     """A copy of this process that acts and ends."""
-    _pause_openmp()
+    pause_openmp()
     quiet = warnings.catch_warnings(action="ignore")  # that the copy has no other threads
 
     def act() -> None:
@@ -76,7 +76,7 @@ def forked(action: Callable[[], object]) -> multiprocessing.process.BaseProcess:
     return process
 
 
-def _pause_openmp() -> None:
+def pause_openmp() -> None:
     """GNU's OpenMP would wait for threads that a copy has not; paused, it starts new ones where they are needed."""
     with suppress(OSError):
         maps = Path("/proc/self/maps").read_text()

@@ -21,6 +21,7 @@ from gradspec.conformance.campaign.isolated import Isolated, TargetError
 from gradspec.conformance.campaign.ledger import Ledger
 from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.campaign.request import CampaignBudget, Progress, Watch, allowed, known_target, selection_of
+from gradspec.conformance.campaign.verify import Runner, in_copies, in_new_processes, verified
 from gradspec.conformance.checks.probes import NO_TIME
 from gradspec.conformance.model.case import DEFAULT_SECONDS, DEFAULT_TIMEOUT, CampaignSettings
 from gradspec.conformance.model.codec import encode
@@ -28,13 +29,17 @@ from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.run import Batch, Judged, Run
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Finding, Probe
+from gradspec.conformance.shrink.causes import merged
 from gradspec.conformance.targets.user.target import UserKernels
 from gradspec.runtime.threads import get_num_threads
+from gradspec.system.forking import unforkable
 from gradspec.system.machine import machine
 
 SHRINKING, SHRINKING_LEAST, SHRINKING_SHARE = 30.0, 5.0, 0.25
 """Seconds that findings are shrunk for where time is not limited or the run was interrupted, and the part of a limited
 time that is kept for it."""
+VERIFYING, VERIFYING_SHARE = 20.0, 0.4
+"""The most seconds for running the programs of findings, and the part of the time for shrinking that is kept for it."""
 PROBING, PROBING_SHARE = 20.0, 0.1
 """The most seconds for probes, and the most of a limited time."""
 FIRST_SHARE = 0.1
@@ -106,7 +111,7 @@ def check(
     settings = replace(settings, target=kernels.name)
     judge = Isolated(settings, kernels) if isolate else InProcess(kernels, settings)
     planner = Isolated(settings, kernels) if isolate else judge  # what is planned outlives those who judge
-    return Campaign(settings, budget, watch).run_one(judge, planner)
+    return Campaign(settings, budget, watch).run_one(judge, planner, kernels.named())
 
 
 class Campaign:
@@ -149,7 +154,10 @@ class Campaign:
                 self._take_probes()
             except KeyboardInterrupt:
                 self.report.interrupted = True
-            self._end(lambda seconds: found(self.ledger, self.settings, here, workers, seconds, self._explaining))
+            runner = in_new_processes(self.settings.path), "a new process"
+            self._end(
+                lambda seconds: found(self.ledger, self.settings, here, workers, seconds, self._explaining), runner
+            )
         self.report.unreached = 0 if self.ledger.is_full else plan.cases - self.ledger.cases
         self.report.repeat = repeated(
             replace(self.settings, selection=self.repeated), self.ledger.cases + self.report.unreached
@@ -166,8 +174,10 @@ class Campaign:
                 raise
             self.ledger.errors.append(str(stop))
 
-    def run_one(self, judge: InProcess | Isolated, planner: InProcess | Isolated) -> Run:
-        """By one judge, of cases that another may plan; both are closed then."""
+    def run_one(
+        self, judge: InProcess | Isolated, planner: InProcess | Isolated, names: Mapping[str, Any] | None = None
+    ) -> Run:
+        """By one judge, of cases that another may plan; both are closed then. ``names`` are those that programs use."""
         with closing(judge), closing(planner):
             try:
                 plan = BatchPlan[Any](planner.plan, self.budget.cases)
@@ -179,7 +189,8 @@ class Campaign:
                 self.report.lacking = planner.lacking()
             except KeyboardInterrupt:
                 self.report.interrupted = True
-            self._end(lambda seconds: found_by(judge, self.ledger, seconds, self._explaining))
+            runner = None if unforkable() else (in_copies(names or {}), "a copy of the process")
+            self._end(lambda seconds: found_by(judge, self.ledger, seconds, self._explaining), runner)
         return self.report
 
     def _judge_all(self, judge: InProcess | Isolated, plan: BatchPlan[Any]) -> None:
@@ -228,10 +239,15 @@ class Campaign:
         self._tell("judging", 0.0)
         self.report.starting = self.report.seconds
 
-    def _end(self, shrink: Callable[[float], list[Finding]]) -> None:
-        before = self.clock()
-        self._shrinking = self._shrinks_for
-        self.report.findings = worst_first([*self.report.findings, *shrink(self._shrinking)])
+    def _end(self, shrink: Callable[[float], list[Finding]], runner: tuple[Runner, str] | None) -> None:
+        """Shrink what failed, and run the programs that show it."""
+        before, given = self.clock(), self._shrinks_for
+        self._shrinking = (1 - VERIFYING_SHARE) * given
+        findings = shrink(self._shrinking)
+        if findings and runner is not None:
+            left = 0.0 if self.report.interrupted else min(VERIFYING, before + given - self.clock())
+            findings = merged(verified(findings, *runner, left))
+        self.report.findings = worst_first([*self.report.findings, *findings])
         self.report.cases, self.report.unjudged = self.ledger.cases, self.ledger.unjudged
         self.report.shrinking, self.report.seconds = self.clock() - before, self.clock() - self.start
 

@@ -126,12 +126,12 @@ def _each(change: Callable[[int], int]) -> Callable[[Shape], Iterator[Shape]]:
 
 
 def _paddings(entries: tuple[tuple[int, int], ...]) -> Iterator[tuple[tuple[int, int], ...]]:
-    """The sides swapped, which changes no shape; more on one side of the last axis; none; or one more everywhere."""
+    """None, or one on every side; the sides swapped, which changes no shape; one cell more before the last axis."""
+    yield tuple((0, 0) if any(map(any, entries)) else (1, 1) for _ in entries)
     if any(lo != hi for lo, hi in entries):
         yield tuple((hi, lo) for lo, hi in entries)
     (lo, hi), *_ = entries[::-1]
     yield (*entries[:-1], (lo + 1, hi - 1) if hi else (lo + 1, hi))
-    yield tuple((0, 0) if any(map(any, entries)) else (1, 1) for _ in entries)
 
 
 ATTRIBUTES: dict[str, Callable[[Any], Iterator[Any]]] = {

@@ -77,13 +77,17 @@ def _chosen(target: Target, call: Call) -> Iterator[tuple[str, Call]]:
         found = (
             (name, one)
             for name in chance.sample(names, len(names))
-            for one in islice(_offered(target, tied(call) if name == "ties" else call, name), 1)
+            for one in _one_of(list(_offered(target, tied(call) if name == "ties" else call, name)), chance)
         )
         yield from islice(found, most)
 
 
 def _offered(target: Target, call: Call, difference: str) -> Iterator[Call]:
     return (one for one in neighbours(call, difference) if target.takes(one))
+
+
+def _one_of(calls: list[Call], chance: Random) -> list[Call]:
+    return [chance.choice(calls)] if calls else []
 
 
 def _bytes(call: Call) -> bytes:
@@ -108,7 +112,7 @@ def words_of(setting: str) -> str:
     >>> words_of("after stride")
     'before it came a call that differs in nothing but stride'
     """
-    word, _, difference = setting.partition(" ")
+    word, _, difference = setting.strip().partition(" ")
     first = "between two of these calls came" if word == "around" else "before it came"
     return f"{first} a call that differs in nothing but {difference}"
 

@@ -81,6 +81,10 @@ class Target(ABC):
         """Why a case is none for the target: it is outside its domain, or not offered."""
         return self.domain.excludes(problem) or self.refusal(problem, mode)
 
+    def named(self) -> dict[str, object]:
+        """What programs call by a name that no module has."""
+        return {}
+
     def takes(self, call: Call) -> bool:
         """Whether a call is one for the target, its layout included."""
         return self.declines(call.problem, call.mode) is None and self.domain.allows("layouts", call.layout)

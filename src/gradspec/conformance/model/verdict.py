@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradspec.conformance.model.codec import decode, encode
@@ -89,11 +90,19 @@ class Finding:
     """The features that it needs: of its smallest case, those that most cases of it have."""
     title: str = ""
     """What is wrong, in one sentence."""
+    setting: str = ""
+    """What the reproducer sets up beside the call: see `Verdict.setting`."""
+    reproduced: bool | None = None
+    """Whether the reproducer showed it when it was run; None where it was not."""
+    verification: str = ""
+    """The same in words."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Reproducers by setting, until one is known to show it."""
 
     @staticmethod
     def of(verdict: Verdict, op: str, mode: str, **more: Any) -> Finding:
         """What a verdict says, as a finding; without ``more`` it is about no call."""
-        shared = ("kind", "got", "expected", "rule", "result", "variant", "place")
+        shared = ("kind", "got", "expected", "rule", "result", "variant", "place", "setting")
         told = {"op": op, "mode": mode, **{name: getattr(verdict, name) for name in shared}}
         return Finding(**{"features": (), "dtype": "", "case": {}, "reproducer": "", **told, **more})
 

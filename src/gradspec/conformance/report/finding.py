@@ -64,6 +64,8 @@ def _body(finding: Finding) -> Iterable[Markup]:
     yield picture(finding)
     if finding.reproducer:
         yield code("Reproducer", finding.reproducer)
+        if finding.verification:
+            yield element("p", f"The program {finding.verification}.", class_="verification")
     yield element("h4", "The case")
     yield element("dl", *(term(name, value) for name, value in _facts(finding) if value), class_="case")
     yield element("p", *_elsewhere(finding), class_="elsewhere")

@@ -95,6 +95,7 @@ def _show_finding(page: TerminalPage, finding: Finding, number: str) -> None:
         "needs": ", ".join(finding.causes),
         "also in": ", ".join(finding.seen),
         "more": beyond(finding),
+        "program": finding.verification,
     }
     page.fields(facts.items())
     if finding.reproducer:

@@ -7,7 +7,7 @@ but the operator, rank or dtype are one (`merged`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import groupby
@@ -23,6 +23,7 @@ from gradspec.conformance.model.attributes import is_usual
 from gradspec.conformance.model.problem import AVERAGES, MODES, SELECTIONS, Array, Call
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import KINDS, Failure, Finding
+from gradspec.conformance.shrink.programs import programs
 from gradspec.conformance.shrink.search import conventions, error, manner, shrink
 from gradspec.conformance.shrink.steps import size
 
@@ -152,13 +153,20 @@ def _signature(call: Call, features: Iterable[str]) -> frozenset[str]:
 
 def finding(target: Target, group: Sequence[Failure], shrunk: Failure) -> Finding:
     """The finding of a group, by its shrunk failure."""
-    told = {"reproducer": _reproducer(target, shrunk), "explanation": explain(shrunk.verdict)}
+    texts = programs(target, shrunk.judged_call.in_layout(), shrunk.verdict)
+    told: dict[str, Any] = {
+        "reproducer": _reproducer(texts, shrunk),
+        "explanation": explain(shrunk.verdict),
+        "programs": texts,
+    }
+    if shrunk.verdict.rule == "input_changed":  # which the reproducer prints, too
+        told["programs"] = {}
     found = Finding.about(shrunk, **told, count=len(group))
     return replace(found, seen=_elsewhere(found, _seen(group)))
 
 
-def _reproducer(target: Target, shrunk: Failure) -> str:
-    """The target's program, with what it gives, what is right and the rule in comments."""
+def _reproducer(texts: Mapping[str, str], shrunk: Failure) -> str:
+    """The program, with what it gives, what is right and the rule in comments."""
     verdict = shrunk.verdict
     where = "" if verdict.place is None else str(list(verdict.place))
     told = {
@@ -167,7 +175,7 @@ def _reproducer(target: Target, shrunk: Failure) -> str:
         "rule": RULES.get(verdict.rule, verdict.rule),
     }
     comments = [f"# {word}: {' '.join(text.split())}" for word, text in told.items() if text]
-    lines = [target.reproducer(shrunk.judged_call).rstrip()]
+    lines = [texts.get(verdict.setting, texts.get("", "")).rstrip()]
     if verdict.rule == "input_changed":
         name = verdict.result.replace("direction of ", "d").replace("cotangent", "g")
         lines.append(f"print({name})  # as the call has left it")

@@ -190,8 +190,10 @@ class UserKernels(Target):
     ) -> None:
         self._is_made = isinstance(given, type)
         self._given = given() if self._is_made else given
-        self.name = name if name is not None else str(getattr(given, "__name__", type(given).__name__))
         self._functions = functions_of(self._given, op)
+        keys = ", ".join(f.name for f in self._functions) if isinstance(given, Mapping) else ""
+        own = keys or str(getattr(given, "__name__", type(given).__name__))
+        self.name = own if name is None else name
         if not self._functions:
             otherwise = "" if name is not None else ", or give op="
             raise ValueError(
@@ -349,6 +351,9 @@ class UserKernels(Target):
         imported, spelled = self._spelled(function)
         applied = f"print({spelled}({', '.join([*function.arguments(call), keywords(given)]).rstrip(', ')}))"
         return "\n".join([*imports(call, imported), "", *assignments(call), applied])
+
+    def named(self) -> dict[str, object]:
+        return {function.name: function.function for function in self._functions}
 
     def declared(self, name: str, default: Any) -> Any:
         """What was declared beside the object, or what it declares itself."""

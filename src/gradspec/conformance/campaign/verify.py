@@ -1,0 +1,178 @@
+"""Reproducers are run before they are shown, each in a process in which nothing was called before."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from time import monotonic
+from typing import Any, TypeAlias
+
+from gradspec.conformance.campaign.replay import replayed
+from gradspec.conformance.checks.state import words_of
+from gradspec.conformance.judge.rules import RULES
+from gradspec.conformance.model.verdict import Finding
+from gradspec.conformance.shrink.search import error
+from gradspec.system.forking import pause_openmp
+from gradspec.system.processes import environment, module_path
+
+TRIES = 3
+"""Runs of a program that does not show its failure at once."""
+A_FINDING = 15.0
+"""Seconds for the programs of one finding."""
+MOST_PROGRAMS = 24
+
+Runner: TypeAlias = Callable[[Sequence[str], float], Iterator[dict[str, Any]]]
+"""Runs programs for at most so many seconds, each in a process of its own."""
+
+
+def in_new_processes(path: Sequence[str]) -> Runner:
+    """Started anew, with modules found where the campaign's are."""
+
+    def run(programs: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
+        request = json.dumps({"programs": list(programs), "seconds": seconds})
+        file = str(Path(__file__).with_name("replay.py"))
+        found = environment(1) | module_path(path)
+        command = [sys.executable, "-P", file]
+        try:
+            ended = subprocess.run(
+                command, input=request, capture_output=True, text=True, env=found, timeout=seconds + 5, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return
+        yield from (json.loads(line) for line in ended.stdout.splitlines())
+
+    return run
+
+
+def in_copies(names: Mapping[str, Any]) -> Runner:
+    """In copies of this process, where kernels that no module has are known by their names."""
+
+    def run(programs: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
+        pause_openmp()
+        return replayed(programs, seconds, names)
+
+    return run
+
+
+def verified(findings: Sequence[Finding], run: Runner, where: str, seconds: float) -> list[Finding]:
+    """The findings, each with the program that shows it, or with what became of its program."""
+    deadline, found = monotonic() + seconds, list[Finding]()
+    for finding in findings:
+        left = min(A_FINDING, deadline - monotonic())
+        found.append(_verified(finding, run, where, left))
+    return found
+
+
+def _verified(finding: Finding, run: Runner, where: str, seconds: float) -> Finding:
+    plain = replace(finding, programs={})
+    if not finding.reproducer or not finding.case:
+        return plain
+    programs = dict(finding.programs) or {finding.setting: finding.reproducer}
+    order = list(programs)[:MOST_PROGRAMS]
+    first = order[:2] if finding.setting else order[:1]
+    if seconds <= 0:
+        return replace(plain, verification="not run: there was no time left")
+    for settings in (first, order):
+        answers = list(run([programs[setting] for setting in settings], seconds))
+        if not answers:
+            return replace(plain, verification=f"not run: it did not end within {seconds:.0f} s")
+        pairs = list(zip(settings, answers, strict=False))
+        shown = [(setting, finding.got) for setting, answer in pairs if shows(finding, answer)]
+        shown += [(s, got) for s, a in pairs if s.startswith("after ") and (got := other(answers[0], a, finding.place))]
+        if shown:
+            return _shown(plain, *shown[0], programs[shown[0][0]], where)
+    return _seldom(plain, list(run([finding.reproducer] * TRIES, seconds)), where)
+
+
+def _shown(finding: Finding, setting: str, got: str, program: str, where: str) -> Finding:
+    """The finding with the program that shows it; one that needs a call before its own breaks another rule."""
+    is_kept = setting.startswith("after ")
+    rule = "state" if is_kept else finding.rule
+    comments = [line for line in finding.reproducer.splitlines() if line.startswith(("# gives:", "# right:"))]
+    lines = [line.replace(finding.got, got) if finding.got else line for line in comments]
+    text = "\n".join([program, *lines, f"# rule: {RULES.get(rule, rule)}"]) + "\n"
+    explanation = finding.explanation
+    if is_kept:
+        explanation = f"Alone the call gives another result; {words_of(setting)}. {RULES['state']}"
+    return replace(
+        finding,
+        reproducer=text,
+        setting=setting,
+        got=got,
+        rule=rule,
+        explanation=explanation,
+        reproduced=True,
+        verification=f"shows it in {where}",
+    )
+
+
+def other(alone: Mapping[str, Any], answer: Mapping[str, Any], place: Sequence[int] | None) -> str:
+    """What a call gave that gives something else alone, and not by a few roundings; nothing where it gave the same."""
+    if alone["error"] or alone["signal"] or alone["flags"] or answer["signal"]:
+        return ""
+    if answer["error"]:
+        return str(answer["error"])
+    for first, second in zip(alone["arrays"], answer["arrays"], strict=False):
+        if first["shape"] != second["shape"]:
+            return f"of shape {tuple(second['shape'])}"
+        if first["dtype"] != second["dtype"]:
+            return str(second["dtype"])
+        here = _flat(place, first["shape"])
+        if here is not None and here < len(first["cells"]) and _far(first["cells"][here], second["cells"][here]):
+            return str(second["cells"][here])
+    return ""
+
+
+def _far(a: str, b: str) -> bool:
+    x, y = float(a), float(b)
+    return (x == x) != (y == y) or abs(x - y) > 1e-3 * max(abs(x), abs(y))
+
+
+def _flat(place: Sequence[int] | None, shape: Sequence[int]) -> int | None:
+    """A place as a number, if there is one in such a shape."""
+    if place is None or len(place) != len(shape) or any(i >= n for i, n in zip(place, shape, strict=True)):
+        return None
+    return sum(i * prod(shape[axis + 1 :]) for axis, i in enumerate(place))
+
+
+def _seldom(finding: Finding, answers: Sequence[dict[str, Any]], where: str) -> Finding:
+    count = sum(shows(finding, answer) for answer in answers)
+    if count:
+        return replace(finding, reproduced=True, verification=f"shows it in {count} of {len(answers)} runs in {where}")
+    cases = f"{finding.count:,} case{'' if finding.count == 1 else 's'}"
+    lost = f"did not show it alone: 0 of {len(answers)} runs in {where}; it came in {cases}, after other calls"
+    return replace(finding, reproduced=False, verification=lost)
+
+
+def shows(finding: Finding, answer: Mapping[str, Any]) -> bool:
+    """Whether what a program did is what the finding says."""
+    if finding.rule in ("crash", "hang"):
+        return bool(answer["late"] if finding.rule == "hang" else answer["signal"] and not answer["late"])
+    if finding.rule == "raised" or (finding.place is None and ": " in finding.got and answer["error"]):
+        return bool(answer["error"]) and error(answer["error"]) == error(finding.got)
+    if answer["error"] or answer["signal"]:
+        return False
+    if answer["flags"]:
+        return bool(answer["flags"][-1])
+    if finding.rule == "input_changed":
+        return _is_changed(finding, answer["arrays"])
+    return any(_shows_cell(finding, array) for array in answer["arrays"])
+
+
+def _shows_cell(finding: Finding, array: Mapping[str, Any]) -> bool:
+    place, shape = finding.place, tuple(array["shape"])
+    if place is None:
+        return finding.got in (f"of shape {shape}", str(array["dtype"]), f"{array['dtype']} of shape {shape}")
+    flat = _flat(place, shape)
+    return flat is not None and flat < len(array["cells"]) and str(array["cells"][flat]) == finding.got
+
+
+def _is_changed(finding: Finding, arrays: Sequence[Mapping[str, Any]]) -> bool:
+    name = finding.result.replace("direction of ", "d").replace("cotangent", "g")
+    before = finding.call.arrays().get(name)
+    return before is not None and bool(arrays) and arrays[-1]["cells"] != [repr(c) for c in before.ravel().tolist()]
