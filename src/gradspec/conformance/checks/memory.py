@@ -36,20 +36,23 @@ def margins_hold(memory: Bytes, fill: int) -> bool:
     return bool((memory[:MARGIN] == fill).all() and (memory[len(memory) - MARGIN :] == fill).all())
 
 
-def fenced(array: Array, at_end: bool = True, fill: int = 0xFF) -> Array:
-    """A copy that ends, or begins, where a page does that may be neither read nor written."""
+def fenced(array: Array, at_end: bool = True, fill: int = 0xFF, gap: int = 0, readable: bool = False) -> Array:
+    """A copy that ends, or begins, where a page does that may be neither read nor written; or ``gap`` bytes from it."""
     low, high = byte_bounds(array)
-    return placed(array, fenced_bytes(high - low, at_end, fill))
+    memory = fenced_bytes(high - low + gap, at_end, fill, readable)
+    return placed(array, memory[: high - low] if at_end else memory[gap:])
 
 
-def fenced_bytes(size: int, at_end: bool, fill: int) -> Bytes:
+def fenced_bytes(size: int, at_end: bool, fill: int, readable: bool = False) -> Bytes:
     """Memory between two forbidden pages; where pages cannot be protected, memory like any other."""
     page = mmap.PAGESIZE
     room = max(1, -(-size // page)) * page
     memory = np.frombuffer(mmap.mmap(-1, room + 2 * page), np.uint8)
     memory[page : page + room] = fill
     for fence in (memory[:page], memory[page + room :]) if os.name == "posix" else ():
-        ctypes.CDLL(None).mprotect(ctypes.c_void_p(fence.ctypes.data), ctypes.c_size_t(fence.nbytes), 0)
+        ctypes.CDLL(None).mprotect(
+            ctypes.c_void_p(fence.ctypes.data), ctypes.c_size_t(fence.nbytes), mmap.PROT_READ * readable
+        )
     first = page + (room - size if at_end else 0)
     return memory[first : first + size]
 

@@ -92,6 +92,7 @@ class _Result:
     def says_at(self, kind: str, rule: str, where: Bools, wanted: str, detail: str = "") -> Verdict:
         """A verdict on the first place of ``where``."""
         place = tuple(int(i) for i in np.argwhere(where)[0])
+        wanted = wanted.removesuffix(".0") if self.got.dtype.kind in "iu" else wanted  # a place is a whole number
         return self.says(kind, rule, place=place, got=repr(self.got[place].item()), expected=wanted, detail=detail)
 
     def malformed(self, meaning: Meaning | None) -> Verdict | None:

@@ -206,6 +206,8 @@ def _manner(finding: Finding) -> tuple[Any, ...]:
         if empty:
             return family, "", finding.kind, "empty", "", tuple(sorted(empty))
         return family, "", finding.kind, finding.rule, error(finding.got) if finding.rule == "raised" else "", ()
+    if finding.rule == "state":
+        return family, "", finding.kind, "state", finding.setting.strip(), ()
     rule = finding.rule.replace("exact_sum", "sum")
     return family, finding.mode, finding.kind, rule, finding.result, conventions(finding.explanation)
 
@@ -245,6 +247,8 @@ def _gathered(
 
 
 def _finding_signature(finding: Finding) -> frozenset[str]:
+    if finding.rule == "state":  # what differed says it all
+        return frozenset()
     return _signature(finding.call, finding.features)
 
 

@@ -13,7 +13,7 @@ from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Verdict
 from gradspec.conformance.targets.program import assignments, literal
 
-CALLS = 2000
+CALLS = 600
 """Calls that a program makes in threads."""
 MEMORY = {
     "beside": ("beside", "beside({})", "one cell further in memory"),

@@ -19,6 +19,7 @@ from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, judge_call
 from gradspec.conformance.model.problem import Array, Call
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure, Verdict
+from gradspec.conformance.shrink.reach import reach
 from gradspec.conformance.shrink.steps import cost, simpler_numbers, size, steps
 from gradspec.spec.errors import ShapeError
 from gradspec.system.forking import fate
@@ -224,6 +225,9 @@ class Deadly(Search):
 
     def ends(self) -> bool:
         """A call hangs if it still does when it is given longer, and if others in such processes have returned."""
+        if self.verdict.setting.startswith("fence"):
+            beyond = reach(self.target, self.call, self.verdict.setting)
+            self.verdict = replace(self.verdict, detail=beyond or self.verdict.detail)
         return self.verdict.rule != "hang" or (self.survivors > 0 and self._fate(self.call, 2 * AN_ATTEMPT) == "hang")
 
     def _failing(self, call: Call) -> Verdict | None:
