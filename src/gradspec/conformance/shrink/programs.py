@@ -62,7 +62,7 @@ def in_setting(target: Target, call: Call, setting: str) -> str | None:
         return joined(target, [call, *between, call], "# and again")
     if word == "":
         return target.reproducer(call).rstrip()
-    parts = Parts.of(target, call)
+    parts = ProgramParts.of(target, call)
     if word in MEMORY:
         name, expression, words = MEMORY[word]
         lines = [f"{array} = {expression.format(array)}  # {words}" for array in call.arrays()]
@@ -89,7 +89,7 @@ def in_setting(target: Target, call: Call, setting: str) -> str | None:
     return None
 
 
-def together(call: Call, parts: Parts) -> str | None:
+def together(call: Call, parts: ProgramParts) -> str | None:
     """Two calls on other numbers by turns, from several threads."""
     name, *_ = call.arrays()
     other = neighbour(call, f"numbers of {name}")
@@ -109,14 +109,14 @@ def together(call: Call, parts: Parts) -> str | None:
     return parts.text(["import sys", "from concurrent.futures import ThreadPoolExecutor"], lines, "")
 
 
-class Parts:
+class ProgramParts:
     """A program taken apart: imports, arrays, and what is done with them, whose last line prints."""
 
     def __init__(self, imports: Sequence[str], arrays: dict[str, list[str]], body: Sequence[str]) -> None:
         self.imports, self.arrays, self.body = list(imports), arrays, list(body)
 
     @staticmethod
-    def of(target: Target, call: Call) -> Parts:
+    def of(target: Target, call: Call) -> ProgramParts:
         """Without arrays where the target writes them in a way of its own."""
         text = target.reproducer(call).rstrip()
         if made := re.search(r"^print\((\w+)\(\)\.", text, re.M):  # one object for all calls
@@ -125,11 +125,11 @@ class Parts:
         block = "\n".join(assignments(call))
         head, found, body = text.partition(f"\n{block}\n")
         if not found or not block:
-            return Parts([], {}, text.splitlines())
+            return ProgramParts([], {}, text.splitlines())
         arrays: dict[str, list[str]] = {}
         for line in block.splitlines():
             arrays.setdefault(line.partition(" = ")[0], []).append(line)
-        return Parts([line for line in head.splitlines() if line], arrays, body.splitlines())
+        return ProgramParts([line for line in head.splitlines() if line], arrays, body.splitlines())
 
     @property
     def expression(self) -> str | None:
@@ -148,7 +148,7 @@ def joined(target: Target, calls: Sequence[Call], remark: str, in_place: str = "
 
     The array ``in_place`` gets its other numbers where it lies.
     """
-    parts = [Parts.of(target, call) for call in calls]
+    parts = [ProgramParts.of(target, call) for call in calls]
     lines = list(dict.fromkeys(line for part in parts for line in part.imports))
     lines += [""] if lines else []
     there: dict[str, list[str]] = {}
