@@ -45,7 +45,7 @@ def double(name):
 
 def summary(run):
     """What two runs of the same cases have in common; shrinking ends where its time does."""
-    return encode(run.tally), sorted((f.op, f.mode, f.kind, f.rule, f.dtype, f.count) for f in run.findings)
+    return run.tally, sorted((f.op, f.mode, f.kind, f.rule, f.dtype, f.count) for f in run.findings)
 
 
 def first_cases(count, seed, target=kernel_doubles.Right):

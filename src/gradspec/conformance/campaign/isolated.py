@@ -29,6 +29,8 @@ from gradspec.system.processes import (
     module_path,
 )
 
+EXPLAINING = 20.0
+"""Seconds in which a finding is put into words, and its programs are written."""
 STARTING = 180.0
 """Seconds that importing a framework may take, on a busy machine."""
 FIRST = 10.0
@@ -98,10 +100,10 @@ class Isolated(KeptProcess):
         """The findings of one group, shrunk for at most so long; as they were met if shrinking kills the process."""
         request = {"do": "findings", "failures": list(map(encode, failures))}
         with self._in_use:
-            try:
-                answer = self._asked(seconds, **request, seconds=seconds)
+            try:  # what was shrunk is explained after its time
+                answer = self._asked(seconds + EXPLAINING, **request, seconds=seconds)
             except ProcessLostError:
-                answer = self._asked(**request, seconds=0)
+                answer = self._asked(EXPLAINING, **request, seconds=0)
         return [decode(Finding, finding, "finding") for finding in answer["findings"]]
 
     def find_domain(self, seconds: float) -> str:

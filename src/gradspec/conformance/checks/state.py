@@ -29,6 +29,8 @@ from gradspec.spec.errors import ShapeError
 STRUCTURAL = 3
 """Neighbours of one call that differ in an attribute or a size. What is kept for one of them by a key that lacks one
 thing is not what another would find: the two differ in a second thing."""
+SELDOM = {"groups": 0.2}
+"""Few calls have other groups, so they are tried first where there are some."""
 CALLERS = 4
 """Threads that call at once."""
 OVERLAP = 0.006
@@ -76,7 +78,9 @@ def _chosen(target: Target, call: Call) -> Iterator[tuple[str, Call]]:
     for names, most in ((structural(call), STRUCTURAL), (others(call, target.variants(call.problem, call.mode)), 1)):
         found = (
             (name, one)
-            for name in chance.sample(names, len(names))
+            for name in sorted(
+                chance.sample(names, len(names)), key=lambda name: chance.random() * SELDOM.get(name, 1.0)
+            )
             for one in _one_of(list(_offered(target, tied(call) if name == "ties" else call, name)), chance)
         )
         yield from islice(found, most)
