@@ -41,7 +41,9 @@ def defects(kernel, cases):
 
 @pytest.mark.parametrize("kernel", kernels.WRONG, ids=lambda kernel: kernel.__name__)
 def test_a_planted_mistake_is_found(kernel, cases):
-    assert next(defects(kernel, cases), None) is not None
+    """A race between threads may not show on a busy machine, where one waits for the other: it gets more chances."""
+    attempts = 5 if kernel in (kernels.SharedScratch, kernels.SharedInC) else 1
+    assert any(next(defects(kernel, cases), None) is not None for _ in range(attempts))
 
 
 @pytest.mark.parametrize("kernel", kernels.RIGHT, ids=lambda kernel: kernel.__name__)

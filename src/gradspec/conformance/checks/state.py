@@ -78,9 +78,7 @@ def _chosen(target: Target, call: Call) -> Iterator[tuple[str, Call]]:
     for names, most in ((structural(call), STRUCTURAL), (others(call, target.variants(call.problem, call.mode)), 1)):
         found = (
             (name, one)
-            for name in sorted(
-                chance.sample(names, len(names)), key=lambda name: chance.random() * SELDOM.get(name, 1.0)
-            )
+            for name in sorted(names, key=lambda name: chance.random() * SELDOM.get(name, 1.0))
             for one in _one_of(list(_offered(target, tied(call) if name == "ties" else call, name)), chance)
         )
         yield from islice(found, most)
