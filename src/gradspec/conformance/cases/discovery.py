@@ -107,7 +107,7 @@ def found_domain(op: str, takes: Takes, ranks: Sequence[int], dtypes: Sequence[s
     >>> def only_3x3(problem, layout):
     ...     return problem.shapes[1][2:] == (3, 3) and problem.shapes[0][-3] % 8 == 0
     >>> print(found_domain("conv", only_3x3, (2,), ("f32",)))
-    kernel_size=3x3 channels=8..1024:8
+    kernel_size=3 channels=8..1024:8 ranks=2
     """
     search, dtypes = _BoxSearch(takes), sorted(dtypes, key=lambda name: name != "f32")
     base = next((layer for layer in _beginnings(op, ranks, dtypes) if search.takes(layer)), None)
