@@ -94,7 +94,7 @@ FEATURES = {undilated: ["dilated"], floor_mode: ["ceil_mode"]}
 )
 def test_the_first_line_says_what_is_wrong(kernel, op, words):
     with pytest.raises(AssertionError) as caught:
-        check_kernel(kernel, op, cases=40, dtypes=["f32"], features=FEATURES.get(kernel, ()), isolate=False)
+        check_kernel(kernel, op, cases=100, dtypes=["f32"], features=FEATURES.get(kernel, ()), isolate=False)
     first = str(caught.value).splitlines()[0]
     assert first.startswith(f"{kernel.__name__}: {words}")
 

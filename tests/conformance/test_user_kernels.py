@@ -613,7 +613,7 @@ def test_few_cases_are_warned_of(pytester):
     result = pytester.runpytest_inprocess(
         "-Wdefault", "-pgradspec.testing.plugin", "-pno:xdist", "--gradspec-seconds=1e-3", "--gradspec-at-least=1"
     )
-    result.assert_outcomes(passed=1, warnings=1)
+    result.assert_outcomes(passed=1)  # with warnings, of which JAX may bring another
     result.stdout.fnmatch_lines(["gradspec: seconds 0.001, at_least 1", "*FewCasesWarning: pool: Few cases: *"])
 
 
