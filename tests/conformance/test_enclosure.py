@@ -169,6 +169,14 @@ def test_tf32_and_truncation_are_arithmetics() -> None:
     assert contains(*_around(graph, x, w, total, coarse))
 
 
+def test_functions_are_rounded_as_the_arithmetic_says() -> None:
+    graph, x = gs.trace(lambda x: gs.sigmoid(x), gs.f32[3]), np.float32([0.1, 1.7, -3.3])
+    widths = [
+        high - low for low, high in (enclosure(graph, x, arithmetic=how) for how in (None, Arithmetic.of("f32", "f16")))
+    ]
+    assert np.all(widths[1] > 1000 * widths[0])
+
+
 def _around(graph: Any, x: Any, w: Any, y: Any, how: Any) -> tuple[Any, Any, Any]:
     low, high = enclosure(graph, x, w, arithmetic=how)
     return low, y, high

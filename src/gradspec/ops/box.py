@@ -34,9 +34,9 @@ LEAST = {f16: 2.0**-24, bf16: 2.0**-133, f32: 2.0**-149, f64: 5e-324}
 """The smallest positive number."""
 
 
-def gamma(n: float, dtype: DType) -> float:
-    """``Γ_n`` of ``dtype``, from above."""
-    return expm1(n * log1p(2.0 ** -DIGITS[dtype])) * (1 + 2.0**-40)
+def gamma(n: float, unit: float) -> float:
+    """``Γ_n`` of a unit roundoff, from above."""
+    return expm1(n * log1p(unit)) * (1 + 2.0**-40)
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,17 @@ class BoundArithmetic:
 
     dtype: DType
     any: bool
+    unit: float | None = None
+    """The unit roundoff of kernels; that of float64 or, for all other formats, of float32 if it is not given."""
 
     def own(self, n: float) -> float:
         """``Γ_n`` of the bounds' own computation."""
-        return gamma(n, self.dtype)
+        return gamma(n, 2.0 ** -DIGITS[self.dtype])
 
     def kernel(self, n: float, stored: DType) -> float:
         """``Γ_n`` of a kernel whose result is stored as ``stored``; the small formats are added up in float32."""
-        return gamma(n, f64 if stored is f64 else f32) if self.any else 0.0
+        unit = 2.0 ** -DIGITS[f64 if stored is f64 else f32] if self.unit is None else self.unit
+        return gamma(n, unit) if self.any else 0.0
 
     def storage(self, stored: DType) -> float:
         """The relative error of storing a result in a format with fewer digits than it was computed with."""

@@ -131,8 +131,7 @@ class NodeArithmetic:
 
     @property
     def unit(self) -> float:
-        truncating = self.declared is not None and self.declared.truncating
-        return float(self.accumulate.unit) * (2 if truncating else 1)
+        return float(self.accumulate.unit) if self.declared is None else float(self.declared.u)
 
     def growth(self, n: Floats) -> Floats:
         """``Γ_n``, of the kernel's roundings and as many of ours, from above: ``Γ_n/n`` grows with n."""
@@ -325,8 +324,8 @@ class _SumNode:
 def _by_rule(node: Node, operands: Sequence[Enclosed], declared: Arithmetic | None) -> list[Enclosed]:
     """The operator's own rule of enclosure, on ends; what is not finite at the centres is so in every evaluation."""
     varies = tuple(e.varies for e in operands)
-    arithmetic = BoundArithmetic(f64, any=True)
-    key = node.op, node.attrs, tuple(v.type for v in node.inputs), varies
+    arithmetic = BoundArithmetic(f64, any=True, unit=None if declared is None else float(declared.u))
+    key = node.op, node.attrs, tuple(v.type for v in node.inputs), varies, arithmetic
     run = _rules.get_or_make(key, lambda: _compiled_rule(node, varies, arithmetic))
     given = [a for e, moves in zip(operands, varies, strict=True) for a in (e.ends if moves else (e.centre,))]
     with np.errstate(all="ignore"):
