@@ -34,6 +34,7 @@ ROOMS = (
     "bench",
     "demo",
     "cli",
+    "__main__",
 )
 JUDGE = "gradspec.conformance"
 JUDGES_ROOMS = ("model", "cases", "oracle", "judge", "checks", "targets", "shrink", "campaign", "report")
