@@ -13,6 +13,8 @@ from contextlib import contextmanager
 
 from matplotlib.image import imread
 
+from patience import PATIENCE
+
 FOUND = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = (
     "--headless",
@@ -46,8 +48,8 @@ class Browser:
         assert "error" not in reply, (method, reply)
         return reply["result"]
 
-    def _until(self, wanted, seconds=20):
-        deadline = time.monotonic() + seconds
+    def _until(self, wanted):
+        deadline = time.monotonic() + PATIENCE
         while True:
             message, found, self._read = self._read.partition(b"\0")
             if found:

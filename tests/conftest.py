@@ -1,19 +1,61 @@
-"""Which rows of the tables run at once, and which only where every row is asked for."""
+"""Which rows of the tables run at once and which only where all are asked for; and that tests leave nothing behind."""
 
+import sys
 from collections import defaultdict
 
 import pytest
 
-ROWS = 12
-"""Of each test, so many rows run by default, spread evenly over its table; ``pytest -m exhaustive`` runs the others."""
+ROWS = {"conformance": 3, "interop": 3, "bench": 2}
+USUAL = 6
+"""Of each test, so many rows run by default, spread evenly over its table; ``pytest -m exhaustive`` runs the others.
+Rows of these folders are dear: a kernel is judged, a model imported, a process started.
+
+``@pytest.mark.rows(2)`` says so of one test. ``@pytest.mark.exhaustive`` puts off a whole test, one whose law others
+show by default on less.
+"""
+ALWAYS = ("tie", "nan", "inf", "only", "asymmetric", "divisible", "straddl", "ceil", "dilated", "empty", "zero")
+"""Words in the names of rows, of each of which one row runs by default."""
 
 
 def pytest_collection_modifyitems(items):
-    rows = defaultdict(list)
+    tables = defaultdict(list)
     for item in items:
-        rows[item.nodeid.partition("[")[0]].append(item)
-    for table in rows.values():
-        chosen = {i * len(table) // ROWS for i in range(ROWS)} if len(table) > ROWS else set(range(len(table)))
-        for i, item in enumerate(table):
-            if i not in chosen:
-                item.add_marker(pytest.mark.exhaustive)
+        if item.get_closest_marker("exhaustive") is None:
+            tables[item.nodeid.partition("[")[0]].append(item)
+    for table in tables.values():
+        mark = table[0].get_closest_marker("rows")
+        rows = mark.args[0] if mark else ROWS.get(table[0].path.parent.name, USUAL)
+        chosen = sample([item.name.partition("[")[2].lower() for item in table], rows)
+        for i in set(range(len(table))) - chosen:
+            table[i].add_marker(pytest.mark.exhaustive)
+
+
+def sample(names, rows=USUAL):
+    """The numbers of the rows that run by default, given their names.
+
+    >>> sorted(sample(["plain"] * 15 + ["infinite"] + ["plain"] * 2, 6))
+    [0, 3, 6, 9, 12, 15]
+    >>> sorted(sample(["plain"] * 13 + ["infinite", "nan"] + ["plain"] * 3, 6))
+    [0, 3, 6, 9, 12, 13, 14, 15]
+    """
+    if len(names) <= rows:
+        return set(range(len(names)))
+    chosen = {i * len(names) // rows for i in range(rows)}
+    for word in ALWAYS:
+        with_it = [i for i, name in enumerate(names) if word in name]
+        if with_it and chosen.isdisjoint(with_it):
+            chosen.add(with_it[0])
+    return chosen
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """A test that leaves JAX in another mode fails itself, rather than one that comes after it."""
+    before = jax_is_wide()
+    yield
+    assert jax_is_wide() == before, "the test changed jax_enable_x64 for those after it"
+
+
+def jax_is_wide():
+    jax = sys.modules.get("jax")
+    return bool(jax and jax.config.jax_enable_x64)

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import judge_autograd_function
+import judge_fused_layer
 import lenet5
 import resnet18
 from gradspec import library
+from patience import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "from_scratch.md").read_text(encoding="utf-8")
@@ -128,6 +131,24 @@ def test_lenet_is_compiled_with_its_gradient():
     assert gradient.startswith("value and gradient\nstep ")
 
 
+@pytest.mark.parametrize(
+    ("script", "wrong", "told"),
+    [
+        (judge_fused_layer, "--unmasked", "unmasked_layer: The result is wrong"),
+        (judge_autograd_function, "--short", "ShortRMSNorm: The gradient of the input is wrong"),
+    ],
+    ids=["fused layer", "autograd function"],
+)
+@pytest.mark.filterwarnings("ignore::gradspec.testing.FewCasesWarning")
+def test_kernels_are_judged_and_a_mistake_is_shown(script, wrong, told):
+    right = CliRunner().invoke(script.main, ["--cases", "24"])
+    assert right.exit_code == 0, right.output
+    assert re.search(r"\d cells .*were judged.* could hardly fail\.\n$", right.stdout)
+    result = CliRunner().invoke(script.main, [wrong, "--cases", "24"])
+    assert result.exit_code == 1
+    assert told in result.output
+
+
 @pytest.fixture(scope="module")
 def lenet():
     source = importlib.util.spec_from_file_location("train_lenet", ROOT / "examples" / "train_lenet.py")
@@ -156,7 +177,7 @@ def test_the_distance_to_a_stroke(lenet):
 
 def test_a_few_steps_of_training_lower_the_loss(lenet):
     losses = []
-    params = lenet.train(steps=12, batch=16, seed=0, rate=0.003, seconds=60, report=losses.append)
+    params = lenet.train(steps=12, batch=16, seed=0, rate=0.003, seconds=PATIENCE, report=losses.append)
     assert len(losses) == 12
     assert np.mean(losses[-3:]) < 0.9 * np.mean(losses[:3])
     assert {layer: params[layer]["weight"].shape for layer in params} == lenet5.LAYERS

@@ -39,9 +39,11 @@ ROOMS = (
 JUDGE = "gradspec.conformance"
 JUDGES_ROOMS = ("model", "cases", "oracle", "judge", "checks", "targets", "shrink", "campaign", "report")
 """The rooms of the judge, in the order in which they build upon each other; ``command`` stands above them."""
-LIBRARIES = ("torch", "jax", "onnx", "native", "user")
+LIBRARIES = ("torch", "jax", "onnx", "native", "user", "reference")
 """Folders of ``targets``, of which none knows another."""
-FRAMEWORKS = {"numba", "llvmlite", "torch", "jax", "onnx", "onnxruntime"}
+FRAMEWORKS = {"numba", "llvmlite", "torch", "triton", "jax", "onnx", "onnxruntime"}
+GPU = "gradspec.backends.triton."
+"""Whose kernels take tensors of PyTorch; it is imported where there are some."""
 NEVER = {"numba"}
 COMPILER = {
     f"gradspec.codegen.{stem}"
@@ -127,6 +129,8 @@ def is_foreign(name: str, room: str) -> bool:
 
 def is_framework(name: str, module: str) -> bool:
     allowed = NEVER | ({"llvmlite"} if is_source(module) else set())
+    if module.startswith(GPU):
+        allowed |= {"torch", "triton"}
     return room_of(module) != "interop" and package(name) in FRAMEWORKS - allowed
 
 

@@ -10,7 +10,8 @@ import pytest
 import gradspec as gs
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(ROOT.glob("docs/*.md"))
+TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+PAGES = [*map(ROOT.joinpath, TOP), *sorted(ROOT.glob("docs/*.md"))]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 TEST_COMMAND = 'pip install -e ".[test]" && pytest'
 DEMO_COMMAND = "pip install -e . && gradspec demo"
@@ -18,7 +19,7 @@ DEMO_COMMAND = "pip install -e . && gradspec demo"
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`[^`]+`")
 LINK = re.compile(r"\]\(([^)\s]+)\)|\bsrc(?:set)?=\"([^\"\s]+)\"")
-PATH = re.compile(r"(?:\.ci|benchmarks|docs|examples|src|tests)/[\w./-]*|[\w/-]+\.(?:py|md|toml|yml)\b")
+PATH = re.compile(r"(?:\.ci|benchmarks|docs|examples|src|tests|tools)/[\w./-]*|[\w/-]+\.(?:py|md|toml|yml)\b")
 
 
 def paths_in(page: str) -> set[str]:
@@ -59,13 +60,19 @@ def test_the_readme_gives_two_commands_and_ci_runs_the_second():
 
 def test_the_extras_exist():
     extras = PROJECT["optional-dependencies"]
-    assert {"torch", "jax", "onnx", "bench", "docs", "test"} <= set(extras)
+    assert {"torch", "jax", "onnx", "gpu", "bench", "docs", "test"} <= set(extras)
     assert "torch==2.13.0" in extras["test"]
 
 
-def test_the_site_shows_every_page():
-    nav = (ROOT / "mkdocs.yml").read_text()
-    assert [page.name for page in ROOT.glob("docs/*.md") if f": {page.name}\n" not in nav] == []
+def test_the_site_shows_every_page_in_the_order_of_the_index():
+    shown = re.findall(r": ([\w/]+)\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    index = (ROOT / "docs" / "index.md").read_text().partition("## Start")[2]
+    listed = re.findall(r"^- \[.*?\]\(([\w/]+)\.", index, re.MULTILINE)
+    assert [page for page in shown if not page.startswith("reference/")] == ["index", *listed]
+    pages = [
+        path.relative_to(ROOT / "docs") for kind in ("*.md", "notebooks/*.ipynb") for path in ROOT.glob(f"docs/{kind}")
+    ]
+    assert {str(page.with_suffix("")) for page in pages} == {"index", *listed}
 
 
 PUBLIC = {
@@ -85,3 +92,53 @@ def test_a_public_class_has_a_sentence(name):
     written = PUBLIC[name].__doc__
     assert written
     assert not written.startswith(f"{PUBLIC[name].__name__}(")  # what a dataclass writes by itself
+
+
+# --- what several files say ------------------------------------------------------------------------------------------
+
+CITATION = (ROOT / "CITATION.cff").read_text()
+WORKFLOW = (ROOT / ".github" / "workflows" / "test.yml").read_text()
+REPOSITORY = PROJECT["urls"]["Source"]
+
+
+def test_the_version_is_cited():
+    assert f"\nversion: {gs.__version__}\n" in CITATION
+
+
+def test_one_address_is_given_for_the_repository():
+    assert f"\nrepository-code: {REPOSITORY}\n" in CITATION
+    assert f"<{REPOSITORY}/security>" in (ROOT / "SECURITY.md").read_text()
+    assert all(url.startswith(REPOSITORY) for url in PROJECT["urls"].values())
+
+
+def test_the_changelog_is_by_version():
+    """The newest comes first, each with its date; what is not released yet stands above them."""
+    titles = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert titles[0] == "[Unreleased]"
+    released = [re.fullmatch(r"\[(\d+)\.(\d+)\.(\d+)\] - \d{4}-\d\d-\d\d", title) for title in titles[1:]]
+    assert all(released), titles
+    numbers = [tuple(map(int, match.groups())) for match in released]
+    assert numbers == sorted(set(numbers), reverse=True)
+
+
+def test_the_hosted_workflow_runs_the_test_command_on_pythons_that_are_allowed():
+    assert f"run: {TEST_COMMAND}\n" in WORKFLOW
+    oldest = PROJECT["requires-python"].removeprefix(">=")
+    assert f'python: ["{oldest}"' in WORKFLOW
+
+
+def test_extras_say_a_thing_once():
+    """Apart from PyTorch, of which the tests need one version: what others bring, the tests' extra only refers to."""
+    extras = PROJECT["optional-dependencies"]
+    names = {extra: {re.split(r"[<>=\[]", entry)[0] for entry in entries} for extra, entries in extras.items()}
+    others = set().union(*(names[extra] for extra in extras if extra != "test"))
+    assert names["test"] & others <= {"torch", "gradspec"}
+    assert "gradspec[torch,jax,onnx,bench,gpu]" in extras["test"]
+
+
+def test_what_is_used_by_private_names_has_an_upper_bound():
+    private = re.compile(r"\b(torch|jax)\.(?:\w+\.)*_[a-z]\w+|from (jax)\.extend")
+    source = "\n".join(file.read_text() for file in (ROOT / "src" / "gradspec").rglob("*.py"))
+    used = {name for match in private.finditer(source) for name in match.groups() if name}
+    assert used == {"torch", "jax"}
+    assert [name for name in used if "<" not in PROJECT["optional-dependencies"][name][0]] == []

@@ -7,20 +7,15 @@
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradspec import spec
 from gradspec.spec.errors import AmbiguityError, DTypeError, FormatError, FormatWarning, ShapeError, UnsupportedError
 
-if TYPE_CHECKING:
-    from gradspec import conformance, domains, verify
-    from gradspec.domains import ball, dual, exact, ieee, interval
-    from gradspec.library import *  # noqa: F403
-
 __version__ = "0.1.0"
 
 # python-flint takes longer to import than the rest together, so the number systems load when first used; so does
-# everything in ``gradspec.library``.
+# everything in ``gradspec.library``. Type checkers read the stub, which ``tools/stubs.py`` writes.
 _LAZY = dict.fromkeys(("ball", "dual", "exact", "ieee", "interval"), "gradspec.domains")
 _LAZY_MODULES = ("conformance", "domains", "verify")
 
@@ -42,7 +37,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *import_module("gradspec.library").__all__})
+    return sorted({*__all__, *dir(import_module("gradspec.library")), "__version__"})
 
 
 __all__ = [

@@ -11,7 +11,7 @@ import click
 from gradspec import DTypeError, FormatWarning, UnsupportedError, __version__
 from gradspec.system.terminal import printable, show_anywhere
 
-_SHAPE = "A dimension that an ONNX model leaves open, N=8, or the shape of an input, x=8,3,32,32. [that of --input]"
+_SHAPE = "A dynamic dimension of an ONNX model, N=8, or the shape of an input, x=8,3,32,32. [that of --input]"
 _CONSTANT = "An array for an input that becomes a constant."
 _INPUT = "An .npy file for each input, or an .npz file with several by name."
 
@@ -47,22 +47,30 @@ def main() -> None:
 
 
 @main.command()
-def demo() -> None:
+@click.option("--html", "page", type=click.Path(), metavar="PATH", help="Write one HTML page to this file instead.")
+def demo(page: str | None) -> None:
     """Show what gradspec is, on small examples computed as you watch.
 
-    Windows and winners drawn in the terminal; floats beside exact rationals; intervals, balls and bit-exact low
-    precision. It needs no framework and takes about a second. Every line after >>> can be typed into Python.
+    Five screens: a specification read and run, a kernel judged, a network bounded and proved, an exact derivative, a
+    model imported. It takes a few seconds, and needs no framework, except for the model, which is in ONNX. Every line
+    after >>> can be typed into Python.
     """
-    from gradspec.demo import show
+    from pathlib import Path
 
-    show()
+    from gradspec.demo import html, show
+
+    with _said_plainly():
+        if page is None:
+            show()
+        else:
+            Path(page).write_text(html(), encoding="utf-8")
 
 
 @main.command("show")
 @click.argument("file", type=click.Path())
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZES", help=_SHAPE)
 @click.option("--constant", "constants", multiple=True, metavar="[NAME=]FILE", help=_CONSTANT)
-@click.option("--input", "inputs", multiple=True, metavar="[NAME=]FILE", help="Arrays of the sizes that are left open.")
+@click.option("--input", "inputs", multiple=True, metavar="[NAME=]FILE", help="Arrays that determine dynamic sizes.")
 @click.option("--html", "page", type=click.Path(), help="Write the graph as a picture to this HTML file instead.")
 def show_graph(
     file: str, shapes: tuple[str, ...], constants: tuple[str, ...], inputs: tuple[str, ...], page: str | None
@@ -90,7 +98,7 @@ def show_graph(
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZES", help=_SHAPE)
 @click.option("--constant", "constants", multiple=True, metavar="[NAME=]FILE", help=_CONSTANT)
 @click.option("--threads", type=click.IntRange(1), help="[what this process may use]")
-@click.option("--time", "timed", is_flag=True, help="Repeat the run for a second and give the median time.")
+@click.option("--time", "timed", is_flag=True, help="Repeat the run for a second and report the median time.")
 def run_model(
     model: str,
     inputs: tuple[str, ...],
@@ -104,12 +112,12 @@ def run_model(
 ) -> None:
     """Run a saved graph or an ONNX model on arrays from files, or its derivative in either mode.
 
-    MODEL is an ONNX model, packed by gzip or not, or a saved graph, whatever it is called. Sizes that a model leaves
-    open are those of the arrays. Files without a name are given to the inputs in order.
+    MODEL is an ONNX model, gzipped or not, or a saved graph, whatever its name. Dynamic sizes are those of the arrays.
+    Files without a name are assigned to the inputs in order.
 
-    With --jvp the results are the outputs and their tangents (dNAME); inputs that are not named do not move. With --vjp
-    they are the outputs and the cotangents of all floating-point inputs (ct_NAME); the cotangents of outputs that are
-    not named are zero.
+    With --jvp the results are the outputs and their tangents (dNAME); inputs that are not named have tangent zero. With
+    --vjp they are the outputs and the cotangents of all floating-point inputs (ct_NAME); the cotangents of outputs that
+    are not named are zero.
     """
     from gradspec.interop.command import RunRequest, perform
 
@@ -131,13 +139,13 @@ def _listed(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.option("--cells", callback=_listed, help="Cells of the grid: P1,P2 and so on. [all]")
 @click.option("--ops", callback=_listed, help="Pooling operators: max,avg,smooth. [all]")
 @click.option("--modes", callback=_listed, help="forward,jvp,vjp: the value alone or with a derivative. [all]")
-@click.option("--rounds", type=click.IntRange(1), help="Turns that every contender has at every problem. [7]")
+@click.option("--rounds", type=click.IntRange(1), help="Turns of every contender at every problem. [7]")
 @click.option("--threads", type=click.IntRange(1), help="Threads for every contender. [what this process may use]")
-@click.option("--timeout", type=click.FloatRange(1), help="Seconds after which a contender is given up. [180]")
+@click.option("--timeout", type=click.FloatRange(1), help="Seconds after which a contender is abandoned. [180]")
 @click.option("--quick", is_flag=True, help="Two short rounds, without torch-compile unless it is named.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Write everything measured to this file.")
 @click.option("--plot", "plot_file", type=click.Path(dir_okay=False), help="Draw the result: .png, .pdf or .svg.")
-@click.option("--compare", "earlier_file", type=click.Path(), help="Judge the run against the --json file of another.")
+@click.option("--compare", "earlier_file", type=click.Path(), help="Compare with the --json file of an earlier run.")
 def bench(
     suite: str,
     peers: list[str] | None,
@@ -154,7 +162,7 @@ def bench(
 ) -> None:
     """Time the standard grid for gradspec and every installed peer, side by side.
 
-    Each contender has a process of its own, which is stopped while another runs. They take turns on the same numbers,
+    Each contender runs in its own process, which is stopped while another runs. They take turns on the same numbers,
     and their results are compared before anything is timed. Ctrl-C ends early and shows what was measured.
     """
     from gradspec.bench.command import BenchError as UserError
@@ -188,8 +196,13 @@ def _list_choices(context: click.Context, parameter: click.Parameter, wanted: bo
 
 @main.command()
 @click.argument("target")
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="End after so long, all in all. [60]")
-@click.option("--cases", type=click.IntRange(1), help="Take so many cases, or fewer if --seconds are over.")
+@click.option("--spec", help="What the kernel is judged by: module:reference or an ONNX file. [its operator]")
+@click.option("--inputs", help='The types of its arguments: "f32[8,64],f32[64]"; several lists with ; or module:draw.')
+@click.option("--params", type=click.Choice(["constants", "inputs"]), help="How a reference's parameters are treated.")
+@click.option("--array", type=click.Choice(["numpy", "torch", "jax", "cupy"]), help="The arrays that the kernel takes.")
+@click.option("--device", default="cpu", help="Where kernels run: cpu, cuda, or one GPU of several, cuda:1. [cpu]")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="End after so many seconds in total. [60]")
+@click.option("--cases", type=click.IntRange(1), help="Judge so many cases, or fewer if --seconds are over.")
 @click.option("--at-least", type=click.IntRange(0), help="Fail if fewer cases are judged.")
 @click.option("--seed", type=click.IntRange(0), help="Draw the cases from this number. [a random one, printed]")
 @click.option("--ops", callback=_listed, help="Operators: max_pool,conv and so on. [all]")
@@ -198,11 +211,12 @@ def _list_choices(context: click.Context, parameter: click.Parameter, wanted: bo
 @click.option("--dtypes", callback=_listed, help="f16,bf16,f32,f64,i8,u8,i32,i64. [all]")
 @click.option("--ranks", callback=_numbers, help="Numbers of spatial axes: 1,2,3,4. [all]")
 @click.option("--domain", help='What it is made for: "kernel_size=3x3 stride=2 channels=8..1024:8 batch=1". [its own]')
-@click.option("--sizes", callback=_numbers, help="Blocks that the kernel works in, 96,100: try sizes around them too.")
+@click.option("--sizes", callback=_numbers, help="The kernel's block sizes, 96,100: try sizes around them too.")
 @click.option("--allow", callback=_listed, help="Modes of reduced precision that the target documents: tf32,ftz, ...")
 @click.option("--algorithm", help="How your kernel sums: fft, winograd, integral_image or prefix_sum. [term by term]")
-@click.option("--jobs", type=click.IntRange(1), help="Processes. [the cores this process may use]")
+@click.option("--jobs", type=click.IntRange(1), help="Processes. [one for each core, or for each GPU]")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=60.0, help="Seconds for one case. [60]")
+@click.option("--sanitize", is_flag=True, help="Run what is found on a GPU under compute-sanitizer, and quote it.")
 @click.option("--fail-fast", is_flag=True, help="End at the first case with a defect.")
 @click.option("--strict", is_flag=True, help="Conventions that differ from ours fail too.")
 @click.option("--json", "json_file", type=click.Path(), help="Write everything found to this file.")
@@ -214,16 +228,17 @@ def _list_choices(context: click.Context, parameter: click.Parameter, wanted: bo
 def check(
     target: str, strict: bool, json_file: str | None, junit_file: str | None, html_file: str | None, **options: Any
 ) -> None:
-    """Judge a target's convolutions and poolings: values, both derivatives, all that tests usually skip.
+    """Judge a target's convolution and pooling kernels: values, both derivatives, and what tests usually leave out.
 
     TARGET is native, torch, torch.compile, torch:channels_last, jax, onnxruntime, onnx.reference, or module or
-    module:object for kernels of your own; or bounds or auto_lirpa, which bound networks over boxes of inputs. Every
-    case is judged against exact arithmetic; what fails is shrunk to its smallest case and printed as a program. A crash
-    or a hang of the target is a finding. Ctrl-C ends early and shows what was found.
+    module:object for your own kernels, judged as operators by their names, or by any reference with --spec and
+    --inputs; or bounds or auto_lirpa, which bound networks over boxes of inputs. Every case is judged against exact
+    arithmetic; what fails is shrunk to its smallest case and printed as a program. A crash or a hang of the target is a
+    finding. Ctrl-C ends early and shows what was found.
 
-    The exit code is 0 if no defect was found, 1 if one was, 2 if the request cannot be carried out or the target offers
-    nothing of it, and 3 if the run is not whole: interrupted, fewer cases than --at-least, or something could not be
-    judged. Conventions are no defects, unless --strict is given.
+    The exit code is 0 if no defect was found, 1 if one was, 2 if the request is invalid or the target offers nothing of
+    it, and 3 if the run is incomplete: interrupted, fewer cases than --at-least, or something could not be judged.
+    Conventions are not defects, unless --strict is given.
     """
     from gradspec.conformance.command import CheckError as UserError
     from gradspec.conformance.command import CheckRequest as Request
@@ -243,29 +258,29 @@ def check(
 @click.argument("model", type=click.Path())
 @click.argument("property", type=click.Path(), required=False)
 @click.option("--timeout", type=click.FloatRange(0), help="Seconds in all for one property. [60, or what a list says]")
-@click.option("--kernels", type=click.Choice(["any", "real"]), default="any", help="Of what a proof is to hold. [any]")
-@click.option("--seed", type=click.IntRange(0), default=0, help="Of the search for counterexamples. [0]")
-@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@click.option("--kernels", type=click.Choice(["any", "real"]), default="any", help="What a proof holds for. [any]")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the search for counterexamples. [0]")
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.option("--report", type=click.Path(), help="Write one HTML page: margins, and what costs the most width.")
 @click.option("--certificate", type=click.Path(), help="Save the proof to this file.")
 @click.option(
     "--check", type=click.Path(), metavar="FILE", help="Check the proof in this file instead of looking for one."
 )
-@click.option("--jobs", type=click.IntRange(1), help="Properties side by side, of many. [the cores of this process]")
-@click.option("--output", type=click.Path(), help="A file of JSON lines that has and gets the answers of many.")
+@click.option("--jobs", type=click.IntRange(1), help="Properties verified in parallel. [the cores of this process]")
+@click.option("--output", type=click.Path(), help="Append answers to this file of JSON lines, and skip those it has.")
 def verify(**options: Any) -> None:
-    """Prove that no input of a box is sent into an unsafe set, or find one that is.
+    """Prove that the network maps no input of a box into an unsafe set, or find one that it does.
 
-    MODEL is an ONNX model, packed by gzip or not, or a saved graph; sizes that it leaves open are taken as 1. PROPERTY
+    MODEL is an ONNX model, gzipped or not, or a saved graph; dynamic sizes are set to 1. PROPERTY
     is a VNN-LIB file. The first line printed is unsat (proved), sat (refuted, with a witness in the lines after it) or
     unknown. With --kernels any a proof holds for whatever conforming kernels compute, with real for the real numbers.
-    The time limit is kept, reading and compiling included; --report takes at most as long again.
+    The time limit includes reading and compiling; --report takes at most as long again.
 
     Instead of both, give a folder or a list network,property,seconds[,expected answer] in a .csv file: its properties
-    are run side by side, and what finished is kept.
+    are verified in parallel, and finished answers are kept.
 
-    The exit code is 0 for an answer, unknown too; 1 if a file cannot be read, a certificate is refused or an answer is
-    contrary to the one expected; 2 if the options do not go together; 3 if the run is not whole: interrupted, or a
+    The exit code is 0 for an answer, including unknown; 1 if a file cannot be read, a certificate is refused or an
+    answer contradicts the expected one; 2 if options are incompatible; 3 if the run is incomplete: interrupted, or a
     process died.
     """
     from gradspec.verify.command import MisuseError, VerifyRequest, perform

@@ -22,10 +22,10 @@ from gradspec.transforms.copy import Copier
 def fold_batch_norm(graph: Graph) -> Graph:
     """The graph with batch norms folded into the convolutions and matrix products before them.
 
-    A ``batch_norm`` is folded if all its operands but the first are constants, and the first comes from a convolution,
-    transposed convolution or matrix product (``linear``) with constant weight and bias, and is read by nothing else.
-    New weights and biases are computed in float64 and rounded to the dtype of the old ones; a product for which they
-    would not be finite is left alone, and so is everything else.
+    A ``batch_norm`` is folded if all its operands except the first are constants, and the first comes from a
+    convolution, transposed convolution or matrix product (``linear``) with constant weight and bias, and is read by
+    nothing else. New weights and biases are computed in float64 and rounded to the dtype of the old ones; a product for
+    which they would not be finite is left alone, and so is everything else.
 
     >>> import gradspec as gs
     >>> w, ones = np.ones((4, 3, 3, 3), np.float32), np.ones(4, np.float32)

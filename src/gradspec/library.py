@@ -8,9 +8,26 @@ from gradspec.folding import fold_batch_norm
 from gradspec.graph.builder import Builder
 from gradspec.graph.family import Family
 from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Var
 from gradspec.graph.tree import register_pytree
-from gradspec.graph.types import bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
-from gradspec.interop import from_onnx, from_torch, to_jax, to_onnx, to_torch
+from gradspec.graph.types import (
+    DType,
+    TensorType,
+    bf16,
+    boolean,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+    u64,
+)
+from gradspec.interop import from_jax, from_onnx, from_torch, to_jax, to_onnx, to_torch
 from gradspec.interop.weights import bind, load_weights, save_weights
 from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.convert import convert
@@ -61,12 +78,13 @@ from gradspec.ops.topk import sort, topk
 from gradspec.ops.unfold import fold, unfold
 from gradspec.ops.unpool import max_gather, max_unpool
 from gradspec.runtime.calls import remembering
+from gradspec.runtime.compiled import Compiled, CompiledFamily
 from gradspec.runtime.evaluate import evaluate
 from gradspec.runtime.run import compile
 from gradspec.runtime.threads import get_num_threads, set_num_threads
 from gradspec.saving.graphs import load
 from gradspec.spec import RANKED
-from gradspec.spec.ranked import ranked_operator
+from gradspec.spec.ranked import ranked_names, ranked_operator
 from gradspec.transforms.functions import grad, hvp, jacobian, jvp, value_and_grad, vjp
 from gradspec.transforms.trace import trace
 from gradspec.verify.bounds import bounds
@@ -81,10 +99,19 @@ def __getattr__(name: str) -> Any:
     return globals()[name]
 
 
+def __dir__() -> list[str]:
+    return [*__all__, *ranked_names(RANKED, __all__)]
+
+
 __all__ = [
     "Builder",
+    "Compiled",
+    "CompiledFamily",
+    "DType",
     "Family",
     "Graph",
+    "TensorType",
+    "Var",
     "abs",
     "adaptive_avg_pool",
     "adaptive_max_pool",
@@ -120,6 +147,7 @@ __all__ = [
     "floor",
     "fold",
     "fold_batch_norm",
+    "from_jax",
     "from_onnx",
     "from_torch",
     "gather",

@@ -1209,6 +1209,7 @@ print(compilations(), "numba" in sys.modules, "gradspec.backends.cpu.pool.kernel
 """
 
 
+@pytest.mark.exhaustive
 def test_a_thousand_geometries_compile_few_kernels_and_later_processes_none(tmp_path):
     """A process that finds its kernels on disk imports no source of a kernel."""
     environment = {**os.environ, "GRADSPEC_CACHE_DIR": str(tmp_path / "kernels")}

@@ -40,7 +40,7 @@ class HalfWorking(Ours):
             raise RuntimeError("broken variant")
 
         def slow():
-            time.sleep(0.05)
+            time.sleep(0.2)
             return good()
 
         return {"fail": fail, "slow": slow, "good": good}
@@ -60,7 +60,7 @@ class Dying(Ours):
 
 class Hanging(Ours):
     def variants(self, problem):
-        time.sleep(60)
+        time.sleep(3600)
         return {}
 
 

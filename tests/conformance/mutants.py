@@ -321,8 +321,8 @@ class Trial:
         return f"{self.name:45} {self.seconds:5.1f} s  {f['op']} {f['mode']} {f['dtype']}: {f['rule']}"
 
 
-def tried(mutant: Mutant | None, cores: Collection[int] = (), jobs: int | None = None) -> Trial:
-    """The default run on a mutant, or for None on a copy of the package as it is."""
+def tried(mutant: Mutant | None, cores: Collection[int] = (), *options: str) -> Trial:
+    """The default run on a mutant, or for None on a copy of the package as it is; or one with other options."""
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "gradspec"
         shutil.copytree(SOURCE / "gradspec", package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -332,8 +332,7 @@ def tried(mutant: Mutant | None, cores: Collection[int] = (), jobs: int | None =
             if "kernels" in mutant.file or mutant.file == FORMATS:  # nobody else has a use for its machine code
                 environment["GRADSPEC_CACHE_DIR"] = str(Path(folder) / "cache")
         result = Path(folder) / "run.json"
-        options = ["--seed", "0", "--json", str(result), *(["--jobs", str(jobs)] if jobs else [])]
-        options += ["--fail-fast"] if mutant is not None else []
+        options = ("--seed", "0", "--json", str(result), *(["--fail-fast"] if mutant is not None else []), *options)
         start = perf_counter()
         run = subprocess.Popen(
             [sys.executable, "-c", "from gradspec.cli import main; main()", "check", "native", *options],

@@ -199,6 +199,7 @@ def all_threes(values: Sequence[str]) -> tuple[Array, ...]:
     return np.ix_(places, places, places)
 
 
+@pytest.mark.exhaustive
 def test_every_three_values_that_go_together_meet_in_a_case() -> None:
     missing = EVERYTHING.triples()
     assert missing.sum() // 6 > 12_000
@@ -351,6 +352,7 @@ def test_every_problem_is_legal() -> None:
             assert meaning(case.problem.op, *arrays, **rank, **case.problem.attributes).shape == parts.output
 
 
+@pytest.mark.exhaustive
 def test_smooth_maxima_are_few_and_small() -> None:
     stream = Stream(3, Selection(ops=("smooth_max_pool",)), takes_all)
     for number in range(stream.covering + 20):
@@ -523,6 +525,7 @@ def picky(problem: Problem, mode: str) -> str | None:
     return "padding" if any(lo != hi or lo > k // 2 for (lo, hi), k in zip(pads, kernel, strict=True)) else None
 
 
+@pytest.mark.exhaustive
 def test_what_is_refused_is_drawn_again() -> None:
     stream = Stream(2, Selection(), picky)
     batches = [stream.batch(number) for number in range(stream.covering + 60)]

@@ -28,6 +28,7 @@ def cluster():
         yield started
 
 
+@pytest.mark.exhaustive  # other executors that lose what they are given: test_campaign.py
 @pytest.mark.filterwarnings("default")  # of the cluster's own making
 def test_a_worker_that_is_killed_midway_changes_nothing(cluster):
     killed = []

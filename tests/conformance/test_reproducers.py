@@ -15,9 +15,9 @@ from gradspec.conformance.model.verdict import Failure, Verdict
 from gradspec.conformance.shrink.causes import finding
 from gradspec.conformance.shrink.reach import reach
 from gradspec.conformance.targets.user.target import UserKernels
+from patience import PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are copied as Linux does it")
-SECONDS = 60.0
 
 
 def conv_call(**attributes):
@@ -31,7 +31,7 @@ def replayed(target, verdict, call=None, run=None):
     """The finding of a failure, with its programs run."""
     failure = Failure(conv_call() if call is None else call, verdict, (), "0.0")
     run = run or in_copies(target.named())
-    return verified([finding(target, [failure], failure)], run, "a copy", SECONDS)[0]
+    return verified([finding(target, [failure], failure)], run, "a copy", PATIENCE)[0]
 
 
 STATEFUL = {
@@ -142,7 +142,7 @@ def test_programs_that_end_late_are_told_apart():
     verdict = Verdict("defect", "hang", got="no answer")
     failure = Failure(conv_call(), verdict, (), "0.0")
     found = finding(UserKernels(kernels.Kernels), [failure], failure)
-    late = verified([replace(found, programs={})], lambda programs, seconds: iter(()), "a copy", SECONDS)[0]
+    late = verified([replace(found, programs={})], lambda programs, seconds: iter(()), "a copy", PATIENCE)[0]
     assert late.reproduced is None
     assert "not run" in late.verification
     assert verified([found], lambda programs, seconds: iter(()), "a copy", 0.0)[0].verification.endswith("no time left")

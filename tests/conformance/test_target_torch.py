@@ -15,12 +15,18 @@ import numpy as np
 import pytest
 
 from gradspec import spec
+from gradspec.conformance.cases.data import drawn
+from gradspec.conformance.cases.reference_stream import ReferenceStream
 from gradspec.conformance.checks.promises import broken
 from gradspec.conformance.judge.verdicts import judge_call
+from gradspec.conformance.model.case import Selection
+from gradspec.conformance.model.device import enter
 from gradspec.conformance.model.problem import DTYPES, LAYOUTS, MODES, Array, Call, Problem, laid_out
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets import target_named
 from gradspec.conformance.targets.torch.functions import function, undocumented
+from gradspec.conformance.targets.torch.target import TorchWindows, in_channels_last
+from patience import PATIENCE
 
 torch = pytest.importorskip("torch")
 
@@ -258,16 +264,13 @@ def test_channels_last_is_a_format_of_planes_and_volumes() -> None:
     target = target_named("torch:channels_last")
     refused = [bool(target.refusal(problems(rank)["conv"], "value")) for rank in (1, 2, 3)]
     assert refused == [True, False, False]
-    tensor = target.tensor(np.zeros((2, 3, 4, 5), np.float32), made(problems(2)["max_pool"], "value"))
-    assert tensor.is_contiguous(memory_format=torch.channels_last)
+    assert in_channels_last(torch.zeros(2, 3, 4, 5)).is_contiguous(memory_format=torch.channels_last)
 
 
 def test_memory_layouts_reach_pytorch() -> None:
-    target, problem = target_named("torch"), problems(2)["max_pool"]
-    strides = {
-        layout: target.tensor(np.zeros((1, 3, 4, 5)), made(problem, "value", layout)).stride() for layout in LAYOUTS
-    }
-    assert strides == {
+    target, call = TorchWindows(), made(problems(2)["max_pool"], "value").mapped(lambda _: np.zeros((1, 3, 4, 5)))
+    staged = {layout: target.staged(replace(call, layout=layout)).named()["x"] for layout in LAYOUTS}
+    assert {layout: enter("torch", array).stride() for layout, array in staged.items()} == {
         "contiguous": (60, 20, 5, 1),
         "channels_last": (60, 1, 15, 3),
         "non_contiguous": (7 * 9 * 11 * 2, 9 * 11 * 2, 22, 2),
@@ -336,7 +339,7 @@ def test_reproducers_print_what_a_run_gives() -> None:
         "import sys\nfor part in sys.stdin.read().split(sys.argv[1]):\n    exec(part, {})\n    print(sys.argv[1])\n"
     )
     command = [sys.executable, "-W", "ignore", "-c", runner, mark]
-    done = subprocess.run(command, input=mark.join(programs), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, input=mark.join(programs), capture_output=True, text=True, timeout=PATIENCE)
     outputs = done.stdout.split(mark)
     assert done.stderr == "", programs[len(outputs) - 1]
     wrong = [
@@ -377,7 +380,6 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The target without code generation, which takes seconds per problem: everything before it runs."""
     target = target_named("torch.compile")
     monkeypatch.setattr(target, "backend", "aot_eager")
-    monkeypatch.setattr(target, "kept", 2)
     yield target
     torch._dynamo.reset()
 
@@ -390,6 +392,15 @@ def test_compiled_calls(compiled: Any, name: str) -> None:
         for variant in ("plain", *compiled.variants(problem, mode)):
             call = replace(made(problem, mode), variant=variant)
             assert {v.kind for v in judge_call(compiled, call)} == {"pass"}, (mode, variant)
+
+
+@pytest.mark.parametrize("mode", ["value", "jvp", "vjp"])
+def test_compiled_layers(compiled: Any, mode: str) -> None:
+    reference = next(r for r in compiled.references if r.name == "layer_norm")
+    stream = ReferenceStream(5, Selection(modes=(mode,), dtypes=("f32",)), [reference], compiled.refusal)
+    call = drawn(next(case for case in stream.batch(0) if case.regime == "small"))
+    assert {v.kind for v in judge_call(compiled, call)} == {"pass"}
+    assert "torch.compile(dynamic=False" in compiled.reproducer(call)
 
 
 def test_double_backward_is_not_offered_compiled(compiled: Any) -> None:

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import torch
@@ -91,6 +92,9 @@ CONV = {
 }
 """Shapes of inputs for each rank; none of the sizes is a multiple of the strides below."""
 
+MASK = torch.tensor([[True, False, True, True, False, True], [False] * 5 + [True], [True] * 6])
+"""Which keys a query sees."""
+
 WEIGHTS = torch.tensor([0.5, 1.0, 0.25, 3.0, 1.5], dtype=torch.float64)
 """Of classes."""
 
@@ -159,6 +163,7 @@ GROUPS: dict[str, Group] = {
         (CONV[1],),
         {
             "max": nn.MaxPool1d(3),
+            "max, lists of one entry": nn.MaxPool2d([3], [], padding=[1]),
             "max, all options": nn.MaxPool1d(3, 2, padding=1, dilation=2, ceil_mode=True),
             "avg": nn.AvgPool1d(3, 2, padding=1, ceil_mode=True, count_include_pad=False),
             "adaptive avg": nn.AdaptiveAvgPool1d(4),
@@ -319,7 +324,10 @@ GROUPS: dict[str, Group] = {
             "roundings to decimals": lambda x, y, s: (
                 y * torch.round(x, decimals=1) + y * torch.round(9 * x, decimals=-1)
             ),
-            "erf": lambda x, y, s: torch.erf(x),
+            "erf": lambda x, y, s: torch.erf(x) + torch.erfc(3 * y),
+            "hyperbolic": lambda x, y, s: torch.sinh(x) + torch.cosh(y) * torch.exp2(s),
+            "of numbers": lambda x, y, s: torch.fmax(x, y) * torch.fmin(y, s),
+            "quotients": lambda x, y, s: x * torch.div(9 * x, y, rounding_mode="trunc"),
             "powers": lambda x, y, s: x.abs() ** y + torch.log2(y.exp()) * x.exp().log10(),
             "sines": lambda x, y, s: torch.sin(9 * x) + torch.cos(y) * torch.tan(s),
             "in place": lambda x, y, s: added_in_place(x),
@@ -339,12 +347,14 @@ GROUPS: dict[str, Group] = {
             "sum": lambda x: x.sum() + x.sum(1, keepdim=True) + x.sum((0, -1), keepdim=True),
             "mean": lambda x: x.mean() + x.mean(-1, True) + x.mean((0, 1)),
             "running": lambda x: x.cumsum(1) + x.cumprod(-1) * x.cumsum(0, dtype=torch.float64),
+            "running extremes": lambda x: x.cummax(1).values * x.cummin(0).values,
+            "in the middle": lambda x: (x.median(1), x.median(), x.kthvalue(2, 0, keepdim=True)),
             "prod": lambda x: x.prod() + x.prod(1, keepdim=True) + (x * (x > 0)).prod(2, keepdim=True),
             "amax": lambda x: x.amax(1) + x.amin((1,)) + x.max() + x.min(),
             "max of an axis": lambda x: x.max(2).values + x.min(2, keepdim=True).values.squeeze(2),
             "logsumexp": lambda x: x.logsumexp((0, 2)),
             "var": lambda x: x.var(1) + x.var((0, 1), correction=0) + x.std(1),
-            "norm": lambda x: torch.linalg.vector_norm(x, dim=1),
+            "norm": lambda x: torch.linalg.vector_norm(x, dim=1) * x.norm(-inf, 0).sum() + x.norm(0, 1),
             "places": lambda x: (x.max(1), x.min(2, keepdim=True), x.argmax(), x.argmin(0, keepdim=True)),
             "truth": lambda x: ((x > 1).any(), (x > -1).all(2), (x > 0).any(1, keepdim=True), (x > 0).sum(0)),
         },
@@ -407,6 +417,18 @@ GROUPS: dict[str, Group] = {
             "addmm": lambda x, a, b: torch.addmm(a[:3], x[0], a, beta=0.5, alpha=2.0) + torch.addmm(a[0], x[0], a),
             "bmm": lambda x, a, b: torch.bmm(x, b) + x @ a + torch.baddbmm(b[:, :3], x, b),
             "vectors": lambda x, a, b: x[0, 0] @ a + (a.t() @ x[0, 0]) + torch.dot(x[0, 0], a[:, 0]),
+            "addbmm": lambda x, a, b: torch.addbmm(a[:3], x, b, beta=0.5, alpha=2.0),
+            "diagonal": lambda x, a, b: (x.diagonal(1, 2, 0), torch.diag(a, -1), a.diagonal(9), torch.trace(a)),
+        },
+    ),
+    "attention": Group(  # of three axes: PyTorch's fused kernel, for four, has no forward derivative
+        ((4, 3, 5), (2, 6, 5)),
+        {
+            "of itself": lambda x, y: F.scaled_dot_product_attention(x, x, x),
+            "causal": lambda x, y: F.scaled_dot_product_attention(x[:2], y, y, is_causal=True, scale=0.3),
+            "heads for several": lambda x, y: F.scaled_dot_product_attention(x, y, y.square(), enable_gqa=True),
+            "masked": lambda x, y: F.scaled_dot_product_attention(x[:2], y, y, MASK),
+            "biased": lambda x, y: F.scaled_dot_product_attention(x[0], y[0], y[1], MASK.double().log() + x[1, 0, 0]),
         },
     ),
     "losses": Group(
@@ -473,8 +495,8 @@ GROUPS: dict[str, Group] = {
 OTHERS: dict[str, Group] = {
     "rounded": Group(
         ((3, 2, 5),),
-        {"hardsigmoid": nn.Hardsigmoid(), "hardswish": nn.Hardswish()},
-        slack=2.0**-22,  # PyTorch has 1/6 rounded to float32 in their derivatives
+        {"hardsigmoid": nn.Hardsigmoid(), "hardswish": nn.Hardswish(), "logcumsumexp": lambda x: x.logcumsumexp(1)},
+        slack=2.0**-22,  # PyTorch has 1/6 rounded to float32 in derivatives, and loses digits in the last one's
     ),
     "by decomposition": Group(
         ((2, 3, 4), (2, 4, 5)),
@@ -492,8 +514,6 @@ OTHERS: dict[str, Group] = {
             "written to by a decomposition": lambda x, a: (x[0] * 2).addr_(x[0, :, 0], x[1, 0]),
             "smooth_l1": lambda x, a: F.smooth_l1_loss(x, x.square()) + F.huber_loss(x, x.square()),
             "hardshrink": lambda x, a: F.hardshrink(x, 0.3) + F.softshrink(x, 0.3),
-            "attention": lambda x, a: F.scaled_dot_product_attention(x, x, x),
-            "causal attention": lambda x, a: F.scaled_dot_product_attention(x, x, x, is_causal=True),
             "cosine": lambda x, a: F.cosine_similarity(x, x.flip(1), dim=1),
         },
     ),

@@ -20,6 +20,7 @@ import gradspec as gs
 from gradspec.graph import tree
 from gradspec.graph.arrays import as_array, kind_of
 from gradspec.runtime.frame import Frame
+from patience import PATIENCE
 
 RANDOM = np.random.default_rng(6)
 IMAGE = RANDOM.integers(-4, 5, (1, 2, 6, 5)).astype(np.float32)
@@ -494,7 +495,7 @@ else:
     raise AssertionError
 """
     env = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "PATH": ""}
-    subprocess.run([sys.executable, "-c", script], check=True, env=env, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, env=env, timeout=PATIENCE)
 
 
 def test_no_framework_is_imported():
@@ -504,7 +505,7 @@ gs.grad(lambda p: gs.sum(gs.max_pool1d(p["x"], 2)))({"x": np.ones((2, 4))})
 gs.trace(lambda x: x * x, gs.f32[2])(np.ones(2, np.float32))
 sys.exit(" ".join({"torch", "jax", "onnx"} & set(sys.modules)) or None)
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE)
 
 
 # --- trees ------------------------------------------------------------------------------------------------------------

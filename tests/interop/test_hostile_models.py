@@ -17,7 +17,7 @@ import gradspec as gs
 from interop import hostile
 
 TESTS = Path(__file__).parents[1]
-BATCHES, FILES = 2, 5000
+BATCHES, FILES = 10, 1000
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is limited as on Linux")
 
@@ -39,6 +39,7 @@ def process(*arguments):
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize("seed", range(BATCHES))
 def test_damaged_models_load_or_are_refused(seed, folder):
     done = process(folder, seed, FILES)
@@ -49,8 +50,8 @@ def test_damaged_models_load_or_are_refused(seed, folder):
     assert [o for o in outcomes if "failure" in o] == []
     assert sum(outcomes.values()) == FILES
     for suffix in (".onnx", ".gradspec"):
-        assert outcomes[f"{suffix} loaded"] > 20, "the damage is not always fatal"
-        assert outcomes[f"{suffix} FormatError"] > 100, "and not always harmless"
+        assert outcomes[f"{suffix} loaded"] > 4, "the damage is not always fatal"
+        assert outcomes[f"{suffix} FormatError"] > 20, "and not always harmless"
 
 
 def test_the_models_they_are_made_from_are_good(folder):
@@ -103,8 +104,9 @@ except MemoryError:
     assert done.returncode == 7, done.stderr
 
 
-def test_a_hundred_thousand_nodes():
-    count = 100_000
+@pytest.mark.rows(1)
+@pytest.mark.parametrize("count", [10_000, 100_000])
+def test_many_nodes(count):
     x = helper.make_tensor_value_info("v0", TensorProto.FLOAT, [2])
     y = helper.make_tensor_value_info(f"v{count}", TensorProto.FLOAT, [2])
     model = helper.make_model(helper.make_graph([], "chain", [x], [y]), opset_imports=[helper.make_opsetid("", 17)])

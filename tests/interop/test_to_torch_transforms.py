@@ -24,6 +24,7 @@ import gradspec as gs
 from gradspec.interop.torch.call import call
 from gradspec.interop.torch.operators import GRAPH
 from gradspec.interop.torch.structure import opened
+from patience import PATIENCE
 
 pytestmark = [  # warnings of PyTorch's own
     pytest.mark.filterwarnings(f"ignore:{message}")
@@ -401,7 +402,7 @@ def test_an_exported_program_is_differentiated(name):
 def test_an_exported_program_brings_all_it_needs(tmp_path: Path):
     torch.export.save(torch.export.export(MODULE, (X,)), tmp_path / "program.pt2")
     torch.save((X, reference(X), reverse(reference), CT), tmp_path / "expected.pt")
-    subprocess.run([sys.executable, "-c", ELSEWHERE, str(tmp_path)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", ELSEWHERE, str(tmp_path)], check=True, timeout=PATIENCE)
 
 
 ELSEWHERE = """
@@ -453,5 +454,7 @@ def test_numerical_derivatives(name):
 def test_opcheck(name):
     graph, tensors = CHECKED[name]
     known = opened(graph)
-    operands = [t.clone().requires_grad_(t.is_floating_point()) for t in (*tensors, *known.constants)]
+    operands = [
+        t.clone().requires_grad_(t.is_floating_point()) for t in (*tensors, *known.constants(torch.device("cpu")))
+    ]
     torch.library.opcheck(GRAPH, (operands, known.structure.text))

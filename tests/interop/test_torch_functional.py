@@ -117,6 +117,17 @@ CASES = [
     case("interpolate", IMAGE, scale_factor=1.3, mode="bilinear", taken=False),
     case("interpolate", IMAGE, (9, 9), mode="bicubic", taken=False),
     case("interpolate", IMAGE, (9, 9), mode="bilinear", antialias=True, taken=False),
+    conv(1, (2, 3, 9), (4, 3, 3), [2], (1,), [1]),
+    conv(2, IMAGE, (4, 3, 3, 2), [2], (1,), [1], bias=True),
+    conv(3, (1, 2, 4, 5, 3), (3, 2, 2, 3, 2), padding=(1,)),
+    transposed(2, IMAGE, (3, 2, 3, 2), [2], (1,), [1], dilation=[1]),
+    case("max_pool1d", (2, 3, 9), [3], []),
+    case("max_pool2d", IMAGE, (2,), ()),
+    case("max_pool2d", IMAGE, 3, [2], [1], (1,), return_indices=True),
+    case("max_pool3d", (1, 2, 5, 4, 6), [3], [], padding=[1]),
+    case("avg_pool1d", (2, 3, 9), (4,), []),
+    case("avg_pool2d", IMAGE, [3], [], (1,)),
+    case("avg_pool3d", (1, 2, 5, 4, 6), [2], stride=(1,)),
 ]
 
 
@@ -214,7 +225,7 @@ def test_functions_are_pickled_by_name(name):
 
 def test_every_name_of_torch_is_there():
     names = {name for name in dir(theirs) if not name.startswith("_")}
-    assert names < {*dir(F)} == names | {"accelerated"}
+    assert names < {*dir(F)} == names | {*F.OWN}
     assert {name for name in names if getattr(F, name) is not getattr(theirs, name)} == {*FUNCTIONS}
     assert names < {*F.__all__}
     with pytest.raises(AttributeError, match="no_such_function"):
@@ -257,6 +268,9 @@ WRONG = [
     conv(2, IMAGE, (4, 3, 8, 2)),
     conv(2, IMAGE, (4, 3, 3, 2), 0),
     conv(2, IMAGE, (4, 3, 3, 2), 1.5),
+    conv(2, IMAGE, (4, 3, 3, 2), []),
+    case("unfold", IMAGE, [3]),
+    case("max_pool2d", IMAGE, []),
     conv(2, IMAGE, (4, 3, 3, 2), 2, "same"),
     conv(2, IMAGE, (4, 3, 3, 2), padding="full"),
     conv(2, IMAGE, (4, 3, 3, 2), groups=2),

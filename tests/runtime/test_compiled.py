@@ -365,6 +365,7 @@ def bytes_of_arrays():
     return sum(trace.size for trace in kept.traces)
 
 
+@pytest.mark.rows(4)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_call_takes_the_memory_that_the_plan_states(name, threads):

@@ -57,7 +57,8 @@ MEGABYTE = 1 << 20
 
 @contextmanager
 def bounded(seconds=5.0, memory=8 * MEGABYTE):
-    started = time.monotonic()
+    """So much of the processor's time: other processes do not count."""
+    started = time.process_time()
     tracemalloc.start()
     try:
         yield
@@ -65,7 +66,7 @@ def bounded(seconds=5.0, memory=8 * MEGABYTE):
     finally:
         tracemalloc.stop()
     assert peak <= memory
-    assert time.monotonic() - started <= seconds
+    assert time.process_time() - started <= seconds
 
 
 @pytest.fixture
@@ -318,7 +319,7 @@ def test_loading_takes_time_in_proportion_to_the_file(load):
     count = 20_000
     chain = [{**NODE, "outputs": [{**NODE["outputs"][0], "name": f"y{i}"}]} for i in range(count)]
     many = {**STRUCTURE, "nodes": chain, "outputs": [f"y{i}" for i in range(count)]}
-    started = time.monotonic()
+    started = time.process_time()
     assert len(load(pack(many, TENSORS, DATA)).nodes) == count
     for path, value in [
         (["nodes", 0, "inputs"], ["x"] * count),
@@ -331,7 +332,7 @@ def test_loading_takes_time_in_proportion_to_the_file(load):
             load(pack(put(STRUCTURE, path, value), TENSORS, DATA))
         except gs.FormatError as error:
             assert len(str(error)) < 100_000  # noqa: PT017
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20
 
 
 # --- places that are not files ----------------------------------------------------------------------------------------

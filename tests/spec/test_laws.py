@@ -11,6 +11,7 @@ from strategies import all_cases, few
 MATCHES = [(law, case) for law, is_about in LAWS.items() for case in CASES if is_about(case)]
 
 
+@pytest.mark.rows(100)
 @pytest.mark.parametrize(("law", "case"), [pytest.param(*m, id=f"{m[0].__name__}: {m[1].id}") for m in MATCHES])
 def test_law(law, case):
     law(case)

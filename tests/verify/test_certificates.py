@@ -28,6 +28,7 @@ from gradspec.verify import (
 )
 from gradspec.verify.certificate import LEAF, InputTree, SignTree, network_digest, property_digest, read_certificate
 from gradspec.verify.checker_bounds import CheckedNetwork, plain_box
+from patience import PATIENCE
 
 # --- networks ---------------------------------------------------------------------------------------------------------
 
@@ -101,7 +102,7 @@ def _made(name: str, kernels: str) -> Proved:
     root = float(gs.bounds(graph, found.low, found.high, kernels=kernels).lower[0])
     for share in (0.4, 0.15, 0.0):
         stated = found.stating(root + share * (found.least - root) - 1e-3)
-        result = prove(graph, stated, timeout=60, kernels=kernels)
+        result = prove(graph, stated, timeout=PATIENCE, kernels=kernels)
         if result.status == "proved" and result.certificate is not None:
             return replace(found, property=stated, certificate=result.certificate)
     raise AssertionError(result)

@@ -10,6 +10,7 @@ import gradspec as gs
 from gradspec.verify import Property, prove, robust
 from gradspec.verify.bounding import Bounder
 from gradspec.verify.branching import InputSplitting
+from patience import PATIENCE
 
 RANDOM = np.random.default_rng(0)
 
@@ -51,12 +52,12 @@ def test_bounds_below_what_is_reached_are_proved_and_bounds_above_refuted(graph,
     low, high = np.full(shape, -0.25, np.float32), np.full(shape, 0.25, np.float32)
     row = np.eye(size)[0]
     least = reached(graph, low, high, row)
-    refuted = prove(graph, Property.always(low, high, [-row], [-(least + slack)]), timeout=60)
+    refuted = prove(graph, Property.always(low, high, [-row], [-(least + slack)]), timeout=PATIENCE)
     assert refuted.status == "refuted"
     (x,) = refuted.witness
     exact = gs.evaluate(graph, x, domain=gs.exact).cells[0]
     assert Fraction(int(exact.p), int(exact.q)) < Fraction(least + slack)
-    far = prove(graph, Property.always(low, high, [-row], [-(least - 10)]), timeout=60)
+    far = prove(graph, Property.always(low, high, [-row], [-(least - 10)]), timeout=PATIENCE)
     assert far.status == "proved"
     assert far.margin > 0
 

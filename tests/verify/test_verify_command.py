@@ -23,6 +23,7 @@ from gradspec.verify.report import page
 from gradspec.verify.solving import Question
 from gradspec.verify.vnnlib import read_vnnlib
 from gradspec.verify.worker import VerifyWorker
+from patience import PATIENCE
 
 HAT = """
 (declare-const X_0 Real) (declare-const Y_0 Real)
@@ -35,7 +36,7 @@ ANSWERS = {"high": ("1.1", "unsat"), "low": ("0.7", "sat")}
 
 def gradspec(*arguments):
     """On a busy machine too, a minute is not meant to be reached."""
-    limit = [] if "--timeout" in arguments else ["--timeout", "900"]
+    limit = [] if "--timeout" in arguments else ["--timeout", str(PATIENCE)]
     return CliRunner().invoke(main, ["verify", *map(str, arguments), *limit])
 
 
@@ -287,7 +288,7 @@ def test_a_process_that_dies_costs_its_instance(folder, tmp_path):
             killed.append(child)
             os.kill(child, signal.SIGKILL)
 
-    found = gs.verify.campaign(folder, jobs=1, progress=kill, timeout=900)
+    found = gs.verify.campaign(folder, jobs=1, progress=kill, timeout=PATIENCE)
     assert killed
     assert [(o.answer.answer, bool(o.answer.error)) for o in found] == [("unknown", True), ("sat", False)]
     assert "SIGKILL" in found[0].answer.error
@@ -304,6 +305,6 @@ def test_an_executor_may_lose_workers(folder):
                 killed.extend(pool._processes)
                 os.kill(killed[0], signal.SIGKILL)
 
-        found = gs.verify.campaign(folder / "instances.csv", executor=pool, progress=kill, jobs=1, timeout=900)
+        found = gs.verify.campaign(folder / "instances.csv", executor=pool, progress=kill, jobs=1, timeout=PATIENCE)
     assert killed
     assert [o.answer.answer for o in found] == ["unsat", "sat"]

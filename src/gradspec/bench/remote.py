@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from gradspec.bench.contenders import Participant
+from gradspec.system.machine import processors
 from gradspec.system.processes import Child, ProcessLostError, environment, module_child
 
 
@@ -42,7 +43,7 @@ class Remote:
         """Raises ``WorkerLostError`` with the reason if the contender cannot be started."""
         arguments = [self.entry.factory, str(self.threads)]
         child = self._child = module_child("gradspec.bench.worker", arguments, environment(self.threads))
-        if self.threads < len(os.sched_getaffinity(0)):
+        if self.threads < processors() and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(child.pid, sorted(os.sched_getaffinity(0))[: self.threads])
         greeting = self._reply(child)
         if "failed" in greeting:

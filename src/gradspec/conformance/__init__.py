@@ -16,17 +16,28 @@ from gradspec.conformance.oracle.tolerance import Facts, Permitted, permitted
 
 if TYPE_CHECKING:
     from gradspec.conformance.campaign.check import check
-    from gradspec.conformance.oracle.enclosure import enclosure
+    from gradspec.conformance.oracle.enclosure import enclosed_outputs, enclosure
 
-__all__ = ["Arithmetic", "Facts", "Judgement", "Meaning", "Permitted", "check", "enclosure", "meaning", "permitted"]
+__all__ = [
+    "Arithmetic",
+    "Facts",
+    "Judgement",
+    "Meaning",
+    "Permitted",
+    "check",
+    "enclosed_outputs",
+    "enclosure",
+    "meaning",
+    "permitted",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """``check`` and ``enclosure`` load when they are first used: what they need is built upon the rest."""
-    if name == "enclosure":
-        from gradspec.conformance.oracle.enclosure import enclosure
+    """``check`` and enclosures load when they are first used: what they need is built upon the rest."""
+    if name in ("enclosed_outputs", "enclosure"):
+        from gradspec.conformance.oracle import enclosure
 
-        return enclosure
+        return getattr(enclosure, name)
     if name == "check":
         from gradspec.conformance.campaign.check import check
 

@@ -15,14 +15,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from gradspec.conformance.campaign.check import check
 from gradspec.conformance.campaign.isolated import TargetError
+from gradspec.conformance.campaign.request import OPERATORS, Watch
 from gradspec.conformance.campaign.request import Progress as Standing
-from gradspec.conformance.campaign.request import Watch
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.reduced import REDUCED
 from gradspec.conformance.model.arithmetic import ALGORITHMS
-from gradspec.conformance.model.case import FEATURES
+from gradspec.conformance.model.case import FEATURES, REFERENCE_FEATURES
 from gradspec.conformance.model.codec import encode
-from gradspec.conformance.model.problem import DTYPES, INPUTS, MODES, RANKS
+from gradspec.conformance.model.problem import DTYPES, MODES, RANKS
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.report import junit
 from gradspec.conformance.report.html import page
@@ -174,6 +174,9 @@ def show_choices(console: Console | None = None) -> None:
     page.fields([*named, ("module:object", "your own"), *others])
     lists = {
         "--features": FEATURES,
+        "--features, with --spec": {
+            name: REFERENCE_FEATURES[name] for name in REFERENCE_FEATURES if name not in FEATURES
+        },
         "--allow": REDUCED,
         "--algorithm": {name: words for name, (words, _) in ALGORITHMS.items()},
         "conventions, which a kernel may declare": CONVENTIONS,
@@ -182,7 +185,7 @@ def show_choices(console: Console | None = None) -> None:
         page.heading(title)
         page.fields(meanings.items())
     page.heading("names")
-    names = {"--ops": INPUTS, "--modes": MODES, "--dtypes": DTYPES, "--ranks": map(str, RANKS)}
+    names = {"--ops": OPERATORS, "--modes": MODES, "--dtypes": DTYPES, "--ranks": map(str, RANKS)}
     page.fields((option, ", ".join(given)) for option, given in names.items())
 
 

@@ -1,4 +1,4 @@
-"""``gradspec demo``: a short Python session, typed and drawn in the terminal."""
+"""``gradspec demo``: a short Python session, typed and drawn in the terminal, or on one HTML page."""
 
 from gradspec.demo.page import Page
 from gradspec.demo.sections import SECTIONS
@@ -6,9 +6,21 @@ from gradspec.demo.sections import SECTIONS
 
 def show() -> None:
     """Print the whole demo to standard output."""
-    page = Page()
+    _go_through(Page())
+
+
+def html() -> str:
+    """The same as an HTML page."""
+    from gradspec.demo.html_page import HtmlPage
+
+    page = HtmlPage()
+    _go_through(page)
+    return page.written()
+
+
+def _go_through(page: Page) -> None:
     for section in SECTIONS:
         section(page)
 
 
-__all__ = ["show"]
+__all__ = ["html", "show"]

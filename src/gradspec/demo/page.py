@@ -1,6 +1,6 @@
 """What a demo is written on: sentences, lines of Python that are shown and then run, and pictures of small grids.
 
-Everything is ASCII and reads the same without colour: a winner stands in brackets, padding is a dot.
+Everything is ASCII and reads the same without colour: a winner stands in brackets.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,14 +29,17 @@ class Page:
         self.names: dict[str, Any] = {}
         self.sections = 0
 
+    def title(self, text: str) -> None:
+        self.console.print("", Text(text, TITLE), "", sep="\n")
+
     def section(self, title: str, sentence: str) -> None:
         self.sections += 1
         heading = Text(f"{self.sections}. {title}", TITLE)
         self.console.print("", Rule(heading, characters="-", align="left", style=FAINT), sep="\n")
         self.say(sentence)
 
-    def say(self, sentence: str, style: str = "") -> None:
-        self.console.print(Text(fill(sentence, self.console.width - 1), style), "", sep="\n")
+    def say(self, sentence: str) -> None:
+        self.console.print(fill(sentence, self.console.width - 1), "", sep="\n")
 
     def enter(self, code: str) -> SimpleNamespace:
         """Show ``code`` as typed at a prompt, run it, and give back every name the session has so far.
@@ -44,12 +47,16 @@ class Page:
         What is shown is what is run, so a reader who types it gets what the page draws.
         """
         lines = dedent(code).strip().splitlines()
-        for line in lines:
-            prompt = "..." if line[:1] in ("", " ") else ">>>"
-            self.console.print(Text(f"{prompt} {line}".rstrip(), CODE), soft_wrap=True)
-        self.console.print()
+        prompts = ("..." if line[:1] in ("", " ") else ">>>" for line in lines)
+        self.type([f"{prompt} {line}".rstrip() for prompt, line in zip(prompts, lines, strict=True)])
         exec("\n".join(lines), self.names)
         return SimpleNamespace(**self.names)
+
+    def type(self, lines: Sequence[str]) -> None:
+        """Show lines as they are typed."""
+        for line in lines:
+            self.console.print(Text(line, CODE), soft_wrap=True)
+        self.console.print()
 
     def draw(self, *pictures: Picture) -> None:
         """Pictures side by side."""
@@ -86,7 +93,3 @@ def number(value: object, wins: bool = False) -> Text:
     """A number, in brackets if it wins; the digits line up either way."""
     digits = f"{value:g}" if isinstance(value, float) else str(value)
     return Text(f"[{digits}]", WINNER) if wins else Text(f"{digits} ")
-
-
-def faint(sign: str) -> Text:
-    return Text(f"{sign} ", FAINT)

@@ -6,7 +6,7 @@ PyTorch's tensors and JAX's arrays; everything else that NumPy can look into com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, wraps
@@ -16,6 +16,7 @@ import numpy as np
 
 from gradspec.graph import tree
 from gradspec.graph.ir import Array, Var
+from gradspec.graph.types import TensorType
 from gradspec.spec.errors import UnsupportedError
 
 DEFAULT = np.dtype(np.float32)
@@ -38,6 +39,15 @@ class Kind(Protocol):
     def give(self, array: Array, like: Any) -> Any:
         """A NumPy array as one of this library, where ``like`` is one."""
 
+    def is_away(self, value: Any) -> bool:
+        """Whether one of its arrays lies in the memory of a device, where ``run`` computes with it."""
+
+    def type_of(self, value: Any) -> TensorType:
+        """The type of an array that is away; an error if the library would lose track of it."""
+
+    def run(self, graph: Any, arrays: Sequence[Any]) -> Any:
+        """A graph on arrays that are away; numbers without axes may be among them, as NumPy's arrays."""
+
 
 _KINDS: list[Kind] = []
 
@@ -55,6 +65,15 @@ def _kind_of_type(type: type) -> Kind | None:
 def kind_of(value: Any) -> Kind | None:
     """The library whose array this is; None for NumPy's, and for what is not an array."""
     return _kind_of_type(value.__class__)
+
+
+def away_kind(values: Iterable[Any]) -> Kind | None:
+    """The library of the first array that lies in the memory of a device."""
+    for value in values:
+        kind = None if type(value) is np.ndarray else kind_of(value)
+        if kind is not None and kind.is_away(value):
+            return kind
+    return None
 
 
 def as_array(value: Any) -> Array:

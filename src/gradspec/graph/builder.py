@@ -77,7 +77,7 @@ class Builder:
         return self._nodes
 
     def maker(self, var: Var) -> Node | None:
-        """The node that gives a variable; None for inputs and constants."""
+        """The node that computes a variable; None for inputs and constants."""
         return self._makers.get(var)
 
     def zeros(self, type: TensorType) -> Var:
@@ -122,7 +122,7 @@ class Builder:
         return self._captures[var]
 
     def operand(self, value: Any, like: Var) -> Var:
-        """A variable as it is; a number or an array as a constant (numbers and lists take the dtype of ``like``)."""
+        """A variable unchanged; a number or an array as a constant (numbers and lists take the dtype of ``like``)."""
         self.require_open(like)
         if isinstance(value, Var):
             return self.adopt(value)
@@ -157,7 +157,7 @@ class Builder:
         return outputs
 
     def finish(self) -> None:
-        """Let nothing more be added: the function that was traced has returned, or the graph came from a file."""
+        """Allow no further additions: the traced function has returned, or the graph came from a file."""
         self._finished = True
 
     def require_open(self, var: Var) -> None:

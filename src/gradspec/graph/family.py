@@ -57,8 +57,8 @@ class OpenType:
 class Family:
     """A graph for each size, and each float dtype, of its inputs.
 
-    ``family(x)`` runs the graph for arrays like ``x``; ``family.at(batch=8)`` or ``family.at(x)`` gives it. Graphs of a
-    family share the memory of constants that are equal.
+    ``family(x)`` runs the graph for arrays like ``x``; ``family.at(batch=8)`` or ``family.at(x)`` returns it. Graphs of
+    a family share the memory of equal constants.
 
     >>> import gradspec as gs
     >>> import numpy as np
@@ -106,7 +106,7 @@ class Family:
         return self._derived(lambda graph: graph.vjp(wrt))
 
     def example(self) -> Graph:
-        """The first graph that was made, which has the float dtype of the model unless only others were asked for."""
+        """The first graph that was made; it has the model's float dtype unless only others were requested."""
         if self._example is None:
             sizes = ", ".join(f"{name}=…" for name in self.sizes)
             raise ValueError(f"the family has made no graph so far, to show what all have; make one: at({sizes})")

@@ -40,7 +40,7 @@ SERVICES = Provided[Services]()
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Graph(Body):
-    """Inputs, constants, nodes in order of execution, and outputs. Every method gives a new graph."""
+    """Inputs, constants, nodes in order of execution, and outputs. Every method returns a new graph."""
 
     def __call__(self, *arrays: Any) -> Any:
         """Run on arrays: one array for one output, a tuple for several."""

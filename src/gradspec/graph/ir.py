@@ -149,6 +149,7 @@ class Sums:
     - ``terms(attrs, *types)``: how many roundings a term may meet, products included; 0 if numbers are only moved.
     - ``factors``: operands that are multiplied with each other; the operator is linear in one if the others are held.
     - ``fixed``: operands that must be held for it to be linear at all (a divisor, a condition).
+    - ``divisor``: of these, the operand that all terms are divided by.
     - ``bias``: the operand that is added as it is.
     - ``absolute(attrs, *operands)``: the sum of the magnitudes of the terms, given those of the operands; the operator
       itself, unless its own coefficients may be negative.
@@ -156,16 +157,21 @@ class Sums:
     - ``grain(attrs, *types)``: a power of two of which the operator's own coefficients are multiples, 1 if they are all
       1 or −1; 0 if there is none, or none that is known, and then no sum is taken for exact.
     - ``plain(attrs)``: the attributes of the same sum without coefficients, if there are such.
+    - ``kind``: what an arithmetic calls such sums, which a library may add up in a way of their own.
+    - ``parts(attrs, *types)``: how many numbers a kernel adds up that adds up channels, or the like, by themselves.
     """
 
     terms: Callable[..., int] = lambda attrs, *types: 0
     factors: tuple[int, ...] = ()
     fixed: tuple[int, ...] = ()
+    divisor: int | None = None
     bias: int | None = None
     absolute: Callable[..., Any] | None = None
     linear: Callable[[Any], Any] = lambda attrs: attrs
     grain: Callable[..., float] = lambda attrs, *types: 0.0
     plain: Callable[[Any], Any] | None = None
+    kind: str = "sum"
+    parts: Callable[..., int] | None = None
 
 
 def ones(attrs: Any, *types: TensorType) -> float:
@@ -218,6 +224,8 @@ class Op:
     None for an operand taken whole, and instead of both where patches are not alike."""
     kinks: Callable[[Any], tuple[float, ...]] | None = None
     """``kinks(attrs)``: the operands at which the operator, else linear in its one operand, bends."""
+    selects: bool = False
+    """The operator compares cells, or operands, and goes by which is larger: where they tie, its derivative jumps."""
     moves: bool = False
     """The operator only moves numbers, so that applying it to constants while compiling is exact."""
     twice: Callable[[Attributes, Attributes, TensorType], Attributes | None] | None = None

@@ -4,6 +4,10 @@ Data flows downwards. A box lies one layer below the last of its operands, and i
 first use. A variable that is used further down runs through a place of its own in every layer between, so that its line
 passes boxes by. Sweeps then order the layers by the average place of what each entry is connected to, and move entries
 as near to it as their order allows.
+
+Why not Graphviz: the picture must appear wherever the package is installed, and ``dot`` is a program of its own, as
+igraph is a library in C. The one layered layout in pure Python, grandalf, was last released in January 2023, under the
+GPL or EPL, and gives coordinates only: what is drawn here, more than half of this module, would stay.
 """
 
 from __future__ import annotations

@@ -105,8 +105,8 @@ _LEAVES = (np.ndarray, np.generic, Var, TensorType, Number, str, bytes, type)
 def register_pytree(type: type, flatten: Flatten, unflatten: Unflatten) -> None:
     """Let objects of ``type`` be trees of arrays, as arguments and results of functions that are differentiated.
 
-    ``flatten(object)`` gives ``(children, the rest)`` and ``unflatten(the rest, children)`` an object like it: the
-    functions that ``jax.tree_util.register_pytree_node`` takes. Trees fit together if the rest is equal.
+    ``flatten(object)`` returns ``(children, the rest)`` and ``unflatten(the rest, children)`` an object like it: the
+    same functions as for ``jax.tree_util.register_pytree_node``. Trees match if the rest is equal.
 
     >>> import gradspec as gs, numpy as np
     >>> class Line:

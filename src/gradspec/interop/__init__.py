@@ -45,18 +45,18 @@ def from_torch(
     dynamic: Dynamic | None = None,
     training: bool = False,
 ) -> Graph | Family:
-    """The graph of a PyTorch model: an ``nn.Module``, an ``ExportedProgram`` or an ``fx.GraphModule``.
+    """The graph of a PyTorch model: an ``nn.Module``, ``ExportedProgram``, ``fx.GraphModule``, or function of tensors.
 
     A module is captured by ``torch.export`` in evaluation mode, for arguments like ``example_args`` and
     ``example_kwargs``: tensors, arrays or types such as ``gs.f32[1, 3, 8, 8]``, in any nesting. The graph's inputs and
-    outputs are the tensors of these and of the result, flattened. ``params`` says what becomes of parameters and
-    buffers: ``"constants"`` of the graph, ``"inputs"`` after those of the model, in the order of its state dict, or a
-    list of the names that become inputs while the rest are constants. With ``training`` every part of the model is in
-    the mode that it is in: batch normalisation divides by the statistics of the batch, and the running ones are neither
-    read nor changed. Operators that a graph cannot express are listed, all of them, in one error.
+    outputs are the tensors of these and of the result, flattened. ``params`` says how to treat parameters and buffers:
+    ``"constants"`` of the graph, ``"inputs"`` after those of the model, in the order of its state dict, or a list of
+    the names that become inputs while the rest are constants. With ``training``, every part of the model keeps its own
+    mode: batch normalisation then uses the statistics of the batch, and the running ones are neither read nor changed.
+    All operators that a graph cannot express are listed in one error.
 
-    ``dynamic`` names sizes that stay open, by input and axis: ``{"x": {0: "batch"}}``. Then the result is a family,
-    which makes a graph for each size, and each float dtype, of the arrays that it is called with.
+    ``dynamic`` names sizes that stay dynamic, by input and axis: ``{"x": {0: "batch"}}``. The result is then a family,
+    which creates a graph for each size, and each float dtype, of the arrays that it is called with.
 
     >>> import torch
     >>> print(from_torch(torch.nn.MaxPool2d(2), torch.zeros(1, 3, 8, 8)))
@@ -85,12 +85,12 @@ def from_torch(
 
 
 def to_torch(graph: Graph | Family, parameters: str | Sequence[str] = ()) -> torch.nn.Module:
-    """A graph as an ``nn.Module``, a function of tensors that autograd, ``torch.func``, compilers and export know.
+    """A graph as an ``nn.Module`` that works with autograd, ``torch.func``, ``torch.compile`` and ``torch.export``.
 
     The graph's constants are buffers of the module, or parameters where ``parameters`` names them; ``"all"`` is every
-    floating-point one. They are copies, and can be trained and loaded; ``module.graph`` is the graph with what they
-    hold then. Tensors go in and out without copies. The module of a family takes tensors of every size that the family
-    takes, and of another float dtype once it is converted to that, ``module.double()``.
+    floating-point one. They are copies, and can be trained and loaded; ``module.graph`` is the graph with their current
+    values. Tensors are passed in and out without copies. The module of a family takes tensors of every size that the
+    family takes, and of another float dtype after conversion, ``module.double()``.
 
     >>> import gradspec as gs, torch
     >>> square = to_torch(gs.trace(lambda x: x * x, gs.f32[2]))
@@ -133,9 +133,9 @@ def from_onnx(
     ``shapes`` binds symbolic dimensions: ``{"batch": 8}``, or the whole shape of an input, ``{"x": (8, 3, 32, 32)}``.
     ``constants`` fixes inputs that the graph's shapes depend on, such as the run-time sizes of a Reshape.
 
-    With ``dynamic=True`` the sizes that the model leaves open, and ``shapes`` too, stay open: the result is a family,
-    which makes a graph for each size, and each float dtype, of the arrays that it is called with.
-    ``dynamic={"x": {0: "batch"}}`` opens those that it names, by input and axis.
+    With ``dynamic=True``, sizes that neither the model nor ``shapes`` fixes stay dynamic: the result is a family, which
+    creates a graph for each size, and each float dtype, of the arrays that it is called with. ``dynamic={"x": {0:
+    "batch"}}`` makes only the named sizes dynamic, by input and axis.
 
     >>> import gradspec as gs
     >>> model = gs.to_onnx(gs.trace(lambda x: gs.relu(x), gs.f32[2]))
@@ -160,9 +160,9 @@ def to_onnx(
     """A graph as an ONNX model, checked by ONNX's own checker.
 
     ``opset`` is the version of ONNX's operators that the model uses, 18 unless given, which is also the oldest. ONNX
-    Runtime 1.31 runs models up to 26; later ones, for what will run them, come with a ``gs.FormatWarning``. ONNX
-    does not say what a maximum with a NaN is, and ONNX Runtime leaves it out: with ``nan_safe`` max pooling is written
-    with more nodes that do not rely on it. ``name`` is the model's.
+    Runtime 1.31 runs models up to 26; later opsets give a ``gs.FormatWarning``. ONNX does not define the maximum with a
+    NaN, and ONNX Runtime ignores the NaN: with ``nan_safe``, max pooling is written with more nodes that do not rely on
+    it. ``name`` is the model's name.
 
     >>> import gradspec as gs
     >>> model = to_onnx(gs.trace(lambda x: gs.max_pool2d(x, 2), gs.f32[1, 3, 8, 8]))
@@ -176,12 +176,35 @@ def to_onnx(
     return write(graph, opset=opset, nan_safe=nan_safe, name=name)
 
 
+def from_jax(
+    function: Callable[..., Any], *example_args: Any, example_kwargs: Mapping[str, Any] | None = None
+) -> Graph:
+    """The graph of a function of JAX arrays, jitted or not.
+
+    It is traced by ``jax.make_jaxpr`` for arguments like ``example_args`` and ``example_kwargs``: arrays, their
+    ``jax.ShapeDtypeStruct``, or types such as ``gs.f32[8, 64]``, in any pytree. The graph's inputs and outputs are the
+    arrays of these and of the result, flattened; numbers, strings and captured arrays become part of the graph. Nested
+    calls, loops of known length and branches are inlined. All primitives that a graph cannot express are listed in one
+    error. 64-bit types need ``jax_enable_x64``.
+
+    >>> import gradspec as gs, jax
+    >>> print(from_jax(lambda x, w: jax.nn.relu(x @ w), gs.f32[8, 64], gs.f32[64, 10]))
+    graph(x: f32[8, 64], w: f32[64, 10]):
+      matmul : f32[8, 10] = matmul(x, w)
+      relu   : f32[8, 10] = relu(matmul)
+      return relu
+    """
+    require("jax", "gs.from_jax")
+    from gradspec.interop.jax.reader import read
+
+    return read(function, example_args, example_kwargs or {})
+
+
 def to_jax(graph: Graph) -> Callable[..., Any]:
     """A graph as a function of JAX arrays, for ``jit``, ``grad``, ``jvp``, ``vmap`` and sharding.
 
-    It takes one array of JAX or NumPy for each input, of its shape and dtype, and returns one array or a tuple. It
-    consists of operations of ``jax.lax``, and its derivatives are the graph's. A graph that computes with 64 bits needs
-    ``jax_enable_x64``.
+    It takes one JAX or NumPy array per input, of its shape and dtype, and returns one array or a tuple. It consists of
+    ``jax.lax`` operations, and its derivatives are the graph's. A graph with 64-bit types needs ``jax_enable_x64``.
 
     >>> import gradspec as gs, jax
     >>> square = to_jax(gs.trace(lambda x: gs.sum(x * x), gs.f32[2]))

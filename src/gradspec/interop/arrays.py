@@ -6,6 +6,7 @@ Neither library is imported here: who holds one of their arrays has imported it.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -13,7 +14,7 @@ import numpy as np
 
 from gradspec.graph.arrays import register_kind
 from gradspec.graph.ir import Array
-from gradspec.graph.types import DTYPES
+from gradspec.graph.types import DTYPES, TensorType
 from gradspec.spec.errors import DTypeError, UnsupportedError
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -51,13 +52,36 @@ class TorchTensors:
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
 
+    def is_away(self, value: Any) -> bool:
+        if value.device.type == "cpu" and "gradspec.interop.torch.device" not in sys.modules:
+            return False
+        from gradspec.interop.torch.device import is_there
+
+        return is_there(value)
+
+    def type_of(self, value: Any) -> TensorType:
+        from gradspec.interop.torch.types import gradspec_type
+
+        _require_untracked(sys.modules["torch"], value)
+        return gradspec_type(value)
+
+    def run(self, graph: Any, arrays: Sequence[Any]) -> Any:
+        from gradspec.interop.torch.call import run_there
+
+        return run_there(graph, arrays)
+
 
 def _require_plain_tensor(torch: Any, tensor: Any) -> None:
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         raise UnsupportedError(
-            f"a tensor of layout {tensor.layout} on {tensor.device} was given; gradspec runs on dense tensors in CPU "
-            "memory: move it with .cpu(), or .to_dense()"
+            f"a tensor of layout {tensor.layout} on {tensor.device} was given; this runs on dense tensors in CPU "
+            "memory: move it with .cpu(), or .to_dense(); for CUDA tensors there are single operators, functions of "
+            "gradspec.torch and gs.to_torch(graph)"
         )
+    _require_untracked(torch, tensor)
+
+
+def _require_untracked(torch: Any, tensor: Any) -> None:
     if tensor.requires_grad and torch.is_grad_enabled():
         raise UnsupportedError(
             "a tensor that requires grad was given, and autograd would not see what happens to it; use functions of "
@@ -121,6 +145,15 @@ class JaxArrays:
     def give(self, array: Array, like: Any) -> Any:
         jax = sys.modules["jax"]
         return jax.device_put(array, like.sharding if like.committed else None)
+
+    def is_away(self, value: Any) -> bool:
+        return False  # what is not in CPU memory is refused by ``take``
+
+    def type_of(self, value: Any) -> TensorType:
+        raise NotImplementedError
+
+    def run(self, graph: Any, arrays: Sequence[Any]) -> Any:
+        raise NotImplementedError
 
 
 register_kind(TorchTensors())

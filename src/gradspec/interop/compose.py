@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from math import inf, nan, prod
 from math import log as log_of
+from math import sqrt as sqrt_of
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,16 @@ import numpy as np
 from gradspec.graph.attributes import NoAttributes
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Var
-from gradspec.graph.types import dtype_of, f32, f64
+from gradspec.graph.types import DType, bf16, dtype_of, f32, f64
 from gradspec.ops import gather, layout
 from gradspec.ops.convert import convert
-from gradspec.ops.layout import concat, getitem, transpose
+from gradspec.ops.layout import concat, getitem, transpose, turned
+from gradspec.ops.linear import matmul
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower, lp_pool
 from gradspec.ops.pointwise import (
+    EXP,
     GATE,
+    NORMAL_CDF,
     STEP,
     Levels,
     abs,
@@ -44,10 +48,11 @@ from gradspec.ops.pointwise import (
     trunc_divide,
 )
 from gradspec.ops.pool import global_max_pool
-from gradspec.ops.reduce import mean
+from gradspec.ops.reduce import mean, softmax
 from gradspec.ops.rules import broadcast_shape
 from gradspec.ops.select import equal, greater, less, where
 from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.ops.shape import sum as sum_over
 from gradspec.ops.smooth_pool import smooth_max_pool
 from gradspec.spec.errors import ShapeError, UnsupportedError
 from gradspec.spec.layout import normal_axis
@@ -108,10 +113,15 @@ def exp_minus_one(x: Any) -> Any:
 def log_one_plus(x: Any) -> Any:
     """``log(1 + x)``; near 0 with what the sum ``u`` has lost of ``x``, by the derivative ``1/u`` there.
 
+    Of an exponential it is softplus, which neither overflows nor loses what is small.
+
     >>> log_one_plus(np.float32([1e-8])).tolist() == np.log1p(np.float32([1e-8])).tolist()
     True
     """
     (x,) = operands(x)
+    maker = x.owner.maker(x) if isinstance(x, Var) else None
+    if maker is not None and maker.op is EXP:
+        return softplus(maker.inputs[0])
     u = x + 1.0
     lost = detach(div(x - (u - 1.0), u))
     return log(u) + where(less(abs(x), 0.5), lost, 0.0)
@@ -229,6 +239,33 @@ def tan(x: Any) -> Any:
     [0.0, -0.0]
     """
     return sin(x) / cos(x)
+
+
+def sinh(x: Any) -> Any:
+    """``(exp x − exp(−x)) / 2``, accurate near 0 too.
+
+    >>> sinh(np.float32([1e-8])).tolist() == np.sinh(np.float32([1e-8])).tolist()
+    True
+    """
+    return scale(exp_minus_one(x) - exp_minus_one(neg(x)), 0.5)
+
+
+def cosh(x: Any) -> Any:
+    """``(exp x + exp(−x)) / 2``.
+
+    >>> cosh(np.float32([0])).tolist()
+    [1.0]
+    """
+    return scale(exp(x) + exp(neg(x)), 0.5)
+
+
+def erfc(x: Any) -> Any:
+    """``1 − erf x``, as twice the share of the normal distribution below ``−√2·x``: accurate where it is small.
+
+    >>> 2.08e-45 < erfc(np.float64([10])).item() < 2.09e-45
+    True
+    """
+    return scale(apply(NORMAL_CDF, NoAttributes(), scale(x, -sqrt_of(2))), 2.0)
 
 
 def power(x: Any, exponent: float) -> Any:
@@ -384,17 +421,38 @@ def _over(x: Any, axes: Sequence[int], keepdims: bool, pooled: Callable[[Any, tu
 # --- normalisation ----------------------------------------------------------------------------------------------------
 
 
-def normalized(x: Any, axes: Sequence[int], eps: float) -> Any:
-    """``(x − mean) / √(variance + eps)``, both over ``axes``.
+def normalized(x: Any, axes: Sequence[int], eps: float, *, keeps_statistics: bool = False) -> Any:
+    """``(x − mean) / √(variance + eps)``, both over ``axes``; the statistics may be stored in the dtype of ``x``.
 
     >>> normalized(np.float32([1, 3]), (0,), 0.0).tolist()
     [-1.0, 1.0]
     """
     (x,) = operands(x)
-    wide = widened(x)
+    wide, dtype = widened(x), x.dtype if isinstance(x, Var) else dtype_of(x)
+    if keeps_statistics and wide is not x:
+        return _by_kept_statistics(wide, axes, eps, dtype)
     centred = wide - mean(wide, axes, keepdims=True)
     y = centred / sqrt(mean(centred * centred, axes, keepdims=True) + eps)
-    return y if wide is x else convert(y, x.dtype if isinstance(x, Var) else dtype_of(x))
+    return y if wide is x else convert(y, dtype)
+
+
+def _by_kept_statistics(x: Any, axes: Sequence[int], eps: float, dtype: DType) -> Any:
+    """Numbers of ``f32``, normalised by a mean and an inverse deviation that are stored in 16 bits.
+
+    So are, in ``bf16``, a sum of squares and its mean. In ``f16`` these might be infinite.
+    """
+
+    def kept(v: Any) -> Any:
+        return convert(convert(v, dtype), f32)
+
+    centre = mean(x, axes, keepdims=True)
+    squares = (x - centre) * (x - centre)
+    if dtype is bf16:
+        count = prod(x.shape[a] for a in axes)
+        variance = kept(kept(sum_over(squares, axes, keepdims=True)) / count)
+    else:
+        variance = mean(squares, axes, keepdims=True)
+    return convert((x - kept(centre)) * kept(1.0 / sqrt(variance + eps)), dtype)
 
 
 def widened(x: Any) -> Any:
@@ -415,7 +473,9 @@ def layer_norm(x: Any, rank: int, weight: Any = None, bias: Any = None, eps: flo
     return _affine(normalized(x, tuple(range(-rank, 0)), eps), weight, bias)
 
 
-def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+def group_norm(
+    x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, keeps_statistics: bool = False
+) -> Any:
     """Each group of channels of ``x (N, C, …)`` normalised, then every channel scaled and shifted.
 
     One group per channel is instance normalisation.
@@ -427,8 +487,49 @@ def group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, eps: f
     if groups < 1 or channels % groups:
         raise ShapeError(f"{channels} channels do not make {groups} groups of equal size")
     grouped = reshape(x, (n, groups, channels // groups * prod(sizes)))
-    y = reshape(normalized(grouped, (2,), eps), x.shape)
+    y = reshape(normalized(grouped, (2,), eps, keeps_statistics=keeps_statistics), x.shape)
     return _affine(y, _by_channel(weight, len(sizes)), _by_channel(bias, len(sizes)))
+
+
+def rms_norm(x: Any, rank: int, weight: Any = None, eps: float = 1e-5) -> Any:
+    """``x / √(mean(x²) + eps)`` over the last ``rank`` axes, then scaled.
+
+    >>> rms_norm(np.float32([[3, 3]]), 1, None, 0.0).tolist()
+    [[1.0, 1.0]]
+    """
+    (x,) = operands(x)
+    wide, dtype = widened(x), x.dtype if isinstance(x, Var) else dtype_of(x)
+    y = convert(wide / sqrt(mean(wide * wide, tuple(range(-rank, 0)), keepdims=True) + eps), dtype)
+    return _affine(y, weight, None)
+
+
+def variance(x: Any, axes: Sequence[int], correction: float = 1.0, keepdims: bool = False) -> Any:
+    """The sum of squared differences from the mean over ``axes``, by their number less ``correction``.
+
+    >>> variance(np.float32([1, 2, 6]), (0,)).tolist(), variance(np.float32([1, 3]), (0,), 0.0).tolist()
+    (7.0, 1.0)
+    """
+    (x,) = operands(x)
+    count = prod(x.shape[axis] for axis in axes) - correction
+    if count <= 0:
+        raise ShapeError(f"a variance over the axes {tuple(axes)} of {x.shape}, with correction={correction}, is none")
+    wide, dtype = widened(x), x.dtype if isinstance(x, Var) else dtype_of(x)
+    centred = wide - mean(wide, axes, keepdims=True)
+    return convert(sum_over(centred * centred, axes, keepdims) / float(count), dtype)
+
+
+def attention(query: Any, key: Any, value: Any, causal: bool = False) -> Any:
+    """``softmax(query · keyᵀ / √size) · value``; with ``causal`` a query sees no key behind its own place.
+
+    >>> x = np.float32([[1], [3]])
+    >>> attention(np.zeros_like(x), x, x).tolist(), attention(np.zeros_like(x), x, x, causal=True).tolist()
+    ([[2.0], [2.0]], [[1.0], [2.0]])
+    """
+    query, key, value = operands(query, key, value)
+    dtype = query.dtype if isinstance(query, Var) else dtype_of(query)
+    scores = convert(scale(widened(matmul(query, turned(key))), 1 / sqrt_of(query.shape[-1])), dtype)
+    seen = np.tri(*scores.shape[-2:], dtype=np.bool_)
+    return matmul(softmax(where(seen, scores, -inf) if causal else scores), value)
 
 
 def _affine(x: Any, weight: Any, bias: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-EXTRAS = {"torch": "torch", "jax": "jax", "onnx": "onnx", "onnxruntime": "onnx", "matplotlib": "bench"}
+EXTRAS = {"torch": "torch", "jax": "jax", "onnx": "onnx", "onnxruntime": "onnx", "triton": "gpu", "matplotlib": "bench"}
 """The extra of gradspec that brings each package."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -20,11 +20,13 @@ from gradspec.saving.tensors import METADATA, StoredTensor, checked, read_header
 from gradspec.spec.errors import DTypeError, FormatError, ShapeError
 from gradspec.transforms.copy import inline
 
+Tree = TypeVar("Tree")
+
 
 def save_weights(path: Any, weights: Any) -> None:
-    """Write a state dict, or any tree of arrays, to a safetensors file, all of it or nothing.
+    """Write a state dict, or any tree of arrays, to a safetensors file, completely or not at all.
 
-    The arrays may be of any kind. Each is stored under the path to it, with dots: ``{"conv": {"weight": w}}`` holds
+    The arrays may be of any kind. Each is named by its dotted path: ``{"conv": {"weight": w}}`` contains
     ``conv.weight``.
 
     >>> import numpy as np, tempfile
@@ -38,12 +40,16 @@ def save_weights(path: Any, weights: Any) -> None:
         save_file(arrays, partial)
 
 
+@overload
+def load_weights(path: Any, like: None = None) -> dict[str, Array]: ...
+@overload
+def load_weights(path: Any, like: Tree) -> Tree: ...
 def load_weights(path: Any, like: Any = None) -> Any:
     """The weights of a safetensors file by name: NumPy arrays that are read from the file when they are first used.
 
     They stay in the file, so they cannot be written to, and the file must not be shortened while they are used. With
-    ``like``, a state dict or another tree, the result has its structure and its kinds of arrays, in memory of their
-    own; names, shapes and dtypes must be the same. A file that is damaged raises ``gs.FormatError``.
+    ``like``, a state dict or another tree, the result has its structure and kinds of arrays, in their own memory;
+    names, shapes and dtypes must be the same. A damaged file raises ``gs.FormatError``.
 
     >>> import torch, tempfile
     >>> layer = torch.nn.Linear(2, 1)
@@ -61,12 +67,12 @@ def load_weights(path: Any, like: Any = None) -> Any:
 
 
 def bind(graph: Graph, weights: Any, *, inputs: Collection[str] | None = None, strict: bool = True) -> Graph:
-    """The graph with some of its inputs, by name, made constants: a state dict, or any tree of arrays, for them.
+    """The graph with some inputs turned into constants by name: from a state dict, or any tree of arrays.
 
-    Names are paths with dots, as in ``save_weights``. What is not named stays an input; give ``inputs``, the names that
-    are to stay, to be sure that nothing else does. With ``strict=False``, names that the graph does not have are left
-    alone, such as ``num_batches_tracked`` in the state dict of a model with batch normalisation. Everything that does
-    not fit is listed in one error.
+    Names are dotted paths, as in ``save_weights``. Inputs that are not named stay inputs; pass ``inputs``, the names
+    that should stay, to be sure that nothing else does. With ``strict=False``, names that the graph does not have are
+    ignored, such as ``num_batches_tracked`` in the state dict of a model with batch normalisation. All mismatches are
+    listed in one error.
 
     >>> import gradspec as gs, numpy as np
     >>> g = gs.trace(lambda x, w: gs.sum(x * w), gs.f32[2], gs.f32[2])

@@ -33,6 +33,12 @@ DIGITS = {f16: 11, bf16: 8, f32: 24, f64: 53}
 LEAST = {f16: 2.0**-24, bf16: 2.0**-133, f32: 2.0**-149, f64: 5e-324}
 """The smallest positive number."""
 
+FUNCTION = 4.0
+"""The units that an elementary function of a kernel may be off, if nothing is declared; rules count with it."""
+
+FAST = 8.0
+"""The units that a quotient or a root of CUDA's fast mode may be off beyond its rounding: 2 and 3 ulp, or 4 and 6."""
+
 
 def gamma(n: float, unit: float) -> float:
     """``Γ_n`` of a unit roundoff, from above."""
@@ -47,23 +53,42 @@ class BoundArithmetic:
     any: bool
     unit: float | None = None
     """The unit roundoff of kernels; that of float64 or, for all other formats, of float32 if it is not given."""
+    function: float = FUNCTION
+    """How many units the elementary functions of kernels may be off."""
+    fast: bool = False
+    """Whether quotients and functions are those of CUDA's fast mode."""
+    flushes: bool = False
+    """Whether results below the smallest normal number may be 0."""
+    online: int = 0
+    """The cells of a softmax after which it may be scaled anew; 0 if it never is."""
+    regroups: bool = False
+    """Whether ``x − c − d`` may be computed as ``x − (c + d)``."""
 
     def own(self, n: float) -> float:
         """``Γ_n`` of the bounds' own computation."""
         return gamma(n, 2.0 ** -DIGITS[self.dtype])
 
     def kernel(self, n: float, stored: DType) -> float:
-        """``Γ_n`` of a kernel whose result is stored as ``stored``; the small formats are added up in float32."""
-        unit = 2.0 ** -DIGITS[f64 if stored is f64 else f32] if self.unit is None else self.unit
-        return gamma(n, unit) if self.any else 0.0
+        """``Γ_n`` of a kernel whose result is stored as ``stored``, and of two functions that are declared worse."""
+        more = 2 * max(self.function - FUNCTION, 0.0) + (FAST if self.fast else 0.0)
+        return gamma(n + more, self.units(stored)) if self.any else 0.0
+
+    def units(self, stored: DType) -> float:
+        """The unit roundoff of kernels; the small formats are computed with in float32."""
+        return 2.0 ** -DIGITS[f64 if stored is f64 else f32] if self.unit is None else self.unit
 
     def storage(self, stored: DType) -> float:
         """The relative error of storing a result in a format with fewer digits than it was computed with."""
         return 2.0 ** -DIGITS[stored] if self.any and stored in (f16, bf16) else 0.0
 
     def underflow(self, n: float, stored: DType) -> float:
-        """What ``n`` products and the storage may lose to gradual underflow, in these bounds and in the kernel."""
-        return (n + 2) * 2 * (LEAST[self.dtype] + (LEAST[stored] if self.any else 0.0))
+        """What ``n`` products and the storage may lose to underflow, in these bounds and in the kernel."""
+        own = (n + 2) * 2 * LEAST[self.dtype]
+        if not self.any:
+            return own
+        computed = stored if self.units(stored) > 2.0 ** -DIGITS[f32] else f64 if stored is f64 else f32
+        least = LEAST[computed] * (2.0 ** (DIGITS[computed] - 1) if self.flushes else 1)
+        return own + (n + 2) * 2 * least + 2 * LEAST[stored]
 
     def above(self, x: float) -> float:
         """A number of the bounds' dtype that is not below ``x``."""
@@ -278,6 +303,18 @@ class BoundedNode:
         a, stored = self.arithmetic, next(v.dtype for v in (*self.node.outputs, *self.node.inputs) if v.type.is_float)
         relative = a.own(roundings + 4) + a.kernel(roundings, stored) + a.storage(stored)
         return abs(value) * a.above(relative) + a.above(a.underflow(roundings, stored))  # type: ignore[no-any-return]
+
+    def kept(self, value: Var, times: float) -> Var:
+        """What is lost by intermediate results that are stored before they are used, ``times`` of them."""
+        stored = self.stored.dtype
+        least = LEAST[stored] if self.arithmetic.storage(stored) else 0.0
+        relative = self.arithmetic.above(times * self.arithmetic.storage(stored))
+        return abs(value) * relative + self.arithmetic.above(times * least)  # type: ignore[no-any-return]
+
+    @property
+    def digits(self) -> int:
+        """The bits of integers that both the bounds and the node's result hold exactly."""
+        return min(DIGITS[self.arithmetic.dtype], DIGITS[self.stored.dtype])
 
     @property
     def tiny(self) -> float:

@@ -185,16 +185,28 @@ def _crop(attrs: Convolution, types: Sequence[TensorType], sizes: Sizes) -> Any:
 def _terms(name: str) -> Callable[..., int]:
     """The products that one cell of the result adds up, at most, and the bias."""
     a, b, result = ROLES[name]
+    taps = _taps(name)
 
     def rule(attrs: Convolution, first: TensorType, second: TensorType, *bias: TensorType) -> int:
         form = _form(attrs, **{a: first, b: second})
         channels = {"g": form.x_channels // attrs.groups, "x": form.g_channels // attrs.groups, "w": 1}
+        return channels[result] * (taps(attrs, first, second, *bias) - len(bias)) + len(bias)
+
+    return rule
+
+
+def _taps(name: str) -> Callable[..., int]:
+    """The taps that one cell of the result meets, at most, and the bias."""
+    a, b, result = ROLES[name]
+
+    def rule(attrs: Convolution, first: TensorType, second: TensorType, *bias: TensorType) -> int:
+        form = _form(attrs, **{a: first, b: second})
         met = {
             "g": most_cells(form.window),
             "x": most_windows(form.window),
             "w": prod(attrs.outputs) * prod(first.shape[: first.ndim - attrs.rank - 1]),
         }
-        return channels[result] * met[result] + len(bias)
+        return met[result] + len(bias)
 
     return rule
 
@@ -206,7 +218,7 @@ def _biased(name: str) -> Op:
         types=_types(name),
         spec=_spec(name),
         batch=_batch,
-        sums=Sums(terms=_terms(name), factors=(0, 1), bias=2, grain=ones),
+        sums=Sums(terms=_terms(name), factors=(0, 1), bias=2, grain=ones, kind=name, parts=_taps(name)),
         crop=_crop if name == "conv" else None,
         jvp=biased_jvp(lambda: BY_NAME[name], _spread_bias),
         transpose=_transpose(name),
@@ -222,7 +234,9 @@ COMPARE = Op(
     spec=_spec("conv_compare"),
     batch=_batch,
     linear="each",
-    sums=Sums(terms=_terms("conv_compare"), factors=(0, 1), grain=ones),
+    sums=Sums(
+        terms=_terms("conv_compare"), factors=(0, 1), grain=ones, kind="conv_compare", parts=_taps("conv_compare")
+    ),
     transpose=_transpose("conv_compare"),
 )
 BY_NAME = {op.name: op for op in (READ, WRITE, COMPARE)}

@@ -12,6 +12,7 @@ from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Op, Sums, Var, ones
 from gradspec.graph.types import DTYPES, DType, TensorType, boolean, dtype_of
 from gradspec.ops.batching import leading_batch
+from gradspec.ops.pointwise import abs
 from gradspec.ops.select import equal, greater, where
 from gradspec.spec.convert import convert as convert_spec
 from gradspec.spec.errors import DTypeError
@@ -39,7 +40,9 @@ def _converted(node: Any, x: Any) -> Any:
     """Of integers and booleans, or to them."""
     (low, high), to, given = x.ends, node.stored, node.node.inputs[0].type
     if to.is_float:
-        return node.around([node.apply(low), node.apply(high)], 1)
+        ends = [node.apply(end) for end in x.ends]
+        rounded = [where(greater(abs(end), 2.0**node.digits), node.blur(end, 1), 0.0) for end in ends]
+        return node.between(ends[0] - rounded[0], ends[1] + rounded[1])
     if not x.varies:
         return node.point(node.apply(low))
     if to.dtype is boolean:
@@ -71,9 +74,10 @@ CONVERT: Op = Op(
 def convert(x: Any, dtype: DType) -> Any:
     """``x`` as numbers of another dtype.
 
-    Floats are rounded to the nearest, ties to even. To integers they lose their fraction, and what does not fit becomes
-    the largest or the least integer, and NaN 0. Integers that do not fit wrap around. To booleans, what is not zero is
-    true. Between floating-point dtypes derivatives are converted too; elsewhere there is none.
+    Floats are rounded to the nearest, ties to even. Converted to integers they lose their fraction; values out of range
+    become the largest or the smallest integer, and NaN becomes 0. Integers out of range wrap around. Converted to
+    booleans, everything but zero is true. Between floating-point dtypes derivatives are converted too; otherwise there
+    are none.
 
     >>> import gradspec as gs
     >>> import numpy as np

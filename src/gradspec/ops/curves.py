@@ -56,7 +56,8 @@ def _margin(node: Any, curve: Curve, box: Any, f: Var) -> Any:
     if curve.mass is not None:
         mass = curve.mass(node, box)
         size = size + (mass if isinstance(mass, float) or mass.ndim == f.ndim else _column(mass))
-    return node.blur(size, roundings)
+    margin = node.blur(size, roundings)
+    return margin + curve.fast(node, box, size) if node.arithmetic.fast and curve.fast is not None else margin
 
 
 def _within(z: Var, box: Any) -> Var:

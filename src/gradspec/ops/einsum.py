@@ -28,10 +28,10 @@ _TERM = re.compile(r"[a-zA-Z]*(\.\.\.)?[a-zA-Z]*")
 def einsum(equation: str, *tensors: Any) -> Any:
     """The sum of products that an equation of axes describes, as in NumPy and PyTorch: ``"ij,jk->ik"``.
 
-    A letter names an axis of one size, 1 fits every size. Letters after ``->`` are the axes of the result, summed over
-    are the others; without an arrow they are those that occur once, in the order of the alphabet. A letter twice in one
-    operand is its diagonal. ``...`` stands for axes that broadcast. Operands are multiplied from left to right, where
-    two share an axis that goes no further as a matrix product.
+    A letter names an axis of one size; size 1 broadcasts. Letters after ``->`` are the axes of the result; the others
+    are summed over. Without an arrow, the result has the letters that occur once, in alphabetical order. A letter twice
+    in one operand is its diagonal. ``...`` stands for axes that broadcast. Operands are multiplied from left to right,
+    as a matrix product where two share an axis that is summed over.
 
     >>> import numpy as np
     >>> einsum("ij,j->i", np.float32([[1, 2], [3, 4]]), np.float32([1, 10])).tolist()

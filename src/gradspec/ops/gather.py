@@ -158,10 +158,10 @@ SCATTER_ROWS: Op = Op(
 
 
 def take(x: Any, indices: Any, axis: int = 0) -> Any:
-    """The parts of ``x`` along ``axis`` that the indices name; the axis is replaced by those of the indices.
+    """The slices of ``x`` along ``axis`` that the indices name; the axis is replaced by those of the indices.
 
-    A word for each index of a text is ``take(words, text)``. An index below 0, or beyond the last part, is an error
-    when the graph runs; a variable's ``x[indices]`` counts negative ones from the end.
+    ``take(table, indices)`` looks up embeddings. A negative index, or one beyond the last slice, is an error when the
+    graph runs; a variable's ``x[indices]`` counts negative ones from the end.
 
     >>> import numpy as np
     >>> take(np.float32([[10, 11], [20, 21]]), np.array([[1, 0, 1]])).tolist()
@@ -177,9 +177,9 @@ def take(x: Any, indices: Any, axis: int = 0) -> Any:
 
 
 def gather(x: Any, axis: int, indices: Any) -> Any:
-    """The cell of ``x`` along ``axis`` that each index names; on the other axes a cell stays at its place.
+    """The cell of ``x`` along ``axis`` that each index names; on the other axes the position is unchanged.
 
-    The indices may reach less far than ``x`` on the other axes.
+    On the other axes the indices may be shorter than ``x``.
 
     >>> import numpy as np
     >>> gather(np.float32([[10, 11], [20, 21]]), 1, np.array([[1], [0]])).tolist()
@@ -207,9 +207,10 @@ def scatter_add(x: Any, axis: int, indices: Any, source: Any) -> Any:
 
 
 def scatter(x: Any, axis: int, indices: Any, source: Any) -> Any:
-    """``x`` with every cell of ``source`` in the place of the cell along ``axis`` that its index names.
+    """``x`` with the cells along ``axis`` that the indices name replaced by those of ``source``.
 
-    Of several for one place, the last in row-major order stays. Cells of ``source`` beyond the indices take no part.
+    If several target one position, the last in row-major order remains. Cells of ``source`` beyond the indices are
+    ignored.
 
     >>> import numpy as np
     >>> scatter(np.float32([0, 0, 7]), 0, np.array([1, 1, 0]), np.float32([1, 2, 3])).tolist()

@@ -32,11 +32,11 @@ CUBIC = -0.75
 def grid_sample(
     x: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False
 ) -> Any:
-    """Cells of ``x (N, C, d₁, …, dᵣ)`` at the places ``grid (N, …, r)``, which count from −1 to 1, last axis first.
+    """Cells of ``x (N, C, d₁, …, dᵣ)`` at the positions ``grid (N, …, r)``, from −1 to 1, last axis first.
 
     −1 and 1 are the outer edges of the first and last cell, or with ``align_corners`` their middles. Between cells the
-    value is interpolated (``"bilinear"``, on every number of axes; ``"bicubic"``) or that of the ``"nearest"`` one, of
-    two the even one. Beyond the border there are ``"zeros"``, the cells of the ``"border"``, or the picture mirrored
+    value is interpolated (``"bilinear"``, for any number of axes; ``"bicubic"``) or that of the ``"nearest"`` one, ties
+    to even. Beyond the border there are ``"zeros"``, the cells of the ``"border"``, or the image mirrored
     (``"reflection"``): at the outer edges, or with ``align_corners`` at the middles of the outer cells.
 
     >>> import numpy as np

@@ -138,7 +138,7 @@ MATMUL: Op = Op(
     types=_matmul_types,
     spec=_matmul_spec,
     batch=_matmul_batch,
-    sums=Sums(terms=_inner, factors=(0, 1), bias=2, grain=ones),
+    sums=Sums(terms=_inner, factors=(0, 1), bias=2, grain=ones, kind="matmul"),
     jvp=biased_jvp(lambda: MATMUL, _spread_columns),
     transpose=_matmul_transpose,
 )
@@ -287,7 +287,8 @@ def _batch_norm_absolute(attrs: BatchNorm, *operands_: Any) -> Any:
     x, mean, var, weight, bias = _named(attrs, operands_)
     var = var + 0.0 * sqrt(var)
     if isinstance(attrs, _Slope):
-        return batch_norm(x, mean.owner.zeros(mean.type), var, None if weight is None else abs(weight), eps=attrs.eps)
+        nothing = mean.owner.zeros(mean.type) if isinstance(mean, Var) else np.zeros_like(mean)
+        return batch_norm(x, nothing, var, None if weight is None else abs(weight), eps=attrs.eps)
     weight, bias = (None if v is None else abs(v) for v in (weight, bias))
     return batch_norm(x, -abs(mean), var, weight, bias, attrs.eps)
 

@@ -62,6 +62,7 @@ _CURVE = Curve(
     turns=lambda attrs: () if attrs.signed else (0.0,),
     bend=_bend,
     bent=lambda attrs: int(attrs.exponent >= 1 and not attrs.signed),
+    roundings=lambda attrs, dtype: 8,
 )
 
 

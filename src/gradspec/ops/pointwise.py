@@ -194,7 +194,9 @@ DIV = Op(
     types=_div_types,
     spec=_meaning(spec.div),
     batch=leading_batch,
-    sums=Sums(terms=lambda attrs, a, b: 1, factors=(0,), fixed=(1,), absolute=lambda attrs, a, b: a / abs(b)),
+    sums=Sums(
+        terms=lambda attrs, a, b: 1, factors=(0,), fixed=(1,), divisor=1, absolute=lambda attrs, a, b: a / abs(b)
+    ),
     enclosure=_quotients,
     jvp=_div_jvp,
     transpose=lambda attrs, cotangents, operands, i: cotangents[0] / operands[1],
@@ -304,7 +306,7 @@ DETACH = Op(
 
 
 def detach(x: Any) -> Any:
-    """``x`` as a constant: derivatives do not see what it depends on.
+    """``x`` as a constant: derivatives ignore what it depends on.
 
     >>> import gradspec as gs
     >>> g = gs.trace(lambda x: x * detach(x), gs.f32[1]).jvp()
@@ -550,7 +552,7 @@ CLAMP = _unary(
 def clamp(x: Any, min: float | None = None, max: float | None = None) -> Any:
     """The number from ``min`` to ``max`` nearest to ``x``; its derivative is 1 from ``min`` to ``max``, both included.
 
-    A bound is a number; for one that varies use ``maximum`` and ``minimum``, which this is of integers.
+    A bound is a number; for one that varies use ``maximum`` and ``minimum``.
 
     >>> import numpy as np
     >>> clamp(np.float32([-1, 0.5, 2]), 0, 1).tolist()
@@ -617,11 +619,12 @@ MAXIMUM = Op(
     enclosure=increasing,
     relaxation=_maximum_lines,
     jvp=lambda attrs, primals, tangents: ([maximum(*primals)], [_shared(*primals, *tangents)]),
+    selects=True,
 )
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """The larger of two numbers, NaN if one is; of equal numbers each has half of the derivative.
+    """The larger of two numbers, NaN if one is; equal numbers get half of the derivative each.
 
     >>> import numpy as np
     >>> maximum(np.float32([1, 5]), 3.0).tolist()
@@ -639,11 +642,12 @@ MINIMUM = Op(
     enclosure=increasing,
     relaxation=_minimum_lines,
     jvp=lambda attrs, primals, tangents: ([minimum(*primals)], [_shared(-primals[0], -primals[1], *tangents)]),
+    selects=True,
 )
 
 
 def minimum(a: Any, b: Any) -> Any:
-    """The smaller of two numbers, NaN if one is; of equal numbers each has half of the derivative.
+    """The smaller of two numbers, NaN if one is; equal numbers get half of the derivative each.
 
     >>> import numpy as np
     >>> minimum(np.float32([1, 5]), 3.0).tolist()
@@ -701,17 +705,40 @@ def _bend(largest: float) -> Callable[[Any, Any], Any]:
     return lambda node, box: largest
 
 
+def _eight(attrs: Any, dtype: DType) -> int:
+    """The roundings of an exponential, and of a sum, a quotient and a product with it."""
+    return 8
+
+
+# CUDA C++ Programming Guide, Mathematical Functions, table of intrinsics; an ulp is two units.
+
+
+def _fast_exponential(factor: float) -> Callable[[Any, Any, Any], Any]:
+    """``__expf``: 2 + ⌊1.173·|z|⌋ ulp, of which the first two are counted among roundings."""
+    return lambda node, box, size: size * box.magnitude * node.above(2.35 * factor * 2.0**-24)
+
+
+def _fast_wave(node: Any, box: Any, size: Any) -> Any:
+    """``__sinf``, ``__cosf``: 2^−21.19 from −π to π, and nothing is said of others."""
+    beyond = (box.magnitude - 3.1415925) * 2.0**30
+    return maximum(minimum(beyond, 2.0), 2.0**-21.18)
+
+
 EXP = _unary(
     "exp",
     spec.exp,
     lambda attrs, x, y, dx: dx * y,
-    **Curve(bend=lambda node, box: exp(box.upper), bent=lambda attrs: 1).rules(),
+    **Curve(bend=lambda node, box: exp(box.upper), bent=lambda attrs: 1, fast=_fast_exponential(1.0)).rules(),
 )
 LOG = _unary(
     "log",
     spec.log,
     lambda attrs, x, y, dx: dx / x,
-    **Curve(bend=lambda node, box: 1.0 / (box.lower * box.lower), bent=lambda attrs: -1).rules(),
+    **Curve(
+        bend=lambda node, box: 1.0 / (box.lower * box.lower),
+        bent=lambda attrs: -1,
+        fast=lambda node, box, size: node.above(2.0**-21.4),  # 2^−21.41 from ½ to 2, and 3 ulp elsewhere
+    ).rules(),
 )
 SQRT = _unary(
     "sqrt",
@@ -723,16 +750,18 @@ TANH = _unary(
     "tanh",
     spec.tanh,
     lambda attrs, x, y, dx: dx * (1.0 - y * y),
-    **Curve(bend=_bend(0.7699), tail=lambda attrs: (4.0, 7e-4)).rules(),
+    **Curve(bend=_bend(0.7699), tail=lambda attrs: (4.0, 7e-4), fast=lambda node, box, size: size * 2.0**-10.9).rules(),
 )
-_WAVE = Curve(bend=_bend(1.0), steepest=1.0, mass=lambda node, box: 1.0)
+_WAVE = Curve(bend=_bend(1.0), steepest=1.0, mass=lambda node, box: 1.0, fast=_fast_wave)
 SIN = _unary("sin", spec.sin, lambda attrs, x, y, dx: dx * cos(x), **_WAVE.rules())
 COS = _unary("cos", spec.cos, lambda attrs, x, y, dx: -dx * sin(x), **_WAVE.rules())
 SIGMOID = _unary(
     "sigmoid",
     spec.sigmoid,
     lambda attrs, x, y, dx: dx * (y * sigmoid(-x)),
-    **Curve(bend=_bend(0.09623), tail=lambda attrs: (8.0, 3.4e-4)).rules(),
+    **Curve(
+        bend=_bend(0.09623), tail=lambda attrs: (8.0, 3.4e-4), roundings=_eight, fast=_fast_exponential(1.0)
+    ).rules(),
 )
 
 
@@ -825,12 +854,13 @@ SOFTPLUS = _unary(
         tail=lambda attrs: (6 / builtins.abs(attrs.beta), 2.5e-3 / builtins.abs(attrs.beta)),
         mass=lambda node, box: 0.3 / builtins.abs(node.attrs.beta),
         roundings=lambda attrs, dtype: 8 + 2 * rounded_number(attrs.beta, dtype),
+        fast=lambda node, box, size: _fast_exponential(builtins.abs(node.attrs.beta))(node, box, size) + 2.0**-21.4,
     ).rules(),
 )
 
 
 def softplus(x: Any, beta: float = 1.0) -> Any:
-    """``log(1 + exp(β·x)) / β``, at every ``x``: there is no threshold from which it is the identity.
+    """``log(1 + exp(β·x)) / β``, for every ``x``: there is no threshold above which it is the identity.
 
     >>> import numpy as np
     >>> softplus(np.float32([-1000, 1000])).tolist()
@@ -844,7 +874,13 @@ SILU = _unary(
     "silu",
     spec.silu,
     lambda attrs, x, y, dx: dx * (sigmoid(x) + y * sigmoid(-x)),
-    **Curve(bend=_bend(0.5001), turns=lambda attrs: (-1.278464542761074,), tail=lambda attrs: (6.0, 0.0149)).rules(),
+    **Curve(
+        bend=_bend(0.5001),
+        turns=lambda attrs: (-1.278464542761074,),
+        tail=lambda attrs: (6.0, 0.0149),
+        roundings=_eight,
+        fast=_fast_exponential(1.0),
+    ).rules(),
 )
 
 
@@ -862,14 +898,21 @@ NORMAL_CDF = _unary(
     "normal_cdf",
     spec.normal_cdf,
     lambda attrs, x, y, dx: dx * _normal_density(x),
-    **Curve(bend=_bend(0.24198), tail=lambda attrs: (3.5, 2.4e-4), mass=lambda node, box: 1.0).rules(),
+    **Curve(
+        bend=_bend(0.24198), tail=lambda attrs: (3.5, 2.4e-4), mass=lambda node, box: 1.0, roundings=_eight
+    ).rules(),
 )
 NORMAL_DENSITY = _unary(
     "normal_density",
     spec.normal_density,
     lambda attrs, x, y, dx: -dx * (x * y),
     **Curve(
-        bend=_bend(0.39895), turns=lambda attrs: (0.0,), tail=lambda attrs: (4.0, 1.4e-4), mass=lambda node, box: 0.4
+        bend=_bend(0.39895),
+        turns=lambda attrs: (0.0,),
+        tail=lambda attrs: (4.0, 1.4e-4),
+        mass=lambda node, box: 0.4,
+        roundings=_eight,
+        fast=lambda node, box, size: size * (box.magnitude * box.magnitude) * 2.0**-23.7,
     ).rules(),
 )
 
@@ -934,6 +977,7 @@ GELU = _unary(
         tail=lambda attrs: (3.5, 8.2e-4),
         mass=lambda node, box: box.magnitude,
         roundings=lambda attrs, dtype: 16,
+        fast=lambda node, box, size: size * 2.0**-10.9,  # of the hyperbolic tangent
     ).rules(),
 )
 

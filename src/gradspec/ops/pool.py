@@ -27,7 +27,7 @@ from gradspec.ops.pointwise import gate, maximum, minimum
 from gradspec.ops.rules import applying, increasing, whole
 from gradspec.ops.select import equal, where
 from gradspec.ops.shape import broadcast_to, reshape
-from gradspec.ops.terms import common_count, inverse_bit, most_cells, most_windows
+from gradspec.ops.terms import common_count, division, inverse_bit, most_cells, most_windows
 from gradspec.ops.unpool import max_gather, max_unpool
 from gradspec.spec.errors import ShapeError, UnsupportedError
 from gradspec.spec.pool import (
@@ -246,6 +246,7 @@ MAX_POOL = Op(
     crop=MaxPool.crop,
     enclosure=_max_box,
     relaxation=_max_lines,
+    selects=True,
 )
 
 
@@ -387,9 +388,9 @@ def max_pool(
     *,
     ties: str = "first",
 ) -> Any:
-    """The largest real cell of each window, and with ``return_indices`` the winner's place in its spatial plane.
+    """The largest real cell of each window, and with ``return_indices`` the winner's position in its spatial plane.
 
-    ``ties`` says who takes part in derivatives among equal cells: ``"first"``, ``"all"`` of them, or ``"split"``.
+    ``ties`` says which of several equal cells take part in derivatives: ``"first"``, ``"all"`` of them, or ``"split"``.
 
     >>> import numpy as np
     >>> max_pool(np.float32([[1, 2, 3], [4, 5, 6], [7, 8, 9]]), (2, 2), 1).tolist()
@@ -417,7 +418,7 @@ def adaptive_max_pool(
 
 
 def global_max_pool(x: Any, rank: int = 2, keepdims: bool = True, *, ties: str = "first") -> Any:
-    """The largest cell over the last ``rank`` axes, which stay as ones or, without ``keepdims``, go.
+    """The largest cell over the last ``rank`` axes, which become ones or, without ``keepdims``, are removed.
 
     >>> import numpy as np
     >>> global_max_pool(np.float32([[[1, 3], [3, 2]]])).tolist()
@@ -489,8 +490,14 @@ def _undivided(attrs: Any) -> Any:
 
 
 def _averaged(attrs: AvgPool, x: TensorType) -> int:
-    """The cells of the largest window, the division, and the rounding of the divisor."""
-    return most_cells(attrs.window(x)) + 2
+    """The cells of the largest window, and the division of each or of their sum."""
+    return most_cells(attrs.window(x)) + _divided(attrs, x)
+
+
+def _divided(attrs: AvgPool, x: TensorType) -> int:
+    if attrs.divisor_override is not None:
+        return division(attrs.divisor_override, x.dtype)
+    return division(prod(getattr(axis, "kernel", axis.size) for axis in attrs.window(x).axes), x.dtype)
 
 
 def _average_grain(attrs: AvgPool, x: TensorType) -> float:
@@ -499,7 +506,8 @@ def _average_grain(attrs: AvgPool, x: TensorType) -> float:
 
 
 def _shared(attrs: AvgSpread, g: TensorType) -> int:
-    return most_windows(attrs.window(TensorType(g.dtype, attrs.sizes))) + 2
+    x = TensorType(g.dtype, attrs.sizes)
+    return most_windows(attrs.window(x)) + _divided(attrs, x)
 
 
 def _avg_transpose(attrs: AvgPool, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
@@ -577,7 +585,7 @@ def adaptive_avg_pool(x: Any, output_size: Sequence[int | None]) -> Any:
 
 
 def global_avg_pool(x: Any, rank: int = 2, keepdims: bool = True) -> Any:
-    """The mean over the last ``rank`` axes, which stay as ones or, without ``keepdims``, go.
+    """The mean over the last ``rank`` axes, which become ones or, without ``keepdims``, are removed.
 
     >>> import numpy as np
     >>> global_avg_pool(np.float32([[[1, 3], [3, 2]]])).tolist()

@@ -98,10 +98,10 @@ QUANTIZE = Op(
 def quantize(x: Any, scale: Any, zero_point: Any | int = 0, dtype: DType | None = None) -> Any:
     """``x / scale``, rounded to the nearest integer, of two the even one, plus ``zero_point``, as ``i8 u8 i16 u16``.
 
-    What does not fit becomes the largest or the least integer, and NaN the zero point. Scales and zero points are
+    Values out of range become the largest or the smallest integer, and NaN the zero point. Scales and zero points are
     numbers, or tensors that broadcast: ``(C, 1, 1)`` has one for each channel of ``x (N, C, H, W)``. A size may also
-    divide that of ``x``; then each entry is for a block of neighbours. The result has the dtype of the zero point; a
-    plain number has ``dtype``, which is u8 unless given. There is no derivative, and asking for one is an error.
+    divide that of ``x``; then each entry applies to a block of neighbours. The result has the dtype of the zero point;
+    a plain number has ``dtype``, which is u8 unless given. There is no derivative, and asking for one is an error.
 
     >>> import gradspec as gs
     >>> import numpy as np

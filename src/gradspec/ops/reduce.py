@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
@@ -13,7 +14,7 @@ from gradspec.ops.layout import AlongAxis
 from gradspec.ops.rules import applying, recorded_axis
 from gradspec.ops.shape import Axes, axes_batch, one_further, reduced_terms, reduced_type, reduction, sum
 from gradspec.ops.softmax_bounds import log_softmax_box, log_softmax_lines, softmax_box, softmax_lines
-from gradspec.ops.terms import inverse_bit
+from gradspec.ops.terms import division, inverse_bit
 from gradspec.spec import reduce as spec
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.layout import normal_axis
@@ -33,6 +34,10 @@ def _mean_transpose(attrs: Axes, cotangents: Sequence[Var], types: Sequence[Tens
     return apply(SHARE, Share(attrs.axes, types[0].shape), *cotangents)  # type: ignore[no-any-return]
 
 
+def _mean_terms(attrs: Axes, x: TensorType) -> int:
+    return (count := reduced_terms(attrs, x)) + division(count, x.dtype)
+
+
 MEAN = Op(
     "mean",
     Axes,
@@ -40,9 +45,7 @@ MEAN = Op(
     spec=lambda attrs, x: (spec.mean(x, attrs.axes),),
     batch=axes_batch,
     linear="jointly",
-    sums=Sums(
-        terms=lambda attrs, x: reduced_terms(attrs, x) + 2, grain=lambda attrs, x: inverse_bit(reduced_terms(attrs, x))
-    ),
+    sums=Sums(terms=_mean_terms, grain=lambda attrs, x: inverse_bit(reduced_terms(attrs, x))),
     transpose=_mean_transpose,
 )
 
@@ -84,7 +87,7 @@ SHARE = Op(
     spec=lambda attrs, x: (spec.share(x, attrs.axes, attrs.shape),),
     batch=_share_batch,
     linear="jointly",
-    sums=Sums(terms=lambda attrs, x: 2),
+    sums=Sums(terms=lambda attrs, x: 1 + division(prod(attrs.shape[a] for a in attrs.axes), x.dtype)),
     transpose=lambda attrs, cotangents, types, i: apply(MEAN, Axes(attrs.axes), *cotangents),
 )
 
@@ -125,7 +128,7 @@ CUMSUM = Op(
 
 
 def cumsum(x: Any, axis: int, exclusive: bool = False, reverse: bool = False) -> Any:
-    """Each number added to all before it along ``axis``; with ``reverse``, to all behind it.
+    """Each number added to all before it along ``axis``; with ``reverse``, to all after it.
 
     With ``exclusive`` it is not a term of its own sum, and the first sum is 0. Sums of integers wrap around.
 
@@ -186,7 +189,7 @@ SOFTMAX = Op(
 def softmax(x: Any, axis: int = -1) -> Any:
     """``exp xᵢ / Σ exp xⱼ`` along ``axis``, computed without overflow.
 
-    A −∞ next to a finite number has weight 0. A row of −∞ alone, or with a +∞ or a NaN in it, gives NaN.
+    A −∞ next to a finite number has weight 0. A row of only −∞, or one that contains +∞ or NaN, gives NaN.
 
     >>> import numpy as np
     >>> softmax(np.float32([1000, 1000, -np.inf])).tolist()

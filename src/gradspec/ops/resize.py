@@ -116,9 +116,10 @@ def resize(
 ) -> Any:
     """The last ``len(size)`` axes resized to ``size``, by the nearest cell or linearly between cells.
 
-    Output ``o`` of an axis lies at ``start + o·step`` among its cells: numbers for all axes or for each, taken exactly
-    (``fractions.Fraction`` holds what a float does not). Unless given, they follow from the sizes. ``rounding`` says
-    which cell is the nearest: ``"floor"``, ``"ceil"``, or ``"half_down"`` and ``"half_up"``, which differ halfway.
+    Output ``o`` of an axis lies at ``start + o·step`` among its cells: one number for all axes or one for each, used
+    exactly (pass a ``fractions.Fraction`` for what a float cannot represent). Unless given, they follow from the sizes.
+    ``rounding`` says which cell is the nearest: ``"floor"``, ``"ceil"``, or ``"half_down"`` and ``"half_up"``, which
+    differ halfway.
 
     >>> import numpy as np
     >>> resize(np.float32([0, 1]), (4,), "linear").tolist()

@@ -92,7 +92,8 @@ class Curve:
       errors are relative to; besides ``f`` itself.
     - ``off(node)``: how far the function may be moved by the rounding of its attributes, or None.
     - ``steepest``: the largest ``|f′|``, if the function turns too often to name where, and stays from −1 to 1.
-    - ``roundings(attrs, dtype)``: those of one evaluation; 0 if it is exact.
+    - ``roundings(attrs, dtype)``: those of one evaluation, 4 for an elementary function; 0 if it is exact.
+    - ``fast(node, box, size)``: how much more results of a ``size`` may be off in CUDA's fast mode, or None.
     """
 
     turns: Callable[[Any], tuple[float, ...]] = lambda attrs: ()
@@ -103,7 +104,8 @@ class Curve:
     mass: Callable[[Any, Any], Any] | None = None
     off: Callable[[Any], float] | None = None
     steepest: float | None = None
-    roundings: Callable[[Any, DType], int] = lambda attrs, dtype: 8
+    roundings: Callable[[Any, DType], int] = lambda attrs, dtype: 4
+    fast: Callable[[Any, Any, Any], Any] | None = None
 
     def rules(self) -> dict[str, Any]:
         """The rules of the operator's record."""

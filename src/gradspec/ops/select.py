@@ -49,6 +49,7 @@ GREATER = Op(
     batch=leading_batch,
     enclosure=lambda node, a, b: node.between(greater(a.lower, b.upper), equal(node.at_least(b.lower, a.upper), False)),
     constant=True,
+    selects=True,
 )
 
 EQUAL = Op(
@@ -59,6 +60,7 @@ EQUAL = Op(
     batch=leading_batch,
     enclosure=_maybe_equal,
     constant=True,
+    selects=True,
 )
 
 
@@ -138,11 +140,11 @@ WHERE: Op = Op(
 def where(condition: Any, a: Any, b: Any) -> Any:
     """``a`` where the condition is true, ``b`` elsewhere; tangents are chosen alike.
 
-    In reverse mode what is not chosen has a cotangent of 0, which a derivative before it that is infinite makes NaN:
+    In reverse mode, what is not chosen has a cotangent of 0, which an infinite derivative before it turns into NaN:
     choose its operand first, as in ``sqrt(where(c, x, 1.0))``.
 
-    The condition holds booleans, such as ``greater``, ``less`` and ``equal`` give. Shapes are broadcast, and ``a`` and
-    ``b`` have one dtype.
+    The condition has booleans, such as ``greater``, ``less`` and ``equal`` return. Shapes are broadcast, and ``a`` and
+    ``b`` have the same dtype.
 
     >>> import numpy as np
     >>> where(np.array([True, False, True]), np.float32([1, np.nan, 3]), 0.0).tolist()

@@ -304,8 +304,8 @@ def smooth_max_pool(
 ) -> Any:
     """``(1/β) · log Σ exp(β·xᵢ)`` over each window: a maximum without kinks, or a minimum for β < 0.
 
-    Padding counts as cells of value 0, or takes no part (``padding_mode="ignore"``). β is rounded to the precision
-    that ``x`` is computed in; it is a constant and has no derivative.
+    Padding counts as cells of value 0, or is ignored (``padding_mode="ignore"``). β is rounded to the precision that
+    ``x`` is computed in; it is a constant and has no derivative.
 
     >>> import numpy as np
     >>> smooth_max_pool(np.float64([0, 0, 1000]), (2,), 1, beta=1.0).round(6).tolist()

@@ -4,7 +4,7 @@ from math import ceil, gcd, prod
 
 import numpy as np
 
-from gradspec.graph.types import DType, f64
+from gradspec.graph.types import DType, f32, f64
 from gradspec.spec.window import AxisWindow, Regular, Window
 
 
@@ -55,6 +55,22 @@ def rounded_number(value: float, dtype: DType) -> int:
     relative = max(off if dtype is not f64 else off[:1]) / abs(value) if value else 0.0
     unit = 2.0 ** (-53 if dtype is f64 else -24)
     return 0 if relative == 0 else 2**24 if relative >= 1 else 1 + ceil(relative / unit) if relative > unit else 1
+
+
+def division(divisor: float, dtype: DType) -> int:
+    """How many more roundings a leaf of an average may meet than there are leaves, for a divisor or any smaller count.
+
+    They are those of its reciprocal, of a product with it and of n − 1 additions, and one more if the divisor is no
+    number of the format that is computed in, of which float32 holds all counts up to 2²⁴.
+
+    >>> from gradspec.graph.types import f16
+    >>> division(9, f16), division(0.1, f16), division(2**24 + 1, f16), division(1, f16)
+    (1, 2, 2, 0)
+    """
+    if abs(divisor) == 1:
+        return 0
+    is_count = float(divisor).is_integer() and abs(divisor) <= 2**24
+    return 1 + (0 if is_count else max(1, rounded_number(divisor, f64 if dtype is f64 else f32)))
 
 
 # --- coefficients, and the power of two that they are multiples of ----------------------------------------------------

@@ -45,13 +45,14 @@ TOP_PLACES = Op(
     batch=leading_batch,
     enclosure=_no_places,
     constant=True,
+    selects=True,
 )
 
 
-def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> Any:
-    """The ``k`` largest cells along ``axis``, the largest first, and where they are; or the smallest.
+def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
+    """The ``k`` largest cells along ``axis``, largest first, and their positions; or the smallest.
 
-    Of equal cells the first comes first. A NaN is larger than every number.
+    Equal cells keep their order. A NaN is larger than every number.
 
     >>> import numpy as np
     >>> [result.tolist() for result in topk(np.float32([2, 5, 7, 5]), 3)]
@@ -67,8 +68,8 @@ def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> Any:
     return moved(values, -1, at), moved(places, -1, at)
 
 
-def sort(x: Any, axis: int = -1, descending: bool = False) -> Any:
-    """The cells along ``axis`` from the smallest to the largest, and where they were; equal ones stay in order.
+def sort(x: Any, axis: int = -1, descending: bool = False) -> tuple[Any, Any]:
+    """The cells along ``axis`` from the smallest to the largest, and their positions; equal ones keep their order.
 
     >>> import numpy as np
     >>> [result.tolist() for result in sort(np.float32([2, np.nan, 1, 2]))]

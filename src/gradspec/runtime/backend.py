@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,6 +13,8 @@ from gradspec.graph.provided import Provided
 from gradspec.graph.types import TensorType
 from gradspec.runtime.task import Lowering
 from gradspec.spec.errors import UnsupportedError
+
+COMPILED_ON = ("linux", "darwin")
 
 Lowerings: TypeAlias = Callable[[str], Lowering | None]
 """How an operator, by its name, is lowered to tasks; None: it is not."""
@@ -37,10 +40,24 @@ BACKENDS = Provided[Mapping[str, Backend]]()
 """All backends by name."""
 
 
-def backend_named(name: str) -> Backend:
-    """The backend of this name."""
-    known = BACKENDS()
+def default_backend() -> str:
+    """Compiled kernels on systems whose object code can be loaded, else NumPy.
+
+    >>> default_backend()
+    'cpu'
+    """
+    return "cpu" if sys.platform in COMPILED_ON else "numpy"
+
+
+def backend_named(name: str | None = None) -> Backend:
+    """The backend of this name, or the default."""
+    name, known = name or default_backend(), BACKENDS()
     if name not in known:
         names = " or ".join(f'backend="{other}"' for other in known)
         raise UnsupportedError(f"there is no backend {name!r}; use {names}")
+    if name == "cpu" and default_backend() != name:
+        raise UnsupportedError(
+            f"compiled kernels are for Linux and macOS, and this system is {sys.platform}; leave out backend, or give "
+            'backend="numpy", which runs every graph'
+        )
     return known[name]

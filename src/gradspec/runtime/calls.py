@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from numpy import ndarray
 
-from gradspec.graph.arrays import as_array, kind_of, of_any_kind, other_array, returned, wants_aligned
+from gradspec.graph.arrays import Kind, as_array, away_kind, kind_of, of_any_kind, other_array, returned, wants_aligned
 from gradspec.graph.attributes import Attributes
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.hints import argument
 from gradspec.graph.ir import Array, Op, Var
 from gradspec.graph.lru import LRUCache
-from gradspec.graph.types import number_as, type_of
+from gradspec.graph.types import TensorType, number_as, type_of
 from gradspec.runtime.backend import backend_named
 from gradspec.runtime.compiled import Program
-from gradspec.runtime.run import DEFAULT_BACKEND, attached
+from gradspec.runtime.run import attached
 
 MOST_CALLS = 2048
 
@@ -46,6 +47,8 @@ def remembered(key: Hashable, work_out: Callable[[], Found]) -> Found:
 
 def run(graph: Graph, arrays: Sequence[Any]) -> Any:
     """One array for one output, a tuple for several. Results never share memory with inputs or constants."""
+    if (kind := away_kind(arrays)) is not None:
+        return kind.run(graph, arrays)
     found = _programs.get(graph)
     if found is None:
         found = _programs[graph] = attached(graph)
@@ -72,7 +75,7 @@ def _application(op: Op, attrs: Attributes, arrays: Sequence[Array]) -> Graph:
 def _function(graph: Graph) -> Run:
     """A graph as a function of arrays: compiled, unless it only moves numbers, of which NumPy has views that last, or
     nothing of it is compiled."""
-    lowering = backend_named(DEFAULT_BACKEND).lowering
+    lowering = backend_named().lowering
     if all(node.op.moves or lowering(node.op.name) is None for node in graph.nodes):
         return _by_numpy(graph)
     program = attached(graph)
@@ -84,7 +87,7 @@ def _function(graph: Graph) -> Run:
 
 
 def _by_numpy(graph: Graph) -> Run:
-    kernel = backend_named(DEFAULT_BACKEND).kernel
+    kernel = backend_named().kernel
     steps = [(kernel(n.op, n.attrs, tuple(v.type for v in n.inputs)), n.inputs, n.outputs) for n in graph.nodes]
 
     def call(arrays: Sequence[Any]) -> Any:
@@ -128,7 +131,8 @@ def remembering(operator: Callable[..., Any]) -> Callable[..., Any]:
         known = tuple(key)
         found = _calls.get(known)
         if found is None and arrays and len(args) <= len(places):
-            found = _worked_out(operator, args, kwargs, is_operand, arrays)
+            away = away_kind(arrays)
+            found = _worked_out(operator, args, kwargs, is_operand, arrays, away)
             if found is not None:
                 _calls.put(known, found)
         return carried_out(*args, **kwargs) if found is None else found(arrays)
@@ -143,10 +147,11 @@ def _add(value: Any, operates: bool, arrays: list[Any], key: list[Hashable]) -> 
         arrays.append(value)
         key.append((value.shape, value.dtype))
     elif operates and kind in (int, float):
-        if not arrays or type(arrays[0]) is not ndarray or arrays[0].dtype == bool:
+        dtype = _dtype_beside(arrays)
+        if dtype is None:
             return False
-        arrays.append(number_as(value, arrays[0].dtype))
-        key.append((kind, arrays[0].dtype))
+        arrays.append(number_as(value, dtype))
+        key.append((kind, dtype))
     elif kind in _PLAIN:
         key.append((kind, value))
     elif kind is float:
@@ -154,13 +159,30 @@ def _add(value: Any, operates: bool, arrays: list[Any], key: list[Hashable]) -> 
     elif kind in (tuple, list) and not operates:
         key.append((kind, len(value)))
         return all(_add(part, False, arrays, key) for part in value)
-    elif kind_of(value) is not None:
-        seen = as_array(value)
+    elif (library := kind_of(value)) is not None:
+        is_away = library.is_away(value)
+        seen = library.type_of(value) if is_away else as_array(value)
         arrays.append(value)
-        key.append((kind_of(value), seen.shape, seen.dtype))
+        key.append((library, is_away, seen.shape, seen.dtype))
     else:
         return False
     return True
+
+
+def _type_of(value: Any) -> TensorType:
+    kind = away_kind([value])
+    return type_of(as_array(value)) if kind is None else kind.type_of(value)
+
+
+def _dtype_beside(arrays: Sequence[Any]) -> np.dtype[Any] | None:
+    """The dtype that a number beside these arrays has; None where that takes a closer look."""
+    if arrays and type(arrays[0]) is ndarray:
+        dtype: np.dtype[Any] = arrays[0].dtype
+    elif away_kind(arrays[:1]) is not None:
+        dtype = _type_of(arrays[0]).dtype.numpy
+    else:
+        return None
+    return None if dtype.kind == "b" else dtype
 
 
 def _worked_out(
@@ -169,18 +191,23 @@ def _worked_out(
     kwargs: dict[str, Any],
     is_operand: dict[str, bool],
     arrays: Sequence[Any],
+    away: Kind | None,
 ) -> Run | None:
     """The function of its arrays that a call is; None if it fails, so that it can fail on the arrays and speak of them,
-    or gives what it is given."""
+    or gives what it is given. What is ``away`` has no other way to be carried out, or to fail."""
     builder = Builder()
     try:
-        inputs = iter([builder.input(type_of(as_array(a)), f"x{i}") for i, a in enumerate(arrays)])
+        inputs = iter([builder.input(_type_of(a), f"x{i}") for i, a in enumerate(arrays)])
         named = [*zip(is_operand, args, strict=False), *kwargs.items()]
         given = {name: _replaced(value, is_operand[name], inputs) for name, value in named}
         results = operator(*list(given.values())[: len(args)], **{name: given[name] for name in kwargs})
         graph = builder.build(results, allow_unused=True)
     except Exception:
+        if away is not None:
+            raise
         return None
+    if away is not None:
+        return partial(away.run, graph)
     return _function(graph) if graph.nodes else None
 
 

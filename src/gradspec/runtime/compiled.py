@@ -203,7 +203,7 @@ class Compiled:
 
 
 class CompiledFamily:
-    """A family whose graphs are compiled when their sizes are first met: ``run(*arrays, out=None)``."""
+    """A family whose graphs are compiled when their sizes first occur: ``run(*arrays, out=None)``."""
 
     def __init__(self, family: Family, compile: Callable[[Graph], Compiled]) -> None:
         self.family, self._compile, self._compiled = family, compile, LRUCache[Compiled](MOST_GRAPHS)

@@ -43,11 +43,11 @@ class IntervalTensor(Tensor):
 def evaluate(graph: Graph, *args: Any, domain: Domain, path: str | None = None) -> Any:
     """What the graph means in ``domain``: a Tensor for one output, a tuple for several.
 
-    Arrays and nested lists are converted; a Tensor is taken as it is, so that intervals or dual numbers can be given.
+    Arrays and nested lists are converted; a Tensor is used unchanged, so that intervals or dual numbers can be passed.
 
     Intervals of a whole network are computed by its compiled boxes (``gs.bounds``), a million times faster and a few
-    roundings wider than by the specification; small graphs go through the specification. ``path`` asks for one of them,
-    ``"boxes"`` or ``"scalar"``, and the result's ``path`` says which it was.
+    roundings wider than by the specification; small graphs go through the specification. ``path`` selects one of them,
+    ``"boxes"`` or ``"scalar"``, and the result's ``path`` says which was used.
 
     >>> import gradspec as gs
     >>> g = gs.trace(lambda x: x / 3.0, gs.f32[2])

@@ -16,7 +16,6 @@ from gradspec.runtime.planner import plan
 from gradspec.runtime.structure import lifted, structure
 from gradspec.transforms.trace import trace
 
-DEFAULT_BACKEND = "cpu"
 MOST_PLANS = 512
 
 _executables = LRUCache[Executable](MOST_PLANS)
@@ -24,23 +23,24 @@ _executables = LRUCache[Executable](MOST_PLANS)
 
 @overload
 def compile(  # type: ignore[overload-overlap]  # (a family is a function, too)
-    program: Family, *, backend: str = ..., threads: int | None = ...
+    program: Family, *, backend: str | None = ..., threads: int | None = ...
 ) -> CompiledFamily: ...
 @overload
 def compile(
-    program: Graph | Callable[..., Any], *types: Any, backend: str = ..., threads: int | None = ...
+    program: Graph | Callable[..., Any], *types: Any, backend: str | None = ..., threads: int | None = ...
 ) -> Compiled: ...
 def compile(
     program: Graph | Family | Callable[..., Any],
     *types: Any,
-    backend: str = DEFAULT_BACKEND,
+    backend: str | None = None,
     threads: int | None = None,
 ) -> Compiled | CompiledFamily:
     """A function of arrays that runs a graph, or a function traced on ``types``.
 
-    ``backend`` is ``"cpu"``, compiled kernels, or ``"numpy"``, the readable reference. Without ``threads`` each call
-    uses as many as ``get_num_threads()`` says. ``print(run.plan)`` shows what a call does; ``run(x, out=y)`` puts the
-    result into ``y``. Of a family each graph is compiled when its sizes are first met, and ``run.at(x)`` is that one.
+    ``backend`` is ``"cpu"``, compiled kernels, or ``"numpy"``, the readable reference; the first unless given, except
+    on Windows, where no kernels are compiled. Without ``threads`` each call uses as many as ``get_num_threads()`` says.
+    ``print(run.plan)`` shows what a call does; ``run(x, out=y)`` stores the result in ``y``. For a family, each graph
+    is compiled when its sizes first occur, and ``run.at(x)`` returns it.
 
     >>> import gradspec as gs
     >>> import numpy as np
@@ -60,7 +60,7 @@ def compile(
     return Compiled(graph, Program(Executable(found), operands), threads)
 
 
-def planned(graph: Graph, backend: str = DEFAULT_BACKEND) -> tuple[Plan, list[Array]]:
+def planned(graph: Graph, backend: str | None = None) -> tuple[Plan, list[Array]]:
     """What compiling a graph comes to, before memory is taken for it, and the constants that belong to it."""
     chosen = backend_named(backend)
     meant, operands = lifted(graph.simplify() if chosen.simplifies else graph)
@@ -73,6 +73,6 @@ def attached(graph: Graph) -> Program:
     key = (len(graph.inputs), structure(open_graph))  # a constant is packed once, an input every time
 
     def made() -> Executable:
-        return Executable(plan(open_graph.simplify(), len(graph.inputs), backend_named(DEFAULT_BACKEND)))
+        return Executable(plan(open_graph.simplify(), len(graph.inputs), backend_named()))
 
     return Program(_executables.get_or_make(key, made), operands, graph.inputs)

@@ -38,6 +38,7 @@ from gradspec.runtime.scheduler import (
     encoded,
     is_unfinished,
 )
+from gradspec.system.machine import processors
 
 VARIABLE = "GRADSPEC_NUM_THREADS"
 MOST_THREADS = 1024
@@ -49,7 +50,7 @@ _chosen: int | None = None
 
 
 def set_num_threads(n: int | None) -> None:
-    """How many threads compiled graphs use, the calling one included; None goes back to what the machine offers.
+    """How many threads compiled graphs use, including the calling one; None restores the default.
 
     >>> before = get_num_threads()
     >>> set_num_threads(3)
@@ -133,6 +134,12 @@ def carry_out(job: Array, workspace: int = 0, stride: int = 0, threads: int = 1)
         del failure  # it refers to this frame
 
 
+@cache
+def _c() -> ctypes.CDLL:
+    """The C library, which Windows does not have in this way, nor a pool."""
+    return ctypes.CDLL(None)
+
+
 class _Worker:
     """A thread, and the desk where it waits for jobs."""
 
@@ -141,8 +148,8 @@ class _Worker:
         self.desk = room[-address(room) // 8 % LINE :]  # on lines of its own
         self.at = address(self.desk)
         self.mutex, self.called = (ctypes.c_void_p(self.at + _DESK.fields[n].offset) for n in ("mutex", "called"))
-        _C.pthread_mutex_init(self.mutex, None)
-        _C.pthread_cond_init(self.called, None)
+        _c().pthread_mutex_init(self.mutex, None)
+        _c().pthread_cond_init(self.called, None)
 
     def begin(self) -> None:
         self.desk[[_JOB, _LEAVES]] = 0
@@ -154,12 +161,12 @@ class _Worker:
 
     def send_home(self) -> None:
         self.desk[_LEAVES] = 1
-        _C.pthread_mutex_lock(self.mutex)
-        _C.pthread_cond_signal(self.called)
-        _C.pthread_mutex_unlock(self.mutex)
+        _c().pthread_mutex_lock(self.mutex)
+        _c().pthread_cond_signal(self.called)
+        _c().pthread_mutex_unlock(self.mutex)
 
 
-_C, _DESK = ctypes.CDLL(None), layout(Desk)
+_DESK = layout(Desk)
 _JOB, _LEAVES = (_DESK.fields[name].offset // 8 for name in ("job", "leaves"))
 
 
@@ -252,16 +259,10 @@ def _checked(n: Any, where: str) -> int:
 def _default() -> int:
     text = os.environ.get(VARIABLE, "").strip()
     if not text:
-        return max(1, min(_processors(), cgroup_limit() or MOST_THREADS))
+        return max(1, min(processors(), cgroup_limit() or MOST_THREADS))
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"{VARIABLE} is {text!r}; give a whole number from 1 to {MOST_THREADS}, or unset it")
     return _checked(int(text), VARIABLE)
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def cgroup_limit(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int | None:

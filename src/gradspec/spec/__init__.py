@@ -75,7 +75,7 @@ from gradspec.spec.pool import (
     max_pool_vjp,
 )
 from gradspec.spec.quantize import dequantize, quantize
-from gradspec.spec.ranked import ranked_operator
+from gradspec.spec.ranked import ranked_names, ranked_operator
 from gradspec.spec.reduce import cumsum, log_softmax, mean, share, softmax, sum
 from gradspec.spec.resize import resize
 from gradspec.spec.select import equal, greater, where
@@ -246,5 +246,4 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    ranked = [f"{op}{rank}d{mode}" for op in OPERATORS for rank in (1, 2, 3) for mode in ("", "_jvp", "_vjp")]
-    return [*__all__, *ranked, *(f"lp_pool{rank}d" for rank in (1, 2, 3))]
+    return sorted([*__all__, *ranked_names(RANKED, __all__)])

@@ -18,8 +18,9 @@ class AmbiguityError(ValueError):
 
 
 class FormatError(ValueError):
-    """A file that is not what it should be; the message says where it goes wrong."""
+    """A malformed file; the message says where it goes wrong."""
 
 
 class FormatWarning(UserWarning):
-    """A file states what is not so, and is read without it, or is written as few can read it; the message says what."""
+    """A file makes a false statement, which was ignored, or was written so that few programs can read it; the message
+    says which."""

@@ -190,7 +190,7 @@ def max_pool(
     *,
     ties: str = "first",
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The largest real cell of each window, and with ``return_indices`` the winner's place in its spatial plane.
+    """The largest real cell of each window, and with ``return_indices`` the winner's position in its spatial plane.
 
     >>> max_pool([[1, 2, 3], [4, 5, 6], [7, 8, 9]], (2, 2), 1).tolist()
     [[5, 6], [8, 9]]
@@ -417,7 +417,7 @@ def _kept(g: Tensor, rank: int, keepdims: bool) -> Tensor:
 
 
 def global_max_pool(x: TensorLike, rank: int = 2, keepdims: bool = True, *, ties: str = "first") -> Tensor:
-    """The largest cell over the last ``rank`` axes, which stay as ones or, without ``keepdims``, go.
+    """The largest cell over the last ``rank`` axes, which become ones or, without ``keepdims``, are removed.
 
     >>> global_max_pool([[[1, 3], [3, 2]]]).tolist()
     [[[3]]]
@@ -466,7 +466,7 @@ def global_max_pool_vjp(
 
 
 def global_avg_pool(x: TensorLike, rank: int = 2, keepdims: bool = True) -> Tensor:
-    """The mean over the last ``rank`` axes, which stay as ones or, without ``keepdims``, go.
+    """The mean over the last ``rank`` axes, which become ones or, without ``keepdims``, are removed.
 
     >>> global_avg_pool([[[1, 3], [3, 2]]]).tolist()
     [[[2.25]]]

@@ -9,6 +9,9 @@ from typing import Any
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.tensor import tensor
 
+SIZES = ("kernel_size", "output_size", "size")
+"""Arguments of which the N-d form wants one entry per axis."""
+
 
 def ranked_operator(name: str, operators: Iterable[str], namespace: dict[str, Any]) -> Callable[..., Any] | None:
     """What ``max_pool2d`` or ``max_pool2d_jvp`` names: the ``namespace``'s operator at that rank, or None."""
@@ -17,10 +20,20 @@ def ranked_operator(name: str, operators: Iterable[str], namespace: dict[str, An
     return None if match is None or operator is None else _at_rank(operator, int(match[2]), name)
 
 
+def ranked_names(operators: Iterable[str], namespace: Iterable[str]) -> list[str]:
+    """The names that ``ranked_operator`` answers to.
+
+    >>> ranked_names(["conv"], ["conv", "conv_vjp", "converted"])
+    ['conv1d', 'conv2d', 'conv3d', 'conv1d_vjp', 'conv2d_vjp', 'conv3d_vjp']
+    """
+    matches = [re.fullmatch(rf"({'|'.join(operators)})((?:_jvp|_vjp)*)", name) for name in namespace]
+    return [f"{match[1]}{rank}d{match[2]}" for match in matches if match for rank in (1, 2, 3)]
+
+
 def _at_rank(operator: Callable[..., Any], rank: int, name: str) -> Callable[..., Any]:
     """``operator`` for ``rank`` spatial axes: sizes may be a single int, and no argument says the rank."""
     full = inspect.signature(operator)
-    signature = full.replace(parameters=[p for p in full.parameters.values() if p.name != "rank"])
+    signature = full.replace(parameters=[_or_one_int(p) for p in full.parameters.values() if p.name != "rank"])
 
     @wraps(operator)
     def ranked(*args: Any, **kwargs: Any) -> Any:
@@ -28,7 +41,7 @@ def _at_rank(operator: Callable[..., Any], rank: int, name: str) -> Callable[...
             arguments = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise TypeError(f"{name}() {error}") from None
-        for size in ("kernel_size", "output_size", "size"):
+        for size in SIZES:
             if size in arguments:
                 arguments[size] = _sizes(name, size, arguments[size], rank)
         if "weight" in arguments:
@@ -41,6 +54,12 @@ def _at_rank(operator: Callable[..., Any], rank: int, name: str) -> Callable[...
     ranked.__signature__ = signature  # type: ignore[attr-defined]
     ranked.__doc__ = f"``{operator.__name__}`` over {rank} spatial {'axis' if rank == 1 else 'axes'}."
     return ranked
+
+
+def _or_one_int(parameter: inspect.Parameter) -> inspect.Parameter:
+    if parameter.name not in SIZES:
+        return parameter
+    return parameter.replace(annotation=f"int | {parameter.annotation}")
 
 
 def _sizes(name: str, argument: str, value: Any, rank: int) -> Any:

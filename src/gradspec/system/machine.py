@@ -17,9 +17,18 @@ def machine() -> dict[str, Any]:
     return {
         "processor": _processor(),
         "architecture": platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": processors(),
         "system": f"{platform.system()} {platform.release()}",
     }
+
+
+def processors() -> int:
+    """How many processors this process may run on; where the system does not say, as on macOS, all that there are.
+
+    >>> processors() >= 1
+    True
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _processor() -> str:

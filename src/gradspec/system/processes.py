@@ -16,6 +16,8 @@ from tempfile import TemporaryFile
 from time import monotonic
 from typing import IO, Any, Protocol, TextIO
 
+from gradspec.spec.errors import UnsupportedError
+
 PR_SET_PDEATHSIG = 1
 LONGEST_LINE = 4096
 """Bytes of a last line that are told."""
@@ -168,6 +170,11 @@ class Child:
 
 def module_child(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Child:
     """``python -m module arguments``; what it prints on standard error goes to a nameless file."""
+    if sys.platform == "win32":
+        raise UnsupportedError(
+            "processes that may crash are started and stopped as Linux and macOS do it, and this system is Windows; "
+            "judge a kernel in this process instead, by gs.conformance.check(kernel) on the function itself"
+        )
     log = TemporaryFile()  # noqa: SIM115  (`Child.kill` closes it)
     process = subprocess.Popen(
         [sys.executable, "-m", module, *arguments],

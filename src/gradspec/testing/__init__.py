@@ -15,6 +15,7 @@ from warnings import warn
 
 if TYPE_CHECKING:
     from gradspec.conformance.model.run import Run
+    from gradspec.conformance.targets.reference.kernel import ReferenceKernel
     from gradspec.conformance.targets.user.target import UserKernels
 
 DEFAULT_CASES = 300
@@ -28,6 +29,11 @@ def check_kernel(
     kernel: Any,
     op: str | None = None,
     *,
+    spec: Any = None,
+    inputs: Any = None,
+    params: str | None = None,
+    array: str | None = None,
+    arithmetic: Mapping[str, Any] | None = None,
     jvp: Callable[..., Any] | None = None,
     vjp: Callable[..., Any] | None = None,
     cases: int | None = DEFAULT_CASES,
@@ -45,53 +51,60 @@ def check_kernel(
     algorithm: str | None = None,
     strict: bool | None = None,
     timeout: float = 60.0,
+    device: str = "cpu",
     isolate: bool = True,
     **domain: Any,
 ) -> Run:
-    """Judge a kernel, and raise an ``AssertionError`` that tells every defect by its smallest case.
+    """Judge a kernel, and raise an ``AssertionError`` that reports every defect by its smallest case.
 
-    The kernel is a function, named as an operator of ``gs.spec`` or with ``op`` saying which it is, and ``jvp`` and
-    ``vjp`` its derivatives; or a module, an instance or a mapping with such functions. A run ends after so many cases
-    or seconds; a seed gives the same cases. Fewer judged cases than ``at_least`` fail; few of them, because time
-    ended the run, are a `FewCasesWarning`. ``ops``, ``features``, ``modes``, ``dtypes`` and ``ranks`` choose among
-    them. Unless ``strict`` is False, here or in the object itself, a choice that is not the specification's (another
-    tie rule, say) is a defect, save those that ``conventions`` names. ``algorithm`` says how sums are computed, if not
-    term by term: ``"fft"``, ``"winograd"``, ``"integral_image"`` or ``"prefix_sum"``. Other keywords are attributes and
-    axes, ``kernel_size={(3, 3)}`` or ``channels=range(8, 1025, 8)``: the domain that cases are drawn from, instead of
-    what the object declares. ``blocks`` are sizes of its tiles, around which there are cases then.
+    The kernel is a function named after an operator of ``gs.spec``, or any function with ``op`` naming it; ``jvp`` and
+    ``vjp`` are its derivatives. Or it is a module, an instance or a mapping with such functions. Other keywords are
+    attributes and axes, ``kernel_size={(3, 3)}``: the domain that cases are drawn from, instead of what the object
+    declares.
 
-    The kernel runs in a copy of this process: a call that crashes, or does not end within ``timeout`` seconds, is a
-    defect, and the other cases go on. With ``isolate=False`` it runs here, for a debugger.
+    With ``spec``, it is any kernel, judged by that reference: a function of ``gs``, PyTorch or JAX, an ``nn.Module``, a
+    graph, an ONNX file. ``inputs`` are types, ``"f32[8,64],f32[64]"`` or ``[gs.f32[8, 64], …]``, several lists of them,
+    or a function that draws arrays from a random generator. ``params="inputs"`` gives it the parameters of the
+    reference as arguments.
 
-    >>> import numpy as np
-    >>> def first_half(x, kernel_size, stride):
-    ...     return np.lib.stride_tricks.sliding_window_view(x, kernel_size[0], -1)[..., :: stride[0], :].max(-1)
-    >>> run = check_kernel(first_half, "max_pool1d", cases=50, dtypes=["f32"])
-    >>> run.cases, run.findings
-    (50, [])
+    ``array`` names the library whose arrays the kernel takes, ``"torch"``, ``"jax"`` or ``"cupy"``, and
+    ``device="cuda"`` puts them on a GPU.
+
+    A run ends after ``cases`` or ``seconds``; fewer judged cases than ``at_least`` are a failure. Unless ``strict`` is
+    False, a choice that differs from the specification's is a defect, except those named in ``conventions``.
+    ``arithmetic`` has keywords of ``gradspec.conformance.Arithmetic.of``. The kernel runs in a copy of this process, so
+    that a crash, or a call of more than ``timeout`` seconds, is a defect; with ``isolate=False`` it runs here, for a
+    debugger.
+
+    >>> import gradspec as gs, numpy as np
+    >>> def scaled_relu(x, scale):
+    ...     return np.maximum(x, 0) * scale
+    >>> check_kernel(scaled_relu, spec=lambda x, s: gs.relu(x) * s, inputs="f32[8,64],f32[64]", cases=50).findings
+    []
     """
     __tracebackhide__ = True  # pytest then shows the finding, and not this function
+    declared = {"conventions": tuple(conventions), "arithmetic": arithmetic}
+    _given_together(spec, inputs, params)
+    if spec is None:
+        own = {**declared, "dtypes": tuple(dtypes), "array": array}
+        target: Any = _target(kernel, op, jvp, vjp, strict, domain, own)
+        ops, modes, dtypes = tuple(ops) or target.ops, tuple(modes) or target.modes, target.dtypes
+        ranks = tuple(ranks) or target.ranks
+    else:
+        target = _judged_by(spec, inputs, kernel, params, array, jvp, vjp)
+        target.declaring(**declared, strict=strict is not False, **domain)
+    limits = {"cases": cases, "seconds": seconds, "at_least": at_least, "seed": seed, "timeout": timeout}
+    chosen = {"ops": ops, "features": features, "modes": modes, "dtypes": dtypes, "ranks": ranks, "sizes": blocks}
+    return _judged(target, isolate, allow=allow, algorithm=algorithm, device=device, **limits, **chosen)
+
+
+def _judged(target: Any, isolate: bool, **options: Any) -> Run:
+    """The run, if it is clean; what it found as an error otherwise."""
+    __tracebackhide__ = True
     from gradspec.conformance.campaign.check import check
     from gradspec.conformance.report.words import too_few
 
-    target = _target(kernel, op, jvp, vjp, dtypes, conventions, strict, domain)
-    run = check(
-        target,
-        cases=cases,
-        seconds=seconds,
-        at_least=at_least,
-        seed=seed,
-        ops=tuple(ops) or target.ops,
-        features=features,
-        modes=tuple(modes) or target.modes,
-        dtypes=target.dtypes,
-        ranks=tuple(ranks) or target.ranks,
-        sizes=blocks,
-        allow=allow,
-        algorithm=algorithm,
-        timeout=timeout,
-        isolate=isolate and _can_be_isolated(target.name),
-    )
+    run = check(target, isolate=isolate and _can_be_isolated(target.name), **options)
     run.target, run.repeat = target.name, ""  # no command has this object
     if run.by_kind("defect"):
         raise AssertionError(_told(run))
@@ -102,7 +115,7 @@ def check_kernel(
     if run.lacks:
         raise AssertionError(f"{run.target}: {too_few(run)}")
     if run.is_small:
-        warn(f"{run.target}: {too_few(run)}", FewCasesWarning, stacklevel=2)
+        warn(f"{run.target}: {too_few(run)}", FewCasesWarning, stacklevel=3)
     return run
 
 
@@ -112,7 +125,7 @@ def _can_be_isolated(name: str) -> bool:
     why = unforkable()
     if why:
         text = f"{name} is judged in this process, which a crash would end: {why}. isolate=False says that it is meant"
-        warn(text, RuntimeWarning, stacklevel=3)
+        warn(text, RuntimeWarning, stacklevel=4)
     return not why
 
 
@@ -121,10 +134,9 @@ def _target(
     op: str | None,
     jvp: Callable[..., Any] | None,
     vjp: Callable[..., Any] | None,
-    dtypes: Iterable[str],
-    conventions: Iterable[str],
     strict: bool | None,
     domain: Mapping[str, Any],
+    own: Mapping[str, Any],
 ) -> UserKernels:
     from gradspec.conformance.model.domain import KernelDomain
     from gradspec.conformance.targets.user.target import UserKernels
@@ -133,12 +145,26 @@ def _target(
     KernelDomain.of(**domain)  # before anything else, whether it can be meant
     is_strict = target.declared("strict", True) if strict is None else strict
     # What raises NotImplementedError is found out beforehand, so that cases are made of the rest.
-    own = {"dtypes": tuple(dtypes), "conventions": tuple(conventions), "strict": is_strict, "is_tried": True}
-    return target.declaring(**own, **domain)
+    return target.declaring(**own, strict=is_strict, is_tried=True, **domain)
+
+
+def _given_together(spec: Any, inputs: Any, params: str | None) -> None:
+    from gradspec.conformance.campaign.request import given_together
+
+    given_together(spec, inputs, params=params)
+
+
+def _judged_by(spec: Any, inputs: Any, kernel: Any, *more: Any) -> ReferenceKernel:
+    from gradspec.conformance.targets.reference.kernel import ReferenceKernel
+
+    params, array, jvp, vjp = more
+    return ReferenceKernel(kernel, spec, inputs, params=params, array=array, jvp=jvp, vjp=vjp)
 
 
 def _reasons(run: Run) -> str:
-    return "; ".join(reason for reason, _ in run.tally.not_offered.most_common(3)) or "none was made in time"
+    reasons = [reason for reason, _ in run.tally.not_offered.most_common(3)]
+    reasons = reasons or [f"it offers no {mode} of {op}" for op, mode in run.lacking]
+    return "; ".join(reasons) or "none was made in time"
 
 
 def _told(run: Run) -> str:

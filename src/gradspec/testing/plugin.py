@@ -20,6 +20,7 @@ OPTIONS = {
     "seconds": (float, "seconds after which check_kernel ends (no limit)"),
     "at-least": (int, "judged cases below which check_kernel fails (0)"),
     "seed": (int, "seed of the cases that check_kernel makes (0)"),
+    "device": (str, "where check_kernel runs kernels: cuda, cuda:1 (cpu)"),
 }
 PROPERTY = "gradspec"
 
@@ -39,7 +40,7 @@ def given(config: pytest.Config) -> dict[str, Any]:
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     options = given(config)
-    return f"gradspec: {', '.join(f'{name} {value:g}' for name, value in options.items())}" if options else None
+    return f"gradspec: {', '.join(f'{name} {value}' for name, value in options.items())}" if options else None
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from operator import index
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,13 +25,15 @@ from gradspec.transforms.trace import Traced, trace_within
 from gradspec.transforms.vjp import vjp as graph_vjp
 
 Function = Callable[..., Any]
+Tree = TypeVar("Tree")
+"""An array, or a tree of arrays."""
 
 
 def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """``(result, its tangent)``: the derivative of ``function`` at ``primals`` along ``tangents``.
 
-    Primals and tangents are sequences of arguments, each an array or a tree of arrays. Integers take no tangent: give
-    None in their place.
+    Primals and tangents are sequences of arguments, each an array or a tree of arrays. Integers have no tangent: pass
+    None for them.
 
     >>> import numpy as np
     >>> jvp(lambda x: x * x, (np.array([3.0]),), (np.array([1.0]),))
@@ -56,7 +58,7 @@ def _jvp(function: Function, arguments: tuple[Any, ...], directions: tuple[Any, 
 
 
 def vjp(function: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
-    """``(result, pullback)``; ``pullback(cotangent)`` gives one cotangent per primal (None for integers).
+    """``(result, pullback)``; ``pullback(cotangent)`` returns one cotangent per primal (None for integers).
 
     >>> import numpy as np
     >>> result, pullback = vjp(lambda x, y: x * y, np.array([3.0]), np.array([4.0]))
@@ -85,7 +87,7 @@ def _vjp(function: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[
 
 
 def value_and_grad(function: Function, argnums: int | Sequence[int] = 0) -> Callable[..., tuple[Any, Any]]:
-    """A function that gives ``(value, gradient)`` of a scalar ``function`` in the arguments ``argnums``.
+    """A function that returns ``(value, gradient)`` of a scalar ``function`` with respect to the arguments ``argnums``.
 
     >>> import numpy as np
     >>> import gradspec as gs
@@ -113,7 +115,7 @@ def value_and_grad(function: Function, argnums: int | Sequence[int] = 0) -> Call
 
 
 def grad(function: Function, argnums: int | Sequence[int] = 0) -> Function:
-    """The gradient of a scalar function in the arguments ``argnums``.
+    """The gradient of a scalar function with respect to the arguments ``argnums``.
 
     >>> import numpy as np
     >>> import gradspec as gs
@@ -129,7 +131,7 @@ def grad(function: Function, argnums: int | Sequence[int] = 0) -> Function:
     return gradient
 
 
-def hvp(function: Function, x: Any, v: Any) -> Any:
+def hvp(function: Function, x: Tree, v: Tree) -> Tree:
     """The Hessian of a scalar function at ``x``, times ``v``: forward over reverse.
 
     >>> import numpy as np
@@ -137,14 +139,15 @@ def hvp(function: Function, x: Any, v: Any) -> Any:
     >>> hvp(lambda x: gs.sum(x * x * x), np.array([1.0, 2.0]), np.array([1.0, 1.0]))
     array([ 6., 12.])
     """
-    return jvp(grad(function), (x,), (v,))[1]
+    product: Tree = jvp(grad(function), (x,), (v,))[1]
+    return product
 
 
 def jacobian(function: Function, mode: str = "forward") -> Function:
     """The Jacobian of a function of one argument: ``result.shape + argument.shape``, column by column or row by row.
 
-    Where the result is a tree, so is the Jacobian; where the argument is one, every leaf of that is again a tree. Pairs
-    with an integer in them have None.
+    If the result is a tree, so is the Jacobian; if the argument is one, every leaf of the Jacobian is again a tree.
+    Pairs that involve an integer have None.
 
     >>> import numpy as np
     >>> jacobian(lambda x: x * x)(np.array([1.0, 2.0]))

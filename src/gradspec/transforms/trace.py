@@ -101,13 +101,22 @@ def _outputs(results: Any, builder: Builder) -> list[Var]:
 
 def _names(function: Callable[..., Any], types: tuple[Any, ...]) -> list[str]:
     """The function's own names for its arguments, where it has them; numbered within trees."""
+    names: list[str] = []
+    for stem, argument in zip(parameter_names(function, len(types)), types, strict=True):
+        count = len(tree.leaves(argument))
+        names += [stem] if isinstance(argument, TensorType) else [f"{stem}_{j}" for j in range(count)]
+    return names
+
+
+def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
+    """Names for so many positional arguments: the function's own, where it has them.
+
+    >>> parameter_names(lambda x, *others: x, 3)
+    ['x', 'x1', 'x2']
+    """
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         parameters = []
     stems = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    names: list[str] = []
-    for i, argument in enumerate(types):
-        stem, count = stems[i] if i < len(stems) else f"x{i}", len(tree.leaves(argument))
-        names += [stem] if isinstance(argument, TensorType) else [f"{stem}_{j}" for j in range(count)]
-    return names
+    return [stems[i] if i < len(stems) else f"x{i}" for i in range(count)]

@@ -68,12 +68,12 @@ def bounds(
 ) -> Bounds:
     """Lower and upper bounds of the outputs, or of linear functions ``C`` of the one output, over a box of inputs.
 
-    ``lower`` and ``upper`` are the ends of the box of the first input, or tuples of those of the first inputs; the
-    inputs after them are ``others``, and known. ``method`` is ``"boxes"`` (an interval for each cell, at the cost of
-    three runs), ``"crown"`` (lines, which see that cells move together) or ``"alpha"`` (lines whose free slopes are
-    optimised). With ``kernels="any"`` the bounds hold for whatever any conforming kernel computes, with ``"real"``
-    for the real numbers only; in both, what the computation of the bounds itself rounds is accounted for. ``progress``
-    shows a bar while slopes are optimised.
+    ``lower`` and ``upper`` are the ends of the box of the first input, or tuples of those of the first inputs;
+    ``others`` are the arrays for the remaining inputs. ``method`` is ``"boxes"`` (an interval for each cell, at the
+    cost of three runs), ``"crown"`` (linear bounds, which know that cells move together) or ``"alpha"`` (lines whose
+    free slopes are optimised). With ``kernels="any"`` the bounds hold for whatever any conforming kernel computes, with
+    ``"real"`` for the real numbers only; in both, the rounding of the bounds' own computation is accounted for.
+    ``progress`` shows a bar while slopes are optimised.
 
     >>> import gradspec as gs
     >>> import numpy as np

@@ -76,15 +76,14 @@ def campaign(
     output: str | os.PathLike[str] | None = None,
     progress: CampaignWatch | None = None,
 ) -> list[InstanceAnswer]:
-    """Answer many questions, and give the outcomes in their order.
+    """Verify many instances, and return the outcomes in order.
 
     ``instances`` is a list in a file, a folder, or pairs of a network and a property. Each is answered in a process
-    that is stopped when its time is up: ``timeout`` seconds, or what the list says. A process that dies costs its own
-    instance, which is answered "unknown" with an error. An ``executor`` (a ``ProcessPoolExecutor``, that of a Dask
-    client, …) runs the instances where it will, if it finds their files there; ``jobs`` says how many at once.
-
-    ``output`` is a file of JSON lines, to which every outcome is added as soon as it is known. What such a file has
-    already, of the same files and options, is not asked again.
+    that is stopped when its time is up: ``timeout`` seconds, or what the list says. If a process dies, only its own
+    instance is lost: the answer is "unknown", with an error. An ``executor`` (a ``ProcessPoolExecutor``, that of a Dask
+    client, …) runs the instances wherever it likes, if it finds their files there; ``jobs`` says how many at once.
+    ``output`` is a file of JSON lines, to which every outcome is appended as soon as it is known. Instances that it
+    already answers, for the same files and options, are skipped.
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; use at least one")

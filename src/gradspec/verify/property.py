@@ -235,10 +235,10 @@ class Property:
     ) -> Property:
         """The class of an image is ``label``, however each pixel changes by at most ``eps``.
 
-        ``x`` and ``eps`` are in the units of pixels, which stay in the range ``clip``; the network is given
-        ``(pixels − mean) / std``, and the box is made of that without rounding. ``mean`` and ``std`` are numbers, or
-        have one for each channel, along ``axis``. Another class that is as large is a counterexample, too. Texts such
-        as ``"1/255"`` and ``"0.1"`` are the numbers that they say, while 0.1 is the float.
+        ``x`` and ``eps`` are in the units of pixels, which stay in the range ``clip``; the network is given ``(pixels −
+        mean) / std``, and the box is made of that without rounding. ``mean`` and ``std`` are numbers, or have one for
+        each channel, along ``axis``. Another class that is as large is a counterexample, too. Strings such as
+        ``"1/255"`` and ``"0.1"`` are read as exact numbers, while 0.1 is the float.
 
         >>> image = [[[0.5]], [[1.0]]]
         >>> (case,) = Property.robust(image, "1/2", 0, 10, mean=["1/2", "1/4"], std="1/4").cases

@@ -59,7 +59,7 @@ ATTACKS = 4
 
 @dataclass(frozen=True)
 class ProofProgress:
-    """How a search goes: parts that are proved and that wait, and the margin of the least proved."""
+    """The state of a search: parts proved and parts waiting, and the worst margin."""
 
     proved: int
     waiting: int
@@ -109,7 +109,7 @@ def prove(
     """Prove that no input of the property's boxes is unsafe, or find one that is.
 
     With ``kernels="any"`` a proof holds for whatever conforming kernels compute on inputs of the graph's dtype. A
-    counterexample is one exactly, in rational numbers, and as the compiled kernels run it.
+    counterexample is checked exactly, in rational numbers, and as the compiled kernels run it.
 
     >>> import gradspec as gs
     >>> import numpy as np

@@ -58,7 +58,7 @@ WORK_TO_KEEP = 10
 
 
 def read_vnnlib(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> Property:
-    """The property in a file of VNN-LIB 1.0 or 2.0, packed by gzip or not."""
+    """The property in a VNN-LIB file, version 1.0 or 2.0, gzipped or not."""
     content, name = read_bounded(path, most_bytes), os.fspath(path)
     try:
         text = content.decode("utf-8-sig")

@@ -12,11 +12,12 @@ from gradspec.bench.contenders import FIXED, GIVEN, Variants, as_problem
 from gradspec.bench.data import Array, data, labels
 from gradspec.bench.grid import BenchProblem, Conv, Limit, Network, Pool
 from gradspec.bench.networks import run
+from gradspec.conformance.model.device import enter, leave
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets.program import function_of, routine
 from gradspec.conformance.targets.torch.functions import quickest
 from gradspec.conformance.targets.torch.program import mode_lines
-from gradspec.conformance.targets.torch.target import array_of, in_channels_last, tensor_of
+from gradspec.conformance.targets.torch.target import in_channels_last
 
 Functions = dict[str, Callable[..., Any]]
 
@@ -31,7 +32,7 @@ class PyTorch:
         return {"torch": self.torch.__version__}
 
     def arrays(self, results: Iterable[Any]) -> list[Array]:
-        return list(map(array_of, results))
+        return list(map(leave, results))
 
     def variants(self, problem: BenchProblem) -> Variants:
         if self.channels_last and problem.cell.rank not in (2, 3):
@@ -105,7 +106,7 @@ class PyTorch:
         return self.torch.compile(f, dynamic=False) if self.compiled else f
 
     def _tensor(self, array: Array) -> Any:
-        tensor = tensor_of(array.copy())
+        tensor = enter("torch", array.copy())
         return in_channels_last(tensor) if self.channels_last and tensor.dim() in (4, 5) else tensor
 
     # --- what is computed ---------------------------------------------------------------------------------------------

@@ -19,17 +19,36 @@ from gradspec.conformance.campaign.drive import BatchPlan, Drive
 from gradspec.conformance.campaign.findings import A_CAUSE, found, found_by, worst_first
 from gradspec.conformance.campaign.isolated import Isolated, TargetError
 from gradspec.conformance.campaign.ledger import Ledger
-from gradspec.conformance.campaign.local import InProcess
-from gradspec.conformance.campaign.request import CampaignBudget, Progress, Watch, allowed, known_target, selection_of
+from gradspec.conformance.campaign.local import InProcess, deadly
+from gradspec.conformance.campaign.request import (
+    CampaignBudget,
+    Progress,
+    Watch,
+    allowed,
+    given_together,
+    known_target,
+    selection_of,
+)
+from gradspec.conformance.campaign.sanitize import require_sanitizer, sanitized
 from gradspec.conformance.campaign.verify import Runner, in_copies, in_new_processes, verified
 from gradspec.conformance.checks.probes import NO_TIME
-from gradspec.conformance.model.case import DEFAULT_SECONDS, DEFAULT_TIMEOUT, CampaignSettings
+from gradspec.conformance.model.case import (
+    DEFAULT_SECONDS,
+    DEFAULT_TIMEOUT,
+    FEATURES,
+    REFERENCE_FEATURES,
+    CampaignSettings,
+    ReferenceRequest,
+)
 from gradspec.conformance.model.codec import encode
+from gradspec.conformance.model.device import PoisonedError
 from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.run import Batch, Judged, Run
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Finding, Probe
 from gradspec.conformance.shrink.causes import merged
+from gradspec.conformance.targets.devices import device_named
+from gradspec.conformance.targets.reference.kernel import ReferenceKernel
 from gradspec.conformance.targets.user.target import UserKernels
 from gradspec.runtime.threads import get_num_threads
 from gradspec.system.forking import unforkable
@@ -39,7 +58,10 @@ SHRINKING, SHRINKING_LEAST, SHRINKING_SHARE = 30.0, 5.0, 0.25
 """Seconds that findings are shrunk for where time is not limited or the run was interrupted, and the part of a limited
 time that is kept for it."""
 VERIFYING, VERIFYING_SHARE = 20.0, 0.4
-"""The most seconds for running the programs of findings, and the part of the time for shrinking that is kept for it."""
+"""The most seconds for running the programs of findings where time is not limited, and the part of the time for
+shrinking that is kept for it."""
+SANITIZING = 300.0
+"""The most seconds for programs under ``compute-sanitizer``, which come on top."""
 PROBING, PROBING_SHARE = 20.0, 0.1
 """The most seconds for probes, and the most of a limited time."""
 FIRST_SHARE = 0.1
@@ -52,6 +74,10 @@ BATCHES_PER_TASK = 4
 def check(
     target: object,
     *,
+    spec: object = None,
+    inputs: Any = None,
+    params: str | None = None,
+    array: str | None = None,
     cases: int | None = None,
     seconds: float | None = None,
     seed: int | None = None,
@@ -68,22 +94,29 @@ def check(
     executor: Executor | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     at_least: int = 0,
+    device: str = "cpu",
+    sanitize: bool = False,
     isolate: bool = False,
     fail_fast: bool = False,
     progress: Watch | None = None,
 ) -> Run:
-    """Judge a target, and give what was found.
+    """Judge a target and return the findings.
 
-    The target is a name (``"torch"``, ``"module:object"``), and then runs in processes of its own, so that a crash or a
-    hang is a finding; or it is an object with kernels, and then runs here, or, if ``isolate`` asks for it, in a copy of
-    this process (`gradspec.system.forking.unforkable` says where that cannot be). ``cases`` and ``seconds`` end the
-    run, whichever comes first; with neither it takes a minute. The seconds are those of the whole run, probes and
-    shrinking among them. With fewer than ``at_least`` judged cases it is not whole, and ``run.lacks`` says how many are
-    missing. The same seed and number of cases give the same cases and the same verdicts, however many ``jobs`` share
-    them. An ``executor`` (a ``ProcessPoolExecutor``, that of a Dask client, …) runs the cases where it will, and
-    ``jobs`` then says how many tasks it is given at once. ``fail_fast`` ends the run at the first case with a defect.
-    ``algorithm`` says how a kernel of one's own computes its sums, and ``sizes`` are blocks that the target works in:
-    cases have sizes around them.
+    The target is a name (``"torch"``, ``"module:object"``), and then runs in separate processes, so that a crash or a
+    hang is a finding; or it is an object with kernels, and then runs in this process, or, with ``isolate``, in a copy
+    of it (`gradspec.system.forking.unforkable` says where that is impossible). ``cases`` and ``seconds`` end the run,
+    whichever comes first; with neither it takes a minute. The seconds cover the whole run, including probes and
+    shrinking. With fewer than ``at_least`` judged cases it is incomplete, and ``run.lacks`` says how many are missing.
+    The same seed and number of cases give the same cases and verdicts, with any number of ``jobs``. An ``executor`` (a
+    ``ProcessPoolExecutor``, that of a Dask client, …) runs the cases wherever it likes, and ``jobs`` then says how many
+    tasks it gets at once. ``fail_fast`` ends the run at the first case with a defect. ``algorithm`` says how your
+    kernel computes its sums, and ``sizes`` are the target's block sizes: cases have sizes around them.
+
+    ``device="cuda"`` runs kernels on a GPU, your own on arrays of the library that ``array`` names. With ``sanitize``,
+    the programs of defects also run under NVIDIA's ``compute-sanitizer``, and quote its report.
+
+    With ``spec``, the target is any single kernel, judged by that reference on ``inputs`` (see
+    `gradspec.testing.check_kernel`); both may be names.
 
     >>> run = check("native", cases=30, seed=1, ops=["max_pool"], jobs=1)
     >>> run.cases, run.by_kind("defect")
@@ -91,27 +124,33 @@ def check(
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; use at least one")
+    given_together(spec, inputs, params=params)
+    by_spec = spec is not None or isinstance(target, ReferenceKernel)
+    by_name = isinstance(target, str) and (spec is None or (isinstance(spec, str) and isinstance(inputs, str)))
     settings = CampaignSettings(
-        known_target(target) if isinstance(target, str) else "",
+        known_target(target) if by_name and isinstance(target, str) else "",
         secrets.randbelow(2**32) if seed is None else seed,
-        selection_of(ops, features, modes, dtypes, ranks, domain, sizes),
+        selection_of(ops, features, modes, dtypes, ranks, domain, sizes, REFERENCE_FEATURES if by_spec else FEATURES),
         allowed(allow),
         algorithm,
+        ReferenceRequest(str(spec), str(inputs), params, array) if spec is not None and by_name else None,
         timeout=timeout,
         path=(os.getcwd(), *filter(None, sys.path)),
         token=secrets.token_hex(8),
+        device=device,
+        array=array,
+        sanitize=sanitize,
     )
+    require_sanitizer(device, sanitize)
     limit = DEFAULT_SECONDS if cases is None and seconds is None else seconds
-    budget = CampaignBudget(cases, limit, fail_fast, at_least)
-    watch = progress or (lambda _: None)
-    if isinstance(target, str):
-        return Campaign(settings, budget, watch).run(executor, jobs)
-    kernels = target if isinstance(target, Target) else UserKernels(target)
-    kernels = kernels.declaring(algorithm=algorithm).within(settings.selection.domain)
-    settings = replace(settings, target=kernels.name)
-    judge = Isolated(settings, kernels) if isolate else InProcess(kernels, settings)
-    planner = Isolated(settings, kernels) if isolate else judge  # what is planned outlives those who judge
-    return Campaign(settings, budget, watch).run_one(judge, planner, kernels.named())
+    campaign = Campaign(settings, CampaignBudget(cases, limit, fail_fast, at_least), progress or (lambda _: None))
+    if by_name:
+        return campaign.run(executor, jobs)
+    if spec is not None:
+        kernels: Target = ReferenceKernel(target, spec, inputs, params=params, array=array)
+    else:
+        kernels = (target if isinstance(target, Target) else UserKernels(target)).declaring(array=array)
+    return campaign.run_here(kernels.declaring(algorithm=algorithm), isolate)
 
 
 class Campaign:
@@ -130,14 +169,25 @@ class Campaign:
         self.report.at_least, self.report.wanted = budget.at_least, budget.cases or 0
         self._probing: Future[tuple[list[Probe], list[Finding]]] | None = None
 
+    def run_here(self, kernels: Target, isolate: bool) -> Run:
+        """An object with kernels, in this process or in copies of it."""
+        kernels.within(self.settings.selection.domain).on(device_named(self.settings.device))
+        self.settings = settings = replace(self.settings, target=kernels.name)
+        self.report.target = kernels.name
+        judge = Isolated(settings, kernels) if isolate else InProcess(kernels, settings)
+        planner = Isolated(settings, kernels) if isolate else judge  # what is planned outlives those who judge
+        return self.run_one(judge, planner, kernels.named())
+
     def run(self, executor: Executor | None, jobs: int | None) -> Run:
         """On an executor, or on ``jobs`` threads of this process, each with a process for the target.
 
         One more process is asked first and plans the cases: it alone needs to know all of them.
         """
-        self.workers = workers = get_num_threads() if executor else jobs or get_num_threads()
+        most = device_named(self.settings.device).count or get_num_threads()
+        self.workers = workers = get_num_threads() if executor else jobs or most
         self.settings = replace(self.settings, threads=max(1, get_num_threads() // workers))
         with self._threads(workers) as here, closing(Isolated(self.settings)) as planner:
+            self._allow_what_is_in_force(planner)
             others = [here.submit(tasks.warm_up, encode(self.settings)) for _ in range(0 if executor else workers)]
             plan = BatchPlan(planner.plan, self.budget.cases)
             try:
@@ -146,11 +196,11 @@ class Campaign:
                 self._find_domain(planner, planner.domain)
                 plan.is_ready()
                 wait(others, return_when=FIRST_COMPLETED)
-                self._begin(versions)
+                self._begin(versions, planner.device)
                 tasks_at_once, each = (jobs or OUTSTANDING, BATCHES_PER_TASK) if executor else (workers, 1)
                 ends = (executor or here, here, plan, self.ledger, self._time_left)
                 self._drive(Drive(self.settings, *ends, tasks_at_once, each, lambda: self._judging_on(here)))
-                self.report.lacking = planner.lacking()
+                self.report.lacking, self.report.unmet = planner.lacking(), planner.unmet()
                 self._take_probes()
             except KeyboardInterrupt:
                 self.report.interrupted = True
@@ -182,11 +232,12 @@ class Campaign:
             try:
                 plan = BatchPlan[Any](planner.plan, self.budget.cases)
                 versions = judge.versions()
+                self._allow_what_is_in_force(planner, judge)
                 self._find_domain(planner, judge.domain)
                 plan.is_ready()
-                self._begin(versions)
+                self._begin(versions, judge.device)
                 self._judge_all(judge, plan)
-                self.report.lacking = planner.lacking()
+                self.report.lacking, self.report.unmet = planner.lacking(), planner.unmet()
             except KeyboardInterrupt:
                 self.report.interrupted = True
             runner = None if unforkable() else (in_copies(names or {}), "a copy of the process")
@@ -213,6 +264,9 @@ class Campaign:
                 done.append(case)
                 if self._time_left() <= 0:
                     break
+        except PoisonedError as lost:  # in this process
+            done.append(deadly(cases[len(done)], "poisoned", str(lost)))
+            raise TargetError(f"the device is lost to this process: {lost}; no more cases were tried") from None
         finally:
             self.ledger.take(Batch(number, tuple(done)))
 
@@ -234,7 +288,16 @@ class Campaign:
         # Repeated with it, the same cases are made however much would be found in the time.
         self.repeated = replace(self.repeated, domain=str(found.over(KernelDomain.read(self.repeated.domain))))
 
-    def _begin(self, versions: dict[str, str]) -> None:
+    def _allow_what_is_in_force(self, planner: InProcess | Isolated, judge: InProcess | Isolated | None = None) -> None:
+        """Reduced precision that is documented and in force on the device is told, and its tolerance applied."""
+        new = [] if self.settings.device == "cpu" else sorted(planner.rounding() - {*self.settings.allow})
+        self.settings = replace(self.settings, allow=(*self.settings.allow, *new))
+        self.report.allowed = self.settings.allow
+        if judge is not None and new:
+            judge.allowing(new)
+
+    def _begin(self, versions: dict[str, str], device: str) -> None:
+        self.report.machine += f"; {device}" if device else ""
         self.report.version = ", ".join(f"{name} {version}" for name, version in versions.items())
         self._tell("judging", 0.0)
         self.report.starting = self.report.seconds
@@ -245,8 +308,11 @@ class Campaign:
         self._shrinking = (1 - VERIFYING_SHARE) * given
         findings = shrink(self._shrinking)
         if findings and runner is not None:
-            left = 0.0 if self.report.interrupted else min(VERIFYING, before + given - self.clock())
+            most = VERIFYING if self.budget.seconds is None else inf
+            left = 0.0 if self.report.interrupted else min(most, before + given - self.clock())
             findings = merged(verified(findings, *runner, left))
+        if self.settings.sanitize and not self.report.interrupted:
+            findings = sanitized(findings, self.settings.path, SANITIZING)
         self.report.findings = worst_first([*self.report.findings, *findings])
         self.report.cases, self.report.unjudged = self.ledger.cases, self.ledger.unjudged
         self.report.shrinking, self.report.seconds = self.clock() - before, self.clock() - self.start
@@ -325,7 +391,9 @@ def repeated(settings: CampaignSettings, cases: int) -> str:
     'gradspec check native --ops conv,fold --seed 7 --cases 120'
     """
     numbers = {"seed": (settings.seed,), "cases": (max(1, cases),)}
-    words = {"domain": settings.selection.domain, "algorithm": settings.algorithm}
+    words = {"domain": settings.selection.domain, "algorithm": settings.algorithm, "array": settings.array}
+    words |= {} if settings.device == "cpu" else {"device": settings.device}
+    words |= {} if settings.reference is None else vars(settings.reference)
     single = {name: (word,) if word else () for name, word in words.items()}
     chosen = {**vars(settings.selection), **single, "allow": settings.allow, **numbers}
     options = [part for name, given in chosen.items() if given for part in (f"--{name}", ",".join(map(str, given)))]

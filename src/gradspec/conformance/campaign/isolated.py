@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
 from math import inf
 from time import monotonic
 from typing import Any
 
 from gradspec.conformance.campaign.worker import TargetWorker, greeting
-from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.stream import Stream
-from gradspec.conformance.model.case import CampaignSettings, CheckCase
+from gradspec.conformance.model.case import CampaignSettings
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.run import Batch, Judged
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure, Finding, Probe, Verdict
+from gradspec.conformance.shrink.search import DEADLY
+from gradspec.conformance.targets.devices import device_named
 from gradspec.system.forking import ForkedChild
 from gradspec.system.processes import (
     Child,
@@ -37,6 +39,8 @@ FIRST = 10.0
 """Seconds that the first case of a process may take longer than others: much is done then for the first time."""
 LIFETIME = 1000
 """Batches after which a process is replaced: compilers keep all that they ever compiled."""
+FOREVER = 1e6
+"""Seconds that somebody else counts."""
 PATIENCE = 3
 """How often a process may be lost before it has begun a case."""
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP)
@@ -50,19 +54,34 @@ class TargetError(RuntimeError):
     """The target cannot be judged: it cannot be started, or it cannot be told what it offers."""
 
 
+class DeviceLostError(ProcessLostError):
+    """The process lives, and its device is lost to it; it has been killed."""
+
+
+_numbers = count()
+
+
 class Isolated(KeptProcess):
     """Close it, or use it in ``with closing(...)``. The process starts when it is first asked something."""
 
-    def __init__(self, settings: CampaignSettings, target: Target | None = None) -> None:
-        """A target that is given is judged in copies of this process, so that it need not have a name."""
-        if target is not None:  # what each copy would work out anew is worked out here
+    def __init__(self, settings: CampaignSettings, target: Target | None = None, goes_on: bool = False) -> None:
+        """A target that is given is judged in copies of this process, so that it need not have a name.
+
+        ``goes_on`` says that somebody else ends a run of calls that hang.
+        """
+        if target is not None and not target.references:  # what each copy would work out anew is worked out here
             Stream(settings.seed, settings.selection, lambda problem, mode: None, target.domain).batch(0)
-        begin = partial(_worker, settings) if target is None else partial(_copy, settings, target)
+        self.settings, self._target, number = settings, target, next(_numbers)
+
+        def begin() -> Child:
+            return _worker(self.settings, number) if target is None else _copy(self.settings, target)
+
         super().__init__(begin, max(STARTING, settings.timeout))
-        self.settings = settings
         self.domain = ""
         """Of the target, when it has said its versions."""
-        self._target, self._batches, self._hangs, self._found = target, 0, 0, ""
+        self.device = ""
+        """What is to be told of its device, then."""
+        self._batches, self._hangs, self._found, self._goes_on = 0, 0, "", goes_on or target is None
 
     def refusal(self, why: str) -> Exception:
         return TargetError(why)
@@ -74,7 +93,7 @@ class Isolated(KeptProcess):
         try:
             with self._in_use:
                 greeting = self._start()
-                self.domain = greeting["domain"]
+                self.domain, self.device = greeting["domain"], greeting["device"]
                 return greeting["versions"]  # type: ignore[no-any-return]
         except ProcessLostError as loss:
             raise TargetError(f"{self.settings.target} could not be started: {describe(loss)}") from None
@@ -96,10 +115,25 @@ class Isolated(KeptProcess):
             lost = Verdict("defect", rule_of(loss), got=describe(loss), expected="the promised error")
             return [Finding.of(lost, "", "value")]
 
+    def allowing(self, modes: Iterable[str]) -> None:
+        """Permit further modes of reduced precision, from the next process on."""
+        self.settings = replace(self.settings, allow=(*self.settings.allow, *modes))
+        with self._in_use:
+            self._end()
+
+    def rounding(self) -> frozenset[str]:
+        """Modes of reduced precision that are in force on the device."""
+        try:
+            with self._in_use:
+                return frozenset(self._asked(STARTING, do="rounding")["modes"])
+        except ProcessLostError:
+            return frozenset()
+
     def findings(self, failures: Sequence[Failure], seconds: float) -> list[Finding]:
         """The findings of one group, shrunk for at most so long; as they were met if shrinking kills the process."""
-        request = {"do": "findings", "failures": list(map(encode, failures))}
+        request: dict[str, Any] = {"do": "findings", "failures": list(map(encode, failures))}
         with self._in_use:
+            self._renew_for(request["failures"])
             try:  # what was shrunk is explained after its time
                 answer = self._asked(seconds + EXPLAINING, **request, seconds=seconds)
             except ProcessLostError:
@@ -130,17 +164,32 @@ class Isolated(KeptProcess):
 
     def lacking(self) -> tuple[tuple[str, str], ...]:
         """Operators and modes that the target does not offer; none that is known if the process is lost."""
+        return tuple((op, mode) for op, mode in self._left_out("lacking"))
+
+    def unmet(self) -> tuple[str, ...]:
+        """Kinks of references that no case meets."""
+        return tuple(self._left_out("unmet"))
+
+    def _left_out(self, name: str) -> Any:
         try:
             with self._in_use:
-                return tuple((op, mode) for op, mode in self._asked(do="lacking")["lacking"])
+                return self._asked(do="lacking")[name]
         except (ProcessLostError, TargetError):
             return ()
 
     def batch(self, number: int, cases: Cases, deadline: float = inf) -> Batch:
         return Batch(number, tuple(self.judged(cases, deadline)))
 
-    def judged(self, cases: Cases, deadline: float = inf) -> Iterator[Judged]:
+    def forwarded(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request that somebody else has made, and waits for as long as it may take."""
+        with self._in_use:
+            self._renew_for(request.get("failures", ()))
+            return self._ask(FOREVER, **request)
+
+    def judged(self, cases: Cases, deadline: float = inf, together: bool = True) -> Iterator[Judged]:
         """The cases of a batch. One that ends the process or keeps it silent is a failure, and the others go on.
+
+        On a device the calls of cases are made together if that is asked for, and until one of them fails.
 
         No case begins after the deadline, nor when this is closed: the batch then has its first cases only.
         """
@@ -148,7 +197,7 @@ class Isolated(KeptProcess):
         with self._in_use:
             try:
                 while done < len(cases) and monotonic() < deadline:
-                    for case in self._judged_or_lost(cases[done:], deadline):
+                    for case in self._judged_or_lost(cases[done:], deadline, together and self._has_device):
                         done += 1
                         yield case
             except TargetError:
@@ -160,25 +209,28 @@ class Isolated(KeptProcess):
 
     # --- cases ----------------------------------------------------------------------------------------------------
 
-    def _judged_or_lost(self, cases: Cases, deadline: float) -> Iterator[Judged]:
+    def _judged_or_lost(self, cases: Cases, deadline: float, together: bool) -> Iterator[Judged]:
         """The cases up to one at which the process is lost, that one included."""
         done = 0
         try:
-            for case in self._judged(cases, deadline):
+            for case in self._judged(cases, deadline, together):
                 done += 1
                 yield case
         except ProcessLostError as loss:
             self._refuse_if_closed()
+            if together:  # which of them it was shows when their calls are made one by one
+                yield from self._judged_or_lost(cases[done:], deadline, together=False)
+                return
             yield self._alone(cases[done], loss)
-            if self._target is not None and self._hangs:  # no time limit ends what nobody waits for otherwise
+            if self._hangs and not self._goes_on:  # no time limit ends what nobody waits for otherwise
                 raise TargetError(f"{self.settings.target} hangs: the cases after that one were not tried") from None
 
-    def _judged(self, cases: Cases, deadline: float = inf) -> Iterator[Judged]:
+    def _judged(self, cases: Cases, deadline: float = inf, together: bool = False) -> Iterator[Judged]:
         self._batches += 1
         if self._batches > LIFETIME:
             self._end()
         seconds = None if deadline == inf else deadline - monotonic()
-        answer = self._asked(FIRST, do="judge", cases=cases, seconds=seconds)
+        answer = self._asked(FIRST, do="judge", cases=cases, seconds=seconds, together=together)
         for index in range(len(cases)):
             if index:
                 answer = self._receive(self.settings.timeout)
@@ -195,21 +247,37 @@ class Isolated(KeptProcess):
             (judged,) = self._judged([case])
         except ProcessLostError as again:
             self._refuse_if_closed()
-            self._hangs += again.status is None
+            self._hangs += rule_of(again) == "hang"
             return self._deadly(case, again)
-        if loss.status is not None and -loss.status in CRASHES:
+        if isinstance(loss, DeviceLostError) or (loss.status is not None and -loss.status in CRASHES):
             return self._deadly(case, loss, "alone in a new process the case does not crash")
         return judged
 
     def _deadly(self, case: dict[str, Any], loss: ProcessLostError, detail: str = "") -> Judged:
-        about = decode(CheckCase, case, "case")
-        call, features = drawn(about), tuple(sorted(about.features))
-        expected = f"an answer within {self.settings.timeout:g} s" if loss.status is None else "results or an exception"
-        verdict = Verdict("defect", rule_of(loss), got=describe(loss), expected=expected, detail=detail)
-        failure = Failure(call, verdict, features, about.name)
-        return Judged(call.problem.op, call.mode, features, "defect", failures=(failure,))
+        rule = rule_of(loss)
+        expected = f"an answer within {self.settings.timeout:g} s" if rule == "hang" else "results or an exception"
+        got = loss.what if rule == "poisoned" else describe(loss)
+        told = {"rule": rule, "got": got, "expected": expected, "detail": detail}
+        return decode(Judged, self._asked(do="deadly", case=case, **told)["judged"], "judged")
 
     # --- the process ----------------------------------------------------------------------------------------------
+
+    def _renew_for(self, failures: Iterable[dict[str, Any]]) -> None:
+        """Deadly calls are tried in copies of the process, which must not have used a device before."""
+        if self._has_device and any(failure["verdict"]["rule"] in DEADLY for failure in failures):
+            self._end()
+
+    @property
+    def _has_device(self) -> bool:
+        return self.settings.device != "cpu"
+
+    def _receive(self, seconds: float) -> dict[str, Any]:
+        answer = super()._receive(seconds)
+        if "poisoned" in answer:
+            self._end()
+            self._lost()
+            raise DeviceLostError(answer["poisoned"])
+        return answer
 
     def _asked(self, more_seconds: float = 0.0, /, **request: Any) -> dict[str, Any]:
         return self._ask(self.settings.timeout + more_seconds, **request)
@@ -230,10 +298,12 @@ class Isolated(KeptProcess):
             raise TargetError(f"{self.settings.target} was called, and {describe(loss)}; {loss.doubt}")
 
 
-def _worker(settings: CampaignSettings) -> Child:
-    """A process that finds modules where this one does, and where the campaign was begun."""
+def _worker(settings: CampaignSettings, number: int) -> Child:
+    """A process that finds modules where this one does, and where the campaign was begun, with a device of its own."""
     found = environment(settings.threads) | module_path(settings.path)
-    return module_child(__name__.replace("isolated", "worker"), [json.dumps(encode(settings))], found)
+    found |= device_named(settings.device).environment(number)
+    name = "worker" if settings.device == "cpu" else "template"
+    return module_child(__name__.replace("isolated", name), [json.dumps(encode(settings))], found)
 
 
 def _copy(settings: CampaignSettings, target: Target) -> Child:
@@ -241,4 +311,6 @@ def _copy(settings: CampaignSettings, target: Target) -> Child:
 
 
 def rule_of(loss: ProcessLostError) -> str:
+    if isinstance(loss, DeviceLostError):
+        return "poisoned"
     return "hang" if loss.status is None else "crash"

@@ -12,24 +12,30 @@ from itertools import product
 from math import inf
 from time import monotonic
 
+from gradspec.conformance.cases.alternating import AlternatingStream
+from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.discovery import found_domain, joined, plain_layers
 from gradspec.conformance.cases.geometry import Goal, drawn_problem
 from gradspec.conformance.cases.numbers import generator
+from gradspec.conformance.cases.pooled import PooledStream
+from gradspec.conformance.cases.reference_stream import ReferenceStream
 from gradspec.conformance.cases.stream import Stream
-from gradspec.conformance.checks import examine
-from gradspec.conformance.checks.probes import probe
+from gradspec.conformance.checks import Prepared, examine
+from gradspec.conformance.checks.probes import probe, rounds_factors
 from gradspec.conformance.checks.promises import broken
 from gradspec.conformance.model.case import CampaignSettings, CheckCase, Selection
 from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.geometry import on_zeros
-from gradspec.conformance.model.problem import RANKS, Problem
+from gradspec.conformance.model.problem import INPUTS, LAYOUTS, RANKS, Problem
 from gradspec.conformance.model.run import Judged
 from gradspec.conformance.model.target import NotOfferedError, Target
-from gradspec.conformance.model.verdict import FINDINGS, KINDS, Failure, Finding, Probe
+from gradspec.conformance.model.verdict import FINDINGS, KINDS, Failure, Finding, Probe, Verdict
 from gradspec.conformance.shrink.causes import explained
-from gradspec.conformance.shrink.search import manner
+from gradspec.conformance.shrink.search import DEADLY, manner
 from gradspec.conformance.targets.user.target import UserKernels
 
+TOGETHER = 32
+"""Cases whose calls are made together on a device: an answer is not waited for longer than one case may take."""
 KEPT = 3
 """Failures of one kind that are kept from a batch: more would tell nothing new."""
 
@@ -45,27 +51,55 @@ def signature(failure: Failure) -> Signature:
     return (problem.op, failure.call.mode, problem.dtype, failure.verdict.variant, *manner(failure.verdict))
 
 
+def device_told(target: Target) -> str:
+    """``NVIDIA H200, driver 570.86, CUDA 12.8, cuDNN 91002, TF32 convolutions``; nothing of the CPU."""
+    facts = target.device.facts(target.library)
+    return ", ".join(value if name == "GPU" else f"{name} {value}" for name, value in facts.items())
+
+
 class InProcess:
     """What can be asked about a target, answered here: `Isolated` asks the same of another process."""
 
     def __init__(self, target: Target, settings: CampaignSettings, clock: Callable[[], float] = monotonic) -> None:
         self.target, self.settings, self.clock, self.allow = target, settings, clock, frozenset(settings.allow)
+        self._has_judged = False
 
     @cached_property
-    def _stream(self) -> Stream:
+    def _stream(self) -> Stream | ReferenceStream | AlternatingStream | PooledStream:
         """Made when it is first needed: the cover takes a moment, and only who plans needs it."""
-        selection = self.settings.selection.around(self.target.blocks)
-        return Stream(self.settings.seed, selection, self.target.refusal, self.target.domain)
+        selection, target, seed = self.settings.selection.around(self.target.blocks), self.target, self.settings.seed
+        windows, others = selection.of_windows, selection if not target.has_windows else selection.of_references
+        streams = list[Stream | ReferenceStream]()
+        if target.has_windows and windows is not None:
+            streams.append(Stream(seed, windows, target.refusal, target.domain))
+        if target.references and others is not None:
+            layouts = [layout for layout in LAYOUTS if target.domain.allows("layouts", layout)]
+            streams.append(ReferenceStream(seed, others, target.references, target.refusal, layouts))
+        if not streams:
+            asked = ", ".join(selection.ops)
+            raise ValueError(f"{target.name} is not judged on {asked}; choose from {', '.join(INPUTS)}")
+        stream = streams[0] if len(streams) == 1 else AlternatingStream(streams)
+        is_compiled = not target.device.is_host and (target.compiles or target.is_own)
+        return PooledStream(stream, seed) if is_compiled else stream
 
     @property
     def domain(self) -> str:
         return str(self.target.domain)
 
+    @property
+    def device(self) -> str:
+        return device_told(self.target)
+
     def versions(self) -> dict[str, str]:
         return self.target.versions()
 
+    def allowing(self, modes: Iterable[str]) -> None:
+        """Permit further modes of reduced precision."""
+        self.allow |= frozenset(modes)
+
     def probes(self, seconds: float) -> list[Probe]:
-        return probe(self.target, seconds, self.clock)
+        is_asked = self.target.has_windows and self.settings.selection.of_windows is not None
+        return probe(self.target, seconds, self.clock) if is_asked else []
 
     def broken_promises(self) -> list[Finding]:
         """Calls for which the target's documentation promises an error, and which gave none."""
@@ -90,18 +124,48 @@ class InProcess:
         """Operators and modes that are asked for and not offered in any rank or dtype."""
         return self._stream.lacking
 
-    def judged(self, cases: Iterable[CheckCase], deadline: float = inf) -> Iterator[Judged]:
-        """The cases of a batch, each judged when it is asked for; none begins after the deadline."""
-        seen: Counter[Signature] = Counter()
-        for case in cases:
+    def unmet(self) -> tuple[str, ...]:
+        """Kinks of references that no case meets."""
+        return () if isinstance(self._stream, Stream) else self._stream.unmet
+
+    def judged(self, cases: Sequence[CheckCase], deadline: float = inf, together: bool = False) -> Iterator[Judged]:
+        """The cases of a batch, each judged when it is asked for; none begins after the deadline.
+
+        Their calls may be made ``together``, as many as suit the target's device, before the first of them is judged.
+        """
+        self._has_judged, seen = True, Counter[Signature]()
+        size = TOGETHER if together else 1
+        for group in (cases[first : first + size] for first in range(0, len(cases), size)):
             if self.clock() >= deadline:
                 return
             start = self.clock()
-            judged = _judged(self.target, case, self.allow, seen)
-            yield replace(judged, seconds=self.clock() - start)
+            ready = self._prepared(group) if together else group
+            waited = (self.clock() - start) / len(group)
+            for case in ready:
+                start = self.clock()
+                judged = _judged(self.target, case, self.allow, seen)
+                yield replace(judged, seconds=waited + self.clock() - start)
+
+    def _prepared(self, cases: Sequence[CheckCase]) -> Sequence[CheckCase | Prepared]:
+        try:
+            return Prepared.together(self.target, cases)
+        except Exception:  # of the judge: whose case it is shows when each is judged by itself
+            return cases
+
+    def rounding(self) -> frozenset[str]:
+        """Modes of reduced precision that are in force on the device: documented, and switched on or measured."""
+        if self.target.device.is_host:
+            return frozenset()
+        found = self.target.device.rounding(self.target.library)
+        found |= {"tf32"} if "tf32" not in found and self.target.has_windows and rounds_factors(self.target) else set()
+        return found & self.target.reduced().keys()
 
     def findings(self, failures: Sequence[Failure], seconds: float) -> list[Finding]:
-        """What the failures of one group come to, shrunk for so long."""
+        """What the failures of one group come to, shrunk for so long; but not where copies of this process are needed
+        that could not use its device.
+        """
+        deadly = any(failure.verdict.rule in DEADLY for failure in failures)
+        seconds = 0.0 if deadly and self._has_judged and not self.target.device.is_host else seconds
         return explained(self.target, failures, seconds, self.allow)
 
     def close(self) -> None:
@@ -137,17 +201,19 @@ def discovered(kernels: UserKernels, selection: Selection, is_late: Callable[[],
     return joined([domain for domain in found if domain is not None])
 
 
-def _judged(target: Target, case: CheckCase, allow: AbstractSet[str], seen: Counter[Signature]) -> Judged:
+def _judged(target: Target, given: CheckCase | Prepared, allow: AbstractSet[str], seen: Counter[Signature]) -> Judged:
+    case = given.case if isinstance(given, Prepared) else given
     features = tuple(sorted(case.features))
     try:
-        call, verdicts = examine(target, case, allow)
+        call, verdicts = examine(target, given, allow)
     except Exception as error:
         return mistaken(case, error)
     worst = min(verdicts, key=lambda verdict: KINDS.index(verdict.kind))
     failures = [Failure.told(v, call, features, case.name) for v in verdicts if v.kind in FINDINGS]
     kept, unkept = few_of_each(failures, seen)
     reason = worst.detail if worst.kind == "not_offered" else ""
-    return Judged(case.problem.op, case.mode, features, worst.kind, reason, kept, unkept)
+    cells, weak = (sum(getattr(v, name) for v in verdicts) for name in ("cells", "weak"))
+    return Judged(case.problem.op, case.mode, features, worst.kind, reason, kept, unkept, cells=cells, weak=weak)
 
 
 def few_of_each(
@@ -176,3 +242,11 @@ def unjudged(case: CheckCase, why: str) -> Judged:
     """Undecided through no fault of the target's."""
     error = f"case {case.name} ({case.problem.op} {case.mode}): {why}"
     return Judged(case.problem.op, case.mode, tuple(sorted(case.features)), "undecided", error=error)
+
+
+def deadly(case: CheckCase, rule: str, got: str, expected: str = "results or an exception", detail: str = "") -> Judged:
+    """A case that ended its process, its device or all patience."""
+    call, features = drawn(case), tuple(sorted(case.features))
+    verdict = Verdict("defect", rule, got=got, expected=expected, detail=detail)
+    failure = Failure(call, verdict, features, case.name)
+    return Judged(call.problem.op, call.mode, features, "defect", failures=(failure,))

@@ -1,6 +1,7 @@
 """Runs programs, each in a process of its own in which nothing was called before, and says what they printed.
 
-As a program, ``python replay.py``, it reads ``{"programs": [...], "seconds": s}`` and answers with a JSON line for
+Programs are those that the judge itself has written about findings; nothing else is ever run here. As a program,
+``python replay.py``, it reads ``{"programs": [...], "seconds": s}`` and answers with a JSON line for
 each. It imports nothing but the standard library, and NumPy where a program did: it is to start fast.
 """
 
@@ -96,7 +97,9 @@ def told(program: str, names: Mapping[str, Any]) -> dict[str, Any]:
 
 def _array(value: Any) -> dict[str, Any]:
     numpy = sys.modules["numpy"]
-    array = numpy.asarray(value.detach() if hasattr(value, "detach") else value)
+    for name in ("detach", "cpu", "get"):  # of PyTorch's tensors, on any device, and of CuPy's arrays
+        value = getattr(value, name)() if hasattr(value, name) and not isinstance(value, dict) else value
+    array = numpy.asarray(value)
     cells = [repr(cell) for cell in array.ravel()[:MOST_CELLS].tolist()]
     return {"shape": list(array.shape), "dtype": str(array.dtype), "cells": cells}
 

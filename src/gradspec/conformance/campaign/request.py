@@ -13,9 +13,12 @@ from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.problem import DTYPES, INPUTS, MODES, RANKS
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.targets import TARGETS
-from gradspec.conformance.targets.user.target import is_module
+from gradspec.conformance.targets.layers import LAYER_NAMES
+from gradspec.conformance.targets.objects import is_module
 
 Name = TypeVar("Name", str, int)
+OPERATORS = (*INPUTS, *LAYER_NAMES)
+"""All that can be asked for: what has a specification, and layers of libraries, which are judged by references."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +107,22 @@ def selection_of(
     ranks: Iterable[int],
     domain: str | Mapping[str, Any],
     sizes: Iterable[int] = (),
+    features_known: Collection[str] = FEATURES,
 ) -> Selection:
     within = KernelDomain.read(domain) if isinstance(domain, str) else KernelDomain.of(**domain)
-    named = (known("operator", ops, INPUTS), known("feature", features, FEATURES), known("mode", modes, MODES))
+    named = (known("operator", ops, OPERATORS), known("feature", features, features_known), known("mode", modes, MODES))
     kinds = (known("dtype", dtypes, DTYPES), known("rank", ranks, RANKS))
     return Selection(*named, *kinds, str(within), known_blocks(sizes))
+
+
+def given_together(spec: object, inputs: object, **more: object) -> None:
+    """A ValueError unless a reference comes with its inputs, and what is about references with one."""
+    if spec is not None and inputs is None:
+        raise ValueError("spec was given without inputs; give the types of its arguments, such as 'f32[8,64],f32[64]'")
+    alone = [name for name, value in {"inputs": inputs, **more}.items() if value is not None and spec is None]
+    if alone:
+        named = f"{' and '.join(alone)} {'were' if alone[1:] else 'was'}"
+        raise ValueError(f"{named} given without spec; give what the kernel is judged by as well")
 
 
 def allowed(names: Iterable[str]) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ def _verified(finding: Finding, run: Runner, where: str, seconds: float) -> Find
     plain = replace(finding, programs={})
     if not finding.reproducer or not finding.case:
         return plain
-    programs = dict(finding.programs) or {finding.setting: finding.reproducer}
+    programs = dict(finding.programs) or {finding.setting: _program(finding.reproducer)}
     order = list(programs)[:MOST_PROGRAMS]
     first = order[:2] if finding.setting else order[:1]
     if seconds <= 0:
@@ -87,6 +87,11 @@ def _verified(finding: Finding, run: Runner, where: str, seconds: float) -> Find
         if shown:
             return _shown(plain, *shown[0], programs[shown[0][0]], where)
     return _seldom(plain, list(run([finding.reproducer] * TRIES, seconds)), where)
+
+
+def _program(reproducer: str) -> str:
+    """A reproducer without what it says of itself at its end."""
+    return reproducer.partition("\n# gives:")[0]
 
 
 def _shown(finding: Finding, setting: str, got: str, program: str, where: str) -> Finding:
@@ -151,6 +156,8 @@ def _seldom(finding: Finding, answers: Sequence[dict[str, Any]], where: str) -> 
 
 def shows(finding: Finding, answer: Mapping[str, Any]) -> bool:
     """Whether what a program did is what the finding says."""
+    if finding.rule == "poisoned":
+        return bool(answer["error"]) or bool(answer["signal"] and not answer["late"])
     if finding.rule in ("crash", "hang"):
         return bool(answer["late"] if finding.rule == "hang" else answer["signal"] and not answer["late"])
     if finding.rule == "raised" or (finding.place is None and ": " in finding.got and answer["error"]):

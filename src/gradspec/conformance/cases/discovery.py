@@ -238,7 +238,9 @@ class _BoxSearch:
         taken = self._values(base, "batch", tried)
         if taken is None or not taken >= {1, 2, 3, 4, 8, 32}:
             return taken
-        return {*range(1, LARGEST + 1), *taken} if None in taken else range(0 if 0 in taken else 1, LARGEST + 1)
+        if None in taken:  # as many as there are, with and without an axis for them: nothing that can be written short
+            return None
+        return range(0 if 0 in taken else 1, LARGEST + 1)
 
     def _size(self, base: TriedLayer, axis: int) -> Any:
         """Sizes of one axis; none are told where only all axes together may change."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -57,7 +57,25 @@ def tags(problem: Problem, mode: str = "value", layout: str = "contiguous", *arr
 
 def tags_of_call(call: Call) -> frozenset[str]:
     """The tags of a call with its numbers."""
+    if call.problem.signature is not None:
+        return reference_tags(call.problem, call.layout, list(call.arrays().values()))
     return tags(call.problem, call.mode, call.layout, *call.arrays().values())
+
+
+def reference_tags(problem: Problem, layout: str, arrays: Sequence[Array] = ()) -> frozenset[str]:
+    """What a case of a reference has, by its problem and its numbers."""
+    sizes = [n for shape in problem.shapes for n in shape or ()]
+    floats = [array.astype(np.float64) for array in arrays if array.dtype.kind not in "iub" and array.size]
+    present = {
+        "one_cell_axis": 1 in sizes,
+        "empty": 0 in sizes,
+        "block_size": any(n >= BLOCK for n in sizes),
+        "non_contiguous": layout in (*NON_CONTIGUOUS, "channels_last"),
+        "low_precision": problem.dtype in FLOATS[:2],
+        "nan": any(bool(np.isnan(array).any()) for array in floats),
+        "infinity": any(bool(np.isinf(array).any()) for array in floats),
+    }
+    return frozenset(name for name, is_there in present.items() if is_there)
 
 
 # --- geometry --------------------------------------------------------------------------------------------------------

@@ -6,16 +6,17 @@ a case, `examine`, is judging its results and making the checks whose turn it is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.checks import guards, repeat, state
 from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, Judge
 from gradspec.conformance.model.case import CheckCase
+from gradspec.conformance.model.device import ExhaustedError
 from gradspec.conformance.model.problem import Call
-from gradspec.conformance.model.target import Target
+from gradspec.conformance.model.target import Answer, Target
 from gradspec.conformance.model.verdict import Verdict
 
 COSTLY = frozenset({"large", "long_sum"})
@@ -67,23 +68,59 @@ DEADLY = (*guards.PLACES, "out")
 def again(target: Target, call: Call, rule: str, setting: str = "") -> list[Verdict]:
     """The call in its setting; without one, the checks that may say a rule is broken."""
     if setting:
-        return SETTINGS[setting.partition(" ")[0]](target, call, setting)
-    return [verdict for check in CHECKS if rule in check.rules for verdict in check.look(target, call)]
+        made = SETTINGS[setting.partition(" ")[0]]
+        return _looked(lambda target, call: made(target, call, setting), target, call)
+    return [verdict for check in CHECKS if rule in check.rules for verdict in _looked(check.look, target, call)]
 
 
-def examine(target: Target, case: CheckCase, allow: AbstractSet[str] = NOTHING_ALLOWED) -> tuple[Call, list[Verdict]]:
+def _looked(look: Callable[[Target, Call], list[Verdict]], target: Target, call: Call) -> list[Verdict]:
+    """What a check says; nothing where a device had no room for it."""
+    try:
+        return look(target, call)
+    except ExhaustedError:
+        return []
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A case with its numbers, and what was called before it is judged: nothing, or all ways to make the call."""
+
+    case: CheckCase
+    call: Call
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+
+    @staticmethod
+    def together(target: Target, cases: Sequence[CheckCase]) -> list[Prepared]:
+        """Cases whose calls are made at once, so that small ones do not wait for a device one by one."""
+        drawn_cases = [(case, drawn(case)) for case in cases]
+        asked = [
+            (number, replace(call, variant=variant))
+            for number, (case, call) in enumerate(drawn_cases)
+            if target.declines(case.problem, case.mode) is None
+            for variant in (call.variant, *target.variants(case.problem, case.mode))
+        ]
+        answers: list[dict[str, Answer]] = [{} for _ in cases]
+        for (number, call), answer in zip(asked, target.run_all([call for _, call in asked]), strict=True):
+            answers[number][call.variant] = answer
+        return [Prepared(case, call, found) for (case, call), found in zip(drawn_cases, answers, strict=True)]
+
+
+def examine(
+    target: Target, given: CheckCase | Prepared, allow: AbstractSet[str] = NOTHING_ALLOWED
+) -> tuple[Call, list[Verdict]]:
     """Judge a case: every result of the call as it stands, and of the target's other ways to make it."""
-    call = drawn(case)
+    prepared = given if isinstance(given, Prepared) else Prepared(given, drawn(given))
+    case, call = prepared.case, prepared.call
     refusal = target.declines(case.problem, case.mode)
     if refusal is not None:
         return call, [Verdict("not_offered", detail=refusal)]
-    judge = Judge(target, call, allow)
+    judge = Judge(target, call, allow, prepared.answers)
     verdicts = judge.verdicts(call.variant)
     for variant in target.variants(case.problem, case.mode):
         verdicts += [verdict for verdict in judge.verdicts(variant) if verdict.kind != "not_offered"]
     if not any(verdict.rule == "input_changed" for verdict in verdicts):  # the checks compare runs on one input
         is_wrong = any(verdict.kind == "defect" for verdict in verdicts)  # and then other calls are as well
         due = [check for check in CHECKS if check.applies(case) and not (is_wrong and check.looks_around)]
-        verdicts += [verdict for check in due for verdict in check.look(target, call)]
+        verdicts += [verdict for check in due for verdict in _looked(check.look, target, call)]
     judge.snapshot.restored()
     return call, verdicts

@@ -13,15 +13,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.conformance.checks.memory import Bytes, between, fenced, margins_hold
+from gradspec.conformance.checks.memory import between, fenced, margins_hold
 from gradspec.conformance.checks.repeat import Outcome, differences
 from gradspec.conformance.judge.snapshot import Snapshot, spoken
+from gradspec.conformance.model.device import OverrunError
+from gradspec.conformance.model.memory import NANS, NUMBERS, Bytes
 from gradspec.conformance.model.problem import Array, Call, Results
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict
-
-NANS, NUMBERS = 0xFF, 0x3F
-"""Bytes that make a NaN of every float format, or -1, and bytes that make a number of each, of a size met often."""
 
 INTO_INPUTS = "the call, with out=, wrote into its inputs"
 BESIDE = "the call wrote beside the array it was given"
@@ -29,10 +28,17 @@ BESIDE = "the call wrote beside the array it was given"
 
 def inputs(target: Target, call: Call) -> list[Verdict]:
     """Results on inputs with NaNs around them and in their gaps, then at either edge of a forbidden page."""
-    first = Outcome.of(target, call)
+    first = _amid_numbers(target, call)
     if first.error:
         return []
-    return next(filter(None, (placed(target, call, where, first) for where in PLACES)), _shared(target, call))
+    places = PLACES if target.device.is_host else ("margins",)
+    return next(filter(None, (placed(target, call, where, first) for where in places)), _shared(target, call))
+
+
+def _amid_numbers(target: Target, call: Call) -> Outcome:
+    """The call as it stands: around arrays on a device are numbers for once, where NaNs lie otherwise."""
+    with target.device.filled(NUMBERS):
+        return Outcome.of(target, call)
 
 
 PLACES: dict[str, tuple[Callable[[Array], Array], str]] = {
@@ -46,7 +52,7 @@ PLACES: dict[str, tuple[Callable[[Array], Array], str]] = {
 def placed(target: Target, call: Call, where: str, first: Outcome | None = None) -> list[Verdict]:
     """What is wrong with inputs in one of `PLACES` that is right elsewhere."""
     place, when = PLACES[where]
-    first = first or Outcome.of(target, call)
+    first = first or _amid_numbers(target, call)
     if first.error:
         return []
     second = Outcome.of(target, call.mapped(place))
@@ -82,12 +88,14 @@ def outputs(target: Target, call: Call) -> list[Verdict]:
         filled = [_written_between(target, call, first.results, fill) for fill in (NANS, NUMBERS)]
     except NotOfferedError:
         return []
+    except OverrunError as why:
+        return [_defect(call, "guard", str(why), BESIDE)]
     return (
         [_defect(call, "raised", "", "with out=", f.outcome.error) for f in filled if f.outcome.error][:1]
         or [_defect(call, "input_changed", name, INTO_INPUTS) for name in before.restored()]
         or [_defect(call, "guard", name, BESIDE) for f in filled for name in f.overrun()]
         or list(_unwritten(target, call, first, *filled))
-        or list(_at_the_fence(target, call, first))
+        or list(_at_the_fence(target, call, first) if target.device.is_host else ())
     )
 
 

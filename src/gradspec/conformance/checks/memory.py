@@ -5,17 +5,12 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from typing import TypeAlias
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
-from numpy.typing import NDArray
 
+from gradspec.conformance.model.memory import MARGIN, Bytes, placed
 from gradspec.conformance.model.problem import Array
-
-Bytes: TypeAlias = NDArray[np.uint8]
-MARGIN = 256
-"""Bytes that are watched on either side of an array."""
 
 
 def beside(array: Array) -> Array:
@@ -55,11 +50,3 @@ def fenced_bytes(size: int, at_end: bool, fill: int, readable: bool = False) -> 
         )
     first = page + (room - size if at_end else 0)
     return memory[first : first + size]
-
-
-def placed(array: Array, memory: Bytes) -> Array:
-    """A copy in given memory, as far apart as its cells are now."""
-    low, _ = byte_bounds(array)
-    copy: Array = np.ndarray(array.shape, array.dtype, memory, array.ctypes.data - low, array.strides)
-    copy[...] = array
-    return copy

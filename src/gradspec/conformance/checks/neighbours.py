@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from gradspec.conformance.cases.reference_sizes import neighbouring_sizes
 from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.parts import Parts, Refit
 from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, FLOATS, LAYOUTS, SELECTIONS, Array, Call, Shape
@@ -44,6 +45,10 @@ def neighbours(call: Call, difference: str) -> Iterator[Call]:
             yield replace(call, layout=what).in_layout()
     elif kind == "variant":
         yield replace(call, variant=what)
+    elif call.problem.signature is not None:
+        for resized in neighbouring_sizes(call).get(difference, ()):
+            with suppress(ShapeError):
+                yield resized.call(call)
     else:
         parts = Parts.of(call.problem)
         changed = [parts.changed(dtype=what)] if kind == "dtype" else _other_parts(parts, call, difference)
@@ -56,6 +61,8 @@ def neighbours(call: Call, difference: str) -> Iterator[Call]:
 
 def structural(call: Call) -> list[str]:
     """The differences in attributes and sizes that a call may have."""
+    if call.problem.signature is not None:
+        return list(neighbouring_sizes(call))
     given = settled(call.problem.op, call.problem.rank, call.problem.attributes)
     sizes = {"output_size"} if call.problem.op == "fold" else set[str]()  # there they are those of the first array
     return [*(name for name in dict.fromkeys([*given, "groups"]) if name in {*ATTRIBUTES} - sizes), *SIZES]
@@ -63,7 +70,9 @@ def structural(call: Call) -> list[str]:
 
 def others(call: Call, variants: tuple[str, ...] = ()) -> list[str]:
     """The differences in numbers, dtype, layout and way of calling."""
-    dtypes = FLOATS if call.problem.dtype in FLOATS else [name for name in DTYPES if name not in FLOATS]
+    dtypes = list(FLOATS) if call.problem.dtype in FLOATS else [name for name in DTYPES if name not in FLOATS]
+    if call.problem.signature is not None:  # which is judged in the dtype of its types
+        dtypes = []
     return [
         *(f"numbers of {name}" for name in call.arrays()),
         *(f"dtype {name}" for name in dtypes if name != call.problem.dtype),
@@ -79,9 +88,10 @@ def _with_other_numbers(call: Call, name: str) -> Iterator[Call]:
     """The same numbers in another order, so that no sum of them tells the two apart; or halves of them."""
     array = call.arrays()[name]
     backwards = np.ascontiguousarray(array).ravel()[::-1].reshape(array.shape)
-    for numbers in (backwards, array // 2 if array.dtype.kind in "iu" else array * array.dtype.type(0.5)):
+    fewer = array // 2 if array.dtype.kind in "iu" else array * array.dtype.type(0.5)
+    for numbers in (backwards,) if array.dtype.kind == "b" else (backwards, fewer):
         other = call.with_arrays({**call.arrays(), name: numbers}).in_layout()
-        if not np.array_equal(other.arrays()[name], array, equal_nan=array.dtype.kind not in "iu"):
+        if not np.array_equal(other.arrays()[name], array, equal_nan=array.dtype.kind not in "iub"):
             yield other
 
 

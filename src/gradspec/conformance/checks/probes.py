@@ -7,6 +7,7 @@ everything, or a weight gradient. Leaves that cancel except for a small one show
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -43,6 +44,13 @@ def probe(target: Target, seconds: float = 20.0, clock: Callable[[], float] = ti
         return clock() > deadline
 
     return [found for dtype in DTYPE_ORDER for found in _probes_of(target, dtype, is_late)]
+
+
+def rounds_factors(target: Target) -> bool:
+    """Whether factors of float32 lose what TF32 drops of them."""
+    weighted = (adder for adder in adders(target, "f32") if adder.weighted)
+    measured = (_measured("", adder, _significand) for adder in weighted)
+    return any(found is not None and re.match(r"(\d|1[01]) of", found.result) for found in measured)
 
 
 def _probes_of(target: Target, dtype: str, is_late: Callable[[], bool]) -> Iterator[Probe]:

@@ -13,6 +13,7 @@ import numpy as np
 from gradspec.conformance.checks.memory import beside
 from gradspec.conformance.judge.reduced import judged_reduced
 from gradspec.conformance.judge.snapshot import Snapshot, differing, same_bits
+from gradspec.conformance.model.device import ExhaustedError, OverrunError
 from gradspec.conformance.model.problem import Array, Call, Results, Shape
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict
@@ -39,6 +40,8 @@ class Outcome:
         before = Snapshot(call)
         try:
             return Outcome({name: np.array(array) for name, array in target.run(call).items()})
+        except ExhaustedError:
+            raise
         except Exception as error:  # whatever the target raises is its own doing
             return Outcome({}, in_words(error))
         finally:
@@ -50,7 +53,7 @@ class Outcome:
         try:
             return Outcome({name: np.array(array) for name, array in target.run(call).items()})
         except Exception as error:  # whatever the target raises is its own doing
-            return Outcome({}, "" if isinstance(error, Warning) else in_words(error))
+            return Outcome({}, "" if isinstance(error, Warning | ExhaustedError) else in_words(error))
 
     def is_like(self, other: Outcome) -> bool:
         """Whether nothing differs, as far as there are results."""
@@ -62,7 +65,7 @@ class Outcome:
         """What a run leaves in given arrays."""
         try:
             target.run_into(call, outs)
-        except NotOfferedError:
+        except (NotOfferedError, OverrunError, ExhaustedError):
             raise
         except Exception as error:  # whatever the target raises is its own doing
             return Outcome({}, in_words(error))
@@ -137,7 +140,7 @@ WITH_THREADS = f"with {THREADS} threads in place of one"
 
 
 def halves(array: Array) -> Array:
-    return array if array.dtype.kind in "iu" else np.asarray(array * array.dtype.type(0.5))
+    return array if array.dtype.kind in "iub" else np.asarray(array * array.dtype.type(0.5))
 
 
 def repeatability(target: Target, call: Call) -> list[Verdict]:

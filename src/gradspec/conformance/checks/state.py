@@ -101,7 +101,9 @@ def _after(target: Target, call: Call, one: Call, difference: str) -> list[Verdi
     with _InPlace(call, one, difference) as there:
         wrong = _defects(target, there)
     about, setting = one.mapped(lambda array: array.copy()), f"after {difference}"
-    return [replace(verdict, setting=setting, about=about) for verdict in wrong]
+    # That a call wrote into its inputs shows without the call before it.
+    settings = ["" if verdict.rule == "input_changed" else setting for verdict in wrong]
+    return [replace(verdict, setting=s, about=about) for verdict, s in zip(wrong, settings, strict=True)]
 
 
 def _defects(target: Target, call: Call) -> list[Verdict]:
@@ -160,7 +162,7 @@ def in_setting(target: Target, call: Call, setting: str) -> list[Verdict]:
 
 def together(target: Target, call: Call) -> list[Verdict]:
     """Calls from several threads at once: on other numbers of the same shapes, and on other shapes."""
-    if not target.threadsafe or target.compiles:
+    if not target.may_race(call):
         return []
     for made, yields in ((call, True), (_larger(target, call), False)):
         for one, alone, raced in _raced(target, _rivals(target, made), yields):
@@ -180,6 +182,8 @@ def _rivals(target: Target, call: Call) -> list[tuple[Call, Outcome]]:
 
 def _larger(target: Target, call: Call) -> Call:
     """The call on more samples, if the target takes as many."""
+    if call.problem.signature is not None:
+        return call
     parts = Parts.of(call.problem)
     if not parts.lead or prod(call.problem.x_shape) > SMALL:
         return call

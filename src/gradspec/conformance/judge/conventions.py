@@ -32,16 +32,17 @@ CONVENTIONS: dict[str, str] = {
     "all_nans": "every NaN of a window gets the whole derivative",
     "split_nans": "the NaNs of a window share the derivative evenly",
     "nan_ignored": "a NaN loses against every number",
-    "padding_competes": "padding takes part as the lowest number, and wins where it comes first and all else is lowest",
+    "padding_competes": "padding competes as the lowest number, and wins where it comes first and no cell is higher",
     "padding_only_minus_inf": "a window without a real cell is −∞",
     "padding_only_lowest": "a window without a real cell is the lowest finite number",
     "padding_only_nan": "a window without a real cell is NaN",
-    "padding_only_value": "a window without a real cell has another value, the same for all",
-    "padding_only_index": "a window without a real cell has an index that names a cell",
-    "padding_is_skipped": "padding is left out of a sum, also where it meets a weight that is not finite",
+    "padding_only_value": "a window without a real cell has some other value, always the same",
+    "padding_only_index": "a window without a real cell has an index that names a real cell",
+    "padding_is_skipped": "padding is left out of a sum, even where it would meet a non-finite weight",
     "zero_sign": "the sign of a zero is not the winner's",
-    "algorithm_spreads": "what is not finite, or overflows, spreads over all that the algorithm mixes",
-    "unpool_overwrites": "where several cells are unpooled to one place, one of them is kept",
+    "algorithm_spreads": "non-finite values and overflows spread over everything that the algorithm mixes",
+    "another_subgradient": "at a kink, another value between the derivatives on either side",
+    "unpool_overwrites": "where several cells are unpooled to one position, one of them is kept",
 }
 """By name: what is chosen."""
 

@@ -31,6 +31,10 @@ REDUCED: dict[str, str] = {
     "bf16_inputs": "Factors of float32 may be rounded to bfloat16 first.",
     "truncate": "Sums may be rounded toward zero instead of to nearest.",
     "low_precision_accumulate": "Sums of float16 and bfloat16 may be rounded to that format after every addition.",
+    "fast_math": "Elementary functions of a reference may have the errors of CUDA's intrinsics.",
+    "variance_by_moments": "A reference's variance may be the mean of squares less the square of the mean.",
+    "online_softmax": "A reference's softmax may be rescaled after every cell.",
+    "reassociated": "Coefficients of a reference may be multiplied with each other first.",
     "parts": "Partial sums of float16 and bfloat16, at most 16 to a result, may be stored and added in that format.",
 }
 """The names of ``--allow``, with what each permits."""
@@ -56,6 +60,10 @@ ARITHMETICS: dict[str, Callable[[Arithmetic], Arithmetic]] = {
     "bf16_inputs": _rounded_to(8),
     "truncate": lambda own: replace(own, truncating=True),
     "low_precision_accumulate": lambda own: replace(own, accumulate=own.storage),
+    "fast_math": lambda own: replace(own, fast_math=True),
+    "variance_by_moments": lambda own: replace(own, variance_by_moments=True),
+    "online_softmax": lambda own: replace(own, online_softmax=1),
+    "reassociated": lambda own: replace(own, reassociated=True),
 }
 """The modes that are an arithmetic, as what they make of the target's own."""
 

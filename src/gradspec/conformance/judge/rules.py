@@ -23,6 +23,10 @@ RULES: dict[str, str] = {
     "vjp.selection": "A gradient that is gathered is a copy of the cotangent (Gather and scatter at winners).",
     "second": "In second derivatives winners stay winners, and a convolution is linear in each of its inputs (Max "
     "pooling, Ties; Convolution).",
+    "spec.sum": "However its operations are ordered, fused or stored on the way, the result lies between these ends "
+    "(Tolerance, Graphs).",
+    "spec.exact_sum": "On these numbers no operation of the reference rounds: there is one right result (Tolerance, "
+    "Graphs).",
     "padding_only": "A window with nothing but padding in it gives 0, the tangent 0 and the index −1, and its "
     "cotangent goes nowhere (Max pooling, Value; Average pooling).",
     "special": "A NaN or an infinity arrives wherever it is read, and nowhere else (Max pooling, Winner; Convolution).",
@@ -31,6 +35,8 @@ RULES: dict[str, str] = {
     "dtype": "Results have the dtype of the inputs, indices an integer dtype (Integers, booleans and conversion).",
     "raised": "A call that the documentation allows gives a result, not an error (How operators are called).",
     "crash": "A call never ends the process (How operators are called).",
+    "poisoned": "A call leaves its device in order: memory that is not its own is neither read nor written (How "
+    "operators are called).",
     "hang": "A call ends (How operators are called).",
     "not_repeatable": "The same call gives the same bits every time (Order of arithmetic).",
     "threads": "The number of threads does not change a bit (Order of arithmetic).",

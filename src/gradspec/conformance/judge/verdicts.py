@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from gradspec.conformance.cases.reference_kinks import meets_a_kink
 from gradspec.conformance.judge.adjoint import chooses_a_tied_cell, contradiction
 from gradspec.conformance.judge.conventions import NEEDS_DOCUMENTATION, Explanation, explanations, padding_only
 from gradspec.conformance.judge.reduced import ARITHMETICS, explained_by_flushing, judged_reduced
-from gradspec.conformance.judge.snapshot import Snapshot, same_bits
+from gradspec.conformance.judge.snapshot import Snapshot, same_bits, spoken
+from gradspec.conformance.model.device import ExhaustedError, InputChangedError, OverrunError
 from gradspec.conformance.model.problem import SELECTIONS, Array, Call, Results
-from gradspec.conformance.model.target import NotOfferedError, Target
+from gradspec.conformance.model.target import Answer, NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict
 from gradspec.conformance.oracle import Judgement, Meaning
 from gradspec.conformance.oracle.expected import expected
 from gradspec.conformance.oracle.meaning import Bools, Selected
+from gradspec.conformance.oracle.reference import EnclosedMeaning
+from gradspec.domains.formats import format_named
 from gradspec.spec.errors import UnsupportedError
 
 NOTHING_ALLOWED: frozenset[str] = frozenset()
+NO_ANSWERS: Mapping[str, Answer] = MappingProxyType({})
+FORMULAS = 16.0
+"""Roundings of a cotangent that one formula of a derivative may lose and another not."""
+A_KINK = 1e-3
+"""How much derivatives on either side of a kink differ, in proportion, so that it is one."""
 UNUSUAL = ("reversed", "broadcast")
 """Layouts with strides that are not positive."""
 _CHOICE_RULES = {"zero_sign": "zero_sign", "padding_is_skipped": "special", "algorithm_spreads": "special"}
@@ -35,8 +46,11 @@ def judge_call(target: Target, call: Call, allow: AbstractSet[str] = NOTHING_ALL
 class Judge:
     """Judges one call in each of the target's ways to make it; what it means is worked out once."""
 
-    def __init__(self, target: Target, call: Call, allow: AbstractSet[str]) -> None:
-        self.target, self.call, self.allow = target, call, allow
+    def __init__(
+        self, target: Target, call: Call, allow: AbstractSet[str], answers: Mapping[str, Answer] = NO_ANSWERS
+    ) -> None:
+        """``answers`` are those of variants that were called before."""
+        self.target, self.call, self.allow, self.answers = target, call, allow, answers
         self.meanings, self.snapshot = expected(call), Snapshot(call)
         self._judged: dict[str, list[tuple[Array, Verdict]]] = {}
 
@@ -44,22 +58,36 @@ class Judge:
         """Run one variant of the call and judge each of its results; what the target leaves out is not judged."""
         call = replace(self.call, variant=variant)
         try:
-            results = self.target.run(call)
+            results = self._results(call)
         except NotOfferedError as why:
             return [Verdict("not_offered", variant=variant, detail=str(why))]
+        except ExhaustedError as why:
+            return [Verdict("undecided", variant=variant, detail=f"no room on the device: {why}")]
+        except OverrunError as why:
+            beside = f"the call wrote beside {'the array it was given' if str(why) else 'an array that it allocated'}"
+            return [Verdict("defect", "guard", str(why), variant, detail=beside)]
+        except InputChangedError as why:
+            return [_changed(spoken(str(why), call), variant)]
         except Exception as error:  # whatever the target raises is its own doing
             raised = f"{type(error).__name__}: {error}"
-            if call.layout in UNUSUAL:  # libraries that refuse such strides say so, and users copy
-                return [Verdict("not_offered", variant=variant, detail=f"of arrays that are {call.layout}: {raised}")]
+            is_empty = call.problem.signature is not None and any(array.size == 0 for array in call.named().values())
+            if call.layout in UNUSUAL or is_empty:  # those that refuse such arrays say so, and users copy, or ask
+                sort = "empty" if is_empty else call.layout
+                return [Verdict("not_offered", variant=variant, detail=f"of arrays that are {sort}: {raised}")]
             return [Verdict("defect", "raised", variant=variant, got=raised)]
-        changed = [(name, f"the call wrote into its {name}") for name in self.snapshot.restored()]
-        if changed:
-            return [Verdict("defect", "input_changed", name, variant, detail=detail) for name, detail in changed]
+        if changed := self.snapshot.restored():
+            return [_changed(name, variant) for name in changed]
         given = [name for name in self.meanings if name in results]
         if not given:
             nothing = f"it gives none of {', '.join(self.meanings)}"
             return [Verdict("not_offered", variant=variant, detail=nothing)]
         return [self._verdict(call, name, results) for name in given]
+
+    def _results(self, call: Call) -> Results:
+        answer = self.answers.get(call.variant)
+        if isinstance(answer, Exception):
+            raise answer
+        return self.target.run(call) if answer is None else answer
 
     def _verdict(self, call: Call, name: str, results: Results) -> Verdict:
         """The verdict on one result: that on the same bits, if another variant gave them."""
@@ -68,10 +96,15 @@ class Judge:
         for bits, verdict in known:
             if same_bits(bits, got):
                 return replace(verdict, variant=call.variant)
-        result = _Result(self.target, call, name, got, "indices" in results, self.allow)
+        kind = _Result if call.problem.signature is None else _ReferenceResult
+        result = kind(self.target, call, name, got, "indices" in results, self.allow)
         verdict = result.malformed(self.meanings[name]) or result.judged(self.meanings[name])
         known.append((got.copy(), verdict))
         return verdict
+
+
+def _changed(name: str, variant: str) -> Verdict:
+    return Verdict("defect", "input_changed", name, variant, detail=f"the call wrote into its {name}")
 
 
 @dataclass(frozen=True)
@@ -208,16 +241,101 @@ class _Result:
         return self.says_at(kind, rule, where, wanted, detail)
 
 
+class _ReferenceResult(_Result):
+    """One result of a call of a reference, whose graph says what it is."""
+
+    def malformed(self, meaning: Meaning | None) -> Verdict | None:
+        assert isinstance(meaning, EnclosedMeaning)
+        own, dtype = meaning.type.dtype.numpy, self.got.dtype
+        if self.got.shape != meaning.shape:
+            return self.says("defect", "shape", got=f"of shape {self.got.shape}", expected=f"shape {meaning.shape}")
+        is_like = dtype == own or (own.kind in "iu" and dtype.kind in "iu")
+        return None if is_like else self.says("defect", "dtype", got=str(dtype), expected=str(own))
+
+    def _passed(self, judgement: Judgement) -> Verdict:
+        return self._with_weak(judgement, judgement.wide)
+
+    def _with_weak(self, judgement: Judgement, weak: Bools) -> Verdict:
+        """Cells whose enclosure says little are counted; a result that has no others says nothing."""
+        found = self._wide(judgement) if weak.size and weak.all() else self.says("pass")
+        return replace(found, cells=weak.size, weak=int(weak.sum()))
+
+    def _failed(self, judgement: Judgement) -> Verdict:
+        wrong = ~judgement.ok & ~self._is_lost_beside_the_rest(judgement)
+        if not wrong.any():
+            return self._with_weak(judgement, ~judgement.ok | judgement.wide)
+        place = int(np.flatnonzero(wrong.ravel())[0])
+        wanted = str(judgement.permitted(place))
+        if self.call.mode != "value" and self._is_between(judgement, wrong):
+            return self._chosen(judgement, wrong, Explanation(("another_subgradient",)), wanted)
+        rule = rule_of(self.call, self.name, judgement, place)
+        if self._is_of_infinities(judgement, wrong):
+            return self.says("undecided", detail="what comes of infinities depends on the formula")
+        modes = {*self.allow, "ftz"} if self._has_subnormals() else self.allow
+        mode = judged_reduced(judgement.meaning, judgement.got, judgement.arithmetic, modes)
+        if mode is not None:
+            return self.says_at("reduced", rule, wrong, wanted, f"within the tolerance of {mode}")
+        return self.says_at("defect", rule, wrong, wanted, f"{int(wrong.sum())} of {wrong.size} wrong")
+
+    def _has_subnormals(self) -> bool:
+        """Whether subnormal numbers are among the inputs: which of them a product loses depends on the formula."""
+        least = float(format_named(self.call.problem.dtype).normal)
+        floats = (a.astype(np.float64) for a in self.call.arrays().values() if a.dtype.kind not in "iub")
+        return any(bool(((a != 0) & (np.abs(a) < least)).any()) for a in floats)
+
+    def _is_lost_beside_the_rest(self, judgement: Judgement) -> Bools:
+        """Where a derivative is off by a few roundings of what it is multiplied with.
+
+        Formulas differ: ``s·(1 − s)`` loses what is small beside 1, and ``s(x)·s(−x)`` does not.
+        """
+        assert isinstance(judgement.meaning, EnclosedMeaning)
+        along = [array for name, array in self.call.arrays().items() if name not in self.call.named()]
+        scale = np.prod([np.max(np.abs(array.astype(np.float64)), initial=0.0) for array in along])
+        slack = FORMULAS * float(judgement.arithmetic.storage.unit) * scale if along else 0.0
+        found = judgement.meaning.enclosed(judgement.arithmetic)
+        low, high = found.ends
+        got = judgement.got.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            near: Bools = (low - slack <= got) & (got <= high + slack) & np.isfinite(slack)
+        return near
+
+    def _is_of_infinities(self, judgement: Judgement, wrong: Bools) -> bool:
+        """Whether nothing is wrong but which numbers are not finite, and infinities are among the inputs.
+
+        A scale folded into another operand makes a NaN of what is infinite without it, and the other way round.
+        """
+        assert isinstance(judgement.meaning, EnclosedMeaning)
+        if not any(
+            np.isinf(a.astype(np.float64)).any() for a in self.call.arrays().values() if a.dtype.kind not in "iub"
+        ):
+            return False
+        centre = np.asarray(judgement.meaning.enclosed(judgement.arithmetic).centre, np.float64)[wrong]
+        return bool((~np.isfinite(centre) | ~np.isfinite(judgement.got.astype(np.float64)[wrong])).all())
+
+    def _is_between(self, judgement: Judgement, wrong: Bools) -> bool:
+        """Whether a kink is met, and wrong derivatives are all between those on either side."""
+        assert isinstance(judgement.meaning, EnclosedMeaning)
+        if not meets_a_kink(self.call):
+            return False
+        low, high = (end[wrong] for end in judgement.meaning.hull)
+        got = judgement.got.astype(np.float64)[wrong]
+        with np.errstate(invalid="ignore"):
+            is_kink = high - low > A_KINK * np.maximum(np.abs(low), np.abs(high))
+            return bool((is_kink & np.isfinite(low) & np.isfinite(high) & (low <= got) & (got <= high)).all())
+
+
 def rule_of(call: Call, name: str, judgement: Judgement, place: int) -> str:
     """The rule that a wrong result breaks at a flat place."""
-    empty = padding_only(call, name)
+    empty = padding_only(call, name) if call.problem.signature is None else None
     if empty is not None and empty.ravel()[place]:
         return "padding_only"
-    if name == "indices":
+    if name == "indices" and call.problem.signature is None:
         return "indices"
     allowed, got = judgement.permitted(place), float(judgement.got.ravel()[place])
     if allowed.low is None or not np.isfinite(got):
         return "special"
+    if call.problem.signature is not None:
+        return f"spec.{'exact_sum' if allowed.low == allowed.high else 'sum'}"
     if call.mode == "second":
         return "second"
     if call.mode == "vjp" and call.problem.op in SELECTIONS:

@@ -12,18 +12,18 @@ from gradspec.conformance.model.problem import INPUTS, MODES, Problem
 FEATURES: dict[str, str] = {
     "asymmetric": "sizes, kernels, strides or paddings that differ between axes or sides",
     "overlapping": "a stride less than the window's extent",
-    "non_divisible": "a stride or output size that does not divide what it cuts up",
-    "dilated": "cells of a window lie apart",
+    "non_divisible": "a stride or output size that does not divide the axis",
+    "dilated": "gaps between the cells of a window",
     "padding_only_window": "a window without a real cell",
-    "ceil_mode": "a last window that rounding up adds",
-    "count_exclude_pad": "an average over the real cells alone",
-    "divisor_override": "an average with a divisor of its own",
+    "ceil_mode": "a last window added by rounding up",
+    "count_exclude_pad": "an average over the real cells only",
+    "divisor_override": "an average with a given divisor",
     "grouped": "channels in groups",
     "depthwise": "one group per input channel",
     "output_padding": "a transposed convolution with a longer output",
     "ties": "equal cells in a window",
-    "nan": "a NaN among the numbers",
-    "infinity": "an infinity among the numbers",
+    "nan": "NaNs among the inputs",
+    "infinity": "infinities among the inputs",
     "signed_zero": "zeros of both signs",
     "subnormal": "numbers below the smallest normal one",
     "huge": "numbers near the largest one",
@@ -36,16 +36,41 @@ FEATURES: dict[str, str] = {
     "long_sum": "sums of a thousand leaves or more",
     "many_hits_one_cell": "one cell that many windows read or choose",
     "integer": "an integer dtype",
-    "large": "arrays of many thousand cells, beyond one cache or one thread's share",
+    "large": "arrays of many thousand cells, more than one cache or one thread's share",
     "rank4": "four spatial axes",
     "block_width": "a last axis of several blocks: 31 cells or more, of the input or the output",
     "block_height": "another spatial axis of several blocks",
-    "block_channels": "channels, of a convolution's input, of several blocks",
-    "block_out_channels": "channels of a convolution's output of several blocks",
+    "block_channels": "several blocks of a convolution's input channels",
+    "block_out_channels": "several blocks of a convolution's output channels",
     "block_groups": "31 groups or more",
     "block_batch": "31 samples or more",
 }
 """The tags of cases, with what they mean."""
+REFERENCE_FEATURES: dict[str, str] = {
+    "kink": "an operand at a kink or a branch of the reference, or a tie",
+    "block_size": "an axis of several blocks: 31 cells or more, of a size that blocks divide or do not",
+    "empty": "an axis of size 0",
+    "cancelling": "neighbours that cancel",
+    "offset": "numbers that differ little from a large one",
+    "large_numbers": "numbers whose exponentials overflow",
+    "tiny_numbers": "numbers far below 1",
+    "masked": "masks or labels that are all the same",
+    **{
+        name: FEATURES[name]
+        for name in (
+            "ties",
+            "nan",
+            "infinity",
+            "signed_zero",
+            "subnormal",
+            "huge",
+            "one_cell_axis",
+            "non_contiguous",
+            "low_precision",
+        )
+    },
+}
+"""The tags of the cases of a reference."""
 PLAIN = "plain"
 """The feature of a case that has none."""
 MASKING = ("nan", "infinity", "huge", "empty_batch", "zero_channels")
@@ -89,6 +114,19 @@ class Selection:
         return replace(self, sizes=tuple(dict.fromkeys((*self.sizes, *blocks))))
 
     @property
+    def of_windows(self) -> Selection | None:
+        """What of it is about operators of the specification."""
+        ops = tuple(op for op in self.ops if op in INPUTS)
+        return replace(self, ops=ops) if ops or not self.ops else None
+
+    @property
+    def of_references(self) -> Selection | None:
+        """What of it is about layers beside them, which have no ranks, no domains, and features of their own."""
+        ops = tuple(op for op in self.ops if op not in INPUTS)
+        other = self.ranks or self.domain or (self.features and not {*self.features} & {*REFERENCE_FEATURES})
+        return replace(self, ops=ops) if ops or not (self.ops or other) else None
+
+    @property
     def chosen_ops(self) -> tuple[str, ...]:
         return self.ops or tuple(INPUTS)
 
@@ -124,11 +162,22 @@ DEFAULT_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
+class ReferenceRequest:
+    """A reference by name, ``module:object`` or an ONNX file, and the types that a kernel is judged on."""
+
+    spec: str
+    inputs: str
+    params: str | None = None
+    array: str | None = None
+
+
+@dataclass(frozen=True)
 class CampaignSettings:
     """A target by name, and what of it is judged.
 
     ``threads`` is how many each process may use, ``timeout`` how many seconds a case may take, ``path`` where user
-    kernels are imported from, and ``token`` tells the campaign from others in the same process.
+    kernels are imported from, and ``token`` tells the campaign from others in the same process. ``device`` names where
+    kernels run, and ``array`` the library whose arrays kernels of one's own take.
     """
 
     target: str
@@ -136,10 +185,14 @@ class CampaignSettings:
     selection: Selection = field(default_factory=Selection)
     allow: tuple[str, ...] = ()
     algorithm: str | None = None
+    reference: ReferenceRequest | None = None
     threads: int = 1
     timeout: float = DEFAULT_TIMEOUT
     path: tuple[str, ...] = ()
     token: str = ""
+    device: str = "cpu"
+    array: str | None = None
+    sanitize: bool = False
 
     def __post_init__(self) -> None:
         if self.seed < 0:

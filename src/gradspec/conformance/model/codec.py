@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from gradspec.conformance.model.problem import DTYPES, FLOATS, Array, Shape
+from gradspec.conformance.model.problem import ARRAY_DTYPES, FLOATS, Array, Shape
 from gradspec.spec.errors import FormatError
 
 T = TypeVar("T")
@@ -151,7 +151,7 @@ def _rows(hint: Any) -> Codec:
 
 
 def _written(array: Array) -> dict[str, Any]:
-    name = next(name for name, dtype in DTYPES.items() if dtype == array.dtype)
+    name = next(name for name, dtype in ARRAY_DTYPES.items() if dtype == array.dtype)
     cells = array.ravel().astype(np.float64).tolist() if name in FLOATS else array.ravel().tolist()
     words = [cell if isinstance(cell, int) or np.isfinite(cell) else str(cell) for cell in cells]
     return {"dtype": name, "shape": list(array.shape), "cells": words}
@@ -159,12 +159,12 @@ def _written(array: Array) -> dict[str, Any]:
 
 def _read(data: Any, where: str) -> Array:
     dtype = _expect(_expect(data, dict, where).get("dtype"), str, f"{where}.dtype")
-    if dtype not in DTYPES:
-        raise FormatError(f"{where}.dtype: {dtype!r} is not known; use one of {', '.join(DTYPES)}")
+    if dtype not in ARRAY_DTYPES:
+        raise FormatError(f"{where}.dtype: {dtype!r} is not known; use one of {', '.join(ARRAY_DTYPES)}")
     shape: Shape = _codec(Shape).read(data.get("shape"), f"{where}.shape")
     try:
         wide = np.array(_expect(data.get("cells"), list, f"{where}.cells"), np.float64 if dtype in FLOATS else np.int64)
-        return wide.astype(DTYPES[dtype]).reshape(shape)
+        return wide.astype(ARRAY_DTYPES[dtype]).reshape(shape)
     except (ValueError, TypeError, OverflowError) as error:
         raise FormatError(f"{where}: these cells are no {dtype} array of shape {shape}: {error}") from None
 

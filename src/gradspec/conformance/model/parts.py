@@ -145,7 +145,10 @@ def recut(array: Array, shape: Shape, last: bool = False) -> Array:
     """
     if array.size == 0:
         return np.zeros(shape, array.dtype)
-    for axis, (old, new) in enumerate(zip(array.shape, shape, strict=True)):
+    sizes = list(enumerate(zip(array.shape, shape, strict=True)))
+    for axis, (old, new) in sorted(
+        sizes, key=lambda axis: axis[1][1] > axis[1][0]
+    ):  # what is cut is not repeated first
         places = (np.arange(new) + (old - new if last else 0)) % old
         array = np.take(array, places, axis)
     return array

@@ -24,6 +24,8 @@ _NUMPY = ("float16", ml_dtypes.bfloat16, "float32", "float64", "int8", "uint8", 
 _NAMES = ("f16", "bf16", "f32", "f64", "i8", "u8", "i32", "i64")
 DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, kind in zip(_NAMES, _NUMPY, strict=True)}
 FLOATS = ("f16", "bf16", "f32", "f64")
+ARRAY_DTYPES = {**DTYPES, "bool": np.dtype(np.bool_)}
+"""All dtypes that arrays of a call may have; masks, which some references take, are of none that is judged."""
 
 INPUTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("max_pool", "avg_pool", "smooth_max_pool", "adaptive_max_pool", "adaptive_avg_pool"), ("x",)),
@@ -47,6 +49,18 @@ SLIDING = (*SLIDING_POOLS, *CONVOLUTIONS, *COLUMNS)
 
 
 @dataclass(frozen=True)
+class ReferenceSignature:
+    """The inputs and results of a reference: a specification that is given as a graph."""
+
+    names: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    values: tuple[str, ...] = ("y",)
+    """Of its results."""
+    of: int = 0
+    """Which of them derivatives are those of."""
+
+
+@dataclass(frozen=True)
 class Problem:
     """All of a call but its numbers: the operator, the shapes and dtype of its inputs, and its settled attributes.
 
@@ -59,10 +73,23 @@ class Problem:
     shapes: tuple[Shape | None, ...]
     attributes: Mapping[str, Any]
     dtype: str = "f32"
+    signature: ReferenceSignature | None = None
+    """Of a reference, whose name ``op`` is then; operators of the specification have none."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of all inputs, of which some may be left out."""
+        return INPUTS[self.op] if self.signature is None else self.signature.names
+
+    def dtype_of(self, name: str) -> str:
+        """The dtype of an input."""
+        if self.signature is not None:
+            return self.signature.dtypes[self.signature.names.index(name)]
+        return "i64" if name == "indices" else self.dtype
 
     def named_shapes(self) -> dict[str, Shape]:
         """The shapes of the inputs that are there, by name."""
-        named = zip(INPUTS[self.op], self.shapes, strict=True)
+        named = zip(self.inputs, self.shapes, strict=True)
         return {name: shape for name, shape in named if shape is not None}
 
     @property
@@ -71,6 +98,12 @@ class Problem:
         shape = self.shapes[0]
         assert shape is not None
         return shape
+
+    def rank_of(self, ndim: int) -> int:
+        """How many of the last axes of an array are space: where nothing says so, all but the first."""
+        if self.signature is not None:
+            return max(ndim - 1, 0)
+        return 1 if self.op == "fold" else self.rank  # columns have one axis for all places
 
     @property
     def spatial(self) -> Shape:
@@ -90,13 +123,17 @@ class Problem:
     @property
     def differentiable(self) -> tuple[str, ...]:
         """The names of the inputs that are there and have derivatives."""
-        return tuple(name for name in self.named_shapes() if name != "indices")
+        if self.signature is None:
+            return tuple(name for name in self.named_shapes() if name != "indices")
+        return tuple(name for name in self.inputs if self.dtype_of(name) in FLOATS)
 
     def results(self, mode: str) -> tuple[str, ...]:
         """The names of what a mode gives.
 
         ``second`` is the VJP of the VJP: the cotangents of its inputs and of its cotangent, given one for each result.
         """
+        if mode == "value" and self.signature is not None:
+            return self.signature.values
         if mode == "value":
             return ("y", "indices") if self.op in SELECTIONS else ("y",)
         if mode == "jvp":
@@ -127,7 +164,7 @@ class Call:
 
     def named(self) -> dict[str, Array]:
         """The inputs that are there, by name."""
-        pairs = zip(INPUTS[self.problem.op], self.inputs, strict=True)
+        pairs = zip(self.problem.inputs, self.inputs, strict=True)
         return {name: array for name, array in pairs if array is not None}
 
     def arrays(self) -> dict[str, Array]:
@@ -142,7 +179,7 @@ class Call:
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> Call:
         """The same call on other arrays, by the names of `arrays`."""
-        inputs = tuple(map(arrays.get, INPUTS[self.problem.op]))
+        inputs = tuple(map(arrays.get, self.problem.inputs))
         along = (f"d{name}" for name in self.problem.differentiable)
         directions = tuple(arrays[name] for name in along if name in arrays)
         return replace(self, inputs=inputs, directions=directions, cotangent=arrays.get("g"))
@@ -153,8 +190,7 @@ class Call:
 
     def in_layout(self) -> Call:
         """The call with its arrays in the layout that it names."""
-        rank = 1 if self.problem.op == "fold" else self.problem.rank  # columns have one axis for all places
-        return self.mapped(lambda array: laid_out(array, self.layout, rank))
+        return self.mapped(lambda array: laid_out(array, self.layout, self.problem.rank_of(array.ndim)))
 
 
 def laid_out(array: Array, layout: str, rank: int) -> Array:

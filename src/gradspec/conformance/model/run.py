@@ -29,6 +29,8 @@ class Tally:
     """Why, and how often."""
     microseconds: Counter[tuple[str, str]] = field(default_factory=Counter, compare=False)
     """What judging took, by operator and mode."""
+    cells: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Of references: how many cells of results are judged, by mode, and how many of those are ``weak``."""
 
     def count(self, op: str, mode: str, features: Iterable[str], kind: str, reason: str = "") -> None:
         """Take in one case by the worst kind of the verdicts on it."""
@@ -62,9 +64,14 @@ class Judged:
     unkept: tuple[tuple[str, ...], ...] = ()
     error: str = ""
     seconds: float = field(default=0.0, compare=False)
+    cells: int = 0
+    weak: int = 0
 
     def count(self, tally: Tally) -> None:
         tally.count(self.op, self.mode, self.features, self.kind, self.reason)
+        if self.cells:
+            tally.cells[self.mode, "judged"] += self.cells
+            tally.cells[self.mode, "weak"] += self.weak
         tally.microseconds[self.op, self.mode] += round(1e6 * self.seconds)
 
 
@@ -100,6 +107,8 @@ class Run:
     """How many cases that were: they are counted as undecided."""
     lacking: tuple[tuple[str, str], ...] = ()
     """Operators and modes that the target does not offer in any rank or dtype."""
+    unmet: tuple[str, ...] = ()
+    """Kinks and branches of a reference that no numbers were found for."""
     unreached: int = 0
     """Cases that were planned and that the end of the time left out."""
     wanted: int = 0

@@ -7,15 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from importlib.metadata import version
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.device import HOST, Device
 from gradspec.conformance.model.domain import EVERYTHING, KernelDomain
 from gradspec.conformance.model.problem import FLOATS, Call, Problem, Results
+from gradspec.conformance.model.reference import Reference
 
 
 class NotOfferedError(Exception):
     """The target documents no such operator, rank, mode, dtype or attribute."""
+
+
+Answer: TypeAlias = Results | Exception
+"""What a call gives, or what it raises."""
 
 
 def first_reason(reasons: Callable[[Problem, str], Iterator[str]]) -> Callable[[Problem, str], str | None]:
@@ -57,11 +63,25 @@ class Target(ABC):
     """Sizes of the blocks that it works in."""
     is_careful: bool = False
     """Whether a call that finds out what it refuses may end the process, and is first made in a copy of it."""
-
     threadsafe: bool = True
     """Whether it may be called from several threads at once."""
     compiles: bool = False
     """Whether every problem is compiled when it is first met: its neighbours are not tried then."""
+    has_windows: bool = True
+    """Whether it has operators of the specification, beside what it is judged by references."""
+    domain: KernelDomain = EVERYTHING
+    """What it is made for, and so judged in."""
+    is_own: bool = False
+    """Whether kernels are the user's: what they allocate on a device is watched, and they may compile each geometry."""
+    device: Device = HOST
+    """Where its kernels run."""
+    library: str = ""
+    """Whose arrays its kernels take on a device; nothing where they run on the CPU alone."""
+
+    @property
+    def references(self) -> Sequence[Reference]:
+        """What it is judged by beside the specification of its operators."""
+        return ()
 
     def declaring(self, **declarations: Any) -> Self:
         """The same target, with declarations beside its own; None and empty ones say nothing."""
@@ -70,12 +90,22 @@ class Target(ABC):
                 raise ValueError(f"{name} is declared of kernels of your own; {self.name} documents what it does")
         return self
 
+    def on(self, device: Device) -> Self:
+        """The same target on a device."""
+        if not device.is_host and not self.library:
+            raise ValueError(f"{self.name} runs on CPUs alone, not on {device.name}; leave out device")
+        if why := device.missing(self.library):
+            raise ValueError(f"{self.name} cannot run on {device.name}: {why}")
+        self.device = device
+        return self
+
     def versions(self) -> dict[str, str]:
         """Of everything that takes part."""
         return {package: version(package) for package in self.packages}
 
-    domain: KernelDomain = EVERYTHING
-    """What it is made for, and so judged in."""
+    def may_race(self, call: Call) -> bool:
+        """Whether a call may be made from several threads at once."""
+        return self.threadsafe and not self.compiles
 
     def declines(self, problem: Problem, mode: str) -> str | None:
         """Why a case is none for the target: it is outside its domain, or not offered."""
@@ -101,6 +131,16 @@ class Target(ABC):
     @abstractmethod
     def run(self, call: Call) -> Results:
         """What the target gives. ``NotOfferedError`` where that shows only now; any other exception is its own."""
+
+    def run_all(self, calls: Sequence[Call]) -> list[Answer]:
+        """What calls give that may be made together."""
+        answers = list[Answer]()
+        for call in calls:
+            try:
+                answers.append(self.run(call))
+            except Exception as error:
+                answers.append(error)
+        return answers
 
     @abstractmethod
     def reproducer(self, call: Call) -> str:

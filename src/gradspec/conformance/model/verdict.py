@@ -35,6 +35,10 @@ class Verdict:
     difference after it where it needs another call (``after stride``)."""
     about: Call | None = None
     """The call that it is about, where that is not the one of the case."""
+    cells: int = 0
+    """Of a reference's result that passes."""
+    weak: int = 0
+    """Of these, those whose enclosure says little."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,8 @@ class Finding:
     """The features that it needs: of its smallest case, those that most cases of it have."""
     title: str = ""
     """What is wrong, in one sentence."""
+    suspicion: str = ""
+    """What a kernel of a reference most likely does instead."""
     setting: str = ""
     """What the reproducer sets up beside the call: see `Verdict.setting`."""
     reproduced: bool | None = None

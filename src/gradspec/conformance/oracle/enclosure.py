@@ -15,101 +15,36 @@ All of it is computed in float64, and what that may lose is part of the radius.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.oracle.enclosed import Enclosed, in_blocks
 from gradspec.conformance.oracle.meaning import Bools, Floats, round_array
-from gradspec.domains.formats import F32, F64, Format, format_named
+from gradspec.domains.formats import F64, Format, format_named
 from gradspec.graph.arrays import as_array
 from gradspec.graph.builder import Builder, apply
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Sums, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType, f64
-from gradspec.ops.box import BoundArithmetic, BoundedNode, Box
+from gradspec.ops.box import FAST, FUNCTION, BoundArithmetic, BoundedNode, Box
 from gradspec.runtime.run import compile
 from gradspec.spec.errors import ShapeError
 from gradspec.transforms.boxes import enclosed
 
 OWN_UNIT, OWN_TINIEST = 2.0**-53, 5e-324
-COEFFICIENT = 2
-"""Roundings: of a coefficient, and of a product with it."""
+CORNERS = (0,), (1,), (0, 1), (1, 0)
+"""Which ends operands are at: all at the same, or in turns."""
+MOST_JOINED = 16
+"""The terms of a sum that may be one with the sums among its terms: a bias, a residual, a window of some cells."""
 MOST_RULES = 1024
 _rules = LRUCache[Callable[..., Any]](MOST_RULES)
-
-
-@dataclass(frozen=True)
-class Enclosed:
-    """A variable's numbers: every evaluation gives each cell one within ``radius`` of ``centre``.
-
-    A centre of radius 0 that is NaN or infinite is what every evaluation gives; where the radius is infinite, nothing
-    is known. ``leaves`` and ``mass`` are those of the sum that it is, if it is one.
-    """
-
-    centre: NDArray[Any]
-    radius: Floats
-    leaves: Floats | None = None
-    mass: Floats | None = None
-
-    @staticmethod
-    def point(value: NDArray[Any]) -> Enclosed:
-        return Enclosed(value, np.zeros(value.shape))
-
-    @cached_property
-    def is_known(self) -> Bools:
-        return np.isfinite(self.radius)
-
-    @cached_property
-    def spread(self) -> Floats:
-        """The radius where it is known, and 0 elsewhere."""
-        return np.where(self.is_known, self.radius, 0.0)
-
-    @cached_property
-    def finite(self) -> Floats:
-        """The centre where it is a number, and 0 elsewhere."""
-        return np.where(np.isfinite(self.centre), self.centre, 0.0)
-
-    @cached_property
-    def magnitude(self) -> Floats:
-        return np.abs(self.finite) + self.spread
-
-    @cached_property
-    def inverse_grain(self) -> Floats:
-        """``2^−e`` for the largest e of which the centre is a multiple of 2^e; 0 for 0, and for what is not certain."""
-        return np.where(self.radius == 0, inverse_grain(self.finite), 0.0)
-
-    @property
-    def varies(self) -> bool:
-        return bool((self.radius != 0).any())
-
-    @cached_property
-    def ends(self) -> tuple[Floats, Floats]:
-        """Outward: the sums of centre and radius are rounded."""
-        reach = self.radius * (1 + 4 * OWN_UNIT)
-        with np.errstate(invalid="ignore"):
-            reach += np.where(self.radius > 0, np.abs(self.centre) * (2 * OWN_UNIT), 0.0)
-            return np.where(reach > 0, self.centre - reach, self.centre), np.where(
-                reach > 0, self.centre + reach, self.centre
-            )
-
-
-def inverse_grain(x: Floats) -> Floats:
-    """``2^−e`` for the largest e of which a number is a multiple of 2^e; 0 for 0.
-
-    >>> inverse_grain(np.array([0.75, 6.0, 0.0])).tolist()
-    [4.0, 0.5, 0.0]
-    """
-    bits = np.asarray(x, np.float64, order="C").view(np.int64)
-    exponent, fraction = (bits >> 52) & 0x7FF, bits & 0xFFFFFFFFFFFFF
-    significand = np.where(exponent > 0, fraction | 1 << 52, fraction)
-    with np.errstate(divide="ignore", over="ignore"):
-        inverse = np.ldexp(1 / (significand & -significand), 1075 - np.maximum(exponent, 1))
-    return np.where(x == 0, 0.0, inverse)
 
 
 # --- the arithmetic of one node --------------------------------------------------------------------------------------
@@ -121,48 +56,65 @@ class NodeArithmetic:
 
     accumulate: Format
     storage: Format
-    declared: Arithmetic | None = None
+    declared: Arithmetic
+    parts: int = 0
+    """How many parts of a sum are stored before they are added up in the storage format; 0 if none are."""
 
     @staticmethod
     def of(stored: TensorType, declared: Arithmetic | None) -> NodeArithmetic:
         storage = format_named(stored.dtype.name)
-        wide = declared.accumulate if declared is not None else max(storage, F32, key=lambda f: f.precision)
-        return NodeArithmetic(wide, storage, declared)
+        how = Arithmetic.of(storage) if declared is None else declared
+        return NodeArithmetic(how.accumulator(storage), storage, how)
+
+    @staticmethod
+    def of_sum(node: Node, rule: Sums, declared: Arithmetic | None) -> NodeArithmetic:
+        found = NodeArithmetic.of(node.outputs[0].type, declared)
+        if declared is None:
+            return found
+        parts = 0
+        if declared.is_in_parts(found.storage, rule.kind):
+            parts = (rule.parts or rule.terms)(node.attrs, *(v.type for v in node.inputs))
+        return replace(found, accumulate=declared.accumulator(found.storage, rule.kind), parts=parts)
+
+    def added_in_parts(self, mass: Floats, error: Floats) -> Floats:
+        """``F + Γ_{J−1}(S + F)`` of the storage format, ``F = E + u(S + E) + J·η/2``: what is stored, and its sum."""
+        u, tiniest = float(self.storage.unit), float(self.storage.tiniest)
+        stored = (error + u * (mass + error) + self.parts * tiniest / 2) * (1 + 8 * OWN_UNIT)
+        return stored + float(np.expm1((self.parts - 1) * np.log1p(u))) * (mass + stored) * (1 + 2.0**-40)
 
     @property
     def unit(self) -> float:
-        return float(self.accumulate.unit) if self.declared is None else float(self.declared.u)
+        return float(self.accumulate.unit) * (2 if self.declared.truncating else 1)
 
-    def growth(self, n: Floats) -> Floats:
-        """``Γ_n``, of the kernel's roundings and as many of ours, from above: ``Γ_n/n`` grows with n."""
-        most = max(1.0, float(np.max(n, initial=1.0)))
+    def growth(self, n: Floats, most: float) -> Floats:
+        """``Γ_n``, of the kernel's roundings and as many of ours, from above: ``Γ_n/n`` grows with n, up to ``most``.
+
+        Our centre is the result of a kernel in float64, to which the theorem applies too. The mass that this is
+        multiplied by meets no more roundings than the leaves of the centre, some products with magnitudes aside: it is
+        too small by at most ``Γ_2n`` of itself, and what is left of ``2^−40`` covers the roundings of this function.
+        """
         kernel, own = (float(np.expm1(most * np.log1p(u))) / most for u in (self.unit, OWN_UNIT))
-        # The mass that this is multiplied by is rounded too, as often.
-        return (n * (kernel + own) + 2 * OWN_UNIT) * (1 + 2 * own * most + 2.0**-40)
+        return n * ((kernel + own) * (1 + 2 * own * most + 2.0**-40))
 
     @property
     def rounded_inputs(self) -> float:
-        v = 0.0 if self.declared is None else float(self.declared.input_error)
+        v = float(self.declared.rounded_inputs(self.storage))
         return (1 + v) * (1 + v) - 1
-
-    @property
-    def flushes(self) -> bool:
-        return self.declared is not None and self.declared.flush_to_zero
 
     @property
     def tiniest(self) -> float:
         """What one rounding may lose to underflow: of products, and, where small results are flushed, of sums."""
-        return float(self.accumulate.normal if self.flushes else self.accumulate.tiniest)
+        return float(self.accumulate.normal if self.declared.flush_to_zero else self.accumulate.tiniest)
 
     @property
     def sums_are_exact(self) -> bool:
-        return self.declared is None or self.declared.exact_sums_are_exact
+        return self.declared.exact_sums_are_exact and not self.declared.normwise
 
-    def stored(self, centre: Floats, error: Floats) -> Floats:
-        """The error after storing; none is added to what is a number of the format."""
-        if self.storage.precision >= self.accumulate.precision and not self.flushes:
+    def stored(self, centre: Floats, size: Floats, error: Floats) -> Floats:
+        """The error after storing numbers up to ``size``; none is added to what is a number of the format."""
+        if self.storage.precision >= self.accumulate.precision and not self.declared.flush_to_zero:
             return error
-        rounding = np.maximum(float(self.storage.unit) * (np.abs(centre) + error), float(self.storage.tiniest) / 2)
+        rounding = np.maximum(float(self.storage.unit) * (size + error), float(self.storage.tiniest) / 2)
         once = np.abs(round_array(centre, self.storage) - centre)
         return np.where(error == 0, once, (error + rounding) * (1 + 8 * OWN_UNIT))
 
@@ -189,6 +141,7 @@ class _SumNode:
         self.types = [v.type for v in node.inputs]
         self.terms = rule.terms(node.attrs, *self.types)
         self.grain = float(rule.grain(node.attrs, *self.types)) if self.terms else 1.0
+        self.is_product = bool(rule.factors) or self.grain != 1.0
 
     def _each(self, part: Callable[[Enclosed], NDArray[Any]]) -> list[Any]:
         """A part of every float operand that is not held; the others as they are."""
@@ -200,87 +153,168 @@ class _SumNode:
         return _absolute(self.rule, self.node, self._each(part), self.attrs if attrs is None else attrs)
 
     def enclosed(self) -> Enclosed:
-        with np.errstate(all="ignore"):
-            centre = np.asarray(apply(self.node.op, self.attrs, *(e.centre for e in self.operands)), np.float64)
+        centre = np.asarray(apply(self.node.op, self.attrs, *(e.centre for e in self.operands)), np.float64)
         if not self.terms:
             return self._moved_numbers(centre)
-        reach, mass, leaves = self._reach(), self._mass(), self._leaves()
-        error = self._error(reach, mass, leaves)
-        finite = np.where(np.isfinite(centre), centre, 0.0)
-        radius = self.how.stored(finite, np.where(error + reach == 0, 0.0, (error + reach) * (1 + 8 * OWN_UNIT)))
-        radius = np.where(np.isfinite(centre), radius, 0.0)
-        return Enclosed(centre, np.where(self._is_unknown(), np.inf, radius), leaves, mass)
+        mass, leaves, is_finite = self._mass(), self._leaves(), bool(np.isfinite(centre).all())
+        self.most = max(1.0, float(np.max(leaves, initial=1.0)))
+        self.largest_mass = float(np.max(mass, initial=0.0))
+        whole = reach = self._reach(lambda e: e.spread)
+        if self._is_one_sum and any(e.inherited is not None and e.varies for e in self.operands):
+            reach = self._reach(self._inherited)
+        finite = centre if is_finite else np.where(np.isfinite(centre), centre, 0.0)
+        grains = self._inverse_grains(whole)
+        radius, inherited = in_blocks(self._radius, finite, reach, whole, mass, leaves, grains)
+        unknown = self._is_unknown() | (self._may_overflow(mass) & np.isfinite(centre))
+        if not is_finite:
+            special = ~np.isfinite(centre)
+            unknown = unknown | (special & ~self._is_demanded())
+            centre, radius = np.where(unknown, finite, centre), np.where(special, 0.0, radius)
+        radius = np.where(unknown, np.inf, radius) if np.any(unknown) else radius
+        if self.is_product and self.terms == 1 and not self.how.declared.multiplies_out:
+            return Enclosed(centre, radius)  # a product is rounded where it is made, or not at all
+        met = leaves + 1.0 if self.is_product or self._conversions() else leaves
+        return Enclosed(centre, radius, met, mass, inherited, self.how.unit)
+
+    def _radius(
+        self, centre: Floats, reach: Floats, whole: Floats, mass: Floats, leaves: Floats, inverse: Any
+    ) -> tuple[Floats, Floats]:
+        """The radius, and what of it is inherited.
+
+        A link of a chain of sums adds up what comes of N leaves and of results ``ŷ`` of earlier links, that were stored
+        or not. By induction these are off by ``Γ_L·S`` and what they inherited, ``I``, and with ``N − 1`` additions
+        ``Γ_L·S + I + Γ_{N−1}·(S′ + S + Γ_L·S + I) ≤ Γ_{L+N−1}·(S′ + S + I) + I``: as much as in one sum of all leaves.
+        """
+        error, more = self._error(centre, whole, mass + reach, leaves)
+        nothing = mass == 0
+        if inverse is not None:
+            nothing |= self._rounds_nothing(whole, mass, inverse)
+        error, more = (np.where(nothing, 0.0, part) for part in (error, more))
+        computed = (error + more + reach) * (1 + 8 * OWN_UNIT)
+        size = mass if self.how.declared.reassociated else np.abs(centre)
+        stored = self.how.stored(centre, size, computed)
+        return stored, (more + reach) * (1 + 8 * OWN_UNIT) + (stored - computed) + 4 * OWN_UNIT * stored
+
+    def _may_overflow(self, mass: Floats) -> Bools | bool:
+        """Where partial sums may, whatever the result is: of a mean, those that are not divided yet."""
+        form, whole = self.how.accumulate, mass
+        edge = float(form.largest if form == F64 else form.overflow) * (1 - 2.0**-10)
+        if self.grain != 1.0:
+            if self.largest_mass * self.terms < edge and self.rule.plain is None:
+                return False
+            plain = self.rule.plain and self.rule.plain(self.attrs)
+            whole = mass * self.terms if plain is None else self._of(lambda e: e.magnitude, plain)
+        found: Bools = whole >= edge
+        return found
 
     def _moved_numbers(self, centre: Floats) -> Enclosed:
         """Nothing is added up; what is added later may join the sums among these."""
-        radius = self._moved(lambda e: e.spread)
-        radius = np.where(self._is_unknown(), np.inf, radius)
+        radius = np.zeros(centre.shape)
+        if any(e.varies for e in self.operands):
+            radius = np.where(self._is_unknown(), np.inf, self._moved(lambda e: e.spread))
         if all(e.mass is None for e in self.operands):
             return Enclosed(centre, radius)
-        return Enclosed(centre, radius, self._leaves(), self._mass())
+        unit = max(e.unit for e in self.operands)
+        return Enclosed(centre, radius, self._leaves(), self._mass(), self._moved(self._inherited), unit)
+
+    def _inherited(self, e: Enclosed) -> Floats:
+        """What is not lost in additions, or lost in coarser ones than those of this sum."""
+        return e.spread if e.inherited is None or (self.terms and e.unit > self.how.unit) else e.inherited
 
     @cached_property
-    def _is_joined(self) -> bool:
-        """Whether sums among the operands and this one are one sum."""
-        return not self.rule.factors
+    def _is_one_sum(self) -> bool:
+        """Whether sums among the operands and this one are one sum, whose leaves may be added up in any order.
+
+        Further leaves may enter the tree of a sum, as a bias does, but a sum of many sums adds them up when they are
+        finished, unless a kernel is declared to do otherwise.
+        """
+        return not self.rule.factors and (self.terms <= MOST_JOINED or self.how.declared.reassociated)
+
+    @cached_property
+    def _is_multiplied_out(self) -> bool:
+        """Whether coefficients, or the factors of a square, may be multiplied with the leaves of sums instead."""
+        declared, factors = self.how.declared, [self.node.inputs[i] for i in self.rule.factors]
+        is_square = len(factors) == 2 and factors[0] is factors[1]
+        return declared.reassociated or (declared.variance_by_moments and (is_square or not factors))
 
     def _mass(self) -> Floats:
-        joined = self._is_joined
-        return self._of(lambda e: e.magnitude if e.mass is None or not joined else np.maximum(e.mass, e.magnitude))
+        is_whole = self._is_one_sum or self._is_multiplied_out
+        return self._of(lambda e: e.magnitude if e.mass is None or not is_whole else np.maximum(e.mass, e.magnitude))
 
     def _leaves(self) -> Floats:
         """How many non-zero leaves a cell has, or, where coefficients are not 1, how many roundings one may meet."""
-        joined = self._is_joined
+        is_one = self._is_one_sum
 
         def count(e: Enclosed) -> Floats:
-            here = (e.magnitude > 0).astype(np.float64)
-            return here if e.leaves is None or not joined else np.maximum(e.leaves, here)
+            here = np.sign(e.magnitude)
+            return here if e.leaves is None or not is_one else np.maximum(e.leaves, here)
 
+        before = FAST if self.how.declared.fast_math and self.grain != 1.0 else 0.0
+        if self._is_multiplied_out and not is_one:
+            chosen = [e for i, e in enumerate(self.operands) if i in self.rule.factors or not self.rule.factors]
+            most = [float(np.max(e.leaves, initial=0.0)) for e in chosen if e.leaves is not None]
+            before += sum(most) if self.rule.factors else max(most, default=0.0)
         if self.grain == 1.0:
-            return self._of(count, self.rule.linear(self.attrs)) + self._own_terms()
+            return self._of(count, self.rule.linear(self.attrs)) + (self._own_terms() + before)
         if self.rule.plain is not None:
-            found = self._of(count, self.rule.plain(self.attrs))
-            return np.where(found > 0, found + COEFFICIENT, 0.0)
-        most = max((float(np.max(count(e), initial=1.0)) for e in self.operands), default=1.0)
-        return np.full(self.node.outputs[0].shape, self.terms * most)
+            plain = self.rule.plain(self.attrs)
+            found = self._of(count, plain)
+            coefficient = self.terms - self.rule.terms(plain, *self.types)
+            return np.where(found > 0, found + (coefficient + before), 0.0)
+        most_here = max((float(np.max(count(e), initial=1.0)) for e in self.operands), default=1.0)
+        return np.full(self.node.outputs[0].shape, self.terms * most_here + before)
 
     def _own_terms(self) -> float:
         return 0.0 if self.rule.linear(self.attrs) == self.attrs else 1.0
 
-    def _error(self, reach: Floats, mass: Floats, leaves: Floats) -> Floats:
-        how, is_product = self.how, bool(self.rule.factors) or self.grain != 1.0
-        roundings = np.maximum(leaves - (0 if is_product else 1), self._conversions())
-        relative = how.growth(roundings)
-        if is_product and how.rounded_inputs:
-            relative = relative + how.rounded_inputs * (1 + relative)
-        error = mass * relative
-        if is_product or how.flushes:
-            error = error + leaves * (2 * how.tiniest + OWN_TINIEST)
-        nothing = mass == 0
-        if not reach.all():
-            nothing |= self._rounds_nothing(reach, mass)
-        return np.where(nothing, 0.0, error)
+    def _error(self, centre: Floats, reach: Floats, mass: Floats, leaves: Floats) -> tuple[Floats, Floats]:
+        """What additions and products lose, and what else is lost: by rounded inputs, underflow, stored parts."""
+        how: NodeArithmetic = self.how
+        size: Any = mass
+        roundings = leaves - (0 if self.is_product else 1 - self._conversions())
+        relative = how.growth(roundings, self.most)
+        if not self.is_product and not self._conversions():
+            # The sum of two leaves is rounded once, by u of itself, in whatever order.
+            size = np.where(leaves <= 2, np.abs(centre) + reach, mass)
+        error = relative * size
+        more = np.zeros(error.shape)
+        if self.is_product and how.rounded_inputs:
+            more = how.rounded_inputs * (1 + relative) * mass
+        if how.declared.normwise and len(self.rule.factors) == 2 and self.terms > 1:
+            more = more + relative * (float(how.declared.normwise) * self.largest_mass)
+        if self.is_product or how.declared.flush_to_zero:
+            more = more + leaves * (2 * how.tiniest + OWN_TINIEST)
+        if how.parts:
+            more = how.added_in_parts(mass, error + more) - error
+        return error, more
 
     def _conversions(self) -> float:
         """1 if an operand has more digits than sums are added up in."""
         digits = max((format_named(t.dtype.name).precision for t in self.types if t.is_float), default=0)
         return float(digits > self.how.accumulate.precision)
 
-    def _rounds_nothing(self, reach: Floats, mass: Floats) -> Bools:
-        """Whether leaves are multiples of 2^e, at least η, and S ≤ 2^(p+e): of each cell, or of all of them.
+    def _inverse_grains(self, reach: Floats | float) -> Floats | None:
+        """``2^−e`` of which all leaves are multiples of 2^e: of each cell, or of all of them. None if none are exact.
 
         ``Σ 2^−e`` over the leaves is no less than the largest ``2^−e``, and the operator itself adds it up.
         """
-        if not self.grain or not self.how.sums_are_exact:
-            return np.zeros(mass.shape, np.bool_)
+        if not self.grain or not self.how.sums_are_exact or (isinstance(reach, np.ndarray) and reach.all()):
+            return None
         scale = 1.0 if self.grain == 1.0 else self.grain**-2
-        cells = self._of(lambda e: e.inverse_grain, self.rule.linear(self.attrs)) * scale
         whole = self._largest_inverse_grain() / self.grain
-        form, limit = self.how.accumulate, 2.0**self.how.accumulate.precision * (1 - 2.0**-40)
+        cells = self._of(lambda e: e.inverse_grain, self.rule.linear(self.attrs))
+        return np.minimum(cells * scale, whole)
+
+    def _rounds_nothing(self, reach: Floats, mass: Floats, inverse: Floats) -> Bools:
+        """Whether leaves are multiples of 2^e, at least η, and S ≤ 2^(p+e).
+
+        A sum that came to 0 says nothing of its leaves, which a reassociated kernel multiplies before it adds them up.
+        """
+        form = self.how.storage if self.how.parts else self.how.accumulate
+        limit = 2.0**form.precision * (1 - 2.0**-40)
         finest, largest = 1 / float(form.tiniest), float(form.largest)
-        inverse = np.minimum(cells, whole)
         found: Bools = (reach == 0) & (mass * inverse <= limit) & (inverse <= finest) & (mass <= largest)
-        return found
+        return found & (inverse > 0) if self._is_multiplied_out else found
 
     def _largest_inverse_grain(self) -> float:
         """Of a product of one cell of each factor, and of what is added as it is."""
@@ -290,14 +324,32 @@ class _SumNode:
         product = float(np.prod([found[i] for i in self.rule.factors]))
         return max([product, *(f for i, f in enumerate(found) if i not in (*self.rule.factors, *self.rule.fixed))])
 
-    def _reach(self) -> Floats:
+    def _reach(self, spread: Callable[[Enclosed], Floats]) -> Floats | float:
+        if not any(e.varies for e in self.operands):
+            return 0.0
         most = self.terms + 8
-        return self._moved(lambda e: e.spread) * (1 + 2 * float(np.expm1(most * np.log1p(OWN_UNIT))))
+        return self._moved(spread) * (1 + 2 * float(np.expm1(most * np.log1p(OWN_UNIT))))
 
-    def _is_unknown(self) -> Bools:
+    def _is_unknown(self) -> Bools | bool:
         """What reads an unknown cell, which may be infinite: not even a factor of 0 makes that 0."""
+        if all(e.is_known_everywhere for e in self.operands):
+            return False
         found: Bools = self._moved(lambda e: (~e.is_known).astype(np.float64), 1.0) > 0
         return found
+
+    def _is_demanded(self) -> Bools:
+        """Where what is not finite is so in every evaluation: it is that of an operand or of a coefficient, and what it
+        is multiplied by is 0 always or never. Any other sum overflowed here, and need not do so in another order."""
+        linear = self.rule.linear(self.attrs)
+        special = self._moved(lambda e: (~np.isfinite(e.centre)).astype(np.float64), 1.0) > 0
+        special |= ~np.isfinite(self._of(lambda e: np.ones(e.centre.shape), linear))
+        for i in self.rule.factors:
+            parts = self._each(lambda e: (~np.isfinite(e.centre)).astype(np.float64))
+            parts[i] = self.operands[i].may_vanish.astype(np.float64)
+            if self.rule.bias is not None and len(parts) > self.rule.bias:
+                parts[self.rule.bias] = np.zeros_like(parts[self.rule.bias])
+            special &= ~(_absolute(self.rule, self.node, parts, linear) > 0)
+        return special
 
     def _moved(self, spread: Callable[[Enclosed], Floats], more: float = 0.0) -> Floats:
         """How far the sum moves with its operands, one factor after the other; other factors are ``more`` than they
@@ -324,17 +376,52 @@ class _SumNode:
 def _by_rule(node: Node, operands: Sequence[Enclosed], declared: Arithmetic | None) -> list[Enclosed]:
     """The operator's own rule of enclosure, on ends; what is not finite at the centres is so in every evaluation."""
     varies = tuple(e.varies for e in operands)
-    arithmetic = BoundArithmetic(f64, any=True, unit=None if declared is None else float(declared.u))
+    arithmetic = _bound_arithmetic(node, declared)
     key = node.op, node.attrs, tuple(v.type for v in node.inputs), varies, arithmetic
     run = _rules.get_or_make(key, lambda: _compiled_rule(node, varies, arithmetic))
     given = [a for e, moves in zip(operands, varies, strict=True) for a in (e.ends if moves else (e.centre,))]
-    with np.errstate(all="ignore"):
-        flat = run(*given)
-        centres = apply(node.op, _attrs(node), *(e.centre for e in operands))
-    flat = flat if isinstance(flat, tuple) else (flat,)
-    centres = centres if isinstance(centres, tuple) else (centres,)
-    pairs = zip(flat[::2], flat[1::2], centres, node.outputs, strict=True)
-    return [_between(low, high, np.asarray(c), v.type) for low, high, c, v in pairs]
+    flat = _several(run(*given))
+    pairs = zip(flat[::2], flat[1::2], _specials(node, operands), node.outputs, strict=True)
+    return [_between(low, high, special, v.type) for low, high, special, v in pairs]
+
+
+def _bound_arithmetic(node: Node, declared: Arithmetic | None) -> BoundArithmetic:
+    """What the operator's rule must know of the arithmetic declared."""
+    stored = next((v.type for v in (*node.outputs, *node.inputs) if v.type.is_float), None)
+    if declared is None or stored is None:
+        return BoundArithmetic(f64, any=True)
+    how = NodeArithmetic.of(stored, declared)
+    function = FUNCTION if declared.function_error is None else float(declared.function_error) / how.unit
+    return BoundArithmetic(
+        f64,
+        any=True,
+        unit=how.unit,
+        function=function,
+        fast=declared.fast_math,
+        flushes=declared.flush_to_zero,
+        online=declared.online_softmax,
+        regroups=declared.reassociated,
+    )
+
+
+def _several(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _specials(node: Node, operands: Sequence[Enclosed]) -> list[NDArray[Any]]:
+    """The NaNs and infinities that every evaluation gives, for which rules have no ends; 0 elsewhere, and where one is
+    not met at the centres and at the corners that are tried, and thus not known."""
+    found = [np.asarray(y) for y in _several(apply(node.op, _attrs(node), *(e.centre for e in operands)))]
+    if all(np.isfinite(y).all() for y in found):
+        return found
+    corners = [[e.ends[end] for e, end in zip(operands, cycle(order), strict=False)] for order in CORNERS]
+    # What is not known need not be infinite.
+    corners.append([np.where(e.is_known, e.centre, e.centre.dtype.type(1)) for e in operands])
+    others = [_several(apply(node.op, _attrs(node), *corner)) for corner in corners]
+    return [
+        np.where(np.logical_and.reduce([(y == z) | (np.isnan(y) & np.isnan(z)) for z in tried]), y, 0)
+        for y, *tried in zip(found, *others, strict=True)
+    ]
 
 
 def _compiled_rule(node: Node, varies: Sequence[bool], arithmetic: BoundArithmetic) -> Callable[..., Any]:
@@ -350,25 +437,32 @@ def _compiled_rule(node: Node, varies: Sequence[bool], arithmetic: BoundArithmet
     return compile(builder.build([end for box in results for end in box.ends], allow_unused=True))
 
 
-def _between(low: NDArray[Any], high: NDArray[Any], centre: NDArray[Any], type: TensorType) -> Enclosed:
+def _between(low: NDArray[Any], high: NDArray[Any], special: NDArray[Any], type: TensorType) -> Enclosed:
     """Ends of NaN say that nothing is known."""
     if not type.is_float:
-        return Enclosed(low, np.where(low == high, 0.0, np.inf))
-    with np.errstate(all="ignore"):
-        middle = low / 2 + high / 2
-        radius = np.where(low == high, 0.0, np.maximum(high - middle, middle - low) * (1 + 4 * OWN_UNIT))
-    is_special = ~np.isfinite(centre)
-    radius = np.where(np.isnan(radius), np.inf, radius)
-    return Enclosed(
-        np.where(is_special, centre, np.where(np.isfinite(radius), middle, 0.0)), np.where(is_special, 0.0, radius)
-    )
+        return Enclosed(low, np.where(low == high, 0.0, np.inf), between=(low, high))
+    centre, radius = in_blocks(_ball, low, high)
+    if not np.isfinite(special).all() or not np.isfinite(radius).all():
+        is_special, is_known = ~np.isfinite(special), np.isfinite(radius)
+        centre, low, high = (
+            np.where(is_special, special, np.where(is_known, value, unknown))
+            for value, unknown in ((centre, 0.0), (low, -np.inf), (high, np.inf))
+        )
+        radius = np.where(is_special, 0.0, np.where(is_known, radius, np.inf))
+    return Enclosed(centre, radius, between=(low, high))
+
+
+def _ball(low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """A centre and the radius around it, from above."""
+    middle = low / 2 + high / 2
+    return middle, np.where(low == high, 0.0, np.maximum(high - middle, middle - low) * (1 + 4 * OWN_UNIT))
 
 
 # --- graphs ----------------------------------------------------------------------------------------------------------
 
 
 def enclosure(graph: Graph, *arrays: Any, arithmetic: Arithmetic | None = None) -> Any:
-    """``(lower, upper)`` of every output, between which every evaluation of the graph ends: what lies outside is wrong.
+    """``(lower, upper)`` of every output, which enclose every evaluation of the graph: anything outside is wrong.
 
     >>> import gradspec as gs
     >>> g = gs.trace(lambda x: gs.relu(x) + 1, gs.f32[2])
@@ -376,18 +470,66 @@ def enclosure(graph: Graph, *arrays: Any, arithmetic: Arithmetic | None = None) 
     >>> low.tolist(), high.tolist()
     ([4.0, 1.0], [4.0, 1.0])
     """
-    found = _inputs(graph, arrays)
-    for node in graph.nodes:
-        operands = [found[v] for v in node.inputs]
-        for var, result in zip(node.outputs, _node(node, operands, arithmetic), strict=True):
-            found[var] = _stored(result, var.type)
+    found = _everything(graph, arrays, arithmetic, 0.0)
     ends = [found[v].ends for v in graph.outputs]
     if len(ends) == 1:
         return ends[0]
     return tuple(low for low, _ in ends), tuple(high for _, high in ends)
 
 
-def _inputs(graph: Graph, arrays: Sequence[Any]) -> dict[Var, Enclosed]:
+def enclosed_outputs(
+    graph: Graph, *arrays: Any, arithmetic: Arithmetic | None = None, spread: float = 0.0
+) -> list[Enclosed]:
+    """Every output as centres, ends and which cells are ``weak``: too uncertain to judge a result by.
+
+    With a ``spread``, the inputs are boxes, ``x ± (spread·|x| + η)``, and the ends enclose the evaluations for all
+    numbers in them: near a kink, every derivative of the function there.
+
+    >>> import gradspec as gs
+    >>> slope = gs.trace(gs.relu, gs.f32[3]).vjp()
+    >>> (value, slopes) = enclosed_outputs(slope, np.float32([-1, 0, 1]), np.float32([1, 1, 1]), spread=1e-6)
+    >>> (slopes.upper - slopes.lower).round(3).tolist(), slopes.weak.tolist()
+    ([0.0, 1.0, 0.0], [False, True, False])
+    """
+    found = _everything(graph, arrays, arithmetic, spread)
+    made = {v: node for node in graph.nodes for v in node.outputs}
+
+    @cache
+    @np.errstate(all="ignore")
+    def alone(var: Var) -> Floats:
+        """The tolerance of the last operator that rounds, on operands that are certain."""
+        if var not in made or not var.type.is_float:
+            return np.zeros(var.shape)
+        node = made[var]
+        points = [Enclosed.point(found[v].centre) for v in node.inputs]
+        error = _node(node, points, arithmetic)[node.outputs.index(var)].spread
+        if error.all():
+            return error
+        before = [replace(p, radius=alone(v)) for p, v in zip(points, node.inputs, strict=True)]
+        return np.where(error > 0, error, _node(node, before, arithmetic)[node.outputs.index(var)].spread)
+
+    def judged(var: Var) -> Enclosed:
+        """No tolerance is taken for less than what storing half of the results costs."""
+        size = np.abs(found[var].finite)
+        least = float(format_named(var.dtype.name).unit) * float(np.median(size) if size.size else 0.0)
+        return replace(found[var], alone=np.maximum(alone(var), least))
+
+    return [judged(v) if v.type.is_float else found[v] for v in graph.outputs]
+
+
+def _everything(
+    graph: Graph, arrays: Sequence[Any], arithmetic: Arithmetic | None, spread: float
+) -> dict[Var, Enclosed]:
+    found = _inputs(graph, arrays, spread, arithmetic is not None and arithmetic.flush_to_zero)
+    for node in graph.nodes:
+        operands = [found[v] for v in node.inputs]
+        with np.errstate(all="ignore"):
+            results = _node(node, operands, arithmetic)
+            found |= {v: _stored(result, v.type) for v, result in zip(node.outputs, results, strict=True)}
+    return found
+
+
+def _inputs(graph: Graph, arrays: Sequence[Any], spread: float, flushes: bool) -> dict[Var, Enclosed]:
     if len(arrays) != len(graph.inputs):
         raise TypeError(f"the graph takes {len(graph.inputs)} arrays, and {len(arrays)} were given; give one for each")
     found = {}
@@ -396,6 +538,14 @@ def _inputs(graph: Graph, arrays: Sequence[Any]) -> dict[Var, Enclosed]:
         if array.shape != var.shape:
             raise ShapeError(f"{var!r} was given an array of shape {array.shape}; give one of shape {var.shape}")
         found[var] = Enclosed.point(array.astype(np.float64) if var.type.is_float else array)
+        if not var.type.is_float:
+            continue
+        point, form = found[var], format_named(var.dtype.name)
+        if spread and var not in graph.constants:
+            reach = point.magnitude * spread + float(form.tiniest)
+            found[var] = replace(point, radius=np.where(np.isfinite(point.centre), reach, 0.0))
+        elif flushes:
+            found[var] = replace(point, radius=np.where(point.magnitude < float(form.normal), point.magnitude, 0.0))
     return found
 
 
@@ -403,8 +553,26 @@ def _node(node: Node, operands: Sequence[Enclosed], declared: Arithmetic | None)
     rule, floats = node.op.sums, [v.type.is_float for v in node.inputs]
     held = rule is not None and not any(operands[i].varies for i in rule.fixed if i < len(operands))
     if rule is not None and held and node.outputs[0].type.is_float and any(floats):
-        return [_SumNode(node, rule, operands, NodeArithmetic.of(node.outputs[0].type, declared)).enclosed()]
-    return _by_rule(node, operands, declared)
+        return [_SumNode(node, rule, operands, NodeArithmetic.of_sum(node, rule, declared)).enclosed()]
+    found = _by_rule(node, operands, declared)
+    if rule is not None and rule.divisor is not None and declared is not None and declared.reassociated:
+        return [_multiplied_first(node, rule, operands, found[0], declared)]
+    return found
+
+
+def _multiplied_first(
+    node: Node, rule: Sums, operands: Sequence[Enclosed], found: Enclosed, declared: Arithmetic
+) -> Enclosed:
+    """A quotient ``Σ/s`` whose leaves may be divided before they are added up, by any of the numbers that ``s`` may be:
+    it errs by what it would err by the middle one ``c``, times ``c / |s| ≤ c / (c − r)``, and as any quotient."""
+    assert rule.divisor is not None
+    divisor = operands[rule.divisor]
+    middle = [Enclosed.point(e.centre) if e is divisor else e for e in operands]
+    lost = _SumNode(node, rule, middle, NodeArithmetic.of_sum(node, rule, declared)).enclosed()
+    least = np.abs(divisor.centre) - divisor.radius
+    ratio = np.where(least > 0, np.abs(divisor.centre) / least, np.inf)
+    more = np.where(lost.radius > 0, lost.radius * ratio, 0.0)
+    return Enclosed(found.centre, (found.radius + more) * (1 + 8 * OWN_UNIT))
 
 
 def _stored(found: Enclosed, type: TensorType) -> Enclosed:
@@ -412,6 +580,7 @@ def _stored(found: Enclosed, type: TensorType) -> Enclosed:
     if not type.is_float:
         return found
     edge = float(format_named(type.dtype.name).overflow) if type.dtype is not f64 else float(F64.largest)
-    with np.errstate(invalid="ignore"):
-        is_large = np.isfinite(found.centre) & (np.abs(found.centre) + found.radius >= edge)
-    return Enclosed(found.centre, np.where(is_large, np.inf, found.radius), found.leaves, found.mass)
+    is_large = in_blocks(lambda c, r: np.isfinite(c) & (np.abs(c) + r >= edge), found.centre, found.radius)
+    if not is_large.any():
+        return found
+    return replace(found, radius=np.where(is_large, np.inf, found.radius), between=None)

@@ -78,7 +78,7 @@ class Judgement:
         return [f"{at}: got {self.got.ravel()[i].item()!r}, permitted {self.permitted(i)}" for i, at in places]
 
     def permitted(self, place: int) -> Permitted:
-        """What may stand at a flat place."""
+        """What is permitted at a flat position."""
         return self.meaning.permitted_at(place, self.arithmetic)
 
 
@@ -129,7 +129,7 @@ class Meaning(ABC):
 
     @abstractmethod
     def permitted_at(self, place: int, arithmetic: Arithmetic) -> Permitted:
-        """What the output at a flat place may be."""
+        """What the output at a flat position may be."""
 
     @abstractmethod
     def _decide(self, got: NDArray[Any], arithmetic: Arithmetic) -> Decision:

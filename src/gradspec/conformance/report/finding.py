@@ -34,7 +34,7 @@ def article(number: int, finding: Finding, opened: bool) -> Markup:
 
 def places(finding: Finding) -> list[tuple[str, str, str]]:
     """Operator, mode and dtype of every case it showed in, its own first."""
-    seen = (where.split() for where in finding.seen)
+    seen = (where.rsplit(maxsplit=2) for where in finding.seen)
     own = (finding.op, finding.mode, finding.dtype)
     return list(dict.fromkeys([own, *((words[0], words[1], words[2]) for words in seen if len(words) == 3)]))
 
@@ -80,7 +80,7 @@ def code(title: str, text: str) -> Markup:
 
 def _facts(finding: Finding) -> Iterable[tuple[str, str]]:
     problem: Mapping[str, Any] = finding.case.get("problem") or {}
-    names = INPUTS.get(finding.op, ())
+    names = (problem.get("signature") or {}).get("names") or INPUTS.get(finding.op, ())
     for name, shape in zip(names, problem.get("shapes", ()), strict=False):
         yield name, "not given" if shape is None else "×".join(map(str, shape)) or "a single number"
     for name, value in _attributes(finding.op, problem).items():

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from importlib.resources import files
 
-from gradspec.conformance.model.case import FEATURES, PLAIN
-from gradspec.conformance.model.problem import MODES
+from gradspec.conformance.model.case import PLAIN
+from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
-from gradspec.conformance.model.verdict import FINDINGS, KINDS, Finding
+from gradspec.conformance.model.verdict import FINDINGS, KINDS
 from gradspec.conformance.report.finding import article, code, places
 from gradspec.conformance.report.markup import Markup, element, joined, term
-from gradspec.conformance.report.overview import overview
+from gradspec.conformance.report.overview import columns_of, overview
 from gradspec.conformance.report.shell import document, scroller, section, table
 from gradspec.conformance.report.words import (
     FAILING,
@@ -49,7 +49,7 @@ def _sections(run: Run) -> Iterable[Markup]:
         yield section("probes", "Probes", _probes(run))
     if run.tally.not_offered:
         yield section("not-offered", "Not offered", _reasons(run))
-    yield section("reading", "How to read this page", _reading())
+    yield section("reading", "How to read this page", _reading(run))
     if run.repeat:
         yield section("repeating", "How to repeat this run", _repeating(run))
 
@@ -154,15 +154,16 @@ def _findings(run: Run) -> Markup:
     number = len(run.findings)
     shown = element("p", f"{number} of {number} findings shown.", id="shown", role="status")
     listed = (article(place, finding, opened=place <= OPEN) for place, finding in enumerate(run.findings, 1))
-    controls = (_filters(run.findings), shown) if number > FEW else ()
+    controls = (_filters(run), shown) if number > FEW else ()
     return section("findings", "Findings", *controls, *listed)
 
 
-def _filters(findings: list[Finding]) -> Markup:
+def _filters(run: Run) -> Markup:
     """The controls, which only a script brings to life: hidden until it does."""
+    findings = run.findings
     everywhere = [place for finding in findings for place in places(finding)]
     kinds = {kind: KIND_WORDS[kind].many for kind in FINDINGS if any(f.kind == kind for f in findings)}
-    features = {name: name for name in (*FEATURES, PLAIN) if any(name in (f.causes or (PLAIN,)) for f in findings)}
+    features = {name: name for name in columns_of(run) if any(name in (f.causes or (PLAIN,)) for f in findings)}
     choices = {
         "kind": kinds,
         "op": {op: op for op in sorted({op for op, _, _ in everywhere})},
@@ -199,14 +200,18 @@ def _reasons(run: Run) -> Markup:
     return joined(element("p", KIND_WORDS["not_offered"].meaning), scroller(reasons_table, "Reasons"))
 
 
-def _reading() -> Markup:
+def _reading(run: Run) -> Markup:
     kinds = (
         element("div", element("dt", _symbol(name), " ", kind.one, class_=f"chip {name}"), element("dd", kind.meaning))
         for name, kind in KIND_WORDS.items()
     )
-    features = element("dl", *(term(name, meaning) for name, meaning in FEATURES.items()), class_="words features")
+    words = (term(name, meaning) for name, meaning in columns_of(run).items())
+    features = element("dl", *words, class_="words features")
     regimes = (
-        "Every geometry is judged in three regimes. In impulse, one factor of each output is a power of two and "
+        "Cases of a reference have small whole numbers, on which nothing rounds and equality is demanded, and others, "
+        "on which the enclosure of its graph bounds the result. A cell is weak if that is too wide to say much."
+        if all(op not in INPUTS for op, *_ in run.tally.grid)
+        else "Every geometry is judged in three regimes. In impulse, one factor of each output is a power of two and "
         "the rest is zero; in exact_sum, every partial sum is a number of the accumulator. Both demand equality. "
         "In rounding, any order of summation is allowed, and the certified tolerance bounds the result."
     )

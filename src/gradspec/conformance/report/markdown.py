@@ -1,40 +1,41 @@
-"""Runs as a Markdown page: what was found in each target, and how to see it for oneself."""
+"""Runs as a Markdown page: one screen for each target, with a picture; every finding is in the data beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from gradspec.conformance.model.run import Run
-from gradspec.conformance.model.verdict import FINDINGS, Finding
+from gradspec.conformance.model.verdict import Finding
+from gradspec.conformance.report.words import MODE_WORDS, weak_cells
 
-HEADINGS = {
-    "defect": "Defects",
-    "convention": "Conventions",
-    "reduced": "Reduced precision",
-}
-MEANINGS = {
-    "defect": "results that contradict the documented meaning or the arithmetic of the format",
-    "convention": "choices that differ from ours and are documented or consistent",
-    "reduced": "results inside the tolerance of a mode of reduced precision that the target documents",
-}
-LONGEST = 3000
-"""Characters of a program that is printed."""
+MOST_ROWS = 8
+"""Defects that are listed of a target, those with the most cases first."""
 
 
-def page(runs: Sequence[Run], introduction: str, notes: Mapping[str, str]) -> str:
-    """One page about several targets, with what people have to say of each."""
-    targets = (_target(run, notes.get(run.target, "").strip()) for run in runs)
+def file_name(target: str) -> str:
+    """What the picture and the data of a target are called.
+
+    >>> file_name("torch:channels_last")
+    'torch-channels_last'
+    """
+    return target.replace(":", "-")
+
+
+def page(runs: Sequence[Run], introduction: str, notes: Mapping[str, str], folder: str) -> str:
+    """One page about several targets, with what people have to say of each; pictures and data are in a folder."""
+    targets = (_target(run, notes.get(run.target, "").strip(), folder) for run in runs)
     return "\n\n".join([introduction.strip(), _overview(runs), *targets]) + "\n"
 
 
 def _overview(runs: Sequence[Run]) -> str:
     lines = [
-        "| target | version | cases judged | not offered | defects | conventions |",
+        "| target | version | cases judged | defects | conventions | weak cells of layers |",
         "|---|---|---|---|---|---|",
     ]
     for run in runs:
-        found = [len(run.by_kind(kind)) for kind in ("defect", "convention")]
-        numbers = (run.tally.judged, run.tally.cases["not_offered"], *found)
+        judged, weak = (sum(n for (_, k), n in run.tally.cells.items() if k == kind) for kind in ("judged", "weak"))
+        share = f"{100 * weak / judged:.1f} % of {judged:,}" if judged else "–"
+        numbers = (f"{run.judged:,}", *(len(run.by_kind(kind)) for kind in ("defect", "convention")), share)
         lines.append(f"| [{run.target}](#{anchor(run.target)}) | {run.version} | {' | '.join(map(str, numbers))} |")
     return "\n".join(lines)
 
@@ -48,16 +49,18 @@ def anchor(heading: str) -> str:
     return "".join(c for c in heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
-def _target(run: Run, note: str) -> str:
-    where = f"Version {run.version}, {run.machine}, seed {run.seed}"
-    about = f"{where}: {run.tally.judged} cases judged in {run.seconds:.0f} s."
+def _target(run: Run, note: str, folder: str) -> str:
+    path = f"{folder}/{file_name(run.target)}"
+    about = (
+        f"{run.version}; {run.machine}; seed {run.seed}: {run.judged:,} cases judged in {run.seconds / 60:.0f} minutes."
+    )
+    weak = weak_cells(run) if run.tally.cells else ""
     allowed = f"Allowed, because it documents it: {', '.join(run.allowed)}." if run.allowed else ""
-    parts = [f"## {run.target}", about, allowed, note, _probes(run)]
-    for kind in FINDINGS:
-        if found := run.by_kind(kind):
-            parts += [f"### {HEADINGS[kind]} of {run.target}", f"That is, {MEANINGS[kind]}.", *map(_finding, found)]
-    if not run.findings:
-        parts.append("Nothing was found.")
+    facts = " ".join(part for part in (about, weak, allowed) if part)
+    picture = f"![What was found in {run.target}, by operator and mode]({path}.svg)"
+    shown = sum(bool(finding.reproduced) for finding in run.findings)
+    data = f"[All {len(run.findings)} findings]({path}.json), {shown} with a program that shows them in a new process."
+    parts = [f"## {run.target}", facts, picture, note, _probes(run), _defects(run), data]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -65,24 +68,29 @@ def _probes(run: Run) -> str:
     unusual = [probe for probe in run.probes if not probe.normal]
     if not unusual:
         return "All probes of its arithmetic gave what the certified tolerance takes for granted."
-    lines = [f"- {probe.op}, {probe.dtype}: {probe.name}: {probe.result}" for probe in unusual]
-    return "What its probes showed beside the usual:\n\n" + "\n".join(lines)
+    told = dict[tuple[str, str], list[str]]()
+    for probe in unusual:
+        told.setdefault((probe.name, probe.result), []).append(f"{probe.op} in {probe.dtype}")
+    lines = [f"{name}: {result} ({', '.join(where)})" for (name, result), where in told.items()]
+    return f"Its probes showed, beside the usual: {'; '.join(lines)}."
 
 
-def _finding(finding: Finding) -> str:
-    title = f"**{finding.op}, {finding.mode}** ({finding.rule}; {finding.dtype})"
-    facts = [f"- gives: `{_one_line(finding.got)}`"]
-    facts += [f"- ours: `{_one_line(finding.expected)}`"] if finding.expected else []
-    facts.append(f"- with: {', '.join(finding.features) or 'nothing special'}; shown by {finding.count} cases")
-    facts += [f"- also: {', '.join(finding.seen)}"] if finding.seen else []
-    return "\n\n".join([title, _one_line(finding.explanation), "\n".join(facts), _program(finding)])
-
-
-def _program(finding: Finding) -> str:
-    if len(finding.reproducer) > LONGEST:
-        return "The smallest case that was found in the time is too large to print; `--json` has it."
-    return f"```python\n{finding.reproducer.strip()}\n```"
+def _defects(run: Run) -> str:
+    """What the tool calls the defects, one line for those of a kind."""
+    alike = dict[tuple[str, str], list[Finding]]()
+    for finding in run.by_kind("defect"):
+        alike.setdefault((finding.op.partition(" ")[0], _one_line(finding.title) or finding.rule), []).append(finding)
+    if not alike:
+        return "No defect was found."
+    rows = sorted(alike.items(), key=lambda item: -sum(f.count for f in item[1]))
+    lines = ["| operator | modes | dtypes | cases | what the tool says |", "|---|---|---|---|---|"]
+    for (op, title), found in rows[:MOST_ROWS]:
+        modes, dtypes = (dict.fromkeys(parts) for parts in zip(*((f.mode, f.dtype) for f in found), strict=True))
+        words = ", ".join(MODE_WORDS.get(mode, mode) for mode in modes)
+        lines.append(f"| {op} | {words} | {', '.join(dtypes)} | {sum(f.count for f in found):,} | {title} |")
+    more = len(rows) - MOST_ROWS
+    return "\n".join(lines) + (f"\n\n{more} more rows of this kind are in the data." if more > 0 else "")
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split()).replace("`", "'")
+    return " ".join(text.split()).replace("|", "\\|")

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import product
 from typing import TypeAlias
 
-from gradspec.conformance.model.case import FEATURES, PLAIN
+from gradspec.conformance.model.case import FEATURES, PLAIN, REFERENCE_FEATURES
 from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import FINDINGS, KINDS, Finding
 from gradspec.conformance.report.finding import places
 from gradspec.conformance.report.markup import Markup, element, joined
 from gradspec.conformance.report.shell import scroller
-from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, kind_words
+from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, in_order, kind_words
 
 Place: TypeAlias = tuple[str, str, str]
 """An operator, a mode and a feature."""
 
 COLUMNS = {PLAIN: "none of the features", **FEATURES}
+"""Of operators; references have features of their own."""
 
 
 def overview(run: Run) -> Markup:
@@ -27,11 +28,13 @@ def overview(run: Run) -> Markup:
     judged = {op for op, _, _, kind in run.tally.grid if kind != "not_offered"}
     if not judged:
         return element("p", "No case was judged.")
-    operators = [op for op in INPUTS if op in judged] + sorted(judged - set(INPUTS))
+    operators = in_order(judged)
     causes = _causes(run.findings)
-    table = element("table", _head(), *(_operator(run, causes, op) for op in operators), class_="grid")
+    columns = columns_of(run)
+    table = element("table", _head(columns), *(_operator(run, causes, op, columns) for op in operators), class_="grid")
     refused = {op for op, *_ in run.tally.grid} | {op for op, _ in run.lacking}
     others = {"Not offered": refused - judged, "Not in this run": {*INPUTS} - refused - judged}
+    others = others if judged & {*INPUTS} else {}
     lists = {title: ", ".join(op for op in INPUTS if op in ops) for title, ops in others.items()}
     rest = (element("p", f"{title}: {ops}.", class_="aside-text") for title, ops in lists.items() if ops)
     return joined(_legend(), scroller(table, "Overview grid"), *rest)
@@ -63,35 +66,42 @@ def _legend() -> Markup:
     return joined(element("p", said), element("ul", *items, class_="legend"))
 
 
-def _head() -> Markup:
+def columns_of(run: Run) -> dict[str, str]:
+    """The features that cases of this run could have."""
+    met = {op for op, *_ in run.tally.grid}
+    found = COLUMNS if met & {*INPUTS} else {PLAIN: COLUMNS[PLAIN]}
+    return {**found, **REFERENCE_FEATURES} if met - {*INPUTS} else found
+
+
+def _head(columns: Mapping[str, str]) -> Markup:
     turned = {"scope": "col", "class_": "turned"}
-    features = (element("th", element("span", name), **turned, title=said) for name, said in COLUMNS.items())
+    features = (element("th", element("span", name), **turned, title=said) for name, said in columns.items())
     corner = (element("th", name, scope="col", class_=name) for name in ("operator", "mode"))
     return element("thead", element("tr", *corner, *features))
 
 
-def _operator(run: Run, causes: Mapping[Place, str], op: str) -> Markup:
+def _operator(run: Run, causes: Mapping[Place, str], op: str, columns: Collection[str]) -> Markup:
     name = element("th", _breakable(op), scope="rowgroup", rowspan=len(MODES), class_="operator")
     rows = (
         element(
             "tr",
             name if mode == MODES[0] else "",
             element("th", {"second": "2nd"}.get(mode, MODE_WORDS[mode]), scope="row", class_="mode"),
-            *_row(run, causes, op, mode),
+            *_row(run, causes, op, mode, columns),
         )
         for mode in MODES
     )
     return element("tbody", *rows)
 
 
-def _row(run: Run, causes: Mapping[Place, str], op: str, mode: str) -> list[Markup]:
+def _row(run: Run, causes: Mapping[Place, str], op: str, mode: str, columns: Collection[str]) -> list[Markup]:
     """A cell for each feature; one for all where the target has no such mode, or no case of it was made."""
     met = {kind for tried, its_mode, _, kind in run.tally.grid if (tried, its_mode) == (op, mode)}
     if met - {"not_offered"}:
-        return [_cell(run, causes, (op, mode, feature)) for feature in COLUMNS]
+        return [_cell(run, causes, (op, mode, feature)) for feature in columns]
     if met or (op, mode) in run.lacking:
-        return [element("td", f"– the target has no {_named(mode)} of it", colspan=len(COLUMNS), class_="not_offered")]
-    return [element("td", f"· no case of its {_named(mode)} was tried", colspan=len(COLUMNS), class_="never")]
+        return [element("td", f"– the target has no {_named(mode)} of it", colspan=len(columns), class_="not_offered")]
+    return [element("td", f"· no case of its {_named(mode)} was tried", colspan=len(columns), class_="never")]
 
 
 def _named(mode: str) -> str:

@@ -38,8 +38,24 @@ class Scene:
 
 def scene(call: Call, finding: Finding) -> Scene:
     """The wrong place of a result with all that takes part in it; the inputs, where no place is known."""
+    if call.problem.signature is not None:
+        return _of_reference(call, finding)
     somewhere = finding.place is not None and finding.result in call.problem.results(call.mode)
     return SCENES[call.problem.op](call, finding) if somewhere else _inputs(call)
+
+
+def _of_reference(call: Call, finding: Finding) -> Scene:
+    """The arrays of the call, by their last two axes, and the wrong cell of the result."""
+    planes = [_plane(name, array, _lead(array.ndim), {}) for name, array in call.arrays().items() if array.ndim]
+    place = finding.place
+    if place:
+        lead, inner = place[:-2], place[-2:]
+        planes.append(_result(finding, lead, inner, tuple(i + 1 for i in inner)))
+    return Scene(planes, note="Of arrays of more than two axes the first plane is drawn.")
+
+
+def _lead(ndim: int) -> Index:
+    return (0,) * max(ndim - 2, 0)
 
 
 def _inputs(call: Call) -> Scene:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gradspec.conformance.judge.rules import RULES
-from gradspec.conformance.model.problem import INPUTS, MODES
+from gradspec.conformance.model.problem import MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import KINDS, Finding
 from gradspec.conformance.report.words import (
@@ -18,10 +18,12 @@ from gradspec.conformance.report.words import (
     MODE_WORDS,
     beyond,
     in_one_sentence,
+    in_order,
     kind_words,
     titled,
     told_domain,
     too_few,
+    weak_cells,
 )
 from gradspec.system.pages import Rows, TerminalPage
 
@@ -105,7 +107,7 @@ def _show_finding(page: TerminalPage, finding: Finding, number: str) -> None:
 
 def _show_grid(page: TerminalPage, run: Run) -> None:
     """Operators down, modes across: how many cases passed, or the worst that was met."""
-    operators = [op for op in INPUTS if any(op == tried for tried, _, _ in run.tally.modes)]
+    operators = in_order(op for op, _, _ in run.tally.modes)
     modes = [mode for mode in MODES if any(mode == tried for _, tried, _ in run.tally.modes)]
     page.heading("cases")
     if page.width < NARROW:
@@ -114,6 +116,10 @@ def _show_grid(page: TerminalPage, run: Run) -> None:
     else:
         rows: Rows = [(op, *(_cell(run, op, mode) for mode in modes)) for op in operators]
         page.table(("", *(MODE_WORDS[mode] for mode in modes)), rows, whole=[0])
+    if run.tally.cells:
+        page.say(weak_cells(run), "dim")
+    if run.unmet:
+        page.say(f"No numbers were found that meet {', '.join(run.unmet)}.", "dim")
     if run.findings:
         page.say("A case counts once here, under the worst that it showed; findings may share cases.", "dim")
 

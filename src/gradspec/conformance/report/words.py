@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from gradspec.conformance.judge.rules import RULES, stated
 from gradspec.conformance.model.domain import KernelDomain
+from gradspec.conformance.model.problem import INPUTS
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import FINDINGS, Finding
 
@@ -95,7 +96,27 @@ def told_domain(run: Run) -> str:
     'takes kernel_size 3x3, channels from 8 to 64 that 8 divides, dtypes f32; judged there'
     """
     domain = KernelDomain.read(run.domain)
-    return f"takes {domain.told}; judged there" if domain.without("dtypes") else ""
+    return f"takes {domain.told}; judged there" if domain.without("dtypes", "layouts") else ""
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Operators as the specification orders them, then references by name."""
+    order = list(INPUTS)
+    return sorted(set(names), key=lambda op: (order.index(op) if op in order else len(order), op))
+
+
+def weak_cells(run: Run) -> str:
+    """How many cells of the results of references were judged, and how many of them by an enclosure that says little.
+
+    >>> run = Run("mine", "1.0", "a machine", seed=7)
+    >>> run.tally.cells.update({("value", "judged"): 400, ("value", "weak"): 3})
+    >>> weak_cells(run)
+    '400 cells of results were judged; of 3 (0.8 %) the enclosure says little.'
+    """
+    judged, weak = (sum(n for (_, kind), n in run.tally.cells.items() if kind == k) for k in ("judged", "weak"))
+    return (
+        f"{judged:,} cells of results were judged; of {weak:,} ({100 * weak / judged:.1f} %) the enclosure says little."
+    )
 
 
 def too_few(run: Run) -> str:

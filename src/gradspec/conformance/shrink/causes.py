@@ -26,6 +26,7 @@ from gradspec.conformance.model.verdict import KINDS, Failure, Finding
 from gradspec.conformance.shrink.programs import programs
 from gradspec.conformance.shrink.search import conventions, error, manner, shrink
 from gradspec.conformance.shrink.steps import size
+from gradspec.conformance.shrink.suspects import suspicion
 
 MOST_CAUSES = 6
 """Causes that are looked for in one group."""
@@ -36,7 +37,16 @@ EMPTY = frozenset({"empty_batch", "zero_channels"})
 MASKS = EMPTY | {"nan", "infinity", "huge"}
 """Features under which a wrong sum shows as something else: a NaN that is lost, say."""
 _SORTS = ("selection", "sum", "exact_sum")
-NUMERIC = frozenset({"special", "second", "vjp.hits", *(f"{mode}.{sort}" for mode in MODES for sort in _SORTS)})
+NUMERIC = frozenset(
+    {
+        "special",
+        "second",
+        "vjp.hits",
+        "spec.sum",
+        "spec.exact_sum",
+        *(f"{mode}.{sort}" for mode in MODES for sort in _SORTS),
+    }
+)
 """Rules that say which number stands somewhere."""
 ORDINARY = 1000.0
 """Numbers below this in magnitude hide nothing."""
@@ -91,10 +101,21 @@ def _ordinary(array: Array) -> Array:
 def groups(failures: Iterable[Failure]) -> list[list[Failure]]:
     """Failures of one operator and mode that break one rule in one result, in the order in which they were met."""
     found: dict[tuple[str, ...], list[Failure]] = {}
-    for failure in failures:
+    for failure in _first_values(list(failures)):
         key = (failure.call.problem.op, failure.call.mode, *manner(failure.verdict))
         found.setdefault(key, []).append(failure)
     return list(found.values())
+
+
+def _first_values(failures: list[Failure]) -> Iterable[Failure]:
+    """Without wrong derivatives of references whose values are wrong: they are those of another function."""
+
+    def is_number(failure: Failure) -> bool:
+        own = failure.call.problem.signature is not None and failure.verdict.kind == "defect"
+        return own and failure.verdict.rule in NUMERIC
+
+    wrong = {f.call.problem.op for f in failures if is_number(f) and f.call.mode == "value"}
+    return (f for f in failures if f.call.mode == "value" or not is_number(f) or f.call.problem.op not in wrong)
 
 
 def least(group: Sequence[Failure]) -> Failure:
@@ -161,6 +182,10 @@ def finding(target: Target, group: Sequence[Failure], shrunk: Failure) -> Findin
     }
     if shrunk.verdict.rule == "input_changed":  # which the reproducer prints, too
         told["programs"] = {}
+    is_defect = shrunk.verdict.kind == "defect" and shrunk.verdict.rule in NUMERIC
+    if shrunk.call.problem.signature is not None and is_defect:
+        alike = [f for f in group if f.judged_call.problem.dtype == shrunk.judged_call.problem.dtype]
+        told["suspicion"] = suspicion(target, [shrunk, *alike])
     found = Finding.about(shrunk, **told, count=len(group))
     return replace(found, seen=_elsewhere(found, _seen(group)))
 

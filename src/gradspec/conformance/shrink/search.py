@@ -28,7 +28,7 @@ MOST_RUNS = 3000
 """Calls that are tried at most for one failure."""
 LONG = 256
 """Cells of an array that nobody wants to read."""
-DEADLY = ("crash", "hang")
+DEADLY = ("crash", "hang", "poisoned")
 """What must not be tried again in a process that is still needed."""
 AN_ATTEMPT = 1.0
 """Seconds after which a call that is tried again counts as hanging, where there is time for it."""
@@ -110,12 +110,15 @@ class Search:
         """Take a call if it is simpler and fails in the same way."""
         if self.is_over or size(call) >= size(self.call):
             return False
-        if self.target.declines(call.problem, call.mode) is not None:
+        if self._declines(call) is not None:
             return False
         verdict = self._failing(call)
         if verdict is not None:
             self.call, self.verdict = call, verdict
         return verdict is not None
+
+    def _declines(self, call: Call) -> str | None:
+        return self.target.declines(call.problem, call.mode)
 
     def _failing(self, call: Call) -> Verdict | None:
         self.runs += 1
@@ -196,12 +199,14 @@ class Deadly(Search):
 
     survivors = 0
     patience = AN_ATTEMPT
+    """Seconds after which a call counts as hanging."""
 
     def begins(self) -> bool:
         """Whether the failure shows again, and in which of the target's ways to make the call."""
         self.target.set_threads(1)  # a forked process has no other threads
+        self.patience = AN_ATTEMPT + self.target.device.starting
         if self.verdict.rule == "hang":
-            self.patience = min(AN_ATTEMPT, (self.deadline - monotonic()) / HANGS)
+            self.patience = min(self.patience, (self.deadline - monotonic()) / HANGS)
         met = self.call, self.verdict
         for call, setting in self._suspects():
             self.call, self.verdict = call, replace(self.verdict, variant=call.variant, setting=setting)
@@ -216,7 +221,7 @@ class Deadly(Search):
         yield plain, ""
         for variant in self.target.variants(plain.problem, plain.mode):
             yield replace(plain, variant=variant), ""
-        yield from ((plain, setting) for setting in DEADLY_SETTINGS)
+        yield from ((plain, setting) for setting in DEADLY_SETTINGS if self.target.device.is_host)
         for difference in (*structural(plain), *others(plain)):
             for one in neighbours(plain, difference):
                 if self.target.takes(one):
@@ -228,13 +233,19 @@ class Deadly(Search):
         if self.verdict.setting.startswith("fence"):
             beyond = reach(self.target, self.call, self.verdict.setting)
             self.verdict = replace(self.verdict, detail=beyond or self.verdict.detail)
-        return self.verdict.rule != "hang" or (self.survivors > 0 and self._fate(self.call, 2 * AN_ATTEMPT) == "hang")
+        longer = 2 * (AN_ATTEMPT + self.target.device.starting)
+        return self.verdict.rule != "hang" or (self.survivors > 0 and self._fate(self.call, longer) == "hang")
+
+    def _declines(self, call: Call) -> str | None:
+        """On a device, only as far as nothing is called: copies of a process that has used it could not."""
+        return super()._declines(call) if self.target.device.is_host else self.target.domain.excludes(call.problem)
 
     def _failing(self, call: Call) -> Verdict | None:
         self.runs += 1
         found = self._fate(call, self.patience)
         self.survivors += not found
-        return self.verdict if found == self.verdict.rule else None
+        wanted = "crash" if self.verdict.rule == "poisoned" else self.verdict.rule
+        return self.verdict if found == wanted else None
 
     def _fate(self, call: Call, seconds: float) -> str:
         def judge_again() -> None:

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from gradspec.conformance.cases.reference_sizes import Resized, free_axes
 from gradspec.conformance.model.attributes import is_usual, known
 from gradspec.conformance.model.domain import EVERYTHING, SIZES, KernelDomain
 from gradspec.conformance.model.parts import Parts, Refit
 from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, FLOATS, Array, Call, Problem, Shape
+from gradspec.conformance.model.reference import reference_of
 
 LEAST = {"kernel_size": 1, "stride": 1, "dilation": 1, "padding": 0, "output_padding": 0, "output_size": 1}
 """The attributes that have an entry for each axis, with the least that an entry may be."""
@@ -79,11 +81,14 @@ def _simpler_attributes(parts: Parts) -> Iterator[dict[str, Any]]:
 # --- all steps from a call --------------------------------------------------------------------------------------------
 
 
-def steps(call: Call, place: Shape | None, domain: KernelDomain = EVERYTHING) -> Iterator[Refit]:
+def steps(call: Call, place: Shape | None, domain: KernelDomain = EVERYTHING) -> Iterator[Refit | Resized]:
     """Every step to a simpler problem; ``place`` is where the result is wrong, and is kept where that is easy.
 
     Steps may lead out of a domain, but they include those to sizes that it has: to the next multiple, say.
     """
+    if call.problem.signature is not None:
+        yield from _smaller_sizes(call)
+        return
     parts = Parts.of(call.problem)
     for i, size in enumerate(parts.lead):
         wrong = place[i] if place is not None and i < len(place) else 0
@@ -95,6 +100,17 @@ def steps(call: Call, place: Shape | None, domain: KernelDomain = EVERYTHING) ->
                 yield Refit(_without_axis(parts, i), f"axis{i}", at)
     for simpler in (*simpler_parts(parts), *_allowed_parts(parts, domain)):
         yield from (Refit(simpler, last=last) for last in (False, True))
+
+
+def _smaller_sizes(call: Call) -> Iterator[Resized]:
+    """The call of a reference with one of its free axes made smaller."""
+    reference = reference_of(call.problem)
+    if reference.draw is not None:
+        return
+    types = reference.types_of(call.problem)
+    for free in free_axes(reference, types):
+        for n in smaller(free.size(types) // free.step, 1):
+            yield from (Resized(free.resized(types, n * free.step), last) for last in (False, True))
 
 
 def _allowed_parts(parts: Parts, domain: KernelDomain) -> Iterator[Parts]:
@@ -169,7 +185,7 @@ def cost(array: Array) -> Any:
     >>> cost(np.float32([0, 1, -1, 7, np.nan, -0.0, 0.3])).tolist(), cost(np.array([0, 1])).tolist()
     ([1, 0, 2, 3, 4, 2, 6], [0, 1])
     """
-    simplest = 0 if array.dtype.kind in "iu" else 1
+    simplest = 0 if array.dtype.kind in "iub" else 1
     array = array.astype(np.float64)
     whole, plain = np.isfinite(array) & (array == np.trunc(array)), ~np.signbit(array)
     conditions = [

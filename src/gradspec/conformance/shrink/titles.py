@@ -8,7 +8,7 @@ from math import inf, isfinite, isnan
 
 from gradspec.conformance.judge.conventions import CONVENTIONS, NEEDS_DOCUMENTATION
 from gradspec.conformance.model.attributes import is_usual
-from gradspec.conformance.model.case import FEATURES
+from gradspec.conformance.model.case import FEATURES, REFERENCE_FEATURES
 from gradspec.conformance.model.geometry import anatomy
 from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS
 from gradspec.conformance.model.verdict import FINDINGS, Finding
@@ -16,14 +16,15 @@ from gradspec.conformance.shrink.search import conventions
 
 SEVERITIES = ("memory", "wrong results", "precision", "conventions")
 """From worst to least."""
-MEMORY = ("crash", "guard", "hang", "input_changed", "index_range", "state", "concurrent", "not_repeatable", "threads")
+MEMORY = ("crash", "poisoned", "guard", "hang", "input_changed", "index_range", "state", "concurrent")
+REPEATED = ("not_repeatable", "threads")
 NEAR = 0.02
 """A sum that is wrong by less than this part of it has all its terms."""
 
 
 def severity(finding: Finding) -> str:
     """Which of `SEVERITIES` a finding is of."""
-    if finding.rule in MEMORY:
+    if finding.rule in (*MEMORY, *REPEATED):
         return "memory"
     chosen = conventions(finding.explanation)
     if finding.kind == "convention" or (
@@ -51,6 +52,8 @@ def title(finding: Finding) -> str:
 def _candidates(finding: Finding) -> Iterator[str]:
     """Sentences, the most telling first; the last one always fits."""
     yield from _of_the_call(finding)
+    if finding.suspicion:
+        yield finding.suspicion
     chosen = conventions(finding.explanation)
     if chosen:
         yield " and ".join(CHOICES.get(name, CONVENTIONS[name]) for name in chosen)
@@ -64,6 +67,7 @@ CHOICES = {
     "nan_ignored": "a NaN in the window is ignored",
     "padding_competes": "padding wins where all else is the lowest number",
     "zero_sign": "a zero has the wrong sign",
+    "another_subgradient": "at a kink, another subgradient is taken than the reference's",
     "unpool_overwrites": "of cells that are unpooled to one place only one is kept",
 }
 """Conventions that are said more plainly than by their definitions."""
@@ -96,6 +100,8 @@ def _of_the_call(finding: Finding) -> Iterator[str]:
     if finding.rule == "crash":
         how = re.search(r"SIG\w+|status \d+", finding.got)
         yield _where(finding, f"it crashes{f' ({how[0]})' if how else ''}")
+    if finding.rule == "poisoned":
+        yield _where(finding, f"the device is lost ({finding.got.rpartition('error: ')[2].strip('. ')})")
     if finding.rule == "raised":
         yield _where(finding, f"it raises {finding.got.partition(':')[0]}")
     if finding.rule == "input_changed":
@@ -212,6 +218,10 @@ NUMBERS = {
     "long_sum": "in long sums",
     "large": "in large arrays",
     "integer": "on integers",
+    "large_numbers": "on large numbers",
+    "tiny_numbers": "on tiny numbers",
+    "cancelling": "where terms cancel",
+    "offset": "on numbers that differ little from a large one",
     "block_width": "on long rows",
     "block_height": "on long columns",
     "block_channels": "with many channels",
@@ -226,7 +236,8 @@ MOST = 2
 def _where(finding: Finding, sentence: str) -> str:
     """A sentence with what the smallest case needs to fail."""
     found = list(_circumstances(finding))
-    found += [NUMBERS[name] for name in FEATURES if name in finding.causes and name in NUMBERS]
+    every = {**FEATURES, **REFERENCE_FEATURES}
+    found += [NUMBERS[name] for name in every if name in finding.causes and name in NUMBERS]
     if not found and finding.dtype not in ("", "f32") and not any(where.endswith(" f32") for where in finding.seen):
         found.append(f"in {finding.dtype}")
     return " ".join([sentence, *[" and ".join(found[:MOST])] * bool(found)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from gradspec.conformance.model.case import CampaignSettings
 from gradspec.conformance.model.target import Target
 from gradspec.interop.extras import require
 
@@ -17,6 +18,19 @@ TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "onnx.reference": ("onnx.reference:OnnxReferenceTarget", ("onnx",)),
 }
 """Where each is, and the packages that it needs."""
+
+
+def target_of(settings: CampaignSettings) -> Target:
+    """The target that a campaign is about, with what is declared of it."""
+    asked = settings.reference
+    if asked is None:
+        target = target_named(settings.target)
+    else:
+        kernel = import_module(f"{__name__}.reference.kernel")
+        target = kernel.loaded_kernel(settings.target, asked.spec, asked.inputs, asked.params, asked.array)
+    own = {"algorithm": settings.algorithm, "array": None if asked else settings.array}
+    device = import_module(f"{__name__}.devices").device_named(settings.device)
+    return target.declaring(**own).within(settings.selection.domain).on(device)
 
 
 def target_named(name: str) -> Target:

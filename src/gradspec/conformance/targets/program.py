@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.model.problem import DTYPES, Array, Call
+from gradspec.conformance.model.problem import ARRAY_DTYPES, Array, Call
 from gradspec.conformance.model.target import Promise
 from gradspec.spec.errors import FormatError
 
-DTYPE_TEXT = {name: f"np.{dtype.name}" for name, dtype in DTYPES.items()} | {"bf16": "ml_dtypes.bfloat16"}
+DTYPE_TEXT = {name: f"np.{dtype.name}" for name, dtype in ARRAY_DTYPES.items()} | {"bf16": "ml_dtypes.bfloat16"}
 
 
 # --- expressions and lines --------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def literal(array: Array) -> str:
     >>> literal(np.array([2.0**-1074]))
     'np.array([5.0e-324], np.float64)'
     """
-    dtype = DTYPE_TEXT[next(name for name, known in DTYPES.items() if known == array.dtype)]
+    dtype = DTYPE_TEXT[next(name for name, known in ARRAY_DTYPES.items() if known == array.dtype)]
     if array.size == 0:
         return f"np.zeros({array.shape}, {dtype})"
     cells = [_number(cell) for cell in array.ravel()]
@@ -139,6 +139,8 @@ def assigned(name: str, array: Array) -> list[str]:
 
 def _number(cell: Any) -> str:
     """The shortest decimal that reads back as the number in its own dtype."""
+    if cell.dtype.kind == "b":
+        return str(bool(cell))
     if np.issubdtype(cell.dtype, np.integer):
         return str(int(cell))
     if not np.isfinite(cell):
@@ -168,7 +170,7 @@ def assignments(call: Call) -> list[str]:
     lines = []
     for name, array in call.arrays().items():
         lines += assigned(name, array)
-        if layout := _layout(name, call.layout, array.ndim, call.problem.rank):
+        if layout := _layout(name, call.layout, array.ndim, call.problem.rank_of(array.ndim)):
             lines.append(layout)
     return lines
 

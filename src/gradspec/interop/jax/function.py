@@ -14,7 +14,8 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.graph.types import f64, i64, number_as
 from gradspec.interop.jax.lower import CHOOSING, LOWERINGS
-from gradspec.interop.jax.program import evaluate, jax_dtype
+from gradspec.interop.jax.program import evaluate
+from gradspec.interop.jax.types import jax_dtype
 from gradspec.runtime.arguments import require_count
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 

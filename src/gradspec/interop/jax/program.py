@@ -23,8 +23,9 @@ from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Op
 from gradspec.graph.lru import LRUCache
-from gradspec.graph.types import DType, TensorType, bf16, f16
+from gradspec.graph.types import TensorType, bf16, f16
 from gradspec.interop.jax.lower import LOWERINGS
+from gradspec.interop.jax.types import jax_dtype
 from gradspec.transforms.jvp import push_forward
 
 Types = tuple[TensorType, ...]
@@ -42,11 +43,6 @@ def _once(make: Callable[..., Made]) -> Callable[..., Made]:
         return known.get_or_make((op, repr(attrs), *others), lambda: make(op, attrs, *others))
 
     return made
-
-
-def jax_dtype(dtype: DType) -> np.dtype[Any]:
-    """The dtype in JAX: 64-bit numbers have 32 bits unless ``jax_enable_x64`` is set."""
-    return np.dtype(jax.dtypes.canonicalize_dtype(dtype.numpy))
 
 
 def evaluate(graph: Graph, arrays: Sequence[Array]) -> tuple[Array, ...]:

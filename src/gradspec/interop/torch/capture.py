@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from inspect import signature
 from operator import getitem
 from typing import Any
 
@@ -26,15 +27,33 @@ def captured(model: Any, args: Any, kwargs: Any, training: bool = False) -> Expo
     if training:
         _require_training(model)
     if isinstance(model, ExportedProgram):
-        program = _static(model, args, kwargs)
-    elif isinstance(model, nn.Module):
-        program = _exported(model, args, kwargs, training)
-    else:
+        return _readable(_static(model, args, kwargs))
+    return _readable(_exported(as_model(model), args, kwargs, training))
+
+
+def as_model(model: Any) -> Any:
+    """A function of tensors as a module; what is a model stays what it is."""
+    if isinstance(model, ExportedProgram | nn.Module):
+        return model
+    if not callable(model):
         raise TypeError(
-            f"a torch.nn.Module, an fx.GraphModule or an ExportedProgram is needed, not a {type(model).__name__}; "
-            "put a function into the forward method of a module"
+            "a torch.nn.Module, an fx.GraphModule, an ExportedProgram or a function of tensors is needed, not a "
+            f"{type(model).__name__}"
         )
-    return _readable(program)
+    return FunctionModule(model)
+
+
+class FunctionModule(nn.Module):
+    """A function that is called by the names of its own arguments, if it has any."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        try:
+            signature(function)
+        except ValueError:  # it is built in
+            self.forward = lambda *args, **kwargs: function(*args, **kwargs)
+        else:
+            self.forward = function
 
 
 def _tensor_like(value: Any) -> Any:

@@ -72,10 +72,27 @@ def _traced(function: Function, node: fx.Node, context: AbstractContextManager[A
 
     with mode, _without_onednn():  # tensors of their own, since one that is given twice would pass for one variable
         fakes = [_like(source.meta["val"]) for source in sources]
-        part = make_fx(functionalize(run), decomposition_table=decompositions())(*fakes)
+        part = _without_writes(run, fakes)
     for inner in part.graph.nodes:
         inner.meta.update({key: value for key, value in node.meta.items() if key in ("stack_trace", "nn_module_stack")})
     return part, sources
+
+
+def _without_writes(function: Function, tensors: list[Tensor]) -> fx.GraphModule:
+    """What PyTorch composes in C++ is taken apart only below, so that its own writes come out, and are undone then."""
+    part: fx.GraphModule = make_fx(functionalize(function), decomposition_table=decompositions())(*tensors)
+    if not any(map(_writes_within, part.graph.nodes)):
+        return part
+    again: fx.GraphModule = make_fx(functionalize(part), decomposition_table=decompositions())(*tensors)
+    if any(map(_writes_within, again.graph.nodes)):
+        raise UnsupportedError("PyTorch makes it by writes to shared memory, which it cannot undo")
+    return again
+
+
+def _writes_within(node: fx.Node) -> bool:
+    """Whether a node writes to what the program has made; to what it is given it writes its results, at last."""
+    is_operator = isinstance(node.target, torch._ops.OpOverload) and bool(node.all_input_nodes)
+    return is_operator and node.target._schema.is_mutable and node.all_input_nodes[0].op != "placeholder"  # type: ignore[union-attr]
 
 
 @contextmanager

@@ -2,12 +2,13 @@
 
 The graph is made once for the tensors' types and the other arguments, and then remembered. Before that torch is asked
 what it makes of the same call, on tensors without memory. What torch refuses, what it gives another type, what our
-operators do not offer, and tensors that are no plain arrays in this machine's memory are left to torch's own function.
+operators do not offer, and tensors that are no plain arrays are left to torch's own function. So is, on a GPU, all but
+pooling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
@@ -20,13 +21,18 @@ from torch.overrides import has_torch_function
 
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
+from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType
 from gradspec.interop.torch.call import call
+from gradspec.interop.torch.device import POOLING, is_there
+from gradspec.interop.torch.operators import is_watched
+from gradspec.interop.torch.structure import opened
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 from gradspec.runtime.calls import remembered
 
 DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 KINDS = frozenset((Tensor, torch.nn.Parameter))
+MOST_PLANS = 1024
 
 Options = tuple[Any, ...]
 Type = tuple[tuple[int, ...], torch.dtype]
@@ -50,22 +56,63 @@ class DropIn:
         _known[name] = operator, worthwhile
 
     def __call__(self, tensors: Sequence[Tensor | None], options: Options) -> Any:
+        quick = _quick_key(self.name, tensors, options)
+        plan = None if quick is None else _plans.get(quick)
+        if plan is not None:
+            results = plan(tensors)
+            return results if len(results) > 1 else results[0]
         given = [t for t in tensors if t is not None]
         if are_plain(given):
             types = tuple([None if t is None else (t.shape, t.dtype) for t in tensors])
-            graph = _graph(self.name, types, options)
+            graph = _graph(self.name, types, options, is_there(given[0]))
             if graph is not None:
-                results = tuple([t.contiguous() for t in call(graph, given)])  # as torch's are: ours lie like the input
-                return results if len(results) > 1 else results[0]
+                results = call(graph, given)
+                if quick is not None:
+                    _remember_plan(quick, graph, given, results)
+                return _as_theirs(results, given[0])
         return getattr(theirs, self.name)(*tensors, *options)
+
+
+_plans = LRUCache[Any](MOST_PLANS)
+"""Plans of pooling on a GPU, of which a call only allocates and launches."""
+
+
+def _quick_key(name: str, tensors: Sequence[Tensor | None], options: Options) -> Hashable | None:
+    """What a call of pooling on a GPU is known by, if nobody watches and no gradient will be asked for."""
+    x = tensors[0]
+    if len(tensors) > 1 or type(x) not in KINDS or not is_there(x) or (x.requires_grad and torch.is_grad_enabled()):  # type: ignore[union-attr]
+        return None
+    if is_watched((x,)) or has_torch_function((x,)):  # type: ignore[arg-type]
+        return None
+    return name, x.shape, x.stride(), x.dtype, x.device, repr(options)  # type: ignore[union-attr]
+
+
+def _remember_plan(key: Hashable, graph: Graph, given: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+    """Keep the plan of a graph that is one node, if its results lie in memory as torch's do."""
+    program = opened(graph).closed.there(given[0].device)
+    wanted = _as_theirs(results, given[0])
+    if program.pooling is not None and all(a is b for a, b in zip(results, _several(wanted), strict=True)):
+        _plans.put(key, program.steps[0].function.plan(given))  # type: ignore[attr-defined]
+
+
+def _several(results: Any) -> tuple[Tensor, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
+def _as_theirs(results: Sequence[Tensor], like: Tensor) -> Any:
+    """Results in memory as torch's are: ours lie like the input."""
+    form = torch.channels_last if like.ndim == 4 else torch.channels_last_3d
+    form = form if _is_channels_last(like) else torch.contiguous_format
+    several = tuple([t.contiguous(memory_format=form) for t in results])
+    return several if len(several) > 1 else several[0]
 
 
 def are_plain(tensors: Sequence[Any]) -> bool:
     """Whether these are arrays that kernels can be given, and nobody watches for torch's own operators.
 
-    Modes, autocasting, tracing and export do. Tensors in channels_last memory stay with torch, which keeps them so.
+    Modes, tracing and export do, and autocasting on the CPU; on GPUs it leaves pooling alone.
     """
-    if torch.is_autocast_enabled("cpu") or torch._C._get_tracing_state():
+    if torch._C._get_tracing_state() or (torch.is_autocast_enabled("cpu") and not all(map(is_there, tensors))):
         return False
     if torch.compiler.is_compiling():
         return not torch.compiler.is_exporting() and all(_stands_for_array(t) for t in tensors)
@@ -81,8 +128,9 @@ def _stands_for_array(tensor: Any) -> bool:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    is_array = tensor.layout is torch.strided and not tensor.is_nested
-    return is_array and tensor.is_cpu and tensor.dtype in DTYPES and not _is_channels_last(tensor)
+    """Tensors in channels_last memory stay with torch on the CPU, which keeps them so."""
+    is_array = tensor.layout is torch.strided and not tensor.is_nested and tensor.dtype in DTYPES
+    return is_array and (is_there(tensor) or (tensor.is_cpu and not _is_channels_last(tensor)))
 
 
 def _is_channels_last(tensor: Tensor) -> bool:
@@ -95,14 +143,14 @@ def _is_channels_last(tensor: Tensor) -> bool:
     return suggest_memory_format(tensor) is not torch.contiguous_format
 
 
-def _graph(name: str, types: tuple[Type | None, ...], options: Options) -> Graph | None:
-    """The graph of a call; None if torch is to carry it out."""
-    key = ("torch", name, types, repr(options))  # as text, in which 1, 1.0 and True differ
-    (found,) = remembered(key, lambda: (_made(name, types, options),))
+def _graph(name: str, types: tuple[Type | None, ...], options: Options, there: bool) -> Graph | None:
+    """The graph of a call; None if torch is to carry it out. ``there``: its tensors are on a GPU."""
+    key = ("torch", name, types, there, repr(options))  # as text, in which 1, 1.0 and True differ
+    (found,) = remembered(key, lambda: (_made(name, types, options, there),))
     return found
 
 
-def _made(name: str, types: tuple[Type | None, ...], options: Options) -> Graph | None:
+def _made(name: str, types: tuple[Type | None, ...], options: Options, there: bool) -> Graph | None:
     """A graph that gives what torch gives. An error means that there is none: torch is called, and has its own."""
     operator, worthwhile = _known[name]
     builder = Builder()
@@ -113,7 +161,8 @@ def _made(name: str, types: tuple[Type | None, ...], options: Options) -> Graph 
     except Exception:
         return None
     is_same = [(v.shape, torch_dtype(v.dtype)) for v in graph.outputs] == expected
-    return graph if is_same and worthwhile(graph) else None
+    pays = {node.op.name for node in graph.nodes} <= POOLING if there else worthwhile(graph)
+    return graph if is_same and pays else None
 
 
 def _expected(name: str, types: tuple[Type | None, ...], options: Options) -> list[Type]:

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 from gradspec.graph.family import Family, OpenType, Sizes
 from gradspec.graph.graph import Graph
 from gradspec.graph.types import DType, TensorType, type_of
+from gradspec.interop.torch.capture import as_model
 from gradspec.interop.torch.reader import read
 from gradspec.interop.torch.types import gradspec_type, torch_dtype
 from gradspec.spec.errors import ShapeError
@@ -44,7 +45,7 @@ def read_family(
         raise ValueError("give the arguments of example_kwargs in the order in which the model takes them")
     opened = named_axes({v.name: v.type for v in inputs}, dynamic)
     _require_open(model, dynamic)
-    kept = _copy(model.module() if isinstance(model, ExportedProgram) else model)
+    kept = _copy(model.module() if isinstance(model, ExportedProgram) else as_model(model))
 
     def make(sizes: Sizes, dtype: DType | None) -> Graph:
         module = kept if dtype is None else _copy(kept).to(torch_dtype(dtype))  # as by model.double()

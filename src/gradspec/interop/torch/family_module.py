@@ -18,7 +18,7 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DType, TensorType
-from gradspec.interop.torch.call import call
+from gradspec.interop.torch.call import call, place_of
 from gradspec.interop.torch.module import Holder, frozen_copy, trained_constants
 from gradspec.interop.torch.operators import GRAPH
 from gradspec.interop.torch.structure import large_constants, opened, with_inputs
@@ -72,7 +72,7 @@ class FamilyModule(Holder):
         held = self._held()
         operands = [*tensors, *[held[i] for i in _places(self, types)]]
         if torch.compiler.is_compiling():
-            constants = [_constant(self, types, i) for i in range(_count(self, types))]
+            constants = [_constant(self, types, i, place_of(tensors)) for i in range(_count(self, types))]
             results = tuple(GRAPH([*operands, *constants], _text(self, types)))
         else:
             results = call(_member(self, types).graph, operands)
@@ -121,12 +121,12 @@ def _text(module: FamilyModule, types: Types) -> str:
 
 @_constant_while_compiling
 def _count(module: FamilyModule, types: Types) -> int:
-    return len(opened(_member(module, types).graph).constants)
+    return len(opened(_member(module, types).graph).constants(torch.device("cpu")))
 
 
 @_constant_while_compiling
-def _constant(module: FamilyModule, types: Types, i: int) -> Tensor:
-    return opened(_member(module, types).graph).constants[i]
+def _constant(module: FamilyModule, types: Types, i: int, device: torch.device) -> Tensor:
+    return opened(_member(module, types).graph).constants(device)[i]
 
 
 def _member(module: FamilyModule, types: Types) -> OpenMember:

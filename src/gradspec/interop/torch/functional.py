@@ -67,7 +67,15 @@ def _script_as(theirs: Function, ours: Function) -> None:
 
 def _at_rank(operator: Function, rank: int) -> Function:
     stem = operator.__name__
-    return ranked_operator(f"{stem}{rank}d", (stem,), {stem: operator})  # type: ignore[return-value]
+    ranked: Any = ranked_operator(f"{stem}{rank}d", (stem,), {stem: operator})
+    return lambda *arguments: ranked(*map(_without_brackets, arguments))
+
+
+def _without_brackets(argument: Any) -> Any:
+    """The entry of a sequence that has one, which torch takes for all axes, and None for an empty one."""
+    if not isinstance(argument, list | tuple) or len(argument) > 1:
+        return argument
+    return argument[0] if argument else None
 
 
 # A call of ours takes some 50 µs longer than one of torch's, and a gradient as long again: that must be worth it.

@@ -20,6 +20,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
 
+from gradspec.interop.torch.device import Recording
 from gradspec.interop.torch.structure import Structure, chosen, structure_of
 from gradspec.interop.torch.types import require_tensor, torch_dtype
 from gradspec.spec.errors import UnsupportedError
@@ -40,7 +41,7 @@ def apply(structure: Structure, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]
     if is_watched(tensors):
         return tuple(GRAPH(list(tensors), structure.text))
     if needs_gradient(tensors):
-        return _differentiable(structure.run, structure, *tensors)
+        return _differentiable(structure.runner(tensors), structure, *tensors)
     return structure.run(tensors)
 
 
@@ -137,24 +138,28 @@ class _Differentiable(_SingleLevelFunction):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        _, structure, *tensors = inputs
+        run, structure, *tensors = inputs
         ctx.structure = structure
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*chosen(output, tuple(not is_float for is_float in structure.float_outputs)))
         ctx.save_for_forward(*tensors)
         if any(ctx.needs_input_grad):
             needs = structure.vjp(structure.float_outputs, ctx.needs_input_grad[2:]).primals
-            ctx.save_for_backward(*(t if is_needed else None for t, is_needed in zip(tensors, needs, strict=True)))
+            kept = [t if is_needed else None for t, is_needed in zip(tensors, needs, strict=True)]
+            ctx.recording = run if isinstance(run, Recording) else None
+            ctx.save_for_backward(*kept, *(run.tape if isinstance(run, Recording) else ()))
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         arriving, wanted = tuple(ct is not None for ct in cotangents), ctx.needs_input_grad[2:]
         if not any(arriving):
             return (None,) * (2 + len(wanted))
+        if ctx.recording is not None and not torch.is_grad_enabled():
+            _, *tape = ctx.saved_tensors
+            return None, None, ctx.recording.pulled(cotangents[0], tape)
         derived = ctx.structure.vjp(arriving, wanted)
-        found = iter(
-            apply(derived.structure, chosen(ctx.saved_tensors, derived.primals) + chosen(cotangents, arriving))
-        )
+        primals = chosen(ctx.saved_tensors[: len(wanted)], derived.primals)
+        found = iter(apply(derived.structure, primals + chosen(cotangents, arriving)))
         return None, None, *(next(found) if is_wanted else None for is_wanted in wanted)
 
     @staticmethod

@@ -130,7 +130,7 @@ class _Reader:
         try:
             result = self._result(node)
         except (UnsupportedError, ShapeError, DTypeError) as error:
-            self.refusals.add(node, str(error))
+            self.refusals.add_node(node, str(error))
             result = pytree.tree_map_only(Tensor, self._stand_in, node.meta.get("val"))
         if gives_operand(node):
             self.owners[node] = self._owner(node.args[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -16,10 +16,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 import gradspec.wiring  # noqa: F401  (a program that was exported brings nothing but this package)
 from gradspec.graph.builder import is_symbolic_zero, needed
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Var
+from gradspec.graph.ir import Node, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType
-from gradspec.interop.torch.types import array_of, gradspec_dtype, tensor_of
+from gradspec.interop.torch.device import DEVICES, DeviceProgram, Recording, is_there, recorded_node
+from gradspec.interop.torch.types import array_of, gradspec_dtype, tensor_of, torch_dtype
 from gradspec.runtime.arguments import require_count
 from gradspec.runtime.compiled import Program
 from gradspec.runtime.run import attached
@@ -46,6 +47,8 @@ class Structure:
         self.float_outputs: Mask = tuple(v.type.is_float for v in graph.outputs)
         self._derived = LRUCache[Derived](MOST_DERIVED)
         self._batched = LRUCache[Structure](MOST_DERIVED)
+        self._types = [(v.shape, torch_dtype(v.dtype)) for v in graph.inputs]
+        self._there: dict[torch.device, DeviceProgram] = {}
 
     @cached_property
     def text(self) -> str:
@@ -59,7 +62,10 @@ class Structure:
         return attached(self.graph)
 
     def run(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The outputs, in memory of their own. The tensors must be plain ones."""
+        """The outputs, in memory of their own, where the tensors are, which must be plain ones."""
+        for tensor in tensors:
+            if is_there(tensor):
+                return self._run_there(tensors, tensor.device)
         try:
             threads = min(torch.get_num_threads(), get_num_threads())
             results = self.program.call([array_of(t) for t in tensors], threads=threads)
@@ -67,6 +73,27 @@ class Structure:
             self.result_types(tensors)  # whose errors speak of tensors
             raise
         return tuple(map(tensor_of, results)) if isinstance(results, tuple) else (tensor_of(results),)
+
+    def _run_there(self, tensors: Sequence[Tensor], device: torch.device) -> tuple[Tensor, ...]:
+        if [(t.shape, t.dtype) for t in tensors] != self._types:
+            self.result_types(tensors)  # which raises
+        return self.there(device)(tensors)
+
+    def there(self, device: torch.device) -> DeviceProgram:
+        """The graph on tensors of a device."""
+        program = self._there.get(device)
+        if program is None:
+            program = self._there[device] = DeviceProgram(self.graph, device)
+        return program
+
+    def runner(self, tensors: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
+        """How these tensors are run if a gradient will be asked for: with a tape, where there is one."""
+        node = self._recorded if len(tensors) == 1 and is_there(tensors[0]) else None
+        return self.run if node is None else Recording(node)
+
+    @cached_property
+    def _recorded(self) -> Node | None:
+        return recorded_node(self.graph)
 
     def result_types(self, tensors: Sequence[Tensor]) -> list[TensorType]:
         """The types of the outputs, if the tensors, which may be fake, are of the inputs' types."""
@@ -121,8 +148,10 @@ def _positions(mask: Mask) -> list[int]:
 
 
 def _require_type(var: Var, tensor: Tensor) -> None:
-    if tensor.device.type not in ("cpu", "meta"):
-        raise UnsupportedError(f"input {var!r} was given a tensor on {tensor.device}; gradspec computes on the CPU")
+    if tensor.device.type not in ("cpu", "meta", *DEVICES):
+        raise UnsupportedError(
+            f"input {var!r} was given a tensor on {tensor.device}; gradspec computes on the CPU and on CUDA devices"
+        )
     if gradspec_dtype(tensor.dtype) != var.dtype:
         raise DTypeError(
             f"input {var!r} was given a tensor of {tensor.dtype}; convert it, or make a graph for that type"
@@ -164,8 +193,18 @@ class OpenedGraph:
         self.structure = Structure(with_inputs(graph, large))
         # They outlast what is traced, inferred or transformed now.
         with _disable_current_modes(), temporarily_clear_interpreter_stack(), torch.inference_mode(False):
-            self.constants = [tensor_of(graph.constants[v]) for v in large]
+            self._constants = [tensor_of(graph.constants[v]) for v in large]
+        self._elsewhere: dict[torch.device, list[Tensor]] = {}
         self.closed = Structure(with_inputs(graph, ()))
+
+    def constants(self, device: torch.device) -> list[Tensor]:
+        """The constants, on a device that graphs run on, or in this machine's memory."""
+        if device.type not in DEVICES:
+            return self._constants
+        if device not in self._elsewhere:
+            with _disable_current_modes(), temporarily_clear_interpreter_stack(), torch.inference_mode(False):
+                self._elsewhere[device] = [t.to(device) for t in self._constants]
+        return self._elsewhere[device]
 
 
 def opened(graph: Graph) -> OpenedGraph:

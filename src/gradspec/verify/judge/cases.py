@@ -126,13 +126,13 @@ def _drawer(case: BoundsCase, which: int) -> Callable[[Shape], Array]:
 
 
 BOXES: dict[str, str] = {
-    "wide": "some units around numbers near 0",
+    "wide": "a few units wide, around numbers near 0",
     "negative": "all of it below 0, where a zero of padding would win",
     "ties": "ends are small integers, many of them equal",
     "degenerate": "one point",
-    "tiny": "a few floats",
-    "far": "around 2^20, where rounding is as large as the box",
-    "mixed": "points in some cells, units in others",
+    "tiny": "a few floats wide",
+    "far": "around 2^20, where rounding errors are as large as the box",
+    "mixed": "single points in some cells, wide in others",
     "subnormal": "below the smallest normal number",
 }
 

@@ -21,7 +21,7 @@ SHOWN, REASONS = 40, 12
 def perform(request: CheckRequest, console: Console | None = None) -> int:
     """Judge the target, show what was found and write what was asked for; the exit code."""
     require_places(request)
-    given = {name: value for name, value in request.check.items() if name != "timeout"}
+    given = {n: value for n, value in request.check.items() if n != "timeout" and (n, value) != ("device", "cpu")}
     refused = [f"--{name.replace('_', '-')}" for name, value in given.items() if name not in OPTIONS and value]
     refused += [option for option in request.files if option != "--json"]
     if refused:

@@ -86,7 +86,7 @@ def check_bounds(
     fail_fast: bool = False,
     progress: Callable[[BoundsRun], None] = lambda run: None,
 ) -> BoundsRun:
-    """Judge the bounds that a target gives: ``"bounds"`` (ours), ``"auto_lirpa"``, or an object of yours.
+    """Judge the bounds of a target: ``"bounds"`` (ours), ``"auto_lirpa"``, or your own object.
 
     No case begins after ``seconds`` (60 unless ``cases`` are given) or after so many ``cases``; the same seed makes the
     same cases.

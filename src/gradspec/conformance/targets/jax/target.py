@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.model.problem import CONVOLUTIONS, Call, Problem, Results
-from gradspec.conformance.model.target import NotOfferedError, Promise, Target
+from gradspec.conformance.model.problem import CONVOLUTIONS, Call, Problem
+from gradspec.conformance.model.target import NotOfferedError, Promise
+from gradspec.conformance.targets.arrays import ArrayTarget
 from gradspec.conformance.targets.jax.functions import (
     CHANNELS_LAST,
     EAGER,
@@ -19,7 +21,9 @@ from gradspec.conformance.targets.jax.functions import (
     modules,
     undocumented,
 )
+from gradspec.conformance.targets.jax.layers import ARITHMETICS, EXPRESSIONS, REFUSED
 from gradspec.conformance.targets.jax.promises import promises
+from gradspec.conformance.targets.layers import WithLayers
 from gradspec.conformance.targets.program import as_tuple, assignments, evaluated, imports, scope_of
 from gradspec.graph.lru import LRUCache
 
@@ -27,13 +31,13 @@ MOST_FUNCTIONS = 32
 DOCS = "https://docs.jax.dev/en/latest"
 
 
-class JaxTarget(Target):
-    """``jax.jit`` of each call, on the default device. Compiled functions are kept for the problems used last.
+class JaxWindows(ArrayTarget):
+    """``jax.jit`` of each call. Compiled functions are kept for the problems used last.
 
     Reductions of whole planes also run ``eager``: their derivatives are several operations, which jit fuses.
     """
 
-    name = "jax"
+    name, array = "jax", "jax"
     compiles = True
     packages = ("jax", "jaxlib")
 
@@ -53,19 +57,24 @@ class JaxTarget(Target):
         }
         return tuple(name for name, is_there in offered.items() if is_there)
 
-    def run(self, call: Call) -> Results:
+    def settings(self) -> AbstractContextManager[Any]:
         import jax
 
+        return jax.enable_x64(True)  # type: ignore[no-any-return]
+
+    def staged(self, call: Call) -> Call:
         if call.problem.op == "unfold":
             require_finite(call)
-        with jax.enable_x64(True):
-            try:
-                key = (repr(call.problem), call.mode, call.variant)
-                found = as_tuple(self._compiled.get_or_make(key, lambda: compiled(call))(*call.arguments()))
-            except NotImplementedError as error:
-                raise NotOfferedError(str(error)) from error
-            names = [name for name in call.problem.results(call.mode) if name != "indices"]
-            return {name: np.asarray(array) for name, array in zip(names, found, strict=True)}
+        return call
+
+    def compute(self, call: Call) -> Mapping[str, Any]:
+        try:
+            key = (repr(call.problem), call.mode, call.variant)
+            found = as_tuple(self._compiled.get_or_make(key, lambda: compiled(call))(*call.arguments()))
+        except NotImplementedError as error:
+            raise NotOfferedError(str(error)) from error
+        names = [name for name in call.problem.results(call.mode) if name != "indices"]
+        return dict(zip(names, found, strict=True))
 
     def reproducer(self, call: Call) -> str:
         return program(call)
@@ -92,6 +101,19 @@ class JaxTarget(Target):
 
     def promises(self) -> Sequence[Promise]:
         return promises()
+
+
+class JaxTarget(WithLayers, JaxWindows):
+    """Windows, and layers beside them; jitted, too."""
+
+    expressions, refused, arithmetics = EXPRESSIONS, REFUSED, ARITHMETICS
+
+    def wrappers(self, mode: str) -> tuple[str, str]:
+        return "{}", "jax.jit({})"
+
+    def preamble(self, call: Call) -> list[str]:
+        is_wide = not {"f64", "i64"}.isdisjoint(map(call.problem.dtype_of, call.problem.inputs))
+        return ['jax.config.update("jax_enable_x64", True)'] if is_wide else []
 
 
 def compiled(call: Call) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from gradspec.conformance.model.attributes import spelled
 from gradspec.conformance.model.problem import GIVES_INDICES, Array, Call, Problem
+from gradspec.conformance.targets.layers import LAYERS
 from gradspec.conformance.targets.program import Code, applied, assignments, imports
 from gradspec.graph.types import type_of
 
@@ -20,7 +21,8 @@ def program(call: Call) -> str:
     if call.variant == "one_by_one":
         calls = [f"for i in range({samples(call.problem)}):", *(f"    {line}" for line in calls)]
     more = ["from dataclasses import replace"] if any("replace(" in line for line in calls) else []
-    return "\n".join([*more, *imports(call, "import gradspec as gs"), "", *assignments(call), value, *calls])
+    used = ["import gradspec as gs", *["from gradspec.interop import compose"] * ("compose." in value)]
+    return "\n".join([*more, *imports(call, *used), "", *assignments(call), value, *calls])
 
 
 def is_eager(call: Call) -> bool:
@@ -44,8 +46,7 @@ def definitions(call: Call) -> list[str]:
     that values and cotangents are made in steps apart, with a tape of the winners between them.
     """
     names, count = ", ".join(call.named()), 1 if call.mode == "jvp" else len(call.problem.differentiable)
-    indices = {"return_indices": True} if wants_indices(call) else {}
-    function = applied(f"gs.{call.problem.op}", *map(Code, call.named()), **spelled(call.problem), **indices)
+    function = _function(call)
     lines = [f"f = lambda {names}: {f'gs.leaky_relu({function}, 1.0)' if call.variant == 'recorded' else function}"]
     if is_eager(call):
         pulled = f"pulled = lambda {names}, g: gs.vjp(f, {names})[1](g)[:{count}]"
@@ -62,6 +63,13 @@ def definitions(call: Call) -> list[str]:
     return [*lines, "run = gs.compile(graph" + (', backend="numpy")' if call.variant == "numpy" else ")")]
 
 
+def _function(call: Call) -> str:
+    if call.problem.signature is not None:
+        return LAYERS[call.problem.op].expression
+    indices = {"return_indices": True} if wants_indices(call) else {}
+    return applied(f"gs.{call.problem.op}", *map(Code, call.named()), **spelled(call.problem), **indices)
+
+
 def expression(call: Call) -> str:
     """What gives the results, or the only one."""
 
@@ -75,7 +83,8 @@ def expression(call: Call) -> str:
     if call.mode == "value":
         return f"f({inputs})"
     if call.mode == "jvp":
-        tangents = "".join("None, " if name == "indices" else f"{spelled(f'd{name}')}, " for name in call.named())
+        moving = call.problem.differentiable
+        tangents = "".join(f"{spelled(f'd{name}')}, " if name in moving else "None, " for name in call.named())
         return f"gs.jvp(f, ({inputs},), ({tangents}))[1]"
     if call.mode == "vjp":
         return f"gs.vjp(f, {inputs})[1]({spelled('g')})"

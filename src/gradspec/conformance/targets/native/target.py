@@ -20,7 +20,10 @@ from gradspec.conformance.checks.promises import of_the_specification
 from gradspec.conformance.model.attributes import OPERATORS
 from gradspec.conformance.model.codec import encode
 from gradspec.conformance.model.problem import COLUMNS, FLOATS, GIVES_INDICES, SELECTIONS, Call, Problem, Results
+from gradspec.conformance.model.reference import Reference
 from gradspec.conformance.model.target import NotOfferedError, Promise, Target
+from gradspec.conformance.targets.layers import GRADSPEC as LAYER_FUNCTIONS
+from gradspec.conformance.targets.layers import references
 from gradspec.conformance.targets.native.program import (
     definitions,
     expression,
@@ -34,6 +37,7 @@ from gradspec.conformance.targets.native.program import (
 from gradspec.conformance.targets.program import as_tuple, evaluated, scope_of
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DTYPES
+from gradspec.interop import compose
 from gradspec.ops.pointwise import leaky_relu
 from gradspec.runtime.compiled import Compiled
 from gradspec.runtime.run import compile
@@ -42,7 +46,7 @@ from gradspec.transforms.functions import jvp, vjp
 from gradspec.transforms.trace import trace
 
 GRADSPEC = SimpleNamespace(
-    **{**OPERATORS, **DTYPES}, leaky_relu=leaky_relu, trace=trace, compile=compile, jvp=jvp, vjp=vjp
+    **{**OPERATORS, **DTYPES, **LAYER_FUNCTIONS}, leaky_relu=leaky_relu, trace=trace, compile=compile, jvp=jvp, vjp=vjp
 )
 """What of ``import gradspec as gs`` the programs use."""
 MOST_RUNS = 256
@@ -63,6 +67,11 @@ class NativeTarget(Target):
 
     def __init__(self) -> None:
         self._scopes = LRUCache[dict[str, Any]](MOST_RUNS)
+        references()
+
+    @property
+    def references(self) -> Sequence[Reference]:
+        return tuple(references().values())
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
         if problem.dtype in FLOATS:
@@ -111,7 +120,7 @@ class NativeTarget(Target):
     def _scope(self, call: Call) -> dict[str, Any]:
         """What the program defines, made once for a problem."""
         key = (repr(call.problem), call.mode, "plain" if call.variant == "out" else call.variant)
-        names = {"gs": GRADSPEC, "np": np, "replace": replace}
+        names = {"gs": GRADSPEC, "np": np, "replace": replace, "compose": compose}
         return self._scopes.get_or_make(key, lambda: scope_of(definitions(call), names))
 
     def _one_by_one(self, call: Call) -> Results:
@@ -131,6 +140,6 @@ def other_kernels(problem: Problem, mode: str) -> tuple[str, ...]:
 
 def ways_to(problem: Problem) -> tuple[str, ...]:
     """Variants that come to the same numbers by other ways: without a plan of one's own, into given arrays, …"""
-    count = samples(problem)
+    count = samples(problem) if problem.signature is None else None
     batches = () if count is None else ("batched", "one_by_one") if 0 < count <= FEW_SAMPLES else ("batched",)
     return ("eager", "out", "numpy", *batches)

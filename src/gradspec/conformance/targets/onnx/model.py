@@ -6,8 +6,8 @@ MaxPool numbers its winners over the whole tensor, and MaxUnpool reads them so; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -17,6 +17,8 @@ from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.geometry import anatomy, unpooled_windows
 from gradspec.conformance.model.problem import CONVOLUTIONS, FLOATS, Array, Call, Problem, Results
 from gradspec.conformance.model.target import NotOfferedError, first_reason
+from gradspec.conformance.targets.onnx import layers
+from gradspec.conformance.targets.onnx.layers import LAYER_OPSET, LAYERS, JudgedNode
 from gradspec.conformance.targets.program import assignments, imports, keywords, scope_of
 
 OPSET, IR_VERSION = 22, 10
@@ -24,16 +26,6 @@ TYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT", "f64": "DOUBLE", 
 INDEX_TYPE = "INT64"
 ONE_BY_ONE = "one_by_one"
 """The variant in which every sample is a call of its own."""
-
-
-@dataclass(frozen=True)
-class JudgedNode:
-    """One node: its operator, its outputs, its attributes and the integers it takes as tensors."""
-
-    kind: str
-    outputs: tuple[str, ...]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 # --- the node of a problem --------------------------------------------------------------------------------------------
@@ -45,6 +37,8 @@ def node_of(problem: Problem, with_indices: bool = True) -> JudgedNode:
     >>> node_of(Problem("max_pool", 1, ((1, 1, 5),), {"kernel_size": (2,), "padding": ((1, 0),)})).attributes
     {'kernel_shape': [2], 'strides': [2], 'pads': [1, 0]}
     """
+    if problem.signature is not None:
+        return LAYERS[problem.op]
     sizes: dict[str, tuple[int, ...]] = {}
     if problem.op == "max_unpool":
         sizes = {"output_shape": (*problem.lead, *problem.attributes["output_size"])}
@@ -113,8 +107,11 @@ def undocumented(problem: Problem, mode: str) -> Iterator[str]:
     op, given = problem.op, problem.attributes
     if mode != "value":
         yield "ONNX operators have values only"
-    if op not in KINDS:
+    if op not in (KINDS if problem.signature is None else LAYERS):
         yield f"ONNX has no operator for {op}"
+    if reason := layers.undocumented(op, problem.dtype) if op in LAYERS else None:
+        yield reason
+    if op not in KINDS:
         return
     if len(problem.lead) != (1 if op in (*CONVOLUTIONS, "fold") else 2):
         yield f"{KINDS[op]} takes (N, C, ...): one batch axis and one channel axis"
@@ -202,7 +199,7 @@ def _starts(indices: Array, cells: int, rank: int) -> Array:
 
 def has_samples(problem: Problem) -> bool:
     """Whether there are samples to call one by one. MaxUnpool is told their number in its output_shape."""
-    return problem.op != "max_unpool" and problem.lead[0] > 1
+    return problem.signature is None and problem.op != "max_unpool" and problem.lead[0] > 1
 
 
 def one_by_one(call: Call, run: Callable[[Call], Results]) -> Results:
@@ -242,14 +239,16 @@ def model_lines(call: Call, node: JudgedNode, weights: Iterable[str]) -> list[st
     settings = "".join(f", {text}" for text in [keywords(node.attributes)] if text)
     initializers = ", ".join(f'numpy_helper.from_array({name}, "{name}")' for name in [*kept, *node.sizes])
     inputs = (_info(name, problem, _shape_text(name, call)) for name in names if name not in kept)
-    outputs = (_info(name, problem, f"[None] * {2 + problem.rank}") for name in node.outputs)
+    rank = 2 + problem.rank if problem.signature is None else len(call.output)
+    outputs = (_info(name, problem, f"[None] * {rank}") for name in node.outputs)
+    taken = [*names, *[""] * node.unused, *node.sizes]
     return [
-        *(f"{name} = np.array({list(numbers)})" for name, numbers in node.sizes.items()),
-        f'node = helper.make_node("{node.kind}", {_quoted([*names, *node.sizes])}, {_quoted(node.outputs)}{settings})',
+        *(f"{name} = {_numbers(n)}" for name, n in node.sizes.items()),
+        f'node = helper.make_node("{node.kind}", {_quoted(taken)}, {_quoted(node.outputs)}{settings})',
         f"inputs = [{', '.join(inputs)}]",
         f"outputs = [{', '.join(outputs)}]",
         f'graph = helper.make_graph([node], "call", inputs, outputs, [{initializers}])',
-        f'opset = [helper.make_opsetid("", {OPSET})]',
+        f'opset = [helper.make_opsetid("", {OPSET if problem.signature is None else LAYER_OPSET})]',
         f"model = helper.make_model(graph, opset_imports=opset, ir_version={IR_VERSION})",
     ]
 
@@ -266,6 +265,12 @@ def printed(call: Call, run: str) -> list[str]:
     return lines
 
 
+def _numbers(given: tuple[int, ...] | tuple[float, ...] | int) -> str:
+    if isinstance(given, int):
+        return f"np.array({given})"
+    return f"np.{'float32' if isinstance(given[0], float) else 'array'}({list(given)})"
+
+
 def _quoted(names: Iterable[str]) -> str:
     return "[" + ", ".join(f'"{name}"' for name in names) + "]"
 
@@ -275,5 +280,6 @@ def _shape_text(name: str, call: Call) -> str:
 
 
 def _info(name: str, problem: Problem, shape: str) -> str:
-    element = INDEX_TYPE if name == "indices" else TYPES[problem.dtype]
+    is_index = name in problem.inputs and problem.dtype_of(name) == "i64"
+    element = INDEX_TYPE if name == "indices" or is_index else TYPES[problem.dtype]
     return f'helper.make_tensor_value_info("{name}", TensorProto.{element}, {shape})'

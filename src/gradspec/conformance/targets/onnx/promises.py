@@ -9,7 +9,7 @@ import numpy as np
 
 from gradspec.conformance.model.problem import DTYPES, INPUTS, Call, Problem, Shape
 from gradspec.conformance.model.target import Promise
-from gradspec.conformance.targets.onnx.model import JudgedNode
+from gradspec.conformance.targets.onnx.layers import JudgedNode
 
 _NOT_NEGATIVE = "pads are greater than or equal to 0"
 _CHANNELS = "X has W.shape[1] * group channels"

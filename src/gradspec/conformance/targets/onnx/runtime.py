@@ -1,29 +1,44 @@
-"""ONNX Runtime on the CPU: values only, from models of one node."""
+"""ONNX Runtime: values only, from models of one node."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
+from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.attributes import settled
+from gradspec.conformance.model.device import HOST
 from gradspec.conformance.model.geometry import anatomy, on_zeros
-from gradspec.conformance.model.problem import CONVOLUTIONS, SLIDING_POOLS, Call, Problem, Results
+from gradspec.conformance.model.problem import SLIDING_POOLS, Call, Problem, Results
+from gradspec.conformance.model.reference import Reference, array_types, call_of
 from gradspec.conformance.model.target import NotOfferedError, Promise, Target
+from gradspec.conformance.targets.layers import declared_for, references
 from gradspec.conformance.targets.onnx import model as models
-from gradspec.conformance.targets.onnx.model import ONE_BY_ONE, JudgedNode, undocumented
+from gradspec.conformance.targets.onnx.layers import ARITHMETICS, JudgedNode
+from gradspec.conformance.targets.onnx.model import ONE_BY_ONE, undocumented
 from gradspec.conformance.targets.onnx.promises import promises
 from gradspec.graph.lru import LRUCache
 
 MOST_SESSIONS = 64
 FATAL = 4
 POOLS = ("max_pool", "avg_pool", "global_max_pool", "global_avg_pool", "max_unpool")
-NO_KERNEL = ("NOT_IMPLEMENTED", "Unsupported pooling size")
-"""What ONNX Runtime answers where it has no kernel."""
+NO_KERNEL = (
+    *("NOT_IMPLEMENTED", "Unsupported pooling size", "can't be converted to MLDataType"),
+    "fallback to CPU EP has been explicitly disabled",
+)
+"""What ONNX Runtime answers where it has no kernel, or its Python interface no arrays of a type."""
+
+
+NO_FALLBACK = ("session.disable_cpu_ep_fallback", "1")
+CUDA_PROVIDER = "https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html"
 
 
 class OnnxRuntimeTarget(Target):
-    """``onnxruntime.InferenceSession`` with the CPU provider.
+    """``onnxruntime.InferenceSession`` with the provider of the device.
 
     Weights belong to the model, as in exported files (``plain``, and ``unoptimised``, with the graph as it is), or are
     fed (``weights_fed``): only weights that belong to the model are packed beforehand. ``values_only`` asks MaxPool for
@@ -32,11 +47,17 @@ class OnnxRuntimeTarget(Target):
 
     name = "onnxruntime"
     packages = ("onnxruntime", "onnx")
+    library = "onnxruntime"
 
     def __init__(self) -> None:
         self._sessions = LRUCache[Any](MOST_SESSIONS)
         self._threads = 0
         self._missing: dict[tuple[str, str], str | None] = {}
+        references()
+
+    @property
+    def references(self) -> Sequence[Reference]:
+        return tuple(references().values())
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
         return undocumented(problem, mode) or next(_declined(problem), None) or self._without_kernel(problem)
@@ -45,13 +66,13 @@ class OnnxRuntimeTarget(Target):
         found = ["unoptimised"]
         if problem.op == "max_pool":
             found.append("values_only")
-        if problem.op in CONVOLUTIONS:
+        if "weight" in problem.named_shapes():
             found.append("weights_fed")
         return (*found, ONE_BY_ONE) if models.has_samples(problem) else tuple(found)
 
-    def run(self, call: Call) -> Results:
+    def _run(self, call: Call) -> Results:
         if call.variant == ONE_BY_ONE:
-            return models.one_by_one(call, self.run)
+            return models.one_by_one(call, self._run)
         try:
             return models.named_results(call, models.node_of_call(call), self._outputs(call, models.node_of_call(call)))
         except Exception as error:
@@ -59,16 +80,26 @@ class OnnxRuntimeTarget(Target):
                 raise NotOfferedError(_message(error)) from error
             raise
 
+    def arithmetic(self, problem: Problem) -> Arithmetic:
+        return super().arithmetic(problem) if problem.signature is None else declared_for(problem, ARITHMETICS)
+
     def set_threads(self, count: int) -> bool:
         self._threads = count
         self._sessions = LRUCache[Any](MOST_SESSIONS)
         return True
 
     def reproducer(self, call: Call) -> str:
-        return _written(call, models.node_of_call(call))
+        return _written(call, models.node_of_call(call), self.device.provider)
+
+    def run(self, call: Call) -> Results:
+        with self.device.told():
+            return self._run(call)
+
+    def reduced(self) -> dict[str, str]:
+        return {} if self.device.is_host else {"tf32": f"the option use_tf32, which is on ({CUDA_PROVIDER})"}
 
     def promises(self) -> Sequence[Promise]:
-        return promises(self._outputs, _written)
+        return promises(self._outputs, partial(_written, provider=self.device.provider))
 
     def _outputs(self, call: Call, node: JudgedNode) -> list[Any]:
         weights = _weights(call)
@@ -87,31 +118,43 @@ class OnnxRuntimeTarget(Target):
         key = (problem.op, problem.dtype)
         if key not in self._missing:
             try:
-                self._new_session(on_zeros(problem, "value"), models.node_of(problem))
+                self._new_session(_on_zeros(problem), models.node_of(problem))
                 self._missing[key] = None
             except Exception as error:
                 self._missing[key] = _message(error) if _is_declined(error) else None
         return self._missing[key]
 
     def _new_session(self, call: Call, node: JudgedNode, weights: Sequence[str] = ()) -> Any:
-        return session_of(models.model_of(call, node, weights), self._threads, call.variant == "unoptimised")
+        model, bare = models.model_of(call, node, weights), call.variant == "unoptimised"
+        return session_of(model, self._threads, bare, self.device.provider)
 
 
-def session_of(model: Any, threads: int, unoptimised: bool = False) -> Any:
-    """A session that runs a model on so many threads of the CPU; 0 lets ONNX Runtime choose."""
+def _on_zeros(problem: Problem) -> Call:
+    if problem.signature is None:
+        return on_zeros(problem, "value")
+    types = array_types(problem, "value")
+    return call_of(problem, "value", {name: np.zeros(t.shape, t.dtype.numpy) for name, t in types.items()})
+
+
+def session_of(model: Any, threads: int, unoptimised: bool = False, provider: str = HOST.provider) -> Any:
+    """A session that runs a model on so many threads of the CPU, where 0 lets ONNX Runtime choose; or all of it on
+    another device: what has no kernel there is an error.
+    """
     onnxruntime = import_module("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, FATAL
     if unoptimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    if provider != HOST.provider:
+        options.add_session_config_entry(*NO_FALLBACK)
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, [provider])
 
 
-def _written(call: Call, node: JudgedNode) -> str:
+def _written(call: Call, node: JudgedNode, provider: str) -> str:
     lines = ["options = onnxruntime.SessionOptions()"]
     if call.variant == "unoptimised":
         lines.append("options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL")
-    lines.append('providers = ["CPUExecutionProvider"]')
+    lines.append(f'providers = ["{provider}"]')
     lines.append("session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers)")
     lines += models.printed(call, "session.run(None, given)")
     return models.program(call, node, _weights(call), "onnxruntime", lines)
@@ -123,7 +166,7 @@ def _is_declined(error: Exception) -> bool:
 
 def _message(error: Exception) -> str:
     """What is said beside numbers and places in its sources: ``NOT_IMPLEMENTED : Could not find ...``."""
-    return str(error).partition(" : ")[2].partition(" : ")[2]
+    return str(error).partition(" : ")[2].partition(" : ")[2] or str(error)
 
 
 def _weights(call: Call) -> list[str]:
@@ -133,6 +176,8 @@ def _weights(call: Call) -> list[str]:
 
 def _declined(problem: Problem) -> Iterator[str]:
     """What the standard has and ONNX Runtime turns down with an error of its own that says so, in its words."""
+    if problem.signature is not None:
+        return
     has_f16_kernel = problem.dtype == "f16" and problem.op in ("max_pool", "avg_pool", "global_avg_pool")
     if problem.op in POOLS and problem.rank > 3 and not has_f16_kernel:
         yield "pools have one to three axes: Unsupported pooling size"

@@ -6,14 +6,24 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from gradspec.conformance.model.device import HOST, Device
 from gradspec.conformance.model.problem import Array, Call
-from gradspec.conformance.targets.program import nested
+from gradspec.conformance.targets.program import applied, nested
 from gradspec.conformance.targets.torch.functions import function
 
-COMPILE = "torch.compile(dynamic=False, fullgraph=True)"
+
+def compiled_by(backend: str) -> str:
+    """The decorator of a function that is compiled for the shapes it is called with.
+
+    >>> print(compiled_by("eager"))
+    torch.compile(dynamic=False, fullgraph=True, backend='eager')
+    """
+    return applied(
+        "torch.compile", dynamic=False, fullgraph=True, **({} if backend == "inductor" else {"backend": backend})
+    )
 
 
-def program(call: Call, channels_last: bool = False, compiled: bool = False) -> str:
+def program(call: Call, channels_last: bool = False, compiled: bool = False, device: Device = HOST) -> str:
     """The call as its users write it.
 
     >>> from gradspec.conformance.model.problem import Problem
@@ -31,8 +41,8 @@ def program(call: Call, channels_last: bool = False, compiled: bool = False) -> 
     print("grad_x", tuple(grad_x.shape), grad_x.tolist())
     """
     given = call.arrays()
-    lines = [line for name, array in given.items() for line in _tensor(name, array, call, channels_last)]
-    definitions, statements = lines_of(call, COMPILE if compiled else "")
+    lines = [line for name, array in given.items() for line in _tensor(name, array, call, channels_last, device)]
+    definitions, statements = lines_of(call, compiled_by("inductor") if compiled else "")
     lines += [*(["", "", *definitions, "", ""] if definitions else []), *statements]
     lines += [f'print("{name}", tuple({name}.shape), {name}.tolist())' for name in results_of(call)]
     return "\n".join([*_imports(given), *(SPREAD if call.layout == "non_contiguous" else ()), *lines])
@@ -50,7 +60,7 @@ SPREAD = (
     "",
     "def spread(tensor):  # the same numbers with gaps between them in memory",
     "    places = tuple(slice(1, None, 2) for _ in tensor.shape)",
-    "    memory = torch.zeros([2 * n + 1 for n in tensor.shape], dtype=tensor.dtype)",
+    "    memory = tensor.new_zeros([2 * n + 1 for n in tensor.shape])",
     "    memory[places] = tensor",
     "    return memory[places]",
     "",
@@ -64,9 +74,9 @@ def _imports(given: dict[str, Array]) -> list[str]:
     return [*([f"from math import {', '.join(words)}", ""] if words else []), "import torch", ""]
 
 
-def _tensor(name: str, array: Array, call: Call, channels_last: bool) -> Iterator[str]:
+def _tensor(name: str, array: Array, call: Call, channels_last: bool, device: Device) -> Iterator[str]:
     rank = call.problem.rank
-    yield f"{name} = {_written(array)}"
+    yield f"{name} = {device.entered(_written(array), 'torch')}"
     if call.layout == "channels_last" and array.ndim > rank:
         yield f"{name} = {name}.movedim({-rank - 1}, -1).contiguous().movedim(-1, {-rank - 1})"
     if call.layout == "non_contiguous" and array.ndim:

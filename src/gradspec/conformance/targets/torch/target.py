@@ -1,34 +1,39 @@
-"""PyTorch on the CPU, as its users call it: eagerly, compiled, and with channels fastest in memory."""
+"""PyTorch as its users call it: eagerly, compiled, and with channels fastest in memory."""
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from gradspec.conformance.model.device import HOST, Device
 from gradspec.conformance.model.geometry import shapes_of
-from gradspec.conformance.model.problem import AVERAGES, DTYPES, SELECTIONS, Array, Call, Problem, Results, laid_out
-from gradspec.conformance.model.target import NotOfferedError, Promise, Target
+from gradspec.conformance.model.problem import AVERAGES, DTYPES, SELECTIONS, Call, Problem, laid_out
+from gradspec.conformance.model.target import NotOfferedError, Promise
+from gradspec.conformance.targets.arrays import ArrayTarget
+from gradspec.conformance.targets.layers import MOST_FUNCTIONS, WithLayers
 from gradspec.conformance.targets.program import routine
 from gradspec.conformance.targets.torch.functions import function, has_batch, has_indices, smallest, undocumented
-from gradspec.conformance.targets.torch.program import COMPILE, lines_of, program, results_of
+from gradspec.conformance.targets.torch.layers import ARITHMETICS, EXPRESSIONS, REFUSED
+from gradspec.conformance.targets.torch.program import compiled_by, lines_of, program, results_of
 from gradspec.conformance.targets.torch.promises import promises
+from gradspec.graph.lru import LRUCache
 
-BFLOAT16 = DTYPES["bf16"]
 NOTES = "https://docs.pytorch.org/docs/stable/notes/"
 GENERATED = "https://docs.pytorch.org/docs/stable/generated/"
 BATCHED_BY_VMAP = (*SELECTIONS, *AVERAGES)
 """Operators of one input that ``torch.vmap`` has rules for; it calls others once for each sample."""
 
 
-class TorchTarget(Target):
+class TorchWindows(ArrayTarget):
     """``torch.nn.functional``, with ``torch.func.jvp`` and ``torch.autograd.grad``."""
 
-    name = "torch"
+    name, array = "torch", "torch"
     channels_last = False
     """Whether tensors with batch and channels are put in the memory format of this name."""
 
@@ -39,7 +44,7 @@ class TorchTarget(Target):
         return {"torch": torch.__version__, **({"oneDNN": onednn.group(1)} if onednn else {})}
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
-        return undocumented(problem, mode) or _unimplemented(problem.op, problem.rank, problem.dtype, mode)
+        return undocumented(problem, mode) or _unimplemented(problem.op, problem.rank, problem.dtype, mode, self.device)
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
         if mode == "value":
@@ -51,16 +56,27 @@ class TorchTarget(Target):
             return ("one_by_one",)
         return ("vmap",) if mode == "vjp" and has_batch(problem) and problem.op in BATCHED_BY_VMAP else ()
 
-    def run(self, call: Call) -> Results:
+    @property
+    def repeatable(self) -> bool:  # type: ignore[override]
+        """Where it was told to use algorithms that are, as a module of the user's may do."""
+        import torch
+
+        return torch.are_deterministic_algorithms_enabled()
+
+    def staged(self, call: Call) -> Call:
+        """The numbers in the layout that the call names; PyTorch has no other strides."""
         _require_documented_numbers(call)
+        layout = call.layout if call.layout in ("channels_last", "non_contiguous") else "contiguous"
+        return call.mapped(lambda array: laid_out(array, layout, call.problem.rank))
+
+    def compute(self, call: Call) -> Mapping[str, Any]:
         try:
             with warnings.catch_warnings(action="ignore"):  # of slow ways to a result; the result is what is judged
-                tensors = self.answer(call, *(self.tensor(array, call) for array in call.arrays().values()))
+                return dict(zip(results_of(call), self.answer(call, *call.arrays().values()), strict=True))
         except RuntimeError as error:
             if re.search("not implemented for '|[Ii]nput dtype must be", str(error)):
                 raise NotOfferedError(str(error)) from None
             raise
-        return dict(zip(results_of(call), map(array_of, tensors), strict=True))
 
     def answer(self, call: Call, *tensors: Any) -> tuple[Any, ...]:
         return self.routine(call)(*tensors)
@@ -72,15 +88,12 @@ class TorchTarget(Target):
         definitions, lines = lines_of(call, decorator)
         return routine(lines, call.arrays(), results_of(call), {"torch": torch}, definitions)
 
-    def tensor(self, array: Array, call: Call) -> Any:
-        """The array's numbers in the layout that the call names."""
-        rank = call.problem.rank
-        layout = call.layout if call.layout in ("channels_last", "non_contiguous") else "contiguous"  # no other strides
-        tensor = tensor_of(laid_out(array, layout, rank))
-        return in_channels_last(tensor) if self.channels_last and array.ndim == rank + 2 else tensor
-
     def reproducer(self, call: Call) -> str:
-        return program(call, channels_last=self.channels_last)
+        return program(call, channels_last=self.channels_last, device=self.device)
+
+    def may_race(self, call: Call) -> bool:
+        """``torch.func.jvp`` is for one thread at a time: all share one level of dual numbers."""
+        return super().may_race(call) and call.mode not in ("jvp", "second")
 
     def set_threads(self, count: int) -> bool:
         import torch
@@ -96,7 +109,7 @@ class TorchTarget(Target):
         return {
             "parts": f"derivatives are composed of operators, each of which gives a tensor ({NOTES}autograd.html)",
             "bf16_inputs": f'torch.backends.mkldnn.conv.fp32_precision = "bf16" ({NOTES}mkldnn.html)',
-            "tf32": f'torch.backends.mkldnn.conv.fp32_precision = "tf32" ({NOTES}mkldnn.html)',
+            "tf32": f"torch.backends.cudnn.conv.fp32_precision, or mkldnn's ({NOTES}cuda.html, {NOTES}mkldnn.html)",
             "ftz": f"torch.set_flush_denormal(True) ({GENERATED}torch.set_flush_denormal.html)",
         }
 
@@ -108,11 +121,14 @@ class TorchTarget(Target):
         return promises()
 
 
-class TorchChannelsLastTarget(TorchTarget):
+class TorchChannelsLastTarget(TorchWindows):
     """Inputs, weights, tangents and cotangents in ``torch.channels_last`` or ``torch.channels_last_3d``."""
 
     name = "torch:channels_last"
     channels_last = True
+
+    def answer(self, call: Call, *tensors: Any) -> tuple[Any, ...]:
+        return super().answer(call, *(in_channels_last(t) if t.dim() == call.problem.rank + 2 else t for t in tensors))
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
         if problem.rank not in (2, 3) or len(problem.x_shape) != problem.rank + 2:
@@ -120,50 +136,65 @@ class TorchChannelsLastTarget(TorchTarget):
         return super().refusal(problem, mode)
 
 
-class TorchCompileTarget(TorchTarget):
+class CompiledWindows(TorchWindows):
     """``torch.compile`` of the operator, which compiles its VJP along, and of ``torch.func.jvp`` of it."""
 
     name = "torch.compile"
     compiles = True
     backend = "inductor"
-    kept = 16
-    """How many compiled functions are kept."""
 
     def __init__(self) -> None:
-        self._routines: dict[str, Callable[..., tuple[Any, ...]]] = {}
+        super().__init__()
+        self._routines = LRUCache[Callable[..., tuple[Any, ...]]](MOST_FUNCTIONS)
 
     def versions(self) -> dict[str, str]:
         return {**super().versions(), "backend": self.backend}
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
-        if mode == "second":
-            return "torch.compile documents that it does not support double backward"
         return super().refusal(problem, mode) or _cannot_compile(self.backend)
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
         return ("with_indices",) if mode == "value" and has_indices(problem) else ()
 
-    def answer(self, call: Call, *tensors: Any) -> tuple[Any, ...]:
+    def routine(self, call: Call, decorator: str = "") -> Callable[..., tuple[Any, ...]]:
+        """Compiled for this problem, and kept while it is used."""
+        make = super().routine
+        key = repr((call.problem, call.mode, call.variant))
+        return self._routines.get_or_make(key, lambda: make(call, compiled_by(self.backend)))
+
+    def reproducer(self, call: Call) -> str:
+        return program(call, compiled=True, device=self.device)
+
+
+class _Layers(WithLayers):
+    """Beside the windows of a class."""
+
+    expressions, refused, arithmetics = EXPRESSIONS, REFUSED, ARITHMETICS
+
+
+class TorchTarget(_Layers, TorchWindows):
+    """Eager calls."""
+
+
+class TorchCompileTarget(_Layers, CompiledWindows):
+    """Compiled ones; JVPs of layers are compiled whole, since ``torch.func`` does not look into what is compiled."""
+
+    def refusal(self, problem: Problem, mode: str) -> str | None:
+        if mode == "second":
+            return "torch.compile documents that it does not support double backward"
+        return super().refusal(problem, mode)
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
         import torch._dynamo
         import torch._inductor.config
 
         with torch._dynamo.config.patch(recompile_limit=64), torch._inductor.config.patch(compile_threads=1):
-            return self.routine(call)(*tensors)
+            yield
 
-    def routine(self, call: Call, decorator: str = "") -> Callable[..., tuple[Any, ...]]:
-        """Compiled for this problem; what was compiled for earlier ones is given up in time."""
-        import torch
-
-        key = repr((call.problem, call.mode, call.variant))
-        if key not in self._routines:
-            if len(self._routines) == self.kept:
-                self._routines.clear()
-                torch._dynamo.reset()
-            self._routines[key] = super().routine(call, COMPILE.replace(")", f', backend="{self.backend}")'))
-        return self._routines[key]
-
-    def reproducer(self, call: Call) -> str:
-        return program(call, compiled=True)
+    def wrappers(self, mode: str) -> tuple[str, str]:
+        compiled = f"{compiled_by(self.backend)}({{}})"
+        return ("{}", compiled) if mode == "jvp" else (compiled, "{}")
 
 
 @cache
@@ -187,28 +218,17 @@ def _require_documented_numbers(call: Call) -> None:
 
 
 @cache
-def _unimplemented(op: str, rank: int, dtype: str, mode: str) -> str | None:
+def _unimplemented(op: str, rank: int, dtype: str, mode: str, device: Device = HOST) -> str | None:
     """What PyTorch says where a kernel has no such dtype: asked once, on the smallest problem."""
     problem = smallest(op, rank, dtype)
     ones = {name: np.ones(shape, DTYPES[dtype]) for name, shape in shapes_of(problem, mode).items()}
     if op == "max_unpool":
         ones["indices"] = np.arange(2**rank).reshape(problem.x_shape)
     try:
-        TorchTarget().run(Call(problem, mode, ()).with_arrays(ones))
+        TorchWindows().on(device).run(Call(problem, mode, ()).with_arrays(ones))
     except NotOfferedError as error:
         return str(error)
-    return _unimplemented(op, rank, dtype, "value") if mode != "value" else None
-
-
-# --- arrays in and out ------------------------------------------------------------------------------------------------
-
-
-def tensor_of(array: Array) -> Any:
-    """The array as a tensor on the same memory."""
-    import torch
-
-    is_bfloat16 = array.dtype == BFLOAT16
-    return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if is_bfloat16 else torch.from_numpy(array)
+    return _unimplemented(op, rank, dtype, "value", device) if mode != "value" else None
 
 
 def in_channels_last(tensor: Any) -> Any:
@@ -216,12 +236,3 @@ def in_channels_last(tensor: Any) -> Any:
     import torch
 
     return tensor.to(memory_format=torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d)
-
-
-def array_of(tensor: Any) -> Array:
-    import torch
-
-    whole = tensor.detach()
-    if whole.dtype is torch.bfloat16:
-        return whole.view(torch.int16).numpy().view(BFLOAT16)  # type: ignore[no-any-return]
-    return whole.numpy()  # type: ignore[no-any-return]

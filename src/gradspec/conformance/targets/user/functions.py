@@ -129,10 +129,10 @@ class UserFunction:
         with np.errstate(all="ignore"):  # NaN and overflow are what some cases are about
             return self.function(*in_order, **by_name, **attributes)
 
-    def arguments(self, call: Call) -> list[str]:
+    def arguments(self, call: Call, spelled: Callable[[str], str] = str) -> list[str]:
         """The arrays as a program passes them: by position as long as they stand first, then by name."""
         arrays = _arrays(call)
-        texts = {name: "None" if array is None else name for name, array in arrays.items()}
+        texts = {name: "None" if array is None else spelled(name) for name, array in arrays.items()}
         in_order, by_name = self._placed(texts, [name for name, array in arrays.items() if array is not None])
         positional = [p.name for p in self.parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
         leading = list(takewhile(by_name.__contains__, positional))

@@ -14,12 +14,9 @@ not take is not offered, nor is one for which it raises ``NotImplementedError``.
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Protocol, Self
 
@@ -36,6 +33,7 @@ from gradspec.conformance.model.problem import (
     FLOATS,
     GIVES_INDICES,
     INPUTS,
+    LAYOUTS,
     MODES,
     Array,
     Call,
@@ -43,6 +41,9 @@ from gradspec.conformance.model.problem import (
     Results,
 )
 from gradspec.conformance.model.target import NotOfferedError, Target
+from gradspec.conformance.targets.arrays import ArrayTarget
+from gradspec.conformance.targets.callers import ARRAYS, BARE, IMPORTS, entered
+from gradspec.conformance.targets.objects import home_of, object_named
 from gradspec.conformance.targets.program import assignments, imports, keywords
 from gradspec.conformance.targets.user.functions import SUFFIXES, UserFunction, derivative_of, functions_of
 from gradspec.graph.lru import LRUCache
@@ -82,12 +83,14 @@ class Kernels(Protocol):
     ``kernel_size``, ``stride``, ``channels``, ``batch`` and so on (`gradspec.conformance.model.domain`) say which
     problems it is for: a value each, or a set or a range of them.
     ``blocks`` are the sizes of tiles that it works in, which cases then exceed by one, fall short of, and so on.
+    ``array`` is the library of its arrays, ``"torch"``, ``"jax"`` or ``"cupy"``, if that is not NumPy.
     ``repeatable = False`` says that sums may differ from run to run; ``threadsafe = False``, that one thread calls at a
     time; ``fresh_results = True``, that results never lie in the inputs' memory; ``strict = True``, that every choice
     which the specification leaves to nobody is made as there, so that another is a defect unless ``conventions`` names
     it.
     """
 
+    array: str
     arithmetic: Mapping[str, Any]
     algorithm: str
     dtypes: tuple[str, ...]
@@ -107,9 +110,6 @@ class Kernels(Protocol):
         """And likewise every other operator and derivative."""
 
 
-# --- finding the object ----------------------------------------------------------------------------------------------
-
-
 def loaded(name: str) -> Target:
     """The target that ``module:object`` names, or ``module`` alone; the current folder is searched first.
 
@@ -118,67 +118,20 @@ def loaded(name: str) -> Target:
         ...
     ValueError: there is no module 'nowhere' to take kernels from; run the check in its folder or install it
     """
-    module, separator, path = name.partition(":")
-    if not module or (separator and not path):
-        raise ValueError(f"{name!r} is not a target; name one that gradspec knows, or give module:object")
-    if module.endswith(".py"):
-        named = module.removesuffix(".py").replace("/", ".") + separator + path
-        raise ValueError(f"{name!r} names a file; leave out .py: {named}")
-    found: Any = _imported(module)
-    for part in path.split(".") if path else ():
-        if not hasattr(found, part):
-            raise ValueError(f"{name!r}: {_described(found)} has no {part!r}; it has {_public(found)}")
-        found = getattr(found, part)
-    return UserKernels(found, name)
-
-
-def _imported(module: str) -> ModuleType:
-    _search_here()
-    try:
-        return import_module(module)
-    except Exception as error:  # whatever is wrong in it, down to its syntax
-        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
-            where = "run the check in its folder or install it"
-            raise ValueError(f"there is no module {module!r} to take kernels from; {where}") from None
-        raise ValueError(f"importing {module!r} failed: {type(error).__name__}: {error}") from error
-
-
-def _search_here() -> None:
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.insert(0, os.getcwd())
-
-
-def is_module(name: str) -> bool:
-    """Whether there is a module of this name, in the current folder or installed; none is run but those around it.
-
-    >>> is_module("json"), is_module("torchh"), is_module("kernels.py")
-    (True, False, False)
-    """
-    _search_here()
-    try:
-        return find_spec(name) is not None
-    except (ImportError, ValueError):  # of the package that it would be in
-        return False
-
-
-def _described(found: Any) -> str:
-    return f"module {found.__name__}" if isinstance(found, ModuleType) else repr(found)
-
-
-def _public(found: Any) -> str:
-    names = [name for name in dir(found) if not name.startswith("_")]
-    return ", ".join(names[:12]) + (", …" if len(names) > 12 else "") if names else "no public names"
+    return UserKernels(object_named(name), name)
 
 
 # --- the target -------------------------------------------------------------------------------------------------------
 
 
-class UserKernels(Target):
+class UserKernels(ArrayTarget):
     """A user's object as a target.
 
     >>> UserKernels({"conv": lambda x, weight: x}, "mine").name
     'mine'
     """
+
+    is_own = True
 
     def __init__(
         self,
@@ -211,7 +164,9 @@ class UserKernels(Target):
         self._declarations |= {name: value for name, value in declarations.items() if value not in (None, ())}
         declared = {name: self.declared(name, None) for name in NAMES}
         named = {name: value for name, value in declared.items() if value is not None and not callable(value)}
-        self.domain = KernelDomain.of(**{"dtypes": DEFAULT_DTYPES, **named})
+        self.array = self._library()
+        usual = {} if self.array in BARE else {"layouts": tuple(layout for layout in LAYOUTS if layout != "reversed")}
+        self.domain = KernelDomain.of(**{"dtypes": DEFAULT_DTYPES, **usual, **named})
         self.blocks = known_blocks(self.declared("blocks", ()))
         self.repeatable, self.threadsafe = (bool(self.declared(name, True)) for name in ("repeatable", "threadsafe"))
         self.fresh_results, self.strict, self.is_tried = (
@@ -219,6 +174,12 @@ class UserKernels(Target):
         )
         self._require_known_declarations()
         return self
+
+    def _library(self) -> str:
+        said = self.declared("array", "numpy")
+        if callable(said) or said in ARRAYS:  # a function of a module may have this name
+            return "numpy" if callable(said) else str(said)
+        raise ValueError(f"array is {said!r}; a kernel takes arrays of one of {', '.join(ARRAYS)}")
 
     def _require_known_declarations(self) -> None:
         for name in self.conventions():
@@ -278,7 +239,7 @@ class UserKernels(Target):
             self.run(on_zeros(problem, mode))
 
         def reason() -> str:
-            if self.is_careful and self._is_deadly(attempt):
+            if self.is_careful and (not self.device.is_host or self._is_deadly(attempt)):
                 return ""  # judged where the case is
             try:
                 attempt()
@@ -299,7 +260,7 @@ class UserKernels(Target):
             return ()
         return ("without_indices",) if function.takes("return_indices") else ()
 
-    def run(self, call: Call) -> Results:
+    def compute(self, call: Call) -> Mapping[str, Any]:
         function = self._function(call.problem, call.mode)
         if function is None:
             raise NotOfferedError(f"it has no {call.problem.op}{SUFFIXES[call.mode]}")
@@ -314,9 +275,13 @@ class UserKernels(Target):
         function = self._function(call.problem, call.mode)
         if function is None or "out" not in function.parameters:
             raise NotOfferedError(f"{self.name} takes no out=")
-        names = [name for name in call.problem.results(call.mode) if name in outs]
-        given = tuple(outs[name] for name in names)
-        function(call, **_with_indices(function, call), out=given[0] if len(given) == 1 else given)
+        more = _with_indices(function, call)
+
+        def write(call: Call, given: Mapping[str, Any]) -> None:
+            parts = tuple(given[name] for name in call.problem.results(call.mode) if name in given)
+            function(call, **more, out=parts[0] if len(parts) == 1 else parts)
+
+        self.written(call, outs, write)
 
     def arithmetic(self, problem: Problem) -> Arithmetic:
         declared = {"algorithm": self.declared("algorithm", None), **self.declared("arithmetic", {})}
@@ -348,9 +313,15 @@ class UserKernels(Target):
         function = self._function(call.problem, call.mode)
         assert function is not None
         given = {**function.attributes(call.problem), **_with_indices(function, call)}
-        imported, spelled = self._spelled(function)
-        applied = f"print({spelled}({', '.join([*function.arguments(call), keywords(given)]).rstrip(', ')}))"
-        return "\n".join([*imports(call, imported), "", *assignments(call), applied])
+        imported, called = self._spelled(function)
+
+        def spelled(name: str) -> str:
+            dtype = call.problem.dtype_of(name) if name in call.named() else call.problem.dtype
+            return entered(self.array, name, dtype, self.device)
+
+        arguments = ", ".join([*function.arguments(call, spelled), keywords(given)]).rstrip(", ")
+        head = imports(call, *IMPORTS[self.array], imported)
+        return "\n".join([*head, "", *assignments(call), f"print({called}({arguments}))"])
 
     def named(self) -> dict[str, object]:
         return {function.name: function.function for function in self._functions}
@@ -378,7 +349,7 @@ class UserKernels(Target):
         if isinstance(self._given, ModuleType) and self._given.__name__ in sys.modules:
             return f"from {self._given.__name__} import {function.name}", function.name
         for found, inside in self._places(function):
-            if (home := _home(found)) is not None:
+            if (home := home_of(found)) is not None:
                 return "from {} import {}".format(*home), f"{home[1]}{inside}"
         return f"# {function.name}: the kernel", function.name
 
@@ -393,23 +364,13 @@ class UserKernels(Target):
             yield type(self._given), f"().{function.name}"
 
 
-def _home(found: Any) -> tuple[str, str] | None:
-    """The module and the name from which a program can import an object: not one that is local, or the program's."""
-    home = getattr(found, "__module__", None)
-    if not isinstance(home, str) or home in ("__main__", "builtins") or home not in sys.modules:
-        return None
-    names = [name for name, value in vars(sys.modules[home]).items() if value is found]
-    own = getattr(found, "__name__", "")
-    return (home, own if own in names else names[0]) if names else None
-
-
 def _with_indices(function: UserFunction, call: Call) -> dict[str, bool]:
     if call.mode != "value" or call.problem.op not in GIVES_INDICES or not function.takes("return_indices"):
         return {}
     return {"return_indices": call.variant != "without_indices"}
 
 
-def _named(call: Call, given: Any) -> Results:
+def _named(call: Call, given: Any) -> dict[str, Any]:
     """What a function returned, by the names of the results; None stands for what it does not give."""
     parts = given if isinstance(given, tuple | list) else (given,)
     names = call.problem.results(call.mode)
@@ -420,6 +381,4 @@ def _named(call: Call, given: Any) -> Results:
     if isinstance(given, tuple | list) and len(parts) < len(names) and call.mode != "value":
         meant = f"{len(names)} are meant: {', '.join(names)}"
         raise TypeError(f"{len(parts)} results were returned; {meant}. Return None for what is not given")
-    pairs = zip(names, parts, strict=False)
-    found = {name: part.detach() if hasattr(part, "detach") else part for name, part in pairs if part is not None}
-    return {name: np.asarray(part) for name, part in found.items()}
+    return {name: part for name, part in zip(names, parts, strict=False) if part is not None}

@@ -1,6 +1,7 @@
 """PyTorch's operators, ``torch.ops.aten``, as functions of variables. Importing the package fills the table."""
 
 from gradspec.interop.torch.aten import (
+    attention,
     compare,
     constants,
     indexing,
@@ -15,6 +16,7 @@ from gradspec.interop.torch.aten.table import AtenEntry, entry_for, entry_of
 
 __all__ = [
     "AtenEntry",
+    "attention",
     "compare",
     "constants",
     "entry_for",

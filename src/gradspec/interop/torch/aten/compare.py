@@ -71,6 +71,16 @@ def _or(x: Var, other: Var) -> Any:
     return maximum(_truth(x), _truth(other))
 
 
+@reads("logical_xor")
+def _xor(x: Var, other: Var) -> Any:
+    return _not(equal(_truth(x), _truth(other)))
+
+
+@reads("bitwise_xor", "__xor__")
+def _bitwise_xor(x: Any, other: Any) -> Any:
+    return _not(equal(*_bits(x, other)))
+
+
 @reads("bitwise_not")
 def _bitwise_not(x: Var) -> Any:
     return _not(*_bits(x))

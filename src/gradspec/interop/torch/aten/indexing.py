@@ -18,7 +18,7 @@ from gradspec.ops import gather as rows
 from gradspec.ops import topk as ordered
 from gradspec.ops.gather import GATHER_ROWS, from_the_front, moved
 from gradspec.ops.grid_sample import grid_sample
-from gradspec.ops.layout import AlongAxis, transpose
+from gradspec.ops.layout import AlongAxis, getitem, transpose
 from gradspec.ops.pointwise import detach
 from gradspec.ops.rules import broadcast_shape
 from gradspec.ops.select import equal, where
@@ -245,6 +245,27 @@ def _argsort(x: Var, dim: int = -1, descending: bool = False) -> Any:
 @reads("argsort.stable")
 def _stable_argsort(x: Var, *, stable: bool, dim: int = -1, descending: bool = False) -> Any:
     return ordered.sort(x, dim, descending)[1]
+
+
+@reads("kthvalue")
+def _kth_value(x: Var, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    axis = positive_axis(dim, x.ndim)
+    key = (*[slice(None)] * axis, slice(k - 1, k) if keepdim else k - 1)
+    return tuple(getitem(v, key) for v in ordered.sort(x, axis))
+
+
+@reads("median.dim")
+def _median(x: Var, dim: int = -1, keepdim: bool = False) -> Any:
+    """Of an even number the lower one of the middle; a NaN if there is one, which comes last in order."""
+    n = x.shape[positive_axis(dim, x.ndim)]
+    (middle, place), (last, its) = (_kth_value(x, k, dim, keepdim) for k in ((n + 1) // 2, n))
+    is_number = equal(last, last)
+    return where(is_number, middle, last), where(is_number, place, its)
+
+
+@reads("median.default")
+def _median_of_all(x: Var) -> Any:
+    return _median(reshape(x, (-1,)), 0)[0]
 
 
 # --- at places between cells ------------------------------------------------------------------------------------------

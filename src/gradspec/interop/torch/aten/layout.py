@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
+import numpy as np
 import torch
 
 from gradspec.graph.ir import Var
@@ -14,7 +15,7 @@ from gradspec.interop.torch.aten.operands import axes_of, positive_axis, promote
 from gradspec.interop.torch.aten.table import reads
 from gradspec.ops.layout import concat, getitem, transpose
 from gradspec.ops.pointwise import detach
-from gradspec.ops.shape import broadcast_to, flatten, reshape
+from gradspec.ops.shape import broadcast_to, flatten, reshape, sum
 from gradspec.spec.errors import UnsupportedError
 
 Sizes = Sequence[int]
@@ -265,3 +266,23 @@ def _convert_like(x: Var, other: Any, dtype: Any = None, *_: Any, **__: Any) -> 
 @reads("copy")
 def _copy(x: Var, src: Var, non_blocking: bool = False) -> Any:
     return broadcast_to(to_dtype(src, x.dtype), x.shape)
+
+
+# --- diagonals --------------------------------------------------------------------------------------------------------
+
+
+@reads("diagonal", "diagonal_copy", "linalg_diagonal")
+def _diagonal(x: Var, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """As a last axis: of the two axes made one, every cell that many steps from the one before."""
+    axes = [positive_axis(dim, x.ndim) for dim in (dim1, dim2)]
+    rows, columns = (x.shape[a] for a in axes)
+    turned = transpose(x, (*(a for a in range(x.ndim) if a not in axes), *axes))
+    count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
+    first = offset if offset >= 0 else -offset * columns
+    places = first + np.arange(count) * (columns + 1)
+    return compose.take(reshape(turned, (*turned.shape[:-2], rows * columns)), places, -1)
+
+
+@reads("trace")
+def _trace(x: Var) -> Any:
+    return sum(_diagonal(x))

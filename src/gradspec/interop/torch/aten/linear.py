@@ -10,15 +10,15 @@ import torch
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
 from gradspec.graph.types import number_as
-from gradspec.interop.compose import group_norm, layer_norm, normalized, widened
-from gradspec.interop.torch.aten.operands import REDUCTIONS, to_dtype
+from gradspec.interop.compose import group_norm, layer_norm, norm, normalized, rms_norm
+from gradspec.interop.torch.aten.operands import REDUCTIONS
 from gradspec.interop.torch.aten.table import reads
 from gradspec.interop.torch.types import torch_dtype
 from gradspec.ops.einsum import einsum
 from gradspec.ops.layout import AlongAxis
 from gradspec.ops.linear import MATMUL, Product, batch_norm, linear, matmul
 from gradspec.ops.loss import PICK, mse_loss
-from gradspec.ops.pointwise import abs, neg, scale, sqrt
+from gradspec.ops.pointwise import abs, neg, scale
 from gradspec.ops.reduce import log_softmax, mean
 from gradspec.ops.select import equal, where
 from gradspec.ops.shape import broadcast_to, reshape, sum
@@ -49,6 +49,22 @@ def _plus_product(x: Var, a: Var, b: Var, *, beta: float = 1, alpha: float = 1) 
         return apply(MATMUL, Product(), a, b, broadcast_to(x, b.shape[1:]))
     product = _times(matmul(a, b), alpha)
     return _times(x, beta) + product if beta else product
+
+
+@reads("addbmm")
+def _plus_products(x: Var, a: Var, b: Var, *, beta: float = 1, alpha: float = 1) -> Any:
+    product = _times(sum(matmul(a, b), (0,)), alpha)
+    return _times(x, beta) + product if beta else product
+
+
+@reads("_cdist_forward", "cdist")
+def _distances(x: Var, y: Var, p: float = 2.0, compute_mode: int | None = None) -> Any:
+    """Of every row of one to every row of the other."""
+    if p <= 0:
+        raise UnsupportedError(f"distances by a norm of order {p} are not known, only of orders above 0")
+    *lead, count, size = y.shape
+    apart = reshape(x, (*x.shape[:-1], 1, size)) - reshape(y, (*lead, 1, count, size))
+    return norm(apart, float(p), (apart.ndim - 1,), False)
 
 
 def _times(x: Var, factor: float) -> Any:
@@ -92,8 +108,8 @@ def _batch_norm_without_statistics(
 
 
 def _normalized_batch(x: Var, weight: Var | None, bias: Var | None, eps: float) -> Any:
-    """Each channel normalised by the statistics of this very batch, which is all there are."""
-    y = normalized(x, [a for a in range(x.ndim) if a != 1], eps)
+    """Each channel normalised by the statistics of this very batch, which PyTorch stores in the dtype of the batch."""
+    y = normalized(x, [a for a in range(x.ndim) if a != 1], eps, keeps_statistics=True)
     shape = (x.shape[1], *(1,) * (x.ndim - 2))
     scaled = y if weight is None else y * reshape(weight, shape)
     return scaled if bias is None else scaled + reshape(bias, shape)
@@ -123,7 +139,7 @@ def _instance_norm(
         return batch_norm(x, running_mean, running_var, weight, bias, eps)
     if running_mean is not None:
         return _training_batch_norm()
-    return group_norm(x, x.shape[1], weight, bias, eps)
+    return group_norm(x, x.shape[1], weight, bias, eps, keeps_statistics=True)
 
 
 @reads("group_norm")
@@ -166,11 +182,8 @@ def _native_layer_norm(
 
 @reads("rms_norm")
 def _rms_norm(x: Var, normalized_shape: Sequence[int], weight: Var | None = None, eps: float | None = None) -> Any:
-    axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
     least = torch.finfo(torch_dtype(x.dtype)).eps if eps is None else eps
-    wide = widened(x)
-    y = to_dtype(wide / sqrt(mean(wide * wide, axes, keepdims=True) + least), x.dtype)
-    return y if weight is None else y * weight
+    return rms_norm(x, len(normalized_shape), weight, least)
 
 
 @reads("_fused_rms_norm")

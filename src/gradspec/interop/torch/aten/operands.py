@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import DType
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 from gradspec.ops.convert import convert
+from gradspec.ops.pointwise import scale
 from gradspec.spec.errors import UnsupportedError
 
 
@@ -38,6 +40,33 @@ def common_dtype(values: Sequence[Any]) -> DType:
     for other in rest[1:]:
         dtype = torch.promote_types(dtype, torch.result_type(other, other))
     return gradspec_dtype(dtype)
+
+
+def summands(*values: Any) -> tuple[Any, ...]:
+    """Operands of one dtype, with a number that a format of 16 bits does not hold converted in the graph.
+
+    Kernels that add in float32 need not round it first, and those of PyTorch do so or not, by device.
+    """
+    like = next((v for v in values if isinstance(v, Var)), None)
+    return tuple(v if like is None or holds(like, v) else to_dtype(_wide(like, v), like.dtype) for v in values)
+
+
+def holds(x: Var, value: Any) -> bool:
+    """Whether a value is a variable, or a number that the dtype of ``x`` holds as well as float32 does."""
+    if isinstance(value, Var) or not x.type.is_float or x.dtype.numpy.itemsize > 2:
+        return True
+    with np.errstate(over="ignore"):
+        return bool(x.dtype.numpy.type(value) == np.float32(value)) or value != value
+
+
+def product_with(x: Var, factor: float) -> Any:
+    """``x`` times a number in the format that PyTorch computes in, which is float32 for those of 16 bits."""
+    return x * factor if holds(x, factor) else scale(x, float(np.float32(factor)))
+
+
+def _wide(x: Var, value: float) -> Var:
+    constant: Var = x.owner.const(np.float32(value))
+    return constant
 
 
 def floating(x: Var) -> Var:

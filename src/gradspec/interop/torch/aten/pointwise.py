@@ -9,8 +9,17 @@ from typing import Any
 from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean
 from gradspec.interop import compose
-from gradspec.interop.torch.aten.compare import greater, less_or_equal, where
-from gradspec.interop.torch.aten.operands import common_dtype, floating, positive_axis, promoted
+from gradspec.interop.torch.aten.compare import equal, greater, less_or_equal, where
+from gradspec.interop.torch.aten.operands import (
+    common_dtype,
+    floating,
+    holds,
+    positive_axis,
+    product_with,
+    promoted,
+    summands,
+    to_dtype,
+)
 from gradspec.interop.torch.aten.table import reads
 from gradspec.ops import pointwise as ops
 from gradspec.ops.shape import reshape
@@ -25,13 +34,13 @@ MOST_DECIMALS = 4
 @reads("add")
 def _add(x: Any, other: Any, *, alpha: float = 1) -> Any:
     x, other = promoted(x, other)
-    return ops.maximum(x, other) if _are_truths(x, other) else ops.add(x, _times(other, alpha))
+    return ops.maximum(x, other) if _are_truths(x, other) else ops.add(*summands(x, _times(other, alpha)))
 
 
 @reads("sub")
 def _sub(x: Any, other: Any, *, alpha: float = 1) -> Any:
     x, other = promoted(x, other)
-    return ops.sub(x, _times(other, alpha))
+    return ops.sub(*summands(x, _times(other, alpha)))
 
 
 @reads("rsub")
@@ -40,13 +49,15 @@ def _rsub(x: Any, other: Any, alpha: float = 1) -> Any:
 
 
 def _times(x: Any, factor: float) -> Any:
-    return x if factor == 1 else x * factor
+    return x if factor == 1 else product_with(x, factor) if isinstance(x, Var) else x * factor
 
 
 @reads("mul")
 def _mul(x: Any, other: Any) -> Any:
     x, other = promoted(x, other)
-    return ops.minimum(x, other) if _are_truths(x, other) else ops.mul(x, other)
+    if _are_truths(x, other):
+        return ops.minimum(x, other)
+    return product_with(x, other) if isinstance(x, Var) else ops.mul(x, other)
 
 
 def _are_truths(*values: Any) -> bool:
@@ -57,9 +68,19 @@ def _are_truths(*values: Any) -> bool:
 @reads("div", "true_divide")
 def _div(x: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     if rounding_mode is not None:
-        raise UnsupportedError(f"division rounded by rounding_mode={rounding_mode!r} is not known, only the quotient")
-    x, other = promoted(x, other)
-    return ops.div(*(floating(v) if isinstance(v, Var) else v for v in (x, other)))
+        return _rounded_quotient(x, other, rounding_mode)
+    x, other = (floating(v) if isinstance(v, Var) else v for v in promoted(x, other))
+    if isinstance(x, Var) and not holds(x, other):
+        return to_dtype(compose.widened(x) / other, x.dtype)
+    return ops.div(x, other)
+
+
+def _rounded_quotient(x: Any, other: Any, mode: str) -> Any:
+    if not common_dtype((x, other)).is_float:
+        return ops.trunc_divide(*promoted(x, other)) if mode == "trunc" else _floor_divide(x, other)
+    if mode == "trunc":
+        return compose.trunc(_div(x, other))
+    raise UnsupportedError(f"division of floats by rounding_mode={mode!r} is not known, only by 'trunc'")
 
 
 @reads("remainder")
@@ -108,6 +129,18 @@ def _maximum(x: Var, other: Var) -> Any:
 @reads("minimum", "min.other")
 def _minimum(x: Var, other: Var) -> Any:
     return ops.minimum(*promoted(x, other))
+
+
+@reads("fmax")
+def _fmax(x: Var, other: Var) -> Any:
+    """The one that is a number, if one is."""
+    x, other = promoted(x, other)
+    return where(equal(x, x), where(equal(other, other), ops.maximum(x, other), x), other)
+
+
+@reads("fmin")
+def _fmin(x: Var, other: Var) -> Any:
+    return ops.neg(_fmax(ops.neg(x), ops.neg(other)))
 
 
 # --- powers -----------------------------------------------------------------------------------------------------------
@@ -173,25 +206,23 @@ def _of_floats(name: str, function: Callable[[Any], Any]) -> None:
 
 
 _of_floats("exp", ops.exp)
+_of_floats("exp2", lambda x: ops.exp(x * log_of(2)))
 _of_floats("expm1", compose.exp_minus_one)
 _of_floats("log", ops.log)
+_of_floats("log1p", compose.log_one_plus)
 _of_floats("log2", lambda x: compose.log_to_base(x, 2))
 _of_floats("log10", lambda x: compose.log_to_base(x, 10))
 _of_floats("sqrt", ops.sqrt)
 _of_floats("erf", ops.erf)
+_of_floats("erfc", compose.erfc)
 _of_floats("sin", ops.sin)
 _of_floats("cos", ops.cos)
 _of_floats("tan", compose.tan)
+_of_floats("sinh", compose.sinh)
+_of_floats("cosh", compose.cosh)
 _of_floats("tanh", ops.tanh)
 _of_floats("sigmoid", ops.sigmoid)
 _of_floats("log_sigmoid", lambda x: -ops.softplus(-x))
-
-
-@reads("log1p")
-def _log1p(x: Var) -> Any:
-    """Of an exponential it is softplus, which neither overflows nor loses what is small."""
-    maker = x.owner.maker(x)
-    return ops.softplus(maker.inputs[0]) if maker and maker.op is ops.EXP else compose.log_one_plus(floating(x))
 
 
 @reads("sign", "sgn")

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from math import prod
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from math import inf, prod
 from math import sqrt as sqrt_of
 from typing import Any
 
 import torch
 
 from gradspec.graph.ir import Var
-from gradspec.graph.types import boolean, f32, i64
+from gradspec.graph.types import boolean, i64, u8
 from gradspec.interop.compose import largest, log_sum_exp, norm, product, reversed_order, running_product, smallest
 from gradspec.interop.indexing import with_places
 from gradspec.interop.torch.aten.operands import axes_of, floating, positive_axis, to_dtype
 from gradspec.interop.torch.aten.table import reads
+from gradspec.ops.gather import moved
+from gradspec.ops.pointwise import abs
+from gradspec.ops.pool import max_pool
 from gradspec.ops.reduce import cumsum, log_softmax, mean, softmax
+from gradspec.ops.select import equal
 from gradspec.ops.shape import reshape, sum
+from gradspec.ops.smooth_pool import smooth_max_pool
 from gradspec.spec.errors import UnsupportedError
 
 Dims = int | Sequence[int] | None
@@ -42,6 +48,30 @@ def _running_sum(x: Var, dim: int, *, dtype: torch.dtype | None = None) -> Any:
 def _running_product(x: Var, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     terms = _terms(x, dtype)
     return running_product(terms, positive_axis(dim, x.ndim)) if x.ndim else terms
+
+
+@reads("cummax")
+def _running_maximum(x: Var, dim: int) -> Any:
+    return (_over_those_before(max_pool, x, dim),)
+
+
+@reads("cummin")
+def _running_minimum(x: Var, dim: int) -> Any:
+    return (reversed_order(_over_those_before(max_pool, reversed_order(x), dim)),)
+
+
+@reads("logcumsumexp")
+def _running_log_sum_exp(x: Var, dim: int) -> Any:
+    return _over_those_before(partial(smooth_max_pool, beta=1.0, padding_mode="ignore"), x, dim)
+
+
+def _over_those_before(pool: Callable[..., Any], x: Var, dim: int) -> Any:
+    """A pooling of each cell with all before it along an axis."""
+    if not x.ndim:
+        return x
+    axis = positive_axis(dim, x.ndim)
+    n = x.shape[axis]
+    return moved(pool(moved(x, axis, -1), (n,), 1, [(n - 1, 0)]), -1, axis)
 
 
 @reads("prod")
@@ -102,17 +132,22 @@ def _argmin(x: Var, dim: int | None = None, keepdim: bool = False) -> Any:
 
 @reads("any")
 def _any(x: Var, dim: Dims = None, keepdim: bool = False) -> Any:
-    return to_dtype(largest(_truth(x), axes_of(dim, x.ndim), keepdim), boolean)
+    return some(to_dtype(x, boolean), axes_of(dim, x.ndim), keepdim)
 
 
 @reads("all")
 def _all(x: Var, dim: Dims = None, keepdim: bool = False) -> Any:
-    return to_dtype(smallest(_truth(x), axes_of(dim, x.ndim), keepdim), boolean)
+    return every(to_dtype(x, boolean), axes_of(dim, x.ndim), keepdim)
 
 
-def _truth(x: Var) -> Var:
-    """1 where it is true, 0 elsewhere."""
-    return to_dtype(to_dtype(x, boolean), f32)
+def some(x: Var, axes: Sequence[int], keepdims: bool) -> Any:
+    """Whether one of the booleans over ``axes`` is true."""
+    return to_dtype(largest(to_dtype(x, u8), axes, keepdims), boolean)
+
+
+def every(x: Var, axes: Sequence[int], keepdims: bool) -> Any:
+    """Whether all booleans over ``axes`` are true."""
+    return equal(some(equal(x, False), axes, keepdims), False)
 
 
 @reads("logsumexp")
@@ -160,9 +195,14 @@ def _centred(x: Var, dim: Dims, correction: float | None) -> tuple[Any, tuple[in
 
 @reads("linalg_vector_norm")
 def _norm(x: Var, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    if ord <= 0:
-        raise UnsupportedError(f"a norm of order {ord} is not known, only of orders above 0")
-    return norm(to_dtype(x, dtype), float(ord), axes_of(dim, x.ndim), keepdim)
+    x, axes = to_dtype(x, dtype), axes_of(dim, x.ndim)
+    if ord == -inf:
+        return smallest(abs(x), axes, keepdim, ties="split")
+    if ord == 0:
+        return sum(to_dtype(equal(equal(x, 0.0), False), x.dtype), axes, keepdim)
+    if ord < 0:
+        raise UnsupportedError(f"a norm of order {ord} is not known, only of orders of 0 and above, and of -inf")
+    return norm(x, float(ord), axes, keepdim)
 
 
 @reads("softmax.int")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from inspect import Signature, signature
 from typing import Any
 
@@ -36,12 +37,17 @@ _ENTRIES: dict[str, AtenEntry] = {}
 
 
 def reads(*names: str) -> Callable[[Function], Function]:
-    """Register a function for operators or overloads; ``{1,2,3}`` in a name stands for each of the three."""
+    """Register a function for operators or overloads; ``{1,2,3}`` in a name stands for each of the three.
+
+    The function is told which, if it has an argument ``rank``.
+    """
 
     def register(function: Function) -> Function:
         for name in names:
             for rank in "123" if "{1,2,3}" in name else "-":
-                _ENTRIES[name.replace("{1,2,3}", rank)] = AtenEntry(function, signature(function))
+                takes_rank = "rank" in signature(function).parameters
+                known = partial(function, rank=int(rank)) if takes_rank else function
+                _ENTRIES[name.replace("{1,2,3}", rank)] = AtenEntry(known, signature(known))
         return function
 
     return register

@@ -85,14 +85,15 @@ def _max_pool(
     ceil_mode: bool = False,
     *,
     return_indices: bool = False,
+    rank: int,
 ) -> Any:
-    pads, gaps = (per_axis(v, len(kernel_size)) for v in (padding, dilation))
-    return max_pool(x, tuple(kernel_size), tuple(stride) or None, pads, gaps, ceil_mode, return_indices)
+    kernel, steps, pads, gaps = (per_axis(v, rank) for v in (kernel_size, stride, padding, dilation))
+    return max_pool(x, kernel, steps or None, pads, gaps, ceil_mode, return_indices)
 
 
 @reads("max_pool{1,2,3}d_with_indices")
-def _max_pool_with_indices(x: Var, *window: Any, wanted: Collection[int]) -> Any:
-    return _with_winners(lambda winners: _max_pool(x, *window, return_indices=winners), wanted)
+def _max_pool_with_indices(x: Var, *window: Any, wanted: Collection[int], rank: int) -> Any:
+    return _with_winners(lambda winners: _max_pool(x, *window, return_indices=winners, rank=rank), wanted)
 
 
 @reads("adaptive_max_pool{1,2,3}d")
@@ -114,9 +115,11 @@ def _avg_pool(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
+    *,
+    rank: int,
 ) -> Any:
-    kernel, pads = tuple(kernel_size), per_axis(padding, len(kernel_size))
-    return avg_pool(x, kernel, tuple(stride) or None, pads, ceil_mode, count_include_pad, divisor_override)
+    kernel, steps, pads = (per_axis(v, rank) for v in (kernel_size, stride, padding))
+    return avg_pool(x, kernel, steps or None, pads, ceil_mode, count_include_pad, divisor_override)
 
 
 @reads("adaptive_avg_pool{1,2,3}d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")

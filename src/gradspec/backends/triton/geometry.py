@@ -1,0 +1,174 @@
+"""Windows as passes over one or two axes, and tensors as the five axes that kernels see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple, TypeAlias
+
+from gradspec.backends.tables import counted_taps
+from gradspec.spec.window import Adaptive, AxisWindow, Window
+
+Shape: TypeAlias = tuple[int, ...]
+
+FEW_TAPS = 16
+"""Windows of at most so many taps are reduced along two axes at once."""
+FAR = 2**31 - 2**24
+"""Offsets below this have 32 bits."""
+
+
+class PassAxis(NamedTuple):
+    """One axis of a pass."""
+
+    dim: int | None
+    """Which axis of the tensor; None for one of a single cell, which no tensor has."""
+    size: int = 1
+    outputs: int = 1
+    lo: int = 0
+    taps: int = 1
+    stride: int = 1
+    dilation: int = 1
+    bins: bool = False
+    readers: int = 1
+    """By how many outputs a cell is read, at most."""
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        return self.size, self.outputs, self.lo
+
+    @property
+    def does_nothing(self) -> bool:
+        return self.taps == 1 and self.size == self.outputs and not self.lo
+
+
+NO_AXIS = PassAxis(None)
+
+
+def _axis(dim: int, axis: AxisWindow) -> PassAxis:
+    n, m = axis.size, axis.outputs
+    if isinstance(axis, Adaptive):
+        if n % m == 0:
+            return PassAxis(dim, n, m, 0, n // m, n // m)
+        # Cell i is read by the bins from ⌊i·m/n⌋ to ⌊((i+1)·m − 1)/n⌋.
+        readers = max(((i + 1) * m - 1) // n - i * m // n + 1 for i in range(n))
+        return PassAxis(dim, n, m, 0, int(counted_taps(axis).max()), 1, 1, True, readers)
+    taps, stride, dilation = axis.kernel, axis.stride, axis.dilation
+    readers = -(-taps // stride) if dilation == 1 else taps
+    return PassAxis(dim, n, m, axis.lo, taps, stride, dilation, False, readers)
+
+
+class Pass(NamedTuple):
+    """Windows along one axis or two of a tensor."""
+
+    row: PassAxis
+    col: PassAxis
+    inner: int
+    """How many cells of the plane the axes have that were reduced before."""
+
+    @property
+    def taps(self) -> int:
+        return self.row.taps * self.col.taps
+
+    def pooled(self, shape: Shape) -> Shape:
+        sizes = list(shape)
+        for axis in (self.row, self.col):
+            if axis.dim is not None:
+                sizes[axis.dim] = axis.outputs
+        return tuple(sizes)
+
+
+def passes(window: Window, ndim: int) -> tuple[Pass, ...]:
+    """The passes that reduce a window of a tensor of ``ndim`` axes: the last axes first, so that of cells that tie the
+    first in row-major order is met first. Windows of few taps take two axes in a pass.
+
+    >>> from gradspec.spec.window import regular
+    >>> [(step.row.taps, step.col.taps) for step in passes(regular((9, 9, 9), (3, 3, 3)), 4)]
+    [(3, 3), (3, 1)]
+    >>> [(step.row.taps, step.col.taps) for step in passes(regular((9, 9), (5, 5)), 4)]
+    [(5, 1), (5, 1)]
+    """
+    first = ndim - window.rank
+    axes = [_axis(first + i, axis) for i, axis in enumerate(window.trimmed().axes)]
+    waiting = [axis for axis in axes if not axis.does_nothing]
+    if not waiting:
+        return (Pass(axes[-1] if axes else NO_AXIS, NO_AXIS, 1),)
+    found = []
+    while waiting:
+        last = waiting.pop()
+        inner = prod(window.sizes[axes.index(last) + 1 :])
+        if waiting and axes.index(waiting[-1]) == axes.index(last) - 1 and waiting[-1].taps * last.taps <= FEW_TAPS:
+            found.append(Pass(waiting.pop(), last, inner))
+        else:
+            found.append(Pass(last, NO_AXIS, inner))
+    return tuple(found)
+
+
+# --- tensors as five axes ---------------------------------------------------------------------------------------------
+
+
+class Lanes(NamedTuple):
+    """The lanes of a launch: ``(outer, outer, row, column, inner)`` of tensors, each with strides of its own."""
+
+    total: int
+    cuts: tuple[tuple[int, int, int], ...]
+    axes: int
+    """A bit for every axis but the first that has more than one index."""
+    wide: bool
+    """Whether offsets need 64 bits."""
+    strides: tuple[Shape, ...]
+
+    @property
+    def numbers(self) -> list[int]:
+        """All of it as kernels take it."""
+        return [self.total, *(n for part in (*self.cuts, *self.strides) for n in part)]
+
+
+def _cut(n: int) -> tuple[int, int, int]:
+    """What lanes are divided by: ``n``, and the number that a product takes its place with; see ``divided``."""
+    shift = 31 + max(n - 1, 0).bit_length()
+    return n, -(-(1 << shift) // max(n, 1)), shift
+
+
+def lanes(shape: Shape, strides: Sequence[Shape], row: PassAxis, col: PassAxis, rows: int, cols: int) -> Lanes:
+    """Lanes for ``rows`` × ``cols`` places and all indices of the other axes of ``shape``.
+
+    ``strides`` are those of several tensors whose axes lie in one order: what lies beside a row and a column is then at
+    most two axes outside or between them, and one inside.
+    """
+    groups = _merged(shape, strides, (row.dim, col.dim))
+    none: tuple[int, Shape] = (1, (0,) * len(strides))
+    beside = [strides[0][axis.dim] for axis in (row, col) if axis.dim is not None]
+    inner = groups.pop() if groups and all(groups[-1][1][0] < step for step in beside) else none
+    outer = [none] * (2 - len(groups)) + groups
+    sides = [tuple(s[axis.dim] if axis.dim is not None else 0 for s in strides) for axis in (row, col)]
+    counts = (outer[0][0], outer[1][0], rows, cols, inner[0])
+    found = tuple(zip(outer[0][1], outer[1][1], *sides, inner[1], strict=True))
+    sizes = [max(n, *(axis.size for axis in (row, col) if axis.dim == d), n) for d, n in enumerate(shape)]
+    farthest = max(sum((n - 1) * step for n, step in zip(sizes, s, strict=True)) for s in strides)
+    bits = sum(1 << i for i, n in enumerate(counts[1:]) if n > 1)
+    return Lanes(prod(counts), tuple(map(_cut, counts[1:])), bits, max(prod(counts), farthest) >= FAR, found)
+
+
+def _merged(shape: Shape, strides: Sequence[Shape], without: Sequence[int | None]) -> list[tuple[int, Shape]]:
+    """The other axes, as few as they can be, outermost first: sizes, and strides in every tensor."""
+    others = [d for d in range(len(shape)) if d not in without and shape[d] > 1]
+    groups: list[tuple[int, Shape]] = []
+    for d in sorted(others, key=lambda d: -strides[0][d]):
+        steps = tuple(s[d] for s in strides)
+        if groups and groups[-1][1] == tuple(shape[d] * step for step in steps):
+            groups[-1] = groups[-1][0] * shape[d], steps
+        else:
+            groups.append((shape[d], steps))
+    return groups
+
+
+def dense(shape: Sequence[int], like: Sequence[int]) -> Shape:
+    """Strides of a tensor without gaps whose axes lie in the order of those with the strides ``like``.
+
+    >>> dense((2, 3, 4), (12, 1, 3))
+    (12, 1, 3)
+    """
+    strides, step = [0] * len(shape), 1
+    for d in sorted(range(len(shape)), key=lambda d: -like[d])[::-1]:
+        strides[d], step = step, step * max(shape[d], 1)
+    return tuple(strides)

@@ -1,0 +1,419 @@
+"""Pooling as launches: value, push (JVP) and pull (VJP) of every pooling operator.
+
+A window is reduced pass by pass. Derivatives go back the same way: the winners, or the states, that each pass found are
+its tape. No two lanes write to one cell and sums have a fixed order, so that every run gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from gradspec.backends.tables import counted_taps, real_cells
+from gradspec.backends.triton import pool_kernels as kernels
+from gradspec.backends.triton.geometry import FEW_TAPS, Pass, PassAxis, Shape, dense, lanes, passes
+from gradspec.backends.triton.plans import Operator, Planner, Rule, Slot, operator
+from gradspec.graph.types import TensorType, f32
+from gradspec.ops.pool import AvgPool, AvgSpread, MaxPool, Windows
+from gradspec.ops.smooth_pool import SmoothPool
+from gradspec.spec.window import Window
+
+LANES, FOLDED = 256, 1024
+"""Lanes of a program, and numbers of a block that is folded."""
+STRIP = 4
+"""Outputs above each other that a lane computes, if they have rows in common."""
+
+VALUE, STATE, TANGENT, RAW = 1, 2, 4, 8
+"""What a pass writes; RAW: the state's v in the place of the value that it stands for."""
+
+Slots = tuple[Slot, ...]
+
+
+def computed(dtype: torch.dtype) -> torch.dtype:
+    """The format that numbers of ``dtype`` are added up in."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+class PoolKind(NamedTuple):
+    """What is reduced, with what kernels must know of it beforehand."""
+
+    number: int
+    lowest: float | int = 0
+    sign: int = 1
+    """−1: cells are negated first; 0: their absolute values are taken."""
+    p: float = 0.0
+    """β, or the exponent of a norm."""
+    split: bool = False
+    places: bool = False
+    """Winners are told by their places in the plane."""
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether states are joined by functions that are long when compiled."""
+        return self.number in (kernels.SOFT.value, kernels.NORM.value)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether v is one of the cells."""
+        return self.number in (kernels.MAX.value, kernels.WINNER.value, kernels.TIED.value)
+
+    @property
+    def carried(self) -> int:
+        """What one pass leaves for the next."""
+        return VALUE if self.number in (kernels.MAX.value, kernels.SUM.value) else VALUE | STATE
+
+    def state_dtype(self, step: Pass, dtype: torch.dtype) -> torch.dtype:
+        if self.number == kernels.TIED.value:
+            return torch.int32
+        if self.number != kernels.WINNER.value:
+            return computed(dtype)
+        return torch.int64 if self.places else torch.uint8 if step.taps <= NONE else torch.int32
+
+
+NONE = 255
+"""Stands for no winner in one byte; elsewhere −1 does."""
+
+
+def _max(dtype: torch.dtype, **settings: Any) -> PoolKind:
+    return PoolKind(kernels.MAX.value, _lowest(dtype), **settings)
+
+
+def _winner(dtype: torch.dtype, **settings: Any) -> PoolKind:
+    return PoolKind(kernels.WINNER.value, _lowest(dtype), **settings)
+
+
+def _lowest(dtype: torch.dtype) -> float | int:
+    return -inf if dtype.is_floating_point else torch.iinfo(dtype).min
+
+
+class PassState(NamedTuple):
+    """What a pass reads, or has found: v, and w and u where the kind has them."""
+
+    v: Slot | None = None
+    w: Slot | None = None
+    u: Slot | None = None
+
+    @property
+    def any(self) -> Slot:
+        return next(slot for slot in self if slot is not None)
+
+
+# --- windows reduced --------------------------------------------------------------------------------------------------
+
+
+def _forward(
+    p: Planner, kind: PoolKind, window: Window, x: Slot, u: Slot | None = None, gives: int = VALUE, table: Any = 0.0
+) -> list[PassState]:
+    """What each pass finds; of the last, what ``gives`` asks for. ``table``: a number for each output of a plane."""
+    x = p.plain(x)
+    states, steps = [PassState(x, None, None if u is None else p.laid(u, x.strides))], passes(window, len(x.shape))
+    for step in steps:
+        is_last = step is steps[-1]
+        asked = gives if is_last else kind.carried | (TANGENT if u is not None else 0)
+        given = _allocated(p, kind, step, states[-1].any, x.dtype, asked, is_last)
+        if not given.any.is_empty:
+            rule = _table(p, table if is_last else 0.0, given.any, x.dtype)
+            _reduce(p, kind, step, states[-1], given, rule, len(states) == 1, is_last, asked)
+        states.append(given)
+    return states
+
+
+def _allocated(
+    p: Planner, kind: PoolKind, step: Pass, before: Slot, dtype: torch.dtype, asked: int, is_last: bool
+) -> PassState:
+    shape = step.pooled(before.shape)
+    strides = dense(shape, before.strides)
+    stored = dtype if kind.is_exact or (is_last and not asked & RAW) else computed(dtype)
+    dtypes = stored, kind.state_dtype(step, dtype), dtype if is_last else computed(dtype)
+    return PassState(
+        *[p.empty(shape, strides, d) if asked & bit else None for bit, d in zip((1, 2, 4), dtypes, strict=True)]
+    )
+
+
+def _table(p: Planner, numbers: Any, y: Slot, dtype: torch.dtype) -> Slot:
+    """Numbers of the outputs of a plane, in the order in which these lie in ``y``; or one for all."""
+    array = torch.as_tensor(numbers, dtype=computed(dtype))
+    rank, strides = array.ndim, (0,) * len(y.shape)
+    if rank:
+        order = dense(array.shape, y.strides[-rank:])
+        array = torch.empty_strided(array.shape, order, dtype=array.dtype).copy_(array)
+        strides = (0,) * (len(y.shape) - rank) + order
+    return p.constant(array, y.shape, strides)
+
+
+def _reduce(
+    p: Planner, kind: PoolKind, step: Pass, before: PassState, given: PassState, table: Slot, is_first: bool,
+    is_last: bool, gives: int,
+) -> None:  # fmt: skip
+    """One pass from ``before`` to ``given``, whose tensors are written. Winners' taps are those of this pass alone."""
+    x, y, (row, col, inner) = before.any, given.any, step
+    is_long = step.taps > FEW_TAPS
+    strip = 1 if is_long or kind.is_heavy else _strip(step, x.strides)
+    places = lanes(y.shape, (x.strides, y.strides, table.strides), row, col, -(-row.outputs // strip), col.outputs)
+    slots = [x if s is None else s for s in before] + [y if s is None else s for s in given] + [table]
+    numbers = [*places.numbers, *row.sizes, *col.sizes, inner]
+    is_plain_winner = kind.number == kernels.WINNER.value and not kind.places
+    known = {
+        "KIND": kind.number, "LOWEST": kind.lowest, "SIGN": kind.sign, "P": kind.p, "SPLIT": kind.split,
+        "STATES": not is_first and not is_plain_winner, "MOVES": before.u is not None, "PLACES": kind.places,
+        "LAST": is_last, "GIVES": gives, "NONE": _none(given.w), "AXES": places.axes, "WIDE": places.wide,
+        "SR": row.stride, "DR": row.dilation, "BR": row.bins,
+    }  # fmt: skip
+    if is_long:
+        block, across = _folding(x.strides, row)
+        numbers.append(row.taps)
+        p.launch(kernels.fold, -(-places.total // block), slots, numbers, **known, B=block, T=across)
+    else:
+        known |= {"KR": row.taps, "STRIP": strip, **_columns(col)}
+        p.launch(kernels.reduce, -(-places.total // LANES), slots, numbers, **known, B=LANES)
+
+
+def _columns(col: PassAxis) -> dict[str, Any]:
+    return {"KC": col.taps, "SC": col.stride, "DC": col.dilation, "BC": col.bins}
+
+
+def _none(winners: Slot | None) -> int:
+    return NONE if winners is not None and winners.dtype is torch.uint8 else -1
+
+
+def _strip(step: Pass, strides: Shape) -> int:
+    """How many outputs above each other share what they read; not if they lie side by side in memory."""
+    row, col = step.row, step.col
+    overlap = row.dilation == 1 and not row.bins and row.stride < row.taps and row.outputs >= STRIP
+    fastest = row.dim is not None and strides[row.dim] == min(strides)
+    few = ((STRIP - 1) * row.stride + row.taps) * col.taps <= 48
+    return STRIP if overlap and few and not fastest else 1
+
+
+def _folding(strides: Shape, row: PassAxis) -> tuple[int, int]:
+    """Outputs and taps of a block: as many taps as there are if these lie side by side, else more outputs."""
+    across = 1 << (row.taps - 1).bit_length()
+    across = min(across, 256 if row.dim is not None and strides[row.dim] == min(strides) else 16)
+    return FOLDED // across, across
+
+
+# --- windows read backwards -------------------------------------------------------------------------------------------
+
+
+def _backward(
+    p: Planner, kind: PoolKind, window: Window, g: Slot, states: Sequence[PassState], shape: Shape, table: Any = 0.0
+) -> Slot:
+    """Cotangents of the cells, from those of the outputs: the passes in reverse. ``states``: what cells are read by."""
+    steps, dtype, shapes = passes(window, len(shape)), g.dtype, [shape]
+    for step in steps:
+        shapes.append(step.pooled(shapes[-1]))
+    for n, step in reversed([*enumerate(steps)]):
+        is_last, before, after = step is steps[-1], states[n], states[n + 1]
+        g = p.laid(g, after.any.strides) if any(after) else p.plain(g)
+        like = before.v or g
+        dx = p.empty(shapes[n], dense(shapes[n], like.strides), computed(dtype) if n else dtype)
+        if not dx.is_empty:
+            rule = _table(p, table if is_last else 0.0, g, dtype)
+            _cover(p, kind, step, g, before, after, dx, rule, n == 0, is_last)
+        g = dx
+    return g
+
+
+def _cover(
+    p: Planner, kind: PoolKind, step: Pass, g: Slot, before: PassState, after: PassState, dx: Slot, table: Slot,
+    is_first: bool, is_last: bool,
+) -> None:  # fmt: skip
+    row, col = step.row, step.col
+    places = lanes(dx.shape, (dx.strides, g.strides, table.strides), row, col, row.size, col.size)
+    slots = [g, after.v or g, after.w or g, before.v or dx, before.w or dx, dx, table]
+    p.launch(
+        kernels.cover, -(-places.total // LANES), slots, [*places.numbers, *row.sizes, *col.sizes],
+        KIND=kind.number, SIGN=kind.sign, P=kind.p, SPLIT=kind.split and is_last, STATES=not is_first, LAST=is_last,
+        KR=row.taps, SR=row.stride, DR=row.dilation, BR=row.bins, NR=row.readers, NC=col.readers, **_columns(col),
+        UNROLLED=1 if kind.is_heavy else FEW_TAPS, AXES=places.axes, WIDE=places.wide, B=LANES,
+    )  # fmt: skip
+
+
+# --- the maximum ------------------------------------------------------------------------------------------------------
+
+
+def _max_pool(p: Planner, attrs: MaxPool, x: Slot) -> Slots:
+    if not attrs.return_indices:
+        return (_forward(p, _max(x.dtype), attrs.window(x), x)[-1].any,)
+    last = _forward(p, _winner(x.dtype, places=True), attrs.window(x), x, gives=VALUE | STATE)[-1]
+    return last.any, _there(last.w)
+
+
+def _winners(p: Planner, window: Window, x: Slot) -> list[PassState]:
+    return _forward(p, _winner(x.dtype), window, x, gives=VALUE | STATE)[1:]
+
+
+def _taped(p: Planner, attrs: MaxPool, x: Slot) -> Slots:
+    """The largest cells, and the winners of every pass: for each output which tap of its window won, in one byte if
+    there are no more than 255."""
+    found = _winners(p, attrs.window(x), x)
+    return found[-1].any, *(_there(state.w) for state in found)
+
+
+def _there(slot: Slot | None) -> Slot:
+    assert slot is not None
+    return slot
+
+
+def _taken(p: Planner, window: Window, tape: Sequence[Slot], u: Slot) -> Slot:
+    """The tangents of the winners."""
+    for (row, col, _), winners in zip(passes(window, len(u.shape)), tape, strict=True):
+        u = p.plain(u, winners)
+        y = p.empty(winners.shape, winners.strides, u.dtype)
+        if not y.is_empty:
+            places = lanes(y.shape, (u.strides, y.strides), row, col, row.outputs, col.outputs)
+            p.launch(
+                kernels.take, -(-places.total // LANES), [winners, u, y],
+                [*places.numbers, *row.sizes, *col.sizes], NONE=_none(winners), SR=row.stride, DR=row.dilation,
+                BR=row.bins, **_columns(col), AXES=places.axes, WIDE=places.wide, B=LANES,
+            )  # fmt: skip
+        u = y
+    return u
+
+
+def _sent(p: Planner, window: Window, tape: Sequence[Slot], g: Slot, shape: Shape) -> Slot:
+    """The cotangents, sent to the winners among the cells of a tensor of this shape."""
+    states = [PassState(), *(PassState(None, winners) for winners in tape)]
+    return _backward(p, _winner(g.dtype), window, g, states, shape)
+
+
+def _max_push(p: Planner, attrs: MaxPool, x: Slot, dx: Slot) -> Slots:
+    window = attrs.window(x)
+    if attrs.ties == "first":
+        return (_taken(p, window, [_there(state.w) for state in _winners(p, window, x)], dx),)
+    return (_forward(p, _tied(attrs), window, x, dx, TANGENT)[-1].any,)
+
+
+def _max_pull(p: Planner, attrs: MaxPool, x: Slot, g: Slot) -> Slots:
+    window = attrs.window(x)
+    if attrs.ties == "first":
+        return (_sent(p, window, [_there(state.w) for state in _winners(p, window, x)], g, x.shape),)
+    states = _forward(p, _tied(attrs), window, x, gives=VALUE | STATE)
+    return (_backward(p, _tied(attrs), window, g, states, x.shape),)
+
+
+def _tied(attrs: MaxPool) -> PoolKind:
+    return PoolKind(kernels.TIED.value, -inf, split=attrs.ties == "split")
+
+
+class Sent(NamedTuple):
+    """Which windows a tape is of, and the shape of what they read."""
+
+    attrs: MaxPool
+    shape: Shape
+
+
+def _send(p: Planner, settings: Sent, g: Slot, *tape: Slot) -> Slots:
+    window = settings.attrs.window(TensorType(f32, settings.shape))
+    return (_sent(p, window, tape, g, settings.shape),)
+
+
+# --- the average ------------------------------------------------------------------------------------------------------
+
+
+def _counts(window: Window) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Taps and real cells of each output of a plane."""
+    axes = [(counted_taps(axis), real_cells(axis)) for axis in window.axes]
+    taps, cells = (np.asarray(prod(np.ix_(*(a[i] for a in axes)), start=np.float64(1))) for i in (0, 1))
+    return taps, cells
+
+
+def _once(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """One number if they are all alike."""
+    return numbers.reshape(-1)[0] if numbers.size and (numbers == numbers.flat[0]).all() else numbers
+
+
+def _divisors(attrs: AvgPool, window: Window) -> Any:
+    """What the sums of the windows of a plane are divided by."""
+    if attrs.divisor_override is not None:
+        return float(attrs.divisor_override)
+    taps, cells = _counts(window)
+    return _once(taps if attrs.count_include_pad else np.maximum(cells, 1))
+
+
+def _avg_pool(p: Planner, attrs: AvgPool, x: Slot) -> Slots:
+    window = attrs.window(x)
+    return (_forward(p, PoolKind(kernels.SUM.value), window, x, table=_divisors(attrs, window))[-1].any,)
+
+
+def _avg_spread(p: Planner, attrs: AvgSpread, g: Slot) -> Slots:
+    """The transpose: every cell receives ``g / divisor`` of the windows that read it."""
+    shape = (*g.shape[: len(g.shape) - len(attrs.sizes)], *attrs.sizes)
+    window = attrs.window(TensorType(f32, shape))
+    inverse = torch.as_tensor(_divisors(attrs, window), dtype=computed(g.dtype)).reciprocal()
+    states = [PassState()] * (1 + len(passes(window, len(shape))))
+    return (_backward(p, PoolKind(kernels.SUM.value), window, g, states, shape, inverse),)
+
+
+# --- the smooth maximum -----------------------------------------------------------------------------------------------
+
+
+def _soft(attrs: SmoothPool) -> PoolKind:
+    return PoolKind(kernels.SOFT.value, -inf, sign=1 if attrs.beta > 0 else -1, p=abs(attrs.beta))
+
+
+def _zeros(attrs: SmoothPool, window: Window) -> Any:
+    """How many zeros of padding take part, for each output of a plane."""
+    taps, cells = _counts(window)
+    return _once(taps - cells) if attrs.padding_mode == "zeros" else 0.0
+
+
+def _smooth_max_pool(p: Planner, attrs: SmoothPool, x: Slot) -> Slots:
+    window = attrs.window(x)
+    return (_forward(p, _soft(attrs), window, x, table=_zeros(attrs, window))[-1].any,)
+
+
+def _smooth_max_mean(p: Planner, attrs: SmoothPool, x: Slot, dx: Slot) -> Slots:
+    """The mean of tangents by the weights ``softmax(β·x)``."""
+    window = attrs.window(x)
+    return (_forward(p, _soft(attrs), window, x, dx, TANGENT, _zeros(attrs, window))[-1].any,)
+
+
+def _smooth_max_spread(p: Planner, attrs: SmoothPool, x: Slot, g: Slot) -> Slots:
+    """The transpose of the mean."""
+    window = attrs.window(x)
+    states = _forward(p, _soft(attrs), window, x, None, VALUE | STATE | RAW, _zeros(attrs, window))
+    return (_backward(p, _soft(attrs), window, g, states, x.shape),)
+
+
+# --- norms ------------------------------------------------------------------------------------------------------------
+
+
+def _lp_pool(p: Planner, attrs: Any, x: Slot) -> Slots:
+    kind = _max(x.dtype, sign=0) if attrs.p == inf else PoolKind(kernels.NORM.value, sign=0, p=attrs.p)
+    return (_forward(p, kind, attrs.window(x), x)[-1].any,)
+
+
+# --- operators --------------------------------------------------------------------------------------------------------
+
+RULES: dict[str, Rule] = {
+    "max_pool": _max_pool,
+    "max_pool_push": _max_push,
+    "max_pool_pull": _max_pull,
+    "avg_pool": _avg_pool,
+    "avg_pool_spread": _avg_spread,
+    "smooth_max_pool": _smooth_max_pool,
+    "smooth_max_mean": _smooth_max_mean,
+    "smooth_max_spread": _smooth_max_spread,
+    "lp_pool": _lp_pool,
+}
+"""How the operators of graphs are carried out."""
+
+
+def kernel(name: str, attrs: Windows) -> Operator:
+    """An operator of graphs as a function of tensors on a GPU."""
+    return operator(RULES[name], attrs)
+
+
+def taped(attrs: MaxPool) -> Operator:
+    """The largest cells with a tape of winners, as a function of a tensor."""
+    return operator(_taped, attrs)
+
+
+def sent(attrs: MaxPool, shape: Shape) -> Operator:
+    """Cotangents of a tensor of this shape, as a function of those of its largest cells and the tape."""
+    return operator(_send, Sent(attrs, shape))

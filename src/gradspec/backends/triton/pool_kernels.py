@@ -1,0 +1,607 @@
+"""Four kernels for all pooling: windows reduced, folded, read backwards, and winners' tangents taken.
+
+A kernel sees tensors as five axes, ``(outer, outer, row, column, inner)``, each with a stride of its own; windows go
+along rows and columns. A lane has one place, or a strip of places above each other, in the order of memory. What is
+reduced is a state of three numbers ``(v, w, u)``:
+
+    MAX     v the largest
+    WINNER  v the largest, w which tap or place it is (negative: none)
+    TIED    v the largest, w how many cells tie, u the sum of their tangents
+    SUM     v the sum
+    SOFT    v the largest m, w = Σ exp(β(xᵢ − m)), u = Σ exp(β(xᵢ − m))·dxᵢ
+    NORM    v the largest m of all |xᵢ|, w = Σ (|xᵢ|/m)^p
+
+They are semigroups, so a window may be reduced along one axis and then along the next. Sums have a fixed order, and no
+two lanes write to one cell: the same bits come out of every run.
+"""
+
+import triton
+import triton.language as tl
+
+MAX = tl.constexpr(0)
+WINNER = tl.constexpr(1)
+TIED = tl.constexpr(2)
+SUM = tl.constexpr(3)
+SOFT = tl.constexpr(4)
+NORM = tl.constexpr(5)
+
+LOG2_E = tl.constexpr(1.44269502162933349609375)  # in float32
+LOG2_E_REST = tl.constexpr(1.92596299112661746887e-8)
+LN_2 = tl.constexpr(0.6931471805599453)
+
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+
+UNSPECIALIZED = ["lanes", "step", "taps", *"xyugw", "xw", "xu", "yw", "yu", "gv", "gw", "dx", "table", "winners"]
+UNSPECIALIZED += [f"{letter}{i}" for letter in "nms" for i in (1, 2, 3, 4)]
+UNSPECIALIZED += [f"{tensor}{axis}" for tensor in "xyt" for axis in range(5)]
+UNSPECIALIZED += [f"{axis}_{what}" for axis in ("row", "col") for what in ("size", "outputs", "lo")]
+"""Sizes, strides and addresses, of which Triton would compile a kernel for each kind: 1, a multiple of 16, and others.
+
+A plan launches what was compiled first for tensors of its types, wherever they lie.
+"""
+
+
+# --- lanes ------------------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def divided(i, cut, WIDE: tl.constexpr):
+    """``i div n`` and ``i mod n``, by a product: ``cut`` is n, ⌈2^shift / n⌉ and shift, right for i < 2³¹."""
+    if WIDE:
+        q = i // cut[0]
+    else:
+        q = ((i.to(tl.uint64) * tl.cast(cut[1], tl.uint64)) >> tl.cast(cut[2], tl.uint64)).to(tl.int32)
+    return q, i - q * cut[0]
+
+
+@triton.jit
+def located(i, cuts, AXES: tl.constexpr, WIDE: tl.constexpr):
+    """The five indices of lanes; ``AXES`` has a bit for every axis but the first that has more than one index."""
+    none = tl.zeros_like(i)
+    inner, col, row, outer = none, none, none, none
+    if AXES & 8:
+        i, inner = divided(i, cuts[3], WIDE)
+    if AXES & 4:
+        i, col = divided(i, cuts[2], WIDE)
+    if AXES & 2:
+        i, row = divided(i, cuts[1], WIDE)
+    if AXES & 1:
+        i, outer = divided(i, cuts[0], WIDE)
+    return i, outer, row, col, inner
+
+
+@triton.jit
+def lane_indices(block, B: tl.constexpr, WIDE: tl.constexpr):
+    if WIDE:
+        block = block.to(tl.int64)
+    return block * B + tl.arange(0, B)
+
+
+@triton.jit
+def start_of(o, axis, S: tl.constexpr, BINS: tl.constexpr):
+    """Where the window of an output begins; ``axis`` is size, outputs and padding before."""
+    if BINS:
+        return (o.to(tl.int64) * axis[0] // axis[1]).to(o.dtype)
+    else:
+        return o * S - axis[2]
+
+
+@triton.jit
+def taps_of(o, axis, K: tl.constexpr, BINS: tl.constexpr):
+    """How many taps the window of an output has."""
+    if BINS:
+        wide = o.to(tl.int64)
+        return (((wide + 1) * axis[0] + axis[1] - 1) // axis[1] - wide * axis[0] // axis[1]).to(o.dtype)
+    else:
+        return tl.full(o.shape, K, o.dtype)
+
+
+@triton.jit
+def lifted(v):
+    """A number as it is computed with."""
+    if v.dtype == tl.float16 or v.dtype == tl.bfloat16:
+        return v.to(tl.float32)
+    else:
+        return v
+
+
+@triton.jit
+def stored(v, pointer):
+    """A number as it is stored, rounded to nearest; Triton's interpreter would cut it off to bfloat16."""
+    if INTERPRETED and pointer.dtype.element_ty == tl.bfloat16 and v.dtype == tl.float32:
+        bits = v.to(tl.int32, bitcast=True)
+        rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) & -0x10000
+        v = tl.where(v == v, rounded.to(tl.float32, bitcast=True), v)
+    return v.to(pointer.dtype.element_ty)
+
+
+# --- functions of numbers ---------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def larger(a, b):
+    """The larger number, or NaN if one is."""
+    if a.dtype.is_floating():
+        return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    else:
+        return tl.maximum(a, b)
+
+
+@triton.jit
+def exceeds(b, a):
+    """A NaN exceeds every number and no NaN exceeds another."""
+    if a.dtype.is_floating():
+        return (b > a) | ((b != b) & (a == a))
+    else:
+        return b > a
+
+
+@triton.jit
+def exponential(z):
+    """``exp z`` for z ≤ 0. In float32 the product with log₂ e is taken to twice the precision: the hardware has 2^t."""
+    if z.dtype == tl.float64:
+        return tl.exp(z)
+    else:
+        z = tl.maximum(z, -200.0, propagate_nan=tl.PropagateNan.ALL)
+        t = z * LOG2_E
+        power = tl.exp2(t)
+        return power + power * ((tl.fma(z, tl.full(z.shape, LOG2_E, z.dtype), -t) + z * LOG2_E_REST) * LN_2)
+
+
+@triton.jit
+def quotient(a, b):
+    """Rounded correctly, which Triton's ``/`` on float32 is not."""
+    if a.dtype == tl.float64:
+        return a / b
+    else:
+        return tl.math.div_rn(a, b)
+
+
+@triton.jit
+def weight(v, m, KIND: tl.constexpr, P: tl.constexpr):
+    """What a cell of size ``v`` weighs where the largest is ``m``: 1 if it is that one, also if it is infinite."""
+    if KIND == SOFT:
+        apart = v - m
+        z = tl.where(tl.abs(apart) == float("inf"), 2.0 * P * (v * 0.5 - m * 0.5), P * apart)
+        return tl.where(v == m, 1.0, exponential(z))
+    else:
+        ratio = tl.where(v == m, 1.0, quotient(v, tl.where(m == 0.0, 1.0, m)))
+        return power_of(ratio, P)
+
+
+@triton.jit
+def power_of(ratio, P: tl.constexpr):
+    """``ratio^p`` for 0 ≤ ratio ≤ 1."""
+    if P == 1.0:
+        return ratio
+    elif P == 2.0:
+        return ratio * ratio
+    else:
+        safe = tl.where(ratio == 0.0, 1.0, ratio)
+        return tl.where(ratio == 0.0, 0.0, exponential(P * tl.log(safe)))
+
+
+# --- states -----------------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def join(a, b, KIND: tl.constexpr, ORDERED: tl.constexpr):
+    """Two states as one. ``ORDERED``: the winners of ``a`` come before those of ``b``."""
+    if KIND == MAX:
+        return larger(a[0], b[0]), a[1], a[2]
+    elif KIND == SUM:
+        return a[0] + b[0], a[1], a[2]
+    elif KIND == WINNER:
+        takes = exceeds(b[0], a[0])
+        if not ORDERED:
+            takes = takes | ((b[1] < a[1]) & ~exceeds(a[0], b[0]))
+        takes = (b[1] >= 0) & (takes | (a[1] < 0))
+        return tl.where(takes, b[0], a[0]), tl.where(takes, b[1], a[1]), a[2]
+    else:
+        later, earlier = exceeds(b[0], a[0]), exceeds(a[0], b[0])
+        v, w = tl.where(later, b[0], a[0]), tl.where(later, 0, a[1]) + tl.where(earlier, 0, b[1])
+        return v, w, tl.where(later, 0.0, a[2]) + tl.where(earlier, 0.0, b[2])
+
+
+@triton.jit
+def joined(states, FIRST: tl.constexpr, N: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr):
+    """``N`` states as one, in order."""
+    a = states[FIRST]
+    if KIND == SOFT or KIND == NORM:
+        m = a[0]
+        for k in tl.static_range(1, N):
+            m = larger(m, states[FIRST + k][0])
+        share = weight(a[0], m, KIND, P)
+        w, u = a[1] * share, a[2] * share
+        for k in tl.static_range(1, N):
+            b = states[FIRST + k]
+            share = weight(b[0], m, KIND, P)
+            w, u = w + b[1] * share, u + b[2] * share
+        return m, w, u
+    else:
+        for k in tl.static_range(1, N):
+            a = join(a, states[FIRST + k], KIND, True)
+        return a
+
+
+@triton.jit
+def cell(
+    x, xw, xu, at, real, code,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, STATES: tl.constexpr, MOVES: tl.constexpr,
+):  # fmt: skip
+    """The state of one cell: ``code`` is its tap or place. ``STATES``: it comes from an earlier pass."""
+    v = lifted(tl.load(x + at, mask=real, other=LOWEST))
+    if SIGN < 0 and not STATES:
+        v = tl.where(real, -v, LOWEST)
+    if SIGN == 0 and not STATES:
+        v = tl.where(real, tl.abs(v), LOWEST)
+    if KIND == WINNER:
+        w = tl.where(real, code, -1)
+        if STATES:
+            before = tl.load(xw + at, mask=real, other=-1)
+            w = tl.where(before < 0, -1, w + before)
+    elif STATES:
+        w = tl.load(xw + at, mask=real, other=0)
+    elif KIND == NORM:
+        w = tl.where(real & (v != 0.0), 1.0, 0.0).to(v.dtype)
+    elif KIND == TIED:
+        w = real.to(tl.int32)
+    else:
+        w = real.to(v.dtype)
+    u = tl.zeros_like(v)
+    if MOVES:
+        u = lifted(tl.load(xu + at, mask=real, other=0.0))
+    return v, w, u
+
+
+@triton.jit
+def write(
+    y, yw, yu, table, at, table_at, mask, state,
+    KIND: tl.constexpr, LAST: tl.constexpr, SIGN: tl.constexpr, GIVES: tl.constexpr, SPLIT: tl.constexpr,
+    NONE: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """Store what is asked for. Bits of ``GIVES``: a number, the state's w, its tangent; and that the number is the
+    state's v, and not the value that it stands for."""
+    v, w, u = state[0], state[1], state[2]
+    if KIND == SUM and LAST:
+        v = quotient(v, tl.load(table + table_at, mask=mask, other=1.0))
+    if KIND == SOFT and LAST:
+        padding = tl.load(table + table_at, mask=mask, other=0.0)
+        m = tl.where(padding > 0.0, larger(v, tl.zeros_like(v)), v)
+        w = w * weight(v, m, KIND, P)
+        u = u * weight(v, m, KIND, P)
+        w = tl.where(padding > 0.0, w + padding * weight(tl.zeros_like(m), m, KIND, P), w)
+        v = m
+    if GIVES & 1:
+        if KIND == SOFT and LAST and not GIVES & 8:
+            value = v + quotient(tl.log(w), tl.full(w.shape, P, w.dtype))
+            value = tl.where(w == 0.0, 0.0, SIGN * value)
+        elif KIND == NORM and LAST:
+            value = tl.where(v == 0.0, 0.0, v * root(w, P))
+        elif KIND == WINNER:
+            value = tl.where(w < 0, 0, v)
+        else:
+            value = v
+        tl.store(y + at, stored(value, y), mask=mask)
+    if GIVES & 2:
+        if KIND == WINNER:
+            w = tl.where(w < 0, NONE, w)
+        tl.store(yw + at, stored(w, yw), mask=mask)
+    if GIVES & 4:
+        if LAST and (KIND == SOFT or SPLIT):
+            u = quotient(u, tl.where(w == 0, 1, w).to(u.dtype))
+        tl.store(yu + at, stored(u, yu), mask=mask)
+
+
+@triton.jit
+def root(w, P: tl.constexpr):
+    if P == 1.0:
+        return w
+    elif P == 2.0:
+        return tl.sqrt(w) if w.dtype == tl.float64 else tl.math.sqrt_rn(w)
+    else:
+        rising = tl.log(tl.where(w > 0.0, w, 1.0)) / P  # at most log n / p
+        return tl.where(w > 0.0, tl.exp(rising), w)
+
+
+# --- windows reduced --------------------------------------------------------------------------------------------------
+
+
+@triton.jit(do_not_specialize=UNSPECIALIZED)
+def reduce(
+    x, xw, xu, y, yw, yu, table, lanes,
+    n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
+    row_size, row_outputs, row_lo, col_size, col_outputs, col_lo, step,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr,
+    STATES: tl.constexpr, MOVES: tl.constexpr, PLACES: tl.constexpr, LAST: tl.constexpr, GIVES: tl.constexpr,
+    NONE: tl.constexpr, KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
+    KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr,
+    AXES: tl.constexpr, STRIP: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
+    """Windows of few taps, a strip of ``STRIP`` of them to a lane, which share the rows that they have in common."""
+    cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
+    xs, ys = (x0, x1, x2, x3, x4), (y0, y1, y2, y3, y4)
+    ts = (t0, t1, t2, t3, t4)
+    rows, cols = (row_size, row_outputs, row_lo), (col_size, col_outputs, col_lo)
+    i = lane_indices(tl.program_id(0), B, WIDE)
+    inside = i < lanes
+    outer0, outer1, strip, col, inner = located(i, cuts, AXES, WIDE)
+    first = strip * STRIP
+    base = outer0 * xs[0] + outer1 * xs[1] + inner * xs[4]
+    top, left = start_of(first, rows, SR, BR), start_of(col, cols, SC, BC)
+    row_taps, col_taps = taps_of(first, rows, KR, BR), taps_of(col, cols, KC, BC)
+    found = ()
+    for r in tl.static_range((STRIP - 1) * SR + KR):
+        h = top + r * DR
+        in_row = inside & (h >= 0) & (h < rows[0])
+        if BR:
+            in_row = in_row & (r < row_taps)
+        cells = ()
+        for t in tl.static_range(KC):
+            c = left + t * DC
+            real = in_row & (c >= 0) & (c < cols[0])
+            if BC:
+                real = real & (t < col_taps)
+            code = tl.full(h.shape, t, tl.int32)
+            if PLACES:
+                code = (h.to(tl.int64) * cols[0] + c) * step
+            at = base + h * xs[2] + c * xs[3]
+            cells = cells + (cell(x, xw, xu, at, real, code, KIND, LOWEST, SIGN, STATES, MOVES),)
+        found = found + (joined(cells, 0, KC, KIND, P),)
+    out = outer0 * ys[0] + outer1 * ys[1] + first * ys[2] + col * ys[3] + inner * ys[4]
+    table_at = first * ts[2] + col * ts[3] + inner * ts[4] + outer0 * ts[0] + outer1 * ts[1]
+    for k in tl.static_range(STRIP):
+        window = ()
+        for t in tl.static_range(KR):
+            v, w, u = found[k * SR + t]
+            if KIND == WINNER and not PLACES:
+                w = tl.where(w < 0, -1, w + t * KC)
+            window = window + ((v, w, u),)
+        state = joined(window, 0, KR, KIND, P)
+        if KIND == MAX:
+            has_cells = reaches(first + k, rows, KR, SR, DR, BR) & reaches(col, cols, KC, SC, DC, BC)
+            state = (tl.where(has_cells, state[0], 0), state[1], state[2])
+        mask = inside & (first + k < rows[1])
+        at, number_at = out + k * ys[2], table_at + k * ts[2]
+        write(y, yw, yu, table, at, number_at, mask, state, KIND, LAST, SIGN, GIVES, SPLIT, NONE, P)
+
+
+@triton.jit
+def reaches(o, axis, taps, S: tl.constexpr, D: tl.constexpr, BINS: tl.constexpr):
+    """Whether a window has real cells."""
+    if BINS:
+        return o == o
+    else:
+        start = o * S - axis[2]
+        skipped = (tl.maximum(-start, 0) + D - 1) // D
+        return (skipped < taps) & (start + skipped * D < axis[0])
+
+
+# --- long windows folded ----------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def join_max(a, b):
+    return larger(a, b)
+
+
+@triton.jit
+def join_winner(v1, w1, v2, w2):
+    v, w, _ = join((v1, w1, w1), (v2, w2, w2), WINNER, False)
+    return v, w
+
+
+@triton.jit
+def join_tied(v1, w1, u1, v2, w2, u2):
+    return join((v1, w1, u1), (v2, w2, u2), TIED, False)
+
+
+@triton.jit
+def folded(v, w, u, KIND: tl.constexpr, P: tl.constexpr):
+    """The states of each row of a block as one."""
+    if KIND == MAX:
+        v = tl.reduce(v, 1, join_max)
+        return v, v, v
+    elif KIND == SUM:
+        v = tl.sum(v, 1)
+        return v, v, v
+    elif KIND == WINNER:
+        v, w = tl.reduce((v, w), 1, join_winner)
+        return v, w, w
+    elif KIND == TIED:
+        return tl.reduce((v, w, u), 1, join_tied)
+    else:
+        m = tl.reduce(v, 1, join_max)
+        share = weight(v, tl.broadcast_to(m[:, None], v.shape), KIND, P)
+        return m, tl.sum(w * share, 1), tl.sum(u * share, 1)
+
+
+@triton.jit
+def fold_block(
+    x, xw, xu, base, top, t, row_taps, inside, xs, rows, step,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, STATES: tl.constexpr, MOVES: tl.constexpr,
+    PLACES: tl.constexpr, DR: tl.constexpr,
+):  # fmt: skip
+    h = top + t * DR
+    real = inside & (t < row_taps) & (h >= 0) & (h < rows[0])
+    code = tl.zeros_like(h) + t
+    if PLACES:
+        code = h.to(tl.int64) * step
+    return cell(x, xw, xu, base + h * xs[2], real, code, KIND, LOWEST, SIGN, STATES, MOVES)
+
+
+@triton.jit(do_not_specialize=UNSPECIALIZED)
+def fold(
+    x, xw, xu, y, yw, yu, table, lanes,
+    n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
+    row_size, row_outputs, row_lo, col_size, col_outputs, col_lo, step, taps,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr,
+    STATES: tl.constexpr, MOVES: tl.constexpr, PLACES: tl.constexpr, LAST: tl.constexpr, GIVES: tl.constexpr,
+    NONE: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
+    AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    """Windows of many taps along rows: ``T`` lanes for each of ``B`` outputs walk over them together."""
+    cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
+    xs, ys = (x0, x1, x2, x3, x4), (y0, y1, y2, y3, y4)
+    ts = (t0, t1, t2, t3, t4)
+    rows = (row_size, row_outputs, row_lo)
+    i = lane_indices(tl.program_id(0), B, WIDE)
+    inside = i < lanes
+    outer0, outer1, row, col, inner = located(i, cuts, AXES, WIDE)
+    base = (outer0 * xs[0] + outer1 * xs[1] + col * xs[3] + inner * xs[4])[:, None]
+    top = start_of(row, rows, SR, BR)[:, None]
+    row_taps = tl.zeros_like(row) + taps
+    if BR:
+        row_taps = taps_of(row, rows, 1, BR)
+    t = tl.arange(0, T)[None, :]
+    v, w, u = fold_block(
+        x, xw, xu, base, top, t, row_taps[:, None], inside[:, None], xs, rows, step,
+        KIND, LOWEST, SIGN, STATES, MOVES, PLACES, DR,
+    )  # fmt: skip
+    for begin in range(T, taps, T):
+        block = fold_block(
+            x, xw, xu, base, top, t + begin, row_taps[:, None], inside[:, None], xs, rows, step,
+            KIND, LOWEST, SIGN, STATES, MOVES, PLACES, DR,
+        )  # fmt: skip
+        v, w, u = joined(((v, w, u), block), 0, 2, KIND, P)
+    state = folded(v, w, u, KIND, P)
+    if KIND == MAX:
+        has_cells = reaches(row, rows, taps, SR, DR, BR)
+        state = (tl.where(has_cells, state[0], 0), state[1], state[2])
+    out = outer0 * ys[0] + outer1 * ys[1] + row * ys[2] + col * ys[3] + inner * ys[4]
+    table_at = outer0 * ts[0] + outer1 * ts[1] + row * ts[2] + col * ts[3] + inner * ts[4]
+    write(y, yw, yu, table, out, table_at, inside, state, KIND, LAST, SIGN, GIVES, SPLIT, NONE, P)
+
+
+# --- windows read backwards -------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def reader(i, j, axis, K: tl.constexpr, S: tl.constexpr, D: tl.constexpr, BINS: tl.constexpr):
+    """The j-th of the outputs that may read cell ``i``, the tap that would, and whether it does."""
+    if BINS:
+        wide = i.to(tl.int64)
+        o = (wide * axis[1] // axis[0]).to(i.dtype) + j
+        tap = i - start_of(o, axis, S, BINS)
+        last = ((wide + 1) * axis[1] - 1) // axis[0]
+        return o, tap, o <= last
+    elif D == 1:
+        o = (i + axis[2]) // S - j
+        tap = i + axis[2] - o * S
+        return o, tap, (o >= 0) & (o < axis[1]) & (tap < K)
+    else:
+        start = i + axis[2] - j * D
+        o = tl.maximum(start, 0) // S
+        return o, tl.zeros_like(i) + j, (start >= 0) & (o * S == start) & (o < axis[1])
+
+
+@triton.jit
+def read_by(
+    row, col, a, b, ys, ts, rows, cols,
+    KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
+    KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Where an output that may read a cell lies, and its divisor; whether it does, and by which tap."""
+    o_row, tap_row, in_row = reader(row, a, rows, KR, SR, DR, BR)
+    o_col, tap_col, in_col = reader(col, b, cols, KC, SC, DC, BC)
+    tap = tap_row * KC + tap_col
+    return o_row * ys[2] + o_col * ys[3], o_row * ts[2] + o_col * ts[3], in_row & in_col, tap
+
+
+@triton.jit
+def received(
+    g, gv, gw, table, at, table_at, here, tap, v, w,
+    KIND: tl.constexpr, LAST: tl.constexpr, SPLIT: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """What a cell of state (v, w) receives from one output."""
+    if KIND == WINNER:
+        here = here & (tl.load(gw + at, mask=here, other=0).to(tl.int32) == tap)
+    ct = lifted(tl.load(g + at, mask=here, other=0.0))
+    if KIND == SUM and LAST:
+        ct = ct * tl.load(table + table_at, mask=here, other=0.0)
+    elif KIND == TIED:
+        top = lifted(tl.load(gv + at, mask=here, other=0.0))
+        if SPLIT:
+            ct = quotient(ct, tl.load(gw + at, mask=here, other=1).to(ct.dtype))
+        ct = tl.where(here & ((v == top) | ((v != v) & (top != top))), ct, 0.0)
+    elif KIND == SOFT:
+        top = tl.load(gv + at, mask=here, other=0.0)
+        share = quotient(w * weight(v, top, KIND, P), tl.load(gw + at, mask=here, other=1.0))
+        ct = tl.where(here, ct * share, 0.0)
+    return ct
+
+
+@triton.jit(do_not_specialize=UNSPECIALIZED)
+def cover(
+    g, gv, gw, x, xw, dx, table, lanes,
+    n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
+    row_size, row_outputs, row_lo, col_size, col_outputs, col_lo,
+    KIND: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr, STATES: tl.constexpr,
+    LAST: tl.constexpr, KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr, NR: tl.constexpr,
+    KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr, NC: tl.constexpr,
+    UNROLLED: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
+    """Every cell adds up what it receives from the ``NR`` × ``NC`` outputs that may read it, ``UNROLLED`` of them or
+    fewer without a loop."""
+    cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
+    xs, ys = (x0, x1, x2, x3, x4), (y0, y1, y2, y3, y4)
+    ts = (t0, t1, t2, t3, t4)
+    rows, cols = (row_size, row_outputs, row_lo), (col_size, col_outputs, col_lo)
+    i = lane_indices(tl.program_id(0), B, WIDE)
+    inside = i < lanes
+    outer0, outer1, row, col, inner = located(i, cuts, AXES, WIDE)
+    at = outer0 * xs[0] + outer1 * xs[1] + row * xs[2] + col * xs[3] + inner * xs[4]
+    base = outer0 * ys[0] + outer1 * ys[1] + inner * ys[4]
+    table_base = outer0 * ts[0] + outer1 * ts[1] + inner * ts[4]
+    v, w = tl.zeros_like(at), tl.zeros_like(at)
+    if KIND == TIED or KIND == SOFT:
+        v = lifted(tl.load(x + at, mask=inside, other=0.0))
+        if SIGN < 0 and not STATES:
+            v = -v
+        w = tl.full(v.shape, 1.0, v.dtype)
+        if STATES and KIND == SOFT:
+            w = tl.load(xw + at, mask=inside, other=0.0)
+    total = lifted(tl.zeros(i.shape, g.dtype.element_ty))
+    if NR * NC <= UNROLLED:
+        for a in tl.static_range(NR):
+            for b in tl.static_range(NC):
+                out, table_at, here, tap = read_by(row, col, a, b, ys, ts, rows, cols, KR, SR, DR, BR, KC, SC, DC, BC)
+                out, table_at, here = out + base, table_at + table_base, here & inside
+                total += received(g, gv, gw, table, out, table_at, here, tap, v, w, KIND, LAST, SPLIT, P)
+    else:
+        for j in range(NR * NC):
+            out, table_at, here, tap = read_by(
+                row, col, j // NC, j % NC, ys, ts, rows, cols, KR, SR, DR, BR, KC, SC, DC, BC
+            )
+            out, table_at, here = out + base, table_at + table_base, here & inside
+            total += received(g, gv, gw, table, out, table_at, here, tap, v, w, KIND, LAST, SPLIT, P)
+    tl.store(dx + at, stored(total, dx), mask=inside)
+
+
+# --- winners' tangents ------------------------------------------------------------------------------------------------
+
+
+@triton.jit(do_not_specialize=UNSPECIALIZED)
+def take(
+    winners, u, y, lanes,
+    n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4,
+    row_size, row_outputs, row_lo, col_size, col_outputs, col_lo,
+    NONE: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
+    KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr,
+    AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
+    """For every output the number at its winner; 0 if there is none."""
+    cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
+    xs, ys = (x0, x1, x2, x3, x4), (y0, y1, y2, y3, y4)
+    rows, cols = (row_size, row_outputs, row_lo), (col_size, col_outputs, col_lo)
+    i = lane_indices(tl.program_id(0), B, WIDE)
+    inside = i < lanes
+    outer0, outer1, row, col, inner = located(i, cuts, AXES, WIDE)
+    out = outer0 * ys[0] + outer1 * ys[1] + row * ys[2] + col * ys[3] + inner * ys[4]
+    code = tl.load(winners + out, mask=inside, other=0).to(tl.int32)
+    has_winner = inside & (code != NONE)
+    code = tl.where(has_winner, code, 0)
+    h = start_of(row, rows, SR, BR) + (code // KC) * DR
+    c = start_of(col, cols, SC, BC) + (code % KC) * DC
+    at = outer0 * xs[0] + outer1 * xs[1] + h * xs[2] + c * xs[3] + inner * xs[4]
+    tl.store(y + out, tl.load(u + at, mask=has_winner, other=0.0), mask=inside)

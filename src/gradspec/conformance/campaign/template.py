@@ -1,0 +1,53 @@
+"""The process of a target on a device: it uses none itself, and judges in copies of itself that do.
+
+A call that ends its copy's use of the device costs a copy, and not the start of Python and of a framework. It is asked,
+and answers, as `worker` is.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from math import inf
+from time import monotonic
+from typing import Any
+
+from gradspec.conformance.campaign.isolated import DeviceLostError, Isolated
+from gradspec.conformance.campaign.worker import serve
+from gradspec.conformance.model.case import CampaignSettings
+from gradspec.conformance.model.codec import decode, encode
+from gradspec.conformance.model.target import Target
+from gradspec.system.processes import ProcessLostError, describe
+
+
+class TemplateWorker:
+    """Answers requests by copies of this process."""
+
+    def __init__(self, target: Target, settings: CampaignSettings) -> None:
+        self._copies = Isolated(settings, target, goes_on=True)
+
+    def answers(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        try:
+            yield from self._judged(**request) if request["do"] == "judge" else [self._copies.forwarded(request)]
+        except DeviceLostError as loss:
+            yield {"poisoned": loss.what}
+        except ProcessLostError as loss:
+            yield {"failed": describe(loss)}
+        except Exception as error:
+            yield {"failed": str(error)}
+
+    def _judged(
+        self, do: str, cases: list[dict[str, Any]], seconds: float | None, together: bool
+    ) -> Iterator[dict[str, Any]]:
+        deadline = inf if seconds is None else monotonic() + seconds
+        judged = 0
+        for case in self._copies.judged(cases, deadline, together):
+            judged += 1
+            yield {"judged": encode(case)}
+        if judged < len(cases):
+            yield {"judged": None}
+
+
+if __name__ == "__main__":
+    serve(decode(CampaignSettings, json.loads(sys.argv[1]), "settings"), TemplateWorker)

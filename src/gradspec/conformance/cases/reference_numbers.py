@@ -1,0 +1,175 @@
+"""Numbers for references: regimes in which nothing rounds or everything does, and special ones among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from gradspec.conformance.cases.numbers import Numbers, generator
+from gradspec.conformance.cases.reference_kinks import at_kink
+from gradspec.conformance.cases.reference_sizes import classes
+from gradspec.conformance.model.case import CheckCase
+from gradspec.conformance.model.problem import Array, Call, Shape
+from gradspec.conformance.model.reference import Reference, array_types, call_of, reference_of
+
+
+def drawn_for_reference(case: CheckCase) -> Call:
+    """The call of a case, the same wherever it is made."""
+    rng, reference = generator(case.seed), reference_of(case.problem)
+    arrays = _Drawn(case, rng, reference).arrays()
+    return call_of(case.problem, case.mode, arrays, case.layout).in_layout()
+
+
+class _Drawn:
+    def __init__(self, case: CheckCase, rng: np.random.Generator, reference: Reference) -> None:
+        self.case, self.rng, self.reference, self.problem = case, rng, reference, case.problem
+        self.types = array_types(case.problem, case.mode)
+
+    def arrays(self) -> dict[str, Array]:
+        floats = [name for name, t in self.types.items() if t.is_float]
+        made = {name: self._regular(name, floats) for name in floats}
+        made |= {name: self._whole(name) for name, t in self.types.items() if not t.is_float}
+        if self.reference.draw is not None:
+            given = self.reference.draw(self.rng)
+            made |= {name: np.asarray(a) for name, a in zip(self.problem.inputs, given, strict=False)}
+        else:
+            kind, _, which = (self.case.special or "").partition(" ")
+            if kind == "kink":
+                made, _ = at_kink(self.reference, self.problem, made, int(which), self.rng)
+            elif kind:
+                SPECIALS[kind](self, made, [name for name in floats if made[name].size])
+        return {name: made[name] for name in self.types}
+
+    def _numbers(self, name: str) -> Numbers:
+        return Numbers(self.rng, self.types[name].dtype.name)
+
+    def _regular(self, name: str, floats: Sequence[str]) -> Array:
+        make = REGIMES[self.case.regime]
+        if self.case.regime == "impulse":  # in one of the arrays; the others have all their bits
+            chosen = floats[self.case.seed % len(floats)] == name
+            return _impulse(self._numbers(name), self.types[name].shape, chosen)
+        return make(self._numbers(name), self.types[name].shape)
+
+    def _whole(self, name: str) -> Array:
+        t = self.types[name]
+        if t.dtype.name == "bool":
+            return np.asarray(self.rng.random(t.shape) < 0.7)
+        if self.case.regime == "impulse":
+            return np.full(t.shape, self.rng.integers(classes(self.problem, name)), t.dtype.numpy)
+        return self.rng.integers(0, classes(self.problem, name), t.shape).astype(t.dtype.numpy)
+
+
+# --- regimes ----------------------------------------------------------------------------------------------------------
+
+
+def _small(numbers: Numbers, shape: Shape) -> Array:
+    return numbers.small(shape, 3, 0.8, -int(numbers.rng.integers(2)))
+
+
+def _impulse(numbers: Numbers, shape: Shape, chosen: bool = True) -> Array:
+    full = numbers.full(shape)
+    if not chosen:
+        return full
+    return np.asarray(np.where(numbers.rng.random(shape) < 0.1, numbers.powers(shape), 0).astype(numbers.type))
+
+
+def _cancelling(numbers: Numbers, shape: Shape) -> Array:
+    """Neighbours of opposite signs and nearly one magnitude."""
+    full = numbers.full(shape, 3, 5)
+    flat = full.reshape(-1)
+    pairs = len(flat) // 2
+    flat[1 : 2 * pairs : 2] = -flat[: 2 * pairs : 2]
+    some = numbers.rng.random(flat.shape) < 0.2
+    flat[some] = (flat[some] * numbers.type.type(1.25)).astype(numbers.type)
+    return full
+
+
+def _offset(numbers: Numbers, shape: Shape) -> Array:
+    """Numbers that differ little from a large one: what is computed of their squares has lost their differences."""
+    far = np.ldexp(1.0, min(12, numbers.format.precision - 3))
+    return np.asarray(far + numbers.full(shape).astype(np.float64), numbers.type)
+
+
+def _normal(numbers: Numbers, shape: Shape) -> Array:
+    return numbers.rng.standard_normal(shape).astype(numbers.type)
+
+
+def _scaled(exponent: Callable[[Numbers], int]) -> Callable[[Numbers, Shape], Array]:
+    def make(numbers: Numbers, shape: Shape) -> Array:
+        top = exponent(numbers)
+        return numbers.full(shape, top - 4, top)
+
+    return make
+
+
+REGIMES: dict[str, Callable[[Numbers, Shape], Array]] = {
+    "small": _small,
+    "rounding": lambda numbers, shape: numbers.full(shape),
+    "normal": _normal,
+    "impulse": _impulse,
+    "large": _scaled(lambda numbers: 8 if numbers.dtype != "f16" else 5),
+    "positive": lambda numbers, shape: np.abs(numbers.full(shape)),
+    "cancelling": _cancelling,
+    "offset": _offset,
+    "tiny": _scaled(lambda numbers: -12 if numbers.dtype != "f16" else -6),
+    "huge": _scaled(lambda numbers: int(np.log2(float(numbers.format.largest))) // 3),
+}
+"""How most numbers are drawn."""
+
+# --- special numbers --------------------------------------------------------------------------------------------------
+
+
+def _put(drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str], values: Callable[[Numbers], Array]) -> None:
+    """Into a few cells of one array."""
+    if not names:
+        return
+    name = names[drawn.case.seed % len(names)]
+    flat, found = arrays[name].reshape(-1), values(drawn._numbers(name))
+    places = drawn.rng.permutation(flat.size)[: len(found)]
+    flat[places] = found[: len(places)]
+
+
+def _ties(drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str]) -> None:
+    """Few different numbers, in the inputs alone."""
+    kind = drawn.case.seed % 3
+    for name in (name for name in names if name in drawn.problem.inputs):
+        x = arrays[name]
+        levels = drawn.rng.integers(-1, 2, x.shape) if kind else np.full(x.shape, drawn.rng.integers(-1, 2))
+        x[...] = levels.astype(x.dtype)
+
+
+def _signed_zero(drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str]) -> None:
+    for name in names:
+        flat = arrays[name].reshape(-1)
+        zeros = drawn.rng.random(flat.size) < 0.3
+        zeros[:2] = True
+        signs = np.where(drawn.rng.random(flat.size) < 0.5, -0.0, 0.0)
+        flat[zeros] = signs[zeros].astype(flat.dtype)
+
+
+def _subnormal(drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str]) -> None:
+    for name in names[drawn.case.seed % len(names) :][:1] if names else ():
+        flat = arrays[name].reshape(-1)
+        few = drawn.rng.random(flat.size) < 0.5
+        few[:1] = True
+        flat[few] = drawn._numbers(name).subnormal((int(few.sum()),))
+
+
+def _masked(drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str]) -> None:
+    """A mask, or labels, all of one value."""
+    for name, t in drawn.types.items():
+        if not t.is_float:
+            most = classes(drawn.problem, name) - 1 if t.is_integer else 1
+            arrays[name][...] = min(drawn.case.seed % 2, most)
+
+
+SPECIALS: dict[str, Callable[[_Drawn, dict[str, Array], Sequence[str]], None]] = {
+    "ties": _ties,
+    "nan": lambda d, a, names: _put(d, a, names, lambda n: np.full(int(n.rng.integers(1, 3)), np.nan, n.type)),
+    "infinity": lambda d, a, names: _put(d, a, names, lambda n: (n.signs((2,)) * np.inf).astype(n.type)),
+    "signed_zero": _signed_zero,
+    "subnormal": _subnormal,
+    "masked": _masked,
+}
+"""What is put among them; ``kink`` is the kinks' own (`reference_kinks`)."""

@@ -1,0 +1,283 @@
+"""Where kernels run: how arrays get there and back, what lies around them, and which errors end it all."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gradspec.conformance.model.memory import MARGIN, NANS, Bytes, PackedPlace, packed
+from gradspec.conformance.model.problem import DTYPES, Array, Results
+
+Given: TypeAlias = Mapping[str, Any]
+"""Arrays of one call by name, of whatever library."""
+
+
+class PoisonedError(BaseException):
+    """The device is lost to this process: whatever is called next fails, too. No ``except Exception`` may keep it."""
+
+
+class OverrunError(Exception):
+    """A call wrote beside the array of this name, or, without one, beside an array that it allocated."""
+
+
+class InputChangedError(Exception):
+    """A call wrote into the array of this name, one of its inputs."""
+
+
+class ExhaustedError(Exception):
+    """There was no room on the device, which says nothing of the kernel."""
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+class Cargo:
+    """Arrays of calls, where kernels find them: as they are."""
+
+    def __init__(self, calls: Sequence[Given]) -> None:
+        self.calls = calls
+
+    def is_whole(self) -> bool:
+        """Whether arrays and what lies around them are as they were sent."""
+        return True
+
+    def require_whole(self, outs: Container[str] = ()) -> None:
+        """``OverrunError`` where something was written beside an array, ``InputChangedError`` where into one."""
+        return
+
+
+class Memory(ABC):
+    """The arrays of one library on one device."""
+
+    @abstractmethod
+    def put(self, calls: Sequence[Mapping[str, Array]], fill: int) -> Cargo:
+        """The arrays of several calls, with ``fill`` around each."""
+
+    @abstractmethod
+    def get(self, calls: Sequence[Given]) -> list[Results]:
+        """The results of several calls."""
+
+    def synchronise(self) -> None:
+        """Wait for all that was begun; errors come here at the latest."""
+        return
+
+    def watched(self, fill: int) -> AbstractContextManager[Watch]:
+        """Put ``fill`` in and around all that is allocated meanwhile."""
+        return nullcontext(Watch())
+
+
+class Watch:
+    """What was allocated while somebody watched: nothing that is known."""
+
+    def is_whole(self) -> bool:
+        """Whether nobody wrote beside it."""
+        return True
+
+
+class HostMemory(Memory):
+    """Arrays of a library on memory of NumPy's, without a copy."""
+
+    def __init__(self, library: str) -> None:
+        self.library = library
+
+    def put(self, calls: Sequence[Mapping[str, Array]], fill: int) -> Cargo:
+        return Cargo([{name: enter(self.library, array) for name, array in call.items()} for call in calls])
+
+    def get(self, calls: Sequence[Given]) -> list[Results]:
+        return [{name: leave(array) for name, array in call.items()} for call in calls]
+
+
+class PackedMemory(Memory):
+    """Memory behind a bus: the arrays of many calls are one transfer, and so are their results."""
+
+    @abstractmethod
+    def upload(self, memory: Bytes) -> Any:
+        """Bytes of the host on the device."""
+
+    @abstractmethod
+    def download(self, buffer: Any) -> Bytes:
+        """And back."""
+
+    @abstractmethod
+    def view(self, buffer: Any, place: PackedPlace) -> Any:
+        """The array that lies in a place."""
+
+    @abstractmethod
+    def copy(self, buffer: Any) -> Any: ...
+
+    @abstractmethod
+    def same(self, one: Any, other: Any) -> bool:
+        """Whether two buffers hold the same bytes."""
+
+    @abstractmethod
+    def join(self, arrays: Sequence[Any]) -> Any:
+        """The bytes of arrays one after the other."""
+
+    @abstractmethod
+    def is_own(self, array: Any) -> bool:
+        """Whether an array is the library's, and on the device."""
+
+    @abstractmethod
+    def dtype(self, array: Any) -> np.dtype[Any]: ...
+
+    def put(self, calls: Sequence[Mapping[str, Array]], fill: int) -> Cargo:
+        return _PackedCargo(self, calls, fill)
+
+    def get(self, calls: Sequence[Given]) -> list[Results]:
+        here = [array for call in calls for array in call.values() if self.is_own(array)]
+        memory = self.download(self.join(here)) if here else np.zeros(0, np.uint8)
+        end, found = 0, list[Results]()
+        for call in calls:
+            found.append({})
+            for name, array in call.items():
+                if not self.is_own(array):
+                    found[-1][name] = leave(array)
+                    continue
+                dtype, shape = self.dtype(array), tuple(array.shape)
+                start, end = end, end + int(np.prod(shape)) * dtype.itemsize
+                found[-1][name] = memory[start:end].view(dtype).reshape(shape)
+        return found
+
+
+class _PackedCargo(Cargo):
+    def __init__(self, memory: PackedMemory, calls: Sequence[Mapping[str, Array]], fill: int) -> None:
+        self._memory = memory
+        self._named = [name for call in calls for name in call]
+        self._sent, self._places = packed([array for call in calls for array in call.values()], fill)
+        self._buffer = memory.upload(self._sent)
+        self._twin = memory.copy(self._buffer)
+        views = iter([memory.view(self._buffer, place) for place in self._places])
+        super().__init__([{name: next(views) for name in call} for call in calls])
+
+    def is_whole(self) -> bool:
+        return self._memory.same(self._buffer, self._twin)
+
+    def require_whole(self, outs: Container[str] = ()) -> None:
+        if self.is_whole():
+            return
+        now, before = self._memory.download(self._buffer), self._sent.copy()
+        named = list(zip(self._named, self._places, strict=True))
+        changed = [name for name, p in named if p.within(now).tobytes() != p.within(before).tobytes()]
+        for _, place in named:  # leaves margins, and gaps between cells
+            place.within(before)[...] = place.within(now)
+        for name, place in named:
+            around = slice(place.start - MARGIN, place.end + MARGIN)
+            if (before[around] != now[around]).any():
+                raise OverrunError(name)
+        if wrong := [name for name in changed if name not in outs]:
+            raise InputChangedError(wrong[0])
+
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+
+class Device:
+    """Where kernels run. This one is the CPU: arrays stay where they are, and nothing is waited for.
+
+    Another is named ``module:object``, and answers the same questions.
+    """
+
+    name = "cpu"
+    is_host = True
+    """Whether kernels read and write the memory of the host's arrays themselves."""
+    provider = "CPUExecutionProvider"
+    """What ONNX Runtime calls it."""
+    starting = 0.0
+    """Seconds that a new process may take until it can use the device."""
+    count = 0
+    """How many there are, each for one process; 0 where processes share one."""
+    fill = NANS
+    """What lies around arrays."""
+
+    def missing(self, library: str) -> str:
+        """Why arrays of a library cannot be there; nothing where they can."""
+        return "arrays of cupy lie on a GPU; give device='cuda'" if library == "cupy" else ""
+
+    def facts(self, library: str) -> dict[str, str]:
+        """What is to be told of it, without bringing it into use: a copy of the process could not use it then."""
+        return {}
+
+    def environment(self, number: int) -> dict[str, str]:
+        """The variables that give one of them to a process, by its number."""
+        return {}
+
+    def rounding(self, library: str) -> frozenset[str]:
+        """Modes of reduced precision that a library's settings switch on there, by the names of ``judge.reduced``."""
+        return frozenset()
+
+    def memory(self, library: str) -> Memory:
+        return HostMemory(library)
+
+    def entered(self, expression: str, library: str) -> str:
+        """The expression that makes an array on the device of one of the library's on the host, for programs."""
+        return expression
+
+    def is_lost_to(self, error: Exception) -> bool:
+        """Whether nothing can be called any longer after an error."""
+        return False
+
+    def is_full(self, error: Exception) -> bool:
+        """Whether an error says that there was no room."""
+        return False
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Errors that are the device's own, as such."""
+        try:
+            yield
+        except Exception as error:
+            words = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            if self.is_lost_to(error):
+                raise PoisonedError(words) from error
+            if self.is_full(error):
+                raise ExhaustedError(words) from None
+            raise
+
+    @contextmanager
+    def filled(self, fill: int) -> Iterator[None]:
+        """With other bytes around arrays, for a while."""
+        before, self.fill = self.fill, fill
+        try:
+            yield
+        finally:
+            self.fill = before
+
+
+HOST = Device()
+
+
+# --- arrays of libraries on the host ----------------------------------------------------------------------------------
+
+
+def enter(library: str, given: Array) -> Any:
+    """An array of NumPy as one of the library, of the same memory where that can be."""
+    if library == "torch":
+        import torch
+
+        is_bfloat16 = given.dtype == DTYPES["bf16"]
+        return torch.from_numpy(given.view(np.int16)).view(torch.bfloat16) if is_bfloat16 else torch.from_numpy(given)
+    if library == "jax":
+        import jax.numpy as jnp
+
+        return jnp.asarray(given)
+    return given
+
+
+def leave(given: Any) -> Array:
+    """What a kernel returned, as an array of NumPy."""
+    if hasattr(given, "get") and hasattr(given, "device") and not hasattr(given, "detach"):  # CuPy's
+        return np.asarray(given.get())
+    if not hasattr(given, "detach"):
+        return np.asarray(given)
+    found = given.detach().cpu()
+    if found._is_zerotensor():  # zeros that autograd has not made yet
+        found = found.new_zeros(found.shape)
+    if str(found.dtype) == "torch.bfloat16":
+        import torch
+
+        return np.asarray(found.view(torch.int16).numpy().view(DTYPES["bf16"]))
+    return np.asarray(found.numpy())

@@ -1,0 +1,209 @@
+"""References: specifications that are graphs, traced anew for every type that a kernel is judged on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from gc import collect
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from gradspec.conformance.model.problem import ARRAY_DTYPES, FLOATS, MODES, Array, Call, Problem, ReferenceSignature
+from gradspec.graph.graph import Graph
+from gradspec.graph.lru import LRUCache
+from gradspec.graph.types import DTYPES as TYPES
+from gradspec.graph.types import TensorType
+
+Types: TypeAlias = tuple[TensorType, ...]
+MOST_GRAPHS = 256
+_known = WeakValueDictionary[str, "Reference"]()
+"""References by the names that problems have: each as long as somebody holds it."""
+
+
+class Reference:
+    """What a kernel is judged by: a graph for each list of types.
+
+    ``trace`` makes the graph; it raises what it likes where there is none. The graph may have inputs of its own behind
+    those of the types: the parameters of a module. ``draw`` gives arrays, if whoever wrote the reference has a way.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        trace: Callable[[Types], Graph],
+        types: Sequence[Types],
+        draw: Callable[[np.random.Generator], Sequence[Array]] | None = None,
+        trial: Callable[[Types], object] | None = None,
+        dtypes: Sequence[str] = (),
+    ) -> None:
+        """``trial`` raises for most types that there is no graph for, and is quicker.
+
+        ``dtypes`` are the floating-point dtypes that there are; if none are given, that of the types, or any.
+        """
+        self._trace, self.types, self.draw, self._trial = trace, tuple(types), draw, trial
+        self._dtypes = tuple(dtypes)
+        self._graphs = LRUCache["Graph | str"](MOST_GRAPHS)
+        self._programs = LRUCache[Graph](MOST_GRAPHS)
+        self.found = LRUCache[Any](MOST_GRAPHS)
+        """What was found out about it, by whoever asked."""
+        self.name = _registered(name, self)
+        self.given = len(self.types[0])
+        """How many inputs it has beside parameters."""
+
+    def graph(self, types: Types) -> Graph:
+        """The graph for these types, or a ValueError that says why there is none."""
+        found = self._graphs.get_or_make(types, lambda: self._traced(types))
+        if isinstance(found, str):
+            raise ValueError(found)
+        return found
+
+    def _traced(self, types: Types) -> Graph | str:
+        try:
+            graph = self._trace(types)
+        except Exception as error:  # of whatever library it is written in
+            return f"{self.name} takes no ({', '.join(map(str, types))}): {type(error).__name__}: {error}"
+        unknown = [v for v in (*graph.inputs, *graph.outputs) if v.dtype.name not in ARRAY_DTYPES]
+        return f"{unknown[0]!r} has a dtype that is not judged" if unknown else graph
+
+    def may_take(self, types: Types) -> bool:
+        """Whether there most likely is a graph."""
+        if self._trial is None:
+            return self.takes(types)
+        try:
+            self._trial(types)
+        except Exception:  # of whatever library it is written in
+            return False
+        return True
+
+    def takes(self, types: Types) -> bool:
+        return isinstance(self._graphs.get_or_make(types, lambda: self._traced(types)), Graph)
+
+    @cached_property
+    def dtype(self) -> str:
+        """The floating-point dtype of the types as they were given."""
+        return next((t.dtype.name for types in self.types for t in types if t.is_float), "f32")
+
+    def dtypes(self, asked: Sequence[str]) -> tuple[str, ...]:
+        """Of the dtypes that are asked for those that there are; if none are, all that there are, or the types' own."""
+        known = self._dtypes or asked or (self.dtype,)
+        return tuple(name for name in asked or known if name in known)
+
+    def problem(self, types: Types, of: int = 0) -> Problem:
+        """All of a call of these types but its numbers."""
+        graph = self.graph(types)
+        count = len(graph.outputs)
+        signature = ReferenceSignature(
+            tuple(v.name.replace(".", "_") for v in graph.inputs),
+            tuple(v.dtype.name for v in graph.inputs),
+            ("y",) if count == 1 else tuple(f"y{i}" for i in range(count)),
+            of,
+        )
+        dtype = next((name for name in signature.dtypes if name in FLOATS), self.dtype)
+        return Problem(self.name, 0, tuple(v.shape for v in graph.inputs), {}, dtype, signature)
+
+    def types_of(self, problem: Problem) -> Types:
+        """The types that a problem was made of."""
+        assert problem.signature is not None
+        pairs = zip(problem.signature.dtypes, problem.shapes, strict=True)
+        return tuple(TensorType(TYPES[dtype], shape or ()) for dtype, shape in pairs)[: self.given]
+
+    def output(self, problem: Problem) -> TensorType:
+        """The type of the result that derivatives are those of."""
+        assert problem.signature is not None
+        return self.graph(self.types_of(problem)).outputs[problem.signature.of].type
+
+    def modes(self, types: Types) -> tuple[str, ...]:
+        """Those that there are: integers have no derivatives."""
+        graph = self.graph(types)
+        differentiable = any(v.type.is_float for v in graph.inputs) and any(v.type.is_float for v in graph.outputs)
+        return MODES if differentiable else MODES[:1]
+
+    def program(self, problem: Problem, mode: str) -> Graph:
+        """The graph of a mode: arrays in the order of `Call.arguments`, results in that of `Problem.results`."""
+        key = self.types_of(problem), problem.signature, mode
+        return self._programs.get_or_make(key, lambda: self._program(problem, mode))
+
+    def _program(self, problem: Problem, mode: str) -> Graph:
+        graph = self.graph(self.types_of(problem))
+        if mode == "value":
+            return graph
+        assert problem.signature is not None
+        graph = _giving(graph, (graph.outputs[problem.signature.of],))
+        if mode == "jvp":
+            return _derivatives(graph.jvp(), 1)
+        gradients = _derivatives(graph.vjp(), 1)
+        return gradients if mode == "vjp" else _derivatives(gradients.vjp(), len(gradients.outputs))
+
+
+def _giving(graph: Graph, outputs: Sequence[Any]) -> Graph:
+    return replace(graph, outputs=tuple(outputs)).simplify()
+
+
+def _derivatives(graph: Graph, values: int) -> Graph:
+    """Without the values that stand before derivatives."""
+    return _giving(graph, graph.outputs[values:])
+
+
+def _registered(name: str, reference: Reference) -> str:
+    """A name that no other living reference has."""
+    if name in _known:
+        collect()  # one that was judged by before, and that nobody holds but itself
+    number, free = 1, name
+    while free in _known:
+        number += 1
+        free = f"{name}_{number}"
+    _known[free] = reference
+    return free
+
+
+def reference_of(problem: Problem) -> Reference:
+    """The reference that a problem is of."""
+    found = _known.get(problem.op)
+    if found is None:
+        raise LookupError(f"the reference {problem.op!r} is not loaded; load the target that is judged by it")
+    return found
+
+
+@dataclass(frozen=True)
+class FreeAxes:
+    """Axes of inputs, ``(input, axis)``, that have one size, which may be any number that ``step`` divides."""
+
+    axes: frozenset[tuple[int, int]]
+    step: int = 1
+
+    def size(self, types: Types) -> int:
+        i, axis = min(self.axes)
+        return types[i].shape[axis]
+
+    def resized(self, types: Types, size: int) -> Types:
+        """The same types with these axes of another size."""
+
+        def shape(i: int, t: TensorType) -> tuple[int, ...]:
+            return tuple(size if (i, axis) in self.axes else n for axis, n in enumerate(t.shape))
+
+        return tuple(replace(t, shape=shape(i, t)) for i, t in enumerate(types))
+
+
+def in_dtype(types: Types, dtype: str) -> Types:
+    """The same types with another floating-point dtype."""
+    return tuple(replace(t, dtype=TYPES[dtype]) if t.is_float else t for t in types)
+
+
+def call_of(problem: Problem, mode: str, arrays: dict[str, Array], layout: str = "contiguous") -> Call:
+    """A call of a reference on arrays by name."""
+    output = reference_of(problem).output(problem).shape
+    return Call(problem, mode, (), layout=layout, output=output).with_arrays(arrays)
+
+
+def array_types(problem: Problem, mode: str) -> dict[str, TensorType]:
+    """The types of all arrays of a call, by the names of `Call.arrays`."""
+    assert problem.signature is not None
+    pairs = zip(problem.signature.dtypes, problem.shapes, strict=True)
+    types = [TensorType(TYPES[dtype], shape or ()) for dtype, shape in pairs]
+    found = dict(zip(problem.inputs, types, strict=True))
+    if mode in ("jvp", "second"):
+        found |= {f"d{name}": found[name] for name in problem.differentiable}
+    return found | ({"g": reference_of(problem).output(problem)} if mode in ("vjp", "second") else {})

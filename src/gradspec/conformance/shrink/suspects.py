@@ -1,0 +1,249 @@
+"""What a wrong kernel of a reference most likely does instead: the first of some guesses that fits all its results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import islice
+from time import monotonic
+from typing import TypeAlias
+
+import numpy as np
+
+from gradspec.conformance.checks.repeat import Outcome
+from gradspec.conformance.judge.reduced import ARITHMETICS
+from gradspec.conformance.model.problem import Array, Call
+from gradspec.conformance.model.target import Target
+from gradspec.conformance.model.verdict import Failure
+from gradspec.conformance.oracle.expected import expected
+from gradspec.conformance.oracle.meaning import Bools, Judgement, round_array
+from gradspec.conformance.oracle.reference import EnclosedMeaning, GraphResults
+from gradspec.domains.formats import BF16, Format, format_named
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Node
+
+MOST_CALLS = 4
+"""Failures that a guess must fit."""
+MOST_CELLS = 4096
+"""Cells of all arrays of a call beyond which smaller calls are looked at first."""
+A_GUESS = 3.0
+"""Seconds for all guesses about one cause."""
+MOST_NODES = 48
+"""Nodes of a graph that are left out in turn."""
+NARROW = ("f32", "f16", "bf16")
+"""Accumulators that a result may have been added up in, from the widest on."""
+ROUNDED_FACTORS = ("tf32", "bf16_inputs")
+DIGITS = 0.01
+"""How wide an enclosure may be, in proportion, that says something about a kernel."""
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One wrong result: the call, and what was given."""
+
+    target: Target
+    call: Call
+    name: str
+    got: Array
+
+    @cached_property
+    def meaning(self) -> EnclosedMeaning:
+        found = expected(self.call)[self.name]
+        assert isinstance(found, EnclosedMeaning)
+        return found
+
+    @cached_property
+    def judgement(self) -> Judgement:
+        return self.meaning.judge(self.got, self.target.arithmetic(self.call.problem))
+
+    def fits(self, graph: Graph, call: Call) -> bool:
+        """Whether the result is that of another graph, or of another call."""
+        arrays = [np.asarray(array) for array in call.arguments()]
+        other = EnclosedMeaning(GraphResults(graph, arrays), self.meaning.place, self.meaning.is_derivative)
+        judged = other.judge(self.got, self.target.arithmetic(self.call.problem))
+        return judged.passed and not judged.wide.all()
+
+
+Guess: TypeAlias = Callable[[Wrong], bool]
+
+
+def suspicion(target: Target, failures: Sequence[Failure]) -> str:
+    """What the kernel most likely does, in a sentence without its full stop; nothing where no guess fits.
+
+    It fits the first failure, which is the one that is shown, and some of the others.
+    """
+    told = [*failures[:1], *sorted(failures[1:], key=lambda failure: _tells_most(failure.judged_call))]
+    wrong = sorted(islice(_results(target, told), MOST_CALLS), key=lambda w: -w.got.size)
+    if not wrong:
+        return ""
+    deadline = monotonic() + A_GUESS
+    for words, fits in _guesses(wrong[0]):
+        with np.errstate(all="ignore"), suppress(Exception):  # a guess that cannot be tried is none
+            if all(map(fits, wrong)):
+                return words
+        if monotonic() > deadline:
+            break
+    return ""
+
+
+def _tells_most(call: Call) -> tuple[bool, int]:
+    """Large calls first, of those that are judged in no time: in one cell much may be so by chance."""
+    cells = sum(array.size for array in call.arrays().values())
+    return cells > MOST_CELLS, -cells
+
+
+def _results(target: Target, failures: Sequence[Failure]) -> Iterator[Wrong]:
+    for failure in failures:
+        call, name = failure.judged_call.in_layout(), failure.verdict.result
+        outcome = Outcome.of(target, call)
+        got = outcome.results.get(name)
+        meaning = expected(call).get(name)
+        if got is not None and isinstance(meaning, EnclosedMeaning) and got.shape == meaning.shape and got.size:
+            wrong = Wrong(target, call, name, got)
+            if not wrong.judgement.passed:
+                yield wrong
+
+
+def _guesses(first: Wrong) -> Iterator[tuple[str, Guess]]:
+    """Those first that explain most."""
+    if first.got.size > 1:
+        yield "the result is zeros", lambda w: not w.got.any()
+        yield (
+            "the result is one number in every cell",
+            lambda w: len(np.unique(w.got)) == 1 and w.got.ravel()[0] == w.got.ravel()[0],
+        )
+    for name in first.call.named():
+        yield f"the result is its input {name}", partial(_is_input, name)
+    yield "the result stays the same for other numbers, as a stale one does", _is_stale
+    for name in ROUNDED_FACTORS:
+        words, fits = _arithmetic(name)
+        yield words, lambda w, fits=fits: fits(w) and _is_right_of_few_bits(w)  # type: ignore[misc]
+    for bits, narrow in _accumulators(first):
+        yield f"the result is correct up to the accumulator: {bits} bits", narrow
+    yield from (_arithmetic(name) for name in ARITHMETICS if name not in ROUNDED_FACTORS)
+    for name in first.call.named():
+        yield f"its input {name} is ignored", partial(_without, name)
+    graph = first.meaning.results.graph
+    for place, node in enumerate(graph.nodes[:MOST_NODES]):
+        if _passed_on(node) is not None:
+            what = f"the {node.op.name} of `{node.outputs[0].name}` is left out"
+            yield what, partial(_bypassed, place)
+    yield from _places(first)
+
+
+def _is_input(name: str, w: Wrong) -> bool:
+    other = w.call.named()[name]
+    return w.got.shape == other.shape and np.array_equal(w.got, other, equal_nan=w.got.dtype.kind == "f")
+
+
+def _is_stale(w: Wrong) -> bool:
+    """Whether other numbers give the same result, which is wrong for them too."""
+    if not np.isfinite(w.got.astype(np.float64)).all():  # which many numbers give
+        return False
+    other = w.call.mapped(lambda array: 2 * array + 1 if array.dtype.kind not in "iub" else array)
+    got, meaning = Outcome.of(w.target, other).results.get(w.name), expected(other)[w.name]
+    is_same = got is not None and np.array_equal(got, w.got, equal_nan=got.dtype.kind == "f")
+    return is_same and meaning is not None and not meaning.judge(w.got, w.judgement.arithmetic).passed
+
+
+def _accumulators(first: Wrong) -> Iterator[tuple[int, Guess]]:
+    own = first.target.arithmetic(first.call.problem)
+    for form in map(format_named, NARROW):
+        if form.precision < own.accumulate.precision:
+            yield form.precision, partial(_accumulated, form)
+
+
+def _accumulated(form: Format, w: Wrong) -> bool:
+    return _tells(w.meaning.judge(w.got, replace(w.target.arithmetic(w.call.problem), accumulate=form)))
+
+
+def _tells(judgement: Judgement) -> bool:
+    """Whether a result passes, in some cell by an enclosure that is not weak, or that has some digits."""
+    assert isinstance(judgement.meaning, EnclosedMeaning)
+    found = judgement.meaning.enclosed(judgement.arithmetic)
+    return judgement.passed and bool((~judgement.wide | (found.radius <= DIGITS * np.abs(found.centre))).any())
+
+
+def _arithmetic(name: str) -> tuple[str, Guess]:
+    return f"the result is right only if arithmetic may be {name}", partial(_under, name)
+
+
+def _under(name: str, w: Wrong) -> bool:
+    return _tells(w.meaning.judge(w.got, ARITHMETICS[name](w.target.arithmetic(w.call.problem))))
+
+
+def _is_right_of_few_bits(w: Wrong) -> bool:
+    """Whether nothing is lost of numbers of 8 bits, which no format of factors rounds; narrow sums of their products
+    are rounded all the same."""
+    other = w.call.mapped(
+        lambda array: round_array(array, BF16).astype(array.dtype) if array.dtype.kind == "f" else array
+    )
+    got, meaning = Outcome.of(w.target, other).results.get(w.name), expected(other)[w.name]
+    return got is not None and meaning is not None and _tells(meaning.judge(got, w.judgement.arithmetic))
+
+
+def _without(name: str, w: Wrong) -> bool:
+    """Whether the result is the reference's with 0, or 1, for an input."""
+    array = w.call.named()[name]
+    others = (np.full_like(array, number) for number in (0, 1))
+    changed = (w.call.with_arrays({**w.call.arrays(), name: other}) for other in others)
+    return any(w.fits(w.meaning.results.graph, call) for call in changed)
+
+
+def _passed_on(node: Node) -> int | None:
+    """The operand that a node's result could be taken for."""
+    types = [v.type for v in node.inputs]
+    own = node.outputs[0].type
+    return types.index(own) if len(node.outputs) == 1 and own.is_float and own in types else None
+
+
+def _bypassed(place: int, w: Wrong) -> bool:
+    """Whether the result is the reference's without one of its nodes."""
+    graph = w.meaning.results.graph
+    if place >= len(graph.nodes):
+        return False
+    node = graph.nodes[place]
+    operand = _passed_on(node)
+    if operand is None:
+        return False
+    old, new = node.outputs[0], node.inputs[operand]
+    nodes = tuple(
+        replace(n, inputs=tuple(new if v is old else v for v in n.inputs)) for n in graph.nodes if n is not node
+    )
+    outputs = tuple(new if v is old else v for v in graph.outputs)
+    return w.fits(replace(graph, nodes=nodes, outputs=outputs), w.call)
+
+
+# --- where it is wrong ------------------------------------------------------------------------------------------------
+
+
+def _places(first: Wrong) -> Iterator[tuple[str, Guess]]:
+    """Along one axis, the cells from some place on, or one cell of each block."""
+    for axis in (axis for axis in reversed(range(first.got.ndim)) if first.got.shape[axis] > 1):
+        yield f"it is wrong in the last cells along axis {axis} alone", partial(_is_tail, axis)
+        for block in (4, 8, 16, 32, 64, 128):
+            what = f"it is wrong in one cell of each {block} along axis {axis}"
+            yield what, partial(_is_residue, axis, block)
+
+
+def _along(w: Wrong, axis: int) -> Bools:
+    """Which places along an axis have a wrong cell."""
+    others = tuple(i for i in range(w.got.ndim) if i != axis)
+    return np.asarray((~w.judgement.ok).any(axis=others)) if axis < w.got.ndim else np.zeros(0, np.bool_)
+
+
+def _is_tail(axis: int, w: Wrong) -> bool:
+    wrong = _along(w, axis)
+    if len(wrong) == 1:  # which is the last one too
+        return True
+    if wrong.all() or not wrong.any():
+        return False
+    start = int(np.argmax(wrong))
+    return bool(wrong[start:].all()) and start > 0
+
+
+def _is_residue(axis: int, block: int, w: Wrong) -> bool:
+    places = np.flatnonzero(_along(w, axis))
+    return len(places) > 1 and len({*(places % block).tolist()}) == 1

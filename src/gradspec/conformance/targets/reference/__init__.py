@@ -1,0 +1,1 @@
+"""Kernels of anything that a graph can say, judged by a reference."""

@@ -1,0 +1,296 @@
+"""A kernel of anything that a graph can say: ``gradspec check module:kernel --spec module:reference --inputs …``."""
+
+from __future__ import annotations
+
+import inspect
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from gradspec.conformance.judge.conventions import CONVENTIONS
+from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.case import known_blocks
+from gradspec.conformance.model.domain import EVERYTHING, KernelDomain
+from gradspec.conformance.model.problem import FLOATS, LAYOUTS, Call, Problem, Results
+from gradspec.conformance.model.reference import Reference, array_types
+from gradspec.conformance.model.target import NotOfferedError
+from gradspec.conformance.targets.arrays import ArrayTarget
+from gradspec.conformance.targets.callers import ARRAYS, BARE, Caller, modules_of, named_results, program
+from gradspec.conformance.targets.objects import home_of, object_named
+from gradspec.conformance.targets.reference.loading import Inputs, library_of, mentioned, named, reference_from
+from gradspec.graph.types import DTYPES
+
+TORCH_NAMES = {"f16": "torch.float16", "bf16": "torch.bfloat16", "f64": "torch.float64"}
+ATTACHED = {"jvp": "jvp", "vjp": "vjp", "second": "vjp_vjp"}
+"""Where a kernel of NumPy arrays has its derivatives."""
+DECLARATIONS = (
+    *("arithmetic", "conventions", "strict", "layouts", "blocks"),
+    *("repeatable", "threadsafe", "fresh_results", "set_threads"),
+)
+"""What a kernel may say of itself."""
+
+
+class ReferenceKernel(ArrayTarget):
+    """A kernel, judged by a reference.
+
+    >>> import gradspec as gs
+    >>> target = ReferenceKernel(lambda x: np.maximum(x, 0), lambda x: gs.relu(x), "f32[8,64]")
+    >>> target.references[0].types
+    ((f32[8, 64],),)
+    """
+
+    has_windows = False
+    is_own = True
+
+    def __init__(
+        self,
+        kernel: Any,
+        spec: Any,
+        inputs: Inputs,
+        *,
+        name: str = "",
+        params: str | Sequence[str] | None = None,
+        array: str | None = None,
+        jvp: Callable[..., Any] | None = None,
+        vjp: Callable[..., Any] | None = None,
+    ) -> None:
+        self._kernel, self._spec = _made(kernel), _made(spec)
+        self.name, self._original = name or named(kernel), kernel
+        self._given = {mode: f for mode, f in (("jvp", jvp), ("vjp", vjp)) if f is not None}
+        self._array = array
+        self._declared: dict[str, Any] = {}
+        self._refusals: dict[str, str | None] = {}
+        self._shared = self._shared_parameters() if params is None else []
+        chosen = self._shared or ("constants" if params is None else params)
+        self.reference = reference_from(self._spec, inputs, chosen)
+        self._by_dtype: dict[str, Callable[..., Any]] = {}
+        self.declaring()
+
+    @property
+    def references(self) -> Sequence[Reference]:
+        return (self.reference,)
+
+    def _shared_parameters(self) -> list[str]:
+        if library_of(self._spec) != "torch" or library_of(self._kernel) != "torch":
+            return []
+        from gradspec.interop.torch.reference import shared_parameters
+
+        return shared_parameters(self._spec, self._kernel)
+
+    @cached_property
+    def array(self) -> str:  # type: ignore[override]
+        """The library of the arrays that the kernel takes: as it says, or as it is written, or as its reference is."""
+        said = self._array or getattr(self._kernel, "array", None)
+        if isinstance(said, str):
+            if said not in ARRAYS:
+                raise ValueError(f"array is {said!r}; a kernel takes arrays of one of {', '.join(ARRAYS)}")
+            return said
+        own, theirs = library_of(self._kernel), library_of(self._spec)
+        if own in ARRAYS or "numpy" in mentioned(self._kernel):
+            return own if own in ARRAYS else "numpy"
+        return theirs if theirs in ARRAYS else "numpy"
+
+    # --- declarations
+
+    def declaring(self, **declarations: Any) -> Self:
+        """The same target, with declarations that go before those of the kernel; None and empty ones say nothing."""
+        said = {name: value for name, value in declarations.items() if value not in (None, ())}
+        unknown = sorted(said.keys() - {*DECLARATIONS})
+        if unknown:
+            raise TypeError(
+                f"{', '.join(unknown)}: such is said of the specification's operators; of a kernel with a reference "
+                f"declare some of {', '.join(DECLARATIONS)}, and give several inputs for other sizes"
+            )
+        self._declared |= said
+        Arithmetic.of("f32", **self._said("arithmetic", {}))  # which says what it has none of
+        layouts = self._said("layouts", ()) or ([] if self.array in BARE else [n for n in LAYOUTS if n != "reversed"])
+        self.domain = KernelDomain.of(layouts=tuple(layouts)) if layouts else EVERYTHING
+        self.blocks = known_blocks(self._said("blocks", ()))
+        is_module = hasattr(self._kernel, "named_parameters")  # whose parameters are put in for the time of a call
+        self.repeatable = bool(self._said("repeatable", self.array in BARE))  # other libraries promise no bits
+        self.threadsafe = bool(self._said("threadsafe", not is_module))
+        self.fresh_results, self.strict = (bool(self._said(name, False)) for name in ("fresh_results", "strict"))
+        self.compiles = self.array == "jax"
+        for name in self.conventions():
+            if name not in CONVENTIONS:
+                raise ValueError(f"conventions names {name!r}, which is none; use some of {', '.join(CONVENTIONS)}")
+        return self
+
+    def within(self, domain: str) -> Self:
+        if domain:
+            raise ValueError("a domain is one of the specification's operators; give several inputs for a reference")
+        return self
+
+    def _said(self, name: str, default: Any) -> Any:
+        return self._declared.get(name, getattr(self._kernel, name, default))
+
+    def arithmetic(self, problem: Problem) -> Arithmetic:
+        return Arithmetic.of(problem.dtype if problem.dtype in FLOATS else "f64", **self._said("arithmetic", {}))
+
+    def conventions(self) -> frozenset[str]:
+        return frozenset(self._said("conventions", ()))
+
+    def undeclared(self, conventions: Sequence[str]) -> str:
+        missing = ", ".join(f'"{name}"' for name in conventions if name not in self.conventions())
+        return f"which is not the reference's choice; declare conventions=[{missing}], or pass strict=False"
+
+    def versions(self) -> dict[str, str]:
+        found = {self.name: str(self._said("__version__", "no version")), "numpy": np.__version__}
+        for library in sorted({self.array, library_of(self._spec)} & {"torch", "jax"}):
+            found[library] = str(modules_of(library)[library].__version__)
+        return {**found, "python": platform.python_version()}
+
+    def named(self) -> dict[str, object]:
+        return {"kernel": self._original, **{f"kernel_{mode}": f for mode, f in self._derivatives.items()}}
+
+    def may_race(self, call: Call) -> bool:
+        """PyTorch's transforms of functions, by which JVPs are taken, are for one thread at a time."""
+        return super().may_race(call) and (self.array != "torch" or call.mode in ("value", "vjp"))
+
+    # --- what it offers
+
+    @cached_property
+    def _derivatives(self) -> dict[str, Callable[..., Any]]:
+        """The derivatives that come with a kernel of NumPy arrays."""
+        attached = {mode: getattr(self._kernel, name, None) for mode, name in ATTACHED.items()}
+        return {**{mode: f for mode, f in attached.items() if callable(f)}, **self._given}
+
+    def declines(self, problem: Problem, mode: str) -> str | None:
+        return self.refusal(problem, mode)
+
+    def refusal(self, problem: Problem, mode: str) -> str | None:
+        """Why a mode is not offered: a kernel of NumPy arrays has no such derivative, or trying it says so."""
+        if mode not in self._refusals:
+            self._refusals[mode] = self._tried(self.reference.problem(self.reference.types[0]), mode)
+        return self._refusals[mode]
+
+    def _tried(self, problem: Problem, mode: str) -> str | None:
+        if self.array in BARE:
+            return None if mode == "value" or mode in self._derivatives else f"it has no {ATTACHED[mode]}"
+        if mode == "value":
+            return None
+        types = array_types(problem, mode)
+        arrays = {name: np.ones(t.shape, t.dtype.numpy) for name, t in types.items()}
+        for name in (name for name in problem.inputs if not types[name].is_float):
+            arrays[name][...] = 0
+        output = self.reference.output(problem).shape
+        try:
+            self.run(Call(problem, mode, (), output=output).with_arrays(arrays))
+        except NotOfferedError as why:
+            return str(why)
+        except Exception as error:
+            return f"its {mode} raises {type(error).__name__}: {str(error).splitlines()[0][:120]}"
+        return None
+
+    # --- running
+
+    def _function(self, call: Call) -> Callable[..., Any]:
+        caller, kernel = Caller.of_problem(self.array, call.mode, call.problem), self._called(call.problem)
+        if self.array in BARE and call.mode != "value":
+            if call.mode not in self._derivatives:
+                raise NotOfferedError(f"it has no {ATTACHED[call.mode]}")
+            return self._derivatives[call.mode]
+        return caller.function(kernel, modules_of(self.array))
+
+    def _called(self, problem: Problem) -> Callable[..., Any]:
+        """The kernel as a function of all inputs: of a module, its parameters among them."""
+        if not hasattr(self._kernel, "named_parameters"):
+            return self._kernel  # type: ignore[no-any-return]
+        if problem.dtype not in self._by_dtype:
+            from gradspec.interop.torch.reference import functional
+
+            dtype = DTYPES[problem.dtype]
+            self._by_dtype[problem.dtype] = functional(self._kernel, self._spec, dtype, self._shared)
+        return self._by_dtype[problem.dtype]
+
+    def compute(self, call: Call) -> Mapping[str, Any]:
+        function = self._function(call)
+        try:
+            with np.errstate(all="ignore"):  # NaNs and overflow are among the cases, and no errors
+                given = function(*call.arguments())
+        except NotImplementedError as why:
+            raise NotOfferedError(f"it raised NotImplementedError: {why}") from why
+        except RuntimeError as why:
+            if call.mode != "value" and "does not require grad" in str(why):
+                raise NotOfferedError("its result does not carry derivatives") from why
+            raise
+        return named_results(call, given)
+
+    def run_into(self, call: Call, outs: Results) -> None:
+        if self.array not in BARE or call.mode != "value" or "out" not in _parameters(self._kernel):
+            raise NotOfferedError(f"{self.name} takes no out=")
+
+        def write(call: Call, given: Mapping[str, Any]) -> None:
+            parts = tuple(given[name] for name in call.problem.results("value") if name in given)
+            self._kernel(*call.arguments(), out=parts[0] if len(parts) == 1 else parts)
+
+        self.written(call, outs, write)
+
+    def set_threads(self, count: int) -> bool:
+        chosen = self._said("set_threads", None)
+        if chosen is not None:
+            chosen(count)
+        elif self.array == "torch":
+            modules_of("torch")["torch"].set_num_threads(count)
+        return chosen is not None
+
+    # --- programs
+
+    def reproducer(self, call: Call) -> str:
+        return program(call, self.array, [*self._imported(), *self._wrapped(call.problem)], device=self.device)
+
+    def _imported(self) -> list[str]:
+        module, separator, path = self.name.partition(":")
+        if separator:
+            first = path.split(".")[0]
+            return (
+                [f"from {module} import {first}" + (" as kernel" if path == first != "kernel" else "")]
+                + ([f"kernel = {path}"] if path != first else [])
+                + [f"kernel_{mode} = kernel.{ATTACHED[mode]}" for mode in self._derivatives if mode not in self._given]
+            )
+        home = home_of(self._original)
+        if home is None:
+            return ["# kernel: the kernel"]
+        return [f"from {home[0]} import {home[1]} as kernel"]
+
+    def _wrapped(self, problem: Problem) -> list[str]:
+        """The lines that make a function of a module."""
+        if not hasattr(self._kernel, "named_parameters"):
+            return []
+        converted = "" if problem.dtype == "f32" else f".to({TORCH_NAMES[problem.dtype]})"
+        return [
+            f"module = kernel{'()' * isinstance(self._original, type)}{converted}",
+            f"names = {self._shared}",
+            "def kernel(*arrays):",
+            "    given = len(arrays) - len(names)",
+            "    return torch.func.functional_call(module, dict(zip(names, arrays[given:])), arrays[:given])",
+        ]
+
+
+def _made(given: Any) -> Any:
+    """An object of a class that can be made without arguments, as users write references and kernels of PyTorch."""
+    if not isinstance(given, type):
+        return given
+    try:
+        return given()
+    except TypeError as error:
+        raise TypeError(f"{given.__name__} cannot be made without arguments ({error}); give an object of it") from error
+
+
+def _parameters(kernel: Any) -> Iterable[str]:
+    try:
+        return inspect.signature(kernel).parameters
+    except (TypeError, ValueError):
+        return ()
+
+
+def loaded_kernel(
+    name: str, spec: str, inputs: str, params: str | None = None, array: str | None = None
+) -> ReferenceKernel:
+    """The target that ``module:kernel`` and ``module:reference`` name; a reference may be an ONNX file, too."""
+    meant = spec if spec.endswith(".onnx") else object_named(spec)
+    own = object_named(inputs) if ":" in inputs and "[" not in inputs else inputs
+    return ReferenceKernel(object_named(name), meant, own, name=name, params=params, array=array)

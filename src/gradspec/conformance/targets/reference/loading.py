@@ -1,0 +1,173 @@
+"""References from what users have: functions and graphs of ours, modules and functions of PyTorch, JAX, ONNX files."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gradspec.conformance.model.problem import Array
+from gradspec.conformance.model.reference import Reference, Types
+from gradspec.graph.graph import Graph
+from gradspec.graph.types import DTYPES, TensorType, type_of
+from gradspec.interop import from_jax, from_onnx
+from gradspec.transforms.trace import trace
+
+Inputs: TypeAlias = str | Sequence[Any] | Callable[[np.random.Generator], Sequence[Array]]
+"""Types, one list of them or several; or a function that draws arrays."""
+LIBRARIES = ("torch", "jax", "gradspec")
+
+
+def reference_from(spec: Any, inputs: Inputs, params: str | Sequence[str] = "constants", name: str = "") -> Reference:
+    """The reference that a specification is.
+
+    >>> import gradspec as gs
+    >>> reference = reference_from(lambda x: gs.relu(x), "f32[8,64]")
+    >>> reference.problem(reference.types[0]).shapes
+    ((8, 64),)
+    """
+    types, draw = read_inputs(inputs)
+    found = Reference(name or named(spec), tracer(spec, params), types, draw, trial_of(spec))
+    for one in found.types:
+        found.graph(one)  # or why there is none
+    return found
+
+
+def named(spec: Any) -> str:
+    """What a specification is called: a word, for rows of tables."""
+    if isinstance(spec, str | PathLike):
+        return Path(spec).stem
+    own = getattr(spec, "__name__", type(spec).__name__)
+    return "reference" if own in ("<lambda>", "Graph", "Sequential") else str(own)
+
+
+# --- inputs -----------------------------------------------------------------------------------------------------------
+
+
+def read_inputs(
+    inputs: Inputs,
+) -> tuple[list[Types], Callable[[np.random.Generator], Sequence[Array]] | None]:
+    """Lists of types, and the function that draws arrays, if one was given.
+
+    >>> read_inputs("f32[8,64], i64[8]; f32[1,3], i64[1]")[0]
+    [(f32[8, 64], i64[8]), (f32[1, 3], i64[1])]
+    """
+    if isinstance(inputs, str):
+        return [_read_types(part) for part in inputs.split(";")], None
+    if callable(inputs):
+        drawn = inputs(np.random.default_rng(0))
+        return [tuple(type_of(np.asarray(array)) for array in drawn)], inputs
+    given = list(inputs)
+    if not given:
+        raise ValueError("inputs is empty; give the types of the reference's arguments, such as [gs.f32[8, 64]]")
+    lists = given if isinstance(given[0], list | tuple) else [given]
+    return [tuple(map(_as_type, one)) for one in lists], None
+
+
+def _as_type(value: Any) -> TensorType:
+    if isinstance(value, TensorType):
+        return value
+    if isinstance(value, str):
+        (found,) = _read_types(value)
+        return found
+    if hasattr(value, "__array__"):
+        return type_of(np.asarray(value))
+    raise TypeError(f"{value!r} is not the type of an input; give one such as gs.f32[8, 64], or 'f32[8,64]'")
+
+
+def _read_types(text: str) -> Types:
+    found = []
+    for part in filter(None, (piece.strip(" ,") for piece in text.replace("]", "]|").split("|"))):
+        name, bracket, sizes = part.partition("[")
+        dtype, numbers = DTYPES.get(name.strip()), sizes.removesuffix("]").replace("()", "")
+        cells = [size.strip() for size in numbers.split(",") if size.strip()]
+        if dtype is None or not bracket or not part.endswith("]") or not all(c.isdecimal() for c in cells):
+            known = ", ".join(DTYPES)
+            raise ValueError(f"{part!r} is not a type; write one such as f32[8,64], with a dtype of {known}")
+        found.append(dtype[tuple(map(int, cells))])
+    if not found:
+        raise ValueError(f"{text!r} names no types; write them such as f32[8,64],f32[64]")
+    return tuple(found)
+
+
+# --- specifications ---------------------------------------------------------------------------------------------------
+
+
+def tracer(spec: Any, params: str | Sequence[str] = "constants") -> Callable[[Types], Graph]:
+    """The function from types to the graph of a specification."""
+    if isinstance(spec, Graph):
+        return lambda types: _same(spec, types)
+    if isinstance(spec, str | PathLike):
+        return lambda types: from_onnx(spec, shapes=_shapes(str(spec), types))
+    library = library_of(spec)
+    if library == "torch":
+        from gradspec.interop.torch.reference import torch_tracer
+
+        return torch_tracer(spec, params)
+    if library == "jax":
+        return lambda types: from_jax(spec, *types)
+    if not callable(spec):
+        raise TypeError(
+            f"{spec!r} is not a specification; give a function of gs, PyTorch or JAX, a module, a graph or an ONNX file"
+        )
+    return lambda types: trace(spec, *types)
+
+
+def trial_of(spec: Any) -> Callable[[Types], object] | None:
+    """A call of a reference of PyTorch on zeros, which says at once what it does not take."""
+    if isinstance(spec, Graph | str | PathLike) or library_of(spec) != "torch":
+        return None
+    from gradspec.interop.torch.reference import torch_trial
+
+    return torch_trial(spec)
+
+
+def _same(graph: Graph, types: Types) -> Graph:
+    if tuple(v.type for v in graph.inputs) != types:
+        raise ValueError("the graph has types of its own; give the function that it was traced from for others")
+    return graph
+
+
+def library_of(spec: Any) -> str:
+    """The library that a function or module is written in: of those that it names, the first; ours, if none.
+
+    >>> library_of(lambda x: x)
+    'gradspec'
+    """
+    for kind in type(spec).__mro__ if not inspect.isfunction(spec) else ():
+        root = kind.__module__.partition(".")[0]
+        if root in ("torch", "jax", "jaxlib"):
+            return root.removesuffix("lib")
+    names = mentioned(spec)
+    return next((library for library in LIBRARIES if library in names), "gradspec")
+
+
+def mentioned(spec: Any) -> frozenset[str]:
+    """The packages of what a function names, and of what functions name that it calls."""
+    return frozenset(_mentioned(spec))
+
+
+def _mentioned(spec: Any, depth: int = 2) -> Iterator[str]:
+    """The packages of what a function names."""
+    function = inspect.unwrap(getattr(spec, "func", spec))  # of a partial
+    function = function if inspect.isfunction(function) else vars(type(function)).get("__call__")
+    if not inspect.isfunction(function):
+        return
+    scope = inspect.getclosurevars(function)
+    for value in (*scope.globals.values(), *scope.nonlocals.values()):
+        kinds = value.__mro__ if isinstance(value, type) else ()  # an autograd.Function of one's own is PyTorch's
+        own = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        homes = (own or type(value).__module__, *(kind.__module__ for kind in kinds))
+        yield from (str(home).partition(".")[0] for home in homes)
+        if depth and inspect.isfunction(value):
+            yield from _mentioned(value, depth - 1)
+
+
+def _shapes(path: str, types: Types) -> dict[str, tuple[int, ...]]:
+    names = [v.name for v in from_onnx(path).inputs]
+    return {name: t.shape for name, t in zip(names, types, strict=True)}

@@ -1,0 +1,267 @@
+"""JAX functions as graphs: the program that ``jax.make_jaxpr`` gives, read primitive by primitive."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import source_info_util
+from jax.extend.core import Literal
+
+from gradspec.graph.builder import Builder
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Var
+from gradspec.interop.jax.capture import Captured, captured
+from gradspec.interop.jax.folding import folded
+from gradspec.interop.jax.primitives import NO_MEANING, RULES
+from gradspec.interop.jax.primitives.pointwise import OF_LIBRARY
+from gradspec.interop.jax.types import gradspec_type, is_extended
+from gradspec.interop.refusals import Refusals
+from gradspec.ops.layout import concat, getitem
+from gradspec.ops.shape import reshape
+from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
+
+MOST_STEPS = 1024
+"""Steps of a loop that are written out one after another."""
+
+CALLS = {"jit", "pjit", "closed_call", "core_call", "composite", "remat2", "checkpoint"}
+CUSTOM = {"custom_jvp_call", "custom_vjp_call"}
+"""Primitives that call a program, which is read in their place; some with a rule for its derivatives."""
+
+_LIBRARY = str(Path(jax.__file__).parent)
+_FUNCTION = re.compile(r"(?P<name>\S+) at (?P<file>.+):\d+")
+
+
+def read(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Graph:
+    """The graph of a function; see ``gs.from_jax``."""
+    return _JaxReader().graph(captured(function, args, kwargs))
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """In the place of a value that there is not. What follows a random number is not examined."""
+
+    drawn: bool
+
+
+def _refused(values: Sequence[Any]) -> list[_Refused]:
+    return [v for v in values if isinstance(v, _Refused)]
+
+
+class _JaxReader:
+    """Values are variables of the graph, or arrays that no input changes."""
+
+    def __init__(self) -> None:
+        self.builder = Builder()
+        self.refusals = Refusals("function")
+        self.constants: dict[Any, tuple[Array, Var]] = {}
+        self.place = "a place that JAX does not know"
+        """The line outside JAX that led to what is read."""
+
+    def graph(self, captured: Captured) -> Graph:
+        inputs = [self.builder.input(t, self.builder.unused(name)) for name, t in captured.inputs]
+        results = self._run(captured.program, inputs)
+        self.refusals.raise_any()
+        for aval in captured.program.out_avals:
+            gradspec_type(aval)
+        if not results:
+            raise UnsupportedError("the function returns no array, and a graph needs one to give")
+        return self.builder.build([self._variable(v) for v in results], allow_unused=True)
+
+    def _variable(self, value: Any) -> Var:
+        """A value as a variable; an array, or a number, becomes a constant once."""
+        if isinstance(value, Var):
+            return value
+        key = (value.dtype, value.tobytes()) if value.ndim == 0 else id(value)
+        if key not in self.constants:
+            self.constants[key] = value, self.builder.share(value, "c")
+        return self.constants[key][1]
+
+    # --- programs -----------------------------------------------------------------------------------------------------
+
+    def _run(self, program: Any, values: Sequence[Any]) -> list[Any]:
+        """The results of a program, of which only what they need is read."""
+        jaxpr, consts = (program.jaxpr, program.consts) if hasattr(program, "jaxpr") else (program, ())
+        known = dict(zip(jaxpr.constvars, map(_array, consts), strict=True))
+        known.update(zip(jaxpr.invars, values, strict=True))
+
+        def value(atom: Any) -> Any:
+            return _number(atom) if isinstance(atom, Literal) else known[atom]
+
+        for equation in _needed(jaxpr):
+            results = self._read(equation, [value(atom) for atom in equation.invars])
+            known.update(zip(equation.outvars, results, strict=True))
+        return [value(atom) for atom in jaxpr.outvars]
+
+    def _read(self, equation: Any, values: Sequence[Any]) -> Sequence[Any]:
+        """The values of an equation; if there are none, the reason is kept."""
+        name, refused = equation.primitive.name, _refused(values)
+        is_known = name in RULES or name in _CONTROL
+        if any(v.drawn for v in refused) or (refused and is_known):
+            return [refused[0]] * len(equation.outvars)
+        before = self.place
+        self.place = source_info_util.summarize(equation.source_info) or before
+        try:
+            return self._results(equation, values)
+        except (UnsupportedError, ShapeError, DTypeError) as error:
+            self.refusals.add(name, str(error), self.place)
+            return [_Refused(_draws(name))] * len(equation.outvars)
+        finally:
+            self.place = before
+
+    def _results(self, equation: Any, values: Sequence[Any]) -> Sequence[Any]:
+        name = equation.primitive.name
+        if name in CALLS | CUSTOM:
+            return self._called(equation, values)
+        params = {key: stated for key, stated in equation.params.items() if key not in NO_MEANING}
+        if name in _CONTROL:
+            return _CONTROL[name](self, values, **params)
+        if name not in RULES:
+            raise UnsupportedError(_reason(name))
+        wanted = [gradspec_type(atom.aval) for atom in equation.outvars]
+        try:
+            results = self._applied(RULES[name], values, params)
+        except TypeError as error:
+            if "keyword" not in str(error):
+                raise
+            raise UnsupportedError(f"JAX {jax.__version__} states it otherwise than is known here: {error}") from None
+        for found, expected in zip(results, wanted, strict=True):
+            given = found.type if isinstance(found, Var) else gradspec_type(found)
+            if given != expected:
+                raise UnsupportedError(f"in JAX its result is {expected}, and here it would be {given}")
+        return results
+
+    def _applied(self, rule: Callable[..., Any], values: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+        if not any(isinstance(v, Var) for v in values):
+            known = folded(rule, values, params)
+            if known is not None:
+                return known
+        return _several(rule(*map(self._variable, values), **params))
+
+    def _called(self, equation: Any, values: Sequence[Any]) -> Sequence[Any]:
+        """A program in the place of its call; some functions of JAX's own have an operator."""
+        params = equation.params
+        program = params["call_jaxpr"] if "call_jaxpr" in params else params["jaxpr"]
+        if equation.primitive.name in CUSTOM:
+            found = _FUNCTION.match(str(getattr(program.jaxpr.debug_info, "func_src_info", "")))
+            if found is None or not found["file"].startswith(_LIBRARY):
+                _warn_of_rule(found["name"] if found else "a function")
+            elif found["name"] in OF_LIBRARY and any(isinstance(v, Var) for v in values) and not _refused(values):
+                return [OF_LIBRARY[found["name"]](*map(self._variable, values))]
+        return self._run(program, values)
+
+    # --- loops and branches -------------------------------------------------------------------------------------------
+
+    def _scan(
+        self, values: Sequence[Any], *, jaxpr: Any, length: int, num_consts: int, num_carry: int, reverse: bool
+    ) -> Sequence[Any]:
+        """The steps one after another, and what they give besides side by side."""
+        _require_few(length)
+        consts, carried = values[:num_consts], values[num_consts : num_consts + num_carry]
+        xs = values[num_consts + num_carry :]
+        rows: list[Sequence[Any]] = []
+        for i in range(length)[:: -1 if reverse else 1]:
+            taken = [np.asarray(x[i]) if isinstance(x, np.ndarray) else getitem(x, i) for x in xs]
+            results = self._run(jaxpr, [*consts, *carried, *taken])
+            carried = results[:num_carry]
+            rows.append(results[num_carry:])
+        columns = zip(*(rows[::-1] if reverse else rows), strict=True)
+        empty = [np.zeros((0, *aval.shape), aval.dtype) for aval in jaxpr.out_avals[num_carry:]]
+        return [*carried, *(map(self._stacked, columns) if length else empty)]
+
+    def _stacked(self, parts: Sequence[Any]) -> Any:
+        if refused := _refused(parts):
+            return refused[0]
+        if not any(isinstance(part, Var) for part in parts):
+            return np.stack(parts)
+        return concat([reshape(v, (1, *v.shape)) for v in map(self._variable, parts)])
+
+    def _cond(self, values: Sequence[Any], *, branches: Sequence[Any]) -> Sequence[Any]:
+        """One branch, or both and a choice between what they give."""
+        which, *operands = values
+        if not isinstance(which, Var):
+            return self._run(branches[min(max(int(which), 0), len(branches) - 1)], operands)
+        cases = zip(*(self._run(branch, operands) for branch in branches), strict=True)
+        return [self._chosen(which, case) for case in cases]
+
+    def _chosen(self, which: Var, cases: Sequence[Any]) -> Any:
+        if (refused := _refused(cases)) or all(case is cases[0] for case in cases):
+            return (*refused, *cases)[0]
+        return RULES["select_n"](which, *map(self._variable, cases))
+
+    def _while(
+        self, values: Sequence[Any], *, cond_jaxpr: Any, cond_nconsts: int, body_jaxpr: Any, body_nconsts: int
+    ) -> Sequence[Any]:
+        """Step by step, as long as no input has a part in how many there are."""
+        steps, start = 0, cond_nconsts + body_nconsts
+        carried = list(values[start:])
+        while True:
+            (goes_on,) = self._run(cond_jaxpr, [*values[:cond_nconsts], *carried])
+            if not isinstance(goes_on, np.ndarray):
+                raise UnsupportedError("how often it runs depends on the inputs; use jax.lax.scan, of a fixed length")
+            if not goes_on:
+                return carried
+            steps += 1
+            _require_few(steps)
+            carried = self._run(body_jaxpr, [*values[cond_nconsts:start], *carried])
+
+
+_CONTROL: dict[str, Callable[..., Sequence[Any]]] = {
+    "scan": _JaxReader._scan,
+    "cond": _JaxReader._cond,
+    "while": _JaxReader._while,
+}
+
+
+def _require_few(steps: int) -> None:
+    if steps > MOST_STEPS:
+        raise UnsupportedError(f"its steps are written out, and they are more than {MOST_STEPS}; take fewer")
+
+
+def _needed(jaxpr: Any) -> list[Any]:
+    """The equations that results depend on."""
+    used, kept = {atom for atom in jaxpr.outvars if not isinstance(atom, Literal)}, []
+    for equation in reversed(jaxpr.eqns):
+        if used.intersection(equation.outvars):
+            kept.append(equation)
+            used.update(atom for atom in equation.invars if not isinstance(atom, Literal))
+    return kept[::-1]
+
+
+def _array(constant: Any) -> Any:
+    """A copy, so that later changes are not seen; keys of random numbers are refused where they are used."""
+    return constant if is_extended(constant.dtype) else np.array(constant)
+
+
+def _number(literal: Any) -> Any:
+    return np.asarray(literal.val, literal.aval.dtype)
+
+
+def _several(results: Any) -> Sequence[Any]:
+    return results if isinstance(results, list | tuple) else (results,)
+
+
+def _draws(name: str) -> bool:
+    return name.startswith(("random_", "rng_", "threefry"))
+
+
+def _reason(name: str) -> str:
+    if _draws(name):
+        return "it draws random numbers, and a graph gives the same result each time; pass what is drawn as an argument"
+    if name.endswith("callback"):
+        return "it calls Python, and a graph has operators only"
+    return ""
+
+
+def _warn_of_rule(name: str) -> None:
+    warnings.warn(
+        f"{name} has a derivative rule of its own, which a graph has no place for: the graph's derivatives are those "
+        "of what it computes",
+        stacklevel=2,
+    )

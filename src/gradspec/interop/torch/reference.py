@@ -1,0 +1,72 @@
+"""Modules and functions of PyTorch as references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradspec.graph.graph import Graph
+from gradspec.graph.types import DType, TensorType
+from gradspec.interop import from_torch
+from gradspec.interop.torch.capture import as_model
+from gradspec.interop.torch.types import torch_dtype
+
+Types = Sequence[TensorType]
+
+
+def torch_tracer(spec: Any, params: str | Sequence[str]) -> Callable[[Types], Graph]:
+    """The function from types to the graph: the module in the mode it is in, converted to the types' dtype."""
+    module, trial = as_model(spec), torch_trial(spec)
+    training = any(part.training and any(True for _ in part.buffers(recurse=False)) for part in module.modules())
+
+    def traced(types: Types) -> Graph:
+        trial(types)  # which says what it does not take; a capture would log it, at length
+        return from_torch(_converted(module, types), *types, params=params, training=training)
+
+    return traced
+
+
+def torch_trial(spec: Any) -> Callable[[Types], object]:
+    """A call on zeros."""
+    module = as_model(spec)
+
+    def tried(types: Types) -> object:
+        with torch.no_grad():
+            given = (torch.zeros(t.shape, dtype=torch_dtype(t.dtype)) for t in types)
+            return _converted(module, types)(*given)
+
+    return tried
+
+
+def _converted(module: nn.Module, types: Types) -> nn.Module:
+    """A copy in the dtype of the types: running it may change its statistics."""
+    dtype = next((t.dtype for t in types if t.is_float), None)
+    return deepcopy(module) if dtype is None else deepcopy(module).to(torch_dtype(dtype))
+
+
+def shared_parameters(spec: Any, kernel: Any) -> list[str]:
+    """The names of the parameters that both modules have, of one shape each; none if their parameters differ."""
+    if not isinstance(spec, nn.Module) or not isinstance(kernel, nn.Module):
+        return []
+    ours, theirs = ({name: tuple(p.shape) for name, p in module.named_parameters()} for module in (spec, kernel))
+    return list(ours) if ours and ours == theirs else []
+
+
+def functional(kernel: nn.Module, spec: Any, dtype: DType, shared: Sequence[str]) -> Callable[..., Any]:
+    """A module as a function of inputs and shared parameters; what else it holds is the reference's, where named so."""
+    own = deepcopy(kernel)
+    if isinstance(spec, nn.Module):
+        ours = own.state_dict()
+        same = {k: v for k, v in spec.state_dict().items() if k in ours and v.shape == ours[k].shape}
+        own.load_state_dict(same, strict=False)
+    own = own.to(torch_dtype(dtype))
+
+    def call(*arrays: Any) -> Any:
+        given = len(arrays) - len(shared)
+        return torch.func.functional_call(own, dict(zip(shared, arrays[given:], strict=True)), arrays[:given])
+
+    return call

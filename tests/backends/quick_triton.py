@@ -1,0 +1,25 @@
+"""Triton's interpreter without half of its work.
+
+Whenever a kernel calls a function, it puts its own operators in the place of Triton's, though they have been there
+since the kernel was launched: the functions of one module see one ``triton.language``.
+"""
+
+import pytest
+from triton.runtime.interpreter import InterpretedFunction
+
+from gradspec.backends.triton import plans, pool, pool_kernels
+
+_call = InterpretedFunction.__call__
+
+
+def _call_quickly(self, *args, **kwargs):
+    is_ours = self.fn.__globals__ is vars(pool_kernels)
+    return self.rewrite()(*args, **kwargs) if is_ours else _call(self, *args, **kwargs)
+
+
+@pytest.fixture
+def quick_interpreter(monkeypatch):
+    """Its time goes with the number of programs, not with that of lanes, so these are many."""
+    monkeypatch.setattr(InterpretedFunction, "__call__", _call_quickly)
+    monkeypatch.setattr(pool, "LANES", 1024)
+    plans.operator.cache_clear()

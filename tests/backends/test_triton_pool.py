@@ -1,0 +1,310 @@
+"""Pooling kernels for GPUs, run by Triton's interpreter on CPU tensors and judged by the oracle."""
+
+from collections.abc import Callable, Sequence
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+import gradspec as gs  # noqa: E402
+from backends.quick_triton import quick_interpreter  # noqa: E402, F401  (a fixture)
+from gradspec.backends.triton import geometry, plans, pool  # noqa: E402
+from gradspec.conformance import meaning  # noqa: E402
+from gradspec.conformance.oracle.enclosure import enclosure  # noqa: E402
+from gradspec.graph.types import DType  # noqa: E402
+from gradspec.interop.torch.types import array_of, tensor_of  # noqa: E402
+from gradspec.ops import lp_pool, smooth_pool  # noqa: E402
+from gradspec.ops import pool as ops  # noqa: E402
+
+pytestmark = [
+    pytest.mark.usefixtures("quick_interpreter"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # of NumPy, which interprets the kernels
+]
+
+
+F16, BF16, F32, F64 = gs.f16, gs.bf16, gs.f32, gs.f64
+DTYPES = [F32, F16, BF16, F64]
+
+Row = tuple[tuple[int, ...], dict[str, Any], DType]
+QUICK: list[Row] = [
+    ((2, 3, 6, 7), {"kernel_size": (3, 3), "stride": 1, "padding": 1}, F32),
+    ((9, 11), {"kernel_size": (3, 2), "stride": 2, "padding": ((2, 1), (0, 3)), "ceil_mode": True}, BF16),
+    ((7, 9), {"kernel_size": (5, 3), "stride": (1, 2), "padding": (2, 5), "dilation": (2, 3)}, F16),
+    ((20, 3), {"kernel_size": (18, 2), "stride": 2, "padding": ((17, 4), (0, 1))}, F64),
+]
+QUICK_BINS: list[Row] = [((2, 7, 9), {"output_size": (3, 4)}, F16)]
+
+WINDOWS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+    ((2, 7), {"kernel_size": (2,)}),
+    ((13,), {"kernel_size": (1,), "stride": 3}),
+    ((2, 9, 10), {"kernel_size": (3, 3), "stride": 2, "padding": 1}),
+    ((9,), {"kernel_size": (2,), "stride": 7, "padding": ((0, 9),)}),
+    ((3, 4), {"kernel_size": (2, 2), "stride": 1, "padding": ((3, 3), (2, 4))}),
+    ((8, 9), {"kernel_size": (5, 6), "stride": 1, "padding": (2, 3)}),
+    ((4, 5, 6), {"kernel_size": (2, 3, 2), "stride": (1, 2, 3), "padding": 1, "dilation": (1, 2, 1)}),
+    ((3, 4, 3, 4), {"kernel_size": (2, 2, 2, 2), "stride": 1, "padding": 1}),
+    ((20,), {"kernel_size": (18,), "stride": 1, "padding": 9}),
+    ((2, 3), {"kernel_size": ()}),
+    ((2, 0, 5), {"kernel_size": (2,)}),
+    *[(shape, window) for shape, window, _ in QUICK],
+]
+BINS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+    ((3, 4), {"output_size": (5, 9)}),
+    ((2, 7, 9), {"output_size": (1, 1)}),
+    ((5, 8, 9), {"output_size": (2, 1, 5)}),
+    ((1, 6, 40), {"output_size": (3, 1)}),
+    *[(shape, window) for shape, window, _ in QUICK_BINS],
+]
+
+
+def rows(quick: Sequence[Row], windows: Sequence[Any]) -> Any:
+    """A few rows, and behind the mark every window in every format."""
+    known = {str(row) for row in quick}
+    others = [(*row, dtype) for row in windows for dtype in DTYPES if str((*row, dtype)) not in known]
+    marked = [pytest.param(*row, marks=pytest.mark.exhaustive, id=named_row(row)) for row in others]
+    found = [pytest.param(*row, id=named_row(row)) for row in quick]
+    return pytest.mark.parametrize(("shape", "window", "dtype"), found + marked)
+
+
+def named_row(row: Row) -> str:
+    return f"{row[0]}-{row[1]}-{row[2]}"
+
+
+def windows(shape: Sequence[int], window: dict[str, Any]) -> dict[str, Any]:
+    if "output_size" in window:
+        return ops.adaptive_windows("pool", np.empty(shape), window["output_size"])
+    settled = {"stride": None, "padding": 0, "dilation": 1, "ceil_mode": False, **window}
+    return ops.sliding_windows("pool", np.empty(shape), **settled)
+
+
+def named(attrs: ops.Windows) -> dict[str, Any]:
+    """The settings that the specification is given."""
+    kept = ("kernel_size", "stride", "padding", "dilation", "ceil_mode") if attrs.output_size is None else ()
+    kept += ("output_size",) * (attrs.output_size is not None)
+    return {name: getattr(attrs, name) for name in kept}
+
+
+def kind(attrs: ops.Windows) -> str:
+    return "" if attrs.output_size is None else "adaptive_"
+
+
+def run(name: str, attrs: Any, *arrays: np.ndarray) -> Any:
+    found = pool.kernel(name, attrs)(*map(tensor_of, arrays))
+    return tuple(map(array_of, found)) if len(found) > 1 else array_of(found[0])
+
+
+def cells(shape: Sequence[int], dtype: DType, seed: int = 0) -> np.ndarray:
+    """Few different numbers, zeros of both signs, many lowest ones and some NaNs: everything ties somewhere."""
+    rng = np.random.default_rng(seed)
+    x = rng.choice([-1.0, -0.0, 0.0, 1.0], shape)
+    x = np.where(rng.random(shape) < 0.4, -inf, x)
+    return np.where(rng.random(shape) < 0.03, nan, x).astype(dtype.numpy)
+
+
+def normal(shape: Sequence[int], dtype: DType, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype.numpy)
+
+
+def integers(shape: Sequence[int], dtype: DType, seed: int = 2) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-8, 8, shape).astype(dtype.numpy)
+
+
+def assert_meant(found: np.ndarray, name: str, *args: Any, **settings: Any) -> None:
+    judged = meaning(name, *args, **settings).judge(found)
+    assert judged.passed, judged.failures()
+
+
+def pooled(attrs: ops.Windows, x: np.ndarray) -> tuple[int, ...]:
+    window = attrs.window(x)
+    return (*x.shape[: x.ndim - window.rank], *window.outputs)
+
+
+# --- what is computed -------------------------------------------------------------------------------------------------
+
+
+@rows(QUICK + QUICK_BINS, WINDOWS + BINS)
+def test_largest_and_places(shape, window, dtype):
+    attrs = ops.MaxPool(**windows(shape, window))
+    x = cells(shape, dtype)
+    assert_meant(run("max_pool", attrs, x), f"{kind(attrs)}max_pool", x, **named(attrs))
+    value, places = run("max_pool", ops.MaxPool(**windows(shape, window), return_indices=True), x)
+    assert_meant(value, f"{kind(attrs)}max_pool", x, **named(attrs))
+    wanted = getattr(gs.spec, f"{kind(attrs)}max_pool")(x.astype(float), **named(attrs), return_indices=True)[1]
+    np.testing.assert_array_equal(places, np.array(wanted.tolist(), int).reshape(places.shape))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8])
+def test_integers(dtype):
+    x = np.random.default_rng(3).integers(0, 4, (2, 6, 7)).astype(dtype) - dtype(2)
+    attrs = ops.MaxPool(**windows(x.shape, {"kernel_size": (3, 2), "stride": 2, "padding": ((3, 0), (1, 1))}))
+    wanted = gs.spec.max_pool(x.tolist(), **named(attrs)).tolist()
+    assert run("max_pool", attrs, x).tolist() == wanted
+
+
+TIES = ("first", "all", "split")
+
+
+@rows(QUICK + QUICK_BINS, WINDOWS + BINS)
+def test_derivatives_of_the_largest(shape, window, dtype):
+    for ties in [TIES[len(str(window)) % 3]] if (shape, window, dtype) in QUICK else TIES:
+        attrs = ops.MaxPool(**windows(shape, window), ties=ties)
+        x, dx = cells(shape, dtype), integers(shape, dtype)
+        g = integers(pooled(attrs, x), dtype)
+        name, settings = f"{kind(attrs)}max_pool", {**named(attrs), "ties": ties}
+        assert_meant(run("max_pool_push", attrs, x, dx), f"{name}_jvp", x, dx, **settings)
+        assert_meant(run("max_pool_pull", attrs, x, g), f"{name}_vjp", x, g, **settings)
+
+
+DIVISORS: list[dict[str, Any]] = [{"count_include_pad": True}, {"count_include_pad": False}, {"divisor_override": -3}]
+
+
+@rows(QUICK + QUICK_BINS, WINDOWS + BINS)
+def test_averages(shape, window, dtype):
+    several = [DIVISORS[len(str(window)) % 3]] if (shape, window, dtype) in QUICK else DIVISORS
+    for settings in [{}] if "output_size" in window else several:
+        attrs = ops.AvgPool(**windows(shape, window), **settings)
+        x = normal(shape, dtype)
+        g = normal(pooled(attrs, x), dtype)
+        spread = ops.AvgSpread(**vars(attrs), sizes=attrs.window(x).sizes)
+        assert_meant(run("avg_pool", attrs, x), f"{kind(attrs)}avg_pool", x, **named(attrs), **settings)
+        assert_meant(run("avg_pool_spread", spread, g), f"{kind(attrs)}avg_pool_vjp", x, g, **named(attrs), **settings)
+
+
+BETAS = {F32: 1.0, F64: -0.7, F16: 30.0, BF16: -2.0}
+
+
+@rows(QUICK, WINDOWS)
+def test_smooth_maximum(shape, window, dtype):
+    mode = "ignore" if dtype in (F16, F64) else "zeros"
+    attrs = smooth_pool.SmoothPool(**windows(shape, window), beta=float(np.float32(BETAS[dtype])), padding_mode=mode)
+    settings = {**named(attrs), "beta": attrs.beta, "padding_mode": mode}
+    x, dx = normal(shape, dtype) * dtype.numpy.type(3), normal(shape, dtype, 4)
+    g = normal(pooled(attrs, x), dtype, 5)
+    assert_meant(run("smooth_max_pool", attrs, x), "smooth_max_pool", x, **settings)
+    assert_meant(run("smooth_max_mean", attrs, x, dx), "smooth_max_pool_jvp", x, dx, **settings)
+    assert_meant(run("smooth_max_spread", attrs, x, g), "smooth_max_pool_vjp", x, g, **settings)
+
+
+SPECIAL = [[inf, 1.0, inf, -inf], [-inf] * 4, [nan, 1.0, 2.0, inf], [3e38, -3e38, 1e38, 0.0]]
+
+
+@pytest.mark.parametrize("beta", [1.0, -2.0, 2.0**-120])
+def test_smooth_maximum_of_special_values(beta):
+    x = np.float32([values * 2 for values in SPECIAL])
+    dx = np.broadcast_to(np.float32([1, 2, 3, 4] * 2), x.shape).copy()
+    attrs = smooth_pool.SmoothPool(**windows(x.shape, {"kernel_size": (4,), "padding": 1}), beta=beta)
+    settings = {**named(attrs), "beta": beta}
+    assert_meant(run("smooth_max_pool", attrs, x), "smooth_max_pool", x, **settings)
+    assert_meant(run("smooth_max_mean", attrs, x, dx), "smooth_max_pool_jvp", x, dx, **settings)
+
+
+NORMS = [((2, 9, 7), {"kernel_size": (3, 2), "stride": 2, "ceil_mode": True}), ((40,), {"kernel_size": (20,)})]
+
+
+@pytest.mark.parametrize(("dtype", "p"), [(F16, 2.0), (F32, 3.0), (BF16, inf), (F64, 0.5), (F32, 1.0)])
+def test_norms(dtype, p):
+    for shape, window in NORMS:
+        attrs = lp_pool.LpPool(**windows(shape, window), p=p)
+        x = normal(shape, dtype)
+        x.flat[::3] = 0
+        graph = gs.trace(lambda x: gs.lp_pool(x, p, **window), dtype[shape])  # noqa: B023  (used at once)
+        lower, upper = enclosure(graph, x)
+        found = run("lp_pool", attrs, x).astype(float)
+        assert ((lower <= found) & (found <= upper)).all()
+
+
+# --- how it is computed -----------------------------------------------------------------------------------------------
+
+LAYOUTS: dict[str, Callable[[Any], Any]] = {
+    "channels last": lambda t: t.contiguous(memory_format=torch.channels_last),
+    "transposed": lambda t: t.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0),
+    "batch last": lambda t: t.movedim(0, -1).contiguous().movedim(-1, 0),
+    "sliced": lambda t: torch.stack([t, t], -1).flatten(-2)[..., ::2],
+    "one row": lambda t: t[:, :, :1].expand(t.shape),
+}
+PLANES = [
+    {"kernel_size": (3, 3), "stride": 2, "padding": 1},
+    {"output_size": (1, 1)},
+    {"kernel_size": (2, 2, 3), "stride": 1},
+    {"kernel_size": (5, 4), "stride": 1},
+]
+
+
+def laid_out() -> list[Any]:
+    """Each layout once, and behind the mark with every window."""
+    pairs = [(PLANES[i % len(PLANES)], layout) for i, layout in enumerate(LAYOUTS)]
+    others = [(window, layout) for window in PLANES for layout in LAYOUTS if (window, layout) not in pairs]
+    return pairs + [pytest.param(*pair, marks=pytest.mark.exhaustive) for pair in others]
+
+
+@pytest.mark.parametrize(("window", "layout"), laid_out())
+def test_layouts_make_no_difference(window, layout):
+    shape = (2, 3, 6, 7)
+    x, g = tensor_of(cells(shape, F32)), None
+    attrs = ops.MaxPool(**windows(shape, window))
+    g = tensor_of(normal(pooled(attrs, cells(shape, F32)), F32))
+    laid, pull = LAYOUTS[layout], pool.kernel("max_pool_pull", attrs)
+    (given,) = pull(laid(x), laid(g))
+    torch.testing.assert_close(given, pull(laid(x).contiguous(), laid(g).contiguous())[0], rtol=0, atol=0)
+    average = ops.AvgPool(**windows(shape, window))
+    spread = pool.kernel("avg_pool_spread", ops.AvgSpread(**vars(average), sizes=attrs.window(x).sizes))
+    torch.testing.assert_close(spread(laid(g))[0], spread(laid(g).contiguous())[0], rtol=0, atol=0)
+
+
+def test_results_lie_as_their_operands_do():
+    x = LAYOUTS["channels last"](torch.zeros(2, 3, 6, 7))
+    (y,) = pool.kernel("avg_pool", ops.AvgPool(**windows(x.shape, PLANES[0])))(x)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_axes_of_any_order_are_five_at_most():
+    """Six axes in memory in reverse order, and a table of divisors that differ."""
+    x = normal((2, 3, 2, 3, 2, 3), F32)
+    window = {"kernel_size": (2,) * 5, "stride": 1, "padding": ((1, 0),) * 5}
+    attrs = ops.AvgPool(**windows(x.shape, window), count_include_pad=False)
+    reverse = tensor_of(x).permute(5, 4, 3, 2, 1, 0).contiguous().permute(5, 4, 3, 2, 1, 0)
+    assert_meant(
+        array_of(pool.kernel("avg_pool", attrs)(reverse)[0]), "avg_pool", x, **named(attrs), count_include_pad=False
+    )
+
+
+@pytest.mark.parametrize(("name", "value"), [("LANES", 32), ("FAR", 0)])
+def test_blocks_and_wide_offsets_make_no_difference(monkeypatch, name, value):
+    """Blocks that end within rows; and the kernels as they are for tensors of more than 2³¹ numbers."""
+    attrs = ops.MaxPool(**windows((2, 9, 10), {"kernel_size": (3, 3), "stride": 2, "padding": 1}))
+    x, g = cells((2, 9, 10), F32), integers((2, 5, 5), F32)
+    wanted = run("max_pool", attrs, x), run("max_pool_pull", attrs, x, g)
+    monkeypatch.setattr(pool if name == "LANES" else geometry, name, value)
+    plans.operator.cache_clear()
+    found = run("max_pool", attrs, x), run("max_pool_pull", attrs, x, g)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_winners_have_one_byte_where_windows_allow():
+    for size, dtypes in (((2, 2), [torch.uint8]), ((9, 8), [torch.uint8] * 2), ((4, 300), [torch.int32, torch.uint8])):
+        window = ops.MaxPool(**windows((16, 300), {"kernel_size": size})).window(np.empty((16, 300)))
+        steps = geometry.passes(window, 2)
+        assert [pool._winner(torch.float32).state_dtype(step, torch.float32) for step in steps] == dtypes
+
+
+def test_a_tape_of_winners_gives_the_cotangents():
+    attrs = ops.MaxPool(**windows((2, 9, 8), {"kernel_size": (6, 3), "stride": (1, 2), "padding": 1}))
+    x, g = cells((2, 9, 8), F32), integers((2, 6, 4), F32)
+    y, *tape = pool.taped(attrs)(tensor_of(x))
+    assert_meant(array_of(y), "max_pool", x, **named(attrs))
+    (found,) = pool.sent(attrs, x.shape)(tensor_of(g), *tape)
+    assert_meant(array_of(found), "max_pool_vjp", x, g, **named(attrs))
+
+
+def test_a_plan_is_made_once(monkeypatch):
+    attrs = ops.MaxPool(**windows((4, 6), {"kernel_size": (2, 2)}))
+    run("max_pool", attrs, cells((4, 6), F32))
+    monkeypatch.setattr(plans, "Planner", None)
+    run("max_pool", attrs, cells((4, 6), F32, 1))
+    with pytest.raises(TypeError):
+        run("max_pool", attrs, cells((4, 6), F16))
