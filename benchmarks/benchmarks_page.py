@@ -34,7 +34,7 @@ OPERATORS = {
     "conv": "Convolution",
     "net": "Networks",
 }
-NAMED = {"torch": "PyTorch", "jax": "JAX", "onnxruntime": "ONNX Runtime"}
+NAMED = {"gradspec": "gradspec", "torch": "PyTorch", "jax": "JAX", "onnxruntime": "ONNX Runtime"}
 NONE = "–"
 
 
@@ -149,7 +149,7 @@ def _where_slower(machine: Measured) -> str:
     behind = sorted((row for row in rows if row["times_fastest_peer"] < 1), key=lambda row: row["times_fastest_peer"])
     text = f"gradspec is the fastest at {len(rows) - len(behind)} of {len(rows)} problems"
     named = (f"{row['cell']} {row['op']} {MODES[row['mode']]} {_against(row)}" for row in behind)
-    return f"{text}; it is not at {', '.join(named)}." if behind else f"{text}."
+    return f"{text}; it is slower at {', '.join(named)}." if behind else f"{text}."
 
 
 def _against(row: dict[str, Any]) -> str:
