@@ -103,6 +103,7 @@ def test_values_are_written_with_weights_fixed_by_everyone_who_can(peer):
         assert set(contender.variants(SMALL_CONV)) == WAYS[type(contender).__name__]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(find_spec("torch") is None, reason="pip install torch")
 @pytest.mark.filterwarnings("ignore::Warning")  # the compiler's own
 @pytest.mark.parametrize("entry", ["compiled", "compiled_channels_last"])

@@ -103,6 +103,17 @@ class Ending:
         os._exit(3)
 
 
+def doubled(x):
+    return x + x
+
+
+def doubled_unless_one(x):
+    """Judged by ``doubled``."""
+    if len(x) == 1:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return x * 2
+
+
 def kill_this_process_once(mark):
     """A task that ends its process, once."""
     if not os.path.exists(mark):

@@ -1,7 +1,5 @@
 """References, kernels of them that are right, and kernels with one mistake each."""
 
-import os
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -255,12 +253,6 @@ class Stale:
 
     def __call__(self, x, w, b):
         return self.kept.setdefault((x.shape, w.shape), np_dense(x, w, b)).copy()
-
-
-def deadly(x):
-    if len(x) == 1:
-        os.kill(os.getpid(), signal.SIGSEGV)
-    return np_softmax(x)
 
 
 def in_place(x):

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import gradspec as gs
-from gradspec.conformance.campaign import isolated
+from gradspec.conformance.campaign import check as campaign
+from gradspec.conformance.campaign import isolated, verify
 from gradspec.conformance.targets.user import target as user
 from gradspec.system import forking
 from gradspec.testing import check_kernel
@@ -99,6 +100,8 @@ def test_prints_and_warnings_come_through_once(capsys):
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(isolated, "FIRST", 0.0)
+    monkeypatch.setattr(campaign, "PROBING", 0.0)
+    monkeypatch.setattr(verify, "A_FINDING", 0.1)
     monkeypatch.setattr(forking, "ENDING", 0.0)
     monkeypatch.setattr(user, "MOST_HANGS", 0)
 

@@ -13,6 +13,7 @@ pytest.importorskip("triton")
 import gradspec as gs  # noqa: E402
 import gradspec.torch as F  # noqa: E402, N812  (its usual name)
 from backends.quick_triton import quick_interpreter  # noqa: E402, F401  (a fixture)
+from gradspec.conformance.model.arithmetic import Arithmetic  # noqa: E402
 from gradspec.conformance.oracle.enclosure import enclosed_outputs  # noqa: E402
 from gradspec.graph.lru import LRUCache  # noqa: E402
 from gradspec.graph.types import bf16, f16, f32, f64  # noqa: E402
@@ -81,6 +82,11 @@ ROWS = [
 ]
 
 
+def torchs(dtype):
+    """PyTorch's functions on CPUs: erf of float32 errs by up to 9.5 units."""
+    return Arithmetic.of("f32", function_error=16 * 2.0**-24) if dtype is f32 else None
+
+
 @pytest.mark.parametrize(("case", "dtype"), ROWS, ids=lambda part: getattr(part, "id", str(part)))
 def test_values_and_gradients_are_within_the_certified_bound(case, dtype):
     graph = case.graph(dtype)
@@ -89,7 +95,7 @@ def test_values_and_gradients_are_within_the_certified_bound(case, dtype):
     arrays = [a.astype(v.dtype.numpy) for a, v in zip(case.arrays(), graph.inputs, strict=True)]
     arrays += drawn(whole.inputs[len(arrays) :], case.id)
     results = device.DeviceProgram(whole, CPU)([tensor_of(np.asarray(a)) for a in arrays])
-    for found, bound in zip(results, enclosed_outputs(whole, *arrays), strict=True):
+    for found, bound in zip(results, enclosed_outputs(whole, *arrays, arithmetic=torchs(dtype)), strict=True):
         cells = array_of(found).astype(float)
         inside = (bound.lower <= cells) & (cells <= bound.upper)
         assert (inside | np.isnan(bound.centre) | bound.weak).all()

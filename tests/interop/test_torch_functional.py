@@ -189,6 +189,8 @@ def test_values_and_gradients_are_torchs(case):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_other_precisions(case, dtype):
     """Sums are rounded once here, and may be rounded more often there: two units in the last place of the largest."""
+    if case.name == "avg_pool3d" and dtype is not torch.float32:
+        pytest.skip("PyTorch has none on CPUs")
     tolerance = {"rtol": 0, "atol": 64 * torch.finfo(dtype).eps}
     agree(case, tensors_of(case, dtype), **tolerance)
 

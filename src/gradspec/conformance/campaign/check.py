@@ -118,7 +118,7 @@ def check(
     With ``spec``, the target is any single kernel, judged by that reference on ``inputs`` (see
     `gradspec.testing.check_kernel`); both may be names.
 
-    >>> run = check("native", cases=30, seed=1, ops=["max_pool"], jobs=1)
+    >>> run = check("native", cases=30, seed=1, ops=["avg_pool"], dtypes=["f32"], modes=["value"], jobs=1)
     >>> run.cases, run.by_kind("defect")
     (30, [])
     """

@@ -98,8 +98,9 @@ class InProcess:
         self.allow |= frozenset(modes)
 
     def probes(self, seconds: float) -> list[Probe]:
-        is_asked = self.target.has_windows and self.settings.selection.of_windows is not None
-        return probe(self.target, seconds, self.clock) if is_asked else []
+        windows = self.settings.selection.of_windows
+        is_asked = self.target.has_windows and windows is not None
+        return probe(self.target, seconds, self.clock, windows) if is_asked else []
 
     def broken_promises(self) -> list[Finding]:
         """Calls for which the target's documentation promises an error, and which gave none."""

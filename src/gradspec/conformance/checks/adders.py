@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,8 +132,8 @@ def result_of(target: Target, call: Call, name: str) -> Floats:
     return np.asarray(result).astype(np.float64)
 
 
-def adders(target: Target, dtype: str) -> Iterator[Adder]:
-    """What a dtype is measured with: the first sum that the target offers, and its weight gradient."""
+def adders(target: Target, dtype: str, ops: Collection[str] = ("conv",)) -> Iterator[Adder]:
+    """What a dtype is measured with: the first of these sums that the target offers, and a weight gradient."""
     values: list[Callable[[int], Adder]] = [
         lambda rank: Adder(target, conv(dtype, (ROWS, CHANNELS, *(3,) * rank), WEIGHTS, 3)),
         lambda rank: Adder(target, _pool("avg_pool", rank, dtype, divisor_override=1)),
@@ -142,7 +142,7 @@ def adders(target: Target, dtype: str) -> Iterator[Adder]:
     ]
     gradients = (WeightGradient(target, conv(dtype, (SAMPLES, ROWS, *(4,) * rank), WEIGHTS, 1)) for rank in RANKS)
     for candidates in ((value(rank) for value in values for rank in RANKS), gradients):
-        found = next((adder for adder in candidates if adder.is_offered()), None)
+        found = next((adder for adder in candidates if adder.problem.op in ops and adder.is_offered()), None)
         if found is not None:
             yield found
 

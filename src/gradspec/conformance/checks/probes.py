@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from gradspec.conformance.checks.adders import ROWS, Adder, adders, called, conv
 from gradspec.conformance.checks.repeat import in_words
+from gradspec.conformance.model.case import Selection
 from gradspec.conformance.model.problem import Problem
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import Probe
@@ -27,12 +28,18 @@ WIDEST = 64
 NO_TIME = "not measured: no time left"
 RAISED = "raised"
 DTYPE_ORDER = ("f32", "f64", "f16", "bf16")
+EVERYTHING = Selection()
 SLOW = 0.02
 """A small call that takes longer than so many seconds is not followed by a large one."""
 
 
-def probe(target: Target, seconds: float = 20.0, clock: Callable[[], float] = time.monotonic) -> list[Probe]:
-    """What is measured of every float dtype that the target offers, as far as the time goes: compiling takes most.
+def probe(
+    target: Target,
+    seconds: float = 20.0,
+    clock: Callable[[], float] = time.monotonic,
+    selection: Selection = EVERYTHING,
+) -> list[Probe]:
+    """What is measured of every float dtype that is selected and offered, while there is time: compiling takes most.
 
     >>> from gradspec.conformance.targets import target_named
     >>> [p.result for p in probe(target_named("native"))][:2]
@@ -43,7 +50,8 @@ def probe(target: Target, seconds: float = 20.0, clock: Callable[[], float] = ti
     def is_late() -> bool:
         return clock() > deadline
 
-    return [found for dtype in DTYPE_ORDER for found in _probes_of(target, dtype, is_late)]
+    dtypes = [dtype for dtype in DTYPE_ORDER if dtype in (selection.dtypes or DTYPE_ORDER)]
+    return [found for dtype in dtypes for found in _probes_of(target, dtype, selection.chosen_ops, is_late)]
 
 
 def rounds_factors(target: Target) -> bool:
@@ -53,12 +61,12 @@ def rounds_factors(target: Target) -> bool:
     return any(found is not None and re.match(r"(\d|1[01]) of", found.result) for found in measured)
 
 
-def _probes_of(target: Target, dtype: str, is_late: Callable[[], bool]) -> Iterator[Probe]:
+def _probes_of(target: Target, dtype: str, ops: Sequence[str], is_late: Callable[[], bool]) -> Iterator[Probe]:
     """Nothing of what is not offered, and no more of an operator that has raised an error."""
     if is_late():
-        yield Probe("arithmetic", "conv", dtype, NO_TIME)
+        yield Probe("arithmetic", ops[0], dtype, NO_TIME)
         return
-    for adder in adders(target, dtype):
+    for adder in adders(target, dtype, ops):
         for name, (measure, applies) in _MEASURES.items():
             if not applies(adder) or (adder.transforms and measure is not _leakage):
                 continue
