@@ -2,8 +2,8 @@
 
     python tools/figures.py
 
-Colours are variables. Within a page ``docs/site.css`` sets them, by the mode that the reader chose there; a file that is
-shown by itself sets them by the mode of the system.
+Colours are variables. Within a page ``docs/site.css`` sets them, by the mode that the reader chose there; a file that
+is shown by itself sets them by the mode of the system.
 """
 
 import html
@@ -75,7 +75,9 @@ def _text(x: float, y: float, said: object, paint: str = "ink", anchor: str = "m
     return f'<text x="{x:.1f}" y="{y + 0.35 * size:.1f}" {style}>{html.escape(str(said), quote=False)}</text>'
 
 
-def _box(x: float, y: float, width: float, height: float, fill: str = "none", stroke: str = "line", more: str = "") -> str:
+def _box(
+    x: float, y: float, width: float, height: float, fill: str = "none", stroke: str = "line", more: str = ""
+) -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
     return f'<rect {place} fill="{_paint(fill)}" stroke="{_paint(stroke)}" {more}/>'
 
@@ -103,7 +105,9 @@ def windows() -> Figure:
             is_real, x = 0 <= cell < n, left + side * cell
             parts += [
                 _box(x, top, side, 28, "fill" if is_real else "none", more="" if is_real else 'stroke-dasharray="3 3"'),
-                _text(x + side / 2, top + 14, cell) if is_real else _text(x + side / 2, top + 14, "pad", "soft", size=11),
+                _text(x + side / 2, top + 14, cell)
+                if is_real
+                else _text(x + side / 2, top + 14, "pad", "soft", size=11),
             ]
         for window in range(axis.outputs):
             y = top + 36 + 17 * window
@@ -131,7 +135,9 @@ def winners() -> Figure:
     return "An image, the winner of each of its four windows, and the gradient by two rules", 640, 156, parts
 
 
-def _grid(x: float, y: float, side: float, rows: Sequence[Sequence[Any]], marked: set[Any], paint: str) -> Iterator[str]:
+def _grid(
+    x: float, y: float, side: float, rows: Sequence[Sequence[Any]], marked: set[Any], paint: str
+) -> Iterator[str]:
     for i, row in enumerate(rows):
         for j, number in enumerate(row):
             is_marked, left, top = (i, j) in marked, x + side * j, y + side * i

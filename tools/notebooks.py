@@ -54,7 +54,9 @@ def checked(file: Path) -> Notebook:
     if run != stored:
         changes = unified_diff(stored.splitlines(), run.splitlines(), "stored", "run", lineterm="", n=1)
         lines = "\n".join(changes)
-        raise ValueError(f"{file.name} stores other outputs than it has. `python tools/notebooks.py` updates them.\n{lines}")
+        raise ValueError(
+            f"{file.name} stores other outputs than it has. `python tools/notebooks.py` updates them.\n{lines}"
+        )
     return json.loads(run)
 
 

@@ -1,12 +1,12 @@
-"""Judging kernels: an exact oracle for float arrays, the certified tolerance it judges by, and ``check``.
+"""Judging kernels: an exact oracle for float arrays, the certified tolerance it judges by, and ``check``."""
 
-Imports point one way here too. A room may use itself and those before it:
-
-    model → cases → oracle → judge → checks → targets → shrink → campaign → report
-
-``model`` is what all of them speak in. ``cases`` are what is asked, ``oracle`` is what is right, ``judge`` the verdict
-on one result and ``checks`` what is seen beside results. ``targets`` has a folder for each library; none knows another.
-"""
+# Imports point one way here too. A room may use itself and those before it:
+#
+#     model → cases → oracle → judge → checks → targets → shrink → campaign → report
+#
+# ``model`` is what all of them speak in. ``cases`` are what is asked, ``oracle`` is what is right, ``judge`` the
+# verdict on one result and ``checks`` what is seen beside results. ``targets`` has a folder for each library; none
+# knows another.
 
 from typing import TYPE_CHECKING, Any
 

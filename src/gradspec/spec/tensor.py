@@ -63,7 +63,7 @@ class Tensor:
         return Tensor(self.shape, map(function, self.cells))
 
     def stored(self) -> Tensor:
-        """Every cell as the number system keeps it (see :func:`gradspec.spec.scalar.stored`)."""
+        """Every cell as the number system keeps it (see ``gradspec.spec.scalar.stored``)."""
         return self.map(stored)
 
     def planes(self, rank: int) -> list[list[Scalar]]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from gradspec.conformance.targets.reference.kernel import ReferenceKernel
     from gradspec.conformance.targets.user.target import UserKernels
 
+__all__ = ["FewCasesWarning", "check_kernel"]
+
 DEFAULT_CASES = 300
 
 
