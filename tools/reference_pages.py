@@ -43,15 +43,16 @@ class Page:
 def pages() -> list[Page]:
     operators = {name for name in dir(gs) if _is_operator(getattr(gs, name))}
     others = [name for name in dir(gs) if name not in operators]
-    modules = {module: module.__all__ for module in (gs.domains, gs.conformance, gs.verify, gradspec.testing)}
+    modules = gs.domains, gs.conformance, gs.verify, gradspec.testing
     return [
         Page("gradspec", "All names of `import gradspec as gs`, except [operators](operators.md).", gs, others),
         Page("Operators", OPERATORS, gs, sorted(operators)),
-        *(
-            Page(m.__name__, inspect.getdoc(m) or "", m, names)
-            for m, names in {gs.spec: dir(gs.spec), **modules}.items()
-        ),
+        *(_page_of(module, names) for module, names in [(gs.spec, dir(gs.spec)), *((m, m.__all__) for m in modules)]),
     ]
+
+
+def _page_of(module: ModuleType, names: list[str]) -> Page:
+    return Page(module.__name__, inspect.getdoc(module) or "", module, names)
 
 
 OPERATORS = """Operators of `gs` work on arrays, lists and numbers, and on the variables of a function that is traced.
@@ -117,7 +118,7 @@ def _is_beside(name: str, found: dict[str, Any]) -> bool:
 
 def _entry(name: str, found: dict[str, Any]) -> Iterator[str]:
     value = found[name]
-    yield f"## `{name}` {{ #{name} }}"
+    yield f"## `{name}` {_anchor(name)}"
     if inspect.ismodule(value):
         yield f"{_sentence(value)} See [{value.__name__}]({name}.md)."
         return
@@ -134,7 +135,12 @@ def _entry(name: str, found: dict[str, Any]) -> Iterator[str]:
 
 
 def _anchors(names: list[str]) -> str:
-    return ", ".join(f"`{name}`{{ #{name} }}" for name in names)
+    return ", ".join(f"`{name}`{_anchor(name)}" for name in names)
+
+
+def _anchor(name: str) -> str:
+    """The name as the target of links. ``__version__``, where it would be bold, is one without."""
+    return "" if name.startswith("__") else f"{{ #{name} }}"
 
 
 def _members(owner: str, cls: type) -> Iterator[str]:
@@ -143,7 +149,7 @@ def _members(owner: str, cls: type) -> Iterator[str]:
     found = {name: value for name, value in found.items() if _is_member(value)}
     for name, value in found.items():
         if inspect.getdoc(value):
-            yield f"### `{owner}.{name}` {{ #{owner}.{name} }}"
+            yield f"### `{owner}.{name}` {_anchor(f'{owner}.{name}')}"
             yield from _described(name, getattr(cls, name) if not _is_property(value) else value)
     if silent := [f"`{name}`" for name, value in found.items() if not inspect.getdoc(value)]:
         yield f"`{owner}` also has {', '.join(silent)}."
