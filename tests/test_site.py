@@ -40,6 +40,10 @@ def test_of_two_pictures_the_page_shows_the_one_for_its_mode():
     assert re.findall('src="(.*?)"', figures.on_page_content(both)) == ["l.svg#only-light", "d.svg#only-dark"]
 
 
+def test_a_page_has_the_styles_that_the_switch_of_modes_sets():
+    assert re.findall(' id="(.*?)"', figures.on_post_page("<html>\n<head>\n</head>")) == ["hljs-light", "hljs-dark"]
+
+
 # --- notebooks --------------------------------------------------------------------------------------------------------
 
 
@@ -94,7 +98,7 @@ def test_a_notebook_is_written_as_it_was_read():
 # --- the reference ----------------------------------------------------------------------------------------------------
 
 PAGES = reference_pages.written()
-ENTRY = re.compile(r"(?:^## |(?<=[, ]))`(\w+)`(?:\{ #| \{ #| $)", re.MULTILINE)
+ENTRY = re.compile(r"(?:^## `|`(?=\w+`\{ #))(\w+)`", re.MULTILINE)
 LINK = re.compile(r"\[`(\w+)`\]\(gradspec\.md#")
 MODULES = {"domains": gs.domains, "conformance": gs.conformance, "verify": gs.verify, "testing": gradspec.testing}
 

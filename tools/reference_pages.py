@@ -125,9 +125,9 @@ def _entry(name: str, found: dict[str, Any]) -> Iterator[str]:
     if not callable(value) and type(value).__module__ == "builtins":
         yield f"```python\n{pprint.pformat(value, width=WIDTH, compact=True, sort_dicts=False)}\n```"
         return
-    yield from _described(name, value)
     if beside := [other for other in found if other != name and RANKED.sub("", other) == name]:
         yield f"For one, two and three spatial axes: {_anchors(beside)}."
+    yield from _described(name, value)
     if value is gs.DType:
         yield f"The dtypes are {_anchors([other for other in found if isinstance(found[other], gs.DType)])}."
     if inspect.isclass(value):
