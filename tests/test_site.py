@@ -134,6 +134,8 @@ def test_no_signature_names_an_object_by_its_address():
 
 
 def test_a_docstring_becomes_markdown():
-    said = "See docs/check.md, ``docs/onnx.md``.\n\n>>> 1\n1\n\nMore."
-    expected = "See [check](../check.md), [onnx](../onnx.md).\n\n```pycon\n>>> 1\n1\n```\n\nMore."
+    said = "See docs/verify.md, ``docs/onnx.md``.\n\n>>> 1\n1\n\nMore."
+    expected = (
+        "See [Proving properties of networks](../verify.md), [ONNX](../onnx.md).\n\n```pycon\n>>> 1\n1\n```\n\nMore."
+    )
     assert reference_pages.markdown(said) == expected

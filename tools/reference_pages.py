@@ -11,12 +11,14 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from inspect import Parameter
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import gradspec as gs
 import gradspec.testing
 
+DOCS = Path(__file__).parents[1] / "docs"
 RANKED = re.compile(r"[123]d(?=_|$)")
 WIDTH = 88
 
@@ -221,4 +223,8 @@ def markdown(docstring: str) -> str:
     """Examples become blocks of code, and paths of pages become links; the rest of a docstring is Markdown."""
     blocks = docstring.split("\n\n")
     shown = [f"```pycon\n{block}\n```" if block.startswith(">>>") else block for block in blocks]
-    return re.sub(r"`*docs/(\w+)\.md`*", r"[\1](../\1.md)", "\n\n".join(shown))
+    return re.sub(r"`*docs/(\w+\.md)`*", lambda found: f"[{_title(found[1])}](../{found[1]})", "\n\n".join(shown))
+
+
+def _title(page: str) -> str:
+    return (DOCS / page).read_text().partition("\n")[0].removeprefix("# ")
