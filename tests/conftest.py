@@ -5,8 +5,8 @@ from collections import defaultdict
 
 import pytest
 
-ROWS = {"conformance": 3, "interop": 3, "bench": 2}
-USUAL = 6
+ROWS = {"conformance": 2, "interop": 2, "bench": 1}
+USUAL = 4
 """Of each test, so many rows run by default, spread evenly over its table; ``pytest -m exhaustive`` runs the others.
 Rows of these folders are dear: a kernel is judged, a model imported, a process started.
 

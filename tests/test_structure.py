@@ -2,7 +2,7 @@
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "gradspec"
@@ -12,16 +12,18 @@ LONGEST = 80
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def parsed(source: Path) -> Iterator[tuple[str, ast.Module]]:
-    for file in sorted(source.rglob("*.py")):
-        yield file.relative_to(source).as_posix(), ast.parse(file.read_text())
+@cache
+def parsed(source: Path) -> list[tuple[str, list[ast.AST]]]:
+    """Every file, and all nodes of its tree."""
+    files = sorted(source.rglob("*.py"))
+    return [(file.relative_to(source).as_posix(), [*ast.walk(ast.parse(file.read_text()))]) for file in files]
 
 
 def long_functions(source: Path) -> dict[str, int]:
     """The lines of every function that has too many, from its ``def`` on, those of functions inside it among them."""
     found: Counter[str] = Counter()
-    for file, tree in parsed(source):
-        for node in ast.walk(tree):
+    for file, nodes in parsed(source):
+        for node in nodes:
             if isinstance(node, Function) and (lines := (node.end_lineno or 0) - node.lineno + 1) > LONGEST:
                 found |= Counter({f"{file} {node.name}": lines})
     return dict(found)
@@ -29,7 +31,7 @@ def long_functions(source: Path) -> dict[str, int]:
 
 def shared_class_names(source: Path) -> dict[str, int]:
     """How many classes there are of every name that several have."""
-    classes = (node for _, tree in parsed(source) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    classes = (node for _, nodes in parsed(source) for node in nodes if isinstance(node, ast.ClassDef))
     counts = Counter(node.name for node in classes)
     return {name: count for name, count in counts.items() if count > 1}
 

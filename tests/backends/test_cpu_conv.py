@@ -138,6 +138,7 @@ def judge(layer: Layer, mode: str, dtype: Any, numbers: Numbers) -> None:
             assert_permitted(meaning, result, mode, f"result {i}")
 
 
+@pytest.mark.rows(3)
 @judged
 def test_kernels_are_the_specification(layer, dtype):
     for mode in MODES:

@@ -141,7 +141,7 @@ def timed(kernel, starting=0.0, **budget):
         laps.append((seconds[0], len(standing.run.probes)))
 
     target.run, target.threadsafe = slow, False  # threads go by the machine's clock
-    settings = CampaignSettings("mine", 1, Selection(("conv",), (), ("value",), ("f32",), (1,)))
+    settings = CampaignSettings("mine", 1, Selection(("conv",), (), ("value",), ("f32", "f64"), (1,)))
     clock = lambda: seconds[0]  # noqa: E731
     campaign, judge = Campaign(settings, CampaignBudget(**budget), watch, clock), InProcess(target, settings, clock)
     seconds[0] += starting

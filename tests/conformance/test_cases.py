@@ -209,6 +209,7 @@ def test_every_three_values_that_go_together_meet_in_a_case() -> None:
     assert [[VALUES[i] for i in three] for three in np.argwhere(missing)] == []
 
 
+@pytest.mark.exhaustive
 def test_the_cover_is_small() -> None:
     stream = whole_stream()
     assert stream.covering <= 1100

@@ -44,6 +44,7 @@ STATEFUL = {
 }
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("kernel", STATEFUL, ids=lambda kernel: kernel.__name__)
 def test_what_only_an_earlier_call_brings_about_is_shown_after_that_call(kernel):
     """Whoever met it: the judge sees a wrong number, and a new process that the call alone is right."""

@@ -524,6 +524,7 @@ def deadly(rule: str) -> Failure:
     return Failure(call, Verdict("defect", rule, got="the process was ended"), tuple(tags_of_call(call)), "0.0")
 
 
+@pytest.mark.rows(1)
 @pytest.mark.skipif(not CAN_FORK, reason="nothing is tried again where a process cannot be copied")
 @pytest.mark.parametrize("die", [os.abort, lambda: os._exit(3), sys.exit], ids=["abort", "_exit", "exit"])
 def test_a_crash_is_shrunk_and_this_process_lives_on(die):
@@ -591,6 +592,7 @@ def test_few_failures_of_a_group_are_of_every_sort():
     assert {id(failure) for failure in varied(group, 9)} == {id(failure) for failure in group}
 
 
+@pytest.mark.exhaustive
 def test_what_lacks_the_cause_is_left_over():
     target = Planted(missing_dilation)
     (failure, *_) = failures_of(target, STARTS[missing_dilation])

@@ -46,7 +46,7 @@ def test_a_planted_mistake_is_found(kernel, cases):
     assert any(next(defects(kernel, cases), None) is not None for _ in range(attempts))
 
 
-@pytest.mark.rows(2)
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("kernel", kernels.RIGHT, ids=lambda kernel: kernel.__name__)
 def test_right_kernels_may_keep_what_they_like(kernel, cases):
     few = {op: some[:120] for op, some in cases.items()}

@@ -496,6 +496,7 @@ def test_a_strict_kernel_is_told_what_to_declare():
     assert "documentation" not in verdict.detail
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("own", "given", "is_strict"),
     [

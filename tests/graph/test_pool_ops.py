@@ -45,6 +45,7 @@ def in_mode(graph, mode):
     return check({"": lambda: graph, "_jvp": graph.jvp, "_vjp": graph.vjp}[mode]())
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", POOL_CASES, ids=lambda case: case.id)
 def test_kernels_stay_within_the_certified_tolerance(case, mode):
@@ -185,6 +186,7 @@ def test_windows_of_padding_alone():
     assert not np.signbit(averages[0, 0])
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64])
 def test_integers_have_maxima_and_indices(dtype):
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max

@@ -109,6 +109,7 @@ def test_a_derivative_is_an_error_in_every_place():
     assert gs.to_torch(graph)(torch.tensor([0.3, 2.2])).tolist() == [0.5, 2.0]
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("dtype", [gs.i32, gs.i64, gs.u32, gs.u64], ids=str)
 def test_products_of_integers_wrap_around(dtype):
     """Compiled or not; NumPy's own integers are the reference."""

@@ -39,7 +39,7 @@ def process(*arguments):
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.rows(2)
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("seed", range(BATCHES))
 def test_damaged_models_load_or_are_refused(seed, folder):
     done = process(folder, seed, FILES)

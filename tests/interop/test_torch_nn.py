@@ -44,6 +44,7 @@ def test_every_module_and_function_has_an_example():
     assert refused().keys() <= EXAMPLES.keys()
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_is_not_refused_has_the_value_of_torch(part):
     for name in sorted(EXAMPLES.keys() - refused().keys())[part::PARTS]:

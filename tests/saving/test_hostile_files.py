@@ -412,13 +412,15 @@ def saved_cases(path, random):
             yield path.read_bytes()
 
 
-def test_mutated_files_load_or_are_refused(tmp_path, monkeypatch):
+@pytest.mark.rows(1)
+@pytest.mark.parametrize("seed", range(4))
+def test_mutated_files_load_or_are_refused(seed, tmp_path, monkeypatch):
     """Whatever the damage: a well-formed graph or a FormatError, never another error and never much memory."""
-    random, path = Random(20), tmp_path / "mutated"
+    random, path = Random(seed), tmp_path / "mutated"
     monkeypatch.setattr(os, "fsync", lambda file: None)
     originals = [GOOD, *saved_cases(path, random)]
     outcomes = {"loaded": 0, "refused": 0}
-    for i in range(4000):
+    for i in range(1000):
         content = random.choice(originals)
         mutant = mutated_bytes(content, random) if i % 2 else mutated_structure(*opened(content), random)
         path.write_bytes(mutant)
