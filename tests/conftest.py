@@ -10,8 +10,8 @@ USUAL = 4
 """Of each test, so many rows run by default, spread evenly over its table; ``pytest -m exhaustive`` runs the others.
 Rows of these folders are dear: a kernel is judged, a model imported, a process started.
 
-``@pytest.mark.rows(2)`` says so of one test. ``@pytest.mark.exhaustive`` puts off a whole test, one whose law others
-show by default on less.
+``@pytest.mark.rows(2)`` says so of one test: these and no others. ``@pytest.mark.exhaustive`` puts off a whole test,
+one whose law others show by default on less.
 """
 ALWAYS = ("tie", "nan", "inf", "only", "asymmetric", "divisible", "straddl", "ceil", "dilated", "empty", "zero")
 """Words in the names of rows, of each of which one row runs by default."""
@@ -25,12 +25,12 @@ def pytest_collection_modifyitems(items):
     for table in tables.values():
         mark = table[0].get_closest_marker("rows")
         rows = mark.args[0] if mark else ROWS.get(table[0].path.parent.name, USUAL)
-        chosen = sample([item.name.partition("[")[2].lower() for item in table], rows)
+        chosen = sample([item.name.partition("[")[2].lower() for item in table], rows, () if mark else ALWAYS)
         for i in set(range(len(table))) - chosen:
             table[i].add_marker(pytest.mark.exhaustive)
 
 
-def sample(names, rows=USUAL):
+def sample(names, rows=USUAL, always=ALWAYS):
     """The numbers of the rows that run by default, given their names.
 
     >>> sorted(sample(["plain"] * 15 + ["infinite"] + ["plain"] * 2, 6))
@@ -41,7 +41,7 @@ def sample(names, rows=USUAL):
     if len(names) <= rows:
         return set(range(len(names)))
     chosen = {i * len(names) // rows for i in range(rows)}
-    for word in ALWAYS:
+    for word in always:
         with_it = [i for i, name in enumerate(names) if word in name]
         if with_it and chosen.isdisjoint(with_it):
             chosen.add(with_it[0])

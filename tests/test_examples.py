@@ -131,6 +131,7 @@ def test_lenet_is_compiled_with_its_gradient():
     assert gradient.startswith("value and gradient\nstep ")
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("script", "wrong", "told"),
     [

@@ -588,6 +588,7 @@ def block_graph(block: Any, dtype: Any = gs.f32) -> Any:
     return gs.trace(block, *(dtype[SHAPES[name]] for name in signature(block).parameters))
 
 
+@pytest.mark.rows(3)
 @dtypes
 @modes
 @pytest.mark.parametrize("block", BLOCKS)
@@ -616,6 +617,7 @@ def test_what_is_fused(block, mode, steps):
     assert fused(MODES[mode](block_graph(block))) == steps
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("block", BLOCKS)
 def test_second_derivatives_are_fused_the_same(block):
     graph = block_graph(block).vjp().jvp()
@@ -687,6 +689,7 @@ def number_of_threads(request):
     gs.set_num_threads(None)
 
 
+@pytest.mark.rows(2)
 @pytest.mark.usefixtures("number_of_threads")
 @pytest.mark.parametrize(("x", "w"), PLANES, ids=str)
 def test_poolings_behind_convolutions(x, w):

@@ -166,6 +166,7 @@ def plain_results(product: Product, mode: str, found: Any, at: Any) -> list[np.n
     return [value.T, *as_convolved(*product.plain(*others[:2]))[:2], *others[2:]]
 
 
+@pytest.mark.rows(3)
 @dtypes
 @pytest.mark.parametrize("product", JUDGED, ids=str)
 def test_kernels_are_the_specification(product, dtype):
@@ -188,6 +189,7 @@ LEADS = ((), (3,), (2, 2), (0,))
 EMPTY = [sides for sides in product((0, 3), repeat=3) if 0 in sides]
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize("flags", FLAGS, ids=str)
 @dtypes
 def test_integers_are_added_up_exactly(dtype, flags):

@@ -244,6 +244,7 @@ def test_kernels_are_the_specification(case, dtype):
         assert_meant(pooling, drawn(pooling, numbers))
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("dtype", INTEGERS.values(), ids=str)
 @pytest.mark.parametrize("case", MAXIMA, ids=lambda case: case.id)
 def test_integers_are_pooled_too(case, dtype):
@@ -827,6 +828,7 @@ WIDTHS = [gs.f32, gs.f64, gs.f16, gs.bf16, gs.i8, gs.i64]
 """Every way to read, to compute and to write; the table above has all formats."""
 
 
+@pytest.mark.rows(4)
 @pytest.mark.parametrize(
     ("path", "dtype"),
     [(path, t) for path in PATHS for t in WIDTHS if t.name in FLOATS or path in MAX_PATHS],

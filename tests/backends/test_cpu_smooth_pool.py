@@ -121,6 +121,7 @@ def test_every_lowered_operator_is_tested():
 # --- what is computed -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("padding_mode", ["zeros", "ignore"])
 @pytest.mark.parametrize(("shape", "window"), GEOMETRIES, ids=IDS)
@@ -131,6 +132,7 @@ def test_geometries(shape, window, padding_mode, kind):
         assert_permitted(kind, attrs, arrays, *results([kind], attrs, arrays))
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("beta", BETAS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -168,6 +170,7 @@ def test_special_values(dtype, beta, padding_mode, kind):
             assert_permitted(kind, attrs, given, *results([kind], attrs, given))
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize("kind", ["mean", "spread"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_huge_and_special_tangents(dtype, kind):
@@ -306,6 +309,7 @@ def test_the_tangent_of_a_nan_alone_in_its_window_is_nan():
     np.testing.assert_array_equal(tangent, [[4.0, np.nan], [6.0, 7.0]])
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("window", [{"stride": 1, "padding": 14}, {"stride": 2, "kernel_size": (57,), "padding": 28}])
 @pytest.mark.parametrize("dtype", [gs.f32, gs.f64], ids=str)
 def test_a_cell_receives_what_fits_though_the_shares_around_it_overflow(dtype, window):

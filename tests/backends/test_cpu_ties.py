@@ -95,6 +95,7 @@ def assert_meant(kind: str, attrs: ops.MaxPool, x: np.ndarray, other: np.ndarray
     assert judged.passed, judged.failures()
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ties", RULES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

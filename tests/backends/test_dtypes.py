@@ -31,7 +31,7 @@ def arrays_of(case: Any, dtype: DType) -> list[np.ndarray]:
     ]
 
 
-@pytest.mark.rows(3)
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("dtype", [*INTEGERS, gs.boolean], ids=str)
 def test_compiled_graphs_of_integers_are_those_of_numpy(dtype):
     known = [(case, graph) for case in CASES if (graph := traced(case, dtype)) is not None]

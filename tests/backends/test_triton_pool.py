@@ -177,6 +177,7 @@ def test_averages(shape, window, dtype):
 BETAS = {F32: 1.0, F64: -0.7, F16: 30.0, BF16: -2.0}
 
 
+@pytest.mark.rows(1)
 @rows(QUICK, WINDOWS)
 def test_smooth_maximum(shape, window, dtype):
     mode = "ignore" if dtype in (F16, F64) else "zeros"

@@ -54,6 +54,7 @@ def defects(kernels, batches=3, seed=5, **declared):
             yield from (failure.verdict for failure in case.failures if failure.verdict.kind == "defect")
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_kernels_are_right(name):
     assert list(defects(RIGHT[name])) == []

@@ -81,6 +81,7 @@ def test_right_kernels_pass(row):
     assert {mode for mode, what in run.tally.cells if what == "judged"} == set(row.modes)
 
 
+@pytest.mark.rows(3)
 @pytest.mark.parametrize("row", WRONG, ids=str)
 def test_mistakes_are_found_and_told(row):
     told = found(row, cases=45 if row.modes == ("value",) else 20, modes=row.modes)

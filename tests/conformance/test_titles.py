@@ -76,6 +76,7 @@ FEATURES = {undilated: ["dilated"], floor_mode: ["ceil_mode"]}
 """Of cases that show a mistake, where few of all do."""
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("kernel", "op", "words"),
     [

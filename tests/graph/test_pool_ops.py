@@ -91,6 +91,7 @@ AGREEMENTS = {
 }
 
 
+@pytest.mark.rows(2)
 @RANKS
 @pytest.mark.parametrize(("operator", "options"), AGREEMENTS.values(), ids=AGREEMENTS)
 def test_values_gradients_and_hessian_products_are_pytorchs(operator, options, rank, rng):
@@ -282,6 +283,7 @@ def test_beta_is_rounded_where_it_is_used():
 # --- blocks, files, errors --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("block", [1, 7, 50])
 @pytest.mark.parametrize(
     "function",
@@ -304,6 +306,7 @@ def test_the_size_of_blocks_does_not_matter(function, block, monkeypatch, rng):
         assert np.array_equal(a, b)
 
 
+@pytest.mark.rows(2)
 def test_pooling_survives_a_file(tmp_path, rng):
     def network(x):
         y, places = gs.max_pool2d(x, 2, 1, "same", return_indices=True)
