@@ -2,6 +2,7 @@
 
 import ast
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -13,16 +14,26 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @cache
-def parsed(source: Path) -> list[tuple[str, list[ast.AST]]]:
-    """Every file, and all nodes of its tree."""
+def defined(source: Path) -> list[tuple[str, list[ast.stmt]]]:
+    """Every file, and the functions and classes in it."""
     files = sorted(source.rglob("*.py"))
-    return [(file.relative_to(source).as_posix(), [*ast.walk(ast.parse(file.read_text()))]) for file in files]
+    return [(file.relative_to(source).as_posix(), [*_definitions(ast.parse(file.read_text()))]) for file in files]
+
+
+def _definitions(node: ast.AST) -> Iterator[ast.stmt]:
+    """Those among the statements below a node; expressions hold none."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        below = getattr(node, part, ())
+        for child in below if isinstance(below, list) else ():
+            yield from _definitions(child)
 
 
 def long_functions(source: Path) -> dict[str, int]:
     """The lines of every function that has too many, from its ``def`` on, those of functions inside it among them."""
     found: Counter[str] = Counter()
-    for file, nodes in parsed(source):
+    for file, nodes in defined(source):
         for node in nodes:
             if isinstance(node, Function) and (lines := (node.end_lineno or 0) - node.lineno + 1) > LONGEST:
                 found |= Counter({f"{file} {node.name}": lines})
@@ -31,7 +42,7 @@ def long_functions(source: Path) -> dict[str, int]:
 
 def shared_class_names(source: Path) -> dict[str, int]:
     """How many classes there are of every name that several have."""
-    classes = (node for _, nodes in parsed(source) for node in nodes if isinstance(node, ast.ClassDef))
+    classes = (node for _, nodes in defined(source) for node in nodes if isinstance(node, ast.ClassDef))
     counts = Counter(node.name for node in classes)
     return {name: count for name, count in counts.items() if count > 1}
 

@@ -758,7 +758,7 @@ def test_extremes_are_one_instruction_where_there_is_one(monkeypatch, kind, inst
 # --- other processors -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.rows(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("source", "name"),
     [

@@ -255,6 +255,7 @@ def test_axes_that_cannot_be_drawn_do_not_exist() -> None:
         assert "overlapping" not in tags(conv((1, 1, 1), (1, 1, kernel + 1), "conv_transpose", **attributes))
 
 
+@pytest.mark.exhaustive
 def test_any_beginning_is_varied() -> None:
     assert {case.problem.op for case in first_cases(3 * PLAIN_BATCHES)} == set(INPUTS)
     assert {case.problem.dtype for case in first_cases(PLAIN_BATCHES)} == {"f32"}
@@ -410,6 +411,7 @@ def marked_cells(case: CheckCase, call: Call) -> dict[str, Array]:
     return {name: cells for name, cells in found.items() if cells.any()}
 
 
+@pytest.mark.exhaustive
 def test_at_most_one_feature_hides_others_and_in_a_quarter_of_the_windows() -> None:
     cases = small_cases(Stream(12, Selection(features=tuple(HIDING), dtypes=FLOATS), takes_all), 40)
     assert len(cases) > 200

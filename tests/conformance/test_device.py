@@ -161,6 +161,7 @@ def test_many_cases_are_one_transfer_each_way():
     assert FakeDevice.transfers == 2 + 2 * len(calls)
 
 
+@pytest.mark.exhaustive
 def test_results_are_those_of_the_cpu():
     """Of PyTorch, whose tensors are packed, on cases of every mode, dtype and layout."""
     here, there = target_named("torch"), target_named("torch").on(FakeDevice())

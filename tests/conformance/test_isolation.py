@@ -69,6 +69,7 @@ def test_a_crash_is_shrunk_and_no_other_case_is_lost(something, got):
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.exhaustive
 def test_results_are_those_of_this_process():
     runs = [gs.conformance.check(doing(lambda: None), seed=3, isolate=isolate, **FAST) for isolate in (False, True)]
     assert runs[0].tally == runs[1].tally

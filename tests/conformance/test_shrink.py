@@ -278,6 +278,7 @@ def test_only_what_is_simpler_is_taken():
     assert not search.attempt(search.call)
 
 
+@pytest.mark.exhaustive
 def test_what_does_not_fail_again_stays_as_it_is():
     target = Planted(missing_dilation)
     (failure, *_) = failures_of(target, STARTS[missing_dilation])
@@ -535,6 +536,7 @@ def test_a_crash_is_shrunk_and_this_process_lives_on(die):
     assert shrunk.verdict == deadly("crash").verdict
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not CAN_FORK, reason="nothing is tried again where a process cannot be copied")
 def test_a_crash_in_one_of_several_ways_names_it():
     call = deadly("crash").call

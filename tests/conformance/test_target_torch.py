@@ -330,6 +330,7 @@ def reproducible() -> list[tuple[str, Call]]:
     return [(name, call) for name, call in chosen if not is_known_to_fail(call)]
 
 
+@pytest.mark.exhaustive
 def test_reproducers_print_what_a_run_gives() -> None:
     """Each is a whole program; they run one after another in one other process, to import PyTorch once."""
     entries = reproducible()

@@ -156,7 +156,7 @@ def test_batching_is_a_loop(program):
     assert together == [[c for one in column for c in one] for column in zip(*one_by_one, strict=True)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(programs)
 def test_numpy_runs_what_the_specification_means(program):
     """Dyadic data and short programs: float64 is exact wherever nothing is divided, and close where it is."""

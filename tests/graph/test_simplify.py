@@ -133,6 +133,7 @@ def test_unused_nodes_are_removed():
     assert names(check(remove_unused(first))) == ["mul"]
 
 
+@pytest.mark.exhaustive
 def test_reverse_mode_is_linear_in_the_number_of_layers():
     """A chain of 2,000 layers: nodes of the VJP, and live arrays while it runs, grow with the chain, not its square."""
 

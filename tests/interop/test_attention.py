@@ -53,6 +53,7 @@ class Around(nn.Module):
         return self.call(self.inner, *given)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ATTENTION)
 def test_masked_attention_is_compiled_throughout(name):
     """Values are PyTorch's, and no step of them or of their gradients is left to NumPy."""

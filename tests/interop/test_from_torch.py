@@ -128,7 +128,7 @@ def some_of(groups: Mapping[str, Group], part: int) -> Mapping[str, Group]:
     return {name: groups[name] for name in list(groups)[part::3]}
 
 
-@pytest.mark.rows(2)
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     "groups",
     [some_of(GROUPS, 0), OTHERS, some_of(GROUPS, 1), WRITES, some_of(GROUPS, 2)],

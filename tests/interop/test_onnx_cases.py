@@ -144,7 +144,7 @@ def disagreement(case):
     return None
 
 
-@pytest.mark.rows(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_shipped_case(part):
     judged = [case for case in cases() if not is_out(case.name) and case.name not in WRONG]

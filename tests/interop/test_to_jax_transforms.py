@@ -128,6 +128,7 @@ def test_vmap_is_a_loop():
     assert_equal([last], [np.stack(right_last, 1)])
 
 
+@pytest.mark.exhaustive
 def test_without_jit_it_is_the_same():
     assert_equal([FUNCTION(X, W)], exactly(GRAPH, "x", "w"))
     assert_equal([pushed(X, W)], exactly(GRAPH.jvp(), "x", "w", "dx", "dw")[1:])
@@ -186,6 +187,7 @@ def test_networks_have_the_derivatives_torch_gives_them(name):
 # --- four devices -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_four_devices_give_what_one_gives():
     """In a process of its own: the number of devices is settled when JAX starts."""
     script = Path(__file__).with_name("four_devices.py")

@@ -351,6 +351,7 @@ INTEGERS = {
 DTYPES = [gs.i8, gs.u8, gs.i16, gs.u16, gs.i32, gs.u32, gs.i64, gs.u64]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", INTEGERS)
 def test_every_integer_dtype(name):
     for dtype in DTYPES:

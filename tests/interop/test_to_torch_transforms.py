@@ -399,6 +399,7 @@ def test_an_exported_program_is_differentiated(name):
     agree(name, torch.export.export(MODULE, (X,)).module())
 
 
+@pytest.mark.exhaustive
 def test_an_exported_program_brings_all_it_needs(tmp_path: Path):
     torch.export.save(torch.export.export(MODULE, (X,)), tmp_path / "program.pt2")
     torch.save((X, reference(X), reverse(reference), CT), tmp_path / "expected.pt")

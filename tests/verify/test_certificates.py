@@ -125,6 +125,7 @@ def test_proofs_are_accepted_and_survive_a_file(name: str, kernels: str, tmp_pat
     assert again.leaves == verdict.leaves
 
 
+@pytest.mark.exhaustive
 def test_some_proofs_have_trees() -> None:
     assert len(_proved("inputs").certificate.cases[0].axis) > 1
     assert max(len(_proved(name).certificate.cases[0].node) for name in ("signs", "residual")) > 1
