@@ -689,7 +689,7 @@ def number_of_threads(request):
     gs.set_num_threads(None)
 
 
-@pytest.mark.rows(2)
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("number_of_threads")
 @pytest.mark.parametrize(("x", "w"), PLANES, ids=str)
 def test_poolings_behind_convolutions(x, w):

@@ -46,6 +46,7 @@ def made_up(suite="pool", cells=(), seconds=1e-3):
     return run
 
 
+@pytest.mark.exhaustive
 def test_a_tiny_run_from_the_command_line(tmp_path):
     file = tmp_path / "result.json"
     wanted = ["--cells", "P11", "--ops", "max,avg", "--modes", "forward,vjp", "--quick", "--peers", "torch-eager"]

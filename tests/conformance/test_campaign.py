@@ -94,6 +94,7 @@ def test_a_run_takes_exactly_the_cases_it_was_asked_for(undisturbed):
     assert (undisturbed.target, undisturbed.repeat) == ("Wrong", "")  # no command has this object
 
 
+@pytest.mark.exhaustive
 def test_processes_change_nothing(undisturbed):
     run = gs.conformance.check(double("Wrong"), cases=33, seed=11, jobs=2, **POOLS)
     assert summary(run) == summary(undisturbed)
@@ -165,6 +166,7 @@ def test_a_run_keeps_its_limit_and_judges_something_however_long_it_took_to_star
     assert ("starting took" in too_few(run)) == (run.judged < 100 and starting > 0.25 * run.seconds)
 
 
+@pytest.mark.exhaustive
 def test_what_shrinking_needs_is_kept_of_the_time():
     (right, laps), (wrong, sooner) = (timed(kernel, seconds=LIMIT) for kernel in (conv1d, shifted))
     judging = [seconds for seconds, _ in sooner if seconds <= LIMIT]

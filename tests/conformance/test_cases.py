@@ -501,6 +501,7 @@ def digest(order: Sequence[int]) -> str:
     return found.hexdigest()
 
 
+@pytest.mark.exhaustive
 def test_cases_are_the_same_in_another_process() -> None:
     """With another seed of ``hash``, and batches asked for in another order."""
     program = "from conformance.test_cases import digest; print(digest([5000, 3, 20]))"

@@ -222,7 +222,7 @@ def test_a_planted_mistake_is_found(kernels, found):
     assert run.errors == []
 
 
-@pytest.mark.rows(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isolate", [True, False])
 def test_a_lost_device_is_pinned_to_the_case_that_lost_it(isolate, monkeypatch):
     """The error comes at a synchronisation, in whichever call is next; no other case is lost in copies."""

@@ -169,6 +169,7 @@ def test_right(check_kernel):
 """
 
 
+@pytest.mark.exhaustive
 def test_pytest_survives(pytester):
     pytester.makepyfile(TESTS)
     result = pytester.runpytest_inprocess("-p", "gradspec.testing.plugin", "-p", "no:xdist", "-p", "no:cacheprovider")

@@ -397,7 +397,7 @@ def test_subnormal_numbers_that_a_formula_loses_are_of_reduced_precision() -> No
     assert run.by_kind("reduced")
 
 
-@pytest.mark.rows(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("mode", ["value", "jvp", "vjp", "second"])
 def test_reproducers_of_modules_show_their_failures_in_small_formats(

@@ -572,6 +572,7 @@ def test_a_hang_is_shrunk_if_it_is_one(monkeypatch):
     assert shrink(Killing(lambda: asleep(0)), slow, ENOUGH) is slow
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not CAN_FORK, reason="nothing is tried again where a process cannot be copied")
 def test_a_process_that_does_not_end_hangs():
     assert fate(lambda: sleep(60), 0.1) == "hang"

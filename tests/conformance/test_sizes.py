@@ -175,6 +175,7 @@ def test_a_wrong_last_block_is_found(name: str) -> None:
     assert any(case.kind == "defect" for case in judged(target, op))
 
 
+@pytest.mark.exhaustive
 def test_a_wrong_last_block_is_shrunk_to_its_size() -> None:
     target = UserKernels({"max_pool2d": without_tail(max_pool, -1, 100)})
     (failure, *_), *_ = (case.failures for case in judged(target, "max_pool") if case.failures)

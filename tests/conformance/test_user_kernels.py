@@ -480,6 +480,7 @@ def test_a_wrong_tie_is_told_by_two_equal_cells():
     assert "# right: 1.0" in text
 
 
+@pytest.mark.exhaustive
 def test_conventions_may_be_declared_or_let_be():
     for told in ({"conventions": ["last_tie", "last_nan"]}, {"strict": False}):
         run = check_kernel(last_tie, "max_pool1d_vjp", cases=20, features=["ties"], **told)

@@ -159,6 +159,7 @@ def test_every_shipped_case(part):
     assert not {name: what for name, what in found.items() if what is not None}
 
 
+@pytest.mark.exhaustive
 def test_what_is_out_is_refused():
     assert WRONG.keys() | PRINTED.keys() <= {case.name for case in cases()}
     met = set()

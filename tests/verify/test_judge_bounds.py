@@ -92,6 +92,7 @@ def test_bounds_that_are_true_pass():
     assert exit_code(run) == 0
 
 
+@pytest.mark.exhaustive
 def test_our_bounds_are_clean():
     run = check_bounds("bounds", cases=12, seed=3)
     assert [finding.reproducer for finding in run.findings] == []
