@@ -12,7 +12,7 @@ from gradspec.graph.graph import SERVICES, Services
 from gradspec.graph.ir import OVERLOADS, Overloads
 from gradspec.ops.gather import indexed
 from gradspec.ops.linear import matmul
-from gradspec.ops.pointwise import add, div, mul, neg, sub
+from gradspec.ops.pointwise import abs, add, div, mul, neg, sub
 from gradspec.runtime.backend import BACKENDS, Backend
 from gradspec.runtime.calls import eager, run
 from gradspec.saving.graphs import save
@@ -21,7 +21,7 @@ from gradspec.transforms.jvp import jvp
 from gradspec.transforms.simplify import simplify
 from gradspec.transforms.vjp import vjp
 
-OVERLOADS.provide(Overloads(add=add, sub=sub, mul=mul, div=div, matmul=matmul, neg=neg, getitem=indexed))
+OVERLOADS.provide(Overloads(add=add, sub=sub, mul=mul, div=div, matmul=matmul, neg=neg, abs=abs, getitem=indexed))
 
 SERVICES.provide(Services(jvp=jvp, vjp=vjp, batch=batch, simplify=simplify, save=save, run=run, eager=eager))
 

@@ -177,6 +177,38 @@ def test_results_are_fresh_arrays():
     assert (x == 1).all()
 
 
+ARRAY = np.float32([[1, 2, -4], [0, 8, 1]])
+EXPRESSIONS = {
+    **{f"power {n}": lambda x, n=n: x**n for n in (1, 2, 3, 6, 7, np.int64(8))},
+    "abs": abs,
+    "plus": lambda x: +x + x,
+    "array + x": lambda x: ARRAY + x,
+    "array - x": lambda x: ARRAY - x,
+    "array * x": lambda x: ARRAY * x,
+    "x array / 2": lambda x: x * ARRAY / np.float32(2),
+    "array / x": lambda x: ARRAY / (x * x + np.float32(1)),
+    "array @ x": lambda x: ARRAY @ x[0],
+    "scalar - x": lambda x: np.float32(3) - x,
+    "np.add": lambda x: np.add(x, ARRAY),
+}
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
+def test_expressions_of_variables_are_those_of_arrays(expression):
+    x = np.float32([[-3, 2, 0], [1, -1, 7]])
+    np.testing.assert_array_equal(gs.trace(expression, gs.f32[2, 3])(x), expression(x))
+
+
+def test_an_array_is_not_changed_by_adding_a_variable():
+    def added(x):
+        array = np.zeros(2, np.float32)
+        array += x
+        return x
+
+    with pytest.raises(TypeError, match=r"np.add computes with arrays"):
+        gs.trace(added, gs.f32[2])
+
+
 def test_several_outputs_and_repeated_ones():
     graph = check(gs.trace(lambda x: (x + x, x, x), gs.f32[2]))
     doubled, first, second = graph(np.float32([1, 2]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -31,17 +32,33 @@ class Overloads:
     div: Callable[[Any, Any], Var]
     matmul: Callable[[Any, Any], Var]
     neg: Callable[[Any], Var]
+    abs: Callable[[Any], Var]
     getitem: Callable[[Any, Any], Var]
 
 
 OVERLOADS = Provided[Overloads]()
 
+UFUNCS = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "matmul": "matmul"}
+"""What NumPy calls for ``array + variable`` and so on, and the overload that it is."""
+COMPARISONS = frozenset(["equal", "greater", "greater_equal", "less", "less_equal", "not_equal"])
+
+
+def whole_power(x: Any, n: int) -> Any:
+    """``x^n`` for ``n`` of at least 1, by squaring: ``(x²)^(n/2)``, times ``x`` once more for an odd ``n``.
+
+    >>> whole_power(3, 5)
+    243
+    """
+    if n == 1:
+        return x
+    half = whole_power(x * x, n // 2)
+    return half * x if n % 2 else half
+
 
 class Var:
-    """A variable of one graph. Python's ``+ - * / @`` and unary ``-`` apply operators to it."""
+    """A variable of one graph. Python's ``+ - * / @ **``, unary ``-`` and ``abs`` apply operators to it."""
 
     __slots__ = ("name", "owner", "type")
-    __array_ufunc__ = None  # so that ``array * variable`` is ours
 
     def __init__(self, name: str, type: TensorType, owner: Any) -> None:
         self.name, self.type, self.owner = name, type, owner
@@ -91,8 +108,28 @@ class Var:
     def __rmatmul__(self, other: Any) -> Var:
         return OVERLOADS().matmul(other, self)
 
+    def __pow__(self, exponent: Any) -> Var:
+        if isinstance(exponent, Integral) and exponent >= 1:
+            power: Var = whole_power(self, int(exponent))
+            return power
+        raise TypeError(
+            f"{self.name} ** {exponent!r} is no product; a variable takes whole exponents from 1, gs.sqrt(x) is the "
+            "square root, 1 / x the inverse, and gs.exp(y * gs.log(x)) any power of what is positive"
+        )
+
+    def __rpow__(self, base: Any) -> NoReturn:
+        raise TypeError(
+            f"{base!r} ** {self.name} has no operator; gs.exp(x * log(base)) is the same of a positive base"
+        )
+
     def __neg__(self) -> Var:
         return OVERLOADS().neg(self)
+
+    def __pos__(self) -> Var:
+        return self
+
+    def __abs__(self) -> Var:
+        return OVERLOADS().abs(self)
 
     def __getitem__(self, key: Any) -> Var:
         return OVERLOADS().getitem(self, key)
@@ -123,6 +160,18 @@ class Var:
         raise TypeError(
             f"{self!r} has no value while the graph is built, so it cannot be made a number or an array; apply "
             "functions of gs to it, and run the graph on arrays"
+        )
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **settings: Any) -> Var:
+        """``array * variable`` is ours; NumPy has no other function of variables."""
+        name = ufunc.__name__
+        if method == "__call__" and not settings and name in UFUNCS:
+            overload: Callable[[Any, Any], Var] = getattr(OVERLOADS(), UFUNCS[name])
+            return overload(*operands)
+        if name in COMPARISONS:
+            self._uncomparable(next((other for other in operands if other is not self), self))
+        raise TypeError(
+            f"np.{name} computes with arrays, and {self!r} has no value while the graph is built; {as_method(name)}"
         )
 
     __float__ = __int__ = __index__ = __complex__ = __array__ = __array_function__ = _valueless

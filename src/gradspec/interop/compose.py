@@ -13,7 +13,7 @@ import numpy as np
 
 from gradspec.graph.attributes import NoAttributes
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Var
+from gradspec.graph.ir import Var, whole_power
 from gradspec.graph.types import DType, bf16, dtype_of, f32, f64
 from gradspec.ops import gather, layout
 from gradspec.ops.convert import convert
@@ -295,14 +295,11 @@ def power(x: Any, exponent: float) -> Any:
 
 
 def _whole_power(x: Any, n: int) -> Any:
-    """By squaring: ``x^n = (x²)^(n/2)``, times ``x`` once more for an odd ``n``; roundings add up, so not for long."""
-    if n == 1:
-        return x
-    if n > MOST_SQUARED:
-        even = apply(ABS_POWER, AbsPower(float(n - n % 2)), x)
-        return even * x if n % 2 else even
-    half = _whole_power(x * x, n // 2)
-    return half * x if n % 2 else half
+    """A product of few; roundings add up, so not of many."""
+    if n <= MOST_SQUARED:
+        return whole_power(x, n)
+    even = apply(ABS_POWER, AbsPower(float(n - n % 2)), x)
+    return even * x if n % 2 else even
 
 
 def log_sum_exp(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
