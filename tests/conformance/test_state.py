@@ -6,7 +6,7 @@ import pytest
 from conformance import stateful_kernels as kernels
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks import examine, state
-from gradspec.conformance.checks.neighbours import ATTRIBUTES, SIZES, neighbour, neighbours, others, structural
+from gradspec.conformance.checks.neighbours import ATTRIBUTES, SIZES, back, neighbour, neighbours, others, structural
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.attributes import known, settled
 from gradspec.conformance.model.case import Selection
@@ -122,10 +122,22 @@ def test_a_neighbour_is_a_legal_call_that_differs_in_what_is_named(op, mode):
 
 def test_a_neighbour_of_a_neighbour_may_be_the_call_again():
     call = call_of("max_pool", "value")
-    for difference in ("ceil_mode", "layout reversed", "numbers of x"):
+    for difference in ("ceil_mode", "numbers of x", "layout reversed", "dtype f16", "variant other"):
         other = neighbour(call, difference)
-        back = "layout contiguous" if difference.startswith("layout") else difference
-        assert other is None or things(neighbour(other, back)) == things(call)
+        assert other is None or things(neighbour(other, back(call, difference))) == things(call)
+
+
+def test_a_verdict_on_a_neighbour_names_the_dtype_of_the_call_before_it():
+    def avg_pool1d(x, kernel_size, stride):
+        windows = np.lib.stride_tricks.sliding_window_view(x, kernel_size[0], -1)[..., :: stride[0], :]
+        return windows.mean(-1) + (x.dtype == np.float16)
+
+    problem, found = Problem("avg_pool", 1, ((6,),), {"kernel_size": (2,)}), set()
+    for seed in range(60):
+        call = Call(problem, "value", (np.random.default_rng(seed).random(6, np.float32),), output=(3,))
+        verdicts = state.neighbouring(UserKernels(avg_pool1d), call)
+        found |= {(verdict.about.problem.dtype, verdict.setting) for verdict in verdicts}
+    assert found == {("f16", "after dtype f32")}
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------

@@ -59,6 +59,19 @@ def neighbours(call: Call, difference: str) -> Iterator[Call]:
                     yield made
 
 
+def back(call: Call, difference: str) -> str:
+    """What a neighbour calls the difference: dtype, layout and variant are named as they are on the other side.
+
+    >>> from gradspec.conformance.model.problem import Problem
+    >>> call = Call(Problem("max_pool", 1, ((4,),), {"kernel_size": (2,)}, "f32"), "value", (np.float32([1, 2, 3, 4]),))
+    >>> back(call, "dtype f16"), back(call, "stride")
+    ('dtype f32', 'stride')
+    """
+    kind, _, _ = difference.rpartition(" ")
+    own = {"dtype": call.problem.dtype, "layout": call.layout, "variant": call.variant}
+    return f"{kind} {own[kind]}" if kind in own else difference
+
+
 def structural(call: Call) -> list[str]:
     """The differences in attributes and sizes that a call may have."""
     if call.problem.signature is not None:

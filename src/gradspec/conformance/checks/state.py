@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TypeAlias
 from zlib import crc32
 
-from gradspec.conformance.checks.neighbours import neighbour, neighbours, others, structural, tied
+from gradspec.conformance.checks.neighbours import back, neighbour, neighbours, others, structural, tied
 from gradspec.conformance.checks.repeat import Outcome, differences
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.parts import Parts, Refit
@@ -65,7 +65,7 @@ def neighbouring(target: Target, call: Call) -> list[Verdict]:
         if not there.error:  # which is that it does not offer such a call, or it would be a verdict
             around.append((difference, one, there))
     for difference, one, before in [("", call, first), *around[:1]]:
-        setting = f"around {difference or around[-1][0]}" if around else "again"
+        setting = f"around {back(call, difference) or around[-1][0]}" if around else "again"
         found = list(differences(target, one, before, Outcome.of(target, one), "state", words_of(setting), setting))
         if found:
             return [replace(verdict, about=one) for verdict in found]
@@ -100,7 +100,7 @@ def _after(target: Target, call: Call, one: Call, difference: str) -> list[Verdi
     """What is wrong with a neighbour, right after the call itself."""
     with _InPlace(call, one, difference) as there:
         wrong = _defects(target, there)
-    about, setting = one.mapped(lambda array: array.copy()), f"after {difference}"
+    about, setting = one.mapped(lambda array: array.copy()), f"after {back(call, difference)}"
     # That a call wrote into its inputs shows without the call before it.
     settings = ["" if verdict.rule == "input_changed" else setting for verdict in wrong]
     return [replace(verdict, setting=s, about=about) for verdict, s in zip(wrong, settings, strict=True)]
