@@ -172,7 +172,7 @@ def test_a_page_fits_every_terminal(encoding, width):
     assert all(line.startswith("    gradspec check") for line in broken)
     assert "    x = np.array([0, 1, 2" in page
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", page)
-    for words in ("defect 1 of 1", "11 of 24", "convention 1 of 1", "it has no fold", "--seed 7"):
+    for words in ("defect 1 of 1", "11 of 24", "convention 1 of 1", "Not offered: fold", "--seed 7"):
         assert words in " ".join(page.split())
 
 
@@ -255,6 +255,23 @@ def test_numbers_of_cases_that_differ_are_explained():
     assert "12 cases in 0 s (1,440 a minute): 1 ok, 1 with a defect, 1 not offered" in page
     assert "2 s more went to shrinking" in page
     assert "findings may share cases" in page
+
+
+def test_operators_that_are_missing_take_one_line_and_other_reasons_a_table():
+    page = shown(run := made_up())
+    assert "Not offered: fold." in page
+    assert "it has no fold" not in page
+    run.tally.count("conv", "vjp", (), "not_offered", "it has no conv_vjp")
+    assert re.search(r"1 +it has no conv_vjp", shown(run))
+    nothing = replace(run, tally=Tally())
+    nothing.tally.count("fold", "vjp", (), "not_offered", "it has no fold")
+    assert re.search(r"1 +it has no fold", shown(nothing))  # the only reason why nothing was judged
+
+
+def test_a_case_that_was_not_decided_does_not_hide_those_that_passed():
+    run = made_up()
+    run.tally.count("conv", "jvp", (), "undecided", "")
+    assert "1 ok, 1 ?" in shown(run)
 
 
 def test_everything_is_said_once():

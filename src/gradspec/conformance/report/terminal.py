@@ -107,7 +107,9 @@ def _show_finding(page: TerminalPage, finding: Finding, number: str) -> None:
 
 def _show_grid(page: TerminalPage, run: Run) -> None:
     """Operators down, modes across: how many cases passed, or the worst that was met."""
-    operators = in_order(op for op, _, _ in run.tally.modes)
+    met = {op for op, _, _ in run.tally.modes}
+    absent = _absent(run)
+    operators = in_order(met - absent)
     modes = [mode for mode in MODES if any(mode == tried for _, tried, _ in run.tally.modes)]
     page.heading("cases")
     if page.width < NARROW:
@@ -116,6 +118,8 @@ def _show_grid(page: TerminalPage, run: Run) -> None:
     else:
         rows: Rows = [(op, *(_cell(run, op, mode) for mode in modes)) for op in operators]
         page.table(("", *(MODE_WORDS[mode] for mode in modes)), rows, whole=[0])
+    if absent:
+        page.say(f"Not offered: {', '.join(in_order(absent))}.", "dim")
     if run.tally.cells:
         page.say(weak_cells(run), "dim")
     if run.unmet:
@@ -124,22 +128,30 @@ def _show_grid(page: TerminalPage, run: Run) -> None:
         page.say("A case counts once here, under the worst that it showed; findings may share cases.", "dim")
 
 
+def _absent(run: Run) -> set[str]:
+    """Operators that the target has not at all, where it has any: one line says so of all of them."""
+    judged = {op for op, _, kind in run.tally.modes if kind != "not_offered"}
+    return {op for op, _, _ in run.tally.modes} - judged if judged else set()
+
+
 def _cell(run: Run, op: str, mode: str) -> Text:
     counts = {kind: run.tally.modes[op, mode, kind] for kind in KINDS if kind != "not_offered"}
     worst = next((kind for kind, count in counts.items() if count), None)
     if worst is None:
         return Text("not offered" if run.tally.modes[op, mode, "not_offered"] else "-", "dim")
-    return Text(f"{counts[worst]} {CELLS[worst]}", STYLES[worst])
+    passed = f"{counts['pass']} {CELLS['pass']}, " if worst == "undecided" and counts["pass"] else ""
+    return Text(f"{passed}{counts[worst]} {CELLS[worst]}", STYLES[worst])
 
 
 def _show_not_offered(page: TerminalPage, run: Run) -> None:
-    reasons = run.tally.not_offered.most_common(REASONS)
+    said = {f"it has no {op}" for op in _absent(run)}
+    reasons = [(str(count), why) for why, count in run.tally.not_offered.most_common() if why not in said]
     if not reasons:
         return
     page.heading("not offered")
-    page.table(("cases", "why"), [(str(count), reason) for reason, count in reasons], right=(0,))
-    if len(run.tally.not_offered) > REASONS:
-        page.say(f"... and for {len(run.tally.not_offered) - REASONS} more reasons")
+    page.table(("cases", "why"), reasons[:REASONS], right=(0,))
+    if len(reasons) > REASONS:
+        page.say(f"... and for {len(reasons) - REASONS} more reasons")
 
 
 def _show_end(page: TerminalPage, run: Run, failing: Collection[str]) -> None:
