@@ -132,6 +132,8 @@ WRONG = {
         ValueError,
         "label is 3, and there are 3 classes; give one of 0 to 2",
     ),
+    "label of letters": (lambda: Property.robust([0], 0, "1", 3), TypeError, "label is '1', a str; give an int"),
+    "one class": (lambda: Property.robust([0], 0, 0, 1), ValueError, "no other class .* Property.always"),
     "eps": (lambda: Property.robust([0], -1, 0, 3), ValueError, "eps is -1; give 0 or more"),
     "range": (lambda: Property.robust([2], 0, 0, 3), ValueError, r"a pixel 2.0, outside of 0.0 to 1.0; .* clip="),
     "NaN": (lambda: Property.robust([np.nan], 0, 0, 3), ValueError, "x holds something that is not a finite number"),

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from math import prod
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -245,6 +246,9 @@ class Property:
         >>> case.box.lower == (-2, 1), case.box.upper == (2, 3), len(case.unsafe)
         (True, True, 9)
         """
+        if classes < 2:  # nothing would be unsafe, and everything proved
+            raise ValueError("one output has no other class beside it; Property.always says what it must satisfy")
+        label = _whole("label", label)
         if not 0 <= label < classes:
             raise ValueError(f"label is {label}, and there are {classes} classes; give one of 0 to {classes - 1}")
         pixels = as_cells(x)
@@ -278,6 +282,13 @@ def _box(lower: Array, upper: Array) -> InputBox:
         if low > high:
             raise ValueError(f"lower is {float(low)} above upper, {float(high)}, at {place}; a box has lower ≤ upper")
     return box
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; give an int") from None
 
 
 def _around(pixels: Array, eps: Any, clip: tuple[Any, Any] | None) -> tuple[list[Fraction], list[Fraction]]:
