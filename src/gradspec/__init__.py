@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 # python-flint takes longer to import than the rest together, so the number systems load when first used; so does
 # everything in ``gradspec.library``. Type checkers read the stub, which ``tools/stubs.py`` writes.
 _LAZY = dict.fromkeys(("ball", "dual", "exact", "ieee", "interval"), "gradspec.domains")
-_LAZY_MODULES = ("conformance", "domains", "verify")
+_LAZY_MODULES = ("conformance", "domains", "testing", "verify")
 
 
 def __getattr__(name: str) -> Any:
@@ -55,5 +55,6 @@ __all__ = [
     "ieee",
     "interval",
     "spec",
+    "testing",
     "verify",
 ]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from gradspec import conformance as conformance
 from gradspec import domains as domains
 from gradspec import spec as spec
+from gradspec import testing as testing
 from gradspec import verify as verify
 from gradspec.domains.ball import ball as ball
 from gradspec.domains.dual import dual as dual

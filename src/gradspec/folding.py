@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from gradspec.graph.family import require_graph
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.ops.conv import READ, WRITE
@@ -39,10 +40,7 @@ def fold_batch_norm(graph: Graph) -> Graph:
       relu : f32[1, 4, 6, 6] = relu(conv)
       return relu
     """
-    if not isinstance(graph, Graph):
-        raise TypeError(
-            f"fold_batch_norm takes a graph, not a {type(graph).__name__}; trace a function first: gs.trace(f, *types)"
-        )
+    require_graph("fold_batch_norm", graph)
     copy, norms = Copier(graph), _norms(graph)
     for node in graph.nodes:
         norm = norms.get(node.outputs[0])

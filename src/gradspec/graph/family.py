@@ -271,3 +271,13 @@ def _same_bits(a: Array, b: Array) -> bool:
 
 def _bits(array: Array) -> Array:
     return array.reshape(-1).view(f"u{array.itemsize}")
+
+
+def require_graph(caller: str, graph: object) -> None:
+    """That what a function was given for a graph is one."""
+    if isinstance(graph, Family):
+        sizes = ", ".join(f"{name}=8" for name in graph.sizes)
+        raise TypeError(f"{caller} needs a graph, whose sizes are settled, and not a family; give family.at({sizes})")
+    if not isinstance(graph, Graph):
+        makers = "gs.trace(function, *types) or gs.from_torch(module, *examples)"
+        raise TypeError(f"{caller} needs a graph, such as {makers} gives, not {type(graph).__name__}")

@@ -10,6 +10,7 @@ PRODUCT = "matmul(a, b)"
 MOVED = "transpose(x, axes)"
 SHAPED = "reshape(x, shape)"
 REPEATED = "broadcast_to(x, shape)"
+RAISED = "mul(x, x), or x ** n of a variable,"
 
 CALLED = {
     "T": MOVED,
@@ -24,6 +25,8 @@ CALLED = {
     "bool_": "boolean",
     "cast": CONVERTED,
     "cat": JOINED,
+    "check": "conformance.check(kernel)",
+    "check_kernel": "testing.check_kernel(kernel)",
     "clip": "clamp(x, min, max)",
     "concatenate": JOINED,
     "contiguous": None,
@@ -50,7 +53,7 @@ CALLED = {
     "logsumexp": "smooth_max_pool(x, kernel_size, beta=1)",
     "lt": "less(a, b)",
     "masked_fill": "where(condition, a, b)",
-    "max": "maximum(a, b), or by max_pool over windows,",
+    "max": "maximum(a, b), or max_pool over windows,",
     "min": "minimum(a, b)",
     "mm": PRODUCT,
     "multiply": "mul(a, b)",
@@ -59,6 +62,9 @@ CALLED = {
     "numpy": None,
     "ones": None,
     "permute": MOVED,
+    "pow": RAISED,
+    "power": RAISED,
+    "save": "Graph.save(path)",
     "square": "mul(x, x)",
     "squeeze": SHAPED,
     "stack": "concat([x[None] for x in arrays])",
@@ -124,6 +130,8 @@ METHODS = frozenset(
 """Functions of ``gs`` that other libraries have as methods as well."""
 
 ARGUMENTS = {
+    "axes": ("axis",),
+    "axis": ("axes",),
     "dim": ("axis", "axes"),
     "dims": ("axes", "axis"),
     "keepdim": ("keepdims",),
@@ -177,7 +185,7 @@ def as_method(name: str) -> str:
     'operators are functions: gs.convert(x, gs.f64)'
     """
     written = CALLED.get(name) or (f"{name}(x, ...)" if name in METHODS else None)
-    return f"operators are functions: gs.{written}" if written else "operators are functions of gs, such as gs.relu(x)"
+    return f"operators are functions{f': gs.{written}'.rstrip(',') if written else ' of gs, such as gs.relu(x)'}"
 
 
 def argument(name: str, known: Iterable[str]) -> str:
@@ -185,8 +193,10 @@ def argument(name: str, known: Iterable[str]) -> str:
 
     >>> argument("dim", ["x", "axis", "keepdims"])
     "no argument 'dim'; write axis= (it has x, axis, keepdims)"
+    >>> argument("inplace", ["x"])
+    "no argument 'inplace'; it has x"
     """
     names = list(known)
     here = next((other for other in ARGUMENTS.get(name, ()) if other in names), None)
-    advice = f"write {here}= " if here else ""
-    return f"no argument {name!r}; {advice}(it has {', '.join(names)})"
+    has = f"it has {', '.join(names)}"
+    return f"no argument {name!r}; write {here}= ({has})" if here else f"no argument {name!r}; {has}"

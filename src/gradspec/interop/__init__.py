@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import gradspec.wiring  # noqa: F401  (what is known while a model is read is computed by the kernels)
-from gradspec.graph.family import Family
+from gradspec.graph.family import Family, require_graph
 from gradspec.graph.graph import Graph
 from gradspec.interop.extras import require
 
@@ -104,7 +104,7 @@ def to_torch(graph: Graph | Family, parameters: str | Sequence[str] = ()) -> tor
         from gradspec.interop.torch.family_module import write_family
 
         return write_family(graph, parameters)
-    _require_graph("to_torch", graph)
+    require_graph("to_torch", graph)
     from gradspec.interop.torch.module import write
 
     return write(graph, parameters)
@@ -170,7 +170,7 @@ def to_onnx(
     ['MaxPool']
     """
     require("onnx", "gs.to_onnx")
-    _require_graph("to_onnx", graph)
+    require_graph("to_onnx", graph)
     from gradspec.interop.onnx.writer import write
 
     return write(graph, opset=opset, nan_safe=nan_safe, name=name)
@@ -212,15 +212,7 @@ def to_jax(graph: Graph) -> Callable[..., Any]:
     [2.0, 6.0]
     """
     require("jax", "gs.to_jax")
-    _require_graph("to_jax", graph)
+    require_graph("to_jax", graph)
     from gradspec.interop.jax.function import write
 
     return write(graph)
-
-
-def _require_graph(caller: str, graph: object) -> None:
-    if isinstance(graph, Family):
-        sizes = ", ".join(f"{name}=8" for name in graph.sizes)
-        raise TypeError(f"{caller} needs a graph, whose sizes are settled, and not a family; give family.at({sizes})")
-    if not isinstance(graph, Graph):
-        raise TypeError(f"{caller} needs a graph, such as gs.trace(function, *types) gives, not {type(graph).__name__}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradspec.graph.arrays import taken
+from gradspec.graph.family import require_graph
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean, f64
@@ -56,6 +57,7 @@ def evaluate(graph: Graph, *args: Any, domain: Domain, path: str | None = None) 
     """
     from gradspec.domains.domain import Domain  # python-flint takes longer to import than the rest of the library
 
+    require_graph("evaluate", graph)
     if len(args) != len(graph.inputs):
         raise TypeError(
             f"the graph takes {len(graph.inputs)} arguments ({', '.join(map(repr, graph.inputs))}), not {len(args)}"

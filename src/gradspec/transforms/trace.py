@@ -90,7 +90,7 @@ def _call(function: Callable[..., Any], types: tuple[Any, ...], builder: Builder
 
 def _outputs(results: Any, builder: Builder) -> list[Var]:
     outputs = tree.leaves(results)
-    for result in outputs:
+    for result in outputs or [results]:  # a forgotten return gives None, a tree without leaves
         if not isinstance(result, Var):
             raise TypeError(
                 f"the traced function returned {result!r}, not a variable; it must return what it computed from its "

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.arrays import as_array
+from gradspec.graph.family import require_graph
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.lru import LRUCache
@@ -85,6 +86,7 @@ def bounds(
     >>> b.lower.round(4).tolist(), b.upper.round(4).tolist()
     ([-0.0], [0.0])
     """
+    require_graph("bounds", graph)
     _require("method", method, METHODS)
     lows, highs = (v if isinstance(v, tuple) else (v,) for v in (lower, upper))
     found = bounder(graph, len(lows), kernels)

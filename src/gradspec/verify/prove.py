@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.domains import ball, exact
+from gradspec.graph.family import require_graph
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.lru import LRUCache
@@ -120,6 +121,7 @@ def prove(
     'refuted'
     """
     begun = time.monotonic()
+    require_graph("prove", graph)
     require_kernels(kernels)
     _fits(graph, property)
     search = _Search(graph, kernels, begun + timeout, seed, report)
@@ -155,6 +157,7 @@ def robust(
     >>> robust(g, [0.25, 0.75], "0.2", 1).status, robust(g, [0.25, 0.75], "0.3", 1).status
     ('proved', 'refuted')
     """
+    require_graph("robust", graph)
     classes = graph.outputs[0].type.size
     return prove(graph, Property.robust(x, eps, label, classes, **pixels), timeout=timeout, kernels=kernels)
 

@@ -6,6 +6,7 @@ import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
@@ -16,8 +17,10 @@ def object_named(name: str) -> Any:
     if not module or (separator and not path):
         raise ValueError(f"{name!r} is not a target; name one that gradspec knows, or give module:object")
     if module.endswith(".py"):
-        named = module.removesuffix(".py").replace("/", ".") + separator + path
-        raise ValueError(f"{name!r} names a file; leave out .py: {named}")
+        folder, parts = "", PurePath(os.path.relpath(module)).with_suffix("").parts
+        if parts[0] == os.pardir:
+            folder, parts = "run the check in its folder, and ", parts[-1:]
+        raise ValueError(f"{name!r} names a file; {folder}leave out .py: {'.'.join(parts)}{separator}{path}")
     found: Any = _imported(module)
     for part in path.split(".") if path else ():
         if not hasattr(found, part):

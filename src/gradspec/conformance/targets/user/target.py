@@ -148,7 +148,7 @@ class UserKernels(ArrayTarget):
         own = keys or str(getattr(given, "__name__", type(given).__name__))
         self.name = own if name is None else name
         if not self._functions:
-            otherwise = "" if name is not None else ", or give op="
+            otherwise = "" if name is not None else ', or give it by name, {"max_pool2d": kernel}'
             raise ValueError(
                 f"nothing in {self.name} is named like an operator; name a function max_pool2d, conv or avg_pool_vjp, "
                 f"say{otherwise}. The operators are {', '.join(INPUTS)}"
