@@ -283,5 +283,5 @@ def test_everything_else_is_left_alone(case):
 
 
 def test_it_takes_a_graph():
-    with pytest.raises(TypeError, match=r"takes a graph, not a function; trace a function first: gs\.trace"):
+    with pytest.raises(TypeError, match=r"needs a graph, such as gs\.trace.* gives, not function"):
         gs.fold_batch_norm(norm)

@@ -109,7 +109,7 @@ class Var:
         return OVERLOADS().matmul(other, self)
 
     def __pow__(self, exponent: Any) -> Var:
-        if isinstance(exponent, Integral) and exponent >= 1:
+        if isinstance(exponent, Integral) and int(exponent) >= 1:
             power: Var = whole_power(self, int(exponent))
             return power
         raise TypeError(

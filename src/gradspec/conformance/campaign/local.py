@@ -99,8 +99,9 @@ class InProcess:
 
     def probes(self, seconds: float) -> list[Probe]:
         windows = self.settings.selection.of_windows
-        is_asked = self.target.has_windows and windows is not None
-        return probe(self.target, seconds, self.clock, windows) if is_asked else []
+        if windows is None or not self.target.has_windows:
+            return []
+        return probe(self.target, seconds, self.clock, windows)
 
     def broken_promises(self) -> list[Finding]:
         """Calls for which the target's documentation promises an error, and which gave none."""
