@@ -64,7 +64,7 @@ class Reference:
         try:
             graph = self._trace(types)
         except Exception as error:  # of whatever library it is written in
-            return f"{self.name} takes no ({', '.join(map(str, types))}): {type(error).__name__}: {error}"
+            return f"{self.name} does not take {', '.join(map(str, types))}: {type(error).__name__}: {error}"
         unknown = [v for v in (*graph.inputs, *graph.outputs) if v.dtype.name not in ARRAY_DTYPES]
         return f"{unknown[0]!r} has a dtype that is not judged" if unknown else graph
 

@@ -123,7 +123,7 @@ def _show_grid(page: TerminalPage, run: Run) -> None:
     if run.tally.cells:
         page.say(weak_cells(run), "dim")
     if run.unmet:
-        page.say(f"No numbers were found that meet {', '.join(run.unmet)}.", "dim")
+        page.say(f"No inputs were found for these kinks: {', '.join(run.unmet)}.", "dim")
     if run.findings:
         page.say("A case counts once here, under the worst that it showed; findings may share cases.", "dim")
 
