@@ -84,6 +84,8 @@ def read(files: Iterable[Path]) -> list[Measured]:
         run = strict_json(file.read_text(encoding="utf-8"), str(file))
         if run.get("format") != FORMAT:
             raise SystemExit(f"{file} was not written by this version of gradspec bench --json")
+        if "GPU" in run["machine"]:
+            raise SystemExit(f"{file} is of a GPU; the page has figures of processors")
         key = run["machine"]["processor"], run["machine"]["architecture"], run["settings"]["threads"]
         machines.setdefault(key, Measured(*key)).add(run)
     return [*machines.values()]

@@ -136,7 +136,8 @@ def _listed(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.option(
     "--peers", callback=_listed, help="torch, jax, onnxruntime or a part of torch: torch-eager, ... [all installed]"
 )
-@click.option("--cells", callback=_listed, help="Cells of the grid: P1,P2 and so on. [all]")
+@click.option("--device", default="cpu", help="Where contenders run: cpu, cuda, or one GPU of several, cuda:1. [cpu]")
+@click.option("--cells", callback=_listed, help="Cells of the grid: P1,P2 and so on; for GPUs P1-f16, last. [all]")
 @click.option("--ops", callback=_listed, help="Pooling operators: max,avg,smooth. [all]")
 @click.option("--modes", callback=_listed, help="forward,jvp,vjp: the value alone or with a derivative. [all]")
 @click.option("--rounds", type=click.IntRange(1), help="Turns of every contender at every problem. [7]")
@@ -149,6 +150,7 @@ def _listed(context: click.Context, parameter: click.Parameter, value: str | Non
 def bench(
     suite: str,
     peers: list[str] | None,
+    device: str,
     cells: list[str] | None,
     ops: list[str] | None,
     modes: list[str] | None,
@@ -170,7 +172,7 @@ def bench(
     from gradspec.bench.command import perform
 
     files = json_file, plot_file, earlier_file
-    request = Request(suite, peers, cells, ops, modes, rounds, threads, timeout, quick, *files)
+    request = Request(suite, peers, cells, ops, modes, rounds, threads, timeout, quick, *files, device)
     try:
         perform(request)
     except UserError as error:

@@ -15,15 +15,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gradspec.bench.compare import EarlierRun, compare, read_run
-from gradspec.bench.contenders import MissingPeerError, Participant, UnknownPeerError
+from gradspec.bench.contenders import MissingPeerError, Participant, Race, UnknownDeviceError, UnknownPeerError, race_on
 from gradspec.bench.contenders import peers as named_peers
-from gradspec.bench.grid import GRID, MODES, BenchProblem, problems
+from gradspec.bench.grid import MODES, BenchProblem, parts, problems
 from gradspec.bench.measure import BenchRun, Settings, measure, product_problems
 from gradspec.bench.report import as_json, show, show_comparison
 from gradspec.runtime.threads import get_num_threads
 from gradspec.spec.errors import FormatError
 from gradspec.system.processes import terminated_like_interrupted
 
+GPU_TIMEOUT = 900.0  # seconds, in which compilers try many kernels
 PICTURES = (".png", ".pdf", ".svg")
 
 
@@ -47,20 +48,35 @@ class BenchRequest:
     json_file: str | None = None
     plot_file: str | None = None
     earlier_file: str | None = None
+    device: str = "cpu"
+
+    def race(self) -> Race:
+        """Refused where there is no such device, or nothing to race on it."""
+        try:
+            race = race_on(self.device)
+        except UnknownDeviceError as error:
+            raise BenchError(str(error)) from error
+        if missing := race.missing(race.ours):
+            raise BenchError(missing)
+        if self.suite not in race.grid:
+            raise BenchError(f"there is no grid of {self.suite} for GPUs; choose from {', '.join(race.grid)}")
+        return race
 
     def problems(self) -> list[BenchProblem]:
-        grid = GRID[self.suite]
-        _require("cell", self.cells, [cell.name for cell in grid])
+        grids = self.race().grid
+        grid = grids[self.suite]
+        words = dict.fromkeys(word for cell in grid for word in cell.name.split("-"))
+        _require("cell", [word for name in self.cells or () for word in parts(name)], words)
         _require("operator", self.ops, {op: None for cell in grid for op in cell.ops})
         _require("mode", self.modes, MODES)
-        chosen = problems(self.suite, self.cells or (), self.ops or (), self.modes or ())
+        chosen = problems(self.suite, self.cells or (), self.ops or (), self.modes or (), grids)
         if not chosen:
             raise BenchError("no problem of the grid has such a cell, operator and mode")
         return chosen
 
     def contenders(self) -> list[Participant]:
         try:
-            chosen = named_peers(self.peers, self.suite)
+            chosen = named_peers(self.peers, self.suite, self.race())
         except (UnknownPeerError, MissingPeerError) as error:
             raise BenchError(str(error)) from error
         left_out = {"torch-compile", "torch-compile-channels-last"}.difference(self.peers or ()) if self.quick else ()
@@ -69,7 +85,8 @@ class BenchRequest:
     def settings(self) -> Settings:
         given = {"rounds": self.rounds, "timeout": self.timeout}
         quick: dict[str, Any] = {"rounds": 2, "turn": 0.05, "repeats": 5} if self.quick else {}
-        changes = quick | {name: value for name, value in given.items() if value is not None}
+        patient = {} if self.device == "cpu" else {"timeout": GPU_TIMEOUT}
+        changes = quick | patient | {name: value for name, value in given.items() if value is not None}
         return Settings(threads=self.threads or get_num_threads(), **changes)
 
 
@@ -81,12 +98,12 @@ def _require(what: str, given: Collection[str] | None, known: Collection[str]) -
 
 def perform(request: BenchRequest, console: Console | None = None) -> BenchRun:
     """Measure, print the tables, and write what was asked for."""
-    chosen, peers, settings = request.problems(), request.contenders(), request.settings()
+    race, chosen, peers, settings = request.race(), request.problems(), request.contenders(), request.settings()
     _require_possible(request)
-    earlier = _earlier(request, settings)
+    earlier = _earlier(request, settings, race)
     console = console or Console(highlight=False, markup=False)
     with _progress(len(chosen) + 2 * len(product_problems(chosen))) as advance, terminated_like_interrupted():
-        run = measure(request.suite, chosen, peers, settings, advance)
+        run = measure(request.suite, chosen, peers, settings, advance, race)
     show(run, console)
     if earlier:
         show_comparison(compare(run, earlier), console)
@@ -112,12 +129,12 @@ def _require_possible(request: BenchRequest) -> None:
             raise BenchError(f"there is no folder for {file}; create it first")
 
 
-def _earlier(request: BenchRequest, settings: Settings) -> EarlierRun | None:
+def _earlier(request: BenchRequest, settings: Settings, race: Race) -> EarlierRun | None:
     """Read before the measuring, too, and before ``--json`` may write over it."""
     if not request.earlier_file:
         return None
     try:
-        return read_run(request.earlier_file, request.suite, settings.threads)
+        return read_run(request.earlier_file, request.suite, settings.threads, race.facts().get("GPU", "none"))
     except (OSError, FormatError) as error:
         raise BenchError(str(error)) from error
 

@@ -86,15 +86,16 @@ class Comparison:
 # --- the earlier run --------------------------------------------------------------------------------------------------
 
 
-def read_run(file: str, suite: str, threads: int) -> EarlierRun:
-    """An earlier run of this suite on this machine with as many threads, or a FormatError."""
+def read_run(file: str, suite: str, threads: int, gpu: str = "none") -> EarlierRun:
+    """An earlier run of this suite on this machine, or this GPU, with as many threads, or a FormatError."""
     try:
         data = strict_json(Path(file).read_text(encoding="utf-8"), file)
-        found = data["format"], data["suite"], data["machine"]["processor"], data["settings"]["threads"]
-        wanted = FORMAT, suite, machine()["processor"], threads
+        where = data["machine"]
+        found = data["format"], data["suite"], where["processor"], data["settings"]["threads"], where.get("GPU", "none")
+        wanted = FORMAT, suite, machine()["processor"], threads, gpu
         if found != wanted:
             raise FormatError(
-                f"{file} is of (format, suite, processor, threads) {found}, and this run of {wanted}; such times "
+                f"{file} is of (format, suite, processor, threads, GPU) {found}, and this run of {wanted}; such times "
                 "cannot be compared: measure both runs alike"
             )
         times = {(row["cell"], row["op"], row["mode"]): _spans(row["contenders"]) for row in data["results"]}

@@ -1,15 +1,16 @@
-"""The standard grid: what is timed, as data. All numbers are float32."""
+"""The standard grids: what is timed, as data. All numbers are float32, but for some of the cells for GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, product
 from math import prod
 
 Shape = tuple[int, ...]
-ITEM = 4  # bytes of a float32
+ITEMS = {"f32": 4, "f16": 2, "bf16": 2}
+"""Formats, and the bytes of a number."""
 
 MODES = {"forward": "value", "jvp": "value + JVP", "vjp": "value + VJP"}
 POOL_OPS = ("max", "avg", "smooth")
@@ -26,6 +27,8 @@ class Pool:
     stride: int = 0
     padding: int = 0
     output_size: Shape = ()
+    dtype: str = "f32"
+    channels_last: bool = False
 
     @property
     def rank(self) -> int:
@@ -58,6 +61,16 @@ class Pool:
             return f"{_dims(self.shape)} to {_dims(self.output_size)}"
         return f"{_dims(self.shape)} k{self.kernel} s{self.stride} p{self.padding}"
 
+    def forms(self) -> Iterator[Pool]:
+        """The same in every format, channels first and, where there is such a layout, last; their names say which.
+
+        >>> [pool.name for pool in Pool("P7", (64, 64, 16384), 4, 4).forms()]
+        ['P7-f32-first', 'P7-f16-first', 'P7-bf16-first']
+        """
+        for dtype, order in product(ITEMS, ("first", "last") if self.rank in (2, 3) else ("first",)):
+            name = f"{self.name}-{dtype}-{order}"
+            yield replace(self, name=name, dtype=dtype, channels_last=order == "last")
+
     def inputs(self) -> dict[str, Shape]:
         return {"x": self.shape}
 
@@ -87,6 +100,7 @@ class Conv:
 
     ops = ("conv",)
     modes = tuple(MODES)
+    dtype, channels_last = "f32", False
 
     @property
     def rank(self) -> int:
@@ -150,6 +164,7 @@ class Network:
     ops = ("net",)
     modes = ("forward", "vjp")
     rank = 2
+    dtype, channels_last = "f32", False
 
     @cached_property
     def _walk(self) -> tuple[dict[str, Shape], list[int], Shape]:
@@ -195,6 +210,7 @@ class Limit:
 
     modes = ("forward",)
     rank = 0
+    dtype, channels_last = "f32", False
 
     @property
     def ops(self) -> tuple[str, ...]:
@@ -239,7 +255,8 @@ class BenchProblem:
     @property
     def bytes(self) -> int:
         """What must at least be read and written: inputs and result, and as much again for what moves along them."""
-        inputs, output = (ITEM * prod(shape) for shape in self.cell.inputs().values()), ITEM * prod(self.cell.output())
+        item = ITEMS[self.cell.dtype]
+        inputs, output = (item * prod(shape) for shape in self.cell.inputs().values()), item * prod(self.cell.output())
         if isinstance(self.cell, Network) and self.mode == "vjp":
             x, *parameters = inputs
             return x + 2 * sum(parameters) + output
@@ -303,9 +320,23 @@ GRID: dict[str, tuple[Cell, ...]] = {
         Network("N2", (4, 3, 224, 224), RESNET, "mean_square", "ResNet-18 stem and first stage, batch 4"),
     ),
 }
+GPU_POOLS = (
+    Pool("P1", (64, 64, 112, 112), 3, 2, 1),
+    Pool("P2", (64, 64, 112, 112), 2, 2, 0),
+    Pool("P3", (256, 64, 56, 56), 3, 1, 1),
+    Pool("P4", (128, 32, 128, 128), 13, 1, 6),
+    Pool("P5", (16, 3, 1024, 1024), 5, 1, 2),
+    Pool("P6", (16, 32, 32, 64, 64), 3, 2, 1),
+    Pool("P7", (64, 64, 16384), 4, 4, 0),
+    Pool("P8", (128, 8, 16, 16, 16, 16), 2, 2, 0),
+    Pool("P9", (1024, 256, 14, 14), output_size=(7, 5)),
+    Pool("P10", (128, 512, 28, 28), output_size=(1, 1)),
+)
+"""The pools that are not tiny, in batches whose input is at least 100 MB in 16 bits: twice the L2 cache of an H200."""
+GPU_GRID: dict[str, tuple[Cell, ...]] = {"pool": tuple(chain.from_iterable(pool.forms() for pool in GPU_POOLS))}
 COPY = Limit("copy", 4096)  # 64 MiB: more than any cache here
 MATMULS = tuple(Limit(f"matmul {side}", side, is_product=True) for side in (1024, 1536))
-CELLS: dict[str, Cell] = {cell.name: cell for cell in (*chain(*GRID.values()), COPY, *MATMULS)}
+CELLS: dict[str, Cell] = {cell.name: cell for cell in (*chain(*GRID.values(), *GPU_GRID.values()), COPY, *MATMULS)}
 
 
 def problem(cell: str, op: str, mode: str) -> BenchProblem:
@@ -317,15 +348,32 @@ def problem(cell: str, op: str, mode: str) -> BenchProblem:
     return BenchProblem(CELLS[cell], op, mode)
 
 
-def problems(suite: str, cells: Iterable[str], ops: Iterable[str], modes: Iterable[str]) -> list[BenchProblem]:
+def parts(name: str) -> set[str]:
+    """The words that a cell may be chosen by, all that are given at once.
+
+    >>> sorted(parts("P1-f16-last"))
+    ['P1', 'f16', 'last']
+    """
+    return {*name.split("-")}
+
+
+def problems(
+    suite: str,
+    cells: Collection[str],
+    ops: Collection[str],
+    modes: Collection[str],
+    grid: Mapping[str, tuple[Cell, ...]] = GRID,
+) -> list[BenchProblem]:
     """The part of a suite that the names choose, ordered by mode, operator and cell; no names choose everything.
 
     >>> [str(p) for p in problems("pool", ["P9"], [], ["jvp"])]
     ['P9 max jvp', 'P9 avg jvp']
+    >>> [str(p) for p in problems("pool", ["P1-f16", "P7-f32"], ["max"], ["jvp"], GPU_GRID)]
+    ['P1-f16-first max jvp', 'P1-f16-last max jvp', 'P7-f32-first max jvp']
     """
-    chosen = [cell for cell in GRID[suite] if cell.name in (*cells,) or not cells]
-    wanted_ops = [op for op in dict.fromkeys(op for cell in chosen for op in cell.ops) if op in (*ops,) or not ops]
-    wanted_modes = [mode for mode in MODES if mode in (*modes,) or not modes]
+    chosen = [cell for cell in grid[suite] if not cells or any(parts(name) <= parts(cell.name) for name in cells)]
+    wanted_ops = [op for op in dict.fromkeys(op for cell in chosen for op in cell.ops) if op in ops or not ops]
+    wanted_modes = [mode for mode in MODES if mode in modes or not modes]
     return [
         BenchProblem(cell, op, mode)
         for mode in wanted_modes

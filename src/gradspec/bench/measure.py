@@ -6,7 +6,7 @@ Where arithmetic is counted, matrix products are timed before the first problem 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import ceil
@@ -16,14 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.bench.contenders import LIMITS, OURS, Participant
+from gradspec.bench.contenders import LIMITS, ON_CPU, OURS, Participant, Race
 from gradspec.bench.grid import COPY, MATMULS, BenchProblem
 from gradspec.bench.remote import Remote, WorkerLostError
 
 SHORTEST = 2e-3  # seconds that a timing lasts at least: short calls are repeated inside it
-LOOSE = 1e-3  # of the largest number: enough for any order of summation, too little for another operator
+LOOSE = {"f32": 1e-3, "f16": 1e-2, "bf16": 8e-2}
+"""Of the largest number, by format: enough for any order of summation, too little for another operator."""
 MULTIPLIERS = {LIMITS.name: "NumPy"}
 FAR_BEHIND = 4  # times the best: where such a contender stands exactly matters to nobody
+COPY_PROBLEM = BenchProblem(COPY, "copy", "forward")
+PRODUCT_PROBLEMS = [BenchProblem(cell, "matmul", "forward") for cell in MATMULS]
 
 
 @dataclass(frozen=True)
@@ -78,13 +81,14 @@ class Measured:
     timings: dict[str, Timing]
     copy: Timing = field(default_factory=Timing)
     is_complete: bool = True
+    copied: int = COPY_PROBLEM.bytes  # read and written by that copy
 
     @property
     def copy_limit(self) -> float | None:
         """Seconds to read and write the problem's bytes and do nothing else."""
         if not self.copy.samples:
             return None
-        return self.problem.bytes * self.copy.median / COPY_PROBLEM.bytes
+        return self.problem.bytes * self.copy.median / self.copied
 
     def median(self, name: str) -> float | None:
         timing = self.timings.get(name)
@@ -112,6 +116,7 @@ class BenchRun:
     unavailable: dict[str, str] = field(default_factory=dict)
     products: list[Measured] = field(default_factory=list)
     interrupted: bool = False
+    gpu: dict[str, str] = field(default_factory=dict)  # its name and driver, CUDA and cuDNN; nothing on the CPU
 
     def best_product(self) -> tuple[str, float] | None:
         """Who multiplied matrices of some size fastest, and at how many operations per second."""
@@ -122,10 +127,6 @@ class BenchRun:
             if timing.samples and not timing.disagrees
         ]
         return max(rates, key=lambda rate: rate[1], default=None)
-
-
-COPY_PROBLEM = BenchProblem(COPY, "copy", "forward")
-PRODUCT_PROBLEMS = [BenchProblem(cell, "matmul", "forward") for cell in MATMULS]
 
 
 def product_problems(problems: Sequence[BenchProblem]) -> list[BenchProblem]:
@@ -139,20 +140,22 @@ def measure(
     peers: Sequence[Participant],
     settings: Settings,
     progress: Callable[[str, float], None] = lambda doing, share: None,
+    race: Race = ON_CPU,
 ) -> BenchRun:
     """Time the problems for gradspec and the peers; Ctrl-C ends it early with what there is.
 
     ``progress`` is told what is being done, and which part of the problem that completes.
     """
-    run = BenchRun(suite, settings, [OURS.name, *(peer.name for peer in peers)])
+    run = BenchRun(suite, settings, [OURS.name, *(peer.name for peer in peers)], gpu=race.facts())
     try:
-        with workers([LIMITS, OURS, *peers], settings) as remotes:
+        with workers([race.limits, race.ours, *peers], settings, race.environment()) as remotes:
             started = {remote.entry.name: remote for remote in remotes if _started(remote, run, progress)}
             limits, contenders = started.pop(LIMITS.name), started
             multipliers = {**contenders, LIMITS.name: limits}
             _measure_all(run.products, product_problems(problems), multipliers, None, settings, progress)
-            _prepare(limits, COPY_PROBLEM, Timing())
-            _measure_all(run.results, problems, contenders, limits, settings, progress)
+            if race.device.is_host:
+                _prepare(limits, COPY_PROBLEM, Timing())
+            _measure_all(run.results, problems, contenders, limits, settings, progress, not race.device.is_host)
             _measure_all(run.products, product_problems(problems), multipliers, None, settings, progress)
     except KeyboardInterrupt:
         run.interrupted = True
@@ -168,19 +171,27 @@ def _measure_all(
     limits: Remote | None,
     settings: Settings,
     progress: Callable[[str, float], None],
+    copies_each: bool = False,
 ) -> None:
-    """Every problem's result is in the list before it is complete: an interrupted one is shown as far as it came."""
+    """Every problem's result is in the list before it is complete: an interrupted one is shown as far as it came.
+
+    ``copies_each``: the bytes that are copied are each problem's own, not as many for all.
+    """
     for problem in problems:
         results.append(Measured(problem, {}, is_complete=False))
+        if limits is not None and copies_each:
+            results[-1].copied = problem.bytes
+            _prepare(limits, problem, Timing())
         _measure(results[-1], contenders, limits, settings, progress)
         results[-1].is_complete = True
 
 
 @contextmanager
-def workers(entries: Sequence[Participant], settings: Settings) -> Iterator[list[Remote]]:
+def workers(entries: Sequence[Participant], settings: Settings, variables: Mapping[str, str]) -> Iterator[list[Remote]]:
     """Handles of the contenders' processes; all are gone at the end."""
     with TemporaryDirectory(prefix="gradspec-bench-") as folder, ExitStack() as stack:
-        yield [stack.enter_context(Remote(e, settings.threads, Path(folder), settings.timeout)) for e in entries]
+        how = settings.threads, Path(folder), settings.timeout, variables
+        yield [stack.enter_context(Remote(entry, *how)) for entry in entries]
 
 
 def _started(remote: Remote, run: BenchRun, progress: Callable[[str, float], None]) -> bool:
@@ -209,7 +220,8 @@ def _measure(
         timing = result.timings[name] = Timing()
         if _prepare(remote, result.problem, timing):
             seconds[name] = timing.tried[timing.variant]
-    for name, text in disagreements({name: _stored(contenders[name]) for name in seconds}).items():
+    loose = LOOSE[result.problem.cell.dtype]
+    for name, text in disagreements({name: _stored(contenders[name]) for name in seconds}, loose).items():
         result.timings[name].disagrees = text
     slow = FAR_BEHIND * min(seconds.values(), default=0.0)
     plans = {name: settings.plan(each, each > slow and name != OURS.name) for name, each in seconds.items()}
@@ -257,7 +269,7 @@ def _stored(remote: Remote) -> list[Any]:
 Results = Sequence[Any]
 
 
-def disagreements(found: dict[str, Results]) -> dict[str, str]:
+def disagreements(found: dict[str, Results], loose: float = LOOSE["f32"]) -> dict[str, str]:
     """What is wrong with each contender's results, or nothing; right is what most of them found, or else the first.
 
     >>> disagreements({"a": [np.zeros(2)], "b": [np.ones(2)], "c": [np.ones(2)]})
@@ -265,18 +277,18 @@ def disagreements(found: dict[str, Results]) -> dict[str, str]:
     """
     if not found:
         return {}
-    told = _against(next(iter(found)), found)
+    told = _against(next(iter(found)), found, loose)
     if any(told.values()):
-        supporters = Counter({name: [*_against(name, found).values()].count("") for name in found})
-        told = _against(supporters.most_common(1)[0][0], found)  # the first of those with the most
+        supporters = Counter({name: [*_against(name, found, loose).values()].count("") for name in found})
+        told = _against(supporters.most_common(1)[0][0], found, loose)  # the first of those with the most
     return told
 
 
-def _against(name: str, found: dict[str, Results]) -> dict[str, str]:
-    return {other: disagreement(results, found[name], name) for other, results in found.items()}
+def _against(name: str, found: dict[str, Results], loose: float) -> dict[str, str]:
+    return {other: disagreement(results, found[name], name, loose) for other, results in found.items()}
 
 
-def disagreement(found: Results, expected: Results, by: str = OURS.name) -> str:
+def disagreement(found: Results, expected: Results, by: str = OURS.name, loose: float = LOOSE["f32"]) -> str:
     """What two contenders' results differ in, or nothing.
 
     >>> disagreement([np.ones(3)], [np.ones(3)]), disagreement([np.ones(3)], [np.zeros(3)])
@@ -287,6 +299,6 @@ def disagreement(found: Results, expected: Results, by: str = OURS.name) -> str:
         return f"has results of shape {shapes[0]}, {by} {shapes[1]}"
     for i, (a, b) in enumerate(zip(found, expected, strict=True)):
         difference = np.max(np.abs(a - b), initial=0.0)
-        if not difference <= LOOSE * np.max(np.abs(b), initial=1e-30):
+        if not difference <= loose * np.max(np.abs(b), initial=1e-30):
             return f"differs from {by} by {difference:.3g} in result {i + 1} of {len(found)}"
     return ""

@@ -11,6 +11,7 @@ from gradspec.bench.contenders import OURS, label
 from gradspec.bench.grid import MODES
 from gradspec.bench.measure import BenchRun, Measured
 from gradspec.bench.ratios import SMALLEST_LIMIT, ratio_to_peer
+from gradspec.bench.report import gpu_name
 from gradspec.system.machine import machine
 
 # Okabe and Ito's colours, told apart by everyone; shapes say the same on paper.
@@ -123,8 +124,8 @@ def _head(figure: Any, run: BenchRun, axes: Any) -> None:
     """Title, machine and one legend, at a fixed distance from the top whatever the figure's height."""
     height = figure.get_figheight()
     where, threads = machine(), run.settings.threads
-    machine_name = f"{where['processor']} ({where['architecture']}), {threads} thread{'s' * (threads > 1)}"
-    about = f"{machine_name}, float32, medians and quartiles"
+    processor = f"{where['processor']} ({where['architecture']}), {threads} thread{'s' * (threads > 1)}, float32"
+    about = f"{gpu_name(run) if run.gpu else processor}, medians and quartiles"
     figure.text(
         0.02, 1 - 0.12 / height, f"{TITLES[run.suite]}: gradspec and its peers", fontsize=20, weight="bold", va="top"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,7 @@ class Remote:
     threads: int
     folder: Path
     timeout: float
+    more: Mapping[str, str] = field(default_factory=dict)  # variables of the process
     versions: dict[str, str] = field(default_factory=dict)
     _child: Child | None = None
 
@@ -42,7 +44,7 @@ class Remote:
     def start(self) -> None:
         """Raises ``WorkerLostError`` with the reason if the contender cannot be started."""
         arguments = [self.entry.factory, str(self.threads)]
-        child = self._child = module_child("gradspec.bench.worker", arguments, environment(self.threads))
+        child = self._child = module_child("gradspec.bench.worker", arguments, environment(self.threads) | self.more)
         if self.threads < processors() and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(child.pid, sorted(os.sched_getaffinity(0))[: self.threads])
         greeting = self._reply(child)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from itertools import chain, groupby
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 from typing import Any
 
 from rich.console import Console
@@ -15,7 +15,7 @@ from rich.text import Text
 from gradspec.bench.compare import FORMAT, Change, Comparison, mean_speedup
 from gradspec.bench.contenders import FIXED, GIVEN, OURS, label
 from gradspec.bench.grid import BETA, MODES, BenchProblem
-from gradspec.bench.measure import COPY_PROBLEM, BenchRun, Measured, Timing
+from gradspec.bench.measure import BenchRun, Measured, Settings, Timing
 from gradspec.bench.ratios import rate, rate_of_peer, ratio_to_peer, share_of_copy, share_of_product
 from gradspec.bench.targets import TargetVerdict, verdicts
 from gradspec.system.machine import machine
@@ -29,13 +29,28 @@ NUMBER = 7  # characters of a time
 
 
 def show(run: BenchRun, console: Console) -> None:
-    """One table per mode, what was to be reached, then everything a reader should know about the figures."""
+    """One table per mode, what was to be reached, then everything a reader should know about the figures.
+
+    On a GPU it is named first.
+    """
+    if run.gpu:
+        console.print(Text(gpu_name(run)))
     for mode, results in groupby(run.results, key=lambda result: result.problem.mode):
         _print_whole(console, _table(run, mode, [*results]))
     if judged := verdicts(run):
         _print_whole(console, _target_table(judged))
     for line in remarks(run):
         console.print(Text(ascii_text(line)))
+
+
+def gpu_name(run: BenchRun) -> str:
+    """The GPU of a run, and what drives it.
+
+    >>> gpu_name(BenchRun("pool", Settings(threads=2), [], gpu={"GPU": "NVIDIA H200", "driver": "570.86", "CUDA": "12.8"}))
+    'NVIDIA H200, driver 570.86, CUDA 12.8'
+    """
+    (_, name), *rest = run.gpu.items()
+    return ", ".join([name, *map(" ".join, rest)])
 
 
 def _print_whole(console: Console, table: Table) -> None:
@@ -171,11 +186,12 @@ def _first_line(text: str) -> str:
 
 
 def _limits(run: BenchRun) -> list[str]:
-    copies = [sample for result in run.results for sample in result.copy.samples]
+    copies = [result.copied / sample for result in run.results for sample in result.copy.samples]
     lines = []
     if copies:
-        rate = COPY_PROBLEM.bytes / sorted(copies)[len(copies) // 2]
-        lines.append(f"Memory copy: {rate / 1e9:.1f} GB/s read and written, {run.settings.threads} threads.")
+        rate = median(copies)
+        by = "" if run.gpu else f", {run.settings.threads} threads"
+        lines.append(f"Memory copy: {rate / 1e9:.1f} GB/s read and written{by}.")
     if best := run.best_product():
         lines.append(f"Best matrix product: {best[1] / 1e9:.1f} GFLOP/s, by {best[0]}.")
     return lines
@@ -253,9 +269,9 @@ def as_json(run: BenchRun) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "suite": run.suite,
-        "machine": machine(),
+        "machine": machine() | run.gpu,
         "versions": run.versions,
-        "settings": {**asdict(run.settings), "dtype": "float32", "beta": BETA},
+        "settings": {**asdict(run.settings), "beta": BETA},
         "contenders": run.contenders,
         "unavailable": run.unavailable,
         "interrupted": run.interrupted,
@@ -271,6 +287,8 @@ def _result(result: Measured, run: BenchRun) -> dict[str, Any]:
     return {
         "cell": problem.cell.name,
         "geometry": problem.cell.text,
+        "dtype": problem.cell.dtype,
+        "channels_last": problem.cell.channels_last,
         "op": problem.op,
         "mode": problem.mode,
         "bytes": problem.bytes,

@@ -18,7 +18,6 @@ import json
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -54,14 +53,14 @@ class Worker:
         times, notes, calls = dict[str, float](), list[str](), self.contender.variants(problem(cell, op, mode))
         for name, call in calls.items():
             try:
-                times[name] = trial(call, CLEARLY_SLOWER * min(times.values(), default=float("inf")))
+                times[name] = self.trial(call, CLEARLY_SLOWER * min(times.values(), default=float("inf")))
             except Exception as error:
                 notes.append(f"{name}: {type(error).__name__}: {error}")
         if not times:
             return {"failed": "; ".join(notes)}
         best = min(times, key=times.__getitem__)
         self.call = calls[best]
-        np.savez(results, *self.contender.arrays(self.call()))
+        np.savez(results, *(array.astype(np.float32, copy=False) for array in self.contender.arrays(self.call())))
         return {"variant": best, "seconds": times, "notes": notes}
 
     def time(self, calls: int, repeats: int) -> dict[str, Any]:
@@ -69,25 +68,17 @@ class Worker:
         self.call()
         gc.disable()
         try:
-            return {"seconds": [once(self.call, calls) for _ in range(repeats)]}
+            return {"seconds": [self.contender.seconds(self.call, calls) for _ in range(repeats)]}
         finally:
             gc.enable()
 
-
-def once(call: Callable[[], Any], calls: int) -> float:
-    start = perf_counter()
-    for _ in range(calls):
+    def trial(self, call: Callable[[], Any], hopeless: float) -> float:
+        """The best of at least two calls and ``TRIAL`` seconds after one that may compile; fewer if clearly too slow."""
         call()
-    return (perf_counter() - start) / calls
-
-
-def trial(call: Callable[[], Any], hopeless: float) -> float:
-    """The best of at least two calls and ``TRIAL`` seconds after one that may compile; fewer if clearly too slow."""
-    call()
-    times = [once(call, 1)]
-    while times[0] < hopeless and (len(times) < 2 or sum(times) < TRIAL):
-        times.append(once(call, 1))
-    return min(times)
+        times = [self.contender.seconds(call, 1)]
+        while times[0] < hopeless and (len(times) < 2 or sum(times) < TRIAL):
+            times.append(self.contender.seconds(call, 1))
+        return min(times)
 
 
 def main(factory: str, threads: int) -> None:

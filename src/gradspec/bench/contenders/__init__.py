@@ -5,14 +5,18 @@ How a library is called is known to the judge's targets already: `as_problem` sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from time import perf_counter
 from typing import Any, Protocol
 
 from gradspec.bench.data import Array
-from gradspec.bench.grid import BETA, BenchProblem, Conv, Pool
+from gradspec.bench.grid import BETA, GPU_GRID, GRID, BenchProblem, Cell, Conv, Pool
+from gradspec.conformance.model.device import HOST, Device
 from gradspec.conformance.model.problem import Problem
+from gradspec.conformance.targets.devices import device_named
 
 Variants = dict[str, Callable[[], Any]]
 GIVEN, FIXED = "weights given", "weights fixed"  # in each call, or once before all calls
@@ -20,6 +24,13 @@ GIVEN, FIXED = "weights given", "weights fixed"  # in each call, or once before 
 
 class Contender(Protocol):
     """What a worker process drives."""
+
+    def seconds(self, call: Callable[[], Any], calls: int) -> float:
+        """What a call takes, in the mean of so many: by the clock of the host, unless a contender has a better one."""
+        start = perf_counter()
+        for _ in range(calls):
+            call()
+        return (perf_counter() - start) / calls
 
     def versions(self) -> dict[str, str]:
         """Of everything that decides the speed."""
@@ -47,7 +58,7 @@ class Participant:
 
 OURS = Participant("gradspec", "gradspec.bench.contenders.ours:Ours")
 LIMITS = Participant("machine", "gradspec.bench.contenders.machine:Machine")
-PYTORCH = "gradspec.bench.contenders.pytorch"
+PYTORCH, GPU = "gradspec.bench.contenders.pytorch", "gradspec.bench.contenders.gpu"
 PEERS = (
     Participant("torch-eager", f"{PYTORCH}:eager", ("torch",), "torch"),
     Participant("torch-channels-last", f"{PYTORCH}:channels_last", ("torch",), "torch"),
@@ -56,7 +67,59 @@ PEERS = (
     Participant("jax", "gradspec.bench.contenders.xla:Jax", ("jax",), "jax"),
     Participant("onnxruntime", "gradspec.bench.contenders.ort:OnnxRuntime", ("onnxruntime", "onnx"), "onnxruntime"),
 )
-NAMES = tuple(dict.fromkeys((*(peer.group for peer in PEERS), *(peer.name for peer in PEERS))))
+
+
+@dataclass(frozen=True)
+class Race:
+    """Where contenders run, what, and who they are; ``limits`` is what the machine itself can do."""
+
+    ours: Participant
+    limits: Participant
+    peers: tuple[Participant, ...]
+    device: Device
+    grid: Mapping[str, tuple[Cell, ...]]
+
+    def missing(self, peer: Participant) -> str:
+        """Why a peer cannot take part; nothing if it can."""
+        if packages := peer.missing():
+            return f"{packages[0]} is not installed; pip install {' '.join(packages)}"
+        return self.device.missing(peer.group)
+
+    def facts(self) -> dict[str, str]:
+        """The GPU, its driver, and what PyTorch has of CUDA; nothing of the CPU."""
+        known = self.device.facts("torch")
+        return {name: known[name] for name in ("GPU", "driver", "CUDA", "cuDNN") if name in known}
+
+    def environment(self) -> dict[str, str]:
+        """The variables of a worker; it sees one GPU and calls it ``cuda``."""
+        kind, _, number = self.device.name.partition(":")
+        return device_named(kind).environment(int(number or 0))
+
+
+ON_CPU = Race(OURS, LIMITS, PEERS, HOST, GRID)
+
+
+def race_on(device: str) -> Race:
+    """The race on ``cpu``, ``cuda`` or one GPU of several, ``cuda:1``.
+
+    >>> [peer.name for peer in race_on("cuda").peers]
+    ['torch-eager', 'torch-compile', 'jax']
+    """
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise UnknownDeviceError(f"there is no device {device!r}; use cpu, cuda or one GPU of several, such as cuda:1")
+    if device == "cpu":
+        return ON_CPU
+    ours, limits, *peers = (
+        Participant(name, f"{GPU}:{factory}", (library,), library)
+        for name, factory, library in (
+            (OURS.name, "ours", "torch"),
+            (LIMITS.name, "limits", "torch"),
+            ("torch-eager", "eager", "torch"),
+            ("torch-compile", "compiled", "torch"),
+            ("jax", "JaxOnGpu", "jax"),
+        )
+    )
+    return Race(ours, limits, tuple(peers), device_named(device), GPU_GRID)
 
 
 def as_problem(problem: BenchProblem) -> Problem:
@@ -74,14 +137,15 @@ def as_problem(problem: BenchProblem) -> Problem:
         return Problem(op, rank, (cell.shape, cell.weight, None), {**steps, **more})
     assert isinstance(cell, Pool)
     if cell.is_global and problem.op != "smooth":
-        return Problem(f"global_{problem.op}_pool", rank, (cell.shape,), {})
+        return Problem(f"global_{problem.op}_pool", rank, (cell.shape,), {}, cell.dtype)
     if cell.is_adaptive:
-        return Problem(f"adaptive_{problem.op}_pool", rank, (cell.shape,), {"output_size": cell.output_size})
+        bins = {"output_size": cell.output_size}
+        return Problem(f"adaptive_{problem.op}_pool", rank, (cell.shape,), bins, cell.dtype)
     kernel, stride, padding = cell.windows
     windows = {"kernel_size": kernel, "stride": stride, "padding": tuple((p, p) for p in padding)}
     if problem.op == "smooth":
-        return Problem("smooth_max_pool", rank, (cell.shape,), {**windows, "beta": BETA})
-    return Problem(f"{problem.op}_pool", rank, (cell.shape,), windows)
+        return Problem("smooth_max_pool", rank, (cell.shape,), {**windows, "beta": BETA}, cell.dtype)
+    return Problem(f"{problem.op}_pool", rank, (cell.shape,), windows, cell.dtype)
 
 
 def label(name: str) -> str:
@@ -93,16 +157,20 @@ def label(name: str) -> str:
     return name.replace("-", " ").replace("onnxruntime", "ONNX Runtime")
 
 
+class UnknownDeviceError(ValueError):
+    """A name that no device has."""
+
+
 class UnknownPeerError(ValueError):
     """A name that no peer has."""
 
 
 class MissingPeerError(ImportError):
-    """A peer that was asked for and is not installed."""
+    """A peer that was asked for and cannot take part."""
 
 
-def peers(names: Iterable[str] | None, suite: str) -> list[Participant]:
-    """The peers with these names, in the order of the list; with no names, all that are installed.
+def peers(names: Iterable[str] | None, suite: str, race: Race = ON_CPU) -> list[Participant]:
+    """The peers with these names, in the order of the list; with no names, all that can take part.
 
     A peer that is not meant for the suite takes part only under its own name.
 
@@ -110,12 +178,13 @@ def peers(names: Iterable[str] | None, suite: str) -> list[Participant]:
     []
     """
     if names is None:
-        return [peer for peer in PEERS if suite in peer.suites and not peer.missing()]
+        return [peer for peer in race.peers if suite in peer.suites and not race.missing(peer)]
     wanted = list(names)
-    if unknown := [name for name in wanted if name not in NAMES]:
-        raise UnknownPeerError(f"there is no peer {unknown[0]!r}; choose from {', '.join(NAMES)}")
-    chosen = [peer for peer in PEERS if peer.name in wanted or (peer.group in wanted and suite in peer.suites)]
+    known = dict.fromkeys((*(peer.group for peer in race.peers), *(peer.name for peer in race.peers)))
+    if unknown := [name for name in wanted if name not in known]:
+        raise UnknownPeerError(f"there is no peer {unknown[0]!r}; choose from {', '.join(known)}")
+    chosen = [peer for peer in race.peers if peer.name in wanted or (peer.group in wanted and suite in peer.suites)]
     for peer in chosen:
-        if missing := peer.missing():
-            raise MissingPeerError(f"{peer.name} is not installed; pip install {' '.join(missing)}")
+        if missing := race.missing(peer):
+            raise MissingPeerError(missing)
     return chosen

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.bench.contenders import Variants
+from gradspec.bench.contenders import Contender, Variants
 from gradspec.bench.data import Array, data
 from gradspec.bench.grid import COPY, BenchProblem, Limit
 from gradspec.conformance.model.target import NotOfferedError
 
 
-class Machine:
+class Machine(Contender):
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self.pool = ThreadPoolExecutor(threads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from gradspec.bench.contenders import FIXED, Variants, as_problem
+from gradspec.bench.contenders import FIXED, Contender, Variants, as_problem
 from gradspec.bench.data import Array, data
 from gradspec.bench.grid import BenchProblem, Network
 from gradspec.bench.networks import run
@@ -17,7 +17,7 @@ OPSET, IR_VERSION = 17, 8
 """Of the operators of later ones, ONNX Runtime 1.31 does not yet lay out convolutions in blocks of channels."""
 
 
-class OnnxRuntime:
+class OnnxRuntime(Contender):
     def __init__(self, threads: int) -> None:
         self.onnx, self.runtime, self.threads = import_module("onnx"), import_module("onnxruntime"), threads
 

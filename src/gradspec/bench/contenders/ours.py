@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradspec as gs
-from gradspec.bench.contenders import FIXED, GIVEN, Variants, as_problem
+from gradspec.bench.contenders import FIXED, GIVEN, Contender, Variants, as_problem
 from gradspec.bench.data import Array, data, labels
 from gradspec.bench.grid import BenchProblem, Limit, Network
 from gradspec.bench.networks import run
@@ -14,7 +14,7 @@ from gradspec.conformance.model.attributes import OPERATORS, spelled
 from gradspec.conformance.model.target import NotOfferedError
 
 
-class Ours:
+class Ours(Contender):
     def __init__(self, threads: int) -> None:
         """The number of threads is read from the environment, GRADSPEC_NUM_THREADS."""
 

@@ -8,7 +8,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
-from gradspec.bench.contenders import FIXED, GIVEN, Variants, as_problem
+from gradspec.bench.contenders import FIXED, GIVEN, Contender, Variants, as_problem
 from gradspec.bench.data import Array, data, labels
 from gradspec.bench.grid import BenchProblem, Conv, Limit, Network, Pool
 from gradspec.bench.networks import run
@@ -23,10 +23,12 @@ Functions = dict[str, Callable[..., Any]]
 
 
 @dataclass(frozen=True)
-class PyTorch:
+class PyTorch(Contender):
     torch: Any
     channels_last: bool = False
     compiled: bool = False
+    mode: str = "default"  # of torch.compile
+    device: str = "cpu"
 
     def versions(self) -> dict[str, str]:
         return {"torch": self.torch.__version__}
@@ -46,7 +48,7 @@ class PyTorch:
     # --- value, and value with a derivative ---------------------------------------------------------------------------
 
     def _forward(self, problem: BenchProblem, functions: Functions) -> Iterable[tuple[str, Callable[[], Any]]]:
-        inputs = [self._tensor(array) for array in data(problem).inputs]
+        inputs = self._tensors(problem, data(problem).inputs)
         is_fixed = self.compiled and problem.has_fixed_weights
         for name, f in functions.items():
             yield (GIVEN if is_fixed else name), partial(lambda f: [f(*inputs)], self._compile(f))
@@ -74,7 +76,7 @@ class PyTorch:
 
     def _jvp(self, problem: BenchProblem, functions: Functions) -> Iterable[tuple[str, Callable[[], Any]]]:
         given = data(problem)
-        inputs, tangents = (tuple(map(self._tensor, arrays)) for arrays in (given.inputs, given.tangents))
+        inputs, tangents = (self._tensors(problem, arrays) for arrays in (given.inputs, given.tangents))
         forward_ad = self.torch.autograd.forward_ad
 
         def dual(f: Callable[..., Any]) -> Any:
@@ -89,7 +91,7 @@ class PyTorch:
 
     def _vjp(self, problem: BenchProblem, functions: Functions) -> Iterable[tuple[str, Callable[[], Any]]]:
         given = data(problem)
-        tensors = [self._tensor(array) for array in (*given.inputs, given.cotangent)]
+        tensors = self._tensors(problem, (*given.inputs, given.cotangent))
         for name, f in functions.items():
             yield name, partial(self._asked(problem, self._compile(f)), *tensors)
 
@@ -103,11 +105,13 @@ class PyTorch:
         return routine(lines, [*names, *more], ["y", *derived], {"torch": self.torch, "f": f})
 
     def _compile(self, f: Callable[..., Any]) -> Callable[..., Any]:
-        return self.torch.compile(f, dynamic=False) if self.compiled else f
+        return self.torch.compile(f, dynamic=False, mode=self.mode) if self.compiled else f
 
-    def _tensor(self, array: Array) -> Any:
-        tensor = enter("torch", array.copy())
-        return in_channels_last(tensor) if self.channels_last and tensor.dim() in (4, 5) else tensor
+    def _tensors(self, problem: BenchProblem, arrays: Iterable[Array]) -> list[Any]:
+        tensors = [enter("torch", array.copy()).to(self.device) for array in arrays]
+        if not (self.channels_last or problem.cell.channels_last):
+            return tensors
+        return [in_channels_last(tensor) if tensor.dim() in (4, 5) else tensor for tensor in tensors]
 
     # --- what is computed ---------------------------------------------------------------------------------------------
 

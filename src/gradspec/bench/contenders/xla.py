@@ -1,4 +1,4 @@
-"""JAX on the CPU, everything inside ``jax.jit``; convolutions and networks with channels first and last."""
+"""JAX, everything inside ``jax.jit``; convolutions and networks with channels first and last."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from gradspec.bench.contenders import FIXED, GIVEN, Variants, as_problem
+from gradspec.bench.contenders import FIXED, GIVEN, Contender, Variants, as_problem
 from gradspec.bench.data import Array, data, labels
 from gradspec.bench.grid import BenchProblem, Conv, Limit, Network, Pool
 from gradspec.bench.networks import run
@@ -46,6 +47,10 @@ class Layout:
         tensor, weight = (f"N{axes}C", f"{axes}IO") if self.channels_last else (f"NC{axes}", f"OI{axes}")
         return tensor, weight, tensor
 
+    def axes(self, rank: int) -> tuple[int, ...]:
+        """The spatial ones of a tensor."""
+        return tuple(range(1, 1 + rank)) if self.channels_last else tuple(range(2, 2 + rank))
+
     def around(self, spatial: Sequence[Any], other: Any) -> tuple[Any, ...]:
         """One entry per axis of a tensor, from those of its spatial axes and one for batch and channels."""
         return (other, *spatial, other) if self.channels_last else (other, other, *spatial)
@@ -60,11 +65,13 @@ class Finished:
     layout: Layout
 
 
-class Jax:
+class Jax(Contender):
+    platform = "cpu"
+
     def __init__(self, threads: int) -> None:
         """The number of threads is read from the environment, PJRT_NPROC."""
         self.jax = import_module("jax")
-        self.jax.config.update("jax_platforms", "cpu")
+        self.jax.config.update("jax_platforms", self.platform)
 
     def versions(self) -> dict[str, str]:
         return {name: import_module(name).__version__ for name in ("jax", "jaxlib")}
@@ -76,7 +83,7 @@ class Jax:
     def variants(self, problem: BenchProblem) -> Variants:
         has_layouts = isinstance(problem.cell, Conv | Network)
         made: Variants = {}
-        for layout in (Layout(), Layout(channels_last=True))[: 1 + has_layouts]:
+        for layout in (Layout(), Layout(True)) if has_layouts else (Layout(problem.cell.channels_last),):
             arguments, results = self._arguments(problem, layout)
             for name, f in self._functions(problem, layout).items():
                 for how, call in self._calls(problem, f, arguments):
@@ -109,7 +116,10 @@ class Jax:
             yield FIXED, lambda: packed(x)
 
     def _finishing(self, call: Callable[[], Any], names: Sequence[str], layout: Layout) -> Callable[[], Finished]:
-        return lambda: Finished(self.jax.block_until_ready(call()), names, layout)
+        return lambda: Finished(self._finished(call()), names, layout)
+
+    def _finished(self, results: Any) -> Any:
+        return self.jax.block_until_ready(results)
 
     # --- what is computed ---------------------------------------------------------------------------------------------
 
@@ -120,41 +130,57 @@ class Jax:
         if isinstance(cell, Network):
             return {"": self._network(cell, problem.mode, layout)}
         if isinstance(cell, Pool) and problem.op == "smooth":
-            return self._smooth_pool(cell, problem.mode)
+            return self._smooth_pool(cell, problem.mode, layout)
         asked = as_problem(problem)
         if reason := undocumented(asked, "value"):
             raise NotOfferedError(reason)
+        if isinstance(cell, Pool) and layout.channels_last:
+            return {"": self._pool_of_channels_last(cell, problem.op, layout)}
         expression = function(asked, AS_IT_LIES if layout.channels_last else "plain")
         return {"": function_of(expression, cell.inputs(), modules())}
 
-    def _reduce_window(self, cell: Pool, x: Any, start: float, operation: Any) -> Any:
-        kernel, stride, _ = cell.windows
-        return self.jax.lax.reduce_window(x, start, operation, (1, 1, *kernel), (1, 1, *stride), "VALID")
+    def _pool_of_channels_last(self, cell: Pool, op: str, layout: Layout) -> Callable[..., Any]:
+        lax, jnp = self.jax.lax, self.jax.numpy
+        kernel, _, padding = cell.windows
+        if cell.is_global:
+            reduce = {"max": jnp.max, "avg": jnp.mean}[op]
+            return lambda x: reduce(x, layout.axes(cell.rank), keepdims=True)
+        pads = layout.around([(p, p) for p in padding], (0, 0))
+        if op == "max":
+            return lambda x: self._reduce_window(cell, x, -jnp.inf, lax.max, layout, pads)
+        return lambda x: self._reduce_window(cell, x, 0.0, lax.add, layout, pads) / prod(kernel)
 
-    def _smooth_pool(self, cell: Pool, mode: str) -> Functions:
+    def _reduce_window(
+        self, cell: Pool, x: Any, start: float, operation: Any, layout: Layout, padding: Any = "VALID"
+    ) -> Any:
+        kernel, stride = (layout.around(sizes, 1) for sizes in cell.windows[:2])
+        return self.jax.lax.reduce_window(x, start, operation, kernel, stride, padding)
+
+    def _smooth_pool(self, cell: Pool, mode: str, layout: Layout) -> Functions:
         """Slices of the windows stacked; powers summed by ``reduce_window``; values, also its reducer ``logaddexp``.
 
         Powers are shifted by the greatest number of all and so lose windows that lie far below it.
         """
         jnp, lax = self.jax.numpy, self.jax.lax
         if cell.is_global:
-            return {"": lambda x: self.jax.nn.logsumexp(x, axis=tuple(range(2, 2 + cell.rank)), keepdims=True)}
+            return {"": lambda x: self.jax.nn.logsumexp(x, axis=layout.axes(cell.rank), keepdims=True)}
         kernel, stride, padding = cell.windows
-        pads = [(0, 0), (0, 0), *((p, p) for p in padding)]
+        pads = layout.around([(p, p) for p in padding], (0, 0))
 
         def slices(x: Any) -> Any:
             x = jnp.pad(x, pads)
             offsets = product(*map(range, kernel))
-            taken = [x[(..., *_steps(at, stride, cell.output()[2:]))] for at in offsets]
+            steps = (_steps(at, stride, cell.output()[2:]) for at in offsets)
+            taken = [x[layout.around(each, slice(None))] for each in steps]
             return self.jax.nn.logsumexp(jnp.stack(taken), axis=0)
 
         def powers(x: Any) -> Any:
             x = jnp.pad(x, pads)
             top = lax.stop_gradient(x.max())
-            return jnp.log(self._reduce_window(cell, jnp.exp(x - top), 0.0, lax.add)) + top
+            return jnp.log(self._reduce_window(cell, jnp.exp(x - top), 0.0, lax.add, layout)) + top
 
         def reducer(x: Any) -> Any:
-            return self._reduce_window(cell, jnp.pad(x, pads), -jnp.inf, jnp.logaddexp)
+            return self._reduce_window(cell, jnp.pad(x, pads), -jnp.inf, jnp.logaddexp, layout)
 
         functions: Functions = {"pooled powers": powers}
         functions |= {"stacked slices": slices} if cell.kernel**cell.rank <= MOST_SLICES else {}

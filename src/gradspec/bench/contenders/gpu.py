@@ -1,0 +1,145 @@
+"""Contenders on a GPU, and what the GPU itself can do: copy memory. Each call finds the L2 cache full of other bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib import import_module
+from time import perf_counter
+from types import SimpleNamespace
+from typing import Any
+
+import gradspec as gs
+from gradspec.bench.contenders import Variants, as_problem
+from gradspec.bench.contenders.ours import function
+from gradspec.bench.contenders.pytorch import Functions, PyTorch
+from gradspec.bench.contenders.xla import Jax
+from gradspec.bench.data import Array
+from gradspec.bench.grid import POOL_OPS, BenchProblem, Pool
+from gradspec.conformance.targets.program import function_of
+from gradspec.conformance.targets.torch.functions import quickest
+
+FLUSHED = 256 << 20
+"""Bytes that are written before each call, more than any L2 cache holds."""
+AUTOTUNED = "max-autotune", "max-autotune-no-cudagraphs"
+"""Modes of ``torch.compile``: a CUDA graph is launched at once, but copies its inputs to where it was recorded."""
+SHORTEST = 1e-9
+
+
+# --- PyTorch ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TorchOnGpu(PyTorch):
+    """Calls are timed by events on the GPU, and queued behind each other: the host may run ahead."""
+
+    device: str = "cuda"
+
+    @cached_property
+    def _other_bytes(self) -> Any:
+        return self.torch.empty(FLUSHED, dtype=self.torch.uint8, device=self.device)
+
+    def _event(self) -> Any:
+        return self.torch.cuda.Event(enable_timing=True)
+
+    def seconds(self, call: Callable[[], Any], calls: int) -> float:
+        events = [(self._event(), self._event()) for _ in range(calls)]
+        for begin, end in events:
+            self._other_bytes.zero_()
+            begin.record()
+            call()
+            end.record()
+        events[-1][1].synchronize()
+        return sum(begin.elapsed_time(end) for begin, end in events) / calls / 1e3
+
+    def variants(self, problem: BenchProblem) -> Variants:
+        self.torch.cuda.empty_cache()  # memory that the last problem used is for others, too
+        return super().variants(problem)
+
+    def arrays(self, results: Iterable[Any]) -> list[Array]:
+        found = super().arrays(results)
+        self.torch.cuda.empty_cache()
+        return found
+
+
+class CompiledOnGpu(TorchOnGpu):
+    def variants(self, problem: BenchProblem) -> Variants:
+        return {
+            f"{name} {mode}".strip(): call
+            for mode in AUTOTUNED
+            for name, call in TorchOnGpu.variants(replace(self, mode=mode), problem).items()
+        }
+
+
+class OursOnGpu(TorchOnGpu):
+    def _functions(self, problem: BenchProblem) -> Functions:
+        """As a module, made of a graph; sliding windows also by the functions that stand in for torch's."""
+        cell = problem.cell
+        assert isinstance(cell, Pool)
+        graph = gs.trace(function(problem), getattr(gs, cell.dtype)[cell.shape])
+        functions: Functions = {"gs.to_torch": gs.to_torch(graph).to(self.device)}
+        if cell.kernel and cell.rank < 4 and problem.op in POOL_OPS[:2]:
+            stand_in = SimpleNamespace(nn=SimpleNamespace(functional=import_module("gradspec.torch")))
+            asked = quickest(as_problem(problem))
+            functions["gradspec.torch"] = function_of(asked, cell.inputs(), {"torch": stand_in})
+        return functions
+
+
+class CopyOnGpu(TorchOnGpu):
+    """A copy that reads and writes as many bytes as the problem must."""
+
+    def variants(self, problem: BenchProblem) -> Variants:
+        self.torch.cuda.empty_cache()
+        source = self.torch.ones(problem.bytes // 2, dtype=self.torch.uint8, device=self.device)
+        target = self.torch.empty_like(source)
+        return {"copy": lambda: [target.copy_(source)]}
+
+    def arrays(self, results: Iterable[Any]) -> list[Array]:
+        return []
+
+
+def eager(threads: int) -> TorchOnGpu:
+    return TorchOnGpu(import_module("torch"))
+
+
+def compiled(threads: int) -> CompiledOnGpu:
+    return CompiledOnGpu(import_module("torch"), compiled=True)
+
+
+def ours(threads: int) -> OursOnGpu:
+    return OursOnGpu(import_module("torch"))
+
+
+def limits(threads: int) -> CopyOnGpu:
+    return CopyOnGpu(import_module("torch"))
+
+
+# --- JAX --------------------------------------------------------------------------------------------------------------
+
+
+class JaxOnGpu(Jax):
+    """JAX has no events. What is timed is a queue of calls with the writing of other bytes before each, less that of
+    the writing alone."""
+
+    platform = "cuda"
+
+    @cached_property
+    def _other_bytes(self) -> Callable[[], Any]:
+        return self.jax.jit(lambda: self.jax.numpy.zeros(FLUSHED, "uint8"))  # type: ignore[no-any-return]
+
+    def _finished(self, results: Any) -> Any:
+        return results
+
+    def _queued(self, calls: int, *work: Callable[[], Any]) -> float:
+        last = self.jax.block_until_ready(self._other_bytes())
+        start = perf_counter()
+        for _ in range(calls):
+            for each in (self._other_bytes, *work):
+                last = each()
+        self.jax.block_until_ready(getattr(last, "results", last))
+        return perf_counter() - start
+
+    def seconds(self, call: Callable[[], Any], calls: int) -> float:
+        alone = self._queued(calls)
+        return max(SHORTEST, self._queued(calls, call) - alone) / calls
