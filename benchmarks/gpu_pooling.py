@@ -1,9 +1,9 @@
-"""Pooling on a GPU: checked against PyTorch's gathers in float64, then timed beside torch and a copy of as many bytes.
+"""Pooling on a GPU, checked against PyTorch's gathers in float64; `gradspec bench --device cuda` times it.
 
-    python benchmarks/gpu_pooling.py [check] [time] [host] [--seconds 600] [--json gpu.json]
+    python benchmarks/gpu_pooling.py [host | interpret] [--seconds 600] [--json gpu.json]
 
-``check`` and ``time`` need a GPU. ``host`` measures what a call costs before anything is launched, without one.
-``interpret`` is a check of a few geometries by Triton's interpreter.
+``host`` measures what a call costs before anything is launched, without a GPU. ``interpret`` is a check of a few
+geometries by Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -62,17 +61,6 @@ GEOMETRIES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 3, 28, 28), {"output_size": (1, 1)}),
     ((0, 3, 8, 8), {"kernel_size": (2, 2)}),
 ]
-
-CELLS: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, int]] = {
-    "P1": ((64, 64, 112, 112), (3, 3), 2, 1),
-    "P2": ((64, 64, 112, 112), (2, 2), 2, 0),
-    "P3": ((64, 64, 56, 56), (3, 3), 1, 1),
-    "5x5": ((64, 64, 56, 56), (5, 5), 1, 2),
-    "P4": ((64, 32, 128, 128), (13, 13), 1, 6),
-    "P5": ((16, 3, 1024, 1024), (5, 5), 1, 2),
-    "P6": ((16, 32, 32, 64, 64), (3, 3, 3), 2, 1),
-    "P7": ((64, 64, 16384), (4,), 4, 0),
-}
 
 
 def windows(shape: tuple[int, ...], window: dict[str, Any]) -> dict[str, Any]:
@@ -252,61 +240,6 @@ def far() -> dict[str, list[str]]:
     return {} if is_right else {"more than 2^31 numbers": ["wrong"]}
 
 
-# --- time -------------------------------------------------------------------------------------------------------------
-
-
-def milliseconds(function: Callable[[], Any], flush: Tensor, runs: int = 20) -> float:
-    """The median, by events, with the cache flushed before each run."""
-    for _ in range(3):
-        function()
-    times = []
-    for _ in range(runs):
-        flush.zero_()
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        function()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return statistics.median(times)
-
-
-def modes(function: Callable[[Tensor], Tensor], x: Tensor, g: Tensor) -> dict[str, Callable[[], Any]]:
-    leaf = x.clone().requires_grad_()
-    y = function(leaf)
-    return {
-        "value": lambda: function(x),
-        "backward": lambda: torch.autograd.grad(y, leaf, g, retain_graph=True),
-        "both": lambda: torch.autograd.grad(function(leaf), leaf, g),
-    }
-
-
-def time_all(seconds: float) -> None:
-    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-    for name, (shape, kernel, stride, padding) in CELLS.items():
-        for op in ("max", "avg"):
-            if time.monotonic() - START > seconds:
-                print("out of time")
-                return
-            called = f"{op}_pool{len(kernel)}d"
-            x = torch.randn(shape, device="cuda")
-            contenders = {"torch": getattr(theirs, called), "gradspec": getattr(ours, called)}
-            contenders["torch.compile"] = torch.compile(getattr(theirs, called))
-            row = {}
-            for who, function in contenders.items():
-                run = partial(function, kernel_size=kernel, stride=stride, padding=padding)
-                g = torch.randn_like(run(x))
-                row[who] = {mode: milliseconds(f, flush) for mode, f in modes(run, x, g).items()}
-            copied = torch.empty((x.numel() + g.numel()) // 2, device="cuda")
-            row["copy"] = {"value": milliseconds(lambda c=copied: c.clone(), flush)}
-            FOUND[f"{name} {op}"] = row
-            print(f"{name} {op}:", "; ".join(f"{who} {_listed(found)}" for who, found in row.items()))
-
-
-def _listed(found: dict[str, float]) -> str:
-    return ", ".join(f"{mode} {ms:.4f}" for mode, ms in found.items())
-
-
 # --- host -------------------------------------------------------------------------------------------------------------
 
 
@@ -345,7 +278,6 @@ def _ignored(*arguments: Any) -> None:
 def main() -> None:
     given = sys.argv[1:]
     seconds = float(given[given.index("--seconds") + 1]) if "--seconds" in given else 600.0
-    parts = [part for part in ("check", "time") if part in given] or ["check", "time"]
     if "host" in given:
         host()
     elif "interpret" in given:
@@ -356,10 +288,7 @@ def main() -> None:
         raise SystemExit("there is no GPU: torch.cuda.is_available() is false; `host` runs without one")
     else:
         print(torch.cuda.get_device_name(), "torch", torch.__version__)
-        if "check" in parts:
-            check(0.6 * seconds)
-        if "time" in parts:
-            time_all(seconds)
+        check(seconds)
     if "--json" in given:
         with open(given[given.index("--json") + 1], "w") as file:
             json.dump(FOUND, file, indent=1)

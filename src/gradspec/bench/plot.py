@@ -125,7 +125,7 @@ def _head(figure: Any, run: BenchRun, axes: Any) -> None:
     height = figure.get_figheight()
     where, threads = machine(), run.settings.threads
     processor = f"{where['processor']} ({where['architecture']}), {threads} thread{'s' * (threads > 1)}, float32"
-    about = f"{gpu_name(run) if run.gpu else processor}, medians and quartiles"
+    about = f"{gpu_name(run.gpu) if run.gpu else processor}, medians and quartiles"
     figure.text(
         0.02, 1 - 0.12 / height, f"{TITLES[run.suite]}: gradspec and its peers", fontsize=20, weight="bold", va="top"
     )

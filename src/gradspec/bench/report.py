@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import chain, groupby
 from statistics import geometric_mean, median
@@ -15,7 +15,7 @@ from rich.text import Text
 from gradspec.bench.compare import FORMAT, Change, Comparison, mean_speedup
 from gradspec.bench.contenders import FIXED, GIVEN, OURS, label
 from gradspec.bench.grid import BETA, MODES, BenchProblem
-from gradspec.bench.measure import BenchRun, Measured, Settings, Timing
+from gradspec.bench.measure import BenchRun, Measured, Timing
 from gradspec.bench.ratios import rate, rate_of_peer, ratio_to_peer, share_of_copy, share_of_product
 from gradspec.bench.targets import TargetVerdict, verdicts
 from gradspec.system.machine import machine
@@ -34,7 +34,7 @@ def show(run: BenchRun, console: Console) -> None:
     On a GPU it is named first.
     """
     if run.gpu:
-        console.print(Text(gpu_name(run)))
+        console.print(Text(gpu_name(run.gpu)))
     for mode, results in groupby(run.results, key=lambda result: result.problem.mode):
         _print_whole(console, _table(run, mode, [*results]))
     if judged := verdicts(run):
@@ -43,13 +43,13 @@ def show(run: BenchRun, console: Console) -> None:
         console.print(Text(ascii_text(line)))
 
 
-def gpu_name(run: BenchRun) -> str:
-    """The GPU of a run, and what drives it.
+def gpu_name(facts: Mapping[str, str]) -> str:
+    """A GPU, and what drives it.
 
-    >>> gpu_name(BenchRun("pool", Settings(threads=2), [], gpu={"GPU": "NVIDIA H200", "driver": "570.86", "CUDA": "12.8"}))
-    'NVIDIA H200, driver 570.86, CUDA 12.8'
+    >>> gpu_name({"GPU": "NVIDIA H200", "driver": "570.86", "CUDA": "12.8", "cuDNN": "91002"})
+    'NVIDIA H200, driver 570.86, CUDA 12.8, cuDNN 91002'
     """
-    (_, name), *rest = run.gpu.items()
+    (_, name), *rest = facts.items()
     return ", ".join([name, *map(" ".join, rest)])
 
 

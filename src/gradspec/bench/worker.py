@@ -73,7 +73,7 @@ class Worker:
             gc.enable()
 
     def trial(self, call: Callable[[], Any], hopeless: float) -> float:
-        """The best of at least two calls and ``TRIAL`` seconds after one that may compile; fewer if clearly too slow."""
+        """The best of two calls or more in ``TRIAL`` seconds, after one that may compile; of one if far too slow."""
         call()
         times = [self.contender.seconds(call, 1)]
         while times[0] < hopeless and (len(times) < 2 or sum(times) < TRIAL):

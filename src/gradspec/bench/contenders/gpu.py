@@ -1,4 +1,4 @@
-"""Contenders on a GPU, and what the GPU itself can do: copy memory. Each call finds the L2 cache full of other bytes."""
+"""Contenders on a GPU, and how fast it copies memory. Every call finds other bytes in the L2 cache than its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLUSHED = 256 << 20
 """Bytes that are written before each call, more than any L2 cache holds."""
 AUTOTUNED = "max-autotune", "max-autotune-no-cudagraphs"
 """Modes of ``torch.compile``: a CUDA graph is launched at once, but copies its inputs to where it was recorded."""
-SHORTEST = 1e-9
+SHORTEST = 1e-9  # seconds: what is left of a call that is lost in the noise
 
 
 # --- PyTorch ----------------------------------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ class Jax(Contender):
         return lambda x: self._reduce_window(cell, x, 0.0, lax.add, layout, pads) / prod(kernel)
 
     def _reduce_window(
-        self, cell: Pool, x: Any, start: float, operation: Any, layout: Layout, padding: Any = "VALID"
+        self, cell: Pool, x: Any, start: Any, operation: Any, layout: Layout, padding: Any = "VALID"
     ) -> Any:
         kernel, stride = (layout.around(sizes, 1) for sizes in cell.windows[:2])
         return self.jax.lax.reduce_window(x, start, operation, kernel, stride, padding)
@@ -180,7 +180,8 @@ class Jax(Contender):
             return jnp.log(self._reduce_window(cell, jnp.exp(x - top), 0.0, lax.add, layout)) + top
 
         def reducer(x: Any) -> Any:
-            return self._reduce_window(cell, jnp.pad(x, pads), -jnp.inf, jnp.logaddexp, layout)
+            start = np.asarray(-jnp.inf, x.dtype)
+            return self._reduce_window(cell, jnp.pad(x, pads), start, jnp.logaddexp, layout)
 
         functions: Functions = {"pooled powers": powers}
         functions |= {"stacked slices": slices} if cell.kernel**cell.rank <= MOST_SLICES else {}
