@@ -51,6 +51,7 @@ def test_the_grid_is_that_of_the_cpu_in_larger_batches():
     assert len(problems("pool", ["bf16-last"], ["max"], ["vjp"], GPU_GRID)) == 8
 
 
+@pytest.mark.rows(10)
 @pytest.mark.parametrize(
     ("names", "bytes"),
     [
@@ -70,6 +71,7 @@ def test_the_copy_is_of_the_bytes_that_must_be_read_and_written(names, bytes, mo
     assert sizes == [(bytes // 2, torch.uint8)]  # each is read once and written once
 
 
+@pytest.mark.rows(10)
 @pytest.mark.parametrize("cell", GPU_POOLS, ids=lambda cell: cell.name)
 def test_no_window_is_as_long_as_numbers_take_to_come_again(cell):
     sizes = cell.shape[2:]
@@ -78,6 +80,7 @@ def test_no_window_is_as_long_as_numbers_take_to_come_again(cell):
     assert span < 2**SMALL_BITS
 
 
+@pytest.mark.rows(10)
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_neighbours_are_unequal_in_every_format(dtype):
     made = data(BenchProblem(Pool("P", (1, 3, 2**SMALL_BITS), 2, 2, dtype=dtype), "max", "jvp"))
@@ -109,6 +112,7 @@ def test_without_events_the_flushes_are_taken_off(monkeypatch):
     contender._other_bytes = lambda: clock.work("flush", 7.0)
     assert contender.seconds(lambda: clock.work("call", 2.0), 3) == pytest.approx(2.0)
     assert clock.log == ["flush"] * 4 + ["flush"] + ["flush", "call"] * 3
+    assert contender.seconds(lambda: clock.work("call", 0.0), 3) == gpu.SHORTEST
 
 
 # --- contenders -------------------------------------------------------------------------------------------------------

@@ -43,8 +43,8 @@ class Remote:
 
     def start(self) -> None:
         """Raises ``WorkerLostError`` with the reason if the contender cannot be started."""
-        arguments = [self.entry.factory, str(self.threads)]
-        child = self._child = module_child("gradspec.bench.worker", arguments, environment(self.threads) | self.more)
+        arguments, variables = [self.entry.factory, str(self.threads)], {**environment(self.threads), **self.more}
+        child = self._child = module_child("gradspec.bench.worker", arguments, variables)
         if self.threads < processors() and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(child.pid, sorted(os.sched_getaffinity(0))[: self.threads])
         greeting = self._reply(child)

@@ -24,7 +24,7 @@ FLUSHED = 256 << 20
 """Bytes that are written before each call, more than any L2 cache holds."""
 AUTOTUNED = "max-autotune", "max-autotune-no-cudagraphs"
 """Modes of ``torch.compile``: a CUDA graph is launched at once, but copies its inputs to where it was recorded."""
-SHORTEST = 1e-9  # seconds: what is left of a call that is lost in the noise
+SHORTEST = 1e-5  # seconds: less than any call here, for what noise makes still less of
 
 
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ class TorchOnGpu(PyTorch):
             call()
             end.record()
         events[-1][1].synchronize()
-        return sum(begin.elapsed_time(end) for begin, end in events) / calls / 1e3
+        return float(sum(begin.elapsed_time(end) for begin, end in events)) / calls / 1e3
 
     def variants(self, problem: BenchProblem) -> Variants:
         self.torch.cuda.empty_cache()  # memory that the last problem used is for others, too
@@ -73,6 +73,9 @@ class CompiledOnGpu(TorchOnGpu):
 
 
 class OursOnGpu(TorchOnGpu):
+    def versions(self) -> dict[str, str]:
+        return {"gradspec": gs.__version__, **super().versions(), "triton": import_module("triton").__version__}
+
     def _functions(self, problem: BenchProblem) -> Functions:
         """As a module, made of a graph; sliding windows also by the functions that stand in for torch's."""
         cell = problem.cell
@@ -142,4 +145,4 @@ class JaxOnGpu(Jax):
 
     def seconds(self, call: Callable[[], Any], calls: int) -> float:
         alone = self._queued(calls)
-        return max(SHORTEST, self._queued(calls, call) - alone) / calls
+        return max(SHORTEST, (self._queued(calls, call) - alone) / calls)
