@@ -3,6 +3,7 @@
 import re
 import sys
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from gradspec.conformance.oracle.enclosure import enclosed_outputs  # noqa: E402
 from gradspec.graph.lru import LRUCache  # noqa: E402
 from gradspec.graph.types import bf16, f16, f32, f64  # noqa: E402
 from gradspec.interop.extras import EXTRAS  # noqa: E402
-from gradspec.interop.torch import device  # noqa: E402
+from gradspec.interop.torch import device, dropin  # noqa: E402
 from gradspec.interop.torch.call import call  # noqa: E402
 from gradspec.interop.torch.lower import AS_THEY_ARE, LOWERINGS, VIEWS  # noqa: E402
 from gradspec.interop.torch.types import array_of, gradspec_dtype, tensor_of  # noqa: E402
@@ -265,6 +266,9 @@ CALLS = [
     ("max_pool2d", (3, 2, 1), {}),
     ("max_pool2d", (2,), {"return_indices": True}),
     ("avg_pool2d", (3, 1, 1), {"count_include_pad": False}),
+    ("adaptive_max_pool2d", ((3, 5),), {"return_indices": True}),
+    ("adaptive_avg_pool2d", ((5, None),), {}),
+    ("lp_pool2d", (2, 3, 1), {}),
 ]
 
 
@@ -284,7 +288,9 @@ def test_a_tape_serves_the_first_derivative_and_the_graph_the_next(ran):
 @pytest.mark.parametrize(("name", "args", "kwargs"), CALLS)
 def test_functions_give_what_torch_gives(name, args, kwargs, form):
     mine, theirs = (image().contiguous(memory_format=form).requires_grad_() for _ in range(2))
-    found = getattr(F, name)(mine, *args, **kwargs)
+    with patch.object(dropin, "call", wraps=dropin.call) as called:
+        found = getattr(F, name)(mine, *args, **kwargs)
+    assert called.call_count == 1
     wanted = getattr(torch.nn.functional, name)(theirs, *args, **kwargs)
     pairs = [(found, wanted)] if isinstance(found, torch.Tensor) else [*zip(found, wanted, strict=True)]
     for a, b in pairs:

@@ -35,6 +35,7 @@ NAN, INF = float("nan"), float("inf")
 def _all_sizes_are_taken(monkeypatch):
     monkeypatch.setattr(functional, "LEAST_CELLS", 0)
     monkeypatch.setattr(functional, "LEAST_PRODUCTS", 0)
+    monkeypatch.setattr(functional, "LEAST_BINS", 0)
     monkeypatch.setattr(calls, "_calls", LRUCache(calls.MOST_CALLS))
 
 
@@ -99,6 +100,22 @@ CASES = [
     case("avg_pool2d", IMAGE, [3, 2], 2, (1, 0), True, False),
     case("avg_pool2d", (3, 7, 6), 2, divisor_override=3, ceil_mode=True),
     case("avg_pool3d", (1, 2, 5, 4, 6), 2, 1, 1, False, True, -2),
+    case("adaptive_max_pool1d", (2, 3, 9), 4),
+    case("adaptive_max_pool2d", IMAGE, (3, 4), True),
+    case("adaptive_max_pool2d", (3, 7, 6), (None, 4)),
+    case("adaptive_max_pool3d", (1, 2, 5, 4, 6), (2, 3, 7), return_indices=True),
+    case("adaptive_avg_pool1d", (3, 9), (4,)),
+    case("adaptive_avg_pool2d", IMAGE, 1),
+    case("adaptive_avg_pool2d", (0, 3, 7, 6), (9, None)),
+    case("adaptive_avg_pool3d", (1, 2, 5, 4, 6), [2, None, 7]),
+    case("lp_pool1d", (2, 3, 9), 2, 3),
+    case("lp_pool2d", IMAGE, 4.0, (3, 2), 1),
+    case("lp_pool2d", (3, 7, 6), 2.0, 2, stride=(2, 1)),
+    case("lp_pool3d", (1, 2, 5, 4, 6), 2, 3, 2),
+    case("lp_pool2d", IMAGE, 3, 2, taken=False),
+    case("lp_pool2d", IMAGE, 1.5, 2, taken=False),
+    case("lp_pool2d", IMAGE, INF, 2, taken=False),
+    case("lp_pool2d", IMAGE, 2, 3, 2, True, taken=False),
     norm(IMAGE),
     norm((4, 3), eps=0.1, weight=False),
     norm((2, 3, 5), bias=False),
@@ -181,7 +198,7 @@ def agree(case, tensors, **tolerance):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_values_and_gradients_are_torchs(case):
     with counted() as graphs:
-        agree(case, tensors_of(case))
+        agree(case, tensors_of(case), rtol=1e-7, atol=1e-7, equal_nan=True)  # powers of negative numbers are NaN
     assert len(graphs) == case.taken
 
 
@@ -202,7 +219,7 @@ def test_arguments_by_name_and_by_position_are_the_same(case):
     by_name = function(**bound.arguments)
     bound.apply_defaults()
     by_place = function(*bound.arguments.values())
-    torch.testing.assert_close(by_name, by_place, rtol=0, atol=0)
+    torch.testing.assert_close(by_name, by_place, rtol=0, atol=0, equal_nan=True)
 
 
 def torch_parameters(name):
@@ -246,11 +263,15 @@ def test_every_name_of_torch_is_there():
         ("max_pool1d", [INF, 2, INF, INF], (3, 1, 1)),
         ("max_pool1d", [1, NAN, 3, 2, 5, 4], (2,)),
         ("avg_pool1d", [INF, 1, NAN, 2, -INF, INF], (2,)),
+        ("adaptive_max_pool1d", [1, 4, 4, 3, 4, 4, -INF], (3,)),
+        ("adaptive_max_pool1d", [1, NAN, 3, 2, 5, 4], (4,)),
+        ("adaptive_avg_pool1d", [INF, 1, NAN, 2, -INF, INF], (4,)),
+        ("lp_pool1d", [0.0, -0.0, 3, 4, -0.0, 2, NAN, 1], (2, 2)),
     ],
 )
 def test_ties_and_special_values(name, cells, args):
     x = torch.tensor([cells], dtype=torch.float64, requires_grad=True)
-    kwargs = {"return_indices": True} if name == "max_pool1d" else {}
+    kwargs = {"return_indices": True} if "max_pool1d" in name else {}
     agree(Case(name, (x.shape,), args, kwargs), [x], rtol=0, atol=0, equal_nan=True)
 
 
@@ -282,6 +303,16 @@ WRONG = [
     case("max_pool2d", IMAGE, 9),
     case("max_pool2d", (2, 2, 3, 7, 6), 2),
     case("max_pool2d", (2, 3, 0, 6), 2),
+    case("adaptive_max_pool2d", IMAGE, (3,)),
+    case("adaptive_max_pool2d", IMAGE, (3, -1)),
+    case("adaptive_max_pool1d", (9,), 3),
+    case("adaptive_max_pool3d", IMAGE, 1.5),
+    case("adaptive_avg_pool2d", IMAGE, (1, 2, 3)),
+    case("adaptive_avg_pool2d", (2, 3, 0, 6), 2),
+    case("adaptive_avg_pool2d", IMAGE, None),
+    case("lp_pool2d", IMAGE, 2, 9),
+    case("lp_pool2d", IMAGE, 2, 2, 0),
+    case("lp_pool2d", IMAGE, "2", 2),
     case("avg_pool2d", IMAGE, 2, divisor_override=0),
     case("avg_pool2d", IMAGE, 2, 0),
     norm(IMAGE, eps=-1.0),
@@ -414,6 +445,15 @@ def test_what_is_done_in_no_time_stays_with_torch(monkeypatch, small, large):
         with counted() as graphs:
             results(getattr(F, one.name), one, tensors_of(one, torch.float32))
         assert len(graphs) == taken
+
+
+@pytest.mark.parametrize(("name", "args"), [("adaptive_max_pool2d", (7,)), ("lp_pool2d", (2, 2))])
+def test_bins_and_norms_stay_with_torch_on_cpus(monkeypatch, name, args):
+    monkeypatch.undo()
+    monkeypatch.setattr(calls, "_calls", LRUCache(calls.MOST_CALLS))
+    with counted() as graphs:
+        results(getattr(F, name), case(name, (8, 8, 64, 64), *args), [torch.ones(8, 8, 64, 64)])
+    assert graphs == []
 
 
 class Marked(torch.Tensor):

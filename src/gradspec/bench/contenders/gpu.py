@@ -77,12 +77,12 @@ class OursOnGpu(TorchOnGpu):
         return {"gradspec": gs.__version__, **super().versions(), "triton": import_module("triton").__version__}
 
     def _functions(self, problem: BenchProblem) -> Functions:
-        """As a module, made of a graph; sliding windows also by the functions that stand in for torch's."""
+        """As a module, made of a graph, and by the functions that stand in for torch's."""
         cell = problem.cell
         assert isinstance(cell, Pool)
         graph = gs.trace(function(problem), getattr(gs, cell.dtype)[cell.shape])
         functions: Functions = {"gs.to_torch": gs.to_torch(graph).to(self.device)}
-        if cell.kernel and cell.rank < 4 and problem.op in POOL_OPS[:2]:
+        if cell.rank < 4 and problem.op in POOL_OPS[:2]:
             stand_in = SimpleNamespace(nn=SimpleNamespace(functional=import_module("gradspec.torch")))
             asked = quickest(as_problem(problem))
             functions["gradspec.torch"] = function_of(asked, cell.inputs(), {"torch": stand_in})

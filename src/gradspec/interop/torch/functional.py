@@ -1,14 +1,14 @@
 """Functions of ``torch.nn.functional`` on our kernels, with torch's arguments, results and errors.
 
 Those are here that were measured to be faster so on Arm processors, gradients included: convolutions, sliding windows
-and what is made of them. Functions of single cells, linear layers, softmax, losses, nearest cells and uneven bins are
-not, nor what is done in no time.
+and what is made of them. Functions of single cells, linear layers, softmax, losses and nearest cells are not, nor what
+is done in no time; uneven bins and norms of windows are here for GPUs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import torch
@@ -21,7 +21,8 @@ from gradspec.graph.ir import Var
 from gradspec.interop.torch.dropin import DropIn, LeftToTorchError
 from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.linear import batch_norm as normalised
-from gradspec.ops.pool import avg_pool, max_pool
+from gradspec.ops.lp_pool import lp_pool
+from gradspec.ops.pool import adaptive_avg_pool, adaptive_max_pool, avg_pool, max_pool
 from gradspec.ops.resize import resize
 from gradspec.ops.unfold import fold as folded
 from gradspec.ops.unfold import unfold as unfolded
@@ -31,6 +32,7 @@ theirs: Any = torch.nn.functional
 
 Function = Callable[..., Any]
 Ints = int | Sequence[int]
+Bins = int | Sequence[int | None]
 
 FUNCTIONS: dict[str, Function] = {}
 """What replaces torch's functions, by name."""
@@ -81,10 +83,15 @@ def _without_brackets(argument: Any) -> Any:
 # A call of ours takes some 50 µs longer than one of torch's, and a gradient as long again: that must be worth it.
 LEAST_CELLS = 2**15
 LEAST_PRODUCTS = 2**19
+LEAST_BINS = inf  # on a CPU: torch's gradients of bins and norms take less time there, whatever their number
 
 
 def _has_many_cells(graph: Graph) -> bool:
     return graph.inputs[0].type.size + graph.outputs[0].type.size >= LEAST_CELLS
+
+
+def _has_many_bins(graph: Graph) -> bool:
+    return graph.outputs[0].type.size >= LEAST_BINS
 
 
 def _has_many_products(graph: Graph) -> bool:
@@ -198,8 +205,53 @@ def _avg_pool(rank: int) -> Function:
     return _replaces(name)(of_one_axis if rank == 1 else of_more_axes)
 
 
+def _adaptive_max_pool(rank: int) -> Function:
+    name = f"adaptive_max_pool{rank}d"
+    own = DropIn(name, _at_rank(adaptive_max_pool, rank), _has_many_bins)
+
+    @_replaces(name)
+    def function(input: Tensor, output_size: Bins, return_indices: bool = False) -> Any:
+        return own((input,), (output_size, return_indices))
+
+    return function
+
+
+def _adaptive_avg_pool(rank: int) -> Function:
+    name = f"adaptive_avg_pool{rank}d"
+    own = DropIn(name, _at_rank(adaptive_avg_pool, rank), _has_many_bins)
+
+    @_replaces(name)
+    def function(input: Tensor, output_size: Bins) -> Tensor:
+        return own((input,), (output_size,))  # type: ignore[no-any-return]
+
+    return function
+
+
+def _lp_pool(rank: int) -> Function:
+    name, norms = f"lp_pool{rank}d", _at_rank(lp_pool, rank)
+
+    def same(x: Var, norm_type: float, kernel_size: Ints, stride: Ints | None, ceil_mode: bool) -> Any:
+        """torch adds up powers of cells, not of their sizes, and scales up windows that end outside."""
+        if norm_type % 2 or ceil_mode:
+            raise LeftToTorchError
+        return norms(x, norm_type, kernel_size, stride)
+
+    own = DropIn(name, same, _has_many_bins)
+
+    @_replaces(name)
+    def function(
+        input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False
+    ) -> Tensor:
+        return own((input,), (norm_type, kernel_size, stride, ceil_mode))  # type: ignore[no-any-return]
+
+    return function
+
+
 max_pool1d, max_pool2d, max_pool3d = map(_max_pool, (1, 2, 3))
 avg_pool1d, avg_pool2d, avg_pool3d = map(_avg_pool, (1, 2, 3))
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = map(_adaptive_max_pool, (1, 2, 3))
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = map(_adaptive_avg_pool, (1, 2, 3))
+lp_pool1d, lp_pool2d, lp_pool3d = map(_lp_pool, (1, 2, 3))
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------
