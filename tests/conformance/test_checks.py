@@ -22,7 +22,7 @@ from gradspec.conformance.judge.reduced import ARITHMETICS, judged_reduced, know
 from gradspec.conformance.judge.reduced import REDUCED as MODES
 from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.judge.snapshot import same_bits
-from gradspec.conformance.model.case import CheckCase
+from gradspec.conformance.model.case import CheckCase, Selection
 from gradspec.conformance.model.problem import FLOATS, LAYOUTS, Call, Problem, laid_out
 from gradspec.conformance.model.target import Promise
 from gradspec.conformance.targets import target_named
@@ -94,6 +94,12 @@ def test_plain_kernels_have_nothing_odd(ops):
     odd = [p for p in found if not p.normal]
     assert not odd
     assert {p.dtype for p in found} == set(dtypes.split())
+
+
+def test_what_is_not_selected_is_not_measured():
+    target = Fake(convolution(), dtypes="f32 f64 f16")
+    assert {(p.op, p.dtype) for p in probe(target, selection=Selection(dtypes=("f64",)))} == {("conv", "f64")}
+    assert probe(target, selection=Selection(ops=("avg_pool",))) == []
 
 
 def test_declared_arithmetic_is_normal():

@@ -83,9 +83,10 @@ ROWS = [
 ]
 
 
-def torchs(dtype):
-    """PyTorch's functions on CPUs: erf of float32 errs by up to 9.5 units."""
-    return Arithmetic.of("f32", function_error=16 * 2.0**-24) if dtype is f32 else None
+def torchs(graph, dtype):
+    """PyTorch's erf of float32 errs by up to 9.5 units on CPUs; all else is within what is allowed without a word."""
+    has_erf = any(node.op.name == "erf" for node in graph.nodes)
+    return Arithmetic.of("f32", function_error=16 * 2.0**-24) if has_erf and dtype is f32 else None
 
 
 @pytest.mark.parametrize(("case", "dtype"), ROWS, ids=lambda part: getattr(part, "id", str(part)))
@@ -96,7 +97,7 @@ def test_values_and_gradients_are_within_the_certified_bound(case, dtype):
     arrays = [a.astype(v.dtype.numpy) for a, v in zip(case.arrays(), graph.inputs, strict=True)]
     arrays += drawn(whole.inputs[len(arrays) :], case.id)
     results = device.DeviceProgram(whole, CPU)([tensor_of(np.asarray(a)) for a in arrays])
-    for found, bound in zip(results, enclosed_outputs(whole, *arrays, arithmetic=torchs(dtype)), strict=True):
+    for found, bound in zip(results, enclosed_outputs(whole, *arrays, arithmetic=torchs(whole, dtype)), strict=True):
         cells = array_of(found).astype(float)
         inside = (bound.lower <= cells) & (cells <= bound.upper)
         assert (inside | np.isnan(bound.centre) | bound.weak).all()
