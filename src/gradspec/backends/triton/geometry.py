@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple, TypeAlias
 
-from gradspec.backends.tables import counted_taps
+from gradspec.backends.tables import counted_taps, real_cells
 from gradspec.spec.window import Adaptive, AxisWindow, Window
 
 Shape: TypeAlias = tuple[int, ...]
@@ -31,10 +31,18 @@ class PassAxis(NamedTuple):
     bins: bool = False
     readers: int = 1
     """By how many outputs a cell is read, at most."""
+    hollow: bool = False
+    """Whether an output reads no cell."""
 
     @property
     def sizes(self) -> tuple[int, int, int]:
         return self.size, self.outputs, self.lo
+
+    @property
+    def has_edges(self) -> bool:
+        """Whether windows have taps without cells, or some have fewer taps than others."""
+        end = (self.outputs - 1) * self.stride + (self.taps - 1) * self.dilation - self.lo
+        return self.bins or self.lo > 0 or end >= self.size
 
     @property
     def does_nothing(self) -> bool:
@@ -54,7 +62,30 @@ def _axis(dim: int, axis: AxisWindow) -> PassAxis:
         return PassAxis(dim, n, m, 0, int(counted_taps(axis).max()), 1, 1, True, readers)
     taps, stride, dilation = axis.kernel, axis.stride, axis.dilation
     readers = -(-taps // stride) if dilation == 1 else taps
-    return PassAxis(dim, n, m, axis.lo, taps, stride, dilation, False, readers)
+    hollow = bool((real_cells(axis) == 0).any())
+    return PassAxis(dim, n, m, axis.lo, taps, stride, dilation, False, readers, hollow)
+
+
+class Tile(NamedTuple):
+    """Neighbouring cells along an axis, whole strides of them, and the outputs that read them; see ``cover_tiles``."""
+
+    cells: int
+    left: int
+    """What is left of the padding when whole strides are taken away."""
+    first: int
+    """The first of the outputs, counted from the one that begins where the tile does without padding."""
+    readers: int
+
+
+def tile(axis: PassAxis, strides: int) -> Tile:
+    """A tile of so many strides; the axis has no dilation.
+
+    >>> tile(PassAxis(0, size=9, outputs=5, lo=1, taps=3, stride=2), 1)
+    Tile(cells=2, left=1, first=0, readers=2)
+    """
+    cells, left = strides * axis.stride, axis.lo % axis.stride
+    first, last = -((axis.taps - 1 - left) // axis.stride), (left + cells - 1) // axis.stride
+    return Tile(cells, left, first, last - first + 1)
 
 
 class Pass(NamedTuple):
@@ -68,6 +99,11 @@ class Pass(NamedTuple):
     @property
     def taps(self) -> int:
         return self.row.taps * self.col.taps
+
+    @property
+    def is_hollow(self) -> bool:
+        """Whether a window has no cell."""
+        return self.row.hollow or self.col.hollow
 
     def pooled(self, shape: Shape) -> Shape:
         sizes = list(shape)

@@ -15,7 +15,7 @@ import torch
 
 from gradspec.backends.tables import counted_taps, real_cells
 from gradspec.backends.triton import pool_kernels as kernels
-from gradspec.backends.triton.geometry import FEW_TAPS, Pass, PassAxis, Shape, dense, lanes, passes
+from gradspec.backends.triton.geometry import FEW_TAPS, Pass, PassAxis, Shape, Tile, dense, lanes, passes, tile
 from gradspec.backends.triton.plans import Operator, Planner, Rule, Slot, operator
 from gradspec.graph.types import TensorType, f32
 from gradspec.ops.pool import AvgPool, AvgSpread, MaxPool, Windows
@@ -26,6 +26,8 @@ LANES, FOLDED = 256, 1024
 """Lanes of a program, and numbers of a block that is folded."""
 STRIP = 4
 """Outputs above each other that a lane computes, if they have rows in common."""
+PAIRS, WIDEST = 64, 4
+"""Pairs of a cell and a tap that reads it, and the stride, of a tile at most."""
 
 VALUE, STATE, TANGENT, RAW = 1, 2, 4, 8
 """What a pass writes; RAW: the state's v in the place of the value that it stands for."""
@@ -160,7 +162,7 @@ def _reduce(
     known = {
         "KIND": kind.number, "LOWEST": kind.lowest, "SIGN": kind.sign, "P": kind.p, "SPLIT": kind.split,
         "STATES": not is_first and not is_plain_winner, "MOVES": before.u is not None, "PLACES": kind.places,
-        "LAST": is_last, "GIVES": gives, "NONE": _none(given.w), "AXES": places.axes, "WIDE": places.wide,
+        "LAST": is_last, "GIVES": gives, "NONE": _none(given.w), "HOLLOW": step.is_hollow, "AXES": places.axes, "WIDE": places.wide,
         "SR": row.stride, "DR": row.dilation, "BR": row.bins,
     }  # fmt: skip
     if is_long:
@@ -168,7 +170,8 @@ def _reduce(
         numbers.append(row.taps)
         p.launch(kernels.fold, -(-places.total // block), slots, numbers, **known, B=block, T=across)
     else:
-        known |= {"KR": row.taps, "STRIP": strip, **_columns(col)}
+        known |= {"KR": row.taps, "STRIP": strip, **_columns(col), "EC": col.has_edges}
+        known["ER"] = row.has_edges or row.outputs % strip > 0
         p.launch(kernels.reduce, -(-places.total // LANES), slots, numbers, **known, B=LANES)
 
 
@@ -222,15 +225,40 @@ def _cover(
     p: Planner, kind: PoolKind, step: Pass, g: Slot, before: PassState, after: PassState, dx: Slot, table: Slot,
     is_first: bool, is_last: bool,
 ) -> None:  # fmt: skip
-    row, col = step.row, step.col
-    places = lanes(dx.shape, (dx.strides, g.strides, table.strides), row, col, row.size, col.size)
+    row, col, _ = step
     slots = [g, after.v or g, after.w or g, before.v or dx, before.w or dx, dx, table]
-    p.launch(
-        kernels.cover, -(-places.total // LANES), slots, [*places.numbers, *row.sizes, *col.sizes],
-        KIND=kind.number, SIGN=kind.sign, P=kind.p, SPLIT=kind.split and is_last, STATES=not is_first, LAST=is_last,
-        KR=row.taps, SR=row.stride, DR=row.dilation, BR=row.bins, NR=row.readers, NC=col.readers, **_columns(col),
-        UNROLLED=1 if kind.is_heavy else FEW_TAPS, AXES=places.axes, WIDE=places.wide, B=LANES,
-    )  # fmt: skip
+    known: dict[str, Any] = {
+        "KIND": kind.number, "SIGN": kind.sign, "P": kind.p, "SPLIT": kind.split and is_last, "STATES": not is_first,
+        "LAST": is_last, "KR": row.taps, "SR": row.stride, "KC": col.taps, "SC": col.stride, "B": LANES,
+    }  # fmt: skip
+    tiled = _tiles(kind, step)
+    if tiled is None:
+        counts, kernel = (row.size, col.size), kernels.cover
+        known |= {"DR": row.dilation, "BR": row.bins, "NR": row.readers}
+        known |= {"DC": col.dilation, "BC": col.bins, "NC": col.readers}
+    else:
+        counts, kernel = (-(-row.size // tiled[0].cells), -(-col.size // tiled[1].cells)), kernels.cover_tiles
+        for letter, tile in zip("RC", tiled, strict=True):
+            known |= {"L" + letter: tile.left, "T" + letter: tile.cells, "F" + letter: tile.first}
+            known["N" + letter] = tile.readers
+    places = lanes(dx.shape, (dx.strides, g.strides, table.strides), row, col, *counts)
+    numbers = [*places.numbers, *row.sizes, *col.sizes]
+    p.launch(kernel, -(-places.total // LANES), slots, numbers, **known, AXES=places.axes, WIDE=places.wide)
+
+
+def _tiles(kind: PoolKind, step: Pass) -> tuple[Tile, Tile] | None:
+    """Tiles of as many rows as are worth it, of one stride along columns; none where what reads a cell is not known
+    beforehand or is much."""
+    row, col, _ = step
+    if any(axis.bins or axis.dilation > 1 or axis.stride > WIDEST for axis in (row, col)):
+        return None
+    most = FEW_TAPS if kind.is_heavy else PAIRS
+    across = tile(col, 1)
+    for strides in (8, 4, 2, 1):
+        down = tile(row, strides)
+        if strides * row.taps * col.taps <= most and down.cells <= max(row.size, row.stride):
+            return down, across
+    return None
 
 
 # --- the maximum ------------------------------------------------------------------------------------------------------

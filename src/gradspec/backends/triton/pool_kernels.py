@@ -204,23 +204,32 @@ def join(a, b, KIND: tl.constexpr, ORDERED: tl.constexpr):
 
 
 @triton.jit
-def joined(states, FIRST: tl.constexpr, N: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr):
-    """``N`` states as one, in order."""
-    a = states[FIRST]
+def joined(states, N: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr):
+    """``N`` states as one, in order; with WINNER, of cells that all exist."""
+    a = states[0]
     if KIND == SOFT or KIND == NORM:
         m = a[0]
         for k in tl.static_range(1, N):
-            m = larger(m, states[FIRST + k][0])
+            m = larger(m, states[k][0])
         share = weight(a[0], m, KIND, P)
         w, u = a[1] * share, a[2] * share
         for k in tl.static_range(1, N):
-            b = states[FIRST + k]
+            b = states[k]
             share = weight(b[0], m, KIND, P)
             w, u = w + b[1] * share, u + b[2] * share
         return m, w, u
+    elif KIND == WINNER:
+        m = a[0]
+        for k in tl.static_range(1, N):
+            m = larger(m, states[k][0])
+        w = states[N - 1][1]
+        for k in tl.static_range(1, N):
+            b = states[N - 1 - k]
+            w = tl.where((b[0] == m) | (b[0] != b[0]), b[1], w)
+        return m, w, a[2]
     else:
         for k in tl.static_range(1, N):
-            a = join(a, states[FIRST + k], KIND, True)
+            a = join(a, states[k], KIND, True)
         return a
 
 
@@ -229,8 +238,13 @@ def cell(
     x, xw, xu, at, real, code,
     KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, STATES: tl.constexpr, MOVES: tl.constexpr,
 ):  # fmt: skip
-    """The state of one cell: ``code`` is its tap or place. ``STATES``: it comes from an earlier pass."""
-    v = lifted(tl.load(x + at, mask=real, other=LOWEST))
+    """The state of one cell: ``code`` is its tap or place. ``STATES``: it comes from an earlier pass. Without ``real``
+    there is such a cell everywhere."""
+    if real is None:
+        v = lifted(tl.load(x + at))
+        real = tl.full(v.shape, 1, tl.int1)
+    else:
+        v = lifted(tl.load(x + at, mask=real, other=LOWEST))
     if SIGN < 0 and not STATES:
         v = tl.where(real, -v, LOWEST)
     if SIGN == 0 and not STATES:
@@ -307,6 +321,46 @@ def root(w, P: tl.constexpr):
 # --- windows reduced --------------------------------------------------------------------------------------------------
 
 
+@triton.jit
+def tap_at(start, t, axis, taps, D: tl.constexpr, BINS: tl.constexpr):
+    """The cell that a tap reads; one beyond the border is replaced by the nearest that its window has.
+
+    A maximum does not change when cells count twice, and of equal ones the first wins.
+    """
+    if BINS:
+        return start + tl.minimum(t, taps - 1)
+    elif D == 1:
+        return tl.maximum(tl.minimum(start + t, axis[0] - 1), 0)
+    else:
+        within = tl.minimum(tl.maximum(t, first_tap(start, D)), (axis[0] - 1 - start) // D)
+        return tl.maximum(tl.minimum(start + within * D, axis[0] - 1), 0)
+
+
+@triton.jit
+def first_tap(start, D: tl.constexpr):
+    """The first tap of a window that is not before the border."""
+    return (tl.maximum(-start, 0) + (D - 1)) // D
+
+
+@triton.jit
+def is_real(start, t, axis, taps, D: tl.constexpr, BINS: tl.constexpr):
+    """Whether a tap reads a cell."""
+    if BINS:
+        return t < taps
+    else:
+        return (start + t * D >= 0) & (start + t * D < axis[0])
+
+
+@triton.jit
+def kept(state, real, KIND: tl.constexpr, LOWEST: tl.constexpr):
+    """A state where it counts; else that of no cell."""
+    v, w, u = state[0], state[1], state[2]
+    v = tl.where(real, v, LOWEST)
+    if KIND != SUM:
+        w, u = tl.where(real, w, 0), tl.where(real, u, 0.0)
+    return v, w, u
+
+
 @triton.jit(do_not_specialize=UNSPECIALIZED)
 def reduce(
     x, xw, xu, y, yw, yu, table, lanes,
@@ -314,56 +368,64 @@ def reduce(
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo, step,
     KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr,
     STATES: tl.constexpr, MOVES: tl.constexpr, PLACES: tl.constexpr, LAST: tl.constexpr, GIVES: tl.constexpr,
-    NONE: tl.constexpr, KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
-    KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr,
+    NONE: tl.constexpr, HOLLOW: tl.constexpr, KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
+    ER: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr, EC: tl.constexpr,
     AXES: tl.constexpr, STRIP: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """Windows of few taps, a strip of ``STRIP`` of them to a lane, which share the rows that they have in common."""
+    """Windows of few taps, a strip of ``STRIP`` of them to a lane, which share the rows that they have in common.
+
+    ``ER`` and ``EC``: windows have taps without cells, or fewer taps than others, along rows and columns.
+    """
     cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
-    xs, ys = (x0, x1, x2, x3, x4), (y0, y1, y2, y3, y4)
-    ts = (t0, t1, t2, t3, t4)
     rows, cols = (row_size, row_outputs, row_lo), (col_size, col_outputs, col_lo)
     i = lane_indices(tl.program_id(0), B, WIDE)
     inside = i < lanes
-    outer0, outer1, strip, col, inner = located(i, cuts, AXES, WIDE)
+    outer0, outer1, strip, col, inner = located(tl.minimum(i, lanes - 1), cuts, AXES, WIDE)
     first = strip * STRIP
-    base = outer0 * xs[0] + outer1 * xs[1] + inner * xs[4]
     top, left = start_of(first, rows, SR, BR), start_of(col, cols, SC, BC)
     row_taps, col_taps = taps_of(first, rows, KR, BR), taps_of(col, cols, KC, BC)
+    base = outer0 * x0 + outer1 * x1 + inner * x4
+    SELECTS: tl.constexpr = KIND == MAX or KIND == WINNER
     found = ()
     for r in tl.static_range((STRIP - 1) * SR + KR):
-        h = top + r * DR
-        in_row = inside & (h >= 0) & (h < rows[0])
-        if BR:
-            in_row = in_row & (r < row_taps)
+        h = tap_at(top, r, rows, row_taps, DR, BR) if ER else top + r * DR
+        row_at = base + h * x2
         cells = ()
         for t in tl.static_range(KC):
-            c = left + t * DC
-            real = in_row & (c >= 0) & (c < cols[0])
-            if BC:
-                real = real & (t < col_taps)
+            c = tap_at(left, t, cols, col_taps, DC, BC) if EC else left + t * DC
+            real = None
+            if HOLLOW and SELECTS:
+                real = inside & (i * 0 < rows[0]) & (i * 0 < cols[0])  # there may be no cell at all
+            elif EC and not SELECTS:
+                real = is_real(left, t, cols, col_taps, DC, BC)
             code = tl.full(h.shape, t, tl.int32)
             if PLACES:
                 code = (h.to(tl.int64) * cols[0] + c) * step
-            at = base + h * xs[2] + c * xs[3]
-            cells = cells + (cell(x, xw, xu, at, real, code, KIND, LOWEST, SIGN, STATES, MOVES),)
-        found = found + (joined(cells, 0, KC, KIND, P),)
-    out = outer0 * ys[0] + outer1 * ys[1] + first * ys[2] + col * ys[3] + inner * ys[4]
-    table_at = first * ts[2] + col * ts[3] + inner * ts[4] + outer0 * ts[0] + outer1 * ts[1]
+            cells = cells + (cell(x + row_at, xw + row_at, xu + row_at, (c * x3).to(tl.int64), real, code, KIND, LOWEST, SIGN, STATES, MOVES),)
+        v, w, u = joined(cells, KC, KIND, P)
+        if KIND == WINNER and not PLACES and EC and not BC:
+            w = tl.maximum(w, first_tap(left, DC))
+        if ER and not SELECTS:
+            v, w, u = kept((v, w, u), is_real(top, r, rows, row_taps, DR, BR), KIND, LOWEST)
+        found = found + ((v, w, u),)
+    out = outer0 * y0 + outer1 * y1 + first * y2 + col * y3 + inner * y4
+    table_at = first * t2 + col * t3 + inner * t4 + outer0 * t0 + outer1 * t1
     for k in tl.static_range(STRIP):
         window = ()
         for t in tl.static_range(KR):
             v, w, u = found[k * SR + t]
             if KIND == WINNER and not PLACES:
-                w = tl.where(w < 0, -1, w + t * KC)
+                w = w + (tl.maximum(t, first_tap(top + k * SR, DR)) * KC if ER and not BR else t * KC)
             window = window + ((v, w, u),)
-        state = joined(window, 0, KR, KIND, P)
-        if KIND == MAX:
+        v, w, u = joined(window, KR, KIND, P)
+        if HOLLOW and SELECTS:
             has_cells = reaches(first + k, rows, KR, SR, DR, BR) & reaches(col, cols, KC, SC, DC, BC)
-            state = (tl.where(has_cells, state[0], 0), state[1], state[2])
+            v = tl.where(has_cells, v, 0)
+            if KIND == WINNER:
+                w = tl.where(has_cells, w, -1)
         mask = inside & (first + k < rows[1])
-        at, number_at = out + k * ys[2], table_at + k * ts[2]
-        write(y, yw, yu, table, at, number_at, mask, state, KIND, LAST, SIGN, GIVES, SPLIT, NONE, P)
+        at, number_at = out + k * y2, table_at + k * t2
+        write(y, yw, yu, table, at, number_at, mask, (v, w, u), KIND, LAST, SIGN, GIVES, SPLIT, NONE, P)
 
 
 @triton.jit
@@ -373,7 +435,7 @@ def reaches(o, axis, taps, S: tl.constexpr, D: tl.constexpr, BINS: tl.constexpr)
         return o == o
     else:
         start = o * S - axis[2]
-        skipped = (tl.maximum(-start, 0) + D - 1) // D
+        skipped = first_tap(start, D)
         return (skipped < taps) & (start + skipped * D < axis[0])
 
 
@@ -437,7 +499,7 @@ def fold(
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo, step, taps,
     KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr,
     STATES: tl.constexpr, MOVES: tl.constexpr, PLACES: tl.constexpr, LAST: tl.constexpr, GIVES: tl.constexpr,
-    NONE: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
+    NONE: tl.constexpr, HOLLOW: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
     AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr, T: tl.constexpr,
 ):  # fmt: skip
     """Windows of many taps along rows: ``T`` lanes for each of ``B`` outputs walk over them together."""
@@ -463,9 +525,12 @@ def fold(
             x, xw, xu, base, top, t + begin, row_taps[:, None], inside[:, None], xs, rows, step,
             KIND, LOWEST, SIGN, STATES, MOVES, PLACES, DR,
         )  # fmt: skip
-        v, w, u = joined(((v, w, u), block), 0, 2, KIND, P)
+        if KIND == WINNER:
+            v, w, u = join((v, w, u), block, KIND, True)
+        else:
+            v, w, u = joined(((v, w, u), block), 2, KIND, P)
     state = folded(v, w, u, KIND, P)
-    if KIND == MAX:
+    if KIND == MAX and HOLLOW:
         has_cells = reaches(row, rows, taps, SR, DR, BR)
         state = (tl.where(has_cells, state[0], 0), state[1], state[2])
     out = outer0 * ys[0] + outer1 * ys[1] + row * ys[2] + col * ys[3] + inner * ys[4]
@@ -496,39 +561,56 @@ def reader(i, j, axis, K: tl.constexpr, S: tl.constexpr, D: tl.constexpr, BINS: 
 
 
 @triton.jit
-def read_by(
-    row, col, a, b, ys, ts, rows, cols,
-    KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
-    KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr,
+def received(
+    source, tap, here, v, w,
+    KIND: tl.constexpr, SPLIT: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Where an output that may read a cell lies, and its divisor; whether it does, and by which tap."""
-    o_row, tap_row, in_row = reader(row, a, rows, KR, SR, DR, BR)
-    o_col, tap_col, in_col = reader(col, b, cols, KC, SC, DC, BC)
-    tap = tap_row * KC + tap_col
-    return o_row * ys[2] + o_col * ys[3], o_row * ts[2] + o_col * ts[3], in_row & in_col, tap
+    """What a cell of state (v, w) receives from an output that reads it by this tap."""
+    ct, top, found = source[0], source[1], source[2]
+    if KIND == WINNER:
+        ct = tl.where(found == tap, ct, 0.0)
+    elif KIND == TIED:
+        if SPLIT:
+            ct = quotient(ct, tl.where(here, found, 1).to(ct.dtype))
+        ct = tl.where(here & ((v == top) | ((v != v) & (top != top))), ct, 0.0)
+    elif KIND == SOFT:
+        share = quotient(w * weight(v, top, KIND, P), tl.where(here, found, 1.0))
+        ct = tl.where(here, ct * share, 0.0)
+    return ct
 
 
 @triton.jit
-def received(
-    g, gv, gw, table, at, table_at, here, tap, v, w,
-    KIND: tl.constexpr, LAST: tl.constexpr, SPLIT: tl.constexpr, P: tl.constexpr,
+def source_at(
+    g, gv, gw, table, at, table_at, here,
+    KIND: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
-    """What a cell of state (v, w) receives from one output."""
-    if KIND == WINNER:
-        here = here & (tl.load(gw + at, mask=here, other=0).to(tl.int32) == tap)
+    """An output's cotangent, and what it found: its largest cell, and its winner, count or sum."""
     ct = lifted(tl.load(g + at, mask=here, other=0.0))
+    top, found = ct, ct
     if KIND == SUM and LAST:
         ct = ct * tl.load(table + table_at, mask=here, other=0.0)
-    elif KIND == TIED:
+    if KIND == TIED or KIND == SOFT:
         top = lifted(tl.load(gv + at, mask=here, other=0.0))
-        if SPLIT:
-            ct = quotient(ct, tl.load(gw + at, mask=here, other=1).to(ct.dtype))
-        ct = tl.where(here & ((v == top) | ((v != v) & (top != top))), ct, 0.0)
-    elif KIND == SOFT:
-        top = tl.load(gv + at, mask=here, other=0.0)
-        share = quotient(w * weight(v, top, KIND, P), tl.load(gw + at, mask=here, other=1.0))
-        ct = tl.where(here, ct * share, 0.0)
-    return ct
+    if KIND == WINNER:
+        found = tl.load(gw + at, mask=here, other=0).to(tl.int32)
+    elif KIND == TIED or KIND == SOFT:
+        found = tl.load(gw + at, mask=here, other=0)
+    return ct, top, found
+
+
+@triton.jit
+def state_of(x, xw, at, inside, g, KIND: tl.constexpr, SIGN: tl.constexpr, STATES: tl.constexpr):
+    """The state of a cell, as far as what it receives depends on it."""
+    v = lifted(tl.zeros(at.shape, g.dtype.element_ty))
+    w = v
+    if KIND == TIED or KIND == SOFT:
+        v = lifted(tl.load(x + at, mask=inside, other=0.0))
+        if SIGN < 0 and not STATES:
+            v = -v
+        w = tl.full(v.shape, 1.0, v.dtype)
+        if STATES and KIND == SOFT:
+            w = tl.load(xw + at, mask=inside, other=0.0)
+    return v, w
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED)
@@ -539,43 +621,85 @@ def cover(
     KIND: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr, STATES: tl.constexpr,
     LAST: tl.constexpr, KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr, NR: tl.constexpr,
     KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr, NC: tl.constexpr,
-    UNROLLED: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
+    AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """Every cell adds up what it receives from the ``NR`` × ``NC`` outputs that may read it, ``UNROLLED`` of them or
-    fewer without a loop."""
+    """Every cell adds up what it receives from the ``NR`` × ``NC`` outputs that may read it."""
     cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
-    xs, ys = (x0, x1, x2, x3, x4), (y0, y1, y2, y3, y4)
-    ts = (t0, t1, t2, t3, t4)
     rows, cols = (row_size, row_outputs, row_lo), (col_size, col_outputs, col_lo)
     i = lane_indices(tl.program_id(0), B, WIDE)
     inside = i < lanes
     outer0, outer1, row, col, inner = located(i, cuts, AXES, WIDE)
-    at = outer0 * xs[0] + outer1 * xs[1] + row * xs[2] + col * xs[3] + inner * xs[4]
-    base = outer0 * ys[0] + outer1 * ys[1] + inner * ys[4]
-    table_base = outer0 * ts[0] + outer1 * ts[1] + inner * ts[4]
-    v, w = tl.zeros_like(at), tl.zeros_like(at)
-    if KIND == TIED or KIND == SOFT:
-        v = lifted(tl.load(x + at, mask=inside, other=0.0))
-        if SIGN < 0 and not STATES:
-            v = -v
-        w = tl.full(v.shape, 1.0, v.dtype)
-        if STATES and KIND == SOFT:
-            w = tl.load(xw + at, mask=inside, other=0.0)
+    at = outer0 * x0 + outer1 * x1 + row * x2 + col * x3 + inner * x4
+    base = outer0 * y0 + outer1 * y1 + inner * y4
+    table_base = outer0 * t0 + outer1 * t1 + inner * t4
+    v, w = state_of(x, xw, at, inside, g, KIND, SIGN, STATES)
     total = lifted(tl.zeros(i.shape, g.dtype.element_ty))
-    if NR * NC <= UNROLLED:
-        for a in tl.static_range(NR):
-            for b in tl.static_range(NC):
-                out, table_at, here, tap = read_by(row, col, a, b, ys, ts, rows, cols, KR, SR, DR, BR, KC, SC, DC, BC)
-                out, table_at, here = out + base, table_at + table_base, here & inside
-                total += received(g, gv, gw, table, out, table_at, here, tap, v, w, KIND, LAST, SPLIT, P)
-    else:
-        for j in range(NR * NC):
-            out, table_at, here, tap = read_by(
-                row, col, j // NC, j % NC, ys, ts, rows, cols, KR, SR, DR, BR, KC, SC, DC, BC
-            )
-            out, table_at, here = out + base, table_at + table_base, here & inside
-            total += received(g, gv, gw, table, out, table_at, here, tap, v, w, KIND, LAST, SPLIT, P)
+    for j in range(NR * NC):
+        o_row, tap_row, in_row = reader(row, j // NC, rows, KR, SR, DR, BR)
+        o_col, tap_col, in_col = reader(col, j % NC, cols, KC, SC, DC, BC)
+        out, table_at = base + o_row * y2 + o_col * y3, table_base + o_row * t2 + o_col * t3
+        here, tap = inside & in_row & in_col, tap_row * KC + tap_col
+        source = source_at(g, gv, gw, table, out, table_at, here, KIND, LAST)
+        total += received(source, tap, here, v, w, KIND, SPLIT, P)
     tl.store(dx + at, stored(total, dx), mask=inside)
+
+
+@triton.jit(do_not_specialize=UNSPECIALIZED)
+def cover_tiles(
+    g, gv, gw, x, xw, dx, table, lanes,
+    n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
+    row_size, row_outputs, row_lo, col_size, col_outputs, col_lo,
+    KIND: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr, STATES: tl.constexpr,
+    LAST: tl.constexpr, KR: tl.constexpr, SR: tl.constexpr, LR: tl.constexpr, TR: tl.constexpr, FR: tl.constexpr,
+    NR: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, LC: tl.constexpr, TC: tl.constexpr, FC: tl.constexpr,
+    NC: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
+    """The same for tiles of ``TR`` × ``TC`` cells, whole strides, each with the ``NR`` × ``NC`` outputs that read it.
+
+    Along an axis with padding p, of which ``L`` is what is left of whole strides, cell r of tile i is tap
+    ``L + r − e·S`` of output ``(i·T + p − L)/S + e``: which tap reads which cell of a tile is known beforehand. ``F`` is
+    the first such e.
+    """
+    cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
+    i = lane_indices(tl.program_id(0), B, WIDE)
+    inside = i < lanes
+    outer0, outer1, row, col, inner = located(i, cuts, AXES, WIDE)
+    base = outer0 * y0 + outer1 * y1 + inner * y4
+    table_base = outer0 * t0 + outer1 * t1 + inner * t4
+    first_row, first_col = row * (TR // SR) + (row_lo - LR) // SR, col * (TC // SC) + (col_lo - LC) // SC
+    sources = ()
+    for a in tl.static_range(NR):
+        o_row = first_row + (FR + a)
+        in_row = inside & (o_row >= 0) & (o_row < row_outputs)
+        out, table_at = base + o_row * y2, table_base + o_row * t2
+        for b in tl.static_range(NC):
+            o_col = first_col + (FC + b)
+            here = in_row & (o_col >= 0) & (o_col < col_outputs)
+            across, table_across = (o_col * y3).to(tl.int64), (o_col * t3).to(tl.int64)
+            source = source_at(g + out, gv + out, gw + out, table + table_at, across, table_across, here, KIND, LAST)
+            sources = sources + ((source, here),)
+    for r in tl.static_range(TR):
+        for c in tl.static_range(TC):
+            h, k = row * TR + r, col * TC + c
+            at, across = outer0 * x0 + outer1 * x1 + h * x2 + inner * x4, (k * x3).to(tl.int64)
+            real = inside & (h < row_size) & (k < col_size)
+            v, w = state_of(x + at, xw + at, across, real, g, KIND, SIGN, STATES)
+            total = lifted(tl.zeros(i.shape, g.dtype.element_ty))
+            for a in tl.static_range(NR):
+                for b in tl.static_range(NC):
+                    if (
+                        LR + r - (FR + a) * SR >= 0
+                        and LR + r - (FR + a) * SR < KR
+                        and LC + c - (FC + b) * SC >= 0
+                        and LC + c - (FC + b) * SC < KC
+                    ):
+                        tap = (LR + r - (FR + a) * SR) * KC + LC + c - (FC + b) * SC
+                        source = sources[a * NC + b]
+                        if KIND == WINNER:
+                            total = tl.where(source[0][2] == tap, total + source[0][0], total)
+                        else:
+                            total += received(source[0], tap, source[1], v, w, KIND, SPLIT, P)
+            tl.store(dx + at + across, stored(total, dx), mask=real)
 
 
 # --- winners' tangents ------------------------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ def compiled_by(backend: str) -> str:
     )
 
 
-def program(call: Call, channels_last: bool = False, compiled: bool = False, device: Device = HOST) -> str:
-    """The call as its users write it.
+def program(call: Call, channels_last: bool = False, compiled: bool = False, device: Device = HOST, body: str = "") -> str:
+    """The call as its users write it; ``body`` is what is called, if it is not PyTorch's function.
 
     >>> from gradspec.conformance.model.problem import Problem
     >>> problem = Problem("max_pool", 1, ((1, 3),), {"kernel_size": (2,), "stride": (1,)})
@@ -42,7 +42,7 @@ def program(call: Call, channels_last: bool = False, compiled: bool = False, dev
     """
     given = call.arrays()
     lines = [line for name, array in given.items() for line in _tensor(name, array, call, channels_last, device)]
-    definitions, statements = lines_of(call, compiled_by("inductor") if compiled else "")
+    definitions, statements = lines_of(call, compiled_by("inductor") if compiled else "", body)
     lines += [*(["", "", *definitions, "", ""] if definitions else []), *statements]
     lines += [f'print("{name}", tuple({name}.shape), {name}.tolist())' for name in results_of(call)]
     return "\n".join([*_imports(given), *(SPREAD if call.layout == "non_contiguous" else ()), *lines])
@@ -107,10 +107,10 @@ def _short(cell: np.float32) -> str:
 # --- lines -----------------------------------------------------------------------------------------------------------
 
 
-def lines_of(call: Call, decorator: str = "") -> tuple[list[str], list[str]]:
+def lines_of(call: Call, decorator: str = "", body: str = "") -> tuple[list[str], list[str]]:
     """What is defined, with the decorator if there is one, and the lines that compute the results from the tensors."""
     names, chosen = tuple(call.named()), call.problem.differentiable
-    body, along = str(function(call.problem, call.variant == "with_indices")), [f"d{name}" for name in chosen]
+    body, along = body or str(function(call.problem, call.variant == "with_indices")), [f"d{name}" for name in chosen]
     if decorator and body.startswith("("):  # the compiler gives no generators
         body = f"tuple{body}"
     if decorator and call.mode == "jvp":

@@ -64,10 +64,8 @@ class TorchWindows(ArrayTarget):
         return torch.are_deterministic_algorithms_enabled()
 
     def staged(self, call: Call) -> Call:
-        """The numbers in the layout that the call names; PyTorch has no other strides."""
         _require_documented_numbers(call)
-        layout = call.layout if call.layout in ("channels_last", "non_contiguous") else "contiguous"
-        return call.mapped(lambda array: laid_out(array, layout, call.problem.rank))
+        return in_layout(call)
 
     def compute(self, call: Call) -> Mapping[str, Any]:
         try:
@@ -229,6 +227,12 @@ def _unimplemented(op: str, rank: int, dtype: str, mode: str, device: Device = H
     except NotOfferedError as error:
         return str(error)
     return _unimplemented(op, rank, dtype, "value", device) if mode != "value" else None
+
+
+def in_layout(call: Call) -> Call:
+    """The numbers in the layout that the call names; PyTorch has no other strides."""
+    layout = call.layout if call.layout in ("channels_last", "non_contiguous") else "contiguous"
+    return call.mapped(lambda array: laid_out(array, layout, call.problem.rank))
 
 
 def in_channels_last(tensor: Any) -> Any:

@@ -1,0 +1,74 @@
+"""Our own operators on tensors of PyTorch: graphs as modules of ``gs.to_torch``, on a GPU by kernels of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from types import SimpleNamespace
+from typing import Any
+
+from gradspec.conformance.model.attributes import spelled
+from gradspec.conformance.model.problem import GIVES_INDICES, Call, Problem
+from gradspec.conformance.model.target import Promise
+from gradspec.conformance.targets.layers import MOST_FUNCTIONS
+from gradspec.conformance.targets.native.target import GRADSPEC, NativeTarget
+from gradspec.conformance.targets.program import Code, applied, routine
+from gradspec.conformance.targets.torch.program import lines_of, program, results_of
+from gradspec.conformance.targets.torch.target import TorchWindows, in_layout
+from gradspec.graph.lru import LRUCache
+from gradspec.interop import to_torch
+
+
+class ModuleTarget(TorchWindows):
+    """``gs.to_torch`` of a traced operator, with ``torch.func.jvp`` and ``torch.autograd.grad``."""
+
+    name = "to_torch"
+    repeatable = True  # type: ignore[assignment]
+    strict = True
+    fresh_results = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._routines = LRUCache[Callable[..., tuple[Any, ...]]](MOST_FUNCTIONS)
+
+    def versions(self) -> dict[str, str]:
+        return {"gradspec": version("gradspec"), **super().versions()}
+
+    def refusal(self, problem: Problem, mode: str) -> str | None:
+        return NativeTarget.refusal(self, problem, mode)  # type: ignore[arg-type]
+
+    def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
+        return ("with_indices",) if mode == "value" and problem.op in GIVES_INDICES else ()
+
+    def staged(self, call: Call) -> Call:
+        return in_layout(call)
+
+    def routine(self, call: Call, decorator: str = "") -> Callable[..., tuple[Any, ...]]:
+        """Traced once for a problem."""
+        import torch
+
+        def made() -> Callable[..., tuple[Any, ...]]:
+            definitions, lines = lines_of(call, body=applied("module", *map(Code, call.named())))
+            modules = {"torch": torch, "gs": SimpleNamespace(**vars(GRADSPEC), to_torch=to_torch)}
+            return routine(lines, call.arrays(), results_of(call), modules, [_module(call), *definitions])
+
+        return self._routines.get_or_make(repr((call.problem, call.mode, call.variant)), made)
+
+    def reproducer(self, call: Call) -> str:
+        text = program(call, device=self.device, body=applied("module", *map(Code, call.named())))
+        return text.replace("import torch\n", f"import torch\nimport gradspec as gs\n\n{_module(call)}\n", 1)
+
+    def conventions(self) -> frozenset[str]:
+        return frozenset()
+
+    def promises(self) -> Sequence[Promise]:
+        return ()
+
+
+def _module(call: Call) -> str:
+    """The line that makes the module of a call."""
+    indices = {"return_indices": True} if call.variant == "with_indices" else {}
+    operator = applied(f"gs.{call.problem.op}", *map(Code, call.named()), **spelled(call.problem), **indices)
+    shapes = call.problem.named_shapes()
+    types = ", ".join(f"gs.{call.problem.dtype_of(name)}[{', '.join(map(str, shapes[name]))}]" for name in call.named())
+    return f"module = gs.to_torch(gs.trace(lambda {', '.join(call.named())}: {operator}, {types}))"
