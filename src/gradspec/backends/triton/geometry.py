@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 from typing import NamedTuple, TypeAlias
 
@@ -11,7 +12,7 @@ from gradspec.spec.window import Adaptive, AxisWindow, Window
 
 Shape: TypeAlias = tuple[int, ...]
 
-FEW_TAPS = 16
+FEW_TAPS = 25
 """Windows of at most so many taps are reduced along two axes at once."""
 FAR = 2**31 - 2**24
 """Offsets below this have 32 bits."""
@@ -28,11 +29,14 @@ class PassAxis(NamedTuple):
     taps: int = 1
     stride: int = 1
     dilation: int = 1
-    bins: bool = False
+    bins: int = 0
+    """1 for bins of different widths, 2 if there are few of them; see ``pool_kernels.share``."""
     readers: int = 1
     """By how many outputs a cell is read, at most."""
     hollow: bool = False
     """Whether an output reads no cell."""
+    also: Shape = ()
+    """Axes of the tensor before that one which are part of this one, and lie in memory as one with it."""
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -42,7 +46,16 @@ class PassAxis(NamedTuple):
     def has_edges(self) -> bool:
         """Whether windows have taps without cells, or some have fewer taps than others."""
         end = (self.outputs - 1) * self.stride + (self.taps - 1) * self.dilation - self.lo
-        return self.bins or self.lo > 0 or end >= self.size
+        return self.bins > 0 or self.lo > 0 or end >= self.size
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all cells are one window."""
+        return self.outputs == 1 and self.taps == self.size and self.dilation == 1 and not self.lo
+
+    @property
+    def dims(self) -> Shape:
+        return () if self.dim is None else (*self.also, self.dim)
 
     @property
     def does_nothing(self) -> bool:
@@ -59,11 +72,11 @@ def _axis(dim: int, axis: AxisWindow) -> PassAxis:
             return PassAxis(dim, n, m, 0, n // m, n // m)
         # Cell i is read by the bins from ⌊i·m/n⌋ to ⌊((i+1)·m − 1)/n⌋.
         readers = max(((i + 1) * m - 1) // n - i * m // n + 1 for i in range(n))
-        return PassAxis(dim, n, m, 0, int(counted_taps(axis).max()), 1, 1, True, readers)
+        return PassAxis(dim, n, m, 0, int(counted_taps(axis).max()), 1, 1, 2 if n * m < 2**20 else 1, readers)
     taps, stride, dilation = axis.kernel, axis.stride, axis.dilation
     readers = -(-taps // stride) if dilation == 1 else taps
     hollow = bool((real_cells(axis) == 0).any())
-    return PassAxis(dim, n, m, axis.lo, taps, stride, dilation, False, readers, hollow)
+    return PassAxis(dim, n, m, axis.lo, taps, stride, dilation, 0, readers, hollow)
 
 
 class Tile(NamedTuple):
@@ -108,20 +121,23 @@ class Pass(NamedTuple):
     def pooled(self, shape: Shape) -> Shape:
         sizes = list(shape)
         for axis in (self.row, self.col):
-            if axis.dim is not None:
-                sizes[axis.dim] = axis.outputs
+            for d in axis.dims:
+                sizes[d] = axis.outputs
         return tuple(sizes)
 
 
-def passes(window: Window, ndim: int) -> tuple[Pass, ...]:
+def passes(window: Window, ndim: int, few: int = FEW_TAPS) -> tuple[Pass, ...]:
     """The passes that reduce a window of a tensor of ``ndim`` axes: the last axes first, so that of cells that tie the
-    first in row-major order is met first. Windows of few taps take two axes in a pass.
+    first in row-major order is met first. Windows of at most ``few`` taps take two axes in a pass, and windows of all
+    cells are one axis.
 
     >>> from gradspec.spec.window import regular
     >>> [(step.row.taps, step.col.taps) for step in passes(regular((9, 9, 9), (3, 3, 3)), 4)]
     [(3, 3), (3, 1)]
     >>> [(step.row.taps, step.col.taps) for step in passes(regular((9, 9), (5, 5)), 4)]
     [(5, 1), (5, 1)]
+    >>> [(step.row.taps, step.col.taps) for step in passes(regular((9, 9), (9, 9)), 4)]
+    [(81, 1)]
     """
     first = ndim - window.rank
     axes = [_axis(first + i, axis) for i, axis in enumerate(window.trimmed().axes)]
@@ -131,12 +147,40 @@ def passes(window: Window, ndim: int) -> tuple[Pass, ...]:
     found = []
     while waiting:
         last = waiting.pop()
-        inner = prod(window.sizes[axes.index(last) + 1 :])
-        if waiting and axes.index(waiting[-1]) == axes.index(last) - 1 and waiting[-1].taps * last.taps <= FEW_TAPS:
+        inner = prod(window.sizes[last.dims[-1] - first + 1 :])
+        while waiting and _are_one(waiting[-1], last):
+            last = _as_one(waiting.pop(), last)
+        is_next = waiting and waiting[-1].dim == last.dims[0] - 1
+        if is_next and waiting[-1].taps * last.taps <= few:
             found.append(Pass(waiting.pop(), last, inner))
         else:
             found.append(Pass(last, NO_AXIS, inner))
     return tuple(found)
+
+
+def _are_one(axis: PassAxis, after: PassAxis) -> bool:
+    """Whether two axes are one window of many cells."""
+    is_next = axis.dim == after.dims[0] - 1
+    return is_next and axis.is_whole and after.is_whole and axis.taps * after.taps > FEW_TAPS
+
+
+def _as_one(axis: PassAxis, after: PassAxis) -> PassAxis:
+    n = axis.size * after.size
+    return PassAxis(after.dim, n, 1, 0, n, n, also=(*axis.dims, *after.also))
+
+
+def fitting(shape: Shape, like: Shape, steps: Sequence[Pass]) -> Shape:
+    """Strides of a tensor without gaps, in the order of others, in which what is one axis for a pass lies as one.
+
+    >>> from gradspec.spec.window import regular
+    >>> shape, steps = (2, 5, 6, 7), passes(regular((6, 7), (6, 7)), 4)
+    >>> fitting(shape, (210, 1, 35, 5), steps), fitting(shape, (210, 7, 35, 1), steps)
+    ((210, 1, 35, 5), (210, 42, 7, 1))
+    """
+    strides = dense(shape, like)
+    runs = [step.row.dims for step in steps]
+    lie_as_one = all(strides[a] == shape[b] * strides[b] for dims in runs for a, b in pairwise(dims))
+    return strides if lie_as_one else dense(shape, range(len(shape), 0, -1))
 
 
 # --- tensors as five axes ---------------------------------------------------------------------------------------------
@@ -171,7 +215,7 @@ def lanes(shape: Shape, strides: Sequence[Shape], row: PassAxis, col: PassAxis, 
     ``strides`` are those of several tensors whose axes lie in one order: what lies beside a row and a column is then at
     most two axes outside or between them, and one inside.
     """
-    groups = _merged(shape, strides, (row.dim, col.dim))
+    groups = _merged(shape, strides, (*row.dims, *col.dims))
     none: tuple[int, Shape] = (1, (0,) * len(strides))
     beside = [strides[0][axis.dim] for axis in (row, col) if axis.dim is not None]
     inner = groups.pop() if groups and all(groups[-1][1][0] < step for step in beside) else none
@@ -185,7 +229,7 @@ def lanes(shape: Shape, strides: Sequence[Shape], row: PassAxis, col: PassAxis, 
     return Lanes(prod(counts), tuple(map(_cut, counts[1:])), bits, max(prod(counts), farthest) >= FAR, found)
 
 
-def _merged(shape: Shape, strides: Sequence[Shape], without: Sequence[int | None]) -> list[tuple[int, Shape]]:
+def _merged(shape: Shape, strides: Sequence[Shape], without: Shape) -> list[tuple[int, Shape]]:
     """The other axes, as few as they can be, outermost first: sizes, and strides in every tensor."""
     others = [d for d in range(len(shape)) if d not in without and shape[d] > 1]
     groups: list[tuple[int, Shape]] = []

@@ -15,19 +15,19 @@ import torch
 
 from gradspec.backends.tables import counted_taps, real_cells
 from gradspec.backends.triton import pool_kernels as kernels
-from gradspec.backends.triton.geometry import FEW_TAPS, Pass, PassAxis, Shape, Tile, dense, lanes, passes, tile
+from gradspec.backends.triton.geometry import FEW_TAPS, Pass, PassAxis, Shape, Tile, dense, fitting, lanes, passes, tile
 from gradspec.backends.triton.plans import Operator, Planner, Rule, Slot, operator
 from gradspec.graph.types import TensorType, f32
 from gradspec.ops.pool import AvgPool, AvgSpread, MaxPool, Windows
 from gradspec.ops.smooth_pool import SmoothPool
 from gradspec.spec.window import Window
 
-LANES, FOLDED = 256, 1024
+LANES, FOLDED = 128, 1024
 """Lanes of a program, and numbers of a block that is folded."""
-STRIP = 4
-"""Outputs above each other that a lane computes, if they have rows in common."""
-PAIRS, WIDEST = 64, 4
-"""Pairs of a cell and a tap that reads it, and the stride, of a tile at most."""
+MOST_CELLS = 64
+"""Cells that a lane reads for outputs above each other, which have rows in common, at most."""
+MOST_PAIRS = 240
+"""Pairs of a cell and a tap that reads it, of a tile at most."""
 
 VALUE, STATE, TANGENT, RAW = 1, 2, 4, 8
 """What a pass writes; RAW: the state's v in the place of the value that it stands for."""
@@ -52,11 +52,18 @@ class PoolKind(NamedTuple):
     split: bool = False
     places: bool = False
     """Winners are told by their places in the plane."""
+    inverse: bool = False
+    """Sums are multiplied by numbers of the table, and not divided by them."""
 
     @property
     def is_heavy(self) -> bool:
         """Whether states are joined by functions that are long when compiled."""
         return self.number in (kernels.SOFT.value, kernels.NORM.value)
+
+    @property
+    def few_taps(self) -> int:
+        """Taps of a window that is reduced along two axes at once, at most."""
+        return 16 if self.is_heavy else FEW_TAPS
 
     @property
     def is_exact(self) -> bool:
@@ -111,8 +118,9 @@ def _forward(
     p: Planner, kind: PoolKind, window: Window, x: Slot, u: Slot | None = None, gives: int = VALUE, table: Any = 0.0
 ) -> list[PassState]:
     """What each pass finds; of the last, what ``gives`` asks for. ``table``: a number for each output of a plane."""
-    x = p.plain(x)
-    states, steps = [PassState(x, None, None if u is None else p.laid(u, x.strides))], passes(window, len(x.shape))
+    steps = passes(window, len(x.shape), kind.few_taps)
+    x = p.laid(x, fitting(x.shape, x.strides, steps))
+    states = [PassState(x, None, None if u is None else p.laid(u, x.strides))]
     for step in steps:
         is_last = step is steps[-1]
         asked = gives if is_last else kind.carried | (TANGENT if u is not None else 0)
@@ -154,7 +162,7 @@ def _reduce(
     """One pass from ``before`` to ``given``, whose tensors are written. Winners' taps are those of this pass alone."""
     x, y, (row, col, inner) = before.any, given.any, step
     is_long = step.taps > FEW_TAPS
-    strip = 1 if is_long or kind.is_heavy else _strip(step, x.strides)
+    strip = 1 if is_long else _strip(kind, step, x)
     places = lanes(y.shape, (x.strides, y.strides, table.strides), row, col, -(-row.outputs // strip), col.outputs)
     slots = [x if s is None else s for s in before] + [y if s is None else s for s in given] + [table]
     numbers = [*places.numbers, *row.sizes, *col.sizes, inner]
@@ -162,7 +170,8 @@ def _reduce(
     known = {
         "KIND": kind.number, "LOWEST": kind.lowest, "SIGN": kind.sign, "P": kind.p, "SPLIT": kind.split,
         "STATES": not is_first and not is_plain_winner, "MOVES": before.u is not None, "PLACES": kind.places,
-        "LAST": is_last, "GIVES": gives, "NONE": _none(given.w), "HOLLOW": step.is_hollow, "AXES": places.axes, "WIDE": places.wide,
+        "LAST": is_last, "GIVES": gives, "NONE": _none(given.w), "HOLLOW": step.is_hollow,
+        "ALIKE": not any(table.strides), "INVERSE": kind.inverse, "AXES": places.axes, "WIDE": places.wide,
         "SR": row.stride, "DR": row.dilation, "BR": row.bins,
     }  # fmt: skip
     if is_long:
@@ -183,13 +192,14 @@ def _none(winners: Slot | None) -> int:
     return NONE if winners is not None and winners.dtype is torch.uint8 else -1
 
 
-def _strip(step: Pass, strides: Shape) -> int:
+def _strip(kind: PoolKind, step: Pass, x: Slot) -> int:
     """How many outputs above each other share what they read; not if they lie side by side in memory."""
-    row, col = step.row, step.col
-    overlap = row.dilation == 1 and not row.bins and row.stride < row.taps and row.outputs >= STRIP
-    fastest = row.dim is not None and strides[row.dim] == min(strides)
-    few = ((STRIP - 1) * row.stride + row.taps) * col.taps <= 48
-    return STRIP if overlap and few and not fastest else 1
+    row, col, _ = step
+    if row.dilation > 1 or row.bins or row.stride >= row.taps or _is_fastest(row, x):
+        return 1
+    most = FEW_TAPS if x.dtype is torch.float64 and kind.is_heavy else MOST_CELLS // (1 + kind.is_heavy)
+    strips = (8, 4, 2, 1) if row.stride == 1 else (4, 2, 1)
+    return next((n for n in strips if row.outputs >= n and ((n - 1) * row.stride + row.taps) * col.taps <= most), 1)
 
 
 def _folding(strides: Shape, row: PassAxis) -> tuple[int, int]:
@@ -206,14 +216,14 @@ def _backward(
     p: Planner, kind: PoolKind, window: Window, g: Slot, states: Sequence[PassState], shape: Shape, table: Any = 0.0
 ) -> Slot:
     """Cotangents of the cells, from those of the outputs: the passes in reverse. ``states``: what cells are read by."""
-    steps, dtype, shapes = passes(window, len(shape)), g.dtype, [shape]
+    steps, dtype, shapes = passes(window, len(shape), kind.few_taps), g.dtype, [shape]
     for step in steps:
         shapes.append(step.pooled(shapes[-1]))
     for n, step in reversed([*enumerate(steps)]):
         is_last, before, after = step is steps[-1], states[n], states[n + 1]
         g = p.laid(g, after.any.strides) if any(after) else p.plain(g)
         like = before.v or g
-        dx = p.empty(shapes[n], dense(shapes[n], like.strides), computed(dtype) if n else dtype)
+        dx = p.empty(shapes[n], fitting(shapes[n], like.strides, steps), computed(dtype) if n else dtype)
         if not dx.is_empty:
             rule = _table(p, table if is_last else 0.0, g, dtype)
             _cover(p, kind, step, g, before, after, dx, rule, n == 0, is_last)
@@ -226,39 +236,54 @@ def _cover(
     is_first: bool, is_last: bool,
 ) -> None:  # fmt: skip
     row, col, _ = step
+    if _is_fastest(row, dx) and col.dim is None:
+        row, col = col, row
     slots = [g, after.v or g, after.w or g, before.v or dx, before.w or dx, dx, table]
     known: dict[str, Any] = {
         "KIND": kind.number, "SIGN": kind.sign, "P": kind.p, "SPLIT": kind.split and is_last, "STATES": not is_first,
-        "LAST": is_last, "KR": row.taps, "SR": row.stride, "KC": col.taps, "SC": col.stride, "B": LANES,
+        "LAST": is_last, "ALIKE": not any(table.strides), "KR": row.taps, "SR": row.stride, "KC": col.taps,
+        "SC": col.stride, "B": LANES,
     }  # fmt: skip
-    tiled = _tiles(kind, step)
-    if tiled is None:
-        counts, kernel = (row.size, col.size), kernels.cover
-        known |= {"DR": row.dilation, "BR": row.bins, "NR": row.readers}
+    tiles = _tiles(kind, row, col, dx)
+    if tiles is None:
+        wide = next(n for n in (4, 2, 1) if n == 1 or _are_multiples(n, dx, col))
+        counts, kernel = (row.size, -(-col.size // wide)), kernels.cover
+        known |= {"DR": row.dilation, "BR": row.bins, "NR": row.readers, "V": wide}
         known |= {"DC": col.dilation, "BC": col.bins, "NC": col.readers}
     else:
-        counts, kernel = (-(-row.size // tiled[0].cells), -(-col.size // tiled[1].cells)), kernels.cover_tiles
-        for letter, tile in zip("RC", tiled, strict=True):
-            known |= {"L" + letter: tile.left, "T" + letter: tile.cells, "F" + letter: tile.first}
-            known["N" + letter] = tile.readers
+        counts, kernel = (-(-row.size // tiles[0].cells), -(-col.size // tiles[1].cells)), kernels.cover_tiles
+        for letter, t in zip("RC", tiles, strict=True):
+            known |= {"L" + letter: t.left, "T" + letter: t.cells, "F" + letter: t.first, "N" + letter: t.readers}
+        wide = 2 if tiles[1].cells == 2 else 1
+    known["EVEN"] = wide > 1 and _are_multiples(wide, dx, col)
     places = lanes(dx.shape, (dx.strides, g.strides, table.strides), row, col, *counts)
     numbers = [*places.numbers, *row.sizes, *col.sizes]
     p.launch(kernel, -(-places.total // LANES), slots, numbers, **known, AXES=places.axes, WIDE=places.wide)
 
 
-def _tiles(kind: PoolKind, step: Pass) -> tuple[Tile, Tile] | None:
-    """Tiles of as many rows as are worth it, of one stride along columns; none where what reads a cell is not known
-    beforehand or is much."""
-    row, col, _ = step
-    if any(axis.bins or axis.dilation > 1 or axis.stride > WIDEST for axis in (row, col)):
+def _tiles(kind: PoolKind, row: PassAxis, col: PassAxis, dx: Slot) -> tuple[Tile, Tile] | None:
+    """Tiles two cells wide along an axis whose cells lie side by side; along others, some rows if windows overlap by
+    more than half. None where which tap reads which cell is not known beforehand, or there are many."""
+    wide = 2 if _is_fastest(col, dx) else 4
+    if any(axis.bins or axis.dilation > 1 or axis.stride > wide for axis in (row, col)) or _is_fastest(row, dx):
         return None
-    most = FEW_TAPS if kind.is_heavy else PAIRS
-    across = tile(col, 1)
-    for strides in (8, 4, 2, 1):
+    most = FEW_TAPS if dx.dtype is torch.float64 and kind.is_heavy else MOST_PAIRS // (1 + 2 * kind.is_heavy)
+    across = tile(col, 2 if col.stride == 1 < col.taps else 1)
+    for strides in (4, 2, 1):
         down = tile(row, strides)
-        if strides * row.taps * col.taps <= most and down.cells <= max(row.size, row.stride):
+        if down.cells * across.cells * row.readers * col.readers <= most and down.cells <= max(row.size, row.stride):
             return down, across
     return None
+
+
+def _is_fastest(axis: PassAxis, of: Slot) -> bool:
+    """Whether cells along an axis lie side by side."""
+    return axis.dim is not None and of.strides[axis.dim] == 1 and of.shape[axis.dim] > 1
+
+
+def _are_multiples(n: int, of: Slot, axis: PassAxis) -> bool:
+    """Whether cells along an axis lie side by side, and all its rows begin and end at a multiple of ``n``."""
+    return _is_fastest(axis, of) and axis.size % n == 0 and all(step % n == 0 for step in of.strides if step > 1)
 
 
 # --- the maximum ------------------------------------------------------------------------------------------------------
@@ -289,15 +314,16 @@ def _there(slot: Slot | None) -> Slot:
 
 def _taken(p: Planner, window: Window, tape: Sequence[Slot], u: Slot) -> Slot:
     """The tangents of the winners."""
-    for (row, col, _), winners in zip(passes(window, len(u.shape)), tape, strict=True):
-        u = p.plain(u, winners)
+    steps = passes(window, len(u.shape))
+    for (row, col, _), winners in zip(steps, tape, strict=True):
+        u = p.laid(u, fitting(u.shape, winners.strides, steps))
         y = p.empty(winners.shape, winners.strides, u.dtype)
         if not y.is_empty:
             places = lanes(y.shape, (u.strides, y.strides), row, col, row.outputs, col.outputs)
             p.launch(
-                kernels.take, -(-places.total // LANES), [winners, u, y],
+                kernels.take, -(-places.total // (4 * LANES)), [winners, u, y],
                 [*places.numbers, *row.sizes, *col.sizes], NONE=_none(winners), SR=row.stride, DR=row.dilation,
-                BR=row.bins, **_columns(col), AXES=places.axes, WIDE=places.wide, B=LANES,
+                BR=row.bins, **_columns(col), AXES=places.axes, WIDE=places.wide, B=4 * LANES,
             )  # fmt: skip
         u = y
     return u
@@ -364,8 +390,12 @@ def _divisors(attrs: AvgPool, window: Window) -> Any:
 
 
 def _avg_pool(p: Planner, attrs: AvgPool, x: Slot) -> Slots:
+    """Sums, divided; a multiplication by the inverse of a power of two gives the same bits."""
     window = attrs.window(x)
-    return (_forward(p, PoolKind(kernels.SUM.value), window, x, table=_divisors(attrs, window))[-1].any,)
+    divisors = _divisors(attrs, window)
+    inverse = bool((np.frexp(divisors)[0] == 0.5).all())
+    kind = PoolKind(kernels.SUM.value, inverse=inverse)
+    return (_forward(p, kind, window, x, table=np.reciprocal(divisors) if inverse else divisors)[-1].any,)
 
 
 def _avg_spread(p: Planner, attrs: AvgSpread, g: Slot) -> Slots:

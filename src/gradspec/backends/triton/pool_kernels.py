@@ -28,16 +28,18 @@ NORM = tl.constexpr(5)
 LOG2_E = tl.constexpr(1.44269502162933349609375)  # in float32
 LOG2_E_REST = tl.constexpr(1.92596299112661746887e-8)
 LN_2 = tl.constexpr(0.6931471805599453)
+TINY = tl.constexpr(2.0**-100)
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
-UNSPECIALIZED = ["lanes", "step", "taps", *"xyugw", "xw", "xu", "yw", "yu", "gv", "gw", "dx", "table", "winners"]
+UNSPECIALIZED = ["lanes", "step", "taps", *"xugw", "xw", "xu", "gv", "gw", "table", "winners"]
 UNSPECIALIZED += [f"{letter}{i}" for letter in "nms" for i in (1, 2, 3, 4)]
 UNSPECIALIZED += [f"{tensor}{axis}" for tensor in "xyt" for axis in range(5)]
 UNSPECIALIZED += [f"{axis}_{what}" for axis in ("row", "col") for what in ("size", "outputs", "lo")]
 """Sizes, strides and addresses, of which Triton would compile a kernel for each kind: 1, a multiple of 16, and others.
 
-A plan launches what was compiled first for tensors of its types, wherever they lie.
+A plan launches what was compiled first for tensors of its types, wherever they lie. Its results are memory of its own,
+which begins at a multiple of 16.
 """
 
 
@@ -78,10 +80,20 @@ def lane_indices(block, B: tl.constexpr, WIDE: tl.constexpr):
 
 
 @triton.jit
+def share(a, b, c, BINS: tl.constexpr):
+    """``⌊a·b / c⌋``. ``BINS`` is 2 where products are below 2²⁰: a half more than they are is then no whole number of
+    times c in float32 either, whichever way it is rounded."""
+    if BINS == 2:
+        return (((a * b).to(tl.float32) + 0.5) * (1.0 / c)).to(a.dtype)
+    else:
+        return (a.to(tl.int64) * b // c).to(a.dtype)
+
+
+@triton.jit
 def start_of(o, axis, S: tl.constexpr, BINS: tl.constexpr):
     """Where the window of an output begins; ``axis`` is size, outputs and padding before."""
     if BINS:
-        return (o.to(tl.int64) * axis[0] // axis[1]).to(o.dtype)
+        return share(o, axis[0], axis[1], BINS)
     else:
         return o * S - axis[2]
 
@@ -89,9 +101,8 @@ def start_of(o, axis, S: tl.constexpr, BINS: tl.constexpr):
 @triton.jit
 def taps_of(o, axis, K: tl.constexpr, BINS: tl.constexpr):
     """How many taps the window of an output has."""
-    if BINS:
-        wide = o.to(tl.int64)
-        return (((wide + 1) * axis[0] + axis[1] - 1) // axis[1] - wide * axis[0] // axis[1]).to(o.dtype)
+    if BINS:  # ⌈(o+1)·n/m⌉ = n − ⌊(m−o−1)·n/m⌋
+        return axis[0] - share(axis[1] - 1 - o, axis[0], axis[1], BINS) - share(o, axis[0], axis[1], BINS)
     else:
         return tl.full(o.shape, K, o.dtype)
 
@@ -161,8 +172,10 @@ def quotient(a, b):
 def weight(v, m, KIND: tl.constexpr, P: tl.constexpr):
     """What a cell of size ``v`` weighs where the largest is ``m``: 1 if it is that one, also if it is infinite."""
     if KIND == SOFT:
-        apart = v - m
-        z = tl.where(tl.abs(apart) == float("inf"), 2.0 * P * (v * 0.5 - m * 0.5), P * apart)
+        if P < TINY:  # what overflows may still count
+            z = (2.0 * P) * (v * 0.5 - m * 0.5)
+        else:
+            z = P * (v - m)
         return tl.where(v == m, 1.0, exponential(z))
     else:
         ratio = tl.where(v == m, 1.0, quotient(v, tl.where(m == 0.0, 1.0, m)))
@@ -270,17 +283,18 @@ def cell(
 
 @triton.jit
 def write(
-    y, yw, yu, table, at, table_at, mask, state,
+    y, yw, yu, table, only, at, table_at, mask, state,
     KIND: tl.constexpr, LAST: tl.constexpr, SIGN: tl.constexpr, GIVES: tl.constexpr, SPLIT: tl.constexpr,
-    NONE: tl.constexpr, P: tl.constexpr,
+    NONE: tl.constexpr, P: tl.constexpr, ALIKE: tl.constexpr, INVERSE: tl.constexpr,
 ):  # fmt: skip
     """Store what is asked for. Bits of ``GIVES``: a number, the state's w, its tangent; and that the number is the
     state's v, and not the value that it stands for."""
     v, w, u = state[0], state[1], state[2]
     if KIND == SUM and LAST:
-        v = quotient(v, tl.load(table + table_at, mask=mask, other=1.0))
+        number = number_of(table, table_at, only, mask, ALIKE)
+        v = v * number if INVERSE else quotient(v, number)
     if KIND == SOFT and LAST:
-        padding = tl.load(table + table_at, mask=mask, other=0.0)
+        padding = number_of(table, table_at, only, mask, ALIKE)
         m = tl.where(padding > 0.0, larger(v, tl.zeros_like(v)), v)
         w = w * weight(v, m, KIND, P)
         u = u * weight(v, m, KIND, P)
@@ -305,6 +319,15 @@ def write(
         if LAST and (KIND == SOFT or SPLIT):
             u = quotient(u, tl.where(w == 0, 1, w).to(u.dtype))
         tl.store(yu + at, stored(u, yu), mask=mask)
+
+
+@triton.jit
+def number_of(table, at, only, mask, ALIKE: tl.constexpr):
+    """The number of an output, or the only one."""
+    if ALIKE:
+        return tl.full(mask.shape, only, only.dtype)
+    else:
+        return tl.load(table + at, mask=mask, other=1.0)
 
 
 @triton.jit
@@ -368,7 +391,8 @@ def reduce(
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo, step,
     KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr,
     STATES: tl.constexpr, MOVES: tl.constexpr, PLACES: tl.constexpr, LAST: tl.constexpr, GIVES: tl.constexpr,
-    NONE: tl.constexpr, HOLLOW: tl.constexpr, KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
+    NONE: tl.constexpr, HOLLOW: tl.constexpr, ALIKE: tl.constexpr, INVERSE: tl.constexpr,
+    KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
     ER: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr, EC: tl.constexpr,
     AXES: tl.constexpr, STRIP: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
@@ -377,6 +401,7 @@ def reduce(
     ``ER`` and ``EC``: windows have taps without cells, or fewer taps than others, along rows and columns.
     """
     cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
+    only = tl.load(table)
     rows, cols = (row_size, row_outputs, row_lo), (col_size, col_outputs, col_lo)
     i = lane_indices(tl.program_id(0), B, WIDE)
     inside = i < lanes
@@ -385,7 +410,7 @@ def reduce(
     top, left = start_of(first, rows, SR, BR), start_of(col, cols, SC, BC)
     row_taps, col_taps = taps_of(first, rows, KR, BR), taps_of(col, cols, KC, BC)
     base = outer0 * x0 + outer1 * x1 + inner * x4
-    SELECTS: tl.constexpr = KIND == MAX or KIND == WINNER
+    selects: tl.constexpr = KIND == MAX or KIND == WINNER
     found = ()
     for r in tl.static_range((STRIP - 1) * SR + KR):
         h = tap_at(top, r, rows, row_taps, DR, BR) if ER else top + r * DR
@@ -394,18 +419,32 @@ def reduce(
         for t in tl.static_range(KC):
             c = tap_at(left, t, cols, col_taps, DC, BC) if EC else left + t * DC
             real = None
-            if HOLLOW and SELECTS:
+            if HOLLOW and selects:
                 real = inside & (i * 0 < rows[0]) & (i * 0 < cols[0])  # there may be no cell at all
-            elif EC and not SELECTS:
+            elif EC and not selects:
                 real = is_real(left, t, cols, col_taps, DC, BC)
             code = tl.full(h.shape, t, tl.int32)
             if PLACES:
                 code = (h.to(tl.int64) * cols[0] + c) * step
-            cells = cells + (cell(x + row_at, xw + row_at, xu + row_at, (c * x3).to(tl.int64), real, code, KIND, LOWEST, SIGN, STATES, MOVES),)
+            cells = cells + (
+                cell(
+                    x + row_at,
+                    xw + row_at,
+                    xu + row_at,
+                    (c * x3).to(tl.int64),
+                    real,
+                    code,
+                    KIND,
+                    LOWEST,
+                    SIGN,
+                    STATES,
+                    MOVES,
+                ),
+            )
         v, w, u = joined(cells, KC, KIND, P)
         if KIND == WINNER and not PLACES and EC and not BC:
             w = tl.maximum(w, first_tap(left, DC))
-        if ER and not SELECTS:
+        if ER and not selects:
             v, w, u = kept((v, w, u), is_real(top, r, rows, row_taps, DR, BR), KIND, LOWEST)
         found = found + ((v, w, u),)
     out = outer0 * y0 + outer1 * y1 + first * y2 + col * y3 + inner * y4
@@ -418,14 +457,33 @@ def reduce(
                 w = w + (tl.maximum(t, first_tap(top + k * SR, DR)) * KC if ER and not BR else t * KC)
             window = window + ((v, w, u),)
         v, w, u = joined(window, KR, KIND, P)
-        if HOLLOW and SELECTS:
+        if HOLLOW and selects:
             has_cells = reaches(first + k, rows, KR, SR, DR, BR) & reaches(col, cols, KC, SC, DC, BC)
             v = tl.where(has_cells, v, 0)
             if KIND == WINNER:
                 w = tl.where(has_cells, w, -1)
         mask = inside & (first + k < rows[1])
         at, number_at = out + k * y2, table_at + k * t2
-        write(y, yw, yu, table, at, number_at, mask, (v, w, u), KIND, LAST, SIGN, GIVES, SPLIT, NONE, P)
+        write(
+            y,
+            yw,
+            yu,
+            table,
+            only,
+            at,
+            number_at,
+            mask,
+            (v, w, u),
+            KIND,
+            LAST,
+            SIGN,
+            GIVES,
+            SPLIT,
+            NONE,
+            P,
+            ALIKE,
+            INVERSE,
+        )
 
 
 @triton.jit
@@ -499,11 +557,13 @@ def fold(
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo, step, taps,
     KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr,
     STATES: tl.constexpr, MOVES: tl.constexpr, PLACES: tl.constexpr, LAST: tl.constexpr, GIVES: tl.constexpr,
-    NONE: tl.constexpr, HOLLOW: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
+    NONE: tl.constexpr, HOLLOW: tl.constexpr, ALIKE: tl.constexpr, INVERSE: tl.constexpr,
+    SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
     AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr, T: tl.constexpr,
 ):  # fmt: skip
     """Windows of many taps along rows: ``T`` lanes for each of ``B`` outputs walk over them together."""
     cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
+    only = tl.load(table)
     xs, ys = (x0, x1, x2, x3, x4), (y0, y1, y2, y3, y4)
     ts = (t0, t1, t2, t3, t4)
     rows = (row_size, row_outputs, row_lo)
@@ -535,7 +595,7 @@ def fold(
         state = (tl.where(has_cells, state[0], 0), state[1], state[2])
     out = outer0 * ys[0] + outer1 * ys[1] + row * ys[2] + col * ys[3] + inner * ys[4]
     table_at = outer0 * ts[0] + outer1 * ts[1] + row * ts[2] + col * ts[3] + inner * ts[4]
-    write(y, yw, yu, table, out, table_at, inside, state, KIND, LAST, SIGN, GIVES, SPLIT, NONE, P)
+    write(y, yw, yu, table, only, out, table_at, inside, state, KIND, LAST, SIGN, GIVES, SPLIT, NONE, P, ALIKE, INVERSE)
 
 
 # --- windows read backwards -------------------------------------------------------------------------------------------
@@ -544,12 +604,9 @@ def fold(
 @triton.jit
 def reader(i, j, axis, K: tl.constexpr, S: tl.constexpr, D: tl.constexpr, BINS: tl.constexpr):
     """The j-th of the outputs that may read cell ``i``, the tap that would, and whether it does."""
-    if BINS:
-        wide = i.to(tl.int64)
-        o = (wide * axis[1] // axis[0]).to(i.dtype) + j
-        tap = i - start_of(o, axis, S, BINS)
-        last = ((wide + 1) * axis[1] - 1) // axis[0]
-        return o, tap, o <= last
+    if BINS:  # the last is ⌈(i+1)·m/n⌉ − 1
+        o = share(i, axis[1], axis[0], BINS) + j
+        return o, i - start_of(o, axis, S, BINS), o < axis[1] - share(axis[0] - 1 - i, axis[1], axis[0], BINS)
     elif D == 1:
         o = (i + axis[2]) // S - j
         tap = i + axis[2] - o * S
@@ -561,40 +618,34 @@ def reader(i, j, axis, K: tl.constexpr, S: tl.constexpr, D: tl.constexpr, BINS: 
 
 
 @triton.jit
-def received(
-    source, tap, here, v, w,
-    KIND: tl.constexpr, SPLIT: tl.constexpr, P: tl.constexpr,
-):  # fmt: skip
+def received(source, tap, here, v, w, KIND: tl.constexpr, P: tl.constexpr):
     """What a cell of state (v, w) receives from an output that reads it by this tap."""
     ct, top, found = source[0], source[1], source[2]
     if KIND == WINNER:
         ct = tl.where(found == tap, ct, 0.0)
     elif KIND == TIED:
-        if SPLIT:
-            ct = quotient(ct, tl.where(here, found, 1).to(ct.dtype))
         ct = tl.where(here & ((v == top) | ((v != v) & (top != top))), ct, 0.0)
     elif KIND == SOFT:
-        share = quotient(w * weight(v, top, KIND, P), tl.where(here, found, 1.0))
-        ct = tl.where(here, ct * share, 0.0)
+        ct = tl.where(here, ct * (w * weight(v, top, KIND, P)), 0.0)
     return ct
 
 
 @triton.jit
 def source_at(
-    g, gv, gw, table, at, table_at, here,
-    KIND: tl.constexpr, LAST: tl.constexpr,
+    g, gv, gw, table, only, at, table_at, here,
+    KIND: tl.constexpr, LAST: tl.constexpr, SPLIT: tl.constexpr, ALIKE: tl.constexpr,
 ):  # fmt: skip
-    """An output's cotangent, and what it found: its largest cell, and its winner, count or sum."""
+    """An output's cotangent, divided by what its cells share, its largest cell, and its winner."""
     ct = lifted(tl.load(g + at, mask=here, other=0.0))
     top, found = ct, ct
     if KIND == SUM and LAST:
-        ct = ct * tl.load(table + table_at, mask=here, other=0.0)
+        ct = ct * number_of(table, table_at, only, here, ALIKE)
     if KIND == TIED or KIND == SOFT:
         top = lifted(tl.load(gv + at, mask=here, other=0.0))
     if KIND == WINNER:
         found = tl.load(gw + at, mask=here, other=0).to(tl.int32)
-    elif KIND == TIED or KIND == SOFT:
-        found = tl.load(gw + at, mask=here, other=0)
+    elif SPLIT or KIND == SOFT:
+        ct = quotient(ct, tl.load(gw + at, mask=here, other=1).to(ct.dtype))
     return ct, top, found
 
 
@@ -619,28 +670,38 @@ def cover(
     n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo,
     KIND: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr, STATES: tl.constexpr,
-    LAST: tl.constexpr, KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr, NR: tl.constexpr,
+    LAST: tl.constexpr, ALIKE: tl.constexpr,
+    KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr, NR: tl.constexpr,
     KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr, NC: tl.constexpr,
-    AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
+    V: tl.constexpr, EVEN: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """Every cell adds up what it receives from the ``NR`` × ``NC`` outputs that may read it."""
+    """Every cell adds up what it receives from the ``NR`` × ``NC`` outputs that may read it.
+
+    A lane has ``V`` cells side by side along a row, with ``EVEN`` the first at a multiple of V.
+    """
     cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
+    only = tl.load(table)
     rows, cols = (row_size, row_outputs, row_lo), (col_size, col_outputs, col_lo)
     i = lane_indices(tl.program_id(0), B, WIDE)
-    inside = i < lanes
-    outer0, outer1, row, col, inner = located(i, cuts, AXES, WIDE)
-    at = outer0 * x0 + outer1 * x1 + row * x2 + col * x3 + inner * x4
-    base = outer0 * y0 + outer1 * y1 + inner * y4
-    table_base = outer0 * t0 + outer1 * t1 + inner * t4
+    outer0, outer1, row, block, inner = located(i, cuts, AXES, WIDE)
+    first = outer0 * x0 + outer1 * x1 + row * x2 + inner * x4 + block * V * x3
+    base = (outer0 * y0 + outer1 * y1 + inner * y4)[:, None]
+    table_base = (outer0 * t0 + outer1 * t1 + inner * t4)[:, None]
+    row, col = row[:, None], (block * V)[:, None] + tl.arange(0, V)[None, :]
+    inside = (i < lanes)[:, None] & (col < col_size)
+    if EVEN:
+        at, inside = tl.multiple_of(first, V)[:, None] + tl.arange(0, V)[None, :], (i < lanes)[:, None]
+    else:
+        at = first[:, None] + tl.arange(0, V)[None, :] * x3
     v, w = state_of(x, xw, at, inside, g, KIND, SIGN, STATES)
-    total = lifted(tl.zeros(i.shape, g.dtype.element_ty))
+    total = lifted(tl.zeros(at.shape, g.dtype.element_ty))
     for j in range(NR * NC):
         o_row, tap_row, in_row = reader(row, j // NC, rows, KR, SR, DR, BR)
         o_col, tap_col, in_col = reader(col, j % NC, cols, KC, SC, DC, BC)
         out, table_at = base + o_row * y2 + o_col * y3, table_base + o_row * t2 + o_col * t3
         here, tap = inside & in_row & in_col, tap_row * KC + tap_col
-        source = source_at(g, gv, gw, table, out, table_at, here, KIND, LAST)
-        total += received(source, tap, here, v, w, KIND, SPLIT, P)
+        source = source_at(g, gv, gw, table, only, out, table_at, here, KIND, LAST, SPLIT, ALIKE)
+        total += received(source, tap, here, v, w, KIND, P)
     tl.store(dx + at, stored(total, dx), mask=inside)
 
 
@@ -650,17 +711,19 @@ def cover_tiles(
     n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo,
     KIND: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr, STATES: tl.constexpr,
-    LAST: tl.constexpr, KR: tl.constexpr, SR: tl.constexpr, LR: tl.constexpr, TR: tl.constexpr, FR: tl.constexpr,
-    NR: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, LC: tl.constexpr, TC: tl.constexpr, FC: tl.constexpr,
-    NC: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
+    LAST: tl.constexpr, ALIKE: tl.constexpr,
+    KR: tl.constexpr, SR: tl.constexpr, LR: tl.constexpr, TR: tl.constexpr, FR: tl.constexpr, NR: tl.constexpr,
+    KC: tl.constexpr, SC: tl.constexpr, LC: tl.constexpr, TC: tl.constexpr, FC: tl.constexpr, NC: tl.constexpr,
+    EVEN: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """The same for tiles of ``TR`` × ``TC`` cells, whole strides, each with the ``NR`` × ``NC`` outputs that read it.
 
     Along an axis with padding p, of which ``L`` is what is left of whole strides, cell r of tile i is tap
-    ``L + r − e·S`` of output ``(i·T + p − L)/S + e``: which tap reads which cell of a tile is known beforehand. ``F`` is
-    the first such e.
+    ``L + r − e·S`` of output ``(i·T + p − L)/S + e``: which tap reads which cell of a tile is known beforehand.
+    ``F`` is the first such e. ``EVEN``: tiles are two cells wide, which lie side by side, the first at a multiple of 2.
     """
     cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
+    only = tl.load(table)
     i = lane_indices(tl.program_id(0), B, WIDE)
     inside = i < lanes
     outer0, outer1, row, col, inner = located(i, cuts, AXES, WIDE)
@@ -676,30 +739,45 @@ def cover_tiles(
             o_col = first_col + (FC + b)
             here = in_row & (o_col >= 0) & (o_col < col_outputs)
             across, table_across = (o_col * y3).to(tl.int64), (o_col * t3).to(tl.int64)
-            source = source_at(g + out, gv + out, gw + out, table + table_at, across, table_across, here, KIND, LAST)
+            source = source_at(
+                g + out,
+                gv + out,
+                gw + out,
+                table + table_at,
+                only,
+                across,
+                table_across,
+                here,
+                KIND,
+                LAST,
+                SPLIT,
+                ALIKE,
+            )
             sources = sources + ((source, here),)
     for r in tl.static_range(TR):
+        at = outer0 * x0 + outer1 * x1 + (row * TR + r) * x2 + inner * x4
+        in_row, totals = inside & (row * TR + r < row_size), ()
         for c in tl.static_range(TC):
-            h, k = row * TR + r, col * TC + c
-            at, across = outer0 * x0 + outer1 * x1 + h * x2 + inner * x4, (k * x3).to(tl.int64)
-            real = inside & (h < row_size) & (k < col_size)
-            v, w = state_of(x + at, xw + at, across, real, g, KIND, SIGN, STATES)
+            k = col * TC + c
+            v, w = state_of(x + at, xw + at, k * x3, in_row & (k < col_size), g, KIND, SIGN, STATES)
             total = lifted(tl.zeros(i.shape, g.dtype.element_ty))
             for a in tl.static_range(NR):
                 for b in tl.static_range(NC):
-                    if (
-                        LR + r - (FR + a) * SR >= 0
-                        and LR + r - (FR + a) * SR < KR
-                        and LC + c - (FC + b) * SC >= 0
-                        and LC + c - (FC + b) * SC < KC
-                    ):
-                        tap = (LR + r - (FR + a) * SR) * KC + LC + c - (FC + b) * SC
-                        source = sources[a * NC + b]
+                    down, right = LR + r - (FR + a) * SR, LC + c - (FC + b) * SC
+                    if down >= 0 and down < KR and right >= 0 and right < KC:
+                        source, here = sources[a * NC + b]
                         if KIND == WINNER:
-                            total = tl.where(source[0][2] == tap, total + source[0][0], total)
+                            total = tl.where(source[2] == down * KC + right, total + source[0], total)
                         else:
-                            total += received(source[0], tap, source[1], v, w, KIND, SPLIT, P)
-            tl.store(dx + at + across, stored(total, dx), mask=real)
+                            total += received(source, 0, here, v, w, KIND, P)
+            totals = totals + (total,)
+        if EVEN:
+            pairs = tl.multiple_of(at + col * TC, TC)[:, None] + tl.arange(0, TC)[None, :]
+            tl.store(dx + pairs, stored(tl.join(totals[0], totals[1]), dx), mask=in_row[:, None])
+        else:
+            for c in tl.static_range(TC):
+                k = col * TC + c
+                tl.store(dx + at + (k * x3).to(tl.int64), stored(totals[c], dx), mask=in_row & (k < col_size))
 
 
 # --- winners' tangents ------------------------------------------------------------------------------------------------

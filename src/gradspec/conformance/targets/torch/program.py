@@ -23,7 +23,9 @@ def compiled_by(backend: str) -> str:
     )
 
 
-def program(call: Call, channels_last: bool = False, compiled: bool = False, device: Device = HOST, body: str = "") -> str:
+def program(
+    call: Call, channels_last: bool = False, compiled: bool = False, device: Device = HOST, body: str = ""
+) -> str:
     """The call as its users write it; ``body`` is what is called, if it is not PyTorch's function.
 
     >>> from gradspec.conformance.model.problem import Problem
