@@ -79,7 +79,7 @@ def _axis(dim: int, axis: AxisWindow) -> PassAxis:
     return PassAxis(dim, n, m, axis.lo, taps, stride, dilation, 0, readers, hollow)
 
 
-class Tile(NamedTuple):
+class CellTile(NamedTuple):
     """Neighbouring cells along an axis, whole strides of them, and the outputs that read them; see ``cover_tiles``."""
 
     cells: int
@@ -90,15 +90,15 @@ class Tile(NamedTuple):
     readers: int
 
 
-def tile(axis: PassAxis, strides: int) -> Tile:
+def tile(axis: PassAxis, strides: int) -> CellTile:
     """A tile of so many strides; the axis has no dilation.
 
     >>> tile(PassAxis(0, size=9, outputs=5, lo=1, taps=3, stride=2), 1)
-    Tile(cells=2, left=1, first=0, readers=2)
+    CellTile(cells=2, left=1, first=0, readers=2)
     """
     cells, left = strides * axis.stride, axis.lo % axis.stride
     first, last = -((axis.taps - 1 - left) // axis.stride), (left + cells - 1) // axis.stride
-    return Tile(cells, left, first, last - first + 1)
+    return CellTile(cells, left, first, last - first + 1)
 
 
 class Pass(NamedTuple):
@@ -209,8 +209,10 @@ def _cut(n: int) -> tuple[int, int, int]:
     return n, -(-(1 << shift) // max(n, 1)), shift
 
 
-def lanes(shape: Shape, strides: Sequence[Shape], row: PassAxis, col: PassAxis, rows: int, cols: int) -> Lanes:
-    """Lanes for ``rows`` × ``cols`` places and all indices of the other axes of ``shape``.
+def lanes(
+    shape: Shape, strides: Sequence[Shape], row: PassAxis, col: PassAxis, rows: int, cols: int, each: int = 1
+) -> Lanes:
+    """Lanes for ``rows`` × ``cols`` places and all indices of the other axes of ``shape``, ``each`` of the inner one.
 
     ``strides`` are those of several tensors whose axes lie in one order: what lies beside a row and a column is then at
     most two axes outside or between them, and one inside.
@@ -221,7 +223,7 @@ def lanes(shape: Shape, strides: Sequence[Shape], row: PassAxis, col: PassAxis, 
     inner = groups.pop() if groups and all(groups[-1][1][0] < step for step in beside) else none
     outer = [none] * (2 - len(groups)) + groups
     sides = [tuple(s[axis.dim] if axis.dim is not None else 0 for s in strides) for axis in (row, col)]
-    counts = (outer[0][0], outer[1][0], rows, cols, inner[0])
+    counts = (outer[0][0], outer[1][0], rows, cols, inner[0] // each)
     found = tuple(zip(outer[0][1], outer[1][1], *sides, inner[1], strict=True))
     sizes = [max(n, *(axis.size for axis in (row, col) if axis.dim == d), n) for d, n in enumerate(shape)]
     farthest = max(sum((n - 1) * step for n, step in zip(sizes, s, strict=True)) for s in strides)

@@ -15,7 +15,19 @@ import torch
 
 from gradspec.backends.tables import counted_taps, real_cells
 from gradspec.backends.triton import pool_kernels as kernels
-from gradspec.backends.triton.geometry import FEW_TAPS, Pass, PassAxis, Shape, Tile, dense, fitting, lanes, passes, tile
+from gradspec.backends.triton.geometry import (
+    FEW_TAPS,
+    Lanes,
+    Pass,
+    PassAxis,
+    Shape,
+    CellTile,
+    dense,
+    fitting,
+    lanes,
+    passes,
+    tile,
+)
 from gradspec.backends.triton.plans import Operator, Planner, Rule, Slot, operator
 from gradspec.graph.types import TensorType, f32
 from gradspec.ops.pool import AvgPool, AvgSpread, MaxPool, Windows
@@ -181,7 +193,8 @@ def _reduce(
     else:
         known |= {"KR": row.taps, "STRIP": strip, **_columns(col), "EC": col.has_edges}
         known["ER"] = row.has_edges or row.outputs % strip > 0
-        p.launch(kernels.reduce, -(-places.total // LANES), slots, numbers, **known, B=LANES)
+        block = LANES if strip > 1 else 2 * LANES
+        p.launch(kernels.reduce, -(-places.total // block), slots, numbers, **known, B=block)
 
 
 def _columns(col: PassAxis) -> dict[str, Any]:
@@ -244,24 +257,32 @@ def _cover(
         "LAST": is_last, "ALIKE": not any(table.strides), "KR": row.taps, "SR": row.stride, "KC": col.taps,
         "SC": col.stride, "B": LANES,
     }  # fmt: skip
-    tiles = _tiles(kind, row, col, dx)
+    tiles, strides = _tiles(kind, row, col, dx), (dx.strides, g.strides, table.strides)
     if tiles is None:
-        wide = next(n for n in (4, 2, 1) if n == 1 or _are_multiples(n, dx, col))
-        counts, kernel = (row.size, -(-col.size // wide)), kernels.cover
-        known |= {"DR": row.dilation, "BR": row.bins, "NR": row.readers, "V": wide}
+        kernel, wide = kernels.cover, _side_by_side(lanes(dx.shape, strides, row, col, row.size, col.size), dx)
+        is_inner = not _is_fastest(col, dx)
+        across, inner = (1, wide) if is_inner else (wide, 1)
+        places = lanes(dx.shape, strides, row, col, row.size, col.size // across, inner)
+        known |= {"DR": row.dilation, "BR": row.bins, "NR": row.readers, "V": wide, "INNER": is_inner}
         known |= {"DC": col.dilation, "BC": col.bins, "NC": col.readers}
     else:
-        counts, kernel = (-(-row.size // tiles[0].cells), -(-col.size // tiles[1].cells)), kernels.cover_tiles
+        kernel, (down, right) = kernels.cover_tiles, tiles
+        places = lanes(dx.shape, strides, row, col, -(-row.size // down.cells), -(-col.size // right.cells))
         for letter, t in zip("RC", tiles, strict=True):
             known |= {"L" + letter: t.left, "T" + letter: t.cells, "F" + letter: t.first, "N" + letter: t.readers}
-        wide = 2 if tiles[1].cells == 2 else 1
-    known["EVEN"] = wide > 1 and _are_multiples(wide, dx, col)
-    places = lanes(dx.shape, (dx.strides, g.strides, table.strides), row, col, *counts)
+        known["EVEN"] = right.cells == 2 and _is_fastest(col, dx) and _are_multiples(2, col.size, dx)
     numbers = [*places.numbers, *row.sizes, *col.sizes]
-    p.launch(kernel, -(-places.total // LANES), slots, numbers, **known, AXES=places.axes, WIDE=places.wide)
+    programs = -(-places.total // known["B"])
+    p.launch(kernel, programs, slots, numbers, **known, AXES=places.axes, WIDE=places.wide)
 
 
-def _tiles(kind: PoolKind, row: PassAxis, col: PassAxis, dx: Slot) -> tuple[Tile, Tile] | None:
+def _side_by_side(places: Lanes, dx: Slot) -> int:
+    """How many cells of a lane lie side by side, where those of all lanes begin at a multiple of as many."""
+    fastest = [cut[0] for cut, step in zip(places.cuts, places.strides[0][1:], strict=True) if step == 1 < cut[0]]
+    return next((n for n in (4, 2) if fastest and _are_multiples(n, fastest[-1], dx)), 1)
+
+
+def _tiles(kind: PoolKind, row: PassAxis, col: PassAxis, dx: Slot) -> tuple[CellTile, CellTile] | None:
     """Tiles two cells wide along an axis whose cells lie side by side; along others, some rows if windows overlap by
     more than half. None where which tap reads which cell is not known beforehand, or there are many."""
     wide = 2 if _is_fastest(col, dx) else 4
@@ -281,9 +302,9 @@ def _is_fastest(axis: PassAxis, of: Slot) -> bool:
     return axis.dim is not None and of.strides[axis.dim] == 1 and of.shape[axis.dim] > 1
 
 
-def _are_multiples(n: int, of: Slot, axis: PassAxis) -> bool:
-    """Whether cells along an axis lie side by side, and all its rows begin and end at a multiple of ``n``."""
-    return _is_fastest(axis, of) and axis.size % n == 0 and all(step % n == 0 for step in of.strides if step > 1)
+def _are_multiples(n: int, size: int, of: Slot) -> bool:
+    """Whether all rows of so many cells, which lie side by side, begin and end at a multiple of ``n``."""
+    return size % n == 0 and all(step % n == 0 for step in of.strides if step > 1)
 
 
 # --- the maximum ------------------------------------------------------------------------------------------------------

@@ -673,26 +673,34 @@ def cover(
     LAST: tl.constexpr, ALIKE: tl.constexpr,
     KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr, NR: tl.constexpr,
     KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr, NC: tl.constexpr,
-    V: tl.constexpr, EVEN: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
+    V: tl.constexpr, INNER: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """Every cell adds up what it receives from the ``NR`` × ``NC`` outputs that may read it.
 
-    A lane has ``V`` cells side by side along a row, with ``EVEN`` the first at a multiple of V.
+    A lane has ``V`` cells side by side, along columns or, with ``INNER``, the last axis, the first at a multiple of V.
     """
     cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
     only = tl.load(table)
     rows, cols = (row_size, row_outputs, row_lo), (col_size, col_outputs, col_lo)
     i = lane_indices(tl.program_id(0), B, WIDE)
-    outer0, outer1, row, block, inner = located(i, cuts, AXES, WIDE)
-    first = outer0 * x0 + outer1 * x1 + row * x2 + inner * x4 + block * V * x3
+    outer0, outer1, row, col, inner = located(i, cuts, AXES, WIDE)
+    col, inner = col * (1 if INNER else V), inner * (V if INNER else 1)
+    side = tl.arange(0, V)[None, :]
+    at = outer0 * x0 + outer1 * x1 + row * x2
+    if V == 1:
+        at = at + col * x3 + inner * x4
+    elif INNER:
+        at = tl.multiple_of(at + col * x3 + inner, V)
+    else:
+        at = tl.multiple_of(at + inner * x4 + col, V)
+    at = at[:, None] + side
     base = (outer0 * y0 + outer1 * y1 + inner * y4)[:, None]
     table_base = (outer0 * t0 + outer1 * t1 + inner * t4)[:, None]
-    row, col = row[:, None], (block * V)[:, None] + tl.arange(0, V)[None, :]
-    inside = (i < lanes)[:, None] & (col < col_size)
-    if EVEN:
-        at, inside = tl.multiple_of(first, V)[:, None] + tl.arange(0, V)[None, :], (i < lanes)[:, None]
+    row, col, inside = row[:, None], col[:, None], (i < lanes)[:, None]
+    if INNER:
+        base, table_base = base + side * y4, table_base + side * t4
     else:
-        at = first[:, None] + tl.arange(0, V)[None, :] * x3
+        col = col + side
     v, w = state_of(x, xw, at, inside, g, KIND, SIGN, STATES)
     total = lifted(tl.zeros(at.shape, g.dtype.element_ty))
     for j in range(NR * NC):

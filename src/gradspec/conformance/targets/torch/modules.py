@@ -23,13 +23,18 @@ class ModuleTarget(TorchWindows):
     """``gs.to_torch`` of a traced operator, with ``torch.func.jvp`` and ``torch.autograd.grad``."""
 
     name = "to_torch"
-    repeatable = True  # type: ignore[assignment]
+    repeatable = True
     strict = True
     fresh_results = True
 
     def __init__(self) -> None:
         super().__init__()
         self._routines = LRUCache[Callable[..., tuple[Any, ...]]](MOST_FUNCTIONS)
+
+    @property
+    def compiles(self) -> bool:  # type: ignore[override]
+        """On a GPU a window is compiled when it is first met."""
+        return not self.device.is_host
 
     def versions(self) -> dict[str, str]:
         return {"gradspec": version("gradspec"), **super().versions()}
