@@ -25,7 +25,8 @@ from gradspec.conformance.model.device import HOST, ExhaustedError, OverrunError
 from gradspec.conformance.model.geometry import on_zeros
 from gradspec.conformance.model.memory import MARGIN, NANS, packed
 from gradspec.conformance.model.problem import DTYPES, LAYOUTS, Problem, laid_out
-from gradspec.conformance.model.verdict import Finding, Verdict
+from gradspec.conformance.model.verdict import Failure, Finding, Verdict
+from gradspec.conformance.shrink.causes import explained
 from gradspec.conformance.targets import devices, target_named
 from gradspec.conformance.targets.devices import CudaDevice, CupyMemory, JaxMemory, TorchMemory, device_named
 from gradspec.conformance.targets.user.target import UserKernels
@@ -40,7 +41,7 @@ FEW = {"cases": 20, "seed": 1, "device": DEVICE}
 @pytest.fixture(autouse=True)
 def new_device(monkeypatch):
     """As in a process that has not used it."""
-    for name in ("pending", "lost", "transfers", "room", "tf32"):
+    for name in ("user", "pending", "lost", "transfers", "room", "tf32"):
         monkeypatch.setattr(FakeDevice, name, getattr(FakeDevice, name))
     monkeypatch.setattr(forking, "unforkable", lambda: "")
 
@@ -246,6 +247,55 @@ def test_a_lost_device_is_pinned_to_the_case_that_lost_it(isolate, monkeypatch):
 def _first_cases(target, most):
     pooled = PooledStream(Stream(1, Selection(), target.refusal, target.domain), 1)
     return [case for number in range(most) for case in pooled.batch(number)][:most]
+
+
+# --- a device that is in use cannot be used by copies --------------------------------------------------------------
+
+
+@pytest.mark.rows(1)
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("target", ["conformance.fake_device:Right", "torch"])
+def test_whoever_is_copied_has_not_used_the_device(target, jobs):
+    """As PyTorch does for the version of cuDNN, `facts` uses it."""
+    run = gs.conformance.check(target, jobs=jobs, dtypes=["f32"], **FEW)
+    assert (run.cases, run.errors, run.findings) == (20, [], [])
+    assert run.machine.endswith("; Fake One, driver 1.5, TF32 off")
+    assert all("forked" not in probe.result for probe in run.probes)
+
+
+LOST = """from conformance.fake_device import *
+
+{first}
+kernels = Lost
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("first", ["", "FakeDevice.use()"], ids=["by calls", "at import"])
+def test_a_module_may_use_the_device_when_it_is_imported(first, monkeypatch, tmp_path):
+    """Each loss then costs a process, and the case is told as it was met."""
+    (tmp_path / "losing.py").write_text(LOST.format(first=first))
+    monkeypatch.syspath_prepend(tmp_path)
+    run = gs.conformance.check("losing:kernels", jobs=1, **{**FEW, "cases": 3})
+    (finding,) = run.findings
+    assert (finding.rule, run.cases, run.errors) == ("poisoned", 3, [])
+    assert finding.got == "LaunchError: FAKE error: an illegal memory access was encountered"
+    assert first or finding.call.named()["x"].size == 5
+
+
+def test_a_deadly_call_is_shrunk_where_asking_what_is_offered_uses_the_device():
+    class Asking(UserKernels):
+        def refusal(self, problem, mode):
+            FakeDevice.use()
+
+    call = on_ones(max_pool(12)).mapped(np.negative)
+    met = Failure(call, Verdict("defect", "poisoned"), (), "0.0")
+    target = Asking(fake_device.Lost).on(FakeDevice())
+    (finding,) = explained(target, [met], 60.0)
+    assert finding.call.named()["x"].size == 5
+    assert target.device.is_in_use()  # when its programs were written
+    (finding,) = explained(target, [met], 60.0)
+    assert finding.call.named()["x"].size == 12
 
 
 def test_a_late_error_is_not_that_of_the_next_call():

@@ -31,7 +31,7 @@ from gradspec.conformance.model.run import Judged
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import FINDINGS, KINDS, Failure, Finding, Probe, Verdict
 from gradspec.conformance.shrink.causes import explained
-from gradspec.conformance.shrink.search import DEADLY, manner
+from gradspec.conformance.shrink.search import manner
 from gradspec.conformance.targets.user.target import UserKernels
 
 TOGETHER = 32
@@ -62,7 +62,6 @@ class InProcess:
 
     def __init__(self, target: Target, settings: CampaignSettings, clock: Callable[[], float] = monotonic) -> None:
         self.target, self.settings, self.clock, self.allow = target, settings, clock, frozenset(settings.allow)
-        self._has_judged = False
 
     @cached_property
     def _stream(self) -> Stream | ReferenceStream | AlternatingStream | PooledStream:
@@ -135,7 +134,7 @@ class InProcess:
 
         Their calls may be made ``together``, as many as suit the target's device, before the first of them is judged.
         """
-        self._has_judged, seen = True, Counter[Signature]()
+        seen = Counter[Signature]()
         size = TOGETHER if together else 1
         for group in (cases[first : first + size] for first in range(0, len(cases), size)):
             if self.clock() >= deadline:
@@ -163,11 +162,7 @@ class InProcess:
         return found & self.target.reduced().keys()
 
     def findings(self, failures: Sequence[Failure], seconds: float) -> list[Finding]:
-        """What the failures of one group come to, shrunk for so long; but not where copies of this process are needed
-        that could not use its device.
-        """
-        deadly = any(failure.verdict.rule in DEADLY for failure in failures)
-        seconds = 0.0 if deadly and self._has_judged and not self.target.device.is_host else seconds
+        """What the failures of one group come to, shrunk for so long."""
         return explained(self.target, failures, seconds, self.allow)
 
     def close(self) -> None:

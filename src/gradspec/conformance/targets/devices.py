@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -19,6 +20,7 @@ from gradspec.conformance.model.device import HOST, Cargo, Device, Given, HostMe
 from gradspec.conformance.model.memory import MARGIN, Bytes, PackedPlace
 from gradspec.conformance.model.problem import DTYPES, Array, Results
 from gradspec.conformance.targets.objects import object_named
+from gradspec.system.forking import holds_gpu
 
 LOST = re.compile(
     r"illegal (memory access|address|instruction)|ILLEGAL_(ADDRESS|INSTRUCTION)|misaligned address|MISALIGNED_ADDRESS"
@@ -81,6 +83,10 @@ class CudaDevice(Device):
 
     def facts(self, library: str) -> dict[str, str]:
         return {**(gpus()[self._index] if gpus() else {}), **_facts_of(library)}
+
+    def is_in_use(self) -> bool:
+        torch = sys.modules.get("torch")
+        return holds_gpu() or (torch is not None and torch.cuda.is_initialized())
 
     def environment(self, number: int) -> dict[str, str]:
         shown = [part for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part]
