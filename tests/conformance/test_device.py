@@ -15,12 +15,13 @@ from conformance import fake_device
 from conformance.fake_device import FakeDevice
 from gradspec.conformance.campaign import check as campaign
 from gradspec.conformance.campaign import sanitize
+from gradspec.conformance.campaign.local import TOGETHER, InProcess
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.pooled import DATA_SETS, PooledStream
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks import Prepared, examine
 from gradspec.conformance.judge.verdicts import judge_call
-from gradspec.conformance.model.case import Selection
+from gradspec.conformance.model.case import CampaignSettings, Selection
 from gradspec.conformance.model.device import HOST, ExhaustedError, OverrunError, PoisonedError
 from gradspec.conformance.model.geometry import on_zeros
 from gradspec.conformance.model.memory import MARGIN, NANS, packed
@@ -479,6 +480,34 @@ def test_without_a_gpu_that_is_said(monkeypatch):
     monkeypatch.setattr(devices, "gpus", tuple)
     with pytest.raises(ValueError, match=r"one_beyond cannot run on cuda: there is no NVIDIA GPU here: nvidia-smi "):
         check_kernel(one_beyond, "max_pool1d", device="cuda")
+
+
+# --- time, told by a clock that calls move -------------------------------------------------------------------------
+
+
+LIMIT, A_CASE = 400.0, 60
+"""Seconds, and more than the calls of one case."""
+
+
+@pytest.mark.parametrize(("a_call", "most"), [(0.0, TOGETHER), (0.01, TOGETHER), (1.0, 1), (60.0, 1)])
+def test_a_device_whose_calls_are_slow_is_given_few_at_a_time(a_call, most):
+    """So that cases are heard of one by one, and no further one begins after its time."""
+    target, seconds, made = fake(fake_device.Right), [0.0], []
+    stream, run_all = Stream(1, Selection(), target.refusal, target.domain), target.run_all
+    cases = [case for number in range(40) for case in stream.batch(number)]
+
+    def slow(calls):
+        made.append(len(calls))
+        seconds[0] += a_call * len(calls)
+        return run_all(calls)
+
+    target.run_all, target.threadsafe = slow, False  # threads go by the machine's clock
+    judge = InProcess(target, CampaignSettings("mine", 1, Selection()), lambda: seconds[0])
+    judged = list(judge.judged(cases, LIMIT, together=True))
+    assert max(made) == most
+    assert 0 < len(judged) <= len(cases)
+    assert (len(judged) == len(cases)) == (seconds[0] < LIMIT)
+    assert seconds[0] < LIMIT + A_CASE * a_call
 
 
 # --- cases --------------------------------------------------------------------------------------------------------
