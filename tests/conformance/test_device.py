@@ -428,7 +428,7 @@ def test_errors_of_cuda_are_known_by_their_words(words, fate):
 @pytest.fixture
 def two_gpus(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    answer = subprocess.CompletedProcess([], 0, "NVIDIA H200, 570.86.15\nNVIDIA H200, 570.86.15\n")
+    answer = subprocess.CompletedProcess([], 0, 2 * "NVIDIA H200, 570.86.15, 12345 MiB\n")
     monkeypatch.setattr(devices.subprocess, "run", lambda *_, **__: answer)
     devices.gpus.cache_clear()
     yield
@@ -436,17 +436,29 @@ def two_gpus(monkeypatch):
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_every_gpu_has_a_process_of_its_own(monkeypatch):
+def test_every_gpu_has_as_many_processes_as_it_has_memory_for(monkeypatch):
     device = CudaDevice()
-    assert device.count == 2
+    assert (device.count, device_named("cuda:1").count) == (6, 3)
     shown = [device.environment(number)["CUDA_VISIBLE_DEVICES"] for number in range(4)]
     assert shown == ["0", "1", "0", "1"]
     assert "CUDA_VISIBLE_DEVICES" not in device_named("cuda:1").environment(0)
-    assert CudaDevice().facts("numpy") == {"GPU": "NVIDIA H200", "driver": "570.86.15"}
+    assert CudaDevice().facts("numpy") == {
+        "GPU": "NVIDIA H200",
+        "driver": "570.86.15",
+        "memory": "12345 MiB",
+    }
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     devices.gpus.cache_clear()
-    assert (device.count, device.environment(3)["CUDA_VISIBLE_DEVICES"]) == (1, "1")
+    assert (device.count, device.environment(3)["CUDA_VISIBLE_DEVICES"]) == (3, "1")
     assert device_named("cuda:1").missing("numpy") == "there is no GPU 1 here"
+
+
+@pytest.mark.parametrize(("file", "starts"), [("/dev/nvidiactl", False), ("/dev/null", True), ("/dev/null", False)])
+def test_cuda_is_in_use_from_its_first_call_on(file, starts, monkeypatch):
+    """`torch.cuda.is_available` opens the driver's file, and a copy could do nothing with it."""
+    monkeypatch.setattr(forking, "_open_files", lambda: [file])
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: starts)
+    assert CudaDevice().is_in_use() == (starts or file != "/dev/null")
 
 
 @pytest.mark.usefixtures("two_gpus")

@@ -183,7 +183,7 @@ class Campaign:
 
         One more process is asked first and plans the cases: it alone needs to know all of them.
         """
-        most = device_named(self.settings.device).count or get_num_threads()
+        most = min(device_named(self.settings.device).count or get_num_threads(), get_num_threads())
         self.workers = workers = get_num_threads() if executor else jobs or most
         self.settings = replace(self.settings, threads=max(1, get_num_threads() // workers))
         with self._threads(workers) as here, closing(Isolated(self.settings)) as planner:

@@ -189,7 +189,7 @@ class Device:
     starting = 0.0
     """Seconds that a new process may take until it can use the device."""
     count = 0
-    """How many there are, each for one process; 0 where processes share one."""
+    """How many processes there is room for; 0 where there is no limit."""
     fill = NANS
     """What lies around arrays."""
 
