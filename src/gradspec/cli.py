@@ -216,7 +216,7 @@ def _list_choices(context: click.Context, parameter: click.Parameter, wanted: bo
 @click.option("--sizes", callback=_numbers, help="The kernel's block sizes, 96,100: try sizes around them too.")
 @click.option("--allow", callback=_listed, help="Modes of reduced precision that the target documents: tf32,ftz, ...")
 @click.option("--algorithm", help="How your kernel sums: fft, winograd, integral_image or prefix_sum. [term by term]")
-@click.option("--jobs", type=click.IntRange(1), help="Processes. [one for each core, or for each GPU]")
+@click.option("--jobs", type=click.IntRange(1), help="Processes. [one for each core, as far as GPUs have memory]")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=60.0, help="Seconds for one case. [60]")
 @click.option("--sanitize", is_flag=True, help="Run what is found on a GPU under compute-sanitizer, and quote it.")
 @click.option("--fail-fast", is_flag=True, help="End at the first case with a defect.")

@@ -1,9 +1,11 @@
 """A device that is none: memory apart from the host's, errors that come late, and a context that they end.
 
 Kernels of NumPy arrays find theirs in one block of memory, PyTorch's tensors lie on the CPU. `FakeDevice.begin` is the
-launch of something that fails: nothing shows before the next synchronisation, and nothing works after it.
+launch of something that fails: nothing shows before the next synchronisation, and nothing works after it. As with
+CUDA, no copy of a process that has used it can use it.
 """
 
+import os
 from typing import Any, ClassVar
 
 import numpy as np
@@ -54,11 +56,22 @@ class FakeMemory(PackedMemory):
 
 class FakeDevice(Device):
     name, is_host, count = "fake", False, 1
+    user: ClassVar[int] = 0
+    """The process that has brought it into use, or the one that this is a copy of."""
     pending: ClassVar[str] = ""
     lost: ClassVar[str] = ""
     transfers: ClassVar[int] = 0
     room: ClassVar[int] = 1 << 30
     tf32: ClassVar[bool] = False
+
+    @classmethod
+    def use(cls) -> None:
+        if cls.user not in (0, os.getpid()):
+            raise RuntimeError("Cannot re-initialize FAKE in forked subprocess")
+        cls.user = os.getpid()
+
+    def is_in_use(self) -> bool:
+        return self.user != 0
 
     @classmethod
     def begin(cls, failing: str) -> None:
@@ -77,12 +90,14 @@ class FakeDevice(Device):
             raise LaunchError("FAKE error: out of memory")
 
     def facts(self, library: str) -> dict[str, str]:
+        self.use()
         return {"GPU": "Fake One", "driver": "1.5", "TF32": "convolutions" if self.tf32 else "off"}
 
     def missing(self, library: str) -> str:
         return "" if library in ("numpy", "torch") else f"it has no arrays of {library}"
 
     def memory(self, library: str) -> Any:
+        self.use()
         return {"numpy": FakeMemory, "torch": lambda: TorchMemory("cpu")}.get(library, lambda: HostMemory(library))()
 
     def is_lost_to(self, error: Exception) -> bool:

@@ -35,6 +35,16 @@ def gradspec(*arguments):
     return CliRunner().invoke(main, ["check", *map(str, arguments)])
 
 
+def test_a_file_is_told_now_and_then_how_far_a_run_is(capsys):
+    seconds, run = [0.0], Run("native", "", "", seed=0)
+    with command._live(Console(file=io.StringIO()), lambda: seconds[0]) as watch:
+        for seconds[0] in (0.0, 29.0, 31.0, 32.0, 59.0, 62.0):
+            run.cases, run.seconds = int(10 * seconds[0]), seconds[0]
+            watch(Progress("judging", run, 0.0))
+    told = [line for line in capsys.readouterr().err.splitlines() if line]
+    assert told == ["judging 310 cases  600/min", "judging 620 cases  600/min"]
+
+
 def double(name):
     return f"conformance.kernel_doubles:{name}"
 

@@ -15,17 +15,19 @@ from conformance import fake_device
 from conformance.fake_device import FakeDevice
 from gradspec.conformance.campaign import check as campaign
 from gradspec.conformance.campaign import sanitize
+from gradspec.conformance.campaign.local import TOGETHER, InProcess
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.pooled import DATA_SETS, PooledStream
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks import Prepared, examine
 from gradspec.conformance.judge.verdicts import judge_call
-from gradspec.conformance.model.case import Selection
+from gradspec.conformance.model.case import CampaignSettings, Selection
 from gradspec.conformance.model.device import HOST, ExhaustedError, OverrunError, PoisonedError
 from gradspec.conformance.model.geometry import on_zeros
 from gradspec.conformance.model.memory import MARGIN, NANS, packed
 from gradspec.conformance.model.problem import DTYPES, LAYOUTS, Problem, laid_out
-from gradspec.conformance.model.verdict import Finding, Verdict
+from gradspec.conformance.model.verdict import Failure, Finding, Verdict
+from gradspec.conformance.shrink.causes import explained
 from gradspec.conformance.targets import devices, target_named
 from gradspec.conformance.targets.devices import CudaDevice, CupyMemory, JaxMemory, TorchMemory, device_named
 from gradspec.conformance.targets.user.target import UserKernels
@@ -40,7 +42,7 @@ FEW = {"cases": 20, "seed": 1, "device": DEVICE}
 @pytest.fixture(autouse=True)
 def new_device(monkeypatch):
     """As in a process that has not used it."""
-    for name in ("pending", "lost", "transfers", "room", "tf32"):
+    for name in ("user", "pending", "lost", "transfers", "room", "tf32"):
         monkeypatch.setattr(FakeDevice, name, getattr(FakeDevice, name))
     monkeypatch.setattr(forking, "unforkable", lambda: "")
 
@@ -248,6 +250,63 @@ def _first_cases(target, most):
     return [case for number in range(most) for case in pooled.batch(number)][:most]
 
 
+# --- a device that is in use cannot be used by copies --------------------------------------------------------------
+
+
+@pytest.mark.rows(1)
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("target", ["conformance.fake_device:Right", "torch"])
+def test_whoever_is_copied_has_not_used_the_device(target, jobs):
+    """As PyTorch does for the version of cuDNN, `facts` uses it."""
+    run = gs.conformance.check(target, jobs=jobs, dtypes=["f32"], **FEW)
+    assert (run.cases, run.errors, run.findings) == (20, [], [])
+    assert run.machine.endswith("; Fake One, driver 1.5, TF32 off")
+    assert all("forked" not in probe.result for probe in run.probes)
+
+
+LOST = """from conformance.fake_device import *
+
+{first}
+kernels = Lost
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("first", ["", "FakeDevice.use()"], ids=["by calls", "at import"])
+def test_a_module_may_use_the_device_when_it_is_imported(first, monkeypatch, tmp_path):
+    """Each loss then costs a process, and the case is told as it was met."""
+    (tmp_path / "losing.py").write_text(LOST.format(first=first))
+    monkeypatch.syspath_prepend(tmp_path)
+    run = gs.conformance.check("losing:kernels", jobs=1, **{**FEW, "cases": 3})
+    (finding,) = run.findings
+    assert (finding.rule, run.cases, run.errors) == ("poisoned", 3, [])
+    assert finding.got == "LaunchError: FAKE error: an illegal memory access was encountered"
+    assert first or finding.call.named()["x"].size == 5
+
+
+class AskingTheDevice(UserKernels):
+    def refusal(self, problem, mode):
+        FakeDevice.use()
+
+
+class LostUnlessAlike(fake_device.Right):
+    """Lost on all but twelve cells: a case with them has lost it by a call beside its own."""
+
+    def write(self, x, y):
+        super().write(x, y)
+        if x.size not in (0, 12):
+            FakeDevice.begin("an illegal memory access was encountered")
+
+
+@pytest.mark.parametrize("kernels", [fake_device.Lost, LostUnlessAlike])
+def test_a_deadly_call_is_shrunk_where_asking_what_is_offered_uses_the_device(kernels):
+    met = Failure(on_ones(max_pool(12)).mapped(np.negative), Verdict("defect", "poisoned"), (), "0.0")
+    target = AskingTheDevice(kernels).on(FakeDevice())
+    assert explained(target, [met], 60.0)[0].call.named()["x"].size < 12
+    assert target.device.is_in_use()  # when its programs were written
+    assert explained(target, [met], 60.0)[0].call.named()["x"].size == 12
+
+
 def test_a_late_error_is_not_that_of_the_next_call():
     """It is one that leaves the device in order: a launch that nobody looked at."""
 
@@ -369,7 +428,7 @@ def test_errors_of_cuda_are_known_by_their_words(words, fate):
 @pytest.fixture
 def two_gpus(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    answer = subprocess.CompletedProcess([], 0, "NVIDIA H200, 570.86.15\nNVIDIA H200, 570.86.15\n")
+    answer = subprocess.CompletedProcess([], 0, 2 * "NVIDIA H200, 570.86.15, 12345 MiB\n")
     monkeypatch.setattr(devices.subprocess, "run", lambda *_, **__: answer)
     devices.gpus.cache_clear()
     yield
@@ -377,17 +436,29 @@ def two_gpus(monkeypatch):
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_every_gpu_has_a_process_of_its_own(monkeypatch):
+def test_every_gpu_has_as_many_processes_as_it_has_memory_for(monkeypatch):
     device = CudaDevice()
-    assert device.count == 2
+    assert (device.count, device_named("cuda:1").count) == (6, 3)
     shown = [device.environment(number)["CUDA_VISIBLE_DEVICES"] for number in range(4)]
     assert shown == ["0", "1", "0", "1"]
     assert "CUDA_VISIBLE_DEVICES" not in device_named("cuda:1").environment(0)
-    assert CudaDevice().facts("numpy") == {"GPU": "NVIDIA H200", "driver": "570.86.15"}
+    assert CudaDevice().facts("numpy") == {
+        "GPU": "NVIDIA H200",
+        "driver": "570.86.15",
+        "memory": "12345 MiB",
+    }
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     devices.gpus.cache_clear()
-    assert (device.count, device.environment(3)["CUDA_VISIBLE_DEVICES"]) == (1, "1")
+    assert (device.count, device.environment(3)["CUDA_VISIBLE_DEVICES"]) == (3, "1")
     assert device_named("cuda:1").missing("numpy") == "there is no GPU 1 here"
+
+
+@pytest.mark.parametrize(("file", "starts"), [("/dev/nvidiactl", False), ("/dev/null", True), ("/dev/null", False)])
+def test_cuda_is_in_use_from_its_first_call_on(file, starts, monkeypatch):
+    """`torch.cuda.is_available` opens the driver's file, and a copy could do nothing with it."""
+    monkeypatch.setattr(forking, "_open_files", lambda: [file])
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: starts)
+    assert CudaDevice().is_in_use() == (starts or file != "/dev/null")
 
 
 @pytest.mark.usefixtures("two_gpus")
@@ -421,6 +492,34 @@ def test_without_a_gpu_that_is_said(monkeypatch):
     monkeypatch.setattr(devices, "gpus", tuple)
     with pytest.raises(ValueError, match=r"one_beyond cannot run on cuda: there is no NVIDIA GPU here: nvidia-smi "):
         check_kernel(one_beyond, "max_pool1d", device="cuda")
+
+
+# --- time, told by a clock that calls move -------------------------------------------------------------------------
+
+
+LIMIT, A_CASE = 400.0, 60
+"""Seconds, and more than the calls of one case."""
+
+
+@pytest.mark.parametrize(("a_call", "most"), [(0.0, TOGETHER), (0.01, TOGETHER), (1.0, 1), (60.0, 1)])
+def test_a_device_whose_calls_are_slow_is_given_few_at_a_time(a_call, most):
+    """So that cases are heard of one by one, and no further one begins after its time."""
+    target, seconds, made = fake(fake_device.Right), [0.0], []
+    stream, run_all = Stream(1, Selection(), target.refusal, target.domain), target.run_all
+    cases = [case for number in range(40) for case in stream.batch(number)]
+
+    def slow(calls):
+        made.append(len(calls))
+        seconds[0] += a_call * len(calls)
+        return run_all(calls)
+
+    target.run_all, target.threadsafe = slow, False  # threads go by the machine's clock
+    judge = InProcess(target, CampaignSettings("mine", 1, Selection()), lambda: seconds[0])
+    judged = list(judge.judged(cases, LIMIT, together=True))
+    assert max(made) == most
+    assert 0 < len(judged) <= len(cases)
+    assert (len(judged) == len(cases)) == (seconds[0] < LIMIT)
+    assert seconds[0] < LIMIT + A_CASE * a_call
 
 
 # --- cases --------------------------------------------------------------------------------------------------------

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from rich.console import Console
@@ -34,6 +35,8 @@ from gradspec.system.processes import terminated_like_interrupted
 
 CLEAN, DEFECTS, MISUSED, INCOMPLETE = 0, 1, 2, 3
 """Exit codes."""
+NOW_AND_THEN = 30.0
+"""Seconds between two lines that tell a file how far a run is."""
 
 
 class CheckError(Exception):
@@ -131,20 +134,27 @@ def _write(request: CheckRequest, run: Run, console: Console) -> None:
 
 
 @contextmanager
-def _live(console: Console) -> Iterator[Watch]:
-    """The start on ``console`` as soon as it is known, and a line on standard error where somebody sees it."""
+def _live(console: Console, clock: Callable[[], float] = monotonic) -> Iterator[Watch]:
+    """The start on ``console`` as soon as it is known; on standard error a line that changes, or, in a file, a line now
+    and then.
+    """
+    errors, said = Console(stderr=True, highlight=False), clock()
     columns = (TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=errors, transient=True) as bar:
         line = bar.add_task("starting", total=1.0)
         told = set[str]()
 
         def watch(standing: Standing) -> None:
+            nonlocal said
             if standing.stage == "judging" and standing.stage not in told:
                 show_start(standing.run, console)
             if standing.doing and standing.stage not in told:
                 TerminalPage(console).say(standing.doing)
             told.add(standing.stage)
             bar.update(line, description=described(standing), completed=standing.share)
+            if not errors.is_terminal and clock() >= said + NOW_AND_THEN:
+                said = clock()
+                errors.print(described(standing), markup=False)
 
         yield watch
 

@@ -39,11 +39,16 @@ def unforkable() -> str:
     """Why a copy of this process could not do what this one can; nothing where it could."""
     if not CAN_FORK:
         return "a process cannot be copied on this system"
-    if any(device.startswith(DEVICES) for device in _open_files()):
+    if holds_gpu():
         return "a GPU is in use here, which a copy of the process cannot use"
     if any("XLA" in name for name in _threads()):
         return "JAX is in use here, and waits for its threads for ever in a copy of the process"
     return ""
+
+
+def holds_gpu() -> bool:
+    """Whether this process has a GPU's file open, as it has from its first call of a driver on."""
+    return any(file.startswith(DEVICES) for file in _open_files())
 
 
 def _open_files() -> Iterator[str]:

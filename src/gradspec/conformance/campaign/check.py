@@ -183,15 +183,15 @@ class Campaign:
 
         One more process is asked first and plans the cases: it alone needs to know all of them.
         """
-        most = device_named(self.settings.device).count or get_num_threads()
+        most = min(device_named(self.settings.device).count or get_num_threads(), get_num_threads())
         self.workers = workers = get_num_threads() if executor else jobs or most
         self.settings = replace(self.settings, threads=max(1, get_num_threads() // workers))
         with self._threads(workers) as here, closing(Isolated(self.settings)) as planner:
+            self._tell("starting", 0.0)
             self._allow_what_is_in_force(planner)
             others = [here.submit(tasks.warm_up, encode(self.settings)) for _ in range(0 if executor else workers)]
             plan = BatchPlan(planner.plan, self.budget.cases)
             try:
-                self._tell("starting", 0.0)
                 versions = planner.versions()
                 self._find_domain(planner, planner.domain)
                 plan.is_ready()

@@ -10,7 +10,7 @@ from math import inf
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from gradspec.conformance.campaign.isolated import FIRST, STARTING, Cases
+from gradspec.conformance.campaign.isolated import FIRST, Cases
 from gradspec.conformance.campaign.ledger import Ledger
 from gradspec.conformance.campaign.local import unjudged
 from gradspec.conformance.campaign.tasks import close, judge_batches
@@ -87,7 +87,7 @@ class Drive:
             self._collect(min(TICK, left))
             self._submit()
         self._tasks.drop(len(self._workers))
-        last = monotonic() + 2 * (self.settings.timeout + FIRST) + STARTING  # a hang is tried once more, alone
+        last = monotonic() + 2 * (self.settings.timeout + FIRST)  # a hang is tried once more, alone
         while self._tasks and not self.ledger.is_full and monotonic() < last:
             self._collect(TICK)
         self._tasks.drop()

@@ -78,9 +78,8 @@ class Isolated(KeptProcess):
 
         super().__init__(begin, max(STARTING, settings.timeout))
         self.domain = ""
-        """Of the target, when it has said its versions."""
-        self.device = ""
-        """What is to be told of its device, then."""
+        """Of the target, when it has started."""
+        self._versions = dict[str, str]()
         self._batches, self._hangs, self._found, self._goes_on = 0, 0, "", goes_on or target is None
 
     def refusal(self, why: str) -> Exception:
@@ -89,14 +88,25 @@ class Isolated(KeptProcess):
     # --- what can be asked ----------------------------------------------------------------------------------------
 
     def versions(self) -> dict[str, str]:
-        """Starts the process, or says why the target cannot be judged."""
+        """Of the target, from its process, or why it cannot be judged."""
         try:
             with self._in_use:
-                greeting = self._start()
-                self.domain, self.device = greeting["domain"], greeting["device"]
-                return greeting["versions"]  # type: ignore[no-any-return]
+                if self._child is None or self._child.has_ended():
+                    self._start()
+                return self._versions
         except ProcessLostError as loss:
             raise TargetError(f"{self.settings.target} could not be started: {describe(loss)}") from None
+
+    @property
+    def device(self) -> str:
+        """What is to be told of the target's device; nothing of the CPU."""
+        if not self._has_device:
+            return ""
+        try:
+            with self._in_use:
+                return self._asked(STARTING, do="device")["device"]  # type: ignore[no-any-return]
+        except ProcessLostError:
+            return ""
 
     def probes(self, seconds: float) -> list[Probe]:
         """As many as there are in so many seconds. A target that dies of being probed has shown something too."""
@@ -284,7 +294,9 @@ class Isolated(KeptProcess):
 
     def _start(self) -> dict[str, Any]:
         self._batches = 0
-        return super()._start()
+        greeting = super()._start()
+        self.domain, self._versions = greeting["domain"], greeting["versions"]
+        return greeting
 
     def _lost(self) -> None:
         """Copies that come after one that was lost expect the like."""

@@ -31,11 +31,15 @@ from gradspec.conformance.model.run import Judged
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import FINDINGS, KINDS, Failure, Finding, Probe, Verdict
 from gradspec.conformance.shrink.causes import explained
-from gradspec.conformance.shrink.search import DEADLY, manner
+from gradspec.conformance.shrink.search import manner
 from gradspec.conformance.targets.user.target import UserKernels
 
 TOGETHER = 32
-"""Cases whose calls are made together on a device: an answer is not waited for longer than one case may take."""
+"""The most cases whose calls are made together on a device."""
+A_GROUP = 0.5
+"""Seconds that calls which are made together may take: kernels that compile are called for fewer cases at a time, since
+nobody hears of any before all of them have been called.
+"""
 KEPT = 3
 """Failures of one kind that are kept from a batch: more would tell nothing new."""
 
@@ -62,7 +66,8 @@ class InProcess:
 
     def __init__(self, target: Target, settings: CampaignSettings, clock: Callable[[], float] = monotonic) -> None:
         self.target, self.settings, self.clock, self.allow = target, settings, clock, frozenset(settings.allow)
-        self._has_judged = False
+        self._together = 1
+        """Cases whose calls are made together next."""
 
     @cached_property
     def _stream(self) -> Stream | ReferenceStream | AlternatingStream | PooledStream:
@@ -133,20 +138,22 @@ class InProcess:
     def judged(self, cases: Sequence[CheckCase], deadline: float = inf, together: bool = False) -> Iterator[Judged]:
         """The cases of a batch, each judged when it is asked for; none begins after the deadline.
 
-        Their calls may be made ``together``, as many as suit the target's device, before the first of them is judged.
+        Their calls may be made ``together``, of as many as can be called at once, before the first of them is judged.
         """
-        self._has_judged, seen = True, Counter[Signature]()
-        size = TOGETHER if together else 1
-        for group in (cases[first : first + size] for first in range(0, len(cases), size)):
-            if self.clock() >= deadline:
-                return
+        seen, done = Counter[Signature](), 0
+        while done < len(cases) and self.clock() < deadline:
+            group = cases[done : done + (self._together if together else 1)]
             start = self.clock()
             ready = self._prepared(group) if together else group
-            waited = (self.clock() - start) / len(group)
+            waited = self.clock() - start
+            self._together = min(TOGETHER, 2 * self._together) if waited < A_GROUP else (self._together + 1) // 2
             for case in ready:
                 start = self.clock()
                 judged = _judged(self.target, case, self.allow, seen)
-                yield replace(judged, seconds=waited + self.clock() - start)
+                yield replace(judged, seconds=waited / len(group) + self.clock() - start)
+                if self.clock() >= deadline:
+                    return
+            done += len(group)
 
     def _prepared(self, cases: Sequence[CheckCase]) -> Sequence[CheckCase | Prepared]:
         try:
@@ -163,11 +170,7 @@ class InProcess:
         return found & self.target.reduced().keys()
 
     def findings(self, failures: Sequence[Failure], seconds: float) -> list[Finding]:
-        """What the failures of one group come to, shrunk for so long; but not where copies of this process are needed
-        that could not use its device.
-        """
-        deadly = any(failure.verdict.rule in DEADLY for failure in failures)
-        seconds = 0.0 if deadly and self._has_judged and not self.target.device.is_host else seconds
+        """What the failures of one group come to, shrunk for so long."""
         return explained(self.target, failures, seconds, self.allow)
 
     def close(self) -> None:

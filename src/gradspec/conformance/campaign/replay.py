@@ -107,7 +107,7 @@ def _array(value: Any) -> dict[str, Any]:
 def import_first(program: str) -> None:
     """What a program imports, once for all copies; not libraries with threads, which a copy would lack."""
     lines = [line for line in program.splitlines() if line.startswith(("import ", "from "))]
-    if not any(name in line for line in lines for name in ("torch", "jax", "onnx")):
+    if not any(name in line for line in lines for name in ("torch", "jax", "onnx", "cupy")):
         with suppress(Exception):  # the program will meet it, too
             exec("\n".join(lines), {})
 

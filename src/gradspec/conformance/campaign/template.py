@@ -1,7 +1,8 @@
 """The process of a target on a device: it uses none itself, and judges in copies of itself that do.
 
 A call that ends its copy's use of the device costs a copy, and not the start of Python and of a framework. It is asked,
-and answers, as `worker` is.
+and answers, as `worker` is. Where the device is in use as soon as the target is loaded, as by a module that looks for
+GPUs when it is imported, no copy could use it, and this is a `worker`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from time import monotonic
 from typing import Any
 
 from gradspec.conformance.campaign.isolated import DeviceLostError, Isolated
-from gradspec.conformance.campaign.worker import serve
+from gradspec.conformance.campaign.worker import Answering, TargetWorker, serve
 from gradspec.conformance.model.case import CampaignSettings
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.target import Target
+from gradspec.system.forking import CAN_FORK
 from gradspec.system.processes import ProcessLostError, describe
 
 
@@ -49,5 +51,10 @@ class TemplateWorker:
             yield {"judged": None}
 
 
+def template_or_worker(target: Target, settings: CampaignSettings) -> Answering:
+    can_be_copied = CAN_FORK and not target.device.is_in_use()
+    return TemplateWorker(target, settings) if can_be_copied else TargetWorker(target, settings)
+
+
 if __name__ == "__main__":
-    serve(decode(CampaignSettings, json.loads(sys.argv[1]), "settings"), TemplateWorker)
+    serve(decode(CampaignSettings, json.loads(sys.argv[1]), "settings"), template_or_worker)

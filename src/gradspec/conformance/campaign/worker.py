@@ -2,7 +2,8 @@
 
 It reads one JSON request per line and answers with JSON lines:
 
-    (greeting)                                  {"versions": {name: version}, "domain", "device": what to tell of it}
+    (greeting)                                  {"versions": {name: version}, "domain"}
+    {"do": "device"}                            {"device": what to tell of it}
     {"do": "probes", "seconds"}                 {"probes": [Probe, …]}
     {"do": "promises"}                          {"findings": [Finding, …]}
     {"do": "domain", "seconds"}                 {"domain"} that was found of a kernel which declares none
@@ -30,7 +31,7 @@ from math import inf
 from time import monotonic
 from typing import Any, Protocol
 
-from gradspec.conformance.campaign.local import InProcess, deadly, device_told
+from gradspec.conformance.campaign.local import InProcess, deadly
 from gradspec.conformance.model.case import CampaignSettings, CheckCase
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.device import PoisonedError
@@ -44,7 +45,7 @@ IDLE = 120.0
 
 
 def greeting(target: Target) -> dict[str, Any]:
-    return {"versions": target.versions(), "domain": str(target.domain), "device": device_told(target)}
+    return {"versions": target.versions(), "domain": str(target.domain)}
 
 
 class TargetWorker:
@@ -55,6 +56,7 @@ class TargetWorker:
 
     def answers(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         actions = (
+            self.device,
             self.probes,
             self.promises,
             self.domain,
@@ -73,6 +75,9 @@ class TargetWorker:
             yield {"failed": f"{kind}{error}"}
         except PoisonedError as error:
             yield {"poisoned": str(error)}
+
+    def device(self) -> Iterator[dict[str, Any]]:
+        yield {"device": self._judge.device}
 
     def probes(self, seconds: float) -> Iterator[dict[str, Any]]:
         yield {"probes": list(map(encode, self._judge.probes(seconds)))}
@@ -132,8 +137,9 @@ def serve(settings: CampaignSettings, worker_of: Callable[[Target, CampaignSetti
     try:
         target = target_of(settings)
         target.set_threads(settings.threads)
+        told = greeting(target)
         worker = worker_of(target, settings)
-        say(greeting(target))
+        say(told)
     except Exception as error:
         say({"failed": str(error) or type(error).__name__})
         return

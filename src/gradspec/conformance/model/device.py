@@ -189,7 +189,7 @@ class Device:
     starting = 0.0
     """Seconds that a new process may take until it can use the device."""
     count = 0
-    """How many there are, each for one process; 0 where processes share one."""
+    """How many processes there is room for; 0 where there is no limit."""
     fill = NANS
     """What lies around arrays."""
 
@@ -198,8 +198,12 @@ class Device:
         return "arrays of cupy lie on a GPU; give device='cuda'" if library == "cupy" else ""
 
     def facts(self, library: str) -> dict[str, str]:
-        """What is to be told of it, without bringing it into use: a copy of the process could not use it then."""
+        """What is to be told of it; asking may bring it into use."""
         return {}
+
+    def is_in_use(self) -> bool:
+        """Whether this process has brought it into use, so that no copy of the process could use it."""
+        return False
 
     def environment(self, number: int) -> dict[str, str]:
         """The variables that give one of them to a process, by its number."""

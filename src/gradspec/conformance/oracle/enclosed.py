@@ -130,9 +130,15 @@ class Enclosed:
         of its operator alone and not known to ``SHARP`` either, of itself or of half of the other results."""
         if self.alone is None or not self.varies:
             return ~self.is_known
+        return ~self.is_known | (self.is_blunt & (self.spread > WEAK * self.alone))
+
+    @cached_property
+    def is_blunt(self) -> Bools:
+        """Which cells are not known to ``SHARP``, of themselves or of half of the others."""
         size = np.abs(self.finite)
         usual = np.median(size) if size.size else 0.0
-        return ~self.is_known | (self.spread > np.maximum(WEAK * self.alone, SHARP * np.maximum(size, usual)))
+        found: Bools = self.spread > SHARP * np.maximum(size, usual)
+        return found
 
 
 def _ends(centre: NDArray[Any], radius: Floats) -> tuple[NDArray[Any], NDArray[Any]]:

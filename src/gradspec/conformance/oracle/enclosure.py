@@ -510,6 +510,8 @@ def enclosed_outputs(
 
     def judged(var: Var) -> Enclosed:
         """No tolerance is taken for less than what storing half of the results costs."""
+        if not found[var].is_blunt.any():  # whatever its operator alone is known to
+            return found[var]
         size = np.abs(found[var].finite)
         least = float(format_named(var.dtype.name).unit) * float(np.median(size) if size.size else 0.0)
         return replace(found[var], alone=np.maximum(alone(var), least))

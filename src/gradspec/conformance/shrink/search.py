@@ -202,7 +202,12 @@ class Deadly(Search):
     """Seconds after which a call counts as hanging."""
 
     def begins(self) -> bool:
-        """Whether the failure shows again, and in which of the target's ways to make the call."""
+        """Whether the failure shows again, and in which of the target's ways to make the call.
+
+        Nothing shows in copies of a process that has used the device.
+        """
+        if self.target.device.is_in_use():
+            return False
         self.target.set_threads(1)  # a forked process has no other threads
         self.patience = AN_ATTEMPT + self.target.device.starting
         if self.verdict.rule == "hang":
@@ -224,7 +229,7 @@ class Deadly(Search):
         yield from ((plain, setting) for setting in DEADLY_SETTINGS if self.target.device.is_host)
         for difference in (*structural(plain), *others(plain)):
             for one in neighbours(plain, difference):
-                if self.target.takes(one):
+                if self._declines(one) is None and self.target.domain.allows("layouts", one.layout):
                     yield one, ""
         yield plain, "together"
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -19,6 +20,7 @@ from gradspec.conformance.model.device import HOST, Cargo, Device, Given, HostMe
 from gradspec.conformance.model.memory import MARGIN, Bytes, PackedPlace
 from gradspec.conformance.model.problem import DTYPES, Array, Results
 from gradspec.conformance.targets.objects import object_named
+from gradspec.system.forking import holds_gpu
 
 LOST = re.compile(
     r"illegal (memory access|address|instruction)|ILLEGAL_(ADDRESS|INSTRUCTION)|misaligned address|MISALIGNED_ADDRESS"
@@ -28,6 +30,8 @@ LOST = re.compile(
 )
 """Errors of CUDA that stay, in the words of its two interfaces."""
 FULL = re.compile(r"out of memory|OUT_OF_MEMORY|RESOURCE_EXHAUSTED|cudaErrorMemoryAllocation|Failed to allocate memory")
+A_PROCESS = 4096
+"""MiB of a GPU for each process that uses it: its context, the code of its library and the largest cases."""
 INSTALL = {
     "torch": "install a build of PyTorch with CUDA, see https://pytorch.org/get-started/locally",
     "jax": 'run: pip install "jax[cuda12]"',
@@ -71,7 +75,9 @@ class CudaDevice(Device):
 
     @property
     def count(self) -> int:  # type: ignore[override]
-        return 1 if ":" in self.name else max(1, len(gpus()))
+        """Judging takes longer than calling, so that processes share a GPU; as many for each."""
+        own = gpus()[self._index : self._index + 1] if ":" in self.name else gpus()
+        return max(1, len(own) * min((_room(gpu) for gpu in own), default=0))
 
     def missing(self, library: str) -> str:
         if len(gpus()) <= self._index:
@@ -81,6 +87,10 @@ class CudaDevice(Device):
 
     def facts(self, library: str) -> dict[str, str]:
         return {**(gpus()[self._index] if gpus() else {}), **_facts_of(library)}
+
+    def is_in_use(self) -> bool:
+        torch = sys.modules.get("torch")
+        return holds_gpu() or (torch is not None and torch.cuda.is_initialized())
 
     def environment(self, number: int) -> dict[str, str]:
         shown = [part for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part]
@@ -111,18 +121,24 @@ class CudaDevice(Device):
 
 @cache
 def gpus() -> tuple[dict[str, str], ...]:
-    """Name and driver of every GPU that this process may use, as ``nvidia-smi`` tells them, which uses none."""
-    asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    """Name, driver and memory of every GPU that this process may use, as ``nvidia-smi`` tells them, which uses none."""
+    asked = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
         told = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
-    rows = [line.split(", ") for line in told.splitlines() if ", " in line]
+    rows = [line.split(", ") for line in told.splitlines() if line.count(", ") == 2]
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     chosen = [int(part) for part in shown.split(",") if part.isdigit()] if shown is not None else range(len(rows))
     is_by_number = shown is None or not shown or bool(chosen)
     kept = [rows[i] for i in chosen if i < len(rows)] if is_by_number else rows  # by UUID: whichever they are
-    return tuple({"GPU": name, "driver": driver} for name, driver in kept)
+    return tuple({"GPU": name, "driver": driver, "memory": memory} for name, driver, memory in kept)
+
+
+def _room(gpu: Mapping[str, str]) -> int:
+    """Processes that a GPU has memory for; one where it does not say how much it has."""
+    told = gpu["memory"].split()[0]
+    return max(1, int(told) // A_PROCESS) if told.isdigit() else 1
 
 
 def _has_cuda(library: str) -> bool:
