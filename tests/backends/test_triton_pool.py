@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from math import inf, nan
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
+
+from triton import knobs  # noqa: E402
+from triton.compiler import CompiledKernel  # noqa: E402
 
 import gradspec as gs  # noqa: E402
 from backends.quick_triton import quick_interpreter  # noqa: E402, F401  (a fixture)
@@ -309,3 +313,23 @@ def test_a_plan_is_made_once(monkeypatch):
     run("max_pool", attrs, cells((4, 6), F32, 1))
     with pytest.raises(TypeError):
         run("max_pool", attrs, cells((4, 6), F16))
+
+
+def test_a_launch_gives_the_launcher_what_triton_gives_it(monkeypatch):
+    """Without hooks, of which Triton's launcher calls those that are not None."""
+    launched, hooks = [], knobs.runtime
+    compiled = CompiledKernel.__new__(CompiledKernel)
+    compiled.module, compiled.function, compiled.packed_metadata, compiled.name = object(), 7, (4, 1, 0), "k"
+    compiled.src, compiled._run, compiled._module_pid = None, lambda *given: launched.append(given), None
+    active = SimpleNamespace(get_current_device=lambda: 2, get_current_stream=lambda device: 10 * device)
+    monkeypatch.setattr(plans.driver, "_active", active)
+    run = plans.launcher(compiled, (3, 1, 1), (5, True))
+    run([100, 200])
+    compiled[3, 1, 1](100, 200, 5, True)
+    (quick, slow) = launched
+    assert quick[:6] == slow[:6] == (3, 1, 1, 20, 7, (4, 1, 0))
+    assert quick[6:9] == (None, None, None)
+    assert quick[9:] == slow[9:] == (100, 200, 5, True)
+    monkeypatch.setattr(hooks.launch_exit_hook, "calls", [print])
+    run([100, 200])
+    assert launched[2][7:9] == (hooks.launch_enter_hook, hooks.launch_exit_hook)

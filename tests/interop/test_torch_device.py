@@ -14,6 +14,7 @@ pytest.importorskip("triton")
 import gradspec as gs  # noqa: E402
 import gradspec.torch as F  # noqa: E402, N812  (its usual name)
 from backends.quick_triton import quick_interpreter  # noqa: E402, F401  (a fixture)
+from gradspec.backends.triton import plans  # noqa: E402
 from gradspec.conformance.model.arithmetic import Arithmetic  # noqa: E402
 from gradspec.conformance.oracle.enclosure import enclosed_outputs  # noqa: E402
 from gradspec.graph.lru import LRUCache  # noqa: E402
@@ -39,6 +40,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def cpu_as_device(monkeypatch):
     monkeypatch.setattr(calls, "_calls", LRUCache(calls.MOST_CALLS))
+    monkeypatch.setattr(dropin, "_poolings", LRUCache(dropin.MOST_POOLINGS))
     device.DEVICES.add("cpu")
     yield
     device.DEVICES.remove("cpu")
@@ -211,7 +213,7 @@ def test_without_triton_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     node = gs.trace(lambda x: gs.max_pool2d(x, 2), gs.f32[4, 4]).nodes[0]
     with pytest.raises(ImportError, match=r'max_pool on cuda:0 needs triton.*pip install "gradspec\[gpu\]"'):
-        device._pooling(node, torch.device("cuda:0"))
+        device.pooling_operator(node, torch.device("cuda:0"))
 
 
 # --- precision --------------------------------------------------------------------------------------------------------
@@ -306,6 +308,103 @@ def test_functions_give_what_torch_gives(name, args, kwargs, form):
     first = [a if isinstance(a, torch.Tensor) else a[0] for a in again]
     assert torch.equal(first[0], pairs[0][0])
     assert torch.equal(first[1], pairs[0][0])
+
+
+def several(results):
+    return results if isinstance(results, tuple) else (results,)
+
+
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize(("name", "args", "kwargs"), CALLS)
+def test_a_call_that_is_known_gives_the_same(monkeypatch, name, args, kwargs, form):
+    x = image().contiguous(memory_format=form).requires_grad_()
+
+    def with_gradient():
+        results = several(getattr(F, name)(x, *args, **kwargs))
+        with torch.no_grad():
+            alone = several(getattr(F, name)(x, *args, **kwargs))
+        return *results, *alone, *torch.autograd.grad(results[0], x, torch.ones_like(results[0]))
+
+    first = with_gradient()
+    monkeypatch.setattr(dropin, "call", None)
+    for a, b in zip(first, with_gradient(), strict=True):
+        assert torch.equal(a, b)
+        assert (a.stride(), a.requires_grad, a.dtype) == (b.stride(), b.requires_grad, b.dtype)
+
+
+def pooled_by(library):
+    return lambda x: library.max_pool2d(x, 3, 2, 1)
+
+
+def batched_pulls(f, x):
+    y = f(x.requires_grad_())
+    return torch.autograd.grad(y, x, torch.eye(y.numel()).reshape(-1, *y.shape), is_grads_batched=True)[0]
+
+
+def pull_of_pull(f, x):
+    y = f(x.requires_grad_())
+    g = torch.randn(y.shape, generator=torch.manual_seed(0), requires_grad=True)
+    (pulled,) = torch.autograd.grad(y, x, g, create_graph=True)
+    return torch.autograd.grad(pulled, g, image(1))[0]
+
+
+def moved_pull(f, x):
+    y = f(x.requires_grad_())
+    with torch.autograd.forward_ad.dual_level():
+        g = torch.autograd.forward_ad.make_dual(torch.ones_like(y), torch.full_like(y, 2.0))
+        return torch.autograd.forward_ad.unpack_dual(torch.autograd.grad(y, x, g)[0]).tangent
+
+
+def laid_anew(f, x):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: t.clone(memory_format=torch.contiguous_format), lambda t: t
+    ):
+        y = f(x.contiguous(memory_format=torch.channels_last).requires_grad_())
+    return torch.autograd.grad(y.sum(), y.grad_fn.next_functions[0][0].variable)[0]
+
+
+WATCHING = {
+    "grad": lambda f, x: torch.func.grad(lambda x: (f(x) ** 2).sum())(x),
+    "jvp": lambda f, x: torch.func.jvp(f, (x,), (image(1),))[1],
+    "vmap": lambda f, x: torch.func.vmap(f)(torch.stack([x, -x])),
+    "hessian": lambda f, x: torch.func.hessian(lambda x: (f(x) ** 2).sum())(x),
+    "autocast": lambda f, x: torch.autocast("cpu", torch.bfloat16)(f)(x),
+    "compiled": lambda f, x: torch.compile(f, backend="eager")(x),
+    "batched pulls": batched_pulls,
+    "pull of pull": pull_of_pull,
+    "moved pull": moved_pull,
+    "saved tensors laid anew": laid_anew,
+}
+
+
+@pytest.mark.parametrize("watch", WATCHING.values(), ids=WATCHING.keys())
+def test_whoever_watches_a_call_that_is_known_is_not_passed_by(watch):
+    for form in (torch.contiguous_format, torch.channels_last):
+        pooled_by(F)(image().contiguous(memory_format=form).requires_grad_())
+    found, wanted = (watch(pooled_by(library), image()) for library in (F, torch.nn.functional))
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("pooled", [pooled_by(F), lambda x: gs.max_pool2d(x, 3, 2, 1)], ids=["torch", "operator"])
+def test_kernels_are_given_no_tensor_that_is_negated_when_it_is_read(monkeypatch, pooled):
+    x, launch = torch.complex(image(), image()).conj().imag, plans.Launch.__call__
+
+    def noting(self, tensors):
+        assert not any(t.is_neg() for t in tensors)
+        launch(self, tensors)
+
+    monkeypatch.setattr(plans.Launch, "__call__", noting)
+    assert torch.equal(pooled(x), pooled_by(torch.nn.functional)(x))
+
+
+def test_a_known_call_notices_that_its_input_was_changed():
+    for _ in range(2):
+        x = image().requires_grad_()
+        y = pooled_by(F)(x)
+        with torch.no_grad():
+            x += 1
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
 
 
 def test_other_functions_stay_with_torch_there(ran):

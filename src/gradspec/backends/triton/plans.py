@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from triton import knobs
+from triton.runtime import driver
 
 from gradspec.backends.triton.geometry import Shape, dense
 from gradspec.graph.lru import LRUCache
@@ -46,20 +48,44 @@ class Launch:
     ):
         self.kernel, self.grid, self.known = kernel, (programs, 1, 1), known
         self.slots, self.numbers = tuple(slot.number for slot in slots), tuple(numbers)
-        self.rest: tuple[Any, ...] = ()
-        self.run: Callable[..., Any] | None = None
+        self.run: Callable[[list[int]], None] | None = None
 
     def __call__(self, tensors: list[Tensor]) -> None:
-        given = [tensors[i] for i in self.slots]
         if self.run is not None:
-            self.run(*given, *self.rest)
+            self.run([tensors[i].data_ptr() for i in self.slots])
             return
+        given = [tensors[i] for i in self.slots]
         compiled = self.kernel[self.grid](*given, *self.numbers, **self.known, num_warps=WARPS)
         if compiled is not None:  # the interpreter compiles nothing
             # Triton would find it again for every call by the kinds of all arguments, which a plan knows.
             names = self.kernel.arg_names[len(given) + len(self.numbers) :]
-            self.rest = *self.numbers, *(self.known[name] for name in names)
-            self.run = compiled[self.grid]
+            self.run = launcher(compiled, self.grid, (*self.numbers, *(self.known[name] for name in names)))
+
+
+def launcher(compiled: Any, grid: tuple[int, int, int], rest: tuple[Any, ...]) -> Callable[[list[int]], None]:
+    """A compiled kernel as a function of addresses.
+
+    ``compiled[grid]`` describes every launch to hooks, such as those of a profiler. Mostly there are none, and Triton's
+    launcher can be called at once.
+    """
+    described, hooks = compiled[grid], knobs.runtime
+    launch, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
+    device, stream = driver.active.get_current_device(), driver.active.get_current_stream
+
+    def run(addresses: list[int]) -> None:
+        enter, leave = hooks.launch_enter_hook, hooks.launch_exit_hook
+        if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
+            described(*addresses, *rest)
+        else:
+            launch(*grid, stream(device), function, metadata, None, None, None, *addresses, *rest)
+
+    return run
+
+
+def allocator(device: torch.device) -> Callable[[Shape, Shape, torch.dtype], Tensor]:
+    """Makes tensors on the device, which is the current one, as compiled programs of torch do where there is a way."""
+    direct = getattr(torch._C._dynamo.guards, f"_empty_strided_{device.type}", None)
+    return direct or (lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device))
 
 
 class Planner:
@@ -72,8 +98,8 @@ class Planner:
         self._count = len(tensors)
 
     def empty(self, shape: Shape, strides: Shape, dtype: torch.dtype) -> Slot:
-        device, make = self.device, torch.empty_strided
-        self.steps.append(lambda tensors: tensors.append(make(shape, strides, dtype=dtype, device=device)))
+        make = allocator(self.device)
+        self.steps.append(lambda tensors: tensors.append(make(shape, strides, dtype)))
         return self._next(shape, strides, dtype)
 
     def constant(self, tensor: Tensor, shape: Shape, strides: Shape) -> Slot:
@@ -106,27 +132,24 @@ class Planner:
         return Slot(self._count - 1, shape, strides, dtype)
 
 
-class LaunchPlan:
-    """The steps of a call, and which of the tensors are its results."""
+LaunchPlan: TypeAlias = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
+"""The steps of a call, as a function of its tensors."""
 
-    def __init__(self, planner: Planner, results: Sequence[Slot]) -> None:
-        self.steps = planner.steps
-        self.results = tuple(slot.number for slot in results)
-        several = planner.device.type == "cuda" and torch.cuda.device_count() > 1
-        self.device = planner.device if several else None
-        """Where to launch, if there is a choice."""
 
-    def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        if self.device is None:
-            return self._carried_out(given)
-        with torch.cuda.device(self.device):
-            return self._carried_out(given)
+def planned(planner: Planner, results: Sequence[Slot]) -> LaunchPlan:
+    steps, numbers, device = planner.steps, [slot.number for slot in results], planner.device
 
-    def _carried_out(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        tensors = list(given)
-        for step in self.steps:
+    def run(given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        tensors = [*given]
+        for step in steps:
             step(tensors)
-        return tuple([tensors[i] for i in self.results])
+        return tuple([tensors[i] for i in numbers])
+
+    def run_there(given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        with torch.cuda.device(device):
+            return run(given)
+
+    return run_there if device.type == "cuda" and torch.cuda.device_count() > 1 else run
 
 
 Rule: TypeAlias = Callable[..., tuple[Slot, ...]]
@@ -149,7 +172,7 @@ class Operator:
         plan = self.plans.get(key)
         if plan is None:
             planner = Planner(tensors)
-            plan = LaunchPlan(planner, self.rule(planner, self.settings, *planner.given))
+            plan = planned(planner, self.rule(planner, self.settings, *planner.given))
             self.plans.put(key, plan)
         return plan
 

@@ -54,7 +54,7 @@ def run_there(graph: Graph, arrays: Sequence[Any]) -> Any:
 
 def _there(value: Any, device: torch.device) -> Tensor:
     if isinstance(value, Tensor):
-        return value
+        return value.resolve_neg()
     if getattr(value, "shape", None) != ():
         raise UnsupportedError(
             f"an array of {type(value).__name__} was given beside a tensor on {device}; move it there: "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from gradspec.interop.extras import require
 from gradspec.interop.torch.lower import AS_THEY_ARE, LOWERINGS, VIEWS
 from gradspec.interop.torch.types import tensor_of, torch_dtype
 from gradspec.spec.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from gradspec.backends.triton.plans import Operator
 
 DEVICES = {"cuda"}
 """The kinds of devices whose tensors run here. Triton's interpreter takes CPU tensors, so that tests add ``"cpu"``."""
@@ -36,7 +39,7 @@ Function = Callable[..., Any]
 
 def is_there(tensor: Any) -> bool:
     """Whether a tensor lies where graphs run here."""
-    return tensor.device.type in DEVICES
+    return tensor.is_cuda or tensor.device.type in DEVICES  # which takes longer
 
 
 # --- precision --------------------------------------------------------------------------------------------------------
@@ -95,7 +98,7 @@ def _stated_precision() -> Iterator[None]:
 # --- operators --------------------------------------------------------------------------------------------------------
 
 
-def _pooling(node: Node, device: torch.device) -> Function:
+def pooling_operator(node: Node, device: torch.device) -> Operator:
     if device.type == "cuda":
         require("triton", f"{node.op} on {device}")
     from gradspec.backends.triton.pool import kernel  # which needs Triton
@@ -106,7 +109,7 @@ def _pooling(node: Node, device: torch.device) -> Function:
 def _function(node: Node, device: torch.device) -> Function:
     """A node as a function of tensors."""
     if node.op.name in POOLING:
-        return _pooling(node, device)
+        return pooling_operator(node, device)
     if node.op.name not in LOWERINGS:
         raise UnsupportedError(
             f"{node.op} cannot run on {device}: there is no kernel for it there; move the tensors with .cpu()"
@@ -155,8 +158,7 @@ class DeviceProgram:
         self.count, self.outputs = len(numbers), [numbers[v] for v in graph.outputs]
         self.steps = [*self._steps(numbers)]
         self.may_share = _may_share(graph)
-        self.pooling = _only_pooling(graph)
-        """The one node of the graph, if it is that and pools."""
+        self.pools = only_pooling(graph) is not None
 
     def _steps(self, numbers: dict[Var, int]) -> Iterator[DeviceStep]:
         kept, found = {*self.outputs, *range(len(self.graph.inputs) + len(self.constants))}, []
@@ -170,7 +172,7 @@ class DeviceProgram:
 
     def __call__(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The outputs, in memory of their own."""
-        if self.pooling is not None and len(tensors) == 1:
+        if self.pools and len(tensors) == 1:
             return self.steps[0].function(*tensors)  # type: ignore[no-any-return]
         for var, tensor in zip(self.graph.inputs, tensors, strict=True):
             if tensor.device != self.device:
@@ -190,34 +192,11 @@ class DeviceProgram:
         return tuple(_apart(results, [*tensors, *self.constants]) if self.may_share else results)
 
 
-def _only_pooling(graph: Graph) -> Node | None:
+def only_pooling(graph: Graph) -> Node | None:
+    """The one node of the graph, if it is that and pools."""
     node = graph.nodes[0] if len(graph.nodes) == 1 else None
     is_whole = node is not None and (node.inputs, node.outputs) == (graph.inputs, graph.outputs)
     return node if is_whole and node.op.name in POOLING else None  # type: ignore[union-attr]
-
-
-class Recording:
-    """Max pooling that writes down the winners, for the cotangents to be sent to them without a look at the cells."""
-
-    def __init__(self, node: Node) -> None:
-        from gradspec.backends.triton.pool import sent, taped
-
-        self._taped, self._sent = taped(node.attrs), sent(node.attrs, node.inputs[0].shape)
-        self.tape: tuple[Tensor, ...] = ()
-
-    def __call__(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        value, *self.tape = self._taped(*tensors)  # type: ignore[assignment]
-        return (value,)
-
-    def pulled(self, cotangent: Tensor, tape: Sequence[Tensor]) -> Tensor:
-        return self._sent(cotangent, *tape)[0]
-
-
-def recorded_node(graph: Graph) -> Node | None:
-    """The node of a graph that is one maximum, whose first winners alone take part in derivatives."""
-    node = _only_pooling(graph)
-    is_recorded = node is not None and node.op.name == "max_pool" and node.attrs.ties == "first"
-    return node if is_recorded and not node.attrs.return_indices else None  # type: ignore[union-attr]
 
 
 def _elsewhere(var: Var, tensor: Tensor, device: torch.device) -> None:

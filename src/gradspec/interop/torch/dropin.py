@@ -8,6 +8,7 @@ pooling.
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch._prims_common import suggest_memory_format
 from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.overrides import has_torch_function
+from torch.overrides import has_torch_function, has_torch_function_unary
 
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
@@ -25,14 +26,14 @@ from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType
 from gradspec.interop.torch.call import call
 from gradspec.interop.torch.device import POOLING, is_there
-from gradspec.interop.torch.operators import is_watched
-from gradspec.interop.torch.structure import opened
+from gradspec.interop.torch.operators import is_watched, pooled
+from gradspec.interop.torch.structure import PlannedPooling, opened
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 from gradspec.runtime.calls import remembered
 
 DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 KINDS = frozenset((Tensor, torch.nn.Parameter))
-MOST_PLANS = 1024
+MOST_POOLINGS = 1024
 
 Options = tuple[Any, ...]
 Type = tuple[tuple[int, ...], torch.dtype]
@@ -56,10 +57,11 @@ class DropIn:
         _known[name] = operator, worthwhile
 
     def __call__(self, tensors: Sequence[Tensor | None], options: Options) -> Any:
-        quick = _quick_key(self.name, tensors, options)
-        plan = None if quick is None else _plans.get(quick)
-        if plan is not None:
-            results = plan(tensors)
+        key = _key(self.name, tensors, options)
+        pooling = None if key is None else _poolings.get(key)
+        if pooling is not None:
+            x: Any = tensors[0]
+            results = pooled(pooling, x) if x.requires_grad and torch.is_grad_enabled() else pooling.value((x,))
             return results if len(results) > 1 else results[0]
         given = [t for t in tensors if t is not None]
         if are_plain(given):
@@ -67,44 +69,39 @@ class DropIn:
             graph = _graph(self.name, types, options, is_there(given[0]))
             if graph is not None:
                 results = call(graph, given)
-                if quick is not None:
-                    _remember_plan(quick, graph, given, results)
-                return _as_theirs(results, given[0])
+                wanted = _as_theirs(results, given[0])
+                if key is not None and all(a is b for a, b in zip(results, wanted, strict=True)):
+                    _poolings.put(key, opened(graph).structure.pooling(given))
+                return wanted if len(wanted) > 1 else wanted[0]
         return getattr(theirs, self.name)(*tensors, *options)
 
 
-_plans = LRUCache[Any](MOST_PLANS)
-"""Plans of pooling on a GPU, of which a call only allocates and launches."""
+_poolings = LRUCache[PlannedPooling | None](MOST_POOLINGS)
+"""Calls of pooling on a GPU whose results lie in memory as torch's do."""
 
 
-def _quick_key(name: str, tensors: Sequence[Tensor | None], options: Options) -> Hashable | None:
-    """What a call of pooling on a GPU is known by, if nobody watches and no gradient will be asked for."""
-    x = tensors[0]
-    if len(tensors) > 1 or type(x) not in KINDS or not is_there(x) or (x.requires_grad and torch.is_grad_enabled()):  # type: ignore[union-attr]
+def _key(name: str, tensors: Sequence[Tensor | None], options: Options) -> Hashable | None:
+    """What a call of pooling on a GPU is known by, if nobody but autograd's reverse mode watches."""
+    x: Any = tensors[0]
+    is_alone = len(tensors) == 1 and type(x) in KINDS and is_there(x)
+    if not is_alone or is_watched((x,)) or has_torch_function_unary(x):
         return None
-    if is_watched((x,)) or has_torch_function((x,)):  # type: ignore[arg-type]
-        return None
-    return name, x.shape, x.stride(), x.dtype, x.device, repr(options)  # type: ignore[union-attr]
+    return name, x.shape, x.stride(), x.dtype, x.device, _written(options)
 
 
-def _remember_plan(key: Hashable, graph: Graph, given: Sequence[Tensor], results: Sequence[Tensor]) -> None:
-    """Keep the plan of a graph that is one node, if its results lie in memory as torch's do."""
-    program = opened(graph).closed.there(given[0].device)
-    wanted = _as_theirs(results, given[0])
-    if program.pooling is not None and all(a is b for a, b in zip(results, _several(wanted), strict=True)):
-        _plans.put(key, program.steps[0].function.plan(given))  # type: ignore[attr-defined]
+def _written(options: Options) -> Hashable:
+    """Options so that 1, 1.0 and True differ, inside of tuples, too."""
+    try:
+        return marshal.dumps(options, 2)
+    except ValueError:  # of sizes of tensors, for one
+        return repr(options)
 
 
-def _several(results: Any) -> tuple[Tensor, ...]:
-    return results if isinstance(results, tuple) else (results,)
-
-
-def _as_theirs(results: Sequence[Tensor], like: Tensor) -> Any:
+def _as_theirs(results: Sequence[Tensor], like: Tensor) -> tuple[Tensor, ...]:
     """Results in memory as torch's are: ours lie like the input."""
     form = torch.channels_last if like.ndim == 4 else torch.channels_last_3d
     form = form if _is_channels_last(like) else torch.contiguous_format
-    several = tuple([t.contiguous(memory_format=form) for t in results])
-    return several if len(several) > 1 else several[0]
+    return tuple([t.contiguous(memory_format=form) for t in results])
 
 
 def are_plain(tensors: Sequence[Any]) -> bool:
@@ -145,7 +142,7 @@ def _is_channels_last(tensor: Tensor) -> bool:
 
 def _graph(name: str, types: tuple[Type | None, ...], options: Options, there: bool) -> Graph | None:
     """The graph of a call; None if torch is to carry it out. ``there``: its tensors are on a GPU."""
-    key = ("torch", name, types, there, repr(options))  # as text, in which 1, 1.0 and True differ
+    key = ("torch", name, types, there, _written(options))
     (found,) = remembered(key, lambda: (_made(name, types, options, there),))
     return found
 

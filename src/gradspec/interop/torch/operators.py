@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
 from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
+from torch.compiler import is_compiling
 
-from gradspec.interop.torch.device import Recording
-from gradspec.interop.torch.structure import Structure, chosen, structure_of
+from gradspec.interop.torch.structure import PlannedPooling, Structure, chosen, structure_of
 from gradspec.interop.torch.types import require_tensor, torch_dtype
 from gradspec.spec.errors import UnsupportedError
 
@@ -41,7 +42,8 @@ def apply(structure: Structure, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]
     if is_watched(tensors):
         return tuple(GRAPH(list(tensors), structure.text))
     if needs_gradient(tensors):
-        return _differentiable(structure.runner(tensors), structure, *tensors)
+        pooling = structure.pooling(tensors)
+        return _differentiable(structure.run, structure, *tensors) if pooling is None else pooled(pooling, tensors[0])
     return structure.run(tensors)
 
 
@@ -51,19 +53,19 @@ def needs_gradient(tensors: Sequence[Tensor]) -> bool:
 
 def is_watched(tensors: Sequence[Tensor]) -> bool:
     """Whether a transformation, a tracer or a tensor of another kind must see the operator."""
-    return bool(
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._get_tracing_state()
-        or torch.autograd.forward_ad._current_level >= 0
-        or not all(map(_is_plain, tensors))
-    )
+    if _are_transforms_active() or _count_modes() or forward_ad._current_level >= 0 or _tracing_state():
+        return True
+    return is_compiling() or not all(map(_is_plain, tensors))
+
+
+_are_transforms_active: Callable[[], bool] = torch._C._are_functorch_transforms_active
+_count_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
+_tracing_state: Callable[[], Any] = torch._C._get_tracing_state
 
 
 def _is_plain(tensor: Tensor) -> bool:
     if type(tensor) is Tensor or type(tensor) is torch.nn.Parameter:
-        return not (is_functorch_wrapped_tensor(tensor) or is_legacy_batchedtensor(tensor))
+        return not (is_functorch_wrapped_tensor(tensor) or is_legacy_batchedtensor(tensor) or tensor.is_neg())
     require_tensor(tensor)
     return False
 
@@ -129,7 +131,18 @@ def _autograd(keys: Any, operands: list[Tensor], text: str) -> list[Tensor]:
         return list(_differentiable(pass_on, structure_of(text), *operands))
 
 
-class _Differentiable(_SingleLevelFunction):
+class _Uncompiled(_SingleLevelFunction):
+    """A function that compiled autograd refuses."""
+
+    @staticmethod
+    def _compiled_autograd_key(ctx: Any) -> tuple[int, ...]:
+        raise UnsupportedError(
+            "a graph of gradspec was met by compiled autograd, which cannot trace its backward pass; compile the "
+            "module instead: torch.compile(gs.to_torch(graph))"
+        )
+
+
+class _Differentiable(_Uncompiled):
     """A structure's outputs, as ``run`` finds them, with both derivatives. They are structures again, to any order."""
 
     @staticmethod
@@ -138,7 +151,7 @@ class _Differentiable(_SingleLevelFunction):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        run, structure, *tensors = inputs
+        _, structure, *tensors = inputs
         ctx.structure = structure
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*chosen(output, tuple(not is_float for is_float in structure.float_outputs)))
@@ -146,28 +159,17 @@ class _Differentiable(_SingleLevelFunction):
         if any(ctx.needs_input_grad):
             needs = structure.vjp(structure.float_outputs, ctx.needs_input_grad[2:]).primals
             kept = [t if is_needed else None for t, is_needed in zip(tensors, needs, strict=True)]
-            ctx.recording = run if isinstance(run, Recording) else None
-            ctx.save_for_backward(*kept, *(run.tape if isinstance(run, Recording) else ()))
+            ctx.save_for_backward(*kept)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         arriving, wanted = tuple(ct is not None for ct in cotangents), ctx.needs_input_grad[2:]
         if not any(arriving):
             return (None,) * (2 + len(wanted))
-        if ctx.recording is not None and not torch.is_grad_enabled():
-            _, *tape = ctx.saved_tensors
-            return None, None, ctx.recording.pulled(cotangents[0], tape)
         derived = ctx.structure.vjp(arriving, wanted)
-        primals = chosen(ctx.saved_tensors[: len(wanted)], derived.primals)
+        primals = chosen(ctx.saved_tensors, derived.primals)
         found = iter(apply(derived.structure, primals + chosen(cotangents, arriving)))
         return None, None, *(next(found) if is_wanted else None for is_wanted in wanted)
-
-    @staticmethod
-    def _compiled_autograd_key(ctx: Any) -> tuple[int, ...]:
-        raise UnsupportedError(
-            "a graph of gradspec was met by compiled autograd, which cannot trace its backward pass; compile the "
-            "module instead: torch.compile(gs.to_torch(graph))"
-        )
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -181,7 +183,28 @@ class _Differentiable(_SingleLevelFunction):
         return tuple(next(found) if is_float else None for is_float in ctx.structure.float_outputs)
 
 
+class _Pooled(_Uncompiled):
+    """One pooling operator, which none but reverse mode watches: its first derivative is a launch."""
+
+    @staticmethod
+    def forward(ctx: Any, pooling: PlannedPooling, x: Tensor) -> tuple[Tensor, ...]:
+        results, saved = pooling.recorded(x)
+        ctx.pooling = pooling
+        ctx.save_for_backward(*saved)
+        if len(results) > 1:
+            ctx.mark_non_differentiable(*results[1:])
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        pooling, saved = ctx.pooling, ctx.saved_tensors
+        if torch.is_grad_enabled() or is_watched((cotangent,)):
+            return None, *apply(pooling.derived.structure, (*saved[:1], cotangent))
+        return None, *pooling.pulled(saved, cotangent)
+
+
 _differentiable: Callable[..., tuple[Tensor, ...]] = _Differentiable.apply  # type: ignore[attr-defined]
+pooled: Callable[[PlannedPooling, Tensor], tuple[Tensor, ...]] = _Pooled.apply  # type: ignore[attr-defined]
 
 _library.impl("graph", _run, "CompositeExplicitAutograd")
 _library.impl("graph", _autograd, "Autograd", with_keyset=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -19,7 +19,7 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType
-from gradspec.interop.torch.device import DEVICES, DeviceProgram, Recording, is_there, recorded_node
+from gradspec.interop.torch.device import DEVICES, DeviceProgram, is_there, only_pooling, pooling_operator
 from gradspec.interop.torch.types import array_of, gradspec_dtype, tensor_of, torch_dtype
 from gradspec.runtime.arguments import require_count
 from gradspec.runtime.compiled import Program
@@ -27,6 +27,9 @@ from gradspec.runtime.run import attached
 from gradspec.runtime.threads import get_num_threads
 from gradspec.saving.graphs import from_text, to_text
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
+
+if TYPE_CHECKING:
+    from gradspec.backends.triton.plans import Operator
 
 Mask = tuple[bool, ...]
 T = TypeVar("T")
@@ -49,6 +52,8 @@ class Structure:
         self._batched = LRUCache[Structure](MOST_DERIVED)
         self._types = [(v.shape, torch_dtype(v.dtype)) for v in graph.inputs]
         self._there: dict[torch.device, DeviceProgram] = {}
+        self._pooled = only_pooling(graph) if len(graph.inputs) == 1 else None
+        self._poolings = LRUCache[PlannedPooling](MOST_DERIVED)
 
     @cached_property
     def text(self) -> str:
@@ -75,9 +80,12 @@ class Structure:
         return tuple(map(tensor_of, results)) if isinstance(results, tuple) else (tensor_of(results),)
 
     def _run_there(self, tensors: Sequence[Tensor], device: torch.device) -> tuple[Tensor, ...]:
+        self._require_types(tensors)
+        return self.there(device)(tensors)
+
+    def _require_types(self, tensors: Sequence[Tensor]) -> None:
         if [(t.shape, t.dtype) for t in tensors] != self._types:
             self.result_types(tensors)  # which raises
-        return self.there(device)(tensors)
 
     def there(self, device: torch.device) -> DeviceProgram:
         """The graph on tensors of a device."""
@@ -86,14 +94,14 @@ class Structure:
             program = self._there[device] = DeviceProgram(self.graph, device)
         return program
 
-    def runner(self, tensors: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
-        """How these tensors are run if a gradient will be asked for: with a tape, where there is one."""
-        node = self._recorded if len(tensors) == 1 and is_there(tensors[0]) else None
-        return self.run if node is None else Recording(node)
-
-    @cached_property
-    def _recorded(self) -> Node | None:
-        return recorded_node(self.graph)
+    def pooling(self, tensors: Sequence[Tensor]) -> PlannedPooling | None:
+        """The graph on tensors like this one, if it is one pooling operator there."""
+        node = self._pooled
+        if node is None or not is_there(tensors[0]):
+            return None
+        self._require_types(tensors)
+        x = tensors[0]
+        return self._poolings.get_or_make((x.stride(), x.device), lambda: PlannedPooling(self, node, x))
 
     def result_types(self, tensors: Sequence[Tensor]) -> list[TensorType]:
         """The types of the outputs, if the tensors, which may be fake, are of the inputs' types."""
@@ -136,6 +144,41 @@ class Derived:
         inputs = (*chosen(whole.inputs[:primals], self.primals), *whole.inputs[primals:])
         constants = {v: a for v, a in whole.constants.items() if v in used}
         self.structure = Structure(Graph(inputs, nodes, whole.outputs, MappingProxyType(constants)))
+
+
+class PlannedPooling:
+    """A graph of one pooling operator on tensors like ``x``, with the plans of its value and of its gradient.
+
+    Where the first of equals alone is the largest, winners are written on a tape, for cotangents to be sent to them
+    without a look at the cells.
+    """
+
+    def __init__(self, structure: Structure, node: Node, x: Tensor) -> None:
+        self._structure, self._device, self._outputs = structure, x.device, len(node.outputs)
+        self.value = self._taped = pooling_operator(node, x.device).plan([x])
+        self._sent: Operator | None = None
+        if node.op.name == "max_pool" and node.attrs.ties == "first" and not node.attrs.return_indices:
+            from gradspec.backends.triton.pool import sent, taped
+
+            self._taped, self._sent = taped(node.attrs).plan([x]), sent(node.attrs, node.inputs[0].shape)
+
+    @cached_property
+    def derived(self) -> Derived:
+        """The input's cotangent as a graph, which may be derived further."""
+        return self._structure.vjp(self._structure.float_outputs, (True,))
+
+    @cached_property
+    def _pull(self) -> DeviceProgram:
+        return self.derived.structure.there(self._device)
+
+    def recorded(self, x: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The outputs, and what their derivatives are found by: the input, if it is needed, and the tape."""
+        results, n = self._taped((x,)), self._outputs
+        return results[:n], (x, *results[n:]) if self.derived.primals[0] else ()
+
+    def pulled(self, saved: Sequence[Tensor], cotangent: Tensor) -> tuple[Tensor, ...]:
+        """The input's cotangent."""
+        return self._pull((*saved, cotangent)) if self._sent is None else self._sent(cotangent, *saved[1:])
 
 
 def chosen(values: Sequence[Any], mask: Mask) -> tuple[Any, ...]:
