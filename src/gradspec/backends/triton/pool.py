@@ -17,11 +17,11 @@ from gradspec.backends.tables import counted_taps, real_cells
 from gradspec.backends.triton import pool_kernels as kernels
 from gradspec.backends.triton.geometry import (
     FEW_TAPS,
+    CellTile,
     Lanes,
     Pass,
     PassAxis,
     Shape,
-    CellTile,
     dense,
     fitting,
     lanes,
@@ -358,9 +358,12 @@ def _sent(p: Planner, window: Window, tape: Sequence[Slot], g: Slot, shape: Shap
 
 def _max_push(p: Planner, attrs: MaxPool, x: Slot, dx: Slot) -> Slots:
     window = attrs.window(x)
-    if attrs.ties == "first":
-        return (_taken(p, window, [_there(state.w) for state in _winners(p, window, x)], dx),)
-    return (_forward(p, _tied(attrs), window, x, dx, TANGENT)[-1].any,)
+    steps = passes(window, len(x.shape))
+    if attrs.ties != "first":
+        return (_forward(p, _tied(attrs), window, x, dx, TANGENT)[-1].any,)
+    if len(steps) == 1 and steps[0].taps <= FEW_TAPS:
+        return (_forward(p, _winner(x.dtype), window, x, dx, TANGENT)[-1].any,)
+    return (_taken(p, window, [_there(state.w) for state in _winners(p, window, x)], dx),)
 
 
 def _max_pull(p: Planner, attrs: MaxPool, x: Slot, g: Slot) -> Slots:

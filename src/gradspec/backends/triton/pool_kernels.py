@@ -276,7 +276,7 @@ def cell(
     else:
         w = real.to(v.dtype)
     u = tl.zeros_like(v)
-    if MOVES:
+    if MOVES and KIND != WINNER:
         u = lifted(tl.load(xu + at, mask=real, other=0.0))
     return v, w, u
 
@@ -463,6 +463,9 @@ def reduce(
             if KIND == WINNER:
                 w = tl.where(has_cells, w, -1)
         mask = inside & (first + k < rows[1])
+        if KIND == WINNER and MOVES:  # the winner's
+            h, c = top + k * SR + w // KC * DR, left + w % KC * DC
+            u = tl.load(xu + base + h * x2 + c * x3, mask=mask & (w >= 0), other=0.0)
         at, number_at = out + k * y2, table_at + k * t2
         write(
             y,
