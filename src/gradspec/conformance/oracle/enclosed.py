@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from math import isfinite
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.conformance.oracle.meaning import Bools, Floats
+from gradspec.conformance.oracle.meaning import Bools, Floats, round_array
+from gradspec.domains.formats import F32, F64
 
 WEAK, SHARP = 16.0, 2.0**-10
 """The widest radius of a cell that is judged: a multiple of the tolerance of its operator alone, a part of its size."""
 
-BLOCK = 2**14
+BLOCK = 2**15
+OWN_UNIT, OWN_TINIEST = 2.0**-53, 5e-324
 
 
 def in_blocks(function: Callable[..., Any], *operands: Any) -> Any:
@@ -41,42 +44,85 @@ def in_blocks(function: Callable[..., Any], *operands: Any) -> Any:
     return shaped if isinstance(found, tuple) else shaped[0]
 
 
+def largest(cells: NDArray[Any]) -> float:
+    """NaN if one is, and 0 if there is none above; of cells that are all one, one is looked at.
+
+    >>> largest(np.array([-3.0, 2.0])), largest(np.broadcast_to(0.5, (10**6, 10**6)))
+    (2.0, 0.5)
+    """
+    return float(np.max(cells if any(cells.strides) else cells.flat[:1], initial=0))
+
+
+class Leaves(Protocol):
+    """What a sum adds up."""
+
+    @property
+    def counted(self) -> Floats:
+        """How many leaves a cell has, or how many roundings one may meet."""
+
+    @property
+    def mass(self) -> Floats:
+        """The sum of their magnitudes."""
+
+
 @dataclass(frozen=True)
 class Enclosed:
     """A variable's numbers: every evaluation gives each cell one within ``radius`` of ``centre``.
 
     A centre of radius 0 that is NaN or infinite is what every evaluation gives; where the radius is infinite, nothing
     is known. ``between`` are the ends, if they were found first; integers that are not certain have an infinite radius,
-    and these. ``alone`` is the tolerance of the last operator that rounds, where it is asked for.
+    and these. ``alone`` is the tolerance of the last operator that rounds, where it is asked for. If it ``is_narrow``,
+    what is certain is known to be of float32.
 
-    Of a sum, ``leaves`` and ``mass`` are those of all that it adds up, in an accumulator of the roundoff ``unit``, and
-    ``inherited`` is the radius without what that lost.
+    Of a sum, ``leaves`` are all that it adds up, in an accumulator of the roundoff ``unit``, and ``inherited`` is the
+    radius without what that lost.
     """
 
     centre: NDArray[Any]
     radius: Floats
-    leaves: Floats | None = None
-    mass: Floats | None = None
+    leaves: Leaves | None = None
     inherited: Floats | None = None
     unit: float = 0.0
     between: tuple[NDArray[Any], NDArray[Any]] | None = None
     alone: Floats | None = None
+    is_narrow: bool = False
 
     @staticmethod
-    def point(value: NDArray[Any]) -> Enclosed:
-        return Enclosed(value, np.zeros(value.shape))
+    def point(value: NDArray[Any], is_narrow: bool = False) -> Enclosed:
+        return Enclosed(value, np.broadcast_to(0.0, value.shape), is_narrow=is_narrow)
+
+    @cached_property
+    def largest(self) -> float:
+        """Of the magnitudes of centres; NaN if one is."""
+        return max(largest(self.centre), -float(np.min(self.centre, initial=0)))
+
+    @cached_property
+    def widest(self) -> float:
+        return largest(self.radius)
+
+    @property
+    def varies(self) -> bool:
+        return self.widest > 0
 
     @cached_property
     def is_known(self) -> Bools:
         return np.isfinite(self.radius)
 
-    @cached_property
+    @property
     def is_known_everywhere(self) -> bool:
-        return not self.varies or bool(self.is_known.all())
+        return isfinite(self.widest)
+
+    @property
+    def is_finite_everywhere(self) -> bool:
+        return isfinite(self.largest)
 
     @cached_property
-    def is_finite_everywhere(self) -> bool:
-        return bool(np.isfinite(self.centre).all())
+    def has_few_digits(self) -> bool:
+        """Whether all that is certain is a number of float32: float64 does not round products of these."""
+        if self.is_narrow:
+            return True
+        radius = self.radius if self.varies else 0.0
+        return bool(in_blocks(lambda x, r: (x == round_array(x, F32)) | (r > 0), self.centre, radius).all())
 
     @cached_property
     def spread(self) -> Floats:
@@ -105,16 +151,11 @@ class Enclosed:
         return np.where(self.radius == 0, found, 0.0) if self.varies else found
 
     @cached_property
-    def varies(self) -> bool:
-        return bool((self.radius != 0).any())
-
-    @cached_property
     def ends(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """``centre ∓ radius``, rounded outward."""
         if self.between is not None or not self.varies:
             return self.between or (self.centre, self.centre)
-        low, high = in_blocks(_ends, self.centre, self.radius)
-        return low, high
+        return _ends(self.centre, self.radius)
 
     @property
     def lower(self) -> NDArray[Any]:
@@ -142,36 +183,36 @@ class Enclosed:
 
 
 def _ends(centre: NDArray[Any], radius: Floats) -> tuple[NDArray[Any], NDArray[Any]]:
-    return -_sum_from_above(-centre, radius), _sum_from_above(centre, radius)
-
-
-@np.errstate(all="ignore")
-def _sum_from_above(a: NDArray[Any], b: Floats) -> NDArray[Any]:
-    """The least float that is not below ``a + b``: what the rounded sum lost is a float too, and has a sign."""
-    total = a + b
-    part = total - a
-    lost = (a - (total - part)) + (b - part)  # Knuth's TwoSum; NaN where the sum is not finite
-    # u(1 + 4u)·|s| is more than half of the distance to the next float and less than one and a half.
-    next_one = np.abs(total) * (2.0**-53 * (1 + 2.0**-51)) + 5e-324
-    return total + np.where(lost > 0, next_one, 0.0)
+    """A radius of ``r + u(|c| + r)`` has room for the rounding of ``c ± r``, by half of the distance to the next float:
+    a power of two no larger than that term, which underflow does not make less than it."""
+    room = np.abs(centre)
+    room += radius
+    room *= OWN_UNIT * (1 + 2.0**-40)
+    room += radius
+    room = np.where(radius > 0, room, 0.0)
+    return centre - room, np.add(centre, room, out=room)
 
 
 def inverse_grain(x: Floats) -> Floats:
-    """``2^−e`` for the largest e of which a number is a multiple of 2^e; 0 for 0, infinite for what is no larger than
-    2^−971.
+    """``2^−e`` for the largest e of which a number is a multiple of 2^e; 0 for 0, infinite below 2^−1023.
 
-    >>> inverse_grain(np.array([0.75, 6.0, 0.0, 2.0**-1000])).tolist()
+    >>> inverse_grain(np.array([0.75, 6.0, 0.0, 2.0**-1050])).tolist()
     [4.0, 0.5, 0.0, inf]
     """
     found: Floats = in_blocks(_inverse_grain, np.asarray(x, np.float64, order="C"))
     return found
 
 
-@np.errstate(all="ignore")
 def _inverse_grain(x: Floats) -> Floats:
-    bits = x.view(np.int64)
-    exponent = (bits >> 52) & 0x7FF
-    significand = (bits & 0xFFFFFFFFFFFFF) | 1 << 52
-    scale = ((1023 + 1075) - exponent) << 52  # 2^(1075 − exponent), the largest of which is infinite
-    inverse = np.where(exponent > 52, scale.view(np.float64) / (significand & -significand), np.inf)
-    return np.where(x == 0, 0.0, inverse)
+    """A float's digits, read as an integer, and the lowest of them that is 1 add up to the next multiple of 2^e, which
+    is twice the number if there is none. The exponent of ``2^−e`` is that of 2^e, subtracted from twice the bias."""
+    size = np.abs(x)
+    digits = size.view(np.int64)
+    following = -digits
+    following &= digits
+    following = np.minimum(following, 1 << 52)
+    following += digits
+    grain = following.view(np.float64) - size
+    if float(F64.normal) <= np.min(grain, initial=1.0) and np.max(grain, initial=1.0) < np.inf:
+        return ((2046 << 52) - grain.view(np.int64)).view(np.float64)
+    return np.where(grain > 0, 1 / grain, 0.0)

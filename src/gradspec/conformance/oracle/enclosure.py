@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.conformance.model.arithmetic import Arithmetic
-from gradspec.conformance.oracle.enclosed import Enclosed, in_blocks
+from gradspec.conformance.oracle.enclosed import OWN_TINIEST, OWN_UNIT, Enclosed, in_blocks, largest
 from gradspec.conformance.oracle.meaning import Bools, Floats, round_array
 from gradspec.domains.formats import F64, Format, format_named
 from gradspec.graph.arrays import as_array
@@ -38,7 +38,6 @@ from gradspec.runtime.run import compile
 from gradspec.spec.errors import ShapeError
 from gradspec.transforms.boxes import enclosed
 
-OWN_UNIT, OWN_TINIEST = 2.0**-53, 5e-324
 CORNERS = (0,), (1,), (0, 1), (1, 0)
 """Which ends operands are at: all at the same, or in turns."""
 MOST_JOINED = 16
@@ -82,7 +81,7 @@ class NodeArithmetic:
         stored = (error + u * (mass + error) + self.parts * tiniest / 2) * (1 + 8 * OWN_UNIT)
         return stored + float(np.expm1((self.parts - 1) * np.log1p(u))) * (mass + stored) * (1 + 2.0**-40)
 
-    @property
+    @cached_property
     def unit(self) -> float:
         return float(self.accumulate.unit) * (2 if self.declared.truncating else 1)
 
@@ -96,12 +95,12 @@ class NodeArithmetic:
         kernel, own = (float(np.expm1(most * np.log1p(u))) / most for u in (self.unit, OWN_UNIT))
         return n * ((kernel + own) * (1 + 2 * own * most + 2.0**-40))
 
-    @property
+    @cached_property
     def rounded_inputs(self) -> float:
         v = float(self.declared.rounded_inputs(self.storage))
         return (1 + v) * (1 + v) - 1
 
-    @property
+    @cached_property
     def tiniest(self) -> float:
         """What one rounding may lose to underflow: of products, and, where small results are flushed, of sums."""
         return float(self.accumulate.normal if self.declared.flush_to_zero else self.accumulate.tiniest)
@@ -110,9 +109,14 @@ class NodeArithmetic:
     def sums_are_exact(self) -> bool:
         return self.declared.exact_sums_are_exact and not self.declared.normwise
 
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether storing a sum changes it."""
+        return self.storage.precision < self.accumulate.precision or self.declared.flush_to_zero
+
     def stored(self, centre: Floats, size: Floats, error: Floats) -> Floats:
         """The error after storing numbers up to ``size``; none is added to what is a number of the format."""
-        if self.storage.precision >= self.accumulate.precision and not self.declared.flush_to_zero:
+        if not self.is_narrowed:
             return error
         rounding = np.maximum(float(self.storage.unit) * (size + error), float(self.storage.tiniest) / 2)
         once = np.abs(round_array(centre, self.storage) - centre)
@@ -143,6 +147,10 @@ class _SumNode:
         self.grain = float(rule.grain(node.attrs, *self.types)) if self.terms else 1.0
         self.is_product = bool(rule.factors) or self.grain != 1.0
 
+    @cached_property
+    def _varies(self) -> bool:
+        return any(e.varies for e in self.operands)
+
     def _each(self, part: Callable[[Enclosed], NDArray[Any]]) -> list[Any]:
         """A part of every float operand that is not held; the others as they are."""
         pairs = enumerate(zip(self.operands, self.types, strict=True))
@@ -156,28 +164,83 @@ class _SumNode:
         centre = np.asarray(apply(self.node.op, self.attrs, *(e.centre for e in self.operands)), np.float64)
         if not self.terms:
             return self._moved_numbers(centre)
-        mass, leaves, is_finite = self._mass(), self._leaves(), bool(np.isfinite(centre).all())
-        self.most = max(1.0, float(np.max(leaves, initial=1.0)))
-        self.largest_mass = float(np.max(mass, initial=0.0))
+        found = (self._rounded_once if self._is_rounded_once else self._rounded)(centre)
+        unknown = self._is_unknown()
+        if not found.is_finite_everywhere:
+            special = ~np.isfinite(centre)
+            unknown = unknown | (special & ~self._is_demanded())
+            found = replace(
+                found, centre=np.where(unknown & special, 0.0, centre), radius=np.where(special, 0.0, found.radius)
+            )
+        return replace(found, radius=np.where(unknown, np.inf, found.radius)) if np.any(unknown) else found
+
+    @cached_property
+    def _is_rounded_once(self) -> bool:
+        """Whether a cell is one product or the sum of two numbers, and float64 tells where that is exact."""
+        how = self.how
+        if self.terms != 1 or how.parts or how.rounded_inputs or how.declared.multiplies_out:
+            return False
+        if self.is_product:
+            floats = [e for e, t in zip(self.operands, self.types, strict=True) if t.is_float]
+            return not self.grain or (how.accumulate != F64 and all(e.has_few_digits for e in floats))
+        is_sum_of_two = len(self.operands) == 2 and not self.rule.fixed and not self._conversions()
+        return is_sum_of_two and all(e.leaves is None for e in self.operands)
+
+    def _rounded_once(self, centre: Floats) -> Enclosed:
+        whole, inherited = self._reach(lambda e: e.spread), None
+        added = () if self.is_product else (e.centre for e in self.operands)
+        radius = in_blocks(self._radius_of_one, centre, whole, *added)
+        if not self.is_product:  # which is rounded where it is made, or not at all
+            inherited = radius if self.how.is_narrowed else np.broadcast_to(whole, centre.shape)
+        return _limited(self._found(centre, radius, inherited), self.how.accumulate)
+
+    def _radius_of_one(self, centre: Floats, whole: Any, *added: Floats) -> Floats:
+        """Of a result that is rounded by u of itself, unless it is a number."""
+        how, size = self.how, np.abs(centre)
+        if self._varies:
+            size = size + whole
+        radius = size * how.growth(1.0, 1.0)
+        if self.is_product or how.declared.flush_to_zero:
+            radius += (len(added) or 1) * (2 * how.tiniest + OWN_TINIEST)
+        is_exact = self._is_number(centre, *added) if self.grain and how.sums_are_exact else size == 0
+        if self._varies:
+            radius = np.where(is_exact & (whole == 0), 0.0, radius + whole) * (1 + 8 * OWN_UNIT)
+        else:
+            radius = np.where(is_exact, 0.0, radius)
+        return how.stored(centre, size, radius)
+
+    def _is_number(self, centre: Floats, *added: Floats) -> Bools:
+        """Where a product, or the sum or difference of two numbers, is one of the accumulator.
+
+        By Knuth's TwoSum, float64 did not round ``c`` iff ``c − a`` is ±b, and without that it is a again.
+        """
+        found: Bools = round_array(centre, self.how.accumulate) == centre
+        if added:
+            a, b = added
+            rest = centre - a
+            found &= (np.abs(rest) == np.abs(b)) & (centre - rest == a)
+        return found
+
+    def _rounded(self, centre: Floats) -> Enclosed:
+        mass, leaves = self.mass, self._leaves
+        self.most, self.largest_mass = max(1.0, float(np.max(leaves, initial=1.0))), float(np.max(mass, initial=0.0))
         whole = reach = self._reach(lambda e: e.spread)
         if self._is_one_sum and any(e.inherited is not None and e.varies for e in self.operands):
             reach = self._reach(self._inherited)
-        finite = centre if is_finite else np.where(np.isfinite(centre), centre, 0.0)
         grains = self._inverse_grains(whole)
-        radius, inherited = in_blocks(self._radius, finite, reach, whole, mass, leaves, grains)
-        unknown = self._is_unknown() | (self._may_overflow(mass) & np.isfinite(centre))
-        if not is_finite:
-            special = ~np.isfinite(centre)
-            unknown = unknown | (special & ~self._is_demanded())
-            centre, radius = np.where(unknown, finite, centre), np.where(special, 0.0, radius)
-        radius = np.where(unknown, np.inf, radius) if np.any(unknown) else radius
+        radius, inherited = in_blocks(self._radius, centre, reach, whole, mass, leaves, grains)
+        may_overflow = self._may_overflow(mass)
+        radius = np.where(may_overflow, np.inf, radius) if np.any(may_overflow) else radius
         if self.is_product and self.terms == 1 and not self.how.declared.multiplies_out:
-            return Enclosed(centre, radius)  # a product is rounded where it is made, or not at all
-        met = leaves + 1.0 if self.is_product or self._conversions() else leaves
-        return Enclosed(centre, radius, met, mass, inherited, self.how.unit)
+            inherited = None  # a product is rounded where it is made, or not at all
+        return self._found(centre, radius, inherited)
+
+    def _found(self, centre: Floats, radius: Floats, inherited: Floats | None) -> Enclosed:
+        leaves = None if inherited is None else self
+        return Enclosed(centre, radius, leaves, inherited, self.how.unit, is_narrow=self.how.accumulate != F64)
 
     def _radius(
-        self, centre: Floats, reach: Floats, whole: Floats, mass: Floats, leaves: Floats, inverse: Any
+        self, centre: Floats, reach: Any, whole: Any, mass: Floats, leaves: Floats, inverse: Any
     ) -> tuple[Floats, Floats]:
         """The radius, and what of it is inherited.
 
@@ -197,25 +260,25 @@ class _SumNode:
 
     def _may_overflow(self, mass: Floats) -> Bools | bool:
         """Where partial sums may, whatever the result is: of a mean, those that are not divided yet."""
-        form, whole = self.how.accumulate, mass
+        form, is_divided = self.how.accumulate, self.grain != 1.0
         edge = float(form.largest if form == F64 else form.overflow) * (1 - 2.0**-10)
-        if self.grain != 1.0:
-            if self.largest_mass * self.terms < edge and self.rule.plain is None:
-                return False
-            plain = self.rule.plain and self.rule.plain(self.attrs)
-            whole = mass * self.terms if plain is None else self._of(lambda e: e.magnitude, plain)
-        found: Bools = whole >= edge
+        plain = self.rule.plain(self.attrs) if is_divided and self.rule.plain is not None else None
+        most = self.largest_mass if plain is None else max(e.largest + e.widest for e in self.operands)
+        terms = self.terms if is_divided else 1
+        if most * terms < edge:
+            return False
+        found: Bools = (mass * terms if plain is None else self._of(lambda e: e.magnitude, plain)) >= edge
         return found
 
     def _moved_numbers(self, centre: Floats) -> Enclosed:
         """Nothing is added up; what is added later may join the sums among these."""
-        radius = np.zeros(centre.shape)
-        if any(e.varies for e in self.operands):
+        radius = np.broadcast_to(0.0, centre.shape)
+        if self._varies:
             radius = np.where(self._is_unknown(), np.inf, self._moved(lambda e: e.spread))
-        if all(e.mass is None for e in self.operands):
+        if all(e.leaves is None for e in self.operands):
             return Enclosed(centre, radius)
         unit = max(e.unit for e in self.operands)
-        return Enclosed(centre, radius, self._leaves(), self._mass(), self._moved(self._inherited), unit)
+        return Enclosed(centre, radius, self, self._moved(self._inherited), unit)
 
     def _inherited(self, e: Enclosed) -> Floats:
         """What is not lost in additions, or lost in coarser ones than those of this sum."""
@@ -237,22 +300,31 @@ class _SumNode:
         is_square = len(factors) == 2 and factors[0] is factors[1]
         return declared.reassociated or (declared.variance_by_moments and (is_square or not factors))
 
-    def _mass(self) -> Floats:
+    @cached_property
+    def mass(self) -> Floats:
         is_whole = self._is_one_sum or self._is_multiplied_out
-        return self._of(lambda e: e.magnitude if e.mass is None or not is_whole else np.maximum(e.mass, e.magnitude))
+        return self._of(
+            lambda e: e.magnitude if e.leaves is None or not is_whole else np.maximum(e.leaves.mass, e.magnitude)
+        )
 
+    @property
+    def counted(self) -> Floats:
+        is_rounded_first = self.terms and (self.is_product or self._conversions())
+        return self._leaves + 1.0 if is_rounded_first else self._leaves
+
+    @cached_property
     def _leaves(self) -> Floats:
         """How many non-zero leaves a cell has, or, where coefficients are not 1, how many roundings one may meet."""
         is_one = self._is_one_sum
 
         def count(e: Enclosed) -> Floats:
-            here = np.sign(e.magnitude)
-            return here if e.leaves is None or not is_one else np.maximum(e.leaves, here)
+            here = (e.magnitude > 0).astype(np.float64)
+            return here if e.leaves is None or not is_one else np.maximum(e.leaves.counted, here)
 
         before = FAST if self.how.declared.fast_math and self.grain != 1.0 else 0.0
         if self._is_multiplied_out and not is_one:
             chosen = [e for i, e in enumerate(self.operands) if i in self.rule.factors or not self.rule.factors]
-            most = [float(np.max(e.leaves, initial=0.0)) for e in chosen if e.leaves is not None]
+            most = [float(np.max(e.leaves.counted, initial=0.0)) for e in chosen if e.leaves is not None]
             before += sum(most) if self.rule.factors else max(most, default=0.0)
         if self.grain == 1.0:
             return self._of(count, self.rule.linear(self.attrs)) + (self._own_terms() + before)
@@ -325,7 +397,7 @@ class _SumNode:
         return max([product, *(f for i, f in enumerate(found) if i not in (*self.rule.factors, *self.rule.fixed))])
 
     def _reach(self, spread: Callable[[Enclosed], Floats]) -> Floats | float:
-        if not any(e.varies for e in self.operands):
+        if not self._varies:
             return 0.0
         most = self.terms + 8
         return self._moved(spread) * (1 + 2 * float(np.expm1(most * np.log1p(OWN_UNIT))))
@@ -355,9 +427,9 @@ class _SumNode:
         """How far the sum moves with its operands, one factor after the other; other factors are ``more`` than they
         are."""
         factors, bias = self.rule.factors, self.rule.bias
-        moves = [bool(spread(e).any()) for e in self.operands]
+        moves = [largest(spread(e)) > 0 for e in self.operands]
         turns = [i for i in factors if moves[i]] or [-1] * any(moves)
-        total = np.zeros(self.node.outputs[0].shape)
+        found = []
         for turn in turns:
             parts = self._each(spread)
             for j in factors:
@@ -366,8 +438,8 @@ class _SumNode:
                     parts[j] = (np.abs(other.finite) if j < turn else other.magnitude) + more
             if bias is not None and len(parts) > bias and turn != turns[0]:
                 parts[bias] = np.zeros_like(parts[bias])
-            total = total + _absolute(self.rule, self.node, parts, self.rule.linear(self.attrs))
-        return total
+            found.append(_absolute(self.rule, self.node, parts, self.rule.linear(self.attrs)))
+        return np.add(*found) if len(found) == 2 else found[0] if found else np.zeros(self.node.outputs[0].shape)
 
 
 # --- everything else -------------------------------------------------------------------------------------------------
@@ -380,9 +452,11 @@ def _by_rule(node: Node, operands: Sequence[Enclosed], declared: Arithmetic | No
     key = node.op, node.attrs, tuple(v.type for v in node.inputs), varies, arithmetic
     run = _rules.get_or_make(key, lambda: _compiled_rule(node, varies, arithmetic))
     given = [a for e, moves in zip(operands, varies, strict=True) for a in (e.ends if moves else (e.centre,))]
-    flat = _several(run(*given))
-    pairs = zip(flat[::2], flat[1::2], _specials(node, operands), node.outputs, strict=True)
-    return [_between(low, high, special, v.type) for low, high, special, v in pairs]
+    ends = run(*given)
+    if all(low is high for low, high in ends):
+        return [Enclosed.point(value) for value, _ in ends]
+    each = zip(ends, _specials(node, operands), node.outputs, strict=True)
+    return [_between(low, high, special, v.type) for (low, high), special, v in each]
 
 
 def _bound_arithmetic(node: Node, declared: Arithmetic | None) -> BoundArithmetic:
@@ -424,7 +498,10 @@ def _specials(node: Node, operands: Sequence[Enclosed]) -> list[NDArray[Any]]:
     ]
 
 
-def _compiled_rule(node: Node, varies: Sequence[bool], arithmetic: BoundArithmetic) -> Callable[..., Any]:
+def _compiled_rule(
+    node: Node, varies: Sequence[bool], arithmetic: BoundArithmetic
+) -> Callable[..., list[tuple[NDArray[Any], NDArray[Any]]]]:
+    """From operands, each its ends or, if it does not vary, itself, to the ends of results; of a point, one array."""
     builder, boxes = Builder(), []
     for i, (var, moves) in enumerate(zip(node.inputs, varies, strict=True)):
         own = TensorType(f64, var.shape) if var.type.is_float else var.type
@@ -434,7 +511,15 @@ def _compiled_rule(node: Node, varies: Sequence[bool], arithmetic: BoundArithmet
         else:
             boxes.append(Box(arithmetic, point=builder.input(own, f"x{i}")))
     results = enclosed(node, boxes, arithmetic)
-    return compile(builder.build([end for box in results for end in box.ends], allow_unused=True))
+    counts = [len({*box.ends}) for box in results]
+    run = compile(builder.build([end for box in results for end in dict.fromkeys(box.ends)], allow_unused=True))
+
+    def ends(*given: Any) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+        values = iter(_several(run(*given)))
+        found = ([np.asarray(next(values)) for _ in range(count)] for count in counts)
+        return [(each[0], each[-1]) for each in found]
+
+    return ends
 
 
 def _between(low: NDArray[Any], high: NDArray[Any], special: NDArray[Any], type: TensorType) -> Enclosed:
@@ -442,20 +527,25 @@ def _between(low: NDArray[Any], high: NDArray[Any], special: NDArray[Any], type:
     if not type.is_float:
         return Enclosed(low, np.where(low == high, 0.0, np.inf), between=(low, high))
     centre, radius = in_blocks(_ball, low, high)
-    if not np.isfinite(special).all() or not np.isfinite(radius).all():
-        is_special, is_known = ~np.isfinite(special), np.isfinite(radius)
-        centre, low, high = (
-            np.where(is_special, special, np.where(is_known, value, unknown))
-            for value, unknown in ((centre, 0.0), (low, -np.inf), (high, np.inf))
-        )
-        radius = np.where(is_special, 0.0, np.where(is_known, radius, np.inf))
+    found = Enclosed(centre, radius, between=(low, high))
+    if found.is_known_everywhere and np.isfinite(special).all():
+        return found
+    is_special, is_known = ~np.isfinite(special), np.isfinite(radius)
+    centre, low, high = (
+        np.where(is_special, special, np.where(is_known, value, unknown))
+        for value, unknown in ((centre, 0.0), (low, -np.inf), (high, np.inf))
+    )
+    radius = np.where(is_special, 0.0, np.where(is_known, radius, np.inf))
     return Enclosed(centre, radius, between=(low, high))
 
 
 def _ball(low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """A centre and the radius around it, from above."""
-    middle = low / 2 + high / 2
-    return middle, np.where(low == high, 0.0, np.maximum(high - middle, middle - low) * (1 + 4 * OWN_UNIT))
+    middle = (high - low) * 0.5
+    middle += low
+    radius = np.maximum(high - middle, middle - low)
+    radius *= 1 + 4 * OWN_UNIT
+    return middle, radius
 
 
 # --- graphs ----------------------------------------------------------------------------------------------------------
@@ -539,7 +629,8 @@ def _inputs(graph: Graph, arrays: Sequence[Any], spread: float, flushes: bool) -
         array = as_array(value)
         if array.shape != var.shape:
             raise ShapeError(f"{var!r} was given an array of shape {array.shape}; give one of shape {var.shape}")
-        found[var] = Enclosed.point(array.astype(np.float64) if var.type.is_float else array)
+        is_narrow = array.dtype.kind != "f" or array.dtype.itemsize < 8
+        found[var] = Enclosed.point(array.astype(np.float64) if var.type.is_float else array, is_narrow)
         if not var.type.is_float:
             continue
         point, form = found[var], format_named(var.dtype.name)
@@ -578,11 +669,13 @@ def _multiplied_first(
 
 
 def _stored(found: Enclosed, type: TensorType) -> Enclosed:
+    return _limited(found, format_named(type.dtype.name)) if type.is_float else found
+
+
+def _limited(found: Enclosed, form: Format) -> Enclosed:
     """What may be too large for its format is not known."""
-    if not type.is_float:
+    edge = float(F64.largest if form == F64 else form.overflow)
+    if found.largest + found.widest < edge:
         return found
-    edge = float(format_named(type.dtype.name).overflow) if type.dtype is not f64 else float(F64.largest)
-    is_large = in_blocks(lambda c, r: np.isfinite(c) & (np.abs(c) + r >= edge), found.centre, found.radius)
-    if not is_large.any():
-        return found
+    is_large = np.isfinite(found.centre) & (np.abs(found.centre) + found.radius >= edge)
     return replace(found, radius=np.where(is_large, np.inf, found.radius), between=None)

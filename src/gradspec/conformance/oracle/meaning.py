@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.oracle.tolerance import Permitted
 from gradspec.domains.exact import rational
-from gradspec.domains.formats import F64, Format, format_named
+from gradspec.domains.formats import F32, F64, Format, format_named
 from gradspec.spec.errors import DTypeError, ShapeError
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -42,6 +42,8 @@ def round_array(x: Floats, format: Format) -> Floats:
     """
     if format == F64:
         return x
+    if format == F32:
+        return x.astype(np.float32).astype(np.float64)
     finite = np.isfinite(x)
     safe = np.where(finite, x, 0.0)
     exponent = np.maximum(np.frexp(safe)[1] - format.precision, format.lowest_bit)
