@@ -9,6 +9,8 @@ import pytest
 
 import gradspec as gs
 from gradspec.conformance import Arithmetic, enclosed_outputs, enclosure, meaning
+from gradspec.conformance.oracle.enclosed import Enclosed, inverse_grain
+from gradspec.domains.formats import format_named
 from graph.op_cases import GraphCase
 from graph.test_op_laws import CASES, several
 from verify.test_bounds import inside
@@ -97,6 +99,81 @@ def test_a_difference_of_two_numbers_is_rounded_by_itself() -> None:
     low, high = enclosure(gs.trace(lambda x, y: x - y, gs.f32[2], gs.f32[2]), x, np.float32([0.7, 0.333]))
     assert (low[0], high[0]) == (0, 0)
     assert high[1] - low[1] < 2**-22 * (x[1] - 0.333)
+
+
+ONE_ROUNDING = {
+    "sum": lambda a, b: a + b,
+    "difference": lambda a, b: a - b,
+    "product": lambda a, b: a * b,
+    "scaled": lambda a, b: a * 0.375 + b * 0.0,
+    "of what is certain in part": lambda a, b: gs.relu(a - b) * b,
+}
+EXPONENTS = (-70, -40, -30, -29, -28, -25, -24, -12, -8, -1, 0, 1, 3)
+
+
+def numbers(dtype: Any, seed: int) -> tuple[Any, Any]:
+    """Pairs near and far from each other, of few digits and of all: sums of them lose nothing, a bit, or a number."""
+    rng, count = np.random.default_rng(seed), 40
+    a = rng.choice([-1.0, 1.0], count) * (1 + rng.integers(0, 2**30, count) / 2.0 ** rng.integers(30, 60, count))
+    b = (1 + rng.integers(0, 2**20, count) / 2.0 ** rng.integers(20, 50, count)) * 2.0 ** rng.choice(EXPONENTS, count)
+    a[:2], b[:2] = (0.1, 1 / 3), (10, 3)  # 1 if float64 rounds their product
+    a[2], b[2] = 1, 2.0 ** -format_named(dtype.name).precision  # the largest error that there is
+    a[3:], b[3:] = (rng.permuted([v, np.round(v * 8) / 8], axis=0)[0] for v in (a[3:], b[3:]))
+    return a.astype(dtype.numpy), b.astype(dtype.numpy)
+
+
+@pytest.mark.parametrize("digits", ["of the type", "of float64"])
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize("name", ONE_ROUNDING)
+def test_what_is_rounded_once_is_certain_where_it_is_a_number_and_only_there(
+    name: str, dtype: Any, digits: str
+) -> None:
+    for seed in range(12):
+        arrays = numbers(dtype if digits == "of the type" else gs.f64, seed)
+        graph = gs.trace(ONE_ROUNDING[name], dtype[40], dtype[40])
+        low, high = enclosure(graph, *arrays)
+        exact = gs.evaluate(graph, *(gs.exact.tensor([Fraction(float(x)) for x in a]) for a in arrays), domain=gs.exact)
+        assert inside(low, exact.cells, high)
+        is_number = [Fraction(float(dtype.numpy.type(float(y)))) == Fraction(str(y)) for y in exact.cells]
+        is_certain = (low == high).tolist()
+        assert not any(certain and not number for certain, number in zip(is_certain, is_number, strict=True))
+        if digits == "of the type":
+            assert contains(low, graph(*arrays), high)
+            assert is_certain == is_number or name not in ("sum", "difference", "product")
+
+
+def test_what_varies_around_a_number_is_rounded_too() -> None:
+    b = np.random.default_rng(1).normal(size=200).astype(np.float32)
+    graph = gs.trace(lambda x, b: gs.exp(x) * b, gs.f32[200], gs.f32[200])
+    low, high = enclosure(graph, np.zeros(200, np.float32), b)
+    for error in (-4, 4):  # of the exponential
+        assert contains(low, np.float32(1 + error * 2.0**-24) * b, high)
+
+
+def test_products_that_underflow_are_inside() -> None:
+    a, b = (np.random.default_rng(i).normal(size=200).astype(np.float32) * np.float32(2.0**-73) for i in (1, 2))
+    low, high = enclosure(gs.trace(lambda a, b: a * b, gs.f32[200], gs.f32[200]), a, b)
+    assert contains(low, a * b, high)
+
+
+@pytest.mark.parametrize("function", [lambda a, b: a * b, lambda a, b: a / b, lambda a, b: a + a * b])
+@pytest.mark.parametrize("declared", [{}, {"flush_to_zero": True}, {"input_error": 2.0**-11}], ids=str)
+def test_what_is_made_of_zeros_is_zero_in_any_arithmetic(function: Any, declared: Any) -> None:
+    graph = gs.trace(function, gs.f32[2], gs.f32[2])
+    how = Arithmetic.of("f32", **declared)
+    low, high = enclosure(graph, np.zeros(2, np.float32), np.float32([3, 0.1]), arithmetic=how)
+    assert not low.any()
+    assert not high.any()
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_a_sum_of_two_may_be_stored_before_more_is_added(dtype: Any) -> None:
+    x, y, z = (np.random.default_rng(i).normal(size=300).astype(dtype.numpy) for i in range(3))
+    low, high = enclosure(gs.trace(lambda x, y, z: x + y - z, *[dtype[300]] * 3), x, y, z)
+    wide = np.promote_types(dtype.numpy, np.float32) if dtype is not gs.bf16 else np.dtype(np.float32)
+    for between in (dtype.numpy, wide):
+        total = (x.astype(wide) + y.astype(wide)).astype(between).astype(wide) - z.astype(wide)
+        assert contains(low, total.astype(dtype.numpy), high)
 
 
 # --- one operator: the theorem ----------------------------------------------------------------------------------------
@@ -290,6 +367,38 @@ def test_numbers_are_rounded_to_the_accumulator_before_they_are_added() -> None:
         gs.trace(lambda x: gs.sum(x, axis=-1), gs.f32[200, 2]), x, arithmetic=Arithmetic.of("f32", "f16")
     )
     assert contains(low, x.sum(-1, dtype=np.float16), high)
+
+
+# --- what all of it is made of ---------------------------------------------------------------------------------------
+
+TINY = 5e-324
+EXTREMES = np.array([0.0, TINY, 3 * TINY, 2.0**-1022, 2.0**-970 * 3, 0.1, 1.0, 1.5, 2.0**53 - 1, 1e300, 2.0**1023])
+
+
+def test_a_grain_is_the_largest_power_of_two_that_divides_a_number() -> None:
+    rng = np.random.default_rng(0)
+    x = np.concatenate(
+        [EXTREMES, -EXTREMES, np.ldexp(rng.integers(1, 2**53, 500).astype(float), rng.integers(-900, 900, 500))]
+    )
+    for array in (x, x[(np.abs(x) > 1e-280) & (np.abs(x) < 1e280)]):  # with and without what has no inverse
+        for value, inverse in zip(array.tolist(), inverse_grain(array).tolist(), strict=True):
+            if value == 0 or np.isinf(inverse):
+                assert inverse == 0 if value == 0 else abs(value) < 2.0**-968
+            elif abs(value) < 2.0**1023:
+                assert (Fraction(value) * Fraction(inverse)) % 2 == 1
+            else:
+                assert inverse * value < 2
+
+
+def test_ends_are_outside_of_the_ball_by_two_floats_at_most() -> None:
+    centres, radii = (a.ravel() for a in np.meshgrid([*EXTREMES[:-1], *-EXTREMES[:-1]], EXTREMES[:-1]))
+    found = Enclosed(centres, radii)
+    for c, r, low, high in zip(centres.tolist(), radii.tolist(), *(end.tolist() for end in found.ends), strict=True):
+        assert Fraction(low) <= Fraction(c) - Fraction(r)
+        assert Fraction(c) + Fraction(r) <= Fraction(high)
+        assert r > 0 or low == c == high
+        for end, exact in ((low, c - r), (high, c + r)):
+            assert abs(Fraction(end) - Fraction(exact)) <= Fraction(2.0**-51) * (abs(Fraction(c)) + Fraction(r))
 
 
 # --- boxes, and what is too wide --------------------------------------------------------------------------------------

@@ -182,6 +182,7 @@ class Enclosed:
         return found
 
 
+@np.errstate(all="ignore")
 def _ends(centre: NDArray[Any], radius: Floats) -> tuple[NDArray[Any], NDArray[Any]]:
     """A radius of ``r + u(|c| + r)`` has room for the rounding of ``c ± r``, by half of the distance to the next float:
     a power of two no larger than that term, which underflow does not make less than it."""
@@ -203,6 +204,7 @@ def inverse_grain(x: Floats) -> Floats:
     return found
 
 
+@np.errstate(all="ignore")
 def _inverse_grain(x: Floats) -> Floats:
     """A float's digits, read as an integer, and the lowest of them that is 1 add up to the next multiple of 2^e, which
     is twice the number if there is none. The exponent of ``2^−e`` is that of 2^e, subtracted from twice the bias."""

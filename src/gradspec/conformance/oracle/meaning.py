@@ -34,6 +34,7 @@ def format_of(dtype: Any) -> Format:
     return format_named(FORMAT_NAMES[name])
 
 
+@np.errstate(over="ignore", under="ignore")
 def round_array(x: Floats, format: Format) -> Floats:
     """``Format.nearest`` on every entry.
 
