@@ -266,6 +266,14 @@ def test_chains_of_sums_may_be_cut_and_stored_anywhere(storage: str, accumulate:
             assert contains(low, added_up(leaves, rng, kind), high)
 
 
+@pytest.mark.parametrize("function", [lambda x, w, b: x @ w + b, lambda x, w, b: b - x @ w])
+def test_a_bias_may_come_first_and_swallow_every_product(function: Any) -> None:
+    x, w, b = np.full((1, 24), 0.015, np.float16), np.ones((24, 1), np.float16), np.float16([[64]])
+    graph = gs.trace(function, *(gs.f16[a.shape] for a in (x, w, b)))
+    low, high = enclosure(graph, x, w, b, arithmetic=Arithmetic.of("f16", "f16"))
+    assert contains(low, b, high)
+
+
 def test_tf32_and_truncation_are_arithmetics() -> None:
     rng = np.random.default_rng(5)
     x, w = rng.normal(size=(4, 64)).astype(np.float32), rng.normal(size=(64, 5)).astype(np.float32)
@@ -346,6 +354,9 @@ def test_what_may_be_too_large_for_its_format_is_not_known() -> None:
     assert np.all(np.isinf(high - low))
     low, high = enclosure(gs.trace(lambda x: x * 0.25, gs.f32[2]), x)
     assert np.all(np.isfinite(high - low))
+    graph, x = gs.trace(lambda x: x * x, gs.f32[2]), np.float32([100, 300])
+    low, high = enclosure(graph, x, arithmetic=Arithmetic.of("f32", accumulate="f16"))
+    assert np.isinf(high - low).tolist() == [False, True]
 
 
 def test_partial_sums_of_a_mean_may_be_too_large() -> None:
