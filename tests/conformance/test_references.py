@@ -81,6 +81,33 @@ def test_right_kernels_pass(row):
     assert {mode for mode, what in run.tally.cells if what == "judged"} == set(row.modes)
 
 
+def _entropy(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.binary_cross_entropy(x * 0.5 + 0.25, y)
+
+
+def _huber(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.huber_loss(x, y, delta=0.3)
+
+
+LOSSES = (
+    *(getattr(torch.nn.functional, f"{name}_loss") for name in ("smooth_l1", "soft_margin", "mse", "l1")),
+    _huber,
+    _entropy,
+)
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (1, 1)], ids=str)
+@pytest.mark.parametrize("dtype", [gs.f16, gs.bf16], ids=str)
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda f: f.__name__)
+def test_losses_may_be_stored_step_by_step(loss, dtype, shape):
+    """As PyTorch's kernels do, whose decompositions into other operators keep all steps in float32."""
+
+    def drawn(rng):
+        return [rng.random(shape).astype(dtype.numpy) for _ in range(2)]
+
+    check_kernel(loss, spec=loss, inputs=drawn, cases=12, seed=3, modes=["value"], isolate=False)
+
+
 @pytest.mark.rows(3)
 @pytest.mark.parametrize("row", WRONG, ids=str)
 def test_mistakes_are_found_and_told(row):

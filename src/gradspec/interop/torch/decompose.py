@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -22,6 +23,10 @@ Function = Callable[..., Any]
 Part = tuple[fx.GraphModule, list[fx.Node]]
 """A program, and the nodes whose values it takes."""
 
+LOSSES = ("smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss")
+"""Of 16-bit operands, kernels store every step of these, and every cell before cells are added up; decompositions are
+wrapped in a conversion to float32 and back."""
+
 AUTOCAST_SETTINGS = 5
 """Arguments of an autocast before those of its part: device, dtype, whether it is on, whether it caches, the part."""
 
@@ -30,7 +35,13 @@ AUTOCAST_SETTINGS = 5
 def decompositions() -> dict[Any, Function]:
     """PyTorch's decompositions of the operators that the table lacks; those of ``torch.export`` come first."""
     known: dict[Any, Function] = {**decomposition_table, **torch.export.default_decompositions()}
-    return {operator: how for operator, how in known.items() if entry_for(operator) is None}
+    plain = {operator: unwrap(known[operator]) for loss in LOSSES for operator in _overloads(loss) if operator in known}
+    return {operator: how for operator, how in {**known, **plain}.items() if entry_for(operator) is None}
+
+
+def _overloads(name: str) -> list[Any]:
+    packet = getattr(torch.ops.aten, name)
+    return [getattr(packet, overload) for overload in packet.overloads()]
 
 
 def decomposed(node: fx.Node) -> Part:
