@@ -85,7 +85,7 @@ class NodeArithmetic:
     def unit(self) -> float:
         return float(self.accumulate.unit) * (2 if self.declared.truncating else 1)
 
-    def growth(self, n: Floats, most: float) -> Floats:
+    def growth(self, n: Any, most: float) -> Any:
         """``Γ_n``, of the kernel's roundings and as many of ours, from above: ``Γ_n/n`` grows with n, up to ``most``.
 
         Our centre is the result of a kernel in float64, to which the theorem applies too. The mass that this is
@@ -514,12 +514,12 @@ def _compiled_rule(
     counts = [len({*box.ends}) for box in results]
     run = compile(builder.build([end for box in results for end in dict.fromkeys(box.ends)], allow_unused=True))
 
-    def ends(*given: Any) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    def lows_and_highs(*given: Any) -> list[tuple[NDArray[Any], NDArray[Any]]]:
         values = iter(_several(run(*given)))
         found = ([np.asarray(next(values)) for _ in range(count)] for count in counts)
         return [(each[0], each[-1]) for each in found]
 
-    return ends
+    return lows_and_highs
 
 
 def _between(low: NDArray[Any], high: NDArray[Any], special: NDArray[Any], type: TensorType) -> Enclosed:
@@ -629,7 +629,7 @@ def _inputs(graph: Graph, arrays: Sequence[Any], spread: float, flushes: bool) -
         array = as_array(value)
         if array.shape != var.shape:
             raise ShapeError(f"{var!r} was given an array of shape {array.shape}; give one of shape {var.shape}")
-        is_narrow = array.dtype.kind != "f" or array.dtype.itemsize < 8
+        is_narrow = array.dtype == var.dtype.numpy and var.dtype is not f64
         found[var] = Enclosed.point(array.astype(np.float64) if var.type.is_float else array, is_narrow)
         if not var.type.is_float:
             continue
