@@ -372,6 +372,34 @@ def test_what_is_not_known_need_not_be_nan() -> None:
     assert np.all(np.isinf(high - low))
 
 
+def test_what_is_not_known_may_be_nan() -> None:
+    low, high = enclosure(gs.trace(lambda x: gs.maximum(x / x, x), gs.f32[2]), np.float32([np.inf, 1]))
+    assert np.isinf(high - low).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, "the largest"])
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: x - gs.mean(y, axis=-1, keepdims=True),
+        lambda x, y: (x + y) * x - y,
+        lambda x, y: gs.avg_pool1d(x + x - y, 3, 1, 1) * y,
+        lambda x, y: gs.maximum(x / y, gs.tanh(x) + y),
+        lambda x, y: gs.softmax(x * y, axis=-1) - x,
+    ],
+)
+def test_what_is_not_finite_in_one_sample_changes_no_other(function: Any, dtype: Any, poison: Any) -> None:
+    graph, shape = gs.trace(function, dtype[3, 5], dtype[3, 5]), (3, 5)
+    x, y = (np.random.default_rng(i).normal(size=shape).astype(dtype.numpy) for i in range(2))
+    clean = enclosure(graph, x, y)
+    for array in (x, y):
+        array[1, 2] = float(format_named(dtype.name).largest) if poison == "the largest" else poison
+    for before, after in zip(clean, enclosure(graph, x, y), strict=True):
+        np.testing.assert_allclose(after[::2], before[::2], rtol=1e-13)
+        assert not np.array_equal(after[1], before[1])
+
+
 def test_numbers_are_rounded_to_the_accumulator_before_they_are_added() -> None:
     x = np.random.default_rng(4).standard_normal((200, 2)).astype(np.float32)
     low, high = enclosure(

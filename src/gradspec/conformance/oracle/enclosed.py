@@ -102,7 +102,7 @@ class Enclosed:
 
     @property
     def varies(self) -> bool:
-        return self.widest > 0
+        return self.widest != 0
 
     @cached_property
     def is_known(self) -> Bools:

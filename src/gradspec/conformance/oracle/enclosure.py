@@ -169,9 +169,9 @@ class _SumNode:
         if not found.is_finite_everywhere:
             special = ~np.isfinite(centre)
             unknown = unknown | (special & ~self._is_demanded())
-            found = replace(
-                found, centre=np.where(unknown & special, 0.0, centre), radius=np.where(special, 0.0, found.radius)
-            )
+            radius = np.where(special, 0.0, found.radius)
+            inherited = None if found.inherited is None else np.where(special, 0.0, found.inherited)
+            found = replace(found, centre=np.where(unknown & special, 0.0, centre), radius=radius, inherited=inherited)
         return replace(found, radius=np.where(unknown, np.inf, found.radius)) if np.any(unknown) else found
 
     @cached_property
@@ -427,7 +427,7 @@ class _SumNode:
         """How far the sum moves with its operands, one factor after the other; other factors are ``more`` than they
         are."""
         factors, bias = self.rule.factors, self.rule.bias
-        moves = [largest(spread(e)) > 0 for e in self.operands]
+        moves = [largest(spread(e)) != 0 for e in self.operands]
         turns = [i for i in factors if moves[i]] or [-1] * any(moves)
         found = []
         for turn in turns:
@@ -489,13 +489,18 @@ def _specials(node: Node, operands: Sequence[Enclosed]) -> list[NDArray[Any]]:
     if all(np.isfinite(y).all() for y in found):
         return found
     corners = [[e.ends[end] for e, end in zip(operands, cycle(order), strict=False)] for order in CORNERS]
-    # What is not known need not be infinite.
-    corners.append([np.where(e.is_known, e.centre, e.centre.dtype.type(1)) for e in operands])
+    # What is not known need not be infinite, nor a number.
+    corners += [[_with(e, number) for e in operands] for number in (1.0, np.nan)]
     others = [_several(apply(node.op, _attrs(node), *corner)) for corner in corners]
     return [
         np.where(np.logical_and.reduce([(y == z) | (np.isnan(y) & np.isnan(z)) for z in tried]), y, 0)
         for y, *tried in zip(found, *others, strict=True)
     ]
+
+
+def _with(e: Enclosed, number: float) -> NDArray[Any]:
+    """The centres, with a number for what is not known; 1 among integers."""
+    return np.where(e.is_known, e.centre, number if e.centre.dtype.kind == "f" else e.centre.dtype.type(1))
 
 
 def _compiled_rule(
