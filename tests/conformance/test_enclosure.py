@@ -373,8 +373,16 @@ def test_what_is_not_known_need_not_be_nan() -> None:
 
 
 def test_what_is_not_known_may_be_nan() -> None:
-    low, high = enclosure(gs.trace(lambda x: gs.maximum(x / x, x), gs.f32[2]), np.float32([np.inf, 1]))
-    assert np.isinf(high - low).tolist() == [True, False]
+    x = np.float32([np.nextafter(np.float32(np.inf), np.float32(0)), 1])
+    for function in (lambda x, y: gs.maximum(x + x, y), lambda x, y: (x + x) / y, lambda x, y: (x + x) * (1.0 / y)):
+        low, high = enclosure(gs.trace(function, gs.f32[2], gs.f32[2]), x, np.full(2, np.inf, np.float32))
+        assert (low[0], high[0]) == (-np.inf, np.inf)
+        assert low[1] == high[1]
+
+
+def test_infinity_over_infinity_is_nan() -> None:
+    low, high = enclosure(gs.trace(lambda x: x / x, gs.f32[2]), np.float32([np.inf, 3]))
+    assert np.isnan(low).tolist() == np.isnan(high).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, "the largest"])

@@ -436,6 +436,8 @@ class _SumNode:
                 if j != turn:
                     other = self.operands[j]
                     parts[j] = (np.abs(other.finite) if j < turn else other.magnitude) + more
+            if more and self.rule.divisor is not None:  # not even an infinite one makes 0 of what may be infinite
+                parts[self.rule.divisor] = np.ones_like(parts[self.rule.divisor])
             if bias is not None and len(parts) > bias and turn != turns[0]:
                 parts[bias] = np.zeros_like(parts[bias])
             found.append(_absolute(self.rule, self.node, parts, self.rule.linear(self.attrs)))
