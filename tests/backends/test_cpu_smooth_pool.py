@@ -123,13 +123,14 @@ def test_every_lowered_operator_is_tested():
 
 @pytest.mark.rows(3)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("padding_mode", ["zeros", "ignore"])
-@pytest.mark.parametrize(("shape", "window"), GEOMETRIES, ids=IDS)
-def test_geometries(shape, window, padding_mode, kind):
-    for dtype, beta in ((gs.f32, 1.0), (gs.f64, -0.7)):
-        attrs = attributes(shape, beta, padding_mode, **window)
-        arrays = numbers(attrs, shape, dtype)
-        assert_permitted(kind, attrs, arrays, *results([kind], attrs, arrays))
+@pytest.mark.parametrize(("dtype", "beta"), [(gs.f32, 1.0), (gs.f64, -0.7)], ids=str)
+@pytest.mark.parametrize("number", range(len(GEOMETRIES)), ids=IDS)
+def test_geometries(number, dtype, beta, kind):
+    """Every geometry in both formats, with padding of zeros in one and without it in the other."""
+    shape, window = GEOMETRIES[number]
+    attrs = attributes(shape, beta, ("zeros", "ignore")[(number + (dtype is gs.f64)) % 2], **window)
+    arrays = numbers(attrs, shape, dtype)
+    assert_permitted(kind, attrs, arrays, *results([kind], attrs, arrays))
 
 
 @pytest.mark.rows(2)
@@ -149,7 +150,8 @@ def test_formats_and_softness(dtype, beta, kind):
 @pytest.mark.parametrize(
     ("dtype", "beta"),
     [
-        *((dtype, beta) for dtype in (gs.f32, gs.f64) for beta in (1.0, -2.0, 1e30, 1e-38, -1e-38)),
+        *((dtype, beta) for dtype in (gs.f32, gs.f64) for beta in (1.0, -2.0, 1e30)),
+        *((gs.f32, beta) for beta in (1e-38, -1e-38)),  # subnormal
         (gs.f16, 1.0),
         (gs.bf16, -2.0),
     ],

@@ -96,9 +96,11 @@ def test_rounds_to_the_exact_meaning(case, mode):
                 assert actual.rounded(name).ravel().tolist() == right
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("case", [c for c in CASES if not c.needs_exp], ids=lambda case: case.id)
-@pytest.mark.parametrize("name", DTYPES)
+RATIONAL = [case for case in CASES if not case.needs_exp]
+IN_TURN = [(case, mode, [*DTYPES][(i + j) % 4]) for i, case in enumerate(RATIONAL) for j, mode in enumerate(MODES)]
+
+
+@pytest.mark.parametrize(("case", "mode", "name"), IN_TURN, ids=lambda v: getattr(v, "id", v))
 def test_accepts_the_specification_in_every_format(case, mode, name):
     """The spec's own order of summation in IEEE arithmetic is one correct kernel, on special values too."""
     for kind in ("plain", "special", "small integers"):
