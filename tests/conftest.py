@@ -8,10 +8,10 @@ import pytest
 
 gc.disable()  # until all is collected
 
-ROWS = {"conformance": 2, "interop": 2, "bench": 1}
+ROWS = {"backends": 2, "conformance": 2, "interop": 2, "bench": 1}
 USUAL = 3
 """Of each test, so many rows run by default, spread evenly over its table; ``pytest -m exhaustive`` runs the others.
-Rows of these folders are dear: a kernel is judged, a model imported, a process started.
+Rows of these folders are dear: a kernel is compiled or judged, a model imported, a process started.
 
 ``@pytest.mark.rows(2)`` says so of one test: these and no others. ``@pytest.mark.exhaustive`` puts off a whole test,
 one whose law others show by default on less.
