@@ -54,6 +54,7 @@ WINDOWS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((20,), {"kernel_size": (18,), "stride": 1, "padding": 9}),
     ((2, 3), {"kernel_size": ()}),
     ((2, 0, 5), {"kernel_size": (2,)}),
+    ((2, 1), {"kernel_size": (2,), "padding": 1, "dilation": 2}),  # taps on either side of the only cell
     *[(shape, window) for shape, window, _ in QUICK],
 ]
 BINS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
