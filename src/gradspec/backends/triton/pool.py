@@ -277,8 +277,9 @@ def _cover(
 
 
 def _side_by_side(places: Lanes, dx: Slot) -> int:
-    """How many cells of a lane lie side by side, where those of all lanes begin at a multiple of as many."""
-    fastest = [cut[0] for cut, step in zip(places.cuts, places.strides[0][1:], strict=True) if step == 1 < cut[0]]
+    """How many cells of a lane lie side by side, along columns or the last axis, where those of all lanes begin at a
+    multiple of as many."""
+    fastest = [cut[0] for cut, step in zip(places.cuts[2:], places.strides[0][3:], strict=True) if step == 1 < cut[0]]
     return next((n for n in (4, 2) if fastest and _are_multiples(n, fastest[-1], dx)), 1)
 
 

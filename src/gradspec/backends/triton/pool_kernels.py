@@ -706,7 +706,8 @@ def cover(
         col = col + side
     v, w = state_of(x, xw, at, inside, g, KIND, SIGN, STATES)
     total = lifted(tl.zeros(at.shape, g.dtype.element_ty))
-    for j in range(NR * NC):
+    for k in range(NR * NC):
+        j = NR * NC - 1 - k  # outputs in their order, as ``cover_tiles`` adds them up
         o_row, tap_row, in_row = reader(row, j // NC, rows, KR, SR, DR, BR)
         o_col, tap_col, in_col = reader(col, j % NC, cols, KC, SC, DC, BC)
         out, table_at = base + o_row * y2 + o_col * y3, table_base + o_row * t2 + o_col * t3
