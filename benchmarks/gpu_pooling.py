@@ -104,7 +104,7 @@ class Reference:
         return self.back(torch.where(weights > 0, weights * self.gather(dx), 0.0).sum(-1))
 
     def pull(self, weights: Tensor, g: Tensor) -> Tensor:
-        return self.scatter(weights * g.double().reshape(len(weights), -1, 1))
+        return self.scatter(weights * g.double().reshape(len(weights), weights.shape[1], 1))
 
     def divisors(self, include: bool) -> Tensor:
         return (self.exists if include else self.real).sum(-1).clamp(min=1).double()
@@ -159,7 +159,7 @@ def check_one(job: tuple[int, torch.dtype]) -> tuple[Any, list[str]]:
             found = [pool.kernel(name, attrs)(*(laid(t, layout) for t in operands)) for _ in range(2)]
             if not is_close(found[0][0], wanted, scale, dtype, roundings):
                 bad.append(f"{layout}: {name} {attrs}")
-            if not torch.equal(*(results[0].contiguous().view(torch.uint8) for results in found)):
+            if not torch.equal(*(results[0].reshape(-1).view(torch.uint8) for results in found)):
                 bad.append(f"{layout}: {name}: bits differ between runs")
 
         first = ref.chosen(tied, "first")
@@ -173,13 +173,13 @@ def check_one(job: tuple[int, torch.dtype]) -> tuple[Any, list[str]]:
         shares = ref.real.double() / ref.divisors(False)[:, None]
         spread = ops.AvgSpread(**vars(average), sizes=ref.window.sizes)
         note("avg_pool", average, [x], ref.push(shares[None], x), ref.push(shares[None], x.abs()), n + 2)
-        wanted = ref.scatter(shares * g.double().reshape(-1, len(shares), 1))
+        wanted = ref.scatter(shares * g.double().reshape(prod(ref.lead), len(shares), 1))
         note(
             "avg_pool_spread",
             spread,
             [g],
             wanted,
-            ref.scatter(shares * g.double().abs().reshape(-1, len(shares), 1)),
+            ref.scatter(shares * g.double().abs().reshape(prod(ref.lead), len(shares), 1)),
             n + 2,
         )
         if "output_size" not in window:

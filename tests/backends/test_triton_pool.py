@@ -55,6 +55,9 @@ WINDOWS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 3), {"kernel_size": ()}),
     ((2, 0, 5), {"kernel_size": (2,)}),
     ((2, 1), {"kernel_size": (2,), "padding": 1, "dilation": 2}),  # taps on either side of the only cell
+    ((2, 3, 4), {"kernel_size": (1, 2)}),
+    ((3, 4), {"kernel_size": (2, 1), "stride": 1}),
+    ((3, 4), {"kernel_size": (1, 1)}),
     *[(shape, window) for shape, window, _ in QUICK],
 ]
 BINS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
@@ -62,6 +65,8 @@ BINS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 7, 9), {"output_size": (1, 1)}),
     ((5, 8, 9), {"output_size": (2, 1, 5)}),
     ((1, 6, 40), {"output_size": (3, 1)}),
+    ((1, 3), {"output_size": (2, 3)}),
+    ((3, 4), {"output_size": (3, 3)}),
     *[(shape, window) for shape, window, _ in QUICK_BINS],
 ]
 
@@ -141,6 +146,16 @@ def test_largest_and_places(shape, window, dtype):
     assert_meant(value, f"{kind(attrs)}max_pool", x, **named(attrs))
     wanted = getattr(gs.spec, f"{kind(attrs)}max_pool")(x.astype(float), **named(attrs), return_indices=True)[1]
     np.testing.assert_array_equal(places, np.array(wanted.tolist(), int).reshape(places.shape))
+
+
+@pytest.mark.parametrize(("shape", "kernel"), [((2, 7), (2,)), ((6, 7), (3, 2)), ((40,), (31,)), ((5, 6), (5, 6))])
+def test_a_zero_with_its_place_is_the_winners(shape, kernel):
+    x = np.random.default_rng(0).choice(np.float32([0.0, -0.0]), shape)
+    attrs = ops.MaxPool(**windows(shape, {"kernel_size": kernel, "stride": 1}), return_indices=True)
+    value, places = run("max_pool", attrs, x)
+    planes = x.reshape(-1, np.prod(shape[-len(kernel) :]))
+    winners = np.take_along_axis(planes, places.reshape(len(planes), -1), 1)
+    np.testing.assert_array_equal(np.signbit(value.reshape(winners.shape)), np.signbit(winners))
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8])

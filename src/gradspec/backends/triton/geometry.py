@@ -126,22 +126,22 @@ class Pass(NamedTuple):
         return tuple(sizes)
 
 
-def passes(window: Window, ndim: int, few: int = FEW_TAPS) -> tuple[Pass, ...]:
+def passes(window: Window, ndim: int, few: int = FEW_TAPS, places: bool = False) -> tuple[Pass, ...]:
     """The passes that reduce a window of a tensor of ``ndim`` axes: the last axes first, so that of cells that tie the
     first in row-major order is met first. Windows of at most ``few`` taps take two axes in a pass, and windows of all
-    cells are one axis.
+    cells are one axis. With ``places``, axes take part along which nothing is pooled, but which tell places apart.
 
     >>> from gradspec.spec.window import regular
     >>> [(step.row.taps, step.col.taps) for step in passes(regular((9, 9, 9), (3, 3, 3)), 4)]
     [(3, 3), (3, 1)]
-    >>> [(step.row.taps, step.col.taps) for step in passes(regular((9, 9), (5, 5)), 4)]
-    [(5, 1), (5, 1)]
+    >>> [(step.row.taps, step.col.taps) for step in passes(regular((9, 9), (7, 7)), 4)]
+    [(7, 1), (7, 1)]
     >>> [(step.row.taps, step.col.taps) for step in passes(regular((9, 9), (9, 9)), 4)]
     [(81, 1)]
     """
     first = ndim - window.rank
     axes = [_axis(first + i, axis) for i, axis in enumerate(window.trimmed().axes)]
-    waiting = [axis for axis in axes if not axis.does_nothing]
+    waiting = [axis for axis in axes if not axis.does_nothing or (places and axis.size > 1)]
     if not waiting:
         return (Pass(axes[-1] if axes else NO_AXIS, NO_AXIS, 1),)
     found = []

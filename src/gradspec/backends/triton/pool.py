@@ -130,7 +130,7 @@ def _forward(
     p: Planner, kind: PoolKind, window: Window, x: Slot, u: Slot | None = None, gives: int = VALUE, table: Any = 0.0
 ) -> list[PassState]:
     """What each pass finds; of the last, what ``gives`` asks for. ``table``: a number for each output of a plane."""
-    steps = passes(window, len(x.shape), kind.few_taps)
+    steps = passes(window, len(x.shape), kind.few_taps, kind.places)
     x = p.laid(x, fitting(x.shape, x.strides, steps))
     states = [PassState(x, None, None if u is None else p.laid(u, x.strides))]
     for step in steps:

@@ -217,8 +217,11 @@ def join(a, b, KIND: tl.constexpr, ORDERED: tl.constexpr):
 
 
 @triton.jit
-def joined(states, N: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr):
-    """``N`` states as one, in order; with WINNER, of cells that all exist."""
+def joined(states, N: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr, PLACES: tl.constexpr):
+    """``N`` states as one, in order; with WINNER, of cells that all exist.
+
+    A zero that comes with its place is the winner's, which the larger of two zeros need not be.
+    """
     a = states[0]
     if KIND == SOFT or KIND == NORM:
         m = a[0]
@@ -235,11 +238,12 @@ def joined(states, N: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr):
         m = a[0]
         for k in tl.static_range(1, N):
             m = larger(m, states[k][0])
-        w = states[N - 1][1]
+        v, w = states[N - 1][0], states[N - 1][1]
         for k in tl.static_range(1, N):
             b = states[N - 1 - k]
-            w = tl.where((b[0] == m) | (b[0] != b[0]), b[1], w)
-        return m, w, a[2]
+            holds = (b[0] == m) | (b[0] != b[0])
+            v, w = tl.where(holds, b[0], v), tl.where(holds, b[1], w)
+        return v if PLACES else m, w, a[2]
     else:
         for k in tl.static_range(1, N):
             a = join(a, states[k], KIND, True)
@@ -384,6 +388,45 @@ def kept(state, real, KIND: tl.constexpr, LOWEST: tl.constexpr):
     return v, w, u
 
 
+@triton.jit
+def row_of(
+    x, xw, xu, h, left, taps, real, cols, across, step,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, STATES: tl.constexpr,
+    MOVES: tl.constexpr, PLACES: tl.constexpr, KC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr, EC: tl.constexpr,
+):  # fmt: skip
+    """The state of what a window reads of row ``h``, whose first cell is at ``x``."""
+    cells = ()
+    for t in tl.static_range(KC):
+        c = tap_at(left, t, cols, taps, DC, BC) if EC else left + t * DC
+        if EC and KIND != MAX and KIND != WINNER:
+            real = is_real(left, t, cols, taps, DC, BC)
+        code = tl.full(h.shape, t, tl.int32)
+        if PLACES:
+            code = (h.to(tl.int64) * cols[0] + c) * step
+        at = (c * across).to(tl.int64)
+        cells = cells + (cell(x, xw, xu, at, real, code, KIND, LOWEST, SIGN, STATES, MOVES),)
+    v, w, u = joined(cells, KC, KIND, P, PLACES)
+    if KIND == WINNER and not PLACES and EC and not BC:
+        w = tl.maximum(w, first_tap(left, DC))
+    return v, w, u
+
+
+@triton.jit
+def window_of(
+    found, k, top,
+    KIND: tl.constexpr, P: tl.constexpr, PLACES: tl.constexpr,
+    KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr, ER: tl.constexpr, KC: tl.constexpr,
+):  # fmt: skip
+    """The state of the k-th window of a strip, of those of the strip's rows; winners are told by their taps."""
+    states = ()
+    for t in tl.static_range(KR):
+        v, w, u = found[k * SR + t]
+        if KIND == WINNER and not PLACES:
+            w = w + (tl.maximum(t, first_tap(top + k * SR, DR)) * KC if ER and not BR else t * KC)
+        states = states + ((v, w, u),)
+    return joined(states, KR, KIND, P, PLACES)
+
+
 @triton.jit(do_not_specialize=UNSPECIALIZED)
 def reduce(
     x, xw, xu, y, yw, yu, table, lanes,
@@ -411,82 +454,37 @@ def reduce(
     row_taps, col_taps = taps_of(first, rows, KR, BR), taps_of(col, cols, KC, BC)
     base = outer0 * x0 + outer1 * x1 + inner * x4
     selects: tl.constexpr = KIND == MAX or KIND == WINNER
+    real = None
+    if HOLLOW and selects:
+        real = inside & (i * 0 < row_size) & (i * 0 < col_size)  # there may be no cell at all
     found = ()
     for r in tl.static_range((STRIP - 1) * SR + KR):
         h = tap_at(top, r, rows, row_taps, DR, BR) if ER else top + r * DR
-        row_at = base + h * x2
-        cells = ()
-        for t in tl.static_range(KC):
-            c = tap_at(left, t, cols, col_taps, DC, BC) if EC else left + t * DC
-            real = None
-            if HOLLOW and selects:
-                real = inside & (i * 0 < rows[0]) & (i * 0 < cols[0])  # there may be no cell at all
-            elif EC and not selects:
-                real = is_real(left, t, cols, col_taps, DC, BC)
-            code = tl.full(h.shape, t, tl.int32)
-            if PLACES:
-                code = (h.to(tl.int64) * cols[0] + c) * step
-            cells = cells + (
-                cell(
-                    x + row_at,
-                    xw + row_at,
-                    xu + row_at,
-                    (c * x3).to(tl.int64),
-                    real,
-                    code,
-                    KIND,
-                    LOWEST,
-                    SIGN,
-                    STATES,
-                    MOVES,
-                ),
-            )
-        v, w, u = joined(cells, KC, KIND, P)
-        if KIND == WINNER and not PLACES and EC and not BC:
-            w = tl.maximum(w, first_tap(left, DC))
+        at = base + h * x2
+        state = row_of(
+            x + at, xw + at, xu + at, h, left, col_taps, real, cols, x3, step,
+            KIND, LOWEST, SIGN, P, STATES, MOVES, PLACES, KC, DC, BC, EC,
+        )  # fmt: skip
         if ER and not selects:
-            v, w, u = kept((v, w, u), is_real(top, r, rows, row_taps, DR, BR), KIND, LOWEST)
-        found = found + ((v, w, u),)
+            state = kept(state, is_real(top, r, rows, row_taps, DR, BR), KIND, LOWEST)
+        found = found + (state,)
     out = outer0 * y0 + outer1 * y1 + first * y2 + col * y3 + inner * y4
-    table_at = first * t2 + col * t3 + inner * t4 + outer0 * t0 + outer1 * t1
+    table_at = outer0 * t0 + outer1 * t1 + first * t2 + col * t3 + inner * t4
     for k in tl.static_range(STRIP):
-        window = ()
-        for t in tl.static_range(KR):
-            v, w, u = found[k * SR + t]
-            if KIND == WINNER and not PLACES:
-                w = w + (tl.maximum(t, first_tap(top + k * SR, DR)) * KC if ER and not BR else t * KC)
-            window = window + ((v, w, u),)
-        v, w, u = joined(window, KR, KIND, P)
+        v, w, u = window_of(found, k, top, KIND, P, PLACES, KR, SR, DR, BR, ER, KC)
         if HOLLOW and selects:
             has_cells = reaches(first + k, rows, KR, SR, DR, BR) & reaches(col, cols, KC, SC, DC, BC)
             v = tl.where(has_cells, v, 0)
             if KIND == WINNER:
                 w = tl.where(has_cells, w, -1)
-        mask = inside & (first + k < rows[1])
+        mask = inside & (first + k < row_outputs)
         if KIND == WINNER and MOVES:  # the winner's
             h, c = top + k * SR + w // KC * DR, left + w % KC * DC
             u = tl.load(xu + base + h * x2 + c * x3, mask=mask & (w >= 0), other=0.0)
-        at, number_at = out + k * y2, table_at + k * t2
         write(
-            y,
-            yw,
-            yu,
-            table,
-            only,
-            at,
-            number_at,
-            mask,
-            (v, w, u),
-            KIND,
-            LAST,
-            SIGN,
-            GIVES,
-            SPLIT,
-            NONE,
-            P,
-            ALIKE,
-            INVERSE,
-        )
+            y, yw, yu, table, only, out + k * y2, table_at + k * t2, mask, (v, w, u),
+            KIND, LAST, SIGN, GIVES, SPLIT, NONE, P, ALIKE, INVERSE,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -591,7 +589,7 @@ def fold(
         if KIND == WINNER:
             v, w, u = join((v, w, u), block, KIND, True)
         else:
-            v, w, u = joined(((v, w, u), block), 2, KIND, P)
+            v, w, u = joined(((v, w, u), block), 2, KIND, P, PLACES)
     state = folded(v, w, u, KIND, P)
     if KIND == MAX and HOLLOW:
         has_cells = reaches(row, rows, taps, SR, DR, BR)
