@@ -232,11 +232,12 @@ def check(
 ) -> None:
     """Judge a target's convolution and pooling kernels: values, both derivatives, and what tests usually leave out.
 
-    TARGET is native, torch, torch.compile, torch:channels_last, jax, onnxruntime, onnx.reference, or module or
-    module:object for your own kernels, judged as operators by their names, or by any reference with --spec and
-    --inputs; or bounds or auto_lirpa, which bound networks over boxes of inputs. Every case is judged against exact
-    arithmetic; what fails is shrunk to its smallest case and printed as a program. A crash or a hang of the target is a
-    finding. Ctrl-C ends early and shows what was found.
+    TARGET is native, torch, torch.compile, torch:channels_last, to_torch (our own operators on tensors, and so our
+    kernels for GPUs), jax, onnxruntime, onnx.reference, or module or module:object for your own kernels, judged as
+    operators by their names, or by any reference with --spec and --inputs; or bounds or auto_lirpa, which bound
+    networks over boxes of inputs. Every case is judged against exact arithmetic; what fails is shrunk to its smallest
+    case and printed as a program. A crash or a hang of the target is a finding. Ctrl-C ends early and shows what was
+    found.
 
     The exit code is 0 if no defect was found, 1 if one was, 2 if the request is invalid or the target offers nothing of
     it, and 3 if the run is incomplete: interrupted, fewer cases than --at-least, or something could not be judged.

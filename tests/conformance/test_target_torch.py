@@ -24,6 +24,7 @@ from gradspec.conformance.model.device import enter
 from gradspec.conformance.model.problem import DTYPES, LAYOUTS, MODES, Array, Call, Problem, laid_out
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets import target_named
+from gradspec.conformance.targets.torch import modules
 from gradspec.conformance.targets.torch.functions import function, undocumented
 from gradspec.conformance.targets.torch.target import TorchWindows, in_channels_last
 from patience import PATIENCE
@@ -143,6 +144,28 @@ def test_what_pytorch_is_known_to_get_right_passes(target: str, dtype: str, rank
     verdicts = [(call.problem, call.mode, v) for call in judged for v in judge_call(target_named(target), call)]
     assert [entry for entry in verdicts if entry[2].kind != "pass"] == []
     assert len(verdicts) > 60
+
+
+@pytest.mark.parametrize("name", ["max_pool", "avg_pool", "adaptive_max_pool", "global_max_pool", "conv"])
+def test_modules_of_graphs_pass(name: str) -> None:
+    target, problem = target_named("to_torch"), problems(1)[name]
+    ways = [(mode, v) for mode in MODES for v in ("plain", *target.variants(problem, mode))]
+    judged = [replace(made(problem, mode, LAYOUTS[i % 3]), variant=v) for i, (mode, v) in enumerate(ways)]
+    assert {verdict.kind for call in judged for verdict in judge_call(target, call)} == {"pass"}
+
+
+def test_a_wrong_module_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "to_torch", lambda graph: lambda x: x[..., :2] * 0)
+    call = made(Problem("max_pool", 1, ((1, 1, 4),), {"kernel_size": (2,)}), "value")
+    assert {verdict.kind for verdict in judge_call(target_named("to_torch"), call)} == {"defect"}
+
+
+def test_a_module_is_shown_by_a_program() -> None:
+    problem = Problem("max_pool", 1, ((1, 3),), {"kernel_size": (2,), "stride": (1,)})
+    call = Call(problem, "vjp", (np.float32([[1, 3, 2]]),), cotangent=np.float32([[1, 2]]))
+    program = [sys.executable, "-c", target_named("to_torch").reproducer(call)]
+    shown = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE)
+    assert shown.stdout.splitlines() == ["grad_x (1, 3) [[0.0, 3.0, 0.0]]"], shown.stderr
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
