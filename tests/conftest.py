@@ -42,6 +42,10 @@ def pytest_collection_finish():
     gc.enable()
 
 
+def pytest_unconfigure():
+    gc.unfreeze()  # or what Triton's extension holds is told as leaked
+
+
 def sample(names, rows=USUAL, always=ALWAYS):
     """The numbers of the rows that run by default, given their names.
 

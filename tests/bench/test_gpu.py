@@ -189,6 +189,7 @@ def made_gpu(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("made_gpu")
 def test_a_run_names_the_gpu_and_is_written_drawn_and_compared(tmp_path):
     file, picture = tmp_path / "then.json", tmp_path / "picture.png"

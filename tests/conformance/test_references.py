@@ -370,6 +370,7 @@ def test_a_reference_is_known_by_its_name_while_it_lives():
     assert make().name == "standardised"
 
 
+@pytest.mark.exhaustive
 def test_a_crash_on_a_reference_in_a_process_of_its_own_is_a_finding():
     kernel, spec = (f"conformance.kernel_doubles:{name}" for name in ("doubled_unless_one", "doubled"))
     run = check(kernel, spec=spec, inputs="f32[3,9]", cases=25, seed=0, modes=["value"], jobs=1)
