@@ -4,6 +4,8 @@ Whenever a kernel calls a function, it puts its own operators in the place of Tr
 since the kernel was launched: the functions of one module see one ``triton.language``.
 """
 
+from math import nan
+
 import pytest
 from triton.runtime.interpreter import InterpretedFunction
 
@@ -17,9 +19,16 @@ def _call_quickly(self, *args, **kwargs):
     return self.rewrite()(*args, **kwargs) if is_ours else _call(self, *args, **kwargs)
 
 
+def _filled(device, allocator=plans.allocator):
+    """Memory that shows where nothing is written."""
+    make = allocator(device)
+    return lambda shape, strides, dtype: make(shape, strides, dtype).fill_(nan if dtype.is_floating_point else 99)
+
+
 @pytest.fixture
 def quick_interpreter(monkeypatch):
     """Its time goes with the number of programs, not with that of lanes, so these are many."""
     monkeypatch.setattr(InterpretedFunction, "__call__", _call_quickly)
     monkeypatch.setattr(pool, "LANES", 1024)
+    monkeypatch.setattr(plans, "allocator", _filled)
     plans.operator.cache_clear()

@@ -283,6 +283,22 @@ def test_results_lie_as_their_operands_do():
     assert y.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.parametrize("order", [(0, 4, 1, 2, 3), (4, 2, 0, 3, 1), (2, 0, 4, 1, 3)], ids=str)
+@pytest.mark.parametrize("kernel", [(1, 3, 1), (1, 1, 3), (3, 1, 1), (1, 3, 3)], ids=str)
+def test_numbers_that_differ_along_axes_of_any_order(kernel, order):
+    """``order`` is that of the axes in memory, which kernels see as five, two of them in windows."""
+    x = normal((2, 3, 4, 5, 6), F32)
+    window = {"kernel_size": kernel, "stride": 1, "padding": tuple(n // 2 for n in kernel)}
+    laid = tensor_of(x).permute(order).contiguous().permute(np.argsort(order).tolist())
+    average = ops.AvgPool(**windows(x.shape, window), count_include_pad=False)
+    (y,) = pool.kernel("avg_pool", average)(laid)
+    assert_meant(array_of(y), "avg_pool", x, **named(average), count_include_pad=False)
+    spread = pool.kernel("avg_pool_spread", ops.AvgSpread(**vars(average), sizes=x.shape[2:]))
+    torch.testing.assert_close(spread(laid)[0], spread(laid.contiguous())[0])
+    soft = smooth_pool.SmoothPool(**windows(x.shape, window), beta=1.5)
+    torch.testing.assert_close(*(pool.kernel("smooth_max_pool", soft)(t)[0] for t in (laid, laid.contiguous())))
+
+
 def test_axes_of_any_order_are_five_at_most():
     """Six axes in memory in reverse order, and a table of divisors that differ."""
     x = normal((2, 3, 2, 3, 2, 3), F32)

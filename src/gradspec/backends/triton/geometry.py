@@ -218,23 +218,45 @@ def lanes(
     most two axes outside or between them, and one inside.
     """
     groups = _merged(shape, strides, (*row.dims, *col.dims))
-    none: tuple[int, Shape] = (1, (0,) * len(strides))
+    none: Group = (1, (0,) * len(strides))
     beside = [strides[0][axis.dim] for axis in (row, col) if axis.dim is not None]
     inner = groups.pop() if groups and all(groups[-1][1][0] < step for step in beside) else none
+    if len(groups) > 2:
+        raise ValueError(
+            f"axes of sizes {shape} with strides {strides} beside {row} and {col} are more than lanes have"
+        )
     outer = [none] * (2 - len(groups)) + groups
     sides = [tuple(s[axis.dim] if axis.dim is not None else 0 for s in strides) for axis in (row, col)]
     counts = (outer[0][0], outer[1][0], rows, cols, inner[0] // each)
     found = tuple(zip(outer[0][1], outer[1][1], *sides, inner[1], strict=True))
     sizes = [max(n, *(axis.size for axis in (row, col) if axis.dim == d), n) for d, n in enumerate(shape)]
     farthest = max(sum((n - 1) * step for n, step in zip(sizes, s, strict=True)) for s in strides)
+    reach = max((axis.outputs - 1) * axis.stride + axis.taps * axis.dilation for axis in (row, col))
     bits = sum(1 << i for i, n in enumerate(counts[1:]) if n > 1)
-    return Lanes(prod(counts), tuple(map(_cut, counts[1:])), bits, max(prod(counts), farthest) >= FAR, found)
+    return Lanes(prod(counts), tuple(map(_cut, counts[1:])), bits, max(prod(counts), farthest, reach) >= FAR, found)
 
 
-def _merged(shape: Shape, strides: Sequence[Shape], without: Shape) -> list[tuple[int, Shape]]:
+def have_lanes(shape: Shape, strides: Sequence[Shape], step: Pass) -> bool:
+    """Whether the axes beside those of a pass are few enough."""
+    return len(_beside(shape, strides, step.row, step.col)[0]) <= 2
+
+
+Group: TypeAlias = tuple[int, Shape]
+"""Axes that lie as one in all tensors: size, and strides in every tensor."""
+
+
+def _beside(shape: Shape, strides: Sequence[Shape], row: PassAxis, col: PassAxis) -> tuple[list[Group], Group | None]:
+    """What lies outside or between a row and a column, outermost first, and what lies inside both."""
+    groups = _merged(shape, strides, (*row.dims, *col.dims))
+    steps = [strides[0][axis.dim] for axis in (row, col) if axis.dim is not None]
+    is_inside = groups and all(groups[-1][1][0] < step for step in steps)
+    return (groups[:-1], groups[-1]) if is_inside else (groups, None)
+
+
+def _merged(shape: Shape, strides: Sequence[Shape], without: Shape) -> list[Group]:
     """The other axes, as few as they can be, outermost first: sizes, and strides in every tensor."""
     others = [d for d in range(len(shape)) if d not in without and shape[d] > 1]
-    groups: list[tuple[int, Shape]] = []
+    groups: list[Group] = []
     for d in sorted(others, key=lambda d: -strides[0][d]):
         steps = tuple(s[d] for s in strides)
         if groups and groups[-1][1] == tuple(shape[d] * step for step in steps):

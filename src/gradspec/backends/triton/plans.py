@@ -14,7 +14,7 @@ from torch import Tensor
 from triton import knobs
 from triton.runtime import driver
 
-from gradspec.backends.triton.geometry import Shape, dense
+from gradspec.backends.triton.geometry import Shape
 from gradspec.graph.lru import LRUCache
 
 MOST_OPERATORS, MOST_PLANS = 1024, 64
@@ -119,10 +119,6 @@ class Planner:
 
         self.steps.append(copy)
         return found
-
-    def plain(self, slot: Slot, like: Slot | None = None) -> Slot:
-        """The same numbers, dense in the order in which the axes, or those of ``like``, lie."""
-        return self.laid(slot, dense(slot.shape, (slot if like is None else like).strides))
 
     def launch(self, kernel: Any, programs: int, slots: Sequence[Slot], numbers: Sequence[int], **known: Any) -> None:
         self.steps.append(Launch(kernel, programs, slots, numbers, known))

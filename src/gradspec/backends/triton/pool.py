@@ -7,6 +7,7 @@ its tape. No two lanes write to one cell and sums have a fixed order, so that ev
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import inf, prod
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from gradspec.backends.triton.geometry import (
     Shape,
     dense,
     fitting,
+    have_lanes,
     lanes,
     passes,
     tile,
@@ -131,7 +133,8 @@ def _forward(
 ) -> list[PassState]:
     """What each pass finds; of the last, what ``gives`` asks for. ``table``: a number for each output of a plane."""
     steps = passes(window, len(x.shape), kind.few_taps, kind.places)
-    x = p.laid(x, fitting(x.shape, x.strides, steps))
+    outputs = reduce(lambda shape, step: step.pooled(shape), steps, x.shape)
+    x = p.laid(x, fitting(x.shape, _order(outputs, x.strides, steps, table), steps))
     states = [PassState(x, None, None if u is None else p.laid(u, x.strides))]
     for step in steps:
         is_last = step is steps[-1]
@@ -142,6 +145,16 @@ def _forward(
             _reduce(p, kind, step, states[-1], given, rule, len(states) == 1, is_last, asked)
         states.append(given)
     return states
+
+
+def _order(outputs: Shape, strides: Shape, steps: Sequence[Pass], table: Any) -> Shape:
+    """The order of memory in which cells are pooled: that of ``strides``, or row by row where outputs have numbers and,
+    among axes in that order, these make more of them than lanes have."""
+    rank, lying = np.ndim(table), dense(outputs, strides)
+    first = len(outputs) - rank
+    numbers = (0,) * first + dense(outputs[first:], lying[first:])
+    is_free = not rank or have_lanes(outputs, (lying, numbers), steps[-1])
+    return strides if is_free else tuple(range(len(outputs), 0, -1))
 
 
 def _allocated(
@@ -234,7 +247,8 @@ def _backward(
         shapes.append(step.pooled(shapes[-1]))
     for n, step in reversed([*enumerate(steps)]):
         is_last, before, after = step is steps[-1], states[n], states[n + 1]
-        g = p.laid(g, after.any.strides) if any(after) else p.plain(g)
+        order = _order(g.shape, g.strides, steps, table) if is_last else g.strides
+        g = p.laid(g, after.any.strides if any(after) else dense(g.shape, order))
         like = before.v or g
         dx = p.empty(shapes[n], fitting(shapes[n], like.strides, steps), computed(dtype) if n else dtype)
         if not dx.is_empty:
