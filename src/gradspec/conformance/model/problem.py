@@ -193,6 +193,19 @@ class Call:
         return self.mapped(lambda array: laid_out(array, self.layout, self.problem.rank_of(array.ndim)))
 
 
+def unspecified(problem: Problem, mode: str) -> str | None:
+    """Why the specification says nothing of a problem: only what moves numbers about has integers, and no derivatives.
+
+    >>> unspecified(Problem("conv", 1, ((1, 1, 4), (1, 1, 2), None), {}, "i32"), "value")
+    'conv has no integers'
+    """
+    if problem.dtype in FLOATS:
+        return None
+    if problem.op not in (*SELECTIONS, "max_unpool", *COLUMNS):
+        return f"{problem.op} has no integers"
+    return None if mode == "value" else "integers have no derivatives"
+
+
 def laid_out(array: Array, layout: str, rank: int) -> Array:
     """The same numbers in memory of another order: channels fastest, with gaps between all cells, or backwards.
 

@@ -19,7 +19,7 @@ import gradspec.wiring  # noqa: F401  (what graphs can do)
 from gradspec.conformance.checks.promises import of_the_specification
 from gradspec.conformance.model.attributes import OPERATORS
 from gradspec.conformance.model.codec import encode
-from gradspec.conformance.model.problem import COLUMNS, FLOATS, GIVES_INDICES, SELECTIONS, Call, Problem, Results
+from gradspec.conformance.model.problem import GIVES_INDICES, SELECTIONS, Call, Problem, Results, unspecified
 from gradspec.conformance.model.reference import Reference
 from gradspec.conformance.model.target import NotOfferedError, Promise, Target
 from gradspec.conformance.targets.layers import GRADSPEC as LAYER_FUNCTIONS
@@ -74,11 +74,7 @@ class NativeTarget(Target):
         return tuple(references().values())
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
-        if problem.dtype in FLOATS:
-            return None
-        if problem.op not in (*SELECTIONS, "max_unpool", *COLUMNS):
-            return f"{problem.op} has no integers"
-        return None if mode == "value" else "integers have no derivatives"
+        return unspecified(problem, mode)
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
         """Kernels of their own always; of the ways to the same kernels two, which differ from problem to problem."""

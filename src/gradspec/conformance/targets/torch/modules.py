@@ -7,16 +7,17 @@ from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
 
-from gradspec.conformance.model.attributes import spelled
-from gradspec.conformance.model.problem import GIVES_INDICES, Call, Problem
+from gradspec.conformance.model.attributes import OPERATORS, spelled
+from gradspec.conformance.model.problem import GIVES_INDICES, Call, Problem, unspecified
 from gradspec.conformance.model.target import Promise
 from gradspec.conformance.targets.layers import MOST_FUNCTIONS
-from gradspec.conformance.targets.native.target import GRADSPEC, NativeTarget
 from gradspec.conformance.targets.program import Code, applied, routine
 from gradspec.conformance.targets.torch.program import lines_of, program, results_of
 from gradspec.conformance.targets.torch.target import TorchWindows, in_layout
 from gradspec.graph.lru import LRUCache
+from gradspec.graph.types import DTYPES
 from gradspec.interop import to_torch
+from gradspec.transforms.trace import trace
 
 
 class ModuleTarget(TorchWindows):
@@ -40,7 +41,7 @@ class ModuleTarget(TorchWindows):
         return {"gradspec": version("gradspec"), **super().versions()}
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
-        return NativeTarget.refusal(self, problem, mode)  # type: ignore[arg-type]
+        return unspecified(problem, mode)
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
         return ("with_indices",) if mode == "value" and problem.op in GIVES_INDICES else ()
@@ -54,7 +55,7 @@ class ModuleTarget(TorchWindows):
 
         def made() -> Callable[..., tuple[Any, ...]]:
             definitions, lines = lines_of(call, body=applied("module", *map(Code, call.named())))
-            modules = {"torch": torch, "gs": SimpleNamespace(**vars(GRADSPEC), to_torch=to_torch)}
+            modules = {"torch": torch, "gs": SimpleNamespace(**OPERATORS, **DTYPES, trace=trace, to_torch=to_torch)}
             return routine(lines, call.arrays(), results_of(call), modules, [_module(call), *definitions])
 
         return self._routines.get_or_make(repr((call.problem, call.mode, call.variant)), made)
