@@ -58,6 +58,7 @@ WINDOWS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 3, 4), {"kernel_size": (1, 2)}),
     ((3, 4), {"kernel_size": (2, 1), "stride": 1}),
     ((3, 4), {"kernel_size": (1, 1)}),
+    ((3, 2), {"kernel_size": (2, 1), "stride": (1, 2), "padding": ((1, 0), (0, 1))}),  # as many outputs as cells
     *[(shape, window) for shape, window, _ in QUICK],
 ]
 BINS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
@@ -222,6 +223,40 @@ def test_smooth_maximum_of_special_values(beta):
     settings = {**named(attrs), "beta": beta}
     assert_meant(run("smooth_max_pool", attrs, x), "smooth_max_pool", x, **settings)
     assert_meant(run("smooth_max_mean", attrs, x, dx), "smooth_max_pool_jvp", x, dx, **settings)
+
+
+APART: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+    ((6, 3, 3), {"kernel_size": (1, 2, 1), "stride": (3, 2, 2), "padding": ((2, 2), (0, 0), (0, 0))}),
+    ((7, 5), {"kernel_size": (2, 18), "stride": (3, 1), "padding": ((0, 1), (9, 9))}),
+    ((3, 5, 3), {"kernel_size": (2, 2, 2), "stride": (1, 3, 1), "dilation": (2, 1, 2)}),
+]
+"""Windows of several passes that leave cells between them, or taps that do."""
+
+
+@pytest.mark.parametrize("padding_mode", ["zeros", "ignore"])
+@pytest.mark.parametrize(("shape", "window"), APART)
+def test_smooth_gradients_of_cells_that_nothing_reads_are_zero(shape, window, padding_mode):
+    """Also beside NaN and infinities."""
+    attrs = smooth_pool.SmoothPool(**windows(shape, window), beta=-1.0, padding_mode=padding_mode)
+    x, settings = normal(shape, F64), {**named(attrs), "beta": -1.0, "padding_mode": padding_mode}
+    for number in (nan, inf, -inf):
+        x = np.where(np.random.default_rng(0).random(shape) < 0.1, number, x)
+        g = normal(pooled(attrs, x), F64, 5)
+        assert_meant(run("smooth_max_spread", attrs, x, g), "smooth_max_pool_vjp", x, g, **settings)
+
+
+@pytest.mark.parametrize("padding_mode", ["zeros", "ignore"])
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize(("shape", "window"), [((2, 9), {"kernel_size": (3,), "padding": 1}), *APART])
+def test_means_of_huge_tangents_do_not_overflow(shape, window, dtype, padding_mode):
+    attrs = smooth_pool.SmoothPool(**windows(shape, window), beta=0.25, padding_mode=padding_mode)
+    largest = np.finfo(dtype.numpy).max
+    x, dx = normal(shape, dtype), (largest * np.random.default_rng(3).uniform(0.5, 1, shape)).astype(dtype.numpy)
+    for tangents in (dx, np.where(np.random.default_rng(4).random(shape) < 0.5, dx, dx / largest / largest)):
+        found = run("smooth_max_mean", attrs, x, tangents)
+        assert np.isfinite(found).all()
+        settings = {**named(attrs), "beta": 0.25, "padding_mode": padding_mode}
+        assert_meant(found, "smooth_max_pool_jvp", x, tangents, **settings)
 
 
 NORMS = [((2, 9, 7), {"kernel_size": (3, 2), "stride": 2, "ceil_mode": True}), ((40,), {"kernel_size": (20,)})]

@@ -528,8 +528,10 @@ def test_a_device_whose_calls_are_slow_is_given_few_at_a_time(a_call, most):
 def test_geometries_have_several_data_sets_and_come_again(monkeypatch):
     monkeypatch.setattr("gradspec.conformance.cases.pooled.GEOMETRIES", 3)
     pooled = PooledStream(Stream(0, Selection(ops=("max_pool",)), lambda problem, mode: None), 0)
-    batches = [pooled.batch(number) for number in range(7 * DATA_SETS)]
+    batches = [pooled.batch(number) for number in range(7)]
     assert len({repr(batch[0].problem) for batch in batches}) <= 3
+    for problems in ([case.problem for case in batch] for batch in batches):
+        assert problems == DATA_SETS * problems[: len(problems) // DATA_SETS]
     assert len({case.seed for batch in batches for case in batch}) == sum(map(len, batches))
     assert [case.name for case in batches[5]] == [f"5.{index}" for index in range(len(batches[5]))]
 

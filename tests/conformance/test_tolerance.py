@@ -573,6 +573,66 @@ def test_smooth_max_accepts_correct_arithmetic_and_nothing_else(mode, beta, padd
     assert not exact.judge(off, arithmetic).ok.any()
 
 
+NUMPY = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+SMOOTH = {"kernel_size": (3, 3), "stride": 2, "padding": 1, "padding_mode": "ignore"}
+
+
+def smooth_arrays(mode, dtype, scale, specials=()):
+    """Cells, and tangents or cotangents if the mode has any, with special numbers among both."""
+    random = np.random.default_rng(3)
+    shapes = [(2, 5, 6), *{"": [], "_jvp": [(2, 5, 6)], "_vjp": [(2, 3, 3)]}[mode]]
+    arrays = [(random.standard_normal(shape) * scale).astype(dtype) for shape in shapes]
+    for n, number in enumerate(specials):
+        for m, array in enumerate(arrays):
+            array.flat[(7 * n + 11 * m) % array.size] = number
+    return arrays
+
+
+@pytest.mark.parametrize(
+    ("format", "scale", "specials"),
+    [
+        ("f16", 3.0, ()),
+        ("f32", 10.0, (0.0, -0.0, 1e-40, 80.0)),
+        ("f32", 1.0, (-np.inf, np.inf, np.nan, 3e38)),
+        ("f32", 1e-42, ()),
+        ("f64", 1.0, ()),
+        ("f64", 1e300, ()),
+    ],
+)
+@pytest.mark.parametrize("beta", [1.5, -30.0])
+@pytest.mark.parametrize("mode", ["", "_jvp", "_vjp"])
+def test_smooth_max_is_decided_as_one_cell_after_the_other(mode, beta, format, scale, specials):
+    """At the very ends of what is permitted, beside them, and at special numbers."""
+    exact = meaning("smooth_max_pool" + mode, *smooth_arrays(mode, NUMPY[format], scale, specials), beta=beta, **SMOOTH)
+    arithmetic = Arithmetic.of(format)
+    allowed = [exact.permitted_at(place, arithmetic) for place in range(math.prod(exact.shape))]
+    lows, highs = (
+        np.asarray([0.0 if end is None else float(end) for end in ends])
+        for ends in zip(*((a.low, a.high) for a in allowed), strict=True)
+    )
+    steps = [np.nextafter(end, to) for end in (lows, highs) for to in (-np.inf, np.inf)]
+    for got in (lows, highs, *steps, (lows + highs) / 2, *(np.full_like(lows, x) for x in (0.0, np.inf, np.nan))):
+        expected = [a.allows(float(y)) for a, y in zip(allowed, got, strict=True)]
+        assert exact.judge(got.reshape(exact.shape), arithmetic).ok.ravel().tolist() == expected
+
+
+@pytest.mark.parametrize("mode", ["", "_jvp", "_vjp"])
+def test_smooth_max_of_nothing_is_judged(mode):
+    exact = meaning(
+        "smooth_max_pool" + mode, *(a[:0] for a in smooth_arrays(mode, np.float32, 1.0)), beta=1.0, **SMOOTH
+    )
+    assert exact.judge(np.zeros(exact.shape, np.float32)).passed
+
+
+@pytest.mark.parametrize("format", ["f16", "f32"])
+@pytest.mark.parametrize("mode", ["", "_jvp", "_vjp"])
+def test_right_smooth_maxima_of_small_formats_need_no_balls(mode, format, monkeypatch):
+    exact = meaning("smooth_max_pool" + mode, *smooth_arrays(mode, NUMPY[format], 3.0), beta=2.0, **SMOOTH)
+    right = exact.rounded(format)
+    monkeypatch.delattr(type(exact), "permitted_at")
+    assert exact.judge(right, Arithmetic.of(format)).passed
+
+
 @pytest.mark.parametrize(
     ("x", "expected"),
     [

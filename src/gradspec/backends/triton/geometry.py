@@ -59,7 +59,7 @@ class PassAxis(NamedTuple):
 
     @property
     def does_nothing(self) -> bool:
-        return self.taps == 1 and self.size == self.outputs and not self.lo
+        return self.taps == 1 and self.size == self.outputs and not self.lo and (self.stride == 1 or self.size <= 1)
 
 
 NO_AXIS = PassAxis(None)

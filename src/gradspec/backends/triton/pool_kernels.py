@@ -8,7 +8,7 @@ reduced is a state of three numbers ``(v, w, u)``:
     WINNER  v the largest, w which tap or place it is (negative: none)
     TIED    v the largest, w how many cells tie, u the sum of their tangents
     SUM     v the sum
-    SOFT    v the largest m, w = Σ exp(β(xᵢ − m)), u = Σ exp(β(xᵢ − m))·dxᵢ
+    SOFT    v the largest m, w = Σ exp(β(xᵢ − m)), u the mean of dxᵢ by these weights: a sum might overflow
     NORM    v the largest m of all |xᵢ|, w = Σ (|xᵢ|/m)^p
 
 They are semigroups, so a window may be reduced along one axis and then along the next. Sums have a fixed order, and no
@@ -169,6 +169,12 @@ def quotient(a, b):
 
 
 @triton.jit
+def reciprocal(w):
+    """``1/w``, and 1 where there is nothing to divide."""
+    return quotient(tl.full(w.shape, 1.0, w.dtype), tl.where(w == 0.0, 1.0, w))
+
+
+@triton.jit
 def weight(v, m, KIND: tl.constexpr, P: tl.constexpr):
     """What a cell of size ``v`` weighs where the largest is ``m``: 1 if it is that one, also if it is infinite."""
     if KIND == SOFT:
@@ -227,12 +233,14 @@ def joined(states, N: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr, PLACES:
         m = a[0]
         for k in tl.static_range(1, N):
             m = larger(m, states[k][0])
-        share = weight(a[0], m, KIND, P)
-        w, u = a[1] * share, a[2] * share
-        for k in tl.static_range(1, N):
-            b = states[k]
-            share = weight(b[0], m, KIND, P)
-            w, u = w + b[1] * share, u + b[2] * share
+        shares = ()
+        w = tl.zeros_like(m)
+        for k in tl.static_range(N):
+            shares = shares + (states[k][1] * weight(states[k][0], m, KIND, P),)
+            w += shares[k]
+        part, u = reciprocal(w), tl.zeros_like(m)
+        for k in tl.static_range(N):
+            u += states[k][2] * (shares[k] * part)
         return m, w, u
     elif KIND == WINNER:
         m = a[0]
@@ -300,9 +308,9 @@ def write(
     if KIND == SOFT and LAST:
         padding = number_of(table, table_at, only, mask, ALIKE)
         m = tl.where(padding > 0.0, larger(v, tl.zeros_like(v)), v)
-        w = w * weight(v, m, KIND, P)
-        u = u * weight(v, m, KIND, P)
-        w = tl.where(padding > 0.0, w + padding * weight(tl.zeros_like(m), m, KIND, P), w)
+        cells = w * weight(v, m, KIND, P)
+        w = tl.where(padding > 0.0, cells + padding * weight(tl.zeros_like(m), m, KIND, P), cells)
+        u = tl.where(padding > 0.0, u * (cells * reciprocal(w)), u)
         v = m
     if GIVES & 1:
         if KIND == SOFT and LAST and not GIVES & 8:
@@ -320,7 +328,7 @@ def write(
             w = tl.where(w < 0, NONE, w)
         tl.store(yw + at, stored(w, yw), mask=mask)
     if GIVES & 4:
-        if LAST and (KIND == SOFT or SPLIT):
+        if LAST and SPLIT:
             u = quotient(u, tl.where(w == 0, 1, w).to(u.dtype))
         tl.store(yu + at, stored(u, yu), mask=mask)
 
@@ -533,8 +541,9 @@ def folded(v, w, u, KIND: tl.constexpr, P: tl.constexpr):
         return tl.reduce((v, w, u), 1, join_tied)
     else:
         m = tl.reduce(v, 1, join_max)
-        share = weight(v, tl.broadcast_to(m[:, None], v.shape), KIND, P)
-        return m, tl.sum(w * share, 1), tl.sum(u * share, 1)
+        shares = w * weight(v, tl.broadcast_to(m[:, None], v.shape), KIND, P)
+        w = tl.sum(shares, 1)
+        return m, w, tl.sum(u * (shares * reciprocal(w)[:, None]), 1)
 
 
 @triton.jit
@@ -619,15 +628,19 @@ def reader(i, j, axis, K: tl.constexpr, S: tl.constexpr, D: tl.constexpr, BINS: 
 
 
 @triton.jit
-def received(source, tap, here, v, w, KIND: tl.constexpr, P: tl.constexpr):
-    """What a cell of state (v, w) receives from an output that reads it by this tap."""
+def received(source, tap, here, v, w, KIND: tl.constexpr, LAST: tl.constexpr, P: tl.constexpr):
+    """What a cell of state (v, w) receives from an output that reads it by this tap.
+
+    An output that no later pass reads sends 0, and its weights may be NaN.
+    """
     ct, top, found = source[0], source[1], source[2]
     if KIND == WINNER:
         ct = tl.where(found == tap, ct, 0.0)
     elif KIND == TIED:
         ct = tl.where(here & ((v == top) | ((v != v) & (top != top))), ct, 0.0)
     elif KIND == SOFT:
-        ct = tl.where(here, ct * (w * weight(v, top, KIND, P)), 0.0)
+        arrives = here if LAST else here & (ct != 0.0)
+        ct = tl.where(arrives, ct * (w * weight(v, top, KIND, P)), 0.0)
     return ct
 
 
@@ -646,7 +659,8 @@ def source_at(
     if KIND == WINNER:
         found = tl.load(gw + at, mask=here, other=0).to(tl.int32)
     elif SPLIT or KIND == SOFT:
-        ct = quotient(ct, tl.load(gw + at, mask=here, other=1).to(ct.dtype))
+        shared = quotient(ct, tl.load(gw + at, mask=here, other=1).to(ct.dtype))
+        ct = shared if LAST else tl.where(ct == 0.0, ct, shared)
     return ct, top, found
 
 
@@ -711,7 +725,7 @@ def cover(
         out, table_at = base + o_row * y2 + o_col * y3, table_base + o_row * t2 + o_col * t3
         here, tap = inside & in_row & in_col, tap_row * KC + tap_col
         source = source_at(g, gv, gw, table, only, out, table_at, here, KIND, LAST, SPLIT, ALIKE)
-        total += received(source, tap, here, v, w, KIND, P)
+        total += received(source, tap, here, v, w, KIND, LAST, P)
     tl.store(dx + at, stored(total, dx), mask=inside)
 
 
@@ -779,7 +793,7 @@ def cover_tiles(
                         if KIND == WINNER:
                             total = tl.where(source[2] == down * KC + right, total + source[0], total)
                         else:
-                            total += received(source, 0, here, v, w, KIND, P)
+                            total += received(source, 0, here, v, w, KIND, LAST, P)
             totals = totals + (total,)
         if EVEN:
             pairs = tl.multiple_of(at + col * TC, TC)[:, None] + tl.arange(0, TC)[None, :]

@@ -11,30 +11,30 @@ from gradspec.conformance.cases.reference_stream import ReferenceStream
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.model.case import CheckCase
 
-DATA_SETS, GEOMETRIES = 4, 512
-"""Data sets that follow each other on one geometry, and how many of those there are before the first comes again."""
+DATA_SETS, GEOMETRIES = 8, 512
+"""How often the geometries of a batch follow each other, and batches before the first of them comes again."""
 
 
 class PooledStream:
-    """The batches of a stream, each several times with other numbers.
+    """The batches of a stream, each several times over with other numbers, for the process that has compiled it.
 
     >>> from gradspec.conformance.model.case import Selection
     >>> stream = PooledStream(Stream(0, Selection(ops=("max_pool",)), lambda problem, mode: None), 0)
-    >>> first, second = stream.batch(0)[0], stream.batch(1)[0]
-    >>> first.problem == second.problem, first.seed == second.seed, second.name
-    (True, False, '1.0')
+    >>> cases = stream.batch(0)
+    >>> first, again = cases[0], cases[len(cases) // DATA_SETS]
+    >>> first.problem == again.problem, first.seed == again.seed
+    (True, False)
     """
 
     def __init__(self, stream: Stream | ReferenceStream | AlternatingStream, seed: int) -> None:
         self._stream, self._seed = stream, seed
 
     def batch(self, number: int) -> list[CheckCase]:
-        geometry, data = divmod(number, DATA_SETS)
-        cases = self._stream.batch(geometry % GEOMETRIES)
-        is_first = data == 0 and geometry < GEOMETRIES
+        cases = self._stream.batch(number % GEOMETRIES)
+        own = len(cases) if number < GEOMETRIES else 0
         return [
-            replace(case, batch=number, seed=case.seed if is_first else self._drawn(number, case.index))
-            for case in cases
+            replace(case, batch=number, index=index, seed=case.seed if index < own else self._drawn(number, index))
+            for index, case in enumerate(cases * DATA_SETS)
         ]
 
     def _drawn(self, number: int, index: int) -> int:
@@ -42,7 +42,7 @@ class PooledStream:
 
     @property
     def covering(self) -> int:
-        return DATA_SETS * min(self._stream.covering, GEOMETRIES)
+        return min(self._stream.covering, GEOMETRIES)
 
     @property
     def why_nothing(self) -> tuple[str, ...]:

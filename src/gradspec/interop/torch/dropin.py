@@ -53,10 +53,12 @@ class DropIn:
     """
 
     def __init__(self, name: str, operator: Callable[..., Any], worthwhile: Callable[[Graph], bool]) -> None:
-        self.name = name
+        self.name, self.pools = name, "pool" in name
         _known[name] = operator, worthwhile
 
     def __call__(self, tensors: Sequence[Tensor | None], options: Options) -> Any:
+        if not self.pools and type(tensors[0]) in KINDS and is_there(tensors[0]):
+            return getattr(theirs, self.name)(*tensors, *options)
         key = _key(self.name, tensors, options)
         pooling = None if key is None else _poolings.get(key)
         if pooling is not None:
