@@ -2,7 +2,6 @@
 
 import gc
 import sys
-from collections import defaultdict
 
 import pytest
 
@@ -16,23 +15,37 @@ Rows of these folders are dear: a kernel is compiled or judged, a model imported
 ``@pytest.mark.rows(2)`` says so of one test: these and no others. ``@pytest.mark.exhaustive`` puts off a whole test,
 one whose law others show by default on less.
 """
+UNCOUNTED = ("spec", "domains")
+"""Folders whose tests run long loops of Python: counting lines triples their time, and other tests run the same lines."""
 ALWAYS = ("tie", "nan", "inf", "only", "asymmetric", "divisible", "straddl", "ceil", "dilated", "empty", "zero")
 """Words in the names of rows, of each of which one row runs by default."""
 
 
-def pytest_collection_modifyitems(items):
-    tables = defaultdict(list)
-    for item in items:
-        if item.get_closest_marker("exhaustive") is None:
-            tables[item.nodeid.partition("[")[0]].append(item)
-    for table in tables.values():
-        mark = table[0].get_closest_marker("rows")
-        rows = mark.args[0] if mark else ROWS.get(table[0].path.parent.name, USUAL)
-        chosen = sample([item.name.partition("[")[2].lower() for item in table], rows, () if mark else ALWAYS)
-        for i in set(range(len(table))) - chosen:
-            table[i].add_marker(pytest.mark.exhaustive)
-        for i in chosen - {min(chosen)}:
-            table[i].add_marker(pytest.mark.no_cover)  # few lines are run by these only, and counting doubles the time
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc):
+    """Rows that are not asked for are not made: there are ten times as many as the others."""
+    yield
+    definition = metafunc.definition
+    mark = definition.get_closest_marker("rows")
+    rows = mark.args[0] if mark else ROWS.get(definition.path.parent.name, USUAL)
+    table = [call for call in metafunc._calls if not is_exhaustive(call)]
+    chosen = sample([call.id.lower() for call in table], rows, () if mark else ALWAYS)
+    for i, call in enumerate(table):
+        if i not in chosen:
+            call.marks.append(pytest.mark.exhaustive.mark)
+        elif i > min(chosen):
+            call.marks.append(pytest.mark.no_cover.mark)  # few lines are run by these only, and counting takes long
+    if table and metafunc.config.getoption("markexpr") == "not exhaustive":
+        metafunc._calls[:] = [call for call in metafunc._calls if not is_exhaustive(call)]
+
+
+def pytest_itemcollected(item):
+    if item.path.parent.name in UNCOUNTED:
+        item.add_marker(pytest.mark.no_cover)
+
+
+def is_exhaustive(call):
+    return any(mark.name == "exhaustive" for mark in call.marks)
 
 
 def pytest_collection_finish():

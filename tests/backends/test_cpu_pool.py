@@ -828,7 +828,7 @@ WIDTHS = [gs.f32, gs.f64, gs.f16, gs.bf16, gs.i8, gs.i64]
 """Every way to read, to compute and to write; the table above has all formats."""
 
 
-@pytest.mark.rows(4)
+@pytest.mark.rows(2)
 @pytest.mark.parametrize(
     ("path", "dtype"),
     [(path, t) for path in PATHS for t in WIDTHS if t.name in FLOATS or path in MAX_PATHS],

@@ -59,6 +59,9 @@ WINDOWS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((3, 4), {"kernel_size": (2, 1), "stride": 1}),
     ((3, 4), {"kernel_size": (1, 1)}),
     ((3, 2), {"kernel_size": (2, 1), "stride": (1, 2), "padding": ((1, 0), (0, 1))}),  # as many outputs as cells
+    ((6, 3, 3), {"kernel_size": (1, 2, 2), "stride": (3, 1, 1), "padding": ((2, 2), (0, 0), (0, 0))}),
+    ((2, 5, 4, 3), {"kernel_size": (3, 3, 3), "stride": (1, 2, 1), "padding": ((4, 0), (1, 1), (0, 2))}),
+    ((2, 1, 4, 3), {"kernel_size": (2, 2, 2), "padding": ((2, 2), (0, 1), (1, 1)), "dilation": (2, 1, 1)}),
     *[(shape, window) for shape, window, _ in QUICK],
 ]
 BINS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
@@ -308,6 +311,9 @@ def test_layouts_make_no_difference(window, layout):
     (given,) = pull(laid(x), laid(g))
     torch.testing.assert_close(given, pull(laid(x).contiguous(), laid(g).contiguous())[0], rtol=0, atol=0)
     average = ops.AvgPool(**windows(shape, window))
+    for value in (pool.kernel("max_pool", attrs), pool.kernel("avg_pool", average)):
+        found, expected = value(laid(x))[0], value(laid(x).contiguous())[0]
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
     spread = pool.kernel("avg_pool_spread", ops.AvgSpread(**vars(average), sizes=attrs.window(x).sizes))
     torch.testing.assert_close(spread(laid(g))[0], spread(laid(g).contiguous())[0], rtol=0, atol=0)
 
@@ -319,7 +325,7 @@ def test_results_lie_as_their_operands_do():
 
 
 @pytest.mark.parametrize("order", [(0, 4, 1, 2, 3), (4, 2, 0, 3, 1), (2, 0, 4, 1, 3)], ids=str)
-@pytest.mark.parametrize("kernel", [(1, 3, 1), (1, 1, 3), (3, 1, 1), (1, 3, 3)], ids=str)
+@pytest.mark.parametrize("kernel", [(1, 3, 1), (1, 1, 3), (3, 1, 1), (1, 3, 3), (2, 3, 3)], ids=str)
 def test_numbers_that_differ_along_axes_of_any_order(kernel, order):
     """``order`` is that of the axes in memory, which kernels see as five, two of them in windows."""
     x = normal((2, 3, 4, 5, 6), F32)

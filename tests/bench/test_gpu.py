@@ -125,8 +125,13 @@ SMALL = [
     Pool("P9", (2, 3, 7, 8), output_size=(3, 5)),
     Pool("P10", (2, 3, 7, 8), output_size=(1, 1)),
 ]
-CELLS = [cell for pool in SMALL for cell in pool.forms()]
-QUESTIONS = [BenchProblem(cell, op, mode) for cell in CELLS for op in cell.ops for mode in cell.modes]
+ASKED = [(pool, op, mode) for pool in SMALL for op in pool.ops for mode in pool.modes]
+QUESTIONS = [
+    BenchProblem(form, op, mode)
+    for turn, (pool, op, mode) in enumerate(ASKED)
+    for form in [list(pool.forms())[turn % len(list(pool.forms()))]]
+]
+"""Formats and layouts in turn."""
 
 
 @pytest.fixture
@@ -144,11 +149,11 @@ def contenders():
         yield "jax", MadeJax(1)
 
 
-@pytest.mark.rows(4)
+@pytest.mark.rows(3)
 @pytest.mark.usefixtures("quick_interpreter", "cpu_as_device")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which interprets the kernels
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
-def test_contenders_agree_in_every_format_and_layout(question):
+def test_contenders_agree(question):
     found = {}
     for name, contender in contenders():
         known_gaps = {"ours": ()}.get(name, (NotOfferedError, NotImplementedError))  # the latter on the CPU

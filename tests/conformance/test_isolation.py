@@ -108,6 +108,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(user, "MOST_HANGS", 0)
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("threads", "error", "words"),
     [

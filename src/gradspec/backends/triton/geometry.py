@@ -1,4 +1,4 @@
-"""Windows as passes over one or two axes, and tensors as the five axes that kernels see."""
+"""Windows as passes over one to three axes, and tensors as the five axes that kernels see."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gradspec.spec.window import Adaptive, AxisWindow, Window
 
 Shape: TypeAlias = tuple[int, ...]
 
-FEW_TAPS = 25
-"""Windows of at most so many taps are reduced along two axes at once."""
+FEW_TAPS, DEEP_TAPS = 25, 27
+"""Windows of at most so many taps are reduced along two axes at once, and along three."""
 FAR = 2**31 - 2**24
 """Offsets below this have 32 bits."""
 
@@ -102,38 +102,49 @@ def tile(axis: PassAxis, strides: int) -> CellTile:
 
 
 class Pass(NamedTuple):
-    """Windows along one axis or two of a tensor."""
+    """Windows along one to three axes of a tensor."""
 
     row: PassAxis
     col: PassAxis
     inner: int
     """How many cells of the plane the axes have that were reduced before."""
+    deep: PassAxis = NO_AXIS
+    """The axis before rows."""
+
+    @property
+    def axes(self) -> tuple[PassAxis, PassAxis, PassAxis]:
+        return self.deep, self.row, self.col
 
     @property
     def taps(self) -> int:
-        return self.row.taps * self.col.taps
+        return prod(axis.taps for axis in self.axes)
 
     @property
     def is_hollow(self) -> bool:
         """Whether a window has no cell."""
-        return self.row.hollow or self.col.hollow
+        return any(axis.hollow for axis in self.axes)
 
     def pooled(self, shape: Shape) -> Shape:
         sizes = list(shape)
-        for axis in (self.row, self.col):
+        for axis in self.axes:
             for d in axis.dims:
                 sizes[d] = axis.outputs
         return tuple(sizes)
 
 
-def passes(window: Window, ndim: int, few: int = FEW_TAPS, places: bool = False) -> tuple[Pass, ...]:
+def passes(
+    window: Window, ndim: int, few: int = FEW_TAPS, places: bool = False, deep: bool = False
+) -> tuple[Pass, ...]:
     """The passes that reduce a window of a tensor of ``ndim`` axes: the last axes first, so that of cells that tie the
-    first in row-major order is met first. Windows of at most ``few`` taps take two axes in a pass, and windows of all
-    cells are one axis. With ``places``, axes take part along which nothing is pooled, but which tell places apart.
+    first in row-major order is met first. Windows of at most ``few`` taps take two axes in a pass, or ``deep`` ones
+    three, and windows of all cells are one axis. With ``places``, axes take part along which nothing is pooled, but
+    which tell places apart.
 
     >>> from gradspec.spec.window import regular
     >>> [(step.row.taps, step.col.taps) for step in passes(regular((9, 9, 9), (3, 3, 3)), 4)]
     [(3, 3), (3, 1)]
+    >>> [[axis.taps for axis in step.axes] for step in passes(regular((9, 9, 9), (3, 3, 3)), 4, deep=True)]
+    [[3, 3, 3]]
     >>> [(step.row.taps, step.col.taps) for step in passes(regular((9, 9), (7, 7)), 4)]
     [(7, 1), (7, 1)]
     >>> [(step.row.taps, step.col.taps) for step in passes(regular((9, 9), (9, 9)), 4)]
@@ -152,10 +163,17 @@ def passes(window: Window, ndim: int, few: int = FEW_TAPS, places: bool = False)
             last = _as_one(waiting.pop(), last)
         is_next = waiting and waiting[-1].dim == last.dims[0] - 1
         if is_next and waiting[-1].taps * last.taps <= few:
-            found.append(Pass(waiting.pop(), last, inner))
+            row = waiting.pop()
+            is_deep = deep and waiting and _may_be_deep(waiting[-1], row, last)
+            found.append(Pass(row, last, inner, waiting.pop() if is_deep else NO_AXIS))
         else:
             found.append(Pass(last, NO_AXIS, inner))
     return tuple(found)
+
+
+def _may_be_deep(axis: PassAxis, row: PassAxis, col: PassAxis) -> bool:
+    is_next = axis.dim is not None and row.dim == axis.dim + 1
+    return is_next and not axis.bins and 1 < axis.taps <= DEEP_TAPS // (row.taps * col.taps)
 
 
 def _are_one(axis: PassAxis, after: PassAxis) -> bool:
@@ -210,45 +228,56 @@ def _cut(n: int) -> tuple[int, int, int]:
 
 
 def lanes(
-    shape: Shape, strides: Sequence[Shape], row: PassAxis, col: PassAxis, rows: int, cols: int, each: int = 1
+    shape: Shape,
+    strides: Sequence[Shape],
+    row: PassAxis,
+    col: PassAxis,
+    rows: int,
+    cols: int,
+    each: int = 1,
+    deep: PassAxis = NO_AXIS,
 ) -> Lanes:
     """Lanes for ``rows`` × ``cols`` places and all indices of the other axes of ``shape``, ``each`` of the inner one.
 
     ``strides`` are those of several tensors whose axes lie in one order: what lies beside a row and a column is then at
-    most two axes outside or between them, and one inside.
+    most two axes outside or between them, and one inside. The second outside is the ``deep`` one if there is any.
     """
-    groups = _merged(shape, strides, (*row.dims, *col.dims))
     none: Group = (1, (0,) * len(strides))
-    beside = [strides[0][axis.dim] for axis in (row, col) if axis.dim is not None]
-    inner = groups.pop() if groups and all(groups[-1][1][0] < step for step in beside) else none
-    if len(groups) > 2:
+    outer, inside = _beside(shape, strides, row, col, deep)
+    inner = inside or none
+    if deep.dim is not None:
+        outer = [*(outer or [none]), (shape[deep.dim], tuple(s[deep.dim] for s in strides))]
+    if len(outer) > 2:
         raise ValueError(
             f"axes of sizes {shape} with strides {strides} beside {row} and {col} are more than lanes have"
         )
-    outer = [none] * (2 - len(groups)) + groups
+    outer = [none] * (2 - len(outer)) + outer
     sides = [tuple(s[axis.dim] if axis.dim is not None else 0 for s in strides) for axis in (row, col)]
     counts = (outer[0][0], outer[1][0], rows, cols, inner[0] // each)
     found = tuple(zip(outer[0][1], outer[1][1], *sides, inner[1], strict=True))
-    sizes = [max(n, *(axis.size for axis in (row, col) if axis.dim == d), n) for d, n in enumerate(shape)]
+    sizes = [max(n, *(axis.size for axis in (row, col, deep) if axis.dim == d), n) for d, n in enumerate(shape)]
     farthest = max(sum((n - 1) * step for n, step in zip(sizes, s, strict=True)) for s in strides)
-    reach = max((axis.outputs - 1) * axis.stride + axis.taps * axis.dilation for axis in (row, col))
+    reach = max((axis.outputs - 1) * axis.stride + axis.taps * axis.dilation for axis in (row, col, deep))
     bits = sum(1 << i for i, n in enumerate(counts[1:]) if n > 1)
     return Lanes(prod(counts), tuple(map(_cut, counts[1:])), bits, max(prod(counts), farthest, reach) >= FAR, found)
 
 
 def have_lanes(shape: Shape, strides: Sequence[Shape], step: Pass) -> bool:
     """Whether the axes beside those of a pass are few enough."""
-    return len(_beside(shape, strides, step.row, step.col)[0]) <= 2
+    outer, _ = _beside(shape, strides, step.row, step.col, step.deep)
+    return len(outer) <= (2 if step.deep.dim is None else 1)
 
 
 Group: TypeAlias = tuple[int, Shape]
 """Axes that lie as one in all tensors: size, and strides in every tensor."""
 
 
-def _beside(shape: Shape, strides: Sequence[Shape], row: PassAxis, col: PassAxis) -> tuple[list[Group], Group | None]:
-    """What lies outside or between a row and a column, outermost first, and what lies inside both."""
-    groups = _merged(shape, strides, (*row.dims, *col.dims))
-    steps = [strides[0][axis.dim] for axis in (row, col) if axis.dim is not None]
+def _beside(
+    shape: Shape, strides: Sequence[Shape], row: PassAxis, col: PassAxis, deep: PassAxis
+) -> tuple[list[Group], Group | None]:
+    """What lies outside or between the axes of a pass, outermost first, and what lies inside all of them."""
+    groups = _merged(shape, strides, (*row.dims, *col.dims, *deep.dims))
+    steps = [strides[0][axis.dim] for axis in (row, col, deep) if axis.dim is not None]
     is_inside = groups and all(groups[-1][1][0] < step for step in steps)
     return (groups[:-1], groups[-1]) if is_inside else (groups, None)
 

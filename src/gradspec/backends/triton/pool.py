@@ -132,7 +132,7 @@ def _forward(
     p: Planner, kind: PoolKind, window: Window, x: Slot, u: Slot | None = None, gives: int = VALUE, table: Any = 0.0
 ) -> list[PassState]:
     """What each pass finds; of the last, what ``gives`` asks for. ``table``: a number for each output of a plane."""
-    steps = passes(window, len(x.shape), kind.few_taps, kind.places)
+    steps = _steps(kind, window, x, np.ndim(table))
     outputs = reduce(lambda shape, step: step.pooled(shape), steps, x.shape)
     x = p.laid(x, fitting(x.shape, _order(outputs, x.strides, steps, table), steps))
     states = [PassState(x, None, None if u is None else p.laid(u, x.strides))]
@@ -145,6 +145,15 @@ def _forward(
             _reduce(p, kind, step, states[-1], given, rule, len(states) == 1, is_last, asked)
         states.append(given)
     return states
+
+
+def _steps(kind: PoolKind, window: Window, x: Slot, rank: int) -> tuple[Pass, ...]:
+    """Passes over three axes at once where nothing but values is found, and cells lie so that lanes go on like that.
+    ``rank``: that of the table."""
+    found = passes(window, len(x.shape), kind.few_taps, kind.places, kind.carried == VALUE and rank <= 3)
+    order = (dense(x.shape, x.strides),)
+    is_deep = all(have_lanes(x.shape, order, step) for step in found if step.deep.dim is not None)
+    return found if is_deep else passes(window, len(x.shape), kind.few_taps, kind.places)
 
 
 def _order(outputs: Shape, strides: Shape, steps: Sequence[Pass], table: Any) -> Shape:
@@ -185,10 +194,11 @@ def _reduce(
     is_last: bool, gives: int,
 ) -> None:  # fmt: skip
     """One pass from ``before`` to ``given``, whose tensors are written. Winners' taps are those of this pass alone."""
-    x, y, (row, col, inner) = before.any, given.any, step
-    is_long = step.taps > FEW_TAPS
+    x, y, (row, col, inner, deep) = before.any, given.any, step
+    is_long = row.taps * col.taps > FEW_TAPS
     strip = 1 if is_long else _strip(kind, step, x)
-    places = lanes(y.shape, (x.strides, y.strides, table.strides), row, col, -(-row.outputs // strip), col.outputs)
+    strides = x.strides, y.strides, table.strides
+    places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs, deep=deep)
     slots = [x if s is None else s for s in before] + [y if s is None else s for s in given] + [table]
     numbers = [*places.numbers, *row.sizes, *col.sizes, inner]
     is_plain_winner = kind.number == kernels.WINNER.value and not kind.places
@@ -204,7 +214,9 @@ def _reduce(
         numbers.append(row.taps)
         p.launch(kernels.fold, -(-places.total // block), slots, numbers, **known, B=block, T=across)
     else:
+        numbers += deep.sizes
         known |= {"KR": row.taps, "STRIP": strip, **_columns(col), "EC": col.has_edges}
+        known |= {"KD": deep.taps, "SD": deep.stride, "DD": deep.dilation, "ED": deep.has_edges}
         known["ER"] = row.has_edges or row.outputs % strip > 0
         block = LANES if strip > 1 else 2 * LANES
         p.launch(kernels.reduce, -(-places.total // block), slots, numbers, **known, B=block)
@@ -220,12 +232,13 @@ def _none(winners: Slot | None) -> int:
 
 def _strip(kind: PoolKind, step: Pass, x: Slot) -> int:
     """How many outputs above each other share what they read; not if they lie side by side in memory."""
-    row, col, _ = step
+    row, col, _, deep = step
     if row.dilation > 1 or row.bins or row.stride >= row.taps or _is_fastest(row, x):
         return 1
     most = FEW_TAPS if x.dtype is torch.float64 and kind.is_heavy else MOST_CELLS // (1 + kind.is_heavy)
     strips = (8, 4, 2, 1) if row.stride == 1 else (4, 2, 1)
-    return next((n for n in strips if row.outputs >= n and ((n - 1) * row.stride + row.taps) * col.taps <= most), 1)
+    across = col.taps * deep.taps
+    return next((n for n in strips if row.outputs >= n and ((n - 1) * row.stride + row.taps) * across <= most), 1)
 
 
 def _folding(strides: Shape, row: PassAxis) -> tuple[int, int]:
@@ -262,7 +275,7 @@ def _cover(
     p: Planner, kind: PoolKind, step: Pass, g: Slot, before: PassState, after: PassState, dx: Slot, table: Slot,
     is_first: bool, is_last: bool,
 ) -> None:  # fmt: skip
-    row, col, _ = step
+    row, col, _, _ = step
     if _is_fastest(row, dx) and col.dim is None:
         row, col = col, row
     slots = [g, after.v or g, after.w or g, before.v or dx, before.w or dx, dx, table]
@@ -351,7 +364,7 @@ def _there(slot: Slot | None) -> Slot:
 def _taken(p: Planner, window: Window, tape: Sequence[Slot], u: Slot) -> Slot:
     """The tangents of the winners."""
     steps = passes(window, len(u.shape))
-    for (row, col, _), winners in zip(steps, tape, strict=True):
+    for (row, col, _, _), winners in zip(steps, tape, strict=True):
         u = p.laid(u, fitting(u.shape, winners.strides, steps))
         y = p.empty(winners.shape, winners.strides, u.dtype)
         if not y.is_empty:

@@ -1,7 +1,7 @@
 """Four kernels for all pooling: windows reduced, folded, read backwards, and winners' tangents taken.
 
 A kernel sees tensors as five axes, ``(outer, outer, row, column, inner)``, each with a stride of its own; windows go
-along rows and columns. A lane has one place, or a strip of places above each other, in the order of memory. What is
+along rows and columns, and those of ``reduce`` also along the second. A lane has one place, or a strip of places above each other, in the order of memory. What is
 reduced is a state of three numbers ``(v, w, u)``:
 
     MAX     v the largest
@@ -35,7 +35,7 @@ INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 UNSPECIALIZED = ["lanes", "step", "taps", *"xugw", "xw", "xu", "gv", "gw", "table", "winners"]
 UNSPECIALIZED += [f"{letter}{i}" for letter in "nms" for i in (1, 2, 3, 4)]
 UNSPECIALIZED += [f"{tensor}{axis}" for tensor in "xyt" for axis in range(5)]
-UNSPECIALIZED += [f"{axis}_{what}" for axis in ("row", "col") for what in ("size", "outputs", "lo")]
+UNSPECIALIZED += [f"{axis}_{what}" for axis in ("deep", "row", "col") for what in ("size", "outputs", "lo")]
 """Sizes, strides and addresses, of which Triton would compile a kernel for each kind: 1, a multiple of 16, and others.
 
 A plan launches what was compiled first for tensors of its types, wherever they lie. Its results are memory of its own,
@@ -439,17 +439,19 @@ def window_of(
 def reduce(
     x, xw, xu, y, yw, yu, table, lanes,
     n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
-    row_size, row_outputs, row_lo, col_size, col_outputs, col_lo, step,
+    row_size, row_outputs, row_lo, col_size, col_outputs, col_lo, step, deep_size, deep_outputs, deep_lo,
     KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr,
     STATES: tl.constexpr, MOVES: tl.constexpr, PLACES: tl.constexpr, LAST: tl.constexpr, GIVES: tl.constexpr,
     NONE: tl.constexpr, HOLLOW: tl.constexpr, ALIKE: tl.constexpr, INVERSE: tl.constexpr,
+    KD: tl.constexpr, SD: tl.constexpr, DD: tl.constexpr, ED: tl.constexpr,
     KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
     ER: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr, EC: tl.constexpr,
     AXES: tl.constexpr, STRIP: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """Windows of few taps, a strip of ``STRIP`` of them to a lane, which share the rows that they have in common.
 
-    ``ER`` and ``EC``: windows have taps without cells, or fewer taps than others, along rows and columns.
+    ``ED``, ``ER`` and ``EC``: windows have taps without cells, or fewer taps than others, along the second axis, rows
+    and columns. Along the second axis ``KD`` taps are read; if nothing is pooled along it, one, where the output is.
     """
     cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
     only = tl.load(table)
@@ -460,28 +462,43 @@ def reduce(
     first = strip * STRIP
     top, left = start_of(first, rows, SR, BR), start_of(col, cols, SC, BC)
     row_taps, col_taps = taps_of(first, rows, KR, BR), taps_of(col, cols, KC, BC)
+    depths = (deep_size, deep_outputs, deep_lo)
+    front = outer1 * SD - deep_lo
     base = outer0 * x0 + outer1 * x1 + inner * x4
     selects: tl.constexpr = KIND == MAX or KIND == WINNER
     real = None
-    if HOLLOW and selects:
-        real = inside & (i * 0 < row_size) & (i * 0 < col_size)  # there may be no cell at all
-    found = ()
-    for r in tl.static_range((STRIP - 1) * SR + KR):
-        h = tap_at(top, r, rows, row_taps, DR, BR) if ER else top + r * DR
-        at = base + h * x2
-        state = row_of(
-            x + at, xw + at, xu + at, h, left, col_taps, real, cols, x3, step,
-            KIND, LOWEST, SIGN, P, STATES, MOVES, PLACES, KC, DC, BC, EC,
-        )  # fmt: skip
-        if ER and not selects:
-            state = kept(state, is_real(top, r, rows, row_taps, DR, BR), KIND, LOWEST)
-        found = found + (state,)
+    if HOLLOW and selects:  # there may be no cell at all
+        real = inside & (i * 0 < row_size) & (i * 0 < col_size) & (i * 0 < deep_size)
+    layers = ()
+    for d in tl.static_range(KD):
+        found = ()
+        if KD > 1:
+            z = tap_at(front, d, depths, KD, DD, 0) if ED else front + d * DD
+            base = outer0 * x0 + z * x1 + inner * x4
+        for r in tl.static_range((STRIP - 1) * SR + KR):
+            h = tap_at(top, r, rows, row_taps, DR, BR) if ER else top + r * DR
+            at = base + h * x2
+            state = row_of(
+                x + at, xw + at, xu + at, h, left, col_taps, real, cols, x3, step,
+                KIND, LOWEST, SIGN, P, STATES, MOVES, PLACES, KC, DC, BC, EC,
+            )  # fmt: skip
+            if ER and not selects:
+                state = kept(state, is_real(top, r, rows, row_taps, DR, BR), KIND, LOWEST)
+            if ED and not selects:
+                state = kept(state, is_real(front, d, depths, KD, DD, 0), KIND, LOWEST)
+            found = found + (state,)
+        layers = layers + (found,)
     out = outer0 * y0 + outer1 * y1 + first * y2 + col * y3 + inner * y4
     table_at = outer0 * t0 + outer1 * t1 + first * t2 + col * t3 + inner * t4
     for k in tl.static_range(STRIP):
-        v, w, u = window_of(found, k, top, KIND, P, PLACES, KR, SR, DR, BR, ER, KC)
+        windows = ()
+        for d in tl.static_range(KD):
+            windows = windows + (window_of(layers[d], k, top, KIND, P, PLACES, KR, SR, DR, BR, ER, KC),)
+        v, w, u = joined(windows, KD, KIND, P, PLACES)
         if HOLLOW and selects:
             has_cells = reaches(first + k, rows, KR, SR, DR, BR) & reaches(col, cols, KC, SC, DC, BC)
+            if KD > 1:
+                has_cells = has_cells & reaches(outer1, depths, KD, SD, DD, 0)
             v = tl.where(has_cells, v, 0)
             if KIND == WINNER:
                 w = tl.where(has_cells, w, -1)

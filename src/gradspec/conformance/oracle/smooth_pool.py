@@ -262,7 +262,7 @@ class SmoothMax(Meaning):
 
         def read(terms: Floats) -> Floats:
             found = [np.bincount(self.taps[is_cell], t[is_cell], cells) for t in terms]
-            return np.asarray(found).reshape(len(terms), cells)
+            return np.asarray(found, np.float64).reshape(len(terms), cells)
 
         along, size = other[..., None], np.abs(other[..., None])
         return read(along * weights), read(size * weights), read(size * slack)
