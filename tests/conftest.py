@@ -16,7 +16,7 @@ Rows of these folders are dear: a kernel is compiled or judged, a model imported
 one whose law others show by default on less.
 """
 UNCOUNTED = ("spec", "domains")
-"""Folders whose tests run long loops of Python: counting lines triples their time, and other tests run the same lines."""
+"""Folders of long loops in Python: counting lines triples their tests' time, and other tests run the same lines."""
 ALWAYS = ("tie", "nan", "inf", "only", "asymmetric", "divisible", "straddl", "ceil", "dilated", "empty", "zero")
 """Words in the names of rows, of each of which one row runs by default."""
 

@@ -1,8 +1,8 @@
 """Four kernels for all pooling: windows reduced, folded, read backwards, and winners' tangents taken.
 
 A kernel sees tensors as five axes, ``(outer, outer, row, column, inner)``, each with a stride of its own; windows go
-along rows and columns, and those of ``reduce`` also along the second. A lane has one place, or a strip of places above each other, in the order of memory. What is
-reduced is a state of three numbers ``(v, w, u)``:
+along rows and columns, and those of ``reduce`` also along the second. A lane has one place, or a strip of places above
+each other, in the order of memory. What is reduced is a state of three numbers ``(v, w, u)``:
 
     MAX     v the largest
     WINNER  v the largest, w which tap or place it is (negative: none)

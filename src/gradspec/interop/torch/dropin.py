@@ -57,12 +57,12 @@ class DropIn:
         _known[name] = operator, worthwhile
 
     def __call__(self, tensors: Sequence[Tensor | None], options: Options) -> Any:
-        if not self.pools and type(tensors[0]) in KINDS and is_there(tensors[0]):
+        x: Any = tensors[0]
+        if not self.pools and type(x) in KINDS and not has_torch_function_unary(x) and is_there(x):
             return getattr(theirs, self.name)(*tensors, *options)
         key = _key(self.name, tensors, options)
         pooling = None if key is None else _poolings.get(key)
         if pooling is not None:
-            x: Any = tensors[0]
             results = pooled(pooling, x) if x.requires_grad and torch.is_grad_enabled() else pooling.value((x,))
             return results if len(results) > 1 else results[0]
         given = [t for t in tensors if t is not None]
