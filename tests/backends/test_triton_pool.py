@@ -228,6 +228,16 @@ def test_smooth_maximum_of_special_values(beta):
     assert_meant(run("smooth_max_mean", attrs, x, dx), "smooth_max_pool_jvp", x, dx, **settings)
 
 
+def test_weights_that_are_subnormal_count():
+    """e^−100 is some 27 times the smallest number; a GPU's 2^t has no such results."""
+    x, dx = np.float32([[1000.0, 0.0]]), np.float32([[-1e-39, 1.0]])
+    attrs = smooth_pool.SmoothPool(**windows(x.shape, {"kernel_size": (2,)}), beta=0.1)
+    settings = {**named(attrs), "beta": 0.1}
+    found = run("smooth_max_mean", attrs, x, dx)
+    assert found != dx[:, :1]
+    assert_meant(found, "smooth_max_pool_jvp", x, dx, **settings)
+
+
 APART: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((6, 3, 3), {"kernel_size": (1, 2, 1), "stride": (3, 2, 2), "padding": ((2, 2), (0, 0), (0, 0))}),
     ((7, 5), {"kernel_size": (2, 18), "stride": (3, 1), "padding": ((0, 1), (9, 9))}),

@@ -149,14 +149,19 @@ def exceeds(b, a):
 
 @triton.jit
 def exponential(z):
-    """``exp z`` for z ≤ 0. In float32 the product with log₂ e is taken to twice the precision: the hardware has 2^t."""
+    """``exp z`` for z ≤ 0. In float32 the product with log₂ e is taken to twice the precision: the hardware has 2^t.
+
+    It gives 0 for results that are subnormal, which are therefore found 2^64 times as large.
+    """
     if z.dtype == tl.float64:
         return tl.exp(z)
     else:
         z = tl.maximum(z, -200.0, propagate_nan=tl.PropagateNan.ALL)
         t = z * LOG2_E
-        power = tl.exp2(t)
-        return power + power * ((tl.fma(z, tl.full(z.shape, LOG2_E, z.dtype), -t) + z * LOG2_E_REST) * LN_2)
+        is_small = t < -100.0
+        power = tl.exp2(tl.where(is_small, t + 64.0, t))
+        power += power * ((tl.fma(z, tl.full(z.shape, LOG2_E, z.dtype), -t) + z * LOG2_E_REST) * LN_2)
+        return power * tl.where(is_small, 2.0**-64, 1.0)
 
 
 @triton.jit
