@@ -148,10 +148,10 @@ def exceeds(b, a):
 
 
 @triton.jit
-def exponential(z):
+def exponential(z, FINE: tl.constexpr):
     """``exp z`` for z ≤ 0. In float32 the product with log₂ e is taken to twice the precision: the hardware has 2^t.
 
-    It gives 0 for results that are subnormal, which are therefore found 2^64 times as large.
+    It gives 0 for results that are subnormal, which are therefore, with ``FINE``, found 2^64 times as large.
     """
     if z.dtype == tl.float64:
         return tl.exp(z)
@@ -159,9 +159,9 @@ def exponential(z):
         z = tl.maximum(z, -200.0, propagate_nan=tl.PropagateNan.ALL)
         t = z * LOG2_E
         is_small = t < -100.0
-        power = tl.exp2(tl.where(is_small, t + 64.0, t))
+        power = tl.exp2(tl.where(is_small, t + 64.0, t) if FINE else t)
         power += power * ((tl.fma(z, tl.full(z.shape, LOG2_E, z.dtype), -t) + z * LOG2_E_REST) * LN_2)
-        return power * tl.where(is_small, 2.0**-64, 1.0)
+        return power * tl.where(is_small, 2.0**-64, 1.0) if FINE else power
 
 
 @triton.jit
@@ -180,14 +180,15 @@ def reciprocal(w):
 
 
 @triton.jit
-def weight(v, m, KIND: tl.constexpr, P: tl.constexpr):
-    """What a cell of size ``v`` weighs where the largest is ``m``: 1 if it is that one, also if it is infinite."""
+def weight(v, m, KIND: tl.constexpr, P: tl.constexpr, FINE: tl.constexpr):
+    """What a cell of size ``v`` weighs where the largest is ``m``: 1 if it is that one, also if it is infinite. Beside
+    that 1, subnormal weights count only as factors of derivatives: ``FINE``."""
     if KIND == SOFT:
         if P < TINY:  # what overflows may still count
             z = (2.0 * P) * (v * 0.5 - m * 0.5)
         else:
             z = P * (v - m)
-        return tl.where(v == m, 1.0, exponential(z))
+        return tl.where(v == m, 1.0, exponential(z, FINE))
     else:
         ratio = tl.where(v == m, 1.0, quotient(v, tl.where(m == 0.0, 1.0, m)))
         return power_of(ratio, P)
@@ -202,7 +203,7 @@ def power_of(ratio, P: tl.constexpr):
         return ratio * ratio
     else:
         safe = tl.where(ratio == 0.0, 1.0, ratio)
-        return tl.where(ratio == 0.0, 0.0, exponential(P * tl.log(safe)))
+        return tl.where(ratio == 0.0, 0.0, exponential(P * tl.log(safe), False))
 
 
 # --- states -----------------------------------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ def join(a, b, KIND: tl.constexpr, ORDERED: tl.constexpr):
 
 
 @triton.jit
-def joined(states, N: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr, PLACES: tl.constexpr):
+def joined(states, N: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr, PLACES: tl.constexpr, FINE: tl.constexpr):
     """``N`` states as one, in order; with WINNER, of cells that all exist.
 
     A zero that comes with its place is the winner's, which the larger of two zeros need not be.
@@ -241,7 +242,7 @@ def joined(states, N: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr, PLACES:
         shares = ()
         w = tl.zeros_like(m)
         for k in tl.static_range(N):
-            shares = shares + (states[k][1] * weight(states[k][0], m, KIND, P),)
+            shares = shares + (states[k][1] * weight(states[k][0], m, KIND, P, FINE),)
             w += shares[k]
         part, u = reciprocal(w), tl.zeros_like(m)
         for k in tl.static_range(N):
@@ -313,8 +314,9 @@ def write(
     if KIND == SOFT and LAST:
         padding = number_of(table, table_at, only, mask, ALIKE)
         m = tl.where(padding > 0.0, larger(v, tl.zeros_like(v)), v)
-        cells = w * weight(v, m, KIND, P)
-        w = tl.where(padding > 0.0, cells + padding * weight(tl.zeros_like(m), m, KIND, P), cells)
+        fine: tl.constexpr = GIVES & 4 != 0
+        cells = w * weight(v, m, KIND, P, fine)
+        w = tl.where(padding > 0.0, cells + padding * weight(tl.zeros_like(m), m, KIND, P, fine), cells)
         u = tl.where(padding > 0.0, u * (cells * reciprocal(w)), u)
         v = m
     if GIVES & 1:
@@ -418,7 +420,7 @@ def row_of(
             code = (h.to(tl.int64) * cols[0] + c) * step
         at = (c * across).to(tl.int64)
         cells = cells + (cell(x, xw, xu, at, real, code, KIND, LOWEST, SIGN, STATES, MOVES),)
-    v, w, u = joined(cells, KC, KIND, P, PLACES)
+    v, w, u = joined(cells, KC, KIND, P, PLACES, MOVES)
     if KIND == WINNER and not PLACES and EC and not BC:
         w = tl.maximum(w, first_tap(left, DC))
     return v, w, u
@@ -427,7 +429,7 @@ def row_of(
 @triton.jit
 def window_of(
     found, k, top,
-    KIND: tl.constexpr, P: tl.constexpr, PLACES: tl.constexpr,
+    KIND: tl.constexpr, P: tl.constexpr, MOVES: tl.constexpr, PLACES: tl.constexpr,
     KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr, ER: tl.constexpr, KC: tl.constexpr,
 ):  # fmt: skip
     """The state of the k-th window of a strip, of those of the strip's rows; winners are told by their taps."""
@@ -437,7 +439,7 @@ def window_of(
         if KIND == WINNER and not PLACES:
             w = w + (tl.maximum(t, first_tap(top + k * SR, DR)) * KC if ER and not BR else t * KC)
         states = states + ((v, w, u),)
-    return joined(states, KR, KIND, P, PLACES)
+    return joined(states, KR, KIND, P, PLACES, MOVES)
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED)
@@ -498,8 +500,8 @@ def reduce(
     for k in tl.static_range(STRIP):
         windows = ()
         for d in tl.static_range(KD):
-            windows = windows + (window_of(layers[d], k, top, KIND, P, PLACES, KR, SR, DR, BR, ER, KC),)
-        v, w, u = joined(windows, KD, KIND, P, PLACES)
+            windows = windows + (window_of(layers[d], k, top, KIND, P, MOVES, PLACES, KR, SR, DR, BR, ER, KC),)
+        v, w, u = joined(windows, KD, KIND, P, PLACES, MOVES)
         if HOLLOW and selects:
             has_cells = reaches(first + k, rows, KR, SR, DR, BR) & reaches(col, cols, KC, SC, DC, BC)
             if KD > 1:
@@ -548,7 +550,7 @@ def join_tied(v1, w1, u1, v2, w2, u2):
 
 
 @triton.jit
-def folded(v, w, u, KIND: tl.constexpr, P: tl.constexpr):
+def folded(v, w, u, KIND: tl.constexpr, P: tl.constexpr, FINE: tl.constexpr):
     """The states of each row of a block as one."""
     if KIND == MAX:
         v = tl.reduce(v, 1, join_max)
@@ -563,7 +565,7 @@ def folded(v, w, u, KIND: tl.constexpr, P: tl.constexpr):
         return tl.reduce((v, w, u), 1, join_tied)
     else:
         m = tl.reduce(v, 1, join_max)
-        shares = w * weight(v, tl.broadcast_to(m[:, None], v.shape), KIND, P)
+        shares = w * weight(v, tl.broadcast_to(m[:, None], v.shape), KIND, P, FINE)
         w = tl.sum(shares, 1)
         return m, w, tl.sum(u * (shares * reciprocal(w)[:, None]), 1)
 
@@ -620,8 +622,8 @@ def fold(
         if KIND == WINNER:
             v, w, u = join((v, w, u), block, KIND, True)
         else:
-            v, w, u = joined(((v, w, u), block), 2, KIND, P, PLACES)
-    state = folded(v, w, u, KIND, P)
+            v, w, u = joined(((v, w, u), block), 2, KIND, P, PLACES, MOVES)
+    state = folded(v, w, u, KIND, P, MOVES)
     if KIND == MAX and HOLLOW:
         has_cells = reaches(row, rows, taps, SR, DR, BR)
         state = (tl.where(has_cells, state[0], 0), state[1], state[2])
@@ -662,7 +664,7 @@ def received(source, tap, here, v, w, KIND: tl.constexpr, LAST: tl.constexpr, P:
         ct = tl.where(here & ((v == top) | ((v != v) & (top != top))), ct, 0.0)
     elif KIND == SOFT:
         arrives = here if LAST else here & (ct != 0.0)
-        ct = tl.where(arrives, ct * (w * weight(v, top, KIND, P)), 0.0)
+        ct = tl.where(arrives, ct * (w * weight(v, top, KIND, P, True)), 0.0)
     return ct
 
 
