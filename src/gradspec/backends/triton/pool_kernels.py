@@ -235,7 +235,9 @@ def joined(states, N: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr, PLACES:
     A zero that comes with its place is the winner's, which the larger of two zeros need not be.
     """
     a = states[0]
-    if KIND == SOFT or KIND == NORM:
+    if N == 1:
+        return a
+    elif KIND == SOFT or KIND == NORM:
         m = a[0]
         for k in tl.static_range(1, N):
             m = larger(m, states[k][0])
