@@ -7,7 +7,7 @@ import pytest
 
 gc.disable()  # until all is collected
 
-ROWS = {"backends": 2, "conformance": 2, "interop": 2, "bench": 1}
+ROWS = {"backends": 1, "bench": 1, "interop": 1, "verify": 1, "conformance": 2}
 USUAL = 3
 """Of each test, so many rows run by default, spread evenly over its table; ``pytest -m exhaustive`` runs the others.
 Rows of these folders are dear: a kernel is compiled or judged, a model imported, a process started.
