@@ -5,6 +5,7 @@ import os
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
+from itertools import cycle, islice
 from math import prod
 from pathlib import Path
 
@@ -127,9 +128,7 @@ SMALL = [
 ]
 ASKED = [(pool, op, mode) for pool in SMALL for op in pool.ops for mode in pool.modes]
 QUESTIONS = [
-    BenchProblem(form, op, mode)
-    for turn, (pool, op, mode) in enumerate(ASKED)
-    for form in [list(pool.forms())[turn % len(list(pool.forms()))]]
+    BenchProblem(next(islice(cycle(pool.forms()), turn, None)), op, mode) for turn, (pool, op, mode) in enumerate(ASKED)
 ]
 """Formats and layouts in turn."""
 

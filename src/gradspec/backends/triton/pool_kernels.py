@@ -790,19 +790,9 @@ def cover_tiles(
             here = in_row & (o_col >= 0) & (o_col < col_outputs)
             across, table_across = (o_col * y3).to(tl.int64), (o_col * t3).to(tl.int64)
             source = source_at(
-                g + out,
-                gv + out,
-                gw + out,
-                table + table_at,
-                only,
-                across,
-                table_across,
-                here,
-                KIND,
-                LAST,
-                SPLIT,
-                ALIKE,
-            )
+                g + out, gv + out, gw + out, table + table_at, only, across, table_across, here,
+                KIND, LAST, SPLIT, ALIKE,
+            )  # fmt: skip
             sources = sources + ((source, here),)
     for r in tl.static_range(TR):
         at = outer0 * x0 + outer1 * x1 + (row * TR + r) * x2 + inner * x4

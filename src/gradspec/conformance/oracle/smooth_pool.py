@@ -218,7 +218,9 @@ class SmoothMax(Meaning):
     def _surely_permitted(self, got: Floats, arithmetic: Arithmetic) -> Bools:
         """Where float64 suffices: the formulas of ``permitted_at``, with room for what evaluating them so may lose.
 
-        Not where anything is not finite.
+        Not where anything is not finite. An exponent is right to 2⁻⁵² of itself, and above −746 if its power is not 0:
+        powers are right to 2⁻⁴² of themselves, weights to twice that, and sums of n of them to n·2⁻⁵³ more. The error
+        that is permitted has positive terms only, so that a thousandth of it is more than it may be off.
         """
         u, eta = float(arithmetic.u), float(arithmetic.accumulate.tiniest)
         beta, is_cell = arithmetic.accumulate.nearest(self.beta), self.taps >= 0
@@ -248,7 +250,8 @@ class SmoothMax(Meaning):
             if arithmetic.storage != arithmetic.accumulate:
                 storage = arithmetic.storage
                 error += np.maximum(float(storage.unit) * (np.abs(y) + error), float(storage.tiniest) / 2)
-            surely: Bools = np.abs(got - y.ravel()) <= (0.999 * error - 2.0**-38 * mass).ravel()
+            room = 2.0**-40 + 2.0**-51 * max(self.taps.shape[1], self.readers.shape[1])
+            surely: Bools = np.abs(got - y.ravel()) <= (0.999 * error - room * mass).ravel()
         return surely
 
     def _added(self, weights: Floats, slack: Floats, is_cell: Bools) -> tuple[Floats, Floats, Floats]:
