@@ -250,7 +250,7 @@ class SmoothMax(Meaning):
             if arithmetic.storage != arithmetic.accumulate:
                 storage = arithmetic.storage
                 error += np.maximum(float(storage.unit) * (np.abs(y) + error), float(storage.tiniest) / 2)
-            room = 2.0**-40 + 2.0**-51 * max(self.taps.shape[1], self.readers.shape[1])
+            room = 2.0**-38 + 2.0**-51 * max(self.taps.shape[1], self.readers.shape[1])
             surely: Bools = np.abs(got - y.ravel()) <= (0.999 * error - room * mass).ravel()
         return surely
 
