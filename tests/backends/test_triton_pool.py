@@ -182,6 +182,9 @@ def test_derivatives_of_the_largest(shape, window, dtype):
         g = integers(pooled(attrs, x), dtype)
         name, settings = f"{kind(attrs)}max_pool", {**named(attrs), "ties": ties}
         assert_meant(run("max_pool_push", attrs, x, dx), f"{name}_jvp", x, dx, **settings)
+        value, moved = run("max_pool and max_pool_push", attrs, x, dx)
+        assert_meant(value, name, x, **named(attrs))
+        assert_meant(moved, f"{name}_jvp", x, dx, **settings)
         assert_meant(run("max_pool_pull", attrs, x, g), f"{name}_vjp", x, g, **settings)
 
 
@@ -213,6 +216,9 @@ def test_smooth_maximum(shape, window, dtype):
     g = normal(pooled(attrs, x), dtype, 5)
     assert_meant(run("smooth_max_pool", attrs, x), "smooth_max_pool", x, **settings)
     assert_meant(run("smooth_max_mean", attrs, x, dx), "smooth_max_pool_jvp", x, dx, **settings)
+    value, moved = run("smooth_max_pool and smooth_max_mean", attrs, x, dx)
+    assert_meant(value, "smooth_max_pool", x, **settings)
+    assert_meant(moved, "smooth_max_pool_jvp", x, dx, **settings)
     assert_meant(run("smooth_max_spread", attrs, x, g), "smooth_max_pool_vjp", x, g, **settings)
 
 

@@ -52,9 +52,9 @@ def ran(monkeypatch):
     names: list[str] = []
     make = device._function
 
-    def noting(node, place):
-        function = make(node, place)
-        return lambda *tensors: (names.append(node.op.name), function(*tensors))[1]
+    def noting(nodes, place):
+        function, name = make(nodes, place), " and ".join(node.op.name for node in nodes)
+        return lambda *tensors: (names.append(name), function(*tensors))[1]
 
     monkeypatch.setattr(device, "_function", noting)
     return names
@@ -213,7 +213,7 @@ def test_without_triton_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     node = gs.trace(lambda x: gs.max_pool2d(x, 2), gs.f32[4, 4]).nodes[0]
     with pytest.raises(ImportError, match=r'max_pool on cuda:0 needs triton.*pip install "gradspec\[gpu\]"'):
-        device.pooling_operator(node, torch.device("cuda:0"))
+        device.pooling_operator((node,), torch.device("cuda:0"))
 
 
 # --- precision --------------------------------------------------------------------------------------------------------
@@ -365,7 +365,10 @@ def laid_anew(f, x):
 
 WATCHING = {
     "grad": lambda f, x: torch.func.grad(lambda x: (f(x) ** 2).sum())(x),
-    "jvp": lambda f, x: torch.func.jvp(f, (x,), (image(1),))[1],
+    "jvp": lambda f, x: torch.func.jvp(f, (x,), (image(1),)),
+    "jvp of jvp": lambda f, x: torch.func.jvp(lambda x: torch.func.jvp(f, (x,), (x**2,))[1], (x,), (image(1),)),
+    "grad of jvp": lambda f, x: torch.func.grad(lambda x: torch.func.jvp(f, (x,), (x**2,))[1].sum())(x),
+    "vmap of jvp": lambda f, x: torch.func.vmap(lambda v: torch.func.jvp(f, (x,), (v,)))(torch.stack([x, -x])),
     "vmap": lambda f, x: torch.func.vmap(f)(torch.stack([x, -x])),
     "hessian": lambda f, x: torch.func.hessian(lambda x: (f(x) ** 2).sum())(x),
     "autocast": lambda f, x: torch.autocast("cpu", torch.bfloat16)(f)(x),
@@ -383,6 +386,15 @@ def test_whoever_watches_a_call_that_is_known_is_not_passed_by(watch):
         pooled_by(F)(image().contiguous(memory_format=form).requires_grad_())
     found, wanted = (watch(pooled_by(library), image()) for library in (F, torch.nn.functional))
     torch.testing.assert_close(found, wanted)
+
+
+def test_a_value_and_its_tangent_are_found_at_once(ran):
+    x, dx = image(), image(1)
+    torch.func.jvp(pooled_by(F), (x,), (dx,))
+    net = gs.trace(lambda x: gs.smooth_max_pool2d(gs.relu(gs.max_pool2d(x, 2)), 2, beta=1.0), gs.f32[tuple(x.shape)])
+    torch.func.jvp(gs.to_torch(net), (x,), (dx,))
+    pairs = ["max_pool and max_pool_push"] * 2 + ["smooth_max_pool and smooth_max_mean"]
+    assert [name for name in ran if "pool" in name] == pairs
 
 
 @pytest.mark.parametrize("pooled", [pooled_by(F), lambda x: gs.max_pool2d(x, 3, 2, 1)], ids=["torch", "operator"])

@@ -121,8 +121,12 @@ class PassState(NamedTuple):
     u: Slot | None = None
 
     @property
+    def written(self) -> Slots:
+        return tuple(slot for slot in self if slot is not None)
+
+    @property
     def any(self) -> Slot:
-        return next(slot for slot in self if slot is not None)
+        return self.written[0]
 
 
 # --- windows reduced --------------------------------------------------------------------------------------------------
@@ -384,14 +388,20 @@ def _sent(p: Planner, window: Window, tape: Sequence[Slot], g: Slot, shape: Shap
     return _backward(p, _winner(g.dtype), window, g, states, shape)
 
 
-def _max_push(p: Planner, attrs: MaxPool, x: Slot, dx: Slot) -> Slots:
+def _max_moved(p: Planner, attrs: MaxPool, x: Slot, dx: Slot, gives: int = VALUE | TANGENT) -> Slots:
+    """The largest cells and their tangents, or what ``gives`` asks for."""
     window = attrs.window(x)
     steps = passes(window, len(x.shape))
-    if attrs.ties != "first":
-        return (_forward(p, _tied(attrs), window, x, dx, TANGENT)[-1].any,)
-    if len(steps) == 1 and steps[0].taps <= FEW_TAPS:
-        return (_forward(p, _winner(x.dtype), window, x, dx, TANGENT)[-1].any,)
-    return (_taken(p, window, [_there(state.w) for state in _winners(p, window, x)], dx),)
+    if attrs.ties == "first" and (len(steps) > 1 or steps[0].taps > FEW_TAPS):
+        found = _winners(p, window, x)
+        tangents = _taken(p, window, [_there(state.w) for state in found], dx)
+        return (found[-1].any, tangents) if gives & VALUE else (tangents,)
+    kind = _winner(x.dtype) if attrs.ties == "first" else _tied(attrs)
+    return _forward(p, kind, window, x, dx, gives)[-1].written
+
+
+def _max_push(p: Planner, attrs: MaxPool, x: Slot, dx: Slot) -> Slots:
+    return _max_moved(p, attrs, x, dx, TANGENT)
 
 
 def _max_pull(p: Planner, attrs: MaxPool, x: Slot, g: Slot) -> Slots:
@@ -477,10 +487,15 @@ def _smooth_max_pool(p: Planner, attrs: SmoothPool, x: Slot) -> Slots:
     return (_forward(p, _soft(attrs), window, x, table=_zeros(attrs, window))[-1].any,)
 
 
+def _smooth_max_moved(p: Planner, attrs: SmoothPool, x: Slot, dx: Slot, gives: int = VALUE | TANGENT) -> Slots:
+    """The value and its tangent, or what ``gives`` asks for."""
+    window = attrs.window(x)
+    return _forward(p, _soft(attrs), window, x, dx, gives, _zeros(attrs, window))[-1].written
+
+
 def _smooth_max_mean(p: Planner, attrs: SmoothPool, x: Slot, dx: Slot) -> Slots:
     """The mean of tangents by the weights ``softmax(β·x)``."""
-    window = attrs.window(x)
-    return (_forward(p, _soft(attrs), window, x, dx, TANGENT, _zeros(attrs, window))[-1].any,)
+    return _smooth_max_moved(p, attrs, x, dx, TANGENT)
 
 
 def _smooth_max_spread(p: Planner, attrs: SmoothPool, x: Slot, g: Slot) -> Slots:
@@ -503,19 +518,21 @@ def _lp_pool(p: Planner, attrs: Any, x: Slot) -> Slots:
 RULES: dict[str, Rule] = {
     "max_pool": _max_pool,
     "max_pool_push": _max_push,
+    "max_pool and max_pool_push": _max_moved,
     "max_pool_pull": _max_pull,
     "avg_pool": _avg_pool,
     "avg_pool_spread": _avg_spread,
     "smooth_max_pool": _smooth_max_pool,
     "smooth_max_mean": _smooth_max_mean,
+    "smooth_max_pool and smooth_max_mean": _smooth_max_moved,
     "smooth_max_spread": _smooth_max_spread,
     "lp_pool": _lp_pool,
 }
-"""How the operators of graphs are carried out."""
+"""How the operators of graphs are carried out, some in one with their tangents."""
 
 
 def kernel(name: str, attrs: Windows) -> Operator:
-    """An operator of graphs as a function of tensors on a GPU."""
+    """An operator of graphs, or two in one, as a function of tensors on a GPU."""
     return operator(RULES[name], attrs)
 
 

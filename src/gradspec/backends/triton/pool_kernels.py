@@ -329,6 +329,8 @@ def write(
             value = tl.where(v == 0.0, 0.0, v * root(w, P))
         elif KIND == WINNER:
             value = tl.where(w < 0, 0, v)
+        elif KIND == TIED and LAST:
+            value = tl.where(w == 0, 0.0, v)
         else:
             value = v
         tl.store(y + at, stored(value, y), mask=mask)

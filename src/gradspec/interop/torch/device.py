@@ -31,6 +31,8 @@ POOLING = frozenset(
         *("smooth_max_pool", "smooth_max_mean", "smooth_max_spread"),
     )
 )
+PAIRS = {"max_pool_push": "max_pool", "smooth_max_mean": "smooth_max_pool"}
+"""Tangents, and the values that are found with them at once."""
 PRODUCTS = frozenset(("conv", "conv_transpose", "conv_compare", "matmul"))
 _SMALL = (torch.float16, torch.bfloat16)
 
@@ -98,18 +100,38 @@ def _stated_precision() -> Iterator[None]:
 # --- operators --------------------------------------------------------------------------------------------------------
 
 
-def pooling_operator(node: Node, device: torch.device) -> Operator:
+Nodes = tuple[Node, ...]
+"""One, or a value and its tangent."""
+
+
+def _paired(nodes: Sequence[Node]) -> list[Nodes]:
+    """All nodes in order; neighbours that are a value and its tangent as a pair."""
+    found: list[Nodes] = []
+    for node in nodes:
+        pair = _pair(*found[-1], node) if found else None
+        found[-1:] = [*found[-1:], (node,)] if pair is None else [pair]
+    return found
+
+
+def _pair(*nodes: Node) -> Nodes | None:
+    value, tangent = sorted(nodes, key=lambda node: node.op.name in PAIRS)[:2]
+    is_both = len(nodes) == 2 and PAIRS.get(tangent.op.name) == value.op.name and tangent.attrs == value.attrs
+    return (value, tangent) if is_both and tangent.inputs[0] is value.inputs[0] else None
+
+
+def pooling_operator(nodes: Nodes, device: torch.device) -> Operator:
     if device.type == "cuda":
-        require("triton", f"{node.op} on {device}")
+        require("triton", f"{nodes[0].op} on {device}")
     from gradspec.backends.triton.pool import kernel  # which needs Triton
 
-    return kernel(node.op.name, node.attrs)
+    return kernel(" and ".join(node.op.name for node in nodes), nodes[0].attrs)
 
 
-def _function(node: Node, device: torch.device) -> Function:
-    """A node as a function of tensors."""
+def _function(nodes: Nodes, device: torch.device) -> Function:
+    """Nodes as a function of tensors."""
+    node = nodes[0]
     if node.op.name in POOLING:
-        return pooling_operator(node, device)
+        return pooling_operator(nodes, device)
     if node.op.name not in LOWERINGS:
         raise UnsupportedError(
             f"{node.op} cannot run on {device}: there is no kernel for it there; move the tensors with .cpu()"
@@ -162,12 +184,12 @@ class DeviceProgram:
 
     def _steps(self, numbers: dict[Var, int]) -> Iterator[DeviceStep]:
         kept, found = {*self.outputs, *range(len(self.graph.inputs) + len(self.constants))}, []
-        for node in reversed(self.graph.nodes):
-            inputs, outputs = [numbers[v] for v in node.inputs], [numbers[v] for v in node.outputs]
+        for nodes in reversed(_paired(self.graph.nodes)):
+            inputs, outputs = [numbers[v] for v in nodes[-1].inputs], [numbers[v] for n in nodes for v in n.outputs]
             last = {*inputs, *outputs} - kept
             kept |= last
-            function = _function(node, self.device)
-            found.append(DeviceStep(function, node.op.name, tuple(inputs), tuple(outputs), tuple(last)))
+            function = _function(nodes, self.device)
+            found.append(DeviceStep(function, nodes[0].op.name, tuple(inputs), tuple(outputs), tuple(last)))
         return reversed(found)
 
     def __call__(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:

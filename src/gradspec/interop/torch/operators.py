@@ -120,15 +120,39 @@ def _legacy_levels() -> int:
 def _autograd(keys: Any, operands: list[Tensor], text: str) -> list[Tensor]:
     with_reverse, with_forward = torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled()
 
-    def pass_on(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    def pass_on(tensors: Sequence[Tensor], text: str = text) -> Sequence[Tensor]:
         # The function below switches both modes off, which are those of the next level of torch.func, too.
         reverse, forward = torch.set_grad_enabled(with_reverse), _set_fwd_grad_enabled(with_forward)
         with torch._C._AutoDispatchBelowAutograd(), reverse, forward:
             results: list[Tensor] = GRAPH.redispatch(keys & torch._C._after_autograd_keyset, list(tensors), text)
             return results
 
+    structure, tangents = structure_of(text), [_tangent(t) for t in operands] if with_forward else []
+    if any(t is not None for t in tangents) and not needs_gradient(operands):
+        return _moved(pass_on, structure, operands, tangents)
     with enable_single_level_autograd_function():
-        return list(_differentiable(pass_on, structure_of(text), *operands))
+        return list(_differentiable(pass_on, structure, *operands))
+
+
+def _tangent(tensor: Tensor) -> Tensor | None:
+    """Of this level, which is 0 at each level of ``torch.func``."""
+    tangent: Tensor | None = torch._VF._unpack_dual(tensor, level=0)[1]
+    return tangent
+
+
+def _moved(
+    pass_on: Callable[[Sequence[Tensor], str], Sequence[Tensor]],
+    structure: Structure,
+    operands: Sequence[Tensor],
+    tangents: Sequence[Tensor | None],
+) -> list[Tensor]:
+    """Outputs with their tangents, by one structure: what both need is found once."""
+    moving = tuple(t is not None for t in tangents)
+    results = pass_on([*operands, *chosen(tangents, moving)], structure.dual(moving).text)
+    n, make_dual = len(structure.float_outputs), torch._VF._make_dual
+    found = iter(results[n:])
+    floats = zip(results[:n], structure.float_outputs, strict=True)
+    return [make_dual(r, next(found), level=0) if is_float else r for r, is_float in floats]
 
 
 class _Uncompiled(_SingleLevelFunction):

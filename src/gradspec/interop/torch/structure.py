@@ -49,7 +49,7 @@ class Structure:
         self.float_inputs: Mask = tuple(v.type.is_float for v in graph.inputs)
         self.float_outputs: Mask = tuple(v.type.is_float for v in graph.outputs)
         self._derived = LRUCache[Derived](MOST_DERIVED)
-        self._batched = LRUCache[Structure](MOST_DERIVED)
+        self._others = LRUCache[Structure](MOST_DERIVED)
         self._types = [(v.shape, torch_dtype(v.dtype)) for v in graph.inputs]
         self._there: dict[torch.device, DeviceProgram] = {}
         self._pooled = only_pooling(graph) if len(graph.inputs) == 1 else None
@@ -121,7 +121,11 @@ class Structure:
     def batch(self, n: int, batched: Mask) -> Structure:
         """A leading axis of ``n`` on the outputs and on those inputs."""
         axes = [0 if has_axis else None for has_axis in batched]
-        return self._batched.get_or_make((n, batched), lambda: Structure(self.graph.batch(n, axes)))
+        return self._others.get_or_make((n, batched), lambda: Structure(self.graph.batch(n, axes)))
+
+    def dual(self, moving: Mask) -> Structure:
+        """The outputs and then tangents of the float ones, from the inputs and the tangents of those that move."""
+        return self._others.get_or_make(moving, lambda: Structure(self.graph.jvp(_positions(moving)).simplify()))
 
     def _jvp(self, moving: Mask) -> Derived:
         forward = self.graph.jvp(_positions(moving))
@@ -155,7 +159,7 @@ class PlannedPooling:
 
     def __init__(self, structure: Structure, node: Node, x: Tensor) -> None:
         self._structure, self._device, self._outputs = structure, x.device, len(node.outputs)
-        self.value = self._taped = pooling_operator(node, x.device).plan([x])
+        self.value = self._taped = pooling_operator((node,), x.device).plan([x])
         self._sent: Operator | None = None
         if node.op.name == "max_pool" and node.attrs.ties == "first" and not node.attrs.return_indices:
             from gradspec.backends.triton.pool import sent, taped
