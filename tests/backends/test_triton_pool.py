@@ -18,6 +18,7 @@ from triton.runtime.interpreter import InterpreterBuilder  # noqa: E402
 import gradspec as gs  # noqa: E402
 from backends.quick_triton import quick_interpreter  # noqa: E402, F401  (a fixture)
 from gradspec.backends.triton import geometry, plans, pool  # noqa: E402
+from gradspec.backends.triton import pool_kernels as kernels  # noqa: E402
 from gradspec.conformance import meaning  # noqa: E402
 from gradspec.conformance.oracle.enclosure import enclosure  # noqa: E402
 from gradspec.graph.types import DType  # noqa: E402
@@ -39,6 +40,7 @@ QUICK: list[Row] = [
     ((2, 3, 6, 7), {"kernel_size": (3, 3), "stride": 1, "padding": 1}, F32),
     ((9, 11), {"kernel_size": (3, 2), "stride": 2, "padding": ((2, 1), (0, 3)), "ceil_mode": True}, BF16),
     ((7, 9), {"kernel_size": (5, 3), "stride": (1, 2), "padding": (2, 5), "dilation": (2, 3)}, F16),
+    ((10, 16), {"kernel_size": (3, 5), "stride": 1, "padding": ((1, 1), (6, 2))}, F16),
     ((20, 3), {"kernel_size": (18, 2), "stride": 2, "padding": ((17, 4), (0, 1))}, F64),
 ]
 QUICK_BINS: list[Row] = [((2, 7, 9), {"output_size": (3, 4)}, F16)]
@@ -63,6 +65,13 @@ WINDOWS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((6, 3, 3), {"kernel_size": (1, 2, 2), "stride": (3, 1, 1), "padding": ((2, 2), (0, 0), (0, 0))}),
     ((2, 5, 4, 3), {"kernel_size": (3, 3, 3), "stride": (1, 2, 1), "padding": ((4, 0), (1, 1), (0, 2))}),
     ((2, 1, 4, 3), {"kernel_size": (2, 2, 2), "padding": ((2, 2), (0, 1), (1, 1)), "dilation": (2, 1, 1)}),
+    ((2, 2, 10, 16), {"kernel_size": (3, 3), "stride": 1, "padding": 1}),  # windows side by side
+    ((2, 9, 8), {"kernel_size": (3, 5), "stride": (2, 2), "padding": ((1, 0), (2, 1))}),
+    ((3, 20, 12), {"kernel_size": (13, 13), "stride": 1, "padding": 6}),
+    ((11, 8), {"kernel_size": (2, 2), "stride": 1, "padding": ((2, 3), (4, 1))}),  # of padding alone, some of them
+    ((2, 12), {"kernel_size": (3,), "stride": 1, "padding": ((9, 0),)}),
+    ((2, 2, 64), {"kernel_size": (4,), "stride": 4}),
+    ((6, 9, 4), {"kernel_size": (6, 1), "stride": 1, "padding": ((3, 2), (0, 0))}),
     *[(shape, window) for shape, window, _ in QUICK],
 ]
 BINS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
@@ -201,6 +210,24 @@ def test_averages(shape, window, dtype):
         spread = ops.AvgSpread(**vars(attrs), sizes=attrs.window(x).sizes)
         assert_meant(run("avg_pool", attrs, x), f"{kind(attrs)}avg_pool", x, **named(attrs), **settings)
         assert_meant(run("avg_pool_spread", spread, g), f"{kind(attrs)}avg_pool_vjp", x, g, **named(attrs), **settings)
+
+
+@pytest.mark.parametrize("taps", [3, 7, 49, 625])
+def test_averages_are_rounded_correctly(monkeypatch, taps):
+    """By products, which a GPU adds to without rounding them; here that is done in float64."""
+
+    def fused(builder, x, y, z):
+        exact = x.data.astype(float) * y.data.astype(float) + z.data.astype(float)
+        return type(x)(exact.astype(x.data.dtype), x.dtype)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_fma", fused)
+    rng = np.random.default_rng(taps)
+    sums = np.ldexp(rng.standard_normal(2048).astype(np.float32), rng.integers(-149, 126, 2048, np.int32))
+    sums[:4] = [inf, -inf, nan, 3e38]
+    x = np.zeros((2048, taps), np.float32)
+    x[:, 0] = sums
+    attrs = ops.AvgPool(**windows(x.shape, {"kernel_size": (taps,)}))
+    np.testing.assert_array_equal(run("avg_pool", attrs, x)[:, 0], sums / np.float32(taps))
 
 
 BETAS = {F32: 1.0, F64: -0.7, F16: 30.0, BF16: -2.0}
@@ -387,6 +414,23 @@ def test_blocks_and_wide_offsets_make_no_difference(monkeypatch, name, value):
     found = run("max_pool", attrs, x), run("max_pool_pull", attrs, x, g)
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_vectors_are_read_from_where_they_may_begin(monkeypatch):
+    """A tensor that begins between two is copied first, for values and for gradients."""
+    attrs = ops.MaxPool(**windows((2, 8, 8), {"kernel_size": (3, 3), "stride": 1, "padding": 1}))
+    x, g = (tensor_of(normal((129,), F32, seed))[1:].view(2, 8, 8) for seed in (1, 2))
+    assert x.data_ptr() % plans.ALIGNED
+    launched, launch = [], plans.Launch.__call__
+
+    def noting(self, tensors):
+        launched.append((self.kernel, [tensors[i].data_ptr() % plans.ALIGNED for i in self.slots[:1]]))
+        launch(self, tensors)
+
+    monkeypatch.setattr(plans.Launch, "__call__", noting)
+    found = pool.kernel("max_pool_pull", attrs)(x, g)[0]
+    assert launched == [(kernels.reduce_beside, [0]), (kernels.cover_tiles, [0])]
+    torch.testing.assert_close(found, pool.kernel("max_pool_pull", attrs)(x.clone(), g.clone())[0], rtol=0, atol=0)
 
 
 def test_winners_have_one_byte_where_windows_allow():

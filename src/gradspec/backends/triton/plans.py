@@ -19,6 +19,8 @@ from gradspec.graph.lru import LRUCache
 
 MOST_OPERATORS, MOST_PLANS = 1024, 64
 """Operators that are remembered, and plans for each."""
+ALIGNED = 16
+"""What addresses of memory that torch allocates are multiples of, and those of vectors must be, in bytes."""
 WARPS = 4
 """Warps of a program."""
 
@@ -119,6 +121,18 @@ class Planner:
 
         self.steps.append(copy)
         return found
+
+    def aligned(self, slot: Slot) -> Slot:
+        """The same numbers, whose address is a multiple of ``ALIGNED``; copied if need be."""
+        i = slot.number
+
+        def align(tensors: list[Tensor]) -> None:
+            if tensors[i].data_ptr() % ALIGNED:
+                tensors[i] = tensors[i].clone()
+
+        if i < len(self.given):
+            self.steps.append(align)
+        return slot
 
     def launch(self, kernel: Any, programs: int, slots: Sequence[Slot], numbers: Sequence[int], **known: Any) -> None:
         self.steps.append(Launch(kernel, programs, slots, numbers, known))

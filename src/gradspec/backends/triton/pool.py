@@ -18,6 +18,7 @@ from gradspec.backends.tables import counted_taps, real_cells
 from gradspec.backends.triton import pool_kernels as kernels
 from gradspec.backends.triton.geometry import (
     FEW_TAPS,
+    NO_AXIS,
     CellTile,
     Lanes,
     Pass,
@@ -40,7 +41,10 @@ LANES, FOLDED = 128, 1024
 """Lanes of a program, and numbers of a block that is folded."""
 MOST_CELLS = 64
 """Cells that a lane reads for outputs above each other, which have rows in common, at most."""
-MOST_PAIRS = 240
+SIDE: int = kernels.SIDE.value
+MOST_VECTORS, APART_VECTORS, BESIDE_TAPS = 128, 8, 256
+"""Outputs side by side of a lane, vectors of as many cells that it reads, and taps of their windows, at most."""
+MOST_PAIRS = 400
 """Pairs of a cell and a tap that reads it, of a tile at most."""
 
 VALUE, STATE, TANGENT, RAW = 1, 2, 4, 8
@@ -145,15 +149,19 @@ def _forward(
         asked = gives if is_last else kind.carried | (TANGENT if u is not None else 0)
         given = _allocated(p, kind, step, states[-1].any, x.dtype, asked, is_last)
         if not given.any.is_empty:
-            rule = _table(p, table if is_last else 0.0, given.any, x.dtype)
-            _reduce(p, kind, step, states[-1], given, rule, len(states) == 1, is_last, asked)
+            numbers = _numbers(p, table if is_last else 0.0, given.any, x.dtype)
+            _reduce(p, kind, step, states[-1], given, numbers, len(states) == 1, is_last, asked)
         states.append(given)
     return states
 
 
 def _steps(kind: PoolKind, window: Window, x: Slot, rank: int) -> tuple[Pass, ...]:
-    """Passes over three axes at once where nothing but values is found, and cells lie so that lanes go on like that.
-    ``rank``: that of the table."""
+    """Where nothing but values is found, one pass if windows lie side by side, or passes over three axes at once if
+    cells lie so that lanes go on like that. ``rank``: that of the table."""
+    if kind.carried == VALUE:
+        found = passes(window, len(x.shape), BESIDE_TAPS)
+        if len(found) == 1 and _beside(kind, found[0], x._replace(strides=dense(x.shape, x.strides))):
+            return found
     found = passes(window, len(x.shape), kind.few_taps, kind.places, kind.carried == VALUE and rank <= 3)
     order = (dense(x.shape, x.strides),)
     is_deep = all(have_lanes(x.shape, order, step) for step in found if step.deep.dim is not None)
@@ -182,48 +190,127 @@ def _allocated(
     )
 
 
-def _table(p: Planner, numbers: Any, y: Slot, dtype: torch.dtype) -> Slot:
-    """Numbers of the outputs of a plane, in the order in which these lie in ``y``; or one for all."""
-    array = torch.as_tensor(numbers, dtype=computed(dtype))
-    rank, strides = array.ndim, (0,) * len(y.shape)
-    if rank:
-        order = dense(array.shape, y.strides[-rank:])
-        array = torch.empty_strided(array.shape, order, dtype=array.dtype).copy_(array)
-        strides = (0,) * (len(y.shape) - rank) + order
-    return p.constant(array, y.shape, strides)
+class Numbers(NamedTuple):
+    """One for each output of a plane, or only one."""
+
+    table: Slot
+    only: float | None
+
+
+def _numbers(p: Planner, numbers: Any, y: Slot, dtype: torch.dtype) -> Numbers:
+    """In the order in which outputs lie in ``y``."""
+    rank = np.ndim(numbers)
+    if not rank:
+        return Numbers(y._replace(strides=(0,) * len(y.shape)), float(numbers))
+    order = dense(np.shape(numbers), y.strides[-rank:])
+    array = torch.empty_strided(np.shape(numbers), order, dtype=computed(dtype)).copy_(torch.as_tensor(numbers))
+    return Numbers(p.constant(array, y.shape, (0,) * (len(y.shape) - rank) + order), None)
 
 
 def _reduce(
-    p: Planner, kind: PoolKind, step: Pass, before: PassState, given: PassState, table: Slot, is_first: bool,
+    p: Planner, kind: PoolKind, step: Pass, before: PassState, given: PassState, numbers: Numbers, is_first: bool,
     is_last: bool, gives: int,
 ) -> None:  # fmt: skip
     """One pass from ``before`` to ``given``, whose tensors are written. Winners' taps are those of this pass alone."""
     x, y, (row, col, inner, deep) = before.any, given.any, step
+    beside = _beside(kind, step, x, y.strides, numbers.table.strides)
+    if beside is not None:
+        _reduce_beside(p, kind, beside, before, given, numbers, step.is_hollow, is_last, gives)
+        return
     is_long = row.taps * col.taps > FEW_TAPS
     strip = 1 if is_long else _strip(kind, step, x)
-    strides = x.strides, y.strides, table.strides
+    strides = x.strides, y.strides, numbers.table.strides
     places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs, deep=deep)
-    slots = [x if s is None else s for s in before] + [y if s is None else s for s in given] + [table]
-    numbers = [*places.numbers, *row.sizes, *col.sizes, inner]
+    slots = [x if s is None else s for s in before] + [y if s is None else s for s in given] + [numbers.table]
+    sizes = [*places.numbers, *row.sizes, *col.sizes, inner]
     is_plain_winner = kind.number == kernels.WINNER.value and not kind.places
     known = {
         "KIND": kind.number, "LOWEST": kind.lowest, "SIGN": kind.sign, "P": kind.p, "SPLIT": kind.split,
         "STATES": not is_first and not is_plain_winner, "MOVES": before.u is not None, "PLACES": kind.places,
         "LAST": is_last, "GIVES": gives, "NONE": _none(given.w), "HOLLOW": step.is_hollow,
-        "ALIKE": not any(table.strides), "INVERSE": kind.inverse, "AXES": places.axes, "WIDE": places.wide,
+        "ONLY": numbers.only, "INVERSE": kind.inverse, "AXES": places.axes, "WIDE": places.wide,
         "SR": row.stride, "DR": row.dilation, "BR": row.bins,
     }  # fmt: skip
     if is_long:
         block, across = _folding(x.strides, row)
-        numbers.append(row.taps)
-        p.launch(kernels.fold, -(-places.total // block), slots, numbers, **known, B=block, T=across)
+        sizes.append(row.taps)
+        p.launch(kernels.fold, -(-places.total // block), slots, sizes, **known, B=block, T=across)
     else:
-        numbers += deep.sizes
+        sizes += deep.sizes
         known |= {"KR": row.taps, "STRIP": strip, **_columns(col), "EC": col.has_edges}
         known |= {"KD": deep.taps, "SD": deep.stride, "DD": deep.dilation, "ED": deep.has_edges}
         known["ER"] = row.has_edges or row.outputs % strip > 0
         block = LANES if strip > 1 else 2 * LANES
-        p.launch(kernels.reduce, -(-places.total // block), slots, numbers, **known, B=block)
+        p.launch(kernels.reduce, -(-places.total // block), slots, sizes, **known, B=block)
+
+
+class Beside(NamedTuple):
+    """Rows, and columns that lie side by side, of a pass whose outputs are found some at once."""
+
+    row: PassAxis
+    col: PassAxis
+
+    @property
+    def vectors(self) -> int:
+        """What a lane reads of a row."""
+        col = self.col
+        return -(-col.lo // SIDE) + ((SIDE - 1) * col.stride + col.taps - 1 - col.lo) // SIDE + 1
+
+    @property
+    def strip(self) -> int:
+        """How many outputs above each other share what they read."""
+        row = self.row
+        most = (MOST_VECTORS if row.stride < row.taps else APART_VECTORS) // self.vectors
+        strips = (
+            n
+            for n in (8 if row.stride == 1 else 4, 4, 2)
+            if n <= row.outputs and (n - 1) * row.stride + row.taps <= most
+        )
+        return next(strips, 1)
+
+
+def _beside(kind: PoolKind, step: Pass, x: Slot, *others: Shape) -> Beside | None:
+    """The axes of a pass as ``reduce_beside`` takes them, if it does."""
+    row, col = _across(step, x, *others)
+    is_plain = kind.number in (kernels.MAX.value, kernels.WINNER.value, kernels.SUM.value) and kind.sign == 1
+    if not is_plain or kind.places or step.deep.dim is not None or not _is_fastest(col, x):
+        return None
+    is_regular = not any(axis.bins or axis.dilation > 1 or axis.also for axis in (row, col))
+    are_whole = _are_multiples(SIDE, col.size, x) and col.outputs % SIDE == 0
+    found = Beside(row, col)
+    return found if is_regular and are_whole and row.taps * found.vectors <= MOST_VECTORS else None
+
+
+def _across(step: Pass, x: Slot, *others: Shape) -> tuple[PassAxis, PassAxis]:
+    """Rows and columns of a pass over one or two axes. Columns of one over a single axis lie side by side: they are
+    that axis, or one along which nothing is pooled, if lanes have room for it. ``others``: strides beside those of
+    ``x``."""
+    row, col = step.row, step.col
+    if col.dim is not None:
+        return row, col
+    if _is_fastest(row, x):
+        return NO_AXIS, row
+    sizes = enumerate(zip(x.shape, x.strides, strict=True))
+    col = next((PassAxis(d, n, n) for d, (n, step) in sizes if n > 1 == step), NO_AXIS)
+    return row, col if have_lanes(x.shape, (x.strides, *others), Pass(row, col, 1)) else NO_AXIS
+
+
+def _reduce_beside(
+    p: Planner, kind: PoolKind, axes: Beside, before: PassState, given: PassState, numbers: Numbers, is_hollow: bool,
+    is_last: bool, gives: int,
+) -> None:  # fmt: skip
+    (row, col), strip, y = axes, axes.strip, given.any
+    x = p.aligned(before.any)
+    strides = x.strides, y.strides, numbers.table.strides
+    places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs // SIDE)
+    slots = [x, before.u or x, *(y if s is None else s for s in given), numbers.table]
+    p.launch(
+        kernels.reduce_beside, -(-places.total // LANES), slots, [*places.numbers, *row.sizes, *col.sizes],
+        KIND=kind.number, LOWEST=kind.lowest, MOVES=before.u is not None, LAST=is_last, GIVES=gives,
+        NONE=_none(given.w), HOLLOW=is_hollow, ONLY=numbers.only, INVERSE=kind.inverse,
+        KR=row.taps, SR=row.stride, ER=row.has_edges or row.outputs % strip > 0, KC=col.taps, SC=col.stride,
+        EC=col.has_edges, LC=col.lo, AXES=places.axes, STRIP=strip, WIDE=places.wide, B=LANES,
+    )  # fmt: skip
 
 
 def _columns(col: PassAxis) -> dict[str, Any]:
@@ -269,26 +356,27 @@ def _backward(
         like = before.v or g
         dx = p.empty(shapes[n], fitting(shapes[n], like.strides, steps), computed(dtype) if n else dtype)
         if not dx.is_empty:
-            rule = _table(p, table if is_last else 0.0, g, dtype)
-            _cover(p, kind, step, g, before, after, dx, rule, n == 0, is_last)
+            numbers = _numbers(p, table if is_last else 0.0, g, dtype)
+            _cover(p, kind, step, g, before, after, dx, numbers, n == 0, is_last)
         g = dx
     return g
 
 
 def _cover(
-    p: Planner, kind: PoolKind, step: Pass, g: Slot, before: PassState, after: PassState, dx: Slot, table: Slot,
+    p: Planner, kind: PoolKind, step: Pass, g: Slot, before: PassState, after: PassState, dx: Slot, numbers: Numbers,
     is_first: bool, is_last: bool,
 ) -> None:  # fmt: skip
-    row, col, _, _ = step
-    if _is_fastest(row, dx) and col.dim is None:
-        row, col = col, row
-    slots = [g, after.v or g, after.w or g, before.v or dx, before.w or dx, dx, table]
+    row, col = _across(step, dx, g.strides, numbers.table.strides)
+    tiles = _tiles(kind, row, col, dx)
+    if tiles is not None and tiles.beside:
+        g, after = p.aligned(g), PassState(after.v, None if after.w is None else p.aligned(after.w), after.u)
+    slots = [g, after.v or g, after.w or g, before.v or dx, before.w or dx, dx, numbers.table]
     known: dict[str, Any] = {
         "KIND": kind.number, "SIGN": kind.sign, "P": kind.p, "SPLIT": kind.split and is_last, "STATES": not is_first,
-        "LAST": is_last, "ALIKE": not any(table.strides), "KR": row.taps, "SR": row.stride, "KC": col.taps,
+        "LAST": is_last, "ONLY": numbers.only, "KR": row.taps, "SR": row.stride, "KC": col.taps,
         "SC": col.stride, "B": LANES,
     }  # fmt: skip
-    tiles, strides = _tiles(kind, row, col, dx), (dx.strides, g.strides, table.strides)
+    strides = dx.strides, g.strides, numbers.table.strides
     if tiles is None:
         kernel, wide = kernels.cover, _side_by_side(lanes(dx.shape, strides, row, col, row.size, col.size), dx)
         is_inner = not _is_fastest(col, dx)
@@ -297,14 +385,15 @@ def _cover(
         known |= {"DR": row.dilation, "BR": row.bins, "NR": row.readers, "V": wide, "INNER": is_inner}
         known |= {"DC": col.dilation, "BC": col.bins, "NC": col.readers}
     else:
-        kernel, (down, right) = kernels.cover_tiles, tiles
+        kernel, (down, right, beside) = kernels.cover_tiles, tiles
         places = lanes(dx.shape, strides, row, col, -(-row.size // down.cells), -(-col.size // right.cells))
-        for letter, t in zip("RC", tiles, strict=True):
+        for letter, t in (("R", down), ("C", right)):
             known |= {"L" + letter: t.left, "T" + letter: t.cells, "F" + letter: t.first, "N" + letter: t.readers}
-        known["EVEN"] = right.cells == 2 and _is_fastest(col, dx) and _are_multiples(2, col.size, dx)
-    numbers = [*places.numbers, *row.sizes, *col.sizes]
+        known |= {"LO": col.lo if beside else 0, "BESIDE": beside}
+        known["JOIN"] = right.cells in (2, SIDE) and _is_fastest(col, dx) and _are_multiples(right.cells, col.size, dx)
+    sizes = [*places.numbers, *row.sizes, *col.sizes]
     programs = -(-places.total // known["B"])
-    p.launch(kernel, programs, slots, numbers, **known, AXES=places.axes, WIDE=places.wide)
+    p.launch(kernel, programs, slots, sizes, **known, AXES=places.axes, WIDE=places.wide)
 
 
 def _side_by_side(places: Lanes, dx: Slot) -> int:
@@ -314,18 +403,27 @@ def _side_by_side(places: Lanes, dx: Slot) -> int:
     return next((n for n in (4, 2) if fastest and _are_multiples(n, fastest[-1], dx)), 1)
 
 
-def _tiles(kind: PoolKind, row: PassAxis, col: PassAxis, dx: Slot) -> tuple[CellTile, CellTile] | None:
-    """Tiles two cells wide along an axis whose cells lie side by side; along others, some rows if windows overlap by
+class Tiles(NamedTuple):
+    down: CellTile
+    across: CellTile
+    beside: bool
+    """Whether outputs are read side by side."""
+
+
+def _tiles(kind: PoolKind, row: PassAxis, col: PassAxis, dx: Slot) -> Tiles | None:
+    """Tiles of a few cells along an axis whose cells lie side by side; along others, some rows if windows overlap by
     more than half. None where which tap reads which cell is not known beforehand, or there are many."""
-    wide = 2 if _is_fastest(col, dx) else 4
+    is_fastest, is_plain = _is_fastest(col, dx), kind.number in (kernels.WINNER.value, kernels.SUM.value)
+    are_vectors = is_fastest and is_plain and col.stride in (1, 2, 4) and _are_multiples(SIDE, col.size, dx)
+    wide = 2 if is_fastest and not are_vectors else 4
     if any(axis.bins or axis.dilation > 1 or axis.stride > wide for axis in (row, col)) or _is_fastest(row, dx):
         return None
-    most = FEW_TAPS if dx.dtype is torch.float64 and kind.is_heavy else MOST_PAIRS // (1 + 2 * kind.is_heavy)
-    across = tile(col, 2 if col.stride == 1 < col.taps else 1)
+    most = FEW_TAPS if dx.dtype is torch.float64 and kind.is_heavy else MOST_PAIRS // (1 + 4 * kind.is_heavy)
+    across = tile(col, SIDE // col.stride if are_vectors else 2 if col.stride == 1 < col.taps else 1)
     for strides in (4, 2, 1):
         down = tile(row, strides)
         if down.cells * across.cells * row.readers * col.readers <= most and down.cells <= max(row.size, row.stride):
-            return down, across
+            return Tiles(down, across, are_vectors and col.stride == 1 and col.outputs % SIDE == 0)
     return None
 
 
@@ -464,9 +562,10 @@ def _avg_spread(p: Planner, attrs: AvgSpread, g: Slot) -> Slots:
     """The transpose: every cell receives ``g / divisor`` of the windows that read it."""
     shape = (*g.shape[: len(g.shape) - len(attrs.sizes)], *attrs.sizes)
     window = attrs.window(TensorType(f32, shape))
-    inverse = torch.as_tensor(_divisors(attrs, window), dtype=computed(g.dtype)).reciprocal()
     states = [PassState()] * (1 + len(passes(window, len(shape))))
-    return (_backward(p, PoolKind(kernels.SUM.value), window, g, states, shape, inverse),)
+    return (
+        _backward(p, PoolKind(kernels.SUM.value), window, g, states, shape, np.reciprocal(_divisors(attrs, window))),
+    )
 
 
 # --- the smooth maximum -----------------------------------------------------------------------------------------------

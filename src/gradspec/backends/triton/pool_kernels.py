@@ -1,4 +1,4 @@
-"""Four kernels for all pooling: windows reduced, folded, read backwards, and winners' tangents taken.
+"""Kernels for all pooling: windows reduced, folded, read backwards, and winners' tangents taken.
 
 A kernel sees tensors as five axes, ``(outer, outer, row, column, inner)``, each with a stride of its own; windows go
 along rows and columns, and those of ``reduce`` also along the second. A lane has one place, or a strip of places above
@@ -174,6 +174,22 @@ def quotient(a, b):
 
 
 @triton.jit
+def quotient_by_one(a, N: tl.constexpr):
+    """``a / N`` rounded correctly, for a whole number N.
+
+    The product with the reciprocal leaves a rest that is exact, and a step by it rounds correctly if N is below 2²².
+    Of an infinity nothing is left.
+    """
+    inverse, n = tl.full(a.shape, 1.0 / N, a.dtype), tl.full(a.shape, N, a.dtype)
+    if N * N >= 2.0**44:
+        return quotient(a, n)
+    else:
+        q = a * inverse
+        rest = tl.fma(-q, n, a)
+        return tl.where(rest == rest, tl.fma(rest, inverse, q), q)
+
+
+@triton.jit
 def reciprocal(w):
     """``1/w``, and 1 where there is nothing to divide."""
     return quotient(tl.full(w.shape, 1.0, w.dtype), tl.where(w == 0.0, 1.0, w))
@@ -303,18 +319,18 @@ def cell(
 
 @triton.jit
 def write(
-    y, yw, yu, table, only, at, table_at, mask, state,
+    y, yw, yu, table, at, table_at, mask, state,
     KIND: tl.constexpr, LAST: tl.constexpr, SIGN: tl.constexpr, GIVES: tl.constexpr, SPLIT: tl.constexpr,
-    NONE: tl.constexpr, P: tl.constexpr, ALIKE: tl.constexpr, INVERSE: tl.constexpr,
+    NONE: tl.constexpr, P: tl.constexpr, ONLY: tl.constexpr, INVERSE: tl.constexpr,
 ):  # fmt: skip
     """Store what is asked for. Bits of ``GIVES``: a number, the state's w, its tangent; and that the number is the
     state's v, and not the value that it stands for."""
     v, w, u = state[0], state[1], state[2]
     if KIND == SUM and LAST:
-        number = number_of(table, table_at, only, mask, ALIKE)
-        v = v * number if INVERSE else quotient(v, number)
+        number = number_of(table, table_at, mask, ONLY, v.dtype)
+        v = v * number if INVERSE else quotient(v, number) if ONLY is None else quotient_by_one(v, ONLY)
     if KIND == SOFT and LAST:
-        padding = number_of(table, table_at, only, mask, ALIKE)
+        padding = number_of(table, table_at, mask, ONLY, v.dtype)
         m = tl.where(padding > 0.0, larger(v, tl.zeros_like(v)), v)
         fine: tl.constexpr = GIVES & 4 != 0
         cells = w * weight(v, m, KIND, P, fine)
@@ -345,12 +361,12 @@ def write(
 
 
 @triton.jit
-def number_of(table, at, only, mask, ALIKE: tl.constexpr):
-    """The number of an output, or the only one."""
-    if ALIKE:
-        return tl.full(mask.shape, only, only.dtype)
-    else:
+def number_of(table, at, mask, ONLY: tl.constexpr, dtype: tl.constexpr):
+    """The number of an output, or the only one of all."""
+    if ONLY is None:
         return tl.load(table + at, mask=mask, other=1.0)
+    else:
+        return tl.full(mask.shape, ONLY, dtype)
 
 
 @triton.jit
@@ -453,7 +469,7 @@ def reduce(
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo, step, deep_size, deep_outputs, deep_lo,
     KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr,
     STATES: tl.constexpr, MOVES: tl.constexpr, PLACES: tl.constexpr, LAST: tl.constexpr, GIVES: tl.constexpr,
-    NONE: tl.constexpr, HOLLOW: tl.constexpr, ALIKE: tl.constexpr, INVERSE: tl.constexpr,
+    NONE: tl.constexpr, HOLLOW: tl.constexpr, ONLY: tl.constexpr, INVERSE: tl.constexpr,
     KD: tl.constexpr, SD: tl.constexpr, DD: tl.constexpr, ED: tl.constexpr,
     KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
     ER: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr, EC: tl.constexpr,
@@ -465,7 +481,6 @@ def reduce(
     and columns. Along the second axis ``KD`` taps are read; if nothing is pooled along it, one, where the output is.
     """
     cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
-    only = tl.load(table)
     rows, cols = (row_size, row_outputs, row_lo), (col_size, col_outputs, col_lo)
     i = lane_indices(tl.program_id(0), B, WIDE)
     inside = i < lanes
@@ -518,8 +533,8 @@ def reduce(
             h, c = top + k * SR + w // KC * DR, left + w % KC * DC
             u = tl.load(xu + base + h * x2 + c * x3, mask=mask & (w >= 0), other=0.0)
         write(
-            y, yw, yu, table, only, out + k * y2, table_at + k * t2, mask, (v, w, u),
-            KIND, LAST, SIGN, GIVES, SPLIT, NONE, P, ALIKE, INVERSE,
+            y, yw, yu, table, out + k * y2, table_at + k * t2, mask, (v, w, u),
+            KIND, LAST, SIGN, GIVES, SPLIT, NONE, P, ONLY, INVERSE,
         )  # fmt: skip
 
 
@@ -534,6 +549,131 @@ def reaches(o, axis, taps, S: tl.constexpr, D: tl.constexpr, BINS: tl.constexpr)
         return (skipped < taps) & (start + skipped * D < axis[0])
 
 
+# --- windows side by side ---------------------------------------------------------------------------------------------
+
+SIDE = tl.constexpr(4)
+"""Cells that are read, and outputs that are written, at once."""
+
+
+@triton.jit
+def apart(cells):
+    """Numbers side by side as tensors of their own."""
+    even, odd = tl.split(tl.reshape(cells, (cells.shape[0], 2, 2)))
+    a, c = tl.split(even)
+    b, d = tl.split(odd)
+    return a, b, c, d
+
+
+@triton.jit
+def beside(a, b, c, d):
+    """Tensors as numbers side by side."""
+    return tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (a.shape[0], SIDE))
+
+
+@triton.jit
+def followed(a, b, KIND: tl.constexpr):
+    """The state of cells, and of others after them, as one."""
+    v, w = a[0] + b[0] if KIND == SUM else larger(a[0], b[0]), a[1]
+    if KIND == WINNER:
+        w = tl.where((a[0] == a[0]) & ~(a[0] >= b[0]), b[1], a[1])
+    return v, w
+
+
+@triton.jit
+def windows_among(states, N: tl.constexpr, K: tl.constexpr, S: tl.constexpr, KIND: tl.constexpr):
+    """The states of ``N`` windows, ``S`` apart, of ``K`` states each.
+
+    Of maxima, ``n`` neighbours share what they have in common: to it belongs, for each, an end of what comes before and
+    a beginning of what comes after. Sums keep their order.
+    """
+    most: tl.constexpr = 8 if K > 8 else 4 if K > 4 else 2 if K > 2 else 1
+    n: tl.constexpr = 1 if KIND == SUM or S > 1 else min(most, N)
+    found = ()
+    for g in tl.static_range(N // n):
+        common = states[g * n * S + n - 1]
+        for t in tl.static_range(n, K):
+            common = followed(common, states[g * n * S + t], KIND)
+        heads = (common,)
+        for k in tl.static_range(1, n):
+            heads = heads + (followed(states[g * n + n - 1 - k], heads[k - 1], KIND),)
+        found = found + (heads[n - 1],)
+        tail = states[g * n * S + K - 1]
+        for k in tl.static_range(1, n):
+            after = states[g * n + K - 1 + k]
+            tail = after if k == 1 else followed(tail, after, KIND)
+            found = found + (followed(heads[n - 1 - k], tail, KIND),)
+    return found
+
+
+@triton.jit(do_not_specialize=UNSPECIALIZED)
+def reduce_beside(
+    x, xu, y, yw, yu, table, lanes,
+    n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
+    row_size, row_outputs, row_lo, col_size, col_outputs, col_lo,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, MOVES: tl.constexpr, LAST: tl.constexpr, GIVES: tl.constexpr,
+    NONE: tl.constexpr, HOLLOW: tl.constexpr, ONLY: tl.constexpr, INVERSE: tl.constexpr,
+    KR: tl.constexpr, SR: tl.constexpr, ER: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, EC: tl.constexpr,
+    LC: tl.constexpr, AXES: tl.constexpr, STRIP: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
+    """The largest cell, the winner or the sum: strips of windows, four side by side, along an axis whose cells lie so,
+    in rows of multiples of four. ``LC`` is the padding before.
+
+    Cells are known by ``row · KC + column``, from which a window's own, subtracted, leaves the tap. Padding has the
+    lowest value, and where that is the largest, the first cell of all wins.
+    """
+    cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
+    rows, cols = (row_size, row_outputs, row_lo), (col_size, col_outputs, col_lo)
+    i = lane_indices(tl.program_id(0), B, WIDE)
+    inside = i < lanes
+    outer0, outer1, strip, col, inner = located(tl.minimum(i, lanes - 1), cuts, AXES, WIDE)
+    first, top = strip * STRIP, strip * (STRIP * SR) - row_lo
+    base, side = outer0 * x0 + outer1 * x1 + inner * x4, tl.arange(0, SIDE)[None, :]
+    before: tl.constexpr = (LC + SIDE - 1) // SIDE
+    read: tl.constexpr = before + ((SIDE - 1) * SC + KC - 1 - LC) // SIDE + 1
+    found = ()
+    for r in tl.static_range((STRIP - 1) * SR + KR):
+        h, cells = top + r, ()
+        in_row = inside & (h >= 0) & (h < row_size) if ER else inside
+        start = tl.multiple_of(x + (base + h * x2 + col * (SC * SIDE)), SIDE * x.dtype.element_ty.itemsize)
+        for b in tl.static_range(read):
+            c = (col * SC + (b - before)) * SIDE
+            real = in_row & (c >= 0) & (c < col_size) if EC else in_row
+            vector = start[:, None] + ((b - before) * SIDE + side)
+            several = apart(lifted(tl.load(vector, mask=real[:, None], other=LOWEST)))
+            for k in tl.static_range(SIDE):
+                code = tl.full(c.shape, r * KC + (b * SIDE + k + LC - before * SIDE), tl.int32)
+                if b * SIDE + k >= before * SIDE - LC:
+                    cells = cells + ((several[k], code),)
+        found = found + (windows_among(cells, SIDE, KC, SC, KIND),)
+    columns = ()
+    for c in tl.static_range(SIDE):
+        states = ()
+        for r in tl.static_range((STRIP - 1) * SR + KR):
+            states = states + (found[r][c],)
+        columns = columns + (windows_among(states, STRIP, KR, SR, KIND),)
+    o_col = col[:, None] * SIDE + side
+    left = o_col * SC - LC
+    out, table_at = outer0 * y0 + outer1 * y1 + inner * y4, outer0 * t0 + outer1 * t1 + inner * t4
+    for k in tl.static_range(STRIP):
+        a, b, c, d = columns[0][k], columns[1][k], columns[2][k], columns[3][k]
+        o_row = first + k
+        at = tl.multiple_of(out + o_row * y2 + col * SIDE, SIDE)[:, None] + side
+        v, w, u = beside(a[0], b[0], c[0], d[0]), at, at
+        start, mask = (top + k * SR)[:, None], (inside & (o_row < row_outputs))[:, None] & (side >= 0)
+        if KIND == WINNER:
+            w = beside(a[1], b[1], c[1], d[1]) - (k * SR * KC + side * SC)
+            w = tl.where(v == LOWEST, first_tap(start, 1) * KC + first_tap(left, 1), w)
+        if HOLLOW and KIND != SUM:
+            has_cells = reaches(o_row, rows, KR, SR, 1, 0)[:, None] & reaches(o_col, cols, KC, SC, 1, 0)
+            v, w = tl.where(has_cells, v, 0), tl.where(has_cells, w, -1)
+        if MOVES:
+            u = tl.load(xu + base[:, None] + (start + w // KC) * x2 + left + w % KC, mask=mask & (w >= 0), other=0.0)
+        write(
+            y, yw, yu, table, at, (table_at + o_row * t2)[:, None] + o_col * t3, mask, (v, w, u),
+            KIND, LAST, 1, GIVES, False, NONE, 1.0, ONLY, INVERSE,
+        )  # fmt: skip
+
+
 # --- long windows folded ----------------------------------------------------------------------------------------------
 
 
@@ -543,19 +683,16 @@ def join_max(a, b):
 
 
 @triton.jit
-def join_winner(v1, w1, v2, w2):
-    v, w, _ = join((v1, w1, w1), (v2, w2, w2), WINNER, False)
-    return v, w
-
-
-@triton.jit
 def join_tied(v1, w1, u1, v2, w2, u2):
     return join((v1, w1, u1), (v2, w2, u2), TIED, False)
 
 
 @triton.jit
-def folded(v, w, u, KIND: tl.constexpr, P: tl.constexpr, FINE: tl.constexpr):
-    """The states of each row of a block as one."""
+def folded(
+    v, w, u,
+    KIND: tl.constexpr, P: tl.constexpr, PLACES: tl.constexpr, LOWEST: tl.constexpr, FINE: tl.constexpr,
+):  # fmt: skip
+    """The states of each row of a block as one. Of those that hold the largest the first wins, as in ``joined``."""
     if KIND == MAX:
         v = tl.reduce(v, 1, join_max)
         return v, v, v
@@ -563,8 +700,12 @@ def folded(v, w, u, KIND: tl.constexpr, P: tl.constexpr, FINE: tl.constexpr):
         v = tl.sum(v, 1)
         return v, v, v
     elif KIND == WINNER:
-        v, w = tl.reduce((v, w), 1, join_winner)
-        return v, w, w
+        m = tl.reduce(v, 1, join_max)
+        none: tl.constexpr = 2**62 if w.dtype == tl.int64 else 2**31 - 1
+        first = tl.min(tl.where((w >= 0) & ((v == m[:, None]) | (v != v)), w, none), 1)
+        if PLACES:
+            m = tl.reduce(tl.where(w == first[:, None], v, LOWEST), 1, join_max)
+        return m, tl.where(first < none, first, -1), first
     elif KIND == TIED:
         return tl.reduce((v, w, u), 1, join_tied)
     else:
@@ -595,13 +736,12 @@ def fold(
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo, step, taps,
     KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr,
     STATES: tl.constexpr, MOVES: tl.constexpr, PLACES: tl.constexpr, LAST: tl.constexpr, GIVES: tl.constexpr,
-    NONE: tl.constexpr, HOLLOW: tl.constexpr, ALIKE: tl.constexpr, INVERSE: tl.constexpr,
+    NONE: tl.constexpr, HOLLOW: tl.constexpr, ONLY: tl.constexpr, INVERSE: tl.constexpr,
     SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
     AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr, T: tl.constexpr,
 ):  # fmt: skip
     """Windows of many taps along rows: ``T`` lanes for each of ``B`` outputs walk over them together."""
     cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
-    only = tl.load(table)
     xs, ys = (x0, x1, x2, x3, x4), (y0, y1, y2, y3, y4)
     ts = (t0, t1, t2, t3, t4)
     rows = (row_size, row_outputs, row_lo)
@@ -627,13 +767,13 @@ def fold(
             v, w, u = join((v, w, u), block, KIND, True)
         else:
             v, w, u = joined(((v, w, u), block), 2, KIND, P, PLACES, MOVES)
-    state = folded(v, w, u, KIND, P, MOVES)
+    state = folded(v, w, u, KIND, P, PLACES, LOWEST, MOVES)
     if KIND == MAX and HOLLOW:
         has_cells = reaches(row, rows, taps, SR, DR, BR)
         state = (tl.where(has_cells, state[0], 0), state[1], state[2])
     out = outer0 * ys[0] + outer1 * ys[1] + row * ys[2] + col * ys[3] + inner * ys[4]
     table_at = outer0 * ts[0] + outer1 * ts[1] + row * ts[2] + col * ts[3] + inner * ts[4]
-    write(y, yw, yu, table, only, out, table_at, inside, state, KIND, LAST, SIGN, GIVES, SPLIT, NONE, P, ALIKE, INVERSE)
+    write(y, yw, yu, table, out, table_at, inside, state, KIND, LAST, SIGN, GIVES, SPLIT, NONE, P, ONLY, INVERSE)
 
 
 # --- windows read backwards -------------------------------------------------------------------------------------------
@@ -674,14 +814,14 @@ def received(source, tap, here, v, w, KIND: tl.constexpr, LAST: tl.constexpr, P:
 
 @triton.jit
 def source_at(
-    g, gv, gw, table, only, at, table_at, here,
-    KIND: tl.constexpr, LAST: tl.constexpr, SPLIT: tl.constexpr, ALIKE: tl.constexpr,
+    g, gv, gw, table, at, table_at, here,
+    KIND: tl.constexpr, LAST: tl.constexpr, SPLIT: tl.constexpr, ONLY: tl.constexpr,
 ):  # fmt: skip
     """An output's cotangent, divided by what its cells share, its largest cell, and its winner."""
     ct = lifted(tl.load(g + at, mask=here, other=0.0))
     top, found = ct, ct
     if KIND == SUM and LAST:
-        ct = ct * number_of(table, table_at, only, here, ALIKE)
+        ct = ct * number_of(table, table_at, here, ONLY, ct.dtype)
     if KIND == TIED or KIND == SOFT:
         top = lifted(tl.load(gv + at, mask=here, other=0.0))
     if KIND == WINNER:
@@ -690,6 +830,29 @@ def source_at(
         shared = quotient(ct, tl.load(gw + at, mask=here, other=1).to(ct.dtype))
         ct = shared if LAST else tl.where(ct == 0.0, ct, shared)
     return ct, top, found
+
+
+@triton.jit
+def sources_beside(
+    g, gw, table, out, table_at, o_col, in_row, col_outputs, t3,
+    KIND: tl.constexpr, LAST: tl.constexpr, ONLY: tl.constexpr,
+):  # fmt: skip
+    """The same for four outputs side by side, all of which are there or none."""
+    here, side = in_row & (o_col >= 0) & (o_col < col_outputs), tl.arange(0, SIDE)[None, :]
+    at = tl.multiple_of(g + (out + o_col), SIDE * g.dtype.element_ty.itemsize)
+    ct = lifted(tl.load(at[:, None] + side, mask=here[:, None], other=0.0))
+    if KIND == SUM and LAST:
+        divisors = (table_at + o_col * t3)[:, None] + side * t3
+        ct = ct * number_of(table, divisors, here[:, None] & (side >= 0), ONLY, ct.dtype)
+    cts = apart(ct)
+    winners = cts
+    if KIND == WINNER:
+        at = tl.multiple_of(gw + (out + o_col), SIDE * gw.dtype.element_ty.itemsize)
+        winners = apart(tl.load(at[:, None] + side, mask=here[:, None], other=0).to(tl.int32))
+    found = ()
+    for k in tl.static_range(SIDE):
+        found = found + (((cts[k], cts[k], winners[k]), here),)
+    return found
 
 
 @triton.jit
@@ -713,7 +876,7 @@ def cover(
     n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo,
     KIND: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr, STATES: tl.constexpr,
-    LAST: tl.constexpr, ALIKE: tl.constexpr,
+    LAST: tl.constexpr, ONLY: tl.constexpr,
     KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr, NR: tl.constexpr,
     KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr, NC: tl.constexpr,
     V: tl.constexpr, INNER: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
@@ -723,7 +886,6 @@ def cover(
     A lane has ``V`` cells side by side, along columns or, with ``INNER``, the last axis, the first at a multiple of V.
     """
     cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
-    only = tl.load(table)
     rows, cols = (row_size, row_outputs, row_lo), (col_size, col_outputs, col_lo)
     i = lane_indices(tl.program_id(0), B, WIDE)
     outer0, outer1, row, col, inner = located(i, cuts, AXES, WIDE)
@@ -746,14 +908,16 @@ def cover(
         col = col + side
     v, w = state_of(x, xw, at, inside, g, KIND, SIGN, STATES)
     total = lifted(tl.zeros(at.shape, g.dtype.element_ty))
-    for k in range(NR * NC):
-        j = NR * NC - 1 - k  # outputs in their order, as ``cover_tiles`` adds them up
-        o_row, tap_row, in_row = reader(row, j // NC, rows, KR, SR, DR, BR)
-        o_col, tap_col, in_col = reader(col, j % NC, cols, KC, SC, DC, BC)
-        out, table_at = base + o_row * y2 + o_col * y3, table_base + o_row * t2 + o_col * t3
-        here, tap = inside & in_row & in_col, tap_row * KC + tap_col
-        source = source_at(g, gv, gw, table, only, out, table_at, here, KIND, LAST, SPLIT, ALIKE)
-        total += received(source, tap, here, v, w, KIND, LAST, P)
+    for a in range(NR):  # outputs in their order, as ``cover_tiles`` adds them up
+        o_row, tap_row, in_row = reader(row, NR - 1 - a, rows, KR, SR, DR, BR)
+        part = tl.zeros_like(total) if KIND == SUM else total
+        for b in range(NC):
+            o_col, tap_col, in_col = reader(col, NC - 1 - b, cols, KC, SC, DC, BC)
+            out, table_at = base + o_row * y2 + o_col * y3, table_base + o_row * t2 + o_col * t3
+            here, tap = inside & in_row & in_col, tap_row * KC + tap_col
+            source = source_at(g, gv, gw, table, out, table_at, here, KIND, LAST, SPLIT, ONLY)
+            part += received(source, tap, here, v, w, KIND, LAST, P)
+        total = total + part if KIND == SUM else part
     tl.store(dx + at, stored(total, dx), mask=inside)
 
 
@@ -763,19 +927,20 @@ def cover_tiles(
     n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo,
     KIND: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr, STATES: tl.constexpr,
-    LAST: tl.constexpr, ALIKE: tl.constexpr,
+    LAST: tl.constexpr, ONLY: tl.constexpr,
     KR: tl.constexpr, SR: tl.constexpr, LR: tl.constexpr, TR: tl.constexpr, FR: tl.constexpr, NR: tl.constexpr,
     KC: tl.constexpr, SC: tl.constexpr, LC: tl.constexpr, TC: tl.constexpr, FC: tl.constexpr, NC: tl.constexpr,
-    EVEN: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
+    LO: tl.constexpr, BESIDE: tl.constexpr, JOIN: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr,
+    B: tl.constexpr,
 ):  # fmt: skip
     """The same for tiles of ``TR`` × ``TC`` cells, whole strides, each with the ``NR`` × ``NC`` outputs that read it.
 
     Along an axis with padding p, of which ``L`` is what is left of whole strides, cell r of tile i is tap
     ``L + r − e·S`` of output ``(i·T + p − L)/S + e``: which tap reads which cell of a tile is known beforehand.
-    ``F`` is the first such e. ``EVEN``: tiles are two cells wide, which lie side by side, the first at a multiple of 2.
+    ``F`` is the first such e. ``JOIN``: a tile's columns, two or four, lie side by side, the first at a multiple of as
+    many. ``BESIDE``: so do four outputs; there is one to each column, and ``LO`` is the padding before.
     """
     cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
-    only = tl.load(table)
     i = lane_indices(tl.program_id(0), B, WIDE)
     inside = i < lanes
     outer0, outer1, row, col, inner = located(i, cuts, AXES, WIDE)
@@ -787,15 +952,31 @@ def cover_tiles(
         o_row = first_row + (FR + a)
         in_row = inside & (o_row >= 0) & (o_row < row_outputs)
         out, table_at = base + o_row * y2, table_base + o_row * t2
-        for b in tl.static_range(NC):
+        if BESIDE:
+            for b in tl.static_range((LO - KC + 1) // SIDE, (LO + SIDE - 1) // SIDE + 1):
+                found = sources_beside(
+                    g, gw, table, out, table_at, (col + b) * SIDE, in_row, col_outputs, t3, KIND, LAST, ONLY
+                )
+                for k in tl.static_range(SIDE):
+                    if b * SIDE + k > LO - KC and b * SIDE + k < LO + SIDE:
+                        sources = sources + (found[k],)
+        for b in tl.static_range(0 if BESIDE else NC):
             o_col = first_col + (FC + b)
             here = in_row & (o_col >= 0) & (o_col < col_outputs)
             across, table_across = (o_col * y3).to(tl.int64), (o_col * t3).to(tl.int64)
             source = source_at(
-                g + out, gv + out, gw + out, table + table_at, only, across, table_across, here,
-                KIND, LAST, SPLIT, ALIKE,
+                g + out, gv + out, gw + out, table + table_at, across, table_across, here,
+                KIND, LAST, SPLIT, ONLY,
             )  # fmt: skip
             sources = sources + ((source, here),)
+    parts = ()
+    for a in tl.static_range(NR if KIND == SUM else 0):
+        for c in tl.static_range(TC):
+            part = lifted(tl.zeros(i.shape, g.dtype.element_ty))
+            for b in tl.static_range(NC):
+                if LC + c - (FC + b) * SC >= 0 and LC + c - (FC + b) * SC < KC:
+                    part += sources[a * NC + b][0][0]
+            parts = parts + (part,)
     for r in tl.static_range(TR):
         at = outer0 * x0 + outer1 * x1 + (row * TR + r) * x2 + inner * x4
         in_row, totals = inside & (row * TR + r < row_size), ()
@@ -804,8 +985,11 @@ def cover_tiles(
             v, w = state_of(x + at, xw + at, k * x3, in_row & (k < col_size), g, KIND, SIGN, STATES)
             total = lifted(tl.zeros(i.shape, g.dtype.element_ty))
             for a in tl.static_range(NR):
-                for b in tl.static_range(NC):
-                    down, right = LR + r - (FR + a) * SR, LC + c - (FC + b) * SC
+                down = LR + r - (FR + a) * SR
+                if KIND == SUM and down >= 0 and down < KR:
+                    total += parts[a * TC + c]
+                for b in tl.static_range(0 if KIND == SUM else NC):
+                    right = LC + c - (FC + b) * SC
                     if down >= 0 and down < KR and right >= 0 and right < KC:
                         source, here = sources[a * NC + b]
                         if KIND == WINNER:
@@ -813,9 +997,13 @@ def cover_tiles(
                         else:
                             total += received(source, 0, here, v, w, KIND, LAST, P)
             totals = totals + (total,)
-        if EVEN:
-            pairs = tl.multiple_of(at + col * TC, TC)[:, None] + tl.arange(0, TC)[None, :]
-            tl.store(dx + pairs, stored(tl.join(totals[0], totals[1]), dx), mask=in_row[:, None])
+        if JOIN:
+            cells = tl.multiple_of(at + col * TC, TC)[:, None] + tl.arange(0, TC)[None, :]
+            if TC == 2:
+                joint = tl.join(totals[0], totals[1])
+            else:
+                joint = beside(totals[0], totals[1], totals[2], totals[3])
+            tl.store(dx + cells, stored(joint, dx), mask=in_row[:, None])
         else:
             for c in tl.static_range(TC):
                 k = col * TC + c
