@@ -60,6 +60,9 @@ GEOMETRIES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 3, 3, 4), {"output_size": (5, 9)}),
     ((2, 3, 28, 28), {"output_size": (1, 1)}),
     ((0, 3, 8, 8), {"kernel_size": (2, 2)}),
+    ((2, 3, 34, 40), {"kernel_size": (3, 3), "stride": 1, "padding": 1}),
+    ((2, 3, 33, 36), {"kernel_size": (5, 4), "stride": (1, 2), "padding": ((2, 1), (3, 1))}),
+    ((2, 3, 31, 32), {"kernel_size": (13, 13), "stride": 1, "padding": 6}),
 ]
 
 

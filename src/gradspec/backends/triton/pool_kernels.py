@@ -605,6 +605,28 @@ def windows_among(states, N: tl.constexpr, K: tl.constexpr, S: tl.constexpr, KIN
     return found
 
 
+@triton.jit
+def row_beside(
+    start, r, col, in_row, col_size,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, EC: tl.constexpr, LC: tl.constexpr,
+):  # fmt: skip
+    """The states of what four windows read of row ``r`` of their strip. Without padding they would begin at ``start``;
+    vectors are read from one before that on, as far as the last of their cells is."""
+    before: tl.constexpr = (LC + SIDE - 1) // SIDE
+    read: tl.constexpr = before + ((SIDE - 1) * SC + KC - 1 - LC) // SIDE + 1
+    cells = ()
+    for b in tl.static_range(read):
+        c = (col * SC + (b - before)) * SIDE
+        real = in_row & (c >= 0) & (c < col_size) if EC else in_row
+        vector = start[:, None] + ((b - before) * SIDE + tl.arange(0, SIDE)[None, :])
+        several = apart(lifted(tl.load(vector, mask=real[:, None], other=LOWEST)))
+        for k in tl.static_range(SIDE):
+            if b * SIDE + k >= before * SIDE - LC:
+                code = tl.full(c.shape, r * KC + (b * SIDE + k + LC - before * SIDE), tl.int32)
+                cells = cells + ((several[k], code),)
+    return windows_among(cells, SIDE, KC, SC, KIND)
+
+
 @triton.jit(do_not_specialize=UNSPECIALIZED)
 def reduce_beside(
     x, xu, y, yw, yu, table, lanes,
@@ -628,23 +650,12 @@ def reduce_beside(
     outer0, outer1, strip, col, inner = located(tl.minimum(i, lanes - 1), cuts, AXES, WIDE)
     first, top = strip * STRIP, strip * (STRIP * SR) - row_lo
     base, side = outer0 * x0 + outer1 * x1 + inner * x4, tl.arange(0, SIDE)[None, :]
-    before: tl.constexpr = (LC + SIDE - 1) // SIDE
-    read: tl.constexpr = before + ((SIDE - 1) * SC + KC - 1 - LC) // SIDE + 1
     found = ()
     for r in tl.static_range((STRIP - 1) * SR + KR):
-        h, cells = top + r, ()
+        h = top + r
         in_row = inside & (h >= 0) & (h < row_size) if ER else inside
         start = tl.multiple_of(x + (base + h * x2 + col * (SC * SIDE)), SIDE * x.dtype.element_ty.itemsize)
-        for b in tl.static_range(read):
-            c = (col * SC + (b - before)) * SIDE
-            real = in_row & (c >= 0) & (c < col_size) if EC else in_row
-            vector = start[:, None] + ((b - before) * SIDE + side)
-            several = apart(lifted(tl.load(vector, mask=real[:, None], other=LOWEST)))
-            for k in tl.static_range(SIDE):
-                code = tl.full(c.shape, r * KC + (b * SIDE + k + LC - before * SIDE), tl.int32)
-                if b * SIDE + k >= before * SIDE - LC:
-                    cells = cells + ((several[k], code),)
-        found = found + (windows_among(cells, SIDE, KC, SC, KIND),)
+        found = found + (row_beside(start, r, col, in_row, col_size, KIND, LOWEST, KC, SC, EC, LC),)
     columns = ()
     for c in tl.static_range(SIDE):
         states = ()
@@ -837,7 +848,7 @@ def sources_beside(
     g, gw, table, out, table_at, o_col, in_row, col_outputs, t3,
     KIND: tl.constexpr, LAST: tl.constexpr, ONLY: tl.constexpr,
 ):  # fmt: skip
-    """The same for four outputs side by side, all of which are there or none."""
+    """The same for four outputs side by side, which are all there or none, each with whether they are."""
     here, side = in_row & (o_col >= 0) & (o_col < col_outputs), tl.arange(0, SIDE)[None, :]
     at = tl.multiple_of(g + (out + o_col), SIDE * g.dtype.element_ty.itemsize)
     ct = lifted(tl.load(at[:, None] + side, mask=here[:, None], other=0.0))
@@ -853,6 +864,50 @@ def sources_beside(
     for k in tl.static_range(SIDE):
         found = found + (((cts[k], cts[k], winners[k]), here),)
     return found
+
+
+@triton.jit
+def sources_of(
+    g, gv, gw, table, out, table_at, col, first_col, in_row, col_outputs, y3, t3,
+    KIND: tl.constexpr, LAST: tl.constexpr, SPLIT: tl.constexpr, ONLY: tl.constexpr,
+    KC: tl.constexpr, FC: tl.constexpr, NC: tl.constexpr, LO: tl.constexpr, BESIDE: tl.constexpr,
+):  # fmt: skip
+    """The outputs of a row that read a tile of ``cover_tiles``."""
+    sources = ()
+    if BESIDE:
+        for b in tl.static_range((LO - KC + 1) // SIDE, (LO + SIDE - 1) // SIDE + 1):
+            found = sources_beside(
+                g, gw, table, out, table_at, (col + b) * SIDE, in_row, col_outputs, t3, KIND, LAST, ONLY
+            )
+            for k in tl.static_range(SIDE):
+                if b * SIDE + k > LO - KC and b * SIDE + k < LO + SIDE:
+                    sources = sources + (found[k],)
+    for b in tl.static_range(0 if BESIDE else NC):
+        o_col = first_col + (FC + b)
+        here = in_row & (o_col >= 0) & (o_col < col_outputs)
+        across, table_across = (o_col * y3).to(tl.int64), (o_col * t3).to(tl.int64)
+        source = source_at(
+            g + out, gv + out, gw + out, table + table_at, across, table_across, here, KIND, LAST, SPLIT, ONLY
+        )
+        sources = sources + ((source, here),)
+    return sources
+
+
+@triton.jit
+def sums_of(
+    sources, NR: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, LC: tl.constexpr, TC: tl.constexpr,
+    FC: tl.constexpr, NC: tl.constexpr,
+):  # fmt: skip
+    """What each column of a tile receives from each of the ``NR`` rows of outputs, of averages."""
+    sums = ()
+    for a in tl.static_range(NR):
+        for c in tl.static_range(TC):
+            total = tl.zeros_like(sources[0][0][0])
+            for b in tl.static_range(NC):
+                if LC + c - (FC + b) * SC >= 0 and LC + c - (FC + b) * SC < KC:
+                    total += sources[a * NC + b][0][0]
+            sums = sums + (total,)
+    return sums
 
 
 @triton.jit
@@ -952,31 +1007,11 @@ def cover_tiles(
         o_row = first_row + (FR + a)
         in_row = inside & (o_row >= 0) & (o_row < row_outputs)
         out, table_at = base + o_row * y2, table_base + o_row * t2
-        if BESIDE:
-            for b in tl.static_range((LO - KC + 1) // SIDE, (LO + SIDE - 1) // SIDE + 1):
-                found = sources_beside(
-                    g, gw, table, out, table_at, (col + b) * SIDE, in_row, col_outputs, t3, KIND, LAST, ONLY
-                )
-                for k in tl.static_range(SIDE):
-                    if b * SIDE + k > LO - KC and b * SIDE + k < LO + SIDE:
-                        sources = sources + (found[k],)
-        for b in tl.static_range(0 if BESIDE else NC):
-            o_col = first_col + (FC + b)
-            here = in_row & (o_col >= 0) & (o_col < col_outputs)
-            across, table_across = (o_col * y3).to(tl.int64), (o_col * t3).to(tl.int64)
-            source = source_at(
-                g + out, gv + out, gw + out, table + table_at, across, table_across, here,
-                KIND, LAST, SPLIT, ONLY,
-            )  # fmt: skip
-            sources = sources + ((source, here),)
-    parts = ()
-    for a in tl.static_range(NR if KIND == SUM else 0):
-        for c in tl.static_range(TC):
-            part = lifted(tl.zeros(i.shape, g.dtype.element_ty))
-            for b in tl.static_range(NC):
-                if LC + c - (FC + b) * SC >= 0 and LC + c - (FC + b) * SC < KC:
-                    part += sources[a * NC + b][0][0]
-            parts = parts + (part,)
+        sources = sources + sources_of(
+            g, gv, gw, table, out, table_at, col, first_col, in_row, col_outputs, y3, t3,
+            KIND, LAST, SPLIT, ONLY, KC, FC, NC, LO, BESIDE,
+        )  # fmt: skip
+    sums = sums_of(sources, NR if KIND == SUM else 0, KC, SC, LC, TC, FC, NC)
     for r in tl.static_range(TR):
         at = outer0 * x0 + outer1 * x1 + (row * TR + r) * x2 + inner * x4
         in_row, totals = inside & (row * TR + r < row_size), ()
@@ -987,7 +1022,7 @@ def cover_tiles(
             for a in tl.static_range(NR):
                 down = LR + r - (FR + a) * SR
                 if KIND == SUM and down >= 0 and down < KR:
-                    total += parts[a * TC + c]
+                    total += sums[a * TC + c]
                 for b in tl.static_range(0 if KIND == SUM else NC):
                     right = LC + c - (FC + b) * SC
                     if down >= 0 and down < KR and right >= 0 and right < KC:
