@@ -26,6 +26,7 @@ from gradspec.codegen.language import (
     f16,
     f32,
     f64,
+    first,
     following,
     i8,
     i16,
@@ -698,6 +699,29 @@ def test_vectors(word, kind, vector_bytes):
         assert_wrote(parent, results)
 
 
+@inlined
+def is_same(x, y):
+    return x == y
+
+
+@pytest.mark.parametrize("vector_bytes", [16, 32, 64])
+@pytest.mark.parametrize("kind", VECTOR_KINDS, ids=str)
+def test_the_first_of_some_cells(kind, vector_bytes):
+    """Every length up to five vectors and one, and every place there; later cells are the same, also beyond the end."""
+
+    def place(out, a, n):
+        out[0] = first(is_same, kind(1), a, 1, n)
+
+    run = compiled({"place": (place, (pointer(i64), pointer(kind), i64))}, vector_bytes)["place"]
+    lanes_of_five = 5 * vector_bytes // kind.bytes
+    out, a = np.empty(1, np.int64), np.empty(lanes_of_five + 3, DTYPES[kind])
+    for n in range(lanes_of_five + 2):
+        for k in range(n + 1):
+            a[: k + 1], a[k + 1 :] = 0, 1
+            run(out, a, n)
+            assert out[0] == k
+
+
 @pytest.mark.parametrize(
     ("features", "size"),
     [({"neon": True}, 32), ({"avx2": True}, 32), ({"avx2": True, "avx512f": True}, 64), ({"sse4.2": True}, 16)],
@@ -1032,7 +1056,7 @@ def test_functions_that_kernels_cannot_call_are_refused(function, message):
 
 @pytest.mark.parametrize(
     "word",
-    [strided, put_strided, following, preceding, stretch, parts, beyond, moved_on, choose, total],
+    [strided, put_strided, following, preceding, stretch, parts, beyond, moved_on, choose, total, first],
     ids=lambda f: f.__name__,
 )
 def test_words_of_kernels_are_not_called(word):

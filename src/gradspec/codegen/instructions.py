@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 from llvmlite import ir
@@ -335,6 +336,23 @@ class Instructions:
             return tuple(Value(values.type.of(1), self.builder.extract_element(values.llvm, i)) for i in places)
         every = (range(i, lanes * step, step) for i in range(step))
         return tuple(self._shuffled(values.type.of(lanes), values.llvm, nothing, order) for order in every)
+
+    def halves(self, values: Value) -> list[Value]:
+        """The first and the last lanes of a vector."""
+        half = values.type.lanes // 2
+        if half == 1:
+            return list(self.parts(values, 2))
+        nothing = ir.Constant(values.llvm.type, ir.Undefined)
+        return [self._shuffled(values.type.of(half), values.llvm, nothing, range(i, i + half)) for i in (0, half)]
+
+    def any_of(self, truths: Sequence[Value]) -> Value:
+        """Whether one of the lanes of some vectors is true."""
+        both = reduce(partial(self.binary, ast.BitOr()), truths)
+        if both.type.lanes == 1:
+            return both
+        name, kind = f"llvm.vector.reduce.or.v{both.type.lanes}i1", ir.FunctionType(boolean.llvm, [both.type.llvm])
+        function = self.builder.module.globals.get(name) or ir.Function(self.builder.module, kind, name)
+        return Value(boolean, self.builder.call(function, [both.llvm]))
 
     def beyond(self, at: Any, step: Any) -> Value:
         if isinstance(at, Affine):

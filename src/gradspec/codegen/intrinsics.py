@@ -53,6 +53,17 @@ call = Intrinsic(_call)
 """``call(function, args, lo, hi, workspace)``: another kernel, by its address."""
 
 
+def _clear(builder: Any, address: Value, size: Value) -> None:
+    byte, truth, p = ir.IntType(8), ir.IntType(1), ir.PointerType()
+    function = _declared(builder, "llvm.memset.p0.i64", ir.VoidType(), [p, byte, i64.llvm, truth])
+    place = builder.inttoptr(address.llvm, p)
+    builder.call(function, [place, ir.Constant(byte, 0), size.llvm, ir.Constant(truth, 0)])
+
+
+clear_bytes = Intrinsic(_clear)
+"""``clear_bytes(address, size)``: memory of zeros, which need not be read before it is written."""
+
+
 @at_build
 def spaced(count: int) -> ExactIntrinsic:
     """``spaced(count)(start, step)``: the addresses ``start``, ``start + step`` and so on, each from the one before."""

@@ -48,6 +48,7 @@ __all__ = [
     "f16",
     "f32",
     "f64",
+    "first",
     "following",
     "i8",
     "i16",
@@ -148,6 +149,11 @@ def choose(test: Any, a: Any, b: Any) -> Any:
 def total(combine: Any, neutral: Any, p: Any, at: Any, n: Any) -> Any:
     """``p[at] ⊕ … ⊕ p[at + n − 1]`` in an order that depends on ``n`` alone."""
     return _in_kernels_only(combine, neutral, p, at, n)
+
+
+def first(test: Any, value: Any, p: Any, at: Any, n: Any) -> Any:
+    """The first ``i`` below ``n`` for which ``test(p[at + i], value)`` holds, or ``n``."""
+    return _in_kernels_only(test, value, p, at, n)
 
 
 def place_of(entry: Any) -> Any:

@@ -30,6 +30,7 @@ from gradspec.codegen.instructions import Instructions, element_of
 from gradspec.codegen.language import (
     beyond,
     choose,
+    first,
     following,
     lanes,
     lanes_once,
@@ -563,10 +564,10 @@ class _Translation:
 
         self._vectors(SIDE_BY_SIDE * width, counter, length, lambda here: add_vectors(sums, here))
         self._vectors(width, counter, length, lambda here: add_vectors(sums[:1], here))
-        vector = self._folded(combine, [part.load() for part in sums])
-        numbers = [Value(number, self.builder.extract_element(vector.llvm, i64(i).llvm)) for i in range(width)]
-        result = self._slot(number)
-        result.store(self._folded(combine, numbers))
+        result, vector = self._slot(number), self._folded(combine, [part.load() for part in sums])
+        while vector.type.lanes > 1:
+            vector = self._applied(combine, self.write.halves(vector))
+        result.store(vector)
 
         def add_number(here: Value) -> None:
             value = self.write.get(p, self.write.binary(ast.Add(), self._index(at), here))
@@ -574,6 +575,28 @@ class _Translation:
 
         self._vectors(1, counter, length, add_number)
         return result.load()
+
+    def _first(self, test: Any, value: Any, p: Any, at: Any, n: Any) -> Value:
+        """Several vectors side by side, then one, then numbers: each of these loops stops before what holds it."""
+        widest, counter, length = self._lanes(element_of(p)), self._counter(0), self._index(n)
+
+        def holds(here: Value, width: int) -> Value:
+            place = self._index(self.write.binary(ast.Add(), at, here))
+            cells = self.write.get(p, Affine(place, 1, width) if width > 1 else place)
+            return self.write.truth(self._applied(test, [cells, value]))
+
+        def look(vectors: int, width: int, found: Any, here: Value) -> None:
+            each = [holds(self.write.binary(ast.Add(), here, i * width), width) for i in range(vectors)]
+            more = self._new_block("more")
+            self.builder.cbranch(self.write.any_of(each).llvm, found, more)
+            self.builder.position_at_end(more)
+
+        for vectors, width in ((SIDE_BY_SIDE, widest), (1, widest), (1, 1)):
+            found = self._new_block("found")
+            self._vectors(vectors * width, counter, length, partial(look, vectors, width, found))
+            self.builder.branch(found)
+            self.builder.position_at_end(found)
+        return counter.load()
 
     def _folded(self, combine: Any, values: list[Value]) -> Value:
         """Halves with halves, as far as one."""
@@ -788,6 +811,7 @@ class _Translation:
             moved_on: (write.moved_on, 2),
             choose: (self._chosen, 3),
             total: (self._total, 5),
+            first: (self._first, 5),
             operator.neg: (write.negated, 1),
             operator.add: (partial(write.binary, ast.Add()), 2),
             operator.sub: (partial(write.binary, ast.Sub()), 2),

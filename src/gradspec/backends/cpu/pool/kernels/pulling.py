@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import Role
 from gradspec.backends.cpu.pool.kernels.rows import dense_origin, dense_stride, is_dense, last_axis, origin_at
+from gradspec.codegen.intrinsics import address_of, clear_bytes
 from gradspec.codegen.language import inlined, lanes
 
 IN_DENSE_PLANE = -1
@@ -72,8 +73,7 @@ def clear(form, args, unit):
         at = row_at(args, unit, r)
         if along == 1:
             for j in range(n):
-                for i in lanes(form.computed, length):
-                    v[at + j * inner + i] = 0
+                clear_bytes(address_of(v) + (at + j * inner) * form.stored.bytes, length * form.stored.bytes)
         else:
             for i in range(length):
                 for j in range(n):

@@ -13,10 +13,14 @@ from typing import Any, NamedTuple
 
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import address_of, maximum
-from gradspec.codegen.language import Type, Value, at_build, choose, inlined, number_of, outlined, total
+from gradspec.codegen.language import Type, Value, at_build, choose, first, inlined, number_of, outlined, total
 
 NOBODY = -(1 << 30)
 """The winner of a window without real cells; padding has negative numbers, too."""
+
+
+SEARCHED = 256
+"""Cells of a long bin that a winner is looked for in, if their maximum is that of the bin."""
 
 
 class ValueCells(NamedTuple):
@@ -165,6 +169,12 @@ class Best(NamedTuple):
     winner: Any
 
 
+@inlined
+def is_top(cell, top):
+    """Whether a cell is the maximum of some, which is NaN if one of them is."""
+    return (cell == top) | (cell != cell)
+
+
 @dataclass(frozen=True)
 class FirstWinner(State):
     """The maximum with its winner.
@@ -253,21 +263,16 @@ class FirstWinner(State):
 
     @outlined
     def more_of_long_bin(self, found, cells, begin, stop):
-        """The maximum first, in vectors; then the first cell that is it, or the first NaN if it is one: the half
-        that it is in, and so on."""
+        """The maximum first, in vectors; then, in the part that has it, the first cell that is it."""
         p, at = cells
-        top, k, end = self.top(p, at + begin, stop - begin), begin, stop
-        if not self.exceeds(top, found.value):
+        top, k = found.value, stop
+        for part in range(begin, stop, SEARCHED):
+            here = self.top(p, at + part, min(SEARCHED, stop - part))
+            if self.exceeds(here, top):
+                top, k = here, part
+        if k == stop:
             return found
-        while end - k >= 32:
-            half = (end - k) // 2
-            earlier = self.top(p, at + k, half)
-            if (earlier == top) | (earlier != earlier):
-                end = k + half
-            else:
-                k += half
-        while not ((p[at + k] == top) | (p[at + k] != p[at + k])):
-            k += 1
+        k += first(is_top, top, p, at + k, stop - k)
         return Best(p[at + k], self.form.lane(k))
 
     @inlined
