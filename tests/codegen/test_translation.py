@@ -634,6 +634,10 @@ def vector_functions(kind):
         for i in lanes(kind, n):
             put_strided(out, 2 * i, (a[i], zero))
 
+    def spread_in_fours(out, a, n):
+        for i in lanes(kind, n):
+            put_strided(out, 4 * i, (a[i], zero, a[i] + two, two))
+
     def chosen(out, a, n):
         for i in lanes(kind, n):
             positive = (a[i] > 0) & (not a[i] <= 1)
@@ -663,6 +667,10 @@ def vector_functions(kind):
         "earlier": (earlier, lambda a, n: a[: 2 * n : 2] - 2 * a[1 : 2 * n : 2] + a[2 : 2 * n + 2 : 2]),
         "stretches": (stretches, _stretched),
         "spread_out": (spread_out, lambda a, n: np.stack([a[:n], 0 * a[:n]], 1).ravel()),
+        "spread_in_fours": (
+            spread_in_fours,
+            lambda a, n: np.stack([a[:n], 0 * a[:n], a[:n] + 2, 0 * a[:n] + 2], 1).ravel(),
+        ),
         "chosen": (chosen, lambda a, n: np.where((a[:n] > 0) & ~(a[:n] <= 1), a[:n] + 1, -5)),
         "helped": (helped, lambda a, n: 2 * a[:n]),
         "in_place": (in_place, lambda a, n: 2 * a[:n]),
@@ -981,7 +989,7 @@ def refused_kernels():
         (lane_product, "base \\+ step·i with a known step"),
         (lane_step, "an index with a step of 2; use strided"),
         (other_step, "an index with a step of 3 where one of 2 is wanted"),
-        (three_vectors, "put_strided writes two vectors, not 3"),
+        (three_vectors, "put_strided writes two vectors, four or eight, not 3"),
         (narrowed, "4 × i64 does not turn into i64"),
         (lanes_of_nothing, "lanes are of a type of numbers"),
         (returns, "returns something, and nobody would see it"),

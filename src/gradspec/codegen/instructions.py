@@ -311,13 +311,20 @@ class Instructions:
             for i, value in enumerate(values):
                 self.put(p, self._moved(at, i), value)
             return
-        if len(values) != 2:
-            raise Refusal(f"put_strided writes two vectors, not {len(values)}")
-        self._check_step(at, 2)
-        kind = element_of(p).of(at.lanes)
-        a, b = (self.converted(value, kind) for value in values)
-        order = [i // 2 + (i % 2) * at.lanes for i in range(2 * at.lanes)]
-        self.put(p, Affine(at.base, 1, 2 * at.lanes), self._shuffled(kind.of(2 * at.lanes), a.llvm, b.llvm, order))
+        if not _is_power_of_two(len(values)) or len(values) == 1:
+            raise Refusal(f"put_strided writes two vectors, four or eight, not {len(values)}")
+        self._check_step(at, len(values))
+        kind, count = element_of(p).of(at.lanes), len(values)
+        both = [self.converted(value, kind) for value in values]
+        while len(both) > 2:
+            both = [self._side_by_side(a, b) for a, b in zip(both[::2], both[1::2], strict=True)]
+        order = [i // count + (i % count) * at.lanes for i in range(count * at.lanes)]
+        mixed = self._shuffled(kind.of(len(order)), both[0].llvm, both[1].llvm, order)
+        self.put(p, Affine(at.base, 1, len(order)), mixed)
+
+    def _side_by_side(self, a: Value, b: Value) -> Value:
+        lanes = 2 * a.type.lanes
+        return self._shuffled(a.type.of(lanes), a.llvm, b.llvm, range(lanes))
 
     def stretch(self, p: Any, at: Any, step: Any) -> Value:
         if not isinstance(step, int) or step < 2:

@@ -107,7 +107,7 @@ def strided(p: Any, at: Any, step: int) -> Any:
 
 
 def put_strided(p: Any, at: Any, values: Any) -> Any:
-    """The same for writing two."""
+    """The same for writing as many, which are a power of two."""
     return _in_kernels_only(p, at, values)
 
 

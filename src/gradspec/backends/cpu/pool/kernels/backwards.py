@@ -13,10 +13,14 @@ from gradspec.codegen.language import inlined, lanes, outlined, put_strided
 def expanding(reduction, work, axis, source, target, first, end):
     """Cells first … end−1 from the windows that cover them: those whose tap has the cell's remainder."""
     args, number, t, tile = work.args, reduction.form.computed, work.cells.value, work.args.tile_at
+    if not reduction.form.converts and comes_in_fours(axis) and is_tiled(axis) and divides_directly(args, axis):
+        x, scale = reduction.form.computed_at(args.arrays[Role.X]), reduction.scale_of(args, True)
+        expand_fours(number, divided, axis, x, source.x, scale, target.cells.value, target.at, first, end)
+        return
     begin = (first + axis.low - axis.dilation * (axis.kernel - 1)) // axis.stride
     stop = (end - 1 + axis.low) // axis.stride + 1
     inside, outside = max(0, begin), min(axis.size, stop)
-    for i in range(stop - begin):
+    for i in lanes(number, stop - begin):
         t[tile + i] = number(0)
     if outside > inside:
         to = tile + inside - begin
@@ -100,6 +104,8 @@ def expand(number, axis, t, windows, v, to, first, end):
     """Cells first … end−1 from windows between zeros, of which the first is ``t[windows]``."""
     if comes_in_pairs(axis, end - first):
         expand_pairs(number, alone, axis, t, windows, 0, v, to, first, end)
+    elif comes_in_fours(axis):
+        expand_fours(number, alone, axis, t, windows, 0, v, to, first, end)
     elif axis.dilation > 1:
         expand_dilated(number, axis, t, windows, v, to, first, end)
     else:
@@ -112,10 +118,21 @@ def comes_in_pairs(axis, n):
 
 
 @inlined
+def comes_in_fours(axis):
+    return axis.dilation == 1 and axis.stride == 4 and axis.kernel == 4
+
+
+@inlined
 def reads_pairs_directly(args, axis, last):
     """Whether every cell belongs to one window, two along a row, and one inverse to all of them."""
-    is_plain = last.strides[Role.X] == 1 and args.inverse != 0.0 and last.stride == 2 and last.outputs >= 4
+    is_plain = divides_directly(args, last) and last.stride == 2 and last.outputs >= 4
     return is_plain and is_tiled(axis) and is_tiled(last)
+
+
+@inlined
+def divides_directly(args, axis):
+    """Whether windows that lie side by side are divided as they are read."""
+    return axis.strides[Role.X] == 1 and args.inverse != 0.0
 
 
 @inlined
@@ -163,6 +180,21 @@ def expand_pairs(number, take, axis, t, windows, before, v, to, first, end):
     if even + 2 * n < end:
         last = take(t, at + n, before)
         v[to + 2 * n] = last + take(t, at + n - 1, before) if axis.kernel == 3 else last
+
+
+@inlined
+def expand_fours(number, take, axis, t, windows, before, v, to, first, end):
+    """Four cells of each window, which share none; the windows at both ends may have fewer."""
+    whole = min(first + (-first - axis.low) % 4, end)
+    n, at = (end - whole) // 4, windows + (whole + axis.low) // 4
+    to -= first
+    for cell in range(first, whole):
+        v[to + cell] = take(t, at - 1, before) + number(0)  # a sum of one is never −0
+    for i in lanes(number, n):
+        here = take(t, at + i, before) + number(0)
+        put_strided(v, to + whole + 4 * i, (here, here, here, here))
+    for cell in range(whole + 4 * n, end):
+        v[to + cell] = take(t, at + n, before) + number(0)
 
 
 @inlined
