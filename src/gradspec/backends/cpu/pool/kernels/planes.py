@@ -227,6 +227,19 @@ def plane_rows(reduction, work, number, axis, x_at, first_row, o, rows, target):
         rows_from(reduction, work, scale, axis, cells, width, rows, target)
 
 
+@inlined
+def edges(reduction, last, row, width, kernel, stride, rows, target, scale):
+    """The windows of some output rows that reach beyond their ends, a column of them at a time."""
+    state, inside = reduction.state, last.beyond - last.inside
+    for i in range(last.outputs - inside):
+        column = i if i < last.inside else i + inside
+        begin = column * stride - last.low
+        first, end = max(begin, 0), min(begin + kernel, last.size)
+        for r in range(rows):
+            found = edge(state, row.p, row.at + r * stride * width, width, kernel, first, end)
+            state.put(target.cells, target.at + r * last.outputs + column, reduction.scaled(found, scale))
+
+
 @outlined
 def rows_from(reduction, work, scale, axis, cells, width, rows, target):
     """Output rows of 3 × 3 or 2 × 2 windows at stride 2, or of 3 × 3 at stride 1 that are as wide as the input.
@@ -234,22 +247,18 @@ def rows_from(reduction, work, scale, axis, cells, width, rows, target):
     In the last case output and input move on together, from row to row too, so that one run makes all of them.
     What it makes of cells beyond the ends of a row is then made again from real cells.
     """
-    state, last, (x, here) = reduction.state, last_axis(work.args), cells
-    kernel, stride = axis.kernel, axis.stride
-    there, n = target.at, last.beyond - last.inside
+    last, kernel, stride = last_axis(work.args), axis.kernel, axis.stride
     if stride == 1:
-        nine(reduction, Destination(target.cells, there + last.low), Row(x, here), width, rows * width - 2, scale)
-    for _ in range(rows):
-        row = Row(x, here + last.inside * stride - last.low)
-        inside = Destination(target.cells, there + last.inside)
-        if stride == 2 and kernel == 3:
-            nine_apart(reduction, inside, row, width, n, scale)
-        elif stride == 2:
-            four_apart(reduction, inside, row, width, n, scale)
-        for o in range(last.inside):
-            found = edge(state, x, here, width, kernel, 0, min(o * stride - last.low + kernel, last.size))
-            state.put(target.cells, there + o, reduction.scaled(found, scale))
-        for o in range(last.beyond, last.outputs):
-            found = edge(state, x, here, width, kernel, max(o * stride - last.low, 0), last.size)
-            state.put(target.cells, there + o, reduction.scaled(found, scale))
-        here, there = here + stride * width, there + last.outputs
+        nine(reduction, Destination(target.cells, target.at + last.low), cells, width, rows * width - 2, scale)
+        edges(reduction, last, cells, width, 3, 1, rows, target, scale)
+        return
+    column, n = last.inside * stride - last.low, last.beyond - last.inside
+    for r in range(rows):
+        row = Row(cells.p, cells.at + r * stride * width)
+        out = Destination(target.cells, target.at + r * last.outputs)
+        inside = Destination(out.cells, out.at + last.inside)
+        if kernel == 3:
+            nine_apart(reduction, inside, Row(row.p, row.at + column), width, n, scale)
+        else:
+            four_apart(reduction, inside, Row(row.p, row.at + column), width, n, scale)
+        edges(reduction, last, row, width, kernel, stride, 1, out, scale)
