@@ -140,16 +140,15 @@ def push(form, args, unit, first, end, w, at, table):
             else:
                 v[to + o * step] = 0
         return
+    u_step, v_step, is_tabled = args.inner_strides[Role.U], args.inner_strides[Role.V], args.table_room > 0
     for o in range(first, end):
-        start = origin + real_taps(last, o).start * along
+        here, there, found = origin + real_taps(last, o).start * along, to + o * step, at + (o - first) * n
         for i in range(n):
-            winner = i64(w[at + (o - first) * n + i])
-            there = to + o * step + i * args.inner_strides[Role.V]
+            winner, tangent = i64(w[found + i]), form.stored(0)
             if winner >= 0:
-                place = table[winner] if args.table_room > 0 else place_in(args, Role.U, winner)
-                v[there] = u[start + place + i * args.inner_strides[Role.U]]
-            else:
-                v[there] = 0
+                tangent = u[here + (table[winner] if is_tabled else place_in(args, Role.U, winner))]
+            v[there] = tangent
+            here, there = here + u_step, there + v_step
 
 
 @outlined
