@@ -165,7 +165,7 @@ def _extreme(name: str, operation: int) -> Intrinsic:
     plain = float_function(name)
 
     def emit(builder: Any, a: Value, b: Value) -> Value:
-        if processor().orders_zeros and a.type.bits in RANGES:
+        if processor().orders_zeros and a.type.bits in SUFFIXES:
             return _in_registers(builder, a, b, lambda x, y: _range(builder, operation, x, y))
         found: Value = plain.emit(builder, a, b)
         return found
@@ -173,25 +173,27 @@ def _extreme(name: str, operation: int) -> Intrinsic:
     return Intrinsic(emit)
 
 
-REGISTER_BITS = 512
-RANGES = {32: "llvm.x86.avx512.mask.range.ps.512", 64: "llvm.x86.avx512.mask.range.pd.512"}
+REGISTER_BITS = 128, 256, 512
+SUFFIXES = {32: "ps", 64: "pd"}
 SMALLER, LARGER = 4, 5
 
 
 def _range(builder: Any, operation: int, a: Any, b: Any) -> Any:
     """The smaller or larger of the numbers in two registers, or their sum where one of them is NaN."""
-    small, mask = ir.IntType(32), ir.IntType(a.type.count)
-    function = _declared(
-        builder, RANGES[REGISTER_BITS // a.type.count], a.type, [a.type, a.type, small, a.type, mask, small]
-    )
-    rest = ir.Constant(a.type, ir.Undefined), ir.Constant(mask, -1), ir.Constant(small, 4)
+    kind, lanes, small = a.type, a.type.count, ir.IntType(32)
+    bits, mask = 32 if kind.element == ir.FloatType() else 64, ir.IntType(max(8, lanes))
+    rounding = [ir.Constant(small, 4)] if bits * lanes == REGISTER_BITS[-1] else []
+    name, kinds = f"llvm.x86.avx512.mask.range.{SUFFIXES[bits]}.{bits * lanes}", [kind, kind, small, kind, mask]
+    function = _declared(builder, name, kind, [*kinds, *(small for _ in rounding)])
+    rest = ir.Constant(kind, ir.Undefined), ir.Constant(mask, -1), *rounding
     found = builder.call(function, [a, b, ir.Constant(small, operation), *rest])
     return builder.select(builder.fcmp_unordered("uno", a, b), builder.fadd(a, b), found)
 
 
 def _in_registers(builder: Any, a: Value, b: Value, function: Callable[[Any, Any], Any]) -> Value:
-    """A function of whole registers, applied to numbers or vectors of any length."""
-    kind, lanes, full = a.type, a.type.lanes, REGISTER_BITS // a.type.bits
+    """A function of whole registers, applied to numbers or vectors of any length: in the smallest that holds them."""
+    kind, lanes = a.type, a.type.lanes
+    full = next((n for n in REGISTER_BITS if n >= lanes * kind.bits), REGISTER_BITS[-1]) // kind.bits
     small, zero = ir.IntType(32), ir.Constant(ir.IntType(32), 0)
 
     def lanes_of(x: Any, y: Any, numbers: Iterable[int]) -> Any:

@@ -25,7 +25,7 @@ class Processor:
     half_arithmetic: bool = False
     """Whether float16 can be computed with."""
     orders_zeros: bool = False
-    """Whether an instruction takes the larger of two vectors, of zeros +0 (AVX-512 DQ)."""
+    """Whether an instruction takes the larger of two vectors of any length, of zeros +0 (AVX-512 DQ and VL)."""
 
     def lanes(self, itemsize: int) -> int:
         """Numbers of so many bytes in one register."""
@@ -100,5 +100,5 @@ def processor() -> Processor:
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features()
-    halves, zeros = _computes_with_halves(features), bool(features.get("avx512dq"))
-    return replace(described(features), half_arithmetic=halves, orders_zeros=zeros)
+    zeros = bool(features.get("avx512dq") and features.get("avx512vl"))
+    return replace(described(features), half_arithmetic=_computes_with_halves(features), orders_zeros=zeros)
