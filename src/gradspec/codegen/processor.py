@@ -22,6 +22,8 @@ class Processor:
     gathers_strips: bool = False
     """Whether columns that several panels read are put side by side first: where they lie on more pages than the
     processor remembers, reading them there again and again takes longer."""
+    reads_across: bool = False
+    """Whether a vector that lies across two which were just written is read without waiting for the cache."""
     half_arithmetic: bool = False
     """Whether float16 can be computed with."""
     orders_zeros: bool = False
@@ -65,7 +67,9 @@ class Processor:
 PROCESSORS = {
     "avx512f": Processor(register_bytes=64, registers=32, loop_bytes=64),
     "avx2": Processor(register_bytes=32, registers=16, loop_bytes=32),
-    "neon": Processor(register_bytes=16, registers=32, loop_bytes=32, lane_products=True, gathers_strips=True),
+    "neon": Processor(
+        register_bytes=16, registers=32, loop_bytes=32, lane_products=True, gathers_strips=True, reads_across=True
+    ),
 }
 """By the first of these features that there is."""
 

@@ -22,7 +22,8 @@ from gradspec.backends.cpu.pool.kernels.small import has_nan
 from gradspec.backends.cpu.pool.kernels.states import Best, FirstLarger, lowest
 from gradspec.backends.cpu.pool.kernels.walk import Destination, output_of
 from gradspec.codegen.formats import NumberFormat
-from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlined
+from gradspec.codegen.language import at_build, choose, inlined, lanes, lanes_once, outlined
+from gradspec.codegen.processor import processor
 
 ALIGNED = 16
 """A vector of windows, after which those at stride 2 are read from cells at even places."""
@@ -147,11 +148,19 @@ class Sending:
             sums[c.kept + i] = choose(is_above, nothing, sent)
 
 
+@at_build
+def aligned_lanes(form: NumberFormat) -> int:
+    """What the distance of rows must be a multiple of, so that what was written for one is read for the next soon: a
+    vector that lies across two written ones is not read before they reach the cache, unless the processor says so."""
+    return 1 if processor().reads_across else processor().loop_lanes(form.computed.bytes)
+
+
 @inlined
 def send_rows(reduction, work, axis, o, rows):
     """Output rows from ``o`` on, the first of which begin with row 0 of the chunk."""
     args, unit, form, outputs = work.args, work.unit, reduction.form, last_axis(work.args).outputs
-    step = rows if args.gathering.chunk.is_run and axis.stride == 1 else 1
+    is_run = args.gathering.chunk.is_run and axis.stride == 1 and outputs % aligned_lanes(form) == 0
+    step = rows if is_run else 1
     for r in range(0, rows, step):
         unit.place[0] = o + r
         out, n = output_of(reduction, work, Destination(work.cells, 0), o + r), step * outputs
