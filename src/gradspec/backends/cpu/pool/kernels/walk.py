@@ -467,11 +467,21 @@ def emit(reduction, work, first, end, target):
 # --- units of work ----------------------------------------------------------------------------------------------------
 
 
+@inlined
+def part(number, count):
+    """``number // count``, without dividing where there is one: that takes long."""
+    found = number
+    if count > 1:
+        found = number // count
+    return found
+
+
 def locate(args, unit, number):
     """The plane, inner block and band of a unit."""
-    band, rest = number % args.bands, number // args.bands
-    block, rest = rest % args.blocks, rest // args.blocks
-    neighbours = block * args.inner
+    bands, outputs, cells = args.bands, args.axes[0].outputs, args.axes[0].size
+    block = part(number, bands)
+    band, rest = number - block * bands, part(block, args.blocks)
+    neighbours = (block - rest * args.blocks) * args.inner
     unit.neighbours = min(args.inner, args.inner_total - neighbours)
     for role in range(len(Role)):
         unit.bases[role] = neighbours * args.inner_strides[role]
@@ -480,9 +490,8 @@ def locate(args, unit, number):
         at, rest = rest % lead.size, rest // lead.size
         for role in range(len(Role)):
             unit.bases[role] += at * lead.strides[role]
-    outputs, cells = args.axes[0].outputs, args.axes[0].size
-    unit.first_output, unit.end_output = band * outputs // args.bands, (band + 1) * outputs // args.bands
-    unit.first_cell, unit.end_cell = band * cells // args.bands, (band + 1) * cells // args.bands
+    unit.first_output, unit.end_output = part(band * outputs, bands), part((band + 1) * outputs, bands)
+    unit.first_cell, unit.end_cell = part(band * cells, bands), part((band + 1) * cells, bands)
 
 
 def needed(args, unit):
