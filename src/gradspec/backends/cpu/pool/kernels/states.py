@@ -170,9 +170,13 @@ class Best(NamedTuple):
 
 
 @inlined
-def is_top(cell, top):
-    """Whether a cell is the maximum of some, which is NaN if one of them is."""
-    return (cell == top) | (cell != cell)
+def is_it(cell, top):
+    return cell == top
+
+
+@inlined
+def is_nan(cell, top):
+    return cell != cell
 
 
 @dataclass(frozen=True)
@@ -263,7 +267,7 @@ class FirstWinner(State):
 
     @outlined
     def more_of_long_bin(self, found, cells, begin, stop):
-        """The maximum first, in vectors; then, in the part that has it, the first cell that is it."""
+        """The maximum first, in vectors; then, in the part that has it, the first cell that is it, or the first NaN."""
         p, at = cells
         top, k = found.value, stop
         for part in range(begin, stop, SEARCHED):
@@ -272,7 +276,10 @@ class FirstWinner(State):
                 top, k = here, part
         if k == stop:
             return found
-        k += first(is_top, top, p, at + k, stop - k)
+        if top == top:
+            k += first(is_it, top, p, at + k, stop - k)
+        else:
+            k += first(is_nan, top, p, at + k, stop - k)
         return Best(p[at + k], self.form.lane(k))
 
     @inlined
