@@ -641,6 +641,7 @@ MAX_PATHS = [
     Path("long bins", largest_bins(2), (3, 45), lambda b: b.axes[0].kind == BINS and b.axes[0].kernel > 16),
     Path("bins in pieces", largest_bins(1), (2, 9000), lambda b: b.tile_room < 9000, PULL),
     *(Path(f"whole planes {shape}", largest_bins(1, 1), shape, lambda b: b.is_whole) for shape in PLANES),
+    Path("whole planes, converted", largest_bins(1, 1), (37, 8, 9), lambda b: b.is_whole, dtype=gs.bf16),
     Path("whole axes merged", largest_bins(1, 1, 1), (3, 5, 6, 7), lambda b: len(b.axes) == 1, PULL),
     Path("whole axes apart", largest_bins(1, 1), (3, 5, 6), lambda b: len(b.axes) == 2, PULL, layout="sliced"),
     Path("a full table", largest((64, 64)), (70, 66), lambda b: b.table_room == 4096 and b.tape_bytes == 2, PULL),
@@ -699,7 +700,7 @@ AVERAGE_PATHS = [
     *(
         Path(f"{dtype} taps of {k} converted as read", mean((k,), s, low), (3, 70), is_plain, dtype=dtype)
         for dtype in (gs.bf16, gs.f16)
-        for k, s, low in ((4, 4, 0), (2, 2, 1), (3, 5, 1), (7, 9, 3))
+        for k, s, low in ((4, 4, 0), (2, 2, 1), (3, 5, 1), (7, 9, 3), (11, 13, 2))
     ),
     Path("sums in long bins", mean_bins(4, 2), (2, 8, 45), lambda b: b.axes[0].planar == Planar.BY_ROW),
     *(Path(f"sums of whole planes {shape}", mean_bins(1, 1), shape, lambda b: b.is_whole) for shape in PLANES),
@@ -772,6 +773,7 @@ AVERAGE_PATHS = [
     Path("spread to single cells", mean_bins(2, 1, 5), (2, 1, 1, 2), lambda b: len(b.axes) == 3, SPREAD),
     Path("spread to everything", mean_bins(1, 1), (2, 70, 40), lambda b: b.is_whole, SPREAD),
     Path("spread to long bins", mean_bins(3, 1), (2, 7, 40), lambda b: not b.is_turned and not b.is_whole, SPREAD),
+    Path("spread to everything, converted", mean_bins(1, 1), (2, 70, 40), lambda b: b.is_whole, SPREAD, gs.bf16),
     Path("spread in tiles", mean((3,), 2, 1), (5000,), lambda b: b.tile < 2500, SPREAD),
     Path("spread in bands", mean((7, 2), 2, 1, cells=True), (1, 150, 9), lambda b: b.bands > 4, SPREAD),
     Path(

@@ -147,7 +147,8 @@ def choose(test: Any, a: Any, b: Any) -> Any:
 
 
 def total(combine: Any, neutral: Any, p: Any, at: Any, n: Any) -> Any:
-    """``p[at] ⊕ … ⊕ p[at + n − 1]`` in an order that depends on ``n`` alone."""
+    """``p[at] ⊕ … ⊕ p[at + n − 1]`` in an order that depends on ``n`` alone. Parts are as the neutral number is; what
+    joins them converts numbers of ``p`` that are not."""
     return _in_kernels_only(combine, neutral, p, at, n)
 
 

@@ -550,7 +550,7 @@ class _Translation:
 
     def _total(self, combine: Any, neutral: Any, p: Any, at: Any, n: Any) -> Value:
         """Several vectors side by side, then one, then their lanes, then what is left over."""
-        number = element_of(p)
+        number = neutral.type
         width = self._lanes(number)
         kind, counter, length = number.of(width), self._counter(0), self._index(n)
         sums = [self._slot(kind) for _ in range(SIDE_BY_SIDE)]

@@ -353,8 +353,10 @@ class _Layout:
         same read backwards."""
         axis, steps = self.axes[0]
         is_alone = len(self.axes) == 1 and self.is_row and self.pooling.roles == (Role.X, Role.Y)
-        is_even = self.is_direct and self.bands == self.blocks == 1 and len(self.leads) <= 1
-        is_run = axis.is_one_cell if self.settings.scales_input else axis.is_one_bin and steps[Role.X] == 1
+        is_even = self.bands == self.blocks == 1 and len(self.leads) <= 1
+        spreads = self.settings.scales_input
+        is_run = axis.is_one_cell if spreads else axis.is_one_bin
+        is_run &= steps[Role.Y if spreads else Role.X] == 1
         return is_alone and is_even and is_run and self.pooling.counts is None
 
     @cached_property

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from gradspec.backends.cpu.pool.arguments import AxisKind, Finish, Role
 from gradspec.backends.cpu.pool.kernels.rows import Row, fetch_row, read_row, real_taps, span_of
-from gradspec.backends.cpu.pool.kernels.states import is_to_widen
 from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, output_of
-from gradspec.codegen.language import following, inlined, lanes, lanes_once, number_of, outlined, strided, total
+from gradspec.codegen.language import following, inlined, lanes, lanes_once, outlined, strided, total
 
 # --- windows that are all real, which start ``stride`` cells apart ----------------------------------------------------
 
@@ -252,9 +251,9 @@ def sliding(state, args, axis, row, cells, target, first, end):
     begin, n = row.at + left * axis.stride - axis.low, right - left
     inside = Destination(target.cells, target.at + left - first)
     is_long = axis.dilation == 1 and axis.stride >= 8 and axis.kernel >= 8
-    if state.has_totals and not is_to_widen(state.form, number_of(row.p[row.at])) and is_long:
+    if state.has_totals and is_long:
         for o in range(n):
-            found = total(state.join, state.nothing, row.p, begin + o * axis.stride, axis.kernel)
+            found = total(state.join_cell, state.nothing, row.p, begin + o * axis.stride, axis.kernel)
             state.put(inside.cells, inside.at + o, found)
     else:
         taps(state, inside, Row(row.p, begin), n, axis.kernel, axis.stride, axis.dilation, args.nought)
@@ -287,9 +286,9 @@ def turned_bins(state, work, axis, row, target, first, end):
 
 @inlined
 def are_read_once(args, axis):
-    """Whether cells that lie side by side belong to one short window each: they are converted as they are read."""
+    """Whether cells that lie side by side belong to one window each: they are converted as they are read."""
     is_run = axis.kind == AxisKind.SLIDING and axis.strides[Role.X] == 1 and not args.scales_input
-    return is_run and axis.kernel <= axis.stride and axis.kernel < 8
+    return is_run and axis.kernel <= axis.stride
 
 
 @outlined

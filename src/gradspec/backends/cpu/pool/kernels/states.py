@@ -125,6 +125,10 @@ class OneNumber(State):
         return self.join(found, few)
 
 
+    @inlined
+    def join_cell(self, a, value):
+        return self.join(a, self.cell(value))
+
 @dataclass(frozen=True)
 class Largest(OneNumber):
     """The maximum alone: the sign of a zero and a NaN's payload are free."""

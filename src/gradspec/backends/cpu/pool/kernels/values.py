@@ -47,12 +47,7 @@ class OneNumberReduction:
     row, put_together = reduced_row, put_together
     plane_row, plane_rows, joined_slabs = planes.plane_row, planes.plane_rows, planes.joined_slabs
     staged_plane = planes.staged_plane
-    has_planes = True
-
-    @property
-    def has_whole(self) -> bool:
-        """Whether planes that are one run of cells and have one output are reduced without a walk."""
-        return not self.form.converts
+    has_planes = has_whole = True
 
     @outlined
     def load(self, work, axis, source, at, n):
@@ -74,11 +69,12 @@ class OneNumberReduction:
         for i in range(lo, hi):
             here, there = i * lead.strides[Role.X], i * lead.strides[Role.Y]
             if args.scales_input:
-                share = self.divided(args, x[here]) + self.state.nothing
-                for j in lanes(self.form.computed, axis.outputs):
+                share = self.form.narrow(self.divided(args, self.form.widen(x[here])) + self.state.nothing)
+                for j in lanes(self.form.stored, axis.outputs):
                     y[there + j] = share
             else:
-                y[there] = self.divided(args, total(self.state.join, self.state.nothing, x, here, axis.size))
+                found = total(self.state.join_cell, self.state.nothing, x, here, axis.size)
+                y[there] = self.form.narrow(self.divided(args, found))
 
 
 @dataclass(frozen=True)
