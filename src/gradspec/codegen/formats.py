@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gradspec.codegen.intrinsics import same_bits
-from gradspec.codegen.language import Type, f16, f32, f64, i8, i32, i64, inlined, pointer, u8, u16, u32
+from gradspec.codegen.language import Type, bf16, f16, f32, f64, i8, i16, i32, i64, inlined, pointer, u8, u16, u32
 
 _f32_bits, _f32_of_bits, _half, _bits_of_half = same_bits(u32), same_bits(f32), same_bits(f16), same_bits(u16)
 
@@ -40,8 +40,9 @@ class NumberFormat:
     @property
     def as_stored(self) -> NumberFormat:
         """The format in which numbers are computed with as they are stored, by what does not round."""
-        kind = f16 if self.name == "f16" else self.stored
-        return replace(self, name=f"stored {self.name}", stored=kind, computed=kind)
+        kind = {"f16": f16, "bf16": bf16}.get(self.name, self.stored)
+        lane = i16 if kind.is_float and kind.bits == 16 else self.lane
+        return replace(self, name=f"stored {self.name}", stored=kind, computed=kind, lane=lane)
 
     @property
     def as_selected(self) -> NumberFormat:

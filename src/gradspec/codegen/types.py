@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -29,6 +30,23 @@ def at_build(function: Function) -> Function:
     return function
 
 
+class BrainType(ir.HalfType):  # type: ignore[misc]
+    """LLVM's bfloat16, which llvmlite does not have."""
+
+    intrinsic_name = "bf16"
+
+    def __str__(self) -> str:
+        return "bfloat"
+
+    def format_constant(self, value: float) -> str:
+        """Of a number that needs no rounding."""
+        return f"0xR{struct.pack('>f', value)[:2].hex()}"
+
+
+BrainType._create_instance()
+FLOAT_TYPES = {"f16": ir.HalfType, "bf16": BrainType, "f32": ir.FloatType, "f64": ir.DoubleType}
+
+
 @dataclass(frozen=True)
 class Type:
     """A number of fixed width, a vector of them, a record, or a pointer, which has an element.
@@ -48,8 +66,7 @@ class Type:
     def llvm(self) -> Any:
         if self.element is not None:
             return ir.PointerType()
-        floats = {16: ir.HalfType(), 32: ir.FloatType(), 64: ir.DoubleType()}
-        one = floats[self.bits] if self.is_float else ir.IntType(self.bits)
+        one = FLOAT_TYPES[self.name]() if self.is_float else ir.IntType(self.bits)
         return one if self.lanes == 1 else ir.VectorType(one, self.lanes)
 
     @property
@@ -96,6 +113,7 @@ boolean = Type("bool", 1, is_signed=False)
 i8, i16, i32, i64 = (Type(f"i{n}", n) for n in (8, 16, 32, 64))
 u8, u16, u32, u64 = (Type(f"u{n}", n, is_signed=False) for n in (8, 16, 32, 64))
 f16, f32, f64 = (Type(f"f{n}", n, is_float=True) for n in (16, 32, 64))
+bf16 = Type("bf16", 16, is_float=True)
 
 WORD_TYPES = {kind: f64 if kind is WordKind.FLOAT else i64 for kind in WordKind if kind is not WordKind.TABLE}
 """What a word of a record is in memory. A table is a pointer to integers."""

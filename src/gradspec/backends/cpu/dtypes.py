@@ -14,6 +14,11 @@ def is_selected_as_stored(dtype: str) -> bool:
     return dtype in ("i8", "u8") or (dtype == "f16" and processor().half_arithmetic)
 
 
+def has_short_winners(dtype: str) -> bool:
+    """The same with the winner, whose number has 16 bits, too. bfloat16 is compared as float16."""
+    return dtype in ("f16", "bf16") and processor().half_arithmetic
+
+
 MULTIPLIED = ("f16", "bf16", "f32", "f64", "i32", "i64")
 """The dtypes that sums of products are compiled for."""
 

@@ -81,4 +81,4 @@ class PooledBlocks:
     @property
     def function(self) -> int:
         """The address of the pooling's kernel."""
-        return function_address(value_kernel(self.node, self.operand.dtype))
+        return function_address(value_kernel(self.node, self.operand.type))

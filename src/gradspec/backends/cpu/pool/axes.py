@@ -43,6 +43,11 @@ class ReducedAxis:
         return self.kind is AxisKind.BINS and self.size == 1
 
     @property
+    def is_apart(self) -> bool:
+        """Whether no two windows share a cell."""
+        return self.is_one_bin or (self.kind is AxisKind.SLIDING and self.stride > self.reach)
+
+    @property
     def is_empty_somewhere(self) -> bool:
         """Whether a window has padding only."""
         if self.kind is not AxisKind.SLIDING:

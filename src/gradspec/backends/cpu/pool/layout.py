@@ -664,7 +664,7 @@ class _Layout:
 
     @property
     def are_apart(self) -> bool:
-        return all(axis.kind is AxisKind.SLIDING and axis.stride > axis.reach for axis, _ in self.axes)
+        return all(axis.is_apart for axis, _ in self.axes)
 
     @property
     def ring_end(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.backends.cpu.binding import task_of
-from gradspec.backends.cpu.dtypes import COMPUTED, computed_float, is_selected_as_stored
+from gradspec.backends.cpu.dtypes import COMPUTED, computed_float, has_short_winners, is_selected_as_stored
 from gradspec.backends.cpu.pool.arguments import AxisKind, PoolSettings, Role
 from gradspec.backends.cpu.pool.axes import backwards, reaches_far, reduced_axes
 from gradspec.backends.cpu.pool.inverse import inverse_of
@@ -26,6 +26,8 @@ from gradspec.spec.window import AxisWindow, Window
 SOURCE = "gradspec.backends.cpu.pool.kernels.pool"
 MANY_WINDOWS = 27
 """Where so many cover a cell, reading them backwards costs less than visiting every tap."""
+MOST_SHORT = 1 << 14
+"""Taps of windows whose winners have 16 bits, nobody's number included, wherever in a window it is moved."""
 
 Variables = dict[Role, Var]
 """Which variables play which roles."""
@@ -38,8 +40,13 @@ def pooling_task(
     written = {Role.Y, Role.V, Role.INDICES} | ({Role.TAPE} if Role.X in variables else set())
     inputs = [v for role, v in variables.items() if role not in written]
     outputs = [v for role, v in variables.items() if role in written]
-    function, cost = kernel(SOURCE, f"{operation}:{dtype}"), nanoseconds * pooling.largest
+    function, cost = pooling_kernel(operation, dtype, pooling), nanoseconds * pooling.largest
     return task_of(f"{name} {dtype}", function, inputs, outputs, pooling, cost, 300, keeps_layout=True)
+
+
+def pooling_kernel(operation: str, dtype: DType, pooling: Pooling) -> Kernel:
+    is_converted = pooling.components[0] == COMPUTED[dtype.name]
+    return kernel(SOURCE, f"{operation}:{'' if is_converted else 'stored '}{dtype}")
 
 
 def lead_sizes(x: Var, window: Window) -> tuple[int, ...]:
@@ -133,9 +140,15 @@ class _MaxLowering(LoweringBase):
         return _max_task(window, x, wanted, work)
 
 
+def _has_short_winners(window: Window, dtype: DType, roles: Sequence[Role], pulls: bool) -> bool:
+    """Whether winners are found whose numbers fit 16 bits, and no cotangents are added up, which takes more."""
+    is_sum = pulls and not all(axis.is_apart for axis in reduced_axes(window))
+    return has_short_winners(dtype.name) and Role.X in roles and not is_sum and _volume(window) <= MOST_SHORT
+
+
 def _max_pooling(window: Window, x: TensorType, roles: Sequence[Role], pulls: bool = False) -> Pooling:
     computed, stored, is_alone = COMPUTED[x.dtype.name], x.dtype.numpy.itemsize, [*roles] == [Role.X, Role.Y]
-    if is_alone and is_selected_as_stored(x.dtype.name):
+    if is_selected_as_stored(x.dtype.name) if is_alone else _has_short_winners(window, x.dtype, roles, pulls):
         computed = stored
     return Pooling(
         reduced_axes(window),
@@ -288,8 +301,8 @@ def value_pooling(node: Node, x: TensorType) -> Pooling:
     return replace(pooling, turns_planes=False, tables={})
 
 
-def value_kernel(node: Node, dtype: DType) -> Kernel:
-    return kernel(SOURCE, f"{'sum' if node.op.name == 'avg_pool' else 'max'}:{dtype}")
+def value_kernel(node: Node, x: TensorType) -> Kernel:
+    return pooling_kernel("sum" if node.op.name == "avg_pool" else "max", x.dtype, value_pooling(node, x))
 
 
 MAXIMUM = _MaxLowering()

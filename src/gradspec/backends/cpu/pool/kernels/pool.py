@@ -1,11 +1,10 @@
-"""The pooling kernels by name: ``operation:format``."""
+"""The pooling kernels by name: ``operation:format``, where the format may be ``stored f16``: computed with as it is."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
-from gradspec.backends.cpu.dtypes import is_selected_as_stored
 from gradspec.backends.cpu.pool.arguments import PoolArguments
 from gradspec.backends.cpu.pool.kernels.covering import TiedCotangent, TiedShares
 from gradspec.backends.cpu.pool.kernels.smooth import Derivative, SmoothMaximum
@@ -19,9 +18,10 @@ from gradspec.codegen.translation import kernel_code
 
 
 def largest(form: NumberFormat) -> MaxValue:
-    return MaxValue(form.as_stored if is_selected_as_stored(form.name) else form.as_selected)
+    return MaxValue(form.as_selected)
 
 
+FORMS = FORMATS | {form.as_stored.name: form.as_stored for form in FORMATS.values()}
 REDUCTIONS: dict[str, Any] = {
     "max": largest,
     "winners": WithWinners,
@@ -42,4 +42,4 @@ REDUCTIONS: dict[str, Any] = {
 def build(name: str) -> str:
     """LLVM's intermediate code of a kernel, whose entry is ``kernel``."""
     operation, form = name.split(":")
-    return kernel_code(kernel, PoolArguments, REDUCTIONS[operation](FORMATS[form]))
+    return kernel_code(kernel, PoolArguments, REDUCTIONS[operation](FORMS[form]))

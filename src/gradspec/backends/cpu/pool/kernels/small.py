@@ -21,7 +21,7 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     span_of,
     write_row,
 )
-from gradspec.backends.cpu.pool.kernels.states import FirstLarger, FirstWinner, LargerTangent, lowest
+from gradspec.backends.cpu.pool.kernels.states import FirstLarger, FirstWinner, LargerTangent
 from gradspec.backends.cpu.pool.kernels.walk import ENDLESS, Destination, PoolWork, Ring, emit, output_of, put_together
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.language import (
@@ -137,7 +137,8 @@ def along_staged(state, args, axis, cells, tile, n, target):
 @outlined
 def has_nan(form, t, at, n):
     if form.is_float:
-        found = total(FirstLarger(form).largest.join, lowest(form), t, at, n)
+        state = FirstLarger(form)
+        found = total(state.larger, state.compared(state.nothing.value), t, at, n)
         return found != found
     return False
 
@@ -197,7 +198,7 @@ def small_windows(reduction, winners, first, end):
     slab, produced = front.slab * n, 0
     ring = Ring(front.ring * args.inner, slab, front.ring * args.inner + front.kernel * slab)
     for i in lanes(form.computed, last.stride * args.staged.phase * n):
-        t[args.staged.at * args.inner + i] = lowest(form)
+        t[args.staged.at * args.inner + i] = found.state.nothing.value
     for o in range(first, end):
         real = real_taps(front, o)
         begin, stop = real.start + real.first, real.start + real.end
@@ -207,7 +208,7 @@ def small_windows(reduction, winners, first, end):
         produced = stop
         out, at = output_of(reduction, work, Destination(work.cells, 0), o), ring.first + begin % front.kernel * slab
         put_together(found, work, ring, at, real.first * front.volume, stop - begin, front.volume, out)
-        if total(smaller, out.cells.value[out.at], out.cells.value, out.at, slab) <= lowest(form):
+        if total(smaller, out.cells.value[out.at], out.cells.value, out.at, slab) <= found.state.nothing.value:
             return False
         unit.place[0] = o
         if found.state.carries:

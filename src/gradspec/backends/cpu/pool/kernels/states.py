@@ -8,17 +8,27 @@ that of one cell, the k-th tap; ``moved(a, shift)`` that of cells which begin ``
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from gradspec.codegen.formats import NumberFormat
-from gradspec.codegen.intrinsics import address_of, maximum
-from gradspec.codegen.language import Type, Value, at_build, choose, first, inlined, number_of, outlined, total
+from gradspec.codegen.intrinsics import address_of, maximum, same_bits
+from gradspec.codegen.language import (
+    Type,
+    Value,
+    at_build,
+    bf16,
+    choose,
+    f16,
+    f32,
+    first,
+    inlined,
+    number_of,
+    outlined,
+    total,
+)
 
-NOBODY = -(1 << 30)
-"""The winner of a window without real cells; padding has negative numbers, too."""
-
-
+as_half = same_bits(f16)
 SEARCHED = 256
 """Cells of a long bin that a winner is looked for in, if their maximum is that of the bin."""
 
@@ -48,6 +58,12 @@ def lowest(form: NumberFormat) -> Value:
     if form.is_float:
         return form.computed(-math.inf)
     return form.computed(-(2 ** (form.computed.bits - 1)) if form.computed.is_signed else 0)
+
+
+@at_build
+def nobody(form: NumberFormat) -> Value:
+    """The winner of a window without real cells, wherever it is moved; padding has negative numbers, too."""
+    return form.lane(-(1 << (form.lane.bits - 2)))
 
 
 @at_build
@@ -110,6 +126,10 @@ class OneNumber(State):
         return self.form.widen(value) if is_to_widen(self.form, number_of(value)) else value
 
     @inlined
+    def join_cell(self, a, value):
+        return self.join(a, self.cell(value))
+
+    @inlined
     def tap(self, value, k, nought):
         return self.cell(value)
 
@@ -124,10 +144,6 @@ class OneNumber(State):
             few = self.join(few, cells.p[cells.at + i])
         return self.join(found, few)
 
-
-    @inlined
-    def join_cell(self, a, value):
-        return self.join(a, self.cell(value))
 
 @dataclass(frozen=True)
 class Largest(OneNumber):
@@ -201,12 +217,12 @@ class FirstWinner(State):
 
     @property
     def largest(self) -> Largest:
-        """The same without winners."""
-        return Largest(self.form)
+        """The same without winners; processors have no maximum of bfloat16."""
+        return Largest(replace(self.form, computed=f32) if self.form.computed == bf16 else self.form)
 
     @property
     def nothing(self) -> Best:
-        return Best(lowest(self.form), self.form.lane(NOBODY))
+        return Best(lowest(self.form), nobody(self.form))
 
     @inlined
     def cells(self, base, component):
@@ -267,7 +283,7 @@ class FirstWinner(State):
 
     @outlined
     def top(self, p, at, n):
-        return total(self.largest.join, lowest(self.form), p, at, n)
+        return self.form.computed(total(self.largest.join_cell, self.largest.nothing, p, at, n))
 
     @outlined
     def more_of_long_bin(self, found, cells, begin, stop):
@@ -301,11 +317,28 @@ class FirstWinner(State):
 
 @dataclass(frozen=True)
 class FirstLarger(FirstWinner):
-    """The same where no cell is NaN."""
+    """The same where no cell is NaN as it is compared.
+
+    bfloat16 is compared as a half of the same bits: both formats order bits alike, but halves take them for an infinity
+    from 2¹²¹ on, and for NaN beyond it.
+    """
+
+    @property
+    def nothing(self) -> Best:
+        least = self.form.computed(-(2.0**121)) if self.form.computed == bf16 else lowest(self.form)
+        return Best(least, nobody(self.form))
+
+    @inlined
+    def compared(self, cell):
+        return as_half(cell) if self.form.computed == bf16 else cell
+
+    @inlined
+    def larger(self, a, b):
+        return maximum(self.compared(a), self.compared(b))
 
     @inlined
     def exceeds(self, b, a):
-        return b > a
+        return self.compared(b) > self.compared(a)
 
 
 @dataclass(frozen=True)
@@ -316,7 +349,7 @@ class LargerTangent(FirstLarger):
 
     @property
     def nothing(self) -> Best:
-        return Best(lowest(self.form), self.form.computed(0))
+        return Best(super().nothing.value, self.form.computed(0))
 
     @inlined
     def cells_of(self, cells):
