@@ -78,6 +78,12 @@ def nans(rng: np.random.Generator, shape: Any, dtype: np.dtype) -> np.ndarray:
     ).view(dtype)
 
 
+def vast(rng: np.random.Generator, shape: Any, dtype: np.dtype) -> np.ndarray:
+    """bfloat16 around the largest whose bits are a float16's."""
+    found = np.asarray([-np.inf, *(sign * 2.0**n for sign in (-1, 1) for n in (120, 121, 122))]).astype(dtype)
+    return np.where(rng.random(shape) < 0.2, rng.choice(found, shape), halves(rng, shape, dtype))
+
+
 def infinitely_low(rng: np.random.Generator, shape: Any, dtype: np.dtype) -> np.ndarray:
     """Nearly all −∞, which padding must not win against."""
     return np.where(rng.random(shape) < 0.05, halves(rng, shape, dtype), np.asarray(-np.inf).astype(dtype))
@@ -467,18 +473,6 @@ MAX_PATHS = [
         for k, pads in ((2, 0), (3, 0), (5, 1))
     ),
     Path("slabs of slabs", largest((2, 2, 2, 3), 3), (5, 6, 4, 9), lambda b: b.axes[1].planar == Planar.SLABS),
-    *(
-        Path(
-            f"planes of {k} × {k} by {s}, converted, {rows}",
-            largest((k, k), s, 1),
-            (2, 9, 37),
-            takes,
-            VALUE,
-            gs.bf16,
-            rows,
-        )
-        for k, s, rows, takes in CONVERTED
-    ),
     Path("tiles on one axis", largest((3,), 1, 1), (5000,), lambda b: b.bands == 2 and b.tile < 2500, PULL),
     Path("tiles of far strides", largest((3,), 9), (2, 19000), lambda b: b.tile * 9 < 19000, PUSH),
     Path("tiles on two axes", largest((2, 3), 1, 1), (3, 4200), lambda b: b.tile < 4200, PUSH),
@@ -641,7 +635,7 @@ MAX_PATHS = [
     Path("long bins", largest_bins(2), (3, 45), lambda b: b.axes[0].kind == BINS and b.axes[0].kernel > 16),
     Path("bins in pieces", largest_bins(1), (2, 9000), lambda b: b.tile_room < 9000, PULL),
     *(Path(f"whole planes {shape}", largest_bins(1, 1), shape, lambda b: b.is_whole) for shape in PLANES),
-    Path("whole planes, converted", largest_bins(1, 1), (37, 8, 9), lambda b: b.is_whole, dtype=gs.bf16),
+    Path("whole planes of bfloat16", largest_bins(1, 1), (37, 8, 9), lambda b: b.is_whole, dtype=gs.bf16),
     Path("whole axes merged", largest_bins(1, 1, 1), (3, 5, 6, 7), lambda b: len(b.axes) == 1, PULL),
     Path("whole axes apart", largest_bins(1, 1), (3, 5, 6), lambda b: len(b.axes) == 2, PULL, layout="sliced"),
     Path("a full table", largest((64, 64)), (70, 66), lambda b: b.table_room == 4096 and b.tape_bytes == 2, PULL),
@@ -650,7 +644,6 @@ MAX_PATHS = [
     Path("winners of two bytes", largest((4, 64)), (6, 66), lambda b: b.tape_bytes == 2, PULL),
     Path("winners of four bytes", largest_bins(1, 1), (257, 256), lambda b: b.tape_bytes == 4, PULL),
     Path("most short winners", largest((127, 129), 16, (63, 64)), (70, 72), lambda b: b.table_room == 0, PUSH, gs.f16),
-    Path("not direct", largest((3, 2), 1), (2, 9, 21), lambda b: not b.is_direct, dtype=gs.bf16),
     Path("rank 4", largest((2, 2, 2, 3), (1, 2, 1, 2), 1), (4, 5, 4, 9), lambda b: len(b.axes) == 4, PULL),
     Path("rank 0", largest(()), (2, 3), lambda b: len(b.axes) == 1 and b.axes[0].size == 1, PULL),
 ]
@@ -659,6 +652,7 @@ AVERAGE_PATHS = [
     Path("sums doubled", mean((13,), 1, 4), (2, 45), scans),
     Path("sums of prefixes", mean((9, 2), 1, 4), (30, 21), scans),
     Path("sums in planes", mean((3, 3), 1, 1), (2, 9, 37), lambda b: b.axes[0].planar == Planar.MANY_ROWS),
+    Path("not direct", mean((3, 2), 1), (2, 9, 21), lambda b: not b.is_direct, dtype=gs.bf16),
     Path("sums of slabs", mean((2, 2, 2), 2), (2, 8, 6, 21), lambda b: b.axes[0].planar == Planar.SLABS),
     *(
         Path(
@@ -851,6 +845,16 @@ def test_every_path_is_right(path, dtype):
         winners = numpy_winners(pooling, arrays["x"]) if pooling.is_max else None
         for job, found in everything(pooling, arrays):
             assert_right(pooling, arrays, job, found, winners)
+
+
+@pytest.mark.rows(4)
+@pytest.mark.parametrize("path", MAX_PATHS, ids=lambda path: path.id)
+def test_bfloat16_is_compared_beyond_float16(path):
+    pooling = path.of(gs.bf16)
+    arrays = {name: laid_out(array, path.layout) for name, array in drawn(pooling, vast, halves).items()}
+    winners = numpy_winners(pooling, arrays["x"])
+    for job, found in everything(pooling, arrays):
+        assert_right(pooling, arrays, job, found, winners)
 
 
 @pytest.mark.parametrize("dtype", FLOATS.values(), ids=str)

@@ -11,7 +11,7 @@ COMPUTED = {"f16": 4, "bf16": 4, "f32": 4, "f64": 8, "i8": 4, "u8": 4, "i32": 4,
 
 def is_selected_as_stored(dtype: str) -> bool:
     """Whether the largest of some numbers is found without converting them: more of them fit a vector."""
-    return dtype in ("i8", "u8") or (dtype == "f16" and processor().half_arithmetic)
+    return dtype in ("i8", "u8") or has_short_winners(dtype)
 
 
 def has_short_winners(dtype: str) -> bool:

@@ -10,15 +10,16 @@ from gradspec.backends.cpu.pool.kernels.covering import TiedCotangent, TiedShare
 from gradspec.backends.cpu.pool.kernels.smooth import Derivative, SmoothMaximum
 from gradspec.backends.cpu.pool.kernels.softly_covering import SmoothCotangent
 from gradspec.backends.cpu.pool.kernels.ties import WithTies
-from gradspec.backends.cpu.pool.kernels.values import Average, MaxValue
+from gradspec.backends.cpu.pool.kernels.values import Average, MaxOfHalves, MaxValue
 from gradspec.backends.cpu.pool.kernels.walk import kernel
 from gradspec.backends.cpu.pool.kernels.winners import FromTape, WithTangents, WithWinners
 from gradspec.codegen.formats import FORMATS, NumberFormat
+from gradspec.codegen.language import bf16
 from gradspec.codegen.translation import kernel_code
 
 
 def largest(form: NumberFormat) -> MaxValue:
-    return MaxValue(form.as_selected)
+    return MaxOfHalves() if form.computed == bf16 else MaxValue(form.as_selected)
 
 
 FORMS = FORMATS | {form.as_stored.name: form.as_stored for form in FORMATS.values()}

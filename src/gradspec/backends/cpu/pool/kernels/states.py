@@ -157,7 +157,9 @@ class Largest(OneNumber):
 
     @inlined
     def join(self, a, b):
-        return maximum(a, b) if self.form.is_float else choose(b > a, b, a)
+        if self.form.is_float and self.form.computed != bf16:
+            return maximum(a, b)
+        return choose(FirstWinner(self.form).exceeds(b, a), b, a)
 
     @inlined
     def first(self, value, k):

@@ -34,7 +34,7 @@ def turn_planes(reduction, work):
             here = args.arrays[Role.X] + cell_row(args, unit, Role.X, slab, r) * form.stored.bytes
             turn(form, Strided(here, args.inner_strides[Role.X], last.strides[Role.X]), n, length, to, n)
             to += length * n * form.computed.bytes
-    if reduction.has_scale and args.scales_input:
+    if reduction.reads_backwards and args.scales_input:
         reduction.scale_turned(
-            args, Destination(work.cells, args.staged_at), args.axes[0].size * dense_stride(args, 0), n
+            work, Destination(work.cells, args.staged_at), args.axes[0].size * dense_stride(args, 0), n
         )

@@ -20,10 +20,12 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     rows_have_cells,
     write_row,
 )
-from gradspec.backends.cpu.pool.kernels.states import Largest, Total
+from gradspec.backends.cpu.pool.kernels.small import has_nan
+from gradspec.backends.cpu.pool.kernels.states import Largest, Total, as_half
 from gradspec.backends.cpu.pool.kernels.turning import turn_planes
-from gradspec.backends.cpu.pool.kernels.walk import put_together, walk
-from gradspec.codegen.formats import NumberFormat
+from gradspec.backends.cpu.pool.kernels.walk import PoolWork, put_together, walk
+from gradspec.codegen.formats import FORMATS, NumberFormat
+from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import inlined, lanes, lanes_once, outlined, total
 
 
@@ -36,6 +38,13 @@ def fill_holes(form, args, unit, first, end, v, at):
         if taps.first >= taps.end or not rows:
             for i in range(n):
                 v[at + (o - first) * n + i] = form.computed(0)
+
+
+@inlined
+def walk_planes(reduction, work, first, end):
+    if work.args.is_turned:
+        turn_planes(reduction, work)
+    walk(reduction, work, first, end)
 
 
 @dataclass(frozen=True)
@@ -59,9 +68,7 @@ class OneNumberReduction:
 
     @inlined
     def outputs(self, work, first, end):
-        if work.args.is_turned:
-            turn_planes(self, work)
-        walk(self, work, first, end)
+        walk_planes(self, work, first, end)
 
     def whole(self, args, lo, hi):
         x, y = self.form.stored_at(args.arrays[Role.X]), self.form.stored_at(args.arrays[Role.Y])
@@ -73,15 +80,18 @@ class OneNumberReduction:
                 for j in lanes(self.form.stored, axis.outputs):
                     y[there + j] = share
             else:
-                found = total(self.state.join_cell, self.state.nothing, x, here, axis.size)
-                y[there] = self.form.narrow(self.divided(args, found))
+                y[there] = self.form.narrow(self.divided(args, self.joined(x, here, axis.size)))
+
+    @inlined
+    def joined(self, x, at, n):
+        return total(self.state.join_cell, self.state.nothing, x, at, n)
 
 
 @dataclass(frozen=True)
 class MaxValue(OneNumberReduction):
     """The maximum alone."""
 
-    has_scale = reads_backwards = False
+    completes = reads_backwards = False
 
     @property
     def state(self) -> Largest:
@@ -105,10 +115,46 @@ class MaxValue(OneNumberReduction):
 
     def emit_row(self, work, first, end, target):
         args, unit, v = work.args, work.unit, target.cells.value
+        if self.completes:
+            self.complete(work, target, (end - first) * unit.neighbours)
         if args.has_holes:
             fill_holes(self.form, args, unit, first, end, v, target.at)
         if not args.is_direct:
             write_row(self.form, args, unit, Role.Y, first, end, v, target.at)
+
+
+@dataclass(frozen=True)
+class MaxOfHalves(MaxValue):
+    """The maximum of bfloat16, of which halves have the same bits and order, unless they take them for NaN (see
+    ``FirstLarger``): a unit that gives one is pooled again."""
+
+    form: NumberFormat = FORMATS["f16"].as_stored
+    completes = True
+
+    @property
+    def exact(self) -> MaxValue:
+        return MaxValue(FORMATS["bf16"].as_stored)
+
+    @inlined
+    def outputs(self, work, first, end):
+        work.unit.has_nan = False
+        walk_planes(self, work, first, end)
+        if work.unit.has_nan:
+            cells = self.exact.state.cells(address_of(work.cells.value), 0)
+            walk_planes(self.exact, PoolWork(work.args, work.unit, cells), first, end)
+
+    @inlined
+    def complete(self, work, target, n):
+        if has_nan(self.form, target.cells.value, target.at, n):
+            work.unit.has_nan = True
+
+    @inlined
+    def joined(self, x, at, n):
+        found = total(self.state.join, self.state.nothing, x, at, n)
+        if found != found:
+            exact = self.exact
+            found = as_half(exact.joined(exact.form.stored_at(address_of(x)), at, n))
+        return found
 
 
 class Inverse(NamedTuple):
@@ -122,7 +168,7 @@ class Inverse(NamedTuple):
 class Average(OneNumberReduction):
     """Averages, forwards and backwards."""
 
-    has_scale = reads_backwards = True
+    completes = reads_backwards = True
     expanding, spread_rows = expanding, spread_rows
 
     @property
@@ -149,8 +195,9 @@ class Average(OneNumberReduction):
         return value / self.form.computed(args.divisor)
 
     @outlined
-    def scale(self, args, target, n):
+    def complete(self, work, target, n):
         """Divide by the one divisor of all windows."""
+        args = work.args
         number, v, at = self.form.computed, target.cells.value, target.at
         if args.inverse != 0.0:
             scale = self.scale_of(args, True)
@@ -164,7 +211,7 @@ class Average(OneNumberReduction):
         args, unit, v, at = work.args, work.unit, target.cells.value, target.at
         if not args.scales_input:
             if args.divisor != 0.0:
-                self.scale(args, target, (end - first) * unit.neighbours)
+                self.complete(work, target, (end - first) * unit.neighbours)
             else:
                 self.divide_each(work, first, end, v, at)
         if args.has_holes:
@@ -182,10 +229,11 @@ class Average(OneNumberReduction):
                 v[here + i] = self.scaled(v[here + i], scale)
 
     @inlined
-    def scale_turned(self, args, target, cells, n):
+    def scale_turned(self, work, target, cells, n):
         """Divide the input."""
+        args = work.args
         if args.divisor != 0.0:
-            self.scale(args, target, cells * n)
+            self.complete(work, target, cells * n)
         else:
             self.scale_run(args, target.cells.value, target.at, n, 0, cells, cells)
 

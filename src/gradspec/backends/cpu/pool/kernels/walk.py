@@ -23,11 +23,11 @@ What is reduced is said by a *reduction*, an object that is known when a kernel 
     emit_row(work, first, end, target)                   finished outputs of a row
     prepare(work), finish(work)                          before and after a unit
 
-and, where ``has_whole``, ``has_planes``, ``keeps_rows`` or ``has_scale`` say so,
+and, where ``has_whole``, ``has_planes``, ``keeps_rows`` or ``completes`` say so,
 
     whole(args, lo, hi)                                  planes that are one run of cells and have one output
     plane_rows, plane_row; kept_rows; joined_slabs       outputs of several axes at once (see ``straight``)
-    scale(args, target, n)                               what finished outputs still need where all need the same
+    complete(work, target, n)                            what finished outputs still need where all need the same
 """
 
 from __future__ import annotations
@@ -441,8 +441,8 @@ def finished(reduction, work, number, o, target, slab, n):
     """``n`` outputs from ``o`` on are put together; those of the first axis can be finished."""
     if number > 0:
         return
-    if reduction.has_scale and work.args.finish == Finish.AT_ONCE and not work.args.scales_input:
-        reduction.scale(work.args, target, n * slab)
+    if reduction.completes and work.args.finish == Finish.AT_ONCE and not work.args.scales_input:
+        reduction.complete(work, target, n * slab)
     if work.args.finish == Finish.BY_SLAB:
         for i in range(n):
             work.unit.place[0] = o + i

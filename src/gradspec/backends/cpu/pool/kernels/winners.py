@@ -273,7 +273,7 @@ class WithWinners:
     """The maximum with everything that its winners are wanted for."""
 
     form: NumberFormat
-    has_planes = has_whole = has_scale = reads_backwards = False
+    has_planes = has_whole = completes = reads_backwards = False
     row, kept_rows, put_together = reduced_row, kept_rows, put_together
 
     @property
