@@ -22,7 +22,8 @@ from gradspec.backends.cpu.pool.kernels.small import has_nan
 from gradspec.backends.cpu.pool.kernels.states import Best, FirstLarger, lowest
 from gradspec.backends.cpu.pool.kernels.walk import Destination, output_of
 from gradspec.codegen.formats import NumberFormat
-from gradspec.codegen.language import at_build, choose, inlined, lanes, lanes_once, outlined
+from gradspec.codegen.intrinsics import prefetch
+from gradspec.codegen.language import at_build, beyond, choose, inlined, lanes, lanes_once, outlined
 from gradspec.codegen.processor import processor
 
 ALIGNED = 16
@@ -62,7 +63,9 @@ def first_of_three(state, taps, nought):
 
 
 def along_one(state, cells, x, at, n, to, nought):
+    """While a chunk is worked on, the next is fetched: it is as long."""
     for i in lanes(state.number, n):
+        prefetch(x, beyond(at + i, 1) + n)
         put_row(cells, to, i, first_of_three(state, three(x, at + i), nought))
 
 
@@ -74,6 +77,7 @@ def along_two(state, cells, x, at, n, to, nought):
 def along_pairs(state, cells, x, at, n, to, nought):
     """The same where pairs of cells begin with the second tap."""
     for i in lanes(state.number, n):
+        prefetch(x, beyond(at + 2 * i, 2) + 2 * n)
         put_row(cells, to, i, first_of_three(state, three_before(x, at + 2 * i), nought))
 
 
