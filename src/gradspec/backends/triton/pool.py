@@ -43,7 +43,8 @@ MOST_CELLS = 64
 """Cells that a lane reads for outputs above each other, which have rows in common, at most."""
 SIDE: int = kernels.SIDE.value
 MOST_VECTORS, APART_VECTORS, BESIDE_TAPS = 128, 8, 256
-"""Outputs side by side of a lane, vectors of as many cells that it reads, and taps of their windows, at most."""
+"""Outputs side by side of a lane; vectors of as many cells that it reads, also where windows share no row, and taps of
+windows, at most."""
 MOST_PAIRS = 400
 """Pairs of a cell and a tap that reads it, of a tile at most."""
 
@@ -261,12 +262,9 @@ class Beside(NamedTuple):
         """How many outputs above each other share what they read."""
         row = self.row
         most = (MOST_VECTORS if row.stride < row.taps else APART_VECTORS) // self.vectors
-        strips = (
-            n
-            for n in (8 if row.stride == 1 else 4, 4, 2)
-            if n <= row.outputs and (n - 1) * row.stride + row.taps <= most
-        )
-        return next(strips, 1)
+        strips = (8, 4, 2) if row.stride == 1 else (4, 2)
+        rows = {n: (n - 1) * row.stride + row.taps for n in strips if n <= row.outputs}
+        return next((n for n, read in rows.items() if read <= most), 1)
 
 
 def _beside(kind: PoolKind, step: Pass, x: Slot, *others: Shape) -> Beside | None:
