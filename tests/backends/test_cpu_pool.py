@@ -890,6 +890,15 @@ def test_rows_hear_in_chunks(stride, shape, numbers, monkeypatch):
         assert_right(pooling, arrays, job, found, winners)
 
 
+def test_rows_that_begin_and_end_within_windows_of_four():
+    for size, padding in product((1, 2, 3, 5, 9, 70), (0, 1, 2)):
+        pooling = Pooling(mean((4,), 4, padding), gs.f32[3, size])
+        if size + 2 * padding >= 4:
+            arrays = drawn(pooling, halves)
+            for job, found in everything(pooling, arrays):
+                assert_right(pooling, arrays, job, found, None)
+
+
 @pytest.mark.parametrize("attrs", [mean((3, 3), 2, 1, cells=True), mean((4, 3), 4, 2)], ids=str)
 def test_planes_that_are_spread_in_parts(attrs, monkeypatch):
     """Of larger planes, some rows of windows are divided at a time."""

@@ -72,6 +72,8 @@ WINDOWS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 12), {"kernel_size": (3,), "stride": 1, "padding": ((9, 0),)}),
     ((2, 2, 64), {"kernel_size": (4,), "stride": 4}),
     ((6, 9, 4), {"kernel_size": (6, 1), "stride": 1, "padding": ((3, 2), (0, 0))}),
+    ((2, 8, 1), {"kernel_size": (2,), "stride": 1, "padding": 1}),  # what lies side by side does not stay so
+    ((2, 8, 1, 1), {"kernel_size": (1, 2), "stride": 1, "padding": ((0, 0), (1, 1))}),
     *[(shape, window) for shape, window, _ in QUICK],
 ]
 BINS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
@@ -224,11 +226,12 @@ def test_averages_are_rounded_correctly(monkeypatch, taps):
     monkeypatch.setattr(InterpreterBuilder, "create_fma", fused)
     rng = np.random.default_rng(taps)
     sums = np.ldexp(rng.standard_normal(2048).astype(np.float32), rng.integers(-149, 126, 2048, np.int32))
-    sums[:4] = [inf, -inf, nan, 3e38]
+    sums[:5] = [inf, -inf, nan, 3e38, -0.0]
     x = np.zeros((2048, taps), np.float32)
     x[:, 0] = sums
     attrs = ops.AvgPool(**windows(x.shape, {"kernel_size": (taps,)}))
-    np.testing.assert_array_equal(run("avg_pool", attrs, x)[:, 0], sums / np.float32(taps))
+    found = run("avg_pool", attrs, x)[:, 0]
+    np.testing.assert_array_equal(found, sums / np.float32(taps))
 
 
 BETAS = {F32: 1.0, F64: -0.7, F16: 30.0, BF16: -2.0}
@@ -415,6 +418,16 @@ def test_blocks_and_wide_offsets_make_no_difference(monkeypatch, name, value):
     found = run("max_pool", attrs, x), run("max_pool_pull", attrs, x, g)
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_windows_of_many_taps_whose_cells_are_laid_anew():
+    """Divisors have more axes, in this order of memory, than lanes beside a plane: it is pooled row by row."""
+    x = normal((2, 3, 8, 8, 2), F32)
+    window = {"kernel_size": (7, 7, 1), "stride": 1, "padding": ((3, 3), (3, 3), (0, 0))}
+    attrs = ops.AvgPool(**windows(x.shape, window), count_include_pad=False)
+    laid = tensor_of(x).permute(0, 2, 1, 4, 3).contiguous().permute(0, 2, 1, 4, 3)
+    found = array_of(pool.kernel("avg_pool", attrs)(laid)[0])
+    assert_meant(found, "avg_pool", x, **named(attrs), count_include_pad=False)
 
 
 def test_vectors_are_read_from_where_they_may_begin(monkeypatch):

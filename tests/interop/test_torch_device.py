@@ -388,6 +388,16 @@ def test_whoever_watches_a_call_that_is_known_is_not_passed_by(watch):
     torch.testing.assert_close(found, wanted)
 
 
+def test_a_tangent_that_is_the_value_waits_for_it():
+    def pooled(x):
+        return gs.max_pool1d(x, 3, 1, 1)
+
+    x = image().flatten(2)
+    net = gs.trace(lambda x: gs.jvp(pooled, (x,), (pooled(x),))[1], gs.f32[tuple(x.shape)])
+    assert [node.op.name for node in net.simplify().nodes] == ["max_pool", "max_pool_push"]
+    torch.testing.assert_close(gs.to_torch(net)(x), torch.from_numpy(gs.compile(net)(x.numpy())))
+
+
 def test_a_value_and_its_tangent_are_found_at_once(ran):
     x, dx = image(), image(1)
     torch.func.jvp(pooled_by(F), (x,), (dx,))

@@ -141,9 +141,8 @@ def _forward(
     p: Planner, kind: PoolKind, window: Window, x: Slot, u: Slot | None = None, gives: int = VALUE, table: Any = 0.0
 ) -> list[PassState]:
     """What each pass finds; of the last, what ``gives`` asks for. ``table``: a number for each output of a plane."""
-    steps = _steps(kind, window, x, np.ndim(table))
-    outputs = reduce(lambda shape, step: step.pooled(shape), steps, x.shape)
-    x = p.laid(x, fitting(x.shape, _order(outputs, x.strides, steps, table), steps))
+    steps = _steps(kind, window, x, table)
+    x = p.laid(x, _laid(x, steps, table))
     states = [PassState(x, None, None if u is None else p.laid(u, x.strides))]
     for step in steps:
         is_last = step is steps[-1]
@@ -156,17 +155,24 @@ def _forward(
     return states
 
 
-def _steps(kind: PoolKind, window: Window, x: Slot, rank: int) -> tuple[Pass, ...]:
+def _steps(kind: PoolKind, window: Window, x: Slot, table: Any) -> tuple[Pass, ...]:
     """Where nothing but values is found, one pass if windows lie side by side, or passes over three axes at once if
-    cells lie so that lanes go on like that. ``rank``: that of the table."""
+    cells lie so that lanes go on like that."""
     if kind.carried == VALUE:
         found = passes(window, len(x.shape), BESIDE_TAPS)
-        if len(found) == 1 and _beside(kind, found[0], x._replace(strides=dense(x.shape, x.strides))):
+        laid = x._replace(strides=_laid(x, found, table))
+        if len(found) == 1 and _beside(kind, found[0], laid, dense(found[0].pooled(x.shape), laid.strides)):
             return found
-    found = passes(window, len(x.shape), kind.few_taps, kind.places, kind.carried == VALUE and rank <= 3)
+    found = passes(window, len(x.shape), kind.few_taps, kind.places, kind.carried == VALUE and np.ndim(table) <= 3)
     order = (dense(x.shape, x.strides),)
     is_deep = all(have_lanes(x.shape, order, step) for step in found if step.deep.dim is not None)
     return found if is_deep else passes(window, len(x.shape), kind.few_taps, kind.places)
+
+
+def _laid(x: Slot, steps: Sequence[Pass], table: Any) -> Shape:
+    """Strides of the cells when they are pooled."""
+    outputs = reduce(lambda shape, step: step.pooled(shape), steps, x.shape)
+    return fitting(x.shape, _order(outputs, x.strides, steps, table), steps)
 
 
 def _order(outputs: Shape, strides: Shape, steps: Sequence[Pass], table: Any) -> Shape:
@@ -191,25 +197,25 @@ def _allocated(
     )
 
 
-class Numbers(NamedTuple):
-    """One for each output of a plane, or only one."""
+class NumbersOf(NamedTuple):
+    """A number for each output of a plane, or only one."""
 
     table: Slot
     only: float | None
 
 
-def _numbers(p: Planner, numbers: Any, y: Slot, dtype: torch.dtype) -> Numbers:
+def _numbers(p: Planner, numbers: Any, y: Slot, dtype: torch.dtype) -> NumbersOf:
     """In the order in which outputs lie in ``y``."""
     rank = np.ndim(numbers)
     if not rank:
-        return Numbers(y._replace(strides=(0,) * len(y.shape)), float(numbers))
+        return NumbersOf(y._replace(strides=(0,) * len(y.shape)), float(numbers))
     order = dense(np.shape(numbers), y.strides[-rank:])
     array = torch.empty_strided(np.shape(numbers), order, dtype=computed(dtype)).copy_(torch.as_tensor(numbers))
-    return Numbers(p.constant(array, y.shape, (0,) * (len(y.shape) - rank) + order), None)
+    return NumbersOf(p.constant(array, y.shape, (0,) * (len(y.shape) - rank) + order), None)
 
 
 def _reduce(
-    p: Planner, kind: PoolKind, step: Pass, before: PassState, given: PassState, numbers: Numbers, is_first: bool,
+    p: Planner, kind: PoolKind, step: Pass, before: PassState, given: PassState, numbers: NumbersOf, is_first: bool,
     is_last: bool, gives: int,
 ) -> None:  # fmt: skip
     """One pass from ``before`` to ``given``, whose tensors are written. Winners' taps are those of this pass alone."""
@@ -219,6 +225,7 @@ def _reduce(
         _reduce_beside(p, kind, beside, before, given, numbers, step.is_hollow, is_last, gives)
         return
     is_long = row.taps * col.taps > FEW_TAPS
+    assert not is_long or col.dim is None, "fold reduces rows alone"
     strip = 1 if is_long else _strip(kind, step, x)
     strides = x.strides, y.strides, numbers.table.strides
     places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs, deep=deep)
@@ -267,14 +274,14 @@ class Beside(NamedTuple):
         return next((n for n, read in rows.items() if read <= most), 1)
 
 
-def _beside(kind: PoolKind, step: Pass, x: Slot, *others: Shape) -> Beside | None:
-    """The axes of a pass as ``reduce_beside`` takes them, if it does."""
-    row, col = _across(step, x, *others)
+def _beside(kind: PoolKind, step: Pass, x: Slot, y: Shape, *others: Shape) -> Beside | None:
+    """The axes of a pass as ``reduce_beside`` takes them, if it does. ``y``: the outputs' strides."""
+    row, col = _across(step, x, y, *others)
     is_plain = kind.number in (kernels.MAX.value, kernels.WINNER.value, kernels.SUM.value) and kind.sign == 1
     if not is_plain or kind.places or step.deep.dim is not None or not _is_fastest(col, x):
         return None
     is_regular = not any(axis.bins or axis.dilation > 1 or axis.also for axis in (row, col))
-    are_whole = _are_multiples(SIDE, col.size, x) and col.outputs % SIDE == 0
+    are_whole = _are_vectors(col, col.size, x.strides) and _are_vectors(col, col.outputs, y)
     found = Beside(row, col)
     return found if is_regular and are_whole and row.taps * found.vectors <= MOST_VECTORS else None
 
@@ -294,7 +301,7 @@ def _across(step: Pass, x: Slot, *others: Shape) -> tuple[PassAxis, PassAxis]:
 
 
 def _reduce_beside(
-    p: Planner, kind: PoolKind, axes: Beside, before: PassState, given: PassState, numbers: Numbers, is_hollow: bool,
+    p: Planner, kind: PoolKind, axes: Beside, before: PassState, given: PassState, numbers: NumbersOf, is_hollow: bool,
     is_last: bool, gives: int,
 ) -> None:  # fmt: skip
     (row, col), strip, y = axes, axes.strip, given.any
@@ -361,11 +368,11 @@ def _backward(
 
 
 def _cover(
-    p: Planner, kind: PoolKind, step: Pass, g: Slot, before: PassState, after: PassState, dx: Slot, numbers: Numbers,
+    p: Planner, kind: PoolKind, step: Pass, g: Slot, before: PassState, after: PassState, dx: Slot, numbers: NumbersOf,
     is_first: bool, is_last: bool,
 ) -> None:  # fmt: skip
     row, col = _across(step, dx, g.strides, numbers.table.strides)
-    tiles = _tiles(kind, row, col, dx)
+    tiles = _tiles(kind, row, col, dx, g)
     if tiles is not None and tiles.beside:
         g, after = p.aligned(g), PassState(after.v, None if after.w is None else p.aligned(after.w), after.u)
     slots = [g, after.v or g, after.w or g, before.v or dx, before.w or dx, dx, numbers.table]
@@ -388,7 +395,9 @@ def _cover(
         for letter, t in (("R", down), ("C", right)):
             known |= {"L" + letter: t.left, "T" + letter: t.cells, "F" + letter: t.first, "N" + letter: t.readers}
         known |= {"LO": col.lo if beside else 0, "BESIDE": beside}
-        known["JOIN"] = right.cells in (2, SIDE) and _is_fastest(col, dx) and _are_multiples(right.cells, col.size, dx)
+        known["JOIN"] = (
+            right.cells in (2, SIDE) and _is_fastest(col, dx) and _are_multiples(right.cells, col.size, dx.strides)
+        )
     sizes = [*places.numbers, *row.sizes, *col.sizes]
     programs = -(-places.total // known["B"])
     p.launch(kernel, programs, slots, sizes, **known, AXES=places.axes, WIDE=places.wide)
@@ -398,7 +407,7 @@ def _side_by_side(places: Lanes, dx: Slot) -> int:
     """How many cells of a lane lie side by side, along columns or the last axis, where those of all lanes begin at a
     multiple of as many."""
     fastest = [cut[0] for cut, step in zip(places.cuts[2:], places.strides[0][3:], strict=True) if step == 1 < cut[0]]
-    return next((n for n in (4, 2) if fastest and _are_multiples(n, fastest[-1], dx)), 1)
+    return next((n for n in (4, 2) if fastest and _are_multiples(n, fastest[-1], dx.strides)), 1)
 
 
 class Tiles(NamedTuple):
@@ -408,11 +417,11 @@ class Tiles(NamedTuple):
     """Whether outputs are read side by side."""
 
 
-def _tiles(kind: PoolKind, row: PassAxis, col: PassAxis, dx: Slot) -> Tiles | None:
+def _tiles(kind: PoolKind, row: PassAxis, col: PassAxis, dx: Slot, g: Slot) -> Tiles | None:
     """Tiles of a few cells along an axis whose cells lie side by side; along others, some rows if windows overlap by
     more than half. None where which tap reads which cell is not known beforehand, or there are many."""
     is_fastest, is_plain = _is_fastest(col, dx), kind.number in (kernels.WINNER.value, kernels.SUM.value)
-    are_vectors = is_fastest and is_plain and col.stride in (1, 2, 4) and _are_multiples(SIDE, col.size, dx)
+    are_vectors = is_fastest and is_plain and col.stride in (1, 2, 4) and _are_vectors(col, col.size, dx.strides)
     wide = 2 if is_fastest and not are_vectors else 4
     if any(axis.bins or axis.dilation > 1 or axis.stride > wide for axis in (row, col)) or _is_fastest(row, dx):
         return None
@@ -421,7 +430,7 @@ def _tiles(kind: PoolKind, row: PassAxis, col: PassAxis, dx: Slot) -> Tiles | No
     for strides in (4, 2, 1):
         down = tile(row, strides)
         if down.cells * across.cells * row.readers * col.readers <= most and down.cells <= max(row.size, row.stride):
-            return Tiles(down, across, are_vectors and col.stride == 1 and col.outputs % SIDE == 0)
+            return Tiles(down, across, are_vectors and col.stride == 1 and _are_vectors(col, col.outputs, g.strides))
     return None
 
 
@@ -430,9 +439,14 @@ def _is_fastest(axis: PassAxis, of: Slot) -> bool:
     return axis.dim is not None and of.strides[axis.dim] == 1 and of.shape[axis.dim] > 1
 
 
-def _are_multiples(n: int, size: int, of: Slot) -> bool:
+def _are_multiples(n: int, size: int, strides: Shape) -> bool:
     """Whether all rows of so many cells, which lie side by side, begin and end at a multiple of ``n``."""
-    return size % n == 0 and all(step % n == 0 for step in of.strides if step > 1)
+    return size % n == 0 and all(step % n == 0 for step in strides if step > 1)
+
+
+def _are_vectors(axis: PassAxis, size: int, strides: Shape) -> bool:
+    """Whether so many cells along an axis lie side by side, whole vectors of them."""
+    return axis.dim is not None and strides[axis.dim] == 1 and _are_multiples(SIDE, size, strides)
 
 
 # --- the maximum ------------------------------------------------------------------------------------------------------

@@ -175,10 +175,10 @@ def quotient(a, b):
 
 @triton.jit
 def quotient_by_one(a, N: tl.constexpr):
-    """``a / N`` rounded correctly, for a whole number N.
+    """``a / N`` rounded correctly, for a whole number N; of two subnormal numbers that are as near, to either.
 
     The product with the reciprocal leaves a rest that is exact, and a step by it rounds correctly if N is below 2²².
-    Of an infinity nothing is left.
+    Of an infinity and of −0 nothing is left.
     """
     inverse, n = tl.full(a.shape, 1.0 / N, a.dtype), tl.full(a.shape, N, a.dtype)
     if N * N >= 2.0**44:
@@ -186,7 +186,7 @@ def quotient_by_one(a, N: tl.constexpr):
     else:
         q = a * inverse
         rest = tl.fma(-q, n, a)
-        return tl.where(rest == rest, tl.fma(rest, inverse, q), q)
+        return tl.where(tl.abs(rest) > 0.0, tl.fma(rest, inverse, q), q)
 
 
 @triton.jit

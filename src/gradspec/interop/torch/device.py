@@ -116,7 +116,8 @@ def _paired(nodes: Sequence[Node]) -> list[Nodes]:
 def _pair(*nodes: Node) -> Nodes | None:
     value, tangent = sorted(nodes, key=lambda node: node.op.name in PAIRS)[:2]
     is_both = len(nodes) == 2 and PAIRS.get(tangent.op.name) == value.op.name and tangent.attrs == value.attrs
-    return (value, tangent) if is_both and tangent.inputs[0] is value.inputs[0] else None
+    is_ready = is_both and tangent.inputs[0] is value.inputs[0] and tangent.inputs[1] is not value.outputs[0]
+    return (value, tangent) if is_ready else None
 
 
 def pooling_operator(nodes: Nodes, device: torch.device) -> Operator:

@@ -120,7 +120,7 @@ def _legacy_levels() -> int:
 def _autograd(keys: Any, operands: list[Tensor], text: str) -> list[Tensor]:
     with_reverse, with_forward = torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled()
 
-    def pass_on(tensors: Sequence[Tensor], text: str = text) -> Sequence[Tensor]:
+    def pass_on(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         # The function below switches both modes off, which are those of the next level of torch.func, too.
         reverse, forward = torch.set_grad_enabled(with_reverse), _set_fwd_grad_enabled(with_forward)
         with torch._C._AutoDispatchBelowAutograd(), reverse, forward:
@@ -128,8 +128,9 @@ def _autograd(keys: Any, operands: list[Tensor], text: str) -> list[Tensor]:
             return results
 
     structure, tangents = structure_of(text), [_tangent(t) for t in operands] if with_forward else []
-    if any(t is not None for t in tangents) and not needs_gradient(operands):
-        return _moved(pass_on, structure, operands, tangents)
+    moving = tuple(t is not None for t in tangents)
+    if any(moving) and not needs_gradient([*operands, *chosen(tangents, moving)]):
+        return _moved(structure, operands, tangents, moving)
     with enable_single_level_autograd_function():
         return list(_differentiable(pass_on, structure, *operands))
 
@@ -141,14 +142,14 @@ def _tangent(tensor: Tensor) -> Tensor | None:
 
 
 def _moved(
-    pass_on: Callable[[Sequence[Tensor], str], Sequence[Tensor]],
-    structure: Structure,
-    operands: Sequence[Tensor],
-    tangents: Sequence[Tensor | None],
+    structure: Structure, operands: Sequence[Tensor], tangents: Sequence[Tensor | None], moving: tuple[bool, ...]
 ) -> list[Tensor]:
-    """Outputs with their tangents, by one structure: what both need is found once."""
-    moving = tuple(t is not None for t in tangents)
-    results = pass_on([*operands, *chosen(tangents, moving)], structure.dual(moving).text)
+    """Outputs with their tangents, by one structure: what both need is found once.
+
+    Tangents may be of another kind than operands, a batch of them for one, so that who comes next is found anew.
+    """
+    with torch._C._AutoDispatchBelowAutograd():
+        results = GRAPH([*operands, *chosen(tangents, moving)], structure.dual(moving).text)
     n, make_dual = len(structure.float_outputs), torch._VF._make_dual
     found = iter(results[n:])
     floats = zip(results[:n], structure.float_outputs, strict=True)

@@ -187,9 +187,10 @@ def expand_fours(number, take, axis, t, windows, before, v, to, first, end):
     """Four cells of each window, which share none; the windows at both ends may have fewer."""
     whole = min(first + (-first - axis.low) % 4, end)
     n, at = (end - whole) // 4, windows + (whole + axis.low) // 4
+    earlier = windows + (first + axis.low) // 4
     to -= first
     for cell in range(first, whole):
-        v[to + cell] = take(t, at - 1, before) + number(0)  # a sum of one is never −0
+        v[to + cell] = take(t, earlier, before) + number(0)  # a sum of one is never −0
     for i in lanes(number, n):
         here = take(t, at + i, before) + number(0)
         put_strided(v, to + whole + 4 * i, (here, here, here, here))
