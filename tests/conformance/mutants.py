@@ -56,7 +56,9 @@ MUTANTS = (
     Mutant("last_tie", STATES, EXCEEDS, "return (not (b < a)) & (a == a)"),
     Mutant("nan_passed_over", STATES, EXCEEDS, "return b > a"),
     Mutant("number_after_nan_wins", STATES, EXCEEDS, "return not (b <= a)"),
-    Mutant("nan_lost_in_values", STATES, "return maximum(a, b) if", "return choose(b > a, b, a) if"),
+    Mutant(
+        "nan_lost_in_values", STATES, "            return maximum(a, b)\n", "            return choose(b > a, b, a)\n"
+    ),
     Mutant("padding_competes_as_zero", STATES, "Best(lowest(self.form)", "Best(self.form.computed(0)"),
     Mutant("integers_start_at_zero", STATES, "-(2 ** (form.computed.bits - 1)) if", "0 if"),
     Mutant(

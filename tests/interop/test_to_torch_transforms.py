@@ -78,14 +78,6 @@ def reverse_over_dual(f):
         return torch.autograd.grad(tangent, x, CT)[0]
 
 
-def reverse_over_tangent(f):
-    """Of a tangent that alone requires grad."""
-    v = V.clone().requires_grad_()
-    with forward_ad.dual_level():
-        tangent = forward_ad.unpack_dual(f(forward_ad.make_dual(X, v))).tangent
-        return torch.autograd.grad(tangent, v, CT)[0]
-
-
 def dual_over_reverse(f):
     with forward_ad.dual_level():
         x = forward_ad.make_dual(X.clone().requires_grad_(), V)
@@ -148,10 +140,6 @@ TAPE: dict[str, Callable] = {
     "reverse": reverse,
     "double backward": double_backward,
     "reverse over dual": reverse_over_dual,
-    "reverse over tangent": reverse_over_tangent,
-    "jacobian of batched tangents": lambda f: torch.autograd.functional.jacobian(
-        f, X, strategy="forward-mode", vectorize=True
-    ),
     "dual over reverse": dual_over_reverse,
     "reverse over vjp": reverse_over_vjp,
     "reverse through vmap": reverse_through_vmap,

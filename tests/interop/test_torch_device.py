@@ -355,6 +355,14 @@ def moved_pull(f, x):
         return torch.autograd.forward_ad.unpack_dual(torch.autograd.grad(y, x, g)[0]).tangent
 
 
+def pulled_tangent(f, x):
+    """Of a tangent that alone requires grad."""
+    v = image(1).requires_grad_()
+    with torch.autograd.forward_ad.dual_level():
+        y = f(torch.autograd.forward_ad.make_dual(x, v))
+        return torch.autograd.grad(torch.autograd.forward_ad.unpack_dual(y).tangent.sum(), v)[0]
+
+
 def laid_anew(f, x):
     with torch.autograd.graph.saved_tensors_hooks(
         lambda t: t.clone(memory_format=torch.contiguous_format), lambda t: t
@@ -376,6 +384,7 @@ WATCHING = {
     "batched pulls": batched_pulls,
     "pull of pull": pull_of_pull,
     "moved pull": moved_pull,
+    "pulled tangent": pulled_tangent,
     "saved tensors laid anew": laid_anew,
 }
 

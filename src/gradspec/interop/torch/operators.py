@@ -129,8 +129,9 @@ def _autograd(keys: Any, operands: list[Tensor], text: str) -> list[Tensor]:
 
     structure, tangents = structure_of(text), [_tangent(t) for t in operands] if with_forward else []
     moving = tuple(t is not None for t in tangents)
-    if any(moving) and not needs_gradient([*operands, *chosen(tangents, moving)]):
-        return _moved(structure, operands, tangents, moving)
+    given = [*operands, *chosen(tangents, moving)]
+    if any(moving) and not needs_gradient(given) and not any(map(is_legacy_batchedtensor, given)):
+        return _moved(structure, given, moving)
     with enable_single_level_autograd_function():
         return list(_differentiable(pass_on, structure, *operands))
 
@@ -141,15 +142,11 @@ def _tangent(tensor: Tensor) -> Tensor | None:
     return tangent
 
 
-def _moved(
-    structure: Structure, operands: Sequence[Tensor], tangents: Sequence[Tensor | None], moving: tuple[bool, ...]
-) -> list[Tensor]:
-    """Outputs with their tangents, by one structure: what both need is found once.
-
-    Tangents may be of another kind than operands, a batch of them for one, so that who comes next is found anew.
-    """
+def _moved(structure: Structure, given: list[Tensor], moving: tuple[bool, ...]) -> list[Tensor]:
+    """Outputs with their tangents, by one structure: what both need is found once. ``given``: operands, then tangents,
+    which may be of another kind, so that who comes next is found anew."""
     with torch._C._AutoDispatchBelowAutograd():
-        results = GRAPH([*operands, *chosen(tangents, moving)], structure.dual(moving).text)
+        results = GRAPH(given, structure.dual(moving).text)
     n, make_dual = len(structure.float_outputs), torch._VF._make_dual
     found = iter(results[n:])
     floats = zip(results[:n], structure.float_outputs, strict=True)
