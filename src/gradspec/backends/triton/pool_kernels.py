@@ -226,17 +226,14 @@ def power_of(ratio, P: tl.constexpr):
 
 
 @triton.jit
-def join(a, b, KIND: tl.constexpr, ORDERED: tl.constexpr):
-    """Two states as one. ``ORDERED``: the winners of ``a`` come before those of ``b``."""
+def join(a, b, KIND: tl.constexpr):
+    """Two states as one; the winners of ``a`` come before those of ``b``."""
     if KIND == MAX:
         return larger(a[0], b[0]), a[1], a[2]
     elif KIND == SUM:
         return a[0] + b[0], a[1], a[2]
     elif KIND == WINNER:
-        takes = exceeds(b[0], a[0])
-        if not ORDERED:
-            takes = takes | ((b[1] < a[1]) & ~exceeds(a[0], b[0]))
-        takes = (b[1] >= 0) & (takes | (a[1] < 0))
+        takes = (b[1] >= 0) & (exceeds(b[0], a[0]) | (a[1] < 0))
         return tl.where(takes, b[0], a[0]), tl.where(takes, b[1], a[1]), a[2]
     else:
         later, earlier = exceeds(b[0], a[0]), exceeds(a[0], b[0])
@@ -278,7 +275,7 @@ def joined(states, N: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr, PLACES:
         return v if PLACES else m, w, a[2]
     else:
         for k in tl.static_range(1, N):
-            a = join(a, states[k], KIND, True)
+            a = join(a, states[k], KIND)
         return a
 
 
@@ -695,7 +692,7 @@ def join_max(a, b):
 
 @triton.jit
 def join_tied(v1, w1, u1, v2, w2, u2):
-    return join((v1, w1, u1), (v2, w2, u2), TIED, False)
+    return join((v1, w1, u1), (v2, w2, u2), TIED)
 
 
 @triton.jit
@@ -775,7 +772,7 @@ def fold(
             KIND, LOWEST, SIGN, STATES, MOVES, PLACES, DR,
         )  # fmt: skip
         if KIND == WINNER:
-            v, w, u = join((v, w, u), block, KIND, True)
+            v, w, u = join((v, w, u), block, KIND)
         else:
             v, w, u = joined(((v, w, u), block), 2, KIND, P, PLACES, MOVES)
     state = folded(v, w, u, KIND, P, PLACES, LOWEST, MOVES)

@@ -125,7 +125,9 @@ class Structure:
 
     def dual(self, moving: Mask) -> Structure:
         """The outputs and then tangents of the float ones, from the inputs and the tangents of those that move."""
-        return self._others.get_or_make(moving, lambda: Structure(self.graph.jvp(_positions(moving)).simplify()))
+        return self._others.get_or_make(
+            ("dual", moving), lambda: Structure(self.graph.jvp(_positions(moving)).simplify())
+        )
 
     def _jvp(self, moving: Mask) -> Derived:
         forward = self.graph.jvp(_positions(moving))
