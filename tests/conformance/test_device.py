@@ -471,6 +471,14 @@ def test_settings_of_tf32_are_told(monkeypatch):
     assert CudaDevice().rounding("torch") == frozenset()
 
 
+def test_settings_of_tf32_in_jax_are_told():
+    jax = pytest.importorskip("jax")
+    assert CudaDevice().facts("jax")["TF32"] == "convolutions and matrix products"
+    with jax.default_matmul_precision("float32"):
+        assert CudaDevice().facts("jax")["TF32"] == "off"
+    assert CudaDevice().rounding("jax") == {"tf32"}
+
+
 MISSING = [
     ("torch", "torch", r"^torch cannot run on cuda: torch has no CUDA here; install a build of PyTorch with CUDA"),
     ("jax", "jax", r'^jax cannot run on cuda: jax has no CUDA here; run: pip install "jax\[cuda12\]"$'),

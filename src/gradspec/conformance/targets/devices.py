@@ -178,7 +178,7 @@ def _tf32(library: str) -> list[str] | None:
     if library == "jax":
         import jax
 
-        chosen = jax.config.read("jax_default_matmul_precision")  # type: ignore[no-untyped-call]
+        chosen = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
         return ["convolutions and matrix products"] if chosen in (None, "default", "fastest", "tensorfloat32") else []
     return ["convolutions and matrix products (use_tf32)"] if library == "onnxruntime" else None
 
