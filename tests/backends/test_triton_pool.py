@@ -43,7 +43,7 @@ QUICK: list[Row] = [
     ((10, 16), {"kernel_size": (3, 5), "stride": 1, "padding": ((1, 1), (6, 2))}, F16),
     ((20, 3), {"kernel_size": (18, 2), "stride": 2, "padding": ((17, 4), (0, 1))}, F64),
 ]
-QUICK_BINS: list[Row] = [((2, 7, 9), {"output_size": (3, 4)}, F16)]
+QUICK_BINS: list[Row] = [((2, 4, 14), {"output_size": (2, 5)}, F16), ((2, 6, 6), {"output_size": (1, 1)}, F32)]
 
 WINDOWS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 7), {"kernel_size": (2,)}),
@@ -83,6 +83,12 @@ BINS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((1, 6, 40), {"output_size": (3, 1)}),
     ((1, 3), {"output_size": (2, 3)}),
     ((3, 4), {"output_size": (3, 3)}),
+    ((2, 7, 9), {"output_size": (3, 4)}),
+    ((2, 14, 14), {"output_size": (7, 5)}),  # tiles of a period, whose cells lie side by side
+    ((3, 6, 20), {"output_size": (4, 6)}),
+    ((2, 9, 15), {"output_size": (9, 10)}),
+    ((2, 8, 8), {"output_size": (1, 1)}),  # planes of vectors, and one that takes two turns
+    ((36, 36), {"output_size": (1, 1)}),
     *[(shape, window) for shape, window, _ in QUICK_BINS],
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import prod
+from math import gcd, prod
 from typing import NamedTuple, TypeAlias
 
 from gradspec.backends.tables import counted_taps, real_cells
@@ -80,9 +80,12 @@ def _axis(dim: int, axis: AxisWindow) -> PassAxis:
 
 
 class CellTile(NamedTuple):
-    """Neighbouring cells along an axis, whole strides of them, and the outputs that read them; see ``cover_tiles``."""
+    """Neighbouring cells along an axis, whole strides or a period of its bins, and the outputs that read them; see
+    ``cover_tiles``."""
 
     cells: int
+    outputs: int
+    """From those of one tile to those of the next."""
     left: int
     """What is left of the padding when whole strides are taken away."""
     first: int
@@ -91,14 +94,19 @@ class CellTile(NamedTuple):
 
 
 def tile(axis: PassAxis, strides: int) -> CellTile:
-    """A tile of so many strides; the axis has no dilation.
+    """A tile of so many strides, or of as many cells as bins begin anew after; the axis has no dilation.
 
     >>> tile(PassAxis(0, size=9, outputs=5, lo=1, taps=3, stride=2), 1)
-    CellTile(cells=2, left=1, first=0, readers=2)
+    CellTile(cells=2, outputs=1, left=1, first=0, readers=2)
+    >>> tile(PassAxis(0, size=14, outputs=4, taps=4, bins=2), 1)
+    CellTile(cells=7, outputs=2, left=0, first=0, readers=2)
     """
+    if axis.bins:
+        common = gcd(axis.size, axis.outputs)
+        return CellTile(axis.size // common, axis.outputs // common, 0, 0, axis.outputs // common)
     cells, left = strides * axis.stride, axis.lo % axis.stride
     first, last = -((axis.taps - 1 - left) // axis.stride), (left + cells - 1) // axis.stride
-    return CellTile(cells, left, first, last - first + 1)
+    return CellTile(cells, strides, left, first, last - first + 1)
 
 
 class Pass(NamedTuple):
@@ -266,6 +274,31 @@ def have_lanes(shape: Shape, strides: Sequence[Shape], step: Pass) -> bool:
     """Whether the axes beside those of a pass are few enough."""
     outer, _ = _beside(shape, strides, step.row, step.col, step.deep)
     return len(outer) <= (2 if step.deep.dim is None else 1)
+
+
+def split(
+    shape: Shape, strides: Sequence[Shape], axis: PassAxis, other: PassAxis, into: CellTile
+) -> tuple[Shape, Sequence[Shape], PassAxis, PassAxis]:
+    """An axis as two where no window reaches across tiles: tiles, which take no part in the pass, and the cells of one.
+    Not if lanes have no room for it, or go on in another order than memory: tiles then lie outside the other axis.
+    ``shape`` and the first ``strides`` are those of the cells.
+
+    >>> row = PassAxis(1, size=6, outputs=3, taps=2, stride=2)
+    >>> split((5, 6, 4), ((24, 4, 1), (12, 4, 1)), row, PassAxis(2, 4, 4), tile(row, 1))[:2]
+    ((5, 3, 2, 4), ((24, 8, 4, 1), (12, 4, 4, 1)))
+    """
+    d, then = axis.dim, other.dim
+    is_free = axis.bins or (axis.taps == axis.stride and not axis.lo and axis.size == axis.outputs * axis.stride)
+    is_outside = d is not None and (then is None or strides[0][d] > strides[0][then])
+    if d is None or axis.also or not (is_free and is_outside) or axis.size % into.cells:
+        return shape, strides, axis, other
+    counts = (into.cells, *[into.outputs] * (len(strides) - 1))
+    apart = tuple((*s[:d], n * s[d], s[d], *s[d + 1 :]) for n, s in zip(counts, strides, strict=True))
+    sizes = (*shape[:d], axis.size // into.cells, into.cells, *shape[d + 1 :])
+    cells = axis._replace(dim=d + 1, size=into.cells, outputs=into.outputs)
+    moved = other if then is None or then < d else other._replace(dim=then + 1)
+    has_room = have_lanes(sizes, apart, Pass(cells, moved, 1))
+    return (sizes, apart, cells, moved) if has_room else (shape, strides, axis, other)
 
 
 Group: TypeAlias = tuple[int, Shape]

@@ -50,11 +50,14 @@ class Launch:
     ):
         self.kernel, self.grid, self.known = kernel, (programs, 1, 1), known
         self.slots, self.numbers = tuple(slot.number for slot in slots), tuple(numbers)
+        self.tensors = tuple(dict.fromkeys(self.slots))
+        self.places = tuple(self.tensors.index(i) for i in self.slots)
         self.run: Callable[[list[int]], None] | None = None
 
     def __call__(self, tensors: list[Tensor]) -> None:
         if self.run is not None:
-            self.run([tensors[i].data_ptr() for i in self.slots])
+            addresses = [tensors[i].data_ptr() for i in self.tensors]  # which takes longer than to look them up
+            self.run([addresses[i] for i in self.places])
             return
         given = [tensors[i] for i in self.slots]
         compiled = self.kernel[self.grid](*given, *self.numbers, **self.known, num_warps=WARPS)

@@ -29,6 +29,7 @@ from gradspec.backends.triton.geometry import (
     have_lanes,
     lanes,
     passes,
+    split,
     tile,
 )
 from gradspec.backends.triton.plans import Operator, Planner, Rule, Slot, operator
@@ -45,8 +46,9 @@ SIDE: int = kernels.SIDE.value
 MOST_VECTORS, APART_VECTORS, BESIDE_TAPS = 128, 8, 256
 """Outputs side by side of a lane; vectors of as many cells that it reads, also where windows share no row, and taps of
 windows, at most."""
-MOST_PAIRS = 400
-"""Pairs of a cell and a tap that reads it, of a tile at most."""
+MOST_TILE, MOST_PAIRS, BIN_PAIRS = 64, 400, 128
+"""Cells of a tile, and its pairs of a cell and a tap that reads it, at most; of bins fewer, since every number of them
+is another kernel."""
 
 VALUE, STATE, TANGENT, RAW = 1, 2, 4, 8
 """What a pass writes; RAW: the state's v in the place of the value that it stands for."""
@@ -229,6 +231,8 @@ def _reduce(
     strip = 1 if is_long else _strip(kind, step, x)
     strides = x.strides, y.strides, numbers.table.strides
     places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs, deep=deep)
+    whole = row.taps if is_long and row.is_whole and _are_vectors(row, row.size, x.strides) else 0
+    x = p.aligned(x) if whole else x
     slots = [x if s is None else s for s in before] + [y if s is None else s for s in given] + [numbers.table]
     sizes = [*places.numbers, *row.sizes, *col.sizes, inner]
     is_plain_winner = kind.number == kernels.WINNER.value and not kind.places
@@ -240,9 +244,9 @@ def _reduce(
         "SR": row.stride, "DR": row.dilation, "BR": row.bins,
     }  # fmt: skip
     if is_long:
-        block, across = _folding(x.strides, row)
+        block, across = _folding(kind, row, x, whole)
         sizes.append(row.taps)
-        p.launch(kernels.fold, -(-places.total // block), slots, sizes, **known, B=block, T=across)
+        p.launch(kernels.fold, -(-places.total // block), slots, sizes, **known, WHOLE=whole, B=block, T=across)
     else:
         sizes += deep.sizes
         known |= {"KR": row.taps, "STRIP": strip, **_columns(col), "EC": col.has_edges}
@@ -337,11 +341,14 @@ def _strip(kind: PoolKind, step: Pass, x: Slot) -> int:
     return next((n for n in strips if row.outputs >= n and ((n - 1) * row.stride + row.taps) * across <= most), 1)
 
 
-def _folding(strides: Shape, row: PassAxis) -> tuple[int, int]:
+def _folding(kind: PoolKind, row: PassAxis, x: Slot, whole: int) -> tuple[int, int]:
     """Outputs and taps of a block: as many taps as there are if these lie side by side, else more outputs."""
+    is_light = whole > 0 and not kind.is_heavy and x.dtype is not torch.float64
     across = 1 << (row.taps - 1).bit_length()
-    across = min(across, 256 if row.dim is not None and strides[row.dim] == min(strides) else 16)
-    return FOLDED // across, across
+    across = min(
+        across, 1024 if is_light else 256 if row.dim is not None and x.strides[row.dim] == min(x.strides) else 16
+    )
+    return (4 if is_light else 1) * FOLDED // across, across
 
 
 # --- windows read backwards -------------------------------------------------------------------------------------------
@@ -381,7 +388,7 @@ def _cover(
         "LAST": is_last, "ONLY": numbers.only, "KR": row.taps, "SR": row.stride, "KC": col.taps,
         "SC": col.stride, "B": LANES,
     }  # fmt: skip
-    strides = dx.strides, g.strides, numbers.table.strides
+    strides: Sequence[Shape] = (dx.strides, g.strides, numbers.table.strides)
     if tiles is None:
         kernel, wide = kernels.cover, _side_by_side(lanes(dx.shape, strides, row, col, row.size, col.size), dx)
         is_inner = not _is_fastest(col, dx)
@@ -391,13 +398,14 @@ def _cover(
         known |= {"DC": col.dilation, "BC": col.bins, "NC": col.readers}
     else:
         kernel, (down, right, beside) = kernels.cover_tiles, tiles
-        places = lanes(dx.shape, strides, row, col, -(-row.size // down.cells), -(-col.size // right.cells))
-        for letter, t in (("R", down), ("C", right)):
-            known |= {"L" + letter: t.left, "T" + letter: t.cells, "F" + letter: t.first, "N" + letter: t.readers}
-        known |= {"LO": col.lo if beside else 0, "BESIDE": beside}
-        known["JOIN"] = (
-            right.cells in (2, SIDE) and _is_fastest(col, dx) and _are_multiples(right.cells, col.size, dx.strides)
-        )
+        joint = _joint(row, col, tiles, dx)
+        shape, strides, col, row = split(dx.shape, strides, col, row, right)
+        shape, strides, row, col = split(shape, strides, row, col, down)
+        places = lanes(shape, strides, row, col, -(-row.size // down.cells), -(-col.size // right.cells))
+        for letter, axis, t in (("R", row, down), ("C", col, right)):
+            known |= {"T" + letter: t.cells, "M" + letter: t.outputs, "L" + letter: t.left}
+            known |= {"F" + letter: t.first, "N" + letter: t.readers, "B" + letter: axis.bins > 0}
+        known |= {"LO": col.lo if beside else 0, "BESIDE": beside, **joint}
     sizes = [*places.numbers, *row.sizes, *col.sizes]
     programs = -(-places.total // known["B"])
     p.launch(kernel, programs, slots, sizes, **known, AXES=places.axes, WIDE=places.wide)
@@ -423,15 +431,38 @@ def _tiles(kind: PoolKind, row: PassAxis, col: PassAxis, dx: Slot, g: Slot) -> T
     is_fastest, is_plain = _is_fastest(col, dx), kind.number in (kernels.WINNER.value, kernels.SUM.value)
     are_vectors = is_fastest and is_plain and col.stride in (1, 2, 4) and _are_vectors(col, col.size, dx.strides)
     wide = 2 if is_fastest and not are_vectors else 4
-    if any(axis.bins or axis.dilation > 1 or axis.stride > wide for axis in (row, col)) or _is_fastest(row, dx):
+    if any(axis.dilation > 1 or axis.stride > wide for axis in (row, col)) or _is_fastest(row, dx):
         return None
     most = FEW_TAPS if dx.dtype is torch.float64 and kind.is_heavy else MOST_PAIRS // (1 + 4 * kind.is_heavy)
+    if row.bins or col.bins:
+        most = BIN_PAIRS if is_plain else 0
     across = tile(col, SIDE // col.stride if are_vectors else 2 if col.stride == 1 < col.taps else 1)
-    for strides in (4, 2, 1):
+    for strides in (1,) if col.bins else (4, 2, 1):
         down = tile(row, strides)
-        if down.cells * across.cells * row.readers * col.readers <= most and down.cells <= max(row.size, row.stride):
-            return Tiles(down, across, are_vectors and col.stride == 1 and _are_vectors(col, col.outputs, g.strides))
+        cells = down.cells * across.cells
+        if cells <= MOST_TILE and cells * row.readers * col.readers <= most and down.cells <= max(row.size, row.stride):
+            is_one = are_vectors and col.stride == 1 and not col.bins
+            return Tiles(down, across, is_one and _are_vectors(col, col.outputs, g.strides))
     return None
+
+
+def _joint(row: PassAxis, col: PassAxis, tiles: Tiles, dx: Slot) -> dict[str, Any]:
+    """Whether the cells of a tile are written side by side: a number that those of a row begin at a multiple of, and
+    whether its rows follow each other."""
+    down, across, _ = tiles
+    apart = _apart(across.cells, col.size, dx.strides)
+    if not _is_fastest(col, dx) or not (col.bins or 1 < apart == across.cells):
+        return {"JOIN": 0, "FLAT": False}
+    others = tuple(step for d, step in enumerate(dx.strides) if d != row.dim)
+    is_flat = col.size == across.cells and row.dim is not None and dx.strides[row.dim] == col.size
+    if is_flat and row.size % down.cells == 0:
+        return {"JOIN": _apart(down.cells * across.cells, row.size * col.size, others), "FLAT": True}
+    return {"JOIN": apart, "FLAT": False}
+
+
+def _apart(cells: int, size: int, strides: Shape) -> int:
+    """Tiles of so many cells of a row begin at a multiple of this."""
+    return next(n for n in (4, 2, 1) if cells % n == 0 and _are_multiples(n, size, strides))
 
 
 def _is_fastest(axis: PassAxis, of: Slot) -> bool:

@@ -562,9 +562,26 @@ def apart(cells):
 
 
 @triton.jit
-def beside(a, b, c, d):
-    """Tensors as numbers side by side."""
-    return tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (a.shape[0], SIDE))
+def beside(numbers, N: tl.constexpr):
+    """``N`` tensors, a power of two, as numbers side by side: halves are joined until one is left."""
+    for halvings in tl.static_range(6):
+        if N >> halvings > 1:
+            joint = ()
+            for k in tl.static_range(N >> (halvings + 1)):
+                joint = joint + (tl.join(numbers[k], numbers[k + (N >> (halvings + 1))]),)
+            numbers = joint
+    return tl.reshape(numbers[0], (numbers[0].shape[0], N))
+
+
+@triton.jit
+def put_beside(at, numbers, mask, N: tl.constexpr):
+    """Store ``N`` tensors side by side."""
+    wide: tl.constexpr = triton.next_power_of_2(N)
+    for _ in tl.static_range(N, wide):
+        numbers = numbers + (numbers[0],)
+    across = tl.arange(0, wide)[None, :]
+    mask = mask[:, None] if wide == N else mask[:, None] & (across < N)
+    tl.store(at[:, None] + across, stored(beside(numbers, wide), at), mask=mask)
 
 
 @triton.jit
@@ -666,10 +683,10 @@ def reduce_beside(
         a, b, c, d = columns[0][k], columns[1][k], columns[2][k], columns[3][k]
         o_row = first + k
         at = tl.multiple_of(out + o_row * y2 + col * SIDE, SIDE)[:, None] + side
-        v, w, u = beside(a[0], b[0], c[0], d[0]), at, at
+        v, w, u = beside((a[0], b[0], c[0], d[0]), SIDE), at, at
         start, mask = (top + k * SR)[:, None], (inside & (o_row < row_outputs))[:, None] & (side >= 0)
         if KIND == WINNER:
-            w = beside(a[1], b[1], c[1], d[1]) - (k * SR * KC + side * SC)
+            w = beside((a[1], b[1], c[1], d[1]), SIDE) - (k * SR * KC + side * SC)
             w = tl.where(v == LOWEST, first_tap(start, 1) * KC + first_tap(left, 1), w)
         if HOLLOW and KIND != SUM:
             has_cells = reaches(o_row, rows, KR, SR, 1, 0)[:, None] & reaches(o_col, cols, KC, SC, 1, 0)
@@ -725,16 +742,20 @@ def folded(
 
 @triton.jit
 def fold_block(
-    x, xw, xu, base, top, t, row_taps, inside, xs, rows, step,
+    x, xw, xu, top, t, row_taps, inside, across, rows, step,
     KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, STATES: tl.constexpr, MOVES: tl.constexpr,
-    PLACES: tl.constexpr, DR: tl.constexpr,
+    PLACES: tl.constexpr, DR: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
+    """The states of taps, of which the cell before all others of a row is at ``x``."""
     h = top + t * DR
-    real = inside & (t < row_taps) & (h >= 0) & (h < rows[0])
+    if WHOLE:
+        real, at = inside & (t < WHOLE), t
+    else:
+        real, at = inside & (t < row_taps) & (h >= 0) & (h < rows[0]), (h * across).to(tl.int64)
     code = tl.zeros_like(h) + t
     if PLACES:
         code = h.to(tl.int64) * step
-    return cell(x, xw, xu, base + h * xs[2], real, code, KIND, LOWEST, SIGN, STATES, MOVES)
+    return cell(x, xw, xu, at, real, code, KIND, LOWEST, SIGN, STATES, MOVES)
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED)
@@ -745,10 +766,13 @@ def fold(
     KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr,
     STATES: tl.constexpr, MOVES: tl.constexpr, PLACES: tl.constexpr, LAST: tl.constexpr, GIVES: tl.constexpr,
     NONE: tl.constexpr, HOLLOW: tl.constexpr, ONLY: tl.constexpr, INVERSE: tl.constexpr,
-    SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
+    SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr, WHOLE: tl.constexpr,
     AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr, T: tl.constexpr,
 ):  # fmt: skip
-    """Windows of many taps along rows: ``T`` lanes for each of ``B`` outputs walk over them together."""
+    """Windows of many taps along rows: ``T`` lanes for each of ``B`` outputs walk over them together.
+
+    ``WHOLE``: windows are rows of so many cells, which lie side by side and begin at multiples of four; or 0.
+    """
     cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
     xs, ys = (x0, x1, x2, x3, x4), (y0, y1, y2, y3, y4)
     ts = (t0, t1, t2, t3, t4)
@@ -756,20 +780,22 @@ def fold(
     i = lane_indices(tl.program_id(0), B, WIDE)
     inside = i < lanes
     outer0, outer1, row, col, inner = located(i, cuts, AXES, WIDE)
-    base = (outer0 * xs[0] + outer1 * xs[1] + col * xs[3] + inner * xs[4])[:, None]
+    base = outer0 * xs[0] + outer1 * xs[1] + col * xs[3] + inner * xs[4]
+    start = tl.multiple_of(x + base, SIDE * x.dtype.element_ty.itemsize) if WHOLE else x + base
+    x, xw, xu = start[:, None], (xw + base)[:, None], (xu + base)[:, None]
     top = start_of(row, rows, SR, BR)[:, None]
     row_taps = tl.zeros_like(row) + taps
     if BR:
         row_taps = taps_of(row, rows, 1, BR)
     t = tl.arange(0, T)[None, :]
     v, w, u = fold_block(
-        x, xw, xu, base, top, t, row_taps[:, None], inside[:, None], xs, rows, step,
-        KIND, LOWEST, SIGN, STATES, MOVES, PLACES, DR,
+        x, xw, xu, top, t, row_taps[:, None], inside[:, None], x2, rows, step,
+        KIND, LOWEST, SIGN, STATES, MOVES, PLACES, DR, WHOLE,
     )  # fmt: skip
-    for begin in range(T, taps, T):
+    for begin in range(T, WHOLE if WHOLE else taps, T):
         block = fold_block(
-            x, xw, xu, base, top, t + begin, row_taps[:, None], inside[:, None], xs, rows, step,
-            KIND, LOWEST, SIGN, STATES, MOVES, PLACES, DR,
+            x, xw, xu, top, t + begin, row_taps[:, None], inside[:, None], x2, rows, step,
+            KIND, LOWEST, SIGN, STATES, MOVES, PLACES, DR, WHOLE,
         )  # fmt: skip
         if KIND == WINNER:
             v, w, u = join((v, w, u), block, KIND)
@@ -890,10 +916,18 @@ def sources_of(
     return sources
 
 
+@triton.constexpr_function
+def tap_in_tile(cell, e, K, T, M, L, F, BINS):
+    """The tap by which the e-th of the outputs that read a tile reads one of its cells; −1 if it does not."""
+    start = (F + e) * T // M - L
+    taps = -(-(e + 1) * T // M) - start if BINS else K
+    return cell - start if start <= cell < start + taps else -1
+
+
 @triton.jit
 def sums_of(
-    sources, NR: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, LC: tl.constexpr, TC: tl.constexpr,
-    FC: tl.constexpr, NC: tl.constexpr,
+    sources, NR: tl.constexpr, KC: tl.constexpr, TC: tl.constexpr, MC: tl.constexpr, LC: tl.constexpr,
+    FC: tl.constexpr, NC: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """What each column of a tile receives from each of the ``NR`` rows of outputs, of averages."""
     sums = ()
@@ -901,7 +935,7 @@ def sums_of(
         for c in tl.static_range(TC):
             total = tl.zeros_like(sources[0][0][0])
             for b in tl.static_range(NC):
-                if LC + c - (FC + b) * SC >= 0 and LC + c - (FC + b) * SC < KC:
+                if tap_in_tile(c, b, KC, TC, MC, LC, FC, BC) >= 0:
                     total += sources[a * NC + b][0][0]
             sums = sums + (total,)
     return sums
@@ -980,17 +1014,20 @@ def cover_tiles(
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo,
     KIND: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr, STATES: tl.constexpr,
     LAST: tl.constexpr, ONLY: tl.constexpr,
-    KR: tl.constexpr, SR: tl.constexpr, LR: tl.constexpr, TR: tl.constexpr, FR: tl.constexpr, NR: tl.constexpr,
-    KC: tl.constexpr, SC: tl.constexpr, LC: tl.constexpr, TC: tl.constexpr, FC: tl.constexpr, NC: tl.constexpr,
-    LO: tl.constexpr, BESIDE: tl.constexpr, JOIN: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr,
-    B: tl.constexpr,
+    KR: tl.constexpr, SR: tl.constexpr, TR: tl.constexpr, MR: tl.constexpr, LR: tl.constexpr, FR: tl.constexpr,
+    NR: tl.constexpr, BR: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, TC: tl.constexpr, MC: tl.constexpr,
+    LC: tl.constexpr, FC: tl.constexpr, NC: tl.constexpr, BC: tl.constexpr, LO: tl.constexpr,
+    BESIDE: tl.constexpr, JOIN: tl.constexpr, FLAT: tl.constexpr,
+    AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """The same for tiles of ``TR`` × ``TC`` cells, whole strides, each with the ``NR`` × ``NC`` outputs that read it.
 
     Along an axis with padding p, of which ``L`` is what is left of whole strides, cell r of tile i is tap
     ``L + r − e·S`` of output ``(i·T + p − L)/S + e``: which tap reads which cell of a tile is known beforehand.
-    ``F`` is the first such e. ``JOIN``: a tile's columns, two or four, lie side by side, the first at a multiple of as
-    many. ``BESIDE``: so do four outputs; there is one to each column, and ``LO`` is the padding before.
+    ``F`` is the first such e, and there are ``M`` strides. Bins are known likewise: T cells have the M bins that n
+    cells have m of, in lowest terms. ``JOIN``: a tile's columns lie side by side, the first at a multiple of so many
+    cells, and with ``FLAT`` all of its cells do. ``BESIDE``: so do four outputs; there is one to each column, and
+    ``LO`` is the padding before.
     """
     cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
     i = lane_indices(tl.program_id(0), B, WIDE)
@@ -998,7 +1035,7 @@ def cover_tiles(
     outer0, outer1, row, col, inner = located(i, cuts, AXES, WIDE)
     base = outer0 * y0 + outer1 * y1 + inner * y4
     table_base = outer0 * t0 + outer1 * t1 + inner * t4
-    first_row, first_col = row * (TR // SR) + (row_lo - LR) // SR, col * (TC // SC) + (col_lo - LC) // SC
+    first_row, first_col = row * MR + (row_lo - LR) // SR, col * MC + (col_lo - LC) // SC
     sources = ()
     for a in tl.static_range(NR):
         o_row = first_row + (FR + a)
@@ -1008,38 +1045,38 @@ def cover_tiles(
             g, gv, gw, table, out, table_at, col, first_col, in_row, col_outputs, y3, t3,
             KIND, LAST, SPLIT, ONLY, KC, FC, NC, LO, BESIDE,
         )  # fmt: skip
-    sums = sums_of(sources, NR if KIND == SUM else 0, KC, SC, LC, TC, FC, NC)
+    sums = sums_of(sources, NR if KIND == SUM else 0, KC, TC, MC, LC, FC, NC, BC)
+    apart_bytes: tl.constexpr = JOIN * dx.dtype.element_ty.itemsize
+    first, totals = outer0 * x0 + outer1 * x1 + row * TR * x2 + inner * x4, ()
     for r in tl.static_range(TR):
-        at = outer0 * x0 + outer1 * x1 + (row * TR + r) * x2 + inner * x4
-        in_row, totals = inside & (row * TR + r < row_size), ()
+        at, in_row = first + r * x2, inside & (row * TR + r < row_size)
+        if not FLAT:
+            totals = ()
         for c in tl.static_range(TC):
             k = col * TC + c
             v, w = state_of(x + at, xw + at, k * x3, in_row & (k < col_size), g, KIND, SIGN, STATES)
             total = lifted(tl.zeros(i.shape, g.dtype.element_ty))
             for a in tl.static_range(NR):
-                down = LR + r - (FR + a) * SR
-                if KIND == SUM and down >= 0 and down < KR:
+                down = tap_in_tile(r, a, KR, TR, MR, LR, FR, BR)
+                if KIND == SUM and down >= 0:
                     total += sums[a * TC + c]
                 for b in tl.static_range(0 if KIND == SUM else NC):
-                    right = LC + c - (FC + b) * SC
-                    if down >= 0 and down < KR and right >= 0 and right < KC:
+                    right = tap_in_tile(c, b, KC, TC, MC, LC, FC, BC)
+                    if down >= 0 and right >= 0:
                         source, here = sources[a * NC + b]
                         if KIND == WINNER:
                             total = tl.where(source[2] == down * KC + right, total + source[0], total)
                         else:
                             total += received(source, 0, here, v, w, KIND, LAST, P)
             totals = totals + (total,)
-        if JOIN:
-            cells = tl.multiple_of(at + col * TC, TC)[:, None] + tl.arange(0, TC)[None, :]
-            if TC == 2:
-                joint = tl.join(totals[0], totals[1])
-            else:
-                joint = beside(totals[0], totals[1], totals[2], totals[3])
-            tl.store(dx + cells, stored(joint, dx), mask=in_row[:, None])
-        else:
+        if not JOIN:
             for c in tl.static_range(TC):
                 k = col * TC + c
                 tl.store(dx + at + (k * x3).to(tl.int64), stored(totals[c], dx), mask=in_row & (k < col_size))
+        elif not FLAT:
+            put_beside(tl.multiple_of(dx + (at + col * TC), apart_bytes), totals, in_row, TC)
+    if FLAT:
+        put_beside(tl.multiple_of(dx + first, apart_bytes), totals, inside, TR * TC)
 
 
 # --- winners' tangents ------------------------------------------------------------------------------------------------
