@@ -66,8 +66,6 @@ class InProcess:
 
     def __init__(self, target: Target, settings: CampaignSettings, clock: Callable[[], float] = monotonic) -> None:
         self.target, self.settings, self.clock, self.allow = target, settings, clock, frozenset(settings.allow)
-        self._together = 1
-        """Cases whose calls are made together next."""
 
     @cached_property
     def _stream(self) -> Stream | ReferenceStream | AlternatingStream | PooledStream:
@@ -139,14 +137,16 @@ class InProcess:
         """The cases of a batch, each judged when it is asked for; none begins after the deadline.
 
         Their calls may be made ``together``, of as many as can be called at once, before the first of them is judged.
+        Those that a batch begins with are made one by one: kernels are compiled for them.
         """
-        seen, done = Counter[Signature](), 0
+        seen, done, size = Counter[Signature](), 0, 1
         while done < len(cases) and self.clock() < deadline:
-            group = cases[done : done + (self._together if together else 1)]
+            group = cases[done : done + size]
             start = self.clock()
             ready = self._prepared(group) if together else group
             waited = self.clock() - start
-            self._together = min(TOGETHER, 2 * self._together) if waited < A_GROUP else (self._together + 1) // 2
+            if together:
+                size = min(TOGETHER, 2 * size) if waited < A_GROUP else (size + 1) // 2
             for case in ready:
                 start = self.clock()
                 judged = _judged(self.target, case, self.allow, seen)
