@@ -38,8 +38,8 @@ from gradspec.ops.pool import AvgPool, AvgSpread, MaxPool, Windows
 from gradspec.ops.smooth_pool import SmoothPool
 from gradspec.spec.window import Window
 
-LANES, FOLDED = 128, 1024
-"""Lanes of a program, and numbers of a block that is folded."""
+LANES, FOLDED, IN_VECTORS = 128, 1024, 4
+"""Lanes of a program, numbers of a block that is folded, and how many times as many of one that is read in vectors."""
 MOST_CELLS = 64
 """Cells that a lane reads for outputs above each other, which have rows in common, at most."""
 SIDE: int = kernels.SIDE.value
@@ -342,13 +342,14 @@ def _strip(kind: PoolKind, step: Pass, x: Slot) -> int:
 
 
 def _folding(kind: PoolKind, row: PassAxis, x: Slot, whole: int) -> tuple[int, int]:
-    """Outputs and taps of a block: as many taps as there are if these lie side by side, else more outputs."""
-    is_light = whole > 0 and not kind.is_heavy and x.dtype is not torch.float64
+    """Outputs and taps of a block: as many taps as there are if these lie side by side, else more outputs. Registers
+    hold more of them where rows are read in vectors."""
     across = 1 << (row.taps - 1).bit_length()
-    across = min(
-        across, 1024 if is_light else 256 if row.dim is not None and x.strides[row.dim] == min(x.strides) else 16
-    )
-    return (4 if is_light else 1) * FOLDED // across, across
+    if whole and not kind.is_heavy and x.dtype is not torch.float64:
+        across = min(across, FOLDED)
+        return IN_VECTORS * FOLDED // across, across
+    across = min(across, 256 if row.dim is not None and x.strides[row.dim] == min(x.strides) else 16)
+    return FOLDED // across, across
 
 
 # --- windows read backwards -------------------------------------------------------------------------------------------
