@@ -82,6 +82,11 @@ class PoolKind(NamedTuple):
         return self.number in (kernels.SOFT.value, kernels.NORM.value)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether a state is one number, with its place at most."""
+        return self.number in (kernels.MAX.value, kernels.WINNER.value, kernels.SUM.value)
+
+    @property
     def few_taps(self) -> int:
         """Taps of a window that is reduced along two axes at once, at most."""
         return 16 if self.is_heavy else FEW_TAPS
@@ -281,8 +286,7 @@ class Beside(NamedTuple):
 def _beside(kind: PoolKind, step: Pass, x: Slot, y: Shape, *others: Shape) -> Beside | None:
     """The axes of a pass as ``reduce_beside`` takes them, if it does. ``y``: the outputs' strides."""
     row, col = _across(step, x, y, *others)
-    is_plain = kind.number in (kernels.MAX.value, kernels.WINNER.value, kernels.SUM.value) and kind.sign == 1
-    if not is_plain or kind.places or step.deep.dim is not None or not _is_fastest(col, x):
+    if not kind.is_plain or kind.sign != 1 or kind.places or step.deep.dim is not None or not _is_fastest(col, x):
         return None
     is_regular = not any(axis.bins or axis.dilation > 1 or axis.also for axis in (row, col))
     are_whole = _are_vectors(col, col.size, x.strides) and _are_vectors(col, col.outputs, y)
@@ -345,7 +349,7 @@ def _folding(kind: PoolKind, row: PassAxis, x: Slot, whole: int) -> tuple[int, i
     """Outputs and taps of a block: as many taps as there are if these lie side by side, else more outputs. Registers
     hold more of them where rows are read in vectors."""
     across = 1 << (row.taps - 1).bit_length()
-    if whole and not kind.is_heavy and x.dtype is not torch.float64:
+    if whole and kind.is_plain and x.dtype is not torch.float64:
         across = min(across, FOLDED)
         return IN_VECTORS * FOLDED // across, across
     across = min(across, 256 if row.dim is not None and x.strides[row.dim] == min(x.strides) else 16)
@@ -429,14 +433,14 @@ class Tiles(NamedTuple):
 def _tiles(kind: PoolKind, row: PassAxis, col: PassAxis, dx: Slot, g: Slot) -> Tiles | None:
     """Tiles of a few cells along an axis whose cells lie side by side; along others, some rows if windows overlap by
     more than half. None where which tap reads which cell is not known beforehand, or there are many."""
-    is_fastest, is_plain = _is_fastest(col, dx), kind.number in (kernels.WINNER.value, kernels.SUM.value)
-    are_vectors = is_fastest and is_plain and col.stride in (1, 2, 4) and _are_vectors(col, col.size, dx.strides)
+    is_fastest = _is_fastest(col, dx)
+    are_vectors = is_fastest and kind.is_plain and col.stride in (1, 2, 4) and _are_vectors(col, col.size, dx.strides)
     wide = 2 if is_fastest and not are_vectors else 4
     if any(axis.dilation > 1 or axis.stride > wide for axis in (row, col)) or _is_fastest(row, dx):
         return None
     most = FEW_TAPS if dx.dtype is torch.float64 and kind.is_heavy else MOST_PAIRS // (1 + 4 * kind.is_heavy)
     if row.bins or col.bins:
-        most = BIN_PAIRS if is_plain else 0
+        most = BIN_PAIRS if kind.is_plain else 0
     across = tile(col, SIDE // col.stride if are_vectors else 2 if col.stride == 1 < col.taps else 1)
     for strides in (1,) if col.bins else (4, 2, 1):
         down = tile(row, strides)
