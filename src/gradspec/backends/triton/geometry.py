@@ -85,7 +85,7 @@ class CellTile(NamedTuple):
 
     cells: int
     outputs: int
-    """From those of one tile to those of the next."""
+    """Strides or bins of a tile."""
     left: int
     """What is left of the padding when whole strides are taken away."""
     first: int
@@ -290,7 +290,7 @@ def split(
     d, then = axis.dim, other.dim
     is_free = axis.bins or (axis.taps == axis.stride and not axis.lo and axis.size == axis.outputs * axis.stride)
     is_outside = d is not None and (then is None or strides[0][d] > strides[0][then])
-    if d is None or axis.also or not (is_free and is_outside) or axis.size % into.cells:
+    if d is None or not (is_free and is_outside) or axis.size % into.cells:
         return shape, strides, axis, other
     counts = (into.cells, *[into.outputs] * (len(strides) - 1))
     apart = tuple((*s[:d], n * s[d], s[d], *s[d + 1 :]) for n, s in zip(counts, strides, strict=True))

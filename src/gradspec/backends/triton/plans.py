@@ -19,8 +19,8 @@ from gradspec.graph.lru import LRUCache
 
 MOST_OPERATORS, MOST_PLANS = 1024, 64
 """Operators that are remembered, and plans for each."""
-ALIGNED = 16
-"""What addresses of memory that torch allocates are multiples of, and those of vectors must be, in bytes."""
+IN_A_VECTOR = 4
+"""Numbers: vectors begin at a multiple of as many, and so does memory that torch allocates."""
 WARPS = 4
 """Warps of a program."""
 
@@ -56,7 +56,7 @@ class Launch:
 
     def __call__(self, tensors: list[Tensor]) -> None:
         if self.run is not None:
-            addresses = [tensors[i].data_ptr() for i in self.tensors]  # which takes longer than to look them up
+            addresses = [tensors[i].data_ptr() for i in self.tensors]  # each asked for once, which takes long
             self.run([addresses[i] for i in self.places])
             return
         given = [tensors[i] for i in self.slots]
@@ -126,11 +126,11 @@ class Planner:
         return found
 
     def aligned(self, slot: Slot) -> Slot:
-        """The same numbers, whose address is a multiple of ``ALIGNED``; copied if need be."""
-        i = slot.number
+        """The same numbers, beginning where vectors may; copied if need be."""
+        i, size = slot.number, IN_A_VECTOR * slot.dtype.itemsize
 
         def align(tensors: list[Tensor]) -> None:
-            if tensors[i].data_ptr() % ALIGNED:
+            if tensors[i].data_ptr() % size:
                 tensors[i] = tensors[i].clone()
 
         if i < len(self.given):

@@ -46,9 +46,9 @@ SIDE: int = kernels.SIDE.value
 MOST_VECTORS, APART_VECTORS, BESIDE_TAPS = 128, 8, 256
 """Outputs side by side of a lane; vectors of as many cells that it reads, also where windows share no row, and taps of
 windows, at most."""
-MOST_TILE, MOST_PAIRS, BIN_PAIRS = 64, 400, 128
-"""Cells of a tile, and its pairs of a cell and a tap that reads it, at most; of bins fewer, since every number of them
-is another kernel."""
+MOST_PAIRS, BIN_PAIRS = 400, 256
+"""Pairs of a cell of a tile and a tap that reads it, at most; of a cell and one of the tile's bins, since every number
+of bins is another kernel."""
 
 VALUE, STATE, TANGENT, RAW = 1, 2, 4, 8
 """What a pass writes; RAW: the state's v in the place of the value that it stands for."""
@@ -236,7 +236,8 @@ def _reduce(
     strip = 1 if is_long else _strip(kind, step, x)
     strides = x.strides, y.strides, numbers.table.strides
     places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs, deep=deep)
-    whole = row.taps if is_long and row.is_whole and _are_vectors(row, row.size, x.strides) else 0
+    apart = tuple(1 if d in row.also else step for d, step in enumerate(x.strides))
+    whole = row.taps if is_long and row.is_whole and _are_vectors(row, row.size, apart) else 0
     x = p.aligned(x) if whole else x
     slots = [x if s is None else s for s in before] + [y if s is None else s for s in given] + [numbers.table]
     sizes = [*places.numbers, *row.sizes, *col.sizes, inner]
@@ -369,9 +370,10 @@ def _backward(
     for n, step in reversed([*enumerate(steps)]):
         is_last, before, after = step is steps[-1], states[n], states[n + 1]
         order = _order(g.shape, g.strides, steps, table) if is_last else g.strides
-        g = p.laid(g, after.any.strides if any(after) else dense(g.shape, order))
-        like = before.v or g
-        dx = p.empty(shapes[n], fitting(shapes[n], like.strides, steps), computed(dtype) if n else dtype)
+        order = after.any.strides if any(after) else dense(g.shape, order)
+        cells = fitting(shapes[n], order if before.v is None else before.v.strides, steps)
+        g = p.laid(g, order if any(after) else dense(g.shape, cells))
+        dx = p.empty(shapes[n], cells, computed(dtype) if n else dtype)
         if not dx.is_empty:
             numbers = _numbers(p, table if is_last else 0.0, g, dtype)
             _cover(p, kind, step, g, before, after, dx, numbers, n == 0, is_last)
@@ -439,15 +441,15 @@ def _tiles(kind: PoolKind, row: PassAxis, col: PassAxis, dx: Slot, g: Slot) -> T
     if any(axis.dilation > 1 or axis.stride > wide for axis in (row, col)) or _is_fastest(row, dx):
         return None
     most = FEW_TAPS if dx.dtype is torch.float64 and kind.is_heavy else MOST_PAIRS // (1 + 4 * kind.is_heavy)
-    if row.bins or col.bins:
-        most = BIN_PAIRS if kind.is_plain else 0
     across = tile(col, SIDE // col.stride if are_vectors else 2 if col.stride == 1 < col.taps else 1)
-    for strides in (1,) if col.bins else (4, 2, 1):
+    if row.bins or col.bins:
+        down = tile(row, 1)
+        pairs = down.cells * across.cells * down.readers * across.readers
+        return Tiles(down, across, False) if kind.is_plain and pairs <= BIN_PAIRS else None
+    for strides in (4, 2, 1):
         down = tile(row, strides)
-        cells = down.cells * across.cells
-        if cells <= MOST_TILE and cells * row.readers * col.readers <= most and down.cells <= max(row.size, row.stride):
-            is_one = are_vectors and col.stride == 1 and not col.bins
-            return Tiles(down, across, is_one and _are_vectors(col, col.outputs, g.strides))
+        if down.cells * across.cells * row.readers * col.readers <= most and down.cells <= max(row.size, row.stride):
+            return Tiles(down, across, are_vectors and col.stride == 1 and _are_vectors(col, col.outputs, g.strides))
     return None
 
 

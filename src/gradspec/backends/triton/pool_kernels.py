@@ -920,7 +920,7 @@ def sources_of(
 def tap_in_tile(cell, e, K, T, M, L, F, BINS):
     """The tap by which the e-th of the outputs that read a tile reads one of its cells; −1 if it does not."""
     start = (F + e) * T // M - L
-    taps = -(-(e + 1) * T // M) - start if BINS else K
+    taps = -(-(F + e + 1) * T // M) - start if BINS else K
     return cell - start if start <= cell < start + taps else -1
 
 
@@ -1020,7 +1020,7 @@ def cover_tiles(
     BESIDE: tl.constexpr, JOIN: tl.constexpr, FLAT: tl.constexpr,
     AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """The same for tiles of ``TR`` × ``TC`` cells, whole strides, each with the ``NR`` × ``NC`` outputs that read it.
+    """The same for tiles of ``TR`` × ``TC`` cells, each with the ``NR`` × ``NC`` outputs that read it.
 
     Along an axis with padding p, of which ``L`` is what is left of whole strides, cell r of tile i is tap
     ``L + r − e·S`` of output ``(i·T + p − L)/S + e``: which tap reads which cell of a tile is known beforehand.
@@ -1056,16 +1056,16 @@ def cover_tiles(
             k = col * TC + c
             v, w = state_of(x + at, xw + at, k * x3, in_row & (k < col_size), g, KIND, SIGN, STATES)
             total = lifted(tl.zeros(i.shape, g.dtype.element_ty))
-            for a in tl.static_range(NR):
-                down = tap_in_tile(r, a, KR, TR, MR, LR, FR, BR)
-                if KIND == SUM and down >= 0:
+            for a in tl.static_range(NR):  # taps have no names: a name is a number when the kernel runs
+                if KIND == SUM and tap_in_tile(r, a, KR, TR, MR, LR, FR, BR) >= 0:
                     total += sums[a * TC + c]
-                for b in tl.static_range(0 if KIND == SUM else NC):
-                    right = tap_in_tile(c, b, KC, TC, MC, LC, FC, BC)
-                    if down >= 0 and right >= 0:
+                for b in tl.static_range(0 if KIND == SUM or tap_in_tile(r, a, KR, TR, MR, LR, FR, BR) < 0 else NC):
+                    if tap_in_tile(c, b, KC, TC, MC, LC, FC, BC) >= 0:
                         source, here = sources[a * NC + b]
                         if KIND == WINNER:
-                            total = tl.where(source[2] == down * KC + right, total + source[0], total)
+                            first_tap_of_row = tap_in_tile(r, a, KR, TR, MR, LR, FR, BR) * KC
+                            tap = first_tap_of_row + tap_in_tile(c, b, KC, TC, MC, LC, FC, BC)
+                            total = tl.where(source[2] == tap, total + source[0], total)
                         else:
                             total += received(source, 0, here, v, w, KIND, LAST, P)
             totals = totals + (total,)

@@ -179,7 +179,7 @@ def _tf32(library: str) -> list[str] | None:
         import jax
 
         chosen = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
-        return ["convolutions and matrix products"] if chosen in (None, "default", "fastest", "tensorfloat32") else []
+        return [] if chosen in ("highest", "float32", "F32_F32_F32") else ["convolutions and matrix products"]
     return ["convolutions and matrix products (use_tf32)"] if library == "onnxruntime" else None
 
 
