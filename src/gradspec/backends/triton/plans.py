@@ -19,8 +19,6 @@ from gradspec.graph.lru import LRUCache
 
 MOST_OPERATORS, MOST_PLANS = 1024, 64
 """Operators that are remembered, and plans for each."""
-IN_A_VECTOR = 4
-"""Numbers: vectors begin at a multiple of as many, and so does memory that torch allocates."""
 WARPS = 4
 """Warps of a program."""
 
@@ -125,9 +123,10 @@ class Planner:
         self.steps.append(copy)
         return found
 
-    def aligned(self, slot: Slot) -> Slot:
-        """The same numbers, beginning where vectors may; copied if need be."""
-        i, size = slot.number, IN_A_VECTOR * slot.dtype.itemsize
+    def aligned(self, slot: Slot, numbers: int) -> Slot:
+        """The same tensor, beginning at a multiple of so many numbers, as memory that torch allocates does; copied if
+        need be."""
+        i, size = slot.number, numbers * slot.dtype.itemsize
 
         def align(tensors: list[Tensor]) -> None:
             if tensors[i].data_ptr() % size:

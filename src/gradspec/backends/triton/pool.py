@@ -238,7 +238,7 @@ def _reduce(
     places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs, deep=deep)
     apart = tuple(1 if d in row.also else step for d, step in enumerate(x.strides))
     whole = row.taps if is_long and row.is_whole and _are_vectors(row, row.size, apart) else 0
-    x = p.aligned(x) if whole else x
+    x = p.aligned(x, SIDE) if whole else x
     slots = [x if s is None else s for s in before] + [y if s is None else s for s in given] + [numbers.table]
     sizes = [*places.numbers, *row.sizes, *col.sizes, inner]
     is_plain_winner = kind.number == kernels.WINNER.value and not kind.places
@@ -314,7 +314,7 @@ def _reduce_beside(
     is_last: bool, gives: int,
 ) -> None:  # fmt: skip
     (row, col), strip, y = axes, axes.strip, given.any
-    x = p.aligned(before.any)
+    x = p.aligned(before.any, SIDE)
     strides = x.strides, y.strides, numbers.table.strides
     places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs // SIDE)
     slots = [x, before.u or x, *(y if s is None else s for s in given), numbers.table]
@@ -388,7 +388,7 @@ def _cover(
     row, col = _across(step, dx, g.strides, numbers.table.strides)
     tiles = _tiles(kind, row, col, dx, g)
     if tiles is not None and tiles.beside:
-        g, after = p.aligned(g), PassState(after.v, None if after.w is None else p.aligned(after.w), after.u)
+        g, after = p.aligned(g, SIDE), after._replace(w=None if after.w is None else p.aligned(after.w, SIDE))
     slots = [g, after.v or g, after.w or g, before.v or dx, before.w or dx, dx, numbers.table]
     known: dict[str, Any] = {
         "KIND": kind.number, "SIGN": kind.sign, "P": kind.p, "SPLIT": kind.split and is_last, "STATES": not is_first,

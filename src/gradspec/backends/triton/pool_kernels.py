@@ -746,7 +746,7 @@ def fold_block(
     KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, STATES: tl.constexpr, MOVES: tl.constexpr,
     PLACES: tl.constexpr, DR: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """The states of taps, of which the cell before all others of a row is at ``x``."""
+    """The states of taps ``t``. ``x``: where the first cell of each window's row is."""
     h = top + t * DR
     if WHOLE:
         real, at = inside & (t < WHOLE), t
@@ -1007,6 +1007,34 @@ def cover(
     tl.store(dx + at, stored(total, dx), mask=inside)
 
 
+@triton.jit
+def total_of(
+    sources, sums, v, w, R: tl.constexpr, C: tl.constexpr, KIND: tl.constexpr, LAST: tl.constexpr, P: tl.constexpr,
+    KR: tl.constexpr, TR: tl.constexpr, MR: tl.constexpr, LR: tl.constexpr, FR: tl.constexpr, NR: tl.constexpr,
+    BR: tl.constexpr, KC: tl.constexpr, TC: tl.constexpr, MC: tl.constexpr, LC: tl.constexpr, FC: tl.constexpr,
+    NC: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """What cell ``R``, ``C`` of a tile, of state (v, w), receives.
+
+    Taps are compared where they are found: under a name they would be numbers of the running kernel.
+    """
+    total = tl.zeros_like(v)
+    for a in tl.static_range(NR):
+        if tap_in_tile(R, a, KR, TR, MR, LR, FR, BR) >= 0:
+            if KIND == SUM:
+                total += sums[a * TC + C]
+            for b in tl.static_range(0 if KIND == SUM else NC):
+                if tap_in_tile(C, b, KC, TC, MC, LC, FC, BC) >= 0:
+                    source, here = sources[a * NC + b]
+                    if KIND == WINNER:
+                        row_tap = tap_in_tile(R, a, KR, TR, MR, LR, FR, BR)
+                        tap = row_tap * KC + tap_in_tile(C, b, KC, TC, MC, LC, FC, BC)
+                        total = tl.where(source[2] == tap, total + source[0], total)
+                    else:
+                        total += received(source, 0, here, v, w, KIND, LAST, P)
+    return total
+
+
 @triton.jit(do_not_specialize=UNSPECIALIZED)
 def cover_tiles(
     g, gv, gw, x, xw, dx, table, lanes,
@@ -1055,19 +1083,10 @@ def cover_tiles(
         for c in tl.static_range(TC):
             k = col * TC + c
             v, w = state_of(x + at, xw + at, k * x3, in_row & (k < col_size), g, KIND, SIGN, STATES)
-            total = lifted(tl.zeros(i.shape, g.dtype.element_ty))
-            for a in tl.static_range(NR):  # taps have no names: a name is a number when the kernel runs
-                if KIND == SUM and tap_in_tile(r, a, KR, TR, MR, LR, FR, BR) >= 0:
-                    total += sums[a * TC + c]
-                for b in tl.static_range(0 if KIND == SUM or tap_in_tile(r, a, KR, TR, MR, LR, FR, BR) < 0 else NC):
-                    if tap_in_tile(c, b, KC, TC, MC, LC, FC, BC) >= 0:
-                        source, here = sources[a * NC + b]
-                        if KIND == WINNER:
-                            first_tap_of_row = tap_in_tile(r, a, KR, TR, MR, LR, FR, BR) * KC
-                            tap = first_tap_of_row + tap_in_tile(c, b, KC, TC, MC, LC, FC, BC)
-                            total = tl.where(source[2] == tap, total + source[0], total)
-                        else:
-                            total += received(source, 0, here, v, w, KIND, LAST, P)
+            total = total_of(
+                sources, sums, v, w, r, c, KIND, LAST, P,
+                KR, TR, MR, LR, FR, NR, BR, KC, TC, MC, LC, FC, NC, BC,
+            )  # fmt: skip
             totals = totals + (total,)
         if not JOIN:
             for c in tl.static_range(TC):
