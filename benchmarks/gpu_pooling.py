@@ -63,6 +63,8 @@ GEOMETRIES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 3, 34, 40), {"kernel_size": (3, 3), "stride": 1, "padding": 1}),
     ((2, 3, 33, 36), {"kernel_size": (5, 4), "stride": (1, 2), "padding": ((2, 1), (3, 1))}),
     ((2, 3, 31, 32), {"kernel_size": (13, 13), "stride": 1, "padding": 6}),
+    ((2, 3, 28, 64), {"kernel_size": (5, 8), "stride": (5, 8), "padding": ((2, 1), (4, 0))}),
+    ((2, 3, 4096), {"kernel_size": (4,)}),
 ]
 
 
@@ -172,19 +174,13 @@ def check_one(job: tuple[int, torch.dtype]) -> tuple[Any, list[str]]:
             by, weights = ops.MaxPool(**windows(shape, window), ties=ties), ref.chosen(tied, ties)
             note("max_pool_push", by, [tied, dx], ref.push(weights, dx), ref.push(weights, dx.abs()), 2 * n)
             note("max_pool_pull", by, [tied, g], ref.pull(weights, g), ref.pull(weights, g.abs()), 2 * n)
-        average = ops.AvgPool(**windows(shape, window), count_include_pad=False)
-        shares = ref.real.double() / ref.divisors(False)[:, None]
-        spread = ops.AvgSpread(**vars(average), sizes=ref.window.sizes)
-        note("avg_pool", average, [x], ref.push(shares[None], x), ref.push(shares[None], x.abs()), n + 2)
-        wanted = ref.scatter(shares * g.double().reshape(prod(ref.lead), len(shares), 1))
-        note(
-            "avg_pool_spread",
-            spread,
-            [g],
-            wanted,
-            ref.scatter(shares * g.double().abs().reshape(prod(ref.lead), len(shares), 1)),
-            n + 2,
-        )
+        for include in (False, True):
+            average = ops.AvgPool(**windows(shape, window), count_include_pad=include)
+            shares = ref.real.double() / ref.divisors(include)[:, None]
+            spread = ops.AvgSpread(**vars(average), sizes=ref.window.sizes)
+            note("avg_pool", average, [x], ref.push(shares[None], x), ref.push(shares[None], x.abs()), n + 2)
+            wanted, scale = (ref.pull(shares[None].expand(prod(ref.lead), -1, -1), v) for v in (g, g.abs()))
+            note("avg_pool_spread", spread, [g], wanted, scale, n + 2)
         if "output_size" not in window:
             soft = smooth_pool.SmoothPool(**windows(shape, window), beta=1.5)
             value, weights = ref.softmax(x, 1.5)

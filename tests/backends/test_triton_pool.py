@@ -42,6 +42,7 @@ QUICK: list[Row] = [
     ((7, 9), {"kernel_size": (5, 3), "stride": (1, 2), "padding": (2, 5), "dilation": (2, 3)}, F16),
     ((10, 16), {"kernel_size": (3, 5), "stride": 1, "padding": ((1, 1), (6, 2))}, F16),
     ((20, 3), {"kernel_size": (18, 2), "stride": 2, "padding": ((17, 4), (0, 1))}, F64),
+    ((7, 28), {"kernel_size": (5, 8), "stride": (5, 8), "padding": ((2, 1), (4, 1))}, F16),  # many cells of one output
 ]
 QUICK_BINS: list[Row] = [((2, 4, 14), {"output_size": (2, 5)}, F16), ((2, 6, 6), {"output_size": (1, 1)}, F32)]
 
@@ -67,10 +68,13 @@ WINDOWS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 1, 4, 3), {"kernel_size": (2, 2, 2), "padding": ((2, 2), (0, 1), (1, 1)), "dilation": (2, 1, 1)}),
     ((2, 2, 10, 16), {"kernel_size": (3, 3), "stride": 1, "padding": 1}),  # windows side by side
     ((2, 9, 8), {"kernel_size": (3, 5), "stride": (2, 2), "padding": ((1, 0), (2, 1))}),
-    ((3, 20, 12), {"kernel_size": (13, 13), "stride": 1, "padding": 6}),
+    ((3, 20, 12), {"kernel_size": (13, 9), "stride": 1, "padding": ((6, 6), (5, 3))}),
     ((11, 8), {"kernel_size": (2, 2), "stride": 1, "padding": ((2, 3), (4, 1))}),  # of padding alone, some of them
     ((2, 12), {"kernel_size": (3,), "stride": 1, "padding": ((9, 0),)}),
     ((2, 2, 64), {"kernel_size": (4,), "stride": 4}),
+    ((5, 60), {"kernel_size": (2, 4), "stride": 4, "padding": ((0, 0), (0, 2))}),
+    ((3, 9, 24), {"kernel_size": (8, 8), "padding": ((4, 3), (3, 4))}),
+    ((2, 16, 24), {"kernel_size": (8, 8), "padding": 4}),
     ((2, 6, 8), {"kernel_size": (2, 2)}),  # rows that are not whole tiles, of several columns and of one
     ((2, 6, 4), {"kernel_size": (2, 2)}),
     ((6, 9, 4), {"kernel_size": (6, 1), "stride": 1, "padding": ((3, 2), (0, 0))}),

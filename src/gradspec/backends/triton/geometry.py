@@ -53,6 +53,11 @@ class PassAxis(NamedTuple):
         """Whether all cells are one window."""
         return self.outputs == 1 and self.taps == self.size and self.dilation == 1 and not self.lo
 
+    def has_whole_blocks(self, cells: int) -> bool:
+        """Whether one output reads all of every so many cells."""
+        is_disjoint = self.taps == self.stride and self.dilation == 1 and not self.bins
+        return is_disjoint and self.stride % cells == 0 and self.lo % cells == 0
+
     @property
     def dims(self) -> Shape:
         return () if self.dim is None else (*self.also, self.dim)

@@ -36,7 +36,7 @@ from gradspec.backends.triton.plans import Operator, Planner, Rule, Slot, operat
 from gradspec.graph.types import TensorType, f32
 from gradspec.ops.pool import AvgPool, AvgSpread, MaxPool, Windows
 from gradspec.ops.smooth_pool import SmoothPool
-from gradspec.spec.window import Window
+from gradspec.spec.window import Adaptive, Regular, Window
 
 LANES, FOLDED, IN_VECTORS = 128, 1024, 4
 """Lanes of a program, numbers of a block that is folded, and how many times as many of one that is read in vectors."""
@@ -66,8 +66,8 @@ class PoolKind(NamedTuple):
 
     number: int
     lowest: float | int = 0
-    sign: int = 1
-    """−1: cells are negated first; 0: their absolute values are taken."""
+    sign: float = 1
+    """What cells are multiplied by first; 0: their absolute values are taken."""
     p: float = 0.0
     """β, or the exponent of a norm."""
     split: bool = False
@@ -236,8 +236,7 @@ def _reduce(
     strip = 1 if is_long else _strip(kind, step, x)
     strides = x.strides, y.strides, numbers.table.strides
     places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs, deep=deep)
-    apart = tuple(1 if d in row.also else step for d, step in enumerate(x.strides))
-    whole = row.taps if is_long and row.is_whole and _are_vectors(row, row.size, apart) else 0
+    whole = row.taps if is_long and row.is_whole and _are_vectors(row, row.size, _outside(row, x)) else 0
     x = p.aligned(x, SIDE) if whole else x
     slots = [x if s is None else s for s in before] + [y if s is None else s for s in given] + [numbers.table]
     sizes = [*places.numbers, *row.sizes, *col.sizes, inner]
@@ -287,7 +286,7 @@ class Beside(NamedTuple):
 def _beside(kind: PoolKind, step: Pass, x: Slot, y: Shape, *others: Shape) -> Beside | None:
     """The axes of a pass as ``reduce_beside`` takes them, if it does. ``y``: the outputs' strides."""
     row, col = _across(step, x, y, *others)
-    if not kind.is_plain or kind.sign != 1 or kind.places or step.deep.dim is not None or not _is_fastest(col, x):
+    if not kind.is_plain or kind.sign == 0 or kind.places or step.deep.dim is not None or not _is_fastest(col, x):
         return None
     is_regular = not any(axis.bins or axis.dilation > 1 or axis.also for axis in (row, col))
     are_whole = _are_vectors(col, col.size, x.strides) and _are_vectors(col, col.outputs, y)
@@ -320,7 +319,7 @@ def _reduce_beside(
     slots = [x, before.u or x, *(y if s is None else s for s in given), numbers.table]
     p.launch(
         kernels.reduce_beside, -(-places.total // LANES), slots, [*places.numbers, *row.sizes, *col.sizes],
-        KIND=kind.number, LOWEST=kind.lowest, MOVES=before.u is not None, LAST=is_last, GIVES=gives,
+        KIND=kind.number, LOWEST=kind.lowest, SIGN=kind.sign, MOVES=before.u is not None, LAST=is_last, GIVES=gives,
         NONE=_none(given.w), HOLLOW=is_hollow, ONLY=numbers.only, INVERSE=kind.inverse,
         KR=row.taps, SR=row.stride, ER=row.has_edges or row.outputs % strip > 0, KC=col.taps, SC=col.stride,
         EC=col.has_edges, LC=col.lo, AXES=places.axes, STRIP=strip, WIDE=places.wide, B=LANES,
@@ -353,7 +352,7 @@ def _folding(kind: PoolKind, row: PassAxis, x: Slot, whole: int) -> tuple[int, i
     if whole and kind.is_plain and x.dtype is not torch.float64:
         across = min(across, FOLDED)
         return IN_VECTORS * FOLDED // across, across
-    across = min(across, 256 if row.dim is not None and x.strides[row.dim] == min(x.strides) else 16)
+    across = min(across, 256 if row.dim is not None and x.strides[row.dim] == min(x.strides) else 32)
     return FOLDED // across, across
 
 
@@ -397,11 +396,13 @@ def _cover(
     }  # fmt: skip
     strides: Sequence[Shape] = (dx.strides, g.strides, numbers.table.strides)
     if tiles is None:
-        kernel, wide = kernels.cover, _side_by_side(lanes(dx.shape, strides, row, col, row.size, col.size), dx)
+        kernel, wide = kernels.cover, _side_by_side(lanes(dx.shape, strides, row, col, row.size, col.size), col, dx)
         is_inner = not _is_fastest(col, dx)
         across, inner = (1, wide) if is_inner else (wide, 1)
         places = lanes(dx.shape, strides, row, col, row.size, col.size // across, inner)
-        known |= {"DR": row.dilation, "BR": row.bins, "NR": row.readers, "V": wide, "INNER": is_inner}
+        are_alike = not is_inner and col.has_whole_blocks(wide)
+        known |= {"DR": row.dilation, "BR": row.bins, "NR": row.readers}
+        known |= {"V": wide, "INNER": is_inner, "ALIKE": are_alike}
         known |= {"DC": col.dilation, "BC": col.bins, "NC": col.readers}
     else:
         kernel, (down, right, beside) = kernels.cover_tiles, tiles
@@ -418,11 +419,12 @@ def _cover(
     p.launch(kernel, programs, slots, sizes, **known, AXES=places.axes, WIDE=places.wide)
 
 
-def _side_by_side(places: Lanes, dx: Slot) -> int:
+def _side_by_side(places: Lanes, col: PassAxis, dx: Slot) -> int:
     """How many cells of a lane lie side by side, along columns or the last axis, where those of all lanes begin at a
     multiple of as many."""
     fastest = [cut[0] for cut, step in zip(places.cuts[2:], places.strides[0][3:], strict=True) if step == 1 < cut[0]]
-    return next((n for n in (4, 2) if fastest and _are_multiples(n, fastest[-1], dx.strides)), 1)
+    widths = (16 // dx.dtype.itemsize, 4, 2)
+    return next((n for n in widths if fastest and _are_multiples(n, fastest[-1], _outside(col, dx))), 1)
 
 
 class Tiles(NamedTuple):
@@ -441,7 +443,8 @@ def _tiles(kind: PoolKind, row: PassAxis, col: PassAxis, dx: Slot, g: Slot) -> T
     if any(axis.dilation > 1 or axis.stride > wide for axis in (row, col)) or _is_fastest(row, dx):
         return None
     most = FEW_TAPS if dx.dtype is torch.float64 and kind.is_heavy else MOST_PAIRS // (1 + 4 * kind.is_heavy)
-    across = tile(col, SIDE // col.stride if are_vectors else 2 if col.stride == 1 < col.taps else 1)
+    cells = 2 * SIDE if col.stride == SIDE and _are_multiples(2 * SIDE, col.size, dx.strides) else SIDE
+    across = tile(col, cells // col.stride if are_vectors else 2 if col.stride == 1 < col.taps else 1)
     if row.bins or col.bins:
         down = tile(row, 1)
         pairs = down.cells * across.cells * down.readers * across.readers
@@ -469,12 +472,17 @@ def _joint(row: PassAxis, col: PassAxis, tiles: Tiles, dx: Slot) -> dict[str, An
 
 def _apart(cells: int, size: int, strides: Shape) -> int:
     """Tiles of so many cells of a row begin at a multiple of this."""
-    return next(n for n in (4, 2, 1) if cells % n == 0 and _are_multiples(n, size, strides))
+    return next(n for n in (8, 4, 2, 1) if cells % n == 0 and _are_multiples(n, size, strides))
 
 
 def _is_fastest(axis: PassAxis, of: Slot) -> bool:
     """Whether cells along an axis lie side by side."""
     return axis.dim is not None and of.strides[axis.dim] == 1 and of.shape[axis.dim] > 1
+
+
+def _outside(axis: PassAxis, of: Slot) -> Shape:
+    """Strides, but for those that an axis takes in itself."""
+    return tuple(1 if d in axis.also else step for d, step in enumerate(of.strides))
 
 
 def _are_multiples(n: int, size: int, strides: Shape) -> bool:
@@ -609,13 +617,28 @@ def _avg_pool(p: Planner, attrs: AvgPool, x: Slot) -> Slots:
 
 
 def _avg_spread(p: Planner, attrs: AvgSpread, g: Slot) -> Slots:
-    """The transpose: every cell receives ``g / divisor`` of the windows that read it."""
+    """The transpose: every cell receives ``g / divisor`` of the windows that read it. Those of many taps take one pass
+    if it is the sum of a window of outputs."""
     shape = (*g.shape[: len(g.shape) - len(attrs.sizes)], *attrs.sizes)
     window = attrs.window(TensorType(f32, shape))
-    states = [PassState()] * (1 + len(passes(window, len(shape))))
-    return (
-        _backward(p, PoolKind(kernels.SUM.value), window, g, states, shape, np.reciprocal(_divisors(attrs, window))),
-    )
+    factors, steps, readers = np.reciprocal(_divisors(attrs, window)), passes(window, len(shape)), _readers(window)
+    if readers is not None and not np.ndim(factors) and len(steps) > 1:
+        kind = PoolKind(kernels.SUM.value, sign=float(factors), inverse=True)
+        if len(_steps(kind, readers, g, 1.0)) == 1:
+            return (_forward(p, kind, readers, g, table=1.0)[-1].any,)
+    states = [PassState()] * (1 + len(steps))
+    return (_backward(p, PoolKind(kernels.SUM.value), window, g, states, shape, factors),)
+
+
+def _readers(window: Window) -> Window | None:
+    """The outputs that read each cell, as windows of outputs, if these go on cell by cell."""
+    axes = []
+    for axis in window.trimmed().axes:
+        if isinstance(axis, Adaptive) or axis.stride > 1 or axis.dilation > 1 or axis.lo >= axis.kernel:
+            return None
+        n, lo = axis.outputs, axis.kernel - 1 - axis.lo
+        axes.append(Regular(n, axis.kernel, 1, lo, axis.size + axis.lo, 1, axis.size))
+    return Window(tuple(axes))
 
 
 # --- the smooth maximum -----------------------------------------------------------------------------------------------

@@ -280,6 +280,14 @@ def joined(states, N: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr, PLACES:
 
 
 @triton.jit
+def scaled(v, SIGN: tl.constexpr):
+    if SIGN == 0:
+        return tl.abs(v)
+    else:
+        return v * tl.full(v.shape, SIGN, v.dtype)
+
+
+@triton.jit
 def cell(
     x, xw, xu, at, real, code,
     KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, STATES: tl.constexpr, MOVES: tl.constexpr,
@@ -291,10 +299,8 @@ def cell(
         real = tl.full(v.shape, 1, tl.int1)
     else:
         v = lifted(tl.load(x + at, mask=real, other=LOWEST))
-    if SIGN < 0 and not STATES:
-        v = tl.where(real, -v, LOWEST)
-    if SIGN == 0 and not STATES:
-        v = tl.where(real, tl.abs(v), LOWEST)
+    if SIGN != 1 and not STATES:
+        v = tl.where(real, scaled(v, SIGN), LOWEST)
     if KIND == WINNER:
         w = tl.where(real, code, -1)
         if STATES:
@@ -597,11 +603,11 @@ def followed(a, b, KIND: tl.constexpr):
 def windows_among(states, N: tl.constexpr, K: tl.constexpr, S: tl.constexpr, KIND: tl.constexpr):
     """The states of ``N`` windows, ``S`` apart, of ``K`` states each.
 
-    Of maxima, ``n`` neighbours share what they have in common: to it belongs, for each, an end of what comes before and
-    a beginning of what comes after. Sums keep their order.
+    ``n`` neighbours share what they have in common; to it belongs, for each, an end of what comes before and a
+    beginning of what comes after.
     """
     most: tl.constexpr = 8 if K > 8 else 4 if K > 4 else 2 if K > 2 else 1
-    n: tl.constexpr = 1 if KIND == SUM or S > 1 else min(most, N)
+    n: tl.constexpr = 1 if S > 1 else min(most, N)
     found = ()
     for g in tl.static_range(N // n):
         common = states[g * n * S + n - 1]
@@ -622,7 +628,8 @@ def windows_among(states, N: tl.constexpr, K: tl.constexpr, S: tl.constexpr, KIN
 @triton.jit
 def row_beside(
     start, r, col, in_row, col_size,
-    KIND: tl.constexpr, LOWEST: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, EC: tl.constexpr, LC: tl.constexpr,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, EC: tl.constexpr,
+    LC: tl.constexpr,
 ):  # fmt: skip
     """The states of what four windows read of row ``r`` of their strip. Without padding they would begin at ``start``;
     vectors are read from one before that on, as far as the last of their cells is."""
@@ -633,7 +640,8 @@ def row_beside(
         c = (col * SC + (b - before)) * SIDE
         real = in_row & (c >= 0) & (c < col_size) if EC else in_row
         vector = start[:, None] + ((b - before) * SIDE + tl.arange(0, SIDE)[None, :])
-        several = apart(lifted(tl.load(vector, mask=real[:, None], other=LOWEST)))
+        several = lifted(tl.load(vector, mask=real[:, None], other=LOWEST))
+        several = apart(several if SIGN == 1 else scaled(several, SIGN))
         for k in tl.static_range(SIDE):
             if b * SIDE + k >= before * SIDE - LC:
                 code = tl.full(c.shape, r * KC + (b * SIDE + k + LC - before * SIDE), tl.int32)
@@ -646,8 +654,8 @@ def reduce_beside(
     x, xu, y, yw, yu, table, lanes,
     n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo,
-    KIND: tl.constexpr, LOWEST: tl.constexpr, MOVES: tl.constexpr, LAST: tl.constexpr, GIVES: tl.constexpr,
-    NONE: tl.constexpr, HOLLOW: tl.constexpr, ONLY: tl.constexpr, INVERSE: tl.constexpr,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, MOVES: tl.constexpr, LAST: tl.constexpr,
+    GIVES: tl.constexpr, NONE: tl.constexpr, HOLLOW: tl.constexpr, ONLY: tl.constexpr, INVERSE: tl.constexpr,
     KR: tl.constexpr, SR: tl.constexpr, ER: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, EC: tl.constexpr,
     LC: tl.constexpr, AXES: tl.constexpr, STRIP: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
@@ -669,7 +677,7 @@ def reduce_beside(
         h = top + r
         in_row = inside & (h >= 0) & (h < row_size) if ER else inside
         start = tl.multiple_of(x + (base + h * x2 + col * (SC * SIDE)), SIDE * x.dtype.element_ty.itemsize)
-        found = found + (row_beside(start, r, col, in_row, col_size, KIND, LOWEST, KC, SC, EC, LC),)
+        found = found + (row_beside(start, r, col, in_row, col_size, KIND, LOWEST, SIGN, KC, SC, EC, LC),)
     columns = ()
     for c in tl.static_range(SIDE):
         states = ()
@@ -948,8 +956,8 @@ def state_of(x, xw, at, inside, g, KIND: tl.constexpr, SIGN: tl.constexpr, STATE
     w = v
     if KIND == TIED or KIND == SOFT:
         v = lifted(tl.load(x + at, mask=inside, other=0.0))
-        if SIGN < 0 and not STATES:
-            v = -v
+        if SIGN != 1 and not STATES:
+            v = scaled(v, SIGN)
         w = tl.full(v.shape, 1.0, v.dtype)
         if STATES and KIND == SOFT:
             w = tl.load(xw + at, mask=inside, other=0.0)
@@ -965,11 +973,13 @@ def cover(
     LAST: tl.constexpr, ONLY: tl.constexpr,
     KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr, NR: tl.constexpr,
     KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr, NC: tl.constexpr,
-    V: tl.constexpr, INNER: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
+    V: tl.constexpr, INNER: tl.constexpr, ALIKE: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr,
+    B: tl.constexpr,
 ):  # fmt: skip
     """Every cell adds up what it receives from the ``NR`` × ``NC`` outputs that may read it.
 
     A lane has ``V`` cells side by side, along columns or, with ``INNER``, the last axis, the first at a multiple of V.
+    ``ALIKE``: one output reads all of them.
     """
     cuts = ((n1, m1, s1), (n2, m2, s2), (n3, m3, s3), (n4, m4, s4))
     rows, cols = (row_size, row_outputs, row_lo), (col_size, col_outputs, col_lo)
@@ -990,7 +1000,7 @@ def cover(
     row, col, inside = row[:, None], col[:, None], (i < lanes)[:, None]
     if INNER:
         base, table_base = base + side * y4, table_base + side * t4
-    else:
+    elif not ALIKE:
         col = col + side
     v, w = state_of(x, xw, at, inside, g, KIND, SIGN, STATES)
     total = lifted(tl.zeros(at.shape, g.dtype.element_ty))
@@ -1000,7 +1010,7 @@ def cover(
         for b in range(NC):
             o_col, tap_col, in_col = reader(col, NC - 1 - b, cols, KC, SC, DC, BC)
             out, table_at = base + o_row * y2 + o_col * y3, table_base + o_row * t2 + o_col * t3
-            here, tap = inside & in_row & in_col, tap_row * KC + tap_col
+            here, tap = inside & in_row & in_col, tap_row * KC + (tap_col + side if ALIKE else tap_col)
             source = source_at(g, gv, gw, table, out, table_at, here, KIND, LAST, SPLIT, ONLY)
             part += received(source, tap, here, v, w, KIND, LAST, P)
         total = total + part if KIND == SUM else part
