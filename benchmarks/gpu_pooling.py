@@ -220,7 +220,7 @@ def check(seconds: float) -> None:
         for job, bad in processes.imap_unordered(partial(in_time, seconds), jobs):
             if bad:
                 failures[str(job)] = bad
-                print("WRONG", job, bad[:4])
+                print("WRONG", job, bad[:4], flush=True)
     failures |= far()
     FOUND["check"] = {"groups": len(jobs), "failures": failures}
     print(f"{len(jobs) - len(failures)} of {len(jobs)} groups of a geometry and a format are right")

@@ -95,6 +95,8 @@ BINS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((3, 6, 7), {"output_size": (3, 3)}),  # and begin at a multiple of two
     ((2, 9, 15), {"output_size": (9, 10)}),
     ((2, 8, 8), {"output_size": (1, 1)}),  # planes of vectors
+    ((2, 2, 67), {"output_size": (2, 2)}),  # periods too long for a tile, and of too many bins
+    ((1, 3), {"output_size": (7, 15)}),
     *[(shape, window) for shape, window, _ in QUICK_BINS],
 ]
 
@@ -463,6 +465,18 @@ def test_vectors_are_read_from_where_they_may_begin(monkeypatch):
     found = pool.kernel("max_pool_pull", attrs)(x, g)[0]
     assert launched == [(kernels.reduce_beside, [0]), (kernels.cover_tiles, [0])]
     torch.testing.assert_close(found, pool.kernel("max_pool_pull", attrs)(x.clone(), g.clone())[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("sizes", [(1, 13, 51, 65), (1, 1, 12, 12), (65, 67, 2, 2), (64, 64, 63, 63)], ids=str)
+def test_gradients_of_many_bins_are_not_unrolled(monkeypatch, sizes):
+    """A tile of 255 pairs of bins took 100 s to compile, and one of more than 64 cells does not."""
+    launched = []
+    monkeypatch.setattr(plans.Planner, "launch", lambda self, kernel, *rest, **known: launched.append((kernel, known)))
+    x, g = torch.empty(2, *sizes[:2]), torch.empty(2, *sizes[2:])
+    pool.kernel("max_pool_pull", ops.MaxPool(**windows(x.shape, {"output_size": sizes[2:]}))).plan([x, g])
+    tiles = [known for kernel, known in launched if kernel is kernels.cover_tiles]
+    assert all(t["NR"] * t["NC"] <= 32 and t["TR"] * t["TC"] <= 64 for t in tiles)
+    assert any(kernel is kernels.cover for kernel, _ in launched)
 
 
 def test_winners_have_one_byte_where_windows_allow():

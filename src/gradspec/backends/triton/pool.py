@@ -46,9 +46,9 @@ SIDE: int = kernels.SIDE.value
 MOST_VECTORS, APART_VECTORS, BESIDE_TAPS = 128, 8, 256
 """Outputs side by side of a lane; vectors of as many cells that it reads, also where windows share no row, and taps of
 windows, at most."""
-MOST_PAIRS, BIN_PAIRS = 400, 256
-"""Pairs of a cell of a tile and a tap that reads it, at most; of a cell and one of the tile's bins, since every number
-of bins is another kernel."""
+MOST_PAIRS, BIN_PAIRS, BIN_CELLS, BIN_READERS = 400, 256, 64, 32
+"""Pairs of a cell of a tile and a tap that reads it, at most; of a cell and one of the tile's bins, its cells, and its
+bins, each of which the compiler has to unroll."""
 
 VALUE, STATE, TANGENT, RAW = 1, 2, 4, 8
 """What a pass writes; RAW: the state's v in the place of the value that it stands for."""
@@ -443,12 +443,13 @@ def _tiles(kind: PoolKind, row: PassAxis, col: PassAxis, dx: Slot, g: Slot) -> T
     if any(axis.dilation > 1 or axis.stride > wide for axis in (row, col)) or _is_fastest(row, dx):
         return None
     most = FEW_TAPS if dx.dtype is torch.float64 and kind.is_heavy else MOST_PAIRS // (1 + 4 * kind.is_heavy)
-    cells = 2 * SIDE if col.stride == SIDE and _are_multiples(2 * SIDE, col.size, dx.strides) else SIDE
-    across = tile(col, cells // col.stride if are_vectors else 2 if col.stride == 1 < col.taps else 1)
+    across_cells = 2 * SIDE if col.stride == SIDE and _are_multiples(2 * SIDE, col.size, dx.strides) else SIDE
+    across = tile(col, across_cells // col.stride if are_vectors else 2 if col.stride == 1 < col.taps else 1)
     if row.bins or col.bins:
         down = tile(row, 1)
-        pairs = down.cells * across.cells * down.readers * across.readers
-        return Tiles(down, across, False) if kind.is_plain and pairs <= BIN_PAIRS else None
+        cells, readers = down.cells * across.cells, down.readers * across.readers
+        is_small = cells <= BIN_CELLS and readers <= BIN_READERS and cells * readers <= BIN_PAIRS
+        return Tiles(down, across, False) if kind.is_plain and is_small else None
     for strides in (4, 2, 1):
         down = tile(row, strides)
         if down.cells * across.cells * row.readers * col.readers <= most and down.cells <= max(row.size, row.stride):
