@@ -188,12 +188,23 @@ def test_a_zero_with_its_place_is_the_winners(shape, kernel):
     np.testing.assert_array_equal(np.signbit(value.reshape(winners.shape)), np.signbit(winners))
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8])
-def test_integers(dtype):
-    for width, stride in ((7, 2), (8, 1)):
-        x = np.random.default_rng(3).integers(0, 4, (2, 6, width)).astype(dtype) - dtype(2)
-        attrs = ops.MaxPool(**windows(x.shape, {"kernel_size": (3, 2), "stride": stride, "padding": ((3, 0), (0, 1))}))
-        wanted = gs.spec.max_pool(x.tolist(), **named(attrs)).tolist()
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64, np.uint8])
+def test_integers(monkeypatch, dtype):
+    """Triton's compiler fills a vector of 8 or 16 bits, where it is masked, with what the interpreter is made to."""
+    load = InterpreterBuilder.create_masked_load
+
+    def filled(builder, pointers, mask, other, *rest):
+        found = load(builder, pointers, mask, other, *rest)
+        if other is not None and other.data.dtype in (np.int8, np.int16):
+            found.data = np.where(mask.data | (other.data >= 0), found.data, -1).astype(found.data.dtype)
+        return found
+
+    monkeypatch.setattr(InterpreterBuilder, "create_masked_load", filled)
+    for shape, kernel in (((2, 6, 7), (3, 2)), ((2, 6, 8), (3, 2)), ((2, 6, 6), (6, 6))):
+        x = (np.random.default_rng(3).integers(0, 4, shape) - 6 * (dtype is not np.uint8)).astype(dtype)
+        window = {"kernel_size": kernel, "stride": 1 if shape[-1] == 8 else 2, "padding": ((3, 0), (0, 1))}
+        attrs = ops.MaxPool(**windows(x.shape, window if kernel == (3, 2) else {"output_size": (1, 1)}))
+        wanted = getattr(gs.spec, f"{kind(attrs)}max_pool")(x.tolist(), **named(attrs)).tolist()
         assert run("max_pool", attrs, x).tolist() == wanted
 
 

@@ -280,6 +280,18 @@ def joined(states, N: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr, PLACES:
 
 
 @triton.jit
+def loaded(at, real, LOWEST: tl.constexpr):
+    """Cells, and the lowest number where there is none.
+
+    Triton fills vectors of 8 or 16 bits with another if it is a negative integer: its sign covers those beside it.
+    """
+    if at.dtype.element_ty.is_floating():
+        return lifted(tl.load(at, mask=real, other=LOWEST))
+    else:
+        return tl.where(real, tl.load(at, mask=real, other=0), LOWEST)
+
+
+@triton.jit
 def scaled(v, SIGN: tl.constexpr):
     if SIGN == 0:
         return tl.abs(v)
@@ -298,7 +310,7 @@ def cell(
         v = lifted(tl.load(x + at))
         real = tl.full(v.shape, 1, tl.int1)
     else:
-        v = lifted(tl.load(x + at, mask=real, other=LOWEST))
+        v = loaded(x + at, real, LOWEST)
     if SIGN != 1 and not STATES:
         v = tl.where(real, scaled(v, SIGN), LOWEST)
     if KIND == WINNER:
@@ -640,7 +652,7 @@ def row_beside(
         c = (col * SC + (b - before)) * SIDE
         real = in_row & (c >= 0) & (c < col_size) if EC else in_row
         vector = start[:, None] + ((b - before) * SIDE + tl.arange(0, SIDE)[None, :])
-        several = lifted(tl.load(vector, mask=real[:, None], other=LOWEST))
+        several = loaded(vector, real[:, None], LOWEST)
         several = apart(several if SIGN == 1 else scaled(several, SIGN))
         for k in tl.static_range(SIDE):
             if b * SIDE + k >= before * SIDE - LC:
