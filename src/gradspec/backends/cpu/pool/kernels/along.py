@@ -9,7 +9,7 @@ from __future__ import annotations
 from gradspec.backends.cpu.pool.arguments import AxisKind, Finish, Role
 from gradspec.backends.cpu.pool.kernels.rows import Row, fetch_row, read_row, real_taps, span_of
 from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, output_of
-from gradspec.codegen.language import following, inlined, lanes, lanes_once, outlined, strided, total
+from gradspec.codegen.language import following, inlined, lanes, lanes_once, outlined, parts, stretch, strided, total
 
 # --- windows that are all real, which start ``stride`` cells apart ----------------------------------------------------
 
@@ -99,6 +99,16 @@ def four_taps_by_four(state, target, row, n, nought):
         first = state.join(state.tap(a, 0, nought), state.tap(b, 1, nought))
         second = state.join(state.tap(c, 2, nought), state.tap(d, 3, nought))
         state.put(target.cells, target.at + i, state.join(first, second))
+
+
+@outlined
+def finished_fours(reduction, target, row, n, scale):
+    """The same for neighbours that are joined as they lie, two and two, and finished."""
+    state = reduction.state
+    for i in lanes(state.number, n):
+        even, odd = parts(state.cell(stretch(row.p, row.at + 4 * i, 4)), 2)
+        first, second = parts(state.join(even, odd), 2)
+        state.put(target.cells, target.at + i, reduction.scaled(state.join(first, second), scale))
 
 
 def taps(state, target, row, n, kernel, stride, dilation, zero):
@@ -291,6 +301,14 @@ def are_read_once(args, axis):
     return is_run and axis.kernel <= axis.stride
 
 
+@inlined
+def are_finished_fours(args, axis):
+    """Whether all windows are four neighbours each, and their divisor, if there is one, has an inverse."""
+    is_at_once = args.finish == Finish.AT_ONCE and (args.inverse != 0.0 or args.divisor == 0.0)
+    are_fours = axis.kernel == 4 and axis.stride == 4 and axis.dilation == 1 and are_read_once(args, axis)
+    return is_at_once and are_fours and axis.low == 0 and axis.beyond == axis.outputs
+
+
 @outlined
 def reduced_row(reduction, work, axis, source, target, first_output, end_output):
     """Outputs of the last axis, a stretch at a time; those of the only axis are finished at once."""
@@ -302,6 +320,11 @@ def reduced_row(reduction, work, axis, source, target, first_output, end_output)
     if not is_only:
         before = args.axes[len(args.axes) - 2]
         fetch_row(form, args, Role.X, source.x + 2 * before.strides[Role.X], axis.size)
+    if not form.converts and reduction.state.has_totals and is_only and are_finished_fours(args, axis):
+        row = Row(form.stored_at(args.arrays[Role.X]), source.x + 4 * first_output)
+        out, scale = output_of(reduction, work, target, first_output), reduction.scale_of(args, True)
+        finished_fours(reduction, out, row, end_output - first_output, scale)
+        return
     at = target.at
     for first in range(first_output, end_output, args.tile):
         end, out = min(first + args.tile, end_output), Destination(target.cells, at)
