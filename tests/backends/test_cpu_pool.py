@@ -395,6 +395,7 @@ MAX_PATHS = [
     Path("taps", largest((3, 4), (3, 1), 1), (2, 10, 41), is_plain, PUSH),
     Path("taps, dilated", largest((3, 3), (1, 1), 2, (3, 2)), (2, 13, 37), is_plain),
     Path("taps of four at stride four", largest((4, 4), (4, 4)), (2, 9, 70), lambda b: b.axes[1].stride == 4, PUSH),
+    Path("fours in a row", largest((4,), 4), (3, 70), lambda b: len(b.axes) == 1, PUSH),
     Path(
         "long rows of far strides",
         largest((2, 9), (3, 8)),

@@ -75,6 +75,7 @@ WINDOWS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((5, 60), {"kernel_size": (2, 4), "stride": 4, "padding": ((0, 0), (0, 2))}),
     ((3, 9, 24), {"kernel_size": (8, 8), "padding": ((4, 3), (3, 4))}),
     ((2, 16, 24), {"kernel_size": (8, 8), "padding": 4}),
+    ((2, 16, 8), {"kernel_size": (4, 4)}),
     ((2, 6, 8), {"kernel_size": (2, 2)}),  # rows that are not whole tiles, of several columns and of one
     ((2, 6, 4), {"kernel_size": (2, 2)}),
     ((6, 9, 4), {"kernel_size": (6, 1), "stride": 1, "padding": ((3, 2), (0, 0))}),

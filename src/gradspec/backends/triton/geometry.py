@@ -54,7 +54,7 @@ class PassAxis(NamedTuple):
         return self.outputs == 1 and self.taps == self.size and self.dilation == 1 and not self.lo
 
     def has_whole_blocks(self, cells: int) -> bool:
-        """Whether one output reads all of every so many cells."""
+        """Whether no two outputs read any of every so many cells."""
         is_disjoint = self.taps == self.stride and self.dilation == 1 and not self.bins
         return is_disjoint and self.stride % cells == 0 and self.lo % cells == 0
 

@@ -46,9 +46,9 @@ SIDE: int = kernels.SIDE.value
 MOST_VECTORS, APART_VECTORS, BESIDE_TAPS = 128, 8, 256
 """Outputs side by side of a lane; vectors of as many cells that it reads, also where windows share no row, and taps of
 windows, at most."""
-MOST_PAIRS, BIN_PAIRS, BIN_CELLS, BIN_READERS = 400, 256, 64, 32
-"""Pairs of a cell of a tile and a tap that reads it, at most; of a cell and one of the tile's bins, its cells, and its
-bins, each of which the compiler has to unroll."""
+MOST_PAIRS, TILE_CELLS, BIN_PAIRS, BIN_READERS = 400, 64, 256, 32
+"""Pairs of a cell of a tile and a tap that reads it, at most, and its cells, as many as ``beside`` joins; pairs of a
+cell and one of the tile's bins, and its bins, since every number of bins is another kernel."""
 
 VALUE, STATE, TANGENT, RAW = 1, 2, 4, 8
 """What a pass writes; RAW: the state's v in the place of the value that it stands for."""
@@ -67,7 +67,7 @@ class PoolKind(NamedTuple):
     number: int
     lowest: float | int = 0
     sign: float = 1
-    """What cells are multiplied by first; 0: their absolute values are taken."""
+    """What cells are multiplied by first, padding too, which is 0 in sums; 0: their absolute values are taken."""
     p: float = 0.0
     """β, or the exponent of a norm."""
     split: bool = False
@@ -448,11 +448,13 @@ def _tiles(kind: PoolKind, row: PassAxis, col: PassAxis, dx: Slot, g: Slot) -> T
     if row.bins or col.bins:
         down = tile(row, 1)
         cells, readers = down.cells * across.cells, down.readers * across.readers
-        is_small = cells <= BIN_CELLS and readers <= BIN_READERS and cells * readers <= BIN_PAIRS
+        is_small = cells <= TILE_CELLS and readers <= BIN_READERS and cells * readers <= BIN_PAIRS
         return Tiles(down, across, False) if kind.is_plain and is_small else None
     for strides in (4, 2, 1):
         down = tile(row, strides)
-        if down.cells * across.cells * row.readers * col.readers <= most and down.cells <= max(row.size, row.stride):
+        cells = down.cells * across.cells
+        is_small = cells <= TILE_CELLS and cells * row.readers * col.readers <= most
+        if is_small and down.cells <= max(row.size, row.stride):
             return Tiles(down, across, are_vectors and col.stride == 1 and _are_vectors(col, col.outputs, g.strides))
     return None
 

@@ -39,7 +39,7 @@ UNSPECIALIZED += [f"{axis}_{what}" for axis in ("deep", "row", "col") for what i
 """Sizes, strides and addresses, of which Triton would compile a kernel for each kind: 1, a multiple of 16, and others.
 
 A plan launches what was compiled first for tensors of its types, wherever they lie. Its results are memory of its own,
-which begins at a multiple of 16.
+which begins at a multiple of 64 bytes.
 """
 
 
@@ -293,6 +293,7 @@ def loaded(at, real, LOWEST: tl.constexpr):
 
 @triton.jit
 def scaled(v, SIGN: tl.constexpr):
+    """Cells times a factor; their absolute values if it is 0."""
     if SIGN == 0:
         return tl.abs(v)
     else:

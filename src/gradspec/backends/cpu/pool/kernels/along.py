@@ -302,9 +302,9 @@ def are_read_once(args, axis):
 
 
 @inlined
-def are_finished_fours(args, axis):
-    """Whether all windows are four neighbours each, and their divisor, if there is one, has an inverse."""
-    is_at_once = args.finish == Finish.AT_ONCE and (args.inverse != 0.0 or args.divisor == 0.0)
+def are_finished_fours(reduction, args, axis):
+    """Whether all windows are four neighbours each, and complete when they are joined or multiplied by an inverse."""
+    is_at_once = args.finish == Finish.AT_ONCE and (not reduction.completes or args.inverse != 0.0)
     are_fours = axis.kernel == 4 and axis.stride == 4 and axis.dilation == 1 and are_read_once(args, axis)
     return is_at_once and are_fours and axis.low == 0 and axis.beyond == axis.outputs
 
@@ -320,7 +320,7 @@ def reduced_row(reduction, work, axis, source, target, first_output, end_output)
     if not is_only:
         before = args.axes[len(args.axes) - 2]
         fetch_row(form, args, Role.X, source.x + 2 * before.strides[Role.X], axis.size)
-    if not form.converts and reduction.state.has_totals and is_only and are_finished_fours(args, axis):
+    if reduction.has_whole and not form.converts and is_only and are_finished_fours(reduction, args, axis):
         row = Row(form.stored_at(args.arrays[Role.X]), source.x + 4 * first_output)
         out, scale = output_of(reduction, work, target, first_output), reduction.scale_of(args, True)
         finished_fours(reduction, out, row, end_output - first_output, scale)

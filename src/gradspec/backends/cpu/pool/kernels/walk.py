@@ -26,6 +26,7 @@ What is reduced is said by a *reduction*, an object that is known when a kernel 
 and, where ``has_whole``, ``has_planes``, ``keeps_rows`` or ``completes`` say so,
 
     whole(args, lo, hi)                                  planes that are one run of cells and have one output
+    scale_of(args, is_wanted), scaled(value, scale)      what outputs are multiplied by as they are found
     plane_rows, plane_row; kept_rows; joined_slabs       outputs of several axes at once (see ``straight``)
     complete(work, target, n)                            what finished outputs still need where all need the same
 """
