@@ -187,6 +187,18 @@ def test_a_window_reads_the_same_cells_settled_or_trimmed(size, kernel, stride, 
         assert [p for p in trimmed.positions(o) if 0 <= p < size] == cells
 
 
+def test_mirrored_windows_are_those_that_read_a_cell():
+    for n, k, s, d, (lo, hi) in product((1, 2, 5), (1, 2, 4), (1, 2), (1, 2), product((0, 1, 3, 6), repeat=2)):
+        if n + lo + hi > d * (k - 1):
+            window = regular((2, n), (1, k), (1, s), (0, (lo, hi)), (1, d))
+            mirrored = window.mirrored()
+            assert (mirrored is None) == (s > 1 or d > 1 or lo >= k)
+            if mirrored is not None:
+                read = [[o for o in taps if o is not None] for taps in mirrored.table()]
+                assert read == [sorted(o for _, o in pairs) for pairs in window.readers()]
+    assert adaptive((3,), (3,)).mirrored() is None
+
+
 def test_no_axes_is_one_window_on_one_cell():
     for window in (regular((), ()), adaptive((), ()), whole(()), transposed((), (), 1, 0, 0, 1)):
         assert_is_product(window, (), [])

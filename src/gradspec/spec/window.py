@@ -69,6 +69,13 @@ class Regular:
             Regular(self.size, end - first, self.stride, lo, self.hi, self.dilation, self.outputs)._closer().settled()
         )
 
+    def mirrored(self) -> Regular | None:
+        """The outputs that read each cell, as windows on the outputs; None if they are not neighbours."""
+        if self.stride > 1 or self.dilation > 1 or self.lo >= self.kernel:
+            return None
+        lo, hi = self.kernel - 1 - self.lo, max(self.kernel - 1 - self.hi, 0)
+        return Regular(self.outputs, self.kernel, 1, lo, hi, 1, self.size)
+
     def _closer(self) -> Regular:
         """The same cells for windows so far apart that one at most meets the axis: they need not be further apart."""
         span = self.dilation * (self.kernel - 1)
@@ -121,6 +128,16 @@ class Window:
     def trimmed(self) -> Window:
         """A window on the same cells, for those who do not read padding: see `Regular.trimmed`."""
         return Window(tuple(axis.trimmed() if isinstance(axis, Regular) else axis for axis in self.axes))
+
+    def mirrored(self) -> Window | None:
+        """The outputs that read each cell, as windows on the outputs, where windows go on cell by cell; else None.
+
+        >>> regular((3,), (2,), stride=1, padding=((1, 0),)).mirrored().table()
+        [[0, 1], [1, 2], [2, None]]
+        """
+        axes = [axis.mirrored() if isinstance(axis, Regular) else None for axis in self.axes]
+        found = tuple(axis for axis in axes if axis is not None)
+        return Window(found) if len(found) == self.rank else None
 
     def taps(self, output: Index) -> list[int | None]:
         """The flat positions that ``output`` reads, in row-major order; None is padding."""

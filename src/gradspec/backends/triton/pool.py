@@ -36,7 +36,7 @@ from gradspec.backends.triton.plans import Operator, Planner, Rule, Slot, operat
 from gradspec.graph.types import TensorType, f32
 from gradspec.ops.pool import AvgPool, AvgSpread, MaxPool, Windows
 from gradspec.ops.smooth_pool import SmoothPool
-from gradspec.spec.window import Adaptive, Regular, Window
+from gradspec.spec.window import Window
 
 LANES, FOLDED, IN_VECTORS = 128, 1024, 4
 """Lanes of a program, numbers of a block that is folded, and how many times as many of one that is read in vectors."""
@@ -66,8 +66,8 @@ class PoolKind(NamedTuple):
 
     number: int
     lowest: float | int = 0
-    sign: float = 1
-    """What cells are multiplied by first, padding too, which is 0 in sums; 0: their absolute values are taken."""
+    factor: float = 1
+    """What cells are multiplied by first; 0: their absolute values are taken."""
     p: float = 0.0
     """β, or the exponent of a norm."""
     split: bool = False
@@ -242,7 +242,7 @@ def _reduce(
     sizes = [*places.numbers, *row.sizes, *col.sizes, inner]
     is_plain_winner = kind.number == kernels.WINNER.value and not kind.places
     known = {
-        "KIND": kind.number, "LOWEST": kind.lowest, "SIGN": kind.sign, "P": kind.p, "SPLIT": kind.split,
+        "KIND": kind.number, "LOWEST": kind.lowest, "FACTOR": kind.factor, "P": kind.p, "SPLIT": kind.split,
         "STATES": not is_first and not is_plain_winner, "MOVES": before.u is not None, "PLACES": kind.places,
         "LAST": is_last, "GIVES": gives, "NONE": _none(given.w), "HOLLOW": step.is_hollow,
         "ONLY": numbers.only, "INVERSE": kind.inverse, "AXES": places.axes, "WIDE": places.wide,
@@ -286,7 +286,7 @@ class Beside(NamedTuple):
 def _beside(kind: PoolKind, step: Pass, x: Slot, y: Shape, *others: Shape) -> Beside | None:
     """The axes of a pass as ``reduce_beside`` takes them, if it does. ``y``: the outputs' strides."""
     row, col = _across(step, x, y, *others)
-    if not kind.is_plain or kind.sign == 0 or kind.places or step.deep.dim is not None or not _is_fastest(col, x):
+    if not kind.is_plain or kind.factor == 0 or kind.places or step.deep.dim is not None or not _is_fastest(col, x):
         return None
     is_regular = not any(axis.bins or axis.dilation > 1 or axis.also for axis in (row, col))
     are_whole = _are_vectors(col, col.size, x.strides) and _are_vectors(col, col.outputs, y)
@@ -319,7 +319,7 @@ def _reduce_beside(
     slots = [x, before.u or x, *(y if s is None else s for s in given), numbers.table]
     p.launch(
         kernels.reduce_beside, -(-places.total // LANES), slots, [*places.numbers, *row.sizes, *col.sizes],
-        KIND=kind.number, LOWEST=kind.lowest, SIGN=kind.sign, MOVES=before.u is not None, LAST=is_last, GIVES=gives,
+        KIND=kind.number, LOWEST=kind.lowest, FACTOR=kind.factor, MOVES=before.u is not None, LAST=is_last, GIVES=gives,
         NONE=_none(given.w), HOLLOW=is_hollow, ONLY=numbers.only, INVERSE=kind.inverse,
         KR=row.taps, SR=row.stride, ER=row.has_edges or row.outputs % strip > 0, KC=col.taps, SC=col.stride,
         EC=col.has_edges, LC=col.lo, AXES=places.axes, STRIP=strip, WIDE=places.wide, B=LANES,
@@ -390,9 +390,9 @@ def _cover(
         g, after = p.aligned(g, SIDE), after._replace(w=None if after.w is None else p.aligned(after.w, SIDE))
     slots = [g, after.v or g, after.w or g, before.v or dx, before.w or dx, dx, numbers.table]
     known: dict[str, Any] = {
-        "KIND": kind.number, "SIGN": kind.sign, "P": kind.p, "SPLIT": kind.split and is_last, "STATES": not is_first,
-        "LAST": is_last, "ONLY": numbers.only, "KR": row.taps, "SR": row.stride, "KC": col.taps,
-        "SC": col.stride, "B": LANES,
+        "KIND": kind.number, "FACTOR": kind.factor, "P": kind.p, "SPLIT": kind.split and is_last,
+        "STATES": not is_first, "LAST": is_last, "ONLY": numbers.only, "KR": row.taps, "SR": row.stride,
+        "KC": col.taps, "SC": col.stride, "B": LANES,
     }  # fmt: skip
     strides: Sequence[Shape] = (dx.strides, g.strides, numbers.table.strides)
     if tiles is None:
@@ -423,8 +423,8 @@ def _side_by_side(places: Lanes, col: PassAxis, dx: Slot) -> int:
     """How many cells of a lane lie side by side, along columns or the last axis, where those of all lanes begin at a
     multiple of as many."""
     fastest = [cut[0] for cut, step in zip(places.cuts[2:], places.strides[0][3:], strict=True) if step == 1 < cut[0]]
-    widths = (16 // dx.dtype.itemsize, 4, 2)
-    return next((n for n in widths if fastest and _are_multiples(n, fastest[-1], _outside(col, dx))), 1)
+    widths = [n for n in (8, 4, 2) if fastest and n * dx.dtype.itemsize <= 16]
+    return next((n for n in widths if _are_multiples(n, fastest[-1], _outside(col, dx))), 1)
 
 
 class Tiles(NamedTuple):
@@ -624,31 +624,24 @@ def _avg_spread(p: Planner, attrs: AvgSpread, g: Slot) -> Slots:
     if it is the sum of a window of outputs."""
     shape = (*g.shape[: len(g.shape) - len(attrs.sizes)], *attrs.sizes)
     window = attrs.window(TensorType(f32, shape))
-    factors, steps, readers = np.reciprocal(_divisors(attrs, window)), passes(window, len(shape)), _readers(window)
+    factors, steps, readers = (
+        np.reciprocal(_divisors(attrs, window)),
+        passes(window, len(shape)),
+        window.trimmed().mirrored(),
+    )
     if readers is not None and not np.ndim(factors) and len(steps) > 1:
-        kind = PoolKind(kernels.SUM.value, sign=float(factors), inverse=True)
+        kind = PoolKind(kernels.SUM.value, factor=float(factors), inverse=True)
         if len(_steps(kind, readers, g, 1.0)) == 1:
             return (_forward(p, kind, readers, g, table=1.0)[-1].any,)
     states = [PassState()] * (1 + len(steps))
     return (_backward(p, PoolKind(kernels.SUM.value), window, g, states, shape, factors),)
 
 
-def _readers(window: Window) -> Window | None:
-    """The outputs that read each cell, as windows of outputs, if these go on cell by cell."""
-    axes = []
-    for axis in window.trimmed().axes:
-        if isinstance(axis, Adaptive) or axis.stride > 1 or axis.dilation > 1 or axis.lo >= axis.kernel:
-            return None
-        n, lo = axis.outputs, axis.kernel - 1 - axis.lo
-        axes.append(Regular(n, axis.kernel, 1, lo, axis.size + axis.lo, 1, axis.size))
-    return Window(tuple(axes))
-
-
 # --- the smooth maximum -----------------------------------------------------------------------------------------------
 
 
 def _soft(attrs: SmoothPool) -> PoolKind:
-    return PoolKind(kernels.SOFT.value, -inf, sign=1 if attrs.beta > 0 else -1, p=abs(attrs.beta))
+    return PoolKind(kernels.SOFT.value, -inf, factor=1 if attrs.beta > 0 else -1, p=abs(attrs.beta))
 
 
 def _zeros(attrs: SmoothPool, window: Window) -> Any:
@@ -684,7 +677,7 @@ def _smooth_max_spread(p: Planner, attrs: SmoothPool, x: Slot, g: Slot) -> Slots
 
 
 def _lp_pool(p: Planner, attrs: Any, x: Slot) -> Slots:
-    kind = _max(x.dtype, sign=0) if attrs.p == inf else PoolKind(kernels.NORM.value, sign=0, p=attrs.p)
+    kind = _max(x.dtype, factor=0) if attrs.p == inf else PoolKind(kernels.NORM.value, factor=0, p=attrs.p)
     return (_forward(p, kind, attrs.window(x), x)[-1].any,)
 
 

@@ -292,18 +292,18 @@ def loaded(at, real, LOWEST: tl.constexpr):
 
 
 @triton.jit
-def scaled(v, SIGN: tl.constexpr):
+def scaled(v, FACTOR: tl.constexpr):
     """Cells times a factor; their absolute values if it is 0."""
-    if SIGN == 0:
+    if FACTOR == 0:
         return tl.abs(v)
     else:
-        return v * tl.full(v.shape, SIGN, v.dtype)
+        return v * tl.full(v.shape, FACTOR, v.dtype)
 
 
 @triton.jit
 def cell(
     x, xw, xu, at, real, code,
-    KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, STATES: tl.constexpr, MOVES: tl.constexpr,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, FACTOR: tl.constexpr, STATES: tl.constexpr, MOVES: tl.constexpr,
 ):  # fmt: skip
     """The state of one cell: ``code`` is its tap or place. ``STATES``: it comes from an earlier pass. Without ``real``
     there is such a cell everywhere."""
@@ -312,8 +312,8 @@ def cell(
         real = tl.full(v.shape, 1, tl.int1)
     else:
         v = loaded(x + at, real, LOWEST)
-    if SIGN != 1 and not STATES:
-        v = tl.where(real, scaled(v, SIGN), LOWEST)
+    if FACTOR != 1 and not STATES:
+        v = tl.where(real, scaled(v, FACTOR), LOWEST)
     if KIND == WINNER:
         w = tl.where(real, code, -1)
         if STATES:
@@ -336,7 +336,7 @@ def cell(
 @triton.jit
 def write(
     y, yw, yu, table, at, table_at, mask, state,
-    KIND: tl.constexpr, LAST: tl.constexpr, SIGN: tl.constexpr, GIVES: tl.constexpr, SPLIT: tl.constexpr,
+    KIND: tl.constexpr, LAST: tl.constexpr, FACTOR: tl.constexpr, GIVES: tl.constexpr, SPLIT: tl.constexpr,
     NONE: tl.constexpr, P: tl.constexpr, ONLY: tl.constexpr, INVERSE: tl.constexpr,
 ):  # fmt: skip
     """Store what is asked for. Bits of ``GIVES``: a number, the state's w, its tangent; and that the number is the
@@ -356,7 +356,7 @@ def write(
     if GIVES & 1:
         if KIND == SOFT and LAST and not GIVES & 8:
             value = v + quotient(tl.log(w), tl.full(w.shape, P, w.dtype))
-            value = tl.where(w == 0.0, 0.0, SIGN * value)
+            value = tl.where(w == 0.0, 0.0, FACTOR * value)
         elif KIND == NORM and LAST:
             value = tl.where(v == 0.0, 0.0, v * root(w, P))
         elif KIND == WINNER:
@@ -442,7 +442,7 @@ def kept(state, real, KIND: tl.constexpr, LOWEST: tl.constexpr):
 @triton.jit
 def row_of(
     x, xw, xu, h, left, taps, real, cols, across, step,
-    KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, STATES: tl.constexpr,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, FACTOR: tl.constexpr, P: tl.constexpr, STATES: tl.constexpr,
     MOVES: tl.constexpr, PLACES: tl.constexpr, KC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr, EC: tl.constexpr,
 ):  # fmt: skip
     """The state of what a window reads of row ``h``, whose first cell is at ``x``."""
@@ -455,7 +455,7 @@ def row_of(
         if PLACES:
             code = (h.to(tl.int64) * cols[0] + c) * step
         at = (c * across).to(tl.int64)
-        cells = cells + (cell(x, xw, xu, at, real, code, KIND, LOWEST, SIGN, STATES, MOVES),)
+        cells = cells + (cell(x, xw, xu, at, real, code, KIND, LOWEST, FACTOR, STATES, MOVES),)
     v, w, u = joined(cells, KC, KIND, P, PLACES, MOVES)
     if KIND == WINNER and not PLACES and EC and not BC:
         w = tl.maximum(w, first_tap(left, DC))
@@ -478,12 +478,37 @@ def window_of(
     return joined(states, KR, KIND, P, PLACES, MOVES)
 
 
+@triton.jit
+def rows_of(
+    x, xw, xu, base, top, left, row_taps, col_taps, real, in_layer, rows, cols, x2, x3, step,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, FACTOR: tl.constexpr, P: tl.constexpr, STATES: tl.constexpr,
+    MOVES: tl.constexpr, PLACES: tl.constexpr, KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr,
+    ER: tl.constexpr, KC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr, EC: tl.constexpr, STRIP: tl.constexpr,
+):  # fmt: skip
+    """The states of a strip's rows, in the layer that begins at ``base``. ``in_layer``: where it counts; None if it
+    does everywhere."""
+    found = ()
+    for r in tl.static_range((STRIP - 1) * SR + KR):
+        h = tap_at(top, r, rows, row_taps, DR, BR) if ER else top + r * DR
+        at = base + h * x2
+        state = row_of(
+            x + at, xw + at, xu + at, h, left, col_taps, real, cols, x3, step,
+            KIND, LOWEST, FACTOR, P, STATES, MOVES, PLACES, KC, DC, BC, EC,
+        )  # fmt: skip
+        if ER and KIND != MAX and KIND != WINNER:
+            state = kept(state, is_real(top, r, rows, row_taps, DR, BR), KIND, LOWEST)
+        if in_layer is not None:
+            state = kept(state, in_layer, KIND, LOWEST)
+        found = found + (state,)
+    return found
+
+
 @triton.jit(do_not_specialize=UNSPECIALIZED)
 def reduce(
     x, xw, xu, y, yw, yu, table, lanes,
     n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo, step, deep_size, deep_outputs, deep_lo,
-    KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, FACTOR: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr,
     STATES: tl.constexpr, MOVES: tl.constexpr, PLACES: tl.constexpr, LAST: tl.constexpr, GIVES: tl.constexpr,
     NONE: tl.constexpr, HOLLOW: tl.constexpr, ONLY: tl.constexpr, INVERSE: tl.constexpr,
     KD: tl.constexpr, SD: tl.constexpr, DD: tl.constexpr, ED: tl.constexpr,
@@ -513,22 +538,14 @@ def reduce(
         real = inside & (i * 0 < row_size) & (i * 0 < col_size) & (i * 0 < deep_size)
     layers = ()
     for d in tl.static_range(KD):
-        found = ()
         if KD > 1:
             z = tap_at(front, d, depths, KD, DD, 0) if ED else front + d * DD
             base = outer0 * x0 + z * x1 + inner * x4
-        for r in tl.static_range((STRIP - 1) * SR + KR):
-            h = tap_at(top, r, rows, row_taps, DR, BR) if ER else top + r * DR
-            at = base + h * x2
-            state = row_of(
-                x + at, xw + at, xu + at, h, left, col_taps, real, cols, x3, step,
-                KIND, LOWEST, SIGN, P, STATES, MOVES, PLACES, KC, DC, BC, EC,
-            )  # fmt: skip
-            if ER and not selects:
-                state = kept(state, is_real(top, r, rows, row_taps, DR, BR), KIND, LOWEST)
-            if ED and not selects:
-                state = kept(state, is_real(front, d, depths, KD, DD, 0), KIND, LOWEST)
-            found = found + (state,)
+        in_layer = is_real(front, d, depths, KD, DD, 0) if ED and not selects else None
+        found = rows_of(
+            x, xw, xu, base, top, left, row_taps, col_taps, real, in_layer, rows, cols, x2, x3, step,
+            KIND, LOWEST, FACTOR, P, STATES, MOVES, PLACES, KR, SR, DR, BR, ER, KC, DC, BC, EC, STRIP,
+        )  # fmt: skip
         layers = layers + (found,)
     out = outer0 * y0 + outer1 * y1 + first * y2 + col * y3 + inner * y4
     table_at = outer0 * t0 + outer1 * t1 + first * t2 + col * t3 + inner * t4
@@ -550,7 +567,7 @@ def reduce(
             u = tl.load(xu + base + h * x2 + c * x3, mask=mask & (w >= 0), other=0.0)
         write(
             y, yw, yu, table, out + k * y2, table_at + k * t2, mask, (v, w, u),
-            KIND, LAST, SIGN, GIVES, SPLIT, NONE, P, ONLY, INVERSE,
+            KIND, LAST, FACTOR, GIVES, SPLIT, NONE, P, ONLY, INVERSE,
         )  # fmt: skip
 
 
@@ -641,8 +658,8 @@ def windows_among(states, N: tl.constexpr, K: tl.constexpr, S: tl.constexpr, KIN
 @triton.jit
 def row_beside(
     start, r, col, in_row, col_size,
-    KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, EC: tl.constexpr,
-    LC: tl.constexpr,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, FACTOR: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr,
+    EC: tl.constexpr, LC: tl.constexpr,
 ):  # fmt: skip
     """The states of what four windows read of row ``r`` of their strip. Without padding they would begin at ``start``;
     vectors are read from one before that on, as far as the last of their cells is."""
@@ -654,7 +671,7 @@ def row_beside(
         real = in_row & (c >= 0) & (c < col_size) if EC else in_row
         vector = start[:, None] + ((b - before) * SIDE + tl.arange(0, SIDE)[None, :])
         several = loaded(vector, real[:, None], LOWEST)
-        several = apart(several if SIGN == 1 else scaled(several, SIGN))
+        several = apart(several if FACTOR == 1 else scaled(several, FACTOR))
         for k in tl.static_range(SIDE):
             if b * SIDE + k >= before * SIDE - LC:
                 code = tl.full(c.shape, r * KC + (b * SIDE + k + LC - before * SIDE), tl.int32)
@@ -667,7 +684,7 @@ def reduce_beside(
     x, xu, y, yw, yu, table, lanes,
     n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo,
-    KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, MOVES: tl.constexpr, LAST: tl.constexpr,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, FACTOR: tl.constexpr, MOVES: tl.constexpr, LAST: tl.constexpr,
     GIVES: tl.constexpr, NONE: tl.constexpr, HOLLOW: tl.constexpr, ONLY: tl.constexpr, INVERSE: tl.constexpr,
     KR: tl.constexpr, SR: tl.constexpr, ER: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, EC: tl.constexpr,
     LC: tl.constexpr, AXES: tl.constexpr, STRIP: tl.constexpr, WIDE: tl.constexpr, B: tl.constexpr,
@@ -690,7 +707,7 @@ def reduce_beside(
         h = top + r
         in_row = inside & (h >= 0) & (h < row_size) if ER else inside
         start = tl.multiple_of(x + (base + h * x2 + col * (SC * SIDE)), SIDE * x.dtype.element_ty.itemsize)
-        found = found + (row_beside(start, r, col, in_row, col_size, KIND, LOWEST, SIGN, KC, SC, EC, LC),)
+        found = found + (row_beside(start, r, col, in_row, col_size, KIND, LOWEST, FACTOR, KC, SC, EC, LC),)
     columns = ()
     for c in tl.static_range(SIDE):
         states = ()
@@ -764,7 +781,7 @@ def folded(
 @triton.jit
 def fold_block(
     x, xw, xu, top, t, row_taps, inside, across, rows, step,
-    KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, STATES: tl.constexpr, MOVES: tl.constexpr,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, FACTOR: tl.constexpr, STATES: tl.constexpr, MOVES: tl.constexpr,
     PLACES: tl.constexpr, DR: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """The states of taps ``t``. ``x``: where the first cell of each window's row is."""
@@ -776,7 +793,7 @@ def fold_block(
     code = tl.zeros_like(h) + t
     if PLACES:
         code = h.to(tl.int64) * step
-    return cell(x, xw, xu, at, real, code, KIND, LOWEST, SIGN, STATES, MOVES)
+    return cell(x, xw, xu, at, real, code, KIND, LOWEST, FACTOR, STATES, MOVES)
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED)
@@ -784,7 +801,7 @@ def fold(
     x, xw, xu, y, yw, yu, table, lanes,
     n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo, step, taps,
-    KIND: tl.constexpr, LOWEST: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr,
+    KIND: tl.constexpr, LOWEST: tl.constexpr, FACTOR: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr,
     STATES: tl.constexpr, MOVES: tl.constexpr, PLACES: tl.constexpr, LAST: tl.constexpr, GIVES: tl.constexpr,
     NONE: tl.constexpr, HOLLOW: tl.constexpr, ONLY: tl.constexpr, INVERSE: tl.constexpr,
     SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr, WHOLE: tl.constexpr,
@@ -811,12 +828,12 @@ def fold(
     t = tl.arange(0, T)[None, :]
     v, w, u = fold_block(
         x, xw, xu, top, t, row_taps[:, None], inside[:, None], x2, rows, step,
-        KIND, LOWEST, SIGN, STATES, MOVES, PLACES, DR, WHOLE,
+        KIND, LOWEST, FACTOR, STATES, MOVES, PLACES, DR, WHOLE,
     )  # fmt: skip
     for begin in range(T, WHOLE if WHOLE else taps, T):
         block = fold_block(
             x, xw, xu, top, t + begin, row_taps[:, None], inside[:, None], x2, rows, step,
-            KIND, LOWEST, SIGN, STATES, MOVES, PLACES, DR, WHOLE,
+            KIND, LOWEST, FACTOR, STATES, MOVES, PLACES, DR, WHOLE,
         )  # fmt: skip
         if KIND == WINNER:
             v, w, u = join((v, w, u), block, KIND)
@@ -828,7 +845,7 @@ def fold(
         state = (tl.where(has_cells, state[0], 0), state[1], state[2])
     out = outer0 * ys[0] + outer1 * ys[1] + row * ys[2] + col * ys[3] + inner * ys[4]
     table_at = outer0 * ts[0] + outer1 * ts[1] + row * ts[2] + col * ts[3] + inner * ts[4]
-    write(y, yw, yu, table, out, table_at, inside, state, KIND, LAST, SIGN, GIVES, SPLIT, NONE, P, ONLY, INVERSE)
+    write(y, yw, yu, table, out, table_at, inside, state, KIND, LAST, FACTOR, GIVES, SPLIT, NONE, P, ONLY, INVERSE)
 
 
 # --- windows read backwards -------------------------------------------------------------------------------------------
@@ -963,14 +980,14 @@ def sums_of(
 
 
 @triton.jit
-def state_of(x, xw, at, inside, g, KIND: tl.constexpr, SIGN: tl.constexpr, STATES: tl.constexpr):
+def state_of(x, xw, at, inside, g, KIND: tl.constexpr, FACTOR: tl.constexpr, STATES: tl.constexpr):
     """The state of a cell, as far as what it receives depends on it."""
     v = lifted(tl.zeros(at.shape, g.dtype.element_ty))
     w = v
     if KIND == TIED or KIND == SOFT:
         v = lifted(tl.load(x + at, mask=inside, other=0.0))
-        if SIGN != 1 and not STATES:
-            v = scaled(v, SIGN)
+        if FACTOR != 1 and not STATES:
+            v = scaled(v, FACTOR)
         w = tl.full(v.shape, 1.0, v.dtype)
         if STATES and KIND == SOFT:
             w = tl.load(xw + at, mask=inside, other=0.0)
@@ -982,7 +999,7 @@ def cover(
     g, gv, gw, x, xw, dx, table, lanes,
     n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo,
-    KIND: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr, STATES: tl.constexpr,
+    KIND: tl.constexpr, FACTOR: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr, STATES: tl.constexpr,
     LAST: tl.constexpr, ONLY: tl.constexpr,
     KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr, NR: tl.constexpr,
     KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr, NC: tl.constexpr,
@@ -1015,7 +1032,7 @@ def cover(
         base, table_base = base + side * y4, table_base + side * t4
     elif not ALIKE:
         col = col + side
-    v, w = state_of(x, xw, at, inside, g, KIND, SIGN, STATES)
+    v, w = state_of(x, xw, at, inside, g, KIND, FACTOR, STATES)
     total = lifted(tl.zeros(at.shape, g.dtype.element_ty))
     for a in range(NR):  # outputs in their order, as ``cover_tiles`` adds them up
         o_row, tap_row, in_row = reader(row, NR - 1 - a, rows, KR, SR, DR, BR)
@@ -1063,7 +1080,7 @@ def cover_tiles(
     g, gv, gw, x, xw, dx, table, lanes,
     n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo,
-    KIND: tl.constexpr, SIGN: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr, STATES: tl.constexpr,
+    KIND: tl.constexpr, FACTOR: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr, STATES: tl.constexpr,
     LAST: tl.constexpr, ONLY: tl.constexpr,
     KR: tl.constexpr, SR: tl.constexpr, TR: tl.constexpr, MR: tl.constexpr, LR: tl.constexpr, FR: tl.constexpr,
     NR: tl.constexpr, BR: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, TC: tl.constexpr, MC: tl.constexpr,
@@ -1105,7 +1122,7 @@ def cover_tiles(
             totals = ()
         for c in tl.static_range(TC):
             k = col * TC + c
-            v, w = state_of(x + at, xw + at, k * x3, in_row & (k < col_size), g, KIND, SIGN, STATES)
+            v, w = state_of(x + at, xw + at, k * x3, in_row & (k < col_size), g, KIND, FACTOR, STATES)
             total = total_of(
                 sources, sums, v, w, r, c, KIND, LAST, P,
                 KR, TR, MR, LR, FR, NR, BR, KC, TC, MC, LC, FC, NC, BC,
