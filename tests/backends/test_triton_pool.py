@@ -241,6 +241,19 @@ def test_averages(shape, window, dtype):
         assert_meant(run("avg_pool_spread", spread, g), f"{kind(attrs)}avg_pool_vjp", x, g, **named(attrs), **settings)
 
 
+@pytest.mark.parametrize("window", [{"kernel_size": (2, 3)}, {"kernel_size": (7, 7), "stride": 1, "padding": 3}])
+@pytest.mark.parametrize("divisor", [3 * 2.0**-140, -(2.0**-130), 0.3, 2e38, -(2.0**127)])
+def test_divisors_may_be_as_small_or_large_as_numbers_are(window, divisor):
+    shape, size = (3, 8, 8), np.float32(min(abs(divisor), 1.0) * 1e5)
+    attrs = ops.AvgPool(**windows(shape, window), divisor_override=divisor)
+    x = normal(shape, F32) * size
+    g = normal(pooled(attrs, x), F32) * size
+    spread = ops.AvgSpread(**vars(attrs), sizes=attrs.window(x).sizes)
+    settings = {**named(attrs), "divisor_override": divisor}
+    assert_meant(run("avg_pool", attrs, x), "avg_pool", x, **settings)
+    assert_meant(run("avg_pool_spread", spread, g), "avg_pool_vjp", x, g, **settings)
+
+
 @pytest.mark.parametrize("taps", [3, 7, 49, 625])
 def test_averages_are_rounded_correctly(monkeypatch, taps):
     """By products, which a GPU adds to without rounding them; here that is done in float64."""

@@ -391,8 +391,8 @@ def _cover(
     slots = [g, after.v or g, after.w or g, before.v or dx, before.w or dx, dx, numbers.table]
     known: dict[str, Any] = {
         "KIND": kind.number, "FACTOR": kind.factor, "P": kind.p, "SPLIT": kind.split and is_last,
-        "STATES": not is_first, "LAST": is_last, "ONLY": numbers.only, "KR": row.taps, "SR": row.stride,
-        "KC": col.taps, "SC": col.stride, "B": LANES,
+        "STATES": not is_first, "LAST": is_last, "ONLY": numbers.only, "INVERSE": kind.inverse, "KR": row.taps,
+        "SR": row.stride, "KC": col.taps, "SC": col.stride, "B": LANES,
     }  # fmt: skip
     strides: Sequence[Shape] = (dx.strides, g.strides, numbers.table.strides)
     if tiles is None:
@@ -610,11 +610,17 @@ def _divisors(attrs: AvgPool, window: Window) -> Any:
     return _once(taps if attrs.count_include_pad else np.maximum(cells, 1))
 
 
+def _have_inverses(divisors: Any, dtype: torch.dtype) -> bool:
+    """Whether inverses of divisors neither overflow nor lose bits below the least normal number."""
+    limits, inverses = torch.finfo(computed(dtype)), np.abs(np.reciprocal(divisors))
+    return bool(((inverses >= limits.tiny) & (inverses <= limits.max)).all())
+
+
 def _avg_pool(p: Planner, attrs: AvgPool, x: Slot) -> Slots:
     """Sums, divided; a multiplication by the inverse of a power of two gives the same bits."""
     window = attrs.window(x)
     divisors = _divisors(attrs, window)
-    inverse = bool((np.frexp(divisors)[0] == 0.5).all())
+    inverse = bool((np.abs(np.frexp(divisors)[0]) == 0.5).all()) and _have_inverses(divisors, x.dtype)
     kind = PoolKind(kernels.SUM.value, inverse=inverse)
     return (_forward(p, kind, window, x, table=np.reciprocal(divisors) if inverse else divisors)[-1].any,)
 
@@ -624,17 +630,15 @@ def _avg_spread(p: Planner, attrs: AvgSpread, g: Slot) -> Slots:
     if it is the sum of a window of outputs."""
     shape = (*g.shape[: len(g.shape) - len(attrs.sizes)], *attrs.sizes)
     window = attrs.window(TensorType(f32, shape))
-    factors, steps, readers = (
-        np.reciprocal(_divisors(attrs, window)),
-        passes(window, len(shape)),
-        window.trimmed().mirrored(),
-    )
-    if readers is not None and not np.ndim(factors) and len(steps) > 1:
-        kind = PoolKind(kernels.SUM.value, factor=float(factors), inverse=True)
-        if len(_steps(kind, readers, g, 1.0)) == 1:
-            return (_forward(p, kind, readers, g, table=1.0)[-1].any,)
+    divisors, steps, readers = _divisors(attrs, window), passes(window, len(shape)), window.trimmed().mirrored()
+    kind = PoolKind(kernels.SUM.value, inverse=_have_inverses(divisors, g.dtype))
+    if readers is not None and not np.ndim(divisors) and kind.inverse and len(steps) > 1:
+        of_readers = kind._replace(factor=1 / float(divisors))
+        if len(_steps(of_readers, readers, g, 1.0)) == 1:
+            return (_forward(p, of_readers, readers, g, table=1.0)[-1].any,)
     states = [PassState()] * (1 + len(steps))
-    return (_backward(p, PoolKind(kernels.SUM.value), window, g, states, shape, factors),)
+    factors = np.reciprocal(divisors) if kind.inverse else divisors
+    return (_backward(p, kind, window, g, states, shape, factors),)
 
 
 # --- the smooth maximum -----------------------------------------------------------------------------------------------

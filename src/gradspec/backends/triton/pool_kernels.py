@@ -175,18 +175,19 @@ def quotient(a, b):
 
 @triton.jit
 def quotient_by_one(a, N: tl.constexpr):
-    """``a / N`` rounded correctly, for a whole number N; of two subnormal numbers that are as near, to either.
+    """``a / N`` rounded correctly; of two subnormal numbers that are as near, to either.
 
-    The product with the reciprocal leaves a rest that is exact, and a step by it rounds correctly if N is below 2²².
-    Of an infinity and of −0 nothing is left.
+    The product with the reciprocal leaves a rest that is exact, and a step by it rounds correctly if N is a whole number
+    below 2²². Of an infinity and of −0 nothing is left.
     """
-    inverse, n = tl.full(a.shape, 1.0 / N, a.dtype), tl.full(a.shape, N, a.dtype)
-    if N * N >= 2.0**44:
-        return quotient(a, n)
-    else:
+    n = tl.full(a.shape, N, a.dtype)
+    if N % 1 == 0 and N * N < 2.0**44:
+        inverse = tl.full(a.shape, 1.0 / N, a.dtype)
         q = a * inverse
         rest = tl.fma(-q, n, a)
         return tl.where(tl.abs(rest) > 0.0, tl.fma(rest, inverse, q), q)
+    else:
+        return quotient(a, n)
 
 
 @triton.jit
@@ -343,8 +344,7 @@ def write(
     state's v, and not the value that it stands for."""
     v, w, u = state[0], state[1], state[2]
     if KIND == SUM and LAST:
-        number = number_of(table, table_at, mask, ONLY, v.dtype)
-        v = v * number if INVERSE else quotient(v, number) if ONLY is None else quotient_by_one(v, ONLY)
+        v = divided_by(v, table, table_at, mask, ONLY, INVERSE)
     if KIND == SOFT and LAST:
         padding = number_of(table, table_at, mask, ONLY, v.dtype)
         m = tl.where(padding > 0.0, larger(v, tl.zeros_like(v)), v)
@@ -374,6 +374,18 @@ def write(
         if LAST and SPLIT:
             u = quotient(u, tl.where(w == 0, 1, w).to(u.dtype))
         tl.store(yu + at, stored(u, yu), mask=mask)
+
+
+@triton.jit
+def divided_by(v, table, at, mask, ONLY: tl.constexpr, INVERSE: tl.constexpr):
+    """Divided by an output's number, or with ``INVERSE`` multiplied by it."""
+    number = number_of(table, at, mask, ONLY, v.dtype)
+    if INVERSE:
+        return v * number
+    elif ONLY is None:
+        return quotient(v, number)
+    else:
+        return quotient_by_one(v, ONLY)
 
 
 @triton.jit
@@ -887,13 +899,13 @@ def received(source, tap, here, v, w, KIND: tl.constexpr, LAST: tl.constexpr, P:
 @triton.jit
 def source_at(
     g, gv, gw, table, at, table_at, here,
-    KIND: tl.constexpr, LAST: tl.constexpr, SPLIT: tl.constexpr, ONLY: tl.constexpr,
+    KIND: tl.constexpr, LAST: tl.constexpr, SPLIT: tl.constexpr, ONLY: tl.constexpr, INVERSE: tl.constexpr,
 ):  # fmt: skip
     """An output's cotangent, divided by what its cells share, its largest cell, and its winner."""
     ct = lifted(tl.load(g + at, mask=here, other=0.0))
     top, found = ct, ct
     if KIND == SUM and LAST:
-        ct = ct * number_of(table, table_at, here, ONLY, ct.dtype)
+        ct = divided_by(ct, table, table_at, here, ONLY, INVERSE)
     if KIND == TIED or KIND == SOFT:
         top = lifted(tl.load(gv + at, mask=here, other=0.0))
     if KIND == WINNER:
@@ -907,7 +919,7 @@ def source_at(
 @triton.jit
 def sources_beside(
     g, gw, table, out, table_at, o_col, in_row, col_outputs, t3,
-    KIND: tl.constexpr, LAST: tl.constexpr, ONLY: tl.constexpr,
+    KIND: tl.constexpr, LAST: tl.constexpr, ONLY: tl.constexpr, INVERSE: tl.constexpr,
 ):  # fmt: skip
     """The same for four outputs side by side, which are all there or none, each with whether they are."""
     here, side = in_row & (o_col >= 0) & (o_col < col_outputs), tl.arange(0, SIDE)[None, :]
@@ -915,7 +927,7 @@ def sources_beside(
     ct = lifted(tl.load(at[:, None] + side, mask=here[:, None], other=0.0))
     if KIND == SUM and LAST:
         divisors = (table_at + o_col * t3)[:, None] + side * t3
-        ct = ct * number_of(table, divisors, here[:, None] & (side >= 0), ONLY, ct.dtype)
+        ct = divided_by(ct, table, divisors, here[:, None] & (side >= 0), ONLY, INVERSE)
     cts = apart(ct)
     winners = cts
     if KIND == WINNER:
@@ -930,7 +942,7 @@ def sources_beside(
 @triton.jit
 def sources_of(
     g, gv, gw, table, out, table_at, col, first_col, in_row, col_outputs, y3, t3,
-    KIND: tl.constexpr, LAST: tl.constexpr, SPLIT: tl.constexpr, ONLY: tl.constexpr,
+    KIND: tl.constexpr, LAST: tl.constexpr, SPLIT: tl.constexpr, ONLY: tl.constexpr, INVERSE: tl.constexpr,
     KC: tl.constexpr, FC: tl.constexpr, NC: tl.constexpr, LO: tl.constexpr, BESIDE: tl.constexpr,
 ):  # fmt: skip
     """The outputs of a row that read a tile of ``cover_tiles``."""
@@ -938,7 +950,7 @@ def sources_of(
     if BESIDE:
         for b in tl.static_range((LO - KC + 1) // SIDE, (LO + SIDE - 1) // SIDE + 1):
             found = sources_beside(
-                g, gw, table, out, table_at, (col + b) * SIDE, in_row, col_outputs, t3, KIND, LAST, ONLY
+                g, gw, table, out, table_at, (col + b) * SIDE, in_row, col_outputs, t3, KIND, LAST, ONLY, INVERSE
             )
             for k in tl.static_range(SIDE):
                 if b * SIDE + k > LO - KC and b * SIDE + k < LO + SIDE:
@@ -948,8 +960,9 @@ def sources_of(
         here = in_row & (o_col >= 0) & (o_col < col_outputs)
         across, table_across = (o_col * y3).to(tl.int64), (o_col * t3).to(tl.int64)
         source = source_at(
-            g + out, gv + out, gw + out, table + table_at, across, table_across, here, KIND, LAST, SPLIT, ONLY
-        )
+            g + out, gv + out, gw + out, table + table_at, across, table_across, here,
+            KIND, LAST, SPLIT, ONLY, INVERSE,
+        )  # fmt: skip
         sources = sources + ((source, here),)
     return sources
 
@@ -1000,7 +1013,7 @@ def cover(
     n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo,
     KIND: tl.constexpr, FACTOR: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr, STATES: tl.constexpr,
-    LAST: tl.constexpr, ONLY: tl.constexpr,
+    LAST: tl.constexpr, ONLY: tl.constexpr, INVERSE: tl.constexpr,
     KR: tl.constexpr, SR: tl.constexpr, DR: tl.constexpr, BR: tl.constexpr, NR: tl.constexpr,
     KC: tl.constexpr, SC: tl.constexpr, DC: tl.constexpr, BC: tl.constexpr, NC: tl.constexpr,
     V: tl.constexpr, INNER: tl.constexpr, ALIKE: tl.constexpr, AXES: tl.constexpr, WIDE: tl.constexpr,
@@ -1041,7 +1054,7 @@ def cover(
             o_col, tap_col, in_col = reader(col, NC - 1 - b, cols, KC, SC, DC, BC)
             out, table_at = base + o_row * y2 + o_col * y3, table_base + o_row * t2 + o_col * t3
             here, tap = inside & in_row & in_col, tap_row * KC + (tap_col + side if ALIKE else tap_col)
-            source = source_at(g, gv, gw, table, out, table_at, here, KIND, LAST, SPLIT, ONLY)
+            source = source_at(g, gv, gw, table, out, table_at, here, KIND, LAST, SPLIT, ONLY, INVERSE)
             part += received(source, tap, here, v, w, KIND, LAST, P)
         total = total + part if KIND == SUM else part
     tl.store(dx + at, stored(total, dx), mask=inside)
@@ -1081,7 +1094,7 @@ def cover_tiles(
     n1, m1, s1, n2, m2, s2, n3, m3, s3, n4, m4, s4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, t0, t1, t2, t3, t4,
     row_size, row_outputs, row_lo, col_size, col_outputs, col_lo,
     KIND: tl.constexpr, FACTOR: tl.constexpr, P: tl.constexpr, SPLIT: tl.constexpr, STATES: tl.constexpr,
-    LAST: tl.constexpr, ONLY: tl.constexpr,
+    LAST: tl.constexpr, ONLY: tl.constexpr, INVERSE: tl.constexpr,
     KR: tl.constexpr, SR: tl.constexpr, TR: tl.constexpr, MR: tl.constexpr, LR: tl.constexpr, FR: tl.constexpr,
     NR: tl.constexpr, BR: tl.constexpr, KC: tl.constexpr, SC: tl.constexpr, TC: tl.constexpr, MC: tl.constexpr,
     LC: tl.constexpr, FC: tl.constexpr, NC: tl.constexpr, BC: tl.constexpr, LO: tl.constexpr,
@@ -1111,7 +1124,7 @@ def cover_tiles(
         out, table_at = base + o_row * y2, table_base + o_row * t2
         sources = sources + sources_of(
             g, gv, gw, table, out, table_at, col, first_col, in_row, col_outputs, y3, t3,
-            KIND, LAST, SPLIT, ONLY, KC, FC, NC, LO, BESIDE,
+            KIND, LAST, SPLIT, ONLY, INVERSE, KC, FC, NC, LO, BESIDE,
         )  # fmt: skip
     sums = sums_of(sources, NR if KIND == SUM else 0, KC, TC, MC, LC, FC, NC, BC)
     apart_bytes: tl.constexpr = JOIN * dx.dtype.element_ty.itemsize
