@@ -379,6 +379,15 @@ def expands(b: PoolArguments) -> bool:
     return b.axes[1].kind == EXPANDING
 
 
+def has_longer_planes(b: PoolArguments) -> bool:
+    """Planes that follow each other are one."""
+    return b.leads[-1].size == 32
+
+
+def has_planes_of_their_own(b: PoolArguments) -> bool:
+    return b.leads[-1].size == 64
+
+
 SLIDING, BINS, EXPANDING = AxisKind
 LAST = {"layout": "channels last"}
 PLANES = [(1, 1), (9, 3, 2), (2, 3, 5, 7), (37, 8, 9)]
@@ -389,6 +398,14 @@ CONVERTED = [
     (3, 1, "padded rows", is_staged),
     (3, 2, "reversed", is_staged),
     (5, 3, "C", is_staged),
+]
+
+LONGER = [
+    ((4,), 4, (2, 64, 24)),
+    ((2,), 3, (64, 9)),
+    ((2, 2), 2, (64, 4, 10)),
+    ((2, 3), (2, 1), (4, 32, 6, 9)),
+    ((2, 2, 2), 2, (64, 1, 2, 4, 6)),
 ]
 
 MAX_PATHS = [
@@ -646,6 +663,15 @@ MAX_PATHS = [
     Path("winners of four bytes", largest_bins(1, 1), (257, 256), lambda b: b.tape_bytes == 4, PULL),
     Path("most short winners", largest((127, 129), 16, (63, 64)), (70, 72), lambda b: b.table_room == 0, PUSH, gs.f16),
     Path("rank 4", largest((2, 2, 2, 3), (1, 2, 1, 2), 1), (4, 5, 4, 9), lambda b: len(b.axes) == 4, PULL),
+    *(
+        Path(
+            f"planes of {k} by {s} that follow each other to {job.gives}", largest(k, s), shape, has_longer_planes, job
+        )
+        for k, s, shape in LONGER
+        for job in (VALUE, PUSH, PULL)
+    ),
+    Path("planes that go on after their windows", largest((2, 2), 2), (64, 5, 6), has_planes_of_their_own, PULL),
+    Path("planes with gaps", largest((2, 2), 2), (64, 4, 6), has_planes_of_their_own, PULL, layout="sliced"),
     Path("rank 0", largest(()), (2, 3), lambda b: len(b.axes) == 1 and b.axes[0].size == 1, PULL),
 ]
 
@@ -780,6 +806,18 @@ AVERAGE_PATHS = [
         SPREAD,
         **LAST,
     ),
+    *(
+        Path(
+            f"sums of {k} by {s} in planes that follow each other to {job.gives}",
+            mean(k, s),
+            shape,
+            has_longer_planes,
+            job,
+        )
+        for k, s, shape in LONGER
+        for job in (VALUE, SPREAD)
+    ),
+    Path("planes of counts", mean((2, 3), (2, 1), (0, 1), cells=True), (64, 4, 7), has_planes_of_their_own, SPREAD),
     Path("means in bands", mean((9, 2), 2, 4), (1, 150, 9), lambda b: b.bands > 4),
 ]
 PATHS = [*MAX_PATHS, *AVERAGE_PATHS]

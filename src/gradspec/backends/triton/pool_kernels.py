@@ -177,8 +177,8 @@ def quotient(a, b):
 def quotient_by_one(a, N: tl.constexpr):
     """``a / N`` rounded correctly; of two subnormal numbers that are as near, to either.
 
-    The product with the reciprocal leaves a rest that is exact, and a step by it rounds correctly if N is a whole number
-    below 2²². Of an infinity and of −0 nothing is left.
+    The product with the reciprocal leaves a rest that is exact, and a step by it rounds correctly if N is a whole
+    number below 2²². Of an infinity and of −0 nothing is left.
     """
     n = tl.full(a.shape, N, a.dtype)
     if N % 1 == 0 and N * N < 2.0**44:

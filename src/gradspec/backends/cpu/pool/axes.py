@@ -48,6 +48,13 @@ class ReducedAxis:
         return self.is_one_bin or (self.kind is AxisKind.SLIDING and self.stride > self.reach)
 
     @property
+    def is_tiled(self) -> bool:
+        """Whether windows lie side by side, or with gaps, and every cell belongs to the stride of one."""
+        cells, windows = (self.outputs, self.size) if self.kind is AxisKind.EXPANDING else (self.size, self.outputs)
+        is_regular = self.kind is not AxisKind.BINS and self.low == 0 and self.stride > self.reach
+        return is_regular and cells == windows * self.stride
+
+    @property
     def is_empty_somewhere(self) -> bool:
         """Whether a window has padding only."""
         if self.kind is not AxisKind.SLIDING:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from math import prod
+from math import gcd, prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -149,6 +149,7 @@ class _Layout:
         leads = [(n, s) for n, s in zip(pooling.leads, steps, strict=False) if n != 1]
         self.inner_total, self.inner_strides = _take_inner(leads, axes[-1])
         self.leads, self.axes = _merged_leads(leads), self._with_whole_axes_merged(axes)
+        self._lengthen_first_axis()
         most = self._planes_to_turn()
         self.is_turned = most >= FEWEST_TURNED
         if self.is_turned and self.inner_total == 1:
@@ -177,6 +178,24 @@ class _Layout:
             else:
                 found.append((axis, steps))
         return found
+
+    def _lengthen_first_axis(self) -> None:
+        """Planes that follow each other are one, if windows end where the first axis does: fewer of them are begun."""
+        pooling, (axis, steps) = self.pooling, self.axes[0]
+        has_tables = pooling.counts is not None or pooling.wants_real_cells or Role.INDICES in pooling.roles
+        if not (self.leads and pooling.turns_planes and axis.is_tiled) or has_tables:
+            return
+        n, between = self.leads[-1]
+        counts = {role: axis.size if role in pooling.has_cells else axis.outputs for role in pooling.roles}
+        cells = max(prod(a.size for a, _ in self.axes), prod(a.outputs for a, _ in self.axes), 1)
+        is_read_once = pooling.roles == (Role.X, Role.Y) and pooling.stored == pooling.components[0]
+        longest = LONGEST_ROW if is_read_once else LARGEST_SLAB
+        most = max(1, min(longest // cells, prod(n for n, _ in self.leads) // UNITS_WANTED))
+        planes = gcd(n, 1 << most.bit_length() >> 1)
+        if planes > 1 and all(between[role] == count * steps[role] for role, count in counts.items()):
+            self.axes[0] = replace(axis, size=planes * axis.size, outputs=planes * axis.outputs), steps
+            apart: PerArray = tuple(planes * step for step in between)  # type: ignore[assignment]
+            self.leads[-1:] = [(n // planes, apart)] if planes < n else []
 
     def _planes_to_turn(self) -> int:
         """How many planes of short bins are pooled side by side at most: vectors cannot follow bins along a row."""
