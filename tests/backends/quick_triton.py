@@ -1,7 +1,8 @@
 """Triton's interpreter without half of its work, and with a check of what kernels claim of addresses.
 
 Whenever a kernel calls a function, it puts its own operators in the place of Triton's, though they have been there
-since the kernel was launched: the functions of one module see one ``triton.language``.
+since the kernel was launched: the functions of one module see one ``triton.language``. Those of Triton's own modules
+see another, whose operators it never puts back, so that the first of their calls does for all.
 """
 
 from math import nan
@@ -9,16 +10,32 @@ from math import nan
 import numpy as np
 import pytest
 from triton.runtime import interpreter
-from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.interpreter import InterpretedFunction, ReduceOps
 
 from gradspec.backends.triton import plans, pool, pool_kernels
 
 _call = InterpretedFunction.__call__
 
 
+_patched_modules = {pool_kernels.__name__}
+
+
 def _call_quickly(self, *args, **kwargs):
-    is_ours = self.fn.__globals__ is vars(pool_kernels)
-    return self.rewrite()(*args, **kwargs) if is_ours else _call(self, *args, **kwargs)
+    if self.fn.__module__ in _patched_modules:
+        return self.rewrite()(*args, **kwargs)
+    _patched_modules.add(self.fn.__module__)
+    return _call(self, *args, **kwargs)
+
+
+_np_dtypes = {}
+
+
+def _np_dtype(dtype, find=interpreter._get_np_dtype):
+    """By name: Triton makes a table of all whenever it looks for one."""
+    name = dtype.scalar.name
+    if name not in _np_dtypes:
+        _np_dtypes[name] = find(dtype)
+    return _np_dtypes[name]
 
 
 def _filled(device, allocator=plans.allocator):
@@ -38,11 +55,25 @@ def _patched(lang, scope, patch=interpreter._patch_lang_core):
     scope.set_attr(lang, "multiple_of", _multiple_of)
 
 
+def _reduced(self, input):
+    """States along an axis, joined one after another as Triton's interpreter does, but those of other axes at once."""
+    assert self.axis is not None
+    assert not self.keep_dims
+    rows = [[self.to_tensor(row, t.dtype) for row in np.moveaxis(t.handle.data, self.axis, 0)] for t in input]
+    found, *others = zip(*rows, strict=True)
+    for other in others:
+        found = self.combine_fn.fn(*found, *other)
+        found = (found,) if len(input) == 1 else found
+    return found
+
+
 @pytest.fixture
 def quick_interpreter(monkeypatch):
     """Its time goes with the number of programs, not with that of lanes, so these are many."""
     monkeypatch.setattr(InterpretedFunction, "__call__", _call_quickly)
     monkeypatch.setattr(interpreter, "_patch_lang_core", _patched)
+    monkeypatch.setattr(interpreter, "_get_np_dtype", _np_dtype)
+    monkeypatch.setattr(ReduceOps, "generic_reduce", _reduced)
     monkeypatch.setattr(pool, "LANES", 1024)
     monkeypatch.setattr(plans, "allocator", _filled)
     plans.operator.cache_clear()
