@@ -636,6 +636,7 @@ MAX_PATHS = [
     Path(
         "bins that divide", largest_bins(3, 2), (2, 9, 32), lambda b: b.axes[0].kind == b.axes[1].kind == SLIDING, PUSH
     ),
+    Path("many planes of bins", largest_bins(7, 5), (256, 14, 14), lambda b: b.is_turned and b.inner == 32, PULL),
     *(
         Path(f"planes of bins, {what} of {n}", largest_bins(*bins), (n, *cells), is_turned, job)
         for n, what, bins, cells in (

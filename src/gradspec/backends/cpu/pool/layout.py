@@ -149,10 +149,11 @@ class _Layout:
         leads = [(n, s) for n, s in zip(pooling.leads, steps, strict=False) if n != 1]
         self.inner_total, self.inner_strides = _take_inner(leads, axes[-1])
         self.leads, self.axes = _merged_leads(leads), self._with_whole_axes_merged(axes)
-        self._lengthen_first_axis()
         most = self._planes_to_turn()
         self.is_turned = most >= FEWEST_TURNED
-        if self.is_turned and self.inner_total == 1:
+        if not self.is_turned:
+            self._lengthen_first_axis()
+        elif self.inner_total == 1:
             self.inner_total, self.inner_strides = self.leads.pop()
         self.is_row = self.inner_total == 1  # the last axis is reduced along rows, not neighbour by neighbour
         self.blocks = -(-self.inner_total // (most if self.is_turned else INNER_BLOCK))
