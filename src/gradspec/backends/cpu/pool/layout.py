@@ -187,16 +187,23 @@ class _Layout:
         if not (self.leads and pooling.turns_planes and axis.is_tiled) or has_tables:
             return
         n, between = self.leads[-1]
+        planes = gcd(n, self._planes_in_cache())
         counts = {role: axis.size if role in pooling.has_cells else axis.outputs for role in pooling.roles}
-        cells = max(prod(a.size for a, _ in self.axes), prod(a.outputs for a, _ in self.axes), 1)
-        is_read_once = pooling.roles == (Role.X, Role.Y) and pooling.stored == pooling.components[0]
-        longest = LONGEST_ROW if is_read_once else LARGEST_SLAB
-        most = max(1, min(longest // cells, prod(n for n, _ in self.leads) // UNITS_WANTED))
-        planes = gcd(n, 1 << most.bit_length() >> 1)
         if planes > 1 and all(between[role] == count * steps[role] for role, count in counts.items()):
             self.axes[0] = replace(axis, size=planes * axis.size, outputs=planes * axis.outputs), steps
             apart: PerArray = tuple(planes * step for step in between)  # type: ignore[assignment]
             self.leads[-1:] = [(n // planes, apart)] if planes < n else []
+
+    def _planes_in_cache(self) -> int:
+        """How many planes are one at most, a power of two: as many as stay in the first cache, or more if cells are
+        read once, and straight from memory; and no more than leave a unit for every thread."""
+        pooling, (_, steps) = self.pooling, self.axes[-1]
+        is_in_place = pooling.stored == pooling.components[0] and (steps[Role.X] == 1 or self.inner_total > 1)
+        longest = LONGEST_ROW if is_in_place and pooling.roles == (Role.X, Role.Y) else LARGEST_SLAB
+        cells = max(prod(axis.size for axis, _ in self.axes), prod(axis.outputs for axis, _ in self.axes), 1)
+        units = prod(n for n, _ in self.leads) // UNITS_WANTED
+        most = max(1, min(longest // (cells * min(self.inner_total, INNER_BLOCK)), units))
+        return 1 << most.bit_length() >> 1
 
     def _planes_to_turn(self) -> int:
         """How many planes of short bins are pooled side by side at most: vectors cannot follow bins along a row."""
