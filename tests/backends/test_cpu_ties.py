@@ -190,3 +190,13 @@ def test_bands_and_threads_and_batches_make_no_difference(shape, window, dtype, 
         np.testing.assert_array_equal(derivative(kind, attrs, x, other, threads), wanted)
     many = derivative(kind, attrs, np.repeat(x, 40, axis=0), np.repeat(other, 40, axis=0))
     np.testing.assert_array_equal(many[:1], wanted)
+
+
+@pytest.mark.parametrize("ties", RULES)
+def test_planes_that_follow_each_other_hear_of_cotangents_that_do_not(ties):
+    """These have the strides that they would have if they were as long as the cells."""
+    x = np.random.default_rng(3).standard_normal((64, 2, 16))
+    cotangents = np.random.default_rng(4).standard_normal((64, 2, 3))
+    attrs = attributes(x.shape, ties, {"kernel_size": (2, 14), "stride": (2, 1)})
+    sliced = cotangents[:, :1]
+    np.testing.assert_array_equal(derivative("pull", attrs, x, sliced), derivative("pull", attrs, x, sliced.copy()))

@@ -612,7 +612,9 @@ def _divisors(attrs: AvgPool, window: Window) -> Any:
 
 def _have_inverses(divisors: Any, dtype: torch.dtype) -> bool:
     """Whether inverses of divisors neither overflow nor lose bits below the least normal number."""
-    limits, inverses = torch.finfo(computed(dtype)), np.abs(np.reciprocal(divisors))
+    limits = torch.finfo(computed(dtype))
+    with np.errstate(over="ignore"):
+        inverses = np.abs(np.reciprocal(divisors))
     return bool(((inverses >= limits.tiny) & (inverses <= limits.max)).all())
 
 

@@ -48,8 +48,8 @@ class ReducedAxis:
         return self.is_one_bin or (self.kind is AxisKind.SLIDING and self.stride > self.reach)
 
     @property
-    def is_tiled(self) -> bool:
-        """Whether windows lie side by side, or with gaps, and every cell belongs to the stride of one."""
+    def ends_with_windows(self) -> bool:
+        """Whether windows do not overlap, and the last stride ends where the axis does."""
         cells, windows = (self.outputs, self.size) if self.kind is AxisKind.EXPANDING else (self.size, self.outputs)
         is_regular = self.kind is not AxisKind.BINS and self.low == 0 and self.stride > self.reach
         return is_regular and cells == windows * self.stride

@@ -37,7 +37,7 @@ from gradspec.spec.window import Adaptive, AxisWindow
 
 LONGEST_TILE = 2048
 LONGEST_ROW = 1 << 17
-"""Cells of a row of small windows, and their neighbours."""
+"""Cells of a row of small windows, and their neighbours; of planes that are one."""
 LONGEST_TABLE = 4096
 LARGEST_SLAB = 16384
 """Of cells that are joined, so that the result stays in the first cache, or almost."""
@@ -94,6 +94,8 @@ class Pooling:
     """Along an axis, prefixes are used only where a window has this many cells per tap of the axis."""
     lists_taps: bool = False
     """Whether a table of the taps of the last axis takes the place of that of a window's cells."""
+    shares_cotangents: bool = False
+    """Whether U is a cotangent, and not a tangent, of which every window's share is found."""
     turns_planes: bool = True
     """Whether a unit of work may have several planes."""
     tables: dict[Hashable, Memory] = field(default_factory=dict, compare=False, repr=False)
@@ -108,7 +110,8 @@ class Pooling:
     @property
     def has_cells(self) -> frozenset[Role]:
         """The arrays that have the shape of the input; the others have that of the output."""
-        return frozenset({Role.X, Role.V if self.settings.pulls else Role.U}) & {*self.roles}
+        tangents = () if self.shares_cotangents else (Role.V if self.settings.pulls else Role.U,)
+        return frozenset((Role.X, *tangents)) & {*self.roles}
 
     @property
     def carries_tangents(self) -> bool:
@@ -183,13 +186,13 @@ class _Layout:
     def _lengthen_first_axis(self) -> None:
         """Planes that follow each other are one, if windows end where the first axis does: fewer of them are begun."""
         pooling, (axis, steps) = self.pooling, self.axes[0]
-        has_tables = pooling.counts is not None or pooling.wants_real_cells or Role.INDICES in pooling.roles
-        if not (self.leads and pooling.turns_planes and axis.is_tiled) or has_tables:
+        tells_places = pooling.counts is not None or pooling.wants_real_cells or Role.INDICES in pooling.roles
+        if not (self.leads and pooling.turns_planes and axis.ends_with_windows) or tells_places:
             return
         n, between = self.leads[-1]
         planes = gcd(n, self._planes_in_cache())
-        counts = {role: axis.size if role in pooling.has_cells else axis.outputs for role in pooling.roles}
-        if planes > 1 and all(between[role] == count * steps[role] for role, count in counts.items()):
+        lengths = {role: axis.size if role in pooling.has_cells else axis.outputs for role in pooling.roles}
+        if planes > 1 and all(between[role] == length * steps[role] for role, length in lengths.items()):
             self.axes[0] = replace(axis, size=planes * axis.size, outputs=planes * axis.outputs), steps
             apart: PerArray = tuple(planes * step for step in between)  # type: ignore[assignment]
             self.leads[-1:] = [(n // planes, apart)] if planes < n else []
@@ -203,7 +206,7 @@ class _Layout:
         cells = max(prod(axis.size for axis, _ in self.axes), prod(axis.outputs for axis, _ in self.axes), 1)
         units = prod(n for n, _ in self.leads) // UNITS_WANTED
         most = max(1, min(longest // (cells * min(self.inner_total, INNER_BLOCK)), units))
-        return 1 << most.bit_length() >> 1
+        return 1 << (most.bit_length() - 1)
 
     def _planes_to_turn(self) -> int:
         """How many planes of short bins are pooled side by side at most: vectors cannot follow bins along a row."""

@@ -207,6 +207,7 @@ def covering_task(name: str, operation: str, window: Window, shares: Task, recei
         counts=None,
         wants_real_cells=False,
         lists_taps=False,
+        shares_cotangents=False,
         tables={},
     )
     inputs, cost = (x, *shares.outputs), 12.0 * spread.largest
@@ -233,6 +234,7 @@ def _covering_task(window: Window, x: Var, wanted: _Wanted, ties: str) -> Task:
         components=(COMPUTED[x.dtype.name],) * 3,
         stored=x.dtype.numpy.itemsize,
         writes_directly=False,
+        shares_cotangents=True,
     )
     shares = pooling_task("window shares", "tied_shares", x.dtype, pooling, variables, nanoseconds=10.0)
     return covering_task("window ties", "tied_cotangent", window, shares, wanted.received, pooling)

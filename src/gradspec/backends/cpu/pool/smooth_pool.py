@@ -113,6 +113,7 @@ def _pooling(attrs: SmoothPool, window: Window, x: Var, operation: str, roles: t
         wants_real_cells=True,
         scan_volume=SCAN_VOLUME,
         lists_taps=True,
+        shares_cotangents=operation == "soft_shares",
     )
 
 
