@@ -636,6 +636,10 @@ MAX_PATHS = [
     Path(
         "bins that divide", largest_bins(3, 2), (2, 9, 32), lambda b: b.axes[0].kind == b.axes[1].kind == SLIDING, PUSH
     ),
+    *(
+        Path(f"many neighbours {k} by {s}", largest(k, s), (8, 130, 5, 6), lambda b: b.inner == 130, PULL, **LAST)
+        for k, s in (((3, 2), 1), ((2, 2), 2), ((5, 6), 1))
+    ),
     Path("many planes of bins", largest_bins(7, 5), (256, 14, 14), lambda b: b.is_turned and b.inner == 32, PULL),
     *(
         Path(f"planes of bins, {what} of {n}", largest_bins(*bins), (n, *cells), is_turned, job)
@@ -817,6 +821,12 @@ AVERAGE_PATHS = [
         )
         for k, s, shape in LONGER
         for job in (VALUE, SPREAD)
+    ),
+    *(
+        Path(
+            f"sums of many neighbours by {s}", mean((3, 2), s), (8, 130, 5, 6), lambda b: b.inner == 130, SPREAD, **LAST
+        )
+        for s in (1, 2)
     ),
     Path("planes of counts", mean((2, 3), (2, 1), (0, 1), cells=True), (64, 4, 7), has_planes_of_their_own, SPREAD),
     Path("means in bands", mean((9, 2), 2, 4), (1, 150, 9), lambda b: b.bands > 4),

@@ -41,7 +41,8 @@ LONGEST_ROW = 1 << 17
 LONGEST_TABLE = 4096
 LARGEST_SLAB = 16384
 """Of cells that are joined, so that the result stays in the first cache, or almost."""
-INNER_BLOCK = 64
+INNER_BLOCK, WIDEST_BLOCK, FEWEST_BLOCKS = 64, 512, 8
+"""Neighbours of a plane that are pooled side by side; and more of them, as long as there are so many units."""
 LONGEST_TURNED = 15
 """Cells of bins that several planes are put together from: longer ones are reduced along vectors."""
 FEWEST_TURNED = 4
@@ -159,7 +160,7 @@ class _Layout:
         elif self.inner_total == 1:
             self.inner_total, self.inner_strides = self.leads.pop()
         self.is_row = self.inner_total == 1  # the last axis is reduced along rows, not neighbour by neighbour
-        self.blocks = -(-self.inner_total // (most if self.is_turned else INNER_BLOCK))
+        self.blocks = -(-self.inner_total // (most if self.is_turned else self._widest_block()))
         self.inner = -(-self.inner_total // self.blocks)
         self.planes = prod(n for n, _ in self.leads) * self.blocks
         self.last, self.last_steps = self.axes[-1]
@@ -205,8 +206,15 @@ class _Layout:
         longest = LONGEST_ROW if is_in_place and pooling.roles == (Role.X, Role.Y) else LARGEST_SLAB
         cells = max(prod(axis.size for axis, _ in self.axes), prod(axis.outputs for axis, _ in self.axes), 1)
         units = prod(n for n, _ in self.leads) // UNITS_WANTED
-        most = max(1, min(longest // (cells * min(self.inner_total, INNER_BLOCK)), units))
+        most = max(1, min(longest // (cells * min(self.inner_total, self._widest_block())), units))
         return 1 << (most.bit_length() - 1)
+
+    def _widest_block(self) -> int:
+        """How many neighbours are pooled side by side: the more, the fewer times memory is gone through in steps. What
+        rows of them become stays in the second cache, and there are units for some threads."""
+        row = max(1, prod(axis.outputs for axis, _ in self.axes[1:]))
+        blocks = -(-FEWEST_BLOCKS // max(1, prod(n for n, _ in self.leads)))
+        return max(INNER_BLOCK, min(WIDEST_BLOCK, LARGEST_SLAB // row, -(-self.inner_total // blocks)))
 
     def _planes_to_turn(self) -> int:
         """How many planes of short bins are pooled side by side at most: vectors cannot follow bins along a row."""
