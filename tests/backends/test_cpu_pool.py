@@ -1192,6 +1192,24 @@ def test_winners_are_searched_for_once(graph, kernels):
 # --- what it costs ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("shape", "inner"),
+    [
+        ((8, 512, 4, 4), 512),
+        ((8, 600, 4, 4), 300),  # at most 512
+        ((4, 512, 4, 4), 256),  # so that there are eight units
+        ((1, 512, 4, 4), 64),
+        ((1, 100, 4, 4), 50),  # but no fewer than 64, if it can be
+        ((8, 512, 4, 128), 128),  # 16,384 outputs in a row of them
+        ((8, 512, 4, 1024), 64),
+    ],
+)
+def test_as_many_neighbours_are_pooled_at_once_as_rows_and_units_allow(shape, inner):
+    pooling = Pooling(largest((2, 1), 1), gs.f32[shape])
+    arrays = {name: LAYOUTS["channels last"].empty(type) for name, type in types_of(pooling).items()}
+    assert lowered(pooling, VALUE).call(arrays).arguments.inner == inner
+
+
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.id)
 def test_workspaces_hold_slabs_never_planes(path):
     """Per thread: ``kernel + 2`` slabs of value and winner (a slab: the outputs of the later axes), as many for each

@@ -41,8 +41,10 @@ LONGEST_ROW = 1 << 17
 LONGEST_TABLE = 4096
 LARGEST_SLAB = 16384
 """Of cells that are joined, so that the result stays in the first cache, or almost."""
-INNER_BLOCK, WIDEST_BLOCK, FEWEST_BLOCKS = 64, 512, 8
-"""Neighbours of a plane that are pooled side by side; and more of them, as long as there are so many units."""
+INNER_BLOCK, WIDEST_BLOCK = 64, 512
+"""Neighbours that are pooled side by side, and how many it may be"""
+FEWEST_UNITS = 8
+"""as long as there are so many units."""
 LONGEST_TURNED = 15
 """Cells of bins that several planes are put together from: longer ones are reduced along vectors."""
 FEWEST_TURNED = 4
@@ -184,6 +186,11 @@ class _Layout:
                 found.append((axis, steps))
         return found
 
+    @property
+    def _plane_cells(self) -> int:
+        """Cells of a plane, or its outputs if these are more."""
+        return max(prod(axis.size for axis, _ in self.axes), prod(axis.outputs for axis, _ in self.axes), 1)
+
     def _lengthen_first_axis(self) -> None:
         """Planes that follow each other are one, if windows end where the first axis does: fewer of them are begun."""
         pooling, (axis, steps) = self.pooling, self.axes[0]
@@ -195,8 +202,8 @@ class _Layout:
         lengths = {role: axis.size if role in pooling.has_cells else axis.outputs for role in pooling.roles}
         if planes > 1 and all(between[role] == length * steps[role] for role, length in lengths.items()):
             self.axes[0] = replace(axis, size=planes * axis.size, outputs=planes * axis.outputs), steps
-            apart: PerArray = tuple(planes * step for step in between)  # type: ignore[assignment]
-            self.leads[-1:] = [(n // planes, apart)] if planes < n else []
+            x, y, u, v, indices, tape = (planes * step for step in between)
+            self.leads[-1:] = [(n // planes, (x, y, u, v, indices, tape))] if planes < n else []
 
     def _planes_in_cache(self) -> int:
         """How many planes are one at most, a power of two: as many as stay in the first cache, or more if cells are
@@ -204,16 +211,15 @@ class _Layout:
         pooling, (_, steps) = self.pooling, self.axes[-1]
         is_in_place = pooling.stored == pooling.components[0] and (steps[Role.X] == 1 or self.inner_total > 1)
         longest = LONGEST_ROW if is_in_place and pooling.roles == (Role.X, Role.Y) else LARGEST_SLAB
-        cells = max(prod(axis.size for axis, _ in self.axes), prod(axis.outputs for axis, _ in self.axes), 1)
         units = prod(n for n, _ in self.leads) // UNITS_WANTED
-        most = max(1, min(longest // (cells * min(self.inner_total, self._widest_block())), units))
+        most = max(1, min(longest // (self._plane_cells * min(self.inner_total, self._widest_block())), units))
         return 1 << (most.bit_length() - 1)
 
     def _widest_block(self) -> int:
         """How many neighbours are pooled side by side: the more, the fewer times memory is gone through in steps. What
         rows of them become stays in the second cache, and there are units for some threads."""
         row = max(1, prod(axis.outputs for axis, _ in self.axes[1:]))
-        blocks = -(-FEWEST_BLOCKS // max(1, prod(n for n, _ in self.leads)))
+        blocks = -(-FEWEST_UNITS // max(1, prod(n for n, _ in self.leads)))
         return max(INNER_BLOCK, min(WIDEST_BLOCK, LARGEST_SLAB // row, -(-self.inner_total // blocks)))
 
     def _planes_to_turn(self) -> int:
@@ -226,8 +232,7 @@ class _Layout:
         is_divided = self.settings.divisor != 0.0 or pooling.counts is not None
         if not pooling.reads_in_place or Role.X not in pooling.roles or (is_divided and self._inverses() is None):
             return 0
-        cells = max(prod(axis.size for axis, _ in self.axes), prod(axis.outputs for axis, _ in self.axes), 1)
-        most = min(planes, INNER_BLOCK, CELLS_TURNED // cells)
+        most = min(planes, INNER_BLOCK, CELLS_TURNED // self._plane_cells)
         return most if most < 16 else most // 16 * 16
 
     # --- the arguments ------------------------------------------------------------------------------------------------
