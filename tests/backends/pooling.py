@@ -145,14 +145,22 @@ def carry_out(pooling: Pooling, job: Job, arrays: Arrays, count: int = 1) -> Non
     assert (memory[at + workspace * count :] == PATTERN).all(), "something behind the workspace is written"
 
 
-def everything(pooling: Pooling, arrays: Arrays, count: int = 1) -> Iterator[tuple[Job, dict[str, np.ndarray]]]:
+def everything(
+    pooling: Pooling, arrays: Arrays, count: int = 1, layout: str = "C"
+) -> Iterator[tuple[Job, dict[str, np.ndarray]]]:
     """Every job with its results, in fresh arrays full of rubbish; tapes are read as they were recorded."""
-    types, tapes = types_of(pooling), {}
+    tapes = {}
     for job in jobs_of(pooling):
-        found = {name: rubbish(types[name]) for name in job.gives.split()}
+        found = empty_results(pooling, job, layout)
         carry_out(pooling, job, {**arrays, **tapes, **found}, count)
         tapes = {"tape": found["tape"]} if "tape" in found else tapes
         yield job, found
+
+
+def empty_results(pooling: Pooling, job: Job, layout: str) -> dict[str, np.ndarray]:
+    """Arrays of rubbish for what a job gives; tapes are made by plans, in C order."""
+    types = types_of(pooling)
+    return {name: LAYOUTS["C" if name == "tape" else layout].empty(types[name]) for name in job.gives.split()}
 
 
 def rubbish(type: TensorType) -> np.ndarray:
@@ -228,11 +236,11 @@ class Fenced:
         fenced[...] = array
         return fenced
 
-    def carry_out(self, pooling: Pooling, job: Job, arrays: Arrays) -> dict[str, np.ndarray]:
+    def carry_out(self, pooling: Pooling, job: Job, arrays: Arrays, layout: str = "C") -> dict[str, np.ndarray]:
         """A job in which every array and the workspace are fenced."""
-        types, task = types_of(pooling), lowered(pooling, job)
+        task = lowered(pooling, job)
         fenced = {name: self.copy(arrays[name]) for name in job.takes.split()}
-        found = {name: self.copy(rubbish(types[name])) for name in job.gives.split()}
+        found = {name: self.copy(array) for name, array in empty_results(pooling, job, layout).items()}
         block, units, workspace = task.bind({**fenced, **found})
         memory = self.bytes(workspace)
         task.task.function(block_address(block), 0, units, address(memory))

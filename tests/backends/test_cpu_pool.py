@@ -27,6 +27,7 @@ from backends.pooling import (
     Job,
     Pooling,
     carry_out,
+    empty_results,
     everything,
     jobs_of,
     lowered,
@@ -273,7 +274,9 @@ class Path:
     job: Job = VALUE
     dtype: DType = gs.f32
     layout: str = "C"
-    """How ``x``, or the cotangent that is spread, is laid out."""
+    """How ``x``, or the cotangent that is spread, is laid out,"""
+    results: str = "C"
+    """and what comes out."""
 
     def of(self, dtype: DType) -> Pooling:
         return Pooling(self.attrs, dtype[self.shape])
@@ -364,6 +367,11 @@ def gathers(b: PoolArguments) -> bool:
     return b.gathering.is_used
 
 
+def pulls_runs(b: PoolArguments) -> bool:
+    """Neighbours hear where they lie from windows that were won there."""
+    return b.gathering.in_runs
+
+
 def sends_at_once(b: PoolArguments) -> bool:
     """Cotangents are sent to rows of cells as winners are found, row by row."""
     return b.gathering.chunk.rows > 0 and not b.gathering.chunk.is_run
@@ -390,6 +398,7 @@ def has_planes_of_their_own(b: PoolArguments) -> bool:
 
 SLIDING, BINS, EXPANDING = AxisKind
 LAST = {"layout": "channels last"}
+ALL_LAST = {"layout": "channels last", "results": "channels last"}
 PLANES = [(1, 1), (9, 3, 2), (2, 3, 5, 7), (37, 8, 9)]
 
 CONVERTED = [
@@ -580,6 +589,49 @@ MAX_PATHS = [
             ((4, 4), (3, 1), 2),
             ((2, 7), (2, 3), ((1, 0), (3, 2))),
         )
+    ),
+    *(
+        Path(f"runs, {k} by {s}", largest((k, k), s, pads), (2, c, *cells), pulls_runs, PULL, **ALL_LAST)
+        for k, s, pads, c, cells in (
+            (2, 2, 0, 20, (6, 8)),
+            (2, 2, ((1, 0), (0, 1)), 5, (5, 7)),
+            (2, 1, ((1, 0), 0), 20, (5, 4)),
+            (2, 3, 0, 9, (9, 8)),
+            (3, 2, 1, 37, (9, 10)),
+            (3, 2, ((0, 2), (2, 0)), 2, (8, 7)),
+            (3, (2, 1), ((2, 1), 1), 70, (7, 6)),
+            (3, 1, 1, 9, (7, 5)),
+            (3, 1, ((2, 0), (0, 2)), 16, (2, 3)),
+            (3, 4, 1, 9, (9, 10)),
+        )
+    ),
+    Path(
+        "runs in bands",
+        largest((3, 3), 2, 1),
+        (1, 40, 70, 5),
+        lambda b: pulls_runs(b) and b.bands > 4,
+        PULL,
+        **ALL_LAST,
+    ),
+    Path("runs of one bin", largest_bins(1, 1), (2, 40, 5, 7), lambda b: b.reads_runs, PULL, **ALL_LAST),
+    Path("runs of bins", largest_bins(3, 4), (2, 40, 7, 9), lambda b: b.reads_runs, PULL, **ALL_LAST),
+    Path("runs, dilated", largest((3, 7), (2, 3), 1, (1, 2)), (2, 9, 8, 30), lambda b: b.reads_runs, PULL, **ALL_LAST),
+    *(
+        Path(
+            f"runs in values, {k} by {s}",
+            largest((k, k), s, pads),
+            (2, 20, 9, 10),
+            lambda b: b.axes[0].planar == Planar.RUNS,
+            **ALL_LAST,
+        )
+        for k, s, pads in ((2, 2, 0), (2, (3, 2), ((1, 0), 1)), (3, 2, 1), (3, (2, 4), ((0, 2), (2, 1))))
+    ),
+    Path(
+        "runs in space",
+        largest((2, 3, 3), 2, 1),
+        (2, 9, 5, 6, 7),
+        lambda b: b.axes[1].planar == Planar.RUNS,
+        **ALL_LAST,
     ),
     Path(
         "staged, gathered in bands",
@@ -829,6 +881,20 @@ AVERAGE_PATHS = [
         for s in (1, 2)
     ),
     Path("planes of counts", mean((2, 3), (2, 1), (0, 1), cells=True), (64, 4, 7), has_planes_of_their_own, SPREAD),
+    *(
+        Path(
+            f"means of runs, {k} by {s}{', counted' if cells else ''}",
+            mean((k, k), s, pads, cells=cells),
+            (2, 20, 9, 10),
+            lambda b: b.axes[0].planar == Planar.RUNS,
+            **ALL_LAST,
+        )
+        for k, s, pads in ((2, 2, 0), (3, 2, 1), (3, (2, 4), ((0, 2), (2, 1))))
+        for cells in (False, True)
+    ),
+    Path("means of runs in long windows", mean((3, 11), (2, 3), 1), (2, 9, 8, 40), lambda b: b.reads_runs, **ALL_LAST),
+    Path("means of runs in bins", mean_bins(3, 4), (2, 40, 7, 9), lambda b: b.reads_runs, **ALL_LAST),
+    Path("mean of runs in one bin", mean_bins(1, 1), (2, 40, 5, 7), lambda b: b.reads_runs, **ALL_LAST),
     Path("means in bands", mean((9, 2), 2, 4), (1, 150, 9), lambda b: b.bands > 4),
 ]
 PATHS = [*MAX_PATHS, *AVERAGE_PATHS]
@@ -838,8 +904,8 @@ PATHS = [*MAX_PATHS, *AVERAGE_PATHS]
 def test_paths_go_where_they_are_meant_to(path):
     """Otherwise a way through the kernels could fall out of the tests unnoticed."""
     pooling = path.of(path.dtype)
-    empty = {name: rubbish(type) for name, type in types_of(pooling).items()}
-    assert path.takes(lowered(pooling, path.job).call({**empty, **path.arrays(path.dtype)}).arguments)
+    arrays = {**path.arrays(path.dtype), **empty_results(pooling, path.job, path.results)}
+    assert path.takes(lowered(pooling, path.job).call(arrays).arguments)
 
 
 def spread_bound(pooling: Pooling, g: np.ndarray) -> np.ndarray:
@@ -893,7 +959,7 @@ def test_every_path_is_right(path, dtype):
     for numbers in kinds:
         arrays = path.arrays(dtype, numbers)
         winners = numpy_winners(pooling, arrays["x"]) if pooling.is_max else None
-        for job, found in everything(pooling, arrays):
+        for job, found in everything(pooling, arrays, layout=path.results):
             assert_right(pooling, arrays, job, found, winners)
 
 
@@ -1034,7 +1100,8 @@ def test_out_of_any_layout(pooling):
 def test_results_do_not_depend_on_the_number_of_threads(path, dtype):
     pooling = path.of(dtype)
     arrays = {name: laid_out(array, path.layout) for name, array in drawn(pooling, rough).items()}
-    for (job, alone), *others in zip(*(everything(pooling, arrays, count) for count in (1, 2, 3, 7)), strict=True):
+    runs = (everything(pooling, arrays, count, path.results) for count in (1, 2, 3, 7))
+    for (job, alone), *others in zip(*runs, strict=True):
         for (_, found), (name, array) in product(others, alone.items()):
             assert_same_bits(found[name], array, job, name)
 
@@ -1074,7 +1141,7 @@ def test_nothing_beyond_an_array_is_touched(paths, dtype, at_end):
         arrays = path.arrays(dtype)
         winners = numpy_winners(pooling, arrays["x"]) if pooling.is_max else None
         for job in jobs_of(pooling):
-            found = fenced.carry_out(pooling, job, {**arrays, **tapes})
+            found = fenced.carry_out(pooling, job, {**arrays, **tapes}, path.results)
             tapes = {"tape": found["tape"]} if "tape" in found else tapes
             assert_right(pooling, arrays, job, found, winners)
 

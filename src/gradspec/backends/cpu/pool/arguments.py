@@ -42,9 +42,10 @@ class AxisKind(IntEnum):
 class Planar(IntEnum):
     """How an axis and the last one are reduced together, straight from memory: not at all, an output row at a time,
     many output rows, or many whose rows of cells are kept for the next ones; or an axis before these, by joining slabs
-    of cells before any later axis is reduced; or windows read backwards, an output row at a time."""
+    of cells before any later axis is reduced; or windows read backwards, an output row at a time; or small windows of
+    runs of neighbours."""
 
-    NOT, BY_ROW, MANY_ROWS, KEPT_ROWS, SLABS, SPREAD = range(6)
+    NOT, BY_ROW, MANY_ROWS, KEPT_ROWS, SLABS, SPREAD, RUNS = range(7)
 
 
 class Finish(IntEnum):
@@ -139,6 +140,8 @@ class Gathering(Record):
     is_used: bool = False
     is_in_place: bool = False
     """Whether rows of cells are added up in V itself."""
+    in_runs: bool = False
+    """Whether all that is needed lies in runs of neighbours (see ``kernels.runs``)."""
     phase: int = 0
     """Places of a row of cells in each of its phases, which are as many as the stride."""
     sums_at: int = 0
@@ -204,6 +207,8 @@ class PoolArguments(PoolSettings):
     """The inverses of a small plane's divisors, one after another, and then what is missing there."""
     is_turned: bool
     """Whether the inner run is small planes, whose rows are turned so that their cells lie side by side."""
+    reads_runs: bool
+    """Whether windows along the last axis are put together from neighbours where they lie in X."""
     rows: int
     """Rows of the last axis in a slab of the first."""
     is_direct: bool

@@ -226,6 +226,8 @@ class _Layout:
         """How many planes of short bins are pooled side by side at most: vectors cannot follow bins along a row."""
         pooling, (last, _) = self.pooling, self.axes[-1]
         is_bins = last.kind is AxisKind.BINS and 1 not in (last.size, last.outputs) and last.kernel <= LONGEST_TURNED
+        if self._lies_in_runs():
+            return 0
         planes = self.inner_total if self.inner_total > 1 or not self.leads else self.leads[-1][0]
         if not (is_bins and planes > 1 and pooling.turns_planes):
             return 0
@@ -260,6 +262,7 @@ class _Layout:
             finish=self.finish,
             shares=self.shares,
             is_turned=self.is_turned,
+            reads_runs=self.reads_runs,
             rows=prod(axis.outputs for axis, _ in self.axes[1:-1]),
             is_direct=self.is_direct,
             is_staged=self.is_staged,
@@ -423,6 +426,8 @@ class _Layout:
         would be read before they reach the cache. Windows of 3 × 3 and 2 × 2 at stride 2 are read as they are, and so
         are 3 × 3 at stride 1 where output and input are equally wide.
         """
+        if self.reads_runs:
+            return Planar.RUNS if self._are_few_runs() else Planar.NOT
         if len(self.axes) < 2 or not (self.is_row or self.is_turned) or Role.X not in self.pooling.roles:
             return Planar.NOT
         (before, before_steps), last = self.axes[-2], self.last
@@ -444,6 +449,17 @@ class _Layout:
         if is_many and self._has_room_for_rows():
             return Planar.MANY_ROWS
         return Planar.BY_ROW if before.stride > 1 else Planar.NOT
+
+    def _are_few_runs(self) -> bool:
+        """Whether windows have so few runs of neighbours, and share so few, that joining rows first does not pay."""
+        is_value = self.pooling.roles == (Role.X, Role.Y) and len(self.axes) > 1
+        return is_value and self._are_squares() and all(axis.stride > 1 for axis, _ in self.axes[-2:])
+
+    def _are_squares(self) -> bool:
+        """Windows of two or three cells along both of the last axes."""
+        before, last = (axis for axis, _ in self.axes[-2:])
+        are_regular = before.kind is last.kind is AxisKind.SLIDING and before.dilation == last.dilation == 1
+        return are_regular and before.kernel == last.kernel in (2, 3)
 
     def _has_room_for_rows(self) -> bool:
         """Whether many output rows of the last two axes can be made at once: in the output, or in the workspace."""
@@ -526,6 +542,17 @@ class _Layout:
         """Whether rows of cells are read where they lie: neither converted nor divided nor gathered."""
         return self._lies_in_rows() and self.pooling.stored == self.pooling.components[0]
 
+    @property
+    def reads_runs(self) -> bool:
+        """Whether windows along the last axis are put together from neighbours where they lie."""
+        return self._lies_in_runs() and not self._scans(self.last)
+
+    def _lies_in_runs(self) -> bool:
+        pooling = self.pooling
+        is_run = self.inner_total > 1 == self.inner_strides[Role.X] and pooling.reads_in_place
+        is_in_place = pooling.stored == pooling.components[0] or pooling.roles == (Role.X, Role.Y)
+        return is_run and is_in_place and Role.X in pooling.roles and not self.settings.scales_input
+
     def _lies_in_rows(self) -> bool:
         """Whether that is so but for the conversion."""
         is_run = self.is_row and self.last_steps[Role.X] == 1 and not self.settings.scales_input
@@ -577,8 +604,10 @@ class _Layout:
             finished *= self.axes[0][0].outputs
         found = [0 if is_slabless else finished]
         for i, (axis, _) in enumerate(self.axes):
-            is_straight = i == len(self.axes) - 2 and self.planar in (Planar.BY_ROW, Planar.MANY_ROWS, Planar.SPREAD)
-            has_ring = (i < len(self.axes) - 1 or not (self.is_row or self.is_turned)) and not is_straight
+            straight = Planar.BY_ROW, Planar.MANY_ROWS, Planar.SPREAD, Planar.RUNS
+            is_straight = i == len(self.axes) - 2 and (self.planar in straight or self.pulls_runs)
+            is_ringless = self.is_row or self.is_turned or self.reads_runs
+            has_ring = (i < len(self.axes) - 1 or not is_ringless) and not is_straight
             room = self.slabs[i] * (axis.slots + self._scans(axis)) if has_ring else 0
             found.append(found[-1] + (self._slab_cells(i) if self._joins_slabs(i) else room))
         return found
@@ -605,7 +634,7 @@ class _Layout:
 
     @cached_property
     def staged(self) -> StagedRows:
-        if len(self.axes) == 1 or not self._stages_neighbours():
+        if len(self.axes) == 1 or self.pulls_runs or not self._stages_neighbours():
             return StagedRows()
         last = self.last
         phase = -(-max((last.outputs - 1) * last.stride + last.kernel, last.low + last.size) // last.stride)
@@ -624,6 +653,8 @@ class _Layout:
     def gathering(self) -> Gathering:
         """Cells gather cotangents from small windows, which takes time for every tap; others are sent to winners."""
         (first, _), (last, steps) = self.axes[0], self.axes[-1]
+        if self.pulls_runs:
+            return Gathering(is_used=True, in_runs=True, kept_at=self.ring_end, slots=self._kept_windows)
         if not self._gathers():
             return Gathering()
         is_dense = steps[Role.V] == self.inner_total == self.inner and (self.is_row or self.inner_strides[Role.V] == 1)
@@ -665,6 +696,22 @@ class _Layout:
         cells, outputs = self.last.size, self.last.outputs
         return steps[Role.X] == steps[Role.V] == cells and steps[Role.U] == outputs == steps[Role.Y]
 
+    @property
+    def pulls_runs(self) -> bool:
+        """Whether winners of small windows are found, and heard of by their cells, in runs of neighbours."""
+        roles, inner = {*self.pooling.roles}, self.inner_strides
+        if len(self.axes) != 2 or not (self.reads_runs and self._are_squares() and self._has_small_windows()):
+            return False
+        is_pull = {Role.X, Role.U, Role.V} <= roles <= {Role.X, Role.Y, Role.U, Role.V} and self.settings.pulls
+        are_runs = inner[Role.U] == inner[Role.V] == 1 and self.pooling.stored >= 4
+        return is_pull and are_runs and self.kept_places <= MOST_KEPT
+
+    @property
+    def _kept_windows(self) -> int:
+        """Rows of windows that cover a cell."""
+        axis, _ = self.axes[0]
+        return (axis.kernel - 1) // axis.stride + 1
+
     def _gathers(self) -> bool:
         """It is the windows that decide, so that sums have one order, with and without a tape; where no two windows
         share a cell, there is but one."""
@@ -685,6 +732,8 @@ class _Layout:
         if not self.gathering.is_used:
             return self.staged_end
         chunk = self.gathering.chunk
+        if self.gathering.in_runs:
+            return self.gathering.kept_at + self._kept_windows * self.last.outputs
         if chunk.rows:
             return chunk.kept_at + (self.axes[0][0].stride * (chunk.rows - 1) + 3) * chunk.pitch + self.margin
         return self.gathering.kept_at + self.kept_places

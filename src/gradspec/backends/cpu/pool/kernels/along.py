@@ -9,7 +9,18 @@ from __future__ import annotations
 from gradspec.backends.cpu.pool.arguments import AxisKind, Finish, Role
 from gradspec.backends.cpu.pool.kernels.rows import Row, fetch_row, read_row, real_taps, span_of
 from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, output_of
-from gradspec.codegen.language import following, inlined, lanes, lanes_once, outlined, parts, stretch, strided, total
+from gradspec.codegen.language import (
+    following,
+    inlined,
+    lanes,
+    lanes_once,
+    outlined,
+    parts,
+    stretch,
+    strided,
+    total,
+    unrolled,
+)
 
 # --- windows that are all real, which start ``stride`` cells apart ----------------------------------------------------
 
@@ -65,6 +76,14 @@ def one_more_tap(state, target, row, n, k, nought):
     for i in lanes_once(state.number, n):
         here = state.get(target.cells, target.at + i)
         state.put(target.cells, target.at + i, state.join(here, state.tap(row.p[row.at + i], k, nought)))
+
+
+def four_more_taps(state, target, row, n, dilation, k, nought):
+    for i in lanes_once(state.number, n):
+        found = state.get(target.cells, target.at + i)
+        for j in unrolled(4):
+            found = state.join(found, state.tap(row.p[row.at + j * dilation + i], k + j, nought))
+        state.put(target.cells, target.at + i, found)
 
 
 def two_taps_apart(state, target, row, n, nought):
@@ -127,7 +146,11 @@ def taps(state, target, row, n, kernel, stride, dilation, zero):
             four_taps(state, target, row, n, dilation, nought)
         else:
             five_taps(state, target, row, n, dilation, nought)
-        for k in range(5, kernel):
+        done = 5
+        while done + 4 <= kernel:
+            four_more_taps(state, target, Row(row.p, row.at + done * dilation), n, dilation, done, nought)
+            done += 4
+        for k in range(done, kernel):
             one_more_tap(state, target, Row(row.p, row.at + k * dilation), n, k, nought)
     elif stride == 2 and dilation == 1 and kernel > 1:
         if kernel == 2:

@@ -120,7 +120,7 @@ class HolderReduction:
     """What the kernels here have in common: they walk through all axes, and need nothing before or after."""
 
     form: NumberFormat
-    has_planes = has_whole = completes = keeps_rows = reads_backwards = False
+    has_planes = has_whole = has_runs = completes = keeps_rows = reads_backwards = False
     outputs = walk
 
     @inlined

@@ -211,6 +211,13 @@ def edge(state, p, at, width, rows, first, end):
     return found
 
 
+@inlined
+def scale_where_made(reduction, work, number):
+    """What outputs are multiplied by as they are made."""
+    args = work.args
+    return reduction.scale_of(args, number == 0 and args.finish == Finish.AT_ONCE and not args.scales_input)
+
+
 def plane_rows(reduction, work, number, axis, x_at, first_row, o, rows, target):
     """Output rows of small windows, from number ``o`` on: numbers that are to be converted, and are not staged, are
     converted as they are read, rounded and written."""
@@ -221,7 +228,7 @@ def plane_rows(reduction, work, number, axis, x_at, first_row, o, rows, target):
         width, scale = axis.strides[Role.X], reduction.scale_of(args, True)
         rows_from(reduction, work, scale, axis, Row(x, x_at + first_row * width), width, rows, out)
     else:
-        scale = reduction.scale_of(args, number == 0 and args.finish == Finish.AT_ONCE and not args.scales_input)
+        scale = scale_where_made(reduction, work, number)
         width = row_stride(reduction, args, axis, 1)
         cells = Row(cells_at(reduction, work), x_at + first_row * width)
         rows_from(reduction, work, scale, axis, cells, width, rows, target)

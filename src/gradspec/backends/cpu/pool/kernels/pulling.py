@@ -64,6 +64,11 @@ def each_row(args, unit):
     return cell_count(args, unit) // length, length
 
 
+@inlined
+def clear_run(form, v, at, n):
+    clear_bytes(address_of(v) + at * form.stored.bytes, n * form.stored.bytes)
+
+
 def clear(form, args, unit):
     v, n = form.stored_at(args.arrays[Role.V]), unit.neighbours
     along, inner = last_axis(args).strides[Role.V], args.inner_strides[Role.V]
@@ -71,9 +76,14 @@ def clear(form, args, unit):
     written = 2 * args.axes[0].outputs if args.writes_cells else 0
     for r in range(written, rows):
         at = row_at(args, unit, r)
-        if along == 1:
+        if inner == 1 and along == n:
+            clear_run(form, v, at, length * n)
+        elif inner == 1:
+            for i in range(length):
+                clear_run(form, v, at + i * along, n)
+        elif along == 1:
             for j in range(n):
-                clear_bytes(address_of(v) + (at + j * inner) * form.stored.bytes, length * form.stored.bytes)
+                clear_run(form, v, at + j * inner, length)
         else:
             for i in range(length):
                 for j in range(n):

@@ -557,7 +557,7 @@ class SoftWeights:
 class SmoothMaximum:
     form: NumberFormat
     derivative: Derivative
-    has_planes = has_whole = completes = keeps_rows = reads_backwards = False
+    has_planes = has_whole = has_runs = completes = keeps_rows = reads_backwards = False
     row, put_together, outputs = smooth_row, put_together_softly, walk
     prepare, finish = prepare_cells, finish_cells
 

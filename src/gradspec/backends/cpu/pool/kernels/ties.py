@@ -172,7 +172,7 @@ class WithTies:
     """The maximum with a tangent or cotangent of all cells that tie."""
 
     form: NumberFormat
-    has_planes = has_whole = completes = keeps_rows = reads_backwards = False
+    has_planes = has_whole = has_runs = completes = keeps_rows = reads_backwards = False
     row, put_together = reduced_row, put_together
     prepare, outputs, finish = prepare_cells, walk, finish_cells
 

@@ -20,6 +20,7 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     rows_have_cells,
     write_row,
 )
+from gradspec.backends.cpu.pool.kernels.runs import from_runs, row_of_runs
 from gradspec.backends.cpu.pool.kernels.small import has_nan
 from gradspec.backends.cpu.pool.kernels.states import Largest, Total, as_half
 from gradspec.backends.cpu.pool.kernels.turning import turn_planes
@@ -53,10 +54,11 @@ class OneNumberReduction:
 
     form: NumberFormat
     keeps_rows = False
-    row, put_together = reduced_row, put_together
+    row, from_runs, put_together = reduced_row, from_runs, put_together
     plane_row, plane_rows, joined_slabs = planes.plane_row, planes.plane_rows, planes.joined_slabs
+    row_of_runs = row_of_runs
     staged_plane = planes.staged_plane
-    has_planes = has_whole = True
+    has_planes = has_whole = has_runs = True
 
     @outlined
     def load(self, work, axis, source, at, n):

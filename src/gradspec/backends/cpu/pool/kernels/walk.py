@@ -23,11 +23,12 @@ What is reduced is said by a *reduction*, an object that is known when a kernel 
     emit_row(work, first, end, target)                   finished outputs of a row
     prepare(work), finish(work)                          before and after a unit
 
-and, where ``has_whole``, ``has_planes``, ``keeps_rows`` or ``completes`` say so,
+and, where ``has_whole``, ``has_runs``, ``has_planes``, ``keeps_rows`` or ``completes`` say so,
 
     whole(args, lo, hi)                                  planes that are one run of cells and have one output
+    from_runs(work, axis, residue, rows, source, target) a window along the last axis, where its cells lie
     scale_of(args, is_wanted), scaled(value, scale)      what outputs are multiplied by as they are found
-    plane_rows, plane_row; kept_rows; joined_slabs       outputs of several axes at once (see ``straight``)
+    plane_rows, plane_row; row_of_runs; kept_rows; joined_slabs   outputs of several axes at once (see ``straight``)
     complete(work, target, n)                            what finished outputs still need where all need the same
 """
 
@@ -298,7 +299,10 @@ def reduce_class(reduction, work, number, axis, residue, source, target, first_o
             most = min(q_end - q, (residue.rows - axis.kernel - rows.begin) // residue.stride + 1)
             made = straight(reduction, work, number, axis, rows, source, o, most, target, out, slab)
         if made == 0 and rows.first < rows.end:
-            progress = through_ring(reduction, work, number, axis, residue, rows, ring, progress, source, out)
+            if reduction.has_runs and work.args.reads_runs and number == len(work.args.axes) - 1:
+                reduction.from_runs(work, axis, residue, rows, source, out)
+            else:
+                progress = through_ring(reduction, work, number, axis, residue, rows, ring, progress, source, out)
         if made == 0:
             finished(reduction, work, number, o, out, slab, 1)
         q += max(made, 1)
@@ -308,9 +312,14 @@ def reduce_class(reduction, work, number, axis, residue, source, target, first_o
 def straight(reduction, work, number, axis, rows, source, o, most, target, out, slab):
     """Up to ``most`` outputs of several axes at once: how many; none where these axes take turns."""
     is_full = rows.end - rows.first == axis.kernel
+    is_divided = work.args.finish == Finish.AT_ONCE and work.args.inverse != 0.0  # as they were made
+    if reduction.has_planes and axis.planar == Planar.RUNS:
+        reduction.row_of_runs(work, number, axis, source.x, o, out)
+        if not is_divided:
+            finished(reduction, work, number, o, out, slab, 1)
+        return 1
     if reduction.has_planes and axis.planar == Planar.MANY_ROWS and is_full:
         reduction.plane_rows(work, number, axis, source.x, rows.first, o, most, out)
-        is_divided = work.args.finish == Finish.AT_ONCE and work.args.inverse != 0.0  # as they were made
         if not (is_divided or (reduction.form.converts and not work.args.is_staged)):
             finished(reduction, work, number, o, out, slab, most)
         return most

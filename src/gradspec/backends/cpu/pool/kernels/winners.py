@@ -26,6 +26,7 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     real_taps,
     write_row,
 )
+from gradspec.backends.cpu.pool.kernels.runs import from_runs, pull_runs
 from gradspec.backends.cpu.pool.kernels.sending import send
 from gradspec.backends.cpu.pool.kernels.small import SmallTangents, SmallWinners, plane_has_nan, small_windows, smaller
 from gradspec.backends.cpu.pool.kernels.states import FirstWinner, LargerTangent
@@ -274,11 +275,13 @@ class WithWinners:
 
     form: NumberFormat
     has_planes = has_whole = completes = reads_backwards = False
-    row, kept_rows, put_together = reduced_row, kept_rows, put_together
+    row, from_runs, kept_rows, put_together = reduced_row, from_runs, kept_rows, put_together
 
     @property
     def keeps_rows(self) -> bool:
         return not self.form.converts
+
+    has_runs = keeps_rows
 
     @property
     def sends(self) -> bool:
@@ -299,6 +302,9 @@ class WithWinners:
     prepare, finish = prepare_pull, finish_pull
 
     def outputs(self, work, first, end):
+        if self.has_runs and work.args.gathering.in_runs:
+            pull_runs(self, work, first, end)
+            return
         if work.args.staged.is_used:
             if small_windows(self, work, first, end):
                 return

@@ -1,0 +1,322 @@
+"""Windows whose cells have many neighbours side by side, read where they lie: a tap of all neighbours is a run.
+
+In small windows ``b > a`` decides which cell wins, but where a row of cells has a NaN. A cell hears from the windows
+that cover it when the last of them is known: it adds up what those at each place along the last axis send, and then the
+places, in the order that ``gathering`` has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gradspec.backends.cpu.pool.arguments import Role
+from gradspec.backends.cpu.pool.kernels.along import one_more_tap, one_tap, taps
+from gradspec.backends.cpu.pool.kernels.gathering import first_covering
+from gradspec.backends.cpu.pool.kernels.planes import scale_where_made
+from gradspec.backends.cpu.pool.kernels.pulling import clear_run
+from gradspec.backends.cpu.pool.kernels.rows import Row, last_axis, real_taps, write_row
+from gradspec.backends.cpu.pool.kernels.small import has_nan
+from gradspec.backends.cpu.pool.kernels.states import FirstLarger, FirstWinner, WinnerCells
+from gradspec.backends.cpu.pool.kernels.walk import Destination, blank, output_of
+from gradspec.codegen.formats import NumberFormat
+from gradspec.codegen.intrinsics import address_of
+from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlined, unrolled
+
+
+@outlined
+def from_runs(reduction, work, axis, residue, rows, source, target):
+    """A window along the last axis, whose neighbours lie in X as they are computed with."""
+    x, step = reduction.form.stored_at(work.args.arrays[Role.X]), axis.strides[Role.X]
+    row = Row(x, source.x + (residue.first_row + rows.first * residue.row_step) * step)
+    n, count, shift = work.unit.neighbours, rows.end - rows.first, rows.first - rows.begin
+    taps(reduction.state, target, row, n, count, 1, residue.row_step * step, shift)
+
+
+# --- small windows ----------------------------------------------------------------------------------------------------
+
+
+class Runs(NamedTuple):
+    """The first of a window's runs of ``n`` neighbours, and how far it is to the next row and to the next cell."""
+
+    p: Any
+    at: Any
+    width: Any
+    step: Any
+    n: Any
+
+
+@dataclass(frozen=True)
+class Square:
+    """The cells of a window of so many rows and columns."""
+
+    side: int
+
+    @inlined
+    def joined(self, state, runs, nought, i):
+        """Row by row."""
+        found = self.joined_row(state, runs, 0, nought, i)
+        for r in unrolled(self.side - 1):
+            found = state.join(found, self.joined_row(state, runs, r + 1, nought, i))
+        return found
+
+    @inlined
+    def joined_row(self, state, runs, r, nought, i):
+        found = state.join(self.tap(state, runs, r, 0, nought, i), self.tap(state, runs, r, 1, nought, i))
+        for c in unrolled(self.side - 2):
+            found = state.join(found, self.tap(state, runs, r, c + 2, nought, i))
+        return found
+
+    @inlined
+    def tap(self, state, runs, r, c, nought, i):
+        return state.tap(runs.p[runs.at + r * runs.width + c * runs.step + i], r * self.side + c, nought)
+
+
+@dataclass(frozen=True)
+class RunValues:
+    """Values, multiplied as they are made."""
+
+    reduction: Any
+
+    @property
+    def form(self) -> Any:
+        return self.reduction.form
+
+    @property
+    def state(self) -> Any:
+        return self.reduction.state
+
+    @property
+    def state_of_numbers(self) -> Any:
+        return self.reduction.state
+
+    @inlined
+    def scaled(self, value, scale):
+        return self.reduction.scaled(value, scale)
+
+
+@dataclass(frozen=True)
+class RunWinners:
+    """Maxima and their winners."""
+
+    form: NumberFormat
+
+    @property
+    def state(self) -> FirstWinner:
+        return FirstWinner(self.form)
+
+    @property
+    def state_of_numbers(self) -> FirstWinner:
+        """Where no cell is NaN."""
+        return FirstLarger(self.form)
+
+    @inlined
+    def scaled(self, best, scale):
+        return best
+
+
+@outlined
+def put_squares(found, square, target, runs, windows, move, nought, scale):
+    """So many windows, ``move`` apart, that are all real."""
+    state = found.state_of_numbers
+    for window in range(windows):
+        here, to = Runs(runs.p, runs.at + window * move, runs.width, runs.step, runs.n), target.at + window * runs.n
+        for i in lanes(state.number, runs.n):
+            state.put(target.cells, to + i, found.scaled(square.joined(state, here, nought, i), scale))
+
+
+@outlined
+def put_cut(found, target, runs, rows, cells, first, kernel, scale):
+    """Some rows and cells of a window, by the rules; ``first`` is the number of the first, of ``kernel`` in a row."""
+    state = found.state
+    one_tap(state, target, Row(runs.p, runs.at), runs.n, state.form.lane(first))
+    for k in range(1, rows * cells):
+        r, c = k // cells, k % cells
+        row = Row(runs.p, runs.at + r * runs.width + c * runs.step)
+        one_more_tap(state, target, row, runs.n, first + r * kernel + c, state.form.lane(0))
+    for i in lanes_once(state.number, runs.n):
+        state.put(target.cells, target.at + i, found.scaled(state.get(target.cells, target.at + i), scale))
+
+
+@outlined
+def put_row(found, work, axis, x_at, o, target, scale, has_nan):
+    """An output row of small windows."""
+    last, rows, n = last_axis(work.args), real_taps(axis, o), work.unit.neighbours
+    width, step, kernel, place = axis.strides[Role.X], last.strides[Role.X], last.kernel, 0
+    x, count = found.form.stored_at(work.args.arrays[Role.X]), rows.end - rows.first
+    while place < last.outputs:
+        real, out, windows = real_taps(last, place), Destination(target.cells, target.at + place * n), 1
+        at, cells = x_at + (rows.start + rows.first) * width + (real.start + real.first) * step, real.end - real.first
+        runs = Runs(x, at, width, step, n)
+        if cells <= 0:
+            blank(found, out, n)
+        elif has_nan or count < kernel or cells < kernel:
+            put_cut(found, out, runs, count, cells, rows.first * kernel + real.first, kernel, scale)
+        else:
+            windows, nought = last.beyond - place, found.form.lane(work.args.nought)
+            if kernel == 2:
+                put_squares(found, Square(2), out, runs, windows, last.stride * step, nought, scale)
+            else:
+                put_squares(found, Square(3), out, runs, windows, last.stride * step, nought, scale)
+        place += windows
+
+
+@inlined
+def row_of_runs(reduction, work, number, axis, x_at, o, target):
+    """The values of an output row."""
+    put_row(RunValues(reduction), work, axis, x_at, o, target, scale_where_made(reduction, work, number), False)
+
+
+# --- winners ----------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def winners_of(work, o):
+    """Where those of an output row are kept."""
+    args = work.args
+    return (args.gathering.kept_at + o % args.gathering.slots * last_axis(args).outputs) * args.inner
+
+
+@outlined
+def row_has_nan(form, work, cell):
+    """Whether a row of cells has one."""
+    args, last, n = work.args, last_axis(work.args), work.unit.neighbours
+    x, step = form.stored_at(args.arrays[Role.X]), last.strides[Role.X]
+    at = work.unit.bases[Role.X] + cell * args.axes[0].strides[Role.X]
+    if step == n:
+        return has_nan(form, x, at, last.size * n)
+    for i in range(last.size):
+        if has_nan(form, x, at + i * step, n):
+            return True
+    return False
+
+
+@outlined
+def pull_runs(reduction, work, first, end):
+    """Output rows first … end−1, and what their cells receive."""
+    args, unit, form, axis = work.args, work.unit, reduction.form, work.args.axes[0]
+    seen, with_nan = 0, -1
+    for o in range(first, end):
+        rows = real_taps(axis, o)
+        for cell in range(max(seen, rows.start + rows.first), rows.start + rows.end):
+            seen = cell + 1
+            if row_has_nan(form, work, cell):
+                with_nan = cell
+        unit.place[0] = o
+        out, kept = output_of(reduction, work, Destination(work.cells, 0), o), winners_of(work, o)
+        winners = form.lane_at(address_of(work.cells.winner) + (kept - out.at) * form.lane.bytes)
+        target = Destination(WinnerCells(out.cells.value, winners), out.at)
+        put_row(RunWinners(form), work, axis, unit.bases[Role.X], o, target, None, with_nan >= rows.start)
+        if args.arrays[Role.Y] != 0 and not args.is_direct:
+            write_row(form, args, unit, Role.Y, 0, last_axis(args).outputs, out.cells.value, out.at)
+        gather_runs(form, work, (o + 1) * axis.stride - axis.low)
+    gather_runs(form, work, unit.end_cell)
+
+
+# --- what cells receive -----------------------------------------------------------------------------------------------
+
+
+class Sent(NamedTuple):
+    """What a cell hears from: winners and cotangents of the first windows that cover it, in three rows, and how far it
+    is to the next place; the cell's number in the first, and how much smaller it is a row or a place further."""
+
+    winners: Any
+    cotangents: Any
+    w_step: Any
+    u_step: Any
+    number: Any
+    by_row: Any
+    by_place: Any
+
+
+@dataclass(frozen=True)
+class Covering:
+    """So many rows and places of windows that cover a cell."""
+
+    rows: int
+    places: int
+
+    @inlined
+    def term(self, form, sent, w_at, u_at, won):
+        cotangent = form.computed(0) + sent.cotangents.p[u_at]
+        return choose(sent.winners.p[w_at] == form.lane(won), cotangent, form.computed(0))
+
+    @inlined
+    def place(self, form, sent, w_at, u_at, p):
+        """What the windows at a place send."""
+        w, u, won = w_at + p * sent.w_step, u_at + p * sent.u_step, sent.number - p * sent.by_place
+        found = self.term(form, sent, sent.winners.at[0] + w, sent.cotangents.at[0] + u, won)
+        for k in unrolled(self.rows - 1):
+            later = self.term(
+                form, sent, sent.winners.at[k + 1] + w, sent.cotangents.at[k + 1] + u, won - (k + 1) * sent.by_row
+            )
+            found = found + later
+        return found
+
+    @outlined
+    def send(self, form, sent, v, to, n, columns, move):
+        """To so many cells, ``move`` apart in V, each of which hears from windows a place further."""
+        for column in range(columns):
+            w_at, u_at, there = column * sent.w_step, column * sent.u_step, to + column * move
+            for i in lanes(form.computed, n):
+                found = self.place(form, sent, w_at + i, u_at + i, 0)
+                for p in unrolled(self.places - 1):
+                    found = found + self.place(form, sent, w_at + i, u_at + i, p + 1)
+                v[there + i] = found
+
+
+@inlined
+def columns_alike(axis, column):
+    """How many cells a stride apart hear from as many windows, which begin a place further each."""
+    last, is_first = (column + axis.low) // axis.stride, column + axis.low < axis.kernel - 1
+    return 1 if is_first else max(1, min(axis.outputs - last, (axis.size - 1 - column) // axis.stride + 1))
+
+
+@inlined
+def count_covering(axis, cell):
+    """How many windows cover a cell."""
+    return min((cell + axis.low) // axis.stride, axis.outputs - 1) - first_covering(axis, cell) + 1
+
+
+@outlined
+def gather_run_row(form, work, cell):
+    """What the cells of a row receive."""
+    args, unit, axis, last = work.args, work.unit, work.args.axes[0], last_axis(work.args)
+    n, v, to = unit.neighbours, form.stored_at(args.arrays[Role.V]), unit.bases[Role.V] + cell * axis.strides[Role.V]
+    o, rows, u_step = first_covering(axis, cell), count_covering(axis, cell), last.strides[Role.U]
+    kept, sent_at, below = winners_of(work, o), unit.bases[Role.U] + o * axis.strides[Role.U], axis.strides[Role.U]
+    second, third = winners_of(work, o + 1), winners_of(work, o + 2)
+    for phase in range(last.stride):
+        column = phase
+        while column < last.size:
+            place, places, columns = first_covering(last, column), count_covering(last, column), 1
+            here, there = place * n, sent_at + place * u_step
+            number = (cell + axis.low - o * axis.stride) * last.kernel + column + last.low - place * last.stride
+            sent = Sent(
+                Row(work.cells.winner, (kept + here, second + here, third + here)),
+                Row(form.stored_at(args.arrays[Role.U]), (there, there + below, there + 2 * below)),
+                n,
+                u_step,
+                number,
+                axis.stride * last.kernel,
+                last.stride,
+            )
+            target, move = to + column * last.strides[Role.V], last.stride * last.strides[Role.V]
+            if rows <= 0 or places <= 0:
+                clear_run(form, v, target, n)
+            else:
+                columns = columns_alike(last, column)
+            for r in unrolled(3):
+                for p in unrolled(3):
+                    if rows == r + 1 and places == p + 1:
+                        Covering(r + 1, p + 1).send(form, sent, v, target, n, columns, move)
+            column += columns * last.stride
+
+
+@outlined
+def gather_runs(form, work, until):
+    """The rows of cells before ``until`` that have not gathered yet: no later window covers them."""
+    unit = work.unit
+    for cell in range(unit.heard, min(until, unit.end_cell)):
+        gather_run_row(form, work, cell)
+        unit.heard = cell + 1
