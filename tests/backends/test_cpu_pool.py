@@ -893,7 +893,20 @@ AVERAGE_PATHS = [
         for cells in (False, True)
     ),
     Path("means of runs in long windows", mean((3, 11), (2, 3), 1), (2, 9, 8, 40), lambda b: b.reads_runs, **ALL_LAST),
-    Path("means of runs in bins", mean_bins(3, 4), (2, 40, 7, 9), lambda b: b.reads_runs, **ALL_LAST),
+    Path(
+        "means of runs in bins",
+        mean_bins(3, 4),
+        (2, 40, 8, 10),
+        lambda b: b.reads_runs and b.shares is not None,
+        **ALL_LAST,
+    ),
+    Path(
+        "means of runs in many bins",
+        mean_bins(80, 70),
+        (1, 2, 81, 71),
+        lambda b: b.reads_runs and b.shares is None,
+        **ALL_LAST,
+    ),
     Path("mean of runs in one bin", mean_bins(1, 1), (2, 40, 5, 7), lambda b: b.reads_runs, **ALL_LAST),
     Path("means in bands", mean((9, 2), 2, 4), (1, 150, 9), lambda b: b.bands > 4),
 ]

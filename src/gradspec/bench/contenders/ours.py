@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 import gradspec as gs
 from gradspec.bench.contenders import FIXED, GIVEN, Contender, Variants, as_problem
 from gradspec.bench.data import Array, data, labels
-from gradspec.bench.grid import BenchProblem, Limit, Network
+from gradspec.bench.grid import BenchProblem, Limit, Network, Pool
 from gradspec.bench.networks import run
 from gradspec.conformance.model.attributes import OPERATORS, spelled
 from gradspec.conformance.model.target import NotOfferedError
@@ -27,10 +29,8 @@ class Ours(Contender):
         types = [gs.f32[shape] for shape in problem.cell.inputs().values()]
         graph, given, active = gs.trace(function(problem), *types), data(problem), problem.cell.active()
         if problem.mode == "jvp":
-            moved = gs.compile(graph.jvp(wrt=active))
-            return {"": lambda: moved(*given.inputs, *given.tangents)}
-        pulled = gs.compile(graph.vjp(wrt=active))
-        return {"": lambda: pulled(*given.inputs, given.cotangent)}
+            return _in_layouts(problem, gs.compile(graph.jvp(wrt=active)), (*given.inputs, *given.tangents))
+        return _in_layouts(problem, gs.compile(graph.vjp(wrt=active)), (*given.inputs, given.cotangent))
 
     def arrays(self, results: Any) -> list[Array]:
         return list(results) if isinstance(results, tuple) else [results]
@@ -42,11 +42,22 @@ def _values(problem: BenchProblem) -> Iterator[tuple[str, Callable[[], Any]]]:
     given = gs.compile(f, *(gs.f32[array.shape] for array in inputs))
     if isinstance(problem.cell, Limit) and not _multiplies(given):
         raise NotOfferedError("this would be NumPy's matrix product")
-    yield (GIVEN if problem.has_fixed_weights else ""), lambda: given(*inputs)
-    if problem.has_fixed_weights:
+    if not problem.has_fixed_weights:
+        yield from _in_layouts(problem, given, inputs).items()
+    else:
+        yield GIVEN, lambda: given(*inputs)
         x, *weights = inputs
         fixed = gs.compile(lambda x: f(x, *weights), gs.f32[x.shape])
         yield FIXED, lambda: fixed(x)
+
+
+def _in_layouts(problem: BenchProblem, run: Callable[..., Any], arrays: tuple[Array, ...]) -> Variants:
+    """A call with arrays as they are and, where they are pooled, with their channels last in memory."""
+    calls: Variants = {"": lambda: run(*arrays)}
+    if isinstance(problem.cell, Pool):
+        moved = [np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1) for array in arrays]
+        calls["channels last"] = lambda: run(*moved)
+    return calls
 
 
 def _multiplies(run: Any) -> bool:

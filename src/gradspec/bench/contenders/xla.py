@@ -81,7 +81,7 @@ class Jax(Contender):
         return [done.layout.taken(name, np.asarray(array)) for name, array in named]
 
     def variants(self, problem: BenchProblem) -> Variants:
-        has_layouts = isinstance(problem.cell, Conv | Network)
+        has_layouts = isinstance(problem.cell, Conv | Network | Pool) and self.platform == "cpu"
         made: Variants = {}
         for layout in (Layout(), Layout(True)) if has_layouts else (Layout(problem.cell.channels_last),):
             arguments, results = self._arguments(problem, layout)

@@ -325,13 +325,12 @@ class _Layout:
 
     @cached_property
     def shares(self) -> Memory | None:
-        """The inverses of the divisors of a small plane, of which several are turned, or whose outputs are a run."""
+        """The inverses of a small plane's divisors, where several planes lie side by side, or its outputs are a run."""
         outputs = prod(axis.outputs for axis, _ in self.axes)
         is_run = self.is_direct and self._is_run() and self.bands == self.inner_total == 1
         is_counted = self.pooling.counts is not None and not self.settings.scales_input and not self.has_holes
-        if self.is_turned or (is_counted and is_run and outputs <= LONGEST_TABLE):
-            return self._inverses()
-        return None
+        is_small = is_counted and outputs <= LONGEST_TABLE
+        return self._inverses() if self.is_turned or (is_small and (is_run or self.reads_runs)) else None
 
     def _inverses(self) -> Memory | None:
         """What the windows of a plane are multiplied by, in two parts; None for maxima, and where it is divided."""
@@ -367,7 +366,7 @@ class _Layout:
 
     @property
     def finish(self) -> Finish:
-        if self.shares is not None and not self.is_turned:
+        if self.shares is not None and self.is_row:
             return Finish.BY_PLANE
         is_at_once = self.pooling.is_quiet and self.is_direct and not self.has_holes
         return Finish.AT_ONCE if is_at_once else Finish.BY_SLAB

@@ -240,9 +240,9 @@ class Average(OneNumberReduction):
             self.scale_run(args, target.cells.value, target.at, n, 0, cells, cells)
 
     def divide_each(self, work, first, end, v, at):
-        """Divide outputs first … end−1 of the row at hand, each by its own divisor."""
+        """Divide outputs first … end−1 of the row at hand, each by its own divisor, or multiply them by its inverse."""
         args, unit, last, n = work.args, work.unit, last_axis(work.args), work.unit.neighbours
-        if args.is_turned:
+        if args.shares != 0:
             outputs, number = args.axes[0].outputs * args.axes[0].slab, output_row(args, unit) * last.outputs + first
             self.scale_run(args, v, at, n, number, end - first, outputs)
             return
