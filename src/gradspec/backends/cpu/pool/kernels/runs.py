@@ -238,8 +238,7 @@ class Covering:
 
     @inlined
     def term(self, form, sent, w_at, u_at, won):
-        cotangent = form.computed(0) + sent.cotangents.p[u_at]
-        return choose(sent.winners.p[w_at] == form.lane(won), cotangent, form.computed(0))
+        return choose(sent.winners.p[w_at] == form.lane(won), sent.cotangents.p[u_at], form.computed(0))
 
     @inlined
     def place(self, form, sent, w_at, u_at, p):
@@ -259,7 +258,7 @@ class Covering:
         for column in range(columns):
             w_at, u_at, there = column * sent.w_step, column * sent.u_step, to + column * move
             for i in lanes(form.computed, n):
-                found = self.place(form, sent, w_at + i, u_at + i, 0)
+                found = form.computed(0) + self.place(form, sent, w_at + i, u_at + i, 0)  # no sum is −0
                 for p in unrolled(self.places - 1):
                     found = found + self.place(form, sent, w_at + i, u_at + i, p + 1)
                 v[there + i] = found
