@@ -1119,6 +1119,17 @@ def test_results_do_not_depend_on_the_number_of_threads(path, dtype):
             assert_same_bits(found[name], array, job, name)
 
 
+@pytest.mark.parametrize("path", [p for p in MAX_PATHS if "bands" in p.id.split()], ids=lambda path: path.id)
+def test_no_band_reads_what_another_puts_together(path):
+    """Outputs whose cotangents go to the cells of two bands are made by both: at once, or in memory of their own."""
+    pooling = path.of(gs.f32)
+    arrays = {**path.arrays(gs.f32), **empty_results(pooling, PULL, path.results)}
+    call = lowered(pooling, PULL).call(arrays).arguments
+    front, is_alone = call.axes[0], len(call.axes) == 1
+    assert call.bands > 1
+    assert not (call.is_direct and (is_alone or call.gathering.in_runs or (front.kernel > 3 and not front.scans)))
+
+
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 

@@ -377,6 +377,8 @@ class _Layout:
         pooling, step = self.pooling, self.inner_total
         if not pooling.writes_directly or Role.Y not in pooling.roles or self.blocks != 1:
             return False
+        if self.settings.pulls and self.bands > 1 and not self._puts_once():
+            return False
         if pooling.stored != pooling.components[0] or (not self.is_row and self.inner_strides[Role.Y] != 1):
             return False
         for axis, steps in reversed(self.axes[1:]):
@@ -385,6 +387,12 @@ class _Layout:
             step *= axis.outputs
         first, steps = self.axes[0]
         return len(self.axes) > 1 or not self.is_row or steps[Role.Y] == 1 or first.outputs == 1
+
+    def _puts_once(self) -> bool:
+        """Whether outputs of the first axis are put together at once. Two bands may make the same ones: neither may
+        read there what the other has not finished."""
+        axis, _ = self.axes[0]
+        return len(self.axes) > 1 and (axis.kernel <= 3 or self._scans(axis)) and not self.pulls_runs
 
     def _is_run(self) -> bool:
         """Whether the slabs of a plane follow each other in the output, if they are dense there."""
