@@ -147,9 +147,9 @@ class Gathering(Record):
     sums_at: int = 0
     """Where they are added up otherwise."""
     kept_at: int = 0
-    """Where the winners and cotangents are that rows of cells have heard of,"""
+    """Where the winners and cotangents are that rows of cells have heard of; in runs, winners of rows of windows,"""
     slots: int = 0
-    """in so many slabs of the first axis,"""
+    """in so many slabs of the first axis, or so many rows,"""
     pitch: int = 0
     """from one row to the next, of which the first output comes after"""
     margin: int = 0

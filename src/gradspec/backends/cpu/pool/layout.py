@@ -54,6 +54,8 @@ CELLS_TURNED = 8192
 UNITS_WANTED = 32
 LARGEST_SMALL = 7
 """Taps of a small window along an axis."""
+FEW_NEIGHBOURS = 32
+"""Side by side, whose bins vectors follow better where planes are turned."""
 FEWEST_STAGED = 8
 """Neighbours side by side whose rows are staged for them."""
 MOST_GATHERED = 16
@@ -225,9 +227,9 @@ class _Layout:
     def _planes_to_turn(self) -> int:
         """How many planes of short bins are pooled side by side at most: vectors cannot follow bins along a row."""
         pooling, (last, _) = self.pooling, self.axes[-1]
-        is_bins = last.kind is AxisKind.BINS and 1 not in (last.size, last.outputs) and last.kernel <= LONGEST_TURNED
         if self._lies_in_runs():
             return 0
+        is_bins = last.kind is AxisKind.BINS and 1 not in (last.size, last.outputs) and last.kernel <= LONGEST_TURNED
         planes = self.inner_total if self.inner_total > 1 or not self.leads else self.leads[-1][0]
         if not (is_bins and planes > 1 and pooling.turns_planes):
             return 0
@@ -549,15 +551,19 @@ class _Layout:
         """Whether rows of cells are read where they lie: neither converted nor divided nor gathered."""
         return self._lies_in_rows() and self.pooling.stored == self.pooling.components[0]
 
-    @property
+    @cached_property
     def reads_runs(self) -> bool:
         """Whether windows along the last axis are put together from neighbours where they lie."""
-        return self._lies_in_runs() and not self._scans(self.last)
+        return self._lies_in_runs() and not self.is_turned and not self._scans(self.last)
 
     def _lies_in_runs(self) -> bool:
-        pooling = self.pooling
-        is_run = self.inner_total > 1 == self.inner_strides[Role.X] and pooling.reads_in_place
-        is_in_place = pooling.stored == pooling.components[0] or pooling.roles == (Role.X, Role.Y)
+        """Whether neighbours are a run that can be read in place: as they are, or converted once. Of few neighbours,
+        bins are turned all the same."""
+        pooling, (last, _) = self.pooling, self.axes[-1]
+        is_bins = last.kind is AxisKind.BINS and last.outputs > 1
+        is_run = self.inner_total > (FEW_NEIGHBOURS if is_bins else 1) and self.inner_strides[Role.X] == 1
+        is_read_once = pooling.roles == (Role.X, Role.Y) and (is_bins or last.kernel <= last.stride)
+        is_in_place = pooling.reads_in_place and (pooling.stored == pooling.components[0] or is_read_once)
         return is_run and is_in_place and Role.X in pooling.roles and not self.settings.scales_input
 
     def _lies_in_rows(self) -> bool:
@@ -620,9 +626,10 @@ class _Layout:
         return found
 
     def _is_one_small_row(self) -> bool:
-        """Whether rows of one axis have small windows, and are enough or short enough to be one unit each."""
+        """Whether rows of one axis, in whose runs winners are found, are enough or short enough to be one unit each."""
         ((axis, _),) = self.axes
-        return self._stages_neighbours() and (self.planes >= UNITS_WANTED or axis.size <= LONGEST_TILE)
+        is_small = self._stages_neighbours() or (self.reads_runs and self.pooling.finds_winners)
+        return is_small and (self.planes >= UNITS_WANTED or axis.size <= LONGEST_TILE)
 
     def _stages_neighbours(self) -> bool:
         """Whether winners are found in rows of many neighbours, which are staged."""
@@ -661,7 +668,8 @@ class _Layout:
         """Cells gather cotangents from small windows, which takes time for every tap; others are sent to winners."""
         (first, _), (last, steps) = self.axes[0], self.axes[-1]
         if self.pulls_runs:
-            return Gathering(is_used=True, in_runs=True, kept_at=self.ring_end, slots=self._kept_windows)
+            windows = (first.kernel - 1) // first.stride + 1
+            return Gathering(is_used=True, in_runs=True, kept_at=self.ring_end, slots=windows)
         if not self._gathers():
             return Gathering()
         is_dense = steps[Role.V] == self.inner_total == self.inner and (self.is_row or self.inner_strides[Role.V] == 1)
@@ -703,21 +711,16 @@ class _Layout:
         cells, outputs = self.last.size, self.last.outputs
         return steps[Role.X] == steps[Role.V] == cells and steps[Role.U] == outputs == steps[Role.Y]
 
-    @property
+    @cached_property
     def pulls_runs(self) -> bool:
-        """Whether winners of small windows are found, and heard of by their cells, in runs of neighbours."""
+        """Whether winners of small windows without gaps are found, and heard of by cells, in runs of neighbours."""
         roles, inner = {*self.pooling.roles}, self.inner_strides
         if len(self.axes) != 2 or not (self.reads_runs and self._are_squares() and self._has_small_windows()):
             return False
         is_pull = {Role.X, Role.U, Role.V} <= roles <= {Role.X, Role.Y, Role.U, Role.V} and self.settings.pulls
         are_runs = inner[Role.U] == inner[Role.V] == 1 and self.pooling.stored >= 4
+        are_runs &= all(axis.stride <= axis.kernel for axis, _ in self.axes)
         return is_pull and are_runs and self.kept_places <= MOST_KEPT
-
-    @property
-    def _kept_windows(self) -> int:
-        """Rows of windows that cover a cell."""
-        axis, _ = self.axes[0]
-        return (axis.kernel - 1) // axis.stride + 1
 
     def _gathers(self) -> bool:
         """It is the windows that decide, so that sums have one order, with and without a tape; where no two windows
@@ -740,7 +743,7 @@ class _Layout:
             return self.staged_end
         chunk = self.gathering.chunk
         if self.gathering.in_runs:
-            return self.gathering.kept_at + self._kept_windows * self.last.outputs
+            return self.gathering.kept_at + self.gathering.slots * self.last.outputs
         if chunk.rows:
             return chunk.kept_at + (self.axes[0][0].stride * (chunk.rows - 1) + 3) * chunk.pitch + self.margin
         return self.gathering.kept_at + self.kept_places

@@ -63,6 +63,12 @@ def first_covering(axis, cell):
 
 
 @inlined
+def count_covering(axis, cell):
+    """How many windows cover a cell, or less than 1."""
+    return min((cell + axis.low) // axis.stride, axis.outputs - 1) - first_covering(axis, cell) + 1
+
+
+@inlined
 def is_first_of(axis, o, cell):
     """Whether no earlier window than ``o`` covers a cell that it covers."""
     return o == 0 or cell - (o - 1) * axis.stride + axis.low >= axis.kernel
@@ -244,14 +250,11 @@ def terms_of(axis, at, phase, place, n):
 
 def are_covered(args, cell, r):
     """Whether a window covers row ``r`` of the cells at ``cell``."""
-    axis, rest = args.axes[0], r
-    first, found = first_covering(axis, cell), True
-    found = first < axis.outputs and first * axis.stride <= cell + axis.low
+    found, rest = count_covering(args.axes[0], cell) > 0, r
     for i in range(len(args.axes) - 2, 0, -1):
         axis = args.axes[i]
         here, rest = rest % axis.size, rest // axis.size
-        first = first_covering(axis, here)
-        found = found and first < axis.outputs and first * axis.stride <= here + axis.low
+        found = found and count_covering(axis, here) > 0
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import Role
 from gradspec.backends.cpu.pool.kernels.along import one_more_tap, one_tap, taps
-from gradspec.backends.cpu.pool.kernels.gathering import first_covering
+from gradspec.backends.cpu.pool.kernels.gathering import count_covering, first_covering
 from gradspec.backends.cpu.pool.kernels.planes import scale_where_made
 from gradspec.backends.cpu.pool.kernels.pulling import clear_run
 from gradspec.backends.cpu.pool.kernels.rows import Row, last_axis, real_taps, write_row
@@ -86,9 +86,7 @@ class RunValues:
     def state(self) -> Any:
         return self.reduction.state
 
-    @property
-    def state_of_numbers(self) -> Any:
-        return self.reduction.state
+    whole_state = state
 
     @inlined
     def scaled(self, value, scale):
@@ -97,18 +95,17 @@ class RunValues:
 
 @dataclass(frozen=True)
 class RunWinners:
-    """Maxima and their winners."""
+    """Maxima and their winners, those of whole windows by a state that may be meant for numbers alone."""
 
-    form: NumberFormat
+    whole_state: FirstWinner
+
+    @property
+    def form(self) -> NumberFormat:
+        return self.whole_state.form
 
     @property
     def state(self) -> FirstWinner:
         return FirstWinner(self.form)
-
-    @property
-    def state_of_numbers(self) -> FirstWinner:
-        """Where no cell is NaN."""
-        return FirstLarger(self.form)
 
     @inlined
     def scaled(self, best, scale):
@@ -118,7 +115,7 @@ class RunWinners:
 @outlined
 def put_squares(found, square, target, runs, windows, move, nought, scale):
     """So many windows, ``move`` apart, that are all real."""
-    state = found.state_of_numbers
+    state = found.whole_state
     for window in range(windows):
         here, to = Runs(runs.p, runs.at + window * move, runs.width, runs.step, runs.n), target.at + window * runs.n
         for i in lanes(state.number, runs.n):
@@ -139,7 +136,7 @@ def put_cut(found, target, runs, rows, cells, first, kernel, scale):
 
 
 @outlined
-def put_row(found, work, axis, x_at, o, target, scale, has_nan):
+def put_row(found, work, axis, x_at, o, target, scale):
     """An output row of small windows."""
     last, rows, n = last_axis(work.args), real_taps(axis, o), work.unit.neighbours
     width, step, kernel, place = axis.strides[Role.X], last.strides[Role.X], last.kernel, 0
@@ -150,7 +147,7 @@ def put_row(found, work, axis, x_at, o, target, scale, has_nan):
         runs = Runs(x, at, width, step, n)
         if cells <= 0:
             blank(found, out, n)
-        elif has_nan or count < kernel or cells < kernel:
+        elif count < kernel or cells < kernel:
             put_cut(found, out, runs, count, cells, rows.first * kernel + real.first, kernel, scale)
         else:
             windows, nought = last.beyond - place, found.form.lane(work.args.nought)
@@ -164,7 +161,7 @@ def put_row(found, work, axis, x_at, o, target, scale, has_nan):
 @inlined
 def row_of_runs(reduction, work, number, axis, x_at, o, target):
     """The values of an output row."""
-    put_row(RunValues(reduction), work, axis, x_at, o, target, scale_where_made(reduction, work, number), False)
+    put_row(RunValues(reduction), work, axis, x_at, o, target, scale_where_made(reduction, work, number))
 
 
 # --- winners ----------------------------------------------------------------------------------------------------------
@@ -193,9 +190,9 @@ def row_has_nan(form, work, cell):
 
 @outlined
 def pull_runs(reduction, work, first, end):
-    """Output rows first … end−1, and what their cells receive."""
+    """Output rows first … end−1, and what all cells receive: nothing is left to gather."""
     args, unit, form, axis = work.args, work.unit, reduction.form, work.args.axes[0]
-    seen, with_nan = 0, -1
+    seen, with_nan = 0, -1  # rows of cells
     for o in range(first, end):
         rows = real_taps(axis, o)
         for cell in range(max(seen, rows.start + rows.first), rows.start + rows.end):
@@ -206,7 +203,11 @@ def pull_runs(reduction, work, first, end):
         out, kept = output_of(reduction, work, Destination(work.cells, 0), o), winners_of(work, o)
         winners = form.lane_at(address_of(work.cells.winner) + (kept - out.at) * form.lane.bytes)
         target = Destination(WinnerCells(out.cells.value, winners), out.at)
-        put_row(RunWinners(form), work, axis, unit.bases[Role.X], o, target, None, with_nan >= rows.start)
+        x_at = unit.bases[Role.X]
+        if with_nan >= rows.start + rows.first:
+            put_row(RunWinners(FirstWinner(form)), work, axis, x_at, o, target, None)
+        else:
+            put_row(RunWinners(FirstLarger(form)), work, axis, x_at, o, target, None)
         if args.arrays[Role.Y] != 0 and not args.is_direct:
             write_row(form, args, unit, Role.Y, 0, last_axis(args).outputs, out.cells.value, out.at)
         gather_runs(form, work, (o + 1) * axis.stride - axis.low)
@@ -269,12 +270,6 @@ def columns_alike(axis, column):
     """How many cells a stride apart hear from as many windows, which begin a place further each."""
     last, is_first = (column + axis.low) // axis.stride, column + axis.low < axis.kernel - 1
     return 1 if is_first else max(1, min(axis.outputs - last, (axis.size - 1 - column) // axis.stride + 1))
-
-
-@inlined
-def count_covering(axis, cell):
-    """How many windows cover a cell."""
-    return min((cell + axis.low) // axis.stride, axis.outputs - 1) - first_covering(axis, cell) + 1
 
 
 @outlined
