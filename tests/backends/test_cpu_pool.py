@@ -500,6 +500,17 @@ MAX_PATHS = [
         for k, pads in ((2, 0), (3, 0), (5, 1))
     ),
     Path("slabs of slabs", largest((2, 2, 2, 3), 3), (5, 6, 4, 9), lambda b: b.axes[1].planar == Planar.SLABS),
+    *(
+        Path(f"slabs of pairs, {cells}", largest((2,) * 4, 2), (2, *cells), lambda b: b.axes[1].planar == Planar.SLABS)
+        for cells in ((4, 6, 8, 10), (5, 6, 8, 34), (4, 7, 8, 10), (4, 6, 9, 10), (4, 6, 8, 11))
+    ),
+    Path("slabs of slabs of pairs", largest((2,) * 5, 2), (4, 2, 6, 4, 10), lambda b: b.axes[2].planar == Planar.SLABS),
+    Path(
+        "slabs of pairs with an end",
+        largest((2,) * 4, 2, 0, 1, True),
+        (2, 5, 6, 8, 10),
+        lambda b: b.axes[0].planar == Planar.SLABS,
+    ),
     Path("tiles on one axis", largest((3,), 1, 1), (5000,), lambda b: b.bands == 2 and b.tile < 2500, PULL),
     Path("tiles of far strides", largest((3,), 9), (2, 19000), lambda b: b.tile * 9 < 19000, PUSH),
     Path("tiles on two axes", largest((2, 3), 1, 1), (3, 4200), lambda b: b.tile < 4200, PUSH),
@@ -738,6 +749,7 @@ AVERAGE_PATHS = [
     Path("sums in planes", mean((3, 3), 1, 1), (2, 9, 37), lambda b: b.axes[0].planar == Planar.MANY_ROWS),
     Path("not direct", mean((3, 2), 1), (2, 9, 21), lambda b: not b.is_direct, dtype=gs.bf16),
     Path("sums of slabs", mean((2, 2, 2), 2), (2, 8, 6, 21), lambda b: b.axes[0].planar == Planar.SLABS),
+    Path("sums of slabs of pairs", mean((2,) * 4, 2), (2, 4, 6, 8, 10), lambda b: b.axes[1].planar == Planar.SLABS),
     *(
         Path(
             f"sums in planes of {k} × {k} by {s}, converted, {rows}",

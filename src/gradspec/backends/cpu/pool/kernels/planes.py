@@ -139,6 +139,45 @@ def joined_slabs(reduction, work, number, axis, x_at, rows):
     return in_workspace(reduction, work, joined.at)
 
 
+@inlined
+def are_pairs(axis):
+    """Whether windows of an axis are two cells each, side by side, and no cell is left."""
+    return axis.kernel == 2 and axis.stride == 2 and axis.low == 0 and axis.size == 2 * axis.outputs
+
+
+@outlined
+def join_pairs(reduction, axis, target, x, at, below, n):
+    """Two slabs of the axis before, ``below`` apart, and of each the two of every window, which have ``n`` cells."""
+    state, step = reduction.state, axis.strides[Role.X]
+    for o in range(axis.outputs):
+        upper, to = at + 2 * o * step, target.at + o * n
+        lower = upper + below
+        for i in lanes(state.number, n):
+            first = state.join(state.get(x, upper + i), state.get(x, upper + step + i))
+            second = state.join(state.get(x, lower + i), state.get(x, lower + step + i))
+            state.put(target.cells, to + i, state.join(first, second))
+
+
+@outlined
+def planes_of_pairs(reduction, work, number, axis, x_at, rows, target):
+    """Two slabs of an axis with all that is in them, if it has pairs of pairs of planes of pairs; whether it has.
+
+    Joined, the planes of the next axis follow each other, and pairs of rows end with them: they are one.
+    """
+    args, last = work.args, len(work.args.axes) - 1
+    if rows.end - rows.first != 2 or number != last - 3:
+        return False
+    following, above = args.axes[last - 2], args.axes[last - 1]
+    if not (are_pairs(following) and are_pairs(above) and are_pairs(args.axes[last])):
+        return False
+    x, joined = ValueCells(cells_at(reduction, work)), Destination(work.cells, axis.ring * args.inner)
+    at, step = x_at + rows.first * axis.strides[Role.X], axis.strides[Role.X]
+    join_pairs(reduction, following, joined, x, at, step, dense_stride(args, last - 2))
+    outputs, here = following.outputs * above.outputs, in_workspace(reduction, work, joined.at)
+    plane_rows(reduction, work, last - 1, above, here, 0, 0, outputs, target)
+    return True
+
+
 # --- many output rows -------------------------------------------------------------------------------------------------
 
 

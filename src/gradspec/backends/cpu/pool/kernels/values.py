@@ -56,7 +56,7 @@ class OneNumberReduction:
     keeps_rows = False
     row, from_runs, put_together = reduced_row, from_runs, put_together
     plane_row, plane_rows, joined_slabs = planes.plane_row, planes.plane_rows, planes.joined_slabs
-    row_of_runs = row_of_runs
+    planes_of_pairs, row_of_runs = planes.planes_of_pairs, row_of_runs
     staged_plane = planes.staged_plane
     has_planes = has_whole = has_runs = True
 

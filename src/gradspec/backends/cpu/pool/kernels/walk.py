@@ -28,7 +28,8 @@ and, where ``has_whole``, ``has_runs``, ``has_planes``, ``keeps_rows`` or ``comp
     whole(args, lo, hi)                                  planes that are one run of cells and have one output
     from_runs(work, axis, residue, rows, source, target) a window along the last axis, where its cells lie
     scale_of(args, is_wanted), scaled(value, scale)      what outputs are multiplied by as they are found
-    plane_rows, plane_row; row_of_runs; kept_rows; joined_slabs   outputs of several axes at once (see ``straight``)
+    plane_rows, plane_row; row_of_runs; kept_rows;       outputs of several axes at once (see ``straight``)
+    joined_slabs, planes_of_pairs
     complete(work, target, n)                            what finished outputs still need where all need the same
 """
 
@@ -328,8 +329,9 @@ def straight(reduction, work, number, axis, rows, source, o, most, target, out, 
         reduction.kept_rows(work, number, axis, x_at, o, most, Destination(target.cells, out.at))
         return most
     if reduction.has_planes and axis.planar == Planar.SLABS:
-        here = Source(reduction.joined_slabs(work, number, axis, source.x, rows), source.u, source.count)
-        reduce_axis(reduction, work, number + 1, here, out, 0, work.args.axes[number + 1].outputs)
+        if not reduction.planes_of_pairs(work, number, axis, source.x, rows, out):
+            here = Source(reduction.joined_slabs(work, number, axis, source.x, rows), source.u, source.count)
+            reduce_axis(reduction, work, number + 1, here, out, 0, work.args.axes[number + 1].outputs)
         finished(reduction, work, number, o, out, slab, 1)
         return 1
     if reduction.has_planes and axis.planar != Planar.NOT:
