@@ -36,7 +36,7 @@ def from_runs(reduction, work, axis, residue, rows, source, target):
 # --- small windows ----------------------------------------------------------------------------------------------------
 
 
-class Runs(NamedTuple):
+class WindowRuns(NamedTuple):
     """The first of a window's runs of ``n`` neighbours, and how far it is to the next row and to the next cell."""
 
     p: Any
@@ -47,7 +47,7 @@ class Runs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Square:
+class SquareWindow:
     """The cells of a window of so many rows and columns."""
 
     side: int
@@ -117,7 +117,10 @@ def put_squares(found, square, target, runs, windows, move, nought, scale):
     """So many windows, ``move`` apart, that are all real."""
     state = found.whole_state
     for window in range(windows):
-        here, to = Runs(runs.p, runs.at + window * move, runs.width, runs.step, runs.n), target.at + window * runs.n
+        here, to = (
+            WindowRuns(runs.p, runs.at + window * move, runs.width, runs.step, runs.n),
+            target.at + window * runs.n,
+        )
         for i in lanes(state.number, runs.n):
             state.put(target.cells, to + i, found.scaled(square.joined(state, here, nought, i), scale))
 
@@ -144,7 +147,7 @@ def put_row(found, work, axis, x_at, o, target, scale):
     while place < last.outputs:
         real, out, windows = real_taps(last, place), Destination(target.cells, target.at + place * n), 1
         at, cells = x_at + (rows.start + rows.first) * width + (real.start + real.first) * step, real.end - real.first
-        runs = Runs(x, at, width, step, n)
+        runs = WindowRuns(x, at, width, step, n)
         if cells <= 0:
             blank(found, out, n)
         elif count < kernel or cells < kernel:
@@ -152,9 +155,9 @@ def put_row(found, work, axis, x_at, o, target, scale):
         else:
             windows, nought = last.beyond - place, found.form.lane(work.args.nought)
             if kernel == 2:
-                put_squares(found, Square(2), out, runs, windows, last.stride * step, nought, scale)
+                put_squares(found, SquareWindow(2), out, runs, windows, last.stride * step, nought, scale)
             else:
-                put_squares(found, Square(3), out, runs, windows, last.stride * step, nought, scale)
+                put_squares(found, SquareWindow(3), out, runs, windows, last.stride * step, nought, scale)
         place += windows
 
 
@@ -217,7 +220,7 @@ def pull_runs(reduction, work, first, end):
 # --- what cells receive -----------------------------------------------------------------------------------------------
 
 
-class Sent(NamedTuple):
+class SentToCell(NamedTuple):
     """What a cell hears from: winners and cotangents of the first windows that cover it, in three rows, and how far it
     is to the next place; the cell's number in the first, and how much smaller it is a row or a place further."""
 
@@ -286,7 +289,7 @@ def gather_run_row(form, work, cell):
             place, places, columns = first_covering(last, column), count_covering(last, column), 1
             here, there = place * n, sent_at + place * u_step
             number = (cell + axis.low - o * axis.stride) * last.kernel + column + last.low - place * last.stride
-            sent = Sent(
+            sent = SentToCell(
                 Row(work.cells.winner, (kept + here, second + here, third + here)),
                 Row(form.stored_at(args.arrays[Role.U]), (there, there + below, there + 2 * below)),
                 n,
