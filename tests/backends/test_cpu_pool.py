@@ -367,6 +367,11 @@ def gathers(b: PoolArguments) -> bool:
     return b.gathering.is_used
 
 
+def joins_pairs(b: PoolArguments) -> bool:
+    """Slabs of two axes at once."""
+    return b.axes[0].planar == Planar.PAIRS
+
+
 def pulls_runs(b: PoolArguments) -> bool:
     """Neighbours hear where they lie from windows that were won there."""
     return b.gathering.in_runs
@@ -501,16 +506,15 @@ MAX_PATHS = [
     ),
     Path("slabs of slabs", largest((2, 2, 2, 3), 3), (5, 6, 4, 9), lambda b: b.axes[1].planar == Planar.SLABS),
     *(
-        Path(f"slabs of pairs, {cells}", largest((2,) * 4, 2), (2, *cells), lambda b: b.axes[1].planar == Planar.SLABS)
-        for cells in ((4, 6, 8, 10), (5, 6, 8, 34), (4, 7, 8, 10), (4, 6, 9, 10), (4, 6, 8, 11))
+        Path(f"slabs of pairs, {cells}", largest((2,) * 4, 2), (2, *cells), joins_pairs)
+        for cells in ((4, 6, 8, 10), (5, 6, 8, 34))
     ),
-    Path("slabs of slabs of pairs", largest((2,) * 5, 2), (4, 2, 6, 4, 10), lambda b: b.axes[2].planar == Planar.SLABS),
-    Path(
-        "slabs of pairs with an end",
-        largest((2,) * 4, 2, 0, 1, True),
-        (2, 5, 6, 8, 10),
-        lambda b: b.axes[0].planar == Planar.SLABS,
+    *(
+        Path(f"slabs of uneven pairs, {cells}", largest((2,) * 4, 2), (2, *cells), lambda b: not joins_pairs(b))
+        for cells in ((4, 7, 8, 10), (4, 6, 9, 10), (4, 6, 8, 11))
     ),
+    Path("slabs of slabs of pairs", largest((2,) * 5, 2), (4, 2, 6, 4, 10), lambda b: b.axes[1].planar == Planar.PAIRS),
+    Path("slabs of pairs with an end", largest((2,) * 4, 2, 0, 1, True), (2, 5, 6, 8, 10), joins_pairs),
     Path("tiles on one axis", largest((3,), 1, 1), (5000,), lambda b: b.bands == 2 and b.tile < 2500, PULL),
     Path("tiles of far strides", largest((3,), 9), (2, 19000), lambda b: b.tile * 9 < 19000, PUSH),
     Path("tiles on two axes", largest((2, 3), 1, 1), (3, 4200), lambda b: b.tile < 4200, PUSH),
@@ -749,7 +753,7 @@ AVERAGE_PATHS = [
     Path("sums in planes", mean((3, 3), 1, 1), (2, 9, 37), lambda b: b.axes[0].planar == Planar.MANY_ROWS),
     Path("not direct", mean((3, 2), 1), (2, 9, 21), lambda b: not b.is_direct, dtype=gs.bf16),
     Path("sums of slabs", mean((2, 2, 2), 2), (2, 8, 6, 21), lambda b: b.axes[0].planar == Planar.SLABS),
-    Path("sums of slabs of pairs", mean((2,) * 4, 2), (2, 4, 6, 8, 10), lambda b: b.axes[1].planar == Planar.SLABS),
+    Path("sums of slabs of pairs", mean((2,) * 4, 2), (2, 4, 6, 8, 10), joins_pairs),
     *(
         Path(
             f"sums in planes of {k} × {k} by {s}, converted, {rows}",
@@ -903,6 +907,13 @@ AVERAGE_PATHS = [
         )
         for k, s, pads in ((2, 2, 0), (3, 2, 1), (3, (2, 4), ((0, 2), (2, 1))))
         for cells in (False, True)
+    ),
+    Path(
+        "means of runs in space",
+        mean((2, 3, 3), 2, 1),
+        (2, 9, 5, 6, 7),
+        lambda b: b.axes[1].planar == Planar.RUNS,
+        **ALL_LAST,
     ),
     Path("means of runs in long windows", mean((3, 11), (2, 3), 1), (2, 9, 8, 40), lambda b: b.reads_runs, **ALL_LAST),
     Path(

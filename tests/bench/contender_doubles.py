@@ -52,6 +52,11 @@ class Chatty(Ours):
         print("printed by a library")
         os.system("echo printed by a child")
 
+    def variants(self, problem):
+        """The first alone: which is the fastest is not told beforehand."""
+        (name, call), *_ = super().variants(problem).items()
+        return {name: call}
+
 
 class Dying(Ours):
     def variants(self, problem):

@@ -42,10 +42,10 @@ class AxisKind(IntEnum):
 class Planar(IntEnum):
     """How an axis and the last one are reduced together, straight from memory: not at all, an output row at a time,
     many output rows, or many whose rows of cells are kept for the next ones; or an axis before these, by joining slabs
-    of cells before any later axis is reduced; or windows read backwards, an output row at a time; or small windows of
-    runs of neighbours."""
+    of cells before any later axis is reduced, of one axis or, where the last four have pairs, of two; or windows read
+    backwards, an output row at a time; or small windows of runs of neighbours."""
 
-    NOT, BY_ROW, MANY_ROWS, KEPT_ROWS, SLABS, SPREAD, RUNS = range(7)
+    NOT, BY_ROW, MANY_ROWS, KEPT_ROWS, SLABS, PAIRS, SPREAD, RUNS = range(8)
 
 
 class Finish(IntEnum):

@@ -300,7 +300,7 @@ class _Layout:
             slab=self.slabs[i],
             ring=self.rings[i],
             slots=axis.slots,
-            planar=self.planar if i == len(self.axes) - 2 else Planar.SLABS if self._joins_slabs(i) else Planar.NOT,
+            planar=self._planar(i),
             inside=inside,
             beyond=beyond,
             spans=self._spans(axis),
@@ -529,6 +529,21 @@ class _Layout:
         is_apart = axis.kind is AxisKind.SLIDING and axis.dilation == 1 < axis.kernel <= axis.stride
         is_dense = all(self.axes[j][1][Role.X] == self._slab_cells(j) for j in later)
         return i < len(self.axes) - 2 and is_value and is_apart and is_dense and self._slab_cells(i) <= LARGEST_SLAB
+
+    def _joins_pairs(self, i: int) -> bool:
+        """Whether slabs of two axes are joined at once: windows of the last four are pairs, and of the last three end
+        with the axis, so that the planes that remain are one."""
+        later = [axis for axis, _ in self.axes[i:]]
+        are_pairs = len(later) == 4 and all(axis.kernel == 2 for axis in later)
+        return are_pairs and self._joins_slabs(i + 1) and all(axis.ends_with_windows for axis in later[1:])
+
+    def _planar(self, i: int) -> Planar:
+        """How axis ``i`` is reduced together with later ones."""
+        if i == len(self.axes) - 2:
+            return self.planar
+        if not self._joins_slabs(i):
+            return Planar.NOT
+        return Planar.PAIRS if self._joins_pairs(i) else Planar.SLABS
 
     def _is_carried(self) -> bool:
         """Whether tangents, if they take the place of winners, lie as cells do, and go to rows that lie so."""

@@ -139,12 +139,6 @@ def joined_slabs(reduction, work, number, axis, x_at, rows):
     return in_workspace(reduction, work, joined.at)
 
 
-@inlined
-def are_pairs(axis):
-    """Whether windows of an axis are two cells each, side by side, and no cell is left."""
-    return axis.kernel == 2 and axis.stride == 2 and axis.low == 0 and axis.size == 2 * axis.outputs
-
-
 @outlined
 def join_pairs(reduction, axis, target, x, at, below, n):
     """Two slabs of the axis before, ``below`` apart, and of each the two of every window, which have ``n`` cells."""
@@ -160,22 +154,14 @@ def join_pairs(reduction, axis, target, x, at, below, n):
 
 @outlined
 def planes_of_pairs(reduction, work, number, axis, x_at, rows, target):
-    """Two slabs of an axis with all that is in them, if it has pairs of pairs of planes of pairs; whether it has.
-
-    Joined, the planes of the next axis follow each other, and pairs of rows end with them: they are one.
-    """
-    args, last = work.args, len(work.args.axes) - 1
-    if rows.end - rows.first != 2 or number != last - 3:
-        return False
-    following, above = args.axes[last - 2], args.axes[last - 1]
-    if not (are_pairs(following) and are_pairs(above) and are_pairs(args.axes[last])):
-        return False
+    """A window of two slabs, and all windows in them: joined, the planes of the next axis follow each other, and are
+    one as pairs of rows end with them."""
+    args, step = work.args, axis.strides[Role.X]
+    following, above = args.axes[number + 1], args.axes[number + 2]
     x, joined = ValueCells(cells_at(reduction, work)), Destination(work.cells, axis.ring * args.inner)
-    at, step = x_at + rows.first * axis.strides[Role.X], axis.strides[Role.X]
-    join_pairs(reduction, following, joined, x, at, step, dense_stride(args, last - 2))
+    join_pairs(reduction, following, joined, x, x_at + rows.first * step, step, dense_stride(args, number + 1))
     outputs, here = following.outputs * above.outputs, in_workspace(reduction, work, joined.at)
-    plane_rows(reduction, work, last - 1, above, here, 0, 0, outputs, target)
-    return True
+    plane_rows(reduction, work, number + 2, above, here, 0, 0, outputs, target)
 
 
 # --- many output rows -------------------------------------------------------------------------------------------------

@@ -328,8 +328,10 @@ def straight(reduction, work, number, axis, rows, source, o, most, target, out, 
         x_at = source.x + rows.first * axis.strides[Role.X]
         reduction.kept_rows(work, number, axis, x_at, o, most, Destination(target.cells, out.at))
         return most
-    if reduction.has_planes and axis.planar == Planar.SLABS:
-        if not reduction.planes_of_pairs(work, number, axis, source.x, rows, out):
+    if reduction.has_planes and (axis.planar == Planar.SLABS or axis.planar == Planar.PAIRS):
+        if axis.planar == Planar.PAIRS and is_full:
+            reduction.planes_of_pairs(work, number, axis, source.x, rows, out)
+        else:
             here = Source(reduction.joined_slabs(work, number, axis, source.x, rows), source.u, source.count)
             reduce_axis(reduction, work, number + 1, here, out, 0, work.args.axes[number + 1].outputs)
         finished(reduction, work, number, o, out, slab, 1)
