@@ -179,6 +179,7 @@ FORMS = [
     form((2, 5, 11), (1, 3, 3), 1, 1, channels=(3, 3), groups=3),
     form((7, 20), (5, 5), 1, 2, channels=(5, 15), groups=5),
     form((9, 12), (3, 3), 2, 1, channels=(6, 6), groups=6, unread=1),
+    form((5, 11), (3, 3), 2, 0, 2, channels=(1, 1)),  # a stride that divides the dilation: taps share cells
     form((6, 9), (3, 2), (2, 1), ((1, 2), (3, 0)), (1, 2), lead=(2, 2), channels=(4, 6), groups=2),
     form((2, 3), (3, 2), (2, 3), ((5, 4), (0, 7)), channels=(3, 4)),
     form((2, 3), (5, 6), 1, ((2, 1), (3, 0)), channels=(3, 4)),
@@ -308,15 +309,15 @@ PADDINGS = [(1, 1), (0, 0), (2, 2), (1, 0), (0, 2), (3, 1), (4, 5)]
 
 @operators
 def test_single_channels_of_every_width(name):
-    """Three by three windows that begin and end within rows, and beyond them by less and by more than a window."""
-    for width in range(1, 51):
+    """Three by three windows that begin and end within rows, and beyond them by less and by more than a window, with
+    strides and dilations that have a common factor or none."""
+    for width, (above, along) in product(range(1, 51), ((1, 1), (1, 3), (2, 2), (3, 1))):
         lo, hi = PADDINGS[width % len(PADDINGS)]
         dilation = 1 + (width // len(PADDINGS)) % 3
-        padding = ((hi, lo), (lo + dilation, hi + dilation))
+        padding = ((hi + above, lo + above), (lo + dilation, hi + dilation))
+        windows = (above, along), padding, (above, dilation)
         check_whole(
-            form((3 + width % 7, width), (3, 3), 1, padding, (1, dilation), channels=(2, 2), groups=2),
-            name,
-            (gs.f32, gs.f64)[width % 2],
+            form((3 + width % 7, width), (3, 3), *windows, channels=(2, 2), groups=2), name, (gs.f32, gs.f64)[width % 2]
         )
 
 

@@ -169,7 +169,11 @@ class BlockedConvolution:
         return case.outer * self.groups * case.blocks * self.parts
 
     def is_square(self, case: Case) -> bool:
-        """Whether windows are three by three cells of one channel, on neighbouring rows that taps share."""
+        """Whether windows are three by three cells of one channel, and neighbouring windows are on neighbouring cells.
+
+        The kernel counts cells by positions. A stride that divides the dilation also lets taps share cells, but the
+        positions of these are not neighbours.
+        """
         if not case.blocking.slides:
             return False
         *before, above, last = zip(case.lines, case.staged, strict=True)
@@ -177,8 +181,9 @@ class BlockedConvolution:
             self.rows == self.channels == 1
             and all(line.taps == 1 for line, _ in before)
             and (above[0].taps, last[0].taps) == (3, 3)
+            and above[0].stride == last[0].stride == 1
             and abs(above[1].shift) == 1
-            and above[1].planes == last[1].planes == 1
+            and last[1].planes == 1
             and case.positions[-1] >= self.lanes
         )
 
