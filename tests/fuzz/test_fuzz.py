@@ -1,0 +1,65 @@
+"""The fuzzer runs on a new seed each day, and finds what is wrong."""
+
+import numpy as np
+import pytest
+
+from gradspec.testing import fuzz
+
+SECONDS, LEAST = 10, 40
+"""Of trials in the default tests; on a machine that is busy there are fewer, but some."""
+
+
+def test_todays_trials():
+    tally = fuzz.fuzz(seconds=SECONDS, part=LEAST)
+    print(tally)
+    assert tally.failures == [], str(tally)
+    assert tally.trials >= LEAST
+    assert {"spec", "torch", "numpy"} <= set(tally.agreed)
+
+
+def test_a_wrong_result_is_found(monkeypatch):
+    """Every cell but the last is right."""
+    right = fuzz.run_compiled
+
+    def wrong(*given):
+        first, *others = right(*given)
+        first = np.array(first)
+        first.flat[-1] += 1
+        return [first, *others]
+
+    monkeypatch.setattr(fuzz, "run_compiled", wrong)
+    tally = fuzz.fuzz(1, trials=8)
+    assert len(tally.failures) >= 7  # a chain is compared without this function
+    assert "differ" in tally.failures[0]
+
+
+def test_trials_follow_from_their_numbers():
+    trials = [fuzz.draw(n) for n in range(300)]
+    assert trials == [fuzz.draw(n) for n in range(300)]
+    assert {trial.op for trial in trials} == set(fuzz.OPERATORS)
+    assert {trial.layout for trial in trials} == set(fuzz.LAYOUTS)
+    assert {trial.rank for trial in trials} == {1, 2, 3, 4}
+    steps = [(t.attributes["stride"], t.attributes["dilation"]) for t in trials if "stride" in t.attributes]
+    assert any(np.gcd(stride, dilation).max() > 1 for stride, dilation in steps)
+
+
+def test_the_layouts_hold_the_same_numbers():
+    array = np.arange(48.0).reshape(2, 3, 2, 4)
+    placed = {layout: fuzz.place(array, layout, 2) for layout in fuzz.LAYOUTS}
+    assert all(np.array_equal(array, other) for other in placed.values())
+    assert len({other.strides for other in placed.values()}) == len(fuzz.LAYOUTS)
+
+
+@pytest.mark.parametrize("device", ["cpu", "tensors"])
+def test_tensors_are_fuzzed_too(device):
+    """On a GPU the kernels of `gs.to_torch` are compared; here the same code runs on tensors of the CPU."""
+    tally = fuzz.fuzz(2, trials=10, part=10, device="cpu:0" if device == "tensors" else device)
+    assert tally.failures == []
+    assert tally.trials == 10
+
+
+def test_the_command(capsys):
+    assert fuzz.main(["--seed", "5", "--trials", "4", "--jobs", "1", "--libraries", "spec"]) == 0
+    assert "0 wrong" in capsys.readouterr().out
+    assert fuzz.main(["--trial", "17"]) == 0
+    assert "Trial(number=17" in capsys.readouterr().out
