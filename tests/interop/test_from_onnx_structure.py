@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 from onnx.inliner import inline_local_functions
 
 import gradspec as gs
-from gradspec.interop.onnx import reader
+from gradspec.interop.onnx import budget
 from interop.onnx_models import model, one_node, theirs, value
 
 X = np.float32([-1, 2])
@@ -197,18 +197,6 @@ def test_a_function_that_calls_itself_is_refused():
         gs.from_onnx(with_functions([call("f", ["x"])], function("f", ["a"], ["b"], [call("f", ["a"], ["b"])])))
 
 
-def test_functions_do_not_multiply_without_end(monkeypatch):
-    """Each calls the one before ten times: 10³⁰ nodes from a few hundred."""
-    monkeypatch.setattr(reader, "MAX_NODES", 1000)
-    first = function("f0", ["v0"], ["v1"], [unary("Relu", "v0", "v1")])
-    later = [
-        function(f"f{n}", ["v0"], ["v10"], [call(f"f{n - 1}", [f"v{i}"], [f"v{i + 1}"]) for i in range(10)])
-        for n in range(1, 31)
-    ]
-    with pytest.raises(gs.FormatError, match="at most 1000 are read"):
-        gs.from_onnx(with_functions([call("f30", ["x"])], first, *later))
-
-
 # --- branches ---------------------------------------------------------------------------------------------------------
 
 
@@ -249,6 +237,125 @@ def test_branches_have_names_and_weights_of_their_own():
 def test_an_unknown_condition_is_told():
     with pytest.raises(gs.UnsupportedError, match=r"If with an input 0 that is not known .*'c'"):
         gs.from_onnx(model([choice()], [X2, value("c", [], TensorProto.BOOL)], [Y2]))
+
+
+# --- work in proportion to the file -----------------------------------------------------------------------------------
+
+COUNT = 60
+"""Calls of a function, or nodes in one, that read the same again."""
+
+
+def doubled():
+    """Each function calls the one before twice: 2³⁰ nodes from 61."""
+    first = function("f0", ["v0"], ["v2"], [unary("Relu", "v0", "v2")])
+    later = [
+        function(f"f{n}", ["v0"], ["v2"], [call(f"f{n - 1}", [f"v{i}"], [f"v{i + 1}"]) for i in range(2)])
+        for n in range(1, 31)
+    ]
+    return with_functions([call("f30", ["x"])], first, *later)
+
+
+def called_often(*nodes):
+    """A function of ``a`` that returns ``r``."""
+    calls = [call("f", ["x"], ["y" if i == 0 else f"y{i}"]) for i in range(COUNT)]
+    return with_functions(calls, function("f", ["a"], ["r"], nodes))
+
+
+def constant(name, array):
+    return helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(array))
+
+
+def with_a_long_branch_that_is_not_taken():
+    branches = {"then_branch": branch(unary("Relu", "a", "r")), "else_branch": branch(*[unary("Exp", "a", "r")] * 1000)}
+    return called_often(constant("c", np.array(True)), helper.make_node("If", ["c"], ["r"], **branches))
+
+
+def with_a_large_attribute_that_is_used_often():
+    nodes = [
+        referring(helper.make_node("Constant", [], [f"k{i}"]), "value_ints", "ints", onnx.AttributeProto.INTS)
+        for i in range(COUNT)
+    ]
+    keep = function("f", ["a"], ["r"], [*nodes, unary("Relu", "a", "r")], attributes=["ints"])
+    return with_functions([call("f", ["x"], ints=[1] * 10_000)], keep)
+
+
+def nested_branches(depth):
+    def nested(depth, result):
+        if depth == 0:
+            return branch(unary("Relu", "x", result), result=result)
+        inner = nested(depth - 1, "a"), nested(depth - 1, "b")
+        node = helper.make_node("If", ["c"], [result], then_branch=inner[0], else_branch=inner[1])
+        return branch(node, result=result)
+
+    return model(nested(depth, "y").node, [X2], [Y2], {"c": np.array(True)})
+
+
+MULTIPLYING = {
+    "functions that call each other twice": doubled,
+    "a branch that is not taken": with_a_long_branch_that_is_not_taken,
+    "a node of many inputs": lambda: called_often(helper.make_node("Sum", ["a"] * 1000, ["r"])),
+    "a node of many outputs": lambda: called_often(
+        constant("n", np.array([1000])),
+        helper.make_node("ConstantOfShape", ["n"], ["k"]),
+        helper.make_node("Split", ["k"], [""] * 1000),
+        unary("Relu", "a", "r"),
+    ),
+    "a large constant": lambda: called_often(constant("k", np.zeros(1000)), unary("Relu", "a", "r")),
+    "a large attribute": with_a_large_attribute_that_is_used_often,
+}
+
+
+@pytest.mark.rows(len(MULTIPLYING))
+@pytest.mark.parametrize("multiplying", MULTIPLYING.values(), ids=MULTIPLYING)
+def test_what_is_read_again_is_limited_by_the_size_of_the_model(multiplying, monkeypatch):
+    monkeypatch.setattr(budget, "FREE_NODES", 1000)
+    monkeypatch.setattr(budget, "FREE_BYTES", 1000)
+    proto = multiplying()
+    with pytest.raises(
+        gs.FormatError, match=rf"has {proto.ByteSize()} bytes.* at most \d+ are read of a model of this"
+    ):
+        gs.from_onnx(proto)
+
+
+def test_functions_do_not_multiply_without_end():
+    proto = doubled()
+    with pytest.raises(gs.FormatError, match=f"at most {20_000 + proto.ByteSize() // 4} are read"):
+        gs.from_onnx(proto)
+
+
+def test_branches_that_are_not_taken_count_as_nodes(monkeypatch):
+    assert len(gs.from_onnx(nested_branches(7)).nodes) == 1
+    monkeypatch.setattr(budget, "MAX_NODES", 200)
+    with pytest.raises(gs.FormatError, match="at most 200 are read"):
+        gs.from_onnx(nested_branches(7))
+
+
+def test_models_that_read_nothing_again_are_within_the_limits(monkeypatch):
+    monkeypatch.setattr(budget, "FREE_NODES", 0)
+    monkeypatch.setattr(budget, "FREE_BYTES", 0)
+    nodes = [unary("Relu", "x", "r"), *(unary("Relu", "r", f"{i}") for i in range(200))]
+    assert len(gs.from_onnx(model(nodes, [X2], [value("9", None)])).nodes) == 2
+    chosen = helper.make_node("If", ["c"], ["y"], then_branch=branch(*nodes), else_branch=branch(*nodes))
+    assert len(gs.from_onnx(model([chosen], [X2], [Y2], {"c": np.array(True)})).nodes) == 1
+    once = function("f", ["x"], ["r"], nodes)
+    assert len(gs.from_onnx(with_functions([call("f", ["x"])], once)).nodes) == 1
+
+
+def test_sums_of_many_known_tensors_are_charged_for_each():
+    nodes = [helper.make_node("ConstantOfShape", ["n"], ["k"]), helper.make_node("Sum", ["k"] * 1000, ["s"])]
+    nodes.append(helper.make_node("Add", ["x", "s"], ["y"]))
+    proto = model(nodes, [value("x", [1])], [value("y", None)], {"n": np.array([2**17])})
+    with pytest.raises(gs.UnsupportedError, match=r"cells computed while the model is read .*: node 1 \(Sum ''\)"):
+        gs.from_onnx(proto)
+
+
+def test_few_of_the_inputs_that_an_unknown_value_has_are_named():
+    names = [f"n{i}" for i in range(1000)]
+    nodes = [helper.make_node("Concat", names, ["n"], axis=0), helper.make_node("Reshape", ["x", "n"], ["y"])]
+    proto = model(nodes, [X2, *(value(name, [1], TensorProto.INT64) for name in names)], [Y2])
+    with pytest.raises(gs.UnsupportedError, match=r"bind it: constants=.'n0': …, 'n1': …") as caught:
+        gs.from_onnx(proto)
+    assert str(caught.value).count("…") == 64
 
 
 # --- opsets 1 to 6 ----------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """VNN-LIB files from an enemy: each is refused with an error that says where and what, in bounded time and memory."""
 
 import gzip
+import math
 import os
 import re
 import warnings
@@ -285,6 +286,19 @@ def test_a_damaged_file_is_refused(content, what, tmp_path):
     (tmp_path / "hostile").write_bytes(content)
     with bounded(), pytest.raises(gs.FormatError, match=what):
         read_vnnlib(tmp_path / "hostile", most_bytes=MEGABYTE)
+
+
+def test_a_packed_file_is_unpacked_in_proportion_to_its_size(tmp_path):
+    """Every part of it is harmless, and would be read."""
+    packed = gzip.compress(GOOD.encode()) + gzip.compress(b" " * MEGABYTE) * 32
+    (tmp_path / "bomb").write_bytes(packed)
+    most = (1 << 22) + 64 * len(packed)
+    with bounded(math.inf, 3 * most), pytest.raises(gs.FormatError) as caught:
+        read_vnnlib(tmp_path / "bomb")
+    message = f"{tmp_path}/bomb has {len(packed)} bytes and unpacks to more than {most}; unpack it with gunzip"
+    assert str(caught.value) == message
+    (tmp_path / "unpacked").write_bytes(gzip.decompress(packed))
+    assert read_vnnlib(tmp_path / "unpacked").cases
 
 
 def test_what_is_no_file_is_refused(tmp_path):

@@ -69,6 +69,7 @@ WRONG = {
     "an open quote": ('onnx/a.onnx,"p.vnnlib,5', "line 1: "),
     "a long field": (f"onnx/a.onnx,p.vnnlib,5,{'a' * 200_000}", "line 1: field larger"),
     "not UTF-8": (b"onnx/a.onnx,p.vnnlib,5,\xff", "byte 23 is not UTF-8"),
+    "packed beyond measure": (gzip.compress(b"\n" * 15_000_000), "unpacks to more than"),
     "damaged": (gzip.compress(LINES.encode())[:-4], "packed by gzip, and damaged"),
 }
 

@@ -229,7 +229,8 @@ def _constants(declared: list[Any], tensors: Mapping[str, Array], variables: _Va
             raise FormatError(f"{where}: a tensor of {array.dtype} and shape {array.shape} does not give {var.type}")
         constants[var] = array if array.shape == var.shape else np.broadcast_to(array, var.shape)
     if len(constants) != len(tensors):
-        extra = next(name for name in tensors if name not in {v.name for v in constants})
+        declared_names = {v.name for v in constants}
+        extra = next(name for name in tensors if name not in declared_names)
         raise FormatError(f"constants: the tensor {brief(extra)} is not among them")
     return constants
 

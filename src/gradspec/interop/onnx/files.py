@@ -23,8 +23,8 @@ from gradspec.spec.errors import FormatError
 
 MAX_MODEL_BYTES = 2**31 - 1  # protobuf reads no more
 
-FREE_BYTES, TIMES_LARGER = 2**26, 64
-"""What a packed model may come to: so many bytes, and so many more for each of its own. Weights hardly shrink."""
+FREE_BYTES = 2**26
+"""Bytes that any packed model may unpack to."""
 
 
 def load_model(path: Any) -> tuple[ModelProto, str]:
@@ -41,7 +41,7 @@ def load_model(path: Any) -> tuple[ModelProto, str]:
             )
         content = _read(descriptor, 0, size)
     if content.startswith(GZIP):
-        content = unpacked(path, content, min(FREE_BYTES + TIMES_LARGER * len(content), MAX_MODEL_BYTES))
+        content = unpacked(path, content, MAX_MODEL_BYTES, FREE_BYTES)
     model = ModelProto()
     try:
         model.ParseFromString(content)

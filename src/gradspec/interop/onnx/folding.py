@@ -43,7 +43,7 @@ def fold(node: OnnxNode) -> Array | None:
     arrays: list[Any] = list(node.operands)
     if len({a.dtype for a in arrays[node.op_type == "Where" :]}) > 1:
         raise FormatError(f"its inputs are {', '.join(str(a.dtype) for a in arrays)}, and one type is needed")
-    node.scope.charge(prod(np.broadcast_shapes(*(a.shape for a in arrays))))
+    node.scope.charge(prod(np.broadcast_shapes(*(a.shape for a in arrays))) * max(len(arrays) - 1, 1))
     with np.errstate(all="ignore"):
         return np.asarray(rule(node, *arrays))
 

@@ -126,10 +126,10 @@ def _size(name: str, size: Any) -> int:
 
 
 def _require_known(given: Iterable[str], known: Iterable[str], what: str) -> None:
-    names = list(dict.fromkeys(known))
+    names = dict.fromkeys(known)
     unknown = [name for name in given if name not in names]
     if unknown:
-        have = ", ".join(map(brief, names[:16])) or "none"
+        have = ", ".join(map(brief, [*names][:16])) or "none"
         raise ShapeError(f"shapes: {', '.join(map(repr, unknown))} is not {what} of the model; it has {have}")
 
 

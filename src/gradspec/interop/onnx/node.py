@@ -141,7 +141,7 @@ class OnnxNode:
         """Operand ``i``, which must be known while the model is read."""
         operand = self.value(i)
         if isinstance(operand, Var):
-            sources = ", ".join(f"{name!r}: …" for name in self.scope.sources(operand))
+            sources = ", ".join(f"{brief(name)}: …" for name in self.scope.sources(operand))
             raise UnsupportedError(
                 f"{self.op_type} with an input {i} that is not known at import (bind it: constants={{{sources}}})"
             )

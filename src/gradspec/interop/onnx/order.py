@@ -12,28 +12,33 @@ from onnx import GraphProto, NodeProto
 from gradspec.spec.errors import FormatError
 
 
-def in_order(nodes: Sequence[NodeProto], place: Callable[[int], str]) -> Sequence[int]:
+def in_order(
+    nodes: Sequence[NodeProto], place: Callable[[int], str], charge: Callable[[Sequence[NodeProto]], None]
+) -> Sequence[int]:
     """The numbers of the nodes, sorted; they stay as they are where they can.
 
-    Names that no node gives are left to whoever looks them up. ``place`` says in an error where a node is.
+    Names that no node gives are left to whoever looks them up. ``place`` says in an error where a node is, and
+    ``charge`` is told of all nodes inside of others that are looked at.
     """
     givers: dict[str, int] = {}
     for number, node in enumerate(nodes):
         for name in node.output:
             givers.setdefault(name, number)
     givers.pop("", None)
-    if all(givers.get(name, -1) < number for number, node in enumerate(nodes) for name in uses(node)):
+    if all(givers.get(name, -1) < number for number, node in enumerate(nodes) for name in uses(node, charge)):
         return range(len(nodes))
-    return _sorted([{givers[name] for name in uses(node) if name in givers} for node in nodes], place)
+    return _sorted([{givers[name] for name in uses(node, charge) if name in givers} for node in nodes], place)
 
 
-def uses(node: NodeProto) -> Iterator[str]:
+def uses(node: NodeProto, charge: Callable[[Sequence[NodeProto]], None]) -> Iterator[str]:
     """The names that a node uses, also inside the graphs that it has as attributes."""
     yield from node.input
     if node.op_type not in ("If", "Loop", "Scan"):
         return
     graphs: list[tuple[GraphProto, BranchNames | None]] = [(g, None) for a in node.attribute for g in (a.g, *a.graphs)]
-    for graph, around in graphs:  # which grow meanwhile
+    while graphs:
+        graph, around = graphs.pop()
+        charge(graph.node)
         entries = (*graph.input, *graph.initializer)
         own = BranchNames(
             {*(e.name for e in entries), *(name for inner in graph.node for name in inner.output)}, around

@@ -19,6 +19,7 @@ from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import DType, TensorType, dtype_of
+from gradspec.interop.onnx.budget import ReadingBudget
 from gradspec.interop.onnx.early import rewritten
 from gradspec.interop.onnx.files import Folder, load_model
 from gradspec.interop.onnx.folding import CellBudget, fold
@@ -32,14 +33,11 @@ from gradspec.interop.onnx.tensors import MAX_CELLS, MAX_RANK, array_of
 from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import DTypeError, FormatError, FormatWarning, ShapeError, UnsupportedError
 
-MAX_NODES = 250_000
-"""Of a model, where those of a function count as often as it is called."""
-
 MAX_DEPTH = 32
 """Functions and branches inside each other."""
 
 MOST_SOURCES = 64
-"""Variables that are looked at to say what an unknown one is computed from."""
+"""Variables whose operands are looked at to say what an unknown one is computed from, and operands of each."""
 
 OURS = (FormatError, UnsupportedError, ShapeError, DTypeError)
 
@@ -94,8 +92,8 @@ class Reader:
         self._functions = {_key(f.domain, f.name, f.overload): f for f in model.functions}
         self._seen: set[tuple[str, str, str]] = set()
         self._builder = Builder()
-        self._budget = CellBudget(model.ByteSize())
-        self._nodes_left = MAX_NODES
+        size = model.ByteSize()
+        self._reading, self._computing = ReadingBudget(size), CellBudget(size)
         self._refusals = OnnxRefusals()
         self._lifted: dict[int, tuple[Array, Var]] = {}
         self._inputs: dict[str, Declared] = {}
@@ -137,7 +135,7 @@ class Reader:
         found, queue = {var}, [var]
         for v in queue:  # which grows meanwhile
             node = self._builder.maker(v)
-            new = set(node.inputs if node and len(queue) < MOST_SOURCES else ()) - found
+            new = set(node.inputs[:MOST_SOURCES] if node and len(queue) < MOST_SOURCES else ()) - found
             found |= new
             queue.extend(new)
         return sorted(v.name for v in queue if v.name in self._inputs and self._top.values[v.name] is v)
@@ -146,14 +144,13 @@ class Reader:
         return array_of(tensor, self._folder)
 
     def charge(self, cells: int) -> None:
-        self._budget.charge(cells)
+        self._computing.charge(cells)
 
     def branch(self, graph: GraphProto) -> Sequence[Value | Refused]:
         """The results of a graph that sees the names around it."""
         around = self._frames[-1]
-        self._count(len(graph.node))
         place = f"{around.place}branch {brief(graph.name)}, "
-        with self._inside(NameFrame(around.version, place, around, around.attributes)):
+        with self._inside(graph, NameFrame(around.version, place, around, around.attributes)):
             self._refuse_operators(graph.node)
             self._read_initializers(graph)
             self._read_nodes(graph.node)
@@ -171,17 +168,19 @@ class Reader:
                 f"it has {len(operands)} inputs and {len(proto.output)} outputs, and the function at most "
                 f"{len(function.input)} and {len(function.output)}"
             )
-        self._count(len(function.node))
         caller = self._frames[-1]
         place = f"{caller.place}function {_word(function.name)}, "
         values = dict(zip(function.input, (*operands, *[None] * left_out), strict=True))
         version = version_of(function.opset_import, caller.version)
-        with self._inside(NameFrame(version, place, None, _settings(function, proto, caller.attributes), values)):
+        attributes = _settings(function, proto, caller.attributes)
+        with self._inside(function, NameFrame(version, place, None, attributes, values)):
             self._read_nodes(function.node)
             return [self._result(name) for name in function.output[: len(proto.output)]]
 
     @contextmanager
-    def _inside(self, frame: NameFrame) -> Iterator[None]:
+    def _inside(self, part: GraphProto | FunctionProto, frame: NameFrame) -> Iterator[None]:
+        self._reading.charge_nodes(part.node)
+        self._reading.charge_bytes(part)
         if len(self._frames) > MAX_DEPTH:
             raise FormatError(f"functions or branches of the model are nested more than {MAX_DEPTH} deep")
         self._frames.append(frame)
@@ -196,18 +195,10 @@ class Reader:
             raise FormatError(f"its result {brief(name)} has no value")
         return value
 
-    def _count(self, nodes: int) -> None:
-        self._nodes_left -= nodes
-        if self._nodes_left < 0:
-            raise FormatError(
-                f"the model has {len(self._model.graph.node)} nodes, and more in branches and functions; "
-                f"at most {MAX_NODES} are read"
-            )
-
     # --- what is there before the first node --------------------------------------------------------------------------
 
     def _begin(self, source: GraphProto) -> None:
-        self._count(len(source.node))
+        self._reading.charge_nodes(source.node)
         self._refuse_operators(source.node)
         self._read_initializers(source)
 
@@ -297,7 +288,7 @@ class Reader:
 
     def _read_nodes(self, nodes: Sequence[NodeProto]) -> None:
         every = list(nodes)
-        for number in in_order(every, lambda number: _place(number, every[number])):
+        for number in in_order(every, lambda number: _place(number, every[number]), self._reading.charge_nodes):
             self._read_node(number, every[number])
 
     def _read_node(self, number: int, proto: NodeProto) -> None:
@@ -338,6 +329,9 @@ class Reader:
             self.doubts.extend(
                 f"{brief(a.name)} is no attribute of {name}" for a in proto.attribute if a.name not in known.kinds
             )
+        for attribute in proto.attribute if frame.attributes else ():
+            if attribute.ref_attr_name in frame.attributes:
+                self._reading.charge_bytes(frame.attributes[attribute.ref_attr_name])
         present = tuple([v for v in operands if not isinstance(v, Refused)])
         attributes = attributes_of(proto, known, frame.attributes)
         node = rewritten(OnnxNode(name, frame.version, tuple(proto.input), present, outputs, attributes, self))
