@@ -30,6 +30,7 @@ GEOMETRIES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((4, 5, 6), {"kernel_size": (2, 3, 2), "stride": (1, 2, 3), "padding": 1, "dilation": (1, 2, 1)}),
     ((3, 4, 3, 4), {"kernel_size": (2, 2, 2, 2), "stride": 1, "padding": 1}),
     ((34,), {"kernel_size": (30,), "stride": 1, "padding": 12}),
+    ((1100,), {"kernel_size": (30,), "stride": 1, "padding": 12}),  # straddling tiles
     ((30,), {"kernel_size": (53,), "stride": 2, "padding": ((40, 25),)}),
     ((7, 9), {"kernel_size": (5, 6), "stride": 1, "padding": (2, 5), "dilation": (2, 3)}),
     ((9, 12), {"kernel_size": (9, 14), "stride": (2, 3), "padding": ((4, 3), (7, 6)), "ceil_mode": True}),

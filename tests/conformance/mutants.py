@@ -48,6 +48,7 @@ POOL, CONV, TABLES, FORMATS = "backends/cpu/pool/", "backends/cpu/conv/", "backe
 STATES, ALONG, WINNERS, PULLING, TIES, SMOOTH, UNPOOL = (
     f"{POOL}kernels/{name}.py" for name in ("states", "along", "winners", "pulling", "ties", "smooth", "unpool")
 )
+LAYOUT = POOL + "layout.py"
 EXCEEDS = "return (not (b <= a)) & (a == a)"
 ADDED = "sums[at] = sums[at] + value"
 
@@ -274,6 +275,81 @@ MUTANTS = (
         CONV + "gradient.py",
         "if x.type.size == 0 or g.type.size == 0 or",
         "if x.shape[-1] == 0 or",
+    ),
+    # fast paths that take one geometry too many
+    Mutant(
+        "square_windows_with_a_stride",
+        CONV + "blocking.py",
+        "and above[0].stride == last[0].stride == 1",
+        "and above[1].planes == 1",
+    ),
+    Mutant(
+        "staged_rows_joined_with_a_stride",
+        CONV + "kernels/staging.py",
+        "(span.step == 1) & (stride == 1) &",
+        "(span.step == 1) &",
+    ),
+    Mutant("planes_with_dilated_rows", LAYOUT, "or last.dilation != 1 or AxisKind.BINS", "or AxisKind.BINS"),
+    Mutant("planes_of_dilated_rows", LAYOUT, "or before.scans or before.dilation != 1:", "or before.scans:"),
+    Mutant(
+        "planes_as_wide_as_they_are_not",
+        LAYOUT,
+        "last.outputs == last.size > 2 and is_dense",
+        "last.outputs == last.size > 2",
+    ),
+    Mutant("squares_of_dilated_runs", LAYOUT, "before.dilation == last.dilation == 1\n", "before.dilation == 1\n"),
+    Mutant(
+        "spread_rows_with_dilation",
+        LAYOUT,
+        "axis.dilation == 1 and axis.kernel <= 2 * axis.stride",
+        "axis.kernel <= 2 * axis.stride",
+    ),
+    Mutant(
+        "slabs_joined_with_dilation",
+        LAYOUT,
+        "axis.dilation == 1 < axis.kernel <= axis.stride",
+        "1 < axis.kernel <= axis.stride",
+    ),
+    Mutant("pairs_of_slabs_that_leave_cells", LAYOUT, "all(axis.ends_with_windows for axis in later[1:])", "True"),
+    Mutant(
+        "planes_joined_that_leave_cells",
+        LAYOUT,
+        "pooling.turns_planes and axis.ends_with_windows)",
+        "pooling.turns_planes)",
+    ),
+    Mutant(
+        "cells_written_of_longer_rows", LAYOUT, "last.kernel == 2 and last.size == 2 * last.outputs", "last.kernel == 2"
+    ),
+    Mutant("gathered_cotangents_with_dilation", LAYOUT, "            and axis.dilation == 1\n", ""),
+    Mutant(
+        "fours_with_dilation",
+        ALONG,
+        "axis.stride == 4 and axis.dilation == 1 and are_read_once",
+        "axis.stride == 4 and are_read_once",
+    ),
+    Mutant(
+        "pairs_with_dilation",
+        ALONG,
+        "elif stride == 2 and dilation == 1 and kernel > 1:",
+        "elif stride == 2 and kernel > 1:",
+    ),
+    Mutant(
+        "sent_backwards_with_dilation",
+        POOL + "kernels/backwards.py",
+        "axis.dilation == 1 and axis.stride == 2 and",
+        "axis.stride == 2 and",
+    ),
+    Mutant(
+        "smooth_pairs_with_dilation",
+        SMOOTH,
+        "kernel == 2 and stride == 2 and axis.dilation == 1",
+        "kernel == 2 and stride == 2",
+    ),
+    Mutant(
+        "pooled_after_convolution_with_overlap",
+        CONV + "pooling.py",
+        "or axis.kernel > axis.stride:",
+        "or axis.kernel > axis.stride + 1:",
     ),
     # places, columns, formats
     Mutant("unpooled_cells_overwritten", UNPOOL, ADDED, "sums[at] = value"),

@@ -241,7 +241,7 @@ def test_threes_that_are_left_out_have_a_reason_for_every_operator_and_rank() ->
         for three in combinations(VALUES, 3)
         if len({PARAMETER.get(name, name) for name in three}) == 3 and not feasible[tuple(PLACE[v] for v in three)]
     ]
-    assert len(left_out) < 14_000
+    assert len(left_out) < 16_500
     rng = np.random.default_rng(0)
     for i in rng.choice(len(left_out), 60, replace=False):
         assert all(reason_against(op, rank, left_out[i]) for op in INPUTS for rank in RANKS)
@@ -261,15 +261,15 @@ def test_any_beginning_is_varied() -> None:
     assert {case.problem.dtype for case in first_cases(PLAIN_BATCHES)} == {"f32"}
     assert {name for case in first_cases(120) for name in case.features} == set(FEATURES)
     assert {(case.mode, case.problem.dtype) for case in first_cases(60)} >= {(m, d) for m in MODES for d in FLOATS}
-    assert all(2 <= len(batch_of_all(number)) <= 12 for number in range(60))
+    assert all(2 <= len(batch_of_all(number)) <= 12 for number in range(60) if not batch_of_all(number)[0].is_quick)
     assert len({repr(case.problem.shapes) for case in first_cases(60)}) > 55
 
 
 def test_geometries_come_in_every_regime() -> None:
     """But for a few recipes, which need one, and long axes, for which two are enough."""
-    batches = [batch_of_all(number) for number in range(90)]
-    regimes = [{case.regime for case in batch} for batch in batches if len(batch) > 4]
-    assert sum(some == set(REGIMES) for some in regimes) >= 50
+    batches = [batch_of_all(number) for number in range(120)]
+    regimes = [{case.regime for case in batch} for batch in batches if len(batch) > 4 and not batch[0].is_quick]
+    assert sum(some == set(REGIMES) for some in regimes) >= 45
 
 
 def test_axes_differ_unless_there_is_one() -> None:
@@ -331,11 +331,11 @@ def test_where_kernels_change_their_way_is_reached_early(what: str) -> None:
 def test_one_operator_is_seen_in_many_geometries() -> None:
     """Half of them have different paddings on both sides of an axis, and none but a few a window of nothing."""
     stream = Stream(1, Selection(ops=("max_pool",), ranks=(2,), modes=("value",)), takes_all)
-    problems = [stream.batch(number)[0].problem for number in range(20)]
+    problems = [case.problem for number in range(30) for case in stream.batch(number)[:1]]
     sided = [p for p in problems if any(lo != hi for lo, hi in p.attributes["padding"])]
     assert len(sided) >= 6
     simple = [p for p in problems if not tags(p) & {"one_cell_axis", "padding_only_window"}]
-    assert len(simple) >= 10
+    assert len(simple) >= 15
 
 
 # --- problems --------------------------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ def small_cases(stream: Stream | None, batches: int) -> list[CheckCase]:
 def test_tags_are_those_of_the_numbers() -> None:
     for case in small_cases(None, 60):
         found = tags_of_call(drawn(case))
-        assert case.features <= found
+        assert case.features - found <= ({"ties"} if anatomy(case.problem).windows < 12 else set())  # by chance
         # Zeros of both signs tie with each other, and few numbers of low precision fill a wide window.
         assert found - case.features <= {"ties"}
 
@@ -433,7 +433,7 @@ def test_at_most_one_feature_hides_others_and_in_a_quarter_of_the_windows() -> N
 
 def ordinary(regime: str) -> list[CheckCase]:
     """Cases of a regime without special numbers, of operators that add up."""
-    found = [case for case in small_cases(None, 60) if case.regime == regime and case.special is None]
+    found = [case for case in small_cases(None, 130) if case.regime == regime and case.special is None]
     return [case for case in found if case.problem.dtype in FLOATS and case.problem.op != "smooth_max_pool"]
 
 

@@ -200,7 +200,7 @@ class Campaign:
                 tasks_at_once, each = (jobs or OUTSTANDING, BATCHES_PER_TASK) if executor else (workers, 1)
                 ends = (executor or here, here, plan, self.ledger, self._time_left)
                 self._drive(Drive(self.settings, *ends, tasks_at_once, each, lambda: self._judging_on(here)))
-                self.report.lacking, self.report.unmet = planner.lacking(), planner.unmet()
+                self._take_coverage(planner)
                 self._take_probes()
             except KeyboardInterrupt:
                 self.report.interrupted = True
@@ -237,12 +237,17 @@ class Campaign:
                 plan.is_ready()
                 self._begin(versions, judge.device)
                 self._judge_all(judge, plan)
-                self.report.lacking, self.report.unmet = planner.lacking(), planner.unmet()
+                self._take_coverage(planner)
             except KeyboardInterrupt:
                 self.report.interrupted = True
             runner = None if unforkable() else (in_copies(names or {}), "a copy of the process")
             self._end(lambda seconds: found_by(judge, self.ledger, seconds, self._explaining), runner)
         return self.report
+
+    def _take_coverage(self, planner: InProcess | Isolated) -> None:
+        """What of the request was not offered or not met, and how much of what can meet did."""
+        self.report.lacking, self.report.unmet = planner.lacking(), planner.unmet()
+        self.report.triples = planner.triples(self.ledger.entered)
 
     def _judge_all(self, judge: InProcess | Isolated, plan: BatchPlan[Any]) -> None:
         try:

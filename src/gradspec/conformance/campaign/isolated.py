@@ -174,16 +174,21 @@ class Isolated(KeptProcess):
 
     def lacking(self) -> tuple[tuple[str, str], ...]:
         """Operators and modes that the target does not offer; none that is known if the process is lost."""
-        return tuple((op, mode) for op, mode in self._left_out("lacking"))
+        return tuple((op, mode) for op, mode in self._asked_last("lacking", do="lacking"))
 
     def unmet(self) -> tuple[str, ...]:
         """Kinks of references that no case meets."""
-        return tuple(self._left_out("unmet"))
+        return tuple(self._asked_last("unmet", do="lacking"))
 
-    def _left_out(self, name: str) -> Any:
+    def triples(self, batches: int) -> tuple[int, int]:
+        """How many triples of values met in the first batches, and how many can meet."""
+        met, total = self._asked_last("triples", do="triples", batches=batches) or (0, 0)
+        return met, total
+
+    def _asked_last(self, name: str, **request: Any) -> Any:
         try:
             with self._in_use:
-                return self._asked(do="lacking")[name]
+                return self._asked(**request)[name]
         except (ProcessLostError, TargetError):
             return ()
 

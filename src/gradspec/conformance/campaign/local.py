@@ -13,6 +13,7 @@ from math import inf
 from time import monotonic
 
 from gradspec.conformance.cases.alternating import AlternatingStream
+from gradspec.conformance.cases.cover import values_of_case
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.discovery import found_domain, joined, plain_layers
 from gradspec.conformance.cases.geometry import Goal, drawn_problem
@@ -66,6 +67,8 @@ class InProcess:
 
     def __init__(self, target: Target, settings: CampaignSettings, clock: Callable[[], float] = monotonic) -> None:
         self.target, self.settings, self.clock, self.allow = target, settings, clock, frozenset(settings.allow)
+        self._values: dict[int, list[tuple[int, ...]]] = {}
+        """By the number of a batch that was planned, what meets in its cases."""
 
     @cached_property
     def _stream(self) -> Stream | ReferenceStream | AlternatingStream | PooledStream:
@@ -123,7 +126,17 @@ class InProcess:
     def plan(self, first: int, count: int) -> list[list[CheckCase]]:
         """The cases of so many batches. Where nothing is offered they end when that has been said once."""
         last = min(first + count, self._stream.covering) if self._stream.why_nothing else first + count
-        return [self._stream.batch(number) for number in range(first, last)]
+        batches = [self._stream.batch(number) for number in range(first, last)]
+        self._values |= {number: _values(cases) for number, cases in enumerate(batches, first)}
+        return batches
+
+    def triples(self, batches: int) -> tuple[int, int]:
+        """How many triples of values met in the first batches, and how many can meet."""
+        windows = self._stream.windows
+        if windows is None or windows.why_nothing:
+            return 0, 0
+        planned = (self._values.get(n) or _values(self._stream.batch(n)) for n in range(batches))
+        return windows.space.count_triples(values for some in planned for values in some)
 
     def lacking(self) -> tuple[tuple[str, str], ...]:
         """Operators and modes that are asked for and not offered in any rank or dtype."""
@@ -204,6 +217,10 @@ def discovered(kernels: UserKernels, selection: Selection, is_late: Callable[[],
             takes(replace(problem, dtype=dtype), "contiguous")
     found = [found_domain(op, takes, ranks, kernels.dtypes) for op in ops] if declined else []
     return joined([domain for domain in found if domain is not None])
+
+
+def _values(cases: Iterable[CheckCase]) -> list[tuple[int, ...]]:
+    return [values_of_case(case) for case in cases if case.problem.signature is None]
 
 
 def _judged(target: Target, given: CheckCase | Prepared, allow: AbstractSet[str], seen: Counter[Signature]) -> Judged:

@@ -9,6 +9,7 @@ It reads one JSON request per line and answers with JSON lines:
     {"do": "domain", "seconds"}                 {"domain"} that was found of a kernel which declares none
     {"do": "plan", "first", "count", "domain"}  {"batches": [[Case, …], …]}
     {"do": "lacking"}                           {"lacking": [[operator, mode], …], "unmet": [kink, …]}
+    {"do": "triples", "batches"}                {"triples": [how many met in so many batches, how many can]}
     {"do": "judge", "cases", "seconds",         {"judged": Judged} for each, as soon as it is, and null when time is up
      "together"}
     {"do": "deadly", "case", "rule", "got", …}  {"judged": Judged} of a case at which an earlier process was lost
@@ -62,6 +63,7 @@ class TargetWorker:
             self.domain,
             self.plan,
             self.lacking,
+            self.triples,
             self.rounding,
             self.judge,
             self.deadly,
@@ -95,6 +97,9 @@ class TargetWorker:
 
     def lacking(self) -> Iterator[dict[str, Any]]:
         yield {"lacking": self._judge.lacking(), "unmet": self._judge.unmet()}
+
+    def triples(self, batches: int) -> Iterator[dict[str, Any]]:
+        yield {"triples": self._judge.triples(batches)}
 
     def rounding(self) -> Iterator[dict[str, Any]]:
         yield {"modes": sorted(self._judge.rounding())}

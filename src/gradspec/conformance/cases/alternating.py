@@ -26,6 +26,10 @@ class AlternatingStream:
         return [replace(case, batch=number) for case in self._offering[place].batch(turn)]
 
     @property
+    def windows(self) -> Stream | None:
+        return next((stream for stream in self.streams if isinstance(stream, Stream)), None)
+
+    @property
     def covering(self) -> int:
         return len(self._offering) * max(stream.covering for stream in self._offering)
 

@@ -16,14 +16,17 @@ Ints: TypeAlias = NDArray[np.int64]
 
 AXIS_FEATURES = (
     *("overlapping", "non_divisible", "dilated", "padding_only_window", "ceil_mode", "one_cell_axis"),
-    "output_padding",
+    *("output_padding", "strided", "common_factor"),
 )
 """Features that one axis gives to the whole window."""
-TRAITS = (*AXIS_FEATURES, "sided", "padded", "several", "hit", "deep")
-"""What an axis can have: the features that one axis gives to its window, different paddings on both sides, a window
-that reads padding, one that reads several cells, cells that many windows read, and windows that read many cells."""
+KERNELS = ("kernel_2", "kernel_3")
+"""Features that all axes give together."""
+TRAITS = (*AXIS_FEATURES, *KERNELS, "sided", "padded", "several", "hit", "deep")
+"""What an axis can have: the features that one axis gives to its window or all give together, different paddings on
+both sides, a window that reads padding, one that reads several cells, cells that many windows read, and windows that
+read many cells."""
 BIT = {name: 1 << i for i, name in enumerate(TRAITS)}
-INCIDENTAL = BIT["padded"] | BIT["several"] | BIT["hit"] | BIT["deep"]
+INCIDENTAL = sum(BIT[name] for name in ("strided", "common_factor", *KERNELS, "padded", "several", "hit", "deep"))
 """Traits that an axis may have unasked."""
 
 
@@ -224,6 +227,10 @@ def _sliding_traits(rows: Ints, many: int, transposed: bool) -> tuple[Ints, NDAr
         "ceil_mode": outputs > slack // s + 1,
         "one_cell_axis": n == 1,
         "output_padding": extra > 0,
+        "strided": (s > 1) & (outputs > 1),
+        "common_factor": (np.gcd(s, d) > 1) & (k > 1) & (outputs > 1),
+        "kernel_2": k == 2,
+        "kernel_3": k == 3,
         "sided": lo != hi,
         "padded": np.where(there, real < taps, False).any(axis=1),
         "hit": _most_hits(rows, size) >= many if many < 100 else np.zeros(len(n), np.bool_),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import combinations, permutations, product
 from typing import TypeAlias
@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.conformance.cases.axes import AXIS_FEATURES
+from gradspec.conformance.cases.axes import AXIS_FEATURES, KERNELS
 from gradspec.conformance.cases.blocks import BLOCKS
 from gradspec.conformance.cases.geometry import Goal, family, in_frames
 from gradspec.conformance.model.case import FEATURES
@@ -39,7 +39,7 @@ _ANYWHERE = (
 )
 _CHANNELS = ("grouped", "depthwise", "long_sum", "block_out_channels", "block_groups")
 _WINDOWS = (*_ANYWHERE, "overlapping", "non_divisible", "many_hits_one_cell")
-_SLIDING = (*_WINDOWS, "dilated", "padding_only_window")
+_SLIDING = (*_WINDOWS, "strided", "dilated", "common_factor", *KERNELS, "padding_only_window")
 
 GEOMETRY: dict[str, tuple[str, ...]] = {
     "max_pool": (*_SLIDING, "ceil_mode"),
@@ -66,6 +66,9 @@ def values_of(op: str, rank: int) -> frozenset[str]:
         found |= {"ties", "integer", *INTEGERS}
     if op == "max_unpool":
         found |= set(INDEX_SPECIALS)
+    if op == "smooth_max_pool":  # windows of few cells, as balls take long
+        found -= {"kernel_3"} if rank > 2 else set()
+        found -= {"kernel_2"} if rank > 3 else set()
     if rank == 4:
         found.add("rank4")
     if rank == 1:
@@ -117,7 +120,10 @@ OPERATOR_CLASHES: tuple[tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...],
 """The same for some operators and ranks."""
 
 
-ALTERNATIVES = (tuple(INPUTS), tuple(RANK_NAMES.values()), MODES, tuple(DTYPES), LAYOUTS, SPECIALS, tuple(BLOCKS))
+ALTERNATIVES = (
+    *(tuple(INPUTS), tuple(RANK_NAMES.values()), MODES, tuple(DTYPES), LAYOUTS, SPECIALS, tuple(BLOCKS)),
+    KERNELS,
+)
 """Parameters of which a case has one value."""
 
 
@@ -153,7 +159,9 @@ def can_be_drawn(op: str, rank: int, features: Iterable[str], domain: KernelDoma
     return bool(in_frames(Goal(op, rank, frozenset(named) & _MATTERS_TO_AXES | block, domain=domain)))
 
 
-_MATTERS_TO_AXES = frozenset((*AXIS_FEATURES, "asymmetric", "count_exclude_pad", "many_hits_one_cell", "long_sum"))
+_MATTERS_TO_AXES = frozenset(
+    (*AXIS_FEATURES, *KERNELS, "asymmetric", "count_exclude_pad", "many_hits_one_cell", "long_sum")
+)
 
 
 # --- all triples ------------------------------------------------------------------------------------------------------
@@ -235,10 +243,6 @@ class CaseSpace:
     entries: tuple[RankedOperator, ...]
     asked: frozenset[str] = field(default=frozenset())
 
-    def without_blocks(self) -> CaseSpace:
-        """The same but for long axes."""
-        return replace(self, entries=tuple(replace(entry, values=entry.values - {*BLOCKS}) for entry in self.entries))
-
     def by_op(self) -> dict[str, list[RankedOperator]]:
         found: dict[str, list[RankedOperator]] = {}
         for entry in self.entries:
@@ -254,3 +258,12 @@ class CaseSpace:
             some = np.asarray([name in self.asked for name in VALUES])
             found &= some[:, None, None] | some[None, :, None] | some[None, None, :]
         return found
+
+    def count_triples(self, cases: Iterable[tuple[int, ...]]) -> tuple[int, int]:
+        """How many triples met in cases of these values, and how many can."""
+        missing = self.triples()
+        total = int(missing.sum()) // 6
+        for values in set(cases):
+            met = np.asarray(values)
+            missing[met[:, None, None], met[:, None], met] = False
+        return total - int(missing.sum()) // 6, total

@@ -28,10 +28,11 @@ from gradspec.conformance.cases.combinations import (
     specials_of,
 )
 from gradspec.conformance.cases.numbers import generator
+from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, MODES
 
-CASES, MOST_CASES = 8, 12
-"""Of a batch: every mode twice, and some more while they bring something new. Costly batches have fewer."""
+CASES, MOST_CASES = 5, 12
+"""Of a batch: every mode, and more while they bring something new. Costly batches have fewer."""
 MOST_FEATURES, FEW_FEATURES, FEW_UNTIL = 5, 3, 36
 """Of a batch, and of the first ones: features hide each other."""
 PLAIN_BATCHES = 12
@@ -90,10 +91,21 @@ def is_long(op: str, features: frozenset[str]) -> bool:
     return op in CONVOLUTIONS and "long_sum" in features
 
 
+def values_of_case(case: CheckCase) -> tuple[int, ...]:
+    """The places of all values that meet in a case."""
+    problem = case.problem
+    names = (problem.op, RANK_NAMES[problem.rank], case.mode, problem.dtype, *case.features)
+    return tuple(PLACE[name] for name in names)
+
+
 @lru_cache(maxsize=8)
-def plan(space: CaseSpace) -> tuple[Planned, ...]:
-    """Batches that bring all triples of a space together; most of the costly ones at the end."""
-    batches, met = _Planner(space).run(), Counter[str]()
+def plan(space: CaseSpace, others: tuple[tuple[int, ...], ...] = ()) -> tuple[Planned, ...]:
+    """Batches that, with other cases of these values, bring all triples of a space together; costly ones at the end."""
+    planner = _Planner(space)
+    for values in others:
+        planner.meet(values)
+    planner.seen[:] = False
+    batches, met = planner.run(), Counter[str]()
     now: list[Planned] = []
     later: list[Planned] = []
     for planned in batches:

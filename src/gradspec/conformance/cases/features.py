@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ def tags(problem: Problem, mode: str = "value", layout: str = "contiguous", *arr
     """The tags of a problem in a mode and a layout, and of the numbers that are given.
 
     >>> sorted(tags(Problem("max_pool", 1, ((2, 5),), {"kernel_size": (3,), "stride": (1,)})))
-    ['overlapping']
+    ['kernel_3', 'overlapping']
     """
     subject = Subject(problem, mode, layout, anatomy(problem), arrays)
     return frozenset(name for name in FEATURES if PREDICATES[name](subject))
@@ -103,6 +103,10 @@ def _does_not_divide(axis: AxisWindow) -> bool:
     if isinstance(axis, Adaptive):
         return axis.size % axis.outputs != 0
     return (axis.size + axis.lo + axis.hi - extent(axis)) % axis.stride != 0
+
+
+def _has_common_factor(axis: Regular) -> bool:
+    return axis.kernel > 1 and axis.outputs > 1 and gcd(axis.stride, axis.dilation) > 1
 
 
 def _is_rounded_up(axis: Regular) -> bool:
@@ -176,7 +180,11 @@ PREDICATES: dict[str, Callable[[Subject], bool]] = {
     "asymmetric": _asymmetric,
     "overlapping": lambda s: any(map(_overlaps, s.parts.axes)),
     "non_divisible": lambda s: any(map(_does_not_divide, s.parts.axes)),
+    "strided": lambda s: any(axis.stride > 1 and axis.outputs > 1 for axis in s.parts.sliding),
     "dilated": lambda s: any(axis.dilation > 1 and axis.kernel > 1 for axis in s.parts.sliding),
+    "common_factor": lambda s: any(map(_has_common_factor, s.parts.sliding)),
+    "kernel_2": lambda s: {*s.parts.each("kernel")} == {2},
+    "kernel_3": lambda s: {*s.parts.each("kernel")} == {3},
     "padding_only_window": _padding_only_window,
     "ceil_mode": lambda s: bool(s.given("ceil_mode")) and any(map(_is_rounded_up, s.parts.sliding)),
     "count_exclude_pad": _count_exclude_pad,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.cases.axes import AXIS_FEATURES, BIT, AxisTable, DrawnAxis, axes, mask
+from gradspec.conformance.cases.axes import AXIS_FEATURES, BIT, KERNELS, AxisTable, DrawnAxis, axes, mask
 from gradspec.conformance.cases.blocks import BLOCKS, drawn_size, stretched
 from gradspec.conformance.cases.features import BLOCK, LARGE, LONG_SUM, MANY_HITS, tags
 from gradspec.conformance.cases.styles import CHANNELS, HEAVY_SAMPLES, drawn_axes
@@ -112,8 +112,8 @@ class Goal:
 
     @property
     def shared_traits(self) -> int:
-        """Traits that every axis must have, for the window to have many cells or its cells many windows."""
-        wanted = {"hit"} if self.has("many_hits_one_cell") else set()
+        """Traits that every axis must have: for the kernel, for many cells of a window or many windows of a cell."""
+        wanted = {*KERNELS} & self.features | ({"hit"} if self.has("many_hits_one_cell") else set())
         if self.has_long_value and not self.is_long_by_channels:
             wanted.add("hit" if self.op == "conv_transpose" else "deep")
         return mask(wanted)

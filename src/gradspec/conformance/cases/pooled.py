@@ -41,6 +41,10 @@ class PooledStream:
         return int(np.random.SeedSequence([self._seed, number, index, 1]).generate_state(1, np.uint64)[0])
 
     @property
+    def windows(self) -> Stream | None:
+        return self._stream.windows
+
+    @property
     def covering(self) -> int:
         return min(self._stream.covering, GEOMETRIES)
 

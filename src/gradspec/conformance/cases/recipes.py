@@ -1,8 +1,7 @@
-"""Batches between those of the cover: simple ones at random, and recipes for what is rare and often wrong.
+"""Recipes for what is rare and often wrong: batches between those of the cover.
 
-In a batch of the cover several features meet, and one may hide what another would show. A simple batch has two at
-most. A recipe leads to where kernels are known to change their way: wide windows, long sums, rules for ties, special
-numbers among weights.
+In a batch of the cover several features meet, and one may hide what another would show. A recipe leads to where kernels
+are known to change their way: wide windows, long sums, rules for ties, special numbers among weights.
 """
 
 from __future__ import annotations
@@ -12,32 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradspec.conformance.cases.combinations import GEOMETRY, INDEX_SPECIALS, PLACE, CaseSpace, RankedOperator
-from gradspec.conformance.cases.cover import Cell, Planned, random_cell
+from gradspec.conformance.cases.combinations import INDEX_SPECIALS, PLACE, CaseSpace, RankedOperator
+from gradspec.conformance.cases.cover import Cell, Planned
 from gradspec.conformance.model.case import REGIMES
 from gradspec.conformance.model.problem import MODES
-
-SIMPLE_CASES = 8
-_SIMPLE_FEATURES = ("ceil_mode", "count_exclude_pad", "divisor_override", "grouped", "depthwise")
-"""Features that are no matter of an axis alone, which simple batches have now and then."""
-_OFTEN = {1: 0.3, 2: 0.45, 3: 0.15, 4: 0.1}
-"""How often a simple batch has a rank."""
-OPS_APART = 5
-"""Simple batches take operators in turns, so many places apart: neighbours are alike."""
-
-
-def simple_batch(space: CaseSpace, rng: np.random.Generator, turn: int) -> Planned:
-    """A batch of ordinary axes with few features; ``turn`` says of which operator."""
-    by_op = space.by_op()
-    ops = list(by_op)
-    apart = OPS_APART if len(ops) % OPS_APART else 1
-    entries = by_op[ops[turn * apart % len(ops)]]
-    chance = np.asarray([_OFTEN[entry.rank] for entry in entries])
-    entry = entries[rng.choice(len(entries), p=chance / chance.sum())]
-    names = [name for name in _SIMPLE_FEATURES if name in GEOMETRY[entry.op] and name in entry.values]
-    features = frozenset({str(rng.choice(names))} if names and rng.random() < 0.6 else ())
-    cells = [random_cell(entry, features, [], rng, i) for i in range(SIMPLE_CASES)]
-    return Planned(entry.op, entry.rank, features, tuple(cells), style="simple")
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,9 @@ class ReferenceStream:
         reasons = [self.refusal(p, mode) for p in problems for mode in self.selection.chosen_modes]
         return tuple(dict.fromkeys(filter(None, reasons)))[:3]
 
+    windows = None
+    """References have no features of windows."""
+
     @property
     def lacking(self) -> tuple[tuple[str, str], ...]:
         """Modes that are asked for and not offered."""

@@ -1,8 +1,8 @@
 """The stream of cases: numbered batches, each of one geometry, that can be made again anywhere.
 
-First come the batches of the cover (``cover.plan``) with simple ones and recipes (``recipes``) and those of long axes
-(``ladder``) between them, then random ones without end. Everything follows from the seed, the selection, what the
-target refuses, and the number of the batch.
+First come the batches of the cover (``cover.plan``) with recipes (``recipes``) and long axes (``ladder``) between them,
+then random ones without end. Every third batch is one of quick cases (``sweep``), each of a geometry of its own.
+Everything follows from the seed, the selection, what the target refuses, and the number of the batch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import numpy as np
 
 from gradspec.conformance.cases.blocks import BLOCKS
 from gradspec.conformance.cases.combinations import GEOMETRY, CaseSpace, RankedOperator, clash, specials_of, values_of
-from gradspec.conformance.cases.cover import PLAIN_BATCHES, Cell, Planned, plan, random_batch
+from gradspec.conformance.cases.cover import PLAIN_BATCHES, Cell, Planned, plan, random_batch, values_of_case
 from gradspec.conformance.cases.features import tags
 from gradspec.conformance.cases.geometry import Goal, drawn_problem
 from gradspec.conformance.cases.ladder import ladder
 from gradspec.conformance.cases.numbers import generator
-from gradspec.conformance.cases.recipes import recipes, simple_batch
+from gradspec.conformance.cases.recipes import recipes
+from gradspec.conformance.cases.sweep import SWEPT, array_of, problem_of, rows_of, turns
 from gradspec.conformance.model.case import FEATURES, MASKING, REGIMES, CheckCase, Selection
 from gradspec.conformance.model.domain import EVERYTHING, NOT_OF_SHAPES, KernelDomain, written
 from gradspec.conformance.model.problem import DTYPES, LAYOUTS, MODES, RANKS, SELECTIONS, Problem
@@ -32,7 +33,10 @@ from gradspec.conformance.model.problem import DTYPES, LAYOUTS, MODES, RANKS, SE
 Refusal: TypeAlias = Callable[[Problem, str], str | None]
 """Why a target does not offer a problem in a mode, or None."""
 DENSE = 24
-"""Of so many first batches every second is not of the cover, later every third."""
+"""So many first batches of the cover of a few operators have long axes between them, and later every sixth."""
+SWEEP_EVERY, PLANNED_SWEEPS = 3, 150
+"""Every third batch is one of quick cases; what meets in the first of them, the cover
+of a few operators need not bring together."""
 FEW_OPERATORS = 3
 MOST_REASONS = 5
 TRIALS, RARE = 8, 24
@@ -56,16 +60,21 @@ class Stream:
         self.possible = selected(selection, domain)
 
     @cached_property
-    def _space(self) -> CaseSpace:
+    def space(self) -> CaseSpace:
         """What the selection asks for and the target offers."""
         known: dict[str, frozenset[str]] = {}
         entries = (_offered(entry, self.refusal, known) for entry in self.possible.entries)
         return _with_asked(CaseSpace(tuple(entry for entry in entries if entry is not None), self.possible.asked))
 
+    @property
+    def windows(self) -> Stream:
+        """The stream of cases that have features of windows: itself."""
+        return self
+
     @cached_property
     def _absent(self) -> list[Planned]:
         """One batch of one case for each operator and rank that the target does not offer."""
-        there = {(entry.op, entry.rank) for entry in self._space.entries}
+        there = {(entry.op, entry.rank) for entry in self.space.entries}
         missing = [entry for entry in self.possible.entries if (entry.op, entry.rank) not in there]
         return [_plain(entry, self.possible.asked) for entry in missing]
 
@@ -78,14 +87,15 @@ class Stream:
         """
         asked, offered = (
             dict.fromkeys((entry.op, mode) for entry in space.entries for mode, _ in entry.pairs())
-            for space in (self.possible, self._space)
+            for space in (self.possible, self.space)
         )
         return tuple(pair for pair in asked if pair not in offered)
 
     @cached_property
     def covering(self) -> int:
-        """The number of batches of the cover."""
-        return len(self._planned) + len(self._planned_last)
+        """The number of batches of the cover, with all between them."""
+        planned = len(self._planned)
+        return planned + (planned - 1) // (SWEEP_EVERY - 1) if self._swept else planned
 
     @cached_property
     def why_nothing(self) -> tuple[str, ...]:
@@ -94,7 +104,7 @@ class Stream:
         >>> Stream(0, Selection(ops=("fold",)), lambda problem, mode: "there is no fold").why_nothing
         ('there is no fold',)
         """
-        if self._space.entries:
+        if self.space.entries:
             return ()
         cases = [case for number in range(len(self._absent)) for case in self.batch(number)]
         reasons = [self.refusal(case.problem, case.mode) for case in cases]
@@ -102,89 +112,96 @@ class Stream:
 
     @cached_property
     def _recipes(self) -> list[Planned]:
-        return recipes(self._space, generator(self.seed))
+        return recipes(self.space, generator(self.seed))
 
     @cached_property
     def _ladder(self) -> list[Planned]:
-        return ladder(self._space, self.selection.sizes)
+        return ladder(self.space, self.selection.sizes)
+
+    @cached_property
+    def _planned(self) -> tuple[Planned, ...]:
+        """The batches of the cover, and between them recipes and long axes."""
+        if not self.space.entries:
+            return tuple(self._absent)
+        sweeps = range(SWEEP_EVERY - 1, PLANNED_SWEEPS * SWEEP_EVERY if self._few and self._swept else 0, SWEEP_EVERY)
+        swept = [case for number in sweeps for case in self._sweep(number)]
+        cover = _with_recipes(plan(self.space, tuple(map(values_of_case, swept))), self._recipes)
+        return (*_with_ladder(cover, self._ladder, self._few), *self._absent)
 
     @property
     def _few(self) -> bool:
-        """Whether operators are so few that long axes may come in half of the batches."""
-        return len(self._space.by_op()) <= FEW_OPERATORS
+        return len(self.space.by_op()) <= FEW_OPERATORS
 
     @cached_property
-    def _planned(self) -> tuple[Planned | int, ...]:
-        """The batches of the cover and between them recipes and simple batches, which are numbered.
-
-        Threes with a long axis come after them: the ladder has all long axes before.
-        """
-        if not self._space.entries:
-            return tuple(self._absent)
-        if self._space.asked:
-            cover: Iterable[Planned | int] = plan(self._space)
-        else:
-            cover = _interleaved(plan(self._space.without_blocks()), self._recipes)
-        return (*_with_ladder(cover, self._ladder, self._few), *self._absent)
-
-    @cached_property
-    def _planned_last(self) -> tuple[Planned, ...]:
-        if self._space.asked or not self._space.entries:
-            return ()
-        return plan(_with_asked(replace(self._space, asked=frozenset(BLOCKS))))
+    def _swept(self) -> dict[str, tuple[RankedOperator, ...]]:
+        """The operators that are swept: none where features are asked for, or shapes are restricted."""
+        if self.space.asked or self.domain.without(*NOT_OF_SHAPES):
+            return {}
+        return {op: tuple(entries) for op, entries in self.space.by_op().items() if op in SWEPT}
 
     def batch(self, number: int) -> list[CheckCase]:
         """The cases of one batch."""
-        rng = generator(self.seed, number)
-        planned = self._planned_at(number, rng)
-        if isinstance(planned, int):
-            planned = simple_batch(self._space, rng, planned)
-        return _Batch(self, number, self._early(planned) if number < PLAIN_BATCHES else planned, rng).cases()
+        rng, place = generator(self.seed, number), number
+        if self._swept:
+            sweep, turn = divmod(number, SWEEP_EVERY)
+            if turn == SWEEP_EVERY - 1:
+                random = _Batch(self, number, random_batch(self.space, rng), rng)
+                return self._sweep(number) or random.cases()
+            place = number - sweep
+        planned = self._planned[place] if place < len(self._planned) else self._later(place, rng)
+        return _Batch(self, number, self._early(planned) if place < PLAIN_BATCHES else planned, rng).cases()
 
-    def _planned_at(self, number: int, rng: np.random.Generator) -> Planned | int:
-        if number < len(self._planned):
-            return self._planned[number]
-        behind = number - len(self._planned)
-        return self._planned_last[behind] if behind < len(self._planned_last) else self._later(number, rng)
+    def _sweep(self, number: int) -> list[CheckCase]:
+        """Quick cases of one operator, as far as the target takes them: operators take turns."""
+        order = turns(self._swept)
+        turn, place = divmod(number // SWEEP_EVERY, len(order))
+        op = order[place]
+        entries, before = self._swept[op], order[:place].count(op)
+        offered = {(entry.rank, *pair) for entry in entries for pair in entry.pairs()}
+        rng, found = generator(self.seed, number), list[CheckCase]()
+        for number_of_row in rows_of(turn * order.count(op) + before, self._few):
+            row = array_of(op, entries, self.seed).row(number_of_row)
+            mode, dtype = row["mode"], row["dtype"] if (row["rank"], row["mode"], row["dtype"]) in offered else "f32"
+            problem = replace(problem_of(op, row, rng), dtype=dtype)
+            layout, seed = self.domain.prefers("layouts", row["layout"]), int(rng.integers(1 << 63))
+            if (row["rank"], mode, dtype) in offered and self.refusal(problem, mode) is None:
+                own = tags(problem, mode, layout)
+                found.append(CheckCase(number, len(found), problem, mode, "exact_sum", None, layout, seed, own, True))
+        return found
 
     def _early(self, planned: Planned) -> Planned:
         """One of the first batches, in float32 where that is offered."""
-        entries = [entry for entry in self._space.entries if (entry.op, entry.rank) == (planned.op, planned.rank)]
+        entries = [entry for entry in self.space.entries if (entry.op, entry.rank) == (planned.op, planned.rank)]
         modes = {mode for entry in entries for mode, dtype in entry.pairs() if dtype == "f32"}
-        if self._space.asked:
+        if self.space.asked:
             return planned
         return replace(planned, cells=tuple(replace(c, dtype="f32") if c.mode in modes else c for c in planned.cells))
 
-    def _later(self, number: int, rng: np.random.Generator) -> Planned | int:
+    def _later(self, number: int, rng: np.random.Generator) -> Planned:
         """A batch behind the cover."""
-        if not self._space.entries:
+        if not self.space.entries:
             return self._absent[number % len(self._absent)]
-        apart = 2 if self._few else 3
-        if self._ladder and number % apart == 0:
-            return self._ladder[number // apart % len(self._ladder)]
-        kind = rng.random()
-        if self._space.asked or kind < 0.5:
-            return random_batch(self._space, rng)
-        return self._recipes[rng.integers(len(self._recipes))] if self._recipes and kind < 0.65 else number
+        if self._ladder and number % 3 == 0:
+            return self._ladder[number // 3 % len(self._ladder)]
+        if self._recipes and rng.random() < 0.2:
+            return self._recipes[rng.integers(len(self._recipes))]
+        return random_batch(self.space, rng)
 
 
-def _with_ladder(cover: Iterable[Planned | int], ladder: Sequence[Planned], few: bool) -> Iterator[Planned | int]:
-    """Before each batch one of long axes, at first two; before every second where there are many operators."""
+def _with_ladder(cover: Iterable[Planned], ladder: Sequence[Planned], few: bool) -> Iterator[Planned]:
+    """Batches of long axes before every second batch; where operators are few two before each, and then few."""
     rungs = iter(ladder)
     for place, planned in enumerate(cover):
-        yield from islice(rungs, 1 + (place < DENSE) if few else 1 - place % 2)
+        yield from islice(rungs, (2 if place < DENSE else place % 6 == 0) if few else 1 - place % 2)
         yield planned
 
 
-def _interleaved(cover: Iterable[Planned], others: Iterable[Planned]) -> Iterator[Planned | int]:
-    """The cover with simple batches, by their turns, and other ones in between."""
-    rest, place, turn = iter(others), 0, 0
-    for planned in cover:
-        while place % 3 == 2 or (place < DENSE and place % 2):
-            yield turn // 2 if turn % 2 == 0 else next(rest, turn)
-            place, turn = place + 1, turn + 1
+def _with_recipes(cover: Iterable[Planned], others: Iterable[Planned]) -> Iterator[Planned]:
+    """A recipe after every second batch of the cover, as long as there are any."""
+    rest = iter(others)
+    for place, planned in enumerate(cover):
         yield planned
-        place += 1
+        yield from islice(rest, place % 2)
     yield from rest
 
 

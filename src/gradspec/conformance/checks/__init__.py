@@ -115,8 +115,11 @@ def examine(
     if refusal is not None:
         return call, [Verdict("not_offered", detail=refusal)]
     judge = Judge(target, call, allow, prepared.answers)
+    ways = (call.variant, *target.variants(case.problem, case.mode))
+    if case.is_quick:
+        return call, judge.verdicts(ways[case.seed % len(ways)])
     verdicts = judge.verdicts(call.variant)
-    for variant in target.variants(case.problem, case.mode):
+    for variant in ways[1:]:
         verdicts += [verdict for verdict in judge.verdicts(variant) if verdict.kind != "not_offered"]
     if not any(verdict.rule == "input_changed" for verdict in verdicts):  # the checks compare runs on one input
         is_wrong = any(verdict.kind == "defect" for verdict in verdicts)  # and then other calls are as well

@@ -13,7 +13,11 @@ FEATURES: dict[str, str] = {
     "asymmetric": "sizes, kernels, strides or paddings that differ between axes or sides",
     "overlapping": "a stride less than the window's extent",
     "non_divisible": "a stride or output size that does not divide the axis",
+    "strided": "a stride above 1 along an axis of several windows",
     "dilated": "gaps between the cells of a window",
+    "common_factor": "a stride and a dilation of one axis that have a common factor",
+    "kernel_2": "windows of two cells along every axis",
+    "kernel_3": "windows of three cells along every axis",
     "padding_only_window": "a window without a real cell",
     "ceil_mode": "a last window added by rounding up",
     "count_exclude_pad": "an average over the real cells only",
@@ -150,6 +154,8 @@ class CheckCase:
     layout: str
     seed: int
     features: frozenset[str] = frozenset()
+    is_quick: bool = False
+    """Whether one call of it is judged, in one of the target's ways to make it, and nothing beside."""
 
     @property
     def name(self) -> str:

@@ -109,6 +109,8 @@ class Run:
     """Operators and modes that the target does not offer in any rank or dtype."""
     unmet: tuple[str, ...] = ()
     """Kinks and branches of a reference that no numbers were found for."""
+    triples: tuple[int, int] = (0, 0)
+    """Of operators, ranks, modes, dtypes and features any three that met in a case, and any three that can."""
     unreached: int = 0
     """Cases that were planned and that the end of the time left out."""
     wanted: int = 0

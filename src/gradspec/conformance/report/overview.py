@@ -14,7 +14,7 @@ from gradspec.conformance.model.verdict import FINDINGS, KINDS, Finding
 from gradspec.conformance.report.finding import places
 from gradspec.conformance.report.markup import Markup, element, joined
 from gradspec.conformance.report.shell import scroller
-from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, in_order, kind_words
+from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, covered_triples, in_order, kind_words
 
 Place: TypeAlias = tuple[str, str, str]
 """An operator, a mode and a feature."""
@@ -37,7 +37,9 @@ def overview(run: Run) -> Markup:
     others = others if judged & {*INPUTS} else {}
     lists = {title: ", ".join(op for op in INPUTS if op in ops) for title, ops in others.items()}
     rest = (element("p", f"{title}: {ops}.", class_="aside-text") for title, ops in lists.items() if ops)
-    return joined(_legend(), scroller(table, "Overview grid"), *rest)
+    covered = covered_triples(run)
+    met = element("p", covered, class_="aside-text") if covered else ""
+    return joined(_legend(), scroller(table, "Overview grid"), met, *rest)
 
 
 def _causes(findings: Iterable[Finding]) -> dict[Place, str]:

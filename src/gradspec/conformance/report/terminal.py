@@ -17,6 +17,7 @@ from gradspec.conformance.report.words import (
     FAILING,
     MODE_WORDS,
     beyond,
+    covered_triples,
     in_one_sentence,
     in_order,
     kind_words,
@@ -122,6 +123,8 @@ def _show_grid(page: TerminalPage, run: Run) -> None:
         page.say(f"Not offered: {', '.join(in_order(absent))}.", "dim")
     if run.tally.cells:
         page.say(weak_cells(run), "dim")
+    if run.triples[1]:
+        page.say(covered_triples(run), "dim")
     if run.unmet:
         page.say(f"No inputs were found for these kinks: {', '.join(run.unmet)}.", "dim")
     if run.findings:

@@ -105,6 +105,17 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(set(names), key=lambda op: (order.index(op) if op in order else len(order), op))
 
 
+def covered_triples(run: Run) -> str:
+    """How many triples of what cases can be or have met in this run; nothing where cases are of references alone.
+
+    >>> covered_triples(Run("mine", "1.0", "a machine", seed=7, triples=(900, 1000)))
+    'Of 1,000 triples of operator, rank, mode, dtype and features that can meet in a case, 900 (90.0 %) did.'
+    """
+    met, total = run.triples
+    words = "triples of operator, rank, mode, dtype and features that can meet in a case"
+    return f"Of {total:,} {words}, {met:,} ({100 * met / total:.1f} %) did." if total else ""
+
+
 def weak_cells(run: Run) -> str:
     """How many cells of the results of references were judged, and how many of them by an enclosure that says little.
 

@@ -1,0 +1,275 @@
+"""Quick cases in which any three choices of an operator's geometry meet: a covering array of strength 3, row by row.
+
+Kernels have fast paths for some geometries, and mistakes where the condition of a path leaves one out: that takes three
+or four things at once, and a size beyond the first tile. So everything that decides which path is taken is a factor of
+a few levels, and a row has one level of each. Every second row is of float32 in two dimensions and contiguous, as most
+paths ask for, and varies the rest. Numbers are small integers, whose sums are exact, and a case is one call that is
+judged once. It takes a tenth of the time that others take, so there are many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import combinations
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradspec.conformance.cases.axes import DrawnAxis, output_count
+from gradspec.conformance.cases.combinations import RankedOperator
+from gradspec.conformance.cases.numbers import generator
+from gradspec.conformance.model.problem import (
+    AVERAGES,
+    COLUMNS,
+    CONVOLUTIONS,
+    INPUTS,
+    SELECTIONS,
+    SLIDING,
+    SLIDING_POOLS,
+    Problem,
+    Shape,
+)
+
+Row: TypeAlias = dict[str, Any]
+"""A level of every factor."""
+
+CASES, FIRST, FIRST_CASES = 3, 12, 72
+"""Of a batch. Where operators are many and each has its turn seldom, the first batches of each are long."""
+CANDIDATES = 24
+"""Rows of which the one is taken that brings most together."""
+MOST_LEAVES = 1 << 15
+"""Of a case; a row that would have more has fewer windows along all axes but the last."""
+
+STEPS = {
+    "unit": (1, 1),
+    "strided": (2, 1),
+    "dilated": (1, 2),
+    "equal": (2, 2),
+    "multiple": (2, 4),
+    "coprime": (3, 2),
+    "side_by_side": (0, 1),
+}
+"""A stride and a dilation, of the last axis or of all; a stride of 0 is that of the kernel."""
+WIDTHS = {"few": (1, 4), "vector": (5, 17), "vectors": (18, 40), "tiles": (41, 90)}
+"""Windows along the last axis; bins, or cells where there is one window."""
+GROUPS = {
+    "one": (1, 1, 1),
+    "plain": (1, 5, 17),
+    "grouped": (2, 3, 2),
+    "depthwise": (3, 1, 1),
+    "multiplier": (2, 1, 3),
+}
+"""Groups of a convolution, and the channels in and out of each."""
+OPTIONS: dict[str, Row] = {
+    "plain": {},
+    "ceil_mode": {"ceil_mode": True},
+    "count_exclude_pad": {"count_include_pad": False},
+    "divisor_override": {"divisor_override": 3},
+    "all_ties": {"ties": "all"},
+    "split_ties": {"ties": "split"},
+}
+"""Attributes of poolings beside their windows."""
+SWEPT = tuple(op for op in INPUTS if op not in ("smooth_max_pool", "max_unpool"))
+"""Operators whose sums of small integers are exact; smooth maxima are not, and unpooling has no windows."""
+
+
+def factors_of(op: str, entries: Sequence[RankedOperator]) -> dict[str, tuple[Any, ...]]:
+    """The factors of an operator and their levels, as far as they are offered."""
+    values = frozenset[str]().union(*(entry.values for entry in entries))
+    pairs = {pair for entry in entries for pair in entry.pairs()}
+    factors: dict[str, tuple[Any, ...]] = {
+        "rank": tuple(sorted((entry.rank for entry in entries), key=lambda rank: rank != 2)),
+        "mode": tuple(dict.fromkeys(mode for mode, _ in sorted(pairs) if mode != "second")) or ("second",),
+        "dtype": tuple(sorted({dtype for _, dtype in pairs}, key=lambda dtype: (dtype != "f32", dtype))),
+        "layout": ("contiguous", *(name for name in ("channels_last", "non_contiguous", "reversed") if name in values)),
+        "width": tuple(WIDTHS),
+        "height": (1, 2, 5, 9),
+    }
+    if op in SLIDING:
+        factors |= {
+            "kernel": (3, 2, "mixed", "wide"),
+            "step": tuple(STEPS),
+            "elsewhere": ("same", "unit"),
+            "padding": ("none", "half", "sided", "beyond"),
+        }
+    if op in CONVOLUTIONS:
+        return factors | {"groups": tuple(GROUPS), "bias": (True, False), "lead": ((), (1,), (3,))}
+    fits = {"plain"} | ({"all_ties", "split_ties"} if op in SELECTIONS else set())
+    fits |= {"ceil_mode"} if op in SLIDING_POOLS else set()
+    fits |= {"count_exclude_pad", "divisor_override"} if op == "avg_pool" else set()
+    options = tuple(name for name in OPTIONS if name in fits)
+    return factors | {"option": options, "lead": ((), (1,), (2, 3), (19,))}
+
+
+# --- the array --------------------------------------------------------------------------------------------------------
+
+
+class CoveringArray:
+    """Rows of levels. After enough of them all triples of levels of different factors have met; later ones are random.
+
+    >>> array = CoveringArray({"a": (0, 1), "b": (0, 1), "c": (0, 1), "d": (0, 1, 2)}, generator(0))
+    >>> len({tuple(array.row(i)[name] for name in "abc") for i in range(14)})
+    8
+    """
+
+    def __init__(self, factors: Mapping[str, tuple[Any, ...]], rng: np.random.Generator) -> None:
+        self.factors, self.rng = factors, rng
+        self._shares = [_shares(name, len(levels)) for name, levels in factors.items()]
+        self._counts = np.asarray([len(levels) for levels in factors.values()])
+        self._starts = np.cumsum(self._counts) - self._counts
+        self._triples = np.asarray(list(combinations(range(len(factors)), 3)))
+        self._met = np.zeros((int(self._counts.sum()),) * 3, np.bool_)
+        self._rows: list[NDArray[np.int64]] = []
+
+    def row(self, number: int) -> Row:
+        while len(self._rows) <= number:
+            self._rows.append(self._next())
+        levels = zip(self.factors, self._rows[number].tolist(), strict=True)
+        return {name: self.factors[name][level] for name, level in levels}
+
+    def _next(self) -> NDArray[np.int64]:
+        """By turns a row in the usual setting, and the one of some random rows in which most triples are new."""
+        if len(self._rows) % 2:
+            rows = np.asarray([[self.rng.choice(len(some), p=some) for some in self._shares]])
+        else:
+            rows = self.rng.integers(0, self._counts, (CANDIDATES, len(self._counts)))
+        a, b, c = np.moveaxis((rows + self._starts)[:, self._triples], -1, 0)
+        best = int(np.argmin(self._met[a, b, c].sum(axis=1)))
+        self._met[a[best], b[best], c[best]] = True
+        return np.asarray(rows[best])
+
+
+def turns(swept: Mapping[str, Any]) -> list[str]:
+    """The order in which operators are swept: those with most paths come three times.
+
+    >>> turns({"conv": (), "fold": ()})
+    ['conv', 'fold', 'conv', 'conv']
+    """
+    return [*swept, *[op for op in swept if op in (*SLIDING_POOLS, *CONVOLUTIONS)] * 2]
+
+
+def rows_of(turn: int, few: bool) -> range:
+    """The rows of an operator's batch; there may be few operators or many.
+
+    >>> rows_of(1, few=True), rows_of(0, few=False), rows_of(FIRST, few=False)
+    (range(3, 6), range(0, 72), range(864, 867))
+    """
+    long = 0 if few else FIRST
+    first = min(turn, long) * FIRST_CASES + max(0, turn - long) * CASES
+    return range(first, first + (FIRST_CASES if turn < long else CASES))
+
+
+def _shares(name: str, count: int) -> list[float]:
+    """How often the levels of a factor come in the setting in which most fast paths are taken."""
+    usual = {"kernel": (0.4, 0.35), **dict.fromkeys(("rank", "dtype", "layout", "elsewhere", "option"), (0.85,))}
+    first = usual.get(name, ())[: count - 1]
+    return [*first, *[(1 - sum(first)) / (count - len(first))] * (count - len(first))]
+
+
+@lru_cache(maxsize=64)
+def array_of(op: str, entries: tuple[RankedOperator, ...], seed: int) -> CoveringArray:
+    return CoveringArray(factors_of(op, entries), generator(seed, len(op), len(entries)))
+
+
+# --- problems ---------------------------------------------------------------------------------------------------------
+
+
+def problem_of(op: str, row: Row, rng: np.random.Generator) -> Problem:
+    """A problem with the levels of a row."""
+    rank, lead = row["rank"], tuple(row["lead"])
+    others = [int(min(n, 9 // rank)) for n in rng.permutation([row["height"], 2, 3, 1])[: rank - 1]]
+    counts = [
+        *others[:-1],
+        *([row["height"]] if rank > 1 else []),
+        int(rng.integers(*WIDTHS[row["width"]], endpoint=True)),
+    ]
+    if op not in SLIDING:
+        return _binned(op, row, _few(counts, prod(lead) * 4**rank), rng)
+    axes = _axes(row, rng)
+    kernel = tuple(axis.kernel for axis in axes)
+    windows = {
+        "stride": tuple(axis.stride for axis in axes),
+        "padding": tuple((axis.lo, axis.hi) for axis in axes),
+        "dilation": tuple(axis.dilation for axis in axes),
+    }
+    if op in CONVOLUTIONS:
+        groups, inner, outer = GROUPS[row["groups"]]
+        axes = _sized(axes, _few(counts, prod(kernel) * groups * inner * outer * prod(lead)), rng)
+        return _convolution(op, row, axes, {**windows, "groups": groups}, lead)
+    axes = _sized(axes, _few(counts, prod(kernel) * prod(lead)), rng)
+    sizes, windows = tuple(axis.size for axis in axes), {"kernel_size": kernel, **windows}
+    if op in COLUMNS:
+        *before, channels = lead or (2,)
+        columns = (*before, channels * prod(kernel), prod(axis.outputs for axis in axes))
+        if op == "fold":
+            return Problem(op, rank, (columns,), {"output_size": sizes, **windows})
+        return Problem(op, rank, ((*before, channels, *sizes),), windows)
+    usual: Row = {"ceil_mode": False} | ({"ties": "first"} if op in SELECTIONS else {})
+    usual |= {"count_include_pad": True, "divisor_override": None} if op in AVERAGES else {}
+    return Problem(op, rank, ((*lead, *sizes),), {**windows, **usual, **OPTIONS[row["option"]]})
+
+
+def _axes(row: Row, rng: np.random.Generator) -> list[DrawnAxis]:
+    """The windows of every axis, whose sizes are not known yet: in half of the rows planes, along two axes.
+
+    Only the last two are padded beyond half a window.
+    """
+    rank, planar, found = row["rank"], rng.random() < 0.5, []
+    for i in range(rank):
+        last, k = i == rank - 1, row["kernel"]
+        if i < rank - 2 and planar:
+            k = 1
+        elif k == "mixed":
+            k = int(rng.integers(1, 5))
+        elif k == "wide":
+            k = int(rng.integers(5, 12)) if last else int(rng.integers(1, 3))
+        s, d = STEPS[row["step"] if last or row["elsewhere"] == "same" else "unit"]
+        extent = d * (k - 1) + 1
+        low, high = (int(n) for n in rng.integers(0, extent, 2))
+        padding = row["padding"] if i >= rank - 2 or row["padding"] == "none" else "half"
+        if padding != "sided":
+            low = high = {"none": 0, "half": extent // 2, "beyond": extent - 1 + int(rng.integers(2))}[padding]
+        found.append(DrawnAxis(0, k, s or k, low, high, d))
+    return found
+
+
+def _sized(axes: Sequence[DrawnAxis], counts: Sequence[int], rng: np.random.Generator) -> list[DrawnAxis]:
+    """The axes with the cells that so many windows need, and some that no further window has."""
+    found = []
+    for axis, count in zip(axes, counts, strict=True):
+        extent = axis.dilation * (axis.kernel - 1) + 1
+        size = max(1, (count - 1) * axis.stride + extent - axis.lo - axis.hi + int(rng.integers(axis.stride)))
+        outputs = int(output_count(size, extent, axis.stride, axis.lo, axis.hi, False))
+        rest = size - ((outputs - 1) * axis.stride + extent - axis.lo - axis.hi)
+        found.append(axis._replace(size=size, outputs=outputs, extra=rest))
+    return found
+
+
+def _few(counts: Sequence[int], each: int) -> list[int]:
+    """Windows along every axis, of which there are fewer where all together would read too many cells."""
+    *others, last = counts
+    while prod(others) * last * each > MOST_LEAVES and prod(others) > 1:
+        others = [max(1, n // 2) for n in others]
+    return [*others, max(1, min(last, MOST_LEAVES // max(1, each * prod(others))))]
+
+
+def _convolution(op: str, row: Row, axes: Sequence[DrawnAxis], attributes: Row, lead: Shape) -> Problem:
+    groups, inner, outer = GROUPS[row["groups"]]
+    bias = (groups * outer,) if row["bias"] else None
+    sizes, kernel = tuple(axis.size for axis in axes), tuple(axis.kernel for axis in axes)
+    weight = (groups * outer, inner, *kernel)
+    if op == "conv_transpose":  # it writes what a convolution of these windows reads
+        attributes["output_padding"] = tuple(axis.extra for axis in axes)
+        sizes, weight = tuple(axis.outputs for axis in axes), (groups * inner, outer, *kernel)
+    return Problem(op, row["rank"], ((*lead, groups * inner, *sizes), weight, bias), attributes)
+
+
+def _binned(op: str, row: Row, counts: Sequence[int], rng: np.random.Generator) -> Problem:
+    ties = {"ties": "first", **OPTIONS[row["option"]]} if op in SELECTIONS else {}
+    if op.startswith("global"):
+        return Problem(op, row["rank"], ((*row["lead"], *counts),), {"keepdims": bool(rng.integers(2)), **ties})
+    sizes = tuple(int(n * rng.integers(1, 4) + rng.integers(0, n)) for n in counts)
+    return Problem(op, row["rank"], ((*row["lead"], *sizes),), {"output_size": tuple(counts), **ties})

@@ -1,0 +1,123 @@
+"""Quick cases: any three levels of an operator's factors meet in them, and with the cover any three features do."""
+
+from itertools import combinations
+from math import prod
+
+import numpy as np
+import pytest
+
+from gradspec.conformance.cases.combinations import RankedOperator, values_of
+from gradspec.conformance.cases.cover import values_of_case
+from gradspec.conformance.cases.features import tags
+from gradspec.conformance.cases.stream import SWEEP_EVERY, Stream
+from gradspec.conformance.cases.sweep import SWEPT, CoveringArray, factors_of, problem_of
+from gradspec.conformance.checks import examine
+from gradspec.conformance.model.case import Selection
+from gradspec.conformance.model.domain import KernelDomain
+from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.problem import INPUTS, RANKS
+from gradspec.conformance.targets.native.target import NativeTarget
+
+WITHIN = 3_000
+"""Cases of one operator, among which any three features have met."""
+
+
+def takes_all(problem, mode):
+    return None
+
+
+def array(op, seed=0):
+    entries = tuple(RankedOperator(op, rank, values_of(op, rank)) for rank in RANKS)
+    return CoveringArray(factors_of(op, entries), np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("op", SWEPT)
+def test_any_three_levels_meet(op):
+    rows = array(op)
+    for three in combinations(rows.factors, 3):
+        wanted = prod(len(rows.factors[name]) for name in three)
+        assert len({tuple(rows.row(i)[name] for name in three) for i in range(1_500)}) == wanted
+
+
+@pytest.mark.parametrize("op", SWEPT)
+def test_every_row_is_a_legal_problem_with_its_levels(op):
+    rows, rng = array(op), np.random.default_rng(0)
+    for i in range(200):
+        row = rows.row(i)
+        parts = anatomy(problem_of(op, row, rng))
+        assert prod(parts.output) > 0
+        assert prod(parts.output) * parts.taps < 1 << 24
+        if row.get("step") == "equal":
+            assert parts.each("stride")[-1] == parts.each("dilation")[-1] == 2
+
+
+@pytest.mark.parametrize("op", ["conv", "max_pool", *(op for op in INPUTS if op not in ("conv", "max_pool"))])
+def test_any_three_features_meet_within_a_few_thousand_cases(op):
+    stream = Stream(1, Selection(ops=(op,)), takes_all)
+    cases, number = [], 0
+    while len(cases) < WITHIN:
+        cases += stream.batch(number)
+        number += 1
+    met, total = stream.space.count_triples(map(values_of_case, cases[:WITHIN]))
+    assert total > 3_000
+    # What is planned for unpooling may be drawn otherwise: many indices of one cell, in large arrays.
+    assert met >= (0.998 * total if op == "max_unpool" else total)
+    assert stream.space.count_triples(map(values_of_case, cases[:100]))[0] < 0.8 * total
+
+
+def test_what_was_missed_comes_early():
+    """Windows of 3 × 3 cells of one channel, whose stride and dilation have a common factor: the quick cases that one
+    minute has time for meet them with every seed."""
+    for seed in range(4):
+        stream = Stream(seed, Selection(), takes_all)
+        cases = [case for turn in range(36) for case in stream.batch(turn * SWEEP_EVERY + SWEEP_EVERY - 1)]
+        assert any(map(_has_shared_cells, cases))
+
+
+def _has_shared_cells(case):
+    if case.problem.op != "conv" or case.mode == "vjp" or case.problem.rank < 2:
+        return False
+    outer, inner, *_ = case.problem.shapes[1]
+    *_, above, last = anatomy(case.problem).sliding
+    steps = above.stride == above.dilation and last.dilation % last.stride == 0 and last.stride * above.stride > 1
+    return inner == 1 and outer == case.problem.attributes["groups"] and above.kernel == last.kernel == 3 and steps
+
+
+def test_quick_cases_are_one_call():
+    calls = []
+
+    class Counting(NativeTarget):
+        def run(self, call):
+            calls.append(call.variant)
+            return super().run(call)
+
+    stream = Stream(0, Selection(ops=("max_pool",)), takes_all)
+    cases = stream.batch(SWEEP_EVERY - 1)[:12]
+    for case in cases:
+        assert case.is_quick
+        assert case.features == tags(case.problem, case.mode, case.layout)
+        _, verdicts = examine(Counting(), case)
+        assert {verdict.kind for verdict in verdicts} == {"pass"}
+    assert len([name for name in calls if name != "plain"]) > 0
+    assert len(calls) < 3 * len(cases)  # one by one, samples are calls of their own
+
+
+def test_only_what_is_offered_is_swept():
+    def refusal(problem, mode):
+        return "no" if problem.dtype != "f32" or mode == "jvp" or problem.rank == 3 else None
+
+    stream = Stream(0, Selection(ops=("conv", "fold")), refusal)
+    for turn in range(4):
+        for case in stream.batch(turn * SWEEP_EVERY + SWEEP_EVERY - 1):
+            assert refusal(case.problem, case.mode) is None
+    asked = Stream(0, Selection(ops=("conv",), features=("nan",)), takes_all)
+    restricted = Stream(0, Selection(ops=("conv",)), takes_all, KernelDomain.read("kernel_size=3x3"))
+    for stream in (asked, restricted):
+        assert not any(case.is_quick for number in range(6) for case in stream.batch(number))
+
+
+def test_arrays_are_the_same_for_a_seed():
+    rows = [array("conv", 3).row(i) for i in (5, 0, 40)]
+    again = array("conv", 3)
+    assert [again.row(i) for i in (5, 0, 40)] == rows
+    assert array("conv", 4).row(0) != rows[1]
