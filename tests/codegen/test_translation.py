@@ -12,6 +12,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+from gradspec.backends.cpu import dtypes
 from gradspec.backends.cpu.layout.kernels import layout, unfold
 from gradspec.backends.cpu.pointwise.kernels import program
 from gradspec.backends.cpu.pool.kernels import lp_pool, pool
@@ -785,6 +786,25 @@ def test_extremes_are_one_instruction_where_there_is_one(monkeypatch, kind, inst
     code = objects.compiled(str(module), machine, "sapphirerapids")
     assert instruction in str(module)
     assert not kernel_cache.undefined_symbols(code)
+
+
+@pytest.mark.parametrize("operation", ["max", "winners"])
+def test_subnormal_numbers_of_bfloat16_are_kept(monkeypatch, operation):
+    """AVX-512's conversion to bfloat16 takes them for 0, so nothing is left to LLVM that it would convert by it."""
+    able = processor.Processor(
+        register_bytes=64, registers=32, loop_bytes=64, half_arithmetic=True, keeps_bfloat16=False, orders_zeros=True
+    )
+    monkeypatch.setattr(intrinsics, "processor", lambda: able)
+    monkeypatch.setattr(dtypes, "processor", lambda: able)
+    assert dtypes.has_short_winners("f16")
+    assert not dtypes.has_short_winners("bf16")
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(cpu="sapphirerapids", jit=True)
+    for form, converts in (("bf16", False), ("stored bf16", True)):
+        module = llvm.parse_assembly(pool.build(f"{operation}:{form}"))
+        module.triple, module.data_layout = machine.triple, str(machine.target_data)
+        assert ("vcvtneps2bf16" in machine.emit_assembly(module)) == converts
 
 
 # --- other processors -------------------------------------------------------------------------------------------------

@@ -68,9 +68,9 @@ def test_any_three_features_meet_within_a_few_thousand_cases(op):
 def test_what_was_missed_comes_early():
     """Windows of 3 × 3 cells of one channel, whose stride and dilation have a common factor: the quick cases that one
     minute has time for meet them with every seed."""
-    for seed in range(4):
-        stream = Stream(seed, Selection(), takes_all)
-        cases = [case for turn in range(36) for case in stream.batch(turn * SWEEP_EVERY + SWEEP_EVERY - 1)]
+    for seed in range(2):
+        stream = Stream(seed, Selection(ops=("max_pool", "avg_pool", "conv", "conv_transpose")), takes_all)
+        cases = [case for turn in range(30) for case in stream.batch(turn * SWEEP_EVERY + SWEEP_EVERY - 1)]
         assert any(map(_has_shared_cells, cases))
 
 

@@ -26,6 +26,9 @@ class Processor:
     """Whether a vector that lies across two which were just written is read without waiting for the cache."""
     half_arithmetic: bool = False
     """Whether float16 can be computed with."""
+    keeps_bfloat16: bool = True
+    """Whether what LLVM moves as bfloat16 keeps its bits. Where AVX-512 converts to that format, LLVM may select in
+    float32 and convert the result, and that conversion takes subnormal numbers for 0."""
     orders_zeros: bool = False
     """Whether an instruction takes the larger of two vectors of any length, of zeros +0 (AVX-512 DQ and VL)."""
 
@@ -105,4 +108,9 @@ def processor() -> Processor:
 
     features = llvm.get_host_cpu_features()
     zeros = bool(features.get("avx512dq") and features.get("avx512vl"))
-    return replace(described(features), half_arithmetic=_computes_with_halves(features), orders_zeros=zeros)
+    return replace(
+        described(features),
+        half_arithmetic=_computes_with_halves(features),
+        keeps_bfloat16=not features.get("avx512bf16"),
+        orders_zeros=zeros,
+    )

@@ -16,7 +16,7 @@ def is_selected_as_stored(dtype: str) -> bool:
 
 def has_short_winners(dtype: str) -> bool:
     """The same with the winner, whose number has 16 bits, too. bfloat16 is compared as float16."""
-    return dtype in ("f16", "bf16") and processor().half_arithmetic
+    return processor().half_arithmetic and (dtype == "f16" or (dtype == "bf16" and processor().keeps_bfloat16))
 
 
 MULTIPLIED = ("f16", "bf16", "f32", "f64", "i32", "i64")

@@ -158,7 +158,7 @@ class InProcess:
             start = self.clock()
             ready = self._prepared(group) if together else group
             waited = self.clock() - start
-            if together:
+            if any(case.answers for case in ready if isinstance(case, Prepared)):  # what is declined tells nothing
                 size = min(TOGETHER, 2 * size) if waited < A_GROUP else (size + 1) // 2
             for case in ready:
                 start = self.clock()

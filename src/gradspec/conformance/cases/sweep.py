@@ -36,7 +36,7 @@ from gradspec.conformance.model.problem import (
 Row: TypeAlias = dict[str, Any]
 """A level of every factor."""
 
-CASES, FIRST, FIRST_CASES = 3, 12, 72
+CASES, FIRST, FIRST_CASES = 3, 16, 72
 """Of a batch. Where operators are many and each has its turn seldom, the first batches of each are long."""
 CANDIDATES = 24
 """Rows of which the one is taken that brings most together."""
@@ -143,19 +143,19 @@ class CoveringArray:
 
 
 def turns(swept: Mapping[str, Any]) -> list[str]:
-    """The order in which operators are swept: those with most paths come three times.
+    """The order in which operators are swept: those with most paths come four times.
 
-    >>> turns({"conv": (), "fold": ()})
-    ['conv', 'fold', 'conv', 'conv']
+    >>> turns({"fold": (), "conv": ()})
+    ['conv', 'conv', 'conv', 'fold', 'conv']
     """
-    return [*swept, *[op for op in swept if op in (*SLIDING_POOLS, *CONVOLUTIONS)] * 2]
+    return [*[op for op in swept if op in (*SLIDING_POOLS, *CONVOLUTIONS)] * 3, *swept]
 
 
 def rows_of(turn: int, few: bool) -> range:
     """The rows of an operator's batch; there may be few operators or many.
 
     >>> rows_of(1, few=True), rows_of(0, few=False), rows_of(FIRST, few=False)
-    (range(3, 6), range(0, 72), range(864, 867))
+    (range(3, 6), range(0, 72), range(1152, 1155))
     """
     long = 0 if few else FIRST
     first = min(turn, long) * FIRST_CASES + max(0, turn - long) * CASES
@@ -164,7 +164,11 @@ def rows_of(turn: int, few: bool) -> range:
 
 def _shares(name: str, count: int) -> list[float]:
     """How often the levels of a factor come in the setting in which most fast paths are taken."""
-    usual = {"kernel": (0.4, 0.35), **dict.fromkeys(("rank", "dtype", "layout", "elsewhere", "option"), (0.85,))}
+    usual = {
+        "kernel": (0.45, 0.35),
+        "width": (0.1,),
+        **dict.fromkeys(("rank", "dtype", "layout", "elsewhere", "option"), (0.85,)),
+    }
     first = usual.get(name, ())[: count - 1]
     return [*first, *[(1 - sum(first)) / (count - len(first))] * (count - len(first))]
 

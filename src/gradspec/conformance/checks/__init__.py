@@ -97,12 +97,18 @@ class Prepared:
             (number, replace(call, variant=variant))
             for number, (case, call) in enumerate(drawn_cases)
             if target.declines(case.problem, case.mode) is None
-            for variant in (call.variant, *target.variants(case.problem, case.mode))
+            for variant in ways(target, case, call)
         ]
         answers: list[dict[str, Answer]] = [{} for _ in cases]
         for (number, call), answer in zip(asked, target.run_all([call for _, call in asked]), strict=True):
             answers[number][call.variant] = answer
         return [Prepared(case, call, found) for (case, call), found in zip(drawn_cases, answers, strict=True)]
+
+
+def ways(target: Target, case: CheckCase, call: Call) -> tuple[str, ...]:
+    """The variants of a call that are judged: all that the target has, or one of them where the case is quick."""
+    found = (call.variant, *target.variants(case.problem, case.mode))
+    return (found[case.seed % len(found)],) if case.is_quick else found
 
 
 def examine(
@@ -115,11 +121,11 @@ def examine(
     if refusal is not None:
         return call, [Verdict("not_offered", detail=refusal)]
     judge = Judge(target, call, allow, prepared.answers)
-    ways = (call.variant, *target.variants(case.problem, case.mode))
+    first, *others = ways(target, case, call)
+    verdicts = judge.verdicts(first)
     if case.is_quick:
-        return call, judge.verdicts(ways[case.seed % len(ways)])
-    verdicts = judge.verdicts(call.variant)
-    for variant in ways[1:]:
+        return call, verdicts
+    for variant in others:
         verdicts += [verdict for verdict in judge.verdicts(variant) if verdict.kind != "not_offered"]
     if not any(verdict.rule == "input_changed" for verdict in verdicts):  # the checks compare runs on one input
         is_wrong = any(verdict.kind == "defect" for verdict in verdicts)  # and then other calls are as well
