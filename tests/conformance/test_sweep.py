@@ -59,9 +59,9 @@ def test_any_three_features_meet_within_a_few_thousand_cases(op):
         cases += stream.batch(number)
         number += 1
     met, total = stream.space.count_triples(map(values_of_case, cases[:WITHIN]))
-    assert total > 3_000
+    assert total > 2_500
     # What is planned for unpooling may be drawn otherwise: many indices of one cell, in large arrays.
-    assert met >= (0.998 * total if op == "max_unpool" else total)
+    assert met >= (0.99 * total if op == "max_unpool" else total)
     assert stream.space.count_triples(map(values_of_case, cases[:100]))[0] < 0.8 * total
 
 
