@@ -31,7 +31,7 @@ from gradspec.conformance.cases.combinations import (
 from gradspec.conformance.cases.cover import PLAIN_BATCHES
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.features import PREDICATES, tags, tags_of_call
-from gradspec.conformance.cases.stream import Stream
+from gradspec.conformance.cases.stream import SWEEP_EVERY, Stream
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.case import FEATURES, MASKING, REGIMES, CheckCase, Selection
 from gradspec.conformance.model.geometry import anatomy
@@ -66,8 +66,13 @@ def whole_stream() -> Stream:
 
 @cache
 def batch_of_all(number: int) -> list[CheckCase]:
-    """A batch; of the long ones, which are of quick cases, the first few."""
-    return whole_stream().batch(number)[:12]
+    """One of the batches between those of quick cases."""
+    return whole_stream().batch(number + number // (SWEEP_EVERY - 1))
+
+
+def planned_batches() -> int:
+    covering = whole_stream().covering
+    return covering - covering // SWEEP_EVERY
 
 
 def first_cases(batches: int, stream: Stream | None = None) -> list[CheckCase]:
@@ -205,7 +210,7 @@ def all_threes(values: Sequence[str]) -> tuple[Array, ...]:
 def test_every_three_values_that_go_together_meet_in_a_case() -> None:
     missing = EVERYTHING.triples()
     assert missing.sum() // 6 > 12_000
-    for case in first_cases(whole_stream().covering):
+    for case in first_cases(planned_batches()):
         if missing[all_threes([*parameters(case), *case.features])].any():
             missing[all_threes(values_of_case(case))] = False
     assert [[VALUES[i] for i in three] for three in np.argwhere(missing)] == []
@@ -213,9 +218,8 @@ def test_every_three_values_that_go_together_meet_in_a_case() -> None:
 
 @pytest.mark.exhaustive
 def test_the_cover_is_small() -> None:
-    stream = whole_stream()
-    assert stream.covering <= 1_900  # a third of them are of quick cases
-    assert len(first_cases(stream.covering)) <= 12_000
+    assert planned_batches() <= 1200
+    assert len(first_cases(planned_batches())) <= 8000
 
 
 GROUPS = {"operator": INPUTS, "rank": RANK_NAMES.values(), "mode": MODES, "dtype": DTYPES, "long axis": BLOCKS}
@@ -243,7 +247,7 @@ def test_threes_that_are_left_out_have_a_reason_for_every_operator_and_rank() ->
         for three in combinations(VALUES, 3)
         if len({PARAMETER.get(name, name) for name in three}) == 3 and not feasible[tuple(PLACE[v] for v in three)]
     ]
-    assert len(left_out) < 16_500
+    assert len(left_out) < 16_000
     rng = np.random.default_rng(0)
     for i in rng.choice(len(left_out), 60, replace=False):
         assert all(reason_against(op, rank, left_out[i]) for op in INPUTS for rank in RANKS)
@@ -259,25 +263,25 @@ def test_axes_that_cannot_be_drawn_do_not_exist() -> None:
 
 @pytest.mark.exhaustive
 def test_any_beginning_is_varied() -> None:
-    assert {case.problem.op for case in first_cases(6 * PLAIN_BATCHES)} == set(INPUTS)
-    assert {case.problem.dtype for case in first_cases(PLAIN_BATCHES) if not case.is_quick} == {"f32"}
+    assert {case.problem.op for case in first_cases(3 * PLAIN_BATCHES)} == set(INPUTS)
+    assert {case.problem.dtype for case in first_cases(PLAIN_BATCHES)} == {"f32"}
     assert {name for case in first_cases(120) for name in case.features} == set(FEATURES)
     assert {(case.mode, case.problem.dtype) for case in first_cases(60)} >= {(m, d) for m in MODES for d in FLOATS}
     assert all(2 <= len(batch_of_all(number)) <= 12 for number in range(60))
-    assert len({repr(case.problem.shapes) for case in first_cases(60)}) > 55
+    assert len({repr(case.problem.shapes) for case in first_cases(64)}) > 55
 
 
 def test_geometries_come_in_every_regime() -> None:
     """But for a few recipes, which need one, and long axes, for which two are enough."""
-    batches = [batch_of_all(number) for number in range(120)]
-    regimes = [{case.regime for case in batch} for batch in batches if len(batch) > 4 and not batch[0].is_quick]
-    assert sum(some == set(REGIMES) for some in regimes) >= 45
+    batches = [batch_of_all(number) for number in range(90)]
+    regimes = [{case.regime for case in batch} for batch in batches if len(batch) > 4]
+    assert sum(some == set(REGIMES) for some in regimes) >= 50
 
 
 def test_axes_differ_unless_there_is_one() -> None:
     for number in range(120):
-        first = batch_of_all(number)[0]
-        assert first.is_quick or first.problem.rank == 1 or "asymmetric" in tags(first.problem)
+        problem = batch_of_all(number)[0].problem
+        assert problem.rank == 1 or "asymmetric" in tags(problem)
 
 
 def kernels(case: CheckCase) -> tuple[int, ...]:
@@ -333,11 +337,12 @@ def test_where_kernels_change_their_way_is_reached_early(what: str) -> None:
 def test_one_operator_is_seen_in_many_geometries() -> None:
     """Half of them have different paddings on both sides of an axis, and none but a few a window of nothing."""
     stream = Stream(1, Selection(ops=("max_pool",), ranks=(2,), modes=("value",)), takes_all)
-    problems = [case.problem for number in range(30) for case in stream.batch(number)[:1]]
+    cases = [case for number in range(30) for case in stream.batch(number)]
+    problems = [case.problem for case in cases if case.is_quick or not case.index]
     sided = [p for p in problems if any(lo != hi for lo, hi in p.attributes["padding"])]
-    assert len(sided) >= 4
+    assert len(sided) >= 6
     simple = [p for p in problems if not tags(p) & {"one_cell_axis", "padding_only_window"}]
-    assert len(simple) >= 15
+    assert len(simple) >= 10
 
 
 # --- problems --------------------------------------------------------------------------------------------------------
@@ -375,7 +380,7 @@ def small_cases(stream: Stream | None, batches: int) -> list[CheckCase]:
 def test_tags_are_those_of_the_numbers() -> None:
     for case in small_cases(None, 60):
         found = tags_of_call(drawn(case))
-        assert case.features - found <= ({"ties"} if anatomy(case.problem).windows < 12 else set())  # by chance
+        assert case.features <= found
         # Zeros of both signs tie with each other, and few numbers of low precision fill a wide window.
         assert found - case.features <= {"ties"}
 
@@ -437,7 +442,7 @@ def test_at_most_one_feature_hides_others_and_in_a_quarter_of_the_windows() -> N
 
 def ordinary(regime: str) -> list[CheckCase]:
     """Cases of a regime without special numbers, of operators that add up."""
-    found = [case for case in small_cases(None, 130) if case.regime == regime and case.special is None]
+    found = [case for case in small_cases(None, 70) if case.regime == regime and case.special is None]
     return [case for case in found if case.problem.dtype in FLOATS and case.problem.op != "smooth_max_pool"]
 
 

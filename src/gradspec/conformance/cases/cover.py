@@ -31,7 +31,7 @@ from gradspec.conformance.cases.numbers import generator
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, MODES
 
-CASES, MOST_CASES = 5, 12
+CASES, MOST_CASES = 7, 12
 """Of a batch: every mode, and more while they bring something new. Costly batches have fewer."""
 MOST_FEATURES, FEW_FEATURES, FEW_UNTIL = 5, 3, 36
 """Of a batch, and of the first ones: features hide each other."""

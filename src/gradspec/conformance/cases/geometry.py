@@ -338,7 +338,8 @@ class _Builder:
     @property
     def beside(self) -> tuple[int, ...]:
         """Samples beside a long axis: one, or four where one may hold numbers that hide others."""
-        return (1,) if self.goal.size or self.goal.has("block_channels") else (SAMPLES,)
+        enough = self.goal.has("block_channels") and self.goal.op != "conv_transpose"
+        return (1,) if self.goal.size or enough else (SAMPLES,)
 
     def enlarged(self, shape: Shape, cells: int) -> Shape:
         """Where many cells are wanted, more samples until there are."""

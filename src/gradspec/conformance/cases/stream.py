@@ -34,7 +34,7 @@ Refusal: TypeAlias = Callable[[Problem, str], str | None]
 """Why a target does not offer a problem in a mode, or None."""
 DENSE = 24
 """So many first batches of the cover of a few operators have long axes between them, and later every sixth."""
-SWEEP_EVERY, PLANNED_SWEEPS = 3, 150
+SWEEP_EVERY, PLANNED_SWEEPS = 3, 180
 """Every third batch is one of quick cases; what meets in the first of them, the cover
 of a few operators need not bring together."""
 FEW_OPERATORS = 3
@@ -235,8 +235,8 @@ class _Batch:
         backwards = cell.layout == "non_contiguous" and (self.number + index) % 2 == 1
         layout = self.stream.domain.prefers("layouts", "reversed" if backwards else cell.layout)
         features = tags(problem, cell.mode, layout)
-        special = cell.special
-        if special is not None and any(clash(problem.op, problem.rank, special, name) for name in features):
+        special, meant = cell.special, features - (set(BLOCKS) - self.planned.features)  # large arrays have long axes
+        if special is not None and any(clash(problem.op, problem.rank, special, name) for name in meant):
             special = None
         features |= {special} if special else frozenset()
         seed = int(np.random.SeedSequence([self.stream.seed, self.number, index]).generate_state(1, np.uint64)[0])

@@ -55,8 +55,15 @@ def neighbours(call: Call, difference: str) -> Iterator[Call]:
         for one in changed:
             with suppress(ShapeError, ValueError):
                 made = Refit(one).call(call)
+                made = made.mapped(_with_last_bit).in_layout() if kind == "dtype" else made
                 if difference != "ceil_mode" or made.output != call.output:  # or nothing was rounded
                     yield made
+
+
+def _with_last_bit(array: Array) -> Array:
+    """The next numbers away from zero, which a narrower format does not have."""
+    with np.errstate(over="ignore"):
+        return array if array.dtype.kind in "iub" else np.nextafter(array, 2 * array, dtype=array.dtype)
 
 
 def back(call: Call, difference: str) -> str:

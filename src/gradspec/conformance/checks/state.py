@@ -29,6 +29,8 @@ from gradspec.spec.errors import ShapeError
 STRUCTURAL = 3
 """Neighbours of one call that differ in an attribute or a size. What is kept for one of them by a key that lacks one
 thing is not what another would find: the two differ in a second thing."""
+OTHERS = 2
+"""Neighbours of one call that differ in numbers, dtype, layout or way of calling."""
 SELDOM = {"groups": 0.2}
 """Few calls have other groups, so they are tried first where there are some."""
 CALLERS = 4
@@ -53,7 +55,7 @@ TraceFunction: TypeAlias = Callable[[FrameType, str, object], "TraceFunction | N
 
 
 def neighbouring(target: Target, call: Call) -> list[Verdict]:
-    """The call, some neighbours that differ in structure and one that differs otherwise, and all of them again."""
+    """The call, some neighbours that differ in structure and some that differ otherwise, and all of them again."""
     if target.compiles:
         return []
     first, around = Outcome.of(target, call), list[Around]()
@@ -75,7 +77,8 @@ def neighbouring(target: Target, call: Call) -> list[Verdict]:
 def _chosen(target: Target, call: Call) -> Iterator[tuple[str, Call]]:
     """Neighbours that the target offers, by a chance that is the call's own."""
     chance = Random(crc32(repr((call.problem, call.mode)).encode() + _bytes(call)))
-    for names, most in ((structural(call), STRUCTURAL), (others(call, target.variants(call.problem, call.mode)), 1)):
+    otherwise = others(call, target.variants(call.problem, call.mode))
+    for names, most in ((structural(call), STRUCTURAL), (otherwise, OTHERS)):
         found = (
             (name, one)
             for name in sorted(names, key=lambda name: chance.random() * SELDOM.get(name, 1.0))
