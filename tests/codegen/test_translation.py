@@ -788,6 +788,7 @@ def test_extremes_are_one_instruction_where_there_is_one(monkeypatch, kind, inst
     assert not kernel_cache.undefined_symbols(code)
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("operation", ["max", "winners"])
 def test_subnormal_numbers_of_bfloat16_are_kept(monkeypatch, operation):
     """AVX-512's conversion to bfloat16 takes them for 0, so nothing is left to LLVM that it would convert by it."""

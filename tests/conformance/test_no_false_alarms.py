@@ -90,6 +90,7 @@ def is_exact(case):
     return case.regime != "rounding" and wide and plain and "zero_channels" not in case.features
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("turn", range(2))
 def test_one_term_or_bit_is_seen(calls, turn):
     struck = 0

@@ -31,6 +31,7 @@ def array(op, seed=0):
     return CoveringArray(factors_of(op, entries), np.random.default_rng(seed))
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("op", SWEPT)
 def test_any_three_levels_meet(op):
     rows = array(op)
@@ -51,6 +52,7 @@ def test_every_row_is_a_legal_problem_with_its_levels(op):
             assert parts.each("stride")[-1] == parts.each("dilation")[-1] == 2
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("op", ["conv", "max_pool", *(op for op in INPUTS if op not in ("conv", "max_pool"))])
 def test_any_three_features_meet_within_a_few_thousand_cases(op):
     stream = Stream(1, Selection(ops=(op,)), takes_all)

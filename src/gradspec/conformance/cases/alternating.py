@@ -19,7 +19,9 @@ class AlternatingStream:
 
     @cached_property
     def _offering(self) -> Sequence[Stream | ReferenceStream]:
-        return [stream for stream in self.streams if stream.covering and not stream.why_nothing] or self.streams[:1]
+        # A stream of windows that offers something has a cover, which takes seconds to count.
+        can_offer = [s for s in self.streams if not s.why_nothing and (isinstance(s, Stream) or s.covering)]
+        return can_offer or self.streams[:1]
 
     def batch(self, number: int) -> list[CheckCase]:
         turn, place = divmod(number, len(self._offering))

@@ -8,9 +8,10 @@ beginning of the plan is varied.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,21 +99,48 @@ def values_of_case(case: CheckCase) -> tuple[int, ...]:
     return tuple(PLACE[name] for name in names)
 
 
+class Plan:
+    """Batches, each planned when it is first asked for: most runs end before the last of them."""
+
+    def __init__(self, batches: Iterable[Planned]) -> None:
+        self._rest, self._planned = iter(batches), list[Planned]()
+
+    def batch(self, number: int) -> Planned | None:
+        """One of them; None behind the last."""
+        self._planned += islice(self._rest, max(0, number + 1 - len(self._planned)))
+        return self._planned[number] if number < len(self._planned) else None
+
+    def __iter__(self) -> Iterator[Planned]:
+        number = 0
+        while planned := self.batch(number):
+            yield planned
+            number += 1
+
+    def __len__(self) -> int:
+        self._planned += self._rest
+        return len(self._planned)
+
+
 @lru_cache(maxsize=8)
-def plan(space: CaseSpace, others: tuple[tuple[int, ...], ...] = ()) -> tuple[Planned, ...]:
+def plan(space: CaseSpace, others: tuple[tuple[int, ...], ...] = ()) -> Plan:
     """Batches that, with other cases of these values, bring all triples of a space together; costly ones at the end."""
+    return Plan(_planned(space, others))
+
+
+def _planned(space: CaseSpace, others: tuple[tuple[int, ...], ...]) -> Iterator[Planned]:
     planner = _Planner(space)
     for values in others:
         planner.meet(values)
     planner.seen[:] = False
-    batches, met = planner.run(), Counter[str]()
-    now: list[Planned] = []
-    later: list[Planned] = []
-    for planned in batches:
-        dear = planned.features & LATER
-        (later if dear and all(met[name] >= EARLY for name in dear) else now).append(planned)
-        met.update(dear)
-    return (*now, *later)
+    met, later = Counter[str](), list[Planned]()
+    for planned in planner.run():
+        costly = planned.features & LATER
+        if costly and all(met[name] >= EARLY for name in costly):
+            later.append(planned)
+        else:
+            yield planned
+        met.update(costly)
+    yield from later
 
 
 class _Planner:
@@ -124,13 +152,14 @@ class _Planner:
         self.seen = np.zeros(len(VALUES), np.bool_)
         self.batches: list[Planned] = []
 
-    def run(self) -> list[Planned]:
+    def run(self) -> Iterator[Planned]:
         by_op = self.space.by_op()
         while by_op:
             for op in list(by_op):
-                if not self._add_batch(by_op[op]):
+                if self._add_batch(by_op[op]):
+                    yield self.batches[-1]
+                else:
                     del by_op[op]
-        return self.batches
 
     def _add_batch(self, entries: Sequence[RankedOperator]) -> bool:
         """Add a batch of one of these entries with something new in it, if there is one."""

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from gradspec.conformance.cases.blocks import BLOCKS
 from gradspec.conformance.cases.combinations import GEOMETRY, CaseSpace, RankedOperator, clash, specials_of, values_of
-from gradspec.conformance.cases.cover import PLAIN_BATCHES, Cell, Planned, plan, random_batch, values_of_case
+from gradspec.conformance.cases.cover import PLAIN_BATCHES, Cell, Plan, Planned, plan, random_batch, values_of_case
 from gradspec.conformance.cases.features import tags
 from gradspec.conformance.cases.geometry import Goal, drawn_problem
 from gradspec.conformance.cases.ladder import ladder
@@ -119,14 +119,14 @@ class Stream:
         return ladder(self.space, self.selection.sizes)
 
     @cached_property
-    def _planned(self) -> tuple[Planned, ...]:
+    def _planned(self) -> Plan:
         """The batches of the cover, and between them recipes and long axes."""
         if not self.space.entries:
-            return tuple(self._absent)
+            return Plan(self._absent)
         sweeps = range(SWEEP_EVERY - 1, PLANNED_SWEEPS * SWEEP_EVERY if self._few and self._swept else 0, SWEEP_EVERY)
         swept = [case for number in sweeps for case in self._sweep(number)]
         cover = _with_recipes(plan(self.space, tuple(map(values_of_case, swept))), self._recipes)
-        return (*_with_ladder(cover, self._ladder, self._few), *self._absent)
+        return Plan(chain(_with_ladder(cover, self._ladder, self._few), self._absent))
 
     @property
     def _few(self) -> bool:
@@ -148,7 +148,7 @@ class Stream:
                 random = _Batch(self, number, random_batch(self.space, rng), rng)
                 return self._sweep(number) or random.cases()
             place = number - sweep
-        planned = self._planned[place] if place < len(self._planned) else self._later(place, rng)
+        planned = self._planned.batch(place) or self._later(place, rng)
         return _Batch(self, number, self._early(planned) if place < PLAIN_BATCHES else planned, rng).cases()
 
     def _sweep(self, number: int) -> list[CheckCase]:
