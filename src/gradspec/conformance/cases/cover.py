@@ -99,7 +99,7 @@ def values_of_case(case: CheckCase) -> tuple[int, ...]:
     return tuple(PLACE[name] for name in names)
 
 
-class Plan:
+class CoverPlan:
     """Batches, each planned when it is first asked for: most runs end before the last of them."""
 
     def __init__(self, batches: Iterable[Planned]) -> None:
@@ -122,9 +122,9 @@ class Plan:
 
 
 @lru_cache(maxsize=8)
-def plan(space: CaseSpace, others: tuple[tuple[int, ...], ...] = ()) -> Plan:
+def plan(space: CaseSpace, others: tuple[tuple[int, ...], ...] = ()) -> CoverPlan:
     """Batches that, with other cases of these values, bring all triples of a space together; costly ones at the end."""
-    return Plan(_planned(space, others))
+    return CoverPlan(_planned(space, others))
 
 
 def _planned(space: CaseSpace, others: tuple[tuple[int, ...], ...]) -> Iterator[Planned]:
