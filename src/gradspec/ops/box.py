@@ -33,6 +33,9 @@ DIGITS = {f16: 11, bf16: 8, f32: 24, f64: 53}
 LEAST = {f16: 2.0**-24, bf16: 2.0**-133, f32: 2.0**-149, f64: 5e-324}
 """The smallest positive number."""
 
+OVERFLOW = {f16: 65520.0, bf16: (2 - 2.0**-8) * 2.0**127}
+"""The least number that is stored as infinity, in the formats that are narrower than what kernels compute in."""
+
 FUNCTION = 4.0
 """The units that an elementary function of a kernel may be off, if nothing is declared; rules count with it."""
 

@@ -7,14 +7,17 @@ magnitudes through the operator with absolute coefficients; what is no sum has a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import nan
 from typing import Any
 
 from gradspec.graph.builder import Builder, apply
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node, Sums, Var
 from gradspec.graph.types import DType, TensorType, f32, f64
-from gradspec.ops.box import BoundArithmetic, BoundedNode, Box, SumSlack, absolute
+from gradspec.ops.box import OVERFLOW, BoundArithmetic, BoundedNode, Box, SumSlack, absolute
+from gradspec.ops.pointwise import minimum
 from gradspec.ops.rules import increasing
+from gradspec.ops.select import greater, less, where
 from gradspec.transforms.vjp import dependents
 
 
@@ -52,7 +55,7 @@ class Boxes:
         for node in self.graph.nodes:
             results = enclosed(node, [self[v] for v in node.inputs], self.arithmetic)
             for var, box in zip(node.outputs, results, strict=True):
-                self[var] = box.within(*known[var]) if var in known else box
+                self[var] = stored(box.within(*known[var]) if var in known else box, node, self.arithmetic)
 
 
 def boxes(graph: Graph, arithmetic: BoundArithmetic, bounded: Sequence[bool]) -> Graph:
@@ -104,6 +107,28 @@ def enclosed(node: Node, operands: Sequence[Box], arithmetic: BoundArithmetic) -
     if node.op.enclosure is None:
         raise bounded.uncertain_integers() if rule is not None else node.op.missing("enclosure")
     return _tuple(node.op.enclosure(bounded, *operands))
+
+
+def stored(box: Box, node: Node, arithmetic: BoundArithmetic) -> Box:
+    """The box of a result in its storage format: where it may overflow to infinity, nothing is known."""
+    is_moved = node.op.sums is not None and not node.op.sums.terms(node.attrs, *(v.type for v in node.inputs))
+    if is_moved or not arithmetic.storage(node.outputs[0].dtype):
+        return box
+    most = OVERFLOW[node.outputs[0].dtype]
+    fits = minimum(less(box.upper, most), greater(box.lower, -most))
+
+    def known(part: Var) -> Var:
+        return where(fits, part, nan)  # type: ignore[no-any-return]
+
+    slack = box.slack
+    return Box(
+        arithmetic,
+        ends=None if box.is_ball else lambda: (known(box.lower), known(box.upper)),
+        ball=lambda: (known(box.centre), known(box.radius)),
+        leaves=box.leaves,
+        mass=lambda: box.mass,
+        slack=slack and SumSlack(lambda: known(slack.error), lambda: known(slack.reach)),
+    )
 
 
 def is_affine(node: Node, varying: Iterable[int]) -> bool:

@@ -144,7 +144,7 @@ class _PatchRow:
         patches: dict[Var, Var] = {}
         for var in self._pieces:
             if var in graph.inputs or var not in moving:
-                patches[var] = builder.input(self._patch_type(var), builder.unused(var.name))
+                patches[var] = builder.input(self._stored_type(var), builder.unused(var.name))
         for node in graph.nodes:
             var = node.outputs[0]
             if var in self._pieces and var in moving:
@@ -166,8 +166,12 @@ class _PatchRow:
         sizes = [*patch.shape[:lead], *(p.size for p in wanted)]
         return slice_of(patch, starts, [a + n for a, n in zip(starts, sizes, strict=True)])  # type: ignore[no-any-return]
 
+    def _stored_type(self, var: Var) -> TensorType:
+        """The type of a patch where the graph runs, whose storage rounds."""
+        return TensorType(var.dtype, _patch_shape(var, self._pieces[var]))
+
     def _patch_type(self, var: Var) -> TensorType:
-        return self._whole.own_type(TensorType(var.dtype, _patch_shape(var, self._pieces[var])))
+        return self._whole.own_type(self._stored_type(var))
 
     def _box(self, var: Var) -> Box:
         box = self._whole[var]

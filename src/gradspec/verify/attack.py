@@ -56,7 +56,8 @@ class Attack:
         """How far each point is from what it goes for, and the row that it is farthest from."""
         far, rows = np.empty(POINTS), np.empty_like(towards)
         for i, (matrix, bounds) in enumerate(aims):
-            above = matrix @ outputs[i] - bounds
+            with np.errstate(invalid="ignore"):  # outputs may have overflowed
+                above = matrix @ outputs[i] - bounds
             worst = int(np.argmax(above))
             far[i], rows[i] = above[worst], matrix[worst]
         return np.where(np.isnan(far), np.inf, far), rows

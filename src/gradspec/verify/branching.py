@@ -130,7 +130,9 @@ class InputSplitting:
         margins = self._goal.margins(lower)
         reach = [np.abs(s).reshape(TOGETHER, len(self._goal.rows), -1).sum(axis=1) for s in slopes]
         widths = np.stack([part.upper - part.lower for part in padded])
-        axes = np.argmax(np.nan_to_num(np.concatenate(reach, axis=1) * widths, nan=np.inf), axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            gains = np.nan_to_num(np.concatenate(reach, axis=1) * widths, nan=np.inf)
+        axes = np.argmax(gains, axis=1)
         return margins[: len(parts)], axes[: len(parts)]
 
     @property

@@ -221,6 +221,8 @@ class _Search:
         computed = self._graph(*point)
         outputs = computed if isinstance(computed, tuple) else (computed,)
         flat, values = (np.concatenate([a.reshape(-1) for a in arrays]) for arrays in (point, outputs))
+        if not np.isfinite(values.astype(np.float64)).all():  # it overflowed, which refutes nothing about real numbers
+            return False
         (case,) = property.cases
         x = case.box.nearest(flat)
         return property.is_counterexample(x, values) and property.is_counterexample(x, _exactly(self._graph, x))
