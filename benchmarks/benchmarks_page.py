@@ -18,7 +18,6 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from gradspec.bench.compare import FORMAT
-from gradspec.bench.contenders import label
 from gradspec.bench.grid import MODES
 from gradspec.bench.measure import COPY_PROBLEM
 from gradspec.bench.report import milliseconds
@@ -49,7 +48,6 @@ class Measured:
     architecture: str
     threads: int
     versions: dict[str, str] = field(default_factory=dict)
-    contenders: dict[str, None] = field(default_factory=dict)
     products: list[float] = field(default_factory=list)
     """Operations per second of the best matrix product, in each file that has one."""
     results: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
@@ -60,7 +58,6 @@ class Measured:
 
     def add(self, run: dict[str, Any]) -> None:
         self.versions |= run["versions"]
-        self.contenders |= dict.fromkeys(run["contenders"])
         if best := run["best_matrix_product"]:
             self.products.append(best["flops_per_second"])
         whole = (row for row in run["results"] if row["is_complete"])
@@ -94,15 +91,14 @@ def read(files: Iterable[Path]) -> list[Measured]:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def tables(machine: Measured) -> str:
-    """A table for each operator, with what bounds the figures in front and where a peer is faster behind."""
-    parts = [f"### {machine.name}", _limits(machine)]
-    for op, title in OPERATORS.items():
-        if rows := [*machine.rows(op)]:
-            modes = [mode for mode in MODES if any(mode in found for _, found in rows)]
-            what = " · ".join(MODES[mode] for mode in modes)
-            parts += [f"{title}, milliseconds: {what}.", _table(machine, rows, modes)]
-    return "\n\n".join([*parts, _where_slower(machine)]) + "\n"
+def table(machine: Measured) -> str:
+    """One table of all problems, with what bounds the figures in front and how many a peer solves faster behind."""
+    lines = [["", *MODES.values()], ["---"] * (1 + len(MODES))]
+    for op in OPERATORS:
+        for cell, rows in machine.rows(op):
+            lines.append([cell if op in ("conv", "net") else f"{cell} {op}", *(_figure(rows.get(m)) for m in MODES)])
+    drawn = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n\n".join([f"### {machine.name}", _limits(machine), drawn, _where_slower(machine)]) + "\n"
 
 
 def _limits(machine: Measured) -> str:
@@ -114,48 +110,24 @@ def _limits(machine: Measured) -> str:
     return "; ".join(known) + "."
 
 
-def _table(machine: Measured, rows: list[tuple[str, dict[str, Any]]], modes: list[str]) -> str:
-    names = [
-        name for name in machine.contenders if any(name in row["contenders"] for _, r in rows for row in r.values())
-    ]
-    limit = "share_of_best_product" if machine.products and rows[0][0][0] != "P" else "share_of_copy_limit"
-    head = ["", *map(label, names), "times fastest peer", "of " + limit.removeprefix("share_of_").replace("_", " ")]
-    lines = [head, ["---"] * len(head)]
-    for cell, found in rows:
-        each = [found.get(mode) for mode in modes]
-        times = [_several(row and _time(row["contenders"].get(name)) for row in each) for name in names]
-        ratios = _several(row and _ratio(row["times_fastest_peer"]) for row in each)
-        lines.append([cell, *times, ratios, _several(row and _percent(row[limit]) for row in each)])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _several(texts: Iterable[str | None]) -> str:
-    found = [text or NONE for text in texts]
-    return " · ".join(found) if any(text != NONE for text in found) else NONE
-
-
-def _time(timing: dict[str, Any] | None) -> str | None:
-    return milliseconds(timing["median"]) if timing and "median" in timing else None
-
-
-def _ratio(ratio: float | None) -> str | None:
-    return None if ratio is None else f"{ratio:.2f}"
-
-
-def _percent(share: float | None) -> str | None:
-    return None if share is None else f"{100 * share:.0f} %"
+def _figure(row: dict[str, Any] | None) -> str:
+    """Milliseconds of gradspec and, in brackets, how many times as fast as the fastest peer that is."""
+    timing = row and row["contenders"].get("gradspec")
+    if not row or not timing or "median" not in timing:
+        return NONE
+    ratio = row["times_fastest_peer"]
+    return milliseconds(timing["median"]) + ("" if ratio is None else f" ({ratio:.2f})")
 
 
 def _where_slower(machine: Measured) -> str:
     rows = [row for row in machine.results.values() if row["times_fastest_peer"] is not None]
-    behind = sorted((row for row in rows if row["times_fastest_peer"] < 1), key=lambda row: row["times_fastest_peer"])
+    behind = [row for row in rows if row["times_fastest_peer"] < 1]
     text = f"gradspec is the fastest at {len(rows) - len(behind)} of {len(rows)} problems"
-    named = (f"{row['cell']} {row['op']} {MODES[row['mode']]} {_against(row)}" for row in behind)
-    return f"{text}; it is slower at {', '.join(named)}." if behind else f"{text}."
-
-
-def _against(row: dict[str, Any]) -> str:
-    return f"({row['times_fastest_peer']:.2f} times {label(row['fastest_peer'])})"
+    if not behind:
+        return f"{text}."
+    least = min(behind, key=lambda row: row["times_fastest_peer"])
+    named = f"{least['cell']} {least['op']} {MODES[least['mode']]}"
+    return f"{text}; the least ratio is {least['times_fastest_peer']:.2f}, at {named}."
 
 
 # --- the picture ------------------------------------------------------------------------------------------------------
@@ -290,7 +262,7 @@ def with_measured(page: str, machines: list[Measured]) -> str:
     _, ends, tail = rest.partition(END)
     if not begins or not ends:
         raise SystemExit(f"the page lacks the lines {BEGIN.strip()} and {END.strip()}")
-    return head + BEGIN + "\n" + PICTURE + "\n" + "\n".join(map(tables, machines)) + "\n" + END + tail
+    return head + BEGIN + "\n" + PICTURE + "\n" + "\n".join(map(table, machines)) + "\n" + END + tail
 
 
 def main() -> None:

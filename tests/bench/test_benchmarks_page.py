@@ -53,14 +53,14 @@ def both(folder):
 
 def test_figures_stand_in_their_rows(script, tmp_path):
     arm, x86 = script.read(both(tmp_path))
-    rows = [re.split(r"\s*\|\s*", line)[1:-1] for line in script.tables(arm).splitlines() if line.startswith("| P")]
+    rows = [re.split(r"\s*\|\s*", line)[1:-1] for line in script.table(arm).splitlines() if line.startswith("| P")]
     assert rows == [
-        ["P1", "1", "–", "2", "2.00", "25 %"],
-        ["P2", "1", "–", "0.5", "0.50", "25 %"],
-        ["P10", "1", "–", "8", "8.00", "25 %"],
+        ["P1 max", "1 (2.00)", "–", "–"],
+        ["P2 max", "1 (0.50)", "–", "–"],
+        ["P10 max", "1 (8.00)", "–", "–"],
     ]
-    assert "the fastest at 2 of 3 problems; it is slower at P2 max value (0.50 times jax)." in script.tables(arm)
-    assert "the fastest at 1 of 1 problems." in script.tables(x86)
+    assert "the fastest at 2 of 3 problems; the least ratio is 0.50, at P2 max value." in script.table(arm)
+    assert "the fastest at 1 of 1 problems." in script.table(x86)
 
 
 def test_files_of_a_machine_are_put_together_and_the_last_one_counts(script, tmp_path):
