@@ -15,7 +15,7 @@ import numpy as np
 from gradspec.graph.attributes import NoAttributes
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Var, whole_power
-from gradspec.graph.types import DType, bf16, dtype_of, f32, f64
+from gradspec.graph.types import DType, bf16, boolean, dtype_of, f32, f64, u8
 from gradspec.ops import gather, layout
 from gradspec.ops.convert import convert
 from gradspec.ops.layout import concat, getitem, transpose, turned
@@ -431,6 +431,19 @@ def _pool_those_before(pool: Callable[..., Any], x: Any, axis: int) -> Any:
 def _grown(x: Any, axis: int, lo: int, hi: int) -> Any:
     """``x`` with ones before and behind it along an axis."""
     return pad(x, [(lo, hi) if a == axis else (0, 0) for a in range(len(x.shape))], "constant", 1)
+
+
+def any_true(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
+    """Whether one of the booleans over ``axes`` is true.
+
+    >>> any_true(np.array([False, True]), (0,), False).tolist(), all_true(np.array([False, True]), (0,), False).tolist()
+    (True, False)
+    """
+    return convert(largest(convert(x, u8), axes, keepdims), boolean)
+
+
+def all_true(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
+    return logical_not(any_true(logical_not(x), axes, keepdims))
 
 
 def reversed_order(x: Any) -> Any:

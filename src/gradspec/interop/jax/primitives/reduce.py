@@ -12,7 +12,6 @@ from jax import numpy as jnp
 
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Op, Var
-from gradspec.graph.types import boolean
 from gradspec.interop import compose, indexing
 from gradspec.interop.jax.primitives.layout import Rule, Sizes, ordered, pad_with_gaps, require_truths, to_dtype
 from gradspec.ops import topk
@@ -31,10 +30,6 @@ Pairs = tuple[tuple[int, int], ...]
 def _extreme(function: Rule) -> Rule:
     """The largest or smallest number; those that are equal share the derivative, as JAX has it."""
     return lambda x, *, axes: to_dtype(function(ordered(x), axes, False, ties="split"), x.dtype)
-
-
-def _of_truths(function: Rule) -> Rule:
-    return lambda x, *, axes: to_dtype(function(ordered(require_truths(x)), axes, False), boolean)
 
 
 def _place(function: Rule) -> Rule:
@@ -218,8 +213,8 @@ RULES: dict[str, Rule] = {
     "reduce_prod": lambda x, *, axes: compose.product(x, axes, False),
     "reduce_max": _extreme(compose.largest),
     "reduce_min": _extreme(compose.smallest),
-    "reduce_or": _of_truths(compose.largest),
-    "reduce_and": _of_truths(compose.smallest),
+    "reduce_or": lambda x, *, axes: compose.any_true(require_truths(x), axes, False),
+    "reduce_and": lambda x, *, axes: compose.all_true(require_truths(x), axes, False),
     "argmax": _place(indexing.argmax),
     "argmin": _place(indexing.argmin),
     "cumsum": lambda x, *, axis, reverse: cumsum(x, axis, reverse=reverse),
