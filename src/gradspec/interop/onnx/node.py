@@ -235,7 +235,7 @@ def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Axes counted from the front, each once."""
     places = [a + rank if a < 0 else a for a in axes]
     if any(not 0 <= a < rank for a in places) or len(set(places)) != len(places):
-        raise FormatError(f"its axes {brief(list(axes)[:8])} are out of range for rank {rank}, or one is given twice")
+        raise FormatError(f"its axis or axes {brief(list(axes)[:8])} are out of range for rank {rank}, or repeated")
     return tuple(places)
 
 
