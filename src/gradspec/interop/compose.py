@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from math import inf, nan, prod
 from math import log as log_of
@@ -14,7 +15,7 @@ import numpy as np
 from gradspec.graph.attributes import NoAttributes
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Var, whole_power
-from gradspec.graph.types import DType, bf16, dtype_of, f32, f64
+from gradspec.graph.types import DType, bf16, boolean, dtype_of, f32, f64, u8
 from gradspec.ops import gather, layout
 from gradspec.ops.convert import convert
 from gradspec.ops.layout import concat, getitem, transpose, turned
@@ -47,7 +48,7 @@ from gradspec.ops.pointwise import (
     tanh,
     trunc_divide,
 )
-from gradspec.ops.pool import global_max_pool
+from gradspec.ops.pool import global_max_pool, max_pool
 from gradspec.ops.reduce import mean, softmax
 from gradspec.ops.rules import broadcast_shape
 from gradspec.ops.select import equal, greater, less, where
@@ -134,6 +135,25 @@ def celu(x: Any, alpha: float = 1.0) -> Any:
     [-2.0, 3.0]
     """
     return elu(x, alpha, steepness=1.0 / alpha)
+
+
+# --- comparisons ------------------------------------------------------------------------------------------------------
+
+
+def logical_not(x: Any) -> Any:
+    return equal(x, False)
+
+
+def unequal(a: Any, b: Any) -> Any:
+    return logical_not(equal(a, b))
+
+
+def greater_equal(a: Any, b: Any) -> Any:
+    return maximum(greater(a, b), equal(a, b))
+
+
+def less_equal(a: Any, b: Any) -> Any:
+    return maximum(less(a, b), equal(a, b))
 
 
 # --- rounding to integers ---------------------------------------------------------------------------------------------
@@ -228,7 +248,7 @@ def remainder(a: Any, b: Any, *, sign_of_divisor: bool) -> Any:
     rest = a - b * trunc_divide(a, b)
     if not sign_of_divisor:
         return rest
-    differs = minimum(equal(equal(less(rest, 0), less(b, 0)), False), equal(equal(rest, 0), False))
+    differs = minimum(unequal(less(rest, 0), less(b, 0)), unequal(rest, 0))
     return where(differs, rest + b, rest)
 
 
@@ -266,6 +286,11 @@ def erfc(x: Any) -> Any:
     True
     """
     return scale(apply(NORMAL_CDF, NoAttributes(), scale(x, -sqrt_of(2))), 2.0)
+
+
+def times(x: Any, factor: float) -> Any:
+    """``x`` times a number, and ``x`` itself for 1."""
+    return x if factor == 1 else scale(x, factor)
 
 
 def power(x: Any, exponent: float) -> Any:
@@ -381,9 +406,44 @@ def running_product(x: Any, axis: int) -> Any:
     return x
 
 
+def running_maximum(x: Any, axis: int) -> Any:
+    """The largest of each number and all before it along ``axis``.
+
+    >>> running_maximum(np.float32([2, 1, 3]), 0).tolist(), running_minimum(np.float32([2, 1, 3]), 0).tolist()
+    ([2.0, 2.0, 3.0], [2.0, 1.0, 1.0])
+    """
+    return _pool_those_before(max_pool, x, axis)
+
+
+def running_minimum(x: Any, axis: int) -> Any:
+    return reversed_order(running_maximum(reversed_order(x), axis))
+
+
+def running_log_sum_exp(x: Any, axis: int) -> Any:
+    return _pool_those_before(partial(smooth_max_pool, beta=1.0, padding_mode="ignore"), x, axis)
+
+
+def _pool_those_before(pool: Callable[..., Any], x: Any, axis: int) -> Any:
+    n = x.shape[axis]
+    return gather.moved(pool(gather.moved(x, axis, -1), (n,), 1, [(n - 1, 0)]), -1, axis)
+
+
 def _grown(x: Any, axis: int, lo: int, hi: int) -> Any:
     """``x`` with ones before and behind it along an axis."""
     return pad(x, [(lo, hi) if a == axis else (0, 0) for a in range(len(x.shape))], "constant", 1)
+
+
+def any_true(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
+    """Whether one of the booleans over ``axes`` is true.
+
+    >>> any_true(np.array([False, True]), (0,), False).tolist(), all_true(np.array([False, True]), (0,), False).tolist()
+    (True, False)
+    """
+    return convert(largest(convert(x, u8), axes, keepdims), boolean)
+
+
+def all_true(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
+    return logical_not(any_true(logical_not(x), axes, keepdims))
 
 
 def reversed_order(x: Any) -> Any:
@@ -467,7 +527,7 @@ def layer_norm(x: Any, rank: int, weight: Any = None, bias: Any = None, eps: flo
     >>> layer_norm(np.float32([[1, 3]]), 1, np.float32([2, 2]), None, 0.0).tolist()
     [[-2.0, 2.0]]
     """
-    return _affine(normalized(x, tuple(range(-rank, 0)), eps), weight, bias)
+    return affine(normalized(x, tuple(range(-rank, 0)), eps), weight, bias)
 
 
 def group_norm(
@@ -485,7 +545,7 @@ def group_norm(
         raise ShapeError(f"{channels} channels do not make {groups} groups of equal size")
     grouped = reshape(x, (n, groups, channels // groups * prod(sizes)))
     y = reshape(normalized(grouped, (2,), eps, keeps_statistics=keeps_statistics), x.shape)
-    return _affine(y, _by_channel(weight, len(sizes)), _by_channel(bias, len(sizes)))
+    return affine(y, by_channel(weight, len(sizes)), by_channel(bias, len(sizes)))
 
 
 def rms_norm(x: Any, rank: int, weight: Any = None, eps: float = 1e-5) -> Any:
@@ -497,7 +557,7 @@ def rms_norm(x: Any, rank: int, weight: Any = None, eps: float = 1e-5) -> Any:
     (x,) = operands(x)
     wide, dtype = widened(x), x.dtype if isinstance(x, Var) else dtype_of(x)
     y = convert(wide / sqrt(mean(wide * wide, tuple(range(-rank, 0)), keepdims=True) + eps), dtype)
-    return _affine(y, weight, None)
+    return affine(y, weight, None)
 
 
 def variance(x: Any, axes: Sequence[int], correction: float = 1.0, keepdims: bool = False) -> Any:
@@ -529,12 +589,14 @@ def attention(query: Any, key: Any, value: Any, causal: bool = False) -> Any:
     return matmul(softmax(where(seen, scores, -inf) if causal else scores), value)
 
 
-def _affine(x: Any, weight: Any, bias: Any) -> Any:
+def affine(x: Any, weight: Any, bias: Any) -> Any:
+    """``x · weight + bias``, of which each may be None."""
     scaled = x if weight is None else x * weight
     return scaled if bias is None else scaled + bias
 
 
-def _by_channel(values: Any, rank: int) -> Any:
+def by_channel(values: Any, rank: int) -> Any:
+    """One number per channel, to be broadcast over ``rank`` spatial axes."""
     return None if values is None else reshape(values, (*values.shape, *(1,) * rank))
 
 
@@ -671,6 +733,15 @@ def tile(x: Any, repeats: Sequence[int]) -> Any:
     return reshape(broadcast_to(spread, [size for pair in pairs for size in pair]), [r * n for r, n in pairs])
 
 
+def inverse_permutation(order: Sequence[int]) -> list[int]:
+    """The order of axes that undoes another.
+
+    >>> inverse_permutation((2, 0, 1))
+    [1, 2, 0]
+    """
+    return [order.index(a) for a in range(len(order))]
+
+
 def depth_to_space(x: Any, block: int, *, channels_first: bool) -> Any:
     """Channels of ``x (N, C, H, W)`` laid out as blocks of ``block × block`` cells.
 
@@ -690,8 +761,8 @@ def depth_to_space(x: Any, block: int, *, channels_first: bool) -> Any:
     return reshape(split_up, (n, c, height * block, width * block))
 
 
-def space_to_depth(x: Any, block: int) -> Any:
-    """Blocks of ``block × block`` cells of ``x (N, C, H, W)`` as channels: (row, column, channel).
+def space_to_depth(x: Any, block: int, *, channels_first: bool = False) -> Any:
+    """Blocks of ``block × block`` cells of ``x (N, C, H, W)`` as channels, which undoes ``depth_to_space``.
 
     >>> space_to_depth(np.float32([[[[1, 2], [3, 4]]]]), 2).reshape(-1).tolist()
     [1.0, 2.0, 3.0, 4.0]
@@ -700,7 +771,7 @@ def space_to_depth(x: Any, block: int) -> Any:
     if block < 1 or height % block or width % block:
         raise ShapeError(f"a plane of {height} × {width} cells does not fall into blocks of {block} × {block}")
     split_up = reshape(x, (n, channels, height // block, block, width // block, block))
-    moved = transpose(split_up, (0, 3, 5, 1, 2, 4))
+    moved = transpose(split_up, (0, 1, 3, 5, 2, 4) if channels_first else (0, 3, 5, 1, 2, 4))
     return reshape(moved, (n, channels * block**2, height // block, width // block))
 
 
@@ -732,15 +803,15 @@ def _double_power(x: Any, y: Any) -> Any:
     is_odd = equal(sub(y, scale(floor(scale(y, 0.5)), 2.0)), 1.0)
     plain = exp(mul(where(is_below, detach(y), y), log(where(is_zero, 1.0, size))))
     signed = where(minimum(is_below, is_odd), neg(plain), plain)
-    not_real = minimum(minimum(is_below, greater(x, -inf)), equal(equal(floor(y), y), False))
+    not_real = minimum(minimum(is_below, greater(x, -inf)), unequal(floor(y), y))
     return where(_is_always_one(x, y), 1.0, where(is_zero, _power_of_zero(x, y, is_odd), where(not_real, nan, signed)))
 
 
 def _is_always_one(x: Any, y: Any) -> Any:
     """Where C's power is 1 although the formula is not a number: infinities and NaN to 0, ±1 to infinity, 1 to NaN."""
-    to_zero = minimum(equal(y, 0.0), equal(less(abs(x), inf), False))
+    to_zero = minimum(equal(y, 0.0), logical_not(less(abs(x), inf)))
     to_infinity = minimum(equal(abs(x), 1.0), equal(abs(y), inf))
-    return maximum(maximum(to_zero, to_infinity), minimum(equal(x, 1.0), equal(equal(y, y), False)))
+    return maximum(maximum(to_zero, to_infinity), minimum(equal(x, 1.0), unequal(y, y)))
 
 
 def _power_of_zero(x: Any, y: Any, is_odd: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from math import prod
 from typing import Any
@@ -78,6 +78,11 @@ def scattered_rows(x: Var, indices: Any, rows: Any, axis: int, reduction: str, *
     if reduction == "mul":
         return product(compared, (axis,), False)
     return (largest if reduction == "max" else smallest)(compared, (axis,), False, ties=ties)
+
+
+def join_by(axis: int, reduction: str, *, ties: str = "first") -> Callable[[Any, Any, Any], Any]:
+    """How ``gather.scattered`` is to join rows."""
+    return lambda x, indices, rows: scattered_rows(x, indices, rows, axis, reduction, ties=ties)
 
 
 def _neutral(reduction: str, kind: np.dtype[Any]) -> Any:

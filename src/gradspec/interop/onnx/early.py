@@ -22,8 +22,8 @@ from gradspec.spec.errors import FormatError, ShapeError
 FIRST_MODERN = 7
 
 
-def rewritten(node: OnnxNode) -> OnnxNode:
-    """The node as one of opset 7 or later."""
+def upgrade_opset(node: OnnxNode) -> OnnxNode:
+    """Express a node of opsets 1 to 6 as one of opset 7; keep others."""
     rule = RULES.get(node.op_type) if node.version < FIRST_MODERN else None
     return node if rule is None else rule(node)
 

@@ -12,14 +12,14 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.types import DType
 from gradspec.interop.onnx.files import Folder, load_model
 from gradspec.interop.onnx.interface import open_dims
-from gradspec.interop.onnx.reader import Reader, dtype_stated, read_message, told_of_damage
+from gradspec.interop.onnx.reader import Reader, dtype_stated, read_message, wrap_as_format_error
 from gradspec.transforms.floats import with_floats
 
 
 def read_family(model: Any, shapes: Mapping[str, Any], constants: Mapping[str, Any], dynamic: Any) -> Family:
     """The family of a model with names for open sizes; see ``gs.from_onnx``."""
     message, folder = (_copy(model), None) if isinstance(model, ModelProto) else load_model(model)
-    with told_of_damage():
+    with wrap_as_format_error():
         stated = Reader(message, Folder(folder)).inputs(constants)
     dims = open_dims(stated, shapes, dynamic)
     inputs = {name: OpenType(dtype_stated(name, stated[name]), dims[name]) for name in stated}

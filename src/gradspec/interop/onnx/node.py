@@ -57,10 +57,15 @@ _KINDS = {
 }
 
 
-def foreign(operands: range, results: range, defaults: dict[str, Any], *needed: str) -> Signature:
+Count: TypeAlias = int | tuple[int, int]
+"""How many operands or results there are: a number, or the least and the most."""
+
+
+def foreign(operands: Count, results: Count = 1, needed: str = "", **defaults: Any) -> Signature:
     """The record of an operator that ONNX has none of: its attributes are those that have defaults, by their kinds."""
     kinds = {name: int(_KINDS[type(value)]) for name, value in defaults.items()}
-    return Signature(kinds, frozenset(needed), defaults, operands, results)
+    (least, most), (fewest, last) = ((n, n) if isinstance(n, int) else n for n in (operands, results))
+    return Signature(kinds, frozenset(needed.split()), defaults, range(least, most + 1), range(fewest, last + 1))
 
 
 SINCE = {"LayerNormalization": 17}
@@ -167,6 +172,10 @@ class OnnxNode:
         """An attribute, or the default that ONNX gives it in this version; None where it gives none."""
         return self.attributes.get(name)
 
+    def axis(self, rank: int) -> int:
+        """The attribute ``axis`` of a tensor of ``rank``, counted from the front."""
+        return normal_axes([self.attribute("axis")], rank)[0]
+
     def flag(self, name: str) -> bool:
         return bool(self.attributes.get(name, 0))
 
@@ -226,5 +235,10 @@ def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Axes counted from the front, each once."""
     places = [a + rank if a < 0 else a for a in axes]
     if any(not 0 <= a < rank for a in places) or len(set(places)) != len(places):
-        raise FormatError(f"its axis or axes, {brief(list(axes)[:8])}, are not those, each once, of {rank}")
+        raise FormatError(f"its axis or axes {brief(list(axes)[:8])} are out of range for rank {rank}, or repeated")
     return tuple(places)
+
+
+def apply_to_operands(function: Callable[..., Any], *attributes: str) -> Handler:
+    """The handler that calls a function on all operands as variables, and then on these attributes."""
+    return lambda node: function(*node.variables(), *(node.attribute(name) for name in attributes))

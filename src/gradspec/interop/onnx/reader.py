@@ -20,7 +20,7 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import DType, TensorType, dtype_of
 from gradspec.interop.onnx.budget import ReadingBudget
-from gradspec.interop.onnx.early import rewritten
+from gradspec.interop.onnx.early import upgrade_opset
 from gradspec.interop.onnx.files import Folder, load_model
 from gradspec.interop.onnx.folding import CellBudget, fold
 from gradspec.interop.onnx.frame import OWN_DOMAIN, UNNAMED, NameFrame, version_of
@@ -64,7 +64,7 @@ def read_message(
     sizes: Sizes = no_sizes,
 ) -> Graph:
     """The graph of a model whose further files lie in a folder."""
-    with told_of_damage():
+    with wrap_as_format_error():
         reader = Reader(message, Folder(folder))
         graph = reader.graph(shapes, constants, sizes)
     if reader.doubts:
@@ -74,7 +74,7 @@ def read_message(
 
 
 @contextmanager
-def told_of_damage() -> Iterator[None]:
+def wrap_as_format_error() -> Iterator[None]:
     """Errors of our own as they are; what a damaged message holds may offend anything that looks at it."""
     try:
         yield
@@ -334,7 +334,7 @@ class Reader:
                 self._reading.charge_bytes(frame.attributes[attribute.ref_attr_name])
         present = tuple([v for v in operands if not isinstance(v, Refused)])
         attributes = attributes_of(proto, known, frame.attributes)
-        node = rewritten(OnnxNode(name, frame.version, tuple(proto.input), present, outputs, attributes, self))
+        node = upgrade_opset(OnnxNode(name, frame.version, tuple(proto.input), present, outputs, attributes, self))
         folded = fold(node)
         results = HANDLERS[name](node) if folded is None else folded
         several = [

@@ -15,7 +15,7 @@ from torch import Tensor
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Var
 from gradspec.interop.extras import require
-from gradspec.interop.torch.lower import AS_THEY_ARE, LOWERINGS, VIEWS
+from gradspec.interop.torch.lower import KEEPS_DTYPE, LOWERINGS, VIEWS
 from gradspec.interop.torch.types import tensor_of, torch_dtype
 from gradspec.spec.errors import UnsupportedError
 
@@ -137,7 +137,7 @@ def _function(nodes: Nodes, device: torch.device) -> Function:
         raise UnsupportedError(
             f"{node.op} cannot run on {device}: there is no kernel for it there; move the tensors with .cpu()"
         )
-    lowering, takes_small = LOWERINGS[node.op.name], node.op.name in AS_THEY_ARE
+    lowering, takes_small = LOWERINGS[node.op.name], node.op.name in KEEPS_DTYPE
     dtypes = [torch_dtype(v.dtype) for v in node.outputs]
 
     def run(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -17,7 +17,7 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.graph.types import TensorType, f32
 from gradspec.interop.torch.aten import AtenEntry, entry_of
-from gradspec.interop.torch.aten.operands import to_dtype
+from gradspec.interop.torch.aten.table import to_dtype
 from gradspec.interop.torch.capture import captured, gives_operand, is_autocast, is_gradient_switch
 from gradspec.interop.torch.decompose import cast_automatically, decomposed
 from gradspec.interop.torch.refusals import TorchRefusals

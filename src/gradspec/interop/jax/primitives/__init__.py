@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from gradspec.interop.jax.primitives import layout, pointwise, reduce
 
-from gradspec.interop.jax.primitives import indexing, layout, linear, pointwise, reduce, windows
-
-RULES: dict[str, Callable[..., Any]] = {
-    **indexing.RULES,
-    **layout.RULES,
-    **linear.RULES,
-    **pointwise.RULES,
-    **reduce.RULES,
-    **windows.RULES,
-}
+RULES: dict[str, layout.Rule] = layout.RULES | pointwise.RULES | reduce.RULES
 
 NO_MEANING = frozenset(
-    [
-        "accuracy",
-        "branches_platforms",
-        "indices_are_sorted",
-        "is_stable",
-        "out_sharding",
-        "precision",
-        "sharding",
-        "unique_indices",
-        "unroll",
-        "update_consts",
-        "update_jaxpr",
-        "weak_type",
-    ]
+    (
+        *("accuracy", "branches_platforms", "indices_are_sorted", "is_stable", "out_sharding", "precision"),
+        *("sharding", "unique_indices", "unroll", "update_consts", "update_jaxpr", "weak_type"),
+    )
 )
 """What primitives state of how they are computed, and not of what. Rules are not given it, and take all the rest."""

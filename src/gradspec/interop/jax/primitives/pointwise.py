@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import inf, log
+from collections.abc import Sequence
+from math import inf, log, prod
 from typing import Any
 
 import numpy as np
 
 from gradspec.graph.builder import apply
-from gradspec.graph.ir import Var
+from gradspec.graph.ir import Op, Var
 from gradspec.graph.types import bf16, f16, f32, f64, u8
 from gradspec.interop import compose
-from gradspec.interop.jax.primitives import patterns
-from gradspec.interop.jax.primitives.operands import constant, ordered, require_truths, to_dtype, uniform
+from gradspec.interop.jax.primitives.layout import Rule, constant, ordered, require_truths, to_dtype, uniform
 from gradspec.ops import pointwise as ops
-from gradspec.ops.layout import concat
+from gradspec.ops.layout import TRANSPOSE, concat
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower
+from gradspec.ops.pool import MAX_POOL
+from gradspec.ops.reduce import log_softmax, mean, softmax
 from gradspec.ops.rules import broadcast_shape
 from gradspec.ops.select import equal, greater, less, where
-from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.ops.shape import BROADCAST_TO, RESHAPE, SUM, broadcast_to, reshape
 from gradspec.spec.errors import UnsupportedError
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
@@ -30,12 +31,12 @@ def _mul(a: Var, b: Var, *, out_dtype: Any = None) -> Any:
     return ops.mul(to_dtype(a, out_dtype), to_dtype(b, out_dtype))
 
 
-def _unless(pattern: Callable[[Var, Var], Any], function: Callable[[Var, Var], Any]) -> Callable[..., Any]:
+def _unless(pattern: Rule, function: Rule) -> Rule:
     """A function of two operands, unless they are parts of something that has an operator of its own."""
 
     def rule(a: Var, b: Var) -> Any:
-        found = pattern(a, b) if a.type.is_float else None
-        return function(a, b) if found is None else found
+        match = pattern(a, b) if a.type.is_float else None
+        return function(a, b) if match is None else match
 
     return rule
 
@@ -127,29 +128,20 @@ def _reduce_precision(x: Var, *, exponent_bits: int, mantissa_bits: int) -> Any:
 # --- comparisons and selections ---------------------------------------------------------------------------------------
 
 
-def _not(x: Var) -> Any:
-    require_truths(x)
-    return equal(x, False)
+def _of_truths(function: Rule) -> Rule:
+    return lambda *values: function(*map(require_truths, values))
 
 
-def _of_truths(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def rule(a: Var, b: Var) -> Any:
-        require_truths(a, b)
-        return function(a, b)
-
-    return rule
-
-
-def _compared(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+def _compared(function: Rule) -> Rule:
     return lambda a, b: function(ordered(a), ordered(b))
 
 
-def _in_total_order(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+def _in_total_order(function: Rule) -> Rule:
     """NaN equals itself and is above all numbers: comparisons with it are those of 1 and 0."""
 
     def rule(a: Var, b: Var) -> Any:
         a_is, b_is = equal(a, a), equal(b, b)
-        numbers = [to_dtype(equal(is_number, False), u8) for is_number in (a_is, b_is)]
+        numbers = [to_dtype(compose.logical_not(is_number), u8) for is_number in (a_is, b_is)]
         return where(ops.minimum(a_is, b_is), function(a, b), function(*numbers))
 
     return rule
@@ -173,16 +165,99 @@ def _select(which: Var, *cases: Var) -> Any:
     return y
 
 
-def _same(x: Var, **_: Any) -> Any:
-    return x
+# --- patterns ---------------------------------------------------------------------------------------------------------
+#
+# JAX writes out means and softmaxes. They are read as the operators that they are: an operator's tolerance is that of
+# the whole, in whatever way a kernel computes it, and its graph is shorter to read.
+
+SPREAD = (BROADCAST_TO, RESHAPE)
 
 
-RULES: dict[str, Callable[..., Any]] = {
-    "add": _unless(patterns.total, ops.add),
+def _match_quotient(a: Var, b: Var) -> Any:
+    """``Σx / n`` as a mean, ``exp z / Σ exp z`` as a softmax; None for others."""
+    total = _maker(_skip_back(a, RESHAPE), SUM)
+    if total is not None and uniform(b) == prod(total.inputs[0].shape[i] for i in total.attrs.axes):
+        return reshape(mean(total.inputs[0], total.attrs.axes), a.shape)
+    exp = _maker(a, ops.EXP)
+    axis = None if exp is None else _axis_of_sum(b, a)
+    return None if exp is None or axis is None else softmax(_skip_shift(exp.inputs[0], axis), axis)
+
+
+def _match_difference(a: Var, b: Var) -> Any:
+    """``z − log Σ exp z`` as a log-softmax; None for others."""
+    log, exp = _maker(_skip_back(b, *SPREAD), ops.LOG), _exp_before_log(b)
+    if exp is None or exp.inputs[0] is not a:
+        return None
+    beside = _skip_back(b, BROADCAST_TO)
+    axis = _axis_of_sum(reshape(log.inputs[0], beside.shape), exp.outputs[0])
+    return None if axis is None else log_softmax(_skip_shift(a, axis), axis)
+
+
+def _match_log_sum_exp(a: Var, b: Var) -> Any:
+    """``log Σ exp(x − s) + s`` for one ``s`` of each row, as what it is without; None for others."""
+    for logs, shift in ((a, b), (b, a)):
+        exp = _exp_before_log(logs)
+        shifted = None if exp is None else _maker(exp.inputs[0], ops.SUB)
+        if shifted is not None and _skip_back(shifted.inputs[1], *SPREAD) is _skip_back(shift, RESHAPE):
+            (x, s), axes = shifted.inputs, _sum_before_log(logs).attrs.axes
+            if _skip_back(s, BROADCAST_TO).shape == _row_shape(x, axes):
+                return reshape(compose.log_sum_exp(x, axes, False), logs.shape)
+    return None
+
+
+def _exp_before_log(x: Var) -> Any:
+    """The node that gave the exponentials of whose sums ``x`` holds logarithms."""
+    node = _sum_before_log(x)
+    return None if node is None else _maker(node.inputs[0], ops.EXP)
+
+
+def _sum_before_log(x: Var) -> Any:
+    log = _maker(_skip_back(x, *SPREAD), ops.LOG)
+    return None if log is None else _maker(_skip_back(log.inputs[0], *SPREAD, ops.ABS), SUM)
+
+
+def _maker(x: Var, op: Op) -> Any:
+    """The node that gave ``x``, if it is of this operator."""
+    node = x.owner.maker(x)
+    return node if node is not None and node.op is op else None
+
+
+def _skip_back(x: Var, *ops: Op) -> Var:
+    """What ``x`` was before these operators."""
+    node = x.owner.maker(x)
+    return _skip_back(node.inputs[0], *ops) if node is not None and node.op in ops else x
+
+
+def _axis_of_sum(total: Var, cells: Var) -> int | None:
+    """The axis over which ``total`` is the sum of ``cells``, each row's beside it; None if it is not."""
+    node = _maker(_skip_back(total, *SPREAD), SUM)
+    if node is None or node.inputs[0] is not cells or len(node.attrs.axes) != 1:
+        return None
+    (axis,) = node.attrs.axes
+    return axis if _skip_back(total, BROADCAST_TO).shape == _row_shape(cells, node.attrs.axes) else None
+
+
+def _row_shape(x: Var, axes: Sequence[int]) -> tuple[int, ...]:
+    """The shape of what has one number for each row."""
+    return tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
+
+
+def _skip_shift(x: Var, axis: int) -> Var:
+    """``x`` before the largest number of each row was taken away from it, which softmaxes do themselves."""
+    node = _maker(x, ops.SUB)
+    if node is None or _skip_back(node.inputs[1], BROADCAST_TO).shape != _row_shape(x, (axis,)):
+        return x
+    largest = _maker(_skip_back(node.inputs[1], *SPREAD, ops.DETACH), MAX_POOL)
+    is_of_x = largest is not None and _skip_back(largest.inputs[0], TRANSPOSE) is node.inputs[0]
+    return node.inputs[0] if is_of_x else x
+
+
+RULES: dict[str, Rule] = {
+    "add": _unless(_match_log_sum_exp, ops.add),
     "add_any": ops.add,
-    "sub": _unless(patterns.difference, ops.sub),
+    "sub": _unless(_match_difference, ops.sub),
     "mul": _mul,
-    "div": _unless(patterns.quotient, _div),
+    "div": _unless(_match_quotient, _div),
     "rem": _rem,
     "neg": ops.neg,
     "abs": ops.abs,
@@ -217,27 +292,24 @@ RULES: dict[str, Callable[..., Any]] = {
     "reduce_precision": _reduce_precision,
     "convert_element_type": lambda x, *, new_dtype: to_dtype(x, new_dtype),
     "stop_gradient": ops.detach,
-    "copy": _same,
-    "copy_p": _same,
-    "name": _same,
-    "sharding_constraint": _same,
+    **dict.fromkeys(("copy", "copy_p", "name", "sharding_constraint"), lambda x, **_: x),
     "optimization_barrier": lambda *xs: xs,
     "gt": _compared(greater),
     "lt": _compared(less),
     "eq": _compared(equal),
-    "ne": _compared(lambda a, b: equal(equal(a, b), False)),
-    "ge": _compared(lambda a, b: ops.maximum(greater(a, b), equal(a, b))),
-    "le": _compared(lambda a, b: ops.maximum(less(a, b), equal(a, b))),
+    "ne": _compared(compose.unequal),
+    "ge": _compared(compose.greater_equal),
+    "le": _compared(compose.less_equal),
     "eq_to": _in_total_order(equal),
     "lt_to": _in_total_order(less),
-    "le_to": _in_total_order(lambda a, b: ops.maximum(less(a, b), equal(a, b))),
-    "not": _not,
+    "le_to": _in_total_order(compose.less_equal),
+    "not": _of_truths(compose.logical_not),
     "and": _of_truths(ops.minimum),
     "or": _of_truths(ops.maximum),
-    "xor": _of_truths(lambda a, b: equal(equal(a, b), False)),
+    "xor": _of_truths(compose.unequal),
     "select_n": _select,
     "platform_index": _platform_index,
 }
 
-OF_LIBRARY: dict[str, Callable[..., Any]] = {"relu": ops.relu, "relu6": _relu6, "logaddexp": _log_add_exp}
+OF_LIBRARY: dict[str, Rule] = {"relu": ops.relu, "relu6": _relu6, "logaddexp": _log_add_exp}
 """Functions of JAX that have rules for their derivatives, and what does the same."""

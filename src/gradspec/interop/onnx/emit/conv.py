@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from gradspec.interop.onnx.emit.emitter import INT32, Emitter, OnnxValue
 from gradspec.interop.onnx.emit.table import emits
-from gradspec.interop.onnx.emit.windows import gathered, spread
+from gradspec.interop.onnx.emit.windows import gather_windows, spread_to_cells
 from gradspec.ops.conv import Convolution, StatedWindows
 from gradspec.spec.errors import UnsupportedError
 
@@ -26,7 +27,7 @@ def _flat_batch(e: Emitter, x: OnnxValue, rank: int) -> OnnxValue:
     return e.reshape(x, (prod(x.shape[:at]), x.shape[at], *spatial))
 
 
-def _with_spatial(e: Emitter, w: OnnxValue, rank: int) -> OnnxValue:
+def _add_spatial(e: Emitter, w: OnnxValue, rank: int) -> OnnxValue:
     return w if rank else e.reshape(w, (*w.shape, 1))
 
 
@@ -47,23 +48,22 @@ def conv(e: Emitter, attrs: Convolution, x: OnnxValue, w: OnnxValue, *bias: Onnx
         return _bias_alone(e, shape, x, attrs.rank, bias)
     form = attrs if attrs.rank else _with_an_axis(attrs)
     if not x.is_float:
-        return e.reshape(_of_integers(e, form, (x, w), attrs.rank, bias), shape)
-    image, weight = _flat_batch(e, x, attrs.rank), _with_spatial(e, w, attrs.rank)
-    y = _convolved(e, form, image, weight, bias, form.outputs)
-    return e.reshape(y, shape)
+        return e.reshape(_convolve_integers(e, form, (x, w), attrs.rank, bias), shape)
+    image, weight = _flat_batch(e, x, attrs.rank), _add_spatial(e, w, attrs.rank)
+    return e.reshape(_convolve(e, form, image, weight, bias), shape)
 
 
-def _of_integers(
+def _convolve_integers(
     e: Emitter, form: Convolution, factors: tuple[OnnxValue, OnnxValue], rank: int, bias: Sequence[OnnxValue]
 ) -> OnnxValue:
     """ONNX's convolution of integers reads those of 8 bits, and takes their zero points away by itself."""
-    found = [pair for pair in map(e.centred, factors) if pair is not None]
-    if len(found) < 2:
+    centred = [pair for pair in map(e.centred, factors) if pair is not None]
+    if len(centred) < 2:
         raise UnsupportedError("ONNX convolves integers of 8 bits only, less a zero point of theirs")
-    (q, zero), (r, weight_zero) = found
+    (q, zero), (r, weight_zero) = centred
     zeros = [_zero(e, q, zero, 1), _zero(e, r, weight_zero, r.shape[0])]
-    image, weight = _flat_batch(e, q, rank), _with_spatial(e, r, rank)
-    y = _convolved(e, form, image, weight, zeros, form.outputs, "ConvInteger")
+    image, weight = _flat_batch(e, q, rank), _add_spatial(e, r, rank)
+    y = _convolve(e, form, image, weight, zeros, "ConvInteger")
     return e.cells("Add", y, e.reshape(bias[0], (*bias[0].shape, *(1,) * form.rank))) if bias else y
 
 
@@ -76,35 +76,27 @@ def _zero(e: Emitter, q: OnnxValue, zero: OnnxValue | None, count: int) -> OnnxV
     return e.reshape(zero, () if zero.size == 1 else (zero.size,))
 
 
-def _convolved(
-    e: Emitter,
-    form: Convolution,
-    x: OnnxValue,
-    w: OnnxValue,
-    others: Sequence[OnnxValue],
-    outputs: Sequence[int],
-    op_type: str = "Conv",
+def _convolve(
+    e: Emitter, form: Convolution, x: OnnxValue, w: OnnxValue, others: Sequence[OnnxValue], op_type: str = "Conv"
 ) -> OnnxValue:
-    """A node with exactly ``outputs`` windows: fewer than fit are had from a shorter axis."""
+    """A node with exactly the windows of ``form``: fewer than fit are had from a shorter axis."""
     ends = []
-    for axis, count in enumerate(outputs):
+    for axis, count in enumerate(form.outputs):
         n, (lo, hi), s = form.sizes[axis], form.padding[axis], form.stride[axis]
         span = form.dilation[axis] * (form.kernel[axis] - 1) + 1
         if (n + lo + hi - span) // s + 1 != count:
             hi = (count - 1) * s + span - n - lo
         x = e.first(x, axis + 2, n + min(hi, 0))
         ends.append(max(hi, 0))
-    return e.node(
-        op_type,
-        [x, w, *others],
-        (x.shape[0], w.shape[0], *outputs),
-        x.dtype if op_type == "Conv" else INT32,
-        kernel_shape=list(form.kernel),
-        strides=list(form.stride),
-        pads=[lo for lo, _ in form.padding] + ends,
-        dilations=list(form.dilation),
-        group=form.groups,
-    )
+    shape, dtype = (x.shape[0], w.shape[0], *form.outputs), x.dtype if op_type == "Conv" else INT32
+    return e.node(op_type, [x, w, *others], shape, dtype, **_attributes(form, ends))
+
+
+def _attributes(form: Convolution, ends: Sequence[int]) -> dict[str, Any]:
+    """The attributes of a node that pads by ``ends`` at the high ends of the axes."""
+    pads = [lo for lo, _ in form.padding] + list(ends)
+    lists = {"kernel_shape": list(form.kernel), "strides": list(form.stride), "dilations": list(form.dilation)}
+    return {**lists, "pads": pads, "group": form.groups}
 
 
 # --- conv_transpose ---------------------------------------------------------------------------------------------------
@@ -116,31 +108,22 @@ def conv_transpose(e: Emitter, attrs: Convolution, g: OnnxValue, w: OnnxValue, *
     if not w.shape[0]:
         return _bias_alone(e, shape, g, attrs.rank, bias)
     form = attrs if attrs.rank else _with_an_axis(attrs)
-    image, weight = _flat_batch(e, g, attrs.rank), _with_spatial(e, w, attrs.rank)
-    return e.reshape(_transposed(e, form, image, weight, bias), shape)
+    image, weight = _flat_batch(e, g, attrs.rank), _add_spatial(e, w, attrs.rank)
+    return e.reshape(_transpose(e, form, image, weight, bias), shape)
 
 
-def _transposed(e: Emitter, form: Convolution, g: OnnxValue, w: OnnxValue, bias: Sequence[OnnxValue]) -> OnnxValue:
+def _transpose(e: Emitter, form: Convolution, g: OnnxValue, w: OnnxValue, bias: Sequence[OnnxValue]) -> OnnxValue:
     """A ConvTranspose node cropped to the stated sizes; up to a stride beyond its reach it pads, the rest is added."""
     axes = zip(form.outputs, form.stride, form.dilation, form.kernel, form.padding, form.sizes, strict=True)
     ends = [(m - 1) * s + d * (k - 1) + 1 - lo - n for m, s, d, k, (lo, _), n in axes]
     if any(-end >= s for end, s in zip(ends, form.stride, strict=True)):
-        return _padded_transposed(e, form, g, w, bias, [max(-end, 0) for end in ends])
-    return e.node(
-        "ConvTranspose",
-        [g, w, *bias],
-        (g.shape[0], w.shape[1] * form.groups, *form.sizes),
-        g.dtype,
-        kernel_shape=list(form.kernel),
-        strides=list(form.stride),
-        pads=[lo for lo, _ in form.padding] + [max(end, 0) for end in ends],
-        output_padding=[max(-end, 0) for end in ends],
-        dilations=list(form.dilation),
-        group=form.groups,
-    )
+        return _transpose_and_pad(e, form, g, w, bias, [max(-end, 0) for end in ends])
+    attributes = _attributes(form, [max(end, 0) for end in ends])
+    shape, beyond = (g.shape[0], w.shape[1] * form.groups, *form.sizes), [max(-end, 0) for end in ends]
+    return e.node("ConvTranspose", [g, w, *bias], shape, g.dtype, **attributes, output_padding=beyond)
 
 
-def _padded_transposed(
+def _transpose_and_pad(
     e: Emitter, form: Convolution, g: OnnxValue, w: OnnxValue, bias: Sequence[OnnxValue], beyond: Sequence[int]
 ) -> OnnxValue:
     """The cells that the windows reach, zeros ``beyond`` them, and the bias everywhere."""
@@ -148,7 +131,7 @@ def _padded_transposed(
     sizes = tuple(n - more for n, more in zip(form.sizes, beyond, strict=True))
     if min(sizes) < 1:
         return _bias_alone(e, shape, g, rank, bias)
-    reached = _transposed(e, replace(form, sizes=sizes), g, w, ())
+    reached = _transpose(e, replace(form, sizes=sizes), g, w, ())
     y = e.pad(reached, [(0, 0), (0, 0), *((0, more) for more in beyond)])
     return e.cells("Add", y, e.reshape(bias[0], (*bias[0].shape, *(1,) * rank))) if bias else y
 
@@ -174,7 +157,7 @@ def conv_compare(e: Emitter, attrs: Convolution, x: OnnxValue, g: OnnxValue) -> 
     images = e.reshape(split, (channels, groups * batch, *form.sizes))
     weights = e.transpose(filters, [1, 0, *range(2, 2 + rank)])
     turned = replace(form, kernel=form.outputs, outputs=form.kernel, stride=form.dilation, dilation=form.stride)
-    y = _convolved(e, turned, images, weights, (), form.kernel)
+    y = _convolve(e, turned, images, weights, ())
     return e.reshape(e.transpose(y, [1, 0, *range(2, 2 + rank)]), result)
 
 
@@ -185,7 +168,7 @@ def conv_compare(e: Emitter, attrs: Convolution, x: OnnxValue, g: OnnxValue) -> 
 def unfold(e: Emitter, attrs: StatedWindows, x: OnnxValue) -> OnnxValue:
     rank = attrs.rank
     at = x.ndim - rank
-    cells = gathered(e, x, attrs.window)
+    cells = gather_windows(e, x, attrs.window)
     columns = e.transpose(cells, [*range(at), cells.ndim - 1, *range(at, cells.ndim - 1)])
     return e.reshape(columns, (*x.shape[: at - 1], x.shape[at - 1] * prod(attrs.kernel), prod(attrs.outputs)))
 
@@ -195,4 +178,4 @@ def fold(e: Emitter, attrs: StatedWindows, x: OnnxValue) -> OnnxValue:
     """Not by Col2Im, which ONNX Runtime gets wrong where padding differs at the two ends."""
     lead, channels, at = x.shape[:-2], x.shape[-2] // prod(attrs.kernel), x.ndim - 1
     columns = e.reshape(x, (*lead, channels, prod(attrs.kernel), *attrs.outputs))
-    return spread(e, e.transpose(columns, [*range(at), *range(at + 1, columns.ndim), at]), attrs.window)
+    return spread_to_cells(e, e.transpose(columns, [*range(at), *range(at + 1, columns.ndim), at]), attrs.window)

@@ -1,26 +1,28 @@
-"""Operators that move numbers without changing them."""
+"""Operators that move numbers without changing them, and those that read, add up or replace cells at places."""
 
 from __future__ import annotations
 
-from gradspec.interop.onnx.emit.emitter import Emitter, OnnxValue
-from gradspec.interop.onnx.emit.table import emits
-from gradspec.ops.layout import AlongAxis, Order, Padding, Slices
-from gradspec.ops.shape import Shape
+from math import prod
 
+import numpy as np
 
-@emits("reshape", moves=True)
-def reshape(e: Emitter, attrs: Shape, x: OnnxValue) -> OnnxValue:
-    return e.reshape(x, attrs.shape)
+from gradspec.interop.onnx.emit.emitter import FLOAT32, INT64, Emitter, OnnxValue
+from gradspec.interop.onnx.emit.table import emits, emits_each
+from gradspec.ops.gather import RowPlaces
+from gradspec.ops.layout import AlongAxis, Padding, Slices
+from gradspec.ops.loss import Place
+from gradspec.ops.topk import Top
+from gradspec.ops.unpool import Plane, Rank
 
-
-@emits("broadcast_to", moves=True)
-def broadcast_to(e: Emitter, attrs: Shape, x: OnnxValue) -> OnnxValue:
-    return e.expand(x, attrs.shape)
-
-
-@emits("transpose", moves=True)
-def transpose(e: Emitter, attrs: Order, x: OnnxValue) -> OnnxValue:
-    return e.transpose(x, attrs.axes)
+emits_each(
+    {
+        "reshape": lambda e, attrs, x: e.reshape(x, attrs.shape),
+        "broadcast_to": lambda e, attrs, x: e.expand(x, attrs.shape),
+        "transpose": lambda e, attrs, x: e.transpose(x, attrs.axes),
+        "detach": lambda e, attrs, x: x,
+    },
+    moves=True,
+)
 
 
 @emits("concat", moves=True)
@@ -53,10 +55,12 @@ def pad(e: Emitter, attrs: Padding, x: OnnxValue) -> OnnxValue:
             for (lo, hi), gap, n in zip(attrs.padding, attrs.interior, x.shape, strict=True)
         ]
         return e.full(tuple(shape), attrs.value, x.dtype)
-    return e.pad(_spaced(e, attrs, x), _ends(attrs), attrs.value)
+    # The gap behind the last cell is not between neighbours.
+    ends = [(lo, hi - gap) for (lo, hi), gap in zip(attrs.padding, attrs.interior, strict=True)]
+    return e.pad(_space_out(e, attrs, x), ends, attrs.value)
 
 
-def _spaced(e: Emitter, attrs: Padding, x: OnnxValue) -> OnnxValue:
+def _space_out(e: Emitter, attrs: Padding, x: OnnxValue) -> OnnxValue:
     """Every cell with its gap behind it, the last one's too."""
     if not any(attrs.interior):
         return x
@@ -65,6 +69,120 @@ def _spaced(e: Emitter, attrs: Padding, x: OnnxValue) -> OnnxValue:
     return e.reshape(wider, tuple(n * (gap + 1) for n, gap in zip(x.shape, attrs.interior, strict=True)))
 
 
-def _ends(attrs: Padding) -> list[tuple[int, int]]:
-    """What to add around the spaced cells; the gap behind the last one is not between neighbours."""
-    return [(lo, hi - gap) for (lo, hi), gap in zip(attrs.padding, attrs.interior, strict=True)]
+# --- rows named by indices --------------------------------------------------------------------------------------------
+
+
+def _guard_places(e: Emitter, places: OnnxValue, least: int, beyond: int) -> OnnxValue:
+    """``places`` as ONNX takes them; below ``least`` they become ``beyond``, which runtimes refuse.
+
+    ONNX counts negative places from the end, where the graph would raise an error.
+    """
+    numbers = e.cast(places, INT64)
+    if places.dtype.kind == "u":
+        return numbers
+    return e.cells("Where", e.cells("Less", numbers, least), e.constant(beyond, INT64), numbers)
+
+
+@emits("gather_rows", moves=True)
+def gather_rows(e: Emitter, attrs: AlongAxis, x: OnnxValue, indices: OnnxValue) -> OnnxValue:
+    axis = attrs.axis
+    places = _guard_places(e, indices, 0, x.shape[axis])
+    shape = indices.shape + x.shape[axis + 1 :]
+    if axis == 0:
+        return e.node("Gather", [x, places], shape, x.dtype, axis=0)
+    return e.node("GatherND", [x, e.reshape(places, (*indices.shape, 1))], shape, x.dtype, batch_dims=axis)
+
+
+@emits("scatter_add_rows")
+def scatter_add_rows(e: Emitter, attrs: RowPlaces, x: OnnxValue, indices: OnnxValue) -> OnnxValue:
+    shape = (*indices.shape[: attrs.axis], attrs.size, *x.shape[indices.ndim :])
+    return _scatter(e, attrs.axis, e.full(shape, 0, x.dtype), indices, x, "add")
+
+
+@emits("scatter_rows", moves=True)
+def scatter_rows(e: Emitter, attrs: AlongAxis, x: OnnxValue, indices: OnnxValue, rows: OnnxValue) -> OnnxValue:
+    return _scatter(e, attrs.axis, x, indices, rows, "none") if indices.size else x
+
+
+def _scatter(e: Emitter, axis: int, x: OnnxValue, indices: OnnxValue, rows: OnnxValue, reduction: str) -> OnnxValue:
+    """ONNX names a row by its index on every axis before it; here these are counted through as one axis.
+
+    So an index at the size or beyond it would be one of the next lead, were it not kept outside all of them.
+    """
+    lead, size, row = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+    outside = prod(lead) * size
+    places = _guard_places(e, indices, 0, outside)
+    if axis:
+        before = np.arange(prod(lead)).reshape(*lead, *(1,) * (indices.ndim - axis)) * size
+        counted = e.cells("Add", places, e.indices(before))
+        places = e.cells("Where", e.cells("Less", places, size), counted, e.constant(outside, places.dtype))
+    count = indices.size
+    flat = [e.reshape(x, (prod(lead) * size, *row)), e.reshape(places, (count, 1)), e.reshape(rows, (count, *row))]
+    y = e.node("ScatterND", flat, flat[0].shape, x.dtype, **({} if reduction == "none" else {"reduction": reduction}))
+    return e.reshape(y, x.shape)
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+@emits("top_places")
+def top_places(e: Emitter, attrs: Top, x: OnnxValue) -> OnnxValue:
+    """ONNX takes equal cells in order, but does not say where NaN stands: so NaN is moved, in order, to its end."""
+    numbers = x if x.is_float or (x.dtype.kind == "u" and x.dtype.itemsize == 8) else e.cast(x, INT64)
+    if not (e.nan_safe and x.is_float):
+        return _top(e, numbers, attrs.k, attrs.largest)
+    is_nan = e.node("IsNaN", [x], x.shape, e.constant(False).dtype)
+    cells = e.cells("Where", is_nan, e.constant(0, x.dtype), x)
+    order = _top(e, cells, x.shape[-1], attrs.largest)
+    moved = e.node("GatherElements", [e.cast(is_nan, FLOAT32), order], x.shape, FLOAT32, axis=-1)
+    last = _top(e, moved, attrs.k, attrs.largest)
+    return e.node("GatherElements", [order, last], last.shape, INT64, axis=-1)
+
+
+def _top(e: Emitter, x: OnnxValue, k: int, largest: bool) -> OnnxValue:
+    shape = (*x.shape[:-1], k)
+    types = [(shape, x.dtype), (shape, INT64)]
+    return e.several("TopK", [x, e.indices([k])], types, axis=-1, largest=int(largest), sorted=1)[1]
+
+
+# --- labels and places ------------------------------------------------------------------------------------------------
+
+
+def _insert_axis(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
+    return (*shape[:axis], size, *shape[axis:])
+
+
+@emits("pick", moves=True)
+def pick(e: Emitter, attrs: AlongAxis, x: OnnxValue, labels: OnnxValue) -> OnnxValue:
+    one = _insert_axis(labels.shape, attrs.axis, 1)
+    places = e.reshape(_guard_places(e, labels, 0, x.shape[attrs.axis]), one)
+    return e.reshape(e.node("GatherElements", [x, places], one, x.dtype, axis=attrs.axis), labels.shape)
+
+
+@emits("place", moves=True)
+def place(e: Emitter, attrs: Place, x: OnnxValue, labels: OnnxValue) -> OnnxValue:
+    one, shape = (_insert_axis(x.shape, attrs.axis, size) for size in (1, attrs.size))
+    places = e.reshape(_guard_places(e, labels, 0, attrs.size), one)
+    zeros = e.full(shape, 0, x.dtype)
+    return e.node("ScatterElements", [zeros, places, e.reshape(x, one)], shape, x.dtype, axis=attrs.axis)
+
+
+@emits("max_unpool")
+def max_unpool(e: Emitter, attrs: Plane, x: OnnxValue, indices: OnnxValue) -> OnnxValue:
+    """−1, which names no cell, is the last place in ONNX: a cell more than the plane has, cut off again."""
+    rank, cells = len(attrs.output_size), prod(attrs.output_size)
+    lead = x.shape[: x.ndim - rank]
+    rows = (prod(lead), prod(x.shape[x.ndim - rank :]))
+    places = e.reshape(_guard_places(e, indices, -1, cells + 1), rows)
+    zeros = e.full((rows[0], cells + 1), 0, x.dtype)
+    sums = e.node("ScatterElements", [zeros, places, e.reshape(x, rows)], zeros.shape, x.dtype, axis=1, reduction="add")
+    return e.reshape(e.first(sums, 1, cells), (*lead, *attrs.output_size))
+
+
+@emits("max_gather", moves=True)
+def max_gather(e: Emitter, attrs: Rank, x: OnnxValue, indices: OnnxValue) -> OnnxValue:
+    lead, sizes = x.shape[: x.ndim - attrs.rank], x.shape[x.ndim - attrs.rank :]
+    wanted = (prod(lead), prod(indices.shape[indices.ndim - attrs.rank :]))
+    planes = e.pad(e.reshape(x, (prod(lead), prod(sizes))), [(0, 0), (0, 1)])
+    places = e.reshape(_guard_places(e, indices, -1, prod(sizes) + 1), wanted)
+    return e.reshape(e.node("GatherElements", [planes, places], wanted, x.dtype, axis=1), indices.shape)

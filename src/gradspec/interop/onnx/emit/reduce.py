@@ -1,16 +1,16 @@
-"""Sums and means over axes, the softmax, and what labels pick."""
+"""Sums and means over axes, softmaxes, products of matrices, and batch normalisation with given statistics."""
 
 from __future__ import annotations
 
 from math import prod
 
-from gradspec.interop.onnx.emit.emitter import INT64, Emitter, OnnxValue
-from gradspec.interop.onnx.emit.table import emits
-from gradspec.ops.layout import AlongAxis
-from gradspec.ops.loss import Place
+import numpy as np
+
+from gradspec.interop.onnx.emit.emitter import FLOAT32, INT64, Emitter, OnnxValue
+from gradspec.interop.onnx.emit.table import emits, emits_each
+from gradspec.ops.linear import BatchNorm, Product
 from gradspec.ops.reduce import CumSum, Share
 from gradspec.ops.shape import Axes
-from gradspec.ops.unpool import Plane, Rank
 
 
 @emits("sum")
@@ -28,76 +28,57 @@ def cumsum(e: Emitter, attrs: CumSum, x: OnnxValue) -> OnnxValue:
     return e.node("CumSum", [terms, e.constant(attrs.axis, INT64)], x.shape, terms.dtype, **ends)
 
 
-@emits("mean")
-def mean(e: Emitter, attrs: Axes, x: OnnxValue) -> OnnxValue:
-    return e.reduce("ReduceMean", x, attrs.axes)
-
-
 @emits("share")
 def share(e: Emitter, attrs: Share, x: OnnxValue) -> OnnxValue:
     part = e.cells("Div", x, prod(attrs.shape[a] for a in attrs.axes))
     return e.expand(e.reshape(part, tuple(1 if a in attrs.axes else n for a, n in enumerate(attrs.shape))), attrs.shape)
 
 
-@emits("softmax")
-def softmax(e: Emitter, attrs: AlongAxis, x: OnnxValue) -> OnnxValue:
-    return e.cells("Softmax", x, axis=attrs.axis)
+emits_each(
+    {
+        "mean": lambda e, attrs, x: e.reduce("ReduceMean", x, attrs.axes),
+        "softmax": lambda e, attrs, x: e.cells("Softmax", x, axis=attrs.axis),
+        "log_softmax": lambda e, attrs, x: e.cells("LogSoftmax", x, axis=attrs.axis),
+    }
+)
+
+# --- products of matrices ---------------------------------------------------------------------------------------------
 
 
-@emits("log_softmax")
-def log_softmax(e: Emitter, attrs: AlongAxis, x: OnnxValue) -> OnnxValue:
-    return e.cells("LogSoftmax", x, axis=attrs.axis)
+@emits("matmul")
+def matmul(e: Emitter, attrs: Product, a: OnnxValue, b: OnnxValue, *bias: OnnxValue) -> OnnxValue:
+    rows, inner = a.shape[-2:] if not attrs.transpose_a else a.shape[:-3:-1]
+    columns = b.shape[-2] if attrs.transpose_b else b.shape[-1]
+    shape = (*a.shape[:-2], rows, columns)
+    if not inner:
+        return e.expand(_as_row(e, bias[0]), shape) if bias else e.full(shape, 0, a.dtype)
+    if a.ndim == 2 and a.is_float and (bias or attrs != Product()):
+        flags = {"transA": int(attrs.transpose_a), "transB": int(attrs.transpose_b)}
+        return e.node("Gemm", [a, b, *bias], shape, a.dtype, **flags)
+    factors = [_turn(e, a, attrs.transpose_a), _turn(e, b, attrs.transpose_b)]
+    y = e.node("MatMul", factors, shape, a.dtype)
+    return e.cells("Add", y, _as_row(e, bias[0])) if bias else y
 
 
-# --- labels and places ------------------------------------------------------------------------------------------------
+def _turn(e: Emitter, x: OnnxValue, turn: bool) -> OnnxValue:
+    return e.transpose(x, [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2]) if turn else x
 
 
-def guarded(e: Emitter, places: OnnxValue, least: int, beyond: int) -> OnnxValue:
-    """``places`` as ONNX takes them; below ``least`` they become ``beyond``, which runtimes refuse.
-
-    ONNX counts negative places from the end, where the graph would raise an error.
-    """
-    numbers = e.cast(places, INT64)
-    if places.dtype.kind == "u":
-        return numbers
-    return e.cells("Where", e.cells("Less", numbers, least), e.constant(beyond, INT64), numbers)
+def _as_row(e: Emitter, bias: OnnxValue) -> OnnxValue:
+    return e.reshape(bias, (*bias.shape[:-1], 1, bias.shape[-1]))
 
 
-def _inserted(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
-    return (*shape[:axis], size, *shape[axis:])
-
-
-@emits("pick", moves=True)
-def pick(e: Emitter, attrs: AlongAxis, x: OnnxValue, labels: OnnxValue) -> OnnxValue:
-    one = _inserted(labels.shape, attrs.axis, 1)
-    places = e.reshape(guarded(e, labels, 0, x.shape[attrs.axis]), one)
-    return e.reshape(e.node("GatherElements", [x, places], one, x.dtype, axis=attrs.axis), labels.shape)
-
-
-@emits("place", moves=True)
-def place(e: Emitter, attrs: Place, x: OnnxValue, labels: OnnxValue) -> OnnxValue:
-    one, shape = (_inserted(x.shape, attrs.axis, size) for size in (1, attrs.size))
-    places = e.reshape(guarded(e, labels, 0, attrs.size), one)
-    zeros = e.full(shape, 0, x.dtype)
-    return e.node("ScatterElements", [zeros, places, e.reshape(x, one)], shape, x.dtype, axis=attrs.axis)
-
-
-@emits("max_unpool")
-def max_unpool(e: Emitter, attrs: Plane, x: OnnxValue, indices: OnnxValue) -> OnnxValue:
-    """−1, which names no cell, is the last place in ONNX: a cell more than the plane has, cut off again."""
-    rank, cells = len(attrs.output_size), prod(attrs.output_size)
-    lead = x.shape[: x.ndim - rank]
-    rows = (prod(lead), prod(x.shape[x.ndim - rank :]))
-    places = e.reshape(guarded(e, indices, -1, cells + 1), rows)
-    zeros = e.full((rows[0], cells + 1), 0, x.dtype)
-    sums = e.node("ScatterElements", [zeros, places, e.reshape(x, rows)], zeros.shape, x.dtype, axis=1, reduction="add")
-    return e.reshape(e.first(sums, 1, cells), (*lead, *attrs.output_size))
-
-
-@emits("max_gather", moves=True)
-def max_gather(e: Emitter, attrs: Rank, x: OnnxValue, indices: OnnxValue) -> OnnxValue:
-    lead, sizes = x.shape[: x.ndim - attrs.rank], x.shape[x.ndim - attrs.rank :]
-    wanted = (prod(lead), prod(indices.shape[indices.ndim - attrs.rank :]))
-    planes = e.pad(e.reshape(x, (prod(lead), prod(sizes))), [(0, 0), (0, 1)])
-    places = e.reshape(guarded(e, indices, -1, prod(sizes) + 1), wanted)
-    return e.reshape(e.node("GatherElements", [planes, places], wanted, x.dtype, axis=1), indices.shape)
+@emits("batch_norm")
+def batch_norm(
+    e: Emitter, attrs: BatchNorm, x: OnnxValue, mean: OnnxValue, var: OnnxValue, *affine: OnnxValue
+) -> OnnxValue:
+    weight = affine[0] if attrs.weight else e.full(mean.shape, 1, x.dtype)
+    bias = affine[-1] if attrs.bias else e.full(mean.shape, 0, x.dtype)
+    if x.dtype == FLOAT32 or float(np.float32(attrs.eps)) == attrs.eps:
+        return e.node("BatchNormalization", [x, weight, bias, mean, var], x.shape, x.dtype, epsilon=attrs.eps)
+    # ONNX keeps eps in float32; where that is another number, the operator is written out.
+    along = (x.shape[1], *(1,) * (x.ndim - 2))
+    mean, var, weight, bias = (e.reshape(v, along) for v in (mean, var, weight, bias))
+    root = e.cells("Sqrt", e.cells("Add", var, attrs.eps))
+    normal = e.cells("Div", e.cells("Sub", x, mean), root)
+    return e.cells("Add", e.cells("Mul", normal, weight), bias)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -34,13 +34,19 @@ def emits(name: str, *, moves: bool = False) -> Callable[[Written], Written]:
     """
 
     def register(emit: Written) -> Written:
-        _EMITTERS[name] = emit if moves else _widened(emit)
+        _EMITTERS[name] = emit if moves else _widen(emit)
         return emit
 
     return register
 
 
-def _widened(emit: Emit) -> Emit:
+def emits_each(rows: Mapping[str, Emit], *, moves: bool = False) -> None:
+    """Register the emitters of a table by the names of their operators."""
+    for name, emit in rows.items():
+        emits(name, moves=moves)(emit)
+
+
+def _widen(emit: Emit) -> Emit:
     def wide(e: Emitter, attrs: Any, *operands: OnnxValue) -> OnnxValue | tuple[OnnxValue, ...]:
         return emit(e, attrs, *(e.cast(v, FLOAT32) if v.dtype in SMALL_FLOATS else v for v in operands))
 

@@ -1,4 +1,4 @@
-"""Windows in ONNX: gathered axis by axis, and read backwards.
+"""Windows in ONNX, gathered axis by axis and read backwards, and resizing by the same tables.
 
 A window is a product of axis windows, so its cells are gathered one axis at a time by small tables of places. A table
 row that names fewer cells than others is filled with a place one beyond the end, where a cell of padding is put.
@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import reduce
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from gradspec.interop.onnx.emit.emitter import Array, Emitter, OnnxValue
+from gradspec.interop.onnx.emit.emitter import NONE, Array, Emitter, OnnxValue
+from gradspec.interop.onnx.emit.table import emits
+from gradspec.ops.resize import Resize
+from gradspec.spec.resize import Axis, axis_taps
 from gradspec.spec.window import Adaptive, AxisWindow, Regular, Window
 
 NATIVE_RANKS = (1, 2, 3)
@@ -40,11 +44,11 @@ class Table:
 def table(size: int, rows: Sequence[Sequence[int]], weights: Sequence[Sequence[float]] | None = None) -> Table:
     """Rows of any lengths as a table; what fills them up has weight 0."""
     width = max(map(len, rows))
-    shares = None if weights is None else _filled(weights, width, 0.0, np.dtype(np.float64))
-    return Table(size, _filled(rows, width, size, np.dtype(np.int64)), shares)
+    shares = None if weights is None else _fill(weights, width, 0.0, np.dtype(np.float64))
+    return Table(size, _fill(rows, width, size, np.dtype(np.int64)), shares)
 
 
-def _filled(rows: Sequence[Sequence[Any]], width: int, filler: float, dtype: np.dtype[Any]) -> Array:
+def _fill(rows: Sequence[Sequence[Any]], width: int, filler: float, dtype: np.dtype[Any]) -> Array:
     filled = np.full((len(rows), width), filler, dtype)
     for i, row in enumerate(rows):
         filled[i, : len(row)] = row
@@ -70,32 +74,32 @@ def real(axis: AxisWindow) -> Array:
 
 def readers(places: Array, size: int) -> list[list[int]]:
     """A table read backwards: for every cell, the entries that name it, numbered row by row."""
-    found: list[list[int]] = [[] for _ in range(size + 1)]
+    entries: list[list[int]] = [[] for _ in range(size + 1)]
     for entry, place in enumerate(places.ravel().tolist()):
-        found[place].append(entry)
-    return found[:size]
+        entries[place].append(entry)
+    return entries[:size]
 
 
 # --- cells of windows, and sums over them -----------------------------------------------------------------------------
 
 
-def padded(e: Emitter, x: OnnxValue, tables: Sequence[Table], filler: float) -> OnnxValue:
+def _pad_for_tables(e: Emitter, x: OnnxValue, tables: Sequence[Table], filler: float) -> OnnxValue:
     """``x`` with one more cell at the end of each axis whose table names it."""
     lead = x.ndim - len(tables)
     return e.pad(x, [(0, 0)] * lead + [(0, int(t.overruns)) for t in tables], filler)
 
 
-def gathered(e: Emitter, x: OnnxValue, window: Window, filler: float = 0) -> OnnxValue:
+def gather_windows(e: Emitter, x: OnnxValue, window: Window, filler: float = 0) -> OnnxValue:
     """Every window's cells, ``(*lead, *outputs, taps)``, in row-major order, with ``filler`` where there is none."""
     lead, tables = x.ndim - window.rank, [taps(axis) for axis in window.axes]
-    y = padded(e, x, tables, filler)
+    y = _pad_for_tables(e, x, tables, filler)
     for axis, t in reversed(list(enumerate(tables))):
         y = e.gather(y, t.places, lead + axis)
     order = [*range(lead), *range(lead, y.ndim, 2), *range(lead + 1, y.ndim, 2)]
     return e.reshape(e.transpose(y, order), (*x.shape[:lead], *window.outputs, prod(t.places.shape[1] for t in tables)))
 
 
-def maxima(e: Emitter, x: OnnxValue, window: Window) -> OnnxValue:
+def max_over_windows(e: Emitter, x: OnnxValue, window: Window) -> OnnxValue:
     """The largest cell of each window, one axis after another; every window has a cell.
 
     A tap without a cell reads the window's first one again, which changes no maximum.
@@ -112,22 +116,22 @@ def mask(e: Emitter, axes: Sequence[Array]) -> OnnxValue | None:
     """The taps ``(*outputs, taps)`` that all axes agree on; None if they are all of them."""
     if all(axis.all() for axis in axes):
         return None
-    parts = [e.constant(_laid_out(axis, i, len(axes))) for i, axis in enumerate(axes)]
+    parts = [e.constant(_lay_out(axis, i, len(axes))) for i, axis in enumerate(axes)]
     agreed = reduce(lambda a, b: e.cells("And", a, b), parts)
     return e.reshape(agreed, (*(axis.shape[0] for axis in axes), prod(axis.shape[1] for axis in axes)))
 
 
-def _laid_out(axis: Array, i: int, rank: int) -> Array:
+def _lay_out(axis: Array, i: int, rank: int) -> Array:
     """The outputs and taps of one axis among those of all axes, the outputs before the taps."""
     shape = [1] * 2 * rank
     shape[i], shape[rank + i] = axis.shape
     return axis.reshape(shape)
 
 
-def combined(e: Emitter, x: OnnxValue, tables: Sequence[Table]) -> OnnxValue:
+def combine(e: Emitter, x: OnnxValue, tables: Sequence[Table]) -> OnnxValue:
     """Along the last axes, the weighted sums that the tables say, one axis after another."""
     lead = x.ndim - len(tables)
-    y = padded(e, x, tables, 0)
+    y = _pad_for_tables(e, x, tables, 0)
     for axis, t in enumerate(tables, lead):
         cells = e.gather(y, t.places, axis)
         if t.weights is not None:
@@ -137,25 +141,24 @@ def combined(e: Emitter, x: OnnxValue, tables: Sequence[Table]) -> OnnxValue:
     return y
 
 
-def sums(e: Emitter, x: OnnxValue, window: Window) -> OnnxValue:
+def sum_over_windows(e: Emitter, x: OnnxValue, window: Window) -> OnnxValue:
     """The sum of each window's cells."""
-    return combined(e, x, [taps(axis) for axis in window.axes])
+    return combine(e, x, [taps(axis) for axis in window.axes])
 
 
-def spread(e: Emitter, shares: OnnxValue, window: Window) -> OnnxValue:
+def spread_to_cells(e: Emitter, shares: OnnxValue, window: Window) -> OnnxValue:
     """The transpose of ``gathered``: ``shares (*lead, *outputs, taps)`` added up in the cells that the taps read."""
     lead = shares.ndim - window.rank - 1
     places = [taps(axis).places for axis in window.axes]
     split = e.reshape(shares, (*shares.shape[:-1], *(p.shape[1] for p in places)))
     pairs = [lead + axis + half * window.rank for axis in range(window.rank) for half in (0, 1)]
     merged = e.reshape(e.transpose(split, [*range(lead), *pairs]), (*shares.shape[:lead], *(p.size for p in places)))
-    found = [table(p.size, readers(p, n)) for p, n in zip(places, window.sizes, strict=True)]
-    return combined(e, merged, found)
+    return combine(e, merged, [table(p.size, readers(p, n)) for p, n in zip(places, window.sizes, strict=True)])
 
 
 def spread_evenly(e: Emitter, g: OnnxValue, window: Window) -> OnnxValue:
     """The transpose of ``sums``: each cell's sum over the windows that read it."""
-    return combined(e, g, [_windows_of_cells(axis) for axis in window.axes])
+    return combine(e, g, [_windows_of_cells(axis) for axis in window.axes])
 
 
 def _windows_of_cells(axis: AxisWindow) -> Table:
@@ -175,25 +178,21 @@ class NativePooling:
     whole: bool
 
 
-def native(window: Window) -> NativePooling | None:
+def native_pooling(window: Window) -> NativePooling | None:
     """The windows as a pooling node's attributes; None where ONNX or its runtimes have no such windows.
 
     Instead of ceil_mode, whose last window implementations do not agree on, there is as much padding as it needs.
     Padding is narrower than the kernel, and every window has a cell.
     """
-    axes = [_as_regular(axis) for axis in window.axes]
-    if len(axes) not in NATIVE_RANKS or any(axis is None or not _is_native(axis) for axis in axes):
+    axes = [regular for axis in window.axes if (regular := _as_regular(axis)) is not None and _is_native(regular)]
+    if len(axes) not in NATIVE_RANKS or len(axes) < window.rank:
         return None
-    found = [axis for axis in axes if axis is not None]
-    ends = [_needed(axis) for axis in found]
-    attributes = {
-        "kernel_shape": [axis.kernel for axis in found],
-        "strides": [axis.stride for axis in found],
-        "pads": [axis.lo for axis in found] + ends,
-    }
-    if any(axis.dilation > 1 for axis in found):
-        attributes["dilations"] = [axis.dilation for axis in found]
-    extended = any(end > axis.hi for end, axis in zip(ends, found, strict=True))
+    ends = [_needed(axis) for axis in axes]
+    pads = [axis.lo for axis in axes] + ends
+    attributes = {"kernel_shape": [a.kernel for a in axes], "strides": [a.stride for a in axes], "pads": pads}
+    if any(axis.dilation > 1 for axis in axes):
+        attributes["dilations"] = [axis.dilation for axis in axes]
+    extended = any(end > axis.hi for end, axis in zip(ends, axes, strict=True))
     return NativePooling(attributes, extended, all(isinstance(a, Adaptive) and a.outputs == 1 for a in window.axes))
 
 
@@ -217,3 +216,61 @@ def as_planes(e: Emitter, x: OnnxValue, rank: int) -> OnnxValue:
     """``x`` with two leading axes, which ONNX calls batch and channels."""
     lead = x.shape[: x.ndim - rank]
     return x if len(lead) == 2 else e.reshape(x, (1, prod(lead), *x.shape[x.ndim - rank :]))
+
+
+# --- resizing ---------------------------------------------------------------------------------------------------------
+#
+# ONNX computes the positions of a Resize in floating point, where ours are rational. The node is written where every
+# position is exact in either; otherwise the cells are gathered by tables and weighed.
+
+
+@emits("resize")
+def resize(e: Emitter, attrs: Resize, x: OnnxValue) -> OnnxValue:
+    if _is_native_resize(attrs, x):
+        return _resize_natively(e, attrs, x)
+    if attrs.mode == "linear":
+        return combine(e, x, [_taps_of_outputs(axis) for axis in attrs.axes])
+    for i, axis in enumerate(attrs.axes, x.ndim - len(attrs.sizes)):
+        x = e.gather(x, _taps_of_outputs(axis).places[:, 0], i)
+    return x
+
+
+@emits("resize_transpose")
+def resize_transpose(e: Emitter, attrs: Resize, g: OnnxValue) -> OnnxValue:
+    return combine(e, g, [_readers_of_cells(axis) for axis in attrs.axes])
+
+
+def _taps_of_outputs(axis: Axis) -> Table:
+    """The cells that each output reads."""
+    rows = axis_taps(axis)
+    return table(axis.size, [[i for i, _ in row] for row in rows], [[float(w) for _, w in row] for row in rows])
+
+
+def _readers_of_cells(axis: Axis) -> Table:
+    """The outputs that read each cell."""
+    rows: list[list[tuple[int, Fraction]]] = [[] for _ in range(axis.size)]
+    for o, row in enumerate(axis_taps(axis)):
+        for i, w in row:
+            rows[i].append((o, w))
+    return table(axis.outputs, [[o for o, _ in row] for row in rows], [[float(w) for _, w in row] for row in rows])
+
+
+def _is_native_resize(attrs: Resize, x: OnnxValue) -> bool:
+    """Whether ONNX has these positions, exactly: the default ones of steps that are powers of two."""
+    usual = attrs.step is None and attrs.rounding == "floor" and not attrs.align_corners
+    ranks = NATIVE_RANKS if attrs.mode == "nearest" else (2,)
+    fits = len(attrs.sizes) in ranks and x.ndim == len(attrs.sizes) + 2
+    return usual and fits and all(_is_power_of_two(axis.step) for axis in attrs.axes)
+
+
+def _is_power_of_two(step: Fraction) -> bool:
+    numerator, denominator = step.numerator, step.denominator
+    return not numerator & (numerator - 1) and not denominator & (denominator - 1)
+
+
+def _resize_natively(e: Emitter, attrs: Resize, x: OnnxValue) -> OnnxValue:
+    shape = (*x.shape[:2], *attrs.outputs)
+    modes = {"coordinate_transformation_mode": "half_pixel"}
+    if attrs.mode == "nearest":
+        modes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return e.node("Resize", [x, NONE, NONE, e.indices(shape)], shape, x.dtype, mode=attrs.mode, **modes)

@@ -1,33 +1,19 @@
 """How each operator of ONNX is written in gradspec's, by its name; every handler knows all versions of its operator."""
 
 from gradspec.interop.onnx.node import Handler, Signature
-from gradspec.interop.onnx.nodes import (
-    attention,
-    cast,
-    constant,
-    control,
-    conv,
-    fused,
-    indexing,
-    layout,
-    linear,
-    microsoft,
-    norm,
-    pointwise,
-    pool,
-    quantize,
-    reduce,
-    resize,
-    select,
-)
+from gradspec.interop.onnx.nodes import fused, layout, pointwise, quantize, reduce, windows
 
-ROOMS = (
-    *(attention, constant, cast, control, conv, fused, indexing, layout, linear, microsoft),
-    *(norm, pointwise, pool, quantize, reduce, resize, select),
-)
+_FOREIGN = fused.FOREIGN | quantize.FOREIGN
 
-HANDLERS: dict[str, Handler] = {name: handler for room in ROOMS for name, handler in room.HANDLERS.items()}
+HANDLERS: dict[str, Handler] = {
+    **layout.HANDLERS,
+    **pointwise.HANDLERS,
+    **reduce.HANDLERS,
+    **windows.HANDLERS,
+    **quantize.HANDLERS,
+    **{name: handler for name, (handler, _) in _FOREIGN.items()},
+}
 """By the name of the operator, with its domain in front if that is not ONNX's own."""
 
-FOREIGN: dict[str, Signature] = attention.SIGNATURES | fused.SIGNATURES | microsoft.SIGNATURES
+FOREIGN: dict[str, Signature] = {name: signature for name, (_, signature) in _FOREIGN.items()}
 """Operators that ONNX has no record of, by their name with the domain in front if that is not ONNX's own."""

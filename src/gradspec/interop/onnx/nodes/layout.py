@@ -1,29 +1,115 @@
-"""Operators that move numbers: on variables they become nodes, on known arrays they are carried out at once."""
+"""Constants, conversions, and operators that move numbers, from places that are known or computed.
+
+On variables they become nodes; on arrays that are known while the model is read they are carried out at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
 
-from gradspec.graph.ir import Var
-from gradspec.interop import compose
+from gradspec.backends import numpy
+from gradspec.graph.ir import Array, Var
+from gradspec.graph.types import boolean, dtype_of, i64, u8
+from gradspec.interop import compose, indexing
+from gradspec.interop.onnx.folding import ARITHMETIC
 from gradspec.interop.onnx.node import Handler, OnnxNode, Value, normal_axes
-from gradspec.interop.onnx.nodes.constant import known_shape
 from gradspec.interop.onnx.nodes.windows import halves
+from gradspec.interop.onnx.tensors import MAX_CELLS, MAX_RANK, kind_of
 from gradspec.ops import layout
+from gradspec.ops.convert import CONVERT, Conversion, convert
+from gradspec.ops.gather import from_the_front, gather, scattered, take
+from gradspec.ops.grid_sample import grid_sample
 from gradspec.ops.layout import getitem
 from gradspec.ops.rules import broadcast_shape
+from gradspec.ops.select import where
 from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.ops.topk import topk
 from gradspec.saving.strict_json import brief
-from gradspec.spec.errors import FormatError, ShapeError
+from gradspec.spec.errors import FormatError, ShapeError, UnsupportedError
 
-# --- on variables and arrays alike ------------------------------------------------------------------------------------
+# --- constants and conversions ----------------------------------------------------------------------------------------
 
 
-def _reshape(node: OnnxNode, x: Value, shape: Sequence[int]) -> Value:
+def _constant(node: OnnxNode) -> Array:
+    given = [(name, content) for name, content in node.attributes.items() if content is not None]
+    if len(given) != 1:
+        raise FormatError(f"it has {len(given)} values; exactly one is needed")
+    ((name, content),) = given
+    if name == "value":
+        return node.scope.array(content)
+    if name in ("value_int", "value_ints", "value_float", "value_floats"):
+        return np.array(content, np.int64 if "int" in name else np.float32)
+    raise UnsupportedError(f"Constant with {name}")
+
+
+def _constant_of_shape(node: OnnxNode) -> Array:
+    shape, content = _known_shape(node, 0), node.attribute("value")
+    value = np.zeros(1, np.float32) if content is None else node.scope.array(content)
+    if value.size != 1:
+        raise FormatError(f"its value has the shape {value.shape}, and one number is needed")
+    return np.broadcast_to(value.reshape(()), shape)  # which takes no memory
+
+
+def _known_shape(node: OnnxNode, i: int) -> tuple[int, ...]:
+    """Operand ``i`` as the shape of a tensor that can be addressed."""
+    shape = tuple(node.known_ints(i))
+    if len(shape) > MAX_RANK or any(n < 0 for n in shape) or prod(shape) > MAX_CELLS:
+        raise FormatError(f"its input {i}, {brief(shape[:8])}, is not the shape of a tensor")
+    return shape
+
+
+def _shape(node: OnnxNode) -> Array:
+    rank = len(node.value(0).shape)
+    start, end = node.attribute("start") or 0, node.attribute("end")
+    return np.array(node.value(0).shape[slice(start, rank if end is None else end)], np.int64)
+
+
+def _range(node: OnnxNode) -> Array:
+    start, limit, delta = (node.known_number(i) for i in range(3))
+    if delta == 0 or not all(map(isfinite, (start, limit, delta))):
+        raise FormatError(f"a range from {start} to {limit} in steps of {delta}")
+    count = max(int(-((start - limit) // delta)), 0)  # rounded up
+    node.scope.charge(count)
+    kind = node.known(0).dtype
+    numbers: Array = np.arange(count, dtype=np.int64 if kind.kind in "iu" else np.float64) * delta + start
+    return numbers.astype(kind)
+
+
+def _refuse_variables(node: OnnxNode) -> Any:
+    raise UnsupportedError(f"{node.op_type} of values that are not known at import")
+
+
+def _if(node: OnnxNode) -> Any:
+    """The results of the branch that a known condition chooses; the other is not looked at."""
+    return node.scope.branch(node.attribute("then_branch" if node.known_number(0) else "else_branch"))
+
+
+def _cast(node: OnnxNode) -> Value:
+    return _to_kind(node, kind_of(node.attribute("to")))
+
+
+def _cast_like(node: OnnxNode) -> Value:
+    like = node.value(1)
+    return _to_kind(node, like.dtype.numpy if isinstance(like, Var) else like.dtype)
+
+
+def _to_kind(node: OnnxNode, kind: np.dtype[Any]) -> Value:
+    x, dtype = node.value(0), dtype_of(np.empty(0, kind))
+    if isinstance(x, Var):
+        return convert(x, dtype)  # type: ignore[no-any-return]
+    node.scope.charge(x.size)
+    (y,) = numpy.apply(CONVERT, Conversion(dtype.name), x)  # a file has no kernel compiled or loaded
+    return y
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+
+def _to_shape(node: OnnxNode, x: Value, shape: Sequence[int]) -> Value:
     if isinstance(x, Var):
         return reshape(x, tuple(shape))  # type: ignore[no-any-return]
     if prod(shape) != x.size:
@@ -33,33 +119,18 @@ def _reshape(node: OnnxNode, x: Value, shape: Sequence[int]) -> Value:
     return x.reshape(tuple(shape))
 
 
-def _transpose(x: Value, order: Sequence[int]) -> Value:
-    return layout.transpose(x, order) if isinstance(x, Var) else np.transpose(x, order)
-
-
-def _broadcast(x: Value, shape: tuple[int, ...]) -> Value:
-    return broadcast_to(x, shape) if isinstance(x, Var) else np.broadcast_to(x, shape)
-
-
-def _cut(x: Value, window: Sequence[slice]) -> Value:
-    return getitem(x, tuple(window)) if isinstance(x, Var) else x[tuple(window)]
-
-
-# --- shapes -----------------------------------------------------------------------------------------------------------
-
-
-def _to_shape(node: OnnxNode) -> Value:
-    x, wanted = node.value(0), node.known_ints(1)
+def _reshape(node: OnnxNode) -> Value:
+    x, sizes = node.value(0), node.known_ints(1)
     if not node.flag("allowzero"):
-        wanted = [x.shape[i] if n == 0 and i < len(x.shape) else n for i, n in enumerate(wanted)]
-    if any(n < -1 for n in wanted) or wanted.count(-1) > 1:
-        raise FormatError(f"the shape {brief(wanted[:8])} has a size below -1, or more than one to work out")
-    if -1 in wanted:
-        others = prod(n for n in wanted if n != -1)
+        sizes = [x.shape[i] if n == 0 and i < len(x.shape) else n for i, n in enumerate(sizes)]
+    if any(n < -1 for n in sizes) or sizes.count(-1) > 1:
+        raise FormatError(f"the shape {brief(sizes[:8])} has a size below -1, or more than one to work out")
+    if -1 in sizes:
+        others = prod(n for n in sizes if n != -1)
         if others == 0 or prod(x.shape) % others:
-            raise ShapeError(f"the shape {x.shape} does not fall into {brief(wanted[:8])}")
-        wanted[wanted.index(-1)] = prod(x.shape) // others
-    return _reshape(node, x, wanted)
+            raise ShapeError(f"the shape {x.shape} does not fall into {brief(sizes[:8])}")
+        sizes[sizes.index(-1)] = prod(x.shape) // others
+    return _to_shape(node, x, sizes)
 
 
 def _flatten(node: OnnxNode) -> Value:
@@ -68,7 +139,7 @@ def _flatten(node: OnnxNode) -> Value:
     if not -rank <= axis <= rank:
         raise FormatError(f"its axis is {axis}, and its input has {rank}")
     at = axis if axis >= 0 else axis + rank
-    return _reshape(node, x, (prod(x.shape[:at]), prod(x.shape[at:])))
+    return _to_shape(node, x, (prod(x.shape[:at]), prod(x.shape[at:])))
 
 
 def _axes(node: OnnxNode) -> list[int] | None:
@@ -79,35 +150,35 @@ def _axes(node: OnnxNode) -> list[int] | None:
 
 
 def _squeeze(node: OnnxNode) -> Value:
-    x, given = node.value(0), _axes(node)
-    rank = len(x.shape)
-    axes = [a for a, n in enumerate(x.shape) if n == 1] if given is None else normal_axes(given, rank)
+    x, named = node.value(0), _axes(node)
+    axes = [a for a, n in enumerate(x.shape) if n == 1] if named is None else normal_axes(named, len(x.shape))
     if any(x.shape[a] != 1 for a in axes):
         raise ShapeError(f"the axes {brief(list(axes))} of the shape {x.shape} are not all of size 1")
-    return _reshape(node, x, [n for a, n in enumerate(x.shape) if a not in axes])
+    return _to_shape(node, x, [n for a, n in enumerate(x.shape) if a not in axes])
 
 
 def _unsqueeze(node: OnnxNode) -> Value:
-    x, given = node.value(0), _axes(node)
-    if given is None:
+    x, named = node.value(0), _axes(node)
+    if named is None:
         raise FormatError("its axes are left out")
-    rank = len(x.shape) + len(given)
-    new, sizes = set(normal_axes(given, rank)), iter(x.shape)
-    return _reshape(node, x, [1 if a in new else next(sizes) for a in range(rank)])
+    rank = len(x.shape) + len(named)
+    new, sizes = set(normal_axes(named, rank)), iter(x.shape)
+    return _to_shape(node, x, [1 if a in new else next(sizes) for a in range(rank)])
 
 
-def _permuted(node: OnnxNode) -> Value:
+def _transpose(node: OnnxNode) -> Value:
     x, order = node.value(0), node.attribute("perm")
     rank = len(x.shape)
     axes = list(range(rank))[::-1] if order is None else order
     if sorted(axes) != list(range(rank)):
         raise FormatError(f"its perm is {brief(order)}, and each of 0 to {rank - 1} is needed once")
-    return _transpose(x, axes)
+    return layout.transpose(x, axes) if isinstance(x, Var) else np.transpose(x, axes)
 
 
 def _expand(node: OnnxNode) -> Value:
     x = node.value(0)
-    return _broadcast(x, broadcast_shape("Expand", x.shape, known_shape(node, 1)))
+    shape = broadcast_shape("Expand", x.shape, _known_shape(node, 1))
+    return broadcast_to(x, shape) if isinstance(x, Var) else np.broadcast_to(x, shape)
 
 
 def _tile(node: OnnxNode) -> Value:
@@ -123,9 +194,12 @@ def _tile(node: OnnxNode) -> Value:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
+def _cut(x: Value, window: Sequence[slice]) -> Value:
+    return getitem(x, tuple(window)) if isinstance(x, Var) else x[tuple(window)]
+
+
 def _concat(node: OnnxNode) -> Value:
-    parts = node.operands
-    (axis,) = normal_axes([node.attribute("axis")], len(node.value(0).shape))
+    parts, axis = node.operands, node.axis(len(node.value(0).shape))
     arrays = [part for part in parts if isinstance(part, np.ndarray)]
     if len(arrays) < len(parts):
         return layout.concat(node.variables(), axis)  # type: ignore[no-any-return]
@@ -137,13 +211,12 @@ def _concat(node: OnnxNode) -> Value:
 
 def _split(node: OnnxNode) -> Sequence[Value]:
     x, count = node.value(0), len(node.outputs)
-    (axis,) = normal_axes([node.attribute("axis")], len(x.shape))
+    axis = node.axis(len(x.shape))
     sizes = _split_sizes(node, x.shape[axis], count)
     if len(sizes) != count or sum(sizes) != x.shape[axis] or min(sizes) < 0:
         raise ShapeError(f"pieces of {brief(sizes[:8])} cells for {count} outputs do not make up {x.shape[axis]}")
-    starts = np.cumsum([0, *sizes])[:-1].tolist()
-    lead = [slice(None)] * axis
-    return [_cut(x, [*lead, slice(start, start + size)]) for start, size in zip(starts, sizes, strict=True)]
+    ends = np.cumsum(sizes).tolist()
+    return [_cut(x, [*[slice(None)] * axis, slice(end - n, end)]) for end, n in zip(ends, sizes, strict=True)]
 
 
 def _split_sizes(node: OnnxNode, cells: int, count: int) -> list[int]:
@@ -161,8 +234,8 @@ def _split_sizes(node: OnnxNode, cells: int, count: int) -> list[int]:
 
 def _slice(node: OnnxNode) -> Value:
     x = node.value(0)
-    starts, ends, given, steps = _slice_limits(node)
-    axes = normal_axes(range(len(starts)) if given is None else given, len(x.shape))
+    starts, ends, named, steps = _slice_limits(node)
+    axes = normal_axes(range(len(starts)) if named is None else named, len(x.shape))
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise FormatError("its starts, ends, axes and steps differ in number, or a step is 0")
     window = [slice(None)] * len(x.shape)
@@ -182,9 +255,61 @@ def _slice_limits(node: OnnxNode) -> tuple[list[int], list[int], list[int] | Non
     return starts, node.known_ints(2), axes, node.known_ints(4) if node.has(4) else [1] * len(starts)
 
 
-def gather_known(node: OnnxNode) -> Value:
+# --- borders and blocks of images -------------------------------------------------------------------------------------
+
+
+def _pad(node: OnnxNode) -> Any:
+    x, mode = node.variable(0), node.choice("mode", "constant", "reflect", "edge", "wrap")
+    ends = list(node.attributes["pads"]) if "pads" in node.attributes else node.known_ints(1)
+    value = node.known_number(2) if node.has(2) else node.attributes.get("value", 0)
+    axes = normal_axes(node.known_ints(3), x.ndim) if node.has(3) else tuple(range(x.ndim))
+    if len(ends) != 2 * len(axes):
+        raise FormatError(f"it has {len(ends)} pads for {len(axes)} axes; two for each are needed")
+    pairs = dict(zip(axes, zip(ends[: len(axes)], ends[len(axes) :], strict=True), strict=True))
+    return compose.pad(x, [pairs.get(a, (0, 0)) for a in range(x.ndim)], mode, value)
+
+
+def _center_crop_pad(node: OnnxNode) -> Any:
+    x, sizes, named = node.variable(0), _known_shape(node, 1), node.attribute("axes")
+    axes = tuple(range(x.ndim)) if named is None else normal_axes(named, x.ndim)
+    if len(axes) != len(sizes):
+        raise FormatError(f"it has {len(sizes)} sizes for {len(axes)} axes")
+    pairs = [(0, 0)] * x.ndim
+    for axis, size in zip(axes, sizes, strict=True):
+        lo, hi = halves(abs(size - x.shape[axis]), low_first=False)
+        pairs[axis] = (lo, hi) if size > x.shape[axis] else (-lo, -hi)
+    return compose.pad(x, pairs)
+
+
+def _move_blocks(node: OnnxNode) -> Any:
+    function = compose.depth_to_space if node.op_type == "DepthToSpace" else compose.space_to_depth
+    channels_first = node.choice("mode", "DCR", "CRD") == "CRD"
+    return function(node.variable(0), node.attribute("blocksize"), channels_first=channels_first)
+
+
+# --- at indices: negative ones count from the end ---------------------------------------------------------------------
+
+REDUCTIONS = ("none", "add", "mul", "max", "min")
+
+
+def _indices(node: OnnxNode) -> Var:
+    indices = node.variable(1)
+    if not indices.type.is_integer:
+        raise FormatError(f"its indices are {indices.type}, and integers are needed")
+    return indices
+
+
+def _gather(node: OnnxNode) -> Any:
+    if isinstance(node.value(1), np.ndarray):
+        return _gather_known(node)
+    x, indices = node.variable(0), _indices(node)
+    axis = node.axis(x.ndim)
+    return take(x, from_the_front(indices, x.shape[axis]), axis)
+
+
+def _gather_known(node: OnnxNode) -> Value:
     x, places = node.value(0), node.known(1)
-    (axis,) = normal_axes([node.attribute("axis")], len(x.shape))
+    axis = node.axis(len(x.shape))
     if places.dtype.kind not in "iu":
         raise FormatError(f"its indices are {places.dtype}, and integers are needed")
     node.scope.charge(places.size)
@@ -198,73 +323,112 @@ def gather_known(node: OnnxNode) -> Value:
     return np.asarray(x[tuple(window)])  # np.take would copy all of a wide view
 
 
-# --- borders ----------------------------------------------------------------------------------------------------------
-
-MODES = ("constant", "reflect", "edge", "wrap")
-
-
-def _pad(node: OnnxNode) -> Any:
-    x, mode = node.variable(0), node.choice("mode", *MODES)
-    ends = list(node.attributes["pads"]) if "pads" in node.attributes else node.known_ints(1)
-    value = node.known_number(2) if node.has(2) else node.attributes.get("value", 0)
-    axes = normal_axes(node.known_ints(3), x.ndim) if node.has(3) else tuple(range(x.ndim))
-    if len(ends) != 2 * len(axes):
-        raise FormatError(f"it has {len(ends)} pads for {len(axes)} axes; two for each are needed")
-    pairs = [(0, 0)] * x.ndim
-    for axis, lo, hi in zip(axes, ends[: len(axes)], ends[len(axes) :], strict=True):
-        pairs[axis] = (lo, hi)
-    return compose.pad(x, pairs, mode, value)
+def _gather_elements(node: OnnxNode) -> Any:
+    x, indices = node.variable(0), _indices(node)
+    axis = node.axis(x.ndim)
+    return gather(x, axis, from_the_front(indices, x.shape[axis]))
 
 
-def _center_crop_pad(node: OnnxNode) -> Any:
-    x, wanted = node.variable(0), known_shape(node, 1)
-    given = node.attribute("axes")
-    axes = tuple(range(x.ndim)) if given is None else normal_axes(given, x.ndim)
-    if len(axes) != len(wanted):
-        raise FormatError(f"it has {len(wanted)} sizes for {len(axes)} axes")
-    pairs = [(0, 0)] * x.ndim
-    for axis, size in zip(axes, wanted, strict=True):
-        lo, hi = halves(abs(size - x.shape[axis]), low_first=False)
-        pairs[axis] = (lo, hi) if size > x.shape[axis] else (-lo, -hi)
-    return compose.pad(x, pairs)
+def _gather_nd(node: OnnxNode) -> Any:
+    x, shared = node.variable(0), node.attribute("batch_dims") or 0
+    if not 0 <= shared < x.ndim:
+        raise FormatError(f"its batch_dims is {shared}, and its input has {x.ndim} axes")
+    return indexing.gather_nd(x, _indices(node), shared)
 
 
-# --- blocks of images -------------------------------------------------------------------------------------------------
+def _scatter_elements(node: OnnxNode) -> Any:
+    x, indices, updates = node.variable(0), _indices(node), node.variable(2)
+    if updates.shape != indices.shape:
+        raise ShapeError(f"its updates have the shape {updates.shape}, and its indices {indices.shape}")
+    axis = node.axis(x.ndim)
+    places = from_the_front(indices, x.shape[axis])
+    join = indexing.join_by(x.ndim - 1, node.choice("reduction", *REDUCTIONS))
+    return scattered(node.op_type, x, axis, places, updates, join)
 
 
-def _depth_to_space(node: OnnxNode) -> Any:
-    by_column = node.choice("mode", "DCR", "CRD") == "CRD"
-    return compose.depth_to_space(node.variable(0), node.attribute("blocksize"), channels_first=by_column)
+def _scatter_nd(node: OnnxNode) -> Any:
+    reduction = node.choice("reduction", *REDUCTIONS)
+    return indexing.scatter_nd(node.variable(0), _indices(node), node.variable(2), reduction)
 
 
-def _space_to_depth(node: OnnxNode) -> Any:
-    x, block = node.variable(0), node.attribute("blocksize")
-    y = compose.space_to_depth(x, block)
-    if node.choice("mode", "DCR", "CRD") == "DCR":
-        return y
-    n, channels, height, width = y.shape
-    split = reshape(y, (n, block**2, channels // block**2, height, width))
-    return reshape(layout.transpose(split, (0, 2, 1, 3, 4)), y.shape)
+def _argmax(node: OnnxNode) -> Any:
+    x = node.variable(0)
+    axis = node.axis(x.ndim)
+    if not x.shape[axis]:
+        raise ShapeError(f"axis {axis} of the shape {x.shape} has no cell, so none is largest or smallest")
+    numbers = convert(x, u8) if x.dtype is boolean else x
+    function = indexing.argmax if node.op_type == "ArgMax" else indexing.argmin
+    return function(numbers, axis, node.flag("keepdims"), last=node.flag("select_last_index"))
 
 
-def _identity(node: OnnxNode) -> Value:
-    return node.value(0)
+def _one_hot(node: OnnxNode) -> Any:
+    indices, values = node.variable(0), node.variable(2)
+    size, axis = int(node.known_number(1)), node.axis(indices.ndim + 1)
+    if size < 0 or values.shape != (2,):
+        raise FormatError(f"its depth is {brief(size)} and its values have the shape {values.shape}; (2,) is needed")
+    node.scope.charge(size)
+    whole = indices if indices.dtype is i64 else convert(indices, i64)
+    here = indexing.one_hot(from_the_front(whole, size), size, axis)
+    off, on = (broadcast_to(values[i], here.shape) for i in (0, 1))
+    return where(here, on, off)
+
+
+def _topk(node: OnnxNode) -> Any:
+    x = node.variable(0)
+    (k,) = [node.attribute("k")] if node.version < 10 else node.known_ints(1)
+    return topk(x, k, node.axis(x.ndim), largest=node.version < 11 or node.flag("largest"))
+
+
+_SAMPLES = {
+    "bilinear": "bilinear",
+    "linear": "bilinear",
+    "nearest": "nearest",
+    "bicubic": "bicubic",
+    "cubic": "bicubic",
+}
+
+
+def _grid_sample(node: OnnxNode) -> Any:
+    mode = _SAMPLES[node.choice("mode", *_SAMPLES)]
+    padding = node.choice("padding_mode", "zeros", "border", "reflection")
+    return grid_sample(node.variable(0), node.variable(1), mode, padding, node.flag("align_corners"))
 
 
 HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(ARITHMETIC, _refuse_variables),
+    "ArgMax": _argmax,
+    "ArgMin": _argmax,
+    "Cast": _cast,
+    "CastLike": _cast_like,
     "CenterCropPad": _center_crop_pad,
     "Concat": _concat,
-    "DepthToSpace": _depth_to_space,
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "DepthToSpace": _move_blocks,
     "Expand": _expand,
     "Flatten": _flatten,
-    "Identity": _identity,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "GridSample": _grid_sample,
+    "Identity": lambda node: node.value(0),
+    "If": _if,
+    "OneHot": _one_hot,
     "Pad": _pad,
-    "Reshape": _to_shape,
+    "Range": _range,
+    "Reshape": _reshape,
+    "Scatter": _scatter_elements,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "Shape": _shape,
+    "Size": lambda node: np.array(prod(node.value(0).shape), np.int64),
     "Slice": _slice,
-    "SpaceToDepth": _space_to_depth,
+    "SpaceToDepth": _move_blocks,
     "Split": _split,
     "Squeeze": _squeeze,
     "Tile": _tile,
-    "Transpose": _permuted,
+    "TopK": _topk,
+    "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
+"""Handlers of other modules replace those that refuse variables."""

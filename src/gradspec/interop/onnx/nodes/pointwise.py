@@ -1,46 +1,19 @@
-"""Functions of each cell, and arithmetic that broadcasts."""
+"""Functions of each cell, and arithmetic, comparisons and logic that broadcast."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from gradspec.graph.ir import Var
 from gradspec.interop import compose
-from gradspec.interop.onnx.node import Handler, OnnxNode
+from gradspec.interop.onnx.node import Handler, OnnxNode, apply_to_operands
+from gradspec.ops import pointwise as ops
 from gradspec.ops.convert import convert
-from gradspec.ops.pointwise import (
-    abs,
-    add,
-    clamp,
-    cos,
-    detach,
-    div,
-    erf,
-    exp,
-    floor,
-    gelu,
-    leaky_relu,
-    log,
-    maximum,
-    minimum,
-    mul,
-    neg,
-    relu,
-    round,
-    scale,
-    sigmoid,
-    silu,
-    sin,
-    softplus,
-    sqrt,
-    sub,
-    tanh,
-    trunc_divide,
-)
 from gradspec.ops.rules import broadcast_shape
 from gradspec.ops.select import equal, greater, less, where
 from gradspec.ops.shape import broadcast_to
@@ -51,33 +24,19 @@ MOST_EXPONENTS = 16
 """Whole exponents in one Pow, each of which becomes nodes of its own."""
 
 
-def _unary(function: Callable[[Any], Any]) -> Handler:
-    return lambda node: function(node.variable(0))
-
-
-def _binary(function: Callable[[Any, Any], Any]) -> Handler:
-    return lambda node: function(node.variable(0), node.variable(1))
-
-
-def _variadic(function: Callable[[Any, Any], Any]) -> Handler:
-    return lambda node: reduce(function, node.variables())
-
-
-def _with(function: Callable[..., Any], *names: str) -> Handler:
-    """A function of the cell and of attributes."""
-    return lambda node: function(node.variable(0), *(node.attribute(name) for name in names))
-
-
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 
 
-def _div(node: OnnxNode) -> Any:
+def _div(a: Var, b: Var) -> Any:
+    return ops.div(a, b) if a.type.is_float else ops.trunc_divide(a, b)
+
+
+def _mod(node: OnnxNode) -> Any:
+    """What is left of integers: with the sign of the dividend, or of the divisor unless ``fmod`` says otherwise."""
     a, b = node.variable(0), node.variable(1)
-    return div(a, b) if a.type.is_float else trunc_divide(a, b)
-
-
-def _mean(node: OnnxNode) -> Any:
-    return reduce(add, node.variables()) / float(len(node.operands))
+    if a.type.is_float:
+        raise UnsupportedError("Mod of floats that are not known at import")
+    return compose.remainder(a, b, sign_of_divisor=not node.flag("fmod"))
 
 
 def _pow(node: OnnxNode) -> Any:
@@ -114,29 +73,24 @@ def _clip(node: OnnxNode) -> Any:
     if "min" in node.attributes:
         low, high = node.attribute("min"), node.attribute("max")
         if low > high:
-            return minimum(maximum(x, low), high)
+            return ops.minimum(ops.maximum(x, low), high)
         least, most = None if low <= -FLOAT_MAX else low, None if high >= FLOAT_MAX else high
-        return x if least is None and most is None else clamp(x, least, most)
+        return x if least is None and most is None else ops.clamp(x, least, most)
     bounds = [node.value(i) if node.has(i) else None for i in (1, 2)]
     if any(isinstance(bound, Var) for bound in bounds):
-        return _between(node, x)
+        return _clip_by_variables(node, x)
     least, most = (node.known_number(i) if node.has(i) else None for i in (1, 2))
     if least is None and most is None:
         return x
     crossed = least is not None and most is not None and least > most
-    return _between(node, x) if crossed else clamp(x, least, most)
+    return _clip_by_variables(node, x) if crossed else ops.clamp(x, least, most)
 
 
-def _between(node: OnnxNode, x: Any) -> Any:
-    """Bounds that vary; where they cross, the upper one wins."""
+def _clip_by_variables(node: OnnxNode, x: Any) -> Any:
+    """Where the bounds cross, the upper one wins."""
     low, high = node.optional(1), node.optional(2)
-    raised = x if low is None else maximum(x, low)
-    return raised if high is None else minimum(raised, high)
-
-
-def _thresholded_relu(x: Any, alpha: float) -> Any:
-    """``x`` above ``alpha``, else 0."""
-    return where(greater(x, alpha), x, 0.0)
+    raised = x if low is None else ops.maximum(x, low)
+    return raised if high is None else ops.minimum(raised, high)
 
 
 def _shrink(x: Any, bias: float, lambd: float) -> Any:
@@ -144,23 +98,9 @@ def _shrink(x: Any, bias: float, lambd: float) -> Any:
     return where(less(x, -lambd), x + bias, where(greater(x, lambd), x - bias, 0.0))
 
 
-def _prelu(node: OnnxNode) -> Any:
-    x, slope = node.variable(0), node.variable(1)
-    return compose.prelu(x, broadcast_to(slope, x.shape))
-
-
-def _sign(node: OnnxNode) -> Any:
+def _sign(x: Var) -> Any:
     """NaN where ``x`` is."""
-    x = node.variable(0)
-    return where(equal(x, x), compose.sign(x), detach(x)) if x.type.is_float else compose.sign(x)
-
-
-def _swish(x: Any, alpha: float) -> Any:
-    return silu(x) if alpha == 1 else x * sigmoid(scale(x, alpha))
-
-
-def _gelu(node: OnnxNode) -> Any:
-    return gelu(node.variable(0), node.choice("approximate", "none", "tanh"))
+    return where(equal(x, x), compose.sign(x), ops.detach(x)) if x.type.is_float else compose.sign(x)
 
 
 def _celu(x: Any, alpha: float) -> Any:
@@ -169,11 +109,12 @@ def _celu(x: Any, alpha: float) -> Any:
     return compose.celu(x, alpha)
 
 
-def _selu(x: Any, alpha: float, gamma: float) -> Any:
-    return compose.elu(x, alpha, gain=gamma)
-
-
-# --- dropout ----------------------------------------------------------------------------------------------------------
+def _is_inf(node: OnnxNode) -> Any:
+    x = node.variable(0)
+    wanted = [inf] * node.flag("detect_positive") + [-inf] * node.flag("detect_negative")
+    if not wanted:
+        return np.broadcast_to(np.False_, x.shape)
+    return reduce(ops.maximum, (equal(x, infinity) for infinity in wanted))
 
 
 def _dropout(node: OnnxNode) -> Any:
@@ -182,51 +123,71 @@ def _dropout(node: OnnxNode) -> Any:
     if node.has(2) and node.known_number(2) and (not node.has(1) or node.known_number(1) != 0):
         raise UnsupportedError("Dropout in training mode")
     kind = x.dtype.numpy if isinstance(x, Var) else x.dtype
-    kept = np.ones((), bool if node.version >= 10 else kind)
-    return [x, np.broadcast_to(kept, x.shape)][: len(node.outputs)]
+    mask = np.ones((), bool if node.version >= 10 else kind)
+    return [x, np.broadcast_to(mask, x.shape)][: len(node.outputs)]
 
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], *tuple[str, ...]]] = {
+    "Abs": (ops.abs,),
+    "Add": (ops.add,),
+    "And": (ops.minimum,),
+    "Ceil": (compose.ceil,),
+    "Celu": (_celu, "alpha"),
+    "Cos": (ops.cos,),
+    "Div": (_div,),
+    "Elu": (compose.elu, "alpha"),
+    "Equal": (equal,),
+    "Erf": (ops.erf,),
+    "Exp": (ops.exp,),
+    "Floor": (ops.floor,),
+    "Greater": (greater,),
+    "GreaterOrEqual": (compose.greater_equal,),
+    "HardSigmoid": (compose.hardsigmoid, "alpha", "beta"),
+    "HardSwish": (compose.hardswish,),
+    "IsNaN": (lambda x: compose.unequal(x, x),),
+    "LeakyRelu": (ops.leaky_relu, "alpha"),
+    "Less": (less,),
+    "LessOrEqual": (compose.less_equal,),
+    "Log": (ops.log,),
+    "Max": (lambda *xs: reduce(ops.maximum, xs),),
+    "Mean": (lambda *xs: reduce(ops.add, xs) / float(len(xs)),),
+    "Min": (lambda *xs: reduce(ops.minimum, xs),),
+    "Mish": (compose.mish,),
+    "Mul": (ops.mul,),
+    "Neg": (ops.neg,),
+    "Not": (compose.logical_not,),
+    "Or": (ops.maximum,),
+    "PRelu": (lambda x, slope: compose.prelu(x, broadcast_to(slope, x.shape)),),
+    "Reciprocal": (lambda x: 1.0 / x,),
+    "Relu": (ops.relu,),
+    "Round": (ops.round,),
+    "Selu": (lambda x, alpha, gamma: compose.elu(x, alpha, gain=gamma), "alpha", "gamma"),
+    "Shrink": (_shrink, "bias", "lambd"),
+    "Sigmoid": (ops.sigmoid,),
+    "Sign": (_sign,),
+    "Sin": (ops.sin,),
+    "Softplus": (ops.softplus,),
+    "Softsign": (compose.softsign,),
+    "Sqrt": (ops.sqrt,),
+    "Sub": (ops.sub,),
+    "Sum": (lambda *xs: reduce(ops.add, xs),),
+    "Swish": (lambda x, alpha: ops.silu(x) if alpha == 1 else x * ops.sigmoid(ops.scale(x, alpha)), "alpha"),
+    "Tan": (compose.tan,),
+    "Tanh": (ops.tanh,),
+    "ThresholdedRelu": (lambda x, alpha: where(greater(x, alpha), x, 0.0), "alpha"),
+    "Where": (where,),
+    "Xor": (compose.unequal,),
+}
+"""Functions of all operands and of the attributes that are named behind them."""
 
 HANDLERS: dict[str, Handler] = {
-    "Abs": _unary(abs),
-    "Add": _binary(add),
-    "Ceil": _unary(compose.ceil),
-    "Celu": _with(_celu, "alpha"),
+    **{name: apply_to_operands(*row) for name, row in FUNCTIONS.items()},
     "Clip": _clip,
-    "Cos": _unary(cos),
-    "Div": _div,
     "Dropout": _dropout,
-    "Elu": _with(compose.elu, "alpha"),
-    "Erf": _unary(erf),
-    "Exp": _unary(exp),
-    "Floor": _unary(floor),
-    "Gelu": _gelu,
-    "HardSigmoid": _with(compose.hardsigmoid, "alpha", "beta"),
-    "HardSwish": _unary(compose.hardswish),
-    "LeakyRelu": _with(leaky_relu, "alpha"),
-    "Log": _unary(log),
-    "Max": _variadic(maximum),
-    "Mean": _mean,
-    "Min": _variadic(minimum),
-    "Mish": _unary(compose.mish),
-    "Mul": _binary(mul),
-    "Neg": _unary(neg),
-    "PRelu": _prelu,
+    "Gelu": lambda node: ops.gelu(node.variable(0), node.choice("approximate", "none", "tanh")),
+    "IsInf": _is_inf,
+    "Mod": _mod,
     "Pow": _pow,
-    "Reciprocal": _unary(lambda x: 1.0 / x),
-    "Relu": _unary(relu),
-    "Round": _unary(round),
-    "Selu": _with(_selu, "alpha", "gamma"),
-    "Shrink": _with(_shrink, "bias", "lambd"),
-    "Sigmoid": _unary(sigmoid),
-    "Sign": _sign,
-    "Sin": _unary(sin),
-    "Softplus": _unary(softplus),
-    "Softsign": _unary(compose.softsign),
-    "Sqrt": _unary(sqrt),
-    "Sub": _binary(sub),
-    "Sum": _variadic(add),
-    "Swish": _with(_swish, "alpha"),
-    "Tan": _unary(compose.tan),
-    "Tanh": _unary(tanh),
-    "ThresholdedRelu": _with(_thresholded_relu, "alpha"),
 }

@@ -1,36 +1,44 @@
-"""Reductions over axes."""
+"""Reductions over axes, softmaxes, normalisations and products of matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
+from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
-from gradspec.graph.types import boolean, u8
+from gradspec.graph.types import bf16, boolean, f16, f32, u8
 from gradspec.interop import compose
-from gradspec.interop.onnx.node import Handler, OnnxNode, normal_axes
+from gradspec.interop.onnx.node import Handler, OnnxNode, apply_to_operands, normal_axes
+from gradspec.interop.onnx.nodes.windows import spatial
 from gradspec.ops.convert import convert
-from gradspec.ops.pointwise import abs, log
+from gradspec.ops.einsum import einsum
+from gradspec.ops.linear import MATMUL, Product, batch_norm, matmul
+from gradspec.ops.pointwise import STEP, Levels, abs, log, sqrt
+from gradspec.ops.pool import avg_pool
 from gradspec.ops.reduce import cumsum, log_softmax, mean, softmax
-from gradspec.ops.shape import reshape
+from gradspec.ops.shape import broadcast_to, reshape
 from gradspec.ops.shape import sum as sum_over
-from gradspec.spec.errors import FormatError
+from gradspec.spec.errors import FormatError, ShapeError, UnsupportedError
 
 Axes = tuple[int, ...]
 Reduction = Callable[[Any, Axes, bool], Any]
 
+# --- reductions -------------------------------------------------------------------------------------------------------
+
 
 def _axes(node: OnnxNode, rank: int) -> Axes | None:
     """The axes that are reduced, which were an attribute before they became an input; None: leave it as it is."""
-    given = node.attribute("axes")
-    if given is None and node.has(1):
-        given = node.known_ints(1)
-    if not given:
+    named = node.attribute("axes")
+    if named is None and node.has(1):
+        named = node.known_ints(1)
+    if not named:
         return None if node.flag("noop_with_empty_axes") else tuple(range(rank))
-    return normal_axes(given, rank)
+    return normal_axes(named, rank)
 
 
 def _reduction(on_variables: Reduction, of_nothing: float | None = None, on_arrays: Any = None) -> Handler:
@@ -40,13 +48,13 @@ def _reduction(on_variables: Reduction, of_nothing: float | None = None, on_arra
         x, keepdims = node.value(0), node.flag("keepdims")
         axes = _axes(node, len(x.shape))
         if axes is None:
-            return _each(node, on_variables)
+            return _reduce_each(node, on_variables)
         if on_arrays is not None and isinstance(x, np.ndarray) and x.dtype.kind in "iu":
             node.scope.charge(x.size)
             return np.asarray(on_arrays(x, axis=axes, keepdims=keepdims), x.dtype)
         x = node.variable(0)
         if of_nothing is not None and any(x.shape[a] == 0 for a in axes):
-            return _nothing(x, axes, keepdims, of_nothing)
+            return _fill_reduced(x, axes, keepdims, of_nothing)
         if x.dtype == boolean:
             return convert(on_variables(convert(x, u8), axes, keepdims), boolean)
         return on_variables(x, axes, keepdims)
@@ -54,7 +62,7 @@ def _reduction(on_variables: Reduction, of_nothing: float | None = None, on_arra
     return handler
 
 
-def _each(node: OnnxNode, reduction: Reduction) -> Any:
+def _reduce_each(node: OnnxNode, reduction: Reduction) -> Any:
     """Without axes every number is reduced by itself: what is done to numbers and sums remains."""
     if node.op_type in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"):
         return node.value(0)
@@ -62,7 +70,7 @@ def _each(node: OnnxNode, reduction: Reduction) -> Any:
     return reshape(reduction(reshape(x, (*x.shape, 1)), (x.ndim,), False), x.shape)
 
 
-def _nothing(x: Var, axes: Axes, keepdims: bool, number: float) -> Any:
+def _fill_reduced(x: Var, axes: Axes, keepdims: bool, number: float) -> Any:
     """The result where there is no number; integers have a largest and a least one for the infinities."""
     shape = [1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes]
     kind = x.dtype.numpy
@@ -77,29 +85,11 @@ def _cumsum(node: OnnxNode) -> Any:
     return cumsum(x, axis, node.flag("exclusive"), node.flag("reverse"))
 
 
-def _of(outer: Callable[[Any], Any] | None, inner: Callable[[Any], Any] | None) -> Reduction:
-    """``outer(Σ inner(x))``."""
-
-    def reduction(x: Any, axes: Axes, keepdims: bool) -> Any:
-        total = sum_over(x if inner is None else inner(x), axes, keepdims)
-        return total if outer is None else outer(total)
-
-    return reduction
-
-
-def _square(x: Any) -> Any:
-    return x * x
-
-
-def _norm(x: Any, axes: Axes, keepdims: bool) -> Any:
-    return compose.norm(x, 2.0, axes, keepdims)
-
-
 def _softmax(function: Callable[..., Any]) -> Handler:
     def handler(node: OnnxNode) -> Any:
         x, axis = node.variable(0), node.attribute("axis")
         if node.version >= 13:
-            return function(x, *normal_axes([axis], x.ndim))
+            return function(x, node.axis(x.ndim))
         if not -x.ndim <= axis <= x.ndim:
             raise FormatError(f"its axis is {axis}, and its input has {x.ndim}")
         # Until opset 12 the axes from this one on are taken together.
@@ -110,18 +100,143 @@ def _softmax(function: Callable[..., Any]) -> Handler:
     return handler
 
 
+# --- normalisations ---------------------------------------------------------------------------------------------------
+
+
+def _batch_norm(node: OnnxNode) -> Any:
+    x, _, _, _, variance = node.variables()
+    if node.flag("training_mode") or any(node.wants(i) for i in range(1, 5)):
+        raise UnsupportedError("BatchNormalization in training mode")
+    eps = node.attribute("epsilon")
+    kind = max(variance.dtype, x.dtype, key=lambda dtype: dtype.numpy.itemsize)
+    wide, weight, bias, average, variance = (convert(v, kind) for v in node.variables())
+    if node.attributes.get("spatial", 1) and x.ndim > 1:
+        y = batch_norm(wide, average, variance, weight, bias, eps)
+    else:  # one mean and variance for every cell of a sample
+        y = (wide - average) / sqrt(variance + eps) * weight + bias
+    return convert(y, x.dtype)
+
+
+def _instance_norm(node: OnnxNode) -> Any:
+    x, weight, bias = node.variables()
+    spatial(x.shape)
+    return compose.group_norm(x, x.shape[1], weight, bias, node.attribute("epsilon"))
+
+
+def _group_norm(node: OnnxNode) -> Any:
+    x, weight, bias = node.variables()
+    groups, rank = node.attribute("num_groups"), len(spatial(x.shape))
+    if node.version < 21:  # one number per group
+        weight, bias = (_repeat_by_channel(v, groups, x.shape[1]) for v in (weight, bias))
+    y = convert(compose.group_norm(_to_stash_type(node, x), groups, eps=node.attribute("epsilon")), x.dtype)
+    by_channel = (x.shape[1], *(1,) * rank)
+    return y * reshape(weight, by_channel) + reshape(bias, by_channel)
+
+
+def _repeat_by_channel(v: Var, groups: int, channels: int) -> Any:
+    if v.shape != (groups,) or groups < 1 or channels % groups:
+        raise ShapeError(f"{v} does not hold one number for each of {groups} groups of {channels} channels")
+    return reshape(broadcast_to(reshape(v, (groups, 1)), (groups, channels // groups)), (channels,))
+
+
+def _to_stash_type(node: OnnxNode, x: Var) -> Any:
+    """``x`` in the precision that the statistics are computed in."""
+    is_wider = node.attributes.get("stash_type", 0) == TensorProto.FLOAT and x.dtype in (f16, bf16)
+    return convert(x, f32) if is_wider else x
+
+
+def _layer_norm(node: OnnxNode) -> Any:
+    x, weight, bias = node.variable(0), node.variable(1), node.optional(2)
+    axes, wide = tuple(range(node.axis(x.ndim), x.ndim)), _to_stash_type(node, x)
+    average = mean(wide, axes, keepdims=True)
+    centred = wide - average
+    deviation = sqrt(mean(centred * centred, axes, keepdims=True) + node.attribute("epsilon"))
+    shift = None if bias is None else broadcast_to(bias, x.shape)
+    y = compose.affine(convert(centred / deviation, x.dtype), broadcast_to(weight, x.shape), shift)
+    return [y, average, 1.0 / deviation][: len(node.outputs)]
+
+
+def _rms_norm(node: OnnxNode) -> Any:
+    x, weight = node.variable(0), node.variable(1)
+    axes, wide = tuple(range(node.axis(x.ndim), x.ndim)), _to_stash_type(node, x)
+    deviation = sqrt(mean(wide * wide, axes, keepdims=True) + node.attribute("epsilon"))
+    return convert(wide / deviation, x.dtype) * broadcast_to(weight, x.shape)
+
+
+def _mean_variance_norm(node: OnnxNode) -> Any:
+    """Divided by the deviation plus 1e-9, as the operator's own function body has it."""
+    x = node.variable(0)
+    axes = normal_axes(node.attribute("axes"), x.ndim)
+    centred = x - mean(x, axes, keepdims=True)
+    return centred / (sqrt(mean(centred * centred, axes, keepdims=True)) + 1e-9)
+
+
+def _lrn(node: OnnxNode) -> Any:
+    """``x / (bias + alpha/size · Σ x²)^beta``: the mean of squares over neighbouring channels is an average pooling."""
+    x, size = node.variable(0), node.attribute("size")
+    spatial(x.shape)
+    if size < 1:
+        raise FormatError(f"its size is {size}; 1 or more is needed")
+    n, channels, *sizes = x.shape
+    squares = reshape(x * x, (n, channels, prod(sizes)))
+    before = (size - 1) // 2
+    ends = ((min(before, channels), min(size - 1 - before, channels)), (0, 0))
+    total = avg_pool(squares, (sum(ends[0]) + 1, 1), (1, 1), ends, divisor_override=size)
+    base = reshape(total, x.shape) * node.attribute("alpha") + node.attribute("bias")
+    return x / compose.power(base, node.attribute("beta"))
+
+
+def _lp_normalization(node: OnnxNode) -> Any:
+    """Divided by the 1-norm or 2-norm along an axis; 0 where that is 0."""
+    x, p = node.variable(0), node.attribute("p")
+    axis = node.axis(x.ndim)
+    if p not in (1, 2):
+        raise FormatError(f"its p is {p}; ONNX has 1 and 2")
+    norm = sum_over(abs(x), axis, keepdims=True) if p == 1 else sqrt(sum_over(x * x, axis, keepdims=True))
+    return x / (norm + apply(STEP, Levels(0.0, 1.0, 0.0), norm))
+
+
+# --- products of matrices ---------------------------------------------------------------------------------------------
+
+
+def _gemm(node: OnnxNode) -> Any:
+    """``alpha · A·B + beta · C``. A C with one number per column joins the product, so that they are rounded once."""
+    a, b, c = node.variable(0), node.variable(1), node.optional(2)
+    product, alpha, beta = (
+        Product(node.flag("transA"), node.flag("transB")),
+        node.attribute("alpha"),
+        node.attribute("beta"),
+    )
+    columns = b.shape[-2 if product.transpose_b else -1] if b.ndim == 2 else 0
+    if c is not None and alpha == 1 and c.shape in ((columns,), (1, columns)):
+        return apply(MATMUL, product, a, b, compose.times(reshape(c, (columns,)), beta))
+    y = compose.times(apply(MATMUL, product, a, b), alpha)
+    return y if c is None else y + broadcast_to(compose.times(c, beta), y.shape)
+
+
 HANDLERS: dict[str, Handler] = {
+    "BatchNormalization": _batch_norm,
     "CumSum": _cumsum,
-    "ReduceL1": _reduction(_of(None, abs), 0.0),
-    "ReduceL2": _reduction(_norm, 0.0),
-    "ReduceLogSum": _reduction(_of(log, None), -inf),
+    "Einsum": lambda node: einsum(node.attribute("equation"), *node.variables()),
+    "Gemm": _gemm,
+    "GroupNormalization": _group_norm,
+    "InstanceNormalization": _instance_norm,
+    "LRN": _lrn,
+    "LayerNormalization": _layer_norm,
+    "LogSoftmax": _softmax(log_softmax),
+    "LpNormalization": _lp_normalization,
+    "MatMul": apply_to_operands(matmul),
+    "MeanVarianceNormalization": _mean_variance_norm,
+    "RMSNormalization": _rms_norm,
+    "ReduceL1": _reduction(lambda x, axes, keepdims: sum_over(abs(x), axes, keepdims), 0.0),
+    "ReduceL2": _reduction(lambda x, axes, keepdims: compose.norm(x, 2.0, axes, keepdims), 0.0),
+    "ReduceLogSum": _reduction(lambda x, axes, keepdims: log(sum_over(x, axes, keepdims)), -inf),
     "ReduceLogSumExp": _reduction(compose.log_sum_exp, -inf),
     "ReduceMax": _reduction(compose.largest, -inf, np.max),
     "ReduceMean": _reduction(mean),
     "ReduceMin": _reduction(compose.smallest, inf, np.min),
     "ReduceProd": _reduction(compose.product, 1.0, np.prod),
-    "ReduceSum": _reduction(_of(None, None), 0.0, np.sum),
-    "ReduceSumSquare": _reduction(_of(None, _square), 0.0),
+    "ReduceSum": _reduction(sum_over, 0.0, np.sum),
+    "ReduceSumSquare": _reduction(lambda x, axes, keepdims: sum_over(x * x, axes, keepdims), 0.0),
     "Softmax": _softmax(softmax),
-    "LogSoftmax": _softmax(log_softmax),
 }

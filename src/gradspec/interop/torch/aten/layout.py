@@ -1,30 +1,52 @@
-"""Operators that move numbers, and those that copy or convert them."""
+"""Operators that move numbers, copy or convert them; and cells at indices: read, added to, replaced, or in order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
 import torch
 
-from gradspec.graph.ir import Var
-from gradspec.interop import compose
-from gradspec.interop.torch.aten.operands import axes_of, positive_axis, promoted, to_dtype
-from gradspec.interop.torch.aten.table import reads
-from gradspec.ops.layout import concat, getitem, transpose
+from gradspec.graph.builder import apply
+from gradspec.graph.ir import Array, Var
+from gradspec.graph.types import boolean, i64, u8
+from gradspec.interop import compose, indexing
+from gradspec.interop.torch.aten.table import (
+    axes_of,
+    constant_value,
+    positive_axis,
+    promoted,
+    reads,
+    reads_each,
+    to_dtype,
+)
+from gradspec.ops import gather as rows
+from gradspec.ops import topk as ordered
+from gradspec.ops.gather import GATHER_ROWS, from_the_front, moved
+from gradspec.ops.grid_sample import grid_sample
+from gradspec.ops.layout import AlongAxis, concat, getitem, transpose
 from gradspec.ops.pointwise import detach
+from gradspec.ops.rules import broadcast_shape
+from gradspec.ops.select import equal, where
 from gradspec.ops.shape import broadcast_to, flatten, reshape, sum
-from gradspec.spec.errors import UnsupportedError
+from gradspec.spec.errors import ShapeError, UnsupportedError
 
 Sizes = Sequence[int]
+Indices = Sequence[Var | None]
 
 
-# --- shapes -----------------------------------------------------------------------------------------------------------
+def _list(dims: int | Sizes) -> list[int]:
+    return [dims] if isinstance(dims, int) else list(dims)
 
-reads("view.default", "reshape", "_unsafe_view", "_reshape_copy", "view_copy.default")(reshape)
-reads("flatten.using_ints")(flatten)
+
+def _key(x: Var, dim: int, entry: Any) -> tuple[Any, ...]:
+    """What ``getitem`` takes for an entry of one axis."""
+    return (*[slice(None)] * positive_axis(dim, x.ndim), entry)
+
+
+# --- shapes and orders of axes ----------------------------------------------------------------------------------------
 
 
 @reads("squeeze", "squeeze_copy")
@@ -45,19 +67,6 @@ def _expand(x: Var, size: Sizes, *, implicit: bool = False) -> Any:
     return broadcast_to(x, [n if m == -1 else m for n, m in zip(kept, size, strict=True)])
 
 
-@reads("expand_as")
-def _expand_as(x: Var, other: Var) -> Any:
-    return broadcast_to(x, other.shape)
-
-
-# --- orders of axes ---------------------------------------------------------------------------------------------------
-
-
-@reads("permute", "permute_copy")
-def _permute(x: Var, dims: Sizes) -> Any:
-    return transpose(x, [positive_axis(d, x.ndim) for d in dims])
-
-
 @reads("transpose.int", "transpose_copy.int")
 def _exchange(x: Var, dim0: int, dim1: int) -> Any:
     a, b = positive_axis(dim0, x.ndim), positive_axis(dim1, x.ndim)
@@ -67,19 +76,12 @@ def _exchange(x: Var, dim0: int, dim1: int) -> Any:
     return transpose(x, order)
 
 
-reads("t", "t_copy")(transpose)
-
-
 @reads("movedim.int", "movedim.intlist")
 def _move(x: Var, source: int | Sizes, destination: int | Sizes) -> Any:
     start, end = ([positive_axis(d, x.ndim) for d in _list(dims)] for dims in (source, destination))
     rest = iter(a for a in range(x.ndim) if a not in start)
     placed = dict(zip(end, start, strict=True))
     return transpose(x, [placed[a] if a in placed else next(rest) for a in range(x.ndim)])
-
-
-def _list(dims: int | Sizes) -> list[int]:
-    return [dims] if isinstance(dims, int) else list(dims)
 
 
 @reads("flip")
@@ -97,19 +99,37 @@ def _channel_shuffle(x: Var, groups: int) -> Any:
 
 @reads("pixel_shuffle")
 def _pixel_shuffle(x: Var, upscale_factor: int) -> Any:
-    r, (*lead, channels, height, width) = upscale_factor, x.shape
-    blocks = reshape(x, (-1, channels // r**2, r, r, height, width))
-    spread = transpose(blocks, (0, 1, 4, 2, 5, 3))
-    return reshape(spread, (*lead, channels // r**2, height * r, width * r))
+    y = compose.depth_to_space(reshape(x, (-1, *x.shape[-3:])), upscale_factor, channels_first=True)
+    return reshape(y, (*x.shape[:-3], *y.shape[1:]))
 
 
 @reads("pixel_unshuffle")
 def _pixel_unshuffle(x: Var, downscale_factor: int) -> Any:
-    r, (*lead, channels, height, width) = downscale_factor, x.shape
-    blocks = reshape(x, (-1, channels, height // r, r, width // r, r))
-    gathered = transpose(blocks, (0, 1, 3, 5, 2, 4))
-    return reshape(gathered, (*lead, channels * r**2, height // r, width // r))
+    y = compose.space_to_depth(reshape(x, (-1, *x.shape[-3:])), downscale_factor, channels_first=True)
+    return reshape(y, (*x.shape[:-3], *y.shape[1:]))
 
+
+@reads("diagonal", "diagonal_copy", "linalg_diagonal")
+def _diagonal(x: Var, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """As a last axis: of the two axes made one, every cell that many steps from the one before."""
+    axes = [positive_axis(dim, x.ndim) for dim in (dim1, dim2)]
+    height, width = (x.shape[a] for a in axes)
+    turned = transpose(x, (*(a for a in range(x.ndim) if a not in axes), *axes))
+    count = max(min(height + min(offset, 0), width - max(offset, 0)), 0)
+    places = (offset if offset >= 0 else -offset * width) + np.arange(count) * (width + 1)
+    return compose.take(reshape(turned, (*turned.shape[:-2], height * width)), places, -1)
+
+
+reads_each(
+    {
+        "view.default reshape _unsafe_view _reshape_copy view_copy.default": reshape,
+        "flatten.using_ints": flatten,
+        "expand_as": lambda x, other: broadcast_to(x, other.shape),
+        "permute permute_copy": lambda x, dims: transpose(x, [positive_axis(d, x.ndim) for d in dims]),
+        "t t_copy": transpose,
+        "trace": lambda x: sum(_diagonal(x)),
+    }
+)
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
 
@@ -133,11 +153,6 @@ def _split(x: Var, split_size: int, dim: int = 0) -> Any:
     return compose.split(x, [min(split_size, n - start) for start in range(0, n, split_size)] or [0], dim)
 
 
-@reads("split_with_sizes", "split.sizes")
-def _split_with_sizes(x: Var, split_sizes: Sizes, dim: int = 0) -> Any:
-    return compose.split(x, split_sizes, dim)
-
-
 @reads("chunk")
 def _chunk(x: Var, chunks: int, dim: int = 0) -> Any:
     return _split(x, max(ceil(x.shape[positive_axis(dim, x.ndim)] / chunks), 1), dim)
@@ -145,23 +160,18 @@ def _chunk(x: Var, chunks: int, dim: int = 0) -> Any:
 
 @reads("unbind")
 def _unbind(x: Var, dim: int = 0) -> Any:
-    return [_select(x, dim, i) for i in range(x.shape[positive_axis(dim, x.ndim)])]
+    return [getitem(x, _key(x, dim, i)) for i in range(x.shape[positive_axis(dim, x.ndim)])]
 
 
 @reads("slice", "slice_copy")
 def _slice(x: Var, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
-    return getitem(x, (*[slice(None)] * positive_axis(dim, x.ndim), slice(start, end, step)))
+    return getitem(x, _key(x, dim, slice(start, end, step)))
 
 
 @reads("narrow")
 def _narrow(x: Var, dim: int, start: int, length: int) -> Any:
     begin = start % x.shape[positive_axis(dim, x.ndim)] if start < 0 else start
     return _slice(x, dim, begin, begin + length)
-
-
-@reads("select.int", "select_copy")
-def _select(x: Var, dim: int, index: int) -> Any:
-    return getitem(x, (*[slice(None)] * positive_axis(dim, x.ndim), index))
 
 
 @reads("slice_scatter")
@@ -183,6 +193,13 @@ def _select_scatter(x: Var, src: Var, dim: int, index: int) -> Any:
     place = index % x.shape[axis]
     return _slice_scatter(x, _unsqueeze(src, axis), axis, place, place + 1)
 
+
+reads_each(
+    {
+        "select.int select_copy": lambda x, dim, index: getitem(x, _key(x, dim, index)),
+        "split_with_sizes split.sizes": lambda x, split_sizes, dim=0: compose.split(x, split_sizes, dim),
+    }
+)
 
 # --- repetition and padding -------------------------------------------------------------------------------------------
 
@@ -222,35 +239,16 @@ def _pad(x: Var, pad: Sizes, mode: str = "constant", value: float | None = None)
     return compose.pad(x, [(0, 0)] * (x.ndim - len(pairs)) + pairs, _MODES[mode], value or 0.0)
 
 
-@reads("constant_pad_nd")
-def _constant_pad(x: Var, pad: Sizes, value: float = 0) -> Any:
-    return _pad(x, pad, "constant", value)
-
-
-@reads("reflection_pad{1,2,3}d")
-def _reflection_pad(x: Var, padding: Sizes) -> Any:
-    return _pad(x, padding, "reflect")
-
-
-@reads("replication_pad{1,2,3}d")
-def _replication_pad(x: Var, padding: Sizes) -> Any:
-    return _pad(x, padding, "replicate")
-
-
-@reads("_pad_circular")
-def _circular_pad(x: Var, pad: Sizes) -> Any:
-    return _pad(x, pad, "circular")
-
+reads_each(
+    {
+        "constant_pad_nd": lambda x, pad, value=0: _pad(x, pad, "constant", value),
+        "reflection_pad{1,2,3}d": lambda x, padding: _pad(x, padding, "reflect"),
+        "replication_pad{1,2,3}d": lambda x, padding: _pad(x, padding, "replicate"),
+        "_pad_circular": lambda x, pad: _pad(x, pad, "circular"),
+    }
+)
 
 # --- copies and conversions -------------------------------------------------------------------------------------------
-
-
-@reads("clone", "contiguous", "alias", "lift_fresh", "lift_fresh_copy", "alias_copy")
-def _same(x: Var, *, memory_format: Any = None) -> Any:
-    return x
-
-
-reads("detach", "detach_copy")(detach)
 
 
 @reads("to.dtype", "to.dtype_layout", "_to_copy")
@@ -263,26 +261,215 @@ def _convert_like(x: Var, other: Any, dtype: Any = None, *_: Any, **__: Any) -> 
     return to_dtype(x, other.dtype if isinstance(other, Var) else dtype)
 
 
-@reads("copy")
-def _copy(x: Var, src: Var, non_blocking: bool = False) -> Any:
-    return broadcast_to(to_dtype(src, x.dtype), x.shape)
+reads_each(
+    {
+        "clone contiguous alias lift_fresh lift_fresh_copy alias_copy": lambda x, *, memory_format=None: x,
+        "detach detach_copy": detach,
+        "copy": lambda x, src, non_blocking=False: broadcast_to(to_dtype(src, x.dtype), x.shape),
+    }
+)
+
+# --- at indices of one axis -------------------------------------------------------------------------------------------
 
 
-# --- diagonals --------------------------------------------------------------------------------------------------------
+@reads("index_select")
+def _index_select(x: Var, dim: int, index: Var) -> Any:
+    axis = positive_axis(dim, x.ndim)
+    if x.owner.value(index) is not None:
+        return compose.take(x, constant_value(index, "the indices of a selection"), axis)
+    return rows.take(x, reshape(index, (-1,)), axis)
 
 
-@reads("diagonal", "diagonal_copy", "linalg_diagonal")
-def _diagonal(x: Var, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """As a last axis: of the two axes made one, every cell that many steps from the one before."""
-    axes = [positive_axis(dim, x.ndim) for dim in (dim1, dim2)]
-    rows, columns = (x.shape[a] for a in axes)
-    turned = transpose(x, (*(a for a in range(x.ndim) if a not in axes), *axes))
-    count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
-    first = offset if offset >= 0 else -offset * columns
-    places = first + np.arange(count) * (columns + 1)
-    return compose.take(reshape(turned, (*turned.shape[:-2], rows * columns)), places, -1)
+@reads("take_along_dim")
+def _take_along_dim(x: Var, indices: Var, dim: int | None = None) -> Any:
+    """The other axes are broadcast."""
+    if dim is None:
+        return rows.gather(reshape(x, (-1,)), 0, reshape(indices, (-1,)))
+    axis = positive_axis(dim, x.ndim)
+    others = [tuple(1 if a == axis else n for a, n in enumerate(v.shape)) for v in (x, indices)]
+    shape = broadcast_shape("take_along_dim", *others)
+    spread = [broadcast_to(v, (*shape[:axis], v.shape[axis], *shape[axis + 1 :])) for v in (x, indices)]
+    return rows.gather(spread[0], axis, spread[1])
 
 
-@reads("trace")
-def _trace(x: Var) -> Any:
-    return sum(_diagonal(x))
+@reads("embedding")
+def _embedding(
+    weight: Var, indices: Var, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> Any:
+    """A row for each index. The row of padding is not trained."""
+    if scale_grad_by_freq:
+        raise UnsupportedError("gradients of an embedding are not scaled by frequency; leave scale_grad_by_freq out")
+    vectors = rows.take(weight, indices)
+    if padding_idx < 0:
+        return vectors
+    is_padding = reshape(equal(indices, padding_idx), (*indices.shape, *(1,) * (weight.ndim - 1)))
+    return where(is_padding, detach(vectors), vectors)
+
+
+@reads("one_hot")
+def _one_hot(index: Var, num_classes: int = -1) -> Any:
+    if num_classes < 0:
+        raise UnsupportedError("one_hot needs num_classes: how many there are would depend on the numbers")
+    numbers = index.owner.const(np.arange(num_classes), "classes")
+    known = apply(GATHER_ROWS, AlongAxis(0), numbers, index)  # the classes again, and an error for what is none
+    return to_dtype(indexing.one_hot(known, num_classes, index.ndim), i64)
+
+
+_REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
+
+
+@reads("scatter_reduce.two")
+def _scatter_reduce(x: Var, dim: int, index: Var, src: Var, reduce: str, *, include_self: bool = True) -> Any:
+    """Gradients of equal maxima are shared, as PyTorch does it."""
+    if not include_self or reduce not in _REDUCTIONS:
+        raise UnsupportedError(f"scatter_reduce by {reduce} with include_self={include_self}; the cells must take part")
+    join = indexing.join_by(x.ndim - 1, _REDUCTIONS[reduce], ties="split")
+    return rows.scattered("scatter_reduce", x, dim, index, src, join)
+
+
+def _filled(x: Var, shape: Sizes, value: float) -> Any:
+    return broadcast_to(x.owner.operand(value, x), shape)
+
+
+def _join_rows(x: Var, dim: int, index: Var, src: Any, reduction: str) -> Any:
+    """``src`` joined to whole parts of ``x`` along an axis."""
+    axis = positive_axis(dim, x.ndim)
+    if src.ndim == 0 and x.ndim > 0:
+        src = reshape(src, (1,) * x.ndim)
+    joined = indexing.scattered_rows(moved(x, axis, 0), reshape(index, (-1,)), moved(src, axis, 0), 0, reduction)
+    return moved(joined, 0, axis)
+
+
+@reads("index_copy")
+def _index_copy(x: Var, dim: int, index: Var, source: Var) -> Any:
+    return _join_rows(x, dim, from_the_front(index, x.shape[positive_axis(dim, x.ndim)]), source, "none")
+
+
+@reads("index_fill.int_Scalar")
+def _index_fill(x: Var, dim: int, index: Var, value: float) -> Any:
+    axis = positive_axis(dim, x.ndim)
+    return _index_copy(x, dim, index, _filled(x, (*x.shape[:axis], index.type.size, *x.shape[axis + 1 :]), value))
+
+
+reads_each(
+    {
+        "gather": lambda x, dim, index, *, sparse_grad=False: rows.gather(x, dim, index),
+        "scatter.src": lambda x, dim, index, src: rows.scatter(x, dim, index, src),
+        "scatter.value": lambda x, dim, index, value: rows.scatter(x, dim, index, _filled(x, index.shape, value)),
+        "scatter.reduce": lambda x, dim, index, src, *, reduce: _scatter_reduce(x, dim, index, src, reduce),
+        "scatter_add": lambda x, dim, index, src: rows.scatter_add(x, dim, index, src),
+        "index_add": lambda x, dim, index, source, *, alpha=1: _join_rows(
+            x, dim, index, source if alpha == 1 else source * alpha, "add"
+        ),
+        "take": lambda x, index: rows.take(reshape(x, (-1,)), from_the_front(index, x.type.size)),
+    }
+)
+
+# --- at indices of several axes ---------------------------------------------------------------------------------------
+
+
+@reads("index", "_unsafe_index")
+def _index(x: Var, indices: Indices) -> Any:
+    """``x[indices]``: the indexed axes, read as one, are replaced by those of the indices.
+
+    If they are not next to each other, they come first, as NumPy and PyTorch have it.
+    """
+    if order := _order_to_join(x, indices):
+        x, indices = transpose(x, order), [index for index in indices if index is not None]
+    first, stop, places = _flat_places(x, indices)
+    joined = reshape(x, (*x.shape[:first], prod(x.shape[first:stop]), *x.shape[stop:]))
+    if x.owner.value(places) is not None:
+        return compose.take(joined, constant_value(places, "indices"), first)
+    return rows.take(joined, places, first)
+
+
+@reads("index_put")
+def _index_put(x: Var, indices: Indices, values: Var, accumulate: bool = False) -> Any:
+    """``x`` with values in the place of cells, the last where there are several, or added to them.
+
+    One number can be put where a mask is true.
+    """
+    masks = [index for index in indices if index is not None and index.dtype is boolean]
+    if len(indices) == len(masks) == values.type.size == 1 and not accumulate:
+        mask = reshape(masks[0], (*masks[0].shape, *(1,) * (x.ndim - masks[0].ndim)))
+        return where(mask, reshape(values, ()), x)
+    if order := _order_to_join(x, indices):
+        put = _index_put(transpose(x, order), [i for i in indices if i is not None], values, accumulate)
+        return transpose(put, compose.inverse_permutation(order))
+    first, stop, places = _flat_places(x, indices)
+    lead, rest, rank = x.shape[:first], x.shape[stop:], places.ndim
+    spread = broadcast_to(values, (*lead, *places.shape, *rest))
+    order = [*range(first, first + rank), *range(first), *range(first + rank, spread.ndim)]
+    joined = moved(reshape(x, (*lead, prod(x.shape[first:stop]), *rest)), first, 0)
+    put = indexing.scattered_rows(joined, places, transpose(spread, order), 0, "add" if accumulate else "none")
+    return reshape(moved(put, 0, first), x.shape)
+
+
+def _order_to_join(x: Var, indices: Indices) -> list[int]:
+    """The order of axes in which those that are indexed come first; empty if they are next to each other."""
+    indexed = [axis for axis, index in enumerate(indices) if index is not None]
+    if indexed[-1] - indexed[0] < len(indexed):
+        return []
+    return [*indexed, *(a for a in range(x.ndim) if a not in indexed)]
+
+
+def _flat_places(x: Var, indices: Indices) -> tuple[int, int, Var]:
+    """The range of axes that are indexed, and the places among their cells: as one index of one axis."""
+    by_axis = {axis: index for axis, index in enumerate(indices) if index is not None}
+    first, stop = min(by_axis), max(by_axis) + 1
+    if any(index.dtype in (boolean, u8) for index in by_axis.values()):
+        raise UnsupportedError("indices are integers; how many cells a mask chooses would depend on the numbers")
+    sizes = x.shape[first:stop]
+    if any(x.owner.value(index) is None for index in by_axis.values()):
+        return first, stop, indexing.flat_indices([*by_axis.values()], sizes)
+    whole = [_count_from_front(x.owner.value(i), n) for i, n in zip(by_axis.values(), sizes, strict=True)]
+    flat = np.ravel_multi_index(np.broadcast_arrays(*whole), sizes).astype(np.int64)
+    return first, stop, x.owner.share(flat, "places")
+
+
+def _count_from_front(index: Array, n: int) -> Array:
+    if index.size and not (-n <= index.min() and index.max() < n):
+        raise ShapeError(f"an index from {index.min()} to {index.max()} lies outside an axis of size {n}")
+    return index % n if n else index
+
+
+# --- in order, and at places between cells ----------------------------------------------------------------------------
+
+
+@reads("topk")
+def _topk(x: Var, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    return ordered.topk(x, k, dim, largest)
+
+
+@reads("kthvalue")
+def _kth_value(x: Var, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    key = _key(x, dim, slice(k - 1, k) if keepdim else k - 1)
+    return tuple(getitem(v, key) for v in ordered.sort(x, positive_axis(dim, x.ndim)))
+
+
+@reads("median.dim")
+def _median(x: Var, dim: int = -1, keepdim: bool = False) -> Any:
+    """Of an even number the lower one of the middle; a NaN if there is one, which comes last in order."""
+    n = x.shape[positive_axis(dim, x.ndim)]
+    (middle, place), (last, its) = (_kth_value(x, k, dim, keepdim) for k in ((n + 1) // 2, n))
+    is_number = equal(last, last)
+    return where(is_number, middle, last), where(is_number, place, its)
+
+
+_SAMPLINGS, _BORDERS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
+
+
+@reads("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
+def _grid_sampler(x: Var, grid: Var, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
+    return grid_sample(x, grid, _SAMPLINGS[interpolation_mode], _BORDERS[padding_mode], align_corners)
+
+
+reads_each(
+    {
+        "sort": lambda x, dim=-1, descending=False: ordered.sort(x, dim, descending),
+        "sort.stable": lambda x, *, stable, dim=-1, descending=False: ordered.sort(x, dim, descending),
+        "argsort": lambda x, dim=-1, descending=False: ordered.sort(x, dim, descending)[1],
+        "argsort.stable": lambda x, *, stable, dim=-1, descending=False: ordered.sort(x, dim, descending)[1],
+        "median.default": lambda x: _median(reshape(x, (-1,)), 0)[0],
+    }
+)

@@ -8,10 +8,9 @@ from math import floor
 from typing import Any
 
 from gradspec.graph.ir import Var
-from gradspec.interop.torch.aten.operands import per_axis, positive_axis
-from gradspec.interop.torch.aten.table import reads
+from gradspec.interop.torch.aten.table import per_axis, positive_axis, reads, reads_each
 from gradspec.ops.conv import conv, conv_transpose
-from gradspec.ops.layout import transpose
+from gradspec.ops.gather import moved
 from gradspec.ops.pool import adaptive_avg_pool, adaptive_max_pool, avg_pool, max_pool
 from gradspec.ops.resize import resize
 from gradspec.ops.shape import reshape
@@ -19,6 +18,7 @@ from gradspec.ops.unfold import fold, unfold
 from gradspec.ops.unpool import max_unpool
 
 Ints = int | Sequence[int]
+Maybe = Var | None
 
 
 # --- convolution ------------------------------------------------------------------------------------------------------
@@ -26,14 +26,9 @@ Ints = int | Sequence[int]
 
 @reads("conv{1,2,3}d")
 def _conv(
-    x: Var,
-    weight: Var,
-    bias: Var | None = None,
-    stride: Ints = 1,
-    padding: Ints | str = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-) -> Any:
+    x: Var, weight: Var, bias: Maybe = None, stride: Ints = 1, padding: Ints | str = 0,
+    dilation: Ints = 1, groups: int = 1,
+) -> Any:  # fmt: skip
     rank = weight.ndim - 2
     pads = padding if isinstance(padding, str) else per_axis(padding, rank)
     return conv(x, weight, bias, per_axis(stride, rank), pads, per_axis(dilation, rank), groups)
@@ -41,15 +36,9 @@ def _conv(
 
 @reads("conv_transpose{1,2,3}d")
 def _conv_transpose(
-    x: Var,
-    weight: Var,
-    bias: Var | None = None,
-    stride: Ints = 1,
-    padding: Ints = 0,
-    output_padding: Ints = 0,
-    groups: int = 1,
-    dilation: Ints = 1,
-) -> Any:
+    x: Var, weight: Var, bias: Maybe = None, stride: Ints = 1, padding: Ints = 0, output_padding: Ints = 0,
+    groups: int = 1, dilation: Ints = 1,
+) -> Any:  # fmt: skip
     rank = weight.ndim - 2
     steps, pads, extra, gaps = (per_axis(v, rank) for v in (stride, padding, output_padding, dilation))
     return conv_transpose(x, weight, bias, steps, pads, extra, groups, gaps)
@@ -57,16 +46,9 @@ def _conv_transpose(
 
 @reads("convolution")
 def _convolution(
-    x: Var,
-    weight: Var,
-    bias: Var | None,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    transposed: bool,
-    output_padding: Ints,
-    groups: int,
-) -> Any:
+    x: Var, weight: Var, bias: Maybe, stride: Ints, padding: Ints, dilation: Ints, transposed: bool,
+    output_padding: Ints, groups: int,
+) -> Any:  # fmt: skip
     if transposed:
         return _conv_transpose(x, weight, bias, stride, padding, output_padding, groups, dilation)
     return _conv(x, weight, bias, stride, padding, dilation, groups)
@@ -77,16 +59,9 @@ def _convolution(
 
 @reads("max_pool{1,2,3}d")
 def _max_pool(
-    x: Var,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-    *,
-    return_indices: bool = False,
-    rank: int,
-) -> Any:
+    x: Var, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Ints = 0, dilation: Ints = 1,
+    ceil_mode: bool = False, *, return_indices: bool = False, rank: int,
+) -> Any:  # fmt: skip
     kernel, steps, pads, gaps = (per_axis(v, rank) for v in (kernel_size, stride, padding, dilation))
     return max_pool(x, kernel, steps or None, pads, gaps, ceil_mode, return_indices)
 
@@ -108,29 +83,21 @@ def _with_winners(pool: Callable[[bool], Any], wanted: Collection[int]) -> Any:
 
 @reads("avg_pool{1,2,3}d")
 def _avg_pool(
-    x: Var,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Ints = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-    *,
-    rank: int,
-) -> Any:
+    x: Var, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Ints = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None, *, rank: int,
+) -> Any:  # fmt: skip
     kernel, steps, pads = (per_axis(v, rank) for v in (kernel_size, stride, padding))
     return avg_pool(x, kernel, steps or None, pads, ceil_mode, count_include_pad, divisor_override)
 
 
-@reads("adaptive_avg_pool{1,2,3}d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
-def _adaptive_avg_pool(x: Var, output_size: Sequence[int]) -> Any:
-    return adaptive_avg_pool(x, tuple(output_size))
-
-
-@reads("max_unpool2d", "max_unpool3d")
-def _max_unpool(x: Var, indices: Var, output_size: Sequence[int], *_: Sequence[int]) -> Any:
-    return max_unpool(x, indices, tuple(output_size))
-
+reads_each(
+    {
+        "adaptive_avg_pool{1,2,3}d _adaptive_avg_pool2d _adaptive_avg_pool3d": lambda x, output_size: adaptive_avg_pool(
+            x, tuple(output_size)
+        ),
+        "max_unpool2d max_unpool3d": lambda x, indices, output_size, *_: max_unpool(x, indices, tuple(output_size)),
+    }
+)
 
 # --- unfolding --------------------------------------------------------------------------------------------------------
 
@@ -151,11 +118,9 @@ def _col2im(x: Var, output_size: Ints, kernel_size: Ints, dilation: Ints, paddin
 def _windows_of_axis(x: Var, dimension: int, size: int, step: int) -> Any:
     """``(…, n, …)`` as ``(…, windows, …, size)``: the axis is moved to the end, unfolded and moved back."""
     axis = positive_axis(dimension, x.ndim)
-    rest = [a for a in range(x.ndim) if a != axis]
-    moved = transpose(x, (*rest, axis))
-    columns = unfold(reshape(moved, (*moved.shape[:-1], 1, moved.shape[-1])), (size,), stride=step)
-    last = columns.ndim - 1
-    return transpose(columns, (*range(axis), last, *range(axis, last - 1), last - 1))
+    rows = moved(x, axis, -1)
+    columns = unfold(reshape(rows, (*rows.shape[:-1], 1, rows.shape[-1])), (size,), stride=step)
+    return moved(columns, -1, axis)
 
 
 # --- resizing ---------------------------------------------------------------------------------------------------------
@@ -163,26 +128,26 @@ def _windows_of_axis(x: Var, dimension: int, size: int, step: int) -> Any:
 
 @reads("upsample_nearest{1,2,3}d")
 def _nearest(x: Var, output_size: Sequence[int] | None, *scales: Any) -> Any:
-    sizes, steps = _resized(x, output_size, scales)
+    sizes, steps = _sizes_and_steps(x, output_size, scales)
     return resize(x, sizes, "nearest", step=steps, start=0)
 
 
 @reads("_upsample_nearest_exact{1,2,3}d")
 def _nearest_exact(x: Var, output_size: Sequence[int] | None, *scales: Any) -> Any:
     """The cell in which the middle of an output lies, ``(o + ½)·step``."""
-    sizes, steps = _resized(x, output_size, scales)
+    sizes, steps = _sizes_and_steps(x, output_size, scales)
     return resize(x, sizes, "nearest", step=steps, start=[step / 2 for step in steps])
 
 
 @reads("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 def _linear(x: Var, output_size: Sequence[int] | None, align_corners: bool, *scales: Any) -> Any:
-    sizes, steps = _resized(x, output_size, scales)
+    sizes, steps = _sizes_and_steps(x, output_size, scales)
     if align_corners:
         return resize(x, sizes, "linear", align_corners=True)
     return resize(x, sizes, "linear", step=steps, start=[(step - 1) / 2 for step in steps])
 
 
-def _resized(
+def _sizes_and_steps(
     x: Var, output_size: Sequence[int] | None, scales: Sequence[Any]
 ) -> tuple[tuple[int, ...], list[Fraction]]:
     """The sizes after resizing, and how far apart the outputs lie: by the scale where it is given, else by the sizes.
@@ -193,10 +158,10 @@ def _resized(
     listed = scales[0] if scales and isinstance(scales[0], Sequence) else scales
     given = [*listed, *[None] * len(before)][: len(before)]
     sizes = tuple(output_size or [floor(n * f) for n, f in zip(before, given, strict=True)])
-    steps = [Fraction(n, m) if f is None else _inverse(f) for n, m, f in zip(before, sizes, given, strict=True)]
+    steps = [Fraction(n, m) if f is None else _invert(f) for n, m, f in zip(before, sizes, given, strict=True)]
     return sizes, steps
 
 
-def _inverse(scale: float) -> Fraction:
+def _invert(scale: float) -> Fraction:
     """1 / scale as the fraction that is meant: a float such as 0.1 is not quite a tenth."""
     return (1 / Fraction(scale)).limit_denominator(1 << 20)

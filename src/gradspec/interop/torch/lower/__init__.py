@@ -1,7 +1,7 @@
 """Operators as torch's own, on tensors of any device: a function of the node's attribute record and its operands.
 
 The small formats arrive as float32 where numbers are computed, and their results are rounded once; the operators of
-``AS_THEY_ARE`` take them as they are. Pooling is not here: its kernels are ``gradspec.backends.triton``.
+``KEEPS_DTYPE`` take them as they are. Pooling is not here: its kernels are ``gradspec.backends.triton``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gradspec.interop.torch.lower import arrays, pointwise, windows
 
 LOWERINGS: dict[str, Callable[..., Any]] = {**arrays.LOWERINGS, **pointwise.LOWERINGS, **windows.LOWERINGS}
 
-AS_THEY_ARE = frozenset(
+KEEPS_DTYPE = frozenset(
     (
         *("broadcast_to", "concat", "convert", "detach", "pad", "reshape", "slice", "transpose", "unfold"),
         *("equal", "gather_rows", "greater", "max_gather", "pick", "place", "scatter_rows", "top_places", "where"),
