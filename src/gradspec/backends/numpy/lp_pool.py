@@ -27,11 +27,4 @@ def _lp_pool(attrs: Any, x: Array) -> Array:
     return reduced(attrs.window(x).trimmed(), norm, x)
 
 
-def _abs_power(attrs: Any, x: Array) -> Array:
-    value: Array = np.abs(x) ** attrs.exponent
-    at_zero = attrs.exponent == 0 and not attrs.signed
-    signed = np.where(x < 0, -value, value) if attrs.signed else value
-    return np.where(x == 0, x.dtype.type(at_zero), signed)
-
-
-KERNELS: dict[str, Callable[..., Any]] = {"lp_pool": _lp_pool, "abs_power": _abs_power}
+KERNELS: dict[str, Callable[..., Any]] = {"lp_pool": _lp_pool}

@@ -21,11 +21,4 @@ def _lp_pool(attrs: Any, x: Array) -> Array:
     return jnp.ldexp(total ** (1 / attrs.p), shift)
 
 
-def _abs_power(attrs: Any, x: Array) -> Array:
-    value = jnp.abs(x) ** attrs.exponent
-    at_zero = attrs.exponent == 0 and not attrs.signed
-    signed = jnp.where(x < 0, -value, value) if attrs.signed else value
-    return jnp.where(x == 0, jnp.asarray(at_zero, x.dtype), signed)
-
-
-LOWERINGS: dict[str, Callable[..., Any]] = {"lp_pool": _lp_pool, "abs_power": _abs_power}
+LOWERINGS: dict[str, Callable[..., Any]] = {"lp_pool": _lp_pool}

@@ -9,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gradspec.backends.xp import lowerings
 from gradspec.interop.torch.lower import arrays, pointwise, windows
+from gradspec.interop.torch.lower.namespace import TORCH
 
-LOWERINGS: dict[str, Callable[..., Any]] = {**arrays.LOWERINGS, **pointwise.LOWERINGS, **windows.LOWERINGS}
+LOWERINGS: dict[str, Callable[..., Any]] = {
+    **lowerings(TORCH),
+    **arrays.LOWERINGS,
+    **pointwise.LOWERINGS,
+    **windows.LOWERINGS,
+}
 
 AS_THEY_ARE = frozenset(
     (

@@ -1,4 +1,4 @@
-"""Layout, reductions, products of matrices, and cells chosen by index.
+"""Slices and padding, and cells chosen by index.
 
 Where an index may be outside, it is looked at first: on a GPU a wrong one would end the process's use of the device.
 Cells that meet in one place are added up by ``index_put_``, which torch sorts first: the same bits come out of every
@@ -8,7 +8,7 @@ run.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, prod
+from math import prod
 from typing import Any
 
 import torch
@@ -18,7 +18,6 @@ from gradspec.spec.errors import ShapeError
 from gradspec.spec.gather import index_outside
 from gradspec.spec.layout import spaced_sizes
 from gradspec.spec.loss import label_outside
-from gradspec.spec.reduce import reduced_sizes, terms_of_mean
 
 # --- layout -----------------------------------------------------------------------------------------------------------
 
@@ -42,59 +41,6 @@ def _pad(attrs: Any, x: Tensor) -> Tensor:
     ends = [n for pair in reversed(attrs.padding) for n in pair]
     shape = spaced_sizes(x.shape, attrs.padding, attrs.interior)
     return torch.constant_pad_nd(spaced, ends, attrs.value).reshape(shape)
-
-
-# --- reductions -------------------------------------------------------------------------------------------------------
-
-
-def _sum(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    return torch.sum(x, axes, dtype=x.dtype) if axes else x
-
-
-def _share(attrs: Any, x: Tensor) -> Tensor:
-    parts = x.reshape(reduced_sizes(attrs.shape, attrs.axes, keepdims=True)) / terms_of_mean(attrs.shape, attrs.axes)
-    return parts.expand(attrs.shape)
-
-
-def _cumsum(attrs: Any, x: Tensor) -> Tensor:
-    forwards = x.flip(attrs.axis) if attrs.reverse else x
-    total = torch.cumsum(forwards, attrs.axis, dtype=x.dtype) + 0  # from 0 on: 0 + −0 is 0
-    if attrs.exclusive and x.numel():
-        total = torch.roll(total, 1, attrs.axis)
-        total.select(attrs.axis, 0).zero_()
-    return total.flip(attrs.axis) if attrs.reverse else total
-
-
-def _from_largest(x: Tensor, axis: int) -> Tensor:
-    return x - (x.amax(axis, keepdim=True) if x.shape[axis] else -inf)
-
-
-def _softmax(attrs: Any, x: Tensor) -> Tensor:
-    powers = torch.exp(_from_largest(x, attrs.axis))
-    return powers / powers.sum(attrs.axis, keepdim=True)
-
-
-def _log_softmax(attrs: Any, x: Tensor) -> Tensor:
-    exponents = _from_largest(x, attrs.axis)
-    return exponents - torch.log(torch.exp(exponents).sum(attrs.axis, keepdim=True))
-
-
-# --- linear layers ----------------------------------------------------------------------------------------------------
-
-
-def _matmul(attrs: Any, a: Tensor, b: Tensor, *bias: Tensor) -> Tensor:
-    left, right = a.mT if attrs.transpose_a else a, b.mT if attrs.transpose_b else b
-    product = torch.matmul(left, right)
-    return product + bias[0].unsqueeze(-2) if bias else product
-
-
-def _batch_norm(attrs: Any, x: Tensor, mean: Tensor, var: Tensor, *affine: Tensor) -> Tensor:
-    ones = (1,) * (x.ndim - 2)
-    root = torch.sqrt(var + attrs.eps)
-    y = (x - mean.reshape(-1, *ones)) / root.reshape(-1, *ones)
-    if attrs.weight:
-        y = y * affine[0].reshape(-1, *ones)
-    return y + affine[-1].reshape(-1, *ones) if attrs.bias else y
 
 
 # --- rows and cells by index ------------------------------------------------------------------------------------------
@@ -185,20 +131,8 @@ def _top_places(attrs: Any, x: Tensor) -> Tensor:
 
 
 LOWERINGS: dict[str, Callable[..., Any]] = {
-    "broadcast_to": lambda attrs, x: x.expand(attrs.shape),
-    "reshape": lambda attrs, x: x.reshape(attrs.shape),
-    "transpose": lambda attrs, x: x.permute(attrs.axes),
-    "concat": lambda attrs, *xs: torch.cat(xs, attrs.axis),
     "slice": _slice,
     "pad": _pad,
-    "sum": lambda attrs, x: _sum(x, attrs.axes),
-    "mean": lambda attrs, x: _sum(x, attrs.axes) / terms_of_mean(x.shape, attrs.axes),
-    "cumsum": _cumsum,
-    "share": _share,
-    "softmax": _softmax,
-    "log_softmax": _log_softmax,
-    "matmul": _matmul,
-    "batch_norm": _batch_norm,
     "gather_rows": _gather,
     "scatter_add_rows": _scatter_add,
     "scatter_rows": _scatter,

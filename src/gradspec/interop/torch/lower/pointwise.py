@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import pi, sqrt
 from typing import Any
 
 import torch
@@ -11,64 +10,12 @@ from torch import Tensor
 
 from gradspec.graph.types import DTYPES
 from gradspec.interop.torch.types import torch_dtype
-from gradspec.spec.pointwise import GELU_CUBIC, GELU_SCALE
-
-
-def _trunc_divide(_: Any, a: Tensor, b: Tensor) -> Tensor:
-    return torch.where(b == 0, 0, torch.div(a, torch.where(b == 0, 1, b), rounding_mode="trunc"))
-
-
-def _sigmoid(x: Tensor) -> Tensor:
-    power = torch.exp(-torch.abs(x))
-    return torch.where(x < 0, power, 1.0) / (1 + power)
-
-
-def _softplus(attrs: Any, x: Tensor) -> Tensor:
-    z = attrs.beta * x
-    bend = torch.log1p(torch.exp(-torch.abs(z))) / attrs.beta
-    return torch.where(z > 0, x + bend, bend)
-
-
-def _clamp(attrs: Any, x: Tensor) -> Tensor:
-    above = x if attrs.min is None else torch.where(x < attrs.min, attrs.min, x)
-    return above if attrs.max is None else torch.where(above > attrs.max, attrs.max, above)
 
 
 def _step(attrs: Any, x: Tensor) -> Tensor:
+    """In the dtype of ``x``: numbers alone would have torch's default one."""
     above = torch.full_like(x, attrs.above)
     return torch.where(x < 0, attrs.below, torch.where(x == 0, attrs.at, above))
-
-
-def _max_share(_: Any, a: Tensor, b: Tensor) -> Tensor:
-    larger = torch.where(a > b, 1.0, torch.where(b > a, 0.0, torch.full_like(a, 0.5)))
-    return torch.where(a.isnan() == b.isnan(), larger, a.isnan().to(a.dtype))
-
-
-def _within(attrs: Any, x: Tensor) -> Tensor:
-    outside = torch.zeros_like(x, dtype=torch.bool) if attrs.min is None else x < attrs.min
-    return ~(outside if attrs.max is None else outside | (x > attrs.max))
-
-
-def _normal_cdf(x: Tensor) -> Tensor:
-    """In float64: a rounding of the argument would cost as many as its square in the tail."""
-    return (torch.erfc(x.double() * -sqrt(0.5)) / 2).to(x.dtype)
-
-
-def _normal_density(x: Tensor) -> Tensor:
-    wide = x.double()
-    return (torch.exp(wide * wide * -0.5) * (1 / sqrt(2 * pi))).to(x.dtype)
-
-
-def _gelu(attrs: Any, x: Tensor) -> Tensor:
-    if attrs.approximate == "none":
-        return x * _normal_cdf(x)
-    return x * _sigmoid(GELU_SCALE * (x + GELU_CUBIC * (x * x * x)))
-
-
-def _abs_power(attrs: Any, x: Tensor) -> Tensor:
-    value = torch.abs(x) ** attrs.exponent
-    signed = torch.where(x < 0, -value, value) if attrs.signed else value
-    return torch.where(x == 0, float(attrs.exponent == 0 and not attrs.signed), signed)
 
 
 # --- conversion -------------------------------------------------------------------------------------------------------
@@ -134,43 +81,7 @@ def _dequantize(attrs: Any, q: Tensor, scale: Tensor, *zero: Tensor) -> Tensor:
 
 
 LOWERINGS: dict[str, Callable[..., Any]] = {
-    "neg": lambda _, x: -x,
-    "add": lambda _, a, b: a + b,
-    "sub": lambda _, a, b: a - b,
-    "mul": lambda _, a, b: a * b,
-    "div": lambda _, a, b: a / b,
-    "trunc_divide": _trunc_divide,
-    "scale": lambda attrs, x: x * attrs.factor,
-    "detach": lambda _, x: x,
-    "relu": lambda _, x: torch.where(x <= 0, 0, x),
-    "leaky_relu": lambda attrs, x: torch.where(x <= 0, attrs.negative_slope * x, x),
-    "abs": lambda _, x: torch.abs(x),
-    "abs_power": _abs_power,
-    "clamp": _clamp,
-    "maximum": lambda _, a, b: torch.maximum(a, b),
-    "minimum": lambda _, a, b: torch.minimum(a, b),
-    "floor": lambda _, x: torch.floor(x),
-    "round": lambda _, x: torch.round(x),
-    "exp": lambda _, x: torch.exp(x),
-    "log": lambda _, x: torch.log(x),
-    "sqrt": lambda _, x: torch.sqrt(x),
-    "tanh": lambda _, x: torch.tanh(x),
-    "sin": lambda _, x: torch.sin(x),
-    "cos": lambda _, x: torch.cos(x),
-    "sigmoid": lambda _, x: _sigmoid(x),
-    "softplus": _softplus,
-    "silu": lambda _, x: x * _sigmoid(x),
-    "gelu": _gelu,
-    "erf": lambda _, x: torch.erf(x),
-    "normal_cdf": lambda _, x: _normal_cdf(x),
-    "normal_density": lambda _, x: _normal_density(x),
     "step": _step,
-    "max_share": _max_share,
-    "within": _within,
-    "gate": lambda _, weight, t: torch.where(weight == 0, 0, weight * t),
-    "greater": lambda _, a, b: a > b,
-    "equal": lambda _, a, b: a == b,
-    "where": lambda _, condition, a, b: torch.where(condition, a, b),
     "convert": _convert,
     "quantize": _quantize,
     "dequantize": _dequantize,
