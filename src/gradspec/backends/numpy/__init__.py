@@ -14,16 +14,11 @@ from numpy.typing import NDArray
 
 from gradspec.backends.numpy import (
     conv,
-    convert,
     gather,
     layout,
-    loss,
     lp_pool,
     pool,
-    quantize,
-    resize,
     smooth_pool,
-    topk,
     unfold,
 )
 from gradspec.backends.numpy.namespace import NUMPY
@@ -39,16 +34,11 @@ Array = NDArray[Any]
 KERNELS: dict[str, Callable[..., Any]] = {
     **lowerings(NUMPY),
     **conv.KERNELS,
-    **convert.KERNELS,
     **gather.KERNELS,
     **layout.KERNELS,
-    **loss.KERNELS,
     **lp_pool.KERNELS,
     **pool.KERNELS,
-    **quantize.KERNELS,
-    **resize.KERNELS,
     **smooth_pool.KERNELS,
-    **topk.KERNELS,
     **unfold.KERNELS,
 }
 

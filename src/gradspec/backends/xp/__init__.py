@@ -10,14 +10,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from gradspec.backends.xp import layout, linear, pointwise, reduce
+from gradspec.backends.xp import convert, gather, layout, linear, pointwise, quantize, reduce, resize, topk
 from gradspec.backends.xp.namespace import Namespace
 
 _LOWERINGS: dict[str, Callable[..., Any]] = {
+    **convert.LOWERINGS,
+    **gather.LOWERINGS,
     **layout.LOWERINGS,
     **linear.LOWERINGS,
     **pointwise.LOWERINGS,
+    **quantize.LOWERINGS,
     **reduce.LOWERINGS,
+    **resize.LOWERINGS,
+    **topk.LOWERINGS,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from gradspec.graph.types import DType
@@ -32,6 +33,14 @@ class Namespace(ABC):
     def cast(self, x: Array, dtype: Any) -> Array:
         """``x`` as numbers of one of the library's dtypes."""
 
+    @abstractmethod
+    def is_float(self, x: Array) -> bool:
+        """Whether its numbers have fractions."""
+
+    def rounds_twice(self, x: Array, dtype: DType) -> bool:
+        """Whether ``cast`` to a small format rounds to float32 on the way."""
+        return False
+
     # --- functions of numbers -----------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -56,3 +65,19 @@ class Namespace(ABC):
 
     @abstractmethod
     def matmul(self, a: Array, b: Array, transpose_a: bool, transpose_b: bool) -> Array: ...
+
+    # --- indices ------------------------------------------------------------------------------------------------------
+
+    def checked(self, indices: Array, size: int, error: Callable[[int, int], Exception], least: int = 0) -> Array:
+        """Indices as the library takes them, all from ``least`` to below ``size``: ``error`` of another is raised.
+
+        On a GPU a wrong index would end the process's use of the device.
+        """
+        outside = (indices < least) | (indices >= size)
+        if bool(outside.any()):
+            raise error(int(indices[outside][0]), size)
+        return self.cast(indices, self.int64)
+
+    def add_rows(self, size: int, places: Array, rows: Array) -> Array:
+        """``size`` rows, each the sum of ``rows`` at its place, in their order and from 0 on."""
+        raise NotImplementedError

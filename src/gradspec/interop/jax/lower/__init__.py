@@ -16,13 +16,10 @@ from gradspec.interop.jax.lower import (
     convert,
     gather,
     layout,
-    loss,
     lp_pool,
     pool,
-    quantize,
     resize,
     smooth_pool,
-    topk,
     unfold,
 )
 from gradspec.interop.jax.lower.namespace import JAX
@@ -33,13 +30,10 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     **convert.LOWERINGS,
     **gather.LOWERINGS,
     **layout.LOWERINGS,
-    **loss.LOWERINGS,
     **lp_pool.LOWERINGS,
     **pool.LOWERINGS,
-    **quantize.LOWERINGS,
     **resize.LOWERINGS,
     **smooth_pool.LOWERINGS,
-    **topk.LOWERINGS,
     **unfold.LOWERINGS,
 }
 

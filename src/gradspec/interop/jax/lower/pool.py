@@ -1,4 +1,4 @@
-"""Max and average pooling, and gather and scatter at winners.
+"""Max and average pooling, and scatter at winners.
 
 The maximum of a window is that of the maxima of its rows, and its first winner in row-major order is the first winner
 of the first row that has one. So winners are chosen axis by axis, the last axis first, and tangents follow: at each
@@ -17,6 +17,8 @@ from jax import numpy as jnp
 from numpy.typing import NDArray
 
 from gradspec.backends.tables import PADDING
+from gradspec.backends.xp.gather import gather_cells
+from gradspec.interop.jax.lower.namespace import JAX
 from gradspec.interop.jax.lower.windows import across, along, per_window, stages, taps, transposed
 from gradspec.spec.window import Window
 
@@ -119,33 +121,13 @@ def _avg_pool_spread(attrs: Any, g: Array) -> Array:
     return transposed(lambda x: _mean(attrs, window, x), shape, g)
 
 
-# --- gather and scatter -----------------------------------------------------------------------------------------------
-
-
-def taken(x: Array, places: Array, axis: int) -> Array:
-    """``x`` at ``places`` along an axis, linear in ``x``; a place that does not exist gives NaN, derivatives too."""
-    size = x.shape[axis]
-    found = jnp.take_along_axis(x, jnp.clip(places, 0, size - 1), axis, mode="promise_in_bounds")
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return found
-    return found * jnp.where((places >= 0) & (places < size), 1, jnp.nan).astype(x.dtype)
-
-
-def _gathered(x: Array, indices: Array, rank: int) -> Array:
-    lead = x.shape[: x.ndim - rank]
-    planes, places = (a.reshape(*lead, prod(a.shape[len(lead) :])) for a in (x, indices))
-    cells = taken(planes, jnp.where(places == -1, 0, places), -1)
-    return jnp.where(places == -1, 0, cells).reshape(indices.shape)
-
-
-def _max_gather(attrs: Any, x: Array, indices: Array) -> Array:
-    return _gathered(x, indices, attrs.rank)
+# --- scatter -----------------------------------------------------------------------------------------------
 
 
 def _max_unpool(attrs: Any, x: Array, indices: Array) -> Array:
     rank = len(attrs.output_size)
     shape = (*x.shape[: x.ndim - rank], *attrs.output_size)
-    return transposed(lambda planes: _gathered(planes, indices, rank), shape, x)
+    return transposed(lambda planes: gather_cells(JAX, planes, indices, rank), shape, x)
 
 
 LOWERINGS: dict[str, Callable[..., Any]] = {
@@ -154,6 +136,5 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     "max_pool_pull": _max_pool_pull,
     "avg_pool": _avg_pool,
     "avg_pool_spread": _avg_pool_spread,
-    "max_gather": _max_gather,
     "max_unpool": _max_unpool,
 }

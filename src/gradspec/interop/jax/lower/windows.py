@@ -7,7 +7,7 @@ slice per tap of each axis, not of their product, and no gather or scatter, whic
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -20,8 +20,11 @@ from numpy.typing import NDArray
 from gradspec.backends.tables import table
 from gradspec.spec.window import AxisWindow, Window
 
+MOST_AXES = 1024
+"""Axis windows whose taps are kept."""
 
-@cache
+
+@lru_cache(MOST_AXES)
 def taps(axis: AxisWindow) -> NDArray[np.int64]:
     """``[output, tap]``: the position that each tap of one axis reads, PADDING or ABSENT."""
     return table(Window((axis,)))

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from gradspec.backends.xp import lowerings
-from gradspec.interop.torch.lower import arrays, pointwise, windows
+from gradspec.interop.torch.lower import arrays, windows
 from gradspec.interop.torch.lower.namespace import TORCH
 
 LOWERINGS: dict[str, Callable[..., Any]] = {
     **lowerings(TORCH),
     **arrays.LOWERINGS,
-    **pointwise.LOWERINGS,
     **windows.LOWERINGS,
 }
 

@@ -9,18 +9,26 @@ import torch
 from torch import Tensor
 
 from gradspec.backends.xp.namespace import Namespace
-from gradspec.graph.types import DType
+from gradspec.graph.types import DType, bf16, f16
 from gradspec.interop.torch.types import torch_dtype
 
 
 class TorchNamespace(Namespace):
     permute_dims = staticmethod(torch.permute)
+    repeat = staticmethod(torch.repeat_interleave)
+    take_along_axis = staticmethod(torch.take_along_dim)
 
     def dtype(self, dtype: DType) -> Any:
         return torch_dtype(dtype)
 
     def cast(self, x: Tensor, dtype: Any) -> Tensor:
         return x.to(dtype)
+
+    def is_float(self, x: Tensor) -> bool:
+        return x.is_floating_point()
+
+    def rounds_twice(self, x: Tensor, dtype: DType) -> bool:
+        return dtype in (f16, bf16) and x.dtype in (torch.float64, torch.int32, torch.int64)
 
     def trunc_divide(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.div(a, b, rounding_mode="trunc")
@@ -41,6 +49,11 @@ class TorchNamespace(Namespace):
 
     def matmul(self, a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool) -> Tensor:
         return torch.matmul(a.mT if transpose_a else a, b.mT if transpose_b else b)
+
+    def add_rows(self, size: int, places: Tensor, rows: Tensor) -> Tensor:
+        """``index_put_`` sorts what meets in one place first: the same bits come out of every run."""
+        y = rows.new_zeros(size, *rows.shape[1:])
+        return y.index_put_((places,), rows, accumulate=True)
 
 
 TORCH = TorchNamespace(torch)
