@@ -157,13 +157,17 @@ def _counted(window: Window, count: Callable[[AxisWindow], Ints]) -> Array:
     return np.asarray(prod(each, start=np.float64(1)))
 
 
-def _divisors(attrs: Any, window: Window, dtype: Any) -> Array:
+def has_cells(window: Window) -> NDArray[np.bool_]:
+    """Which outputs of a plane have a real cell."""
+    return _counted(window, real_cells) > 0
+
+
+def divisors(attrs: Any, window: Window, dtype: Any) -> Array:
     """Of the outputs of a plane; 1 where there is nothing to divide."""
     if attrs.divisor_override is not None:
         return np.full(window.outputs, attrs.divisor_override, dtype)
     counts = _counted(window, counted_taps if attrs.count_include_pad else real_cells)
-    divisors: Array = np.maximum(counts, 1).astype(dtype)
-    return divisors
+    return np.asarray(np.maximum(counts, 1), dtype)
 
 
 def _avg_pool(attrs: Any, x: Array) -> Array:
@@ -171,8 +175,8 @@ def _avg_pool(attrs: Any, x: Array) -> Array:
         return np.asarray(take(planes, taps).sum(axis=-1, dtype=x.dtype))
 
     window = attrs.window(x)
-    means = reduced(window.trimmed(), total, x) / _divisors(attrs, window, x.dtype)
-    return np.where(_counted(window, real_cells) > 0, means, 0)
+    means = reduced(window.trimmed(), total, x) / divisors(attrs, window, x.dtype)
+    return np.where(has_cells(window), means, 0)
 
 
 def _avg_pool_spread(attrs: Any, g: Array) -> Array:
@@ -180,7 +184,7 @@ def _avg_pool_spread(attrs: Any, g: Array) -> Array:
         return taps >= 0, cotangents
 
     window = attrs.window(np.broadcast_to(g.dtype.type(0), attrs.sizes))
-    return scattered(window.trimmed(), spread, g / _divisors(attrs, window, g.dtype))
+    return scattered(window.trimmed(), spread, g / divisors(attrs, window, g.dtype))
 
 
 KERNELS: dict[str, Callable[..., Any]] = {

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 from jax import Array
 from jax import numpy as jnp
-from numpy.typing import NDArray
 
-from gradspec.backends.tables import PADDING
+from gradspec.backends.numpy.pool import divisors, has_cells
 from gradspec.backends.xp.gather import gather_cells
 from gradspec.interop.jax.lower.namespace import JAX
-from gradspec.interop.jax.lower.windows import across, along, per_window, stages, taps, transposed
+from gradspec.interop.jax.lower.windows import across, along, stages, taps, transposed
 from gradspec.spec.window import Window
 
 # --- the maximum ------------------------------------------------------------------------------------------------------
@@ -27,11 +26,6 @@ from gradspec.spec.window import Window
 
 def _lowest(dtype: Any) -> Any:
     return -jnp.inf if jnp.issubdtype(dtype, jnp.floating) else np.iinfo(dtype).min
-
-
-def _has_cells(window: Window) -> NDArray[Any]:
-    """Which windows have a real cell."""
-    return per_window(window, lambda places: (places >= 0).any(axis=1))
 
 
 def _largest(window: Window, x: Array) -> Array:
@@ -66,13 +60,13 @@ def _pushed(window: Window, masks: list[Array], dx: Array) -> Array:
 
 def _max_pool(attrs: Any, x: Array) -> Any:
     window = attrs.window(x)
-    has_cells = _has_cells(window)
+    filled = has_cells(window)
     if not attrs.return_indices:
-        return jnp.where(has_cells, _largest(window, x), 0)
+        return jnp.where(filled, _largest(window, x), 0)
     values, masks = _chosen(window, x, "first")
     places = jnp.arange(prod(window.sizes)).reshape(window.sizes)
     winners = _pushed(window, masks, jnp.broadcast_to(places, x.shape))
-    return jnp.where(has_cells, values, 0), jnp.where(has_cells, winners, -1)
+    return jnp.where(filled, values, 0), jnp.where(filled, winners, -1)
 
 
 def _push(attrs: Any, x: Array) -> Callable[[Array], Array]:
@@ -96,19 +90,11 @@ def _max_pool_pull(attrs: Any, x: Array, g: Array) -> Array:
 # --- the average ------------------------------------------------------------------------------------------------------
 
 
-def _divisors(attrs: Any, window: Window, dtype: Any) -> NDArray[Any]:
-    if attrs.divisor_override is not None:
-        return np.asarray(attrs.divisor_override, dtype)
-    least = PADDING if attrs.count_include_pad else 0
-    counts: NDArray[Any] = np.maximum(per_window(window, lambda places: (places >= least).sum(axis=1)), 1)
-    return counts.astype(dtype)
-
-
 def _mean(attrs: Any, window: Window, x: Array) -> Array:
     total = x
     for axis, at in stages(window, x):
         total = along(axis, total, at, 0).sum(axis=at + 1)
-    return total / _divisors(attrs, window, x.dtype)
+    return total / divisors(attrs, window, x.dtype)
 
 
 def _avg_pool(attrs: Any, x: Array) -> Array:

@@ -89,14 +89,6 @@ def reads(window: Window) -> NDArray[np.int64]:
     return table(window).reshape(*window.outputs, -1)
 
 
-def per_window(window: Window, count: Callable[[NDArray[np.int64]], Any]) -> NDArray[Any]:
-    """``(*outputs)``: the product over the axes of ``count(taps)``, one number for each output of an axis."""
-    total: NDArray[Any] = np.ones((), bool)
-    for axis in window.axes:
-        total = total[..., None] * count(taps(axis))
-    return total
-
-
 def transposed(function: Callable[[Array], Array], like: Any, cotangent: Array) -> Array:
     """The transpose of a linear function of an array of the shape ``like``, applied to a cotangent."""
     operand = jax.ShapeDtypeStruct(tuple(like), cotangent.dtype)  # type: ignore[no-untyped-call]
