@@ -17,7 +17,7 @@ from backends.single import carry_out, lowered, result_of
 from gradspec.backends.cpu import LOWERINGS
 from gradspec.backends.cpu.layout.kernels.transpose import steps_to_columns
 from gradspec.backends.cpu.layout.plan import LEAST_BYTES, UNITS_WANTED
-from gradspec.backends.numpy.layout import KERNELS
+from gradspec.backends.numpy import KERNELS
 from gradspec.codegen.addresses import address, block_address
 from gradspec.codegen.types import f32, f64, u8, u16
 from gradspec.graph.builder import apply

@@ -14,22 +14,15 @@ from numpy.typing import NDArray
 
 from gradspec.backends.numpy import (
     conv,
-    convert,
     gather,
     layout,
-    linear,
-    loss,
     lp_pool,
-    pointwise,
     pool,
-    quantize,
-    reduce,
-    resize,
-    select,
     smooth_pool,
-    topk,
     unfold,
 )
+from gradspec.backends.numpy.namespace import NUMPY
+from gradspec.backends.xp import lowerings
 from gradspec.graph.attributes import Attributes
 from gradspec.graph.ir import Op
 from gradspec.graph.types import TensorType, bf16, f16, type_of
@@ -39,21 +32,13 @@ from gradspec.spec.errors import UnsupportedError
 Array = NDArray[Any]
 
 KERNELS: dict[str, Callable[..., Any]] = {
+    **lowerings(NUMPY),
     **conv.KERNELS,
-    **convert.KERNELS,
     **gather.KERNELS,
     **layout.KERNELS,
-    **linear.KERNELS,
-    **loss.KERNELS,
     **lp_pool.KERNELS,
-    **pointwise.KERNELS,
     **pool.KERNELS,
-    **quantize.KERNELS,
-    **reduce.KERNELS,
-    **resize.KERNELS,
-    **select.KERNELS,
     **smooth_pool.KERNELS,
-    **topk.KERNELS,
     **unfold.KERNELS,
 }
 

@@ -1,37 +1,19 @@
-"""Power pooling, scaled by powers of two so that no intermediate power overflows or vanishes."""
+"""Power pooling."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from gradspec.backends.numpy.namespace import NUMPY
 from gradspec.backends.numpy.pool import reduced
-from gradspec.backends.tables import Ints, take
-
-Array = NDArray[Any]
+from gradspec.backends.tables import take
+from gradspec.backends.xp.pool import norm
+from gradspec.graph.ir import Array
 
 
 def _lp_pool(attrs: Any, x: Array) -> Array:
-    def norm(taps: Ints, planes: Array) -> Array:
-        sizes = np.abs(take(planes, taps))
-        top: Array = sizes.max(axis=-1)
-        if attrs.p == np.inf:
-            return top
-        shift: Array = np.where(np.isfinite(top), np.frexp(top)[1], 0)
-        total: Array = (np.ldexp(sizes, -shift[..., None]) ** attrs.p).sum(axis=-1)
-        return np.asarray(np.ldexp(total ** (1 / attrs.p), shift))
-
-    return reduced(attrs.window(x).trimmed(), norm, x)
+    return reduced(attrs.window(x).trimmed(), lambda taps, planes: norm(NUMPY, attrs.p, take(planes, taps)), x)
 
 
-def _abs_power(attrs: Any, x: Array) -> Array:
-    value: Array = np.abs(x) ** attrs.exponent
-    at_zero = attrs.exponent == 0 and not attrs.signed
-    signed = np.where(x < 0, -value, value) if attrs.signed else value
-    return np.where(x == 0, x.dtype.type(at_zero), signed)
-
-
-KERNELS: dict[str, Callable[..., Any]] = {"lp_pool": _lp_pool, "abs_power": _abs_power}
+KERNELS: dict[str, Callable[..., Any]] = {"lp_pool": _lp_pool}

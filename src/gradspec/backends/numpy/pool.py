@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradspec.backends.numpy.namespace import NUMPY
 from gradspec.backends.tables import Ints, counted_taps, real_cells, table, take
-from gradspec.spec.errors import ShapeError
+from gradspec.backends.xp.gather import as_planes, gather_cells, not_in_plane
 from gradspec.spec.window import AxisWindow, Window
 
 Array = NDArray[Any]
@@ -30,15 +31,9 @@ def _blocks(planes: int, window: Window) -> Iterator[tuple[slice, slice, Ints]]:
             yield slice(first, first + step), slice(start, start + len(places)), places
 
 
-def _planes(x: Array, rank: int) -> Array:
-    """``[plane, position]``."""
-    at = x.ndim - rank
-    return x.reshape(prod(x.shape[:at]), prod(x.shape[at:]))
-
-
 def reduced(window: Window, reduce: Callable[..., Array], *arrays: Array, dtype: Any = None) -> Array:
     """One number per window: ``reduce(taps, *planes)`` gives ``[plane, output]`` of a block."""
-    x, planes = arrays[0], [_planes(a, window.rank) for a in arrays]
+    x, planes = arrays[0], [as_planes(a, window.rank) for a in arrays]
     found = np.empty((len(planes[0]), prod(window.outputs)), x.dtype if dtype is None else dtype)
     for some, outputs, taps in _blocks(len(found), window):
         found[some, outputs] = reduce(taps, *(p[some] for p in planes))
@@ -47,7 +42,7 @@ def reduced(window: Window, reduce: Callable[..., Array], *arrays: Array, dtype:
 
 def scattered(window: Window, spread: Callable[..., tuple[Array, Array]], g: Array, *arrays: Array) -> Array:
     """What cells receive: ``spread(taps, cotangents, *planes)`` says which taps do (a mask) and how much each."""
-    cotangents, planes = _planes(g, window.rank), [_planes(a, window.rank) for a in arrays]
+    cotangents, planes = as_planes(g, window.rank), [as_planes(a, window.rank) for a in arrays]
     received = np.zeros((len(cotangents), prod(window.sizes)), g.dtype)
     for some, outputs, taps in _blocks(len(received), window):
         mask, share = spread(taps, cotangents[some, outputs, None], *(p[some] for p in planes))
@@ -69,16 +64,10 @@ def _add_at(planes: Array, places: Ints, values: Array) -> None:
 # --- gather and scatter -----------------------------------------------------------------------------------------------
 
 
-def gather(x: Array, places: Ints, rank: int) -> Array:
-    planes, chosen = _planes(x, rank), _planes(places, rank)
-    found = np.take_along_axis(planes, np.maximum(chosen, 0), axis=-1)
-    return np.where(chosen >= 0, found, np.zeros((), x.dtype)).reshape(places.shape)
-
-
 def scatter(x: Array, places: Ints, sizes: tuple[int, ...]) -> Array:
     lead = x.shape[: x.ndim - len(sizes)]
     planes = np.zeros((prod(lead), prod(sizes)), x.dtype)
-    _add_at(planes, _planes(places, len(sizes)), _planes(x, len(sizes)))
+    _add_at(planes, as_planes(places, len(sizes)), as_planes(x, len(sizes)))
     return planes.reshape(lead + sizes)
 
 
@@ -91,22 +80,12 @@ def require_in_plane(places: Array, cells: int) -> None:
     gradspec.spec.errors.ShapeError: index 4 lies outside a plane of 4 cells; give 0 to 3, or -1 for none
     """
     if places.size and (places.min() < -1 or places.max() >= cells):
-        wrong = places[(places < -1) | (places >= cells)][0]
-        raise ShapeError(f"index {wrong} lies outside a plane of {cells} cells; give 0 to {cells - 1}, or -1 for none")
-
-
-def _in_plane(places: Array, cells: int) -> Ints:
-    """Indices as kernels use them."""
-    require_in_plane(places, cells)
-    return places.astype(np.int64, copy=False)
-
-
-def _max_gather(attrs: Any, x: Array, places: Array) -> Array:
-    return gather(x, _in_plane(places, prod(x.shape[x.ndim - attrs.rank :])), attrs.rank)
+        raise not_in_plane(places[(places < -1) | (places >= cells)][0], cells)
 
 
 def _max_unpool(attrs: Any, x: Array, places: Array) -> Array:
-    return scatter(x, _in_plane(places, prod(attrs.output_size)), attrs.output_size)
+    cells = prod(attrs.output_size)
+    return scatter(x, NUMPY.checked(places, cells, not_in_plane, least=-1), attrs.output_size)
 
 
 # --- the maximum ------------------------------------------------------------------------------------------------------
@@ -134,14 +113,14 @@ def _winners(window: Window, x: Array) -> Ints:
 def _max_pool(attrs: Any, x: Array) -> Any:
     window = attrs.window(x).trimmed()
     winners = _winners(window, x)
-    values = gather(x, winners, window.rank)
+    values = gather_cells(NUMPY, x, winners, window.rank)
     return (values, winners) if attrs.return_indices else values
 
 
-def _max_pool_push(attrs: Any, x: Array, dx: Array) -> Array:
+def _max_pool_push(attrs: Any, x: Array, dx: Array) -> Any:
     window = attrs.window(x).trimmed()
     if attrs.ties == "first":
-        return gather(dx, _winners(window, x), window.rank)
+        return gather_cells(NUMPY, dx, _winners(window, x), window.rank)
 
     def push(taps: Ints, planes: Array, tangents: Array) -> Array:
         tied = _tied(taps, planes)
@@ -178,13 +157,17 @@ def _counted(window: Window, count: Callable[[AxisWindow], Ints]) -> Array:
     return np.asarray(prod(each, start=np.float64(1)))
 
 
-def _divisors(attrs: Any, window: Window, dtype: Any) -> Array:
+def has_cells(window: Window) -> NDArray[np.bool_]:
+    """Which outputs of a plane have a real cell."""
+    return _counted(window, real_cells) > 0
+
+
+def divisors(attrs: Any, window: Window, dtype: Any) -> Array:
     """Of the outputs of a plane; 1 where there is nothing to divide."""
     if attrs.divisor_override is not None:
         return np.full(window.outputs, attrs.divisor_override, dtype)
     counts = _counted(window, counted_taps if attrs.count_include_pad else real_cells)
-    divisors: Array = np.maximum(counts, 1).astype(dtype)
-    return divisors
+    return np.asarray(np.maximum(counts, 1), dtype)
 
 
 def _avg_pool(attrs: Any, x: Array) -> Array:
@@ -192,8 +175,8 @@ def _avg_pool(attrs: Any, x: Array) -> Array:
         return np.asarray(take(planes, taps).sum(axis=-1, dtype=x.dtype))
 
     window = attrs.window(x)
-    means = reduced(window.trimmed(), total, x) / _divisors(attrs, window, x.dtype)
-    return np.where(_counted(window, real_cells) > 0, means, 0)
+    means = reduced(window.trimmed(), total, x) / divisors(attrs, window, x.dtype)
+    return np.where(has_cells(window), means, 0)
 
 
 def _avg_pool_spread(attrs: Any, g: Array) -> Array:
@@ -201,7 +184,7 @@ def _avg_pool_spread(attrs: Any, g: Array) -> Array:
         return taps >= 0, cotangents
 
     window = attrs.window(np.broadcast_to(g.dtype.type(0), attrs.sizes))
-    return scattered(window.trimmed(), spread, g / _divisors(attrs, window, g.dtype))
+    return scattered(window.trimmed(), spread, g / divisors(attrs, window, g.dtype))
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
@@ -210,6 +193,5 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "max_pool_pull": _max_pool_pull,
     "avg_pool": _avg_pool,
     "avg_pool_spread": _avg_pool_spread,
-    "max_gather": _max_gather,
     "max_unpool": _max_unpool,
 }

@@ -10,41 +10,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gradspec.backends.xp import lowerings
 from gradspec.interop.jax.lower import (
     conv,
     convert,
     gather,
     layout,
-    linear,
-    loss,
     lp_pool,
-    pointwise,
     pool,
-    quantize,
-    reduce,
     resize,
-    select,
     smooth_pool,
-    topk,
     unfold,
 )
+from gradspec.interop.jax.lower.namespace import JAX
 
 LOWERINGS: dict[str, Callable[..., Any]] = {
+    **lowerings(JAX),
     **conv.LOWERINGS,
     **convert.LOWERINGS,
     **gather.LOWERINGS,
     **layout.LOWERINGS,
-    **linear.LOWERINGS,
-    **loss.LOWERINGS,
     **lp_pool.LOWERINGS,
-    **pointwise.LOWERINGS,
     **pool.LOWERINGS,
-    **quantize.LOWERINGS,
-    **reduce.LOWERINGS,
     **resize.LOWERINGS,
-    **select.LOWERINGS,
     **smooth_pool.LOWERINGS,
-    **topk.LOWERINGS,
     **unfold.LOWERINGS,
 }
 

@@ -9,7 +9,8 @@ from typing import Any
 from jax import Array
 from jax import numpy as jnp
 
-from gradspec.interop.jax.lower.pool import taken
+from gradspec.backends.xp.gather import pick
+from gradspec.interop.jax.lower.namespace import JAX
 from gradspec.interop.jax.lower.windows import transposed
 
 
@@ -20,7 +21,7 @@ def _gathered(x: Array, indices: Array, axis: int) -> Array:
         return jnp.zeros(shape, x.dtype)
     rows = x.reshape(lead, x.shape[axis], cells)
     places = indices.reshape(lead, prod(indices.shape[axis:]), 1)
-    return taken(rows, places, 1).reshape(shape)
+    return JAX.take_along_axis(rows, places, 1).reshape(shape)
 
 
 def _gather(attrs: Any, x: Array, indices: Array) -> Array:
@@ -42,7 +43,7 @@ def _scatter(attrs: Any, x: Array, indices: Array, rows: Array) -> Array:
     numbers = jnp.broadcast_to(jnp.arange(count), places.shape)
     named = jnp.where((places >= 0) & (places < size), places, 0)
     last = jnp.full((lead, size), -1, numbers.dtype).at[jnp.arange(lead)[:, None], named].max(numbers)
-    put = taken(rows.reshape(lead, count, cells), jnp.maximum(last, 0)[..., None], 1)
+    put = JAX.take_along_axis(rows.reshape(lead, count, cells), jnp.maximum(last, 0)[..., None], 1)
     result = jnp.where(last[..., None] >= 0, put, x.reshape(lead, size, cells))
     if jnp.issubdtype(x.dtype, jnp.floating):
         outside = ((places < 0) | (places >= size)).any(axis=1)[:, None, None]
@@ -50,8 +51,14 @@ def _scatter(attrs: Any, x: Array, indices: Array, rows: Array) -> Array:
     return result.reshape(x.shape)
 
 
+def _place(attrs: Any, x: Array, labels: Array) -> Array:
+    shape = (*x.shape[: attrs.axis], attrs.size, *x.shape[attrs.axis :])
+    return transposed(lambda cells: pick(JAX, attrs, cells, labels), shape, x)
+
+
 LOWERINGS: dict[str, Callable[..., Any]] = {
     "gather_rows": _gather,
     "scatter_add_rows": _scatter_add,
     "scatter_rows": _scatter,
+    "place": _place,
 }

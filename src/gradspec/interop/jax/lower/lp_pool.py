@@ -1,4 +1,4 @@
-"""Power pooling, scaled by powers of two so that no intermediate power overflows or vanishes."""
+"""Power pooling."""
 
 from __future__ import annotations
 
@@ -6,26 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from jax import Array
-from jax import numpy as jnp
 
+from gradspec.backends.xp.pool import norm
+from gradspec.interop.jax.lower.namespace import JAX
 from gradspec.interop.jax.lower.windows import every_cell
 
 
-def _lp_pool(attrs: Any, x: Array) -> Array:
-    sizes = jnp.abs(every_cell(attrs.window(x), x, 0))
-    top = sizes.max(axis=-1)
-    if attrs.p == jnp.inf:
-        return top
-    shift = jnp.where(jnp.isfinite(top), jnp.frexp(top)[1], 0)
-    total = (jnp.ldexp(sizes, -shift[..., None]) ** attrs.p).sum(axis=-1)
-    return jnp.ldexp(total ** (1 / attrs.p), shift)
+def _lp_pool(attrs: Any, x: Array) -> Any:
+    return norm(JAX, attrs.p, every_cell(attrs.window(x), x, 0))
 
 
-def _abs_power(attrs: Any, x: Array) -> Array:
-    value = jnp.abs(x) ** attrs.exponent
-    at_zero = attrs.exponent == 0 and not attrs.signed
-    signed = jnp.where(x < 0, -value, value) if attrs.signed else value
-    return jnp.where(x == 0, jnp.asarray(at_zero, x.dtype), signed)
-
-
-LOWERINGS: dict[str, Callable[..., Any]] = {"lp_pool": _lp_pool, "abs_power": _abs_power}
+LOWERINGS: dict[str, Callable[..., Any]] = {"lp_pool": _lp_pool}

@@ -1,4 +1,4 @@
-"""Max and average pooling, and gather and scatter at winners.
+"""Max and average pooling, and scatter at winners.
 
 The maximum of a window is that of the maxima of its rows, and its first winner in row-major order is the first winner
 of the first row that has one. So winners are chosen axis by axis, the last axis first, and tangents follow: at each
@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from jax import Array
 from jax import numpy as jnp
-from numpy.typing import NDArray
 
-from gradspec.backends.tables import PADDING
-from gradspec.interop.jax.lower.windows import across, along, per_window, stages, taps, transposed
+from gradspec.backends.numpy.pool import divisors, has_cells
+from gradspec.backends.xp.gather import gather_cells
+from gradspec.interop.jax.lower.namespace import JAX
+from gradspec.interop.jax.lower.windows import across, along, stages, taps, transposed
 from gradspec.spec.window import Window
 
 # --- the maximum ------------------------------------------------------------------------------------------------------
@@ -25,11 +26,6 @@ from gradspec.spec.window import Window
 
 def _lowest(dtype: Any) -> Any:
     return -jnp.inf if jnp.issubdtype(dtype, jnp.floating) else np.iinfo(dtype).min
-
-
-def _has_cells(window: Window) -> NDArray[Any]:
-    """Which windows have a real cell."""
-    return per_window(window, lambda places: (places >= 0).any(axis=1))
 
 
 def _largest(window: Window, x: Array) -> Array:
@@ -64,13 +60,13 @@ def _pushed(window: Window, masks: list[Array], dx: Array) -> Array:
 
 def _max_pool(attrs: Any, x: Array) -> Any:
     window = attrs.window(x)
-    has_cells = _has_cells(window)
+    filled = has_cells(window)
     if not attrs.return_indices:
-        return jnp.where(has_cells, _largest(window, x), 0)
+        return jnp.where(filled, _largest(window, x), 0)
     values, masks = _chosen(window, x, "first")
     places = jnp.arange(prod(window.sizes)).reshape(window.sizes)
     winners = _pushed(window, masks, jnp.broadcast_to(places, x.shape))
-    return jnp.where(has_cells, values, 0), jnp.where(has_cells, winners, -1)
+    return jnp.where(filled, values, 0), jnp.where(filled, winners, -1)
 
 
 def _push(attrs: Any, x: Array) -> Callable[[Array], Array]:
@@ -94,19 +90,11 @@ def _max_pool_pull(attrs: Any, x: Array, g: Array) -> Array:
 # --- the average ------------------------------------------------------------------------------------------------------
 
 
-def _divisors(attrs: Any, window: Window, dtype: Any) -> NDArray[Any]:
-    if attrs.divisor_override is not None:
-        return np.asarray(attrs.divisor_override, dtype)
-    least = PADDING if attrs.count_include_pad else 0
-    counts: NDArray[Any] = np.maximum(per_window(window, lambda places: (places >= least).sum(axis=1)), 1)
-    return counts.astype(dtype)
-
-
 def _mean(attrs: Any, window: Window, x: Array) -> Array:
     total = x
     for axis, at in stages(window, x):
         total = along(axis, total, at, 0).sum(axis=at + 1)
-    return total / _divisors(attrs, window, x.dtype)
+    return total / divisors(attrs, window, x.dtype)
 
 
 def _avg_pool(attrs: Any, x: Array) -> Array:
@@ -119,33 +107,13 @@ def _avg_pool_spread(attrs: Any, g: Array) -> Array:
     return transposed(lambda x: _mean(attrs, window, x), shape, g)
 
 
-# --- gather and scatter -----------------------------------------------------------------------------------------------
-
-
-def taken(x: Array, places: Array, axis: int) -> Array:
-    """``x`` at ``places`` along an axis, linear in ``x``; a place that does not exist gives NaN, derivatives too."""
-    size = x.shape[axis]
-    found = jnp.take_along_axis(x, jnp.clip(places, 0, size - 1), axis, mode="promise_in_bounds")
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return found
-    return found * jnp.where((places >= 0) & (places < size), 1, jnp.nan).astype(x.dtype)
-
-
-def _gathered(x: Array, indices: Array, rank: int) -> Array:
-    lead = x.shape[: x.ndim - rank]
-    planes, places = (a.reshape(*lead, prod(a.shape[len(lead) :])) for a in (x, indices))
-    cells = taken(planes, jnp.where(places == -1, 0, places), -1)
-    return jnp.where(places == -1, 0, cells).reshape(indices.shape)
-
-
-def _max_gather(attrs: Any, x: Array, indices: Array) -> Array:
-    return _gathered(x, indices, attrs.rank)
+# --- scatter -----------------------------------------------------------------------------------------------
 
 
 def _max_unpool(attrs: Any, x: Array, indices: Array) -> Array:
     rank = len(attrs.output_size)
     shape = (*x.shape[: x.ndim - rank], *attrs.output_size)
-    return transposed(lambda planes: _gathered(planes, indices, rank), shape, x)
+    return transposed(lambda planes: gather_cells(JAX, planes, indices, rank), shape, x)
 
 
 LOWERINGS: dict[str, Callable[..., Any]] = {
@@ -154,6 +122,5 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     "max_pool_pull": _max_pool_pull,
     "avg_pool": _avg_pool,
     "avg_pool_spread": _avg_pool_spread,
-    "max_gather": _max_gather,
     "max_unpool": _max_unpool,
 }

@@ -7,7 +7,7 @@ slice per tap of each axis, not of their product, and no gather or scatter, whic
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -20,8 +20,11 @@ from numpy.typing import NDArray
 from gradspec.backends.tables import table
 from gradspec.spec.window import AxisWindow, Window
 
+MOST_AXES = 1024
+"""Axis windows whose taps are kept."""
 
-@cache
+
+@lru_cache(MOST_AXES)
 def taps(axis: AxisWindow) -> NDArray[np.int64]:
     """``[output, tap]``: the position that each tap of one axis reads, PADDING or ABSENT."""
     return table(Window((axis,)))
@@ -84,14 +87,6 @@ def every_cell(window: Window, x: Array, fill: Any) -> Array:
 def reads(window: Window) -> NDArray[np.int64]:
     """``(*outputs, taps)``: the flat position that each tap reads, PADDING or ABSENT."""
     return table(window).reshape(*window.outputs, -1)
-
-
-def per_window(window: Window, count: Callable[[NDArray[np.int64]], Any]) -> NDArray[Any]:
-    """``(*outputs)``: the product over the axes of ``count(taps)``, one number for each output of an axis."""
-    total: NDArray[Any] = np.ones((), bool)
-    for axis in window.axes:
-        total = total[..., None] * count(taps(axis))
-    return total
 
 
 def transposed(function: Callable[[Array], Array], like: Any, cotangent: Array) -> Array:

@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gradspec.interop.torch.lower import arrays, pointwise, windows
+from gradspec.backends.xp import lowerings
+from gradspec.interop.torch.lower import arrays, windows
+from gradspec.interop.torch.lower.namespace import TORCH
 
-LOWERINGS: dict[str, Callable[..., Any]] = {**arrays.LOWERINGS, **pointwise.LOWERINGS, **windows.LOWERINGS}
+LOWERINGS: dict[str, Callable[..., Any]] = {
+    **lowerings(TORCH),
+    **arrays.LOWERINGS,
+    **windows.LOWERINGS,
+}
 
 KEEPS_DTYPE = frozenset(
     (

@@ -1,24 +1,17 @@
-"""Layout, reductions, products of matrices, and cells chosen by index.
-
-Where an index may be outside, it is looked at first: on a GPU a wrong one would end the process's use of the device.
-Cells that meet in one place are added up by ``index_put_``, which torch sorts first: the same bits come out of every
-run.
-"""
+"""What torch does by functions of its own: slices and padding, cells chosen by index."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, prod
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradspec.spec.errors import ShapeError
-from gradspec.spec.gather import index_outside
+from gradspec.backends.xp.gather import as_planes, flat_rows, label_places, not_in_plane
+from gradspec.interop.torch.lower.namespace import TORCH
 from gradspec.spec.layout import spaced_sizes
-from gradspec.spec.loss import label_outside
-from gradspec.spec.reduce import reduced_sizes, terms_of_mean
 
 # --- layout -----------------------------------------------------------------------------------------------------------
 
@@ -44,94 +37,21 @@ def _pad(attrs: Any, x: Tensor) -> Tensor:
     return torch.constant_pad_nd(spaced, ends, attrs.value).reshape(shape)
 
 
-# --- reductions -------------------------------------------------------------------------------------------------------
+# --- cell by cell -----------------------------------------------------------------------------------------------------
 
 
-def _sum(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    return torch.sum(x, axes, dtype=x.dtype) if axes else x
-
-
-def _share(attrs: Any, x: Tensor) -> Tensor:
-    parts = x.reshape(reduced_sizes(attrs.shape, attrs.axes, keepdims=True)) / terms_of_mean(attrs.shape, attrs.axes)
-    return parts.expand(attrs.shape)
-
-
-def _cumsum(attrs: Any, x: Tensor) -> Tensor:
-    forwards = x.flip(attrs.axis) if attrs.reverse else x
-    total = torch.cumsum(forwards, attrs.axis, dtype=x.dtype) + 0  # from 0 on: 0 + −0 is 0
-    if attrs.exclusive and x.numel():
-        total = torch.roll(total, 1, attrs.axis)
-        total.select(attrs.axis, 0).zero_()
-    return total.flip(attrs.axis) if attrs.reverse else total
-
-
-def _from_largest(x: Tensor, axis: int) -> Tensor:
-    return x - (x.amax(axis, keepdim=True) if x.shape[axis] else -inf)
-
-
-def _softmax(attrs: Any, x: Tensor) -> Tensor:
-    powers = torch.exp(_from_largest(x, attrs.axis))
-    return powers / powers.sum(attrs.axis, keepdim=True)
-
-
-def _log_softmax(attrs: Any, x: Tensor) -> Tensor:
-    exponents = _from_largest(x, attrs.axis)
-    return exponents - torch.log(torch.exp(exponents).sum(attrs.axis, keepdim=True))
-
-
-# --- linear layers ----------------------------------------------------------------------------------------------------
-
-
-def _matmul(attrs: Any, a: Tensor, b: Tensor, *bias: Tensor) -> Tensor:
-    left, right = a.mT if attrs.transpose_a else a, b.mT if attrs.transpose_b else b
-    product = torch.matmul(left, right)
-    return product + bias[0].unsqueeze(-2) if bias else product
-
-
-def _batch_norm(attrs: Any, x: Tensor, mean: Tensor, var: Tensor, *affine: Tensor) -> Tensor:
-    ones = (1,) * (x.ndim - 2)
-    root = torch.sqrt(var + attrs.eps)
-    y = (x - mean.reshape(-1, *ones)) / root.reshape(-1, *ones)
-    if attrs.weight:
-        y = y * affine[0].reshape(-1, *ones)
-    return y + affine[-1].reshape(-1, *ones) if attrs.bias else y
+def _step(attrs: Any, x: Tensor) -> Tensor:
+    """In the dtype of ``x``: numbers alone would have torch's default one."""
+    return torch.where(x < 0, attrs.below, torch.where(x == 0, attrs.at, torch.full_like(x, attrs.above)))
 
 
 # --- rows and cells by index ------------------------------------------------------------------------------------------
 
 
-def _checked(indices: Tensor, size: int, error: Callable[[int, int], Exception], least: int = 0) -> Tensor:
-    outside = (indices < least) | (indices >= size)
-    if bool(outside.any()):
-        raise error(int(indices[outside][0]), size)
-    return indices.long()
-
-
-def _flat_rows(indices: Tensor, axis: int, size: int) -> Tensor:
-    """The number of the row that each index names, counted through all leading indices."""
-    lead = indices.shape[:axis]
-    before = torch.arange(prod(lead), device=indices.device).reshape((*lead, *(1,) * (indices.ndim - axis)))
-    return before * size + _checked(indices, size, index_outside)
-
-
-def _gather(attrs: Any, x: Tensor, indices: Tensor) -> Tensor:
-    axis = attrs.axis
-    rows = x.reshape((prod(x.shape[: axis + 1]), *x.shape[axis + 1 :]))
-    return rows[_flat_rows(indices, axis, x.shape[axis])]
-
-
-def _scatter_add(attrs: Any, x: Tensor, indices: Tensor) -> Tensor:
-    rest = x.shape[indices.ndim :]
-    y = x.new_zeros(prod(indices.shape[: attrs.axis]) * attrs.size, *rest)
-    places = _flat_rows(indices, attrs.axis, attrs.size).reshape(-1)
-    y.index_put_((places,), x.reshape(places.numel(), *rest), accumulate=True)
-    return y.reshape(*indices.shape[: attrs.axis], attrs.size, *rest)
-
-
 def _scatter(attrs: Any, x: Tensor, indices: Tensor, rows: Tensor) -> Tensor:
     """Of several rows in one place the last stays: each place takes the largest number of those that name it."""
     axis = attrs.axis
-    places = _flat_rows(indices, axis, x.shape[axis]).reshape(-1)
+    places = flat_rows(TORCH, indices, axis, x.shape[axis]).reshape(-1)
     before = x.reshape(prod(x.shape[: axis + 1]), *x.shape[axis + 1 :])
     numbers = torch.arange(places.numel(), device=x.device)
     last = torch.full((len(before),), -1, device=x.device).scatter_reduce_(0, places, numbers, "amax")
@@ -141,42 +61,21 @@ def _scatter(attrs: Any, x: Tensor, indices: Tensor, rows: Tensor) -> Tensor:
     return torch.where((last >= 0).reshape(-1, *(1,) * (before.ndim - 1)), given, before).reshape(x.shape)
 
 
-def _pick(attrs: Any, x: Tensor, labels: Tensor) -> Tensor:
-    places = _checked(labels, x.shape[attrs.axis], label_outside).unsqueeze(attrs.axis)
-    return torch.take_along_dim(x, places, attrs.axis).squeeze(attrs.axis)
-
-
 def _place(attrs: Any, x: Tensor, labels: Tensor) -> Tensor:
     result = x.new_zeros(*x.shape[: attrs.axis], attrs.size, *x.shape[attrs.axis :])
-    places = _checked(labels, attrs.size, label_outside).unsqueeze(attrs.axis)
+    places = label_places(TORCH, labels, attrs.axis, attrs.size)
     return result.scatter_(attrs.axis, places, x.unsqueeze(attrs.axis))
 
 
-def _not_in_plane(place: int, cells: int) -> ShapeError:
-    return ShapeError(f"index {place} lies outside a plane of {cells} cells; give 0 to {cells - 1}, or -1 for none")
-
-
-def _max_gather(attrs: Any, x: Tensor, places: Tensor) -> Tensor:
-    at = x.ndim - attrs.rank
-    planes = x.reshape(*x.shape[:at], prod(x.shape[at:]))
-    chosen = _checked(places, planes.shape[-1], _not_in_plane, -1).reshape(*places.shape[:at], prod(places.shape[at:]))
-    found = torch.take_along_dim(planes, chosen.clamp(min=0), -1)
-    return torch.where(chosen >= 0, found, 0).reshape(places.shape)
-
-
 def _max_unpool(attrs: Any, x: Tensor, places: Tensor) -> Tensor:
+    """Whatever goes nowhere is added to the first cell, as 0."""
     rank, cells = len(attrs.output_size), prod(attrs.output_size)
-    lead = x.shape[: x.ndim - rank]
-    chosen = _checked(places, cells, _not_in_plane, -1).reshape(prod(lead), -1 if x.numel() else 0)
-    starts = torch.arange(prod(lead), device=x.device)[:, None] * cells
+    chosen = as_planes(TORCH.checked(places, cells, not_in_plane, least=-1), rank)
+    starts = torch.arange(len(chosen), device=x.device)[:, None] * cells
     kept = chosen >= 0
-    y = x.new_zeros(prod(lead) * cells)
-    y.index_put_((torch.where(kept, chosen + starts, 0).reshape(-1),), _where_kept(x, kept), accumulate=True)
-    return y.reshape(*lead, *attrs.output_size)
-
-
-def _where_kept(x: Tensor, kept: Tensor) -> Tensor:
-    return torch.where(kept.reshape(-1), x.reshape(-1), 0)
+    targets, values = torch.where(kept, chosen + starts, 0), torch.where(kept, as_planes(x, rank), 0)
+    y = TORCH.add_rows(len(chosen) * cells, targets.reshape(-1), values.reshape(-1))
+    return y.reshape(*x.shape[: x.ndim - rank], *attrs.output_size)
 
 
 def _top_places(attrs: Any, x: Tensor) -> Tensor:
@@ -185,26 +84,11 @@ def _top_places(attrs: Any, x: Tensor) -> Tensor:
 
 
 LOWERINGS: dict[str, Callable[..., Any]] = {
-    "broadcast_to": lambda attrs, x: x.expand(attrs.shape),
-    "reshape": lambda attrs, x: x.reshape(attrs.shape),
-    "transpose": lambda attrs, x: x.permute(attrs.axes),
-    "concat": lambda attrs, *xs: torch.cat(xs, attrs.axis),
     "slice": _slice,
     "pad": _pad,
-    "sum": lambda attrs, x: _sum(x, attrs.axes),
-    "mean": lambda attrs, x: _sum(x, attrs.axes) / terms_of_mean(x.shape, attrs.axes),
-    "cumsum": _cumsum,
-    "share": _share,
-    "softmax": _softmax,
-    "log_softmax": _log_softmax,
-    "matmul": _matmul,
-    "batch_norm": _batch_norm,
-    "gather_rows": _gather,
-    "scatter_add_rows": _scatter_add,
+    "step": _step,
     "scatter_rows": _scatter,
-    "pick": _pick,
     "place": _place,
-    "max_gather": _max_gather,
     "max_unpool": _max_unpool,
     "top_places": _top_places,
 }

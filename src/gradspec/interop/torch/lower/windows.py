@@ -1,4 +1,4 @@
-"""Convolution by torch's own, with its transposes; windows as columns; resizing."""
+"""Convolution by torch's own, with its transposes; windows as columns."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from gradspec.ops.conv import Convolution, StatedWindows
-from gradspec.ops.resize import Resize
 from gradspec.spec.errors import UnsupportedError
-from gradspec.spec.resize import axis_taps
 
 MOST_AXES = 3
 """Spatial axes of torch's convolutions."""
@@ -124,34 +122,10 @@ def _fold(attrs: Any, x: Tensor) -> Tensor:
     return _resized_to(y, [(-lo, -hi) for lo, hi in ends])
 
 
-# --- resizing ---------------------------------------------------------------------------------------------------------
-
-
-def _along(axis: int, x: Tensor, source: Tensor, target: Tensor, weights: Tensor, size: int) -> Tensor:
-    """``y[target] += weight · x[source]`` along one axis."""
-    front = x.movedim(axis, 0)
-    y = front.new_zeros(size, *front.shape[1:])
-    y.index_put_((target,), front[source] * weights.reshape(-1, *(1,) * (x.ndim - 1)), accumulate=True)
-    return y.movedim(0, axis)
-
-
-def _resize(attrs: Resize, x: Tensor, back: bool) -> Tensor:
-    for i, axis in enumerate(attrs.axes):
-        taps = [(o, cell, float(weight)) for o, row in enumerate(axis_taps(axis)) for cell, weight in row]
-        outputs, cells, factors = zip(*taps, strict=True)
-        ends = torch.tensor([outputs, cells], device=x.device)
-        source, target, size = (ends[0], ends[1], axis.size) if back else (ends[1], ends[0], axis.outputs)
-        weights = torch.tensor(factors, dtype=x.dtype, device=x.device)
-        x = _along(x.ndim - len(attrs.sizes) + i, x, source, target, weights, size)
-    return x
-
-
 LOWERINGS: dict[str, Callable[..., Any]] = {
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "conv_compare": _conv_compare,
     "unfold": _unfold,
     "fold": _fold,
-    "resize": lambda attrs, x: _resize(attrs, x, back=False),
-    "resize_transpose": lambda attrs, g: _resize(attrs, g, back=True),
 }

@@ -1,63 +1,14 @@
-"""Pointwise kernels.
-
-The normal distribution is computed in float64 from W. J. Cody's rational approximations of the error function, to a
+"""The normal distribution, computed in float64 from W. J. Cody's rational approximations of the error function, to a
 relative error of less than 10⁻¹⁵ wherever the result is a normal number; float32 results are rounded from that.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.spec.pointwise import GELU_CUBIC, GELU_SCALE
-
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
-
-
-def _trunc_divide(a: Array, b: Array) -> Any:
-    """The remainder of ``np.fmod`` has the sign of ``a``, so that the rest is divided exactly; by 0 both are 0."""
-    return np.where(b == 0, 0, (a - np.fmod(a, b)) // b)
-
-
-def _sigmoid(x: Array) -> Any:
-    power = np.exp(-np.abs(x))
-    return np.where(x < 0, power, 1) / (1 + power)
-
-
-def _softplus(attrs: Any, x: Array) -> Any:
-    z = attrs.beta * x
-    bend = np.log1p(np.exp(-np.abs(z))) / attrs.beta
-    return np.where(z > 0, x + bend, bend)
-
-
-def _clamp(attrs: Any, x: Array) -> Any:
-    above = x if attrs.min is None else np.where(x < attrs.min, x.dtype.type(attrs.min), x)
-    return above if attrs.max is None else np.where(above > attrs.max, x.dtype.type(attrs.max), above)
-
-
-def _step(attrs: Any, x: Array) -> Any:
-    return np.where(x < 0, attrs.below, np.where(x == 0, attrs.at, attrs.above))
-
-
-def _max_share(a: Array, b: Array) -> Any:
-    larger = np.where(a > b, 1.0, np.where(b > a, 0.0, 0.5))
-    return np.where(np.isnan(a) == np.isnan(b), larger, np.isnan(a))
-
-
-def _within(attrs: Any, x: Array) -> Any:
-    outside = np.zeros(x.shape, bool) if attrs.min is None else x < attrs.min
-    return ~(outside if attrs.max is None else outside | (x > attrs.max))
-
-
-def _gelu(attrs: Any, x: Array) -> Any:
-    if attrs.approximate == "none":
-        return x * _normal_cdf(x)
-    return x * _sigmoid(GELU_SCALE * (x + GELU_CUBIC * (x * x * x)))
-
-
-# --- the normal distribution ------------------------------------------------------------------------------------------
 
 _CENTRE = (
     (1.85777706184603153e-1, 3.16112374387056560, 1.13864154151050156e2, 3.77485237685302021e2, 3.20937758913846947e3),
@@ -134,14 +85,14 @@ def _scaled_erfc(y: Float64) -> Any:
     return np.where(y <= 4, _ratio(_MIDDLE, np.minimum(y, 4.0)), tail)
 
 
-def _erf(x: Array) -> Any:
+def erf(x: Array) -> Any:
     y = np.minimum(np.abs(x), _BEYOND, dtype=np.float64)
     outside = 1 - np.exp(-y * y) * _scaled_erfc(y)
     inside = y * _ratio(_CENTRE, np.minimum(y, 0.46875) ** 2)
     return np.copysign(np.where(y <= 0.46875, inside, outside), x).astype(x.dtype)
 
 
-def _normal_cdf(x: Array) -> Any:
+def normal_cdf(x: Array) -> Any:
     size = np.minimum(np.abs(x), _BEYOND, dtype=np.float64)
     y = size * np.sqrt(0.5)
     tail = _bell(size) * _scaled_erfc(y) / 2
@@ -150,43 +101,6 @@ def _normal_cdf(x: Array) -> Any:
     return np.where(y <= 0.46875, centre, outside).astype(x.dtype)
 
 
-def _normal_density(x: Array) -> Any:
+def normal_density(x: Array) -> Any:
     size = np.minimum(np.abs(x), _BEYOND, dtype=np.float64)
     return (_bell(size) / np.sqrt(2 * np.pi)).astype(x.dtype)
-
-
-KERNELS: dict[str, Callable[..., Any]] = {
-    "neg": lambda _, x: -x,
-    "add": lambda _, a, b: a + b,
-    "sub": lambda _, a, b: a - b,
-    "mul": lambda _, a, b: a * b,
-    "div": lambda _, a, b: np.divide(a, b),
-    "trunc_divide": lambda _, a, b: _trunc_divide(a, b),
-    "scale": lambda attrs, x: x * attrs.factor,
-    "detach": lambda _, x: x,
-    "relu": lambda _, x: np.where(x <= 0, 0, x),
-    "leaky_relu": lambda attrs, x: np.where(x <= 0, attrs.negative_slope * x, x),
-    "abs": lambda _, x: np.abs(x),
-    "clamp": _clamp,
-    "maximum": lambda _, a, b: np.maximum(a, b),
-    "minimum": lambda _, a, b: np.minimum(a, b),
-    "floor": lambda _, x: np.floor(x),
-    "round": lambda _, x: np.rint(x),
-    "exp": lambda _, x: np.exp(x),
-    "log": lambda _, x: np.log(x),
-    "sqrt": lambda _, x: np.sqrt(x),
-    "tanh": lambda _, x: np.tanh(x),
-    "sin": lambda _, x: np.sin(x),
-    "cos": lambda _, x: np.cos(x),
-    "sigmoid": lambda _, x: _sigmoid(x),
-    "softplus": _softplus,
-    "silu": lambda _, x: x * _sigmoid(x),
-    "gelu": _gelu,
-    "erf": lambda _, x: _erf(x),
-    "normal_cdf": lambda _, x: _normal_cdf(x),
-    "normal_density": lambda _, x: _normal_density(x),
-    "step": _step,
-    "max_share": lambda _, a, b: _max_share(a, b),
-    "within": _within,
-    "gate": lambda _, weight, t: np.where(weight == 0, 0, weight * t),
-}

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jax import Array
-from jax import numpy as jnp
+from gradspec.backends.xp.namespace import Array, Namespace
 
 
-def _top_places(attrs: Any, x: Array) -> Array:
+def _top_places(xp: Namespace, attrs: Any, x: Array) -> Array:
     """Sorted upwards, NaN comes last and equal cells stay in order; so they do downwards if all is read backwards."""
     if not attrs.largest:
-        return jnp.argsort(x, axis=-1, stable=True)[..., : attrs.k]
-    upwards = jnp.argsort(x[..., ::-1], axis=-1, stable=True)
+        return xp.argsort(x, axis=-1, stable=True)[..., : attrs.k]
+    upwards = xp.argsort(x[..., ::-1], axis=-1, stable=True)
     return (x.shape[-1] - 1 - upwards[..., ::-1])[..., : attrs.k]
 
 
