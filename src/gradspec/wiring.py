@@ -13,8 +13,8 @@ from gradspec.graph.ir import OVERLOADS, Overloads
 from gradspec.ops.gather import indexed
 from gradspec.ops.linear import matmul
 from gradspec.ops.pointwise import abs, add, div, mul, neg, sub
-from gradspec.runtime.backend import BACKENDS, Backend
 from gradspec.runtime.calls import eager, run
+from gradspec.runtime.task import BACKENDS, Backend
 from gradspec.saving.graphs import save
 from gradspec.transforms.batch import batch
 from gradspec.transforms.jvp import jvp

@@ -1,7 +1,6 @@
-"""What a call on arrays comes to, worked out once: for operators, graphs, and the functions of other libraries.
+"""Cache of compiled calls, keyed by array types and attributes: of operators, graphs, and functions of other libraries.
 
-A call is known by the types of its arrays and by its other arguments as they are written. What it comes to is a
-function of its arrays. Calls that cannot be known so, and those that fail, are carried out as they are.
+A compiled call is a function of its arrays. Calls that have no key, and calls that fail, are not cached.
 """
 
 from __future__ import annotations
@@ -23,23 +22,22 @@ from gradspec.graph.hints import argument
 from gradspec.graph.ir import Array, Op, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType, number_as, type_of
-from gradspec.runtime.backend import backend_named
-from gradspec.runtime.compiled import Program
-from gradspec.runtime.run import attached
+from gradspec.runtime.compiled import Program, program_for
+from gradspec.runtime.task import backend_named
 
 MOST_CALLS = 2048
 
-Found = TypeVar("Found")
+Made = TypeVar("Made")
 Run: TypeAlias = Callable[[Sequence[Any]], Any]
 
 _calls = LRUCache[Any](MOST_CALLS)
 _programs: WeakKeyDictionary[Graph, Program] = WeakKeyDictionary()
 
 
-def remembered(key: Hashable, work_out: Callable[[], Found]) -> Found:
-    """What a call of this key comes to; it is worked out if that is not known."""
-    found: Found = _calls.get_or_make(key, work_out)
-    return found
+def cached(key: Hashable, make: Callable[[], Made]) -> Made:
+    """The cached object of this key, made now if there is none."""
+    made: Made = _calls.get_or_make(key, make)
+    return made
 
 
 # --- graphs -----------------------------------------------------------------------------------------------------------
@@ -51,17 +49,17 @@ def run(graph: Graph, arrays: Sequence[Any]) -> Any:
         return kind.run(graph, arrays)
     found = _programs.get(graph)
     if found is None:
-        found = _programs[graph] = attached(graph)
+        found = _programs[graph] = program_for(graph)
     return found.call(arrays, found.aligned_results() if wants_aligned() else None)
 
 
-# --- single operators, as functions that are not remembered apply them ------------------------------------------------
+# --- single operators, applied inside functions that are not cached ---------------------------------------------------
 
 
 def eager(op: Op, attrs: Attributes, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """One operator on arrays."""
     key = (op, repr(attrs), *[(a.shape, a.dtype) for a in arrays])
-    results = remembered(key, lambda: _function(_application(op, attrs, arrays)))(arrays)
+    results = cached(key, lambda: _function(_application(op, attrs, arrays)))(arrays)
     return results if isinstance(results, tuple) else (results,)
 
 
@@ -78,7 +76,7 @@ def _function(graph: Graph) -> Run:
     lowering = backend_named().lowering
     if all(node.op.moves or lowering(node.op.name) is None for node in graph.nodes):
         return _by_numpy(graph)
-    program = attached(graph)
+    program = program_for(graph)
 
     def call(arrays: Sequence[Any]) -> Any:
         return program.call(arrays, program.aligned_results() if wants_aligned() else None)
@@ -107,8 +105,8 @@ def _by_numpy(graph: Graph) -> Run:
 _PLAIN = frozenset((type(None), bool, int, str))
 
 
-def remembering(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator whose calls are remembered. It takes arrays of any kind, and variables."""
+def cache_calls(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator with cached calls. It takes arrays of any library, and variables."""
     carried_out = of_any_kind(operator)
     is_operand = {p.name: p.annotation == "Any" for p in inspect.signature(operator).parameters.values()}
     """Where a number is an array without axes, and not an attribute."""
@@ -132,7 +130,7 @@ def remembering(operator: Callable[..., Any]) -> Callable[..., Any]:
         found = _calls.get(known)
         if found is None and arrays and len(args) <= len(places):
             away = away_kind(arrays)
-            found = _worked_out(operator, args, kwargs, is_operand, arrays, away)
+            found = compile_call(operator, args, kwargs, is_operand, arrays, away)
             if found is not None:
                 _calls.put(known, found)
         return carried_out(*args, **kwargs) if found is None else found(arrays)
@@ -185,7 +183,7 @@ def _dtype_beside(arrays: Sequence[Any]) -> np.dtype[Any] | None:
     return None if dtype.kind == "b" else dtype
 
 
-def _worked_out(
+def compile_call(
     operator: Callable[..., Any],
     args: Sequence[Any],
     kwargs: dict[str, Any],

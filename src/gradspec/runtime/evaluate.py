@@ -13,8 +13,8 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean, f64
 from gradspec.ops.box import BoundArithmetic
+from gradspec.runtime.compiled import compile
 from gradspec.runtime.memory import require_memory
-from gradspec.runtime.run import compile
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 from gradspec.spec.scalar import Scalar
 from gradspec.spec.scalar import ends as ends_of

@@ -14,7 +14,7 @@ from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.ops.box import BoundArithmetic
-from gradspec.runtime.run import compile
+from gradspec.runtime.compiled import compile
 from gradspec.transforms.boxes import Boxes, enter, is_affine, known_ends, own_dtype, varying
 from gradspec.transforms.lines import lines, relaxed
 from gradspec.transforms.patches import PatchedLines, patched_lines

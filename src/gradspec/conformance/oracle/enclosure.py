@@ -34,7 +34,7 @@ from gradspec.graph.ir import Node, Sums, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType, f64
 from gradspec.ops.box import FAST, FUNCTION, BoundArithmetic, BoundedNode, Box
-from gradspec.runtime.run import compile
+from gradspec.runtime.compiled import compile
 from gradspec.spec.errors import ShapeError
 from gradspec.transforms.boxes import enclosed
 

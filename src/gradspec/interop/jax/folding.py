@@ -9,7 +9,7 @@ import numpy as np
 
 from gradspec.graph.builder import Builder, needed
 from gradspec.graph.ir import Array, Node, Var
-from gradspec.runtime.backend import backend_named
+from gradspec.runtime.task import backend_named
 
 EXACT = frozenset(
     [

@@ -16,7 +16,7 @@ from gradspec.graph.types import f64, i64, number_as
 from gradspec.interop.jax.lower import CHOOSING, LOWERINGS
 from gradspec.interop.jax.program import evaluate
 from gradspec.interop.jax.types import jax_dtype
-from gradspec.runtime.arguments import require_count
+from gradspec.runtime.compiled import require_count
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 
 
