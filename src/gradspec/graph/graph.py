@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from gradspec.graph.attributes import Attributes
-from gradspec.graph.ir import Array, Body, Op
+from gradspec.graph.ir import Array, Attributes, Body, Op, Provided
 from gradspec.graph.picture import html
-from gradspec.graph.provided import Provided
 from gradspec.graph.show import text
 
 Wrt: TypeAlias = int | str | Sequence[int | str] | None

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.attributes import Attributes
-from gradspec.graph.ir import Array, Body, Node
+from gradspec.graph.ir import Array, Attributes, Body, Node
 
 SMALL = 6
 """Constants of at most this many numbers are written out."""

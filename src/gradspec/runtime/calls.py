@@ -15,11 +15,10 @@ import numpy as np
 from numpy import ndarray
 
 from gradspec.graph.arrays import Kind, as_array, away_kind, kind_of, of_any_kind, other_array, returned, wants_aligned
-from gradspec.graph.attributes import Attributes
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.hints import argument
-from gradspec.graph.ir import Array, Op, Var
+from gradspec.graph.ir import Array, Attributes, Op, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType, number_as, type_of
 from gradspec.runtime.compiled import Program, program_for
@@ -74,7 +73,7 @@ def _function(graph: Graph) -> Run:
     """A graph as a function of arrays: compiled, unless it only moves numbers, of which NumPy has views that last, or
     nothing of it is compiled."""
     lowering = backend_named().lowering
-    if all(node.op.moves or lowering(node.op.name) is None for node in graph.nodes):
+    if all(node.op.is_data_movement or lowering(node.op.name) is None for node in graph.nodes):
         return _by_numpy(graph)
     program = program_for(graph)
 

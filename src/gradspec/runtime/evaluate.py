@@ -106,7 +106,7 @@ def _terms(graph: Graph) -> int:
     total = 0
     for node in graph.nodes:
         rule = node.op.sums
-        terms = 1 if rule is None else rule.terms(node.attrs, *(v.type for v in node.inputs))
+        terms = 1 if rule is None else rule.max_roundings(node.attrs, *(v.type for v in node.inputs))
         total += max(terms, 1) * sum(v.type.size for v in node.outputs)
     return total
 

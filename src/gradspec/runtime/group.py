@@ -44,7 +44,7 @@ class Step:
     @property
     def may_alias(self) -> bool:
         """Whether the results may be views of the operands."""
-        return self.task is None and (self.view is not None or self.nodes[0].op.moves)
+        return self.task is None and (self.view is not None or self.nodes[0].op.is_data_movement)
 
 
 def group_nodes(
@@ -151,7 +151,7 @@ class _Groups:
         lowering = self.lowerings(node.op.name)
         last = self._last([*before, node])
         view = None if lowering is None or node.outputs[0] in self.returned else lowering.view(node)
-        if view is not None or (lowering is None and node.op.moves):
+        if view is not None or (lowering is None and node.op.is_data_movement):
             self.groups[last].views.append(Step((node,), view=view))
             self.moved.update(node.outputs)
         else:

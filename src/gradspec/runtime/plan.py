@@ -153,7 +153,7 @@ def _split_constants(graph: Graph, inputs: int) -> tuple[list[Node], list[Node]]
     constant: list[Node] = []
     rest: list[Node] = []
     for node in graph.nodes:
-        is_constant = node.op.moves and fixed.issuperset(node.inputs)
+        is_constant = node.op.is_data_movement and fixed.issuperset(node.inputs)
         fixed.update(node.outputs if is_constant else ())
         (constant if is_constant else rest).append(node)
     return constant, rest

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from gradspec.codegen.cache import Kernel
-from gradspec.graph.attributes import Attributes
-from gradspec.graph.ir import Array, Node, Op, Var
-from gradspec.graph.provided import Provided
+from gradspec.graph.ir import Array, Attributes, Node, Op, Provided, Var
 from gradspec.graph.types import TensorType
 from gradspec.spec.errors import UnsupportedError
 

@@ -13,7 +13,7 @@ from gradspec.graph.builder import Builder, apply
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node, Sums, Var
 from gradspec.graph.types import DType, TensorType, f32, f64
-from gradspec.ops.box import BoundArithmetic, BoundedNode, Box, SumSlack, absolute
+from gradspec.ops.box import BoundArithmetic, BoundedNode, Box, SumError, absolute
 from gradspec.ops.rules import increasing
 from gradspec.transforms.vjp import dependents
 
@@ -97,7 +97,7 @@ def enclosed(node: Node, operands: Sequence[Box], arithmetic: BoundArithmetic) -
         products = len(varying.intersection(rule.factors)) > 1 and node.op.enclosure is not None
         if floats and not products:
             return _sum(bounded, rule, operands, varying)
-        if not floats and rule.absolute is None and not rule.terms(node.attrs, *(v.type for v in node.inputs)):
+        if not floats and rule.absolute is None and not rule.max_roundings(node.attrs, *(v.type for v in node.inputs)):
             return _tuple(increasing(bounded, *operands))
     if not varying and (node.op.constant or not floats) and not any(v.type.is_float for v in node.outputs):
         return [Box(arithmetic, point=v) for v in _tuple(bounded.apply(*(b.lower for b in operands)))]
@@ -116,23 +116,23 @@ def is_affine(node: Node, varying: Iterable[int]) -> bool:
 
 def _sum(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[int]) -> Sequence[Box]:
     types = [v.type for v in node.node.inputs]
-    if not rule.terms(node.attrs, *types):
+    if not rule.max_roundings(node.attrs, *types):
         return _moved(node, rule, operands, varying)
     a, stored = node.arithmetic, node.stored.dtype
     joined = a.any and not rule.factors
-    masses = _sizes(node, rule, operands, lambda box: box.mass if joined else box.magnitude)
-    own = rule.terms(node.attrs, *types)
-    leaves = _leaves(own, operands) if joined else own
-    mass = _absolute(node, rule, masses, node.attrs)
+    abs_sums = _sizes(node, rule, operands, lambda box: box.abs_sum if joined else box.magnitude)
+    roundings = rule.max_roundings(node.attrs, *types)
+    term_count = _term_count(roundings, operands) if joined else roundings
+    abs_sum = _absolute(node, rule, abs_sums, node.attrs)
     centre = node.apply(*(box.centre for box in operands))
-    relative = a.own(own) + a.kernel(leaves, stored) + a.storage(stored)
-    room = a.own(leaves + 8)  # the mass and the reach are rounded too, and so are the ends
-    error = mass * a.above((relative + a.own(2)) * (1 + room)) + a.above(a.underflow(own, stored))
+    relative = a.own(roundings) + a.kernel(term_count, stored) + a.storage(stored)
+    margin = a.own(term_count + 8)  # the abs_sum, the reach and the ends are rounded too
+    error = abs_sum * a.above((relative + a.own(2)) * (1 + margin)) + a.above(a.underflow(roundings, stored))
     if not varying:
-        return (Box(a, ball=lambda: (centre, error), leaves=leaves, mass=lambda: mass),)
-    reach = a.inflated(_reach(node, rule, operands, varying), room)
-    slack = SumSlack(lambda: error, lambda: reach)
-    return (Box(a, ball=lambda: (centre, reach + error), leaves=leaves, mass=lambda: mass, slack=slack),)
+        return (Box(a, ball=lambda: (centre, error), term_count=term_count, abs_sum=lambda: abs_sum),)
+    reach = a.inflated(_reach(node, rule, operands, varying), margin)
+    ball, sum_error = lambda: (centre, reach + error), SumError(lambda: error, lambda: reach)
+    return (Box(a, ball=ball, term_count=term_count, abs_sum=lambda: abs_sum, sum_error=sum_error),)
 
 
 def _sizes(node: BoundedNode, rule: Sums, operands: Sequence[Box], size: Callable[[Box], Var]) -> list[Var]:
@@ -141,12 +141,12 @@ def _sizes(node: BoundedNode, rule: Sums, operands: Sequence[Box], size: Callabl
     return [size(b) if v.type.is_float and j not in rule.fixed else b.lower for j, (b, v) in pairs]
 
 
-def _leaves(terms: int, operands: Sequence[Box]) -> int:
-    """The numbers that a kernel may add up in any order, where sums feed a sum."""
-    leaves = [box.leaves for box in operands]
-    if len(operands) == 1 and terms == 1:  # it is rounded once more
-        return leaves[0] + 1
-    return sum(leaves) if terms <= len(operands) else terms * max(leaves)
+def _term_count(roundings: int, operands: Sequence[Box]) -> int:
+    """The number of terms that a kernel may add up in any order, where sums feed a sum."""
+    counts = [box.term_count for box in operands]
+    if len(operands) == 1 and roundings == 1:  # it is rounded once more
+        return counts[0] + 1
+    return sum(counts) if roundings <= len(operands) else roundings * max(counts)
 
 
 def _absolute(node: BoundedNode, rule: Sums, operands: Sequence[Var], attrs: Any) -> Var:
@@ -186,9 +186,9 @@ def _moved(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[
     def reach() -> Var:
         return _absolute(node, rule, _sizes(node, rule, operands, lambda b: b.radius), rule.linear(node.attrs))
 
-    def mass() -> Var:
-        found = _absolute(node, rule, _sizes(node, rule, operands, lambda b: b.mass), node.attrs)
-        return found if rule.linear(node.attrs) == node.attrs else absolute(found)
+    def abs_sum() -> Var:
+        total = _absolute(node, rule, _sizes(node, rule, operands, lambda b: b.abs_sum), node.attrs)
+        return total if rule.linear(node.attrs) == node.attrs else absolute(total)
 
     ends = None
     if rule.absolute is None and not all(box.is_ball for box in operands if box.varies):
@@ -198,8 +198,8 @@ def _moved(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[
             a,
             ends=ends,
             ball=lambda: (node.apply(*(b.centre for b in operands)), reach()),
-            leaves=max(b.leaves for b in operands),
-            mass=mass,
+            term_count=max(b.term_count for b in operands),
+            abs_sum=abs_sum,
         ),
     )
 

@@ -30,8 +30,7 @@ from gradspec.backends.numpy import (
     topk,
     unfold,
 )
-from gradspec.graph.attributes import Attributes
-from gradspec.graph.ir import Op
+from gradspec.graph.ir import Attributes, Op
 from gradspec.graph.types import TensorType, bf16, f16, type_of
 from gradspec.runtime.task import ArrayFunction
 from gradspec.spec.errors import UnsupportedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradspec.graph.attributes import NoAttributes
+from gradspec.graph.ir import NoAttributes
 from gradspec.graph.types import DTYPES
 from gradspec.interop.onnx.emit.emitter import FLOAT32, INT32, Emitter, OnnxValue, Shape
 from gradspec.interop.onnx.emit.table import emits
