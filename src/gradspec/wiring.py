@@ -1,4 +1,4 @@
-"""Where the rooms are joined: everything that a room declares it needs of later ones is provided here, and only here.
+"""Where the packages are joined: everything that one declares it needs of later ones is provided here, and only here.
 
 ``a + b`` on variables is an operator, ``graph.vjp()`` a transformation, and ``graph(x)`` runs on a backend. Every way
 into the package that leads to graphs imports this module: ``gradspec.library``, from which ``gs`` has its names, the

@@ -14,7 +14,7 @@ SMALL = 6
 """Constants of at most this many numbers are written out."""
 
 WIDEST_COLUMN = 40
-"""A longer entry takes the room it needs, in its own line only."""
+"""Longer entries do not widen the column."""
 
 
 def text(graph: Body) -> str:

@@ -14,7 +14,16 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy import ndarray
 
-from gradspec.graph.arrays import Kind, as_array, away_kind, kind_of, of_any_kind, other_array, returned, wants_aligned
+from gradspec.graph.arrays import (
+    ArrayLibrary,
+    accepts_foreign_arrays,
+    as_array,
+    device_library,
+    foreign_array,
+    library_of,
+    to_library_of,
+    wants_aligned,
+)
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.hints import argument
@@ -44,8 +53,8 @@ def cached(key: Hashable, make: Callable[[], Made]) -> Made:
 
 def run(graph: Graph, arrays: Sequence[Any]) -> Any:
     """One array for one output, a tuple for several. Results never share memory with inputs or constants."""
-    if (kind := away_kind(arrays)) is not None:
-        return kind.run(graph, arrays)
+    if (library := device_library(arrays)) is not None:
+        return library.run(graph, arrays)
     found = _programs.get(graph)
     if found is None:
         found = _programs[graph] = program_for(graph)
@@ -88,12 +97,12 @@ def _by_numpy(graph: Graph) -> Run:
     steps = [(kernel(n.op, n.attrs, tuple(v.type for v in n.inputs)), n.inputs, n.outputs) for n in graph.nodes]
 
     def call(arrays: Sequence[Any]) -> Any:
-        like = other_array(arrays)
+        like = foreign_array(arrays)
         values: dict[Var, Array] = dict(zip(graph.inputs, map(as_array, arrays), strict=True))
         values.update(graph.constants)
         for function, inputs, outputs in steps:
             values.update(zip(outputs, function(*[values[v] for v in inputs]), strict=True))
-        results = tuple(returned(values[v], like) for v in graph.outputs)
+        results = tuple(to_library_of(like, values[v]) for v in graph.outputs)
         return results[0] if len(results) == 1 else results
 
     return call
@@ -106,7 +115,7 @@ _PLAIN = frozenset((type(None), bool, int, str))
 
 def cache_calls(operator: Callable[..., Any]) -> Callable[..., Any]:
     """An operator with cached calls. It takes arrays of any library, and variables."""
-    carried_out = of_any_kind(operator)
+    carried_out = accepts_foreign_arrays(operator)
     is_operand = {p.name: p.annotation == "Any" for p in inspect.signature(operator).parameters.values()}
     """Where a number is an array without axes, and not an attribute."""
     places = tuple(is_operand.values())
@@ -128,8 +137,7 @@ def cache_calls(operator: Callable[..., Any]) -> Callable[..., Any]:
         known = tuple(key)
         found = _calls.get(known)
         if found is None and arrays and len(args) <= len(places):
-            away = away_kind(arrays)
-            found = compile_call(operator, args, kwargs, is_operand, arrays, away)
+            found = compile_call(operator, args, kwargs, is_operand, arrays, device_library(arrays))
             if found is not None:
                 _calls.put(known, found)
         return carried_out(*args, **kwargs) if found is None else found(arrays)
@@ -156,26 +164,26 @@ def _add(value: Any, operates: bool, arrays: list[Any], key: list[Hashable]) -> 
     elif kind in (tuple, list) and not operates:
         key.append((kind, len(value)))
         return all(_add(part, False, arrays, key) for part in value)
-    elif (library := kind_of(value)) is not None:
-        is_away = library.is_away(value)
-        seen = library.type_of(value) if is_away else as_array(value)
+    elif (library := library_of(value)) is not None:
+        is_on_device = library.is_on_device(value)
+        seen = library.type_of(value) if is_on_device else as_array(value)
         arrays.append(value)
-        key.append((library, is_away, seen.shape, seen.dtype))
+        key.append((library, is_on_device, seen.shape, seen.dtype))
     else:
         return False
     return True
 
 
 def _type_of(value: Any) -> TensorType:
-    kind = away_kind([value])
-    return type_of(as_array(value)) if kind is None else kind.type_of(value)
+    library = device_library([value])
+    return type_of(as_array(value)) if library is None else library.type_of(value)
 
 
 def _dtype_beside(arrays: Sequence[Any]) -> np.dtype[Any] | None:
     """The dtype that a number beside these arrays has; None where that takes a closer look."""
     if arrays and type(arrays[0]) is ndarray:
         dtype: np.dtype[Any] = arrays[0].dtype
-    elif away_kind(arrays[:1]) is not None:
+    elif device_library(arrays[:1]) is not None:
         dtype = _type_of(arrays[0]).dtype.numpy
     else:
         return None
@@ -188,10 +196,10 @@ def compile_call(
     kwargs: dict[str, Any],
     is_operand: dict[str, bool],
     arrays: Sequence[Any],
-    away: Kind | None,
+    device: ArrayLibrary | None,
 ) -> Run | None:
     """The function of its arrays that a call is; None if it fails, so that it can fail on the arrays and speak of them,
-    or gives what it is given. What is ``away`` has no other way to be carried out, or to fail."""
+    or gives what it is given. A call on ``device`` has no other way to be carried out, or to fail."""
     builder = Builder()
     try:
         inputs = iter([builder.input(_type_of(a), f"x{i}") for i, a in enumerate(arrays)])
@@ -200,18 +208,18 @@ def compile_call(
         results = operator(*list(given.values())[: len(args)], **{name: given[name] for name in kwargs})
         graph = builder.build(results, allow_unused=True)
     except Exception:
-        if away is not None:
+        if device is not None:
             raise
         return None
-    if away is not None:
-        return partial(away.run, graph)
+    if device is not None:
+        return partial(device.run, graph)
     return _function(graph) if graph.nodes else None
 
 
 def _replaced(value: Any, operates: bool, inputs: Iterator[Var]) -> Any:
     """An argument with variables in the place of arrays."""
     kind = type(value)
-    if kind is ndarray or (operates and kind in (int, float)) or kind_of(value) is not None:
+    if kind is ndarray or (operates and kind in (int, float)) or library_of(value) is not None:
         return next(inputs)
     if kind in (tuple, list):
         return kind(_replaced(part, False, inputs) for part in value)

@@ -13,14 +13,14 @@ from numpy import ndarray
 
 from gradspec.codegen.addresses import address, block_address
 from gradspec.graph.arrays import (
-    OtherKindError,
+    ForeignArrayError,
     as_numpy,
-    other_array,
+    foreign_array,
     plain_floats,
     require_numpy,
-    returned,
-    taken,
     takes_aligned,
+    to_library_of,
+    to_numpy,
 )
 from gradspec.graph.builder import is_symbolic_zero
 from gradspec.graph.family import MOST_GRAPHS, Family
@@ -243,7 +243,7 @@ def require_count(inputs: Sequence[Var], arrays: Sequence[Any]) -> None:
 def as_input(var: Var, value: Any) -> Array:
     """An argument as an aligned array of the variable's type. Numbers are converted, arrays are not.
 
-    An array of another library than NumPy raises OtherKindError.
+    An array of another library than NumPy raises ForeignArrayError.
     """
     if isinstance(value, int | float):
         array = number_as(value, var.dtype.numpy)
@@ -319,7 +319,7 @@ class Program:
                 for a, (i, shape, dtype) in zip(arrays, self._wanted)  # noqa: B905  (they were counted)
             ]
             outs = None if out is None else require_out(self.plan.outputs, out)
-        except OtherKindError:
+        except ForeignArrayError:
             return self._call_foreign(arrays, out, threads)
         most = self._most_threads
         workers = 1 if most == 1 else min(most, threads or pool.get_num_threads(), pool.MOST_THREADS)
@@ -329,15 +329,17 @@ class Program:
     def _call_foreign(self, arrays: Sequence[Any], out: Any, threads: int | None) -> Any:
         """Call on NumPy's views of foreign arrays; results are ``out``, or arrays of the same library."""
         targets = out if isinstance(out, tuple) else (out,)
-        like = other_array([*arrays, *targets])
+        like = foreign_array([*arrays, *targets])
         if out is None:
             outs = self.aligned_results() if takes_aligned(like) else None
             targets = (None,) * len(self.plan.outputs)
         else:
-            outs = tuple(map(taken, targets))
-        result = self.call(list(map(taken, arrays)), outs, threads)
+            outs = tuple(map(to_numpy, targets))
+        result = self.call(list(map(to_numpy, arrays)), outs, threads)
         results = (result,) if self._is_one else result
-        foreign = [returned(r, like) if target is None else target for r, target in zip(results, targets, strict=True)]
+        foreign = [
+            to_library_of(like, r) if target is None else target for r, target in zip(results, targets, strict=True)
+        ]
         return foreign[0] if self._is_one else tuple(foreign)
 
     def aligned_results(self) -> tuple[Array, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradspec.graph.arrays import taken
+from gradspec.graph.arrays import to_numpy
 from gradspec.graph.family import require_graph
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
@@ -134,10 +134,10 @@ def _opened(ends: Any, nothing: float) -> Any:
 
 
 def _given(var: Var, value: Any, domain: Domain) -> Tensor:
-    given = value if isinstance(value, Tensor) else _in_domain(var, taken(value), domain)
-    if given.shape != var.shape:
-        raise ShapeError(f"input {var!r} was given a tensor of shape {given.shape}; pass one of shape {var.shape}")
-    return given
+    argument = value if isinstance(value, Tensor) else _in_domain(var, to_numpy(value), domain)
+    if argument.shape != var.shape:
+        raise ShapeError(f"input {var!r} was given a tensor of shape {argument.shape}; pass one of shape {var.shape}")
+    return argument
 
 
 def _entered(var: Var, result: Tensor, domain: Domain) -> Tensor:
