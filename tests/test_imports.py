@@ -1,4 +1,4 @@
-"""Imports point one way, between rooms and inside them, the specification stands on the standard library alone, and
+"""Imports point one way, between packages and inside them, the specification stands on the standard library alone, and
 ``import gradspec`` is light.
 """
 
@@ -14,7 +14,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "gradspec"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-ROOMS = (
+PACKAGES = (
     "spec",
     "system",
     "domains",
@@ -25,7 +25,7 @@ ROOMS = (
     "codegen",
     "runtime",
     "backends",
-    "wiring",  # one module: what the rooms above need of later ones
+    "wiring",  # one module: what the packages above need of later ones
     "interop",
     "conformance",
     "verify",
@@ -37,8 +37,8 @@ ROOMS = (
     "__main__",
 )
 JUDGE = "gradspec.conformance"
-JUDGES_ROOMS = ("model", "cases", "oracle", "judge", "checks", "targets", "shrink", "campaign", "report")
-"""The rooms of the judge, in the order in which they build upon each other; ``command`` stands above them."""
+JUDGES_PACKAGES = ("model", "cases", "oracle", "judge", "checks", "targets", "shrink", "campaign", "report")
+"""The packages of the judge, in the order in which they build upon each other; ``command`` stands above them."""
 LIBRARIES = ("torch", "jax", "onnx", "native", "user", "reference")
 """Folders of ``targets``, of which none knows another."""
 FRAMEWORKS = {"numba", "llvmlite", "torch", "triton", "jax", "onnx", "onnxruntime"}
@@ -58,9 +58,9 @@ def module_name(file: Path) -> str:
     return ".".join(("gradspec", *file.relative_to(SOURCE).with_suffix("").parts))
 
 
-def room_of(module: str) -> str:
-    """The first name below ``gradspec``; what is not a room (``gradspec.exact``, say) belongs to ``__init__``."""
-    return next((name for name in module.split(".")[1:2] if name in ROOMS), "")
+def package_of(module: str) -> str:
+    """The first name below ``gradspec``; what is not a package (``gradspec.exact``, say) belongs to ``__init__``."""
+    return next((name for name in module.split(".")[1:2] if name in PACKAGES), "")
 
 
 def imported(node: ast.AST, module: str) -> list[str]:
@@ -83,34 +83,34 @@ def run_on_import(node: ast.AST) -> Iterator[ast.AST]:
 
 def violations(module: str, source: str) -> list[str]:
     """Every import in ``source`` that breaks a rule."""
-    tree, room = ast.parse(source), room_of(module)
+    tree, package = ast.parse(source), package_of(module)
     anywhere = [name for node in ast.walk(tree) for name in imported(node, module)]
     on_import = [name for node in run_on_import(tree) for name in imported(node, module)]
     return [
-        *(f"{module} imports {name}, which comes later" for name in anywhere if is_later(name, room)),
-        *(f"{module} imports {name}, a later room of the judge" for name in anywhere if is_uphill(name, module)),
+        *(f"{module} imports {name}, which comes later" for name in anywhere if is_later(name, package)),
+        *(f"{module} imports {name}, a later package of the judge" for name in anywhere if is_uphill(name, module)),
         *(f"{module} imports {name}, another library" for name in anywhere if is_another_library(name, module)),
-        *(f"{module} imports {name}: standard library only" for name in anywhere if is_foreign(name, room)),
-        *(f"{module} imports {name}: nobody does" for name in anywhere if package(name) in NEVER),
+        *(f"{module} imports {name}: standard library only" for name in anywhere if is_foreign(name, package)),
+        *(f"{module} imports {name}: nobody does" for name in anywhere if top_name(name) in NEVER),
         *(f"{module} imports {name}: only inside functions" for name in on_import if is_framework(name, module)),
         *(f"{module} imports {name}: only kernels do" for name in anywhere if is_kernel(name, module)),
     ]
 
 
-def is_later(name: str, room: str) -> bool:
-    return package(name) == "gradspec" and ROOMS.index(room_of(name)) > ROOMS.index(room)
+def is_later(name: str, package: str) -> bool:
+    return top_name(name) == "gradspec" and PACKAGES.index(package_of(name)) > PACKAGES.index(package)
 
 
 def is_uphill(name: str, module: str) -> bool:
-    return judges_room(name) > judges_room(module) >= 0
+    return judges_package(name) > judges_package(module) >= 0
 
 
-def judges_room(name: str) -> int:
-    """The place of a module among the rooms of the judge; negative outside of it, and above all for the rest of it."""
+def judges_package(name: str) -> int:
+    """The place of a module among the packages of the judge; negative outside of it, the highest for the rest of it."""
     if not name.startswith(f"{JUDGE}."):
         return -1
-    room = name.split(".")[2]
-    return JUDGES_ROOMS.index(room) if room in JUDGES_ROOMS else len(JUDGES_ROOMS)
+    package = name.split(".")[2]
+    return JUDGES_PACKAGES.index(package) if package in JUDGES_PACKAGES else len(JUDGES_PACKAGES)
 
 
 def is_another_library(name: str, module: str) -> bool:
@@ -123,15 +123,15 @@ def library_of(name: str) -> str | None:
     return inside if name.startswith(f"{JUDGE}.targets.") and inside in LIBRARIES else None
 
 
-def is_foreign(name: str, room: str) -> bool:
-    return room == "spec" and package(name) not in {"gradspec", *sys.stdlib_module_names}
+def is_foreign(name: str, package: str) -> bool:
+    return package == "spec" and top_name(name) not in {"gradspec", *sys.stdlib_module_names}
 
 
 def is_framework(name: str, module: str) -> bool:
     allowed = NEVER | ({"llvmlite"} if is_source(module) else set())
     if module.startswith(GPU):
         allowed |= {"torch", "triton"}
-    return room_of(module) != "interop" and package(name) in FRAMEWORKS - allowed
+    return package_of(module) != "interop" and top_name(name) in FRAMEWORKS - allowed
 
 
 def is_kernel(name: str, module: str) -> bool:
@@ -141,7 +141,7 @@ def is_kernel(name: str, module: str) -> bool:
 
 def is_source(name: str) -> bool:
     """Whether a module, or what is imported from it, is the source of a kernel or of the compiler."""
-    return package(name) == "gradspec" and ("kernels" in name.split(".") or not COMPILER.isdisjoint(prefixes(name)))
+    return top_name(name) == "gradspec" and ("kernels" in name.split(".") or not COMPILER.isdisjoint(prefixes(name)))
 
 
 def prefixes(name: str) -> Iterator[str]:
@@ -149,7 +149,7 @@ def prefixes(name: str) -> Iterator[str]:
     return (".".join(parts[:n]) for n in range(1, len(parts) + 1))
 
 
-def package(name: str) -> str:
+def top_name(name: str) -> str:
     return name.split(".")[0]
 
 
@@ -206,12 +206,12 @@ def test_a_cycle_is_seen(back):
     assert in_cycles(sources | {"a.y": "import os"}) == set()
 
 
-def test_every_file_has_its_room():
+def test_every_file_has_its_package():
     named = {file.relative_to(SOURCE).parts[0].removesuffix(".py") for file in FILES}
-    assert {"spec", "domains"} <= named <= {*ROOMS, "__init__", "__main__", "folding", "library", "torch"}
+    assert {"spec", "domains"} <= named <= {*PACKAGES, "__init__", "__main__", "folding", "library", "torch"}
     judge = SOURCE / "conformance"
-    rooms = {file.relative_to(judge).parts[0].removesuffix(".py") for file in judge.rglob("*.py")}
-    assert rooms == {*JUDGES_ROOMS, "__init__", "command"}
+    packages = {file.relative_to(judge).parts[0].removesuffix(".py") for file in judge.rglob("*.py")}
+    assert packages == {*JUDGES_PACKAGES, "__init__", "command"}
     libraries = {folder.name for folder in (judge / "targets").iterdir() if (folder / "__init__.py").exists()}
     assert libraries == {*LIBRARIES}
 
@@ -229,8 +229,8 @@ def test_every_file_has_its_room():
         ("gradspec.domains.ball", "import gradspec"),
         ("gradspec.domains.ball", "if TYPE_CHECKING:\n    import gradspec.conformance.oracle"),
         ("gradspec.graph.ir", "def f():\n    from gradspec.ops.pointwise import add"),
-        ("gradspec.runtime.run", "from gradspec.wiring import BACKENDS"),
-        ("gradspec.saving.graphs", "from gradspec.runtime.run import run"),
+        ("gradspec.runtime.compiled", "from gradspec.wiring import BACKENDS"),
+        ("gradspec.saving.graphs", "from gradspec.runtime.compiled import run"),
         ("gradspec.system.processes", "from gradspec.graph.lru import LRUCache"),
         ("gradspec.conformance.oracle", "class A:\n    import torch.nn"),
         ("gradspec.codegen.cache", "from gradspec.runtime.task import Task"),
@@ -241,7 +241,7 @@ def test_every_file_has_its_room():
         ("gradspec.backends.cpu.pool.plan", "from llvmlite import ir"),
         ("gradspec.backends.cpu.pool.plan", "def f():\n    from gradspec.backends.cpu.pool.kernels.pool import build"),
         ("gradspec.backends.cpu.pool.plan", "from .kernels import pool"),
-        ("gradspec.runtime.scheduler", "from gradspec.codegen.intrinsics import add_atomically"),
+        ("gradspec.runtime.job", "from gradspec.codegen.intrinsics import add_atomically"),
         ("gradspec.__init__", "import jax"),
         ("gradspec.__init__", "from gradspec.cli import main"),
         ("gradspec.conformance.model.case", "def f():\n    from gradspec.conformance.cases.data import drawn"),
@@ -284,4 +284,4 @@ def test_importing_gradspec_loads_nothing_heavy():
     script = "import sys, gradspec; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
     assert "gradspec.spec.pool" in loaded
-    assert HEAVY.isdisjoint(map(package, loaded))
+    assert HEAVY.isdisjoint(map(top_name, loaded))

@@ -76,9 +76,9 @@ def test_the_site_shows_every_page_in_the_order_of_the_index():
 
 
 PUBLIC = {
-    f"{room.__name__}.{name}": getattr(room, name)
-    for room in (gs.spec, gs.domains, gs.conformance)
-    for name in room.__all__
+    f"{package.__name__}.{name}": getattr(package, name)
+    for package in (gs.spec, gs.domains, gs.conformance)
+    for name in package.__all__
 }
 
 

@@ -1,4 +1,4 @@
-"""Rooms do without later ones what they can, and say what to load for the rest."""
+"""Packages do without later ones what they can, and say what to load for the rest."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ def printed(script: str) -> list[str]:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
-def test_a_graph_is_built_and_shown_without_later_rooms():
+def test_a_graph_is_built_and_shown_without_later_packages():
     text = printed("print(builder.build(relu(x)))")
     assert text == ["graph(x: f32[2]):", "  relu : f32[2] = relu(x)", "  return relu"]
 

@@ -48,8 +48,8 @@ from gradspec.interop.weights import load_weights as load_weights
 from gradspec.interop.weights import save_weights as save_weights
 from gradspec.runtime.compiled import Compiled as Compiled
 from gradspec.runtime.compiled import CompiledFamily as CompiledFamily
+from gradspec.runtime.compiled import compile as compile
 from gradspec.runtime.evaluate import evaluate as evaluate
-from gradspec.runtime.run import compile as compile
 from gradspec.runtime.threads import get_num_threads as get_num_threads
 from gradspec.runtime.threads import set_num_threads as set_num_threads
 from gradspec.saving.graphs import load as load

@@ -77,10 +77,9 @@ from gradspec.ops.smooth_pool import smooth_max_pool
 from gradspec.ops.topk import sort, topk
 from gradspec.ops.unfold import fold, unfold
 from gradspec.ops.unpool import max_gather, max_unpool
-from gradspec.runtime.calls import remembering
-from gradspec.runtime.compiled import Compiled, CompiledFamily
+from gradspec.runtime.calls import cache_calls
+from gradspec.runtime.compiled import Compiled, CompiledFamily, compile
 from gradspec.runtime.evaluate import evaluate
-from gradspec.runtime.run import compile
 from gradspec.runtime.threads import get_num_threads, set_num_threads
 from gradspec.saving.graphs import load
 from gradspec.spec import RANKED
@@ -95,7 +94,7 @@ def __getattr__(name: str) -> Any:
     operator = ranked_operator(name, RANKED, globals())
     if operator is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = remembering(operator)
+    globals()[name] = cache_calls(operator)
     return globals()[name]
 
 
@@ -230,7 +229,7 @@ def _remember_calls() -> None:
     for name in __all__:
         value = globals()[name]
         if getattr(value, "__module__", "").startswith("gradspec.ops."):
-            globals()[name] = remembering(value)
+            globals()[name] = cache_calls(value)
 
 
 _remember_calls()

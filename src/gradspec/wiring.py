@@ -1,4 +1,4 @@
-"""Where the rooms are joined: everything that a room declares it needs of later ones is provided here, and only here.
+"""Where the packages are joined: everything that one declares it needs of later ones is provided here, and only here.
 
 ``a + b`` on variables is an operator, ``graph.vjp()`` a transformation, and ``graph(x)`` runs on a backend. Every way
 into the package that leads to graphs imports this module: ``gradspec.library``, from which ``gs`` has its names, the
@@ -13,8 +13,8 @@ from gradspec.graph.ir import OVERLOADS, Overloads
 from gradspec.ops.gather import indexed
 from gradspec.ops.linear import matmul
 from gradspec.ops.pointwise import abs, add, div, mul, neg, sub
-from gradspec.runtime.backend import BACKENDS, Backend
 from gradspec.runtime.calls import eager, run
+from gradspec.runtime.task import BACKENDS, Backend
 from gradspec.saving.graphs import save
 from gradspec.transforms.batch import batch
 from gradspec.transforms.jvp import jvp

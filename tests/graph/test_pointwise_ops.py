@@ -16,10 +16,9 @@ import torch.nn.functional as F  # noqa: N812
 
 import gradspec as gs
 from gradspec.domains import Dual, Interval
-from gradspec.graph.attributes import NoAttributes
 from gradspec.graph.builder import apply
 from gradspec.graph.check import check
-from gradspec.graph.ir import Op
+from gradspec.graph.ir import NoAttributes, Op
 from gradspec.ops.pointwise import GATE, NORMAL_CDF, NORMAL_DENSITY
 
 INF, NAN = math.inf, math.nan

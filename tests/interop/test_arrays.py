@@ -18,7 +18,7 @@ import torch
 
 import gradspec as gs
 from gradspec.graph import tree
-from gradspec.graph.arrays import as_array, kind_of
+from gradspec.graph.arrays import as_array, library_of
 from gradspec.runtime.frame import Frame
 from patience import PATIENCE
 
@@ -600,7 +600,7 @@ def test_kinds_are_known_by_type():
     class Mine(torch.Tensor):
         pass
 
-    assert kind_of(torch.ones(2).as_subclass(Mine)).name == "PyTorch"
+    assert library_of(torch.ones(2).as_subclass(Mine)).name == "PyTorch"
     assert isinstance(gs.relu(torch.ones(2).as_subclass(Mine)), torch.Tensor)
-    assert kind_of(torch.Size([2])) is None
+    assert library_of(torch.Size([2])) is None
     assert gs.reshape(np.ones(4), torch.Size([2, 2])).shape == (2, 2)

@@ -139,7 +139,7 @@ def test_what_jax_writes_out_is_one_operator(name):
 def test_constants_are_computed_where_no_choice_is_left():
     """Places, comparisons and single roundings are; how an exponential is rounded is the kernel's business."""
     graph = gs.from_jax(lambda x: x[jnp.arange(4)[::-1] // 2] * jnp.exp(jnp.linspace(0, 1, 4) > 0.5), gs.f32[2])
-    assert [node.op.name for node in graph.nodes if not node.op.moves] == ["exp", "mul"]
+    assert [node.op.name for node in graph.nodes if not node.op.is_data_movement] == ["exp", "mul"]
 
 
 def test_numbers_and_texts_are_part_of_the_function():

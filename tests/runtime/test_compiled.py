@@ -17,12 +17,11 @@ import resnet18
 from gradspec.codegen.cache import KERNEL_TYPE
 from gradspec.graph import tree
 from gradspec.runtime import calls
-from gradspec.runtime import run as running
+from gradspec.runtime import compiled as running
 from gradspec.runtime import threads as pool
-from gradspec.runtime.compiled import Executable, Program
-from gradspec.runtime.planner import plan
-from gradspec.runtime.scheduler import COUNT, REACHED, Steps
-from gradspec.runtime.structure import lifted
+from gradspec.runtime.compiled import Executable, Program, lift_constants
+from gradspec.runtime.job import COUNT, REACHED, Steps
+from gradspec.runtime.plan import make_plan
 from runtime.toys import Toy, program, toy_backend
 
 RANDOM = np.random.default_rng(4)
@@ -374,7 +373,7 @@ def test_a_call_takes_the_memory_that_the_plan_states(name, threads):
     compiled = gs.compile(graph, threads=threads)
     assert all(step.task or step.view for step in compiled.plan.steps)
     compiled(*arrays)  # kernels are loaded, and what lowerings remember of these layouts is there
-    operands = lifted(graph.simplify())[1]
+    operands = lift_constants(graph.simplify())[1]
     gc.collect()
     tracemalloc.start()
     program = Program(Executable(compiled.plan), operands)
@@ -390,7 +389,7 @@ def test_a_call_takes_the_memory_that_the_plan_states(name, threads):
 
 def test_prepared_constants_are_part_of_the_memory():
     graph = gs.trace(lambda x, w: x * w, gs.f32[512, 512], gs.f32[512, 512])
-    planned = plan(graph, 1, toy_backend({"mul": Toy(packs="twice")}))
+    planned = make_plan(graph, 1, toy_backend({"mul": Toy(packs="twice")}))
     x, w = normal(512, 512), normal(512, 512)
     executable = Executable(planned)
     tracemalloc.start()
@@ -498,8 +497,8 @@ def test_an_interrupted_call_keeps_no_frame():
 def looked_up(monkeypatch):
     """The structures that plans were looked up by."""
     found = []
-    structure = running.structure
-    monkeypatch.setattr(running, "structure", lambda graph: found.append(structure(graph)) or found[-1])
+    structure = running.structure_of
+    monkeypatch.setattr(running, "structure_of", lambda graph: found.append(structure(graph)) or found[-1])
     return found
 
 
@@ -507,8 +506,8 @@ def looked_up(monkeypatch):
 def plans(monkeypatch):
     """How many plans were made."""
     made = []
-    plan = running.plan
-    monkeypatch.setattr(running, "plan", lambda *args, **kwargs: made.append(1) or plan(*args, **kwargs))
+    plan = running.make_plan
+    monkeypatch.setattr(running, "make_plan", lambda *args, **kwargs: made.append(1) or plan(*args, **kwargs))
     running._executables.clear()
     calls._calls.clear()
     return made
@@ -633,11 +632,11 @@ def test_remembered_calls_mean_the_same(call):
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name not in ("a number first", "where")])
-def test_calls_of_every_operator_are_worked_out_once(monkeypatch, name):
+def test_calls_of_every_operator_are_compiled_once(monkeypatch, name):
     """A second call, on other arrays of the same types, neither reads its arguments nor builds a graph."""
     CALLS[name](IMAGE)
     monkeypatch.setattr(calls, "Builder", None)
-    monkeypatch.setattr(calls, "attached", None)
+    monkeypatch.setattr(calls, "program_for", None)
     CALLS[name](IMAGE + 1)
 
 

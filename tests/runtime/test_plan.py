@@ -11,7 +11,7 @@ import gradspec as gs
 from gradspec.graph.types import u8
 from gradspec.runtime.compiled import Executable, Program
 from gradspec.runtime.memory import nbytes
-from gradspec.runtime.planner import plan
+from gradspec.runtime.plan import make_plan
 from graph.test_random_graphs import SHAPE, built, programs
 from runtime.toys import Toy, Viewing, negated, planned, program, toy_backend
 
@@ -233,7 +233,7 @@ def test_operands_are_prepared_once_in_front_of_those_who_read_them(packs, expec
     assert groups(graph, lowerings) == expected
     x, w = np.random.default_rng(0).normal(size=(2, *X.shape)).astype(np.float32)
     require_equal(program(graph, lowerings).call((x, w)), two_products(x, w))
-    found = plan(graph, 1, toy_backend(lowerings))
+    found = make_plan(graph, 1, toy_backend(lowerings))
     assert [described(step) for step in found.prologue] == once
     assert [described(step) for step in found.steps] == ["mul", "(max_pool)", "add", "(sub)"]
     run = Program(Executable(found), [w])

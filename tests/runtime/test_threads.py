@@ -17,8 +17,8 @@ from gradspec.codegen import intrinsics, objects
 from gradspec.codegen.addresses import address, function_address
 from gradspec.codegen.cache import KERNEL_TYPE, undefined_symbols
 from gradspec.runtime import threads
+from gradspec.runtime.job import Steps, encode_step
 from gradspec.runtime.kernels import scheduler
-from gradspec.runtime.scheduler import Steps, encoded
 from patience import PATIENCE
 from runtime.recording import Recorder
 
@@ -36,7 +36,7 @@ def pool_of_the_test(monkeypatch):
     threads._default.cache_clear()
     yield pool
     pool.close()
-    assert not any(worker.thread.is_alive() for worker in (*pool.workers, *pool.left))
+    assert not any(worker.thread.is_alive() for worker in (*pool.workers, *pool.stopped))
     threads._default.cache_clear()
 
 
@@ -126,7 +126,7 @@ def test_large_units_of_equal_cost_are_shared_evenly(units, count):
 def job_of(records, count):
     steps = Steps(len(records))
     for i, record in enumerate(records):
-        steps.put(i, encoded(function_address(record.kernel), address(record.args), record.units, record.cost))
+        steps.put(i, encode_step(function_address(record.kernel), address(record.args), record.units, record.cost))
     return steps.job(threads=count)
 
 
@@ -146,7 +146,7 @@ def test_a_step_begins_when_the_one_before_is_done(count):
 
     kernels, steps = [noting(number) for number in range(6)], Steps(6)
     for i, kernel in enumerate(kernels):
-        steps.put(i, encoded(function_address(kernel), 0, 3 * i, 1e9))
+        steps.put(i, encode_step(function_address(kernel), 0, 3 * i, 1e9))
     threads.carry_out(steps.job(threads=count), threads=count)
     numbers = [number for number, _ in order]
     assert numbers == sorted(numbers)
@@ -167,7 +167,7 @@ def test_every_unit_of_every_step_is_done_once(units, count):
 def test_a_part_of_the_steps_can_be_carried_out():
     records, steps = [Recorder(4) for _ in range(4)], Steps(4)
     for i, record in enumerate(records):
-        steps.put(i, encoded(function_address(record.kernel), address(record.args), 4, 0.0))
+        steps.put(i, encode_step(function_address(record.kernel), address(record.args), 4, 0.0))
     threads.carry_out(steps.job(1, 3))
     assert [sum(record.counts) for record in records] == [0, 4, 4, 0]
     threads.carry_out(steps.job(0, 1))
@@ -185,7 +185,7 @@ def test_a_thread_keeps_to_its_part_of_all_steps():
 
     called = KERNEL_TYPE(kernel)
     for i in range(8):
-        steps.put(i, encoded(function_address(called), 0, 2, 1e9))
+        steps.put(i, encode_step(function_address(called), 0, 2, 1e9))
     threads.carry_out(steps.job(threads=2), threads=2)
     assert sorted(own.values(), key=min) == [{0}, {1}]
 
@@ -263,7 +263,7 @@ def test_no_worker_looks_at_a_job_that_is_gone(pool_of_the_test):
     for units in (1, 2, 3, 8) * 500:
         job = job_of([Recorder(units)], 4)
         threads.carry_out(job, threads=4)
-        held = {int(worker.desk[0]) for worker in pool_of_the_test.workers}
+        held = {int(worker.slot[0]) for worker in pool_of_the_test.workers}
         assert any(job is kept for kept in pool_of_the_test.kept) or held.isdisjoint({address(job), address(job) + 1})
     assert len(pool_of_the_test.kept) < 4
 
@@ -291,7 +291,7 @@ def test_a_system_without_more_threads_is_served_by_the_caller(monkeypatch):
 
 
 def test_a_failure_to_ask_for_help_leaves_nothing_running(monkeypatch, pool_of_the_test):
-    def failing(job, seats):
+    def failing(job, count):
         raise MemoryError
 
     monkeypatch.setattr(pool_of_the_test, "offer", failing)
@@ -346,12 +346,12 @@ except KeyboardInterrupt:
     print(slow.running, sum(slow.counts) - pressed[0] < 1_000, whole())
 """,
     "Ctrl-C in the middle of many steps": """
-from gradspec.runtime.scheduler import Steps, encoded
+from gradspec.runtime.job import Steps, encode_step
 from gradspec.codegen.addresses import address, function_address
 records = [Recorder(3, nanoseconds=1_000_000) for _ in range(2000)]
 steps = Steps(2000)
 for i, record in enumerate(records):
-    steps.put(i, encoded(function_address(record.kernel), address(record.args), 3, 1e9))
+    steps.put(i, encode_step(function_address(record.kernel), address(record.args), 3, 1e9))
 try:
     interrupt(records[20])
     threads.carry_out(steps.job(threads=2), threads=2)
@@ -494,14 +494,14 @@ def test_the_pool_follows_the_number_of_threads(pool_of_the_test):
         assert sum(thread.is_alive() for thread in started) == len(kept) == workers
 
 
-def test_desks_are_used_again(pool_of_the_test):
+def test_worker_slots_are_used_again(pool_of_the_test):
     for _ in range(20):
         threads.set_num_threads(3)
         Recorder(100).run(3)
         threads.set_num_threads(1)
-        for worker in pool_of_the_test.left:
+        for worker in pool_of_the_test.stopped:
             worker.thread.join(PATIENCE)
-    assert len(pool_of_the_test.left) == 2
+    assert len(pool_of_the_test.stopped) == 2
 
 
 def test_workers_start_when_they_are_first_needed(pool_of_the_test):

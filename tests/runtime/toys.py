@@ -9,11 +9,9 @@ from gradspec.backends import numpy
 from gradspec.codegen.addresses import address
 from gradspec.codegen.cache import KERNEL_TYPE
 from gradspec.graph.ir import Var
-from gradspec.runtime.backend import Backend
-from gradspec.runtime.compiled import Executable, Program
-from gradspec.runtime.planner import plan
-from gradspec.runtime.structure import lifted
-from gradspec.runtime.task import LoweringBase, Task
+from gradspec.runtime.compiled import Executable, Program, lift_constants
+from gradspec.runtime.plan import make_plan
+from gradspec.runtime.task import Backend, LoweringBase, Task
 
 TAPE = 0x5A
 POINTWISE = ("add", "sub", "mul", "neg", "relu", "abs", "scale", "sum")
@@ -141,8 +139,8 @@ def toy_backend(lowerings):
 
 
 def planned(graph, lowerings):
-    meant, operands = lifted(graph)
-    return plan(meant, len(graph.inputs), toy_backend(lowerings)), operands
+    meant, operands = lift_constants(graph)
+    return make_plan(meant, len(graph.inputs), toy_backend(lowerings)), operands
 
 
 def program(graph, lowerings):

@@ -13,10 +13,9 @@ import pytest
 from safetensors import safe_open
 
 import gradspec as gs
-from gradspec.graph.attributes import LATER, NoAttributes
 from gradspec.graph.check import check
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Node, Op, Var
+from gradspec.graph.ir import LATER, NoAttributes, Node, Op, Var
 from gradspec.graph.types import DTYPES
 from gradspec.ops.table import operators
 from gradspec.saving import graphs

@@ -1,6 +1,6 @@
 """Judging kernels: an exact oracle for float arrays, the certified tolerance it judges by, and ``check``."""
 
-# Imports point one way here too. A room may use itself and those before it:
+# Imports point one way here too. A package may use itself and those before it:
 #
 #     model → cases → oracle → judge → checks → targets → shrink → campaign → report
 #

@@ -1,15 +1,13 @@
-"""Arrays of the caller's kind: what NumPy sees of them, without copies, and results as the caller has them.
+"""Foreign arrays: NumPy's views of the caller's arrays, without copies, and results in the caller's library.
 
-Arrays of other libraries are known by what these libraries say of their types. ``gradspec.interop.arrays`` registers
-PyTorch's tensors and JAX's arrays; everything else that NumPy can look into comes back as a NumPy array.
+``gradspec.interop.arrays`` registers PyTorch and JAX. Arrays of other libraries that NumPy can read give NumPy arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,59 +18,59 @@ from gradspec.graph.types import TensorType
 from gradspec.spec.errors import UnsupportedError
 
 DEFAULT = np.dtype(np.float32)
-"""Of floats that have no dtype and nothing beside them that has one."""
+"""The dtype of Python floats that stand beside no array."""
 
 
-class Kind(Protocol):
-    """The arrays of one library."""
+class ArrayLibrary(Protocol):
+    """A library with arrays of its own."""
 
     name: str
     wants_aligned: bool
-    """Whether memory is taken over as it is only if it begins at a multiple of 64 bytes."""
+    """Whether the library adopts memory without a copy only if it begins at a multiple of 64 bytes."""
 
     def owns(self, type: type) -> bool:
         """Whether objects of ``type`` are arrays of this library."""
 
-    def take(self, value: Any) -> Array:
-        """The memory of one of its arrays, as NumPy sees it; an error if that would lose what the library tracks."""
+    def to_numpy(self, value: Any) -> Array:
+        """A NumPy view of one of its arrays; an error if the library would lose track of it."""
 
-    def give(self, array: Array, like: Any) -> Any:
-        """A NumPy array as one of this library, where ``like`` is one."""
+    def from_numpy(self, array: Array, like: Any) -> Any:
+        """A NumPy array as an array of this library, like its array ``like``."""
 
-    def is_away(self, value: Any) -> bool:
-        """Whether one of its arrays lies in the memory of a device, where ``run`` computes with it."""
+    def is_on_device(self, value: Any) -> bool:
+        """Whether one of its arrays is in device memory, where ``run`` computes with it."""
 
     def type_of(self, value: Any) -> TensorType:
-        """The type of an array that is away; an error if the library would lose track of it."""
+        """The type of an array on a device; an error if the library would lose track of it."""
 
     def run(self, graph: Any, arrays: Sequence[Any]) -> Any:
-        """A graph on arrays that are away; numbers without axes may be among them, as NumPy's arrays."""
+        """Run a graph on arrays on a device; NumPy arrays without axes may be among them."""
 
 
-_KINDS: list[Kind] = []
+_LIBRARIES: list[ArrayLibrary] = []
 
 
-def register_kind(kind: Kind) -> None:
-    _KINDS.append(kind)
-    _kind_of_type.cache_clear()
+def register_library(library: ArrayLibrary) -> None:
+    _LIBRARIES.append(library)
+    _library_of_type.cache_clear()
 
 
 @lru_cache(maxsize=1024)
-def _kind_of_type(type: type) -> Kind | None:
-    return next((kind for kind in _KINDS if kind.owns(type)), None)
+def _library_of_type(type: type) -> ArrayLibrary | None:
+    return next((library for library in _LIBRARIES if library.owns(type)), None)
 
 
-def kind_of(value: Any) -> Kind | None:
-    """The library whose array this is; None for NumPy's, and for what is not an array."""
-    return _kind_of_type(value.__class__)
+def library_of(value: Any) -> ArrayLibrary | None:
+    """The library of a foreign array; None for NumPy's arrays, and for other objects."""
+    return _library_of_type(value.__class__)
 
 
-def away_kind(values: Iterable[Any]) -> Kind | None:
-    """The library of the first array that lies in the memory of a device."""
+def device_library(values: Iterable[Any]) -> ArrayLibrary | None:
+    """The library of the first array that is in device memory."""
     for value in values:
-        kind = None if type(value) is np.ndarray else kind_of(value)
-        if kind is not None and kind.is_away(value):
-            return kind
+        library = None if type(value) is np.ndarray else library_of(value)
+        if library is not None and library.is_on_device(value):
+            return library
     return None
 
 
@@ -86,11 +84,11 @@ def as_array(value: Any) -> Array:
     >>> seen
     array([5., 2.])
     """
-    return native(value) if type(value) is np.ndarray else as_numpy(taken(value))
+    return native(value) if type(value) is np.ndarray else as_numpy(to_numpy(value))
 
 
 def native(array: Array) -> Array:
-    """The array in the byte order of this machine, which kernels know: itself, unless the bytes must be exchanged.
+    """The array in the byte order of this machine, copied only if its bytes must be swapped.
 
     >>> native(np.array([1, 2], ">f4")).dtype
     dtype('float32')
@@ -98,17 +96,17 @@ def native(array: Array) -> Array:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-class OtherKindError(Exception):
-    """An array of another library was met where only NumPy's were expected."""
+class ForeignArrayError(Exception):
+    """An array of another library stands where only NumPy's are expected."""
 
 
 def require_numpy(value: Any) -> None:
-    if kind_of(value) is not None:
-        raise OtherKindError(type(value))
+    if library_of(value) is not None:
+        raise ForeignArrayError(type(value))
 
 
 def as_numpy(value: Any) -> Array:
-    """As ``as_array``, but the arrays of a library that has a kind raise OtherKindError."""
+    """As ``as_array``, but arrays of registered libraries raise ForeignArrayError."""
     if type(value) is np.ndarray:
         return native(value)
     require_numpy(value)
@@ -119,23 +117,23 @@ def as_numpy(value: Any) -> Array:
 
 
 def plain_floats(value: Any, dtype: np.dtype[Any] = DEFAULT) -> Array | None:
-    """A float of Python, or a nested list of its numbers that has one, which have no dtype of their own, as ``dtype``.
+    """A Python float, or a nested list of Python numbers with a float among them, as ``dtype``; None for the rest.
 
     >>> plain_floats([1.0, 2]).dtype, plain_floats([1, 2]), plain_floats([np.float64(1)])
     (dtype('float32'), None, None)
     """
     is_list = isinstance(value, list | tuple)
-    if type(value) is not float and not (is_list and {float} <= _kinds(value) <= {bool, int, float}):
+    if type(value) is not float and not (is_list and {float} <= _number_types(value) <= {bool, int, float}):
         return None
     with np.errstate(over="ignore"):
         return np.asarray(value).astype(dtype)
 
 
-def _kinds(values: Any) -> set[type]:
-    found: set[type] = set()
+def _number_types(values: Any) -> set[type]:
+    types: set[type] = set()
     for value in values:
-        found |= _kinds(value) if isinstance(value, list | tuple) else {type(value)}
-    return found
+        types |= _number_types(value) if isinstance(value, list | tuple) else {type(value)}
+    return types
 
 
 def _from_dlpack(value: Any) -> Array:
@@ -147,32 +145,32 @@ def _from_dlpack(value: Any) -> Array:
         ) from error
 
 
-def taken(value: Any) -> Any:
-    """An array of another library as NumPy sees it, anything else as it is."""
-    kind = kind_of(value)
-    return value if kind is None else kind.take(value)
+def to_numpy(value: Any) -> Any:
+    """A NumPy view of a foreign array; any other object unchanged."""
+    library = library_of(value)
+    return value if library is None else library.to_numpy(value)
 
 
-def other_array(values: Iterable[Any]) -> Any:
-    """The first array of another library, whose kind the results will have; None if all are NumPy's or numbers."""
-    found, found_kind = None, None
+def foreign_array(values: Iterable[Any]) -> Any:
+    """The first foreign array, whose library the results will have; None if there is none."""
+    first, first_library = None, None
     for value in values:
-        kind = kind_of(value)
-        if kind is None or kind is found_kind:
+        library = library_of(value)
+        if library is None or library is first_library:
             continue
-        if found_kind is not None:
+        if first_library is not None:
             raise TypeError(
-                f"arrays of {found_kind.name} and of {kind.name} were given together, so that the result could be "
-                "either; convert one of them (NumPy arrays and numbers go with both)"
+                f"arrays of {first_library.name} and of {library.name} were given together, so that the result could "
+                "be either; convert one of them (NumPy arrays and numbers go with both)"
             )
-        found, found_kind = value, kind
-    return found
+        first, first_library = value, library
+    return first
 
 
-def returned(result: Any, like: Any) -> Any:
-    """A NumPy array in the kind of ``like``; anything else as it is."""
-    kind = kind_of(like)
-    return kind.give(result, like) if kind is not None and isinstance(result, np.ndarray) else result
+def to_library_of(like: Any, result: Any) -> Any:
+    """A NumPy array as an array of the library of ``like``; any other object unchanged."""
+    library = library_of(like)
+    return library.from_numpy(result, like) if library is not None and isinstance(result, np.ndarray) else result
 
 
 # --- functions of arrays ----------------------------------------------------------------------------------------------
@@ -181,44 +179,38 @@ _aligned: ContextVar[bool] = ContextVar("aligned", default=False)
 
 
 def wants_aligned() -> bool:
-    """Whether the arrays that are made now go to a library that takes over aligned memory only."""
+    """Whether arrays made now go to a library that adopts aligned memory only."""
     return _aligned.get()
 
 
 def takes_aligned(like: Any) -> bool:
-    """Whether the library that ``like`` belongs to takes over aligned memory only."""
-    kind = kind_of(like)
-    return kind is not None and kind.wants_aligned
+    """Whether the library of ``like`` adopts aligned memory only."""
+    library = library_of(like)
+    return library is not None and library.wants_aligned
 
 
-@contextmanager
-def _making_arrays_for(like: Any) -> Iterator[None]:
-    token = _aligned.set(takes_aligned(like))
-    try:
-        yield
-    finally:
-        _aligned.reset(token)
-
-
-def call_in_kind(function: Callable[..., Any], like: Any, *args: Any, **kwargs: Any) -> Any:
-    """A function of trees of NumPy arrays, on arrays of any kind: that of ``like``, and of the results."""
-    like = other_array([like, *tree.leaves((args, kwargs))])
+def call_on_foreign(function: Callable[..., Any], like: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a function of trees of NumPy arrays on foreign arrays; results are of their library, or ``like``'s."""
+    like = foreign_array([like, *tree.leaves((args, kwargs))])
     if like is None:
         return function(*args, **kwargs)
-    args, kwargs = tree.map_leaves(taken, (args, kwargs))
-    with _making_arrays_for(like):
+    args, kwargs = tree.map_leaves(to_numpy, (args, kwargs))
+    token = _aligned.set(takes_aligned(like))
+    try:
         results = function(*args, **kwargs)
-    return tree.map_leaves(lambda result: returned(result, like), results)
+    finally:
+        _aligned.reset(token)
+    return tree.map_leaves(partial(to_library_of, like), results)
 
 
-def of_any_kind(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator on NumPy arrays as one on arrays of any kind, which returns arrays of that kind."""
+def accepts_foreign_arrays(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """Let an operator on NumPy arrays accept foreign arrays, and return arrays of their library."""
 
     @wraps(operator)
     def call(*args: Any, **kwargs: Any) -> Any:
         for value in (*args, *kwargs.values()):
-            if type(value) not in _PLAIN and any(map(kind_of, _parts(value))):
-                return call_in_kind(operator, None, *args, **kwargs)
+            if type(value) not in _PLAIN and any(map(library_of, _parts(value))):
+                return call_on_foreign(operator, None, *args, **kwargs)
         return operator(*args, **kwargs)
 
     return call

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.arrays import as_array, plain_floats
-from gradspec.graph.attributes import Attributes
 from gradspec.graph.graph import SERVICES, Graph
-from gradspec.graph.ir import Array, Node, Op, Var
+from gradspec.graph.ir import Array, Attributes, Node, Op, Var
 from gradspec.graph.types import DTYPES, TensorType, dtype_of, number_as, type_of
 from gradspec.spec.errors import DTypeError, ShapeError
 

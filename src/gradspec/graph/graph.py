@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from gradspec.graph.attributes import Attributes
-from gradspec.graph.ir import Array, Body, Op
+from gradspec.graph.ir import Array, Attributes, Body, Op, Provided
 from gradspec.graph.picture import html
-from gradspec.graph.provided import Provided
 from gradspec.graph.show import text
 
 Wrt: TypeAlias = int | str | Sequence[int | str] | None
@@ -22,7 +20,7 @@ InAxes: TypeAlias = int | Sequence[int | None] | None
 
 @dataclass(frozen=True)
 class Services:
-    """What later rooms do with graphs and operators."""
+    """Functions of later packages on graphs and operators."""
 
     jvp: Callable[[Graph, Wrt], Graph]
     vjp: Callable[[Graph, Wrt], Graph]
@@ -30,7 +28,7 @@ class Services:
     simplify: Callable[[Graph], Graph]
     save: Callable[[Graph, str | os.PathLike[str]], None]
     run: Callable[[Graph, Sequence[Any]], Any]
-    """The graph on arrays of any kind."""
+    """The graph on arrays of any library."""
     eager: Callable[[Op, Attributes, Sequence[Array]], tuple[Array, ...]]
     """One operator on arrays, at once."""
 

@@ -1,4 +1,4 @@
-"""What graphs are made of: variables, operators, and nodes that apply operators to variables."""
+"""The intermediate representation: variables, operators, and nodes that apply operators to variables."""
 
 from __future__ import annotations
 
@@ -6,18 +6,45 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
-from gradspec.graph.attributes import Attributes
 from gradspec.graph.hints import as_method
-from gradspec.graph.provided import Provided
 from gradspec.graph.types import DType, TensorType
 from gradspec.spec.errors import UnsupportedError
 from gradspec.spec.tensor import Tensor
 
 Array = NDArray[Any]
+
+# --- functions of later packages --------------------------------------------------------------------------------------
+
+Record = TypeVar("Record")
+
+
+class Provided(Generic[Record]):
+    """A record of functions that later packages provide.
+
+    Variables are added by an operator and graphs are derived by transformations, but imports point one way. So a
+    package declares the functions that it needs, with their types, and ``gradspec.wiring`` provides them.
+
+    >>> lengths = Provided[int]()
+    >>> lengths.provide(3)
+    >>> lengths()
+    3
+    """
+
+    def __init__(self) -> None:
+        self._record: Record | None = None
+
+    def provide(self, record: Record) -> None:
+        self._record = record
+
+    def __call__(self) -> Record:
+        if self._record is None:
+            raise RuntimeError("the packages that carry this out are not loaded; import gradspec.wiring first")
+        return self._record
+
 
 # --- variables --------------------------------------------------------------------------------------------------------
 
@@ -188,51 +215,73 @@ class Var:
         raise AttributeError(f"a variable has no {name!r}; {as_method(name)}", name=name, obj=self)
 
 
+# --- attributes -------------------------------------------------------------------------------------------------------
+
+Attributes: TypeAlias = Any
+"""A frozen dataclass of numbers, strings, bools, None and tuples of them."""
+
+IMPLIED = {"implied": True}
+"""Metadata of an attribute that follows from types, which printing omits."""
+
+LATER = {"later": True}
+"""Metadata of an attribute that older files lack: it then has its default."""
+
+
+def usual(entry: Any) -> dict[str, Any]:
+    """Metadata of an attribute that printing omits if all its entries are equal to this one."""
+    return {"usual": entry}
+
+
+@dataclass(frozen=True)
+class NoAttributes:
+    """An operator without attributes."""
+
+
 # --- operators and nodes ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Sums:
-    """The operator adds up products of its operands, and this is what bounds must know about the sums.
+    """Sums of products of an operator's operands, as bounds need to know them.
 
-    - ``terms(attrs, *types)``: how many roundings a term may meet, products included; 0 if numbers are only moved.
+    - ``max_roundings(attrs, *types)``: the most roundings per term, products included; 0 if numbers are only moved.
     - ``factors``: operands that are multiplied with each other; the operator is linear in one if the others are held.
     - ``fixed``: operands that must be held for it to be linear at all (a divisor, a condition).
-    - ``divisor``: of these, the operand that all terms are divided by.
-    - ``bias``: the operand that is added as it is.
-    - ``absolute(attrs, *operands)``: the sum of the magnitudes of the terms, given those of the operands; the operator
-      itself, unless its own coefficients may be negative.
-    - ``linear(attrs)``: the attributes without what they add of their own.
-    - ``grain(attrs, *types)``: a power of two of which the operator's own coefficients are multiples, 1 if they are all
-      1 or −1; 0 if there is none, or none that is known, and then no sum is taken for exact.
-    - ``plain(attrs)``: the attributes of the same sum without coefficients, if there are such.
-    - ``kind``: what an arithmetic calls such sums, which a library may add up in a way of their own.
-    - ``parts(attrs, *types)``: how many numbers a kernel adds up that adds up channels, or the like, by themselves.
+    - ``divisor``: the one of these that all terms are divided by.
+    - ``bias``: the operand that is added without a factor.
+    - ``absolute(attrs, *operands)``: the sum of the magnitudes of the terms, given those of the operands; None if the
+      operator itself computes it, because its coefficients are not negative.
+    - ``linear(attrs)``: the attributes without constant terms.
+    - ``coefficient_quantum(attrs, *types)``: a power of two of which all coefficients are multiples, 1 if they are all
+      1 or −1. It is 0 if there is none, or none is known; then no sum counts as exact.
+    - ``unscaled(attrs)``: the attributes of the same sum without coefficients, if there are such.
+    - ``kind``: the name that arithmetics use for such sums, which a library may add up in a particular order.
+    - ``parts(attrs, *types)``: how many partial sums a kernel adds up that sums channels, or the like, separately.
     """
 
-    terms: Callable[..., int] = lambda attrs, *types: 0
+    max_roundings: Callable[..., int] = lambda attrs, *types: 0
     factors: tuple[int, ...] = ()
     fixed: tuple[int, ...] = ()
     divisor: int | None = None
     bias: int | None = None
     absolute: Callable[..., Any] | None = None
     linear: Callable[[Any], Any] = lambda attrs: attrs
-    grain: Callable[..., float] = lambda attrs, *types: 0.0
-    plain: Callable[[Any], Any] | None = None
+    coefficient_quantum: Callable[..., float] = lambda attrs, *types: 0.0
+    unscaled: Callable[[Any], Any] | None = None
     kind: str = "sum"
     parts: Callable[..., int] | None = None
 
 
 def ones(attrs: Any, *types: TensorType) -> float:
-    """The ``grain`` of operators without coefficients of their own."""
+    """The ``coefficient_quantum`` of operators without coefficients."""
     return 1.0
 
 
 MOVED = Sums()
-"""Numbers in other places."""
+"""Data movement."""
 
 INDEXED = Sums(fixed=(1,))
-"""Numbers in other places, which the second operand names."""
+"""Data movement by the indices in the second operand."""
 
 
 @dataclass(frozen=True)
@@ -244,14 +293,14 @@ class Op:
     - ``types(attrs, *types)``: the types of the outputs, or a ShapeError or DTypeError.
     - ``spec(attrs, *tensors)``: the outputs on any scalar, from ``gradspec.spec``.
     - ``linear``: ``"jointly"`` if the operator is one linear map of all its float operands, ``"each"`` if it is linear
-      in each of them while the others are held. Both get their JVP for nothing.
+      in each of them while the others are held. Both need no JVP rule.
     - ``jvp(attrs, primals, tangents)``: ``(outputs, output tangents)``; a tangent is None where it is zero, and at
       least one is not.
     - ``transpose(attrs, cotangents, operands, i)``: the cotangent of operand ``i``, in which the operator is linear.
       ``operands`` holds the others; for a jointly linear operator it holds types only.
     - ``batch(op, attrs, operands, batched)``: the outputs with a leading axis, given which operands have one.
-    - ``sums``: that it is a sum of products, from which its bounds follow.
-    - ``enclosure(node, *boxes)``: boxes of the outputs, given those of the operands; for what is no sum.
+    - ``sums``: how it is a sum of products, from which its bounds follow.
+    - ``enclosure(node, *boxes)``: boxes of the outputs, given those of the operands, if it is no sum.
     - ``relaxation(node, boxes, share)``: lines below and above the output over the boxes of the operands. ``share``, a
       number from 0 to 1 for each cell or None for the usual choice, says which of the possible lines to take.
     """
@@ -268,18 +317,18 @@ class Op:
     enclosure: Callable[..., Any] | None = None
     relaxation: Callable[..., Any] | None = None
     crop: Callable[..., Any] | None = None
-    """``crop(attrs, types, sizes)``: what gives a patch of the result, of ``sizes`` cells along its last axes, where no
-    padding is near: attributes, and for each operand, along each axis, its stride, its offset and the cells it needs;
-    None for an operand taken whole, and instead of both where patches are not alike."""
+    """``crop(attrs, types, sizes)``: how to compute a patch of the result, of ``sizes`` cells along its last axes, away
+    from padding: attributes, and for each operand, along each axis, its stride, its offset and the cells it needs.
+    An entry is None for an operand that is needed whole, and the result is None if patches are not alike."""
     kinks: Callable[[Any], tuple[float, ...]] | None = None
     """``kinks(attrs)``: the operands at which the operator, else linear in its one operand, bends."""
     selects: bool = False
     """The operator compares cells, or operands, and goes by which is larger: where they tie, its derivative jumps."""
-    moves: bool = False
+    is_data_movement: bool = False
     """The operator only moves numbers, so that applying it to constants while compiling is exact."""
-    twice: Callable[[Attributes, Attributes, TensorType], Attributes | None] | None = None
-    """``twice(first, second, type)``: the attributes of one application that does what two in a row do to an operand of
-    ``type``; None if they leave it as it is. Without the rule, two in a row stay two."""
+    fuse_adjacent: Callable[[Attributes, Attributes, TensorType], Attributes | None] | None = None
+    """``fuse_adjacent(first, second, type)``: the attributes of one application that replaces two in a row to an
+    operand of ``type``; None if the two are the identity. Without the rule, they are not fused."""
     constant: bool = False
     """The outputs do not change with the operands as far as derivatives go (comparisons, detach)."""
 

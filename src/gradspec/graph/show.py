@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.attributes import Attributes
-from gradspec.graph.ir import Array, Body, Node
+from gradspec.graph.ir import Array, Attributes, Body, Node
 
 SMALL = 6
 """Constants of at most this many numbers are written out."""
 
 WIDEST_COLUMN = 40
-"""A longer entry takes the room it needs, in its own line only."""
+"""Longer entries do not widen the column."""
 
 
 def text(graph: Body) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from gradspec.graph.arrays import register_kind
+from gradspec.graph.arrays import register_library
 from gradspec.graph.ir import Array
 from gradspec.graph.types import DTYPES, TensorType
 from gradspec.spec.errors import DTypeError, UnsupportedError
@@ -29,7 +29,7 @@ class TorchTensors:
     def owns(self, type: type) -> bool:
         return issubclass(type, getattr(sys.modules.get("torch"), "Tensor", ()))
 
-    def take(self, value: Any) -> Array:
+    def to_numpy(self, value: Any) -> Array:
         torch = sys.modules["torch"]
         _require_plain_tensor(torch, value)
         tensor = value.detach()
@@ -42,7 +42,7 @@ class TorchTensors:
                 f"tensors of {tensor.dtype} are not supported; convert with .to() to one of {', '.join(DTYPES)}"
             ) from None
 
-    def give(self, array: Array, like: Any) -> Any:
+    def from_numpy(self, array: Array, like: Any) -> Any:
         torch = sys.modules["torch"]
         if 0 in array.strides and not array.flags.writeable:
             array = _writable(array)
@@ -52,7 +52,7 @@ class TorchTensors:
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
 
-    def is_away(self, value: Any) -> bool:
+    def is_on_device(self, value: Any) -> bool:
         if value.device.type == "cpu" and "gradspec.interop.torch.device" not in sys.modules:
             return False
         from gradspec.interop.torch.device import is_there
@@ -127,7 +127,7 @@ class JaxArrays:
         jax = sys.modules.get("jax")
         return issubclass(type, (getattr(jax, "Array", ()), getattr(getattr(jax, "core", None), "Tracer", ())))
 
-    def take(self, value: Any) -> Array:
+    def to_numpy(self, value: Any) -> Array:
         jax = sys.modules["jax"]
         if isinstance(value, jax.core.Tracer):
             raise UnsupportedError(
@@ -142,12 +142,12 @@ class JaxArrays:
             )
         return np.asarray(value)
 
-    def give(self, array: Array, like: Any) -> Any:
+    def from_numpy(self, array: Array, like: Any) -> Any:
         jax = sys.modules["jax"]
         return jax.device_put(array, like.sharding if like.committed else None)
 
-    def is_away(self, value: Any) -> bool:
-        return False  # what is not in CPU memory is refused by ``take``
+    def is_on_device(self, value: Any) -> bool:
+        return False  # what is not in CPU memory is refused by ``to_numpy``
 
     def type_of(self, value: Any) -> TensorType:
         raise NotImplementedError
@@ -156,5 +156,5 @@ class JaxArrays:
         raise NotImplementedError
 
 
-register_kind(TorchTensors())
-register_kind(JaxArrays())
+register_library(TorchTensors())
+register_library(JaxArrays())

@@ -16,10 +16,9 @@ from gradspec.graph.ir import Array, Var
 from gradspec.graph.show import ascii_only
 from gradspec.interop.array_files import StoredArray, write_arrays
 from gradspec.interop.model_files import RequestError, assigned, described, file_names, read_model
-from gradspec.runtime.compiled import Compiled, Executable, Program
+from gradspec.runtime.compiled import Compiled, Executable, Program, plan_graph
 from gradspec.runtime.memory import machine_bytes, nbytes
 from gradspec.runtime.plan import Plan
-from gradspec.runtime.run import planned
 from gradspec.runtime.threads import get_num_threads
 
 SECONDS_OF_TIMING = 1.0
@@ -46,7 +45,7 @@ def perform(request: RunRequest) -> list[str]:
     files, derived, names = _asked(graph, request)
     _require_types(files)
     _require_suffix(request.output, names)
-    plan, constants = planned(derived)
+    plan, constants = plan_graph(derived)
     threads = request.threads or get_num_threads()
     _require_memory(plan, threads, files)
     arrays = [_zeros(v) if stored is None else stored.load() for v, stored in files.items()]

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.attributes import NoAttributes
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Var, whole_power
+from gradspec.graph.ir import NoAttributes, Var, whole_power
 from gradspec.graph.types import DType, bf16, boolean, dtype_of, f32, f64, u8
 from gradspec.ops import gather, layout
 from gradspec.ops.convert import convert

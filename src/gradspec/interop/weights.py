@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from gradspec.graph import tree
-from gradspec.graph.arrays import as_array, returned
+from gradspec.graph.arrays import as_array, to_library_of
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array
@@ -63,7 +63,7 @@ def load_weights(path: Any, like: Any = None) -> Any:
         return found
     wanted = {name: type_of(_numbers(value)) for name, value in tree.named_leaves(like)}
     _require_fit(f"the weights in {os.fspath(path)} are others", found, wanted)
-    return tree.rebuild(like, (returned(found[name].copy(), value) for name, value in tree.named_leaves(like)))
+    return tree.rebuild(like, (to_library_of(value, found[name].copy()) for name, value in tree.named_leaves(like)))
 
 
 def bind(graph: Graph, weights: Any, *, inputs: Collection[str] | None = None, strict: bool = True) -> Graph:

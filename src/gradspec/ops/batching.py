@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gradspec.graph.attributes import Attributes
 from gradspec.graph.builder import apply
-from gradspec.graph.ir import Op, Var
+from gradspec.graph.ir import Attributes, Op, Var
 from gradspec.ops.rules import whole
 from gradspec.ops.shape import broadcast_to
 

@@ -37,10 +37,10 @@ OVERFLOW = {f16: 65520.0, bf16: (2 - 2.0**-8) * 2.0**127}
 """The least number that is stored as infinity, in the formats that are narrower than what kernels compute in."""
 
 FUNCTION = 4.0
-"""The units that an elementary function of a kernel may be off, if nothing is declared; rules count with it."""
+"""The error of a kernel's elementary functions, in units, if none is declared; rules assume it."""
 
 FAST = 8.0
-"""The units that a quotient or a root of CUDA's fast mode may be off beyond its rounding: 2 and 3 ulp, or 4 and 6."""
+"""The further error, in units, of a quotient or a root in CUDA's fast mode: 2 and 3 ulp, or 4 and 6 units."""
 
 
 def gamma(n: float, unit: float) -> float:
@@ -50,14 +50,14 @@ def gamma(n: float, unit: float) -> float:
 
 @dataclass(frozen=True)
 class BoundArithmetic:
-    """What bounds are computed in, and whether they hold for every kernel (``any``) or for real numbers only."""
+    """The arithmetic of bounds, and whether they hold for every kernel (``any``) or for real numbers only."""
 
     dtype: DType
     any: bool
     unit: float | None = None
-    """The unit roundoff of kernels; that of float64 or, for all other formats, of float32 if it is not given."""
+    """The unit roundoff of kernels. None means that of float64 or, for all other formats, of float32."""
     function: float = FUNCTION
-    """How many units the elementary functions of kernels may be off."""
+    """The error of the kernels' elementary functions, in units."""
     fast: bool = False
     """Whether quotients and functions are those of CUDA's fast mode."""
     flushes: bool = False
@@ -86,12 +86,12 @@ class BoundArithmetic:
 
     def underflow(self, n: float, stored: DType) -> float:
         """What ``n`` products and the storage may lose to underflow, in these bounds and in the kernel."""
-        own = (n + 2) * 2 * LEAST[self.dtype]
+        here = (n + 2) * 2 * LEAST[self.dtype]
         if not self.any:
-            return own
+            return here
         computed = stored if self.units(stored) > 2.0 ** -DIGITS[f32] else f64 if stored is f64 else f32
         least = LEAST[computed] * (2.0 ** (DIGITS[computed] - 1) if self.flushes else 1)
-        return own + (n + 2) * 2 * least + 2 * LEAST[stored]
+        return here + (n + 2) * 2 * least + 2 * LEAST[stored]
 
     def above(self, x: float) -> float:
         """A number of the bounds' dtype that is not below ``x``."""
@@ -114,12 +114,12 @@ class Box:
         point: Var | None = None,
         ends: Callable[[], tuple[Var, Var]] | None = None,
         ball: Callable[[], tuple[Var, Var]] | None = None,
-        leaves: int = 1,
-        mass: Callable[[], Var] | None = None,
-        slack: SumSlack | None = None,
+        term_count: int = 1,
+        abs_sum: Callable[[], Var] | None = None,
+        sum_error: SumError | None = None,
     ) -> None:
-        self.arithmetic, self.point, self.leaves, self.slack = arithmetic, point, leaves, slack
-        self._ends, self._ball, self._mass = ends, ball, mass
+        self.arithmetic, self.point, self.term_count, self.sum_error = arithmetic, point, term_count, sum_error
+        self._ends, self._ball, self._abs_sum = ends, ball, abs_sum
 
     @cached_property
     def ends(self) -> tuple[Var, Var]:
@@ -128,7 +128,7 @@ class Box:
             return self.point, self.point
         if self._ends is not None:
             return self._ends()
-        centre, radius = self.ball  # which has room for these two roundings
+        centre, radius = self.ball  # the radius allows for these two roundings
         return centre - radius, centre + radius
 
     @cached_property
@@ -182,26 +182,26 @@ class Box:
         return abs(self.centre) + self.radius  # type: ignore[no-any-return]
 
     @cached_property
-    def mass(self) -> Var:
-        """The sum of the magnitudes of the ``leaves``, if this is a sum that a kernel may join to others."""
-        return self.magnitude if self._mass is None else self._mass()
+    def abs_sum(self) -> Var:
+        """The sum of the magnitudes of the ``term_count`` terms, if this is a sum that a kernel may join to others."""
+        return self.magnitude if self._abs_sum is None else self._abs_sum()
 
     def within(self, lower: Var, upper: Var) -> Box:
-        """The part of the box between bounds that are known from elsewhere, around the same centre."""
+        """The intersection of the box with other bounds, around the same centre."""
         ends = maximum(self.lower, lower), minimum(self.upper, upper)
         part = Box(self.arithmetic, ends=lambda: ends)
         return Box(
             self.arithmetic,
             ends=lambda: ends,
             ball=lambda: (self.centre, part.around(self.centre)),
-            leaves=self.leaves,
-            mass=self._mass,
-            slack=self.slack,
+            term_count=self.term_count,
+            abs_sum=self._abs_sum,
+            sum_error=self.sum_error,
         )
 
 
-class SumSlack:
-    """How a sum of boxes came about: its ``error`` at the operands' centres, and the ``reach`` of their radii."""
+class SumError:
+    """The parts of a sum's radius: its ``error`` at the operands' centres, and the ``reach`` of their radii."""
 
     def __init__(self, error: Callable[[], Var], reach: Callable[[], Var]) -> None:
         self._error, self._reach = error, reach
@@ -250,12 +250,12 @@ class BoundingLine:
     maps: Sequence[tuple[int, Any]] = ()
 
 
-# --- what rules are given ---------------------------------------------------------------------------------------------
+# --- the argument of rules --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class BoundedNode:
-    """A node whose bounds are wanted, and what rules make bounds of."""
+    """A node whose bounds are wanted, with the functions that rules build bounds from."""
 
     node: Node
     arithmetic: BoundArithmetic
@@ -268,11 +268,11 @@ class BoundedNode:
         return replace(attrs, dtype=self.arithmetic.dtype.name) if dtype is not None and dtype.is_float else attrs
 
     def uncertain_integers(self) -> UnsupportedError:
-        given = ", ".join(map(repr, self.node.inputs))
+        operands = ", ".join(map(repr, self.node.inputs))
         return UnsupportedError(
-            f"{self.node.op.name}({given}): integers that depend on the box, or on rounded numbers, are bounded only "
-            "where they are moved, compared, chosen or converted; compute with floats, by gs.convert or gs.dequantize, "
-            "or give those integers as an input"
+            f"{self.node.op.name}({operands}): integers that depend on the box, or on rounded numbers, are bounded "
+            "only where they are moved, compared, chosen or converted; compute with floats, by gs.convert or "
+            "gs.dequantize, or give those integers as an input"
         )
 
     @property
@@ -302,13 +302,13 @@ class BoundedNode:
         return self.between(low - self.blur(low, roundings), high + self.blur(high, roundings))
 
     def blur(self, value: Var, roundings: float) -> Var:
-        """How far a computed value may be from what it stands for, with room for adding this to it."""
+        """The error of a computed value, with a margin for adding it to the value."""
         a, stored = self.arithmetic, next(v.dtype for v in (*self.node.outputs, *self.node.inputs) if v.type.is_float)
         relative = a.own(roundings + 4) + a.kernel(roundings, stored) + a.storage(stored)
         return abs(value) * a.above(relative) + a.above(a.underflow(roundings, stored))  # type: ignore[no-any-return]
 
-    def kept(self, value: Var, times: float) -> Var:
-        """What is lost by intermediate results that are stored before they are used, ``times`` of them."""
+    def storage_error(self, value: Var, times: float) -> Var:
+        """The error of storing ``times`` intermediate results before they are used."""
         stored = self.stored.dtype
         least = LEAST[stored] if self.arithmetic.storage(stored) else 0.0
         relative = self.arithmetic.above(times * self.arithmetic.storage(stored))
@@ -387,8 +387,8 @@ class BoundedNode:
         """Numbers of the bounds' dtype around an attribute and what it may be rounded to where the node runs."""
         formats = (self.stored.dtype.numpy, np.float32) if self.arithmetic.any and self.stored.dtype is not f64 else ()
         with np.errstate(over="ignore"):
-            found = [value, *(float(np.asarray(value).astype(kind)) for kind in formats)]
-        return -self.above(-min(found)), self.above(max(found))
+            numbers = [value, *(float(np.asarray(value).astype(dtype)) for dtype in formats)]
+        return -self.above(-min(numbers)), self.above(max(numbers))
 
     def rounded_bounds(self) -> tuple[tuple[float, float], tuple[float, float]]:
         """``rounded`` of the attributes ``min`` and ``max``; infinite where there is none."""

@@ -12,9 +12,8 @@ from functools import cached_property
 from math import prod
 from typing import Any, Self
 
-from gradspec.graph.attributes import IMPLIED, usual
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Sums, Var, ones
+from gradspec.graph.ir import IMPLIED, Op, Sums, Var, ones, usual
 from gradspec.graph.types import TensorType, require_floats, require_rank, require_sums
 from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.linear import biased_jvp, merge_batch, split_batch
@@ -218,7 +217,9 @@ def _biased(name: str) -> Op:
         types=_types(name),
         spec=_spec(name),
         batch=_batch,
-        sums=Sums(terms=_terms(name), factors=(0, 1), bias=2, grain=ones, kind=name, parts=_taps(name)),
+        sums=Sums(
+            max_roundings=_terms(name), factors=(0, 1), bias=2, coefficient_quantum=ones, kind=name, parts=_taps(name)
+        ),
         crop=_crop if name == "conv" else None,
         jvp=biased_jvp(lambda: BY_NAME[name], _spread_bias),
         transpose=_transpose(name),
@@ -235,7 +236,11 @@ COMPARE = Op(
     batch=_batch,
     linear="each",
     sums=Sums(
-        terms=_terms("conv_compare"), factors=(0, 1), grain=ones, kind="conv_compare", parts=_taps("conv_compare")
+        max_roundings=_terms("conv_compare"),
+        factors=(0, 1),
+        coefficient_quantum=ones,
+        kind="conv_compare",
+        parts=_taps("conv_compare"),
     ),
     transpose=_transpose("conv_compare"),
 )

@@ -64,7 +64,7 @@ CONVERT: Op = Op(
     spec=lambda attrs, x: (convert_spec(x, attrs.dtype),),
     batch=leading_batch,
     linear="jointly",
-    sums=Sums(terms=lambda attrs, x: 1, grain=ones),
+    sums=Sums(max_roundings=lambda attrs, x: 1, coefficient_quantum=ones),
     enclosure=_converted,
     jvp=_jvp,
     transpose=lambda attrs, cotangents, types, i: convert(cotangents[0], types[0].dtype),

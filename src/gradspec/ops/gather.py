@@ -102,7 +102,9 @@ SCATTER_ADD_ROWS: Op = Op(
     spec=lambda attrs, x, indices: (spec.scatter_add_rows(x, indices, attrs.axis, attrs.size),),
     batch=_scatter_add_batch,
     linear="jointly",
-    sums=Sums(terms=lambda attrs, x, indices: prod(indices.shape[attrs.axis :]), fixed=(1,), grain=ones),
+    sums=Sums(
+        max_roundings=lambda attrs, x, indices: prod(indices.shape[attrs.axis :]), fixed=(1,), coefficient_quantum=ones
+    ),
     transpose=lambda attrs, cotangents, operands_, i: apply(
         GATHER_ROWS, AlongAxis(attrs.axis), cotangents[0], operands_[1]
     ),

@@ -38,7 +38,7 @@ def _transpose_batch(op: Op, attrs: Order, operands_: Sequence[Var], batched: Se
     return (apply(op, Order((0, *(a + 1 for a in attrs.axes))), *operands_),)
 
 
-def _transposed_twice(first: Order, second: Order, x: TensorType) -> Order | None:
+def _fuse_transposes(first: Order, second: Order, x: TensorType) -> Order | None:
     axes = tuple(first.axes[a] for a in second.axes)
     return None if axes == tuple(range(x.ndim)) else Order(axes)
 
@@ -50,9 +50,9 @@ TRANSPOSE = Op(
     spec=lambda attrs, x: (spec.transpose(x, attrs.axes),),
     batch=_transpose_batch,
     linear="jointly",
-    moves=True,
+    is_data_movement=True,
     sums=MOVED,
-    twice=_transposed_twice,
+    fuse_adjacent=_fuse_transposes,
     transpose=lambda attrs, cotangents, types, i: transpose(cotangents[0], _inverse(attrs.axes)),
 )
 
@@ -120,7 +120,7 @@ CONCAT = Op(
     spec=lambda attrs, *xs: (spec.concat(xs, attrs.axis),),
     batch=_concat_batch,
     linear="jointly",
-    moves=True,
+    is_data_movement=True,
     sums=MOVED,
     transpose=_concat_transpose,
 )
@@ -183,7 +183,7 @@ SLICE = Op(
     spec=lambda attrs, x: (spec.strided(x, attrs.starts, attrs.sizes, attrs.steps),),
     batch=_slice_batch,
     linear="jointly",
-    moves=True,
+    is_data_movement=True,
     sums=MOVED,
     transpose=_slice_transpose,
 )
@@ -302,7 +302,7 @@ PAD = Op(
     types=_pad_types,
     spec=lambda attrs, x: (spec.spaced(x, attrs.padding, attrs.interior, attrs.value),),
     batch=_pad_batch,
-    moves=True,
+    is_data_movement=True,
     sums=Sums(linear=lambda attrs: replace(attrs, value=0)),
     jvp=_pad_jvp,
     transpose=_pad_transpose,

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.attributes import Attributes
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Sums, Var, ones
+from gradspec.graph.ir import Attributes, Op, Sums, Var, ones
 from gradspec.graph.types import TensorType, require_floats, require_sums
 from gradspec.ops.batching import leading_batch, with_leading_axis
 from gradspec.ops.layout import transpose
@@ -138,7 +137,7 @@ MATMUL: Op = Op(
     types=_matmul_types,
     spec=_matmul_spec,
     batch=_matmul_batch,
-    sums=Sums(terms=_inner, factors=(0, 1), bias=2, grain=ones, kind="matmul"),
+    sums=Sums(max_roundings=_inner, factors=(0, 1), bias=2, coefficient_quantum=ones, kind="matmul"),
     jvp=biased_jvp(lambda: MATMUL, _spread_columns),
     transpose=_matmul_transpose,
 )
@@ -331,7 +330,7 @@ BATCH_NORM: Op = Op(
     batch=_batch_norm_batch,
     jvp=_batch_norm_jvp,
     sums=Sums(
-        terms=_batch_norm_terms,
+        max_roundings=_batch_norm_terms,
         factors=(0,),
         fixed=(1, 2, 3, 4),
         absolute=_batch_norm_absolute,

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.attributes import Attributes, NoAttributes
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import MOVED, Op, Sums, Var, ones
+from gradspec.graph.ir import MOVED, Attributes, NoAttributes, Op, Sums, Var, ones
 from gradspec.graph.types import DType, TensorType, require_floats, require_numbers, require_one_dtype, type_of
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.rules import Curve, applying, broadcast_shape, cellwise, increasing, same_types
@@ -77,7 +76,7 @@ ADD = Op(
     batch=leading_batch,
     crop=cellwise,
     linear="jointly",
-    sums=Sums(terms=lambda attrs, a, b: 1, grain=ones),
+    sums=Sums(max_roundings=lambda attrs, a, b: 1, coefficient_quantum=ones),
     jvp=lambda attrs, primals, tangents: ([primals[0] + primals[1]], [_sum_of(*tangents)]),
     transpose=lambda attrs, cotangents, types, i: cotangents[0],
 )
@@ -105,7 +104,7 @@ SUB = Op(
     batch=leading_batch,
     crop=cellwise,
     linear="jointly",
-    sums=Sums(terms=lambda attrs, a, b: 1, absolute=lambda attrs, a, b: a + b, grain=ones),
+    sums=Sums(max_roundings=lambda attrs, a, b: 1, absolute=lambda attrs, a, b: a + b, coefficient_quantum=ones),
     jvp=lambda attrs, primals, tangents: ([primals[0] - primals[1]], [_difference_of(*tangents)]),
     transpose=lambda attrs, cotangents, types, i: -cotangents[0] if i else cotangents[0],
 )
@@ -152,7 +151,7 @@ MUL = Op(
     batch=leading_batch,
     crop=cellwise,
     linear="each",
-    sums=Sums(terms=lambda attrs, a, b: 1, factors=(0, 1), grain=ones),
+    sums=Sums(max_roundings=lambda attrs, a, b: 1, factors=(0, 1), coefficient_quantum=ones),
     enclosure=_products,
     relaxation=_mul_lines,
     transpose=lambda attrs, cotangents, operands, i: cotangents[0] * operands[1 - i],
@@ -195,7 +194,11 @@ DIV = Op(
     spec=_meaning(spec.div),
     batch=leading_batch,
     sums=Sums(
-        terms=lambda attrs, a, b: 1, factors=(0,), fixed=(1,), divisor=1, absolute=lambda attrs, a, b: a / abs(b)
+        max_roundings=lambda attrs, a, b: 1,
+        factors=(0,),
+        fixed=(1,),
+        divisor=1,
+        absolute=lambda attrs, a, b: a / abs(b),
     ),
     enclosure=_quotients,
     jvp=_div_jvp,
@@ -268,10 +271,10 @@ SCALE = Op(
     crop=cellwise,
     linear="jointly",
     sums=Sums(
-        terms=lambda attrs, x: 1 + rounded_number(attrs.factor, x.dtype),
+        max_roundings=lambda attrs, x: 1 + rounded_number(attrs.factor, x.dtype),
         factors=(0,),
         absolute=lambda attrs, x: scale(x, builtins.abs(attrs.factor)),
-        grain=lambda attrs, x: 0.0 if rounded_number(attrs.factor, x.dtype) else lowest_bit(attrs.factor),
+        coefficient_quantum=lambda attrs, x: 0.0 if rounded_number(attrs.factor, x.dtype) else lowest_bit(attrs.factor),
     ),
     transpose=lambda attrs, cotangents, types, i: scale(cotangents[0], attrs.factor),
 )
@@ -395,11 +398,11 @@ GATE = Op(
     spec=_meaning(spec.gate),
     batch=leading_batch,
     sums=Sums(
-        terms=lambda attrs, weight, t: 1,
+        max_roundings=lambda attrs, weight, t: 1,
         factors=(0, 1),
         fixed=(0,),
         absolute=lambda attrs, weight, t: gate(abs(weight), t),
-        grain=ones,
+        coefficient_quantum=ones,
     ),
     enclosure=lambda node, weight, t: node.around([gate(p, q) for p in weight.ends for q in t.ends], 1),
     jvp=lambda attrs, primals, tangents: ([gate(*primals)], [_gate_tangent(primals[0], tangents[1])]),

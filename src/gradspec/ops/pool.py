@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.attributes import usual
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Sums, Var
+from gradspec.graph.ir import Op, Sums, Var, usual
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DType, TensorType, f64, i64, require_floats, require_numbers
 from gradspec.ops.batching import leading_batch
@@ -358,7 +357,7 @@ MAX_POOL_PUSH: Op = Op(
     types=_push_types,
     spec=lambda attrs, x, dx: (max_over_jvp(attrs.window(x), x, dx, attrs.ties, strict=False),),
     batch=leading_batch,
-    sums=Sums(terms=_tied, factors=(1,), fixed=(0,), grain=_unless_split),
+    sums=Sums(max_roundings=_tied, factors=(1,), fixed=(0,), coefficient_quantum=_unless_split),
     enclosure=_pushed_box,
     jvp=lambda attrs, primals, tangents: linear_in_second(MAX_POOL_PUSH, attrs, primals, tangents),
     transpose=lambda attrs, cotangents, operands, i: apply(MAX_POOL_PULL, attrs, operands[0], cotangents[0]),
@@ -370,7 +369,7 @@ MAX_POOL_PULL: Op = Op(
     types=_pull_types,
     spec=lambda attrs, x, g: (max_over_vjp(attrs.window(x), x, g, attrs.ties, strict=False),),
     batch=leading_batch,
-    sums=Sums(terms=_pulled, factors=(1,), fixed=(0,), grain=_unless_split),
+    sums=Sums(max_roundings=_pulled, factors=(1,), fixed=(0,), coefficient_quantum=_unless_split),
     enclosure=_pulled_box,
     jvp=lambda attrs, primals, tangents: linear_in_second(MAX_POOL_PULL, attrs, primals, tangents),
     transpose=lambda attrs, cotangents, operands, i: apply(MAX_POOL_PUSH, attrs, operands[0], cotangents[0]),
@@ -500,7 +499,7 @@ def _divided(attrs: AvgPool, x: TensorType) -> int:
     return division(prod(getattr(axis, "kernel", axis.size) for axis in attrs.window(x).axes), x.dtype)
 
 
-def _average_grain(attrs: AvgPool, x: TensorType) -> float:
+def _average_quantum(attrs: AvgPool, x: TensorType) -> float:
     divisor = attrs.divisor_override
     return inverse_bit(common_count(attrs.window(x)) if divisor is None else divisor)
 
@@ -524,10 +523,10 @@ AVG_POOL: Op = Op(
     linear="jointly",
     crop=AvgPool.crop,
     sums=Sums(
-        terms=_averaged,
+        max_roundings=_averaged,
         absolute=lambda attrs, x: apply(AVG_POOL, _positive(attrs), x),
-        grain=_average_grain,
-        plain=_undivided,
+        coefficient_quantum=_average_quantum,
+        unscaled=_undivided,
     ),
     transpose=_avg_transpose,
 )
@@ -540,9 +539,9 @@ AVG_POOL_SPREAD: Op = Op(
     batch=leading_batch,
     linear="jointly",
     sums=Sums(
-        terms=_shared,
+        max_roundings=_shared,
         absolute=lambda attrs, g: apply(AVG_POOL_SPREAD, _positive(attrs), g),
-        plain=_undivided,
+        unscaled=_undivided,
     ),
     transpose=lambda attrs, cotangents, types, i: apply(AVG_POOL, attrs.forward, cotangents[0]),
 )

@@ -8,9 +8,8 @@ from itertools import product
 from typing import Any
 
 from gradspec.graph.arrays import as_array
-from gradspec.graph.attributes import Attributes, NoAttributes
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Var
+from gradspec.graph.ir import Attributes, NoAttributes, Op, Var
 from gradspec.graph.types import DType, TensorType, dtype_of, f32, i32, number_as, require_floats, require_one_dtype, u8
 from gradspec.ops.batching import spread
 from gradspec.ops.rules import require_count

@@ -45,7 +45,7 @@ MEAN = Op(
     spec=lambda attrs, x: (spec.mean(x, attrs.axes),),
     batch=axes_batch,
     linear="jointly",
-    sums=Sums(terms=_mean_terms, grain=lambda attrs, x: inverse_bit(reduced_terms(attrs, x))),
+    sums=Sums(max_roundings=_mean_terms, coefficient_quantum=lambda attrs, x: inverse_bit(reduced_terms(attrs, x))),
     transpose=_mean_transpose,
 )
 
@@ -87,7 +87,7 @@ SHARE = Op(
     spec=lambda attrs, x: (spec.share(x, attrs.axes, attrs.shape),),
     batch=_share_batch,
     linear="jointly",
-    sums=Sums(terms=lambda attrs, x: 1 + division(prod(attrs.shape[a] for a in attrs.axes), x.dtype)),
+    sums=Sums(max_roundings=lambda attrs, x: 1 + division(prod(attrs.shape[a] for a in attrs.axes), x.dtype)),
     transpose=lambda attrs, cotangents, types, i: apply(MEAN, Axes(attrs.axes), *cotangents),
 )
 
@@ -122,7 +122,7 @@ CUMSUM = Op(
     spec=lambda attrs, x: (spec.cumsum(x, attrs.axis, attrs.exclusive, attrs.reverse),),
     batch=lambda op, attrs, operands_, batched: (apply(op, replace(attrs, axis=attrs.axis + 1), *operands_),),
     linear="jointly",
-    sums=Sums(terms=lambda attrs, x: x.shape[attrs.axis], grain=ones),
+    sums=Sums(max_roundings=lambda attrs, x: x.shape[attrs.axis], coefficient_quantum=ones),
     transpose=_cumsum_transpose,
 )
 

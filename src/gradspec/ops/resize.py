@@ -9,9 +9,8 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
-from gradspec.graph.attributes import LATER
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Sums
+from gradspec.graph.ir import LATER, Op, Sums
 from gradspec.graph.types import TensorType, require_floats
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.rules import applying
@@ -89,7 +88,7 @@ RESIZE = Op(
     spec=lambda attrs, x: (gathered(x, attrs.taps, attrs.outputs),),
     batch=leading_batch,
     linear="jointly",
-    sums=Sums(terms=_taps),
+    sums=Sums(max_roundings=_taps),
     transpose=lambda attrs, cotangents, types, i: apply(RESIZE_TRANSPOSE, attrs, *cotangents),
 )
 RESIZE_TRANSPOSE: Op = Op(
@@ -99,7 +98,7 @@ RESIZE_TRANSPOSE: Op = Op(
     spec=lambda attrs, g: (scattered(g, attrs.taps, attrs.sizes),),
     batch=leading_batch,
     linear="jointly",
-    sums=Sums(terms=_readers),
+    sums=Sums(max_roundings=_readers),
     transpose=lambda attrs, cotangents, types, i: apply(RESIZE, attrs, *cotangents),
 )
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.attributes import Attributes
-from gradspec.graph.ir import Var
+from gradspec.graph.ir import Attributes, Var
 from gradspec.graph.types import DType, TensorType, require_floats
 from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.layout import normal_axis

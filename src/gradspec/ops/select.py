@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gradspec.graph.attributes import NoAttributes
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Sums, Var
+from gradspec.graph.ir import NoAttributes, Op, Sums, Var
 from gradspec.graph.types import DType, TensorType, boolean, require_numbers, require_one_dtype
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.pointwise import maximum, minimum

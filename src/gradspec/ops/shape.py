@@ -24,7 +24,7 @@ class Shape:
     shape: tuple[int, ...]
 
 
-def _last_shape(first: Shape, second: Shape, x: TensorType) -> Shape | None:
+def _keep_last_shape(first: Shape, second: Shape, x: TensorType) -> Shape | None:
     return None if second.shape == x.shape else second
 
 
@@ -47,9 +47,9 @@ RESHAPE = Op(
     spec=lambda attrs, x: (layout.reshape(x, attrs.shape),),
     batch=_reshape_batch,
     linear="jointly",
-    moves=True,
+    is_data_movement=True,
     sums=MOVED,
-    twice=_last_shape,
+    fuse_adjacent=_keep_last_shape,
     transpose=lambda attrs, cotangents, types, i: reshape(cotangents[0], types[0].shape),
 )
 
@@ -108,9 +108,9 @@ BROADCAST_TO = Op(
     spec=lambda attrs, x: (layout.broadcast_to(x, attrs.shape),),
     batch=_broadcast_batch,
     linear="jointly",
-    moves=True,
+    is_data_movement=True,
     sums=MOVED,
-    twice=_last_shape,
+    fuse_adjacent=_keep_last_shape,
     transpose=_broadcast_transpose,
 )
 
@@ -181,7 +181,7 @@ SUM = Op(
     spec=lambda attrs, x: (reduce.sum(x, attrs.axes),),
     batch=axes_batch,
     linear="jointly",
-    sums=Sums(terms=reduced_terms, grain=ones),
+    sums=Sums(max_roundings=reduced_terms, coefficient_quantum=ones),
     transpose=_sum_transpose,
 )
 

@@ -111,7 +111,7 @@ def softmax_box(node: Any, box: Any) -> Any:
     )
     kept = 3 + row.count * 2.0**-14  # below 2⁻¹⁴, float16 stores exponentials to 2⁻²⁵, and not to 2⁻¹¹ of themselves
     blurs = [node.blur(end * (exponent * (row.exponent / others) + 1.0), others) for end in ends]
-    margins = [blur + node.kept(end, kept) for blur, end in zip(blurs, ends, strict=True)]
+    margins = [blur + node.storage_error(end, kept) for blur, end in zip(blurs, ends, strict=True)]
     return node.between(ends[0] - margins[0], ends[1] + margins[1])
 
 
@@ -125,7 +125,7 @@ def log_softmax_box(node: Any, box: Any) -> Any:
     low, high, top = _logarithms(row)
     a, stored, total = node.arithmetic, node.stored.dtype, _kernel(node, box) + 8 * log_of(row.count or 1)
     error = node.above(a.own(total + 4) + a.kernel(total, stored))
-    margins = [node.blur(end, 24) + node.kept(end, 1) + error for end in (low, high)]
+    margins = [node.blur(end, 24) + node.storage_error(end, 1) + error for end in (low, high)]
     if a.regroups:
         size = abs(top) + maximum(abs(box.lower), abs(box.upper))
         margins = [margin + size * node.above(a.kernel(4, stored) + a.storage(stored)) for margin in margins]

@@ -1,4 +1,4 @@
-"""All operators by name: every Op that a module of this room defines."""
+"""All operators by name: every Op that a module of this package defines."""
 
 from collections.abc import Iterator
 from functools import cache

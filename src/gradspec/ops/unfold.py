@@ -93,7 +93,7 @@ FOLD: Op = Op(
     spec=_fold_spec,
     batch=leading_batch,
     linear="jointly",
-    sums=Sums(terms=lambda attrs, x: most_windows(attrs.window), grain=ones),
+    sums=Sums(max_roundings=lambda attrs, x: most_windows(attrs.window), coefficient_quantum=ones),
     transpose=lambda attrs, cotangents, types, i: apply(UNFOLD, attrs, *cotangents),
 )
 

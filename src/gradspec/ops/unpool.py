@@ -68,7 +68,9 @@ MAX_UNPOOL = Op(
     batch=leading_batch,
     linear="jointly",
     sums=Sums(
-        terms=lambda attrs, x, indices: prod(split_shape(x.shape, len(attrs.output_size))[1]), fixed=(1,), grain=ones
+        max_roundings=lambda attrs, x, indices: prod(split_shape(x.shape, len(attrs.output_size))[1]),
+        fixed=(1,),
+        coefficient_quantum=ones,
     ),
     transpose=lambda attrs, cotangents, operands, i: max_gather(cotangents[0], operands[1], len(attrs.output_size)),
 )

@@ -1,7 +1,6 @@
-"""What a call on arrays comes to, worked out once: for operators, graphs, and the functions of other libraries.
+"""Cache of compiled calls, keyed by array types and attributes: of operators, graphs, and functions of other libraries.
 
-A call is known by the types of its arrays and by its other arguments as they are written. What it comes to is a
-function of its arrays. Calls that cannot be known so, and those that fail, are carried out as they are.
+A compiled call is a function of its arrays. Calls that have no key, and calls that fail, are not cached.
 """
 
 from __future__ import annotations
@@ -15,31 +14,38 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy import ndarray
 
-from gradspec.graph.arrays import Kind, as_array, away_kind, kind_of, of_any_kind, other_array, returned, wants_aligned
-from gradspec.graph.attributes import Attributes
+from gradspec.graph.arrays import (
+    ArrayLibrary,
+    accepts_foreign_arrays,
+    as_array,
+    device_library,
+    foreign_array,
+    library_of,
+    to_library_of,
+    wants_aligned,
+)
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.hints import argument
-from gradspec.graph.ir import Array, Op, Var
+from gradspec.graph.ir import Array, Attributes, Op, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType, number_as, type_of
-from gradspec.runtime.backend import backend_named
-from gradspec.runtime.compiled import Program
-from gradspec.runtime.run import attached
+from gradspec.runtime.compiled import Program, program_for
+from gradspec.runtime.task import backend_named
 
 MOST_CALLS = 2048
 
-Found = TypeVar("Found")
+Made = TypeVar("Made")
 Run: TypeAlias = Callable[[Sequence[Any]], Any]
 
 _calls = LRUCache[Any](MOST_CALLS)
 _programs: WeakKeyDictionary[Graph, Program] = WeakKeyDictionary()
 
 
-def remembered(key: Hashable, work_out: Callable[[], Found]) -> Found:
-    """What a call of this key comes to; it is worked out if that is not known."""
-    found: Found = _calls.get_or_make(key, work_out)
-    return found
+def cached(key: Hashable, make: Callable[[], Made]) -> Made:
+    """The cached object of this key, made now if there is none."""
+    made: Made = _calls.get_or_make(key, make)
+    return made
 
 
 # --- graphs -----------------------------------------------------------------------------------------------------------
@@ -47,21 +53,21 @@ def remembered(key: Hashable, work_out: Callable[[], Found]) -> Found:
 
 def run(graph: Graph, arrays: Sequence[Any]) -> Any:
     """One array for one output, a tuple for several. Results never share memory with inputs or constants."""
-    if (kind := away_kind(arrays)) is not None:
-        return kind.run(graph, arrays)
+    if (library := device_library(arrays)) is not None:
+        return library.run(graph, arrays)
     found = _programs.get(graph)
     if found is None:
-        found = _programs[graph] = attached(graph)
+        found = _programs[graph] = program_for(graph)
     return found.call(arrays, found.aligned_results() if wants_aligned() else None)
 
 
-# --- single operators, as functions that are not remembered apply them ------------------------------------------------
+# --- single operators, applied inside functions that are not cached ---------------------------------------------------
 
 
 def eager(op: Op, attrs: Attributes, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """One operator on arrays."""
     key = (op, repr(attrs), *[(a.shape, a.dtype) for a in arrays])
-    results = remembered(key, lambda: _function(_application(op, attrs, arrays)))(arrays)
+    results = cached(key, lambda: _function(_application(op, attrs, arrays)))(arrays)
     return results if isinstance(results, tuple) else (results,)
 
 
@@ -76,9 +82,9 @@ def _function(graph: Graph) -> Run:
     """A graph as a function of arrays: compiled, unless it only moves numbers, of which NumPy has views that last, or
     nothing of it is compiled."""
     lowering = backend_named().lowering
-    if all(node.op.moves or lowering(node.op.name) is None for node in graph.nodes):
+    if all(node.op.is_data_movement or lowering(node.op.name) is None for node in graph.nodes):
         return _by_numpy(graph)
-    program = attached(graph)
+    program = program_for(graph)
 
     def call(arrays: Sequence[Any]) -> Any:
         return program.call(arrays, program.aligned_results() if wants_aligned() else None)
@@ -91,12 +97,12 @@ def _by_numpy(graph: Graph) -> Run:
     steps = [(kernel(n.op, n.attrs, tuple(v.type for v in n.inputs)), n.inputs, n.outputs) for n in graph.nodes]
 
     def call(arrays: Sequence[Any]) -> Any:
-        like = other_array(arrays)
+        like = foreign_array(arrays)
         values: dict[Var, Array] = dict(zip(graph.inputs, map(as_array, arrays), strict=True))
         values.update(graph.constants)
         for function, inputs, outputs in steps:
             values.update(zip(outputs, function(*[values[v] for v in inputs]), strict=True))
-        results = tuple(returned(values[v], like) for v in graph.outputs)
+        results = tuple(to_library_of(like, values[v]) for v in graph.outputs)
         return results[0] if len(results) == 1 else results
 
     return call
@@ -107,9 +113,9 @@ def _by_numpy(graph: Graph) -> Run:
 _PLAIN = frozenset((type(None), bool, int, str))
 
 
-def remembering(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator whose calls are remembered. It takes arrays of any kind, and variables."""
-    carried_out = of_any_kind(operator)
+def cache_calls(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator with cached calls. It takes arrays of any library, and variables."""
+    carried_out = accepts_foreign_arrays(operator)
     is_operand = {p.name: p.annotation == "Any" for p in inspect.signature(operator).parameters.values()}
     """Where a number is an array without axes, and not an attribute."""
     places = tuple(is_operand.values())
@@ -131,8 +137,7 @@ def remembering(operator: Callable[..., Any]) -> Callable[..., Any]:
         known = tuple(key)
         found = _calls.get(known)
         if found is None and arrays and len(args) <= len(places):
-            away = away_kind(arrays)
-            found = _worked_out(operator, args, kwargs, is_operand, arrays, away)
+            found = compile_call(operator, args, kwargs, is_operand, arrays, device_library(arrays))
             if found is not None:
                 _calls.put(known, found)
         return carried_out(*args, **kwargs) if found is None else found(arrays)
@@ -159,42 +164,42 @@ def _add(value: Any, operates: bool, arrays: list[Any], key: list[Hashable]) -> 
     elif kind in (tuple, list) and not operates:
         key.append((kind, len(value)))
         return all(_add(part, False, arrays, key) for part in value)
-    elif (library := kind_of(value)) is not None:
-        is_away = library.is_away(value)
-        seen = library.type_of(value) if is_away else as_array(value)
+    elif (library := library_of(value)) is not None:
+        is_on_device = library.is_on_device(value)
+        seen = library.type_of(value) if is_on_device else as_array(value)
         arrays.append(value)
-        key.append((library, is_away, seen.shape, seen.dtype))
+        key.append((library, is_on_device, seen.shape, seen.dtype))
     else:
         return False
     return True
 
 
 def _type_of(value: Any) -> TensorType:
-    kind = away_kind([value])
-    return type_of(as_array(value)) if kind is None else kind.type_of(value)
+    library = device_library([value])
+    return type_of(as_array(value)) if library is None else library.type_of(value)
 
 
 def _dtype_beside(arrays: Sequence[Any]) -> np.dtype[Any] | None:
     """The dtype that a number beside these arrays has; None where that takes a closer look."""
     if arrays and type(arrays[0]) is ndarray:
         dtype: np.dtype[Any] = arrays[0].dtype
-    elif away_kind(arrays[:1]) is not None:
+    elif device_library(arrays[:1]) is not None:
         dtype = _type_of(arrays[0]).dtype.numpy
     else:
         return None
     return None if dtype.kind == "b" else dtype
 
 
-def _worked_out(
+def compile_call(
     operator: Callable[..., Any],
     args: Sequence[Any],
     kwargs: dict[str, Any],
     is_operand: dict[str, bool],
     arrays: Sequence[Any],
-    away: Kind | None,
+    device: ArrayLibrary | None,
 ) -> Run | None:
     """The function of its arrays that a call is; None if it fails, so that it can fail on the arrays and speak of them,
-    or gives what it is given. What is ``away`` has no other way to be carried out, or to fail."""
+    or gives what it is given. A call on ``device`` has no other way to be carried out, or to fail."""
     builder = Builder()
     try:
         inputs = iter([builder.input(_type_of(a), f"x{i}") for i, a in enumerate(arrays)])
@@ -203,18 +208,18 @@ def _worked_out(
         results = operator(*list(given.values())[: len(args)], **{name: given[name] for name in kwargs})
         graph = builder.build(results, allow_unused=True)
     except Exception:
-        if away is not None:
+        if device is not None:
             raise
         return None
-    if away is not None:
-        return partial(away.run, graph)
+    if device is not None:
+        return partial(device.run, graph)
     return _function(graph) if graph.nodes else None
 
 
 def _replaced(value: Any, operates: bool, inputs: Iterator[Var]) -> Any:
     """An argument with variables in the place of arrays."""
     kind = type(value)
-    if kind is ndarray or (operates and kind in (int, float)) or kind_of(value) is not None:
+    if kind is ndarray or (operates and kind in (int, float)) or library_of(value) is not None:
         return next(inputs)
     if kind in (tuple, list):
         return kind(_replaced(part, False, inputs) for part in value)

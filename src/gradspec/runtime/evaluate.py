@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradspec.graph.arrays import taken
+from gradspec.graph.arrays import to_numpy
 from gradspec.graph.family import require_graph
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean, f64
 from gradspec.ops.box import BoundArithmetic
+from gradspec.runtime.compiled import compile
 from gradspec.runtime.memory import require_memory
-from gradspec.runtime.run import compile
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 from gradspec.spec.scalar import Scalar
 from gradspec.spec.scalar import ends as ends_of
@@ -106,7 +106,7 @@ def _terms(graph: Graph) -> int:
     total = 0
     for node in graph.nodes:
         rule = node.op.sums
-        terms = 1 if rule is None else rule.terms(node.attrs, *(v.type for v in node.inputs))
+        terms = 1 if rule is None else rule.max_roundings(node.attrs, *(v.type for v in node.inputs))
         total += max(terms, 1) * sum(v.type.size for v in node.outputs)
     return total
 
@@ -134,10 +134,10 @@ def _opened(ends: Any, nothing: float) -> Any:
 
 
 def _given(var: Var, value: Any, domain: Domain) -> Tensor:
-    given = value if isinstance(value, Tensor) else _in_domain(var, taken(value), domain)
-    if given.shape != var.shape:
-        raise ShapeError(f"input {var!r} was given a tensor of shape {given.shape}; pass one of shape {var.shape}")
-    return given
+    argument = value if isinstance(value, Tensor) else _in_domain(var, to_numpy(value), domain)
+    if argument.shape != var.shape:
+        raise ShapeError(f"input {var!r} was given a tensor of shape {argument.shape}; pass one of shape {var.shape}")
+    return argument
 
 
 def _entered(var: Var, result: Tensor, domain: Domain) -> Tensor:

@@ -1,12 +1,15 @@
-"""Which nodes are carried out together, and in which order: from the nodes of a graph to steps.
+"""Grouping: from the nodes of a graph to an ordered list of steps.
 
-Nodes of equal keys share one task if their operands are there when the first of them runs; those that come later can
-read what that first task kept for them, a tape. Other nodes join the step that makes their last operand, if it takes
-them; some can only end it, where nobody else reads what it makes before. A node that has one reader, and whose operands
-are kept until then, waits for it: a mask is made again where it is used rather than written to memory. Views stand
-directly after what they are views of, so that they come between no two nodes of a step. Tasks that prepare operands of
-others stand in front of them, and those that prepare the same thing are one.
-No operator is named here: lowerings say what can be shared.
+- Nodes of equal keys share one task if their operands are available when the first of them runs. Later ones can read a
+  tape, which the first task writes for them.
+- Other nodes join the step that makes their last operand, if its lowering accepts them. Some can only end it, if no
+  other node reads its results.
+- A node that has one reader, and whose operands live until then, is deferred to it: a mask is recomputed where it is
+  used rather than written to memory.
+- Views directly follow the step they are views of, so that they never separate two nodes of a step.
+- Tasks that prepare operands precede the task that reads them, and equal ones are merged.
+
+No operator is named here: lowerings decide what can be shared.
 """
 
 from __future__ import annotations
@@ -16,15 +19,14 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 
 from gradspec.graph.ir import Node, Var
-from gradspec.runtime.backend import Lowerings
-from gradspec.runtime.task import Lowering, Task, View, Work
+from gradspec.runtime.task import Lowering, Lowerings, Task, View, Work
 
 
 @dataclass(frozen=True)
 class Step:
-    """Some nodes, and the task or the view that carries them out; without either, one node that NumPy carries out.
+    """Nodes with the task or the view that carries them out; without either, one node that NumPy carries out.
 
-    A task that prepares operands of another one carries out no node.
+    The step of a task that prepares operands has no nodes.
     """
 
     nodes: tuple[Node, ...]
@@ -42,19 +44,19 @@ class Step:
     @property
     def may_alias(self) -> bool:
         """Whether the results may be views of the operands."""
-        return self.task is None and (self.view is not None or self.nodes[0].op.moves)
+        return self.task is None and (self.view is not None or self.nodes[0].op.is_data_movement)
 
 
-def steps(
+def group_nodes(
     nodes: Sequence[Node], outputs: Sequence[Var], lowerings: Lowerings, fixed: Collection[Var] = ()
 ) -> list[Step]:
-    """Every node in one step; a step comes after those that make its operands. ``fixed``: what is the same at calls."""
+    """Put every node into one step, each after those that make its operands. ``fixed`` variables never change."""
     readers = _readers(nodes, outputs)
     groups = _Groups(lowerings, readers, {*outputs}, nodes)
     for node in nodes:
         groups.add(node)
     prepared = _Prepared({*fixed})
-    return [found for step in _ordered(groups, readers) for found in prepared.with_before(step)]
+    return [each for step in _ordered(groups, readers) for each in prepared.with_before(step)]
 
 
 Readers = Mapping[Var, set[Node | None]]
@@ -69,13 +71,13 @@ class _Group:
     lowering: Lowering | None
     nodes: list[Node]
     views: list[Step] = field(default_factory=list)
-    """What only moves results of this group, or of earlier ones: it is carried out directly after the group."""
+    """Views of results of this group or of earlier ones, made directly after the group."""
     is_closed: bool = False
     """Whether nothing more may join."""
 
 
 class _Groups:
-    """Nodes on their way into steps. The first group has no nodes: the views of what is there at the start are its."""
+    """Nodes on their way into steps. The first group has no nodes, only views of inputs and constants."""
 
     def __init__(
         self, lowerings: Lowerings, readers: Readers, returned: Collection[Var] = (), order: Sequence[Node] = ()
@@ -83,31 +85,31 @@ class _Groups:
         self.lowerings, self.readers = lowerings, readers
         self.number = {node: i for i, node in enumerate(order)}
         self.origin = {v: i for i, node in enumerate(order) for v in node.outputs}
-        self.waiting: dict[Var, Node] = {}
-        """What is made no sooner than it is read."""
+        self.deferred: dict[Var, Node] = {}
+        """Nodes, by their results, that run with their one reader."""
         self.returned = returned
-        """What is an array of its own in the end, so that a task had better write it than a view be copied."""
+        """The outputs of the graph: a task writes them, since a view would have to be copied."""
         self.groups = [_Group(None, [])]
         self.maker: dict[Var, int] = {}
         self.moved: set[Var] = set()
-        """What views make: it is there only after the group, so no node that reads it is part of the group."""
+        """The results of views. A view is made after its group, so no node that reads it can be part of the group."""
         self.places: dict[Hashable, list[int]] = defaultdict(list)
-        """The groups that have a key."""
+        """The groups of each key."""
 
     def add(self, node: Node) -> None:
-        """Put a node into a group, or have it wait for the one node that reads it."""
-        if self._can_wait(node):
-            self.waiting[node.outputs[0]] = node
+        """Put a node into a group, or defer it to its one reader."""
+        if self.can_defer(node):
+            self.deferred[node.outputs[0]] = node
             return
-        before = [self.waiting.pop(v) for v in dict.fromkeys(node.inputs) if v in self.waiting]
+        before = [self.deferred.pop(v) for v in dict.fromkeys(node.inputs) if v in self.deferred]
         if before and not self._takes(node, before):
             for each in before:
                 self._put(each)
             before = []
         self._put(node, before)
 
-    def _can_wait(self, node: Node) -> bool:
-        """Whether a node costs less if it is carried out with its reader: its operands are kept until then anyway."""
+    def can_defer(self, node: Node) -> bool:
+        """Whether a node is cheaper together with its reader, because its operands live until then anyway."""
         (reader, *others) = self.readers[node.outputs[0]] or (None,)
         if others or reader is None or reader not in self.number or not self._are_alike(node, reader):
             return False
@@ -115,24 +117,24 @@ class _Groups:
         return all(self._is_kept(v, {node, reader}, runs) for v in node.inputs)
 
     def _are_alike(self, node: Node, reader: Node) -> bool:
-        """Whether each could join the other's step, so that neither is what a step is there for."""
-        own, other = self.lowerings(node.op.name), self.lowerings(reader.op.name)
-        return own is not None and other is not None and own.joins([node], reader) and other.joins([reader], node)
+        """Whether each could join the other's step, so that neither is the anchor of a step."""
+        first, second = self.lowerings(node.op.name), self.lowerings(reader.op.name)
+        return bool(first and second and first.joins([node], reader) and second.joins([reader], node))
 
     def _is_kept(self, v: Var, besides: set[Node | None], until: int) -> bool:
-        """Whether some other node reads a variable after node number ``until``, so that it is there anyway."""
+        """Whether a variable lives beyond node number ``until`` anyway, because another node reads it later."""
         others = self.readers[v] - besides
         return v not in self.origin or any(other is None or self.number.get(other, -1) > until for other in others)
 
     def _takes(self, node: Node, before: Sequence[Node]) -> bool:
-        """Whether the group that a node would be put into takes those that wait for it as well."""
+        """Whether the group of a node also accepts the nodes that were deferred to it."""
         last, lowering = self._last([*before, node]), self.lowerings(node.op.name)
         if self._may_join(node, last):
             return all(self._may_join(each, last) for each in before)
         return lowering is not None and all(lowering.joins([node], each) for each in before)
 
     def _may_join(self, node: Node, last: int) -> bool:
-        """Whether the group ``last`` takes a node, none of whose operands is a view that is made after the group."""
+        """Whether the group ``last`` accepts a node; it cannot read a view that is made after the group."""
         group = self.groups[last]
         return group.lowering is not None and self._is_open(node, last) and group.lowering.joins(group.nodes, node)
 
@@ -141,7 +143,7 @@ class _Groups:
         return not self.groups[last].is_closed and not moved
 
     def _last(self, nodes: Sequence[Node]) -> int:
-        """The group after which all operands of these nodes are there."""
+        """The group after which all operands of these nodes are available."""
         inside = {v for node in nodes for v in node.outputs}
         return max((self.maker.get(v, 0) for node in nodes for v in node.inputs if v not in inside), default=0)
 
@@ -149,7 +151,7 @@ class _Groups:
         lowering = self.lowerings(node.op.name)
         last = self._last([*before, node])
         view = None if lowering is None or node.outputs[0] in self.returned else lowering.view(node)
-        if view is not None or (lowering is None and node.op.moves):
+        if view is not None or (lowering is None and node.op.is_data_movement):
             self.groups[last].views.append(Step((node,), view=view))
             self.moved.update(node.outputs)
         else:
@@ -158,7 +160,7 @@ class _Groups:
         self.maker.update((v, last) for each in (*before, node) for v in each.outputs)
 
     def _place(self, node: Node, lowering: Lowering | None, last: int) -> int:
-        """The group of a node whose operands are there after the group ``last``; a new one if no other takes it."""
+        """The group of a node that reads nothing after the group ``last``; a new one if no other accepts it."""
         key = None if lowering is None else lowering.key(node)
         if lowering is not None and self._joins(node, last):
             return last
@@ -222,7 +224,7 @@ def _work(nodes: Sequence[Node], readers: Readers, tape: Var | None = None, read
 
 
 def _anchors(group: _Group, lowerings: Lowerings) -> list[Node]:
-    """The nodes that the group's own lowering is about, as far as they do not read what joined them."""
+    """The nodes of the group's lowering that do not read results of nodes that joined."""
     anchors: list[Node] = []
     joined: set[Var] = set()
     for node in group.nodes:
@@ -234,7 +236,7 @@ def _anchors(group: _Group, lowerings: Lowerings) -> list[Node]:
 
 
 def _with_tape(groups: _Groups, places: Sequence[int], readers: Readers) -> dict[int, Step]:
-    """The steps of groups that have one key, where the first writes a tape that the others read; none if that fails."""
+    """The steps of groups of one key, where the first writes a tape that the others read; none if that fails."""
     first, *later = (groups.groups[i] for i in places)
     lowering = first.lowering
     assert lowering is not None
@@ -251,7 +253,7 @@ def _with_tape(groups: _Groups, places: Sequence[int], readers: Readers) -> dict
 
 
 def _without_tape(group: _Group, lowerings: Lowerings, readers: Readers) -> Iterator[Step]:
-    """One task for all the nodes if there is one, else parts; a node that has none is a view, or left to NumPy."""
+    """One task for all nodes if there is one, else for parts. A single node without a task is a view, or NumPy's."""
     nodes, lowering = group.nodes, group.lowering
     task = None if lowering is None else lowering.task(_work(nodes, readers))
     if task is not None or len(nodes) == 1:
@@ -262,11 +264,11 @@ def _without_tape(group: _Group, lowerings: Lowerings, readers: Readers) -> Iter
 
 
 def _parts(group: _Group, lowerings: Lowerings, readers: Readers) -> Iterator[_Group]:
-    """The group's own nodes with as much of what joined them as has a task, and the rest; else halves of its own."""
+    """The anchors with as many joined nodes as have a task, and the rest; else halves of the anchors."""
     assert group.lowering is not None
     anchors = _anchors(group, lowerings)
-    own = {*anchors}
-    joined = [node for node in group.nodes if node not in own]
+    anchored = {*anchors}
+    joined = [node for node in group.nodes if node not in anchored]
     parts = _Groups(lowerings, readers)
     taken = _most_taken(group.lowering, anchors, joined, readers)
     if taken is not None or len(anchors) == 1:
@@ -280,7 +282,7 @@ def _parts(group: _Group, lowerings: Lowerings, readers: Readers) -> Iterator[_G
 
 
 def _most_taken(lowering: Lowering, anchors: Sequence[Node], joined: Sequence[Node], readers: Readers) -> int | None:
-    """How many of those that joined, fewer than all, can stay in the task; None if there is no task without them."""
+    """How many joined nodes, fewer than all, can stay in the task; None if the anchors alone have no task."""
     taken = len(joined)
     while taken:
         taken //= 2
@@ -289,16 +291,16 @@ def _most_taken(lowering: Lowering, anchors: Sequence[Node], joined: Sequence[No
     return None
 
 
-# --- what prepares operands -------------------------------------------------------------------------------------------
+# --- tasks that prepare operands --------------------------------------------------------------------------------------
 
 
 class _Prepared:
-    """Puts what prepares operands in front of tasks, each thing once."""
+    """Puts the tasks that prepare operands in front of those that read them, each once."""
 
     def __init__(self, fixed: set[Var]) -> None:
         self.fixed = fixed
         self.made: dict[Hashable, Task] = {}
-        self.instead: dict[Var, Var] = {}
+        self.replacements: dict[Var, Var] = {}
 
     def with_before(self, step: Step) -> Iterator[Step]:
         if step.task is None:
@@ -310,7 +312,7 @@ class _Prepared:
         yield replace(step, task=self._reading(chosen))
 
     def _chosen(self, task: Task) -> Task:
-        """The task, or the one that needs nothing before it."""
+        """The task, or the one that needs no prepared operands if these would be prepared at every call."""
         is_once = all(self.fixed.issuperset(before.inputs) for before in task.before)
         return task if is_once or task.unprepared is None else task.unprepared
 
@@ -321,11 +323,11 @@ class _Prepared:
         task = self._reading(task)
         key = task.share, task.inputs
         if task.share is not None and key in self.made:
-            self.instead.update(zip(task.outputs, self.made[key].outputs, strict=True))
+            self.replacements.update(zip(task.outputs, self.made[key].outputs, strict=True))
             return
         self.made[key] = task
         yield Step((), task)
 
     def _reading(self, task: Task) -> Task:
-        """The task with operands that others made already."""
-        return replace(task, inputs=tuple(self.instead.get(v, v) for v in task.inputs), before=())
+        """The task with operands that earlier tasks have prepared already."""
+        return replace(task, inputs=tuple(self.replacements.get(v, v) for v in task.inputs), before=())

@@ -179,7 +179,7 @@ def machine_bytes() -> int:
 def held_results(graph: Graph) -> Iterator[tuple[Op, Var]]:
     """What a graph makes, and by which operator. Views take no memory, unless they are given to the caller."""
     given = {*graph.outputs}
-    return ((n.op, v) for n in graph.nodes for v in n.outputs if not n.op.moves or v in given)
+    return ((n.op, v) for n in graph.nodes for v in n.outputs if not n.op.is_data_movement or v in given)
 
 
 def require_memory(results: Iterable[tuple[Op, Var]]) -> None:

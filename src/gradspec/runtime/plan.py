@@ -1,4 +1,4 @@
-"""Plans: what a compiled graph does, step by step, and where every value lies. They hold no values of their own."""
+"""Plans: the steps of a compiled graph, and where every value lies. A plan holds no values but structural zeros."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from functools import cached_property
 from itertools import zip_longest
 from textwrap import wrap
 
-from gradspec.graph.ir import Array, Var
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.show import ascii_only
-from gradspec.runtime.backend import Backend
-from gradspec.runtime.group import Step
-from gradspec.runtime.memory import aligned, allocated, nbytes
-from gradspec.runtime.task import Task
+from gradspec.runtime.group import Step, group_nodes
+from gradspec.runtime.memory import Lifetime, aligned, allocated, held_results, nbytes, offsets, require_memory
+from gradspec.runtime.task import Backend, Task
 
 
 @dataclass(frozen=True)
@@ -23,21 +23,21 @@ class Plan:
 
     inputs: tuple[Var, ...]
     operands: tuple[Var, ...]
-    """Constants whose arrays are given when the plan is attached to a graph."""
+    """Constants whose arrays each graph attaches."""
     constants: Mapping[Var, Array]
-    """Constants that belong to the structure: zeros that derivatives bring along."""
+    """Constants that belong to the structure: symbolic zeros, which derivatives introduce."""
     prologue: tuple[Step, ...]
-    """What is carried out once, on constants only: nodes that move them, by NumPy, and tasks that prepare operands."""
+    """Steps that run once, on constants only: data movement by NumPy, and tasks that prepare operands."""
     steps: tuple[Step, ...]
     outputs: tuple[Var, ...]
     arena: Mapping[Var, int]
     """The offsets of the variables that live in the arena."""
     backend: Backend
-    """What carries out the steps."""
+    """The backend that runs the steps."""
 
     @cached_property
     def made(self) -> tuple[Var, ...]:
-        """What the steps write, in order."""
+        """The variables that the steps write, in order."""
         return tuple(v for step in self.steps for v in step.outputs)
 
     @cached_property
@@ -55,7 +55,7 @@ class Plan:
 
     @cached_property
     def most_threads(self) -> int:
-        """How many threads a call has work for: tasks with nothing of NumPy in between run as one job."""
+        """The most threads that a call has work for. Tasks without a NumPy step in between run as one job."""
         jobs: list[list[Task]] = [[]]
         for step in self.steps:
             if step.task is not None:
@@ -70,7 +70,7 @@ class Plan:
 
     @cached_property
     def prepared_bytes(self) -> Sequence[int]:
-        """The bytes of everything that is prepared once and kept with the constants."""
+        """The bytes of each operand that is prepared once and kept with the constants."""
         return [nbytes(v.type) for step in self.prologue if step.task is not None for v in step.outputs]
 
     def memory(self, threads: int) -> int:
@@ -85,7 +85,7 @@ class Plan:
 
     @cached_property
     def last_use(self) -> Mapping[Var, int]:
-        """The last step that reads a variable; one past the end for what is returned."""
+        """The last step that reads each variable; one past the end for outputs."""
         return last_use(self.steps, self.outputs)
 
     def __str__(self) -> str:
@@ -102,19 +102,79 @@ class Plan:
 
 
 NANOSECONDS_PER_THREAD = 20_000
-"""Waking another thread takes about as long, so none is given less."""
+"""The least work per thread: waking a thread takes about as long."""
 
 
 def most_threads(tasks: Sequence[Task]) -> int:
-    """How many threads tasks that run one after the other are worth."""
+    """The most threads that are worth waking for tasks that run one after the other."""
     worth = sum(task.cost for task in tasks if task.units > 1) / NANOSECONDS_PER_THREAD
     return max(1, min(int(worth), max((task.units for task in tasks), default=1)))
 
 
-def last_use(found: Sequence[Step], outputs: Collection[Var]) -> dict[Var, int]:
-    """The last step that reads a variable; one past the end for what is returned."""
-    last = {v: i for i, step in enumerate(found) for v in step.inputs}
-    return last | dict.fromkeys(outputs, len(found))
+def last_use(steps: Sequence[Step], outputs: Collection[Var]) -> dict[Var, int]:
+    """The last step that reads each variable; one past the end for outputs."""
+    last = {v: i for i, step in enumerate(steps) for v in step.inputs}
+    return last | dict.fromkeys(outputs, len(steps))
+
+
+# --- planning ---------------------------------------------------------------------------------------------------------
+
+
+def make_plan(graph: Graph, inputs: int, backend: Backend) -> Plan:
+    """Plan a graph whose first ``inputs`` inputs are given at each call and the others once, as constants."""
+    require_memory(held_results(graph))
+    constant, nodes = _split_constants(graph, inputs)
+    prologue = [Step((node,)) for node in constant]
+    fixed = {*graph.inputs[inputs:], *graph.constants, *(v for step in prologue for v in step.outputs)}
+    steps: list[Step] = []
+    for step in group_nodes(nodes, graph.outputs, backend.lowering, fixed):
+        if not step.nodes and fixed.issuperset(step.inputs):
+            fixed.update(step.outputs)
+            prologue.append(step)
+        else:
+            steps.append(step)
+    # Not every operator that moves numbers gives views: padding does not.
+    require_memory((step.nodes[-1].op, v) for step in steps if step.task and step.nodes for v in step.outputs)
+    return Plan(
+        inputs=graph.inputs[:inputs],
+        operands=graph.inputs[inputs:],
+        constants=graph.constants,
+        prologue=tuple(prologue),
+        steps=tuple(steps),
+        outputs=graph.outputs,
+        arena=_arena(steps, graph.outputs),
+        backend=backend,
+    )
+
+
+def _split_constants(graph: Graph, inputs: int) -> tuple[list[Node], list[Node]]:
+    """The nodes that only move constants, and the others."""
+    fixed = {*graph.inputs[inputs:], *graph.constants}
+    constant: list[Node] = []
+    rest: list[Node] = []
+    for node in graph.nodes:
+        is_constant = node.op.is_data_movement and fixed.issuperset(node.inputs)
+        fixed.update(node.outputs if is_constant else ())
+        (constant if is_constant else rest).append(node)
+    return constant, rest
+
+
+def _arena(steps: Sequence[Step], outputs: Sequence[Var]) -> dict[Var, int]:
+    """Offsets of the buffers that tasks write and the graph does not return. A buffer lives as long as its views."""
+    last = last_use(steps, outputs)
+    roots: dict[Var, set[Var]] = {}
+    first: dict[Var, int] = {}
+    until: dict[Var, int] = {}
+    for i, step in enumerate(steps):
+        for v in step.outputs:
+            if step.may_alias:
+                roots[v] = {root for operand in step.inputs for root in roots.get(operand, ())}
+            elif step.task is not None and v not in outputs:
+                roots[v], first[v] = {v}, i
+            for root in roots.get(v, ()):
+                until[root] = max(until.get(root, i), last.get(v, i))
+    places = offsets([Lifetime(first[v], until[v], nbytes(v.type)) for v in first])
+    return dict(zip(first, places, strict=True))
 
 
 # --- as text ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the planner asks of a backend, and what the backend answers: work, and tasks that carry it out.
+"""Backends: how they lower the operators of a graph to tasks.
 
 A compiled kernel is ``void kernel(const int64_t *args, intptr_t lo, intptr_t hi, char *workspace)``: it carries out the
 work units ``lo … hi - 1`` of what its block of arguments describes.
@@ -6,28 +6,30 @@ work units ``lo … hi - 1`` of what its block of arguments describes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from gradspec.codegen.cache import Kernel
-from gradspec.graph.ir import Array, Node, Var
+from gradspec.graph.ir import Array, Attributes, Node, Op, Provided, Var
 from gradspec.graph.types import TensorType
+from gradspec.spec.errors import UnsupportedError
 
 Bound = tuple[bytes, int, int]
-"""A block of arguments, the units of work that it describes, and the workspace that they take."""
+"""A block of arguments, its units of work, and the bytes of workspace that they need."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a lowering is asked to carry out in one task."""
+    """The nodes that one task is to carry out."""
 
     nodes: tuple[Node, ...]
-    """In order; several when their keys agree, or when later ones joined the first."""
+    """In order. There are several if their keys are equal, or if later ones joined the first."""
     outputs: tuple[Var, ...]
-    """The variables among the nodes' outputs that anything outside reads, in order."""
+    """The outputs of the nodes that other nodes or the caller read, in order."""
     tape: Var | None = None
-    """A tensor that carries what a first task found to later nodes of the same key."""
+    """A tensor that carries intermediate results of the first task to later nodes of the same key."""
     reads_tape: bool = False
     """Whether these nodes come later and read the tape; otherwise this task writes it."""
 
@@ -37,40 +39,40 @@ class Task:
     """One call of a kernel. Its arrays may have any strides; outputs never overlap inputs."""
 
     kernel: str
-    """What the plan shows, such as ``"max_pool f32, winners"``."""
+    """The description in the plan, such as ``"max_pool f32, winners"``."""
     inputs: tuple[Var, ...]
     """Variables read, a tape among them where one is read."""
     outputs: tuple[Var, ...]
     """Variables written, a tape among them where one is written."""
     function: Kernel
     units: int
-    """How many units of work there are, for C-contiguous arrays; they are independent of each other."""
+    """The number of units of work for C-contiguous arrays. Units are independent of each other."""
     cost: float
     """Nanoseconds on one thread, roughly: small work stays in the calling thread."""
     workspace: int
     """Bytes per thread for C-contiguous arrays, a multiple of 64."""
     bind: Callable[..., Bound]
-    """``bind(*inputs, *outputs)``: what the kernel is given for these arrays.
+    """``bind(*inputs, *outputs)``: the kernel's arguments for these arrays.
 
-    It depends on their addresses and strides only and is kept for arrays that have the same. What else a block points
-    to lives as long as the task.
+    They depend on addresses and strides only, and are cached by these. Anything else that a block points to lives as
+    long as the task.
     """
     keeps_layout: bool = False
     """Whether a fresh result is laid out like the first input where that is not C-contiguous."""
     before: tuple[Task, ...] = ()
-    """Tasks that make operands of this one, such as weights in the order in which the kernel reads them.
+    """Tasks that prepare operands of this one, such as weights packed in the order in which the kernel reads them.
 
-    What they write are variables that no node has. They run once, when constants are attached, if they read constants
-    only, and otherwise at every call, just before this task.
+    They write variables that belong to no node. Those that read constants only run once, when constants are attached;
+    the others run at every call, just before this task.
     """
     unprepared: Task | None = None
-    """What takes the place of this task and those before it if they would run at every call."""
+    """A replacement for this task and those before it, used if these would run at every call."""
     share: Hashable = None
-    """Tasks in front of others that have equal keys and read the same variables are one; None: this one is alone."""
+    """Preparing tasks with equal keys that read the same variables are merged; None: this one is not."""
     checks: tuple[tuple[Var, Callable[[Array], None]], ...] = ()
-    """Inputs whose numbers a function looks at, at every call before the task runs; it raises what is wrong with them.
+    """Inputs with a function that raises an error if their numbers are invalid, called before each run of the task.
 
-    Binding is not the place for that: the same memory may hold other numbers at the next call.
+    Binding cannot check them, since the same memory may hold other numbers at the next call.
     """
 
 
@@ -84,29 +86,29 @@ class Lowering(Protocol):
         """Nodes with equal keys may share one task; None: the node stays alone."""
 
     def tape(self, node: Node) -> TensorType | None:
-        """What a node that comes after the first of its key would like to be kept; None: nothing."""
+        """The type of the tape that a node would read, if it comes after the first of its key; None: no tape."""
 
     def joins(self, nodes: Sequence[Node], node: Node) -> bool:
         """Whether the task of ``nodes``, the first of which is lowered here, may carry out ``node`` as well.
 
-        Asked of the step that makes the node's last operand.
+        The grouping asks this of the step that makes the node's last operand.
         """
 
     def ends(self, nodes: Sequence[Node], node: Node) -> bool:
         """Whether the task of ``nodes`` may carry out ``node`` as its last one.
 
-        Asked if nothing but these nodes reads what ``nodes`` make, so that the results of ``node`` are the only ones.
+        The grouping asks this if only these nodes read results of ``nodes``, so that those of ``node`` alone remain.
         """
 
     def view(self, node: Node) -> View | None:
-        """What gives the node's result as a view of its one operand, which it copies only if it must; None: a task."""
+        """A function that gives the result as a view of the one operand, or as a copy if it must; None: use a task."""
 
     def task(self, work: Work) -> Task | None:
         """The task, or None where no kernel does this."""
 
 
 class LoweringBase:
-    """The usual answers: a node is carried out alone, by a task."""
+    """The default answers: a node is carried out alone, by a task."""
 
     def key(self, node: Node) -> Hashable | None:
         return None
@@ -125,3 +127,54 @@ class LoweringBase:
 
     def task(self, work: Work) -> Task | None:
         return None
+
+
+# --- backends ---------------------------------------------------------------------------------------------------------
+
+COMPILED_ON = ("linux", "darwin")
+
+Lowerings: TypeAlias = Callable[[str], Lowering | None]
+"""From the name of an operator to its lowering, or None if it has none."""
+
+ArrayFunction: TypeAlias = Callable[..., tuple[Array, ...]]
+"""A function of a node's operands that returns its results."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Tasks for the operators that are lowered, and a function of arrays for any other."""
+
+    lowering: Lowerings
+    kernel: Callable[[Op, Attributes, tuple[TensorType, ...]], ArrayFunction]
+    """An operator as a function of arrays of these types."""
+    fallback: str
+    """The description in a plan of a step without a task."""
+    simplifies: bool
+    """Whether graphs are simplified before they are planned."""
+
+
+BACKENDS = Provided[Mapping[str, Backend]]()
+"""All backends by name."""
+
+
+def default_backend() -> str:
+    """``"cpu"`` on systems whose object code can be loaded, else ``"numpy"``.
+
+    >>> default_backend()
+    'cpu'
+    """
+    return "cpu" if sys.platform in COMPILED_ON else "numpy"
+
+
+def backend_named(name: str | None = None) -> Backend:
+    """The backend of this name, or the default."""
+    name, backends = name or default_backend(), BACKENDS()
+    if name not in backends:
+        names = " or ".join(f'backend="{other}"' for other in backends)
+        raise UnsupportedError(f"there is no backend {name!r}; use {names}")
+    if name == "cpu" and default_backend() != name:
+        raise UnsupportedError(
+            f"compiled kernels are for Linux and macOS, and this system is {sys.platform}; leave out backend, or give "
+            'backend="numpy", which runs every graph'
+        )
+    return backends[name]

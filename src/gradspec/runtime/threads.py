@@ -1,9 +1,9 @@
-"""One pool of threads for the process, and the jobs that are split over it.
+"""The thread pool of the process.
 
-A job is a sequence of steps (``scheduler``). The calling thread and as many idle workers as it may have carry it out
-together, in machine code from the first step to the last; where no worker is idle the caller does all of it, so callers
-never wait for each other. Workers wait for jobs in machine code, too: none needs Python to begin. The caller leaves
-only when no chunk is running, whatever went wrong: its buffers are free to go.
+The calling thread and the idle workers that it may claim carry out a job together, in machine code from the first step
+to the last. Callers never wait for each other: without an idle worker the caller does all of it. Workers wait for jobs
+in machine code as well, so that none needs Python to begin. The caller returns only when no chunk is running, also
+after an error, so that its buffers can be freed.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from gradspec.codegen.addresses import address, function_address
 from gradspec.codegen.cache import Kernel, kernel
 from gradspec.codegen.records import layout
 from gradspec.graph.ir import Array
-from gradspec.runtime.job import Desk
-from gradspec.runtime.scheduler import (
-    DESKS,
+from gradspec.runtime.job import (
     HELPERS,
     LINE,
     SOURCE,
     STRIDE,
+    WORKER_SLOTS,
     WORKERS,
     WORKSPACE,
     Steps,
-    encoded,
+    WorkerSlot,
+    encode_step,
     is_unfinished,
 )
 from gradspec.system.machine import processors
@@ -43,8 +43,8 @@ from gradspec.system.machine import processors
 VARIABLE = "GRADSPEC_NUM_THREADS"
 MOST_THREADS = 1024
 BUDGET = 20_000_000  # nanoseconds after which threads come back to Python, so that Ctrl-C is answered
-HALT = -1  # the slot of whoever ends a job
-EXIT = 5.0  # seconds the end of the process waits for chunks that still run
+HALT = -1  # a slot that halts the job
+EXIT = 5.0  # seconds that the process waits at its end for chunks that still run
 
 _chosen: int | None = None
 
@@ -97,7 +97,7 @@ def run(
     """
     threads = max(1, min(threads, units, MOST_THREADS))
     steps = Steps(1)
-    steps.put(0, encoded(function_address(function), args, units, cost))
+    steps.put(0, encode_step(function_address(function), args, units, cost))
     carry_out(steps.job(threads=threads), workspace, stride, threads)
 
 
@@ -141,33 +141,33 @@ def _c() -> ctypes.CDLL:
 
 
 class _Worker:
-    """A thread, and the desk where it waits for jobs."""
+    """A thread and its parking slot."""
 
     def __init__(self) -> None:
-        room = np.zeros(_DESK.size // 8 + 2 * LINE, np.int64)
-        self.desk = room[-address(room) // 8 % LINE :]  # on lines of its own
-        self.at = address(self.desk)
-        self.mutex, self.called = (ctypes.c_void_p(self.at + _DESK.fields[n].offset) for n in ("mutex", "called"))
+        memory = np.zeros(_SLOT.size // 8 + 2 * LINE, np.int64)
+        self.slot = memory[-address(memory) // 8 % LINE :]  # shares no cache line
+        self.at = address(self.slot)
+        self.mutex, self.wakeup = (ctypes.c_void_p(self.at + _SLOT.fields[n].offset) for n in ("mutex", "wakeup"))
         _c().pthread_mutex_init(self.mutex, None)
-        _c().pthread_cond_init(self.called, None)
+        _c().pthread_cond_init(self.wakeup, None)
 
     def begin(self) -> None:
-        self.desk[[_JOB, _LEAVES]] = 0
+        self.slot[[_JOB, _IS_STOPPED]] = 0
         self.thread = threading.Thread(target=self._serve, name="gradspec", daemon=True)
         self.thread.start()
 
     def _serve(self) -> None:
         kernel(SOURCE, "serve")(self.at, 0, BUDGET, 0)
 
-    def send_home(self) -> None:
-        self.desk[_LEAVES] = 1
+    def stop(self) -> None:
+        self.slot[_IS_STOPPED] = 1
         _c().pthread_mutex_lock(self.mutex)
-        _c().pthread_cond_signal(self.called)
+        _c().pthread_cond_signal(self.wakeup)
         _c().pthread_mutex_unlock(self.mutex)
 
 
-_DESK = layout(Desk)
-_JOB, _LEAVES = (_DESK.fields[name].offset // 8 for name in ("job", "leaves"))
+_SLOT = layout(WorkerSlot)
+_JOB, _IS_STOPPED = (_SLOT.fields[name].offset // 8 for name in ("job", "is_stopped"))
 
 
 class _Pool:
@@ -176,51 +176,51 @@ class _Pool:
     def __init__(self) -> None:
         self.lock = threading.RLock()  # a signal handler may want the pool while its thread holds this
         self.workers: list[_Worker] = []
-        self.desks = np.zeros(MOST_THREADS, np.int64)  # their addresses, which callers may read at any time
-        self.left: list[_Worker] = []  # callers may still look at their desks
+        self.slots = np.zeros(MOST_THREADS, np.int64)  # addresses, which callers may read at any time
+        self.stopped: list[_Worker] = []  # callers may still read their slots
         self.kept: list[Array] = []
         self.closed = False
 
-    def offer(self, job: Array, seats: int) -> None:
-        """Tell a job where workers are, of which there are ``seats`` at least."""
-        if len(self.workers) < seats:
-            self.grow(seats)
-        job[DESKS], job[WORKERS] = address(self.desks), len(self.workers)
+    def offer(self, job: Array, count: int) -> None:
+        """Give a job the addresses of the worker slots, at least ``count`` of them where threads can be started."""
+        if len(self.workers) < count:
+            self.grow(count)
+        job[WORKER_SLOTS], job[WORKERS] = address(self.slots), len(self.workers)
 
     def keep(self, job: Array) -> None:
-        """Keep a job that is done, or was halted, as long as workers look at it."""
+        """Keep a finished or halted job while workers still refer to it."""
         with self.lock:
-            self.kept = [j for j in (*self.kept, job) if _is_looked_at(j)]
+            self.kept = [j for j in (*self.kept, job) if _has_helpers(j)]
 
     def grow(self, size: int) -> None:
         with self.lock:
             while len(self.workers) < size and not self.closed:
-                worker = next((w for w in self.left if not w.thread.is_alive()), None) or _Worker()
+                worker = next((w for w in self.stopped if not w.thread.is_alive()), None) or _Worker()
                 try:
                     worker.begin()
-                except RuntimeError:  # the system allows no more threads: fewer do the work
+                except RuntimeError:  # the system allows no more threads, so fewer do the work
                     return
-                if worker in self.left:
-                    self.left.remove(worker)
-                self.desks[len(self.workers)] = worker.at
+                if worker in self.stopped:
+                    self.stopped.remove(worker)
+                self.slots[len(self.workers)] = worker.at
                 self.workers.append(worker)
 
     def shrink(self, size: int) -> None:
         with self.lock:
             while len(self.workers) > size:
-                self.left.append(self.workers.pop())
-                self.left[-1].send_home()
+                self.stopped.append(self.workers.pop())
+                self.stopped[-1].stop()
 
     def close(self) -> None:
-        """Send every worker home and wait for it; what is left of a job, and later ones, their callers do."""
+        """Stop every worker and wait for it; callers carry out what is left of their jobs, and later jobs, alone."""
         self.closed = True
         self.shrink(0)
         deadline = monotonic() + EXIT
-        for worker in self.left:
+        for worker in self.stopped:
             worker.thread.join(max(0.0, deadline - monotonic()))
 
 
-def _is_looked_at(job: Array) -> bool:
+def _has_helpers(job: Array) -> bool:
     kernel(SOURCE, "job")(address(job), HALT, 0, 0)
     return bool(job[HELPERS])
 

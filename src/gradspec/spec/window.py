@@ -39,10 +39,10 @@ class Regular:
         # Only a window that ceil_mode added reaches size + hi.
         return range(start, min(stop, self.size + self.hi), self.dilation)
 
-    def settled(self) -> Regular:
-        """The same window. A stride means nothing to one output, nor does a dilation to one tap: they end at the axis.
+    def canonical(self) -> Regular:
+        """The same window, where a stride without effect (one output) or a dilation (one tap) is at most the size.
 
-        >>> Regular(size=4, kernel=2, stride=2**40, lo=0, hi=0, dilation=1, outputs=1).settled().stride
+        >>> Regular(size=4, kernel=2, stride=2**40, lo=0, hi=0, dilation=1, outputs=1).canonical().stride
         4
         """
         stride = self.stride if self.outputs > 1 else min(self.stride, self.size)
@@ -52,8 +52,9 @@ class Regular:
         return Regular(self.size, self.kernel, stride, self.lo, self.hi, dilation, self.outputs)
 
     def trimmed(self) -> Regular:
-        """A window on the same cells whose extents do not exceed the axis by far, for those who do not read padding:
-        taps that are padding for every output are dropped.
+        """An equivalent window for operators that ignore padding, whose extents are of the order of the axis.
+
+        Taps that are padding for every output are dropped.
 
         >>> Regular(size=4, kernel=2**40, stride=1, lo=2**39, hi=2**39, dilation=1, outputs=5).trimmed()
         Regular(size=4, kernel=8, stride=1, lo=4, hi=549755813888, dilation=1, outputs=5)
@@ -63,11 +64,10 @@ class Regular:
         first = max(0, -((self.stride * (self.outputs - 1) - self.lo) // self.dilation))
         end = min(self.kernel, (self.size - 1 + self.lo) // self.dilation + 1)
         if first >= end:
-            return self._elsewhere()
+            return self.padding_only()
         lo = self.lo - first * self.dilation
-        return (
-            Regular(self.size, end - first, self.stride, lo, self.hi, self.dilation, self.outputs)._closer().settled()
-        )
+        window = Regular(self.size, end - first, self.stride, lo, self.hi, self.dilation, self.outputs)
+        return window.clamp_stride().canonical()
 
     def mirrored(self) -> Regular | None:
         """The outputs that read each cell, as windows on the outputs; None if they are not neighbours."""
@@ -76,18 +76,18 @@ class Regular:
         lo, hi = self.kernel - 1 - self.lo, max(self.kernel - 1 - self.hi, 0)
         return Regular(self.outputs, self.kernel, 1, lo, hi, 1, self.size)
 
-    def _closer(self) -> Regular:
-        """The same cells for windows so far apart that one at most meets the axis: they need not be further apart."""
+    def clamp_stride(self) -> Regular:
+        """An equivalent window with a smaller stride, if windows are so far apart that at most one meets the axis."""
         span = self.dilation * (self.kernel - 1)
         if self.outputs == 1 or self.stride <= self.size + span:
             return self
-        last = min((self.lo + self.size - 1) // self.stride, self.outputs - 1)  # to begin before the end of the axis
+        last = min((self.lo + self.size - 1) // self.stride, self.outputs - 1)  # begins before the end of the axis
         start, stride = last * self.stride - self.lo, self.size + span
         if start + span < 0:
-            return self._elsewhere()
+            return self.padding_only()
         return Regular(self.size, self.kernel, stride, last * stride - start, self.hi, self.dilation, self.outputs)
 
-    def _elsewhere(self) -> Regular:
+    def padding_only(self) -> Regular:
         """Windows of padding alone."""
         return Regular(self.size, 1, 1, self.outputs, self.hi, 1, self.outputs)
 
@@ -162,12 +162,12 @@ class Window:
         >>> regular((3,), (2,), stride=1).readers()
         [[(0, 0)], [(0, 1), (1, 0)], [(1, 1)]]
         """
-        found: list[list[tuple[int, int]]] = [[] for _ in range(prod(self.sizes))]
+        readers: list[list[tuple[int, int]]] = [[] for _ in range(prod(self.sizes))]
         for output, taps in enumerate(self.table()):
             for number, cell in enumerate(taps):
                 if cell is not None:
-                    found[cell].append((number, output))
-        return [sorted(pairs) for pairs in found]
+                    readers[cell].append((number, output))
+        return [sorted(pairs) for pairs in readers]
 
 
 # --- windows from the arguments that users write ---------------------------------------------------------------------
@@ -255,8 +255,8 @@ def stated(sizes: Index, kernel: Index, stride: Index, padding: Padding, dilatio
     >>> stated((6,), (4,), (2,), ((1, 1),), (1,), (3,)) == transposed((3,), (4,), 2, 1, 0, 1)
     True
     """
-    given = {"sizes": sizes, "kernel": kernel, "stride": stride, "dilation": dilation, "outputs": outputs}
-    extents = [per_axis(name, values, len(kernel), least=1) for name, values in given.items()]
+    arguments = {"sizes": sizes, "kernel": kernel, "stride": stride, "dilation": dilation, "outputs": outputs}
+    extents = [per_axis(name, values, len(kernel), least=1) for name, values in arguments.items()]
     pads = paddings(padding, sizes, kernel, stride, dilation)
     return Window(tuple(_stated_axis(i, pad, *axis) for i, (pad, *axis) in enumerate(zip(pads, *extents, strict=True))))
 
@@ -353,7 +353,7 @@ def spatial_rank(name: str, value: object) -> int:
 
 
 def spatial_sizes(shape: Index, rank: int, channels: int = 0) -> Index:
-    """The last ``rank`` axes of ``shape``, which must leave room for ``channels`` channel axes."""
+    """The last ``rank`` axes of ``shape``, which must leave ``channels`` channel axes."""
     needed = rank + channels
     if len(shape) < needed:
         layout = "(..., C, *spatial)" if channels else "(..., *spatial)"

@@ -14,7 +14,7 @@ from gradspec.graph.builder import Builder, apply
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node, Sums, Var
 from gradspec.graph.types import DType, TensorType, f32, f64
-from gradspec.ops.box import OVERFLOW, BoundArithmetic, BoundedNode, Box, SumSlack, absolute
+from gradspec.ops.box import OVERFLOW, BoundArithmetic, BoundedNode, Box, SumError, absolute
 from gradspec.ops.pointwise import minimum
 from gradspec.ops.rules import increasing
 from gradspec.ops.select import greater, less, where
@@ -55,7 +55,7 @@ class Boxes:
         for node in self.graph.nodes:
             results = enclosed(node, [self[v] for v in node.inputs], self.arithmetic)
             for var, box in zip(node.outputs, results, strict=True):
-                self[var] = stored(box.within(*known[var]) if var in known else box, node, self.arithmetic)
+                self[var] = mark_overflow(box.within(*known[var]) if var in known else box, node, self.arithmetic)
 
 
 def boxes(graph: Graph, arithmetic: BoundArithmetic, bounded: Sequence[bool]) -> Graph:
@@ -100,7 +100,7 @@ def enclosed(node: Node, operands: Sequence[Box], arithmetic: BoundArithmetic) -
         products = len(varying.intersection(rule.factors)) > 1 and node.op.enclosure is not None
         if floats and not products:
             return _sum(bounded, rule, operands, varying)
-        if not floats and rule.absolute is None and not rule.terms(node.attrs, *(v.type for v in node.inputs)):
+        if not floats and rule.absolute is None and not rule.max_roundings(node.attrs, *(v.type for v in node.inputs)):
             return _tuple(increasing(bounded, *operands))
     if not varying and (node.op.constant or not floats) and not any(v.type.is_float for v in node.outputs):
         return [Box(arithmetic, point=v) for v in _tuple(bounded.apply(*(b.lower for b in operands)))]
@@ -109,25 +109,26 @@ def enclosed(node: Node, operands: Sequence[Box], arithmetic: BoundArithmetic) -
     return _tuple(node.op.enclosure(bounded, *operands))
 
 
-def stored(box: Box, node: Node, arithmetic: BoundArithmetic) -> Box:
-    """The box of a result in its storage format: where it may overflow to infinity, nothing is known."""
-    is_moved = node.op.sums is not None and not node.op.sums.terms(node.attrs, *(v.type for v in node.inputs))
+def mark_overflow(box: Box, node: Node, arithmetic: BoundArithmetic) -> Box:
+    """The box of a stored result. Where it may overflow its format to infinity, nothing is known: its ends are NaN."""
+    is_moved = node.op.sums is not None and not node.op.sums.max_roundings(node.attrs, *(v.type for v in node.inputs))
     if is_moved or not arithmetic.storage(node.outputs[0].dtype):
         return box
     most = OVERFLOW[node.outputs[0].dtype]
     fits = minimum(less(box.upper, most), greater(box.lower, -most))
 
-    def known(part: Var) -> Var:
+    def where_it_fits(part: Var) -> Var:
         return where(fits, part, nan)  # type: ignore[no-any-return]
 
-    slack = box.slack
+    sum_error = box.sum_error
     return Box(
         arithmetic,
-        ends=None if box.is_ball else lambda: (known(box.lower), known(box.upper)),
-        ball=lambda: (known(box.centre), known(box.radius)),
-        leaves=box.leaves,
-        mass=lambda: box.mass,
-        slack=slack and SumSlack(lambda: known(slack.error), lambda: known(slack.reach)),
+        ends=None if box.is_ball else lambda: (where_it_fits(box.lower), where_it_fits(box.upper)),
+        ball=lambda: (where_it_fits(box.centre), where_it_fits(box.radius)),
+        term_count=box.term_count,
+        abs_sum=lambda: box.abs_sum,
+        sum_error=sum_error
+        and SumError(lambda: where_it_fits(sum_error.error), lambda: where_it_fits(sum_error.reach)),
     )
 
 
@@ -141,23 +142,23 @@ def is_affine(node: Node, varying: Iterable[int]) -> bool:
 
 def _sum(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[int]) -> Sequence[Box]:
     types = [v.type for v in node.node.inputs]
-    if not rule.terms(node.attrs, *types):
+    if not rule.max_roundings(node.attrs, *types):
         return _moved(node, rule, operands, varying)
     a, stored = node.arithmetic, node.stored.dtype
     joined = a.any and not rule.factors
-    masses = _sizes(node, rule, operands, lambda box: box.mass if joined else box.magnitude)
-    own = rule.terms(node.attrs, *types)
-    leaves = _leaves(own, operands) if joined else own
-    mass = _absolute(node, rule, masses, node.attrs)
+    abs_sums = _sizes(node, rule, operands, lambda box: box.abs_sum if joined else box.magnitude)
+    roundings = rule.max_roundings(node.attrs, *types)
+    term_count = _term_count(roundings, operands) if joined else roundings
+    abs_sum = _absolute(node, rule, abs_sums, node.attrs)
     centre = node.apply(*(box.centre for box in operands))
-    relative = a.own(own) + a.kernel(leaves, stored) + a.storage(stored)
-    room = a.own(leaves + 8)  # the mass and the reach are rounded too, and so are the ends
-    error = mass * a.above((relative + a.own(2)) * (1 + room)) + a.above(a.underflow(own, stored))
+    relative = a.own(roundings) + a.kernel(term_count, stored) + a.storage(stored)
+    margin = a.own(term_count + 8)  # the abs_sum, the reach and the ends are rounded too
+    error = abs_sum * a.above((relative + a.own(2)) * (1 + margin)) + a.above(a.underflow(roundings, stored))
     if not varying:
-        return (Box(a, ball=lambda: (centre, error), leaves=leaves, mass=lambda: mass),)
-    reach = a.inflated(_reach(node, rule, operands, varying), room)
-    slack = SumSlack(lambda: error, lambda: reach)
-    return (Box(a, ball=lambda: (centre, reach + error), leaves=leaves, mass=lambda: mass, slack=slack),)
+        return (Box(a, ball=lambda: (centre, error), term_count=term_count, abs_sum=lambda: abs_sum),)
+    reach = a.inflated(_reach(node, rule, operands, varying), margin)
+    ball, sum_error = lambda: (centre, reach + error), SumError(lambda: error, lambda: reach)
+    return (Box(a, ball=ball, term_count=term_count, abs_sum=lambda: abs_sum, sum_error=sum_error),)
 
 
 def _sizes(node: BoundedNode, rule: Sums, operands: Sequence[Box], size: Callable[[Box], Var]) -> list[Var]:
@@ -166,12 +167,12 @@ def _sizes(node: BoundedNode, rule: Sums, operands: Sequence[Box], size: Callabl
     return [size(b) if v.type.is_float and j not in rule.fixed else b.lower for j, (b, v) in pairs]
 
 
-def _leaves(terms: int, operands: Sequence[Box]) -> int:
-    """The numbers that a kernel may add up in any order, where sums feed a sum."""
-    leaves = [box.leaves for box in operands]
-    if len(operands) == 1 and terms == 1:  # it is rounded once more
-        return leaves[0] + 1
-    return sum(leaves) if terms <= len(operands) else terms * max(leaves)
+def _term_count(roundings: int, operands: Sequence[Box]) -> int:
+    """The number of terms that a kernel may add up in any order, where sums feed a sum."""
+    counts = [box.term_count for box in operands]
+    if len(operands) == 1 and roundings == 1:  # it is rounded once more
+        return counts[0] + 1
+    return sum(counts) if roundings <= len(operands) else roundings * max(counts)
 
 
 def _absolute(node: BoundedNode, rule: Sums, operands: Sequence[Var], attrs: Any) -> Var:
@@ -211,9 +212,9 @@ def _moved(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[
     def reach() -> Var:
         return _absolute(node, rule, _sizes(node, rule, operands, lambda b: b.radius), rule.linear(node.attrs))
 
-    def mass() -> Var:
-        found = _absolute(node, rule, _sizes(node, rule, operands, lambda b: b.mass), node.attrs)
-        return found if rule.linear(node.attrs) == node.attrs else absolute(found)
+    def abs_sum() -> Var:
+        total = _absolute(node, rule, _sizes(node, rule, operands, lambda b: b.abs_sum), node.attrs)
+        return total if rule.linear(node.attrs) == node.attrs else absolute(total)
 
     ends = None
     if rule.absolute is None and not all(box.is_ball for box in operands if box.varies):
@@ -223,8 +224,8 @@ def _moved(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[
             a,
             ends=ends,
             ball=lambda: (node.apply(*(b.centre for b in operands)), reach()),
-            leaves=max(b.leaves for b in operands),
-            mass=mass,
+            term_count=max(b.term_count for b in operands),
+            abs_sum=abs_sum,
         ),
     )
 

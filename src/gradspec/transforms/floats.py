@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.attributes import Attributes
 from gradspec.graph.builder import Builder, is_symbolic_zero
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Array, Var
+from gradspec.graph.ir import Array, Attributes, Var
 from gradspec.graph.types import DType, TensorType
 from gradspec.spec.errors import DTypeError
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gradspec.graph import tree
-from gradspec.graph.arrays import as_array, call_in_kind, other_array
+from gradspec.graph.arrays import as_array, call_on_foreign, foreign_array
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.graph.types import TensorType, type_of
@@ -40,7 +40,7 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
     (array([9.]), array([6.]))
     """
     arguments, directions = _as_tuple("primals", primals), _as_tuple("tangents", tangents)
-    return call_in_kind(partial(_jvp, function), None, arguments, directions)  # type: ignore[no-any-return]
+    return call_on_foreign(partial(_jvp, function), None, arguments, directions)  # type: ignore[no-any-return]
 
 
 def _jvp(function: Function, arguments: tuple[Any, ...], directions: tuple[Any, ...]) -> tuple[Any, Any]:
@@ -65,9 +65,9 @@ def vjp(function: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[A
     >>> pullback(np.array([1.0]))
     (array([4.]), array([3.]))
     """
-    like = other_array(tree.leaves(primals))
-    result, pullback = call_in_kind(partial(_vjp, function), like, *primals)
-    return result, partial(call_in_kind, pullback, like)
+    like = foreign_array(tree.leaves(primals))
+    result, pullback = call_on_foreign(partial(_vjp, function), like, *primals)
+    return result, partial(call_on_foreign, pullback, like)
 
 
 def _vjp(function: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
@@ -212,7 +212,7 @@ def _zeros(type: TensorType) -> Any:
 
 def _of_trees(derived: Function, function: Function) -> Function:
     """What is derived of a function, on trees of arrays of any kind."""
-    return wraps(function)(partial(call_in_kind, derived, None))
+    return wraps(function)(partial(call_on_foreign, derived, None))
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------

@@ -150,9 +150,9 @@ class Backwards:
         begun = len(self._boxes.builder.nodes)
         pulled = [node.op.transpose(bounded.attrs, [arriving], given, i) for i in moving]
         roundings = sum(_terms(added) for added in self._boxes.builder.nodes[begun:])
-        error = [] if box.slack is None else [box.slack.error]
+        error = [] if box.sum_error is None else [box.sum_error.error]
         if roundings:
-            reach = box.radius if box.slack is None else box.slack.reach
+            reach = box.radius if box.sum_error is None else box.sum_error.reach
             error.append(reach * a.above(a.own(roundings)))
         if error:
             self._subtract(arriving, sum_of(error))
@@ -218,7 +218,7 @@ def _terms(node: Node) -> int:
         return 0
     if node.op.sums is None:
         raise node.op.missing("sums")
-    return node.op.sums.terms(node.attrs, *(v.type for v in node.inputs))
+    return node.op.sums.max_roundings(node.attrs, *(v.type for v in node.inputs))
 
 
 def _cut(shape: tuple[int, ...]) -> int:

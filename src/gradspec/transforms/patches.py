@@ -20,7 +20,7 @@ from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import TensorType
-from gradspec.ops.box import BoundArithmetic, Box, SumSlack
+from gradspec.ops.box import BoundArithmetic, Box, SumError
 from gradspec.ops.layout import pad, transpose
 from gradspec.ops.layout import slice as slice_of
 from gradspec.ops.shape import broadcast_to, reshape
@@ -181,14 +181,15 @@ class _PatchRow:
         def part(name: str, plane: Callable[[], Var]) -> Callable[[], Var]:
             return lambda: self._patch(var, name, plane())
 
-        slack = box.slack
+        sum_error = box.sum_error
         lower, upper = part("lower", lambda: box.lower), part("upper", lambda: box.upper)
         centre, radius = part("centre", lambda: box.centre), part("radius", lambda: box.radius)
         return Box(
             box.arithmetic,
             ends=lambda: (lower(), upper()),
             ball=lambda: (centre(), radius()),
-            slack=slack and SumSlack(part("error", lambda: slack.error), part("reach", lambda: slack.reach)),
+            sum_error=sum_error
+            and SumError(part("error", lambda: sum_error.error), part("reach", lambda: sum_error.reach)),
         )
 
     def _mask(self, var: Var) -> Var:

@@ -62,7 +62,7 @@ def merge_equal_nodes(graph: Graph) -> Graph:
 
 
 def _moved(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
-    if not node.op.moves:
+    if not node.op.is_data_movement:
         return None
     arrays = [a for v in inputs if (a := builder.value(v)) is not None]
     if len(arrays) < len(inputs):
@@ -88,9 +88,9 @@ class _Merged:
 
     def __call__(self, node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
         same: Sequence[Var] = [self._first(v, builder) for v in inputs]
-        twice, before = node.op.twice, builder.maker(same[0])
-        if twice is not None and before is not None and before.op is node.op:
-            node, same = replace(node, attrs=twice(before.attrs, node.attrs, before.inputs[0].type)), before.inputs
+        fuse, before = node.op.fuse_adjacent, builder.maker(same[0])
+        if fuse is not None and before is not None and before.op is node.op:
+            node, same = replace(node, attrs=fuse(before.attrs, node.attrs, before.inputs[0].type)), before.inputs
             if node.attrs is None:
                 return same
         key = (node.op.name, repr(node.attrs), tuple(map(id, same)))  # 0.0 == -0.0, but they are written differently

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph import tree
-from gradspec.graph.arrays import as_array, kind_of
+from gradspec.graph.arrays import as_array, library_of
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
@@ -70,7 +70,7 @@ def _require_function(function: Any) -> None:
 def _type_of(value: Any) -> str:
     """The type of an array that was given in the place of a type."""
     with suppress(DTypeError, UnsupportedError):
-        if kind_of(value) is not None or isinstance(value, np.ndarray):
+        if library_of(value) is not None or isinstance(value, np.ndarray):
             found = type_of(as_array(value))
             return f"; that of the array is {str(found).replace(found.dtype.name, found.dtype.public, 1)}"
     return ""

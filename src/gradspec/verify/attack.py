@@ -9,7 +9,7 @@ import numpy as np
 
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array
-from gradspec.runtime.run import compile
+from gradspec.runtime.compiled import compile
 
 POINTS, STEPS = 64, 30
 """How many points are moved together, and how often."""

@@ -14,7 +14,7 @@ from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.ops.box import BoundArithmetic
-from gradspec.runtime.run import compile
+from gradspec.runtime.compiled import compile
 from gradspec.transforms.boxes import Boxes, enter, is_affine, known_ends, own_dtype, varying
 from gradspec.transforms.lines import lines, relaxed
 from gradspec.transforms.patches import PatchedLines, patched_lines
@@ -213,7 +213,7 @@ def _singly_mixed(graph: Graph, bounded: Sequence[bool]) -> set[Var]:
     for node in graph.nodes:
         moving = [i for i, v in enumerate(node.inputs) if v in sums]
         if len(moving) == 1 and is_affine(node, moving) and node.op.sums is not None:
-            terms = node.op.sums.terms(node.attrs, *(v.type for v in node.inputs))
+            terms = node.op.sums.max_roundings(node.attrs, *(v.type for v in node.inputs))
             count = sums[node.inputs[moving[0]]] + (terms > 0)
             if count <= 1:
                 sums.update(dict.fromkeys(node.outputs, count))

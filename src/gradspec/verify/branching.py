@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.ir import Array, Var
-from gradspec.runtime.run import compile
+from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
 from gradspec.verify.bounding import Bounder, Known
 from gradspec.verify.certificate import Leaf, Tree, node_numbers

@@ -19,7 +19,7 @@ from gradspec.runtime.threads import get_num_threads
 from gradspec.saving.files import regular_file
 from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError
-from gradspec.system.handing import TICK, TRIES, Handed, ProcessPerThread
+from gradspec.system.task_queue import TICK, TRIES, ProcessPerThread, RetryQueue
 from gradspec.verify.answers import Answer
 from gradspec.verify.instances import Instance, read_instances
 from gradspec.verify.solving import Question, Solver, SolverSettings, VerifyError
@@ -108,7 +108,7 @@ class VerifyCampaign:
         waiting = deque(number for number in range(len(self._listed)) if not self._is_kept(number))
         at_once = (jobs or OUTSTANDING) if executor else workers
         with self._threads(workers) as here:
-            tasks = Handed[int](executor or here, here)
+            tasks = RetryQueue[int](executor or here, here)
             while waiting or tasks:
                 while waiting and len(tasks) < at_once:
                     number = waiting.popleft()

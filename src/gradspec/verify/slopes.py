@@ -14,7 +14,7 @@ import numpy as np
 
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
-from gradspec.runtime.run import compile
+from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
 from gradspec.verify.bounding import Bounder, Known
 

@@ -15,7 +15,7 @@ ONE_CELL = Regular(size=1, kernel=1, stride=1, lo=0, hi=0, dilation=1, outputs=1
 
 def regular_axes(window: Window) -> tuple[Regular, ...]:
     """The axes of a window that has no bins."""
-    return tuple(axis.settled() for axis in window.axes if isinstance(axis, Regular))
+    return tuple(axis.canonical() for axis in window.axes if isinstance(axis, Regular))
 
 
 def are_far(window: Window) -> bool:

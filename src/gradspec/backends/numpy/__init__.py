@@ -23,10 +23,9 @@ from gradspec.backends.numpy import (
 )
 from gradspec.backends.numpy.namespace import NUMPY
 from gradspec.backends.xp import lowerings
-from gradspec.graph.attributes import Attributes
-from gradspec.graph.ir import Op
+from gradspec.graph.ir import Attributes, Op
 from gradspec.graph.types import TensorType, bf16, f16, type_of
-from gradspec.runtime.backend import ArrayFunction
+from gradspec.runtime.task import ArrayFunction
 from gradspec.spec.errors import UnsupportedError
 
 Array = NDArray[Any]

@@ -17,7 +17,7 @@ from gradspec.conformance.campaign.tasks import close, judge_batches
 from gradspec.conformance.model.case import CampaignSettings, CheckCase
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.run import Batch
-from gradspec.system.handing import TICK, TRIES, Handed
+from gradspec.system.task_queue import TICK, TRIES, RetryQueue
 
 ENDING = 2.0
 """Seconds in which what an interrupted campaign has judged may still come in."""
@@ -78,7 +78,7 @@ class Drive:
     """Who has answered: as many tasks run at once."""
 
     def __post_init__(self) -> None:
-        self._tasks = Handed[Batches](self.executor, self.here)
+        self._tasks = RetryQueue[Batches](self.executor, self.here)
 
     def run(self) -> None:
         """Until nothing is left to do or time is up; what runs then is waited for, what has not begun is dropped."""

@@ -16,7 +16,7 @@ from gradspec.conformance.campaign.isolated import Cases, Isolated, TargetError
 from gradspec.conformance.model.case import CampaignSettings
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.verdict import Failure, Finding, Probe
-from gradspec.system.handing import ProcessPerThread
+from gradspec.system.task_queue import ProcessPerThread
 
 _processes = ProcessPerThread[CampaignSettings, Isolated](Isolated)
 

@@ -13,7 +13,7 @@ from gradspec.conformance.model.problem import FLOATS, Array, Call, Problem
 from gradspec.conformance.model.reference import Reference, reference_of
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node
-from gradspec.runtime.run import compile
+from gradspec.runtime.compiled import compile
 
 TRIALS = 6
 """Times that numbers are drawn to meet a kink."""

@@ -1,1 +1,1 @@
-"""What all rooms of the judge speak in: frozen dataclasses, and one JSON codec for all of them."""
+"""What all packages of the judge share: frozen dataclasses, and one JSON codec for all of them."""

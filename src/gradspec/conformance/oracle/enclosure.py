@@ -34,7 +34,7 @@ from gradspec.graph.ir import Node, Sums, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType, f64
 from gradspec.ops.box import FAST, FUNCTION, BoundArithmetic, BoundedNode, Box
-from gradspec.runtime.run import compile
+from gradspec.runtime.compiled import compile
 from gradspec.spec.errors import ShapeError
 from gradspec.transforms.boxes import enclosed
 
@@ -72,7 +72,7 @@ class NodeArithmetic:
             return found
         parts = 0
         if declared.is_in_parts(found.storage, rule.kind):
-            parts = (rule.parts or rule.terms)(node.attrs, *(v.type for v in node.inputs))
+            parts = (rule.parts or rule.max_roundings)(node.attrs, *(v.type for v in node.inputs))
         return replace(found, accumulate=declared.accumulator(found.storage, rule.kind), parts=parts)
 
     def added_in_parts(self, mass: Floats, error: Floats) -> Floats:
@@ -143,8 +143,8 @@ class _SumNode:
     def __init__(self, node: Node, rule: Sums, operands: Sequence[Enclosed], how: NodeArithmetic) -> None:
         self.node, self.rule, self.operands, self.how, self.attrs = node, rule, operands, how, _attrs(node)
         self.types = [v.type for v in node.inputs]
-        self.terms = rule.terms(node.attrs, *self.types)
-        self.grain = float(rule.grain(node.attrs, *self.types)) if self.terms else 1.0
+        self.terms = rule.max_roundings(node.attrs, *self.types)
+        self.grain = float(rule.coefficient_quantum(node.attrs, *self.types)) if self.terms else 1.0
         self.is_product = bool(rule.factors) or self.grain != 1.0
 
     @cached_property
@@ -262,7 +262,7 @@ class _SumNode:
         """Where partial sums may, whatever the result is: of a mean, those that are not divided yet."""
         form, is_divided = self.how.accumulate, self.grain != 1.0
         edge = float(form.largest if form == F64 else form.overflow) * (1 - 2.0**-10)
-        plain = self.rule.plain(self.attrs) if is_divided and self.rule.plain is not None else None
+        plain = self.rule.unscaled(self.attrs) if is_divided and self.rule.unscaled is not None else None
         most = self.largest_mass if plain is None else max(e.largest + e.widest for e in self.operands)
         terms = self.terms if is_divided else 1
         if most * terms < edge:
@@ -328,10 +328,10 @@ class _SumNode:
             before += sum(most) if self.rule.factors else max(most, default=0.0)
         if self.grain == 1.0:
             return self._of(count, self.rule.linear(self.attrs)) + (self._own_terms() + before)
-        if self.rule.plain is not None:
-            plain = self.rule.plain(self.attrs)
+        if self.rule.unscaled is not None:
+            plain = self.rule.unscaled(self.attrs)
             found = self._of(count, plain)
-            coefficient = self.terms - self.rule.terms(plain, *self.types)
+            coefficient = self.terms - self.rule.max_roundings(plain, *self.types)
             return np.where(found > 0, found + (coefficient + before), 0.0)
         most_here = max((float(np.max(count(e), initial=1.0)) for e in self.operands), default=1.0)
         return np.full(self.node.outputs[0].shape, self.terms * most_here + before)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradspec.graph.builder import Builder, needed
 from gradspec.graph.ir import Array, Node, Var
-from gradspec.runtime.backend import backend_named
+from gradspec.runtime.task import backend_named
 
 EXACT = frozenset(
     [
@@ -62,4 +62,4 @@ def folded(rule: Callable[..., Any], arrays: Sequence[Array], params: Mapping[st
 
 def _is_exact(node: Node) -> bool:
     whole = not any(v.type.is_float for v in (*node.inputs, *node.outputs))
-    return node.op.moves or node.op.name in EXACT or whole
+    return node.op.is_data_movement or node.op.name in EXACT or whole

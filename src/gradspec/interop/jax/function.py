@@ -16,7 +16,7 @@ from gradspec.graph.types import f64, i64, number_as
 from gradspec.interop.jax.lower import CHOOSING, LOWERINGS
 from gradspec.interop.jax.program import evaluate
 from gradspec.interop.jax.types import jax_dtype
-from gradspec.runtime.arguments import require_count
+from gradspec.runtime.compiled import require_count
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 
 
@@ -51,7 +51,7 @@ def _wide_variables(graph: Graph) -> Iterator[Var]:
         if _is_wide(var) and not (var.dtype == i64 and _fits_32_bits(array)):
             yield var
     for node in graph.nodes:
-        hands_around = node.op.moves or node.op.name in CHOOSING
+        hands_around = node.op.is_data_movement or node.op.name in CHOOSING
         yield from (v for v in node.outputs if _is_wide(v) and not (v.dtype == i64 and hands_around))
 
 

@@ -18,10 +18,9 @@ from jax import Array
 from jax import numpy as jnp
 from jax.custom_derivatives import SymbolicZero, zero_from_primal
 
-from gradspec.graph.attributes import Attributes
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Node, Op
+from gradspec.graph.ir import Attributes, Node, Op
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType, bf16, f16
 from gradspec.interop.jax.lower import LOWERINGS
@@ -91,7 +90,7 @@ def _no_tangent(y: Array) -> Any:
 def _lowered(op: Op, attrs: Attributes, types: Types) -> Callable[..., tuple[Array, ...]]:
     """One operator as operations of JAX; the small formats are computed in float32 and rounded once."""
     lowering, outputs = LOWERINGS[op.name], op.types(attrs, *types)
-    is_small = [t.dtype in (f16, bf16) and not op.moves for t in types]
+    is_small = [t.dtype in (f16, bf16) and not op.is_data_movement for t in types]
 
     def function(*arrays: Array) -> tuple[Array, ...]:
         wide = [a.astype(jnp.float32) if small else a for a, small in zip(arrays, is_small, strict=True)]

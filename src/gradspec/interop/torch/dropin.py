@@ -1,6 +1,6 @@
 """A call of torch's carried out by a graph, where there is one that gives the same.
 
-The graph is made once for the tensors' types and the other arguments, and then remembered. Before that torch is asked
+The graph is made once for the tensors' types and the other arguments, and then cached. Before that torch is asked
 what it makes of the same call, on tensors without memory. What torch refuses, what it gives another type, what our
 operators do not offer, and tensors that are no plain arrays are left to torch's own function. So is, on a GPU, all but
 pooling.
@@ -29,7 +29,7 @@ from gradspec.interop.torch.device import POOLING, is_there
 from gradspec.interop.torch.operators import is_watched, pooled
 from gradspec.interop.torch.structure import PlannedPooling, opened
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
-from gradspec.runtime.calls import remembered
+from gradspec.runtime.calls import cached
 
 DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 KINDS = frozenset((Tensor, torch.nn.Parameter))
@@ -145,7 +145,7 @@ def _is_channels_last(tensor: Tensor) -> bool:
 def _graph(name: str, types: tuple[Type | None, ...], options: Options, there: bool) -> Graph | None:
     """The graph of a call; None if torch is to carry it out. ``there``: its tensors are on a GPU."""
     key = ("torch", name, types, there, _written(options))
-    (found,) = remembered(key, lambda: (_made(name, types, options, there),))
+    (found,) = cached(key, lambda: (_made(name, types, options, there),))
     return found
 
 

@@ -21,9 +21,7 @@ from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType
 from gradspec.interop.torch.device import DEVICES, DeviceProgram, is_there, only_pooling, pooling_operator
 from gradspec.interop.torch.types import array_of, gradspec_dtype, tensor_of, torch_dtype
-from gradspec.runtime.arguments import require_count
-from gradspec.runtime.compiled import Program
-from gradspec.runtime.run import attached
+from gradspec.runtime.compiled import Program, program_for, require_count
 from gradspec.runtime.threads import get_num_threads
 from gradspec.saving.graphs import from_text, to_text
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
@@ -64,7 +62,7 @@ class Structure:
 
     @cached_property
     def program(self) -> Program:
-        return attached(self.graph)
+        return program_for(self.graph)
 
     def run(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The outputs, in memory of their own, where the tensors are, which must be plain ones."""

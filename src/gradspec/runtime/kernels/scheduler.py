@@ -1,24 +1,23 @@
-"""What threads do together in a call: a sequence of steps, each of them units of work that any thread may take.
+"""The scheduler of a job: a sequence of steps, whose units of work any thread may take.
 
-Every thread that works on a job takes chunks of the first step that is not done, waits until the others have done
-theirs, and goes on with the next. Threads may come late, leave, and come back; none is counted on but those that have
-taken a chunk and not finished it. ``budget`` is the time in nanoseconds after which a thread leaves between chunks. A
-thread that waits looks around for a while, then lets others run, then sleeps in between, so that one which waits long
-for another leaves it the processor.
+A thread takes chunks of the first step that is not done, waits until the other threads have finished theirs, and goes
+on with the next step. Threads may join late, leave, and rejoin; only those that hold a chunk are waited for. A thread
+leaves between chunks when ``budget`` nanoseconds have passed. A waiting thread spins, then yields, then sleeps, so that
+a long wait leaves the processor to others.
 
-The caller enters by ``job(job, slot, budget, workspace)``, slot 0. Workers are in ``serve(desk, 0, budget)`` all the
-time, asleep at their desks. The caller hires those that are free, and wakes two of them, of which each wakes two more:
-a thread takes some µs to wake another, and no other thread's leave to be woken. When the job is done the caller
-dismisses them: those that have not begun by then never will, and the others are on their way out. One that has lost its
-processor on the way is not waited for: it is left a helper, and the host keeps the job as long as there is one.
+The caller enters by ``job(job, slot, budget, workspace)`` with slot 0. Workers run ``serve(worker, 0, budget)`` and
+sleep until they are claimed. The caller claims free workers and wakes two of them, each of which wakes two more, since
+waking a thread costs the waker a few µs. When the job is done the caller releases them: a worker that has not begun
+never will, and the others are about to leave. The caller does not wait for one that has lost its processor: it remains
+a helper, and the host keeps the job while there is one.
 
-The units of a step are cut into as many ranges as there are slots, fewer if that would make them tiny. A thread begins
-with its own, so that it finds in its cache what it made of the same part in the step before, and then helps with the
-others. Chunks shrink with what is left of a range, so that the threads end together.
+The units of a step are cut into as many ranges as there are slots, or fewer, larger ones. A thread begins with its own
+range, which is in its cache after the step before, and then helps with the others. Chunks shrink with what is left of
+a range, so that the threads end together.
 
-A negative slot halts the job: after that call no chunk is running, and none will be begun. A thread counts itself as
-running before it looks whether the job is halted, and whoever halts it does so before looking whether a thread is
-running; these accesses have one order, so one of the two sees the other.
+A negative slot halts the job: after that call no chunk is running, and none will begin. A thread counts itself as
+running before it reads whether the job is halted, and a halting thread sets that before it reads the count. These
+accesses have a total order, so one of the two sees the other.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ from gradspec.codegen.intrinsics import (
 )
 from gradspec.codegen.language import i64, inlined, outlined, place_of, pointer
 from gradspec.codegen.translation import kernel_code
-from gradspec.runtime.job import DONE, TAKEN, TAKEN_UP, Desk, Job
+from gradspec.runtime.job import CLAIMED, DONE, TAKEN, Job, WorkerSlot
 
-LOOKS, YIELDS, SLEEP = 20_000, 100_000, 50_000
-"""Nanoseconds that a waiting thread looks around, until which it lets others run, and that it sleeps from then on."""
+SPIN, YIELD, SLEEP = 20_000, 100_000, 50_000
+"""A waiting thread spins for ``SPIN`` nanoseconds, yields until ``YIELD``, and then sleeps ``SLEEP`` at a time."""
 
-FIRST = 2
-"""Workers that the caller wakes, and that each of them wakes."""
+FANOUT = 2
+"""How many workers the caller wakes, and each worker in turn."""
 
 load_relaxed, load_acquire, load_ordered = map(atomic_load, ("monotonic", "acquire", "seq_cst"))
 set_ordered, exchange = atomic_change("xchg", "seq_cst"), compare_exchange("acq_rel", "monotonic")
@@ -54,74 +53,74 @@ add_ordered, subtract_ordered = atomic_change("add", "seq_cst"), atomic_change("
 add_to_done, raise_to = atomic_change("add", "acq_rel"), atomic_change("max", "release")
 lock, unlock, signal, wait = map(thread_function, ("mutex_lock", "mutex_unlock", "cond_signal", "cond_wait"))
 
-words_at, desk_at, job_at = pointer(i64), pointer(Desk), pointer(Job)
+words_at, worker_at, job_at = pointer(i64), pointer(WorkerSlot), pointer(Job)
 
 
 def build(name: str) -> str:
-    """The code of the kernel called ``"job"`` or ``"serve"``."""
-    return kernel_code(work, Job) if name == "job" else kernel_code(serve, Desk)
+    """The code of the kernel ``"job"`` or ``"serve"``."""
+    return kernel_code(work, Job) if name == "job" else kernel_code(serve, WorkerSlot)
 
 
 # --- callers ----------------------------------------------------------------------------------------------------------
 
 
 def work(job, slot, budget, workspace):
-    came = now()
+    start = now()
     if slot < 0:
-        halt(job, came)
+        halt(job, start)
         return
-    hire(job)
-    take_part(job, slot, came + budget, job.workspace)
+    claim_workers(job)
+    take_part(job, slot, start + budget, job.workspace)
     if load_acquire(place_of(job.reached)) >= len(job.steps):
-        dismiss(job)
+        release_workers(job)
 
 
 @inlined
-def halt(job, came):
+def halt(job, start):
     set_ordered(place_of(job.halted), 1)
     while load_ordered(place_of(job.running)) != 0:
-        idle(now() - came)
-    dismiss(job)
+        idle(now() - start)
+    release_workers(job)
 
 
 @outlined
-def hire(job):
-    """Workers that are free, for slots that are. They begin when all are known, since each of them wakes others."""
-    desks, before, found = words_at(job.desks), job.helpers, job.helpers
+def claim_workers(job):
+    """Claim free workers for free slots. They begin once all are claimed, since each of them wakes others."""
+    addresses, before, count = words_at(job.worker_slots), job.helpers, job.helpers
     for i in range(job.workers):
-        desk = desk_at(desks[i])
-        if found < len(job.hired) and exchange(place_of(desk.job), 0, TAKEN_UP) == 0:
-            set_ordered(place_of(job.hired[found]), desks[i])
-            found += 1
-            desk.slot = found
-    job.helpers = found
-    for i in range(before, found):
-        set_ordered(place_of(desk_at(job.hired[i]).job), address_of(job))
-    wake(job, before, found if before > 0 else min(found, FIRST))
+        worker = worker_at(addresses[i])
+        if count < len(job.claimed) and exchange(place_of(worker.job), 0, CLAIMED) == 0:
+            set_ordered(place_of(job.claimed[count]), addresses[i])
+            count += 1
+            worker.slot = count
+    job.helpers = count
+    for i in range(before, count):
+        set_ordered(place_of(worker_at(job.claimed[i]).job), address_of(job))
+    wake(job, before, count if before > 0 else min(count, FANOUT))
 
 
 @outlined
 def wake(job, first, end):
     """Wake the helpers first … end−1, if they are asleep."""
     for i in range(first, end):
-        desk = desk_at(job.hired[i])
-        if load_ordered(place_of(desk.is_asleep)) != 0:
-            lock(place_of(desk.mutex[0]))
-            signal(place_of(desk.called[0]))
-            unlock(place_of(desk.mutex[0]))
+        worker = worker_at(job.claimed[i])
+        if load_ordered(place_of(worker.is_asleep)) != 0:
+            lock(place_of(worker.mutex[0]))
+            signal(place_of(worker.wakeup[0]))
+            unlock(place_of(worker.mutex[0]))
 
 
 @outlined
-def dismiss(job):
-    came, left, begun = now(), 0, address_of(job) + 1
+def release_workers(job):
+    start, left, begun = now(), 0, address_of(job) + 1
     for i in range(job.helpers):
-        desk = job.hired[i]
-        place = place_of(desk_at(desk).job)
+        worker = job.claimed[i]
+        place = place_of(worker_at(worker).job)
         if exchange(place, address_of(job), 0) == begun:
-            while load_acquire(place) == begun and now() - came < LOOKS:
+            while load_acquire(place) == begun and now() - start < SPIN:
                 pause()
             if load_acquire(place) == begun:
-                set_ordered(place_of(job.hired[left]), desk)
+                set_ordered(place_of(job.claimed[left]), worker)
                 left += 1
     job.helpers = left
 
@@ -129,53 +128,53 @@ def dismiss(job):
 # --- workers ----------------------------------------------------------------------------------------------------------
 
 
-def serve(desk, _, budget, workspace):
-    """Work on one job after another, until it is time to go home."""
-    at = next_job(desk)
+def serve(worker, _, budget, workspace):
+    """Work on one job after another, until the worker is stopped."""
+    at = next_job(worker)
     while at != 0:
-        if exchange(place_of(desk.job), at, at + 1) == at:  # else the caller has taken it back
-            assist(job_at(at), desk, budget)
-            set_ordered(place_of(desk.job), 0)
-        at = next_job(desk)
+        if exchange(place_of(worker.job), at, at + 1) == at:  # else the caller has released the worker
+            assist(job_at(at), worker, budget)
+            set_ordered(place_of(worker.job), 0)
+        at = next_job(worker)
 
 
 @outlined
-def next_job(desk):
-    """Wait for a job: its address, or 0 to go home. Whoever does leaves a desk that is not free."""
-    came, at = now(), load_acquire(place_of(desk.job))
-    while at <= TAKEN_UP:
-        if load_acquire(place_of(desk.leaves)) != 0 and exchange(place_of(desk.job), 0, TAKEN_UP) == 0:
+def next_job(worker):
+    """Wait for a job and return its address, or 0 if the worker is stopped; its slot is then not free."""
+    start, at = now(), load_acquire(place_of(worker.job))
+    while at <= CLAIMED:
+        if load_acquire(place_of(worker.is_stopped)) != 0 and exchange(place_of(worker.job), 0, CLAIMED) == 0:
             return 0
-        if now() - came < LOOKS:
+        if now() - start < SPIN:
             pause()
         else:
-            sleep_at(desk)
-        at = load_acquire(place_of(desk.job))
+            park(worker)
+        at = load_acquire(place_of(worker.job))
     return at
 
 
 @inlined
-def sleep_at(desk):
+def park(worker):
     """A caller either sees that the worker is asleep, or the worker sees the caller's job before it sleeps."""
-    lock(place_of(desk.mutex[0]))
-    set_ordered(place_of(desk.is_asleep), 1)
-    while (load_ordered(place_of(desk.job)) == 0) & (load_acquire(place_of(desk.leaves)) == 0):
-        wait(place_of(desk.called[0]), place_of(desk.mutex[0]))
-    set_ordered(place_of(desk.is_asleep), 0)
-    unlock(place_of(desk.mutex[0]))
+    lock(place_of(worker.mutex[0]))
+    set_ordered(place_of(worker.is_asleep), 1)
+    while (load_ordered(place_of(worker.job)) == 0) & (load_acquire(place_of(worker.is_stopped)) == 0):
+        wait(place_of(worker.wakeup[0]), place_of(worker.mutex[0]))
+    set_ordered(place_of(worker.is_asleep), 0)
+    unlock(place_of(worker.mutex[0]))
 
 
 @inlined
-def assist(job, desk, budget):
-    wake(job, FIRST * desk.slot, min(FIRST * (desk.slot + 1), job.helpers))
-    leave, workspace = now() + budget, job.workspace + desk.slot * job.stride
-    take_part(job, desk.slot, leave, workspace)
-    while (now() > leave) & (load_acquire(place_of(desk.leaves)) == 0):
+def assist(job, worker, budget):
+    wake(job, FANOUT * worker.slot, min(FANOUT * (worker.slot + 1), job.helpers))
+    leave, workspace = now() + budget, job.workspace + worker.slot * job.stride
+    take_part(job, worker.slot, leave, workspace)
+    while (now() > leave) & (load_acquire(place_of(worker.is_stopped)) == 0):
         leave = now() + budget
-        take_part(job, desk.slot, leave, workspace)
+        take_part(job, worker.slot, leave, workspace)
 
 
-# --- all of them ------------------------------------------------------------------------------------------------------
+# --- all threads ------------------------------------------------------------------------------------------------------
 
 
 @outlined
@@ -191,12 +190,12 @@ def take_part(job, slot, leave, workspace):
 
 @inlined
 def carry_out(job, number, slot, leave, workspace):
-    """Take part in a step and wait for its end; whether that has come. The caller alone waits for that of the last."""
+    """Take part in a step, wait until it is done, and return whether it is. Only the caller waits for the last step."""
     step, first = job.steps[number], number * job.counted
     ranges = max(1, min(step.units // step.least, job.slots))
-    own = slot % ranges
+    start = slot % ranges
     for i in range(ranges):
-        r = own + i if own + i < ranges else own + i - ranges
+        r = start + i if start + i < ranges else start + i - ranges
         begin, end = step.units * r // ranges, step.units * (r + 1) // ranges
         part = Range(begin, end - begin, first + TAKEN + r)
         if not drain(job, step, part, first + DONE, leave, workspace):
@@ -207,7 +206,7 @@ def carry_out(job, number, slot, leave, workspace):
 
 
 class Range(NamedTuple):
-    """A range of a step's units: where it begins, its length, and the counter of those that are taken."""
+    """A range of a step's units; ``taken`` is the place of its counter."""
 
     begin: Any
     length: Any
@@ -216,7 +215,7 @@ class Range(NamedTuple):
 
 @inlined
 def drain(job, step, part, done, leave, workspace):
-    """Chunks of a range until none is left; whether the thread may stay."""
+    """Carry out chunks of a range until none is left; return whether the thread may stay."""
     while load_relaxed(place_of(job.counters[part.taken])) < part.length:
         add_ordered(place_of(job.running), 1)
         if load_ordered(place_of(job.halted)) != 0:
@@ -235,7 +234,7 @@ def drain(job, step, part, done, leave, workspace):
 
 @inlined
 def take_chunk(job, step, part):
-    """The first unit of a chunk, counted from the range's, and how many there are; none if others took them."""
+    """Take a chunk: its offset in the range and its number of units, 0 if other threads took the rest."""
     seen = load_relaxed(place_of(job.counters[part.taken]))
     while seen < part.length:
         left = part.length - seen
@@ -243,16 +242,16 @@ def take_chunk(job, step, part):
         if left - count < step.least:
             count = left
         count = min(count, step.most)
-        found = exchange(place_of(job.counters[part.taken]), seen, seen + count)
-        if found == seen:
+        current = exchange(place_of(job.counters[part.taken]), seen, seen + count)
+        if current == seen:
             return seen, count
-        seen = found
+        seen = current
     return seen, 0
 
 
 @inlined
 def wait_for(job, done, units, leave):
-    """Until all units of a step are done; whether they are, or the thread must leave before."""
+    """Wait until all units of a step are done; return False if the thread must leave before."""
     if load_acquire(place_of(job.counters[done])) >= units:
         return True
     began = now()
@@ -266,9 +265,9 @@ def wait_for(job, done, units, leave):
 
 @outlined
 def idle(waited):
-    if waited < LOOKS:
+    if waited < SPIN:
         pause()
-    elif waited < YIELDS:
+    elif waited < YIELD:
         give_way()
     else:
         time = local_words(2)

@@ -39,8 +39,7 @@ from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DTYPES
 from gradspec.interop import compose
 from gradspec.ops.pointwise import leaky_relu
-from gradspec.runtime.compiled import Compiled
-from gradspec.runtime.run import compile
+from gradspec.runtime.compiled import Compiled, compile
 from gradspec.runtime.threads import set_num_threads
 from gradspec.transforms.functions import jvp, vjp
 from gradspec.transforms.trace import trace

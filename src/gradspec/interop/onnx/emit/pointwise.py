@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.attributes import NoAttributes
+from gradspec.graph.ir import NoAttributes
 from gradspec.graph.types import DTYPES
 from gradspec.interop.onnx.emit.emitter import BOOL, FLOAT32, FLOAT64, INT32, NONE, DType, Emitter, OnnxValue, Shape
 from gradspec.interop.onnx.emit.pool import raise_to

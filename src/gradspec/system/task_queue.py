@@ -1,4 +1,4 @@
-"""Tasks handed to an executor that may lose them, break, or be far away."""
+"""Tasks submitted to an executor that may lose them, break, or be remote."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from weakref import WeakKeyDictionary
 from gradspec.system.processes import KeptProcess
 
 TICK = 0.2
-"""Seconds between two looks at the clock."""
+"""Seconds between two checks of the clock."""
 TRIES = 3
-"""How often an executor may lose a task before it is run here."""
+"""How often an executor may lose a task before it runs on this machine."""
 
 K = TypeVar("K")
 S = TypeVar("S")
@@ -22,10 +22,10 @@ P = TypeVar("P", bound=KeptProcess)
 
 
 @dataclass
-class Handed(Generic[K]):
-    """Tasks that have been handed over, in the order in which that was, and so in which they began.
+class RetryQueue(Generic[K]):
+    """Submitted tasks, oldest first, so in the order in which they begin.
 
-    ``here`` runs, in processes of this machine, what the executor lost too often, and everything if it breaks.
+    ``here``, an executor on this machine, runs tasks that the other one lost too often, and all tasks if that breaks.
     """
 
     executor: Executor
@@ -36,7 +36,7 @@ class Handed(Generic[K]):
         return len(self._tasks)
 
     def submit(self, key: K, losses: int, function: Callable[..., Any], *arguments: Any) -> None:
-        """Hand over what was lost so often before."""
+        """Submit a task that was lost ``losses`` times before."""
         try:
             task = (self.here if losses >= TRIES else self.executor).submit(function, *arguments)
         except Exception:  # broken, shut down or out of reach, as the executor words it
@@ -45,7 +45,7 @@ class Handed(Generic[K]):
         self._tasks[task] = key
 
     def done(self, seconds: float, all_of_them: bool = False) -> Iterator[tuple[K, Any, BaseException | None]]:
-        """What ended in so many seconds, with its result or with what it was lost to."""
+        """The tasks that end within ``seconds``, each with its result or with the error that it was lost to."""
         ended, _ = wait(self._tasks, seconds, **({} if all_of_them else {"return_when": FIRST_COMPLETED}))
         for task in ended:
             key = self._tasks.pop(task)
@@ -53,33 +53,33 @@ class Handed(Generic[K]):
             yield key, None if error else task.result(), error
 
     def drop(self, running: int = 0) -> None:
-        """Cancel tasks, but for the oldest ones, which run: not every executor knows that of its futures."""
+        """Cancel all but the ``running`` oldest tasks; not every executor tells which futures are running."""
         for task in list(self._tasks)[running:]:
             if task.cancel():
                 del self._tasks[task]
 
 
 class ProcessPerThread(Generic[S, P]):
-    """A process for each thread that runs tasks, for the settings that it was last asked for."""
+    """One process per thread that runs tasks, with the settings of its last request."""
 
     def __init__(self, make: Callable[[S], P]) -> None:
         self._make, self._thread, self._lock = make, local(), Lock()
         self._open: WeakKeyDictionary[P, S] = WeakKeyDictionary()
 
     def get(self, settings: S) -> P:
-        """This thread's process for these settings; one for others ends."""
-        current: tuple[S, P] | None = getattr(self._thread, "kept", None)
+        """This thread's process for these settings; its process for other settings ends."""
+        current: tuple[S, P] | None = getattr(self._thread, "current", None)
         if current is None or current[1].is_closed or current[0] != settings:
             if current is not None:
                 current[1].close()
-            current = self._thread.kept = settings, self._make(settings)
+            current = self._thread.current = settings, self._make(settings)
             with self._lock:
                 self._open[current[1]] = settings
         return current[1]
 
     def close(self, is_over: Callable[[S], bool]) -> None:
-        """End all processes that tasks with such settings have in this process."""
+        """End the processes of all threads whose settings are over."""
         with self._lock:
-            ours = [process for process, settings in self._open.items() if is_over(settings)]
-        for process in ours:
+            ended = [process for process, settings in self._open.items() if is_over(settings)]
+        for process in ended:
             process.close()
