@@ -151,8 +151,8 @@ def _leaves(terms: int, operands: Sequence[Box]) -> int:
 
 def _absolute(node: BoundedNode, rule: Sums, operands: Sequence[Var], attrs: Any) -> Var:
     if rule.absolute is not None:
-        return rule.absolute(attrs, *operands)  # type: ignore[no-any-return]
-    return apply(node.node.op, attrs, *operands)  # type: ignore[no-any-return]
+        return rule.absolute(attrs, *operands)
+    return apply(node.node.op, attrs, *operands)
 
 
 def _reach(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[int]) -> Var:

@@ -164,7 +164,7 @@ class _PatchRow:
         patch, lead = patches[var], var.ndim - len(wanted)
         starts = [0] * lead + [whole.offset - p.offset for whole, p in zip(self._pieces[var], wanted, strict=True)]
         sizes = [*patch.shape[:lead], *(p.size for p in wanted)]
-        return slice_of(patch, starts, [a + n for a, n in zip(starts, sizes, strict=True)])  # type: ignore[no-any-return]
+        return slice_of(patch, starts, [a + n for a, n in zip(starts, sizes, strict=True)])
 
     def _patch_type(self, var: Var) -> TensorType:
         return self._whole.own_type(TensorType(var.dtype, _patch_shape(var, self._pieces[var])))
@@ -213,4 +213,4 @@ def _table(plane: Var, pieces: PatchAxes, positions: Sequence[int]) -> Var:
     stops = [p.offset + end for p, end in zip(pieces, ends, strict=True)]
     cut = slice_of(padded, (0,) * (rank + 1), (prod(lead), *stops))
     columns = unfold(cut, tuple(p.size for p in pieces), stride=tuple(p.stride for p in pieces))
-    return reshape(transpose(columns, (1, 0)), (prod(positions), *lead, *(p.size for p in pieces)))  # type: ignore[no-any-return]
+    return reshape(transpose(columns, (1, 0)), (prod(positions), *lead, *(p.size for p in pieces)))

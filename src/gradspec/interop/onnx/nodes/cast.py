@@ -26,7 +26,7 @@ def _cast_like(node: OnnxNode) -> Value:
 def _as_kind(node: OnnxNode, kind: np.dtype[Any]) -> Value:
     x, dtype = node.value(0), dtype_of(np.empty(0, kind))
     if isinstance(x, Var):
-        return convert(x, dtype)  # type: ignore[no-any-return]
+        return convert(x, dtype)
     node.scope.charge(x.size)
     (y,) = numpy.apply(CONVERT, Conversion(dtype.name), x)  # a file has no kernel compiled or loaded
     return y

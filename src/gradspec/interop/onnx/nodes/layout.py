@@ -25,7 +25,7 @@ from gradspec.spec.errors import FormatError, ShapeError
 
 def _reshape(node: OnnxNode, x: Value, shape: Sequence[int]) -> Value:
     if isinstance(x, Var):
-        return reshape(x, tuple(shape))  # type: ignore[no-any-return]
+        return reshape(x, tuple(shape))
     if prod(shape) != x.size:
         raise ShapeError(f"{x.size} cells do not make the shape {tuple(shape)}")
     if not x.flags.c_contiguous:  # which is copied
@@ -128,7 +128,7 @@ def _concat(node: OnnxNode) -> Value:
     (axis,) = normal_axes([node.attribute("axis")], len(node.value(0).shape))
     arrays = [part for part in parts if isinstance(part, np.ndarray)]
     if len(arrays) < len(parts):
-        return layout.concat(node.variables(), axis)  # type: ignore[no-any-return]
+        return layout.concat(node.variables(), axis)
     if len({array.dtype for array in arrays}) > 1:
         raise FormatError(f"its inputs are {', '.join(str(a.dtype) for a in arrays[:8])}, and one type is needed")
     node.scope.charge(sum(array.size for array in arrays))

@@ -136,6 +136,8 @@ def _instance_norm(
     cudnn_enabled: bool,
 ) -> Any:
     if not use_input_stats:
+        assert running_mean is not None
+        assert running_var is not None
         return batch_norm(x, running_mean, running_var, weight, bias, eps)
     if running_mean is not None:
         return _training_batch_norm()
