@@ -201,7 +201,10 @@ class Var:
         raise AttributeError(f"a variable has no {name!r}; {as_method(name)}", name=name, obj=self)
 
 
-Crop: TypeAlias = "tuple[Attributes, Sequence[Sequence[tuple[int, int, int]] | None]] | None"
+Reads: TypeAlias = Sequence[tuple[int, int, int]]
+"""What a patch reads of an operand: along each axis its stride, its offset and the cells it needs."""
+
+Crop: TypeAlias = tuple[Attributes, Sequence[Reads | None]] | None
 """What ``Op.crop`` gives."""
 
 JvpResult: TypeAlias = tuple[Sequence[Var], Sequence[Var | None]]

@@ -7,8 +7,8 @@ magnitudes through the operator with absolute coefficients; what is no sum has a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
+from gradspec.graph.attributes import Attributes
 from gradspec.graph.builder import Builder, apply
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node, Sums, Var
@@ -98,12 +98,13 @@ def enclosed(node: Node, operands: Sequence[Box], arithmetic: BoundArithmetic) -
         if floats and not products:
             return _sum(bounded, rule, operands, varying)
         if not floats and rule.absolute is None and not rule.terms(node.attrs, *(v.type for v in node.inputs)):
-            return _tuple(increasing(bounded, *operands))
+            return increasing(bounded, *operands)
     if not varying and (node.op.constant or not floats) and not any(v.type.is_float for v in node.outputs):
-        return [Box(arithmetic, point=v) for v in _tuple(bounded.apply(*(b.lower for b in operands)))]
+        return [Box(arithmetic, point=v) for v in bounded.apply_all(*(b.lower for b in operands))]
     if node.op.enclosure is None:
         raise bounded.uncertain_integers() if rule is not None else node.op.missing("enclosure")
-    return _tuple(node.op.enclosure(bounded, *operands))
+    boxes = node.op.enclosure(bounded, *operands)
+    return boxes if isinstance(boxes, list) else [boxes]
 
 
 def is_affine(node: Node, varying: Iterable[int]) -> bool:
@@ -149,7 +150,7 @@ def _leaves(terms: int, operands: Sequence[Box]) -> int:
     return sum(leaves) if terms <= len(operands) else terms * max(leaves)
 
 
-def _absolute(node: BoundedNode, rule: Sums, operands: Sequence[Var], attrs: Any) -> Var:
+def _absolute(node: BoundedNode, rule: Sums, operands: Sequence[Var], attrs: Attributes) -> Var:
     if rule.absolute is not None:
         return rule.absolute(attrs, *operands)
     return apply(node.node.op, attrs, *operands)
@@ -202,7 +203,3 @@ def _moved(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[
             mass=mass,
         ),
     )
-
-
-def _tuple(results: Any) -> tuple[Any, ...]:
-    return tuple(results) if isinstance(results, list | tuple) else (results,)

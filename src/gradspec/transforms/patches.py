@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Node, Var
+from gradspec.graph.ir import Crop, Node, Reads, Var
 from gradspec.graph.types import TensorType
 from gradspec.ops.box import BoundArithmetic, Box, SumSlack
 from gradspec.ops.layout import pad, transpose
@@ -102,7 +102,7 @@ def _pieces(graph: Graph, moving: set[Var], target: Var, rank: int) -> dict[Var,
     return found
 
 
-def _cropped(node: Node, pieces: PatchAxes) -> Any:
+def _cropped(node: Node, pieces: PatchAxes) -> Crop:
     """The attributes of a node on a patch, and for each operand how far along each axis it reads."""
     if node.op.crop is None:
         return None
@@ -148,15 +148,18 @@ class _PatchRow:
         for node in graph.nodes:
             var = node.outputs[0]
             if var in self._pieces and var in moving:
-                attrs, axes = _cropped(node, self._pieces[var])
-                pairs = zip(node.inputs, axes, strict=True)
+                cropped = _cropped(node, self._pieces[var])
+                assert cropped is not None
+                pairs = zip(node.inputs, cropped[1], strict=True)
                 operands = [self._operand(patches, v, a, self._pieces[var], builder) for v, a in pairs]
-                (patches[var],) = builder.apply(node.op, attrs, *operands)
+                (patches[var],) = builder.apply(node.op, cropped[0], *operands)
             if var is target:
                 break
         return builder.build(patches[target], allow_unused=True), patches
 
-    def _operand(self, patches: Mapping[Var, Var], var: Var, axes: Any, result: PatchAxes, builder: Builder) -> Var:
+    def _operand(
+        self, patches: Mapping[Var, Var], var: Var, axes: Reads | None, result: PatchAxes, builder: Builder
+    ) -> Var:
         """An operand's patch, cut to what this node reads of it; or a constant."""
         if axes is None:
             return builder.share(self._whole.graph.constants[var], var.name)
