@@ -46,7 +46,8 @@ _A = TypeVar("_A", bound=_Shaped)
 _Plain = float | np.generic | NDArray[Any] | Sequence[Any]
 """
 
-OPERAND = re.compile(r"\bAny\b")
+OPERAND = re.compile(r"\b(?:Typed)?Operand\b")
+RESULT = re.compile(r"\b(?:Any|Var)\b")
 
 
 def stubs() -> dict[Path, str]:
@@ -65,7 +66,9 @@ def _library() -> Iterator[str]:
     for name in operators:
         operator = getattr(gs, name)
         operands = [p for p in inspect.signature(operator).parameters.values() if OPERAND.search(p.annotation)]
-        several = len(operands) > 1 or operands[0].annotation != "Any" or operands[0].kind is Parameter.VAR_POSITIONAL
+        several = (
+            len(operands) > 1 or operands[0].annotation != "Operand" or operands[0].kind is Parameter.VAR_POSITIONAL
+        )
         kinds = ("_Plain", "NDArray[Any]"), ("_A | _Plain" if several else "_A", "_A")
         yield from _overloads(operator, [_on(operator, *kind) for kind in kinds])
 
@@ -101,18 +104,16 @@ def _imported(name: str, value: Any) -> str:
 
 
 def _on(operator: Callable[..., Any], taken: str, given: str) -> tuple[Signature, str]:
-    """The signature, and the result, on operands of one kind; ``Any`` is written in the place of both."""
+    """The signature, and the result, on operands of one kind."""
     signature = inspect.signature(operator)
     parameters = [_as_operand(p, taken) for p in signature.parameters.values()]
-    return signature.replace(parameters=parameters), OPERAND.sub(given, signature.return_annotation)
+    return signature.replace(parameters=parameters), RESULT.sub(given, signature.return_annotation)
 
 
 def _as_operand(parameter: Parameter, kind: str) -> Parameter:
     if not OPERAND.search(parameter.annotation):
         return parameter
-    parts = [kind if part in ("Any", "int", "float") else part for part in parameter.annotation.split(" | ")]
-    written = " | ".join(dict.fromkeys(OPERAND.sub(kind, part) for part in parts))
-    return parameter.replace(annotation=f"{written} | None" if parameter.default is None else written)
+    return parameter.replace(annotation=OPERAND.sub(kind, parameter.annotation))
 
 
 def _overloads(function: Callable[..., Any], forms: list[tuple[Signature, str]]) -> Iterator[str]:

@@ -570,11 +570,11 @@ def cumsum(x: _Plain, axis: int, exclusive: bool = False, reverse: bool = False)
 @overload
 def cumsum(x: _A, axis: int, exclusive: bool = False, reverse: bool = False) -> _A: ...
 @overload
-def dequantize(q: _Plain, scale: _Plain, zero_point: _Plain | None | None = None) -> NDArray[Any]:
+def dequantize(q: _Plain, scale: _Plain, zero_point: _Plain | None = None) -> NDArray[Any]:
     """The numbers that integers stand for, ``(q − zero_point)·scale``, of the scale's dtype; linear in the scale."""
 
 @overload
-def dequantize(q: _A | _Plain, scale: _A | _Plain, zero_point: _A | _Plain | None | None = None) -> _A: ...
+def dequantize(q: _A | _Plain, scale: _A | _Plain, zero_point: _A | _Plain | None = None) -> _A: ...
 @overload
 def detach(x: _Plain) -> NDArray[Any]:
     """``x`` as a constant: derivatives ignore what it depends on."""

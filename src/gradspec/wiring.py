@@ -10,9 +10,12 @@ from __future__ import annotations
 from gradspec.backends import cpu, numpy
 from gradspec.graph.graph import SERVICES, Services
 from gradspec.graph.ir import OVERLOADS, Overloads
+from gradspec.ops.box import OPERATORS, BoundOperators
+from gradspec.ops.curves import curve_box, curve_lines
 from gradspec.ops.gather import indexed
 from gradspec.ops.linear import matmul
-from gradspec.ops.pointwise import abs, add, div, mul, neg, sub
+from gradspec.ops.pointwise import abs, add, div, gate, maximum, minimum, mul, neg, sub
+from gradspec.ops.select import equal, greater, where
 from gradspec.runtime.calls import eager, run
 from gradspec.runtime.task import BACKENDS, Backend
 from gradspec.saving.graphs import save
@@ -22,6 +25,8 @@ from gradspec.transforms.simplify import simplify
 from gradspec.transforms.vjp import vjp
 
 OVERLOADS.provide(Overloads(add=add, sub=sub, mul=mul, div=div, matmul=matmul, neg=neg, abs=abs, getitem=indexed))
+
+OPERATORS.provide(BoundOperators(maximum, minimum, greater, equal, where, gate, curve_box, curve_lines))
 
 SERVICES.provide(Services(jvp=jvp, vjp=vjp, batch=batch, simplify=simplify, save=save, run=run, eager=eager))
 

@@ -13,7 +13,7 @@ from backends.pooling import LAYOUTS, REPEATED, Fenced
 from gradspec.conformance import Arithmetic
 from gradspec.conformance.oracle.tolerance import error_of, parts_error
 from gradspec.domains import rational
-from gradspec.graph.builder import apply
+from gradspec.graph.builder import apply_all
 from gradspec.graph.graph import Graph
 from gradspec.graph.types import DType, dtype_of
 from gradspec.ops.conv import BY_NAME, ROLES, Convolution
@@ -341,7 +341,7 @@ def step_by_step(graph: Graph, arrays: Arrays) -> list[np.ndarray]:
     graph = graph.simplify()
     values = {**graph.constants, **dict(zip(graph.inputs, arrays, strict=True))}
     for node in graph.nodes:
-        results = several(apply(node.op, node.attrs, *(values[v] for v in node.inputs)))
+        results = apply_all(node.op, node.attrs, *(values[v] for v in node.inputs))
         values.update(zip(node.outputs, results, strict=True))
     return [values[v] for v in graph.outputs]
 

@@ -19,6 +19,7 @@ from torch._subclasses import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
+import gradspec as gs
 import gradspec.torch as F  # noqa: N812  (its usual name)
 from gradspec.graph.lru import LRUCache
 from gradspec.interop.torch import dropin, functional
@@ -497,6 +498,27 @@ def test_an_operator_that_gives_another_type_is_not_used(monkeypatch):
     flat = dropin.DropIn("relu", lambda x: reshape(x, (x.type.size,)), lambda graph: True)
     x = torch.randn(2, 3)
     assert torch.equal(flat((x,), ()), theirs.relu(x))
+
+
+@pytest.mark.parametrize("error", [TypeError, KeyError, AttributeError])
+def test_an_error_of_our_own_is_not_left_to_torch(monkeypatch, error):
+    def broken(x):
+        raise error("a bug")
+
+    monkeypatch.setattr(dropin, "_known", {})
+    relu = dropin.DropIn("relu", broken, lambda graph: True)
+    with pytest.raises(error, match="a bug"):
+        relu((torch.randn(2, 5),), ())
+
+
+@pytest.mark.parametrize("error", [dropin.LeftToTorchError, gs.ShapeError, gs.DTypeError, gs.UnsupportedError])
+def test_a_refusal_is_left_to_torch(monkeypatch, error):
+    def refusing(x):
+        raise error
+
+    monkeypatch.setattr(dropin, "_known", {})
+    x = torch.randn(2, 7)
+    assert torch.equal(dropin.DropIn("relu", refusing, lambda graph: True)((x,), ()), theirs.relu(x))
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

@@ -70,7 +70,7 @@ BITWISE = {ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor", ast.LShift: 
 class Instructions:
     """What is written at the place where ``builder`` stands."""
 
-    def __init__(self, builder: Any) -> None:
+    def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
 
     # --- types --------------------------------------------------------------------------------------------------------

@@ -226,7 +226,7 @@ class _Translation:
         self.entry.branch(start)
         self.finished = True
 
-    def _new_block(self, name: str) -> Any:
+    def _new_block(self, name: str) -> ir.Block:
         return self.body.append_basic_block(name)
 
     def _error(self, node: ast.AST, problem: object) -> KernelError:
@@ -360,13 +360,13 @@ class _Translation:
         ]
         self._continue_at(after, any(open_ends))
 
-    def _fork(self, test: Any) -> tuple[Any, Any]:
+    def _fork(self, test: object) -> tuple[ir.Block, ir.Block]:
         """Two new blocks, for a test that holds and one that does not."""
         yes, no = self._new_block("then"), self._new_block("else")
         self.builder.cbranch(self._condition(test), yes, no)
         return yes, no
 
-    def _branch(self, block: Any, write: Callable[[], None], after: Any) -> bool:
+    def _branch(self, block: ir.Block, write: Callable[[], None], after: ir.Block) -> bool:
         """Write a block that goes on to ``after``; whether it does so."""
         self.builder.position_at_end(block)
         write()
@@ -375,7 +375,7 @@ class _Translation:
             self.builder.branch(after)
         return goes_on
 
-    def _continue_at(self, block: Any, is_reached: bool) -> None:
+    def _continue_at(self, block: ir.Block, is_reached: bool) -> None:
         self.builder.position_at_end(block)
         if not is_reached:
             self.builder.unreachable()
@@ -398,7 +398,7 @@ class _Translation:
             self.builder.branch(body if test else loop.after)
         self._loop_body(node.body, body, loop)
 
-    def _loop_body(self, statements: Sequence[ast.stmt], body: Any, loop: _Loop) -> None:
+    def _loop_body(self, statements: Sequence[ast.stmt], body: ir.Block, loop: _Loop) -> None:
         self.loops.append(loop)
         self._branch(body, partial(self._block, statements), loop.next)
         self.loops.pop()
@@ -510,7 +510,7 @@ class _Translation:
         self.builder.branch(done)
         self.builder.position_at_end(done)
 
-    def _vectors(self, width: int, counter: _Slot, length: Value, write: Callable[[Value], None]) -> Any:
+    def _vectors(self, width: int, counter: _Slot, length: Value, write: Callable[[Value], None]) -> ir.Block:
         """``write(at)`` for ``at`` = the counter and every ``width`` on, as long as whole vectors fit.
 
         The result is the block that decides whether one more fits.
@@ -528,7 +528,7 @@ class _Translation:
         self.builder.position_at_end(after)
         return head
 
-    def _last_vector(self, width: int, counter: _Slot, length: Value, head: Any, done: Any) -> None:
+    def _last_vector(self, width: int, counter: _Slot, length: Value, head: ir.Block, done: ir.Block) -> None:
         """Behind ``_vectors``: back to the last vector, unless all is done or there is not even one."""
         rest, back, shorter = (self._new_block(name) for name in ("rest", "back", "shorter"))
         self.builder.cbranch(self.write.compared(ast.Lt(), counter.load(), length).llvm, rest, done)
@@ -898,7 +898,7 @@ class _Passed:
     passed: Type
 
     @property
-    def llvm(self) -> Any:
+    def llvm(self) -> ir.Type:
         return self.passed.llvm
 
 
@@ -938,14 +938,14 @@ def _length(value: Any) -> Any:
 class _Loop:
     """Where ``continue`` and ``break`` go, and whether anything leaves the loop."""
 
-    def __init__(self, next: Any, after: Any, ends: bool) -> None:
+    def __init__(self, next: ir.Block, after: ir.Block, ends: bool) -> None:
         self.next, self.after, self.ends = next, after, ends
 
 
 class _Slot:
     """Memory of the function for one value."""
 
-    def __init__(self, kind: Type, place: Any, builder: Any) -> None:
+    def __init__(self, kind: Type, place: ir.Value, builder: ir.IRBuilder) -> None:
         self.kind, self.place, self.builder = kind, place, builder
 
     def load(self) -> Value:

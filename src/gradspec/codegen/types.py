@@ -63,7 +63,7 @@ class Type:
     layout: RecordLayout | None = None
 
     @cached_property
-    def llvm(self) -> Any:
+    def llvm(self) -> ir.Type:
         if self.element is not None:
             return ir.PointerType()
         one = FLOAT_TYPES[self.name]() if self.is_float else ir.IntType(self.bits)
@@ -140,7 +140,7 @@ class Affine:
         return AffineType(self.step, self.lanes)
 
     @property
-    def llvm(self) -> Any:
+    def llvm(self) -> ir.Type:
         return self.base.llvm
 
 

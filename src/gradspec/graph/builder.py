@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import count
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from gradspec.graph.arrays import as_array, plain_floats
 from gradspec.graph.graph import SERVICES, Graph
-from gradspec.graph.ir import Array, Attributes, Node, Op, Var
+from gradspec.graph.ir import Array, Attributes, Node, Op, Operand, Var
 from gradspec.graph.types import DTYPES, TensorType, dtype_of, number_as, type_of
 from gradspec.spec.errors import DTypeError, ShapeError
 
@@ -58,7 +58,7 @@ class Builder:
         self._inputs.append(var)
         return var
 
-    def const(self, value: Any, name: str = "c") -> Var:
+    def const(self, value: Operand, name: str = "c") -> Var:
         """A constant: a copy of ``value``, so that later changes to it are not seen."""
         return self._constant(np.array(as_array(value)), name)
 
@@ -120,7 +120,7 @@ class Builder:
             self._inputs.append(self._captures[var])
         return self._captures[var]
 
-    def operand(self, value: Any, like: Var) -> Var:
+    def operand(self, value: Operand, like: Var) -> Var:
         """A variable unchanged; a number or an array as a constant (numbers and lists take the dtype of ``like``)."""
         self.require_open(like)
         if isinstance(value, Var):
@@ -195,7 +195,7 @@ def needed(nodes: Sequence[Node], results: Sequence[Var]) -> tuple[tuple[Node, .
     return tuple(reversed(kept)), used
 
 
-def operands(*values: Any) -> tuple[Any, ...]:
+def operands(*values: Operand) -> tuple[Var, ...]:
     """The operands of one application: all variables if one is, else arrays.
 
     Plain numbers take the dtype of the first array, or of what stands for one; so do lists of them with a float among
@@ -211,7 +211,7 @@ def operands(*values: Any) -> tuple[Any, ...]:
     arrays = [v for v in values if not isinstance(v, int | float)]
     typed = next((v for v in arrays if plain_floats(v) is None), arrays[0] if arrays else 0.0)
     dtype = as_array(typed).dtype
-    return tuple(_operand(v, dtype) for v in values)
+    return cast(tuple[Var, ...], tuple(_operand(v, dtype) for v in values))
 
 
 def _operand(value: Any, dtype: np.dtype[Any]) -> Array:
@@ -221,11 +221,16 @@ def _operand(value: Any, dtype: np.dtype[Any]) -> Array:
     return as_array(value) if floats is None else floats
 
 
-def apply(op: Op, attrs: Attributes, *values: Any) -> Any:
-    """Apply an operator: to variables by adding a node, to arrays at once. One result, or a tuple of several."""
-    ready = operands(*values)
+def apply(op: Op, attrs: Attributes, *values: Operand) -> Var:
+    """Apply an operator that has one result: to variables by adding a node, to arrays at once."""
+    (result,) = apply_all(op, attrs, *values)
+    return result
+
+
+def apply_all(op: Op, attrs: Attributes, *values: Operand) -> tuple[Var, ...]:
+    """As ``apply``, for an operator with any number of results."""
+    ready: tuple[Any, ...] = operands(*values)
     if isinstance(ready[0], Var):
-        results = ready[0].owner.apply(op, attrs, *ready)
-    else:
-        results = SERVICES().eager(op, attrs, ready)
-    return results[0] if len(results) == 1 else results
+        results: tuple[Var, ...] = ready[0].owner.apply(op, attrs, *ready)
+        return results
+    return cast(tuple[Var, ...], SERVICES().eager(op, attrs, ready))

@@ -8,6 +8,7 @@ from numbers import Integral
 from types import MappingProxyType
 from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.graph.hints import as_method
@@ -17,6 +18,18 @@ from gradspec.spec.tensor import Tensor
 
 Array = NDArray[Any]
 
+Operand: TypeAlias = "Var | Array | np.generic | float | Sequence[Any]"
+"""What an operator computes with: a parameter declared so takes a number as an array without axes, of the dtype of the
+array beside it.
+
+Operators have the types that they have while a graph is built: they take operands and give variables. Without a
+variable among their operands they compute at once and give arrays, as the stubs tell users.
+"""
+
+Power = TypeVar("Power", int, "Var")
+
+TypedOperand: TypeAlias = Operand
+"""An operand that takes no dtype from the array beside it."""
 # --- functions of later packages --------------------------------------------------------------------------------------
 
 Record = TypeVar("Record")
@@ -53,14 +66,14 @@ class Provided(Generic[Record]):
 class Overloads:
     """What Python's operators do to variables; the other operand may be an array or a number."""
 
-    add: Callable[[Any, Any], Var]
-    sub: Callable[[Any, Any], Var]
-    mul: Callable[[Any, Any], Var]
-    div: Callable[[Any, Any], Var]
-    matmul: Callable[[Any, Any], Var]
-    neg: Callable[[Any], Var]
-    abs: Callable[[Any], Var]
-    getitem: Callable[[Any, Any], Var]
+    add: Callable[[Operand, Operand], Var]
+    sub: Callable[[Operand, Operand], Var]
+    mul: Callable[[Operand, Operand], Var]
+    div: Callable[[Operand, Operand], Var]
+    matmul: Callable[[Operand, Operand], Var]
+    neg: Callable[[Var], Var]
+    abs: Callable[[Var], Var]
+    getitem: Callable[[Var, object], Var]
 
 
 OVERLOADS = Provided[Overloads]()
@@ -70,7 +83,7 @@ UFUNCS = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "
 COMPARISONS = frozenset(["equal", "greater", "greater_equal", "less", "less_equal", "not_equal"])
 
 
-def whole_power(x: Any, n: int) -> Any:
+def whole_power(x: Power, n: int) -> Power:
     """``x^n`` for ``n`` of at least 1, by squaring: ``(x²)^(n/2)``, times ``x`` once more for an odd ``n``.
 
     >>> whole_power(3, 5)
@@ -105,46 +118,45 @@ class Var:
     def __repr__(self) -> str:
         return f"{self.name}: {self.type}"
 
-    def __add__(self, other: Any) -> Var:
+    def __add__(self, other: Operand) -> Var:
         return OVERLOADS().add(self, other)
 
-    def __radd__(self, other: Any) -> Var:
+    def __radd__(self, other: Operand) -> Var:
         return OVERLOADS().add(other, self)
 
-    def __sub__(self, other: Any) -> Var:
+    def __sub__(self, other: Operand) -> Var:
         return OVERLOADS().sub(self, other)
 
-    def __rsub__(self, other: Any) -> Var:
+    def __rsub__(self, other: Operand) -> Var:
         return OVERLOADS().sub(other, self)
 
-    def __mul__(self, other: Any) -> Var:
+    def __mul__(self, other: Operand) -> Var:
         return OVERLOADS().mul(self, other)
 
-    def __rmul__(self, other: Any) -> Var:
+    def __rmul__(self, other: Operand) -> Var:
         return OVERLOADS().mul(other, self)
 
-    def __truediv__(self, other: Any) -> Var:
+    def __truediv__(self, other: Operand) -> Var:
         return OVERLOADS().div(self, other)
 
-    def __rtruediv__(self, other: Any) -> Var:
+    def __rtruediv__(self, other: Operand) -> Var:
         return OVERLOADS().div(other, self)
 
-    def __matmul__(self, other: Any) -> Var:
+    def __matmul__(self, other: Operand) -> Var:
         return OVERLOADS().matmul(self, other)
 
-    def __rmatmul__(self, other: Any) -> Var:
+    def __rmatmul__(self, other: Operand) -> Var:
         return OVERLOADS().matmul(other, self)
 
-    def __pow__(self, exponent: Any) -> Var:
+    def __pow__(self, exponent: object) -> Var:
         if isinstance(exponent, Integral) and int(exponent) >= 1:
-            power: Var = whole_power(self, int(exponent))
-            return power
+            return whole_power(self, int(exponent))
         raise TypeError(
             f"{self.name} ** {exponent!r} is no product; a variable takes whole exponents from 1, gs.sqrt(x) is the "
             "square root, 1 / x the inverse, and gs.exp(y * gs.log(x)) any power of what is positive"
         )
 
-    def __rpow__(self, base: Any) -> NoReturn:
+    def __rpow__(self, base: object) -> NoReturn:
         raise TypeError(
             f"{base!r} ** {self.name} has no operator; gs.exp(x * log(base)) is the same of a positive base"
         )
@@ -158,7 +170,7 @@ class Var:
     def __abs__(self) -> Var:
         return OVERLOADS().abs(self)
 
-    def __getitem__(self, key: Any) -> Var:
+    def __getitem__(self, key: object) -> Var:
         return OVERLOADS().getitem(self, key)
 
     def __eq__(self, other: object) -> bool:
@@ -169,7 +181,7 @@ class Var:
 
     __hash__ = object.__hash__
 
-    def _uncomparable(self, other: Any) -> NoReturn:
+    def _uncomparable(self, other: object) -> NoReturn:
         raise TypeError(
             f"{self!r} has no value while the graph is built, so it cannot be compared with {other!r}; "
             "gs.greater, gs.less and gs.equal compare when it runs, and gs.where chooses by them"
@@ -183,17 +195,17 @@ class Var:
             "chooses when it runs"
         )
 
-    def _valueless(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def _valueless(self, *args: object, **kwargs: object) -> NoReturn:
         raise TypeError(
             f"{self!r} has no value while the graph is built, so it cannot be made a number or an array; apply "
             "functions of gs to it, and run the graph on arrays"
         )
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **settings: Any) -> Var:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Operand, **settings: object) -> Var:
         """``array * variable`` is ours; NumPy has no other function of variables."""
         name = ufunc.__name__
         if method == "__call__" and not settings and name in UFUNCS:
-            overload: Callable[[Any, Any], Var] = getattr(OVERLOADS(), UFUNCS[name])
+            overload: Callable[..., Var] = getattr(OVERLOADS(), UFUNCS[name])
             return overload(*operands)
         if name in COMPARISONS:
             self._uncomparable(next((other for other in operands if other is not self), self))
@@ -204,7 +216,7 @@ class Var:
     __float__ = __int__ = __index__ = __complex__ = __array__ = __array_function__ = _valueless
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+    def __torch_function__(cls, function: object, types: object, args: object = (), kwargs: object = None) -> NoReturn:
         raise TypeError(
             f"PyTorch's {getattr(function, '__name__', function)} was given a variable of a graph, which has no value "
             "while the graph is built; apply functions of gs to it, or read a model of PyTorch by "
@@ -237,6 +249,15 @@ class NoAttributes:
     """An operator without attributes."""
 
 
+Reads: TypeAlias = Sequence[tuple[int, int, int]]
+"""What a patch reads of an operand: along each axis its stride, its offset and the cells it needs."""
+
+Crop: TypeAlias = tuple[Attributes, Sequence[Reads | None]] | None
+"""What ``Op.crop`` gives."""
+
+JvpResult: TypeAlias = tuple[Sequence[Var], Sequence[Var | None]]
+"""Outputs and their tangents; a tangent is None where it is zero."""
+
 # --- operators and nodes ----------------------------------------------------------------------------------------------
 
 
@@ -264,7 +285,7 @@ class Sums:
     fixed: tuple[int, ...] = ()
     divisor: int | None = None
     bias: int | None = None
-    absolute: Callable[..., Any] | None = None
+    absolute: Callable[..., Var] | None = None
     linear: Callable[[Any], Any] = lambda attrs: attrs
     coefficient_quantum: Callable[..., float] = lambda attrs, *types: 0.0
     unscaled: Callable[[Any], Any] | None = None
@@ -272,7 +293,7 @@ class Sums:
     parts: Callable[..., int] | None = None
 
 
-def ones(attrs: Any, *types: TensorType) -> float:
+def ones(attrs: Attributes, *types: TensorType) -> float:
     """The ``coefficient_quantum`` of operators without coefficients."""
     return 1.0
 
@@ -311,12 +332,12 @@ class Op:
     spec: Callable[..., tuple[Tensor, ...]]
     batch: Callable[..., tuple[Var, ...]]
     linear: str | None = None
-    jvp: Callable[..., tuple[Sequence[Var], Sequence[Var | None]]] | None = None
+    jvp: Callable[..., JvpResult] | None = None
     transpose: Callable[..., Var] | None = None
     sums: Sums | None = None
     enclosure: Callable[..., Any] | None = None
     relaxation: Callable[..., Any] | None = None
-    crop: Callable[..., Any] | None = None
+    crop: Callable[..., Crop] | None = None
     """``crop(attrs, types, sizes)``: how to compute a patch of the result, of ``sizes`` cells along its last axes, away
     from padding: attributes, and for each operand, along each axis, its stride, its offset and the cells it needs.
     An entry is None for an operand that is needed whole, and the result is None if patches are not alike."""

@@ -31,7 +31,7 @@ class Opened(NamedTuple):
     """The names of the children, where they have some; else they are numbered."""
 
 
-def leaves(tree: Any) -> list[Any]:
+def leaves(tree: object) -> list[Any]:
     """The leaves in order; dicts by sorted key. None is a tree without leaves.
 
     >>> leaves({"b": (1, 2), "a": [3, None]})
@@ -43,7 +43,7 @@ def leaves(tree: Any) -> list[Any]:
     return [tree] if opened is None else [leaf for child in opened.children for leaf in leaves(child)]
 
 
-def rebuild(like: Any, new_leaves: Iterator[Any]) -> Any:
+def rebuild(like: object, new_leaves: Iterator[Any]) -> Any:
     """A tree of the shape of ``like`` with other leaves.
 
     >>> rebuild({"b": (1, 2), "a": 3}, iter("xyz"))
@@ -57,7 +57,7 @@ def rebuild(like: Any, new_leaves: Iterator[Any]) -> Any:
     return opened.close([rebuild(child, new_leaves) for child in opened.children])
 
 
-def aligned(like: Any, tree: Any, what: str) -> list[Any]:
+def aligned(like: object, tree: object, what: str) -> list[Any]:
     """The parts of ``tree`` that stand where ``like`` has leaves; a part may be None."""
     opened = None if like is None else _opened(like)
     if opened is None:
@@ -70,7 +70,7 @@ def aligned(like: Any, tree: Any, what: str) -> list[Any]:
     return [part for a, b in zip(opened.children, other.children, strict=True) for part in aligned(a, b, what)]
 
 
-def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+def named_leaves(tree: object) -> list[tuple[str, Any]]:
     """The leaves with the path to each: keys, names of fields and places, with dots between them.
 
     >>> named_leaves({"conv": {"weight": 1, "bias": None}, "rest": [2, 3]})
@@ -87,7 +87,7 @@ def named_leaves(tree: Any) -> list[tuple[str, Any]]:
     ]
 
 
-def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+def map_leaves(function: Callable[[Any], object], tree: object) -> Any:
     """The same tree with ``function`` applied to its leaves."""
     return rebuild(tree, map(function, leaves(tree)))
 

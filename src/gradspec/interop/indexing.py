@@ -33,6 +33,7 @@ def flat_indices(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
         index = convert(from_the_front(given, size), i64)
         outside += [less(index, 0), greater(index, size - 1)]
         places = index if places is None else places * size + index
+    assert places is not None
     return where(reduce(maximum, outside), prod(sizes), places)
 
 

@@ -14,17 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import expm1, inf, log1p, nan
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from gradspec.graph.builder import apply
-from gradspec.graph.ir import Node, Var
+from gradspec.graph.builder import apply, apply_all
+from gradspec.graph.ir import Array, Attributes, Node, Operand, Provided, Var
 from gradspec.graph.types import DTYPES, DType, TensorType, bf16, f16, f32, f64
-from gradspec.ops.curves import curve_box, curve_lines
-from gradspec.ops.pointwise import abs, gate, maximum, minimum
-from gradspec.ops.rules import Curve
-from gradspec.ops.select import equal, greater, where
 from gradspec.spec.errors import UnsupportedError
 
 DIGITS = {f16: 11, bf16: 8, f32: 24, f64: 53}
@@ -41,6 +37,23 @@ FUNCTION = 4.0
 
 FAST = 8.0
 """The further error, in units, of a quotient or a root in CUDA's fast mode: 2 and 3 ulp, or 4 and 6 units."""
+
+
+@dataclass(frozen=True)
+class BoundOperators:
+    """The operators that bounds are made of, and the bounds of curves. Their modules use this one."""
+
+    maximum: Callable[[Operand, Operand], Var]
+    minimum: Callable[[Operand, Operand], Var]
+    greater: Callable[[Operand, Operand], Var]
+    equal: Callable[[Operand, Operand], Var]
+    where: Callable[[Operand, Operand, Operand], Var]
+    gate: Callable[[Var, Var], Var]
+    curve_box: Callable[[BoundedNode, Curve, Box], Box]
+    curve_lines: Callable[[BoundedNode, Curve, Box, Var | None], Lines]
+
+
+OPERATORS = Provided[BoundOperators]()
 
 
 def gamma(n: float, unit: float) -> float:
@@ -145,7 +158,7 @@ class Box:
     def around(self, centre: Var) -> Var:
         """The radius for a given centre: a difference of floats is off by u of itself, and exact if it underflows."""
         lower, upper = self.ends
-        return self.arithmetic.inflated(maximum(upper - centre, centre - lower), self.arithmetic.own(2))
+        return self.arithmetic.inflated(OPERATORS().maximum(upper - centre, centre - lower), self.arithmetic.own(2))
 
     @property
     def lower(self) -> Var:
@@ -178,8 +191,8 @@ class Box:
         if self.point is not None:
             return absolute(self.point)
         if self._ball is None:
-            return maximum(abs(self.lower), abs(self.upper))  # type: ignore[no-any-return]
-        return abs(self.centre) + self.radius  # type: ignore[no-any-return]
+            return OPERATORS().maximum(abs(self.lower), abs(self.upper))
+        return abs(self.centre) + self.radius
 
     @cached_property
     def abs_sum(self) -> Var:
@@ -188,7 +201,7 @@ class Box:
 
     def within(self, lower: Var, upper: Var) -> Box:
         """The intersection of the box with other bounds, around the same centre."""
-        ends = maximum(self.lower, lower), minimum(self.upper, upper)
+        ends = OPERATORS().maximum(self.lower, lower), OPERATORS().minimum(self.upper, upper)
         part = Box(self.arithmetic, ends=lambda: ends)
         return Box(
             self.arithmetic,
@@ -218,7 +231,7 @@ class SumError:
 def absolute(x: Var) -> Var:
     """``|x|``, at once if it is a constant."""
     value = x.owner.value(x)
-    return abs(x) if value is None else x.owner.share(np.abs(value), f"abs_{x.name}")  # type: ignore[no-any-return]
+    return abs(x) if value is None else x.owner.share(np.abs(value), f"abs_{x.name}")
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------
@@ -239,7 +252,20 @@ class Slope:
 
     def absolute(self, x: Var) -> Var:
         """The map with absolute slopes; where a slope is 0, it does not matter how far ``x`` reaches."""
-        return gate(abs(self.slope), x)  # type: ignore[no-any-return]
+        return OPERATORS().gate(abs(self.slope), x)
+
+
+class LinearMap(Protocol):
+    """A linear map of one operand, such as a ``Slope``: itself, its transpose, and its absolute values."""
+
+    @property
+    def roundings(self) -> int: ...
+
+    def push(self, x: Var) -> Var: ...
+
+    def pull(self, g: Var) -> Var: ...
+
+    def absolute(self, x: Var) -> Var: ...
 
 
 @dataclass(frozen=True)
@@ -247,7 +273,48 @@ class BoundingLine:
     """``Σ map(operand) + intercept``, below or above the output of a node over the boxes of its operands."""
 
     intercept: Var
-    maps: Sequence[tuple[int, Any]] = ()
+    maps: Sequence[tuple[int, LinearMap]] = ()
+
+
+Lines: TypeAlias = tuple[BoundingLine, BoundingLine]
+"""A line below and a line above."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What the bounds of a function of one number follow from.
+
+    - ``turns(attrs)``: where it turns from falling to rising or back; between them it is monotone.
+    - ``kinks(attrs)``: where it bends, if it is linear elsewhere.
+    - ``bend(node, box)``: the largest ``|f″|`` over a box, from above; None if it is not smooth.
+    - ``bent(attrs)``: 1 if it is convex, −1 if it is concave, 0 if it is neither.
+    - ``tail(attrs)``: ``(t, d)``, if ``f`` stays within ``d`` of a line on each side beyond ``±t``.
+    - ``mass(node, box)``: what kernels may add up to ``f``, as the ``x/2`` and ``x/2·erf`` of gelu, which rounding
+      errors are relative to; besides ``f`` itself.
+    - ``off(node)``: how far the function may be moved by the rounding of its attributes, or None.
+    - ``steepest``: the largest ``|f′|``, if the function turns too often to name where, and stays from −1 to 1.
+    - ``roundings(attrs, dtype)``: those of one evaluation, 4 for an elementary function; 0 if it is exact.
+    - ``fast(node, box, size)``: how much more results of a ``size`` may be off in CUDA's fast mode, or None.
+    """
+
+    turns: Callable[[Attributes], tuple[float, ...]] = lambda attrs: ()
+    kinks: Callable[[Attributes], tuple[float, ...]] | None = None
+    bend: Callable[[BoundedNode, Box], Var | float] | None = None
+    bent: Callable[[Attributes], int] = lambda attrs: 0
+    tail: Callable[[Attributes], tuple[float, float] | None] = lambda attrs: None
+    mass: Callable[[BoundedNode, Box], Var | float] | None = None
+    off: Callable[[BoundedNode], float] | None = None
+    steepest: float | None = None
+    roundings: Callable[[Attributes, DType], int] = lambda attrs, dtype: 4
+    fast: Callable[[BoundedNode, Box, Var], Var | float] | None = None
+
+    def rules(self) -> dict[str, Any]:
+        """The rules of the operator's record."""
+        found: dict[str, Any] = {
+            "enclosure": lambda node, box: node.curve_box(self, box),
+            "relaxation": lambda node, boxes, share: node.curve_lines(self, boxes[0], share),
+        }
+        return found if self.kinks is None else {**found, "kinks": self.kinks}
 
 
 # --- the argument of rules --------------------------------------------------------------------------------------------
@@ -261,9 +328,9 @@ class BoundedNode:
     arithmetic: BoundArithmetic
 
     @property
-    def attrs(self) -> Any:
+    def attrs(self) -> Attributes:
         """The node's attributes; a dtype among them is that of the bounds if it is a float's."""
-        attrs: Any = self.node.attrs
+        attrs = self.node.attrs
         dtype = DTYPES.get(getattr(attrs, "dtype", ""))
         return replace(attrs, dtype=self.arithmetic.dtype.name) if dtype is not None and dtype.is_float else attrs
 
@@ -280,9 +347,13 @@ class BoundedNode:
         """The type of the node's result where it runs."""
         return self.node.outputs[0].type
 
-    def apply(self, *operands: Var) -> Any:
+    def apply(self, *operands: Var) -> Var:
         """The operator itself, on variables of the graph of bounds."""
         return apply(self.node.op, self.attrs, *operands)
+
+    def apply_all(self, *operands: Var) -> tuple[Var, ...]:
+        """As ``apply``, for an operator with several results."""
+        return apply_all(self.node.op, self.attrs, *operands)
 
     def point(self, value: Var) -> Box:
         return Box(self.arithmetic, point=value)
@@ -293,7 +364,7 @@ class BoundedNode:
     def hull(self, values: Sequence[Var]) -> Box:
         low, high = values[0], values[0]
         for value in values[1:]:
-            low, high = minimum(low, value), maximum(high, value)
+            low, high = OPERATORS().minimum(low, value), OPERATORS().maximum(high, value)
         return self.between(low, high)
 
     def around(self, values: Sequence[Var], roundings: float) -> Box:
@@ -305,14 +376,14 @@ class BoundedNode:
         """The error of a computed value, with a margin for adding it to the value."""
         a, stored = self.arithmetic, next(v.dtype for v in (*self.node.outputs, *self.node.inputs) if v.type.is_float)
         relative = a.own(roundings + 4) + a.kernel(roundings, stored) + a.storage(stored)
-        return abs(value) * a.above(relative) + a.above(a.underflow(roundings, stored))  # type: ignore[no-any-return]
+        return abs(value) * a.above(relative) + a.above(a.underflow(roundings, stored))
 
     def storage_error(self, value: Var, times: float) -> Var:
         """The error of storing ``times`` intermediate results before they are used."""
         stored = self.stored.dtype
         least = LEAST[stored] if self.arithmetic.storage(stored) else 0.0
         relative = self.arithmetic.above(times * self.arithmetic.storage(stored))
-        return abs(value) * relative + self.arithmetic.above(times * least)  # type: ignore[no-any-return]
+        return abs(value) * relative + self.arithmetic.above(times * least)
 
     @property
     def digits(self) -> int:
@@ -341,46 +412,46 @@ class BoundedNode:
         """The intercept of a line above a convex function, exact at floats: it is farthest below the line's end."""
         values = [(function(end), slope * end) for end in box.ends]
         blur = sum_of([abs(part) for pair in values for part in pair]) * self.arithmetic.above(self.arithmetic.own(5))
-        return maximum(*(value - part for value, part in values)) + (blur + self.tiny)  # type: ignore[no-any-return]
+        return OPERATORS().maximum(*(value - part for value, part in values)) + (blur + self.tiny)
 
     def curve_box(self, curve: Curve, box: Box) -> Box:
-        return curve_box(self, curve, box)  # type: ignore[no-any-return]
+        return OPERATORS().curve_box(self, curve, box)
 
-    def curve_lines(self, curve: Curve, box: Box, share: Var | None) -> tuple[BoundingLine, BoundingLine]:
-        return curve_lines(self, curve, box, share)  # type: ignore[no-any-return]
+    def curve_lines(self, curve: Curve, box: Box, share: Var | None) -> Lines:
+        return OPERATORS().curve_lines(self, curve, box, share)
 
     # --- comparisons: what is not certain of a number, because its bound is NaN, is not certain of its box ------------
 
-    def greater(self, a: Any, b: Any) -> Var:
-        return greater(a, b)  # type: ignore[no-any-return]
+    def greater(self, a: Operand, b: Operand) -> Var:
+        return OPERATORS().greater(a, b)
 
-    def at_least(self, a: Any, b: Any) -> Var:
-        return maximum(greater(a, b), equal(a, b))  # type: ignore[no-any-return]
+    def at_least(self, a: Operand, b: Operand) -> Var:
+        return OPERATORS().maximum(OPERATORS().greater(a, b), OPERATORS().equal(a, b))
 
     def either(self, a: Var, b: Var) -> Var:
-        return maximum(a, b)  # type: ignore[no-any-return]
+        return OPERATORS().maximum(a, b)
 
     def both(self, a: Var, b: Var) -> Var:
-        return minimum(a, b)  # type: ignore[no-any-return]
+        return OPERATORS().minimum(a, b)
 
     def opened(self, box: Box) -> tuple[Var, Var]:
         """The ends, infinite where nothing is known: for what takes a NaN for a number."""
-        low, high = (where(equal(end, end), end, far) for end, far in zip(box.ends, (-inf, inf), strict=True))
-        return low, high
+        make, (low, high) = OPERATORS(), box.ends
+        return make.where(make.equal(low, low), low, -inf), make.where(make.equal(high, high), high, inf)
 
     def known_where(self, condition: Var, box: Box) -> Box:
         """The box, or nothing known where the condition does not hold."""
-        lower, upper = (where(condition, end, nan) for end in box.ends)
+        lower, upper = (OPERATORS().where(condition, end, nan) for end in box.ends)
         return self.between(lower, upper)
 
     def among(self, *cases: tuple[Var, float]) -> Box:
         """The values of a function with few values: of each where it cannot be taken, and the value."""
         pairs = [(excluded, self.rounded(value)) for excluded, value in cases]
-        lows = [where(excluded, inf, self._like(low)) for excluded, (low, _) in pairs]
-        highs = [where(excluded, -inf, self._like(high)) for excluded, (_, high) in pairs]
+        lows = [OPERATORS().where(excluded, inf, self._like(low)) for excluded, (low, _) in pairs]
+        highs = [OPERATORS().where(excluded, -inf, self._like(high)) for excluded, (_, high) in pairs]
         return self.between(self.hull(lows).lower, self.hull(highs).upper)
 
-    def _like(self, value: float) -> Any:
+    def _like(self, value: float) -> Array:
         return np.asarray(value, self.arithmetic.dtype.numpy)  # a scalar of float64 would pass for a Python number
 
     def rounded(self, value: float) -> tuple[float, float]:
@@ -403,7 +474,7 @@ class BoundedNode:
     def slope(self, slope: Var) -> Slope:
         return Slope(slope)
 
-    def line(self, intercept: Var, *maps: tuple[int, Any]) -> BoundingLine:
+    def line(self, intercept: Var, *maps: tuple[int, LinearMap]) -> BoundingLine:
         return BoundingLine(intercept, maps)
 
 

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any, Self
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import IMPLIED, Op, Sums, Var, ones, usual
+from gradspec.graph.ir import IMPLIED, Crop, Op, Operand, Sums, Var, ones, usual
 from gradspec.graph.types import TensorType, require_floats, require_rank, require_sums
 from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.linear import biased_jvp, merge_batch, split_batch
@@ -45,7 +45,7 @@ class StatedWindows:
     outputs: Sizes = field(metadata=IMPLIED)
 
     @classmethod
-    def of(cls, window: Window, **others: Any) -> Self:
+    def of(cls, window: Window, **others: int) -> Self:
         """The record of a window that was made, and checked, where the user's arguments were read."""
         axes = [axis for axis in window.axes if isinstance(axis, Regular)]
         found = cls(
@@ -133,20 +133,20 @@ def _spec(name: str) -> Callable[..., tuple[Tensor]]:
 def _transpose(name: str) -> Callable[..., Var]:
     roles = ROLES[name]
 
-    def rule(attrs: Convolution, cotangents: Sequence[Var], operands_: Sequence[Any], i: int) -> Var:
+    def rule(attrs: Convolution, cotangents: Sequence[Var], operands_: Sequence[Var], i: int) -> Var:
         (cotangent,) = cotangents
         if i == 2:  # the bias
             channel = cotangent.ndim - attrs.rank - 1
-            return sum_over(cotangent, [a for a in range(cotangent.ndim) if a != channel])  # type: ignore[no-any-return]
+            return sum_over(cotangent, [a for a in range(cotangent.ndim) if a != channel])
         known = {roles[2]: cotangent, roles[1 - i]: operands_[1 - i]}
         op = BY_RESULT[roles[i]]
-        return apply(op, attrs, *(known[role] for role in ROLES[op.name][:2]))  # type: ignore[no-any-return]
+        return apply(op, attrs, *(known[role] for role in ROLES[op.name][:2]))
 
     return rule
 
 
 def _spread_bias(attrs: Convolution, bias: Var, like: Var) -> Var:
-    return broadcast_to(reshape(bias, (*bias.shape, *(1,) * attrs.rank)), like.shape)  # type: ignore[no-any-return]
+    return broadcast_to(reshape(bias, (*bias.shape, *(1,) * attrs.rank)), like.shape)
 
 
 def _batch(op: Op, attrs: Convolution, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var, ...]:
@@ -170,7 +170,7 @@ def _channel_axis(attrs: Convolution, v: Var, role: str, batch: int = 1) -> int:
     return v.ndim - attrs.rank - 1 if role in ("x", "g") else batch
 
 
-def _crop(attrs: Convolution, types: Sequence[TensorType], sizes: Sizes) -> Any:
+def _crop(attrs: Convolution, types: Sequence[TensorType], sizes: Sizes) -> Crop:
     """A patch of a convolution is one without padding; the weight and the bias are needed whole."""
     if len(sizes) != attrs.rank:
         return None
@@ -249,14 +249,14 @@ BY_RESULT = {ROLES[op.name][2]: op for op in (READ, WRITE, COMPARE)}
 
 
 def conv(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
+    x: Operand,
+    weight: Operand,
+    bias: Operand | None = None,
     stride: Ints = 1,
     padding: Padding = 0,
     dilation: Ints = 1,
     groups: int = 1,
-) -> Any:
+) -> Var:
     """Convolution of ``x (..., C, *spatial)`` with ``weight (M, C / groups, *kernel)``, which fixes the rank.
 
     Padding is an int, one int or ``(lo, hi)`` per axis, ``"same"`` or ``"valid"``. The kernel is not flipped. Integers
@@ -273,15 +273,15 @@ def conv(
 
 
 def conv_transpose(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
+    x: Operand,
+    weight: Operand,
+    bias: Operand | None = None,
     stride: Ints = 1,
     padding: Padding = 0,
     output_padding: Ints = 0,
     groups: int = 1,
     dilation: Ints = 1,
-) -> Any:
+) -> Var:
     """Transposed convolution of ``x (..., C, *spatial)`` with ``weight (C, M / groups, *kernel)``.
 
     >>> import numpy as np

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Sums, Var, ones
+from gradspec.graph.ir import JvpResult, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import DTYPES, DType, TensorType, boolean, dtype_of
 from gradspec.ops.batching import leading_batch
+from gradspec.ops.box import BoundedNode, Box
 from gradspec.ops.pointwise import abs
 from gradspec.ops.select import equal, greater, where
 from gradspec.spec.convert import convert as convert_spec
@@ -31,12 +31,12 @@ def _types(attrs: Conversion, x: TensorType) -> tuple[TensorType]:
     return (TensorType(DTYPES[attrs.dtype], x.shape),)
 
 
-def _jvp(attrs: Conversion, primals: Sequence[Var], tangents: Sequence[Var]) -> Any:
+def _jvp(attrs: Conversion, primals: Sequence[Var], tangents: Sequence[Var]) -> JvpResult:
     y = apply(CONVERT, attrs, *primals)
     return [y], [apply(CONVERT, attrs, *tangents) if y.type.is_float else None]
 
 
-def _converted(node: Any, x: Any) -> Any:
+def _converted(node: BoundedNode, x: Box) -> Box:
     """Of integers and booleans, or to them."""
     (low, high), to, given = x.ends, node.stored, node.node.inputs[0].type
     if to.is_float:
@@ -71,7 +71,7 @@ CONVERT: Op = Op(
 )
 
 
-def convert(x: Any, dtype: DType) -> Any:
+def convert(x: Operand, dtype: DType) -> Var:
     """``x`` as numbers of another dtype.
 
     Floats are rounded to the nearest, ties to even. Converted to integers they lose their fraction; values out of range

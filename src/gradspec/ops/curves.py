@@ -12,15 +12,14 @@ the box itself is better there, its end. Below, the function is turned upside do
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from gradspec.graph.ir import Var
+from gradspec.ops.box import BoundedNode, Box, Curve, Lines
 from gradspec.ops.layout import concat, getitem
 from gradspec.ops.pointwise import abs, maximum, minimum
 from gradspec.ops.pool import adaptive_max_pool, global_max_pool
-from gradspec.ops.rules import Curve
 from gradspec.ops.select import greater, less, where
 from gradspec.ops.shape import broadcast_to, reshape
 from gradspec.ops.unpool import max_gather
@@ -35,7 +34,7 @@ VANISHING = 2.0**-100
 """What an intermediate result may be when it overflows or is flushed to zero, as in ``x/(1 + exp(−x))``, times 2²⁴."""
 
 
-def curve_box(node: Any, curve: Curve, box: Any) -> Any:
+def curve_box(node: BoundedNode, curve: Curve, box: Box) -> Box:
     """The least and the largest value: at the ends, where the function turns, or near its value at the centre."""
     if curve.steepest is not None:
         value, reach = node.apply(box.centre), box.radius * node.above(curve.steepest)
@@ -46,7 +45,7 @@ def curve_box(node: Any, curve: Curve, box: Any) -> Any:
     return node.between(low - _margin(node, curve, box, low), high + _margin(node, curve, box, high))
 
 
-def _margin(node: Any, curve: Curve, box: Any, f: Var) -> Any:
+def _margin(node: BoundedNode, curve: Curve, box: Box, f: Var) -> Var:
     """How far results may be from computed values ``f``, here and in kernels: of boxes, or of points on a last axis."""
     stored = node.stored
     roundings = curve.roundings(node.attrs, stored.dtype) if stored.is_float else 0
@@ -60,14 +59,15 @@ def _margin(node: Any, curve: Curve, box: Any, f: Var) -> Any:
     return margin + curve.fast(node, box, size) if node.arithmetic.fast and curve.fast is not None else margin
 
 
-def _within(z: Var, box: Any) -> Var:
-    return maximum(minimum(z, box.upper), box.lower)  # type: ignore[no-any-return]
+def _within(z: Var, box: Box) -> Var:
+    return maximum(minimum(z, box.upper), box.lower)
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
-def curve_lines(node: Any, curve: Curve, box: Any, share: Any) -> Any:
+def curve_lines(node: BoundedNode, curve: Curve, box: Box, share: Var | None) -> Lines:
+    assert node.node.op.enclosure is not None
     bent, (least, most) = curve.bent(node.attrs), node.node.op.enclosure(node, box).ends
     if curve.kinks is None:
         z, between, share = *_points(node, curve, box), None
@@ -85,17 +85,17 @@ def curve_lines(node: Any, curve: Curve, box: Any, share: Any) -> Any:
 
 
 def _column(x: Var) -> Var:
-    return reshape(x, (*x.shape, 1))  # type: ignore[no-any-return]
+    return reshape(x, (*x.shape, 1))
 
 
-def _kinks(node: Any, curve: Curve, box: Any) -> Var:
+def _kinks(node: BoundedNode, curve: Curve, box: Box) -> Var:
     """The ends and the kinks between them; nothing happens elsewhere."""
     assert curve.kinks is not None
     kinks = [_within(node.number(kink, box.lower), box) for kink in curve.kinks(node.attrs)]
-    return concat([_column(v) for v in (box.lower, *kinks, box.upper)], -1)  # type: ignore[no-any-return]
+    return concat([_column(v) for v in (box.lower, *kinks, box.upper)], -1)
 
 
-def _points(node: Any, curve: Curve, box: Any) -> tuple[Var, Var]:
+def _points(node: BoundedNode, curve: Curve, box: Box) -> tuple[Var, Var]:
     """The ends and points in between, and by how much the function may leave its chords."""
     lower, upper = box.ends
     tail = curve.tail(node.attrs)
@@ -109,15 +109,16 @@ def _points(node: Any, curve: Curve, box: Any) -> tuple[Var, Var]:
     inner = maximum(minimum(ends[0] * weights[0] + ends[1] * weights[1], ends[1]), ends[0])
     size = maximum(abs(first), abs(last))
     gap = (last - first) * (1.01 / (POINTS - 1)) + size * node.rounding(8)
-    between = curve.bend(node, box) * (gap * gap) * node.above(BETWEEN) if curve.bend is not None else None
+    assert curve.bend is not None
+    between = curve.bend(node, box) * (gap * gap) * node.above(BETWEEN)
     if tail is not None:
         outside = maximum(less(lower, first), greater(upper, last))
         between = maximum(between, where(outside, node.number(node.above(2.05 * tail[1]), gap), 0.0))
-    return concat([_column(lower), inner, _column(upper)], -1), between  # type: ignore[return-value]
+    return concat([_column(lower), inner, _column(upper)], -1), between
 
 
 def _above(
-    node: Any, box: Any, z: Var, f: Var, between: Var | None, end: Var, share: Any, sign: float = 1.0
+    node: BoundedNode, box: Box, z: Var, f: Var, between: Var | None, end: Var, share: Var | None, sign: float = 1.0
 ) -> tuple[Var, Var]:
     """The slope and the intercept of a line above the points ``(z, f)`` and what is between them."""
     few = z.shape[-1] <= POINTS
@@ -137,7 +138,7 @@ def _above(
     return where(better, slope, 0.0), where(better, intercept, end)
 
 
-def _secants(node: Any, z: Var, f: Var) -> Sequence[Var]:
+def _secants(node: BoundedNode, z: Var, f: Var) -> Sequence[Var]:
     """The slopes from the first point to the others, and from the others to the last."""
     count = z.shape[-1]
     found = []
@@ -150,33 +151,33 @@ def _secants(node: Any, z: Var, f: Var) -> Sequence[Var]:
     return found
 
 
-def _middle(node: Any, z: Var, f: Var) -> Var:
+def _middle(node: BoundedNode, z: Var, f: Var) -> Var:
     """The slope in the middle."""
     at = z.shape[-1] // 2
     dz, df = (getitem(v, (..., slice(at + 1, at + 2))) - getitem(v, (..., slice(at - 1, at))) for v in (z, f))
     apart = greater(dz, node.tiny)
-    return where(apart, df / where(apart, dz, 1.0), 0.0)  # type: ignore[no-any-return]
+    return where(apart, df / where(apart, dz, 1.0), 0.0)
 
 
 def _best(slopes: Var, z: Var, f: Var, middle: Var) -> Var:
     """The slope of the line above the points that is lowest in the middle."""
     shape = (*slopes.shape, z.shape[-1])
 
-    def across(v: Var) -> Any:
+    def across(v: Var) -> Var:
         return broadcast_to(reshape(v, (*v.shape[:-1], 1, v.shape[-1])), shape)
 
     reached = across(f) - broadcast_to(_column(slopes), shape) * across(z - broadcast_to(_column(middle), z.shape))
     _, place = adaptive_max_pool(-_largest(reached), (1,), return_indices=True)
-    return reshape(max_gather(slopes, place, 1), middle.shape)  # type: ignore[no-any-return]
+    return reshape(max_gather(slopes, place, 1), middle.shape)
 
 
 def _largest(x: Var) -> Var:
-    return global_max_pool(x, 1, keepdims=False)  # type: ignore[no-any-return]
+    return global_max_pool(x, 1, keepdims=False)
 
 
-def _intercept(node: Any, slope: Var, z: Var, f: Var, between: Var | None) -> Var:
+def _intercept(node: BoundedNode, slope: Var, z: Var, f: Var, between: Var | None) -> Var:
     parts = broadcast_to(_column(slope), z.shape) * z
     room = (abs(f) + abs(parts)) * node.rounding(6)
     highest = _largest(f - parts + room) + node.tiny
     whole = highest if between is None else highest + between
-    return whole + abs(whole) * node.rounding(4)  # type: ignore[no-any-return]
+    return whole + abs(whole) * node.rounding(4)

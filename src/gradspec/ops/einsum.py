@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Var
+from gradspec.graph.ir import Operand, Var
 from gradspec.graph.types import dtype_of
 from gradspec.ops.layout import getitem, transpose, turned
 from gradspec.ops.linear import MATMUL, Product
@@ -25,7 +24,7 @@ LONGEST = 80
 _TERM = re.compile(r"[a-zA-Z]*(\.\.\.)?[a-zA-Z]*")
 
 
-def einsum(equation: str, *tensors: Any) -> Any:
+def einsum(equation: str, *tensors: Operand) -> Var:
     """The sum of products that an equation of axes describes, as in NumPy and PyTorch: ``"ij,jk->ik"``.
 
     A letter names an axis of one size; size 1 broadcasts. Letters after ``->`` are the axes of the result; the others
@@ -109,7 +108,7 @@ def _sizes(terms: Sequence[Labels], shapes: Sequence[tuple[int, ...]]) -> dict[s
 class _Part:
     """A tensor and the labels of its axes, all different."""
 
-    tensor: Any
+    tensor: Var
     labels: Labels
 
     def size(self, labels: Collection[str]) -> int:
@@ -125,7 +124,7 @@ class _Part:
         axes = tuple(axis for axis, label in enumerate(self.labels) if label not in needed)
         return _Part(sum(self.tensor, axes), tuple(c for c in self.labels if c in needed)) if axes else self
 
-    def matrices(self, lead: Labels, rows: Labels, columns: Labels) -> tuple[Any, bool]:
+    def matrices(self, lead: Labels, rows: Labels, columns: Labels) -> tuple[Var, bool]:
         """``(*lead, rows, columns)``, or the other way round and True if the axes lie so already."""
         is_turned = self.labels == (*lead, *columns, *rows)
         last = (columns, rows) if is_turned else (rows, columns)
@@ -133,7 +132,7 @@ class _Part:
         return reshape(ordered, [*ordered.shape[: len(lead)], *map(self.size, last)]), is_turned
 
 
-def _diagonal(x: Any, labels: Labels) -> tuple[Any, Labels]:
+def _diagonal(x: Var, labels: Labels) -> tuple[Var, Labels]:
     """Without repeated labels: cells of the two axes ``(n, n)``, laid in a row, are ``n + 1`` apart on the diagonal."""
     for label in labels:
         if labels.count(label) > 1:
@@ -162,18 +161,18 @@ def _product(a: _Part, b: _Part, needed: Collection[str]) -> _Part:
     return _Part(reshape(product(x, y, x_turned, y_turned), [sizes[label] for label in labels]), labels)
 
 
-def _matrix_product(x: Any, y: Any, x_turned: bool, y_turned: bool) -> Any:
+def _matrix_product(x: Var, y: Var, x_turned: bool, y_turned: bool) -> Var:
     return apply(MATMUL, Product(x_turned, y_turned), x, y)
 
 
-def _cell_product(x: Any, y: Any, x_turned: bool, y_turned: bool) -> Any:
+def _cell_product(x: Var, y: Var, x_turned: bool, y_turned: bool) -> Var:
     """``(…, left, inner, 1)`` times ``(…, 1, inner, right)``, summed: for small integers, or one product."""
     x, y = turned(x) if x_turned else x, turned(y) if y_turned else y
     cells = reshape(x, (*x.shape, 1)) * reshape(y, (*y.shape[:-2], 1, *y.shape[-2:]))
     return sum(cells, (-2,)) if x.shape[-1] != 1 else reshape(cells, (*x.shape[:-1], y.shape[-1]))
 
 
-def _has_products(x: Any) -> bool:
+def _has_products(x: Var) -> bool:
     """Whether there are matrix products of such numbers: of floats, and of integers of 32 bits or more."""
     dtype = x.dtype if isinstance(x, Var) else dtype_of(x)
     return dtype.is_float or dtype.numpy.itemsize >= 4

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import INDEXED, Op, Sums, Var, ones
+from gradspec.graph.ir import INDEXED, Array, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import TensorType, i64, require_integers, require_numbers, require_one_dtype
 from gradspec.ops.batching import with_leading_axis
+from gradspec.ops.box import BoundedNode, Box
 from gradspec.ops.convert import convert
 from gradspec.ops.layout import AlongAxis, concat, every_axis, getitem, transpose
 from gradspec.ops.pointwise import add, maximum, minimum
@@ -49,7 +50,7 @@ def _gather_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: S
     return (apply(op, AlongAxis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
 
 
-def _any_row(node: Any, x: Any, indices: Any) -> Any:
+def _any_row(node: BoundedNode, x: Box, indices: Box) -> Box:
     """Where the index is not certain, every row is possible."""
     axis, size = node.attrs.axis, x.lower.shape[node.attrs.axis]
     inside = [minimum(maximum(end, 0), size - 1) for end in indices.ends]
@@ -126,17 +127,17 @@ def _scatter_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: 
     return (apply(op, AlongAxis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
 
 
-def _scatter_transpose(attrs: AlongAxis, cotangents: Sequence[Var], operands_: Sequence[Any], i: int) -> Var:
+def _scatter_transpose(attrs: AlongAxis, cotangents: Sequence[Var], operands_: Sequence[Var], i: int) -> Var:
     """What ``x`` receives where nothing replaced it, or what ``rows`` do where they stayed."""
     (g,), (_, indices, rows) = cotangents, operands_
     if i == 0:
-        return apply(SCATTER_ROWS, attrs, g, indices, g.owner.zeros(TensorType(g.dtype, rows.shape)))  # type: ignore[no-any-return]
+        return apply(SCATTER_ROWS, attrs, g, indices, g.owner.zeros(TensorType(g.dtype, rows.shape)))
     received = apply(GATHER_ROWS, attrs, g, indices)
     stayed = reshape(_stayed(indices, g.shape, attrs.axis), (*indices.shape, *(1,) * (g.ndim - attrs.axis - 1)))
-    return where(broadcast_to(stayed, rows.shape), received, g.owner.zeros(received.type))  # type: ignore[no-any-return]
+    return where(broadcast_to(stayed, rows.shape), received, g.owner.zeros(received.type))
 
 
-def _stayed(indices: Var, shape: tuple[int, ...], axis: int) -> Any:
+def _stayed(indices: Var, shape: tuple[int, ...], axis: int) -> Var:
     """Which rows no later one replaced: each leaves its number at its place, and looks whether that is still there."""
     owner, attrs = indices.owner, AlongAxis(axis)
     numbers = owner.share(np.arange(indices.type.size).reshape(indices.shape), "numbers")
@@ -159,7 +160,7 @@ SCATTER_ROWS: Op = Op(
 # --- as NumPy and PyTorch have them -----------------------------------------------------------------------------------
 
 
-def take(x: Any, indices: Any, axis: int = 0) -> Any:
+def take(x: Operand, indices: Operand, axis: int = 0) -> Var:
     """The slices of ``x`` along ``axis`` that the indices name; the axis is replaced by those of the indices.
 
     ``take(table, indices)`` looks up embeddings. A negative index, or one beyond the last slice, is an error when the
@@ -178,7 +179,7 @@ def take(x: Any, indices: Any, axis: int = 0) -> Any:
     return transpose(rows, order)
 
 
-def gather(x: Any, axis: int, indices: Any) -> Any:
+def gather(x: Operand, axis: int, indices: Operand) -> Var:
     """The cell of ``x`` along ``axis`` that each index names; on the other axes the position is unchanged.
 
     On the other axes the indices may be shorter than ``x``.
@@ -192,7 +193,7 @@ def gather(x: Any, axis: int, indices: Any) -> Any:
     return moved(apply(GATHER_ROWS, AlongAxis(len(x.shape) - 1), *_along(x, indices, at)), -1, at)
 
 
-def scatter_add(x: Any, axis: int, indices: Any, source: Any) -> Any:
+def scatter_add(x: Operand, axis: int, indices: Operand, source: Operand) -> Var:
     """``x`` with every cell of ``source`` added to the cell along ``axis`` that its index names.
 
     Cells of ``source`` beyond the indices take no part.
@@ -202,13 +203,13 @@ def scatter_add(x: Any, axis: int, indices: Any, source: Any) -> Any:
     [0.0, 3.0, 10.0]
     """
 
-    def joined(part: Any, chosen: Any, cells: Any) -> Any:
+    def joined(part: Var, chosen: Var, cells: Var) -> Var:
         return add(part, apply(SCATTER_ADD_ROWS, RowPlaces(len(part.shape) - 1, part.shape[-1]), cells, chosen))
 
     return scattered("scatter_add", x, axis, indices, source, joined)
 
 
-def scatter(x: Any, axis: int, indices: Any, source: Any) -> Any:
+def scatter(x: Operand, axis: int, indices: Operand, source: Operand) -> Var:
     """``x`` with the cells along ``axis`` that the indices name replaced by those of ``source``.
 
     If several target one position, the last in row-major order remains. Cells of ``source`` beyond the indices are
@@ -219,13 +220,15 @@ def scatter(x: Any, axis: int, indices: Any, source: Any) -> Any:
     [3.0, 2.0, 7.0]
     """
 
-    def joined(part: Any, chosen: Any, cells: Any) -> Any:
+    def joined(part: Var, chosen: Var, cells: Var) -> Var:
         return apply(SCATTER_ROWS, AlongAxis(len(part.shape) - 1), part, chosen, cells)
 
     return scattered("scatter", x, axis, indices, source, joined)
 
 
-def scattered(name: str, x: Any, axis: int, indices: Any, source: Any, joined: Callable[..., Any]) -> Any:
+def scattered(
+    name: str, x: Operand, axis: int, indices: Operand, source: Operand, joined: Callable[[Var, Var, Var], Var]
+) -> Var:
     """``x`` with ``joined(part, indices, cells)`` in the place of the part that the indices reach.
 
     All three have the axis in the last place, and there are as many cells as indices.
@@ -243,7 +246,7 @@ def _require_enough(source: tuple[int, ...], indices: tuple[int, ...]) -> None:
         raise ShapeError(f"the source has shape {source}, and a cell is needed for each index of {indices}")
 
 
-def indexed(x: Var, key: Any) -> Any:
+def indexed(x: Var, key: object) -> Var:
     """``x[key]``: as ``getitem``, and one entry may be a tensor of integers, whose axes take the place of its own.
 
     Negative ones count from the end.
@@ -265,11 +268,11 @@ def indexed(x: Var, key: Any) -> Any:
     return take(rest, from_the_front(indices, rest.shape[at]), at)
 
 
-def _is_tensor(entry: Any) -> bool:
+def _is_tensor(entry: object) -> TypeGuard[Var | list[int] | Array]:
     return isinstance(entry, Var | list) or (isinstance(entry, np.ndarray) and entry.ndim > 0)
 
 
-def from_the_front(indices: Var, size: int) -> Any:
+def from_the_front(indices: Var, size: int) -> Var:
     """Indices of which negative ones count from the end, as all of them count from the front."""
     if indices.dtype.numpy.kind == "u":
         return indices
@@ -277,7 +280,7 @@ def from_the_front(indices: Var, size: int) -> Any:
     return where(less(wide, 0), wide + size, wide)
 
 
-def moved(x: Any, axis: int, to: int) -> Any:
+def moved(x: Var, axis: int, to: int) -> Var:
     """``x`` with one axis in another place."""
     rank = len(x.shape)
     rest = [a for a in range(rank) if a != axis % rank]
@@ -285,18 +288,18 @@ def moved(x: Any, axis: int, to: int) -> Any:
     return transpose(x, rest)
 
 
-def _with_indices(x: Any, indices: Any) -> Any:
+def _with_indices(x: Operand, indices: Operand) -> tuple[Var, ...]:
     return operands(x, _as_indices(indices))
 
 
-def _as_indices(indices: Any) -> Any:
+def _as_indices(indices: Operand) -> Var | Array:
     """A variable as it is, all else as an array; an empty list is one of no integers."""
     if isinstance(indices, Var):
         return indices
     return np.asarray(indices, np.int64 if isinstance(indices, list) and not indices else None)
 
 
-def _cells_axis(name: str, x: Any, indices: Any, axis: int) -> int:
+def _cells_axis(name: str, x: Var, indices: Var, axis: int) -> int:
     with applying(name, x, indices):
         at = normal_axis(name, axis, len(x.shape))
         sizes = zip(indices.shape, x.shape, strict=False)
@@ -308,13 +311,13 @@ def _cells_axis(name: str, x: Any, indices: Any, axis: int) -> int:
     return at
 
 
-def _along(x: Any, indices: Any, axis: int) -> tuple[Any, Any]:
+def _along(x: Var, indices: Var, axis: int) -> tuple[Var, Var]:
     """The part of ``x`` that the indices reach, and the indices, with the axis in the last place."""
     reached = tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(indices.shape))
     return moved(getitem(x, reached), axis, -1), moved(indices, axis, -1)
 
 
-def _put_back(x: Any, part: Any) -> Any:
+def _put_back(x: Var, part: Var) -> Var:
     """``x`` with its first cells on every axis replaced by ``part``."""
     for axis, (n, m) in enumerate(zip(x.shape, part.shape, strict=True)):
         if m < n:

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Var
+from gradspec.graph.ir import Operand, Var
 from gradspec.graph.types import bf16, f16, f32, i64, require_floats, type_of
 from gradspec.ops.convert import convert
 from gradspec.ops.gather import GATHER_ROWS, moved
@@ -30,8 +30,8 @@ CUBIC = -0.75
 
 
 def grid_sample(
-    x: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False
-) -> Any:
+    x: Operand, grid: Operand, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False
+) -> Var:
     """Cells of ``x (N, C, d₁, …, dᵣ)`` at the positions ``grid (N, …, r)``, from −1 to 1, last axis first.
 
     −1 and 1 are the outer edges of the first and last cell, or with ``align_corners`` their middles. Between cells the
@@ -55,11 +55,10 @@ def grid_sample(
         place = _unnormalised(getitem(grid, (..., rank - 1 - axis)), n, align_corners)
         axes.append(_taps(place, n, mode, padding_mode, align_corners))
     cells = reshape(moved(x, 1, -1), (x.shape[0], prod(sizes), x.shape[1]))
-    total = None
-    for corner in product(*axes):
-        term = _corner(cells, corner, sizes)
-        total = term if total is None else total + term
-    return moved(total, -1, 1)
+    first, *others = (_corner(cells, corner, sizes) for corner in product(*axes))
+    for term in others:
+        first = first + term
+    return moved(first, -1, 1)
 
 
 def _require_fit(x: Sequence[int], grid: Sequence[int], mode: str, padding_mode: str) -> None:
@@ -84,12 +83,12 @@ class Tap(NamedTuple):
     weight: Any
 
 
-def _unnormalised(u: Any, n: int, align_corners: bool) -> Any:
+def _unnormalised(u: Var, n: int, align_corners: bool) -> Var:
     """Places counted in cells, 0 the middle of the first one."""
     return (u + 1.0) * ((n - 1) / 2) if align_corners else ((u + 1.0) * float(n) - 1.0) * 0.5
 
 
-def _taps(place: Any, n: int, mode: str, padding_mode: str, align_corners: bool) -> list[Tap]:
+def _taps(place: Var, n: int, mode: str, padding_mode: str, align_corners: bool) -> list[Tap]:
     """The cells that a place is interpolated from. A cubic reaches over the border, so that cells are moved, not it."""
     if mode == "bicubic":
         first = floor(place)
@@ -104,17 +103,17 @@ def _taps(place: Any, n: int, mode: str, padding_mode: str, align_corners: bool)
     return [Tap(first, 1.0 - t), Tap(first + 1.0, t)]
 
 
-def _near(t: Any) -> Any:
+def _near(t: Var) -> Var:
     """The cubic from 0 to 1."""
     return ((CUBIC + 2.0) * t - (CUBIC + 3.0)) * t * t + 1.0
 
 
-def _far(t: Any) -> Any:
+def _far(t: Var) -> Var:
     """The cubic from 1 to 2."""
     return ((t - 5.0) * t + 8.0) * t * CUBIC - 4.0 * CUBIC
 
 
-def _inside(place: Any, n: int, padding_mode: str, align_corners: bool) -> Any:
+def _inside(place: Var, n: int, padding_mode: str, align_corners: bool) -> Var:
     if padding_mode == "zeros":
         return place
     if padding_mode == "reflection":
@@ -122,7 +121,7 @@ def _inside(place: Any, n: int, padding_mode: str, align_corners: bool) -> Any:
     return where(greater(place, 0.0), where(less(place, n - 1.0), place, n - 1.0), 0.0)
 
 
-def _reflected(place: Any, low: float, high: float) -> Any:
+def _reflected(place: Var, low: float, high: float) -> Var:
     """Mirrored at both ends, as often as it takes."""
     span = high - low
     if span == 0:
@@ -138,7 +137,7 @@ def _reflected(place: Any, low: float, high: float) -> Any:
 # --- all axes ---------------------------------------------------------------------------------------------------------
 
 
-def _corner(cells: Any, corner: Sequence[Tap], sizes: Sequence[int]) -> Any:
+def _corner(cells: Var, corner: Sequence[Tap], sizes: Sequence[int]) -> Var:
     """What one cell for each axis adds: its row of channels times the weights; nothing where there is no cell."""
     places: Any = None
     weight: Any = None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import MOVED, Op, Sums, Var
+from gradspec.graph.ir import MOVED, JvpResult, Op, Operand, Sums, Var
 from gradspec.graph.types import TensorType, boolean, number_as, require_one_dtype, type_of
 from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.rules import applying, recorded_axis
@@ -61,7 +61,7 @@ def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(axes.index(a) for a in range(len(axes)))
 
 
-def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
+def transpose(x: Operand, axes: Sequence[int] | None = None) -> Var:
     """Axis ``k`` of the result is axis ``axes[k]`` of ``x``; all axes in reverse order unless given.
 
     >>> import numpy as np
@@ -74,7 +74,7 @@ def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
     return x if order == tuple(range(len(order))) else apply(TRANSPOSE, Order(order), x)
 
 
-def turned(x: Any) -> Any:
+def turned(x: Var) -> Var:
     """Matrices transposed, over the last two axes; a vector is as it was.
 
     >>> import numpy as np
@@ -106,7 +106,7 @@ def _concat_transpose(attrs: AlongAxis, cotangents: Sequence[Var], xs: Sequence[
     before = sum(x.shape[attrs.axis] for x in xs[:i])
     window: list[Any] = [builtins.slice(None)] * len(g.shape)
     window[attrs.axis] = builtins.slice(before, before + xs[i].shape[attrs.axis])
-    return getitem(g, tuple(window))  # type: ignore[no-any-return]
+    return getitem(g, tuple(window))
 
 
 def _concat_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
@@ -126,7 +126,7 @@ CONCAT = Op(
 )
 
 
-def concat(xs: Sequence[Any], axis: int = 0) -> Any:
+def concat(xs: Sequence[Operand], axis: int = 0) -> Var:
     """The tensors one after another along ``axis``.
 
     >>> import numpy as np
@@ -167,7 +167,7 @@ def _slice_transpose(attrs: Slices, cotangents: Sequence[Var], types: Sequence[T
     for n, start, size, step in zip(x.shape, attrs.starts, attrs.sizes, attrs.steps, strict=True):
         first, last = sorted((start, start + (size - 1) * step)) if size else (0, -1)
         pairs.append((first, n - 1 - last))
-    return _spaced(forwards, tuple(pairs), tuple(abs(step) - 1 for step in attrs.steps))  # type: ignore[no-any-return]
+    return _spaced(forwards, tuple(pairs), tuple(abs(step) - 1 for step in attrs.steps))
 
 
 def _slice_batch(op: Op, attrs: Slices, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
@@ -190,11 +190,11 @@ SLICE = Op(
 
 
 def slice(
-    x: Any,
+    x: Operand,
     starts: Sequence[int | None],
     stops: Sequence[int | None],
     steps: Sequence[int | None] | None = None,
-) -> Any:
+) -> Var:
     """``x[start:stop:step, …]`` with one entry per axis, which means what Python's slices mean; None is an open end.
 
     Variables also take ``x[...]`` with integers, slices, ``...`` and ``None``.
@@ -209,12 +209,12 @@ def slice(
     return _strided(x, window)
 
 
-def _strided(x: Any, attrs: Slices) -> Any:
+def _strided(x: Var, attrs: Slices) -> Var:
     whole = attrs == Slices((0,) * len(x.shape), x.shape, (1,) * len(x.shape))
     return x if whole else apply(SLICE, attrs, x)
 
 
-def getitem(x: Any, key: Any) -> Any:
+def getitem(x: Var, key: object) -> Var:
     """``x[key]`` for integers, slices, ``...`` and ``None`` (a new axis of size 1).
 
     >>> import numpy as np
@@ -237,7 +237,7 @@ def getitem(x: Any, key: Any) -> Any:
     return reshape(_strided(x, Slices(*spec.progressions_of(slices, x.shape))), shape)
 
 
-def every_axis(key: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
+def every_axis(key: tuple[object, ...], shape: tuple[int, ...]) -> tuple[object, ...]:
     """The key with its ``...`` written out, so that it has one entry for each axis."""
     dots = [i for i, entry in enumerate(key) if entry is Ellipsis]
     missing = len(shape) - sum(entry is not None and entry is not Ellipsis for entry in key)
@@ -279,7 +279,7 @@ def _pad_types(attrs: Padding, x: TensorType) -> tuple[TensorType]:
     return (TensorType(x.dtype, spec.spaced_sizes(x.shape, pairs, attrs.interior)),)
 
 
-def _pad_jvp(attrs: Padding, primals: Sequence[Var], tangents: Sequence[Var]) -> Any:
+def _pad_jvp(attrs: Padding, primals: Sequence[Var], tangents: Sequence[Var]) -> JvpResult:
     return [apply(PAD, attrs, *primals)], [_spaced(tangents[0], attrs.padding, attrs.interior)]
 
 
@@ -289,7 +289,7 @@ def _pad_transpose(attrs: Padding, cotangents: Sequence[Var], types: Sequence[Te
     ends = [
         builtins.slice(lo, lo + n * step, step) for (lo, _), n, step in zip(attrs.padding, x.shape, steps, strict=True)
     ]
-    return getitem(g, tuple(ends))  # type: ignore[no-any-return]
+    return getitem(g, tuple(ends))
 
 
 def _pad_batch(op: Op, attrs: Padding, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
@@ -309,7 +309,7 @@ PAD = Op(
 )
 
 
-def pad(x: Any, padding: Sequence[tuple[int, int]], value: float = 0.0) -> Any:
+def pad(x: Operand, padding: Sequence[tuple[int, int]], value: float = 0.0) -> Var:
     """``x`` with ``lo`` cells of ``value`` before it and ``hi`` after it, for the pair ``(lo, hi)`` of every axis.
 
     The value is rounded to the dtype of ``x``.
@@ -324,12 +324,12 @@ def pad(x: Any, padding: Sequence[tuple[int, int]], value: float = 0.0) -> Any:
     return _spaced(x, pairs, (0,) * len(pairs), number)
 
 
-def _spaced(x: Any, pairs: spec.Pairs, interior: tuple[int, ...], value: float | int = 0) -> Any:
+def _spaced(x: Var, pairs: spec.Pairs, interior: tuple[int, ...], value: float | int = 0) -> Var:
     idle = not any(n for pair in pairs for n in pair) and not any(interior)
     return x if idle else apply(PAD, Padding(pairs, interior, value), x)
 
 
-def _number(value: Any, x: Any) -> float | int:
+def _number(value: float, x: Var) -> float | int:
     """``value`` as a number that the dtype of ``x`` holds."""
     kind = x.type if isinstance(x, Var) else type_of(x)
     if kind.dtype is boolean:
@@ -348,12 +348,12 @@ def _number(value: Any, x: Any) -> float | int:
 # --- stacks of results, one for each cell of something, as derivatives collect them ----------------------------------
 
 
-def unstack_first(stack: Any, shape: tuple[int, ...]) -> Any:
+def unstack_first(stack: Var, shape: tuple[int, ...]) -> Var:
     """The leading axis of a stack as axes of ``shape``."""
     return reshape(stack, (*shape, *stack.shape[1:]))
 
 
-def unstack_last(stack: Any, shape: tuple[int, ...]) -> Any:
+def unstack_last(stack: Var, shape: tuple[int, ...]) -> Var:
     """The leading axis of a stack as axes of ``shape``, behind the others."""
     moved = transpose(stack, (*range(1, len(stack.shape)), 0))
     return reshape(moved, (*stack.shape[1:], *shape))

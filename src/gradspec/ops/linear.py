@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Attributes, Op, Sums, Var, ones
+from gradspec.graph.ir import Attributes, JvpResult, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import TensorType, require_floats, require_sums
 from gradspec.ops.batching import leading_batch, with_leading_axis
+from gradspec.ops.box import BoundedNode, Box
 from gradspec.ops.layout import transpose
 from gradspec.ops.pointwise import abs, sqrt
 from gradspec.ops.rules import broadcast_shape, require_count
@@ -25,13 +26,13 @@ from gradspec.spec.linear import product, swap_last
 from gradspec.spec.tensor import Tensor
 
 
-def biased_jvp(op: Callable[[], Op], spread_bias: Callable[..., Var]) -> Callable[..., Any]:
+def biased_jvp(op: Callable[[], Op], spread_bias: Callable[..., Var]) -> Callable[..., JvpResult]:
     """The JVP of a product of two operands, plus a bias if there is a third: ``da·b + a·db + dbias``.
 
     The tangent of the bias joins the last product, so that they are rounded together.
     """
 
-    def rule(attrs: Attributes, primals: Sequence[Var], tangents: Sequence[Var | None]) -> Any:
+    def rule(attrs: Attributes, primals: Sequence[Var], tangents: Sequence[Var | None]) -> JvpResult:
         (a, b, *_), (da, db, *dbias) = primals, tangents
         products = [(da, b)] * (da is not None) + [(a, db)] * (db is not None)
         moving = [bias for bias in dbias if bias is not None]
@@ -51,13 +52,13 @@ def merge_batch(x: Var, axis: int) -> Var:
     n, *sizes = x.shape
     moved = transpose(x, (*range(1, axis), 0, *range(axis, x.ndim)))
     sizes[axis - 1] *= n
-    return reshape(moved, sizes)  # type: ignore[no-any-return]
+    return reshape(moved, sizes)
 
 
 def split_batch(x: Var, axis: int, parts: tuple[int, int]) -> Var:
     """``merge_batch`` undone: ``axis`` split in two, the first of which becomes the leading axis."""
     split = reshape(x, (*x.shape[:axis], *parts, *x.shape[axis + 1 :]))
-    return transpose(split, (axis, *range(axis), *range(axis + 1, split.ndim)))  # type: ignore[no-any-return]
+    return transpose(split, (axis, *range(axis), *range(axis + 1, split.ndim)))
 
 
 # --- matmul ----------------------------------------------------------------------------------------------------------
@@ -97,7 +98,7 @@ def _matmul_spec(attrs: Product, a: Tensor, b: Tensor, bias: Tensor | None = Non
     return (product(left, right, bias),)
 
 
-def _matmul_transpose(attrs: Product, cotangents: Sequence[Var], operands_: Sequence[Any], i: int) -> Any:
+def _matmul_transpose(attrs: Product, cotangents: Sequence[Var], operands_: Sequence[Var], i: int) -> Var:
     """From ``y = a·b``: ``da = g·bᵀ`` and ``db = aᵀ·g``, each transposed once more if the operand was read so."""
     (g,), (a, b) = cotangents, operands_[:2]
     if i == 2:
@@ -128,7 +129,7 @@ def _inner(attrs: Product, a: TensorType, b: TensorType, *bias: TensorType) -> i
 
 
 def _spread_columns(attrs: Product, bias: Var, like: Var) -> Var:
-    return broadcast_to(reshape(bias, (*bias.shape[:-1], 1, bias.shape[-1])), like.shape)  # type: ignore[no-any-return]
+    return broadcast_to(reshape(bias, (*bias.shape[:-1], 1, bias.shape[-1])), like.shape)
 
 
 MATMUL: Op = Op(
@@ -143,7 +144,7 @@ MATMUL: Op = Op(
 )
 
 
-def matmul(a: Any, b: Any) -> Any:
+def matmul(a: Operand, b: Operand) -> Var:
     """The product of matrices over the last two axes, for every index of the leading axes, which broadcast.
 
     A vector is a row on the left and a column on the right, and its axis is dropped from the result. Integers have 32
@@ -163,19 +164,19 @@ def matmul(a: Any, b: Any) -> Any:
     return reshape(y, (*lead, *matrix[: a.ndim > 1], *matrix[1 : 1 + (b.ndim > 1)]))
 
 
-def _rows_times(a: Any, b: Any, *bias: Any, transpose_b: bool = False) -> Any:
+def _rows_times(a: Var, b: Var, *bias: Var, transpose_b: bool = False) -> Var:
     """All rows of ``a`` times one matrix."""
     rows = reshape(a, (prod(a.shape[:-1]), a.shape[-1]))
     y = apply(MATMUL, Product(transpose_b=transpose_b), rows, b, *bias)
     return reshape(y, (*a.shape[:-1], y.shape[-1]))
 
 
-def _stacks_times(a: Any, b: Any) -> Any:
+def _stacks_times(a: Var, b: Var) -> Var:
     lead = broadcast_shape("matmul", a.shape[:-2], b.shape[:-2])
     return apply(MATMUL, Product(), broadcast_to(a, lead + a.shape[-2:]), broadcast_to(b, lead + b.shape[-2:]))
 
 
-def linear(x: Any, weight: Any, bias: Any = None) -> Any:
+def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Var:
     """``x·weightᵀ + bias`` over the last axis: x ``(..., C)``, weight ``(M, C)``, bias ``(M,)`` or None.
 
     >>> import numpy as np
@@ -203,7 +204,10 @@ class BatchNorm:
     bias: bool
 
 
-def _named(attrs: BatchNorm, operands_: Sequence[Any]) -> tuple[Any, Any, Any, Any, Any]:
+T = TypeVar("T")
+
+
+def _named(attrs: BatchNorm, operands_: Sequence[T]) -> tuple[T, T, T, T | None, T | None]:
     """x, mean, variance, weight and bias; None for what there is not."""
     x, mean, var, *rest = operands_
     return x, mean, var, rest[0] if attrs.weight else None, rest[-1] if attrs.bias else None
@@ -224,7 +228,7 @@ def _batch_norm_spec(attrs: BatchNorm, *tensors: Tensor) -> tuple[Tensor]:
     return (batch_norm_spec(*_named(attrs, tensors), attrs.eps),)
 
 
-def _batch_norm_jvp(attrs: BatchNorm, primals: Sequence[Var], tangents: Sequence[Var | None]) -> Any:
+def _batch_norm_jvp(attrs: BatchNorm, primals: Sequence[Var], tangents: Sequence[Var | None]) -> JvpResult:
     """With ``r = 1/√(var + eps)`` and ``z = (x − mean)·r``: ``(dx − dmean − z·r·dvar/2)·r·weight + z·dweight + dbias``.
 
     The operator itself gives ``z``, and ``r`` as the ``z`` of ones, so that eps is the same number in all of them.
@@ -236,7 +240,7 @@ def _batch_norm_jvp(attrs: BatchNorm, primals: Sequence[Var], tangents: Sequence
     ones = np.broadcast_to(np.ones((), var.dtype.numpy), (1, *var.shape))
     scale = apply(BATCH_NORM, plain, var.owner.share(ones, "one"), var.owner.zeros(mean.type), var)
 
-    def across(v: Any) -> Any:
+    def across(v: Var) -> Var:
         """One number per channel, along the channel axis of x."""
         return reshape(v, (x.shape[1], *(1,) * (x.ndim - 2)))
 
@@ -252,7 +256,7 @@ def _batch_norm_jvp(attrs: BatchNorm, primals: Sequence[Var], tangents: Sequence
     return [apply(BATCH_NORM, attrs, *primals)], [broadcast_to(_total(terms), x.shape)]
 
 
-def _total(terms: Sequence[Any]) -> Any:
+def _total(terms: Sequence[Var]) -> Var:
     first, *rest = terms
     for term in rest:
         first = first + term
@@ -281,7 +285,7 @@ def _batch_norm_terms(attrs: BatchNorm, x: TensorType, *statistics: TensorType) 
     return 13 + rounded_number(attrs.eps, x.dtype)
 
 
-def _batch_norm_absolute(attrs: BatchNorm, *operands_: Any) -> Any:
+def _batch_norm_absolute(attrs: BatchNorm, *operands_: Var) -> Var:
     """A variance below 0, from which eps might be lost, makes it NaN."""
     x, mean, var, weight, bias = _named(attrs, operands_)
     var = var + 0.0 * sqrt(var)
@@ -292,18 +296,18 @@ def _batch_norm_absolute(attrs: BatchNorm, *operands_: Any) -> Any:
     return batch_norm(x, -abs(mean), var, weight, bias, attrs.eps)
 
 
-def _batch_norm_transpose(attrs: BatchNorm, cotangents: Sequence[Var], operands_: Sequence[Any], i: int) -> Any:
+def _batch_norm_transpose(attrs: BatchNorm, cotangents: Sequence[Var], operands_: Sequence[Var], i: int) -> Var:
     """Of ``x``, in which it is affine."""
     _, mean, var, weight, _ = _named(attrs, operands_)
     return batch_norm(cotangents[0], mean.owner.zeros(mean.type), var, weight, eps=attrs.eps)
 
 
-def _batch_norm_box(node: Any, *boxes: Any) -> Any:
+def _batch_norm_box(node: BoundedNode, *boxes: Box) -> Box:
     """For statistics that are not known exactly, from the ends of all operands."""
     x, mean, var, weight, bias = _named(node.attrs, boxes)
     shape = (node.stored.shape[1], *(1,) * (node.stored.ndim - 2))
 
-    def across(box: Any) -> list[Any]:
+    def across(box: Box) -> list[Var]:
         return [reshape(end, shape) for end in box.ends]
 
     low_mean, high_mean = across(mean)
@@ -342,8 +346,13 @@ BATCH_NORM: Op = Op(
 
 
 def batch_norm(
-    x: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Any:
+    x: Operand,
+    running_mean: Operand,
+    running_var: Operand,
+    weight: Operand | None = None,
+    bias: Operand | None = None,
+    eps: float = 1e-5,
+) -> Var:
     """``(x − mean) / √(var + eps) · weight + bias`` with given statistics, one per channel of ``x (N, C, ...)``.
 
     >>> import numpy as np

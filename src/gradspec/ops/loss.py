@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import INDEXED, Op, Var
+from gradspec.graph.ir import INDEXED, Op, Operand, Var
 from gradspec.graph.types import TensorType, require_integers
 from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.layout import AlongAxis
@@ -21,11 +20,11 @@ from gradspec.spec import loss as spec
 from gradspec.spec.window import whole_number
 
 
-def _reduced(losses: Any, reduction: str) -> Any:
+def _reduced(losses: Var, reduction: str) -> Var:
     return mean(losses) if reduction == "mean" else sum(losses) if reduction == "sum" else losses
 
 
-def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Any:
+def mse_loss(input: Operand, target: Operand, reduction: str = "mean") -> Var:
     """``(input − target)²``, its mean (the default), sum or, with ``"none"``, every cell. The shapes are equal.
 
     >>> import numpy as np
@@ -53,9 +52,9 @@ def _pick_types(attrs: AlongAxis, x: TensorType, labels: TensorType) -> tuple[Te
     return (TensorType(x.dtype, labels.shape),)
 
 
-def _pick_transpose(attrs: AlongAxis, cotangents: Sequence[Var], operands_: Sequence[Any], i: int) -> Var:
+def _pick_transpose(attrs: AlongAxis, cotangents: Sequence[Var], operands_: Sequence[Var], i: int) -> Var:
     x, labels = operands_
-    return apply(PLACE, Place(attrs.axis, x.shape[attrs.axis]), cotangents[0], labels)  # type: ignore[no-any-return]
+    return apply(PLACE, Place(attrs.axis, x.shape[attrs.axis]), cotangents[0], labels)
 
 
 def _pick_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
@@ -105,7 +104,7 @@ PLACE = Op(
 )
 
 
-def cross_entropy(logits: Any, labels: Any, reduction: str = "mean") -> Any:
+def cross_entropy(logits: Operand, labels: Operand, reduction: str = "mean") -> Var:
     """``−log softmax(logits)[label]``, its mean (the default), sum or, with ``"none"``, one for each label.
 
     Logits are ``(C,)``, ``(N, C)`` or ``(N, C, d₁, …)``, labels integers of the same shape without the class axis. A

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
-from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op
+from gradspec.graph.ir import JvpResult, Op, Operand, Var
 from gradspec.graph.types import TensorType, require_floats
 from gradspec.ops.batching import leading_batch
+from gradspec.ops.box import BoundedNode, Box, Curve
 from gradspec.ops.pointwise import maximum, scale
 from gradspec.ops.pool import AVG_POOL, MAX_POOL_PUSH, AvgPool, MaxPool, Windows, plain_number, sliding_windows
-from gradspec.ops.rules import Curve, pointwise_spec, same_types
+from gradspec.ops.rules import pointwise_spec, same_types
 from gradspec.ops.select import greater, where
 from gradspec.ops.terms import most_cells
 from gradspec.spec.lp_pool import abs_power, require_exponent
@@ -36,13 +36,13 @@ class AbsPower:
     signed: bool = False
 
 
-def _abs_power_jvp(attrs: AbsPower, primals: Any, tangents: Any) -> Any:
+def _abs_power_jvp(attrs: AbsPower, primals: Sequence[Var], tangents: Sequence[Var]) -> JvpResult:
     (x,), (dx,), q = primals, tangents, attrs.exponent
     slope = None if q == 0 else scale(apply(ABS_POWER, AbsPower(q - 1, not attrs.signed), x), q)
     return [apply(ABS_POWER, attrs, x)], [None if slope is None else slope * dx]
 
 
-def _bend(node: Any, box: Any) -> Any:
+def _bend(node: BoundedNode, box: Box) -> Var | float:
     """``|q·(q − 1)|·|x|^(q−2)``, largest at the largest or the least ``|x|``; infinite at a kink or jump at 0."""
     q, signed = node.attrs.exponent, node.attrs.signed
     if q == signed:  # x itself, or 1
@@ -52,7 +52,7 @@ def _bend(node: Any, box: Any) -> Any:
     return curved * 1.0001 if q >= 2 else where(greater(nearest, 0.0), curved * 1.0001, inf)
 
 
-def _sizes(box: Any) -> tuple[Any, Any]:
+def _sizes(box: Box) -> tuple[Var, Var]:
     """The least and the largest ``|x|``."""
     lower, upper = box.ends
     return maximum(maximum(lower, -upper), 0.0), maximum(-lower, upper)
@@ -66,7 +66,7 @@ _CURVE = Curve(
 )
 
 
-def _abs_power_box(node: Any, box: Any) -> Any:
+def _abs_power_box(node: BoundedNode, box: Box) -> Box:
     """For a negative exponent nothing is known if ``x`` may be 0."""
     found = node.curve_box(_CURVE, box)
     return found if node.attrs.exponent >= 0 else node.known_where(node.greater(_sizes(box)[0], 0.0), found)
@@ -102,7 +102,7 @@ def _spec(attrs: LpPool, x: Tensor) -> tuple[Tensor]:
     return (lp_pool_spec(x, attrs.p, attrs.kernel_size, attrs.stride, attrs.ceil_mode),)
 
 
-def _jvp(attrs: LpPool, primals: Any, tangents: Any) -> Any:
+def _jvp(attrs: LpPool, primals: Sequence[Var], tangents: Sequence[Var]) -> JvpResult:
     (x,), (dx,), p = primals, tangents, attrs.p
     y = apply(LP_POOL, attrs, x)
     windows = {name: value for name, value in vars(attrs).items() if name != "p"}
@@ -114,7 +114,7 @@ def _jvp(attrs: LpPool, primals: Any, tangents: Any) -> Any:
     return [y], [apply(ABS_POWER, AbsPower(1 - p), y) * total]
 
 
-def _box(node: Any, box: Any) -> Any:
+def _box(node: BoundedNode, box: Box) -> Box:
     """The norm increases with every ``|xᵢ|``.
 
     A sum of powers that is normal is off by their errors and its own, of which the root leaves a p-th; one that is not
@@ -132,7 +132,9 @@ def _box(node: Any, box: Any) -> Any:
 LP_POOL = Op("lp_pool", LpPool, types=_types, spec=_spec, batch=leading_batch, enclosure=_box, jvp=_jvp)
 
 
-def lp_pool(x: Any, p: float, kernel_size: Sequence[int], stride: Ints | None = None, ceil_mode: bool = False) -> Any:
+def lp_pool(
+    x: Operand, p: float, kernel_size: Sequence[int], stride: Ints | None = None, ceil_mode: bool = False
+) -> Var:
     """The p-norm ``(Σ |xᵢ|^p)^(1/p)`` of each window, p > 0; the largest ``|xᵢ|`` for p = ∞.
 
     A cell at 0, and every cell of a window whose norm is 0, has derivative 0. PyTorch's ``lp_pool`` leaves out the

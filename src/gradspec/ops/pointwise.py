@@ -7,7 +7,7 @@ how much of a tangent passes, and ``gate`` lets it.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import inf, isfinite
 from numbers import Real
@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import MOVED, Attributes, NoAttributes, Op, Sums, Var, ones
+from gradspec.graph.ir import MOVED, Attributes, JvpResult, NoAttributes, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import DType, TensorType, require_floats, require_numbers, require_one_dtype, type_of
 from gradspec.ops.batching import leading_batch
-from gradspec.ops.rules import Curve, applying, broadcast_shape, cellwise, increasing, same_types
+from gradspec.ops.box import BoundedNode, BoundingLine, Box, Curve, Lines, Slope
+from gradspec.ops.rules import applying, broadcast_shape, cellwise, increasing, same_types
 from gradspec.ops.shape import broadcast_to
 from gradspec.ops.terms import lowest_bit, rounded_number
 from gradspec.spec import pointwise as spec
@@ -34,7 +35,7 @@ def _meaning(function: Callable[..., Tensor]) -> Callable[..., tuple[Tensor]]:
     return lambda attrs, *tensors: (function(*tensors, **asdict(attrs)),)
 
 
-def _binary(op: Op, a: Any, b: Any) -> Any:
+def _binary(op: Op, a: Operand, b: Operand) -> Var:
     a, b = operands(a, b)
     if a.shape == b.shape:
         return apply(op, NONE, a, b)
@@ -58,7 +59,7 @@ NEG = Op(
 )
 
 
-def neg(x: Any) -> Any:
+def neg(x: Operand) -> Var:
     """−x.
 
     >>> import numpy as np
@@ -82,11 +83,11 @@ ADD = Op(
 )
 
 
-def _sum_of(a: Any, b: Any) -> Any:
+def _sum_of(a: Var | None, b: Var | None) -> Var | None:
     return a if b is None else b if a is None else a + b
 
 
-def add(a: Any, b: Any) -> Any:
+def add(a: Operand, b: Operand) -> Var:
     """a + b.
 
     >>> import numpy as np
@@ -110,11 +111,11 @@ SUB = Op(
 )
 
 
-def _difference_of(a: Any, b: Any) -> Any:
+def _difference_of(a: Var | None, b: Var | None) -> Var | None:
     return a if b is None else -b if a is None else a - b
 
 
-def sub(a: Any, b: Any) -> Any:
+def sub(a: Operand, b: Operand) -> Var:
     """a − b.
 
     >>> import numpy as np
@@ -124,20 +125,20 @@ def sub(a: Any, b: Any) -> Any:
     return _binary(SUB, a, b)
 
 
-def _products(node: Any, a: Any, b: Any) -> Any:
+def _products(node: BoundedNode, a: Box, b: Box) -> Box:
     if not node.stored.is_float:
         raise node.uncertain_integers()
     return node.around([p * q for p in a.ends for q in b.ends], 1)
 
 
-def _mul_lines(node: Any, boxes: Any, share: Any) -> Any:
+def _mul_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Lines:
     """McCormick's: ``(a − p)·(b − q)`` has a sign where ``p`` and ``q`` are ends, so ``a·b`` lies on one side of
     ``p·b + q·a − p·q``."""
     (p, p_high), (q, _) = (box.ends for box in boxes)
     largest = boxes[0].magnitude * boxes[1].magnitude
     room = node.blur(largest, 3) + node.blur(largest, 3)
 
-    def line(p: Any, q: Any, room: Any) -> Any:
+    def line(p: Var, q: Var, room: Var) -> BoundingLine:
         return node.line(room - p * q, (0, node.slope(q)), (1, node.slope(p)))
 
     return line(p, q, -room), line(p_high, q, room)
@@ -158,7 +159,7 @@ MUL = Op(
 )
 
 
-def mul(a: Any, b: Any) -> Any:
+def mul(a: Operand, b: Operand) -> Var:
     """a · b.
 
     >>> import numpy as np
@@ -168,7 +169,7 @@ def mul(a: Any, b: Any) -> Any:
     return _binary(MUL, a, b)
 
 
-def _div_jvp(attrs: Any, primals: Any, tangents: Any) -> Any:
+def _div_jvp(attrs: Attributes, primals: Sequence[Var], tangents: Sequence[Var | None]) -> JvpResult:
     (a, b), (da, db) = primals, tangents
     quotient = a / b
     return [quotient], [_difference_of(None if da is None else da / b, None if db is None else quotient * (db / b))]
@@ -181,7 +182,7 @@ def _div_types(attrs: NoAttributes, *operands_: TensorType) -> tuple[TensorType,
     return same_types("div", 2)(attrs, *operands_)
 
 
-def _quotients(node: Any, a: Any, b: Any) -> Any:
+def _quotients(node: BoundedNode, a: Box, b: Box) -> Box:
     """Those of the ends; nothing is known if the divisor may be 0."""
     apart = node.either(node.greater(b.lower, 0.0), node.greater(0.0, b.upper))
     return node.known_where(apart, node.around([p / q for p in a.ends for q in b.ends], 1))
@@ -206,7 +207,7 @@ DIV = Op(
 )
 
 
-def div(a: Any, b: Any) -> Any:
+def div(a: Operand, b: Operand) -> Var:
     """a / b.
 
     >>> import numpy as np
@@ -223,7 +224,7 @@ def _trunc_divide_types(attrs: NoAttributes, *operands_: TensorType) -> tuple[Te
     return same_types("trunc_divide", 2, require_numbers)(attrs, *operands_)
 
 
-def _whole_quotients(node: Any, a: Any, b: Any) -> Any:
+def _whole_quotients(node: BoundedNode, a: Box, b: Box) -> Box:
     """A quotient is monotone in the dividend, and in the divisor on each side of 0, where ``−1`` and 1 are nearest.
 
     The least integer over −1 wraps around, and is therefore tried for itself.
@@ -245,7 +246,7 @@ TRUNC_DIVIDE = Op(
 )
 
 
-def trunc_divide(a: Any, b: Any) -> Any:
+def trunc_divide(a: Operand, b: Operand) -> Var:
     """The quotient of integers without its fraction, rounded toward zero; 0 where ``b`` is 0.
 
     >>> import numpy as np
@@ -280,7 +281,7 @@ SCALE = Op(
 )
 
 
-def scale(x: Any, factor: float) -> Any:
+def scale(x: Operand, factor: float) -> Var:
     """``factor · x`` for a constant factor, which is rounded to the dtype of ``x``.
 
     >>> import numpy as np
@@ -290,7 +291,7 @@ def scale(x: Any, factor: float) -> Any:
     return apply(SCALE, Factor(_number("scale", "factor", factor)), x)
 
 
-def _number(operator: str, name: str, value: Any) -> float:
+def _number(operator: str, name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
         raise ValueError(f"{operator}: {name}={value!r} must be a finite number")
     return float(value)
@@ -308,7 +309,7 @@ DETACH = Op(
 )
 
 
-def detach(x: Any) -> Any:
+def detach(x: Operand) -> Var:
     """``x`` as a constant: derivatives ignore what it depends on.
 
     >>> import gradspec as gs
@@ -331,7 +332,7 @@ class Levels:
     above: float
 
 
-def _levels(node: Any, x: Any) -> Any:
+def _levels(node: BoundedNode, x: Box) -> Box:
     levels, zero = node.attrs, 0.0
     apart = node.either(node.greater(x.lower, zero), node.greater(zero, x.upper))
     return node.among(
@@ -350,7 +351,7 @@ STEP = Op(
 )
 
 
-def _shares(node: Any, a: Any, b: Any) -> Any:
+def _shares(node: BoundedNode, a: Box, b: Box) -> Box:
     apart = node.either(node.greater(a.lower, b.upper), node.greater(b.lower, a.upper))
     return node.among((node.at_least(a.lower, b.upper), 0.0), (apart, 0.5), (node.at_least(b.lower, a.upper), 1.0))
 
@@ -374,7 +375,7 @@ class ClampRange:
     max: float | None
 
 
-def _inside(node: Any, x: Any) -> Any:
+def _inside(node: BoundedNode, x: Box) -> Box:
     low, high = node.rounded_bounds()
     inside = node.both(node.at_least(x.lower, low[1]), node.at_least(high[0], x.upper))
     outside = node.either(node.greater(low[0], x.upper), node.greater(x.lower, high[1]))
@@ -411,25 +412,25 @@ GATE = Op(
 """``weight · t`` with a constant weight, linear in ``t``; 0 where the weight is 0, whatever ``t`` is."""
 
 
-def gate(weight: Any, t: Any) -> Any:
+def gate(weight: Var, t: Var) -> Var:
     return apply(GATE, NONE, weight, t)
 
 
-def _gate_tangent(weight: Any, dt: Any) -> Any:
+def _gate_tangent(weight: Var, dt: Var | None) -> Var | None:
     return None if dt is None else gate(weight, dt)
 
 
 def _unary(
     name: str,
     function: Callable[..., Tensor],
-    tangent: Callable[[Attributes, Any, Any, Any], Any],
+    tangent: Callable[[Attributes, Var, Var, Var], Var],
     attributes: type = NoAttributes,
     require_dtype: Callable[..., DType] = require_floats,
     **bounds: Any,
 ) -> Op:
     """An operator of one operand; ``tangent(attrs, x, y, dx)`` is that of its value ``y``."""
 
-    def jvp(attrs: Attributes, primals: Any, tangents: Any) -> Any:
+    def jvp(attrs: Attributes, primals: Sequence[Var], tangents: Sequence[Var]) -> JvpResult:
         (x,), (dx,) = primals, tangents
         y = apply(op, attrs, x)
         return [y], [tangent(attrs, x, y, dx)]
@@ -444,11 +445,11 @@ def _unary(
 # --- piecewise linear -------------------------------------------------------------------------------------------------
 
 
-def step(x: Any, below: float, at: float, above: float) -> Any:
+def step(x: Var, below: float, at: float, above: float) -> Var:
     return apply(STEP, Levels(below, at, above), x)
 
 
-def _relu_lines(node: Any, boxes: Any, share: Any) -> Any:
+def _relu_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Lines:
     """Below, a line through 0 with any slope from 0 to 1; above, the chord."""
     (box,) = boxes
     low, high = maximum(-box.lower, 0.0), maximum(box.upper, 0.0)
@@ -473,7 +474,7 @@ RELU = _unary(
 )
 
 
-def relu(x: Any) -> Any:
+def relu(x: Operand) -> Var:
     """``max(0, x)``; its derivative at 0 is 0.
 
     >>> import numpy as np
@@ -504,7 +505,7 @@ LEAKY_RELU = _unary(
 )
 
 
-def leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
+def leaky_relu(x: Operand, negative_slope: float = 0.01) -> Var:
     """``x`` above 0, ``negative_slope · x`` below; its derivative at 0 is ``negative_slope``.
 
     >>> import numpy as np
@@ -528,7 +529,7 @@ ABS = _unary(
 )
 
 
-def abs(x: Any) -> Any:
+def abs(x: Operand) -> Var:
     """|x|; its derivative at 0 is 0.
 
     >>> import numpy as np
@@ -552,7 +553,7 @@ CLAMP = _unary(
 )
 
 
-def clamp(x: Any, min: float | None = None, max: float | None = None) -> Any:
+def clamp(x: Operand, min: float | None = None, max: float | None = None) -> Var:
     """The number from ``min`` to ``max`` nearest to ``x``; its derivative is 1 from ``min`` to ``max``, both included.
 
     A bound is a number; for one that varies use ``maximum`` and ``minimum``.
@@ -569,35 +570,37 @@ def clamp(x: Any, min: float | None = None, max: float | None = None) -> Any:
     return _clamp_integers(x, min, max, type) if type.is_integer else apply(CLAMP, ClampRange(low, high), x)
 
 
-def _clamp_integers(x: Any, min: float | None, max: float | None, type: TensorType) -> Any:
+def _clamp_integers(x: Var, min: float | None, max: float | None, type: TensorType) -> Var:
     """A bound beyond all integers of the type is none."""
     limits = np.iinfo(type.dtype.numpy)
     above = x if min is None or min <= limits.min else maximum(x, min)
     return above if max is None or max >= limits.max else minimum(above, max)
 
 
-def _shared(a: Any, b: Any, da: Any, db: Any) -> Any:
+def _shared(a: Var, b: Var, da: Var | None, db: Var | None) -> Var | None:
     """The tangent of ``maximum(a, b)``: what passes of each operand's."""
     from_a = None if da is None else gate(apply(MAX_SHARE, NONE, a, b), da)
     from_b = None if db is None else gate(apply(MAX_SHARE, NONE, b, a), db)
     return _sum_of(from_a, from_b)
 
 
-def _maximum_lines(node: Any, boxes: Any, share: Any) -> Any:
+def _maximum_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Lines:
     """Of ``b + relu(a − b)``: a mean of both is below, and one with an intercept above."""
     a, b = boxes
     below, above, intercept = _mean_lines(node, a.upper - b.lower, b.upper - a.lower, share)
     return node.line(node.zeros(a.lower), *below), node.line(intercept, *above)
 
 
-def _minimum_lines(node: Any, boxes: Any, share: Any) -> Any:
+def _minimum_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Lines:
     """Of ``b − relu(b − a)``."""
     a, b = boxes
     above, below, intercept = _mean_lines(node, b.upper - a.lower, a.upper - b.lower, share)
     return node.line(-intercept, *below), node.line(node.zeros(a.lower), *above)
 
 
-def _mean_lines(node: Any, first: Any, second: Any, share: Any) -> Any:
+def _mean_lines(
+    node: BoundedNode, first: Var, second: Var, share: Var | None
+) -> tuple[Sequence[tuple[int, Slope]], Sequence[tuple[int, Slope]], Var]:
     """Weights of ``a`` and ``b`` for the line that touches and for the other, and what this is away from it.
 
     ``a`` may win by ``first`` at most, and ``b`` by ``second``. A weight and 1 less it add up to 1 exactly if they are
@@ -608,9 +611,9 @@ def _mean_lines(node: Any, first: Any, second: Any, share: Any) -> Any:
     touching = minimum(maximum(chosen, step(low, 1.0, 1.0, 0.0)), step(high, 0.0, 0.0, 1.0))
     chord = high / maximum(low + high, node.tiny)
     others = [1.0 - weight for weight in (touching, chord)]
-    weights = [[(0, node.slope(1.0 - other)), (1, node.slope(other))] for other in others]
+    touches, spans = ([(0, node.slope(1.0 - other)), (1, node.slope(other))] for other in others)
     apart = maximum((1.0 - others[1]) * low, others[1] * high)
-    return *weights, apart + apart * node.rounding(4) + node.tiny
+    return touches, spans, apart + apart * node.rounding(4) + node.tiny
 
 
 MAXIMUM = Op(
@@ -626,7 +629,7 @@ MAXIMUM = Op(
 )
 
 
-def maximum(a: Any, b: Any) -> Any:
+def maximum(a: Operand, b: Operand) -> Var:
     """The larger of two numbers, NaN if one is; equal numbers get half of the derivative each.
 
     >>> import numpy as np
@@ -649,7 +652,7 @@ MINIMUM = Op(
 )
 
 
-def minimum(a: Any, b: Any) -> Any:
+def minimum(a: Operand, b: Operand) -> Var:
     """The smaller of two numbers, NaN if one is; equal numbers get half of the derivative each.
 
     >>> import numpy as np
@@ -681,7 +684,7 @@ ROUND = Op(
 )
 
 
-def floor(x: Any) -> Any:
+def floor(x: Operand) -> Var:
     """The largest integer that is not above ``x``; its derivative is 0 everywhere.
 
     >>> import numpy as np
@@ -691,7 +694,7 @@ def floor(x: Any) -> Any:
     return apply(FLOOR, NONE, x)
 
 
-def round(x: Any) -> Any:
+def round(x: Operand) -> Var:
     """The integer nearest to ``x``, of two the even one; its derivative is 0 everywhere.
 
     >>> import numpy as np
@@ -704,11 +707,11 @@ def round(x: Any) -> Any:
 # --- smooth -----------------------------------------------------------------------------------------------------------
 
 
-def _bend(largest: float) -> Callable[[Any, Any], Any]:
+def _bend(largest: float) -> Callable[[BoundedNode, Box], float]:
     return lambda node, box: largest
 
 
-def _eight(attrs: Any, dtype: DType) -> int:
+def _eight(attrs: Attributes, dtype: DType) -> int:
     """The roundings of an exponential, and of a sum, a quotient and a product with it."""
     return 8
 
@@ -716,12 +719,12 @@ def _eight(attrs: Any, dtype: DType) -> int:
 # CUDA C++ Programming Guide, Mathematical Functions, table of intrinsics; an ulp is two units.
 
 
-def _fast_exponential(factor: float) -> Callable[[Any, Any, Any], Any]:
+def _fast_exponential(factor: float) -> Callable[[BoundedNode, Box, Var], Var]:
     """``__expf``: 2 + ⌊1.173·|z|⌋ ulp, of which the first two are counted among roundings."""
     return lambda node, box, size: size * box.magnitude * node.above(2.35 * factor * 2.0**-24)
 
 
-def _fast_wave(node: Any, box: Any, size: Any) -> Any:
+def _fast_wave(node: BoundedNode, box: Box, size: Var) -> Var:
     """``__sinf``, ``__cosf``: 2^−21.19 from −π to π, and nothing is said of others."""
     beyond = (box.magnitude - 3.1415925) * 2.0**30
     return maximum(minimum(beyond, 2.0), 2.0**-21.18)
@@ -768,7 +771,7 @@ SIGMOID = _unary(
 )
 
 
-def exp(x: Any) -> Any:
+def exp(x: Operand) -> Var:
     """eˣ.
 
     >>> import numpy as np
@@ -778,7 +781,7 @@ def exp(x: Any) -> Any:
     return apply(EXP, NONE, x)
 
 
-def log(x: Any) -> Any:
+def log(x: Operand) -> Var:
     """The natural logarithm: −∞ at 0, NaN below; the derivative is 1/x wherever that is.
 
     >>> import numpy as np
@@ -788,7 +791,7 @@ def log(x: Any) -> Any:
     return apply(LOG, NONE, x)
 
 
-def sqrt(x: Any) -> Any:
+def sqrt(x: Operand) -> Var:
     """√x: NaN below 0; the derivative at 0 is ∞.
 
     >>> import numpy as np
@@ -798,7 +801,7 @@ def sqrt(x: Any) -> Any:
     return apply(SQRT, NONE, x)
 
 
-def tanh(x: Any) -> Any:
+def tanh(x: Operand) -> Var:
     """The hyperbolic tangent.
 
     >>> import numpy as np
@@ -808,7 +811,7 @@ def tanh(x: Any) -> Any:
     return apply(TANH, NONE, x)
 
 
-def sin(x: Any) -> Any:
+def sin(x: Operand) -> Var:
     """The sine, right for large angles too; NaN at the infinities.
 
     >>> import numpy as np
@@ -818,7 +821,7 @@ def sin(x: Any) -> Any:
     return apply(SIN, NONE, x)
 
 
-def cos(x: Any) -> Any:
+def cos(x: Operand) -> Var:
     """The cosine, right for large angles too; NaN at the infinities.
 
     >>> import numpy as np
@@ -828,7 +831,7 @@ def cos(x: Any) -> Any:
     return apply(COS, NONE, x)
 
 
-def sigmoid(x: Any) -> Any:
+def sigmoid(x: Operand) -> Var:
     """``1 / (1 + exp(−x))``.
 
     >>> import numpy as np
@@ -862,7 +865,7 @@ SOFTPLUS = _unary(
 )
 
 
-def softplus(x: Any, beta: float = 1.0) -> Any:
+def softplus(x: Operand, beta: float = 1.0) -> Var:
     """``log(1 + exp(β·x)) / β``, for every ``x``: there is no threshold above which it is the identity.
 
     >>> import numpy as np
@@ -887,7 +890,7 @@ SILU = _unary(
 )
 
 
-def silu(x: Any) -> Any:
+def silu(x: Operand) -> Var:
     """``x · sigmoid(x)``.
 
     >>> import numpy as np
@@ -920,11 +923,11 @@ NORMAL_DENSITY = _unary(
 )
 
 
-def _normal_density(x: Any) -> Any:
+def _normal_density(x: Var) -> Var:
     return apply(NORMAL_DENSITY, NONE, x)
 
 
-def _erf_tangent(attrs: NoAttributes, x: Any, y: Any, dx: Any) -> Any:
+def _erf_tangent(attrs: NoAttributes, x: Var, y: Var, dx: Var) -> Var:
     """``2/√π · exp(−x²) = 2·√2·φ(√2·x)``, where √2 is a node, so that no number system has to take a double for it."""
     root = sqrt(x.owner.operand(2.0, x))
     return dx * (_normal_density(x * root) * scale(root, 2.0))
@@ -938,7 +941,7 @@ ERF = _unary(
 )
 
 
-def erf(x: Any) -> Any:
+def erf(x: Operand) -> Var:
     """The error function, ``2/√π · ∫₀ˣ exp(−t²) dt``.
 
     >>> import numpy as np
@@ -955,7 +958,7 @@ class Approximation:
     approximate: str
 
 
-def _gelu_tangent(attrs: Approximation, x: Any, y: Any, dx: Any) -> Any:
+def _gelu_tangent(attrs: Approximation, x: Var, y: Var, dx: Var) -> Var:
     """With ``y = x·s(u)``: ``s(u) + x·s(u)·s(−u)·u′``, ``s`` the sigmoid and ``u = c·(x + a·x³)``.
 
     ``w = x·s(u)·s(−u)`` vanishes long before the powers of ``x`` overflow, so it is multiplied first.
@@ -985,7 +988,7 @@ GELU = _unary(
 )
 
 
-def gelu(x: Any, approximate: str = "none") -> Any:
+def gelu(x: Operand, approximate: str = "none") -> Var:
     """``x · Φ(x)``, Φ the normal distribution; ``approximate="tanh"`` is the form with a tanh instead.
 
     >>> import numpy as np

@@ -8,28 +8,30 @@ places: on intervals and balls several cells may win, and the derivatives enclos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import inf, prod
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Sums, Var, usual
+from gradspec.graph.builder import apply, apply_all, operands
+from gradspec.graph.ir import Attributes, Crop, JvpResult, Op, Operand, Sums, Var, usual
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DType, TensorType, f64, i64, require_floats, require_numbers
 from gradspec.ops.batching import leading_batch
+from gradspec.ops.box import BoundedNode, Box, Lines
 from gradspec.ops.pointwise import abs as absolute
 from gradspec.ops.pointwise import gate, maximum, minimum
-from gradspec.ops.rules import applying, increasing, whole
+from gradspec.ops.rules import applying, increasing
 from gradspec.ops.select import equal, where
 from gradspec.ops.shape import broadcast_to, reshape
 from gradspec.ops.terms import common_count, division, inverse_bit, most_cells, most_windows
 from gradspec.ops.unpool import max_gather, max_unpool
 from gradspec.spec.errors import ShapeError, UnsupportedError
 from gradspec.spec.pool import (
+    Divisor,
     bins,
     divisor_rule,
     everything,
@@ -42,7 +44,7 @@ from gradspec.spec.pool import (
     sliding,
     winners_over,
 )
-from gradspec.spec.tensor import Index, Tensor, split_shape
+from gradspec.spec.tensor import Index, Shaped, Tensor, split_shape
 from gradspec.spec.window import Ints, Padding, Regular, Window
 
 Pairs = tuple[tuple[int, int], ...]
@@ -59,22 +61,22 @@ class Windows:
     ceil_mode: bool = False
     output_size: Index | None = None
 
-    def window(self, x: Any) -> Window:
+    def window(self, x: Shaped) -> Window:
         """The windows over the last axes of ``x``, a type, a tensor or an array: made, and checked, once."""
         rank = len(self.kernel_size if self.output_size is None else self.output_size)
         key = (*self._written, x.shape[-rank:] if rank else ())
         return _windows.get_or_make(key, lambda: self._made(x))
 
     @property
-    def _written(self) -> tuple[Any, ...]:
+    def _written(self) -> tuple[Hashable, ...]:
         return self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.output_size
 
-    def _made(self, x: Any) -> Window:
+    def _made(self, x: Shaped) -> Window:
         if self.output_size is not None:
             return bins(x, self.output_size)
         return sliding(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
 
-    def crop(self, types: Sequence[TensorType], sizes: Index) -> Any:
+    def crop(self, types: Sequence[TensorType], sizes: Index) -> Crop:
         """A patch of windows that never meet padding, nor are cut short; elsewhere patches are not alike."""
         axes = [axis for axis in self.window(types[0]).axes if isinstance(axis, Regular)]
         lasts = [(a.outputs - 1) * a.stride + (a.kernel - 1) * a.dilation for a in axes]
@@ -101,7 +103,7 @@ def _written(window: Window, **fields: Any) -> dict[str, Any]:
 
 def sliding_windows(
     name: str,
-    x: Any,
+    x: Var,
     kernel_size: Sequence[int],
     stride: Ints | None,
     padding: Padding,
@@ -122,19 +124,19 @@ def sliding_windows(
     )
 
 
-def adaptive_windows(name: str, x: Any, output_size: Sequence[int | None]) -> dict[str, Any]:
+def adaptive_windows(name: str, x: Var, output_size: Sequence[int | None]) -> dict[str, Any]:
     with applying(name, x):
         window = bins(x, output_size)
     return _written(window, output_size=window.outputs)
 
 
-def global_windows(name: str, x: Any, rank: int) -> dict[str, Any]:
+def global_windows(name: str, x: Var, rank: int) -> dict[str, Any]:
     with applying(name, x):
         window = everything(x, rank)
     return _written(window, output_size=window.outputs)
 
 
-def _flattened(y: Any, rank: int, keepdims: bool) -> Any:
+def _flattened(y: Var, rank: int, keepdims: bool) -> Var:
     return y if keepdims else reshape(y, split_shape(y.shape, rank)[0])
 
 
@@ -159,10 +161,10 @@ def _max_spec(attrs: MaxPool, x: Tensor) -> tuple[Tensor, ...]:
     return (max_over(window, x), winners_over(window, x)) if attrs.return_indices else (max_over(window, x),)
 
 
-def _max_jvp(attrs: MaxPool, primals: Any, tangents: Any) -> Any:
+def _max_jvp(attrs: MaxPool, primals: Sequence[Var], tangents: Sequence[Var]) -> JvpResult:
     (x,), (dx,) = primals, tangents
     moved = apply(MAX_POOL_PUSH, replace(attrs, return_indices=False), x, dx)
-    return whole(apply(MAX_POOL, attrs, x)), [moved, None][: 1 + attrs.return_indices]
+    return apply_all(MAX_POOL, attrs, x), [moved, None][: 1 + attrs.return_indices]
 
 
 @dataclass(frozen=True)
@@ -175,22 +177,22 @@ class Gathered:
     roundings: int
 
     def push(self, x: Var) -> Var:
-        return self.slope * max_gather(x, self.places, len(self.sizes))  # type: ignore[no-any-return]
+        return self.slope * max_gather(x, self.places, len(self.sizes))
 
     def pull(self, g: Var) -> Var:
-        return max_unpool(self.slope * g, self.places, self.sizes)  # type: ignore[no-any-return]
+        return max_unpool(self.slope * g, self.places, self.sizes)
 
     def absolute(self, x: Var) -> Var:
-        return gate(absolute(self.slope), max_gather(x, self.places, len(self.sizes)))  # type: ignore[no-any-return]
+        return gate(absolute(self.slope), max_gather(x, self.places, len(self.sizes)))
 
 
-def _max_lines(node: Any, boxes: Any, share: Any) -> Any:
+def _max_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Lines:
     """Below, the cell with the largest lower end. Above, ``max(z, m)`` of the cell with the largest upper end and of
     the largest upper end ``m`` of the others, which is raised to ``z``'s lower end, where it makes no difference.
     """
     (box,), attrs = boxes, replace(node.attrs, return_indices=True)
     window = attrs.window(box.lower)
-    low, first = apply(MAX_POOL, attrs, box.lower)
+    low, first = apply_all(MAX_POOL, attrs, box.lower)
     ones = broadcast_to(node.number(1.0, low), low.shape)
     slope, last, intercept = above_max(node, attrs, box.ends)
     return (
@@ -199,10 +201,10 @@ def _max_lines(node: Any, boxes: Any, share: Any) -> Any:
     )
 
 
-def above_max(node: Any, attrs: MaxPool, ends: Any, least: Any = -inf) -> tuple[Var, Var, Var]:
+def above_max(node: BoundedNode, attrs: MaxPool, ends: tuple[Var, Var], least: Operand = -inf) -> tuple[Var, Var, Var]:
     """The slope, the place and the intercept of a line above the largest cell, or ``least`` if that is larger."""
     window, attrs = attrs.window(ends[0]), replace(attrs, return_indices=True)
-    high, last = apply(MAX_POOL, attrs, ends[1])
+    high, last = apply_all(MAX_POOL, attrs, ends[1])
     cell = node.between(max_gather(ends[0], last, window.rank), high)
     rest = maximum(maximum(_others(window, ends[1], last), cell.lower), least)
     slope = maximum(high - rest, 0.0) / maximum(high - cell.lower, node.tiny)
@@ -223,10 +225,10 @@ def _others(window: Window, x: Var, places: Var) -> Var:
     read = max_gather(reshape(x, (*lead, prod(window.sizes))), reshape(taps, (*lead, table.size)), 1)
     left_out = maximum(equal(taps, reshape(places, (*lead, len(table), 1))), equal(taps, -1))
     others = where(left_out, -inf, reshape(read, taps.shape))
-    return reshape(global_max_pool(others, 1, keepdims=False), places.shape)  # type: ignore[no-any-return]
+    return reshape(global_max_pool(others, 1, keepdims=False), places.shape)
 
 
-def _max_box(node: Any, box: Any) -> Any:
+def _max_box(node: BoundedNode, box: Box) -> list[Box]:
     """The value increases with every cell; the winner's place is known if all cells are."""
     if not node.attrs.return_indices or not box.varies:
         return increasing(node, box)
@@ -265,7 +267,7 @@ def _pull_types(attrs: MaxPool, x: TensorType, g: TensorType) -> tuple[TensorTyp
     return (x,)
 
 
-def linear_in_second(op: Op, attrs: Any, primals: Sequence[Var], tangents: Sequence[Var | None]) -> Any:
+def linear_in_second(op: Op, attrs: Attributes, primals: Sequence[Var], tangents: Sequence[Var | None]) -> JvpResult:
     """The JVP of an operator that is linear in its second operand and constant in its first."""
     (x, u), (_, du) = primals, tangents
     return [apply(op, attrs, x, u)], [None if du is None else apply(op, attrs, x, du)]
@@ -279,20 +281,20 @@ def _pulled(attrs: MaxPool, x: TensorType, g: TensorType) -> int:
     return most_windows(attrs.window(x)) + (2 if attrs.ties == "split" else 0)
 
 
-def _certain_winner(node: Any, x: Any) -> tuple[Var, Var]:
+def _certain_winner(node: BoundedNode, x: Box) -> tuple[Var, Var]:
     """The place of the largest upper end of each window, and whether that cell wins, whatever the cells are.
 
     Of equal cells the first wins, which it is: the upper ends of cells before it are less.
     """
     attrs = replace(node.attrs, return_indices=True)
     window = attrs.window(x.lower)
-    _, places = apply(MAX_POOL, attrs, x.upper)
+    _, places = apply_all(MAX_POOL, attrs, x.upper)
     least, others = max_gather(x.lower, places, window.rank), _others(window, x.upper, places)
     wins = node.at_least if attrs.ties == "first" else node.greater
     return places, wins(least, others)
 
 
-def _pushed_box(node: Any, x: Any, dx: Any) -> Any:
+def _pushed_box(node: BoundedNode, x: Box, dx: Box) -> Box:
     """The winner's tangent where that is certain, and anything between all of them elsewhere."""
     any_cell = _any_pushed(node, x, dx)
     if not x.varies:
@@ -302,7 +304,7 @@ def _pushed_box(node: Any, x: Any, dx: Any) -> Any:
     return node.between(*(where(certain, one, other) for one, other in zip(taken, any_cell.ends, strict=True)))
 
 
-def _any_pushed(node: Any, x: Any, dx: Any) -> Any:
+def _any_pushed(node: BoundedNode, x: Box, dx: Box) -> Box:
     """If any cell may win: the hull of all tangents, which contains their mean; of all that tie, any of them."""
     hull = over_windows(node, dx)
     if node.attrs.ties == "first":
@@ -315,7 +317,7 @@ def _any_pushed(node: Any, x: Any, dx: Any) -> Any:
     return node.around(sums, most_cells(node.attrs.window(x.lower)))
 
 
-def over_windows(node: Any, u: Any) -> Any:
+def over_windows(node: BoundedNode, u: Box) -> Box:
     """From the least to the largest cell of each window; 0 of one without cells."""
     largest = MaxPool(**windows_of(node.attrs))
     return node.between(-apply(MAX_POOL, largest, -u.lower), apply(MAX_POOL, largest, u.upper))
@@ -325,7 +327,7 @@ def _unless_split(attrs: MaxPool, *types: TensorType) -> float:
     return 0.0 if attrs.ties == "split" else 1.0
 
 
-def _pulled_box(node: Any, x: Any, g: Any) -> Any:
+def _pulled_box(node: BoundedNode, x: Box, g: Box) -> Box:
     """Certain winners receive what they should, and any cell any part of what belongs to uncertain ones."""
     roundings = _pulled(node.attrs, x.lower.type, g.lower.type)
     if not x.varies:
@@ -338,7 +340,7 @@ def _pulled_box(node: Any, x: Any, g: Any) -> Any:
     return node.around([one + other for one, other in zip(sent, parts.ends, strict=True)], roundings + 1)
 
 
-def parts_of(node: Any, x: Var, g: Any, roundings: int) -> Any:
+def parts_of(node: BoundedNode, x: Var, g: Box, roundings: int) -> Box:
     """The sum, over the windows that read a cell, of any part of ``g``."""
     sizes = node.attrs.window(x).sizes
     spread = AvgSpread(**windows_of(node.attrs), divisor_override=1, sizes=sizes)
@@ -377,7 +379,7 @@ MAX_POOL_PULL: Op = Op(
 
 
 def max_pool(
-    x: Any,
+    x: Operand,
     kernel_size: Sequence[int],
     stride: Ints | None = None,
     padding: Padding = 0,
@@ -398,11 +400,11 @@ def max_pool(
     (x,) = operands(x)
     require_ties(ties)
     windows = sliding_windows("max_pool", x, kernel_size, stride, padding, dilation, ceil_mode)
-    return apply(MAX_POOL, MaxPool(**windows, ties=ties, return_indices=bool(return_indices)), x)
+    return _largest(windows, return_indices, ties, x)
 
 
 def adaptive_max_pool(
-    x: Any, output_size: Sequence[int | None], return_indices: bool = False, *, ties: str = "first"
+    x: Operand, output_size: Sequence[int | None], return_indices: bool = False, *, ties: str = "first"
 ) -> Any:
     """The largest cell of each of ``output_size`` bins per axis; None keeps an axis as it is.
 
@@ -413,10 +415,15 @@ def adaptive_max_pool(
     (x,) = operands(x)
     require_ties(ties)
     windows = adaptive_windows("adaptive_max_pool", x, output_size)
-    return apply(MAX_POOL, MaxPool(**windows, ties=ties, return_indices=bool(return_indices)), x)
+    return _largest(windows, return_indices, ties, x)
 
 
-def global_max_pool(x: Any, rank: int = 2, keepdims: bool = True, *, ties: str = "first") -> Any:
+def _largest(windows: dict[str, Any], return_indices: bool, ties: str, x: Var) -> Any:
+    results = apply_all(MAX_POOL, MaxPool(**windows, ties=ties, return_indices=bool(return_indices)), x)
+    return results if return_indices else results[0]
+
+
+def global_max_pool(x: Operand, rank: int = 2, keepdims: bool = True, *, ties: str = "first") -> Var:
     """The largest cell over the last ``rank`` axes, which become ones or, without ``keepdims``, are removed.
 
     >>> import numpy as np
@@ -437,7 +444,7 @@ class AvgPool(Windows):
     count_include_pad: bool = False
     divisor_override: int | float | None = None
 
-    def divisor(self, like: Tensor) -> Any:
+    def divisor(self, like: Tensor) -> Divisor:
         return divisor_rule(like, self.count_include_pad, self.divisor_override)
 
 
@@ -452,7 +459,7 @@ class AvgSpread(AvgPool):
         return AvgPool(**{name: value for name, value in vars(self).items() if name != "sizes"})
 
 
-def zero_of(dtype: DType) -> Any:
+def zero_of(dtype: DType) -> np.floating[Any]:
     """Zero as kernels compute with it: the small formats in float32."""
     return np.float64(0) if dtype == f64 else np.float32(0)
 
@@ -479,12 +486,15 @@ def _spread_spec(attrs: AvgSpread, g: Tensor) -> tuple[Tensor]:
     return (mean_over_vjp(attrs.window(x), x, g, attrs.divisor(g)),)
 
 
-def _positive(attrs: Any) -> Any:
+Average = TypeVar("Average", bound=AvgPool)
+
+
+def _positive(attrs: Average) -> Average:
     """The same windows with a positive divisor."""
     return attrs if attrs.divisor_override is None else replace(attrs, divisor_override=abs(attrs.divisor_override))
 
 
-def _undivided(attrs: Any) -> Any:
+def _undivided(attrs: Average) -> Average:
     return replace(attrs, divisor_override=1)
 
 
@@ -511,7 +521,7 @@ def _shared(attrs: AvgSpread, g: TensorType) -> int:
 
 def _avg_transpose(attrs: AvgPool, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
     sizes = split_shape(types[0].shape, attrs.window(types[0]).rank)[1]
-    return apply(AVG_POOL_SPREAD, AvgSpread(**vars(attrs), sizes=sizes), cotangents[0])  # type: ignore[no-any-return]
+    return apply(AVG_POOL_SPREAD, AvgSpread(**vars(attrs), sizes=sizes), cotangents[0])
 
 
 AVG_POOL: Op = Op(
@@ -548,7 +558,7 @@ AVG_POOL_SPREAD: Op = Op(
 
 
 def avg_pool(
-    x: Any,
+    x: Operand,
     kernel_size: Sequence[int],
     stride: Ints | None = None,
     padding: Padding = 0,
@@ -557,7 +567,7 @@ def avg_pool(
     divisor_override: int | float | None = None,
     *,
     dilation: Ints = 1,
-) -> Any:
+) -> Var:
     """The sum of each window's real cells over its number of taps, of real cells, or ``divisor_override``.
 
     >>> import numpy as np
@@ -572,7 +582,7 @@ def avg_pool(
     return apply(AVG_POOL, attrs, x)
 
 
-def adaptive_avg_pool(x: Any, output_size: Sequence[int | None]) -> Any:
+def adaptive_avg_pool(x: Operand, output_size: Sequence[int | None]) -> Var:
     """The mean of each of ``output_size`` bins per axis; None keeps an axis as it is.
 
     >>> import numpy as np
@@ -583,7 +593,7 @@ def adaptive_avg_pool(x: Any, output_size: Sequence[int | None]) -> Any:
     return apply(AVG_POOL, AvgPool(**adaptive_windows("adaptive_avg_pool", x, output_size)), x)
 
 
-def global_avg_pool(x: Any, rank: int = 2, keepdims: bool = True) -> Any:
+def global_avg_pool(x: Operand, rank: int = 2, keepdims: bool = True) -> Var:
     """The mean over the last ``rank`` axes, which become ones or, without ``keepdims``, are removed.
 
     >>> import numpy as np

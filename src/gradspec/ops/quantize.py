@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from gradspec.graph.arrays import as_array
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Attributes, NoAttributes, Op, Var
+from gradspec.graph.ir import Array, Attributes, JvpResult, NoAttributes, Op, Operand, TypedOperand, Var
 from gradspec.graph.types import DType, TensorType, dtype_of, f32, i32, number_as, require_floats, require_one_dtype, u8
 from gradspec.ops.batching import spread
+from gradspec.ops.box import BoundedNode, Box
 from gradspec.ops.rules import require_count
 from gradspec.ops.shape import broadcast_to, reshape
 from gradspec.ops.shape import sum as sum_over
@@ -60,11 +60,11 @@ def _quantize_types(attrs: Quantization, *types: TensorType) -> tuple[TensorType
     return (TensorType(zero.dtype, x.shape),)
 
 
-def _no_derivative(attrs: Quantization, primals: Any, tangents: Any) -> Any:
+def _no_derivative(attrs: Quantization, primals: Sequence[Var], tangents: Sequence[Var | None]) -> JvpResult:
     raise UnsupportedError(NO_DERIVATIVE)
 
 
-def _levels(node: Any, x: Any, scale: Any, zero: Any) -> Any:
+def _levels(node: BoundedNode, x: Box, scale: Box, zero: Box) -> Box:
     """The quotients lie between those of the ends, rounded twice at most; a level increases with its quotient."""
     if zero.varies:
         raise UnsupportedError("quantize: a zero point that depends on the box is not bounded; give it as an input")
@@ -75,7 +75,7 @@ def _levels(node: Any, x: Any, scale: Any, zero: Any) -> Any:
     return node.between(*(node.apply(end, one, zero.lower) for end in node.opened(ratio)))
 
 
-def _blocks(t: Var, shape: tuple[int, ...]) -> Any:
+def _blocks(t: Var, shape: tuple[int, ...]) -> Var:
     """The entry for each cell of a tensor of ``shape``."""
     full = full_shape("quantize", t.shape, shape)
     split = [size for m, n in zip(full, shape, strict=True) for size in (m, n // max(m, 1))]
@@ -94,7 +94,7 @@ QUANTIZE = Op(
 )
 
 
-def quantize(x: Any, scale: Any, zero_point: Any | int = 0, dtype: DType | None = None) -> Any:
+def quantize(x: Operand, scale: Operand, zero_point: TypedOperand = 0, dtype: DType | None = None) -> Var:
     """``x / scale``, rounded to the nearest integer, of two the even one, plus ``zero_point``, as ``i8 u8 i16 u16``.
 
     Values out of range become the largest or the smallest integer, and NaN the zero point. Scales and zero points are
@@ -117,7 +117,7 @@ def quantize(x: Any, scale: Any, zero_point: Any | int = 0, dtype: DType | None 
     return apply(QUANTIZE, Quantization(found.name), x, scale, zero)
 
 
-def _as_array(value: Any, dtype: DType) -> Any:
+def _as_array(value: Operand, dtype: DType) -> Array:
     """A plain number as an array of ``dtype``; everything else as it is."""
     return number_as(value, dtype.numpy) if isinstance(value, int | float) else as_array(value)
 
@@ -140,14 +140,14 @@ def _dequantize_types(attrs: NoAttributes, *types: TensorType) -> tuple[TensorTy
     return (TensorType(require_floats("dequantize", scale), q.shape),)
 
 
-def _block_sums(g: Var, shape: tuple[int, ...]) -> Any:
+def _block_sums(g: Var, shape: tuple[int, ...]) -> Var:
     """``g`` summed over the cells that share a scale of ``shape``."""
     full = full_shape("dequantize", shape, g.shape)
     split = reshape(g, [size for m, n in zip(full, g.shape, strict=True) for size in (m, n // max(m, 1))])
     return reshape(sum_over(split, tuple(range(1, split.ndim, 2))), shape)
 
 
-def _dequantize_transpose(attrs: NoAttributes, cotangents: Sequence[Var], given: Sequence[Any], i: int) -> Any:
+def _dequantize_transpose(attrs: NoAttributes, cotangents: Sequence[Var], given: Sequence[Var], i: int) -> Var:
     """Of the scale, the only operand with a cotangent."""
     (g,), (q, scale, *zero) = cotangents, given
     return _block_sums(g * apply(DEQUANTIZE, NONE, q, g.owner.operand(1.0, g), *zero), scale.shape)
@@ -165,7 +165,7 @@ DEQUANTIZE: Op = Op(
 )
 
 
-def dequantize(q: Any, scale: Any | float, zero_point: Any | int | None = None) -> Any:
+def dequantize(q: Operand, scale: TypedOperand, zero_point: TypedOperand | None = None) -> Var:
     """The numbers that integers stand for, ``(q − zero_point)·scale``, of the scale's dtype; linear in the scale.
 
     Scale and zero point are those of ``quantize``; a plain number as the scale is an ``f32``. The zero point, which is

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Sums, Var, ones
+from gradspec.graph.ir import JvpResult, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import TensorType, require_floats, require_numbers
 from gradspec.ops.layout import AlongAxis
 from gradspec.ops.rules import applying, recorded_axis
@@ -31,7 +30,7 @@ def _mean_types(attrs: Axes, x: TensorType) -> tuple[TensorType]:
 
 
 def _mean_transpose(attrs: Axes, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
-    return apply(SHARE, Share(attrs.axes, types[0].shape), *cotangents)  # type: ignore[no-any-return]
+    return apply(SHARE, Share(attrs.axes, types[0].shape), *cotangents)
 
 
 def _mean_terms(attrs: Axes, x: TensorType) -> int:
@@ -50,7 +49,7 @@ MEAN = Op(
 )
 
 
-def mean(x: Any, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
+def mean(x: Operand, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Var:
     """The sum over ``axis`` divided by the number of its terms, of which there is at least one.
 
     >>> import numpy as np
@@ -112,7 +111,7 @@ def _cumsum_types(attrs: CumSum, x: TensorType) -> tuple[TensorType]:
 
 def _cumsum_transpose(attrs: CumSum, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
     """A cell is a term of its own sum and of those behind it, and these are before it from the other end."""
-    return apply(CUMSUM, replace(attrs, reverse=not attrs.reverse), *cotangents)  # type: ignore[no-any-return]
+    return apply(CUMSUM, replace(attrs, reverse=not attrs.reverse), *cotangents)
 
 
 CUMSUM = Op(
@@ -127,7 +126,7 @@ CUMSUM = Op(
 )
 
 
-def cumsum(x: Any, axis: int, exclusive: bool = False, reverse: bool = False) -> Any:
+def cumsum(x: Operand, axis: int, exclusive: bool = False, reverse: bool = False) -> Var:
     """Each number added to all before it along ``axis``; with ``reverse``, to all after it.
 
     With ``exclusive`` it is not a term of its own sum, and the first sum is 0. Sums of integers wrap around.
@@ -158,20 +157,20 @@ def _axis_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Seq
     return (apply(op, AlongAxis(attrs.axis + 1), *operands_),)
 
 
-def _softmax_jvp(attrs: AlongAxis, primals: Sequence[Var], tangents: Sequence[Var]) -> Any:
+def _softmax_jvp(attrs: AlongAxis, primals: Sequence[Var], tangents: Sequence[Var]) -> JvpResult:
     (x,), (dx,) = primals, tangents
     weights = softmax(x, attrs.axis)
     return [weights], [weights * _centered(dx, weights, attrs.axis)]
 
 
-def _log_softmax_jvp(attrs: AlongAxis, primals: Sequence[Var], tangents: Sequence[Var]) -> Any:
+def _log_softmax_jvp(attrs: AlongAxis, primals: Sequence[Var], tangents: Sequence[Var]) -> JvpResult:
     (x,), (dx,) = primals, tangents
     return [log_softmax(x, attrs.axis)], [_centered(dx, softmax(x, attrs.axis), attrs.axis)]
 
 
 def _centered(dx: Var, weights: Var, axis: int) -> Var:
     """``dxᵢ − Σ wⱼ·dxⱼ``: the derivative of ``xᵢ − log Σ exp xⱼ``."""
-    return dx - sum(weights * dx, axis, keepdims=True)  # type: ignore[no-any-return]
+    return dx - sum(weights * dx, axis, keepdims=True)
 
 
 SOFTMAX = Op(
@@ -186,7 +185,7 @@ SOFTMAX = Op(
 )
 
 
-def softmax(x: Any, axis: int = -1) -> Any:
+def softmax(x: Operand, axis: int = -1) -> Var:
     """``exp xᵢ / Σ exp xⱼ`` along ``axis``, computed without overflow.
 
     A −∞ next to a finite number has weight 0. A row of only −∞, or one that contains +∞ or NaN, gives NaN.
@@ -213,7 +212,7 @@ LOG_SOFTMAX = Op(
 )
 
 
-def log_softmax(x: Any, axis: int = -1) -> Any:
+def log_softmax(x: Operand, axis: int = -1) -> Var:
     """``log(exp xᵢ / Σ exp xⱼ)`` along ``axis``, computed without overflow; special values as in ``softmax``.
 
     >>> import numpy as np

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import prod
-from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import LATER, Op, Sums
+from gradspec.graph.ir import LATER, Op, Operand, Sums, Var
 from gradspec.graph.types import TensorType, require_floats
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.rules import applying
@@ -104,7 +103,7 @@ RESIZE_TRANSPOSE: Op = Op(
 
 
 def resize(
-    x: Any,
+    x: Operand,
     size: Sequence[int],
     mode: str = "nearest",
     align_corners: bool = False,
@@ -112,7 +111,7 @@ def resize(
     step: Place | Sequence[Place] | None = None,
     start: Place | Sequence[Place] | None = None,
     rounding: str = "floor",
-) -> Any:
+) -> Var:
     """The last ``len(size)`` axes resized to ``size``, by the nearest cell or linearly between cells.
 
     Output ``o`` of an axis lies at ``start + o·step`` among its cells: one number for all axes or one for each, used

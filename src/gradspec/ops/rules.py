@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from gradspec.graph.ir import Attributes, Var
+from gradspec.graph.ir import Attributes, Crop, Var
 from gradspec.graph.types import DType, TensorType, require_floats
+from gradspec.ops.box import BoundedNode, Box
 from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.layout import normal_axis
+from gradspec.spec.scalar import Scalar
 from gradspec.spec.tensor import Tensor
 
 
@@ -40,7 +40,7 @@ def same_types(
     return types
 
 
-def pointwise_spec(function: Callable[..., Any]) -> Callable[..., tuple[Tensor]]:
+def pointwise_spec(function: Callable[..., Scalar]) -> Callable[..., tuple[Tensor]]:
     """A function of scalars (and the attribute record), cell by cell."""
 
     def spec(attrs: Attributes, *operands: Tensor) -> tuple[Tensor]:
@@ -48,10 +48,6 @@ def pointwise_spec(function: Callable[..., Any]) -> Callable[..., tuple[Tensor]]
         return (Tensor(operands[0].shape, cells).stored(),)
 
     return spec
-
-
-def whole(results: Any) -> tuple[Var, ...]:
-    return results if isinstance(results, tuple) else (results,)
 
 
 def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -65,58 +61,21 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         ) from None
 
 
-def cellwise(attrs: Attributes, types: Sequence[TensorType], sizes: tuple[int, ...]) -> Any:
+def cellwise(attrs: Attributes, types: Sequence[TensorType], sizes: tuple[int, ...]) -> Crop:
     """A patch of an operator that works cell by cell needs the same patch of its operands."""
     return attrs, [[(1, 0, n) for n in sizes] for _ in types]
 
 
-def increasing(node: Any, *boxes: Any) -> Any:
+def increasing(node: BoundedNode, *boxes: Box) -> list[Box]:
     """The enclosure of an operator that increases with each operand and whose results are not rounded."""
     if not any(box.varies for box in boxes):
-        return [node.point(value) for value in whole(node.apply(*(box.lower for box in boxes)))]
-    lower, upper = (whole(node.apply(*(box.ends[end] for box in boxes))) for end in (0, 1))
+        return [node.point(value) for value in node.apply_all(*(box.lower for box in boxes))]
+    lower, upper = (node.apply_all(*(box.ends[end] for box in boxes)) for end in (0, 1))
     return [node.between(*ends) for ends in zip(lower, upper, strict=True)]
 
 
-@dataclass(frozen=True)
-class Curve:
-    """What the bounds of a function of one number follow from.
-
-    - ``turns(attrs)``: where it turns from falling to rising or back; between them it is monotone.
-    - ``kinks(attrs)``: where it bends, if it is linear elsewhere.
-    - ``bend(node, box)``: the largest ``|f″|`` over a box, from above; None if it is not smooth.
-    - ``bent(attrs)``: 1 if it is convex, −1 if it is concave, 0 if it is neither.
-    - ``tail(attrs)``: ``(t, d)``, if ``f`` stays within ``d`` of a line on each side beyond ``±t``.
-    - ``mass(node, box)``: what kernels may add up to ``f``, as the ``x/2`` and ``x/2·erf`` of gelu, which rounding
-      errors are relative to; besides ``f`` itself.
-    - ``off(node)``: how far the function may be moved by the rounding of its attributes, or None.
-    - ``steepest``: the largest ``|f′|``, if the function turns too often to name where, and stays from −1 to 1.
-    - ``roundings(attrs, dtype)``: those of one evaluation, 4 for an elementary function; 0 if it is exact.
-    - ``fast(node, box, size)``: how much more results of a ``size`` may be off in CUDA's fast mode, or None.
-    """
-
-    turns: Callable[[Any], tuple[float, ...]] = lambda attrs: ()
-    kinks: Callable[[Any], tuple[float, ...]] | None = None
-    bend: Callable[[Any, Any], Any] | None = None
-    bent: Callable[[Any], int] = lambda attrs: 0
-    tail: Callable[[Any], tuple[float, float] | None] = lambda attrs: None
-    mass: Callable[[Any, Any], Any] | None = None
-    off: Callable[[Any], float] | None = None
-    steepest: float | None = None
-    roundings: Callable[[Any, DType], int] = lambda attrs, dtype: 4
-    fast: Callable[[Any, Any, Any], Any] | None = None
-
-    def rules(self) -> dict[str, Any]:
-        """The rules of the operator's record."""
-        found: dict[str, Any] = {
-            "enclosure": lambda node, box: node.curve_box(self, box),
-            "relaxation": lambda node, boxes, share: node.curve_lines(self, boxes[0], share),
-        }
-        return found if self.kinks is None else {**found, "kinks": self.kinks}
-
-
 @contextmanager
-def applying(name: str, *operands: Any) -> Iterator[None]:
+def applying(name: str, *operands: Var) -> Iterator[None]:
     """Errors met while an operator's arguments are read say which operator, and on which variables or arrays."""
     try:
         yield

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import NoAttributes, Op, Sums, Var
+from gradspec.graph.ir import NoAttributes, Op, Operand, Sums, Var
 from gradspec.graph.types import DType, TensorType, boolean, require_numbers, require_one_dtype
 from gradspec.ops.batching import leading_batch
+from gradspec.ops.box import BoundedNode, Box
 from gradspec.ops.pointwise import maximum, minimum
 from gradspec.ops.rules import applying, broadcast_shape, require_count, same_types
 from gradspec.ops.shape import broadcast_to
@@ -18,7 +18,7 @@ from gradspec.spec.errors import DTypeError, ShapeError
 NONE = NoAttributes()
 
 
-def _broadcast(name: str, *values: Any) -> list[Any]:
+def _broadcast(name: str, *values: Var) -> list[Var]:
     with applying(name, *values):
         shape = broadcast_shape(name, *(v.shape for v in values))
     return [broadcast_to(v, shape) for v in values]
@@ -32,7 +32,7 @@ def _truths(name: str, require_dtype: Callable[..., DType]) -> Callable[..., tup
     return lambda attrs, *types: (TensorType(boolean, alike(attrs, *types)[0].shape),)
 
 
-def _maybe_equal(node: Any, a: Any, b: Any) -> Any:
+def _maybe_equal(node: BoundedNode, a: Box, b: Box) -> Box:
     """Certain for two points, and possible wherever the boxes meet."""
     points = minimum(minimum(equal(a.lower, a.upper), equal(b.lower, b.upper)), equal(a.lower, b.lower))
     exceeds = greater if a.lower.dtype is not boolean else lambda p, q: minimum(p, equal(q, False))
@@ -63,7 +63,7 @@ EQUAL = Op(
 )
 
 
-def greater(a: Any, b: Any) -> Any:
+def greater(a: Operand, b: Operand) -> Var:
     """Whether ``a > b``, cell by cell; ``maximum(greater(a, b), equal(a, b))`` is whether ``a ≥ b``.
 
     >>> import numpy as np
@@ -73,7 +73,7 @@ def greater(a: Any, b: Any) -> Any:
     return apply(GREATER, NONE, *_broadcast("greater", *operands(a, b)))
 
 
-def less(a: Any, b: Any) -> Any:
+def less(a: Operand, b: Operand) -> Var:
     """Whether ``a < b``, cell by cell.
 
     >>> import numpy as np
@@ -84,7 +84,7 @@ def less(a: Any, b: Any) -> Any:
     return greater(b, a)
 
 
-def equal(a: Any, b: Any) -> Any:
+def equal(a: Operand, b: Operand) -> Var:
     """Whether ``a = b``, cell by cell; ``equal(x, False)`` is whether ``x`` is not true.
 
     >>> import numpy as np
@@ -108,14 +108,14 @@ def _where_types(attrs: NoAttributes, *types: TensorType) -> tuple[TensorType]:
     return (a,)
 
 
-def _where_transpose(attrs: NoAttributes, cotangents: Sequence[Var], operands_: Sequence[Any], i: int) -> Var:
+def _where_transpose(attrs: NoAttributes, cotangents: Sequence[Var], operands_: Sequence[Var], i: int) -> Var:
     (g,), condition = cotangents, operands_[0]
     nothing = g.owner.zeros(g.type)
     chosen = (g, nothing) if i == 1 else (nothing, g)
-    return apply(WHERE, NONE, condition, *chosen)  # type: ignore[no-any-return]
+    return apply(WHERE, NONE, condition, *chosen)
 
 
-def _either(node: Any, condition: Any, a: Any, b: Any) -> Any:
+def _either(node: BoundedNode, condition: Box, a: Box, b: Box) -> Box:
     """Where the condition is not certain, the hull of both."""
     certain, possible = condition.ends
     low = where(certain, a.lower, where(possible, minimum(a.lower, b.lower), b.lower))
@@ -136,7 +136,7 @@ WHERE: Op = Op(
 )
 
 
-def where(condition: Any, a: Any, b: Any) -> Any:
+def where(condition: Operand, a: Operand, b: Operand) -> Var:
     """``a`` where the condition is true, ``b`` elsewhere; tangents are chosen alike.
 
     In reverse mode, what is not chosen has a cotangent of 0, which an infinite derivative before it turns into NaN:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import MOVED, Op, Sums, Var, ones
+from gradspec.graph.ir import MOVED, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import TensorType, require_numbers
 from gradspec.ops.rules import applying, recorded_axis
 from gradspec.spec import layout, reduce
@@ -54,7 +53,7 @@ RESHAPE = Op(
 )
 
 
-def reshape(x: Any, shape: Sequence[int]) -> Any:
+def reshape(x: Operand, shape: Sequence[int]) -> Var:
     """The same numbers in another shape; one size may be −1, for what is left.
 
     >>> import numpy as np
@@ -67,7 +66,7 @@ def reshape(x: Any, shape: Sequence[int]) -> Any:
     return x if x.shape == sizes else apply(RESHAPE, Shape(sizes), x)
 
 
-def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+def flatten(x: Operand, start_dim: int = 0, end_dim: int = -1) -> Var:
     """The axes from ``start_dim`` to ``end_dim`` as one; a scalar becomes a vector of one number.
 
     >>> import numpy as np
@@ -91,7 +90,7 @@ def _broadcast_transpose(attrs: Shape, cotangents: Sequence[Var], types: Sequenc
     (g,), x = cotangents, types[0]
     extra = len(attrs.shape) - x.ndim
     stretched = [extra + a for a, (n, m) in enumerate(zip(x.shape, attrs.shape[extra:], strict=True)) if n != m]
-    return reshape(sum(g, (*range(extra), *stretched)), x.shape)  # type: ignore[no-any-return]
+    return reshape(sum(g, (*range(extra), *stretched)), x.shape)
 
 
 def _broadcast_batch(op: Op, attrs: Shape, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
@@ -115,7 +114,7 @@ BROADCAST_TO = Op(
 )
 
 
-def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
+def broadcast_to(x: Operand, shape: Sequence[int]) -> Var:
     """``x`` repeated along new leading axes and axes of size 1.
 
     >>> import numpy as np
@@ -154,7 +153,7 @@ def one_further(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(a + 1 for a in axes)
 
 
-def reduction(op: Op, x: Any, axis: int | Sequence[int] | None, keepdims: bool) -> Any:
+def reduction(op: Op, x: Operand, axis: int | Sequence[int] | None, keepdims: bool) -> Var:
     """``op`` over ``axis``: one, several, or None for all."""
     (x,) = operands(x)
     with applying(op.name, x):
@@ -171,7 +170,7 @@ def _sum_types(attrs: Axes, x: TensorType) -> tuple[TensorType]:
 def _sum_transpose(attrs: Axes, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
     (x,) = types
     ones = reduce.reduced_sizes(x.shape, attrs.axes, keepdims=True)
-    return broadcast_to(reshape(cotangents[0], ones), x.shape)  # type: ignore[no-any-return]
+    return broadcast_to(reshape(cotangents[0], ones), x.shape)
 
 
 SUM = Op(
@@ -186,7 +185,7 @@ SUM = Op(
 )
 
 
-def sum(x: Any, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
+def sum(x: Operand, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Var:
     """The sum over ``axis`` (one, several, or None for all), which stays as a 1 with ``keepdims``.
 
     >>> import numpy as np

@@ -19,15 +19,17 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op, Sums, Var
+from gradspec.graph.ir import JvpResult, Op, Operand, Sums, Var
 from gradspec.graph.types import DType, TensorType, f64, require_floats, type_of
 from gradspec.ops.batching import leading_batch
+from gradspec.ops.box import BoundedNode, Box, Lines
 from gradspec.ops.pointwise import abs as absolute
 from gradspec.ops.pointwise import gate, maximum, minimum, scale
 from gradspec.ops.pool import (
     AVG_POOL_SPREAD,
     MAX_POOL,
     AvgSpread,
+    Gathered,
     MaxPool,
     Windows,
     above_max,
@@ -55,7 +57,7 @@ class SmoothPool(Windows):
     padding_mode: str = "zeros"
 
 
-def _rounded(beta: Any, padding_mode: str, dtype: DType) -> float:
+def _rounded(beta: float, padding_mode: str, dtype: DType) -> float:
     """β as numbers of ``dtype`` are computed with."""
     with np.errstate(over="ignore"):
         return float(settled(beta, padding_mode, zero_of(dtype)))
@@ -98,19 +100,19 @@ def _spread_spec(attrs: SmoothPool, x: Tensor, g: Tensor) -> tuple[Tensor]:
     return (smooth_max_pool_vjp(x, g, **_settings(attrs)),)
 
 
-def _mean(attrs: SmoothPool, x: Any, u: Any) -> Any:
+def _mean(attrs: SmoothPool, x: Var, u: Var) -> Var:
     return apply(SMOOTH_MAX_MEAN, attrs, x, u)
 
 
-def _spread(attrs: SmoothPool, x: Any, g: Any) -> Any:
+def _spread(attrs: SmoothPool, x: Var, g: Var) -> Var:
     return apply(SMOOTH_MAX_SPREAD, attrs, x, g)
 
 
-def _plus(a: Any, b: Any) -> Any:
+def _plus(a: Var | None, b: Var) -> Var:
     return b if a is None else a + b
 
 
-def _mean_jvp(attrs: SmoothPool, primals: Any, tangents: Any) -> Any:
+def _mean_jvp(attrs: SmoothPool, primals: Sequence[Var], tangents: Sequence[Var | None]) -> JvpResult:
     (x, u), (dx, du) = primals, tangents
     mean = _mean(attrs, x, u)
     moved = None if du is None else _mean(attrs, x, du)
@@ -120,7 +122,7 @@ def _mean_jvp(attrs: SmoothPool, primals: Any, tangents: Any) -> Any:
     return [mean], [moved]
 
 
-def _spread_jvp(attrs: SmoothPool, primals: Any, tangents: Any) -> Any:
+def _spread_jvp(attrs: SmoothPool, primals: Sequence[Var], tangents: Sequence[Var | None]) -> JvpResult:
     (x, g), (dx, dg) = primals, tangents
     spread = _spread(attrs, x, g)
     moved = None if dg is None else _spread(attrs, x, dg)
@@ -130,7 +132,7 @@ def _spread_jvp(attrs: SmoothPool, primals: Any, tangents: Any) -> Any:
     return [spread], [moved]
 
 
-def _jvp(attrs: SmoothPool, primals: Any, tangents: Any) -> Any:
+def _jvp(attrs: SmoothPool, primals: Sequence[Var], tangents: Sequence[Var]) -> JvpResult:
     return [apply(SMOOTH_MAX_POOL, attrs, *primals)], [_mean(attrs, *primals, *tangents)]
 
 
@@ -151,16 +153,16 @@ def _terms(attrs: SmoothPool, x: TensorType, u: TensorType) -> int:
     return 2 * VANISHED.get(x.dtype, 104) + 2 * most_cells(window) + most_windows(window) + 32
 
 
-def _mean_size(attrs: SmoothPool, x: Any, u: Any) -> Any:
+def _mean_size(attrs: SmoothPool, x: Var, u: Var) -> Var:
     return _mean(attrs, x, u) + scale(apply(MAX_POOL, MaxPool(**windows_of(attrs)), u), LOST)
 
 
-def _spread_size(attrs: SmoothPool, x: Any, g: Any) -> Any:
+def _spread_size(attrs: SmoothPool, x: Var, g: Var) -> Var:
     every = AvgSpread(**windows_of(attrs), divisor_override=1, sizes=attrs.window(x).sizes)
     return _spread(attrs, x, g) + scale(apply(AVG_POOL_SPREAD, every, g), LOST)
 
 
-def _mean_box(node: Any, x: Any, u: Any) -> Any:
+def _mean_box(node: BoundedNode, x: Box, u: Box) -> Box:
     """Whatever the weights are: between the least and the largest cell, and 0 for padding."""
     hull = over_windows(node, u)
     ends = [minimum(hull.lower, 0.0), maximum(hull.upper, 0.0)] if _padded(node.attrs) else hull.ends
@@ -175,13 +177,13 @@ def _taps(attrs: SmoothPool) -> int:
     return prod(attrs.kernel_size)
 
 
-def _margin(node: Any, value: Any) -> Any:
+def _margin(node: BoundedNode, value: Var) -> Var:
     """Errors are relative to the value, and absolute in units of 1/β, of which ``log Σ exp`` may have log n."""
     taps = _taps(node.attrs)
     return node.blur(absolute(value) + (2 + log(taps)) / abs(node.attrs.beta), 2 * taps + 32)
 
 
-def _box(node: Any, box: Any) -> Any:
+def _box(node: BoundedNode, box: Box) -> Box:
     """It increases with every cell, also for a negative β."""
     low, high = (node.apply(end) for end in box.ends)
     return node.between(low - _margin(node, low), high + _margin(node, high))
@@ -200,16 +202,16 @@ class _Weighted:
         return _terms(self.attrs, self.centre.type, self.centre.type) + 1
 
     def push(self, x: Var) -> Var:
-        return gate(self.chosen, _mean(self.attrs, self.centre, x))  # type: ignore[no-any-return]
+        return gate(self.chosen, _mean(self.attrs, self.centre, x))
 
     def pull(self, g: Var) -> Var:
-        return _spread(self.attrs, self.centre, gate(self.chosen, g))  # type: ignore[no-any-return]
+        return _spread(self.attrs, self.centre, gate(self.chosen, g))
 
     def absolute(self, x: Var) -> Var:
-        return gate(self.chosen, _mean_size(self.attrs, self.centre, x))  # type: ignore[no-any-return]
+        return gate(self.chosen, _mean_size(self.attrs, self.centre, x))
 
 
-def _lines(node: Any, boxes: Any, share: Any) -> Any:
+def _lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Lines:
     """For β > 0 it is convex: above its tangent at the centre, whose slopes are the weights. Below the tangent it is
     lifted by ``β·r²/2``, since a second derivative is β times a variance of moves of at most ``r``; and no more than
     ``log n / β`` above the largest cell. The best at the centre counts. For β < 0 it is the other way round."""
@@ -232,7 +234,7 @@ def _lines(node: Any, boxes: Any, share: Any) -> Any:
     return (tangent, other) if sign > 0 else (other, tangent)
 
 
-def _tangent(node: Any, box: Any) -> tuple[_Weighted, Any, Any]:
+def _tangent(node: BoundedNode, box: Box) -> tuple[_Weighted, Var, Var]:
     """The weights at the centre, the tangent's intercept, and how far it may be off over the box."""
     centre, radius = box.ball
     value = node.apply(centre)
@@ -243,7 +245,7 @@ def _tangent(node: Any, box: Any) -> tuple[_Weighted, Any, Any]:
     return weighted, value - weighted.push(centre), room
 
 
-def _hard(node: Any, box: Any, end: Any, sign: float) -> tuple[Any, Any]:
+def _hard(node: BoundedNode, box: Box, end: Var, sign: float) -> tuple[Gathered, Var]:
     """The line beyond the largest (least) cell."""
     attrs, window = node.attrs, node.attrs.window(box.lower)
     ends = box.ends if sign > 0 else (-box.upper, -box.lower)
@@ -292,7 +294,7 @@ SMOOTH_MAX_SPREAD = Op(
 
 
 def smooth_max_pool(
-    x: Any,
+    x: Operand,
     kernel_size: Sequence[int],
     stride: Ints | None = None,
     padding: Padding = 0,
@@ -301,7 +303,7 @@ def smooth_max_pool(
     *,
     beta: float,
     padding_mode: str = "zeros",
-) -> Any:
+) -> Var:
     """``(1/β) · log Σ exp(β·xᵢ)`` over each window: a maximum without kinks, or a minimum for β < 0.
 
     Padding counts as cells of value 0, or is ignored (``padding_mode="ignore"``). β is rounded to the precision that
@@ -313,6 +315,6 @@ def smooth_max_pool(
     """
     (x,) = operands(x)
     windows = sliding_windows("smooth_max_pool", x, kernel_size, stride, padding, dilation, ceil_mode)
-    dtype = require_floats("smooth_max_pool", getattr(x, "type", None) or type_of(x))
+    dtype = require_floats("smooth_max_pool", x.type if isinstance(x, Var) else type_of(x))
     softness = _rounded(plain_number(beta), padding_mode, dtype)
     return apply(SMOOTH_MAX_POOL, SmoothPool(**windows, beta=softness, padding_mode=padding_mode), x)

@@ -14,12 +14,13 @@ are no larger than VANISHED. In a mean by the weights, exponents are at most ``l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log as log_of
-from typing import Any
 
 from gradspec.graph.ir import Var
 from gradspec.graph.types import f32, f64
+from gradspec.ops.box import BoundedNode, BoundingLine, Box, Lines
 from gradspec.ops.gather import moved
 from gradspec.ops.pointwise import abs, exp, gate, log, maximum, minimum
 from gradspec.ops.pool import global_max_pool
@@ -35,8 +36,8 @@ VANISHED = {f32: 104, f64: 746}
 class _Exponentials:
     """The boxes of the operand as exponentials."""
 
-    node: Any
-    box: Any
+    node: BoundedNode
+    box: Box
 
     @property
     def axis(self) -> int:
@@ -68,21 +69,21 @@ class _Exponentials:
     def error(self) -> float:
         return float(self.node.rounding(self.roundings))
 
-    def total(self, x: Var) -> Any:
+    def total(self, x: Var) -> Var:
         return sum_over(x, self.axis, keepdims=True)
 
-    def largest(self, x: Var) -> Any:
+    def largest(self, x: Var) -> Var:
         if self.count == 0:
             return self.total(x)
         return moved(global_max_pool(moved(x, self.axis, -1), 1), -1, self.axis)
 
-    def spread(self, x: Var) -> Any:
+    def spread(self, x: Var) -> Var:
         return broadcast_to(x, self.box.lower.shape)
 
-    def up(self, x: Any) -> Any:
+    def up(self, x: Var) -> Var:
         return x * (1.0 + self.error) + self.node.tiny
 
-    def down(self, x: Any) -> Any:
+    def down(self, x: Var) -> Var:
         return maximum(x * (1.0 - self.error) - self.node.tiny, 0.0)
 
     def exponentials(self) -> tuple[Var, tuple[Var, Var]]:
@@ -96,7 +97,7 @@ class _Exponentials:
         return maximum(total - e - lost, 0.0), maximum(total - e, 0.0) + lost
 
 
-def softmax_box(node: Any, box: Any) -> Any:
+def softmax_box(node: BoundedNode, box: Box) -> Box:
     """A kernel rounds the exponent of each weight, and in the sum those of others: at most ``log n`` in their mean.
 
     It may store the exponentials before they are added up, and their sum before it divides.
@@ -115,7 +116,7 @@ def softmax_box(node: Any, box: Any) -> Any:
     return node.between(ends[0] - margins[0], ends[1] + margins[1])
 
 
-def log_softmax_box(node: Any, box: Any) -> Any:
+def log_softmax_box(node: BoundedNode, box: Box) -> Box:
     """In ``x − c − log Σ`` the sum's relative error is an absolute one; all else is relative to ``|t| + log n``.
 
     Both ``x − c`` and ``log Σ`` may be stored before their difference is, than which neither is larger. A kernel that
@@ -132,7 +133,7 @@ def log_softmax_box(node: Any, box: Any) -> Any:
     return node.between(low - margins[0], high + margins[1])
 
 
-def _kernel(node: Any, box: Any) -> float:
+def _kernel(node: BoundedNode, box: Box) -> float:
     """The roundings of ``x − c − log Σ exp(xⱼ − c)``, relative to ``|t| + 1``, which is no less than ``|x − c|``."""
     row = _Exponentials(node, box)
     return row.kernel + row.exponent * log_of(row.count or 1)
@@ -167,21 +168,21 @@ class _Centred:
     def roundings(self) -> int:
         return self.weights.shape[self.axis] + 4
 
-    def _mean(self, x: Var) -> Any:
+    def _mean(self, x: Var) -> Var:
         return broadcast_to(sum_over(x, self.axis, keepdims=True), x.shape)
 
     def push(self, x: Var) -> Var:
-        return self.slope * (x - self._mean(self.weights * x))  # type: ignore[no-any-return]
+        return self.slope * (x - self._mean(self.weights * x))
 
     def pull(self, g: Var) -> Var:
         through = self.slope * g
-        return through - self.weights * self._mean(through)  # type: ignore[no-any-return]
+        return through - self.weights * self._mean(through)
 
     def absolute(self, x: Var) -> Var:
-        return gate(abs(self.slope), x + self._mean(gate(abs(self.weights), x)))  # type: ignore[no-any-return]
+        return gate(abs(self.slope), x + self._mean(gate(abs(self.weights), x)))
 
 
-def log_softmax_lines(node: Any, boxes: Any, share: Any) -> Any:
+def log_softmax_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Lines:
     row = _Exponentials(node, boxes[0])
     (weights, low), (others, high) = _below(row), _above(row)
     ends = log_softmax_box(node, boxes[0]).ends
@@ -193,7 +194,7 @@ def log_softmax_lines(node: Any, boxes: Any, share: Any) -> Any:
     )
 
 
-def softmax_lines(node: Any, boxes: Any, share: Any) -> Any:
+def softmax_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Lines:
     row = _Exponentials(node, boxes[0])
     (weights, low), (others, high) = _below(row), _above(row)
     least, most, _ = _logarithms(row)
@@ -214,7 +215,7 @@ def softmax_lines(node: Any, boxes: Any, share: Any) -> Any:
     )
 
 
-def _line(row: _Exponentials, slope: Var, weights: Var, intercept: Var, end: Var, sign: float) -> Any:
+def _line(row: _Exponentials, slope: Var, weights: Var, intercept: Var, end: Var, sign: float) -> BoundingLine:
     """The line, or the end of the box where that is better at the centres."""
     slope = broadcast_to(slope, end.shape)
     value = _Centred(slope, weights, row.axis).push(row.box.centre) + intercept

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import Op
+from gradspec.graph.ir import Op, Operand, Var
 from gradspec.graph.types import TensorType, i64, require_numbers
 from gradspec.ops.batching import leading_batch
+from gradspec.ops.box import BoundedNode, Box
 from gradspec.ops.gather import GATHER_ROWS, moved
 from gradspec.ops.layout import AlongAxis
 from gradspec.ops.rules import applying
@@ -30,7 +30,7 @@ def _types(attrs: Top, x: TensorType) -> tuple[TensorType]:
     return (TensorType(i64, (*x.shape[:-1], listed(x.shape, attrs.k))),)
 
 
-def _no_places(node: Any, x: Any) -> Any:
+def _no_places(node: BoundedNode, x: Box) -> Box:
     raise UnsupportedError(
         "top_places: which cells are the largest depends on the input, so their places, and what topk and sort gather "
         "there, have no bounds; bound the cells before, or their maximum, by gs.global_max_pool"
@@ -49,7 +49,7 @@ TOP_PLACES = Op(
 )
 
 
-def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
+def topk(x: Operand, k: int, axis: int = -1, largest: bool = True) -> tuple[Var, Var]:
     """The ``k`` largest cells along ``axis``, largest first, and their positions; or the smallest.
 
     Equal cells keep their order. A NaN is larger than every number.
@@ -68,7 +68,7 @@ def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any
     return moved(values, -1, at), moved(places, -1, at)
 
 
-def sort(x: Any, axis: int = -1, descending: bool = False) -> tuple[Any, Any]:
+def sort(x: Operand, axis: int = -1, descending: bool = False) -> tuple[Var, Var]:
     """The cells along ``axis`` from the smallest to the largest, and their positions; equal ones keep their order.
 
     >>> import numpy as np

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import MOVED, Op, Sums, ones
+from gradspec.graph.ir import MOVED, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import TensorType, require_numbers
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.conv import Sizes, StatedWindows
@@ -48,7 +48,7 @@ UNFOLD = Op(
 )
 
 
-def unfold(x: Any, kernel_size: Sequence[int], dilation: Ints = 1, padding: Padding = 0, stride: Ints = 1) -> Any:
+def unfold(x: Operand, kernel_size: Sequence[int], dilation: Ints = 1, padding: Padding = 0, stride: Ints = 1) -> Var:
     """Every window of ``x (..., C, *spatial)`` as a column: ``(..., C·taps, windows)``, padding read as 0.
 
     >>> import numpy as np
@@ -82,7 +82,7 @@ def _fold_types(attrs: StatedWindows, x: TensorType) -> tuple[TensorType]:
     return (TensorType(x.dtype, (*x.shape[:-2], x.shape[-2] // taps, *attrs.sizes)),)
 
 
-def _fold_spec(attrs: StatedWindows, x: Any) -> tuple[Any]:
+def _fold_spec(attrs: StatedWindows, x: Var) -> tuple[Any]:
     return (fold_spec(x, attrs.sizes, attrs.kernel, attrs.dilation, attrs.padding, attrs.stride),)
 
 
@@ -99,13 +99,13 @@ FOLD: Op = Op(
 
 
 def fold(
-    x: Any,
+    x: Operand,
     output_size: Sequence[int],
     kernel_size: Sequence[int],
     dilation: Ints = 1,
     padding: Padding = 0,
     stride: Ints = 1,
-) -> Any:
+) -> Var:
     """Columns ``(..., C·taps, windows)`` added back onto planes of ``output_size``; padding drops what falls on it.
 
     >>> import numpy as np

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import INDEXED, Op, Sums, ones
+from gradspec.graph.ir import INDEXED, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import TensorType, require_integers, require_numbers
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.rules import applying
@@ -89,7 +88,7 @@ MAX_GATHER = Op(
 )
 
 
-def max_unpool(x: Any, indices: Any, output_size: Sequence[int]) -> Any:
+def max_unpool(x: Operand, indices: Operand, output_size: Sequence[int]) -> Var:
     """Zeros of ``output_size``, with each cell of ``x`` added at its index.
 
     >>> import numpy as np
@@ -102,7 +101,7 @@ def max_unpool(x: Any, indices: Any, output_size: Sequence[int]) -> Any:
     return apply(MAX_UNPOOL, Plane(sizes), x, indices)
 
 
-def max_gather(x: Any, indices: Any, rank: int) -> Any:
+def max_gather(x: Operand, indices: Operand, rank: int) -> Var:
     """The cells of ``x`` at ``indices``, over the last ``rank`` axes.
 
     >>> import numpy as np

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from enum import Enum
 from functools import partial, wraps
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
@@ -32,6 +33,7 @@ from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType, number_as, type_of
 from gradspec.runtime.compiled import Program, program_for
 from gradspec.runtime.task import backend_named
+from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 
 MOST_CALLS = 2048
 
@@ -113,31 +115,53 @@ def _by_numpy(graph: Graph) -> Run:
 _PLAIN = frozenset((type(None), bool, int, str))
 
 
+class ParameterRole(Enum):
+    """What a parameter of an operator takes."""
+
+    OPERAND = "an array, or a number, which is an array without axes"
+    ARRAYS = "arrays, and numbers that stay numbers"
+    ATTRIBUTE = "anything else; arrays are read when the graph is built"
+
+
+def parameter_roles(operator: Callable[..., Any]) -> dict[str, ParameterRole]:
+    """The role of each parameter, by name, as ``Operand`` and ``TypedOperand`` in its annotation declare it."""
+    declared = {p.name: str(p.annotation) for p in inspect.signature(operator).parameters.values()}
+    found = {name: _role(annotation) for name, annotation in declared.items()}
+    if set(found.values()) <= {ParameterRole.ATTRIBUTE}:
+        raise TypeError(f"{operator.__name__} has no operand among {declared}; annotate its operands as Operand")
+    return found
+
+
+def _role(annotation: str) -> ParameterRole:
+    if annotation.removesuffix(" | None") == "Operand":
+        return ParameterRole.OPERAND
+    return ParameterRole.ARRAYS if "Operand" in annotation else ParameterRole.ATTRIBUTE
+
+
 def cache_calls(operator: Callable[..., Any]) -> Callable[..., Any]:
     """An operator with cached calls. It takes arrays of any library, and variables."""
     carried_out = accepts_foreign_arrays(operator)
-    is_operand = {p.name: p.annotation == "Any" for p in inspect.signature(operator).parameters.values()}
-    """Where a number is an array without axes, and not an attribute."""
-    places = tuple(is_operand.values())
+    role_of = parameter_roles(operator)
+    places = tuple(role_of.values())
 
     @wraps(operator)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not kwargs.keys() <= is_operand.keys():
-            unknown = next(name for name in kwargs if name not in is_operand)
-            raise TypeError(f"{operator.__name__} has {argument(unknown, is_operand)}")
+        if not kwargs.keys() <= role_of.keys():
+            unknown = next(name for name in kwargs if name not in role_of)
+            raise TypeError(f"{operator.__name__} has {argument(unknown, role_of)}")
         arrays: list[Any] = []
         key: list[Hashable] = [operator]
-        for value, operates in zip(args, places):  # noqa: B905  (what is too much fails when it is carried out)
-            if not _add(value, operates, arrays, key):
+        for value, role in zip(args, places):  # noqa: B905  (what is too much fails when it is carried out)
+            if not _add(value, role, arrays, key):
                 return carried_out(*args, **kwargs)
         for name, value in kwargs.items():
             key.append(name)
-            if not _add(value, is_operand.get(name, False), arrays, key):
+            if not _add(value, role_of[name], arrays, key):
                 return carried_out(*args, **kwargs)
         known = tuple(key)
         found = _calls.get(known)
         if found is None and arrays and len(args) <= len(places):
-            found = compile_call(operator, args, kwargs, is_operand, arrays, device_library(arrays))
+            found = compile_call(operator, args, kwargs, role_of, arrays, device_library(arrays))
             if found is not None:
                 _calls.put(known, found)
         return carried_out(*args, **kwargs) if found is None else found(arrays)
@@ -145,13 +169,13 @@ def cache_calls(operator: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _add(value: Any, operates: bool, arrays: list[Any], key: list[Hashable]) -> bool:
+def _add(value: Any, role: ParameterRole, arrays: list[Any], key: list[Hashable]) -> bool:
     """Add an argument to the arrays and to the key of a call, if it can be part of them."""
     kind = type(value)
-    if kind is ndarray:
+    if kind is ndarray and role is not ParameterRole.ATTRIBUTE:
         arrays.append(value)
         key.append((value.shape, value.dtype))
-    elif operates and kind in (int, float):
+    elif role is ParameterRole.OPERAND and kind in (int, float):
         dtype = _dtype_beside(arrays)
         if dtype is None:
             return False
@@ -161,10 +185,10 @@ def _add(value: Any, operates: bool, arrays: list[Any], key: list[Hashable]) -> 
         key.append((kind, value))
     elif kind is float:
         key.append(repr(value))  # 0.0 == −0.0
-    elif kind in (tuple, list) and not operates:
+    elif kind in (tuple, list) and role is not ParameterRole.OPERAND:
         key.append((kind, len(value)))
-        return all(_add(part, False, arrays, key) for part in value)
-    elif (library := library_of(value)) is not None:
+        return all(_add(part, role, arrays, key) for part in value)
+    elif role is not ParameterRole.ATTRIBUTE and (library := library_of(value)) is not None:
         is_on_device = library.is_on_device(value)
         seen = library.type_of(value) if is_on_device else as_array(value)
         arrays.append(value)
@@ -194,20 +218,20 @@ def compile_call(
     operator: Callable[..., Any],
     args: Sequence[Any],
     kwargs: dict[str, Any],
-    is_operand: dict[str, bool],
+    role_of: dict[str, ParameterRole],
     arrays: Sequence[Any],
     device: ArrayLibrary | None,
 ) -> Run | None:
-    """The function of its arrays that a call is; None if it fails, so that it can fail on the arrays and speak of them,
-    or gives what it is given. A call on ``device`` has no other way to be carried out, or to fail."""
+    """The function of its arrays that a call is; None if it is refused, so that the error can speak of the arrays, or
+    gives what it is given. A call on ``device`` has no other way to be carried out, or to fail."""
     builder = Builder()
     try:
         inputs = iter([builder.input(_type_of(a), f"x{i}") for i, a in enumerate(arrays)])
-        named = [*zip(is_operand, args, strict=False), *kwargs.items()]
-        given = {name: _replaced(value, is_operand[name], inputs) for name, value in named}
+        named = [*zip(role_of, args, strict=False), *kwargs.items()]
+        given = {name: _replaced(value, role_of[name], inputs) for name, value in named}
         results = operator(*list(given.values())[: len(args)], **{name: given[name] for name in kwargs})
         graph = builder.build(results, allow_unused=True)
-    except Exception:
+    except (ShapeError, DTypeError, UnsupportedError):
         if device is not None:
             raise
         return None
@@ -216,11 +240,11 @@ def compile_call(
     return _function(graph) if graph.nodes else None
 
 
-def _replaced(value: Any, operates: bool, inputs: Iterator[Var]) -> Any:
+def _replaced(value: Any, role: ParameterRole, inputs: Iterator[Var]) -> Any:
     """An argument with variables in the place of arrays."""
     kind = type(value)
-    if kind is ndarray or (operates and kind in (int, float)) or library_of(value) is not None:
+    if role is ParameterRole.ATTRIBUTE:
+        return value
+    if kind is ndarray or (role is ParameterRole.OPERAND and kind in (int, float)) or library_of(value) is not None:
         return next(inputs)
-    if kind in (tuple, list):
-        return kind(_replaced(part, False, inputs) for part in value)
-    return value
+    return kind(_replaced(part, role, inputs) for part in value) if kind in (tuple, list) else value

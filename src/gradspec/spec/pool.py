@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.scalar import TIES, Scalar, add_up, choose, embed, is_infinite, larger, refuse_fixed_width_integers
-from gradspec.spec.tensor import Tensor, TensorLike, require_shape, split_shape, tensor
+from gradspec.spec.tensor import Shaped, Tensor, TensorLike, require_shape, split_shape, tensor
 from gradspec.spec.window import (
     Ints,
     Padding,
@@ -173,7 +173,7 @@ def divisor_rule(divided: Tensor, count_include_pad: bool, divisor_override: Sca
 
 
 def sliding(
-    x: Tensor, kernel_size: Sequence[int], stride: Ints | None, padding: Padding, dilation: Ints, ceil_mode: bool
+    x: Shaped, kernel_size: Sequence[int], stride: Ints | None, padding: Padding, dilation: Ints, ceil_mode: bool
 ) -> Window:
     sizes = spatial_sizes(x.shape, spatial_rank("kernel_size", kernel_size))
     return regular(sizes, kernel_size, stride, padding, dilation, ceil_mode)
@@ -315,7 +315,7 @@ def avg_pool_vjp(
 # --- adaptive windows -------------------------------------------------------------------------------------------------
 
 
-def bins(x: Tensor, output_size: Sequence[int | None]) -> Window:
+def bins(x: Shaped, output_size: Sequence[int | None]) -> Window:
     return adaptive(spatial_sizes(x.shape, spatial_rank("output_size", output_size)), output_size)
 
 
@@ -404,7 +404,7 @@ def adaptive_avg_pool_vjp(x: TensorLike, g: TensorLike, output_size: Sequence[in
 # --- global windows ---------------------------------------------------------------------------------------------------
 
 
-def everything(x: Tensor, rank: int) -> Window:
+def everything(x: Shaped, rank: int) -> Window:
     return whole(spatial_sizes(x.shape, whole_number("rank", rank, least=0)))
 
 

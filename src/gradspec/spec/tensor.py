@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.scalar import Scalar, embed, stored
@@ -14,6 +14,13 @@ TensorLike: TypeAlias = Any
 """A Tensor, a nested sequence of scalars, or an array with ``.shape`` and ``.flat`` or ``.tolist()``."""
 
 Index: TypeAlias = tuple[int, ...]
+
+
+class Shaped(Protocol):
+    """A tensor, its type, or whatever else has a shape."""
+
+    @property
+    def shape(self) -> Index: ...
 
 
 class Tensor:

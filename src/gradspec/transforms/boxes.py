@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import nan
-from typing import Any
 
 from gradspec.graph.builder import Builder, apply
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Array, Node, Sums, Var
+from gradspec.graph.ir import Array, Attributes, Node, Sums, Var
 from gradspec.graph.types import DType, TensorType, f32, f64
 from gradspec.ops.box import OVERFLOW, BoundArithmetic, BoundedNode, Box, SumError, absolute
 from gradspec.ops.pointwise import minimum
@@ -101,12 +100,13 @@ def enclosed(node: Node, operands: Sequence[Box], arithmetic: BoundArithmetic) -
         if floats and not products:
             return _sum(bounded, rule, operands, varying)
         if not floats and rule.absolute is None and not rule.max_roundings(node.attrs, *(v.type for v in node.inputs)):
-            return _tuple(increasing(bounded, *operands))
+            return increasing(bounded, *operands)
     if not varying and (node.op.constant or not floats) and not any(v.type.is_float for v in node.outputs):
-        return [Box(arithmetic, point=v) for v in _tuple(bounded.apply(*(b.lower for b in operands)))]
+        return [Box(arithmetic, point=v) for v in bounded.apply_all(*(b.lower for b in operands))]
     if node.op.enclosure is None:
         raise bounded.uncertain_integers() if rule is not None else node.op.missing("enclosure")
-    return _tuple(node.op.enclosure(bounded, *operands))
+    boxes = node.op.enclosure(bounded, *operands)
+    return boxes if isinstance(boxes, list) else [boxes]
 
 
 def mark_overflow(box: Box, node: Node, arithmetic: BoundArithmetic) -> Box:
@@ -118,17 +118,16 @@ def mark_overflow(box: Box, node: Node, arithmetic: BoundArithmetic) -> Box:
     fits = minimum(less(box.upper, most), greater(box.lower, -most))
 
     def where_it_fits(part: Var) -> Var:
-        return where(fits, part, nan)  # type: ignore[no-any-return]
+        return where(fits, part, nan)
 
-    sum_error = box.sum_error
+    error = box.sum_error
     return Box(
         arithmetic,
         ends=None if box.is_ball else lambda: (where_it_fits(box.lower), where_it_fits(box.upper)),
         ball=lambda: (where_it_fits(box.centre), where_it_fits(box.radius)),
         term_count=box.term_count,
         abs_sum=lambda: box.abs_sum,
-        sum_error=sum_error
-        and SumError(lambda: where_it_fits(sum_error.error), lambda: where_it_fits(sum_error.reach)),
+        sum_error=error and SumError(lambda: where_it_fits(error.error), lambda: where_it_fits(error.reach)),
     )
 
 
@@ -175,10 +174,10 @@ def _term_count(roundings: int, operands: Sequence[Box]) -> int:
     return sum(counts) if roundings <= len(operands) else roundings * max(counts)
 
 
-def _absolute(node: BoundedNode, rule: Sums, operands: Sequence[Var], attrs: Any) -> Var:
+def _absolute(node: BoundedNode, rule: Sums, operands: Sequence[Var], attrs: Attributes) -> Var:
     if rule.absolute is not None:
-        return rule.absolute(attrs, *operands)  # type: ignore[no-any-return]
-    return apply(node.node.op, attrs, *operands)  # type: ignore[no-any-return]
+        return rule.absolute(attrs, *operands)
+    return apply(node.node.op, attrs, *operands)
 
 
 def _reach(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[int]) -> Var:
@@ -228,7 +227,3 @@ def _moved(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[
             abs_sum=abs_sum,
         ),
     )
-
-
-def _tuple(results: Any) -> tuple[Any, ...]:
-    return tuple(results) if isinstance(results, list | tuple) else (results,)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from gradspec.graph.builder import Builder, operands
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Node, Var
+from gradspec.graph.ir import Node, Operand, Var
 
 
 class Copier:
@@ -34,7 +33,7 @@ class Copier:
         self.vars.update(zip(node.outputs, outputs, strict=True))
 
 
-def inline(graph: Graph, arguments: Sequence[Any]) -> tuple[Var, ...]:
+def inline(graph: Graph, arguments: Sequence[Operand]) -> tuple[Var, ...]:
     """Add the nodes of ``graph`` to the graph that the variables among ``arguments``, of its types, belong to."""
     ready = operands(*arguments)
     builder = ready[0].owner

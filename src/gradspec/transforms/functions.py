@@ -5,7 +5,7 @@ Each call traces its function anew, so arrays that the function captures are rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from operator import index
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ import numpy as np
 from gradspec.graph import tree
 from gradspec.graph.arrays import as_array, call_on_foreign, foreign_array
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Var
+from gradspec.graph.ir import Array, Operand, Var
 from gradspec.graph.types import TensorType, type_of
 from gradspec.ops.layout import unstack_first, unstack_last
 from gradspec.spec.errors import DTypeError, ShapeError
@@ -29,7 +29,7 @@ Tree = TypeVar("Tree")
 """An array, or a tree of arrays."""
 
 
-def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+def jvp(function: Function, primals: Sequence[object], tangents: Sequence[object]) -> tuple[Any, Any]:
     """``(result, its tangent)``: the derivative of ``function`` at ``primals`` along ``tangents``.
 
     Primals and tangents are sequences of arguments, each an array or a tree of arrays. Integers have no tangent: pass
@@ -43,7 +43,7 @@ def jvp(function: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> 
     return call_on_foreign(partial(_jvp, function), None, arguments, directions)  # type: ignore[no-any-return]
 
 
-def _jvp(function: Function, arguments: tuple[Any, ...], directions: tuple[Any, ...]) -> tuple[Any, Any]:
+def _jvp(function: Function, arguments: tuple[object, ...], directions: tuple[object, ...]) -> tuple[Any, Any]:
     traced = _traced(function, arguments)
     values = _values(arguments)
     moving = [
@@ -57,7 +57,7 @@ def _jvp(function: Function, arguments: tuple[Any, ...], directions: tuple[Any, 
     return result, tree.map_leaves(lambda v: next(results) if v.type.is_float else None, traced.result)
 
 
-def vjp(function: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+def vjp(function: Function, *primals: object) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """``(result, pullback)``; ``pullback(cotangent)`` returns one cotangent per primal (None for integers).
 
     >>> import numpy as np
@@ -70,13 +70,13 @@ def vjp(function: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[A
     return result, partial(call_on_foreign, pullback, like)
 
 
-def _vjp(function: Function, *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+def _vjp(function: Function, *primals: object) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     traced = _traced(function, primals)
     values = [v if isinstance(v, Var) else v.copy() for v in _values(primals)]  # the caller may change them meanwhile
     reverse = graph_vjp(traced.graph, _floats(traced, len(values)))
     result = tree.rebuild(traced.result, iter(_run(traced.graph, [*values, *traced.captured])))
 
-    def pullback(cotangent: Any) -> tuple[Any, ...]:
+    def pullback(cotangent: object) -> tuple[Any, ...]:
         parts = tree.aligned(result, cotangent, "the cotangent")
         seeds = [_tangent(v, c) for v, c in zip(tree.leaves(result), parts, strict=True) if _is_float(v)]
         outputs = _run(reverse, [*values, *traced.captured, *seeds])
@@ -97,7 +97,7 @@ def value_and_grad(function: Function, argnums: int | Sequence[int] = 0) -> Call
     """
     chosen = [index(c) for c in (argnums if isinstance(argnums, Sequence) else [argnums])]
 
-    def with_gradient(*args: Any) -> tuple[Any, Any]:
+    def with_gradient(*args: object) -> tuple[Any, Any]:
         _require_arguments(chosen, args)
         traced, values = _traced(function, args), _values(args)
         positions = _positions(args, chosen)
@@ -125,7 +125,7 @@ def grad(function: Function, argnums: int | Sequence[int] = 0) -> Function:
     both = value_and_grad(function, argnums)
 
     @wraps(function)
-    def gradient(*args: Any) -> Any:
+    def gradient(*args: object) -> Any:
         return both(*args)[1]
 
     return gradient
@@ -157,7 +157,7 @@ def jacobian(function: Function, mode: str = "forward") -> Function:
     if mode not in ("forward", "reverse"):
         raise ValueError(f'mode={mode!r} is not known; use "forward" (columns) or "reverse" (rows)')
 
-    def of(x: Any) -> Any:
+    def of(x: object) -> Any:
         traced, values = _traced(function, (x,)), _values((x,))
         if not any(v.type.is_float for v in traced.graph.outputs):
             raise TypeError(f"the result is {traced.result!r}: integers have no derivative; return floats")
@@ -169,11 +169,11 @@ def jacobian(function: Function, mode: str = "forward") -> Function:
     return _of_trees(of, function)
 
 
-Blocks = dict[tuple[int, int], Any]
+Blocks = dict[tuple[int, int], Var]
 """The Jacobian of each result in each argument, by their places."""
 
 
-def _columns(traced: Traced, values: Sequence[Any]) -> Blocks:
+def _columns(traced: Traced, values: Sequence[Operand]) -> Blocks:
     """One tangent for each cell of an argument: JVPs, batched."""
     graph, given, blocks = traced.graph, [*values, *traced.captured], {}
     floats = [j for j, v in enumerate(graph.outputs) if v.type.is_float]
@@ -186,7 +186,7 @@ def _columns(traced: Traced, values: Sequence[Any]) -> Blocks:
     return blocks
 
 
-def _rows(traced: Traced, values: Sequence[Any]) -> Blocks:
+def _rows(traced: Traced, values: Sequence[Operand]) -> Blocks:
     """One cotangent for each cell of a result: VJPs, batched."""
     graph, given, blocks = traced.graph, [*values, *traced.captured], {}
     floats, sources = [j for j, v in enumerate(graph.outputs) if v.type.is_float], _floats(traced, len(values))
@@ -201,12 +201,12 @@ def _rows(traced: Traced, values: Sequence[Any]) -> Blocks:
     return blocks
 
 
-def _basis(type: TensorType) -> Any:
+def _basis(type: TensorType) -> Array:
     """The arrays of one 1 and zeros."""
     return np.eye(type.size, dtype=type.dtype.numpy).reshape(type.size, *type.shape)
 
 
-def _zeros(type: TensorType) -> Any:
+def _zeros(type: TensorType) -> Array:
     return np.zeros(type.shape, type.dtype.numpy)
 
 
@@ -218,20 +218,20 @@ def _of_trees(derived: Function, function: Function) -> Function:
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
-def _values(arguments: Any) -> list[Any]:
+def _values(arguments: Iterable[object]) -> list[Var | Array]:
     """The leaves: variables as they are, everything else as arrays."""
     return [v if isinstance(v, Var) else as_array(v) for v in tree.leaves(tuple(arguments))]
 
 
-def _type(value: Any) -> TensorType:
+def _type(value: Var | Array) -> TensorType:
     return value.type if isinstance(value, Var) else type_of(value)
 
 
-def _is_float(value: Any) -> bool:
+def _is_float(value: Operand) -> bool:
     return _type(value if isinstance(value, Var) else as_array(value)).is_float
 
 
-def _traced(function: Function, arguments: Sequence[Any]) -> Traced:
+def _traced(function: Function, arguments: Sequence[object]) -> Traced:
     types = tree.map_leaves(lambda v: _type(v if isinstance(v, Var) else as_array(v)), tuple(arguments))
     return trace_within(function, types)
 
@@ -252,7 +252,7 @@ def _require_scalar(traced: Traced) -> None:
         )
 
 
-def _positions(args: Sequence[Any], chosen: Sequence[int]) -> list[int]:
+def _positions(args: Sequence[object], chosen: Sequence[int]) -> list[int]:
     """The inputs of the graph that the chosen arguments' leaves are."""
     wanted, positions, start = {c % len(args) for c in chosen}, [], 0
     for i, argument in enumerate(args):
@@ -266,13 +266,13 @@ def _positions(args: Sequence[Any], chosen: Sequence[int]) -> list[int]:
     return positions
 
 
-def _require_arguments(chosen: Sequence[int], args: Sequence[Any]) -> None:
+def _require_arguments(chosen: Sequence[int], args: Sequence[object]) -> None:
     for c in chosen:
         if not -len(args) <= c < len(args):
             raise TypeError(f"argnums={c} names no argument of a call with {len(args)}; use 0 to {len(args) - 1}")
 
 
-def _as_tuple(name: str, arguments: Any) -> tuple[Any, ...]:
+def _as_tuple(name: str, arguments: object) -> tuple[object, ...]:
     if not isinstance(arguments, list | tuple):
         raise TypeError(
             f"{name} must be a tuple with one entry per argument of the function, not {type(arguments).__name__}"
@@ -280,7 +280,7 @@ def _as_tuple(name: str, arguments: Any) -> tuple[Any, ...]:
     return tuple(arguments)
 
 
-def _tangent(value: Any, tangent: Any) -> Any:
+def _tangent(value: Operand, tangent: Operand | None) -> Var | Array:
     """A tangent or cotangent in the type of its value; None is zero."""
     t = _type(value if isinstance(value, Var) else as_array(value))
     if isinstance(tangent, Var):
@@ -298,7 +298,7 @@ def _require_type(tangent: Var, type: TensorType) -> None:
         raise error(f"{tangent!r} was given as a tangent or cotangent; it belongs to {type} and needs that type")
 
 
-def _run(graph: Graph, arguments: Sequence[Any]) -> tuple[Any, ...]:
+def _run(graph: Graph, arguments: Sequence[Operand]) -> tuple[Var, ...]:
     """Run on arrays, or add to the graph being traced if an argument is a variable."""
     if any(isinstance(a, Var) for a in arguments):
         return inline(graph, arguments)

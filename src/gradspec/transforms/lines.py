@@ -66,7 +66,7 @@ def _input(found: Boxes, var: Var, role: str) -> Var:
 def signed(multiplier: Var, lower: Var, upper: Var) -> Var:
     """The part of a multiplier for which ``multiplier·z ≤ 0`` is known: negative if z ≥ 0, positive if z ≤ 0."""
     not_negative, not_positive = step(lower, 0.0, 1.0, 1.0), step(upper, 1.0, 1.0, 0.0)
-    return minimum(multiplier, 0.0) * not_negative + maximum(multiplier, 0.0) * not_positive  # type: ignore[no-any-return]
+    return minimum(multiplier, 0.0) * not_negative + maximum(multiplier, 0.0) * not_positive
 
 
 def relaxed(graph: Graph, bounded: Sequence[bool]) -> list[Node]:

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Node, Var
+from gradspec.graph.ir import Crop, Node, Reads, Var
 from gradspec.graph.types import TensorType
 from gradspec.ops.box import BoundArithmetic, Box, SumError
 from gradspec.ops.layout import pad, transpose
@@ -102,7 +102,7 @@ def _pieces(graph: Graph, moving: set[Var], target: Var, rank: int) -> dict[Var,
     return found
 
 
-def _cropped(node: Node, pieces: PatchAxes) -> Any:
+def _cropped(node: Node, pieces: PatchAxes) -> Crop:
     """The attributes of a node on a patch, and for each operand how far along each axis it reads."""
     if node.op.crop is None:
         return None
@@ -148,15 +148,18 @@ class _PatchRow:
         for node in graph.nodes:
             var = node.outputs[0]
             if var in self._pieces and var in moving:
-                attrs, axes = _cropped(node, self._pieces[var])
-                pairs = zip(node.inputs, axes, strict=True)
+                cropped = _cropped(node, self._pieces[var])
+                assert cropped is not None
+                pairs = zip(node.inputs, cropped[1], strict=True)
                 operands = [self._operand(patches, v, a, self._pieces[var], builder) for v, a in pairs]
-                (patches[var],) = builder.apply(node.op, attrs, *operands)
+                (patches[var],) = builder.apply(node.op, cropped[0], *operands)
             if var is target:
                 break
         return builder.build(patches[target], allow_unused=True), patches
 
-    def _operand(self, patches: Mapping[Var, Var], var: Var, axes: Any, result: PatchAxes, builder: Builder) -> Var:
+    def _operand(
+        self, patches: Mapping[Var, Var], var: Var, axes: Reads | None, result: PatchAxes, builder: Builder
+    ) -> Var:
         """An operand's patch, cut to what this node reads of it; or a constant."""
         if axes is None:
             return builder.share(self._whole.graph.constants[var], var.name)
@@ -164,7 +167,7 @@ class _PatchRow:
         patch, lead = patches[var], var.ndim - len(wanted)
         starts = [0] * lead + [whole.offset - p.offset for whole, p in zip(self._pieces[var], wanted, strict=True)]
         sizes = [*patch.shape[:lead], *(p.size for p in wanted)]
-        return slice_of(patch, starts, [a + n for a, n in zip(starts, sizes, strict=True)])  # type: ignore[no-any-return]
+        return slice_of(patch, starts, [a + n for a, n in zip(starts, sizes, strict=True)])
 
     def _stored_type(self, var: Var) -> TensorType:
         """The type of a patch where the graph runs, whose storage rounds."""
@@ -218,4 +221,4 @@ def _table(plane: Var, pieces: PatchAxes, positions: Sequence[int]) -> Var:
     stops = [p.offset + end for p, end in zip(pieces, ends, strict=True)]
     cut = slice_of(padded, (0,) * (rank + 1), (prod(lead), *stops))
     columns = unfold(cut, tuple(p.size for p in pieces), stride=tuple(p.stride for p in pieces))
-    return reshape(transpose(columns, (1, 0)), (prod(positions), *lead, *(p.size for p in pieces)))  # type: ignore[no-any-return]
+    return reshape(transpose(columns, (1, 0)), (prod(positions), *lead, *(p.size for p in pieces)))

@@ -19,7 +19,7 @@ from gradspec.graph.types import TensorType, type_of
 from gradspec.spec.errors import DTypeError, UnsupportedError
 
 
-def trace(function: Callable[..., Any], *types: Any, allow_unused: bool = False) -> Graph:
+def trace(function: Callable[..., Any], *types: object, allow_unused: bool = False) -> Graph:
     """Call ``function`` on variables of ``types`` and record the operators it applies.
 
     ``types`` may be tuples, lists and dicts of types; the graph's inputs are their leaves in order.
@@ -49,7 +49,7 @@ class Traced:
     captured: tuple[Var, ...]
 
 
-def trace_within(function: Callable[..., Any], types: tuple[Any, ...]) -> Traced:
+def trace_within(function: Callable[..., Any], types: tuple[object, ...]) -> Traced:
     """Trace a function that may be called while another is traced, and may use the other's variables."""
     _require_function(function)
     builder = Builder(capture=True)
@@ -57,7 +57,7 @@ def trace_within(function: Callable[..., Any], types: tuple[Any, ...]) -> Traced
     return Traced(_finished(builder, results, allow_unused=True), results, builder.captured)
 
 
-def _require_function(function: Any) -> None:
+def _require_function(function: object) -> None:
     if hasattr(function, "forward") and hasattr(function, "state_dict"):
         raise TypeError(
             f"{type(function).__name__} is a module of PyTorch, and what is traced is a function of gs operators; "
@@ -67,7 +67,7 @@ def _require_function(function: Any) -> None:
         raise TypeError(f"what is traced is a function of gs operators, not {type(function).__name__}")
 
 
-def _type_of(value: Any) -> str:
+def _type_of(value: object) -> str:
     """The type of an array that was given in the place of a type."""
     with suppress(DTypeError, UnsupportedError):
         if library_of(value) is not None or isinstance(value, np.ndarray):
@@ -76,19 +76,19 @@ def _type_of(value: Any) -> str:
     return ""
 
 
-def _finished(builder: Builder, results: Any, allow_unused: bool) -> Graph:
+def _finished(builder: Builder, results: object, allow_unused: bool) -> Graph:
     graph = builder.build(_outputs(results, builder), allow_unused=allow_unused)
     builder.finish()
     return graph
 
 
-def _call(function: Callable[..., Any], types: tuple[Any, ...], builder: Builder) -> Any:
+def _call(function: Callable[..., Any], types: tuple[object, ...], builder: Builder) -> Any:
     names = iter(_names(function, types))
     arguments = [tree.map_leaves(lambda t: builder.input(t, next(names)), argument) for argument in types]
     return function(*arguments)
 
 
-def _outputs(results: Any, builder: Builder) -> list[Var]:
+def _outputs(results: object, builder: Builder) -> list[Var]:
     outputs = tree.leaves(results)
     for result in outputs or [results]:  # a forgotten return gives None, a tree without leaves
         if not isinstance(result, Var):
@@ -99,7 +99,7 @@ def _outputs(results: Any, builder: Builder) -> list[Var]:
     return [builder.adopt(v) for v in outputs]
 
 
-def _names(function: Callable[..., Any], types: tuple[Any, ...]) -> list[str]:
+def _names(function: Callable[..., Any], types: tuple[object, ...]) -> list[str]:
     """The function's own names for its arguments, where it has them; numbered within trees."""
     names: list[str] = []
     for stem, argument in zip(parameter_names(function, len(types)), types, strict=True):

@@ -28,7 +28,7 @@ from gradspec.conformance.oracle.enclosed import OWN_TINIEST, OWN_UNIT, Enclosed
 from gradspec.conformance.oracle.meaning import Bools, Floats, round_array
 from gradspec.domains.formats import F64, Format, format_named
 from gradspec.graph.arrays import as_array
-from gradspec.graph.builder import Builder, apply
+from gradspec.graph.builder import Builder, apply, apply_all
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Sums, Var
 from gradspec.graph.lru import LRUCache
@@ -487,13 +487,13 @@ def _several(found: Any) -> tuple[Any, ...]:
 def _specials(node: Node, operands: Sequence[Enclosed]) -> list[NDArray[Any]]:
     """The NaNs and infinities that every evaluation gives, for which rules have no ends; 0 elsewhere, and where one is
     not met at the centres and at the corners that are tried, and thus not known."""
-    found = [np.asarray(y) for y in _several(apply(node.op, _attrs(node), *(e.centre for e in operands)))]
+    found: list[NDArray[Any]] = [np.asarray(y) for y in apply_all(node.op, _attrs(node), *(e.centre for e in operands))]
     if all(np.isfinite(y).all() for y in found):
         return found
     corners = [[e.ends[end] for e, end in zip(operands, cycle(order), strict=False)] for order in CORNERS]
     # What is not known need not be infinite, nor a number.
     corners += [[_with(e, number) for e in operands] for number in (1.0, np.nan)]
-    others = [_several(apply(node.op, _attrs(node), *corner)) for corner in corners]
+    others = [apply_all(node.op, _attrs(node), *corner) for corner in corners]
     return [
         np.where(np.logical_and.reduce([(y == z) | (np.isnan(y) & np.isnan(z)) for z in tried]), y, 0)
         for y, *tried in zip(found, *others, strict=True)

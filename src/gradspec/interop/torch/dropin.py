@@ -30,6 +30,7 @@ from gradspec.interop.torch.operators import is_watched, pooled
 from gradspec.interop.torch.structure import PlannedPooling, opened
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 from gradspec.runtime.calls import cached
+from gradspec.spec.errors import DTypeError, UnsupportedError
 
 DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 KINDS = frozenset((Tensor, torch.nn.Parameter))
@@ -150,22 +151,29 @@ def _graph(name: str, types: tuple[Type | None, ...], options: Options, there: b
 
 
 def _made(name: str, types: tuple[Type | None, ...], options: Options, there: bool) -> Graph | None:
-    """A graph that gives what torch gives. An error means that there is none: torch is called, and has its own."""
+    """A graph that gives what torch gives; None where torch or the operator refuses the call."""
     operator, worthwhile = _known[name]
     builder = Builder()
-    try:
-        expected = _expected(name, types, options)
-        variables = [None if t is None else builder.input(TensorType(gradspec_dtype(t[1]), tuple(t[0]))) for t in types]
-        graph = builder.build(operator(*variables, *options))
-    except Exception:
+    expected = _expected(name, types, options)
+    if expected is None:
         return None
+    variables = [None if t is None else builder.input(TensorType(gradspec_dtype(t[1]), tuple(t[0]))) for t in types]
+    try:
+        results = operator(*variables, *options)
+    except (LeftToTorchError, ValueError, DTypeError, UnsupportedError):
+        return None
+    graph = builder.build(results)
     is_same = [(v.shape, torch_dtype(v.dtype)) for v in graph.outputs] == expected
     pays = {node.op.name for node in graph.nodes} <= POOLING if there else worthwhile(graph)
     return graph if is_same and pays else None
 
 
-def _expected(name: str, types: tuple[Type | None, ...], options: Options) -> list[Type]:
-    """The types that torch's function gives, or its error, from tensors without memory."""
+def _expected(name: str, types: tuple[Type | None, ...], options: Options) -> list[Type] | None:
+    """The types that torch's function gives, from tensors without memory; None if it fails, in whatever way."""
     empty = [None if t is None else torch.empty(t[0], dtype=t[1], device="meta") for t in types]
-    results = getattr(theirs, name)(*empty, *options)
+    function = getattr(theirs, name)
+    try:
+        results = function(*empty, *options)
+    except Exception:  # only torch's code runs here, and it raises errors of many kinds
+        return None
     return [(tuple(t.shape), t.dtype) for t in (results if isinstance(results, tuple) else (results,))]

@@ -100,7 +100,7 @@ def _cast_like(node: OnnxNode) -> Value:
 def _to_kind(node: OnnxNode, kind: np.dtype[Any]) -> Value:
     x, dtype = node.value(0), dtype_of(np.empty(0, kind))
     if isinstance(x, Var):
-        return convert(x, dtype)  # type: ignore[no-any-return]
+        return convert(x, dtype)
     node.scope.charge(x.size)
     (y,) = numpy.apply(CONVERT, Conversion(dtype.name), x)  # a file has no kernel compiled or loaded
     return y
@@ -111,7 +111,7 @@ def _to_kind(node: OnnxNode, kind: np.dtype[Any]) -> Value:
 
 def _to_shape(node: OnnxNode, x: Value, shape: Sequence[int]) -> Value:
     if isinstance(x, Var):
-        return reshape(x, tuple(shape))  # type: ignore[no-any-return]
+        return reshape(x, tuple(shape))
     if prod(shape) != x.size:
         raise ShapeError(f"{x.size} cells do not make the shape {tuple(shape)}")
     if not x.flags.c_contiguous:  # which is copied
@@ -202,7 +202,7 @@ def _concat(node: OnnxNode) -> Value:
     parts, axis = node.operands, node.axis(len(node.value(0).shape))
     arrays = [part for part in parts if isinstance(part, np.ndarray)]
     if len(arrays) < len(parts):
-        return layout.concat(node.variables(), axis)  # type: ignore[no-any-return]
+        return layout.concat(node.variables(), axis)
     if len({array.dtype for array in arrays}) > 1:
         raise FormatError(f"its inputs are {', '.join(str(a.dtype) for a in arrays[:8])}, and one type is needed")
     node.scope.charge(sum(array.size for array in arrays))

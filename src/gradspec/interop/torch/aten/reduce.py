@@ -279,6 +279,8 @@ def _instance_norm(
     use_input_stats: bool, momentum: float, eps: float, cudnn_enabled: bool,
 ) -> Any:  # fmt: skip
     if not use_input_stats:
+        assert running_mean is not None
+        assert running_var is not None
         return batch_norm(x, running_mean, running_var, weight, bias, eps)
     if running_mean is not None:
         return _refuse_training()
