@@ -43,7 +43,7 @@ class ReducedAxis:
         return self.kind is AxisKind.BINS and self.size == 1
 
     @property
-    def is_apart(self) -> bool:
+    def is_disjoint(self) -> bool:
         """Whether no two windows share a cell."""
         return self.is_one_bin or (self.kind is AxisKind.SLIDING and self.stride > self.reach)
 
@@ -112,12 +112,12 @@ def as_bin(axis: ReducedAxis) -> ReducedAxis:
     return replace(one_bin(axis.size), window=axis.window) if is_whole else axis
 
 
-def merged(before: ReducedAxis, axis: ReducedAxis, reads_backwards: bool) -> ReducedAxis | None:
+def merge_axes(before: ReducedAxis, axis: ReducedAxis, has_transpose: bool) -> ReducedAxis | None:
     """Two neighbouring axes as one, if one bin covers both."""
-    if not reads_backwards and before.is_one_bin and axis.is_one_bin:
+    if not has_transpose and before.is_one_bin and axis.is_one_bin:
         return one_bin(before.size * axis.size)
-    if reads_backwards and before.is_one_cell and axis.is_one_cell:
-        return backwards(one_bin(before.outputs * axis.outputs))
+    if has_transpose and before.is_one_cell and axis.is_one_cell:
+        return transpose_axis(one_bin(before.outputs * axis.outputs))
     return None
 
 
@@ -138,7 +138,7 @@ def reduced_axis(window: AxisWindow) -> ReducedAxis:
     return ReducedAxis(AxisKind.BINS, size, outputs, (cells - 2) // bins + 2, window)
 
 
-def backwards(axis: ReducedAxis) -> ReducedAxis:
+def transpose_axis(axis: ReducedAxis) -> ReducedAxis:
     """The axis on which cells read the windows that cover them."""
     size, outputs = axis.outputs, axis.size
     if axis.kind is AxisKind.BINS:

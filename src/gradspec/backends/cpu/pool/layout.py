@@ -20,15 +20,15 @@ from gradspec.backends.cpu.pool.arguments import (
     Gathering,
     Lead,
     PerArray,
-    Planar,
     PoolArguments,
     PoolAxis,
     PoolSettings,
     Role,
     RowChunk,
+    Schedule,
     StagedRows,
 )
-from gradspec.backends.cpu.pool.axes import ReducedAxis, merged, one_row
+from gradspec.backends.cpu.pool.axes import ReducedAxis, merge_axes, one_row
 from gradspec.backends.cpu.pool.inverse import inverse_of
 from gradspec.backends.tables import Ints, bin_spans, real_cells
 from gradspec.codegen.records import Memory, Operand, Words
@@ -45,11 +45,11 @@ INNER_BLOCK, WIDEST_BLOCK = 64, 512
 """Neighbours that are pooled side by side, and how many it may be"""
 FEWEST_UNITS = 8
 """as long as there are so many units."""
-LONGEST_TURNED = 15
+LONGEST_TRANSPOSED = 15
 """Cells of bins that several planes are put together from: longer ones are reduced along vectors."""
-FEWEST_TURNED = 4
+FEWEST_TRANSPOSED = 4
 """Planes side by side, of which"""
-CELLS_TURNED = 8192
+CELLS_TRANSPOSED = 8192
 """are the cells of all: they stay in the first cache."""
 UNITS_WANTED = 32
 LARGEST_SMALL = 7
@@ -115,14 +115,16 @@ class Pooling:
     @property
     def has_cells(self) -> frozenset[Role]:
         """The arrays that have the shape of the input; the others have that of the output."""
-        tangents = () if self.shares_cotangents else (Role.V if self.settings.pulls else Role.U,)
+        tangents = () if self.shares_cotangents else (Role.V if self.settings.is_vjp else Role.U,)
         return frozenset((Role.X, *tangents)) & {*self.roles}
 
     @property
     def carries_tangents(self) -> bool:
         """Whether tangents of winners in planes are wanted, and no winners."""
         is_plane, roles = len(self.axes) == 2, {*self.roles}
-        return is_plane and self.finds_winners and not self.settings.pulls and roles <= {Role.X, Role.Y, Role.U, Role.V}
+        return (
+            is_plane and self.finds_winners and not self.settings.is_vjp and roles <= {Role.X, Role.Y, Role.U, Role.V}
+        )
 
     @property
     def operands(self) -> Arrays:
@@ -156,19 +158,19 @@ class _Layout:
         axes = list(zip(pooling.axes, steps[len(pooling.leads) :], strict=True))
         leads = [(n, s) for n, s in zip(pooling.leads, steps, strict=False) if n != 1]
         self.inner_total, self.inner_strides = _take_inner(leads, axes[-1])
-        self.leads, self.axes = _merged_leads(leads), self._with_whole_axes_merged(axes)
-        most = self._planes_to_turn()
-        self.is_turned = most >= FEWEST_TURNED
-        if not self.is_turned:
+        self.leads, self.axes = _merge_leads(leads), self._with_whole_axes_merged(axes)
+        most = self._planes_to_transpose()
+        self.is_transposed = most >= FEWEST_TRANSPOSED
+        if not self.is_transposed:
             self._lengthen_first_axis()
         elif self.inner_total == 1:
             self.inner_total, self.inner_strides = self.leads.pop()
         self.is_row = self.inner_total == 1  # the last axis is reduced along rows, not neighbour by neighbour
-        self.blocks = -(-self.inner_total // (most if self.is_turned else self._widest_block()))
+        self.blocks = -(-self.inner_total // (most if self.is_transposed else self._widest_block()))
         self.inner = -(-self.inner_total // self.blocks)
         self.planes = prod(n for n, _ in self.leads) * self.blocks
         self.last, self.last_steps = self.axes[-1]
-        if len(self.axes) == 1 and (self.is_turned or self._is_one_small_row()):
+        if len(self.axes) == 1 and (self.is_transposed or self._is_one_small_row()):
             self.axes.insert(0, (one_row(), NOWHERE))
 
     def _with_whole_axes_merged(self, axes: Sequence[Axis]) -> list[Axis]:
@@ -176,13 +178,13 @@ class _Layout:
 
         Read backwards, the cells are windows; where each is divided by its own number of taps, axes stay apart.
         """
-        spreads, found = self.settings.scales_input, [axes[0]]
+        is_transpose, found = self.settings.scales_input, [axes[0]]
         for axis, steps in axes[1:]:
             before, before_steps = found[-1]
-            roles, n = ({Role.Y}, axis.outputs) if spreads else (self.pooling.has_cells, axis.size)
+            roles, n = ({Role.Y}, axis.outputs) if is_transpose else (self.pooling.has_cells, axis.size)
             follow = all(before_steps[role] == n * steps[role] for role in roles)
-            both = merged(before, axis, spreads) if follow else None
-            if both is not None and not (spreads and self.pooling.counts):
+            both = merge_axes(before, axis, is_transpose) if follow else None
+            if both is not None and not (is_transpose and self.pooling.counts):
                 found[-1] = both, steps
             else:
                 found.append((axis, steps))
@@ -224,19 +226,21 @@ class _Layout:
         blocks = -(-FEWEST_UNITS // max(1, prod(n for n, _ in self.leads)))
         return max(INNER_BLOCK, min(WIDEST_BLOCK, LARGEST_SLAB // row, -(-self.inner_total // blocks)))
 
-    def _planes_to_turn(self) -> int:
+    def _planes_to_transpose(self) -> int:
         """How many planes of short bins are pooled side by side at most: vectors cannot follow bins along a row."""
         pooling, (last, _) = self.pooling, self.axes[-1]
         if self._lies_in_runs():
             return 0
-        is_bins = last.kind is AxisKind.BINS and 1 not in (last.size, last.outputs) and last.kernel <= LONGEST_TURNED
+        is_bins = (
+            last.kind is AxisKind.BINS and 1 not in (last.size, last.outputs) and last.kernel <= LONGEST_TRANSPOSED
+        )
         planes = self.inner_total if self.inner_total > 1 or not self.leads else self.leads[-1][0]
         if not (is_bins and planes > 1 and pooling.turns_planes):
             return 0
         is_divided = self.settings.divisor != 0.0 or pooling.counts is not None
         if not pooling.reads_in_place or Role.X not in pooling.roles or (is_divided and self._inverses() is None):
             return 0
-        most = min(planes, INNER_BLOCK, CELLS_TURNED // self._plane_cells)
+        most = min(planes, INNER_BLOCK, CELLS_TRANSPOSED // self._plane_cells)
         return most if most < 16 else most // 16 * 16
 
     # --- the arguments ------------------------------------------------------------------------------------------------
@@ -259,11 +263,11 @@ class _Layout:
             blocks=self.blocks,
             bands=self.bands,
             has_holes=self.has_holes,
-            are_apart=self.are_apart,
-            writes_cells=self.writes_cells,
+            are_disjoint=self.are_disjoint,
+            writes_all_cells=self.writes_all_cells,
             finish=self.finish,
             shares=self.shares,
-            is_turned=self.is_turned,
+            is_transposed=self.is_transposed,
             reads_runs=self.reads_runs,
             rows=prod(axis.outputs for axis, _ in self.axes[1:-1]),
             is_direct=self.is_direct,
@@ -300,7 +304,7 @@ class _Layout:
             slab=self.slabs[i],
             ring=self.rings[i],
             slots=axis.slots,
-            planar=self._planar(i),
+            schedule=self._schedule_of(i),
             inside=inside,
             beyond=beyond,
             spans=self._spans(axis),
@@ -332,7 +336,7 @@ class _Layout:
         is_run = self.is_direct and self._is_run() and self.bands == self.inner_total == 1
         is_counted = self.pooling.counts is not None and not self.settings.scales_input and not self.has_holes
         is_small = is_counted and outputs <= LONGEST_TABLE
-        return self._inverses() if self.is_turned or (is_small and (is_run or self.reads_runs)) else None
+        return self._inverses() if self.is_transposed or (is_small and (is_run or self.reads_runs)) else None
 
     def _inverses(self) -> Memory | None:
         """What the windows of a plane are multiplied by, in two parts; None for maxima, and where it is divided."""
@@ -379,7 +383,7 @@ class _Layout:
         pooling, step = self.pooling, self.inner_total
         if not pooling.writes_directly or Role.Y not in pooling.roles or self.blocks != 1:
             return False
-        if self.settings.pulls and self.bands > 1 and not self._puts_once():
+        if self.settings.is_vjp and self.bands > 1 and not self._puts_once():
             return False
         if pooling.stored != pooling.components[0] or (not self.is_row and self.inner_strides[Role.Y] != 1):
             return False
@@ -394,7 +398,7 @@ class _Layout:
         """Whether outputs of the first axis are put together at once. Two bands may make the same ones: neither may
         read there what the other has not finished."""
         axis, _ = self.axes[0]
-        return len(self.axes) > 1 and (axis.kernel <= 3 or self._scans(axis)) and not self.pulls_runs
+        return len(self.axes) > 1 and (axis.kernel <= 3 or self._scans(axis)) and not self.gathers_runs
 
     def _is_run(self) -> bool:
         """Whether the slabs of a plane follow each other in the output, if they are dense there."""
@@ -409,15 +413,15 @@ class _Layout:
         axis, steps = self.axes[0]
         is_alone = len(self.axes) == 1 and self.is_row and self.pooling.roles == (Role.X, Role.Y)
         is_even = self.bands == self.blocks == 1 and len(self.leads) <= 1
-        spreads = self.settings.scales_input
-        is_run = axis.is_one_cell if spreads else axis.is_one_bin
-        is_run &= steps[Role.Y if spreads else Role.X] == 1
+        is_transpose = self.settings.scales_input
+        is_run = axis.is_one_cell if is_transpose else axis.is_one_bin
+        is_run &= steps[Role.Y if is_transpose else Role.X] == 1
         return is_alone and is_even and is_run and self.pooling.counts is None
 
     @cached_property
     def bands(self) -> int:
         """Enough units for every thread, while a band has more rows of its own than it shares with the next."""
-        if self.planes >= UNITS_WANTED or not self.planes or self.is_turned:
+        if self.planes >= UNITS_WANTED or not self.planes or self.is_transposed:
             return 1
         axis, _ = self.axes[0]
         longest = axis.outputs // max(4, 2 * -(-(axis.reach + 1) // axis.stride))
@@ -428,7 +432,7 @@ class _Layout:
     # --- the workspace ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def planar(self) -> Planar:
+    def schedule(self) -> Schedule:
         """Whether the last two axes are reduced together, straight from memory, and in which way.
 
         Values alone may be reduced along the rows last. At stride 1 that does not pay, because rows that were just made
@@ -436,28 +440,28 @@ class _Layout:
         are 3 × 3 at stride 1 where output and input are equally wide.
         """
         if self.reads_runs:
-            return Planar.RUNS if self._are_few_runs() else Planar.NOT
-        if len(self.axes) < 2 or not (self.is_row or self.is_turned) or Role.X not in self.pooling.roles:
-            return Planar.NOT
+            return Schedule.RUNS if self._are_few_runs() else Schedule.GENERIC
+        if len(self.axes) < 2 or not (self.is_row or self.is_transposed) or Role.X not in self.pooling.roles:
+            return Schedule.GENERIC
         (before, before_steps), last = self.axes[-2], self.last
         kinds = {before.kind, last.kind}
         if kinds == {AxisKind.EXPANDING}:
-            return Planar.SPREAD if self._spreads_rows() else Planar.NOT
+            return Schedule.TRANSPOSE_ROWS if self._can_transpose_rows() else Schedule.GENERIC
         if not self._is_in_place() and not self._can_stage():
-            return Planar.NOT
+            return Schedule.GENERIC
         if AxisKind.EXPANDING in kinds or before.scans or before.dilation != 1:
-            return Planar.NOT
+            return Schedule.GENERIC
         shape = before.kernel, before.stride
         if shape != (last.kernel, last.stride) or last.dilation != 1 or AxisKind.BINS in kinds:
             shape = (0, 0)
         if self.pooling.roles != (Role.X, Role.Y):
             is_kept = shape in ((3, 1), (3, 2), (2, 2)) and last.outputs <= LONGEST_TILE
-            return Planar.KEPT_ROWS if is_kept and self._is_carried() else Planar.NOT
+            return Schedule.WINNER_ROWS if is_kept and self._is_carried() else Schedule.GENERIC
         is_dense = before_steps[Role.X] == last.size or not self._is_in_place()  # or is staged
         is_many = shape in ((3, 2), (2, 2)) or (shape == (3, 1) and last.outputs == last.size > 2 and is_dense)
         if is_many and self._has_room_for_rows():
-            return Planar.MANY_ROWS
-        return Planar.BY_ROW if before.stride > 1 else Planar.NOT
+            return Schedule.ROWS
+        return Schedule.ROW if before.stride > 1 else Schedule.GENERIC
 
     def _are_few_runs(self) -> bool:
         """Whether windows have so few runs of neighbours, and share so few, that joining rows first does not pay."""
@@ -475,7 +479,7 @@ class _Layout:
         is_run = self.is_direct and self._is_run()
         return len(self.axes) > 2 or is_run or (self._can_stage() and not self._is_in_place() and not self.is_direct)
 
-    def _spreads_rows(self) -> bool:
+    def _can_transpose_rows(self) -> bool:
         """Whether windows that cover each cell twice at most are read backwards row by row."""
         before, last = self.axes[-2][0], self.last
         are_few = all(axis.dilation == 1 and axis.kernel <= 2 * axis.stride for axis in (before, last))
@@ -489,8 +493,8 @@ class _Layout:
 
     @property
     def is_staged(self) -> bool:
-        is_as_it_is = self._is_in_place() or (self.planar is Planar.MANY_ROWS and self._converts_rows())
-        return self.planar in (Planar.BY_ROW, Planar.MANY_ROWS) and not is_as_it_is
+        is_as_it_is = self._is_in_place() or (self.schedule is Schedule.ROWS and self._converts_rows())
+        return self.schedule in (Schedule.ROW, Schedule.ROWS) and not is_as_it_is
 
     def _converts_rows(self) -> bool:
         """Whether numbers are converted as they are read, and rounded and written as rows of a plane are made."""
@@ -503,11 +507,11 @@ class _Layout:
 
     @property
     def staged_cells(self) -> int:
-        if self.planar is Planar.SPREAD:
+        if self.schedule is Schedule.TRANSPOSE_ROWS:
             return (self.staged_rows + 1) * self.tile_room
-        if self.is_turned:
+        if self.is_transposed:
             return self.inner * prod(axis.size for axis, _ in self.axes)
-        if self.planar is Planar.MANY_ROWS and not self._is_in_place() and not self.is_staged:
+        if self.schedule is Schedule.ROWS and not self._is_in_place() and not self.is_staged:
             return self.axes[0][0].kernel * self.last.size  # windows that are not all real
         return prod(axis.size for axis, _ in self.axes[-2:]) if self.is_staged else 0
 
@@ -526,9 +530,9 @@ class _Layout:
         axis, later = self.axes[i][0], range(i + 1, len(self.axes))
         is_value = self.is_row and self.pooling.roles == (Role.X, Role.Y) and self._is_in_place()
         is_value &= self.last.kind is not AxisKind.BINS  # sums have one order, whether planes are turned or not
-        is_apart = axis.kind is AxisKind.SLIDING and axis.dilation == 1 < axis.kernel <= axis.stride
+        is_disjoint = axis.kind is AxisKind.SLIDING and axis.dilation == 1 < axis.kernel <= axis.stride
         is_dense = all(self.axes[j][1][Role.X] == self._slab_cells(j) for j in later)
-        return i < len(self.axes) - 2 and is_value and is_apart and is_dense and self._slab_cells(i) <= LARGEST_SLAB
+        return i < len(self.axes) - 2 and is_value and is_disjoint and is_dense and self._slab_cells(i) <= LARGEST_SLAB
 
     def _joins_pairs(self, i: int) -> bool:
         """Whether slabs of two axes are joined at once: windows of the last four are pairs, and of the last three end
@@ -537,13 +541,13 @@ class _Layout:
         are_pairs = len(later) == 4 and all(axis.kernel == 2 for axis in later)
         return are_pairs and self._joins_slabs(i + 1) and all(axis.ends_with_windows for axis in later[1:])
 
-    def _planar(self, i: int) -> Planar:
+    def _schedule_of(self, i: int) -> Schedule:
         """How axis ``i`` is reduced together with later ones."""
         if i == len(self.axes) - 2:
-            return self.planar
+            return self.schedule
         if not self._joins_slabs(i):
-            return Planar.NOT
-        return Planar.PAIRS if self._joins_pairs(i) else Planar.SLABS
+            return Schedule.GENERIC
+        return Schedule.PAIRS if self._joins_pairs(i) else Schedule.SLABS
 
     def _is_carried(self) -> bool:
         """Whether tangents, if they take the place of winners, lie as cells do, and go to rows that lie so."""
@@ -552,10 +556,15 @@ class _Layout:
         return not self.pooling.carries_tangents or (lie_alike and not self.has_holes)
 
     @cached_property
-    def writes_cells(self) -> bool:
+    def writes_all_cells(self) -> bool:
         """2 × 2 windows side by side, of real cells only, which reach from one end of the rows to the other."""
         roles = {*self.pooling.roles}
-        if len(self.axes) != 2 or self.bands > 1 or self.planar is not Planar.KEPT_ROWS or not self.settings.pulls:
+        if (
+            len(self.axes) != 2
+            or self.bands > 1
+            or self.schedule is not Schedule.WINNER_ROWS
+            or not self.settings.is_vjp
+        ):
             return False
         (first, _), (last, steps) = self.axes
         is_real = first.low == last.low == 0 and first.size >= 2 * first.outputs
@@ -569,7 +578,7 @@ class _Layout:
     @cached_property
     def reads_runs(self) -> bool:
         """Whether windows along the last axis are put together from neighbours where they lie."""
-        return self._lies_in_runs() and not self.is_turned and not self._scans(self.last)
+        return self._lies_in_runs() and not self.is_transposed and not self._scans(self.last)
 
     def _lies_in_runs(self) -> bool:
         """Whether neighbours are a run that can be read in place: as they are, or converted once. Of few neighbours,
@@ -591,22 +600,22 @@ class _Layout:
         """Of three stretches of the last axis, two whose runs are doubled in turns, or rows that are kept, come before
         a copy of cells; where that alone is needed, the others take no room."""
         is_alone = not self._needs_all_stretches() and (
-            self.last.kind is AxisKind.SLIDING or self.planar not in (Planar.NOT, Planar.SPREAD)
+            self.last.kind is AxisKind.SLIDING or self.schedule not in (Schedule.GENERIC, Schedule.TRANSPOSE_ROWS)
         )
-        return 2 if self.is_turned or (self.is_row and is_alone) else 0
+        return 2 if self.is_transposed or (self.is_row and is_alone) else 0
 
     @property
     def stretches(self) -> int:
         """How many are needed."""
         if not self.is_row:
-            return int(self.is_turned)
+            return int(self.is_transposed)
         if self._needs_all_stretches():
             return 3
-        is_copied = not self._is_in_place() or self.planar is not Planar.NOT
+        is_copied = not self._is_in_place() or self.schedule is not Schedule.GENERIC
         return 1 if self.last.kind is AxisKind.EXPANDING else int(is_copied)
 
     def _needs_all_stretches(self) -> bool:
-        return not self.pooling.reads_in_place or self.last.doubles or self.planar is Planar.KEPT_ROWS
+        return not self.pooling.reads_in_place or self.last.doubles or self.schedule is Schedule.WINNER_ROWS
 
     def _scans(self, axis: ReducedAxis) -> bool:
         volume = prod(other.kernel for other, _ in self.axes)
@@ -627,14 +636,14 @@ class _Layout:
         cells are joined, one takes the ring's place.
         """
         is_slabless = self.is_direct and len(self.pooling.components) == 1
-        finished = self.slabs[0] if len(self.axes) > 1 or not self.is_row else self.tile
-        if len(self.axes) == 2 and self.planar in (Planar.MANY_ROWS, Planar.SPREAD):
-            finished *= self.axes[0][0].outputs
-        found = [0 if is_slabless else finished]
+        finish_outputs = self.slabs[0] if len(self.axes) > 1 or not self.is_row else self.tile
+        if len(self.axes) == 2 and self.schedule in (Schedule.ROWS, Schedule.TRANSPOSE_ROWS):
+            finish_outputs *= self.axes[0][0].outputs
+        found = [0 if is_slabless else finish_outputs]
         for i, (axis, _) in enumerate(self.axes):
-            straight = Planar.BY_ROW, Planar.MANY_ROWS, Planar.SPREAD, Planar.RUNS
-            is_straight = i == len(self.axes) - 2 and (self.planar in straight or self.pulls_runs)
-            is_ringless = self.is_row or self.is_turned or self.reads_runs
+            fused = Schedule.ROW, Schedule.ROWS, Schedule.TRANSPOSE_ROWS, Schedule.RUNS
+            is_straight = i == len(self.axes) - 2 and (self.schedule in fused or self.gathers_runs)
+            is_ringless = self.is_row or self.is_transposed or self.reads_runs
             has_ring = (i < len(self.axes) - 1 or not is_ringless) and not is_straight
             room = self.slabs[i] * (axis.slots + self._scans(axis)) if has_ring else 0
             found.append(found[-1] + (self._slab_cells(i) if self._joins_slabs(i) else room))
@@ -663,7 +672,7 @@ class _Layout:
 
     @cached_property
     def staged(self) -> StagedRows:
-        if len(self.axes) == 1 or self.pulls_runs or not self._stages_neighbours():
+        if len(self.axes) == 1 or self.gathers_runs or not self._stages_neighbours():
             return StagedRows()
         last = self.last
         phase = -(-max((last.outputs - 1) * last.stride + last.kernel, last.low + last.size) // last.stride)
@@ -682,9 +691,9 @@ class _Layout:
     def gathering(self) -> Gathering:
         """Cells gather cotangents from small windows, which takes time for every tap; others are sent to winners."""
         (first, _), (last, steps) = self.axes[0], self.axes[-1]
-        if self.pulls_runs:
+        if self.gathers_runs:
             windows = (first.kernel - 1) // first.stride + 1
-            return Gathering(is_used=True, in_runs=True, kept_at=self.ring_end, slots=windows)
+            return Gathering(is_used=True, in_runs=True, accumulators_at=self.ring_end, slots=windows)
         if not self._gathers():
             return Gathering()
         is_dense = steps[Role.V] == self.inner_total == self.inner and (self.is_row or self.inner_strides[Role.V] == 1)
@@ -697,7 +706,7 @@ class _Layout:
             is_in_place=is_in_place,
             phase=self.phase,
             sums_at=sums_at,
-            kept_at=sums_at + last.stride * self.phase,
+            accumulators_at=sums_at + last.stride * self.phase,
             slots=first.kernel,
             pitch=self.margin + self.phase,
             margin=self.margin,
@@ -718,8 +727,8 @@ class _Layout:
         rows = max(1, min(first.outputs, (LARGEST_CHUNK // pitch - 3) // first.stride + 1))
         cells = first.stride * (rows - 1) + 3
         largest_at = at + self.margin
-        kept_at = largest_at + cells * pitch + self.margin
-        return RowChunk(rows, is_run, cells if is_run else 1, pitch, largest_at, kept_at)
+        accumulators_at = largest_at + cells * pitch + self.margin
+        return RowChunk(rows, is_run, cells if is_run else 1, pitch, largest_at, accumulators_at)
 
     def _are_runs(self, steps: PerArray) -> bool:
         """Whether rows follow each other in every array."""
@@ -727,12 +736,12 @@ class _Layout:
         return steps[Role.X] == steps[Role.V] == cells and steps[Role.U] == outputs == steps[Role.Y]
 
     @cached_property
-    def pulls_runs(self) -> bool:
+    def gathers_runs(self) -> bool:
         """Whether winners of small windows without gaps are found, and heard of by cells, in runs of neighbours."""
         roles, inner = {*self.pooling.roles}, self.inner_strides
         if len(self.axes) != 2 or not (self.reads_runs and self._are_squares() and self._has_small_windows()):
             return False
-        is_pull = {Role.X, Role.U, Role.V} <= roles <= {Role.X, Role.Y, Role.U, Role.V} and self.settings.pulls
+        is_pull = {Role.X, Role.U, Role.V} <= roles <= {Role.X, Role.Y, Role.U, Role.V} and self.settings.is_vjp
         are_runs = inner[Role.U] == inner[Role.V] == 1 and self.pooling.stored >= 4
         are_runs &= all(axis.stride <= axis.kernel for axis, _ in self.axes)
         return is_pull and are_runs and self.kept_places <= MOST_KEPT
@@ -741,7 +750,7 @@ class _Layout:
         """It is the windows that decide, so that sums have one order, with and without a tape; where no two windows
         share a cell, there is but one."""
         has_winners = self.pooling.finds_winners or Role.TAPE in self.pooling.roles
-        if not (self.settings.pulls and has_winners) or len(self.axes) not in (2, 3) or self.writes_cells:
+        if not (self.settings.is_vjp and has_winners) or len(self.axes) not in (2, 3) or self.writes_all_cells:
             return False  # in four dimensions a cell hears from so many rows that sending takes less
         axes = [axis for axis, _ in self.axes]
         are_small = all(
@@ -749,7 +758,7 @@ class _Layout:
         )
         if not are_small or self.has_holes or prod(axis.kernel for axis in axes) > MOST_GATHERED:
             return False
-        is_sent = self.are_apart and self.last.stride > 2 and not self.staged.is_used
+        is_sent = self.are_disjoint and self.last.stride > 2 and not self.staged.is_used
         return not is_sent and self.kept_places <= MOST_KEPT
 
     @property
@@ -758,10 +767,10 @@ class _Layout:
             return self.staged_end
         chunk = self.gathering.chunk
         if self.gathering.in_runs:
-            return self.gathering.kept_at + self.gathering.slots * self.last.outputs
+            return self.gathering.accumulators_at + self.gathering.slots * self.last.outputs
         if chunk.rows:
-            return chunk.kept_at + (self.axes[0][0].stride * (chunk.rows - 1) + 3) * chunk.pitch + self.margin
-        return self.gathering.kept_at + self.kept_places
+            return chunk.accumulators_at + (self.axes[0][0].stride * (chunk.rows - 1) + 3) * chunk.pitch + self.margin
+        return self.gathering.accumulators_at + self.kept_places
 
     @property
     def phase(self) -> int:
@@ -780,8 +789,8 @@ class _Layout:
         return rows * (self.margin + self.phase)
 
     @property
-    def are_apart(self) -> bool:
-        return all(axis.is_apart for axis, _ in self.axes)
+    def are_disjoint(self) -> bool:
+        return all(axis.is_disjoint for axis, _ in self.axes)
 
     @property
     def ring_end(self) -> int:
@@ -799,14 +808,14 @@ class _Layout:
         """The cells that they read."""
         axis = self.last
         if axis.kind is AxisKind.BINS:
-            return axis.size * self.inner if self.is_turned else min(LONGEST_TILE * 2, axis.size)
+            return axis.size * self.inner if self.is_transposed else min(LONGEST_TILE * 2, axis.size)
         if axis.kind is AxisKind.EXPANDING:
             return (self.tile + axis.reach) // axis.stride + 3
         return (self.tile - 1) * axis.stride + axis.reach + 1
 
     def _plane_bytes(self) -> int:
         """Of the float32 plane of a 16-bit cotangent."""
-        if not self.settings.pulls or self.pooling.stored >= 4 or self.gathering.is_used:
+        if not self.settings.is_vjp or self.pooling.stored >= 4 or self.gathering.is_used:
             return 0
         rows = -(-self.axes[0][0].size // self.bands)
         return 4 * self.inner * rows * prod(axis.size for axis, _ in self.axes[1:])
@@ -823,12 +832,12 @@ def _take_inner(leads: list[LeadAxis], last: Axis) -> tuple[int, PerArray]:
     return 1, NOWHERE
 
 
-def _merged_leads(leads: Sequence[LeadAxis]) -> list[LeadAxis]:
+def _merge_leads(leads: Sequence[LeadAxis]) -> list[LeadAxis]:
     """Neighbouring leading axes as one wherever every array allows it."""
-    merged: list[LeadAxis] = []
+    merge_axes: list[LeadAxis] = []
     for n, steps in leads:
-        if merged and all(before == n * s for before, s in zip(merged[-1][1], steps, strict=True)):
-            merged[-1] = (merged[-1][0] * n, steps)
+        if merge_axes and all(before == n * s for before, s in zip(merge_axes[-1][1], steps, strict=True)):
+            merge_axes[-1] = (merge_axes[-1][0] * n, steps)
         else:
-            merged.append((n, steps))
-    return merged
+            merge_axes.append((n, steps))
+    return merge_axes

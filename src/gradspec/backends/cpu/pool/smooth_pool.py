@@ -13,7 +13,7 @@ from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.pool.arguments import PoolSettings, Role
 from gradspec.backends.cpu.pool.axes import as_bin, reaches_far, reduced_axes
 from gradspec.backends.cpu.pool.layout import Pooling
-from gradspec.backends.cpu.pool.plan import are_covered_often, covering_task, lead_sizes, pooling_task, share_variables
+from gradspec.backends.cpu.pool.plan import are_covered_often, lead_sizes, pooling_task, share_variables, transpose_task
 from gradspec.backends.tables import counted_taps, real_cells
 from gradspec.graph.ir import Node, Var
 from gradspec.ops.smooth_pool import SmoothPool
@@ -32,7 +32,7 @@ NAMES = {
 
 
 @dataclass(frozen=True)
-class _SmoothWanted:
+class _SmoothRequest:
     """The variables of one reduction; None for what nobody reads."""
 
     value: Var | None = None
@@ -41,7 +41,7 @@ class _SmoothWanted:
     operation: str = "soft"
 
     @classmethod
-    def of(cls, work: Work) -> _SmoothWanted | None:
+    def of(cls, work: Work) -> _SmoothRequest | None:
         """None if more is wanted than one kernel gives."""
         found: dict[str, Any] = {}
         for node in work.nodes:
@@ -76,7 +76,7 @@ class _SmoothLowering(LoweringBase):
         return node.inputs[0], node.attrs
 
     def task(self, work: Work) -> Task | None:
-        wanted, attrs, x = _SmoothWanted.of(work), work.nodes[0].attrs, work.nodes[0].inputs[0]
+        wanted, attrs, x = _SmoothRequest.of(work), work.nodes[0].attrs, work.nodes[0].inputs[0]
         if wanted is None or attrs.output_size is not None or not attrs.kernel_size:
             return None
         window, operation = attrs.window(x), wanted.operation
@@ -94,7 +94,7 @@ class _SmoothLowering(LoweringBase):
         nanoseconds = 4 + 2.0 * taps + 2.0 * sends
         task = pooling_task(NAMES[operation], operation, x.dtype, pooling, variables, nanoseconds)
         if operation == "soft_shares" and wanted.received is not None:
-            return covering_task(NAMES["soft_spread"], "soft_cotangent", window, task, wanted.received, pooling)
+            return transpose_task(NAMES["soft_spread"], "soft_cotangent", window, task, wanted.received, pooling)
         return task
 
 
@@ -105,7 +105,7 @@ def _pooling(attrs: SmoothPool, window: Window, x: Var, operation: str, roles: t
         tuple(map(as_bin, reduced_axes(window))),
         lead_sizes(x, window),
         roles,
-        PoolSettings(pulls=operation == "soft_spread", pads_with_zeros=is_padded, unit=unit, softness=softness),
+        PoolSettings(is_vjp=operation == "soft_spread", pads_with_zeros=is_padded, unit=unit, softness=softness),
         components=(computed,) * (2 if operation == "soft" else 3),
         stored=x.dtype.numpy.itemsize,
         writes_directly=False,

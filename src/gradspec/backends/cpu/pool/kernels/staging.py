@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gradspec.backends.cpu.pool.arguments import AxisKind, Role
-from gradspec.backends.cpu.pool.kernels.pulling import IN_DENSE_PLANE, sums_of
 from gradspec.backends.cpu.pool.kernels.rows import Row, dense_stride, last_axis, read_row, real_taps, span_of
+from gradspec.backends.cpu.pool.kernels.vjp_accumulators import IN_DENSE_PLANE, cell_sums
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.language import Value, i64, inlined, lanes, lanes_once, outlined, pointer, put_strided, strided
 
@@ -212,7 +212,7 @@ def target_row(form, args, unit, r):
 
 
 @outlined
-def send_taps(sent, args, axis, offsets, row, v, q, at, t, to, n):
+def scatter_taps(sent, args, axis, offsets, row, v, q, at, t, to, n):
     """The last tap first, so that every cell hears from its windows in their order, however they are cut up."""
     setting = sent.setting(args)
     for k in range(axis.kernel - 1, -1, -1):
@@ -222,9 +222,9 @@ def send_taps(sent, args, axis, offsets, row, v, q, at, t, to, n):
 
 
 @outlined
-def send_rows(sent, args, unit, first, end, v, q, t, at):
+def scatter_rows(sent, args, unit, first, end, v, q, t, at):
     form, number, axis, tile = sent.form, sent.form.computed, last_axis(args), args.tile_at
-    sums, stride = sums_of(form, args, unit), axis.stride
+    sums, stride = cell_sums(form, args, unit), axis.stride
     for part in range(first, end, args.tile):
         stop = min(part + args.tile, end)
         offsets, span = tap_offsets(args, unit, axis, part, stop), span_of(axis, part, stop)
@@ -237,12 +237,12 @@ def send_rows(sent, args, unit, first, end, v, q, t, at):
                 for i in lanes(number, room):
                     t[tile + i] = number(0)
                 carry(number, Way.THERE, args, unit, axis, sums, row, part, stop, t)
-                send_taps(sent, args, axis, offsets, staged, v, q, at + part - first, t, tile, stop - part)
+                scatter_taps(sent, args, axis, offsets, staged, v, q, at + part - first, t, tile, stop - part)
                 carry(number, Way.BACK, args, unit, axis, sums, row, part, stop, t)
 
 
 @outlined
-def send_cell(sent, args, x_at, v, q, here, sums, to, n):
+def scatter_cell(sent, args, x_at, v, q, here, sums, to, n):
     """What one cell, and its neighbours, receive from a window."""
     form, number, setting = sent.form, sent.form.computed, sent.setting(args)
     x, x_step, unit = form.stored_at(args.arrays[Role.X]), args.inner_strides[Role.X], number(1)
@@ -259,9 +259,9 @@ def send_cell(sent, args, x_at, v, q, here, sums, to, n):
 
 
 @outlined
-def send_cells(sent, args, unit, first, end, v, q, at):
+def scatter_cells(sent, args, unit, first, end, v, q, at):
     """Windows one by one, with neighbours side by side."""
-    axis, n, sums = last_axis(args), unit.neighbours, sums_of(sent.form, args, unit)
+    axis, n, sums = last_axis(args), unit.neighbours, cell_sums(sent.form, args, unit)
     for r in range(tap_rows(args, unit)):
         row, is_mine = target_row(sent.form, args, unit, r)
         x_row, _ = tap_row(args, unit, r, Role.X)
@@ -273,11 +273,11 @@ def send_cells(sent, args, unit, first, end, v, q, at):
                     mine = cell >= unit.first_cell and cell < unit.end_cell
                 if mine:
                     x_at, here = x_row + cell * axis.strides[Role.X], at + (o - first) * n
-                    send_cell(sent, args, x_at, v, q, here, sums, row + cell * sums.along, n)
+                    scatter_cell(sent, args, x_at, v, q, here, sums, row + cell * sums.along, n)
 
 
 @inlined
-def send_run(sent, args, x_at, top, share, sums, to, n):
+def scatter_run(sent, args, x_at, top, share, sums, to, n):
     """What the cells of a bin receive along the last axis."""
     form, number, setting = sent.form, sent.form.computed, sent.setting(args)
     x, x_step, unit = form.stored_at(args.arrays[Role.X]), last_axis(args).strides[Role.X], number(1)
@@ -294,9 +294,9 @@ def send_run(sent, args, x_at, top, share, sums, to, n):
 
 
 @outlined
-def send_bins(sent, args, unit, first, end, v, q, at):
+def scatter_bins(sent, args, unit, first, end, v, q, at):
     """Bins one by one, of which this unit takes what belongs to its cells."""
-    axis, sums = last_axis(args), sums_of(sent.form, args, unit)
+    axis, sums = last_axis(args), cell_sums(sent.form, args, unit)
     for r in range(tap_rows(args, unit)):
         row, is_mine = target_row(sent.form, args, unit, r)
         x_row, _ = tap_row(args, unit, r, Role.X)
@@ -307,10 +307,10 @@ def send_bins(sent, args, unit, first, end, v, q, at):
                 if len(args.axes) == 1:
                     begin, stop = max(begin, unit.first_cell), min(stop, unit.end_cell)
                 x_at, to = x_row + begin * axis.strides[Role.X], row + begin * sums.along
-                send_run(sent, args, x_at, v[here], q[here], sums, to, stop - begin)
+                scatter_run(sent, args, x_at, v[here], q[here], sums, to, stop - begin)
 
 
-def send(sent, args, unit, first, end, v, q, t, at):
+def scatter_to_cells(sent, args, unit, first, end, v, q, t, at):
     """What the windows of an output row send to their cells in V, as ``sent`` says: a cell ``x`` of a window whose
     pivot is ``v`` and share ``q`` receives ``contribution(setting, x, v, q)``.
 
@@ -318,8 +318,8 @@ def send(sent, args, unit, first, end, v, q, t, at):
     plane.
     """
     if args.inner_total == 1 and last_axis(args).kind == AxisKind.SLIDING:
-        send_rows(sent, args, unit, first, end, v, q, t, at)
+        scatter_rows(sent, args, unit, first, end, v, q, t, at)
     elif args.inner_total == 1:
-        send_bins(sent, args, unit, first, end, v, q, at)
+        scatter_bins(sent, args, unit, first, end, v, q, at)
     else:
-        send_cells(sent, args, unit, first, end, v, q, at)
+        scatter_cells(sent, args, unit, first, end, v, q, at)

@@ -61,7 +61,7 @@ def lowest(form: NumberFormat) -> Value:
 
 
 @at_build
-def nobody(form: NumberFormat) -> Value:
+def no_winner(form: NumberFormat) -> Value:
     """The winner of a window without real cells, wherever it is moved; padding has negative numbers, too."""
     return form.lane(-(1 << (form.lane.bits - 2)))
 
@@ -96,7 +96,7 @@ class State:
         return self.join(self.join(a, b), c)
 
     @inlined
-    def moved(self, state, shift):
+    def shift_taps(self, state, shift):
         return state
 
 
@@ -130,16 +130,16 @@ class OneNumber(State):
         return self.join(a, self.cell(value))
 
     @inlined
-    def tap(self, value, k, nought):
+    def tap(self, value, k, first_tap):
         return self.cell(value)
 
     @inlined
-    def more_of_bin(self, found, cells, begin, stop):
+    def join_bin(self, found, cells, begin, stop):
         """A state with the cells ``begin … stop−1`` of a bin."""
         n = stop - begin
         if n >= 16:
-            return self.join(found, total(self.join, self.nothing, cells.p, cells.at + begin, n))
-        few = self.nothing
+            return self.join(found, total(self.join, self.identity, cells.p, cells.at + begin, n))
+        few = self.identity
         for i in range(begin, stop):
             few = self.join(few, cells.p[cells.at + i])
         return self.join(found, few)
@@ -152,7 +152,7 @@ class Largest(OneNumber):
     is_idempotent = True
 
     @property
-    def nothing(self) -> Value:
+    def identity(self) -> Value:
         return lowest(self.form)
 
     @inlined
@@ -164,7 +164,7 @@ class Largest(OneNumber):
     @inlined
     def first(self, value, k):
         """The first cell of a window that is not all real."""
-        return self.join(self.nothing, self.cell(value))
+        return self.join(self.identity, self.cell(value))
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Total(OneNumber):
     is_idempotent = False
 
     @property
-    def nothing(self) -> Value:
+    def identity(self) -> Value:
         return self.form.computed(0)
 
     @inlined
@@ -181,7 +181,7 @@ class Total(OneNumber):
 
     @inlined
     def first(self, value, k):
-        return self.nothing + self.cell(value)
+        return self.identity + self.cell(value)
 
 
 class Best(NamedTuple):
@@ -223,8 +223,8 @@ class FirstWinner(State):
         return Largest(replace(self.form, computed=f32) if self.form.computed == bf16 else self.form)
 
     @property
-    def nothing(self) -> Best:
-        return Best(lowest(self.form), nobody(self.form))
+    def identity(self) -> Best:
+        return Best(lowest(self.form), no_winner(self.form))
 
     @inlined
     def cells(self, base, component):
@@ -250,10 +250,10 @@ class FirstWinner(State):
         return choose(self.exceeds(b.value, a.value), b, a)
 
     @inlined
-    def tap(self, value, k, nought):
+    def tap(self, value, k, first_tap):
         """The numbers of taps are made from ``nought``, which is 0 but not known to be: choosing between constants
         would be compiled to arithmetic on masks of one bit per lane, which takes longer."""
-        return Best(value, nought + self.form.lane(k))
+        return Best(value, first_tap + self.form.lane(k))
 
     @inlined
     def first(self, value, k):
@@ -265,30 +265,30 @@ class FirstWinner(State):
         return cells
 
     @inlined
-    def taps(self, cells, tangents, first):
+    def tap_states(self, cells, tangents, first):
         """Those of some cells that follow each other, from the number ``first`` on."""
         return tuple(self.tap(cell, k, first) for k, cell in enumerate(cells))
 
     @inlined
-    def one(self, rows, at, k):
+    def edge_tap(self, rows, at, k):
         """That of a cell of some rows."""
         return self.first(rows.x[at], k)
 
     @inlined
-    def staged(self, cells, at, k, nought):
+    def staged_tap(self, cells, at, k, first_tap):
         """That of a staged cell."""
-        return self.tap(cells.value[at], k, nought)
+        return self.tap(cells.value[at], k, first_tap)
 
     @inlined
-    def moved(self, state, shift):
+    def shift_taps(self, state, shift):
         return Best(state.value, state.winner + self.form.lane(shift))
 
     @outlined
     def top(self, p, at, n):
-        return self.form.computed(total(self.largest.join_cell, self.largest.nothing, p, at, n))
+        return self.form.computed(total(self.largest.join_cell, self.largest.identity, p, at, n))
 
     @outlined
-    def more_of_long_bin(self, found, cells, begin, stop):
+    def join_long_bin(self, found, cells, begin, stop):
         """The maximum first, in vectors; then, in the part that has it, the first cell that is it, or the first NaN."""
         p, at = cells
         top, k = found.value, stop
@@ -305,13 +305,13 @@ class FirstWinner(State):
         return Best(p[at + k], self.form.lane(k))
 
     @inlined
-    def more_of_bin(self, found, cells, begin, stop):
+    def join_bin(self, found, cells, begin, stop):
         p, at = cells
         best, who = found
         if begin == 0:
             best, who = p[at], self.form.lane(0)
         if stop - begin >= 32:
-            return self.more_of_long_bin(Best(best, who), cells, begin, stop)
+            return self.join_long_bin(Best(best, who), cells, begin, stop)
         for k in range(max(begin, 1), stop):
             best, who = self.join(Best(best, who), self.first(p[at + k], k))
         return Best(best, who)
@@ -326,9 +326,9 @@ class FirstLarger(FirstWinner):
     """
 
     @property
-    def nothing(self) -> Best:
+    def identity(self) -> Best:
         least = self.form.computed(-(2.0**121)) if self.form.computed == bf16 else lowest(self.form)
-        return Best(least, nobody(self.form))
+        return Best(least, no_winner(self.form))
 
     @inlined
     def compared(self, cell):
@@ -350,25 +350,25 @@ class LargerTangent(FirstLarger):
     carries = True
 
     @property
-    def nothing(self) -> Best:
-        return Best(super().nothing.value, self.form.computed(0))
+    def identity(self) -> Best:
+        return Best(super().identity.value, self.form.computed(0))
 
     @inlined
     def cells_of(self, cells):
         return WinnerCells(cells.value, self.form.computed_at(address_of(cells.winner)))
 
     @inlined
-    def taps(self, cells, tangents, first):
+    def tap_states(self, cells, tangents, first):
         return tuple(Best(cells[k], tangents[k]) for k in range(len(cells)))
 
     @inlined
-    def one(self, rows, at, k):
+    def edge_tap(self, rows, at, k):
         return Best(rows.x[at], rows.u[at + rows.shift])
 
     @inlined
-    def staged(self, cells, at, k, nought):
+    def staged_tap(self, cells, at, k, first_tap):
         return self.get(cells, at)
 
     @inlined
-    def moved(self, state, shift):
+    def shift_taps(self, state, shift):
         return state

@@ -37,8 +37,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gradspec.backends.cpu.pool.arguments import UNIT_BYTES, AxisKind, Finish, Planar, PoolUnit, Role
-from gradspec.backends.cpu.pool.kernels.rows import ceil_div, dense_stride, last_axis, real_taps
+from gradspec.backends.cpu.conv.kernels.turning import Strided, turn
+from gradspec.backends.cpu.pool.arguments import UNIT_BYTES, AxisKind, Finish, PoolUnit, Role, Schedule
+from gradspec.backends.cpu.pool.kernels.rows import (
+    ceil_div,
+    cell_row,
+    cell_rows,
+    dense_stride,
+    is_dense,
+    last_axis,
+    real_taps,
+)
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import at_build, inlined, lanes, lanes_once, outlined, pointer
 
@@ -122,8 +131,8 @@ class RingState(NamedTuple):
 def residue_class(axis, r):
     if axis.dilation == 1:
         return Residue(True, 0, 1, axis.size, 0, 1, -axis.low, axis.stride)
-    dilation, stride, low, backwards = axis.dilation, axis.stride, axis.low, axis.kind == AxisKind.EXPANDING
-    cells, windows = axis.outputs if backwards else axis.size, axis.size if backwards else axis.outputs
+    dilation, stride, low, transpose_axis = axis.dilation, axis.stride, axis.low, axis.kind == AxisKind.EXPANDING
+    cells, windows = axis.outputs if transpose_axis else axis.size, axis.size if transpose_axis else axis.outputs
     common, rest = stride, dilation
     while rest:
         common, rest = rest, common % rest
@@ -131,14 +140,14 @@ def residue_class(axis, r):
     for o in range(min(step, windows)):
         if (o * stride - low - r) % dilation == 0:  # with r ≥ cells, the class has windows but no cell for them
             begin = (o * stride - low - r) // dilation
-            if backwards:
+            if transpose_axis:
                 return Residue(True, o, step, ceil_div(windows - o, step), r, dilation, begin, stride // common)
             return Residue(True, r, dilation, ceil_div(cells - r, dilation), o, step, begin, stride // common)
     # No window starts in this class; read backwards, its cells belong to no window.
-    return Residue(backwards and r < cells, 0, 1, 0, r, dilation, 0, 1)
+    return Residue(transpose_axis and r < cells, 0, 1, 0, r, dilation, 0, 1)
 
 
-def rows_of(axis, residue, q):
+def rows_of_window(axis, residue, q):
     """The rows of the ``q``-th output of a residue class."""
     begin, end = residue.begin + q * residue.stride, residue.begin + q * residue.stride + axis.kernel
     if axis.kind == AxisKind.BINS:
@@ -151,44 +160,44 @@ def rows_of(axis, residue, q):
 
 
 @inlined
-def after(ring, at):
+def next_slab(ring, at):
     """The slab after one in the ring."""
     return at + ring.slab if at + ring.slab < ring.end else ring.first
 
 
 @at_build
-def with_value(cells, value):
+def replace_value(cells, value):
     """Components of which the first one lies elsewhere."""
     return type(cells)(value, *cells[1:])
 
 
 @inlined
-def output_of(reduction, work, target, o):
+def output_destination(reduction, work, target, o):
     """Where output ``o`` of the first axis goes: to the output array, if finished slabs are as dense there."""
     form, args = reduction.form, work.args
     value = target.cells.value
     if args.is_direct:
         place = work.unit.bases[Role.Y] + o * args.axes[0].strides[Role.Y]
         value = form.computed_at(args.arrays[Role.Y] + (place - target.at) * form.computed.bytes)
-    return Destination(with_value(target.cells, value), target.at)
+    return Destination(replace_value(target.cells, value), target.at)
 
 
 # --- states, slab by slab ---------------------------------------------------------------------------------------------
 
 
 @outlined
-def blank(reduction, target, n):
+def put_identity(reduction, target, n):
     """The result of no cell."""
     state = reduction.state
     for i in lanes(state.number, n):
-        state.put(target.cells, target.at + i, state.nothing)
+        state.put(target.cells, target.at + i, state.identity)
 
 
 @outlined
 def copy(reduction, target, cells, a, n):
     state = reduction.state
     for i in lanes(state.number, n):
-        state.put(target.cells, target.at + i, state.moved(state.get(cells, a.at + i), a.shift))
+        state.put(target.cells, target.at + i, state.shift_taps(state.get(cells, a.at + i), a.shift))
 
 
 @outlined
@@ -197,7 +206,7 @@ def join(reduction, args, target, cells, a, b, n):
     state = reduction.state.bound(args)
     for i in lanes_once(state.number, n):
         first, second = state.get(cells, a.at + i), state.get(cells, b.at + i)
-        joined = state.join(state.moved(first, a.shift), state.moved(second, b.shift))
+        joined = state.join(state.shift_taps(first, a.shift), state.shift_taps(second, b.shift))
         state.put(target.cells, target.at + i, joined)
 
 
@@ -206,7 +215,9 @@ def join3(reduction, args, target, cells, a, b, c, n):
     state = reduction.state.bound(args)
     for i in lanes(state.number, n):
         first, second, third = state.get(cells, a.at + i), state.get(cells, b.at + i), state.get(cells, c.at + i)
-        joined = state.join3(state.moved(first, a.shift), state.moved(second, b.shift), state.moved(third, c.shift))
+        joined = state.join3(
+            state.shift_taps(first, a.shift), state.shift_taps(second, b.shift), state.shift_taps(third, c.shift)
+        )
         state.put(target.cells, target.at + i, joined)
 
 
@@ -216,7 +227,7 @@ def fold(reduction, target, cells, a, n):
     state = reduction.state
     for i in lanes_once(state.number, n):
         here, first = state.get(target.cells, target.at + i), state.get(cells, a.at + i)
-        state.put(target.cells, target.at + i, state.join(here, state.moved(first, a.shift)))
+        state.put(target.cells, target.at + i, state.join(here, state.shift_taps(first, a.shift)))
 
 
 @outlined
@@ -229,27 +240,27 @@ def fold2(reduction, target, cells, a, b, n):
             state.get(cells, a.at + i),
             state.get(cells, b.at + i),
         )
-        joined = state.join3(here, state.moved(first, a.shift), state.moved(second, b.shift))
+        joined = state.join3(here, state.shift_taps(first, a.shift), state.shift_taps(second, b.shift))
         state.put(target.cells, target.at + i, joined)
 
 
-def put_together(reduction, work, ring, at, shift, rows, volume, target):
+def combine_rows(reduction, work, ring, at, shift, rows, volume, target):
     """A window of some rows, of which the first lies at ``at`` in the ring and begins at ``shift``."""
     args, cells = work.args, work.cells
     if rows == 1:
         copy(reduction, target, cells, Part(at, shift), ring.slab)
         return
-    second = after(ring, at)
+    second = next_slab(ring, at)
     if rows == 2:
         join(reduction, args, target, cells, Part(at, shift), Part(second, shift + volume), ring.slab)
         return
-    third = after(ring, second)
+    third = next_slab(ring, second)
     a, b, c = Part(at, shift), Part(second, shift + volume), Part(third, shift + 2 * volume)
     join3(reduction, args, target, cells, a, b, c, ring.slab)
     i = 3
     while i < rows:
-        at = after(ring, third)
-        third = after(ring, at)
+        at = next_slab(ring, third)
+        third = next_slab(ring, at)
         here = Part(at, shift + i * volume)
         if i + 1 < rows:
             fold2(reduction, target, cells, here, Part(third, shift + (i + 1) * volume), ring.slab)
@@ -264,16 +275,16 @@ def put_together(reduction, work, ring, at, shift, rows, volume, target):
 def reduce_axis(reduction, work, number, source, target, first_output, end_output):
     """Outputs of axis ``number`` and, through itself, of all later ones."""
     axis = work.args.axes[number]
-    if number == len(work.args.axes) - 1 and (work.args.inner_total == 1 or work.args.is_turned):
+    if number == len(work.args.axes) - 1 and (work.args.inner_total == 1 or work.args.is_transposed):
         reduction.row(work, axis, source, target, first_output, end_output)
         return
-    if reduction.reads_backwards and axis.planar == Planar.SPREAD:
-        out = output_of(reduction, work, target, first_output) if number == 0 else target
-        reduction.spread_rows(work, axis, source, out, first_output, end_output)
-        finished(reduction, work, number, first_output, out, axis.slab, end_output - first_output)
+    if reduction.has_transpose and axis.schedule == Schedule.TRANSPOSE_ROWS:
+        out = output_destination(reduction, work, target, first_output) if number == 0 else target
+        reduction.transpose_rows(work, axis, source, out, first_output, end_output)
+        finish_outputs(reduction, work, number, first_output, out, axis.slab, end_output - first_output)
         return
     if reduction.has_planes and work.args.is_staged and number == len(work.args.axes) - 2:
-        x = reduction.staged_plane(work, axis, source, first_output, end_output)
+        x = reduction.stage_plane(work, axis, source, first_output, end_output)
         source = Source(x, source.u, source.count)
     for r in range(axis.dilation):
         residue = residue_class(axis, r)
@@ -290,64 +301,64 @@ def reduce_class(reduction, work, number, axis, residue, source, target, first_o
     q_end = ceil_div(end_output - residue.first_output, residue.output_step)
     progress = RingState(-1, 0, -axis.kernel, ring.first)
     while q < q_end:
-        rows, o, made = rows_of(axis, residue, q), residue.first_output + q * residue.output_step, 0
+        rows, o, made = rows_of_window(axis, residue, q), residue.first_output + q * residue.output_step, 0
         out = Destination(target.cells, target.at + (o - first_output) * slab)
         if number == 0:
-            out = output_of(reduction, work, target, o)
+            out = output_destination(reduction, work, target, o)
         if rows.first >= rows.end:
-            blank(reduction, out, slab)
-        elif axis.planar != Planar.NOT:
+            put_identity(reduction, out, slab)
+        elif axis.schedule != Schedule.GENERIC:
             most = min(q_end - q, (residue.rows - axis.kernel - rows.begin) // residue.stride + 1)
-            made = straight(reduction, work, number, axis, rows, source, o, most, target, out, slab)
+            made = reduce_fused_axes(reduction, work, number, axis, rows, source, o, most, target, out, slab)
         if made == 0 and rows.first < rows.end:
             if reduction.has_runs and work.args.reads_runs and number == len(work.args.axes) - 1:
-                reduction.from_runs(work, axis, residue, rows, source, out)
+                reduction.reduce_run_window(work, axis, residue, rows, source, out)
             else:
-                progress = through_ring(reduction, work, number, axis, residue, rows, ring, progress, source, out)
+                progress = reduce_via_ring(reduction, work, number, axis, residue, rows, ring, progress, source, out)
         if made == 0:
-            finished(reduction, work, number, o, out, slab, 1)
+            finish_outputs(reduction, work, number, o, out, slab, 1)
         q += max(made, 1)
 
 
 @inlined
-def straight(reduction, work, number, axis, rows, source, o, most, target, out, slab):
+def reduce_fused_axes(reduction, work, number, axis, rows, source, o, most, target, out, slab):
     """Up to ``most`` outputs of several axes at once: how many; none where these axes take turns."""
     is_full = rows.end - rows.first == axis.kernel
     is_divided = work.args.finish == Finish.AT_ONCE and work.args.inverse != 0.0  # as they were made
-    if reduction.has_planes and axis.planar == Planar.RUNS:
-        reduction.row_of_runs(work, number, axis, source.x, o, out)
+    if reduction.has_planes and axis.schedule == Schedule.RUNS:
+        reduction.reduce_run_row(work, number, axis, source.x, o, out)
         if not is_divided:
-            finished(reduction, work, number, o, out, slab, 1)
+            finish_outputs(reduction, work, number, o, out, slab, 1)
         return 1
-    if reduction.has_planes and axis.planar == Planar.MANY_ROWS and is_full:
-        reduction.plane_rows(work, number, axis, source.x, rows.first, o, most, out)
+    if reduction.has_planes and axis.schedule == Schedule.ROWS and is_full:
+        reduction.reduce_plane_rows(work, number, axis, source.x, rows.first, o, most, out)
         if not (is_divided or (reduction.form.converts and not work.args.is_staged)):
-            finished(reduction, work, number, o, out, slab, most)
+            finish_outputs(reduction, work, number, o, out, slab, most)
         return most
-    if reduction.keeps_rows and axis.planar == Planar.KEPT_ROWS and is_full and not work.unit.has_nan:
+    if reduction.has_winner_rows and axis.schedule == Schedule.WINNER_ROWS and is_full and not work.unit.has_nan:
         x_at = source.x + rows.first * axis.strides[Role.X]
-        reduction.kept_rows(work, number, axis, x_at, o, most, Destination(target.cells, out.at))
+        reduction.reduce_winner_rows(work, number, axis, x_at, o, most, Destination(target.cells, out.at))
         return most
-    if reduction.has_planes and (axis.planar == Planar.SLABS or axis.planar == Planar.PAIRS):
-        if axis.planar == Planar.PAIRS and is_full:
-            reduction.planes_of_pairs(work, number, axis, source.x, rows, out)
+    if reduction.has_planes and (axis.schedule == Schedule.SLABS or axis.schedule == Schedule.PAIRS):
+        if axis.schedule == Schedule.PAIRS and is_full:
+            reduction.reduce_pairs_of_planes(work, number, axis, source.x, rows, out)
         else:
-            here = Source(reduction.joined_slabs(work, number, axis, source.x, rows), source.u, source.count)
+            here = Source(reduction.join_slabs(work, number, axis, source.x, rows), source.u, source.count)
             reduce_axis(reduction, work, number + 1, here, out, 0, work.args.axes[number + 1].outputs)
-        finished(reduction, work, number, o, out, slab, 1)
+        finish_outputs(reduction, work, number, o, out, slab, 1)
         return 1
-    if reduction.has_planes and axis.planar != Planar.NOT:
+    if reduction.has_planes and axis.schedule != Schedule.GENERIC:
         x = source.x
         if reduction.form.converts and not work.args.is_staged:
-            x = reduction.staged_plane(work, axis, source, o, o + 1)
-        reduction.plane_row(work, axis, x, rows.first, rows.end, out)
-        finished(reduction, work, number, o, out, slab, 1)
+            x = reduction.stage_plane(work, axis, source, o, o + 1)
+        reduction.reduce_plane_row(work, axis, x, rows.first, rows.end, out)
+        finish_outputs(reduction, work, number, o, out, slab, 1)
         return 1
     return 0
 
 
 @inlined
-def through_ring(reduction, work, number, axis, residue, rows, ring, progress, source, out):
+def reduce_via_ring(reduction, work, number, axis, residue, rows, ring, progress, source, out):
     """A window from the rows in the ring, after those that are missing there."""
     if progress.produced < 0:
         slot = ring.first + rows.first % axis.slots * ring.slab
@@ -355,42 +366,44 @@ def through_ring(reduction, work, number, axis, residue, rows, ring, progress, s
     if not axis.scans:
         produced = max(progress.produced, rows.first)
         progress = RingState(produced, progress.origin, progress.suffixed, progress.slot)
-    progress = produce_until(reduction, work, number, axis, residue, rows.end, ring, progress, source)
+    progress = produce_rows(reduction, work, number, axis, residue, rows.end, ring, progress, source)
     if not axis.scans:
         count = rows.end - rows.first
         start = progress.slot - count * ring.slab  # the last of its rows lies before the next slot
         start = start if start >= ring.first else start + ring.end - ring.first
         shift = (rows.first - rows.begin) * axis.volume
-        reduction.put_together(work, ring, start, shift, count, axis.volume, out)
+        reduction.combine_rows(work, ring, start, shift, count, axis.volume, out)
         return progress
-    suffixed = from_blocks(reduction, work, axis, rows, ring, progress, out)
+    suffixed = combine_blocks(reduction, work, axis, rows, ring, progress, out)
     return RingState(progress.produced, progress.origin, suffixed, progress.slot)
 
 
 @inlined
-def produce_until(reduction, work, number, axis, residue, end, ring, progress, source):
+def produce_rows(reduction, work, number, axis, residue, end, ring, progress, source):
     """Rows up to ``end``. The prefix of a block lies behind the ring."""
     produced, suffixed, slot = progress.produced, progress.suffixed, progress.slot
     kernel, scans = axis.kernel, axis.scans
     while produced < end:
         if scans and produced % kernel == 0 and produced > progress.origin and suffixed != produced - kernel:
             suffixed = produced - kernel
-            suffixes(reduction, work, ring, axis.slots, max(progress.origin, suffixed), produced - 1, axis.volume)
-        produce(reduction, work, number, axis, residue.first_row + produced * residue.row_step, source, slot)
+            replace_by_suffixes(
+                reduction, work, ring, axis.slots, max(progress.origin, suffixed), produced - 1, axis.volume
+            )
+        produce_row(reduction, work, number, axis, residue.first_row + produced * residue.row_step, source, slot)
         if scans:
             extend_prefix(reduction, work, axis, produced, progress.origin, ring, slot)
         produced += 1
-        slot = after(ring, slot)
+        slot = next_slab(ring, slot)
     return RingState(produced, progress.origin, suffixed, slot)
 
 
-def produce(reduction, work, number, axis, row, source, slot):
+def produce_row(reduction, work, number, axis, row, source, slot):
     """A row of an axis, reduced along all later ones."""
     args = work.args
     count = source.count
     if args.scales_input and address_of(axis.counted) != 0:
         count *= axis.counted[row]
-    step = dense_stride(args, number) * work.unit.neighbours if args.is_turned else axis.strides[Role.X]
+    step = dense_stride(args, number) * work.unit.neighbours if args.is_transposed else axis.strides[Role.X]
     here = Source(source.x + row * step, source.u + row * axis.strides[Role.U], count)
     if number == len(args.axes) - 1:
         reduction.load(work, axis, here, slot, work.unit.neighbours)
@@ -406,7 +419,7 @@ def produce(reduction, work, number, axis, row, source, slot):
 
 
 @outlined
-def suffixes(reduction, work, ring, slots, first, last, volume):
+def replace_by_suffixes(reduction, work, ring, slots, first, last, volume):
     """Rows first … last become what they are with all that follow."""
     for i in range(last - 1, first - 1, -1):
         at, following = ring.first + (i % slots) * ring.slab, ring.first + ((i + 1) % slots) * ring.slab
@@ -426,7 +439,7 @@ def extend_prefix(reduction, work, axis, row, origin, ring, slot):
 
 
 @inlined
-def from_blocks(reduction, work, axis, rows, ring, progress, out):
+def combine_blocks(reduction, work, axis, rows, ring, progress, out):
     """A window from its blocks' suffix and prefix; where the block begins whose rows are suffixes now.
 
     A window in one block is a prefix of it if it begins with it; otherwise the axis ends with the window.
@@ -441,7 +454,7 @@ def from_blocks(reduction, work, axis, rows, ring, progress, out):
         copy(reduction, out, work.cells, Part(ring.first + kernel * ring.slab, suffix.shift), ring.slab)
     else:
         if suffixed != start:
-            suffixes(reduction, work, ring, kernel, max(progress.origin, start), rows.end - 1, volume)
+            replace_by_suffixes(reduction, work, ring, kernel, max(progress.origin, start), rows.end - 1, volume)
         copy(reduction, out, work.cells, suffix, ring.slab)
         suffixed = start
     return suffixed
@@ -451,11 +464,11 @@ def from_blocks(reduction, work, axis, rows, ring, progress, out):
 
 
 @inlined
-def finished(reduction, work, number, o, target, slab, n):
+def finish_outputs(reduction, work, number, o, target, slab, n):
     """``n`` outputs from ``o`` on are put together; those of the first axis can be finished."""
     if number > 0:
         return
-    if reduction.completes and work.args.finish == Finish.AT_ONCE and not work.args.scales_input:
+    if reduction.has_complete and work.args.finish == Finish.AT_ONCE and not work.args.scales_input:
         reduction.complete(work, target, n * slab)
     if work.args.finish == Finish.BY_SLAB:
         for i in range(n):
@@ -482,7 +495,7 @@ def emit(reduction, work, first, end, target):
 
 
 @inlined
-def part(number, count):
+def divide_unless_one(number, count):
     """``number // count``, without dividing where there is one: that takes long."""
     found = number
     if count > 1:
@@ -493,8 +506,8 @@ def part(number, count):
 def locate(args, unit, number):
     """The plane, inner block and band of a unit."""
     bands, outputs, cells = args.bands, args.axes[0].outputs, args.axes[0].size
-    block = part(number, bands)
-    band, rest = number - block * bands, part(block, args.blocks)
+    block = divide_unless_one(number, bands)
+    band, rest = number - block * bands, divide_unless_one(block, args.blocks)
     neighbours = (block - rest * args.blocks) * args.inner
     unit.neighbours = min(args.inner, args.inner_total - neighbours)
     for role in range(len(Role)):
@@ -504,14 +517,20 @@ def locate(args, unit, number):
         at, rest = rest % lead.size, rest // lead.size
         for role in range(len(Role)):
             unit.bases[role] += at * lead.strides[role]
-    unit.first_output, unit.end_output = part(band * outputs, bands), part((band + 1) * outputs, bands)
-    unit.first_cell, unit.end_cell = part(band * cells, bands), part((band + 1) * cells, bands)
+    unit.first_output, unit.end_output = (
+        divide_unless_one(band * outputs, bands),
+        divide_unless_one((band + 1) * outputs, bands),
+    )
+    unit.first_cell, unit.end_cell = (
+        divide_unless_one(band * cells, bands),
+        divide_unless_one((band + 1) * cells, bands),
+    )
 
 
-def needed(args, unit):
+def output_range_with_halo(args, unit):
     """The outputs of the first axis that a unit computes: its own, and those that pull to its cells."""
     first, end, axis = unit.first_output, unit.end_output, args.axes[0]
-    if not args.pulls or args.bands == 1:
+    if not args.is_vjp or args.bands == 1:
         return first, end
     while first > 0:
         taps = real_taps(axis, first - 1)
@@ -525,8 +544,8 @@ def needed(args, unit):
 
 def kernel(reduction, args, lo, hi, workspace):
     """Units of work ``lo … hi−1`` of a reduction."""
-    if reduction.has_whole and args.is_whole:
-        reduction.whole(args, lo, hi)
+    if reduction.has_whole_planes and args.is_whole:
+        reduction.reduce_whole_planes(args, lo, hi)
         return
     base = address_of(workspace)
     unit = unit_at(base)
@@ -535,7 +554,7 @@ def kernel(reduction, args, lo, hi, workspace):
     for number in range(lo, hi):
         locate(args, unit, number)
         reduction.prepare(work)
-        first, end = needed(args, unit)
+        first, end = output_range_with_halo(args, unit)
         reduction.outputs(work, first, end)
         reduction.finish(work)
 
@@ -543,6 +562,38 @@ def kernel(reduction, args, lo, hi, workspace):
 @inlined
 def walk(reduction, work, first, end):
     """The outputs first … end−1 of the first axis of a unit."""
-    x = 0 if work.args.is_turned else work.unit.bases[Role.X]
+    x = 0 if work.args.is_transposed else work.unit.bases[Role.X]
     source = Source(x, work.unit.bases[Role.U], 1)
     reduce_axis(reduction, work, 0, source, Destination(work.cells, 0), first, end)
+
+
+# --- small planes of short bins ---------------------------------------------------------------------------------------
+#
+# Bins begin at uneven distances and have different lengths, which vectors along a row cannot follow. So as many planes
+# as vectors are long, or more, are transposed: the cells of all planes at one place are then a run.
+
+
+@outlined
+def transpose_planes(reduction, work):
+    """The planes of a unit, divided if the input is to be."""
+    args, unit, form, n, last = work.args, work.unit, reduction.form, work.unit.neighbours, last_axis(work.args)
+    slabs, rows, length = args.axes[0].size, cell_rows(args), last.size
+    if is_dense(args, Role.X):
+        slabs, rows, length = 1, 1, args.axes[0].size * dense_stride(args, 0)
+    to = address_of(work.cells.value) + args.staged_at * form.computed.bytes
+    for slab in range(slabs):
+        for r in range(rows):
+            here = args.arrays[Role.X] + cell_row(args, unit, Role.X, slab, r) * form.stored.bytes
+            turn(form, Strided(here, args.inner_strides[Role.X], last.strides[Role.X]), n, length, to, n)
+            to += length * n * form.computed.bytes
+    if reduction.has_transpose and args.scales_input:
+        reduction.scale_transposed(
+            work, Destination(work.cells, args.staged_at), args.axes[0].size * dense_stride(args, 0), n
+        )
+
+
+@inlined
+def walk_planes(reduction, work, first, end):
+    if work.args.is_transposed:
+        transpose_planes(reduction, work)
+    walk(reduction, work, first, end)

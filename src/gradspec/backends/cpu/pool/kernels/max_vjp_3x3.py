@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import Role
-from gradspec.backends.cpu.pool.kernels.gathering import cotangents, gather_in_place, kept_at
-from gradspec.backends.cpu.pool.kernels.kept import three, three_apart, three_before
+from gradspec.backends.cpu.pool.kernels.max_vjp_gather import accumulator_at, gather_in_place, read_cotangents
 from gradspec.backends.cpu.pool.kernels.rows import Row, copied_row, last_axis, write_row
 from gradspec.backends.cpu.pool.kernels.small import has_nan
 from gradspec.backends.cpu.pool.kernels.states import Best, FirstLarger, lowest
-from gradspec.backends.cpu.pool.kernels.walk import Destination, output_of
+from gradspec.backends.cpu.pool.kernels.walk import Destination, output_destination
+from gradspec.backends.cpu.pool.kernels.winners_fixed import load_3, load_3_before, load_3_stride_2
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import prefetch
 from gradspec.codegen.language import at_build, beyond, choose, inlined, lanes, lanes_once, outlined
@@ -34,85 +34,85 @@ class ChunkRow(NamedTuple):
     """Where the largest cells of a row are, and where their taps and what the row has heard."""
 
     largest: Any
-    kept: Any
+    sums: Any
 
 
 @inlined
 def chunk_row(args, row):
     chunk = args.gathering.chunk
-    return ChunkRow(chunk.largest_at + row * chunk.pitch, chunk.kept_at + row * chunk.pitch)
+    return ChunkRow(chunk.largest_at + row * chunk.pitch, chunk.accumulators_at + row * chunk.pitch)
 
 
 # --- rows of cells ----------------------------------------------------------------------------------------------------
 
 
 @inlined
-def put_row(cells, to, i, found):
-    cells.value[to.largest + i] = found.value
-    cells.winner[to.kept + i] = found.winner
+def store_row(cells, to, i, best):
+    cells.value[to.largest + i] = best.value
+    cells.winner[to.sums + i] = best.winner
 
 
 @inlined
-def first_of_three(state, taps, nought):
+def join_3_cells(state, taps, first_tap):
     """The state of three cells. Taps are made from ``nought``, which is 0 but not known to be, as others are."""
     a, b, c = taps
     is_second = state.exceeds(b, a)
     best = choose(is_second, b, a)
-    is_third, tap = state.exceeds(c, best), choose(is_second, nought + state.form.lane(1), state.form.lane(0))
-    return Best(choose(is_third, c, best), choose(is_third, nought + state.form.lane(2), tap))
+    is_third, tap = state.exceeds(c, best), choose(is_second, first_tap + state.form.lane(1), state.form.lane(0))
+    return Best(choose(is_third, c, best), choose(is_third, first_tap + state.form.lane(2), tap))
 
 
-def along_one(state, cells, x, at, n, to, nought):
+def reduce_row_stride_1(state, cells, x, at, n, to, first_tap):
     """While a chunk is worked on, the next is fetched: it is as long."""
     for i in lanes(state.number, n):
         prefetch(x, beyond(at + i, 1) + n)
-        put_row(cells, to, i, first_of_three(state, three(x, at + i), nought))
+        store_row(cells, to, i, join_3_cells(state, load_3(x, at + i), first_tap))
 
 
-def along_two(state, cells, x, at, n, to, nought):
+def reduce_row_stride_2(state, cells, x, at, n, to, first_tap):
     for i in lanes(state.number, n):
-        put_row(cells, to, i, first_of_three(state, three_apart(x, at + 2 * i), nought))
+        store_row(cells, to, i, join_3_cells(state, load_3_stride_2(x, at + 2 * i), first_tap))
 
 
-def along_pairs(state, cells, x, at, n, to, nought):
+def reduce_row_of_pairs(state, cells, x, at, n, to, first_tap):
     """The same where pairs of cells begin with the second tap."""
     for i in lanes(state.number, n):
         prefetch(x, beyond(at + 2 * i, 2) + 2 * n)
-        put_row(cells, to, i, first_of_three(state, three_before(x, at + 2 * i), nought))
+        store_row(cells, to, i, join_3_cells(state, load_3_before(x, at + 2 * i), first_tap))
 
 
 @inlined
-def along_edges(state, last, cells, x, at, width, first, end, to, pitch, count):
+def reduce_row_edges(state, last, cells, x, at, width, first, end, to, pitch, count):
     """Windows first … end−1 of ``count`` rows, which reach beyond them."""
     for i in range(first, end):
         before = last.low - last.stride * i
         tap, stop, here = max(0, before), min(3, last.size + before), at - before
         for row in range(count):
-            found = state.first(x[here + row * width + tap], tap)
+            best = state.first(x[here + row * width + tap], tap)
             for k in range(tap + 1, stop):
-                found = state.join(found, state.first(x[here + row * width + k], k))
-            put_row(cells, ChunkRow(to.largest + row * pitch, to.kept + row * pitch), i, found)
+                best = state.join(best, state.first(x[here + row * width + k], k))
+            store_row(cells, ChunkRow(to.largest + row * pitch, to.sums + row * pitch), i, best)
 
 
 @outlined
 def reduce_rows(state, args, cells, x, at, width, first, end):
     """Rows first … end−1 of a chunk, of which row 0 begins, or would begin, at ``at``."""
-    last, nought, chunk = last_axis(args), state.form.lane(args.nought), args.gathering.chunk
+    last, first_tap, chunk = last_axis(args), state.form.lane(args.first_tap), args.gathering.chunk
     for row in range(first, end, chunk.together):
         to, count = chunk_row(args, row), min(chunk.together, end - row)
         n, begin = (count - 1) * last.outputs + last.beyond - last.inside, at + row * width
-        inside, start = ChunkRow(to.largest + last.inside, to.kept + last.inside), last.inside * last.stride - last.low
+        inside, start = ChunkRow(to.largest + last.inside, to.sums + last.inside), last.inside * last.stride - last.low
         if last.stride == 1:
-            along_one(state, cells, x, begin + start, n, inside, nought)
+            reduce_row_stride_1(state, cells, x, begin + start, n, inside, first_tap)
         elif last.low == 1 and n > ALIGNED:  # from the cell 2·ALIGNED on
-            along_two(state, cells, x, begin + start, ALIGNED, inside, nought)
-            here, rest = ChunkRow(to.largest + ALIGNED, to.kept + ALIGNED), n + last.inside - ALIGNED
-            along_pairs(state, cells, x, begin + 2 * ALIGNED, rest, here, nought)
+            reduce_row_stride_2(state, cells, x, begin + start, ALIGNED, inside, first_tap)
+            here, rest = ChunkRow(to.largest + ALIGNED, to.sums + ALIGNED), n + last.inside - ALIGNED
+            reduce_row_of_pairs(state, cells, x, begin + 2 * ALIGNED, rest, here, first_tap)
         else:
-            along_two(state, cells, x, begin + start, n, inside, nought)
+            reduce_row_stride_2(state, cells, x, begin + start, n, inside, first_tap)
     to, begin, count = chunk_row(args, first), at + first * width, end - first
-    along_edges(state, last, cells, x, begin, width, 0, last.inside, to, chunk.pitch, count)
-    along_edges(state, last, cells, x, begin, width, last.beyond, last.outputs, to, chunk.pitch, count)
+    reduce_row_edges(state, last, cells, x, begin, width, 0, last.inside, to, chunk.pitch, count)
+    reduce_row_edges(state, last, cells, x, begin, width, last.beyond, last.outputs, to, chunk.pitch, count)
 
 
 @outlined
@@ -123,33 +123,33 @@ def pad_rows(form, args, cells, first, end, value):
         to = chunk_row(args, row)
         for i in lanes(form.computed, last_axis(args).outputs):
             cells.value[to.largest + i] = value
-            cells.winner[to.kept + i] = form.lane(-1)
+            cells.winner[to.sums + i] = form.lane(-1)
 
 
 # --- rows of windows --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Sending:
+class ThreeRows:
     """Windows of three rows ``a``, ``b`` and ``c`` at a known stride; at stride 2 only ``a`` has heard before."""
 
     form: NumberFormat
     stride: int
 
     @outlined
-    def send(self, cells, y, u, a, b, c, n):
-        sums, nothing = cells.value, self.form.computed(0)
+    def scatter(self, cells, y, u, a, b, c, n):
+        sums, zero = cells.value, self.form.computed(0)
         for i in lanes_once(self.form.computed, n):
             upper, middle, lower = sums[a.largest + i], sums[b.largest + i], sums[c.largest + i]
-            is_upper, sent = upper >= middle, nothing + u.p[u.at + i]
+            is_upper, sent = upper >= middle, zero + u.p[u.at + i]
             best = choose(is_upper, upper, middle)
             is_above = best >= lower
             y.p[y.at + i] = choose(is_above, best, lower)
-            rest = choose(is_above, sent, nothing)
-            sums[a.kept + i] = sums[a.kept + i] + choose(is_upper, rest, nothing)
-            to_middle = choose(is_upper, nothing, rest)
-            sums[b.kept + i] = to_middle if self.stride == 2 else sums[b.kept + i] + to_middle
-            sums[c.kept + i] = choose(is_above, nothing, sent)
+            rest = choose(is_above, sent, zero)
+            sums[a.sums + i] = sums[a.sums + i] + choose(is_upper, rest, zero)
+            to_middle = choose(is_upper, zero, rest)
+            sums[b.sums + i] = to_middle if self.stride == 2 else sums[b.sums + i] + to_middle
+            sums[c.sums + i] = choose(is_above, zero, sent)
 
 
 @at_build
@@ -160,21 +160,21 @@ def aligned_lanes(form: NumberFormat) -> int:
 
 
 @inlined
-def send_rows(reduction, work, axis, o, rows):
+def scatter_rows(reduction, work, axis, o, rows):
     """Output rows from ``o`` on, the first of which begin with row 0 of the chunk."""
     args, unit, form, outputs = work.args, work.unit, reduction.form, last_axis(work.args).outputs
     is_run = args.gathering.chunk.is_run and axis.stride == 1 and outputs % aligned_lanes(form) == 0
     step = rows if is_run else 1
     for r in range(0, rows, step):
         unit.place[0] = o + r
-        out, n = output_of(reduction, work, Destination(work.cells, 0), o + r), step * outputs
-        y, sent = Row(out.cells.value, out.at), cotangents(form, work, outputs)
+        out, n = output_destination(reduction, work, Destination(work.cells, 0), o + r), step * outputs
+        y, sent = Row(out.cells.value, out.at), read_cotangents(form, work, outputs)
         a, b = chunk_row(args, r * axis.stride), chunk_row(args, r * axis.stride + 1)
         c = chunk_row(args, r * axis.stride + 2)
         if axis.stride == 1:
-            Sending(form, 1).send(work.cells, y, sent, a, b, c, n)
+            ThreeRows(form, 1).scatter(work.cells, y, sent, a, b, c, n)
         else:
-            Sending(form, 2).send(work.cells, y, sent, a, b, c, n)
+            ThreeRows(form, 2).scatter(work.cells, y, sent, a, b, c, n)
         if args.arrays[Role.Y] != 0 and not args.is_direct:
             write_row(form, args, unit, Role.Y, 0, outputs, y.p, y.at)
 
@@ -186,16 +186,16 @@ def send_rows(reduction, work, axis, o, rows):
 def gather_rows(form, work, axis, cell, rows):
     """The first rows of a chunk, which begins at ``cell``, as far as they belong to this unit."""
     args, unit, last = work.args, work.unit, last_axis(work.args)
-    together, first, end = args.gathering.chunk.together, max(0, unit.heard - cell), min(rows, unit.end_cell - cell)
+    together, first, end = args.gathering.chunk.together, max(0, unit.next_cell - cell), min(rows, unit.end_cell - cell)
     for row in range(first, end, together):
         to = unit.bases[Role.V] + (cell + row) * axis.strides[Role.V]
         n = min(together, end - row) * last.size
-        gather_in_place(form, args, last, work.cells, to, chunk_row(args, row).kept, n, 1)
-    unit.heard = max(unit.heard, cell + end)
+        gather_in_place(form, args, last, work.cells, to, chunk_row(args, row).sums, n, 1)
+    unit.next_cell = max(unit.next_cell, cell + end)
 
 
 @outlined
-def hear_again(form, cells, source, to, n):
+def copy_accumulators(form, cells, source, to, n):
     """What a row has heard is kept elsewhere."""
     for i in lanes(form.computed, n):
         cells.value[to + i] = cells.value[source + i]
@@ -207,10 +207,10 @@ def clear_margins(form, args, cells, n):
     """No window has sent anything to the places between rows."""
     g = args.gathering
     for i in range(g.margin):
-        cells.value[g.chunk.kept_at - 1 - i] = form.computed(0)
+        cells.value[g.chunk.accumulators_at - 1 - i] = form.computed(0)
     for row in range(3 + (g.chunk.rows - 1) * last_axis(args).stride if g.chunk.pitch > n else 0):
         for i in range(n, g.chunk.pitch):
-            cells.value[chunk_row(args, row).kept + i] = form.computed(0)
+            cells.value[chunk_row(args, row).sums + i] = form.computed(0)
 
 
 @outlined
@@ -224,7 +224,7 @@ def rows_have_nan(form, args, x, at, width, first, end):
 
 
 @outlined
-def find_rows(state, work, axis, cell, first, end):
+def load_rows(state, work, axis, cell, first, end):
     """Rows first … end−1 of the chunk that begins at ``cell``, or False if one of them has a NaN."""
     args, form, cells, width = work.args, state.form, work.cells, axis.strides[Role.X]
     x, at = form.stored_at(args.arrays[Role.X]), work.unit.bases[Role.X] + cell * width
@@ -246,7 +246,7 @@ def find_rows(state, work, axis, cell, first, end):
 
 
 @outlined
-def send(reduction, work, first, end):
+def scatter_chunks(reduction, work, first, end):
     """Outputs first … end−1 of the first axis, as far as no chunk has a NaN: the first that is left."""
     args, form, axis, state = work.args, reduction.form, work.args.axes[0], FirstLarger(reduction.form)
     stride, shared, cells, n = axis.stride, 3 - axis.stride, work.cells, last_axis(work.args).outputs
@@ -254,25 +254,25 @@ def send(reduction, work, first, end):
         return first
     clear_margins(form, args, cells, n)
     for i in lanes(form.computed, shared * args.gathering.chunk.pitch):
-        cells.value[chunk_row(args, 0).kept + i] = form.computed(0)
-    o, known = first, 0
+        cells.value[chunk_row(args, 0).sums + i] = form.computed(0)
+    o, loaded = first, 0
     while o < end:
         cell, count = o * stride - axis.low, min(args.gathering.chunk.rows, end - o)
-        if not find_rows(state, work, axis, cell, known, shared + stride * count):
+        if not load_rows(state, work, axis, cell, loaded, shared + stride * count):
             break
-        send_rows(reduction, work, axis, o, count)
+        scatter_rows(reduction, work, axis, o, count)
         o += count
         if o == end:  # no row follows the last ones
             for i in range(args.gathering.margin):
-                cells.value[chunk_row(args, shared + stride * count).kept + i] = form.computed(0)
+                cells.value[chunk_row(args, shared + stride * count).sums + i] = form.computed(0)
         gather_rows(form, work, axis, cell, stride * count + (shared if o == end else 0))
         for row in range(shared):
             source, to = chunk_row(args, stride * count + row), chunk_row(args, row)
-            hear_again(form, cells, source.kept, to.kept, n)
+            copy_accumulators(form, cells, source.sums, to.sums, n)
             for i in lanes(form.computed, n):
                 cells.value[to.largest + i] = cells.value[source.largest + i]
-        known = shared
+        loaded = shared
     for row in range(shared if o > first else 0):
         cell = o * stride - axis.low + row
-        hear_again(form, cells, chunk_row(args, row).kept, kept_at(args, max(cell, 0), 0, 1), n)
+        copy_accumulators(form, cells, chunk_row(args, row).sums, accumulator_at(args, max(cell, 0), 0, 1), n)
     return o

@@ -27,7 +27,7 @@ class CellSums(NamedTuple):
 
 
 @inlined
-def sums_of(form, args, unit):
+def cell_sums(form, args, unit):
     if form.converts:
         n = unit.neighbours
         return CellSums(form.computed_at(unit.workspace + args.plane_at), n, 1, n)
@@ -57,9 +57,9 @@ def row_at(args, unit, r):
     return at + (unit.first_cell + rest) * args.axes[0].strides[Role.V]
 
 
-def each_row(args, unit):
+def rows_and_length(args, unit):
     """How many rows the unit's cells have, and how long they are; on one axis, or if V is dense, all of it is one."""
-    is_run = len(args.axes) == 1 or (is_dense(args, Role.V) and not args.writes_cells)
+    is_run = len(args.axes) == 1 or (is_dense(args, Role.V) and not args.writes_all_cells)
     length = cell_count(args, unit) if is_run else last_axis(args).size
     return cell_count(args, unit) // length, length
 
@@ -72,8 +72,8 @@ def clear_run(form, v, at, n):
 def clear(form, args, unit):
     v, n = form.stored_at(args.arrays[Role.V]), unit.neighbours
     along, inner = last_axis(args).strides[Role.V], args.inner_strides[Role.V]
-    rows, length = each_row(args, unit)
-    written = 2 * args.axes[0].outputs if args.writes_cells else 0
+    rows, length = rows_and_length(args, unit)
+    written = 2 * args.axes[0].outputs if args.writes_all_cells else 0
     for r in range(written, rows):
         at = row_at(args, unit, r)
         if inner == 1 and along == n:
@@ -93,7 +93,7 @@ def clear(form, args, unit):
 def prepare_cells(reduction, work):
     """Before a unit: its cells are zero."""
     form, args, unit = reduction.form, work.args, work.unit
-    if not args.pulls:
+    if not args.is_vjp:
         return
     if form.converts:
         sums = form.computed_at(unit.workspace + args.plane_at)
@@ -106,10 +106,10 @@ def prepare_cells(reduction, work):
 def finish_cells(reduction, work):
     """After a unit: 16-bit cells are rounded."""
     form, args, unit = reduction.form, work.args, work.unit
-    if form.converts and args.pulls:
+    if form.converts and args.is_vjp:
         v, sums = form.stored_at(args.arrays[Role.V]), form.computed_at(unit.workspace + args.plane_at)
         n, along, inner = unit.neighbours, last_axis(args).strides[Role.V], args.inner_strides[Role.V]
-        rows, length = each_row(args, unit)
+        rows, length = rows_and_length(args, unit)
         for r in range(rows):
             at = row_at(args, unit, r)
             if n == 1 and along == 1:

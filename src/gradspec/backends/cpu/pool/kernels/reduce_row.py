@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gradspec.backends.cpu.pool.arguments import AxisKind, Finish, Role
 from gradspec.backends.cpu.pool.kernels.rows import Row, fetch_row, read_row, real_taps, span_of
-from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, output_of
+from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, output_destination
 from gradspec.codegen.language import (
     following,
     inlined,
@@ -26,163 +26,166 @@ from gradspec.codegen.language import (
 
 
 @outlined
-def one_by_one(state, target, row, n, kernel, stride, dilation):
+def join_taps_one_by_one(state, target, row, n, kernel, stride, dilation):
     for i in range(n):
-        found = state.tap(row.p[row.at + i * stride], 0, state.form.lane(0))
+        joined = state.tap(row.p[row.at + i * stride], 0, state.form.lane(0))
         for k in range(1, kernel):
-            found = state.join(found, state.tap(row.p[row.at + i * stride + k * dilation], k, state.form.lane(0)))
-        state.put(target.cells, target.at + i, found)
+            joined = state.join(joined, state.tap(row.p[row.at + i * stride + k * dilation], k, state.form.lane(0)))
+        state.put(target.cells, target.at + i, joined)
 
 
-def one_tap(state, target, row, n, nought):
+def join_1_tap(state, target, row, n, first_tap):
     for i in lanes(state.number, n):
-        state.put(target.cells, target.at + i, state.tap(row.p[row.at + i], 0, nought))
+        state.put(target.cells, target.at + i, state.tap(row.p[row.at + i], 0, first_tap))
 
 
-def two_taps(state, target, row, n, dilation, nought):
+def join_2_taps(state, target, row, n, dilation, first_tap):
     p, at = row
     for i in lanes(state.number, n):
-        first, second = state.tap(p[at + i], 0, nought), state.tap(p[at + dilation + i], 1, nought)
+        first, second = state.tap(p[at + i], 0, first_tap), state.tap(p[at + dilation + i], 1, first_tap)
         state.put(target.cells, target.at + i, state.join(first, second))
 
 
 @inlined
-def three_from(state, p, at, dilation, nought):
-    first, second = state.tap(p[at], 0, nought), state.tap(p[at + dilation], 1, nought)
-    return state.join3(first, second, state.tap(p[at + 2 * dilation], 2, nought))
+def join_3_from(state, p, at, dilation, first_tap):
+    first, second = state.tap(p[at], 0, first_tap), state.tap(p[at + dilation], 1, first_tap)
+    return state.join3(first, second, state.tap(p[at + 2 * dilation], 2, first_tap))
 
 
-def three_taps(state, target, row, n, dilation, nought):
+def join_3_taps(state, target, row, n, dilation, first_tap):
     for i in lanes(state.number, n):
-        state.put(target.cells, target.at + i, three_from(state, row.p, row.at + i, dilation, nought))
+        state.put(target.cells, target.at + i, join_3_from(state, row.p, row.at + i, dilation, first_tap))
 
 
-def four_taps(state, target, row, n, dilation, nought):
+def join_4_taps(state, target, row, n, dilation, first_tap):
     for i in lanes(state.number, n):
-        three = three_from(state, row.p, row.at + i, dilation, nought)
-        fourth = state.tap(row.p[row.at + 3 * dilation + i], 3, nought)
+        three = join_3_from(state, row.p, row.at + i, dilation, first_tap)
+        fourth = state.tap(row.p[row.at + 3 * dilation + i], 3, first_tap)
         state.put(target.cells, target.at + i, state.join(three, fourth))
 
 
-def five_taps(state, target, row, n, dilation, nought):
+def join_5_taps(state, target, row, n, dilation, first_tap):
     p, at = row
     for i in lanes(state.number, n):
-        three = three_from(state, p, at + i, dilation, nought)
-        fourth, fifth = state.tap(p[at + 3 * dilation + i], 3, nought), state.tap(p[at + 4 * dilation + i], 4, nought)
+        three = join_3_from(state, p, at + i, dilation, first_tap)
+        fourth, fifth = (
+            state.tap(p[at + 3 * dilation + i], 3, first_tap),
+            state.tap(p[at + 4 * dilation + i], 4, first_tap),
+        )
         state.put(target.cells, target.at + i, state.join3(three, fourth, fifth))
 
 
-def one_more_tap(state, target, row, n, k, nought):
+def add_tap(state, target, row, n, k, first_tap):
     for i in lanes_once(state.number, n):
         here = state.get(target.cells, target.at + i)
-        state.put(target.cells, target.at + i, state.join(here, state.tap(row.p[row.at + i], k, nought)))
+        state.put(target.cells, target.at + i, state.join(here, state.tap(row.p[row.at + i], k, first_tap)))
 
 
-def four_more_taps(state, target, row, n, dilation, k, nought):
+def add_4_taps(state, target, row, n, dilation, k, first_tap):
     for i in lanes_once(state.number, n):
-        found = state.get(target.cells, target.at + i)
+        joined = state.get(target.cells, target.at + i)
         for j in unrolled(4):
-            found = state.join(found, state.tap(row.p[row.at + j * dilation + i], k + j, nought))
-        state.put(target.cells, target.at + i, found)
+            joined = state.join(joined, state.tap(row.p[row.at + j * dilation + i], k + j, first_tap))
+        state.put(target.cells, target.at + i, joined)
 
 
-def two_taps_apart(state, target, row, n, nought):
+def join_2_taps_stride_2(state, target, row, n, first_tap):
     """At a stride of two, as below."""
     for i in lanes(state.number, n):
         a, b = strided(row.p, row.at + 2 * i, 2)
-        state.put(target.cells, target.at + i, state.join(state.tap(a, 0, nought), state.tap(b, 1, nought)))
+        state.put(target.cells, target.at + i, state.join(state.tap(a, 0, first_tap), state.tap(b, 1, first_tap)))
 
 
-def three_taps_apart(state, target, row, n, nought):
+def join_3_taps_stride_2(state, target, row, n, first_tap):
     for i in lanes(state.number, n):
         a, b = strided(row.p, row.at + 2 * i, 2)
-        third = state.tap(following(row.p, row.at + 2 * i, 2, a), 2, nought)
-        found = state.join3(state.tap(a, 0, nought), state.tap(b, 1, nought), third)
-        state.put(target.cells, target.at + i, found)
+        third = state.tap(following(row.p, row.at + 2 * i, 2, a), 2, first_tap)
+        joined = state.join3(state.tap(a, 0, first_tap), state.tap(b, 1, first_tap), third)
+        state.put(target.cells, target.at + i, joined)
 
 
-def one_more_tap_apart(state, target, row, n, k, nought):
+def add_tap_stride_2(state, target, row, n, k, first_tap):
     """The last cell is read alone, because its pair may end beyond the row."""
     for i in lanes_once(state.number, n - 1):
         a, _ = strided(row.p, row.at + 2 * i, 2)
         here = state.get(target.cells, target.at + i)
-        state.put(target.cells, target.at + i, state.join(here, state.tap(a, k, nought)))
+        state.put(target.cells, target.at + i, state.join(here, state.tap(a, k, first_tap)))
     here = state.get(target.cells, target.at + n - 1)
-    last = state.tap(row.p[row.at + 2 * (n - 1)], k, nought)
+    last = state.tap(row.p[row.at + 2 * (n - 1)], k, first_tap)
     state.put(target.cells, target.at + n - 1, state.join(here, last))
 
 
-def four_taps_by_four(state, target, row, n, nought):
+def join_4_taps_stride_4(state, target, row, n, first_tap):
     for i in lanes(state.number, n):
         a, b, c, d = strided(row.p, row.at + 4 * i, 4)
-        first = state.join(state.tap(a, 0, nought), state.tap(b, 1, nought))
-        second = state.join(state.tap(c, 2, nought), state.tap(d, 3, nought))
+        first = state.join(state.tap(a, 0, first_tap), state.tap(b, 1, first_tap))
+        second = state.join(state.tap(c, 2, first_tap), state.tap(d, 3, first_tap))
         state.put(target.cells, target.at + i, state.join(first, second))
 
 
 @outlined
-def finished_fours(reduction, target, row, n, scale):
+def finish_fours(reduction, target, row, n, scale):
     """The same for neighbours that are joined as they lie, two and two, and finished."""
     state = reduction.state
     for i in lanes(state.number, n):
         even, odd = parts(state.cell(stretch(row.p, row.at + 4 * i, 4)), 2)
         first, second = parts(state.join(even, odd), 2)
-        state.put(target.cells, target.at + i, reduction.scaled(state.join(first, second), scale))
+        state.put(target.cells, target.at + i, reduction.scale(state.join(first, second), scale))
 
 
-def taps(state, target, row, n, kernel, stride, dilation, zero):
+def join_taps(state, target, row, n, kernel, stride, dilation, first):
     """``n`` windows from ``row`` on; ``zero`` is 0, which the compiler does not know."""
-    nought = state.form.lane(zero)
+    first_tap = state.form.lane(first)
     if n <= 0:
         return
     if stride == 1:
         if kernel == 1:
-            one_tap(state, target, row, n, nought)
+            join_1_tap(state, target, row, n, first_tap)
         elif kernel == 2:
-            two_taps(state, target, row, n, dilation, nought)
+            join_2_taps(state, target, row, n, dilation, first_tap)
         elif kernel == 3:
-            three_taps(state, target, row, n, dilation, nought)
+            join_3_taps(state, target, row, n, dilation, first_tap)
         elif kernel == 4:
-            four_taps(state, target, row, n, dilation, nought)
+            join_4_taps(state, target, row, n, dilation, first_tap)
         else:
-            five_taps(state, target, row, n, dilation, nought)
+            join_5_taps(state, target, row, n, dilation, first_tap)
         done = 5
         while done + 4 <= kernel:
-            four_more_taps(state, target, Row(row.p, row.at + done * dilation), n, dilation, done, nought)
+            add_4_taps(state, target, Row(row.p, row.at + done * dilation), n, dilation, done, first_tap)
             done += 4
         for k in range(done, kernel):
-            one_more_tap(state, target, Row(row.p, row.at + k * dilation), n, k, nought)
+            add_tap(state, target, Row(row.p, row.at + k * dilation), n, k, first_tap)
     elif stride == 2 and dilation == 1 and kernel > 1:
         if kernel == 2:
-            two_taps_apart(state, target, row, n, nought)
+            join_2_taps_stride_2(state, target, row, n, first_tap)
         else:
-            three_taps_apart(state, target, row, n, nought)
+            join_3_taps_stride_2(state, target, row, n, first_tap)
         for k in range(3, kernel):
-            one_more_tap_apart(state, target, Row(row.p, row.at + k), n, k, nought)
+            add_tap_stride_2(state, target, Row(row.p, row.at + k), n, k, first_tap)
     elif stride == 4 and dilation == 1 and kernel == 4:
-        four_taps_by_four(state, target, row, n, nought)
+        join_4_taps_stride_4(state, target, row, n, first_tap)
     else:
-        one_by_one(state, target, row, n, kernel, stride, dilation)
+        join_taps_one_by_one(state, target, row, n, kernel, stride, dilation)
 
 
 # --- long windows -----------------------------------------------------------------------------------------------------
 
 
-def doubled_runs(state, cells, to, at, n, distance, width):
+def double_runs(state, cells, to, at, n, distance, width):
     for i in lanes(state.number, n):
-        later = state.moved(state.get(cells, at + distance + i), width)
+        later = state.shift_taps(state.get(cells, at + distance + i), width)
         state.put(cells, to + i, state.join(state.get(cells, at + i), later))
 
 
-def overlapping(state, target, cells, at, n, stride, distance, width):
+def join_overlapping_runs(state, target, cells, at, n, stride, distance, width):
     """Windows from two runs each, of which the second begins ``width`` taps later."""
     if stride == 1:
         for i in lanes(state.number, n):
-            later = state.moved(state.get(cells, at + distance + i), width)
+            later = state.shift_taps(state.get(cells, at + distance + i), width)
             state.put(target.cells, target.at + i, state.join(state.get(cells, at + i), later))
     else:
         for i in range(n):
-            later = state.moved(state.get(cells, at + i * stride + distance), width)
+            later = state.shift_taps(state.get(cells, at + i * stride + distance), width)
             state.put(target.cells, target.at + i, state.join(state.get(cells, at + i * stride), later))
 
 
@@ -206,7 +209,7 @@ def add_runs(state, target, cells, at, n, stride, is_first):
 
 
 @outlined
-def doubled(state, axis, cells, tile, room, length, target, n):
+def reduce_by_doubling(state, axis, cells, tile, room, length, target, n):
     """Windows from runs of 1, 2, 4, … cells, of which ``length`` of one cell lie at ``tile``.
 
     The runs of twice the width are ``run[i] ⊕ run[i + width]``. If ``x ⊕ x = x``, two overlapping runs of the largest
@@ -221,100 +224,100 @@ def doubled(state, axis, cells, tile, room, length, target, n):
         if 2 * width > kernel:
             break
         length -= width * dilation
-        doubled_runs(state, cells, there, here, length, width * dilation, width)
+        double_runs(state, cells, there, here, length, width * dilation, width)
         here, there, width = there, here, 2 * width
     if state.is_idempotent:
-        overlapping(state, target, cells, here, n, stride, (kernel - width) * dilation, kernel - width)
+        join_overlapping_runs(state, target, cells, here, n, stride, (kernel - width) * dilation, kernel - width)
 
 
 @outlined
-def scanned(state, args, axis, row, cells, target, first, end):
+def reduce_padded_by_doubling(state, args, axis, row, cells, target, first, end):
     """Outputs first … end−1 from doubled runs of their cells, with padding filled in."""
-    span, tile, nought = span_of(axis, first, end), args.tile_at, state.form.lane(0)
+    span, tile, first_tap = span_of(axis, first, end), args.tile_at, state.form.lane(0)
     for i in lanes(state.number, span.outside - span.inside):
-        cell = state.tap(row.p[row.at + span.inside + i], 0, nought)
+        cell = state.tap(row.p[row.at + span.inside + i], 0, first_tap)
         state.put(cells, tile + span.inside - span.begin + i, cell)
     for i in range(span.inside - span.begin):
-        state.put(cells, tile + i, state.nothing)
+        state.put(cells, tile + i, state.identity)
     for i in range(span.outside - span.begin, span.stop - span.begin):
-        state.put(cells, tile + i, state.nothing)
-    doubled(state, axis, cells, tile, args.tile_room, span.stop - span.begin, target, end - first)
+        state.put(cells, tile + i, state.identity)
+    reduce_by_doubling(state, axis, cells, tile, args.tile_room, span.stop - span.begin, target, end - first)
 
 
 # --- all windows of a row ---------------------------------------------------------------------------------------------
 
 
 @inlined
-def some_taps(state, p, at, first, end, dilation):
+def join_real_taps(state, p, at, first, end, dilation):
     """Taps first … end−1 of a window that begins at ``at``."""
-    found = state.nothing
+    joined = state.identity
     if first < end:
-        found = state.first(p[at + first * dilation], first)
+        joined = state.first(p[at + first * dilation], first)
     for k in range(first + 1, end):
-        found = state.join(found, state.tap(p[at + k * dilation], k, state.form.lane(0)))
-    return found
+        joined = state.join(joined, state.tap(p[at + k * dilation], k, state.form.lane(0)))
+    return joined
 
 
 @outlined
-def borders(state, axis, row, target, first, end):
+def reduce_border_windows(state, axis, row, target, first, end):
     """Windows first … end−1, which are not all real; ``target`` is where window 0 would go."""
     for o in range(first, end):
         start = o * axis.stride - axis.low
         if axis.dilation == 1:
             k, k_end = max(0, -start), min(axis.kernel, axis.size - start)
-            found = some_taps(state, row.p, row.at + start, k, k_end, 1)
+            joined = join_real_taps(state, row.p, row.at + start, k, k_end, 1)
         else:
             real = real_taps(axis, o)
-            found = some_taps(state, row.p, row.at + start, real.first, real.end, axis.dilation)
-        state.put(target.cells, target.at + o, found)
+            joined = join_real_taps(state, row.p, row.at + start, real.first, real.end, axis.dilation)
+        state.put(target.cells, target.at + o, joined)
 
 
-def sliding(state, args, axis, row, cells, target, first, end):
+def reduce_sliding(state, args, axis, row, cells, target, first, end):
     """Outputs first … end−1 of regular windows."""
     if axis.scans:
-        scanned(state, args, axis, row, cells, target, first, end)
+        reduce_padded_by_doubling(state, args, axis, row, cells, target, first, end)
         return
     left = min(max(axis.inside, first), end)
     right = min(max(axis.beyond, left), end)
     origin = Destination(target.cells, target.at - first)
     if first < left:
-        borders(state, axis, row, origin, first, left)
+        reduce_border_windows(state, axis, row, origin, first, left)
     if right < end:
-        borders(state, axis, row, origin, right, end)
+        reduce_border_windows(state, axis, row, origin, right, end)
     begin, n = row.at + left * axis.stride - axis.low, right - left
     inside = Destination(target.cells, target.at + left - first)
     is_long = axis.dilation == 1 and axis.stride >= 8 and axis.kernel >= 8
     if state.has_totals and is_long:
         for o in range(n):
-            found = total(state.join_cell, state.nothing, row.p, begin + o * axis.stride, axis.kernel)
-            state.put(inside.cells, inside.at + o, found)
+            joined = total(state.join_cell, state.identity, row.p, begin + o * axis.stride, axis.kernel)
+            state.put(inside.cells, inside.at + o, joined)
     else:
-        taps(state, inside, Row(row.p, begin), n, axis.kernel, axis.stride, axis.dilation, args.nought)
+        join_taps(state, inside, Row(row.p, begin), n, axis.kernel, axis.stride, axis.dilation, args.first_tap)
 
 
 @outlined
-def bins(reduction, work, axis, source, target, first, end):
+def reduce_bins(reduction, work, axis, source, target, first, end):
     """Outputs first … end−1 of adaptive bins, whose cells are read in pieces."""
     args, state, room = work.args, reduction.state, work.args.tile_room
     for o in range(first, end):
-        cells, found = real_taps(axis, o), state.nothing
+        cells, joined = real_taps(axis, o), state.identity
         for begin in range(0, cells.end, room):
             stop, start = min(begin + room, cells.end), cells.start
             row = read_row(
                 reduction.form, args, axis, Role.X, source.x, source.count, start + begin, start + stop,
                 work.cells.value, args.tile_at,
             )  # fmt: skip
-            found = state.more_of_bin(found, Row(row.p, row.at + start), begin, stop)
-        state.put(target.cells, target.at + o - first, found)
+            joined = state.join_bin(joined, Row(row.p, row.at + start), begin, stop)
+        state.put(target.cells, target.at + o - first, joined)
 
 
 @outlined
-def turned_bins(state, work, axis, row, target, first, end):
+def reduce_transposed_bins(state, work, axis, row, target, first, end):
     """Outputs first … end−1 of adaptive bins in a row of turned planes (see ``turning``)."""
     n = work.unit.neighbours
     for o in range(first, end):
         cells, out = real_taps(axis, o), Destination(target.cells, target.at + (o - first) * n)
-        taps(state, out, Row(row.p, row.at + cells.start * n), n, cells.end, 1, n, work.args.nought)
+        join_taps(state, out, Row(row.p, row.at + cells.start * n), n, cells.end, 1, n, work.args.first_tap)
 
 
 @inlined
@@ -325,47 +328,47 @@ def are_read_once(args, axis):
 
 
 @inlined
-def are_finished_fours(reduction, args, axis):
+def can_finish_fours(reduction, args, axis):
     """Whether all windows are four neighbours each, and complete when they are joined or multiplied by an inverse."""
-    is_at_once = args.finish == Finish.AT_ONCE and (not reduction.completes or args.inverse != 0.0)
+    is_at_once = args.finish == Finish.AT_ONCE and (not reduction.has_complete or args.inverse != 0.0)
     are_fours = axis.kernel == 4 and axis.stride == 4 and axis.dilation == 1 and are_read_once(args, axis)
     return is_at_once and are_fours and axis.low == 0 and axis.beyond == axis.outputs
 
 
 @outlined
-def reduced_row(reduction, work, axis, source, target, first_output, end_output):
+def reduce_row(reduction, work, axis, source, target, first_output, end_output):
     """Outputs of the last axis, a stretch at a time; those of the only axis are finished at once."""
-    if work.args.is_turned:
+    if work.args.is_transposed:
         row = Row(work.cells.value, work.args.staged_at + source.x)
-        turned_bins(reduction.state, work, axis, row, target, first_output, end_output)
+        reduce_transposed_bins(reduction.state, work, axis, row, target, first_output, end_output)
         return
     args, form, is_only = work.args, reduction.form, len(work.args.axes) == 1
     if not is_only:
         before = args.axes[len(args.axes) - 2]
         fetch_row(form, args, Role.X, source.x + 2 * before.strides[Role.X], axis.size)
-    if reduction.has_whole and not form.converts and is_only and are_finished_fours(reduction, args, axis):
+    if reduction.has_whole_planes and not form.converts and is_only and can_finish_fours(reduction, args, axis):
         row = Row(form.stored_at(args.arrays[Role.X]), source.x + 4 * first_output)
-        out, scale = output_of(reduction, work, target, first_output), reduction.scale_of(args, True)
-        finished_fours(reduction, out, row, end_output - first_output, scale)
+        out, scale = output_destination(reduction, work, target, first_output), reduction.scale_of(args, True)
+        finish_fours(reduction, out, row, end_output - first_output, scale)
         return
     at = target.at
     for first in range(first_output, end_output, args.tile):
         end, out = min(first + args.tile, end_output), Destination(target.cells, at)
         if is_only:
-            out = output_of(reduction, work, target, first)
+            out = output_destination(reduction, work, target, first)
         if form.converts and reduction.state.has_totals and are_read_once(args, axis):
             stored = Row(form.stored_at(args.arrays[Role.X]), source.x)
-            sliding(reduction.state, args, axis, stored, work.cells, out, first, end)
+            reduce_sliding(reduction.state, args, axis, stored, work.cells, out, first, end)
         elif axis.kind == AxisKind.SLIDING:
             span, copy_at = span_of(axis, first, end), args.tile_at + 2 * args.tile_room
             row = read_row(
                 form, args, axis, Role.X, source.x, source.count, span.inside, span.outside, work.cells.value, copy_at
             )
-            sliding(reduction.state, args, axis, row, work.cells, out, first, end)
-        elif reduction.reads_backwards and axis.kind == AxisKind.EXPANDING:
-            reduction.expanding(work, axis, source, out, first, end)
+            reduce_sliding(reduction.state, args, axis, row, work.cells, out, first, end)
+        elif reduction.has_transpose and axis.kind == AxisKind.EXPANDING:
+            reduction.reduce_expanding(work, axis, source, out, first, end)
         else:
-            bins(reduction, work, axis, source, out, first, end)
+            reduce_bins(reduction, work, axis, source, out, first, end)
         if is_only and args.finish != Finish.BY_PLANE:
             emit(reduction, work, first, end, out)
         at += end - first

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from gradspec.backends.cpu.pool.arguments import Role
 from gradspec.backends.cpu.pool.kernels.rows import fetch_row, fetch_to_write, last_axis, write_row
 from gradspec.backends.cpu.pool.kernels.states import WinnerCells
-from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, output_of
+from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, output_destination
 from gradspec.codegen.language import choose, following, inlined, lanes, outlined, preceding, put_strided, strided
 
 
@@ -27,95 +27,95 @@ class CellRows(NamedTuple):
 
 
 @inlined
-def three(p, at):
+def load_3(p, at):
     return p[at], p[at + 1], p[at + 2]
 
 
 @inlined
-def three_apart(p, at):
+def load_3_stride_2(p, at):
     a, b = strided(p, at, 2)
     return a, b, following(p, at, 2, a)
 
 
 @inlined
-def three_before(p, at):
+def load_3_before(p, at):
     """Of which the first come before ``at``."""
     b, c = strided(p, at, 2)
     return preceding(p, at + 1, 2, c), b, c
 
 
 @inlined
-def two_apart(p, at):
+def load_2_stride_2(p, at):
     return strided(p, at, 2)
 
 
 @inlined
-def taps_of_row(state, cells_at, rows, at, first):
+def load_taps(state, cells_at, rows, at, first):
     """Neighbours, of which the first has the number ``first``."""
     tangents = cells_at(rows.u, at + rows.shift) if state.carries else None
-    return state.taps(cells_at(rows.x, at), tangents, first)
+    return state.tap_states(cells_at(rows.x, at), tangents, first)
 
 
 @inlined
-def best_of_row(state, cells_at, rows, at, first):
-    a, b, c = taps_of_row(state, cells_at, rows, at, first)
+def reduce_3_taps(state, cells_at, rows, at, first):
+    a, b, c = load_taps(state, cells_at, rows, at, first)
     return state.join3(a, b, c)
 
 
 # --- a row of windows -------------------------------------------------------------------------------------------------
 
 
-def below_one(state, target, cells, rows, at, n, above, here, below, nought):
+def reduce_3x3_stride_1(state, target, cells, rows, at, n, above, here, below, first_tap):
     """Windows of 3 rows at stride 1: ``above`` and ``here`` are known, ``below`` is found at ``at`` and kept."""
     for i in lanes(state.number, n):
-        new = best_of_row(state, three, rows, at + i, nought)
+        new = reduce_3_taps(state, load_3, rows, at + i, first_tap)
         state.put(cells, below + i, new)
-        second = state.moved(state.get(cells, here + i), nought + 3)
-        best = state.join3(state.get(cells, above + i), second, state.moved(new, nought + 6))
+        second = state.shift_taps(state.get(cells, here + i), first_tap + 3)
+        best = state.join3(state.get(cells, above + i), second, state.shift_taps(new, first_tap + 6))
         state.put(target.cells, target.at + i, best)
 
 
-def below_two(state, target, cells, rows, at, width, n, above, below, nought):
+def reduce_3x3_stride_2(state, target, cells, rows, at, width, n, above, below, first_tap):
     """The same at stride 2: ``above`` is known, two rows are found from ``at`` on, and the last is kept."""
     for i in lanes(state.number, n):
-        here = best_of_row(state, three_apart, rows, at + 2 * i, nought + 3)
-        new = best_of_row(state, three_apart, rows, at + width + 2 * i, nought)
+        here = reduce_3_taps(state, load_3_stride_2, rows, at + 2 * i, first_tap + 3)
+        new = reduce_3_taps(state, load_3_stride_2, rows, at + width + 2 * i, first_tap)
         state.put(cells, below + i, new)
-        best = state.join3(state.get(cells, above + i), here, state.moved(new, nought + 6))
+        best = state.join3(state.get(cells, above + i), here, state.shift_taps(new, first_tap + 6))
         state.put(target.cells, target.at + i, best)
 
 
-def first_kept(state, cells, to, rows, at, n, nought):
+def reduce_first_row_stride_1(state, cells, to, rows, at, n, first_tap):
     """A row of cells at stride 1, before the first windows."""
     for i in lanes(state.number, n):
-        state.put(cells, to + i, best_of_row(state, three, rows, at + i, nought))
+        state.put(cells, to + i, reduce_3_taps(state, load_3, rows, at + i, first_tap))
 
 
-def first_kept_apart(state, cells, to, rows, at, n, nought):
+def reduce_first_row_stride_2(state, cells, to, rows, at, n, first_tap):
     """The same at stride 2."""
     for i in lanes(state.number, n):
-        state.put(cells, to + i, best_of_row(state, three_apart, rows, at + 2 * i, nought))
+        state.put(cells, to + i, reduce_3_taps(state, load_3_stride_2, rows, at + 2 * i, first_tap))
 
 
-def two_by_two(state, target, rows, at, width, n, nought):
+def reduce_2x2(state, target, rows, at, width, n, first_tap):
     for i in lanes(state.number, n):
-        a, b = taps_of_row(state, two_apart, rows, at + 2 * i, nought)
-        c, d = taps_of_row(state, two_apart, rows, at + width + 2 * i, nought + 2)
+        a, b = load_taps(state, load_2_stride_2, rows, at + 2 * i, first_tap)
+        c, d = load_taps(state, load_2_stride_2, rows, at + width + 2 * i, first_tap + 2)
         state.put(target.cells, target.at + i, state.join(state.join(a, b), state.join(c, d)))
 
 
-def pull_two_by_two(state, target, x, at, width, n, u, u_at, v, to, v_width):
+def reduce_2x2_vjp(state, target, x, at, width, n, u, u_at, v, to, v_width):
     """The same where windows lie side by side, and their cotangents ``u`` go to their cells in ``v``."""
-    nothing = state.number(0)
+    zero = state.number(0)
     for i in lanes(state.number, n):
         (a, b), (c, d) = strided(x, at + 2 * i, 2), strided(x, at + width + 2 * i, 2)
         is_right, is_right_below = state.exceeds(b, a), state.exceeds(d, c)
         above, below = choose(is_right, b, a), choose(is_right_below, d, c)
-        is_below, sent = state.exceeds(below, above), nothing + u[u_at + i]
+        is_below, sent = state.exceeds(below, above), zero + u[u_at + i]
         target.cells.value[target.at + i] = choose(is_below, below, above)
-        upper, lower = choose(is_below, nothing, sent), choose(is_below, sent, nothing)
-        put_strided(v, to + 2 * i, (choose(is_right, nothing, upper), choose(is_right, upper, nothing)))
-        pair = choose(is_right_below, nothing, lower), choose(is_right_below, lower, nothing)
+        upper, lower = choose(is_below, zero, sent), choose(is_below, sent, zero)
+        put_strided(v, to + 2 * i, (choose(is_right, zero, upper), choose(is_right, upper, zero)))
+        pair = choose(is_right_below, zero, lower), choose(is_right_below, lower, zero)
         put_strided(v, to + v_width + 2 * i, pair)
 
 
@@ -123,42 +123,42 @@ def pull_two_by_two(state, target, x, at, width, n, u, u_at, v, to, v_width):
 
 
 @inlined
-def edge(state, rows, at, width, kernel, first, end):
+def reduce_edge(state, rows, at, width, kernel, first, end):
     """The taps first … end−1 of each row of a window that begins at ``at``."""
-    found = state.nothing
+    joined = state.identity
     if first < end:
-        found = state.one(rows, at + first, first)
+        joined = state.edge_tap(rows, at + first, first)
     for k in range(first + 1, end):
-        found = state.join(found, state.one(rows, at + k, k))
+        joined = state.join(joined, state.edge_tap(rows, at + k, k))
     for r in range(1, kernel):
         for k in range(first, end):
-            found = state.join(found, state.one(rows, at + r * width + k, r * kernel + k))
-    return found
+            joined = state.join(joined, state.edge_tap(rows, at + r * width + k, r * kernel + k))
+    return joined
 
 
 @inlined
-def kept_edges(state, last, rows, at, width, kernel, stride, out):
+def reduce_edges(state, last, rows, at, width, kernel, stride, out):
     for i in range(last.inside):
         first = last.low - stride * i
-        found = edge(state, rows, at - first, width, kernel, first, min(kernel, last.size + first))
-        state.put(out.cells, out.at + i, found)
+        joined = reduce_edge(state, rows, at - first, width, kernel, first, min(kernel, last.size + first))
+        state.put(out.cells, out.at + i, joined)
     for i in range(last.beyond, last.outputs):
         first = last.low - stride * i
-        found = edge(state, rows, at - first, width, kernel, max(0, first), min(kernel, last.size + first))
-        state.put(out.cells, out.at + i, found)
+        joined = reduce_edge(state, rows, at - first, width, kernel, max(0, first), min(kernel, last.size + first))
+        state.put(out.cells, out.at + i, joined)
 
 
 # --- rows of windows --------------------------------------------------------------------------------------------------
 
 
 @inlined
-def output_row(reduction, work, number, target, o, r):
+def row_destination(reduction, work, number, target, o, r):
     """Where a row of windows goes, to the output arrays if it can; tangents always do so."""
     form, args, last = reduction.form, work.args, last_axis(work.args)
     if number != 0:
-        return Destination(reduction.kept_state.cells_of(target.cells), target.at + r * last.outputs)
-    out = output_of(reduction, work, target, o + r)
-    if not reduction.kept_state.carries:
+        return Destination(reduction.row_state.cells_of(target.cells), target.at + r * last.outputs)
+    out = output_destination(reduction, work, target, o + r)
+    if not reduction.row_state.carries:
         return out
     place = work.unit.bases[Role.V] + (o + r) * args.axes[0].strides[Role.V]
     tangents = form.computed_at(args.arrays[Role.V] + (place - out.at) * form.computed.bytes)
@@ -166,42 +166,42 @@ def output_row(reduction, work, number, target, o, r):
 
 
 @outlined
-def kept_rows(reduction, work, number, axis, x_at, o, rows, target):
+def reduce_winner_rows(reduction, work, number, axis, x_at, o, rows, target):
     """Output rows of windows whose rows are all real."""
-    args, form, state, last = work.args, reduction.form, reduction.kept_state, last_axis(work.args)
-    width, kernel, stride, kept = axis.strides[Role.X], axis.kernel, axis.stride, state.cells_of(work.cells)
+    args, form, state, last = work.args, reduction.form, reduction.row_state, last_axis(work.args)
+    width, kernel, stride, shared = axis.strides[Role.X], axis.kernel, axis.stride, state.cells_of(work.cells)
     cells = CellRows(
         form.stored_at(args.arrays[Role.X]),
         form.stored_at(args.arrays[Role.U]),
         work.unit.bases[Role.U] - work.unit.bases[Role.X],
     )
-    nought, n, column = form.lane(args.nought), last.beyond - last.inside, last.inside * stride - last.low
+    first_tap, n, column = form.lane(args.first_tap), last.beyond - last.inside, last.inside * stride - last.low
     above = args.tile_at
     here, below = above + args.tile_room, above + 2 * args.tile_room
     if kernel == 3 and stride == 1:
-        first_kept(state, kept, above, cells, x_at + column, n, nought)
-        first_kept(state, kept, here, cells, x_at + width + column, n, nought)
+        reduce_first_row_stride_1(state, shared, above, cells, x_at + column, n, first_tap)
+        reduce_first_row_stride_1(state, shared, here, cells, x_at + width + column, n, first_tap)
     elif kernel == 3:
-        first_kept_apart(state, kept, above, cells, x_at + column, n, nought)
+        reduce_first_row_stride_2(state, shared, above, cells, x_at + column, n, first_tap)
     at = x_at
     for r in range(rows):
-        out = output_row(reduction, work, number, target, o, r)
+        out = row_destination(reduction, work, number, target, o, r)
         for i in range(stride):
             fetch_row(form, args, Role.X, at + (kernel + 2 * stride + i) * width, last.size)
             if state.carries:
                 fetch_row(form, args, Role.U, at + cells.shift + (kernel + 2 * stride + i) * width, last.size)
         inside = Destination(out.cells, out.at + last.inside)
-        if kernel == 2 and args.writes_cells:
-            pull_row_of_two(reduction, work, axis, cells, at, o + r, inside)
+        if kernel == 2 and args.writes_all_cells:
+            reduce_2x2_row_vjp(reduction, work, axis, cells, at, o + r, inside)
         elif kernel == 2:
-            two_by_two(state, inside, cells, at + column, width, n, nought)
+            reduce_2x2(state, inside, cells, at + column, width, n, first_tap)
         elif stride == 2:
-            below_two(state, inside, kept, cells, at + width + column, width, n, above, below, nought)
+            reduce_3x3_stride_2(state, inside, shared, cells, at + width + column, width, n, above, below, first_tap)
             above, below = below, above
         else:
-            below_one(state, inside, kept, cells, at + 2 * width + column, n, above, here, below, nought)
+            reduce_3x3_stride_1(state, inside, shared, cells, at + 2 * width + column, n, above, here, below, first_tap)
             above, here, below = here, below, above
-        kept_edges(state, last, cells, at, width, kernel, stride, out)
+        reduce_edges(state, last, cells, at, width, kernel, stride, out)
         if number == 0:
             work.unit.place[0] = o + r
             finish_row(reduction, work, o + r, out)
@@ -209,22 +209,22 @@ def kept_rows(reduction, work, number, axis, x_at, o, rows, target):
 
 
 @inlined
-def pull_row_of_two(reduction, work, axis, cells, at, o, target):
+def reduce_2x2_row_vjp(reduction, work, axis, cells, at, o, target):
     args, unit, form, last = work.args, work.unit, reduction.form, last_axis(work.args)
-    if not reduction.kept_state.carries:
+    if not reduction.row_state.carries:
         to, step = unit.bases[Role.V] + 2 * o * axis.strides[Role.V], axis.strides[Role.V]
         for i in range(2):
             fetch_to_write(form, args, Role.V, to + (4 + i) * step, last.size)
         v, u_at = form.stored_at(args.arrays[Role.V]), unit.bases[Role.U] + o * axis.strides[Role.U]
         width, n = axis.strides[Role.X], last.outputs
-        pull_two_by_two(reduction.state, target, cells.x, at, width, n, cells.u, u_at, v, to, step)
+        reduce_2x2_vjp(reduction.state, target, cells.x, at, width, n, cells.u, u_at, v, to, step)
 
 
 @inlined
 def finish_row(reduction, work, o, out):
     """What a finished row of windows still needs."""
     args = work.args
-    if reduction.kept_state.carries or args.writes_cells:
+    if reduction.row_state.carries or args.writes_all_cells:
         if args.arrays[Role.Y] != 0 and not args.is_direct:
             write_row(reduction.form, args, work.unit, Role.Y, 0, last_axis(args).outputs, out.cells.value, out.at)
     else:
