@@ -292,7 +292,7 @@ MUTANTS = (
         "(span.step == 1) & (stride == 1) &",
         "(span.step == 1) &",
     ),
-    Mutant("planes_with_dilated_rows", LAYOUT, "or last.dilation != 1 or AxisKind.BINS", "or AxisKind.BINS"),
+    Mutant("planes_with_dilated_rows", LAYOUT, "or last.dilation != 1 or is_bins", "or is_bins"),
     Mutant("planes_of_dilated_rows", LAYOUT, "or before.scans or before.dilation != 1:", "or before.scans:"),
     Mutant(
         "planes_as_wide_as_they_are_not",
@@ -317,8 +317,8 @@ MUTANTS = (
     Mutant(
         "planes_joined_that_leave_cells",
         LAYOUT,
-        "pooling.turns_planes and axis.ends_with_windows)",
-        "pooling.turns_planes)",
+        "pooling.joins_planes and axis.ends_with_windows)",
+        "pooling.joins_planes)",
     ),
     Mutant(
         "cells_written_of_longer_rows", LAYOUT, "last.kernel == 2 and last.size == 2 * last.outputs", "last.kernel == 2"

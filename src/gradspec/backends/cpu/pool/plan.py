@@ -14,7 +14,17 @@ from gradspec.backends.cpu.dtypes import COMPUTED, computed_float, has_short_win
 from gradspec.backends.cpu.pool.arguments import AxisKind, PoolSettings, Role
 from gradspec.backends.cpu.pool.axes import reaches_far, reduced_axes, transpose_axis
 from gradspec.backends.cpu.pool.inverse import inverse_of
-from gradspec.backends.cpu.pool.layout import Count, Pooling
+from gradspec.backends.cpu.pool.layout import (
+    RECORDED_WINNERS,
+    TIED_COTANGENTS,
+    TIED_SHARES,
+    TIES,
+    VALUES,
+    WINNERS,
+    Count,
+    KernelFamily,
+    Pooling,
+)
 from gradspec.backends.tables import Ints, counted_taps, real_cells
 from gradspec.codegen.cache import Kernel, kernel
 from gradspec.graph.ir import Node, Var
@@ -25,9 +35,9 @@ from gradspec.spec.window import AxisWindow, Window
 
 SOURCE = "gradspec.backends.cpu.pool.kernels.pool"
 MANY_WINDOWS = 27
-"""Where so many cover a cell, reading them backwards costs less than visiting every tap."""
+"""If at least so many windows cover a cell, transposed windows cost less than visiting every tap."""
 MOST_SHORT = 1 << 14
-"""Taps of windows whose winners have 16 bits, nobody's number included, wherever in a window it is moved."""
+"""Most taps of windows whose winners have 16 bits: no winner stays negative after any shift."""
 
 Variables = dict[Role, Var]
 """Which variables play which roles."""
@@ -66,7 +76,7 @@ def _volume(window: Window) -> int:
 
 
 def are_covered_often(window: Window) -> bool:
-    """Whether so many windows cover a cell that it pays to read them backwards."""
+    """Whether so many windows cover a cell that transposed windows pay."""
     axes = [transpose_axis(axis) for axis in reduced_axes(window)]
     is_dilated = any(axis.kind is AxisKind.EXPANDING and axis.dilation > 1 for axis in axes)
     return prod(axis.slots for axis in axes) >= MANY_WINDOWS and not is_dilated
@@ -79,18 +89,18 @@ def _tape_bytes(window: Window) -> int:
 
 @dataclass(frozen=True)
 class _MaxRequest:
-    """The variables of one search for winners; None for what nobody reads."""
+    """The variables of one search for winners; None for those that are not needed."""
 
     value: Var | None = None
     indices: Var | None = None
     sent: Var | None = None
-    """The tangent or cotangent that goes to, or comes from, the winners."""
+    """The incoming tangent or cotangent."""
     received: Var | None = None
     is_vjp: bool = False
 
     @classmethod
     def of(cls, work: Work) -> _MaxRequest | None:
-        """None if more is wanted than one kernel gives."""
+        """None if one kernel cannot compute everything that is wanted."""
         found: dict[str, Any] = {}
         for node in work.nodes:
             is_value = node.op.name == "max_pool"
@@ -116,7 +126,7 @@ class _MaxLowering(LoweringBase):
         return node.inputs[0], replace(node.attrs, return_indices=False)
 
     def tape(self, node: Node) -> TensorType | None:
-        """Winners as bytes. A value alone is found faster without them."""
+        """Winners as bytes; a value alone needs none."""
         if node.op.name == "max_pool" or node.attrs.ties != "first":
             return None
         window, x = _window(node), node.inputs[0]
@@ -151,15 +161,13 @@ def _max_pooling(window: Window, x: TensorType, roles: Sequence[Role], is_vjp: b
     if is_selected_as_stored(x.dtype.name) if is_alone else _has_short_winners(window, x.dtype, roles, is_vjp):
         computed = stored
     return Pooling(
+        VALUES if is_alone else WINNERS if Role.X in roles else RECORDED_WINNERS,
         reduced_axes(window),
         x.shape[: x.ndim - window.rank],
         tuple(roles),
         PoolSettings(is_vjp=is_vjp, tape_bytes=_tape_bytes(window)),
         components=(computed,) if is_alone else (computed, computed),
         stored=stored,
-        reads_in_place=True,
-        finds_winners=not is_alone and Role.X in roles,
-        is_quiet=is_alone,
     )
 
 
@@ -183,31 +191,29 @@ def _ties_task(window: Window, x: Var, wanted: _MaxRequest, ties: str) -> Task:
     roles = {Role.X: x, Role.U: wanted.sent, Role.Y: wanted.value, Role.V: wanted.received}
     variables = {role: v for role, v in roles.items() if v is not None}
     pooling = Pooling(
+        TIES,
         reduced_axes(window),
         lead_sizes(x, window),
         tuple(variables),
         PoolSettings(is_vjp=wanted.is_vjp, splits=ties == "split"),
         components=(COMPUTED[x.dtype.name],) * 3,
         stored=x.dtype.numpy.itemsize,
-        writes_directly=False,
-        wants_real_cells=True,
-        lists_taps=True,
     )
     nanoseconds = 3.0 + 0.5 * _volume(window)
     return pooling_task("window ties", "ties", x.dtype, pooling, variables, nanoseconds)
 
 
-def transpose_task(name: str, operation: str, window: Window, shares: Task, received: Var, pooling: Pooling) -> Task:
-    """Windows read backwards, after the task that makes their maxima and shares of its first operand."""
+def transpose_task(
+    name: str, operation: str, window: Window, shares: Task, received: Var, pooling: Pooling, family: KernelFamily
+) -> Task:
+    """Transposed windows, after the task that computes the maxima and shares of windows from its first operand."""
     x, function = shares.inputs[0], kernel(SOURCE, f"{operation}:{received.dtype}")
     spread = replace(
         pooling,
+        family=family,
         axes=tuple(map(transpose_axis, reduced_axes(window))),
         roles=(Role.Y, Role.X, Role.U, Role.V),
         counts=None,
-        wants_real_cells=False,
-        lists_taps=False,
-        shares_cotangents=False,
         tables={},
     )
     inputs, cost = (x, *shares.outputs), 12.0 * spread.largest
@@ -216,7 +222,7 @@ def transpose_task(name: str, operation: str, window: Window, shares: Task, rece
 
 
 def share_variables(x: Var, sent: Var, received: Var) -> Variables:
-    """What makes maxima Y and shares V of a cotangent U."""
+    """The variables of a task that computes maxima Y and shares V of a cotangent U."""
     type = TensorType(computed_float(x.dtype), sent.shape)
     made = (Var(f"{received.name}.{part}", type, None) for part in ("maxima", "shares"))
     return dict(zip((Role.X, Role.U, Role.Y, Role.V), (x, sent, *made), strict=True))
@@ -227,24 +233,23 @@ def _ties_transpose_task(window: Window, x: Var, wanted: _MaxRequest, ties: str)
     assert wanted.received is not None
     variables = share_variables(x, wanted.sent, wanted.received)
     pooling = Pooling(
+        TIED_SHARES,
         reduced_axes(window),
         lead_sizes(x, window),
         tuple(variables),
         PoolSettings(splits=ties == "split"),
         components=(COMPUTED[x.dtype.name],) * 3,
         stored=x.dtype.numpy.itemsize,
-        writes_directly=False,
-        shares_cotangents=True,
     )
     shares = pooling_task("window shares", "tied_shares", x.dtype, pooling, variables, nanoseconds=10.0)
-    return transpose_task("window ties", "tied_cotangent", window, shares, wanted.received, pooling)
+    return transpose_task("window ties", "tied_cotangent", window, shares, wanted.received, pooling, TIED_COTANGENTS)
 
 
 # --- the average ------------------------------------------------------------------------------------------------------
 
 
 def _divisor(attrs: AvgPool, window: Window) -> tuple[float, Count | None]:
-    """The one divisor of all windows, or 0 and what counts the cells of each."""
+    """The common divisor of all windows, or 0 and what counts the cells of each."""
     if attrs.divisor_override is not None:
         return float(attrs.divisor_override), None
     counts = counted_taps if attrs.count_include_pad else _at_least_one
@@ -264,21 +269,20 @@ def _average_pooling(attrs: AvgPool, window: Window, x: TensorType, is_transpose
     computed, axes = COMPUTED[x.dtype.name], reduced_axes(window)
     inverse, rest = inverse_of(divisor, computed)
     return Pooling(
+        VALUES,
         tuple(map(transpose_axis, axes)) if is_transpose else axes,
         x.shape[: x.ndim - window.rank],
         (Role.X, Role.Y),
         PoolSettings(scales_input=is_transpose, divisor=divisor, inverse=inverse, inverse_rest=rest),
         components=(computed,),
         stored=x.dtype.numpy.itemsize,
-        reads_in_place=True,
-        is_quiet=is_transpose or counts is None,
         counts=counts,
     )
 
 
 @dataclass(frozen=True)
 class _AverageLowering(LoweringBase):
-    """The sum over windows, divided, or read backwards: what cells receive from the windows that cover them."""
+    """The average over windows, or its transpose."""
 
     is_transpose: bool
 
@@ -300,7 +304,7 @@ def value_pooling(node: Node, x: TensorType) -> Pooling:
     window: Window = node.attrs.window(x)
     is_average = node.op.name == "avg_pool"
     pooling = _average_pooling(node.attrs, window, x) if is_average else _max_pooling(window, x, (Role.X, Role.Y))
-    return replace(pooling, turns_planes=False, tables={})
+    return replace(pooling, joins_planes=False, tables={})
 
 
 def value_kernel(node: Node, x: TensorType) -> Kernel:

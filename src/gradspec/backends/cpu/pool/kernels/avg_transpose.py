@@ -1,4 +1,4 @@
-"""Regular windows read backwards: what cells receive from the windows that cover them."""
+"""The transpose of average pooling with regular windows: each cell sums the windows that cover it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradspec.codegen.language import inlined, lanes, outlined, put_strided
 
 @outlined
 def reduce_expanding(reduction, work, axis, source, target, first, end):
-    """Cells first … end−1 from the windows that cover them: those whose tap has the cell's remainder."""
+    """Sum the windows that cover cells first … end−1 of the last axis."""
     args, number, t, tile = work.args, reduction.form.computed, work.cells.value, work.args.tile_at
     if not reduction.form.converts and has_fours(axis) and is_tiled(axis) and can_divide_directly(args, axis):
         x, scale = reduction.form.computed_at(args.arrays[Role.X]), reduction.scale_of(args, True)
@@ -33,10 +33,10 @@ def reduce_expanding(reduction, work, axis, source, target, first, end):
 
 @outlined
 def transpose_rows(reduction, work, axis, source, target, first, end):
-    """Cells first … end−1 of an axis and all of the last one, of which two windows at most cover each.
+    """Write cells first … end−1 of an axis and all of the last one, each covered by at most two windows along an axis.
 
     Windows are divided a plane at a time, or as many rows as there is room for, and nothing else is written between
-    rows of cells: a processor that sees nothing but full lines written need not read them first.
+    rows of cells: a processor need not read cache lines that are written in full.
     """
     args, stride, low, last = work.args, axis.stride, axis.low, last_axis(work.args)
     margin = (last.kernel - 1 - last.low + last.stride - 1) // last.stride
@@ -65,7 +65,7 @@ def transpose_rows(reduction, work, axis, source, target, first, end):
 
 @inlined
 def transpose_row(reduction, work, axis, here, margin, r, target):
-    """A row of cells under the rows ``r`` of windows, and under those of the windows before, if these reach so far."""
+    """Write a row of cells, covered by row ``r`` of windows and, if it reaches so far, by the windows before."""
     args, number, t, last = work.args, reduction.form.computed, work.cells.value, last_axis(work.args)
     v, to, outputs = target.cells.value, target.at, last.outputs
     if r >= axis.kernel:
@@ -84,7 +84,7 @@ def transpose_row(reduction, work, axis, here, margin, r, target):
 
 @outlined
 def stage_windows(reduction, work, axis, source, j, to, margin):
-    """Row ``j`` of windows, divided, between zeros; a row of zeros if there is none."""
+    """Copy row ``j`` of windows, divided, between zeros; zeros alone if there is no such row."""
     args, number, t, last = work.args, reduction.form.computed, work.cells.value, last_axis(work.args)
     if j < 0 or j >= axis.size:
         for i in lanes(number, args.tile_room):
@@ -103,7 +103,7 @@ def stage_windows(reduction, work, axis, source, j, to, margin):
 
 @outlined
 def expand(number, axis, t, windows, v, to, first, end):
-    """Cells first … end−1 from windows between zeros, of which the first is ``t[windows]``."""
+    """Write cells first … end−1 from windows between zeros, the first of which is ``t[windows]``."""
     if has_pairs(axis, end - first):
         expand_pairs(number, take_one, axis, t, windows, 0, v, to, first, end)
     elif has_fours(axis):
@@ -126,14 +126,14 @@ def has_fours(axis):
 
 @inlined
 def can_read_pairs(args, axis, last):
-    """Whether every cell belongs to one window, two along a row, and one inverse to all of them."""
+    """Whether every cell is covered once, windows have two cells along a row, and all have the same inverse."""
     is_plain = can_divide_directly(args, last) and last.stride == 2 and last.outputs >= 4
     return is_plain and is_tiled(axis) and is_tiled(last)
 
 
 @inlined
 def can_divide_directly(args, axis):
-    """Whether windows that lie side by side are divided as they are read."""
+    """Whether adjacent windows are divided as they are read."""
     return axis.strides[Role.X] == 1 and args.inverse != 0.0
 
 
@@ -154,13 +154,13 @@ def take_one(t, at, before):
 
 @inlined
 def take_two(t, at, before):
-    """A window with that ``before`` it."""
+    """The sum of a window and the one ``before`` it."""
     return t[at - before] + t[at]
 
 
 @outlined
 def expand_pairs(number, take, axis, t, windows, before, v, to, first, end):
-    """At a stride of two cells come in pairs: one under the middle tap, and one between two windows."""
+    """Write pairs of cells at stride 2: one under two windows (kernel 3), and one under the middle tap."""
     even = first + (first + axis.low) % 2
     if even > first:
         v[to] = take(t, windows + (first + axis.low) // 2, before)
@@ -186,7 +186,7 @@ def expand_pairs(number, take, axis, t, windows, before, v, to, first, end):
 
 @inlined
 def expand_fours(number, take, axis, t, windows, before, v, to, first, end):
-    """Four cells of each window, which share none; the windows at both ends may have fewer."""
+    """Write the four cells of each window, which share none; the windows at both ends may have fewer."""
     whole = min(first + (-first - axis.low) % 4, end)
     n, at = (end - whole) // 4, windows + (whole + axis.low) // 4
     earlier = windows + (first + axis.low) // 4

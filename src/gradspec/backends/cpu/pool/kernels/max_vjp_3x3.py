@@ -1,11 +1,12 @@
-"""Cotangents of 3 × 3 windows at stride 1 or 2, sent to rows of cells as winners are found, straight from memory.
+"""The VJP of max pooling with 3 × 3 windows at stride 1 or 2, straight from memory.
 
-A chunk of rows of cells is reduced along itself, then rows of windows are put together from the largest cells of three
-rows each. The comparisons that find a window's winner tell, too, which row its cotangent belongs to: it is added to
-what that row has heard, and cells gather from it as ``gathering`` says.
+A chunk of rows of cells is reduced along the rows, then rows of windows are combined from the maxima of three rows
+each. The comparisons that find a window's winner also tell which row its cotangent belongs to: it is added to that
+row's accumulators, from which cells gather (see ``max_vjp_gather``).
 
-Where every row of cells has a window for each stride, the rows of a chunk are one run: what a window at the end of a
-row sees beyond it is corrected, and no winner lies beyond its row. No cell is NaN here, so that one comparison decides.
+Where every row of cells has a window for each stride, the rows of a chunk are one run: windows at the end of a row,
+which would see beyond it, are reduced again, and no winner lies beyond its row. Chunks with a NaN are left to the
+generic walk, so that one comparison decides.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from gradspec.codegen.language import at_build, beyond, choose, inlined, lanes, 
 from gradspec.codegen.processor import processor
 
 ALIGNED = 16
-"""A vector of windows, after which those at stride 2 are read from cells at even places."""
+"""Windows of a vector; after these, windows at stride 2 are read as pairs of cells from even places on."""
 
 
 class ChunkRow(NamedTuple):
-    """Where the largest cells of a row are, and where their taps and what the row has heard."""
+    """Where the maxima of a row begin, and where its accumulators (winning taps and sums) do."""
 
     largest: Any
     sums: Any
@@ -54,7 +55,7 @@ def store_row(cells, to, i, best):
 
 @inlined
 def join_3_cells(state, taps, first_tap):
-    """The state of three cells. Taps are made from ``nought``, which is 0 but not known to be, as others are."""
+    """The state of three cells, whose taps are indexed as by ``FirstWinner.tap``."""
     a, b, c = taps
     is_second = state.exceeds(b, a)
     best = choose(is_second, b, a)
@@ -63,7 +64,7 @@ def join_3_cells(state, taps, first_tap):
 
 
 def reduce_row_stride_1(state, cells, x, at, n, to, first_tap):
-    """While a chunk is worked on, the next is fetched: it is as long."""
+    """The next chunk, which is as long, is prefetched."""
     for i in lanes(state.number, n):
         prefetch(x, beyond(at + i, 1) + n)
         store_row(cells, to, i, join_3_cells(state, load_3(x, at + i), first_tap))
@@ -75,7 +76,7 @@ def reduce_row_stride_2(state, cells, x, at, n, to, first_tap):
 
 
 def reduce_row_of_pairs(state, cells, x, at, n, to, first_tap):
-    """The same where pairs of cells begin with the second tap."""
+    """Pairs of cells begin with the second tap of a window."""
     for i in lanes(state.number, n):
         prefetch(x, beyond(at + 2 * i, 2) + 2 * n)
         store_row(cells, to, i, join_3_cells(state, load_3_before(x, at + 2 * i), first_tap))
@@ -83,7 +84,7 @@ def reduce_row_of_pairs(state, cells, x, at, n, to, first_tap):
 
 @inlined
 def reduce_row_edges(state, last, cells, x, at, width, first, end, to, pitch, count):
-    """Windows first … end−1 of ``count`` rows, which reach beyond them."""
+    """Reduce windows first … end−1 of ``count`` rows, which reach beyond the rows."""
     for i in range(first, end):
         before = last.low - last.stride * i
         tap, stop, here = max(0, before), min(3, last.size + before), at - before
@@ -96,7 +97,7 @@ def reduce_row_edges(state, last, cells, x, at, width, first, end, to, pitch, co
 
 @outlined
 def reduce_rows(state, args, cells, x, at, width, first, end):
-    """Rows first … end−1 of a chunk, of which row 0 begins, or would begin, at ``at``."""
+    """Reduce rows first … end−1 of a chunk, whose row 0 begins, or would begin, at ``at``."""
     last, first_tap, chunk = last_axis(args), state.form.lane(args.first_tap), args.gathering.chunk
     for row in range(first, end, chunk.together):
         to, count = chunk_row(args, row), min(chunk.together, end - row)
@@ -117,8 +118,8 @@ def reduce_rows(state, args, cells, x, at, width, first, end):
 
 @outlined
 def pad_rows(form, args, cells, first, end, value):
-    """Rows of padding. Before the first real row ``value`` is NaN, which is not at least as large as a cell below it,
-    −∞ included; after the last it is the lowest number, which no cell is less than."""
+    """Fill rows of padding. Before the first real row ``value`` is NaN, since ``NaN >= cell`` is false even for −∞;
+    after the last it is the lowest number, since ``cell >= lowest`` is always true."""
     for row in range(first, end):
         to = chunk_row(args, row)
         for i in lanes(form.computed, last_axis(args).outputs):
@@ -131,7 +132,7 @@ def pad_rows(form, args, cells, first, end, value):
 
 @dataclass(frozen=True)
 class ThreeRows:
-    """Windows of three rows ``a``, ``b`` and ``c`` at a known stride; at stride 2 only ``a`` has heard before."""
+    """Windows of three rows ``a``, ``b`` and ``c``. At stride 2 only ``a`` has been added to before."""
 
     form: NumberFormat
     stride: int
@@ -154,14 +155,14 @@ class ThreeRows:
 
 @at_build
 def aligned_lanes(form: NumberFormat) -> int:
-    """What the distance of rows must be a multiple of, so that what was written for one is read for the next soon: a
-    vector that lies across two written ones is not read before they reach the cache, unless the processor says so."""
+    """What the pitch of rows must be a multiple of: most processors stall on reading a vector that lies across two that
+    were written just before."""
     return 1 if processor().reads_across else processor().loop_lanes(form.computed.bytes)
 
 
 @inlined
 def scatter_rows(reduction, work, axis, o, rows):
-    """Output rows from ``o`` on, the first of which begin with row 0 of the chunk."""
+    """Reduce output rows from ``o`` on, which begin with row 0 of the chunk, and scatter their cotangents."""
     args, unit, form, outputs = work.args, work.unit, reduction.form, last_axis(work.args).outputs
     is_run = args.gathering.chunk.is_run and axis.stride == 1 and outputs % aligned_lanes(form) == 0
     step = rows if is_run else 1
@@ -184,7 +185,7 @@ def scatter_rows(reduction, work, axis, o, rows):
 
 @inlined
 def gather_rows(form, work, axis, cell, rows):
-    """The first rows of a chunk, which begins at ``cell``, as far as they belong to this unit."""
+    """Gather the first rows of the chunk that begins at ``cell``, as far as they belong to this unit."""
     args, unit, last = work.args, work.unit, last_axis(work.args)
     together, first, end = args.gathering.chunk.together, max(0, unit.next_cell - cell), min(rows, unit.end_cell - cell)
     for row in range(first, end, together):
@@ -196,7 +197,7 @@ def gather_rows(form, work, axis, cell, rows):
 
 @outlined
 def copy_accumulators(form, cells, source, to, n):
-    """What a row has heard is kept elsewhere."""
+    """Copy the accumulators of a row."""
     for i in lanes(form.computed, n):
         cells.value[to + i] = cells.value[source + i]
         cells.winner[to + i] = cells.winner[source + i]
@@ -204,7 +205,7 @@ def copy_accumulators(form, cells, source, to, n):
 
 @inlined
 def clear_margins(form, args, cells, n):
-    """No window has sent anything to the places between rows."""
+    """Set the accumulators between rows to zero."""
     g = args.gathering
     for i in range(g.margin):
         cells.value[g.chunk.accumulators_at - 1 - i] = form.computed(0)
@@ -215,7 +216,7 @@ def clear_margins(form, args, cells, n):
 
 @outlined
 def rows_have_nan(form, args, x, at, width, first, end):
-    """Rows first … end−1 of a chunk, of which row 0 begins, or would begin, at ``at``."""
+    """Whether rows first … end−1 of a chunk, whose row 0 begins, or would begin, at ``at``, have a NaN."""
     together, size = args.gathering.chunk.together, last_axis(args).size
     for row in range(first, end, together):
         if has_nan(form, x, at + row * width, min(together, end - row) * size):
@@ -225,7 +226,7 @@ def rows_have_nan(form, args, x, at, width, first, end):
 
 @outlined
 def load_rows(state, work, axis, cell, first, end):
-    """Rows first … end−1 of the chunk that begins at ``cell``, or False if one of them has a NaN."""
+    """Reduce rows first … end−1 of the chunk that begins at ``cell``; False if one of them has a NaN."""
     args, form, cells, width = work.args, state.form, work.cells, axis.strides[Role.X]
     x, at = form.stored_at(args.arrays[Role.X]), work.unit.bases[Role.X] + cell * width
     begin, stop = min(max(first, -cell), end), max(min(end, axis.size - cell), first)
@@ -247,7 +248,7 @@ def load_rows(state, work, axis, cell, first, end):
 
 @outlined
 def scatter_chunks(reduction, work, first, end):
-    """Outputs first … end−1 of the first axis, as far as no chunk has a NaN: the first that is left."""
+    """Reduce outputs first … end−1 of the first axis up to the first chunk with a NaN: where that chunk begins."""
     args, form, axis, state = work.args, reduction.form, work.args.axes[0], FirstLarger(reduction.form)
     stride, shared, cells, n = axis.stride, 3 - axis.stride, work.cells, last_axis(work.args).outputs
     if args.gathering.chunk.rows == 0:

@@ -1,10 +1,10 @@
-"""Cells gather cotangents from the small windows that cover them.
+"""The VJP of max pooling with small windows: cells gather cotangents from the windows that cover them.
 
-A row of cells hears from rows of windows in their order: at each place along the last axis the cotangents of windows
-that were won in this row are added up. Which cell of the row has won is the same for all of them, since they see the
-same cells there, and is kept beside the sum. When no later window covers the row, its cells are made, each once: a cell
-adds up, from 0 and in the order of places, the sums that it won and 0 for the others. So nothing is sent to a cell that
-depends on where the winner lies, and the order of additions depends on the windows alone.
+Cotangents are accumulated per input row, in output-row order: at each place along the last axis, those of windows won
+in this row are added up. All of these windows have the same winning cell, since they see the same cells of the row, and
+its tap is kept beside the sum. When no later window covers the row, each of its cells is written once: the sum, from 0
+and in the order of places, of the accumulators that it won, and 0 for the others. So no address depends on a winner,
+and the order of additions depends on the windows alone.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlin
 
 
 class RowContribution(NamedTuple):
-    """Of a tap on all axes but the last: whether its row of cells is real, where that is kept, and whether no earlier
-    window covers it."""
+    """For a tap on all axes but the last: whether its row of cells is real, where that row's accumulators lie, and
+    whether no earlier window covers it."""
 
     is_real: Any
     at: Any
@@ -41,7 +41,7 @@ class RowContribution(NamedTuple):
 
 @outlined
 def reset_accumulators(form, work):
-    """Before a unit: nobody has sent anything."""
+    """Reset the accumulators of a work unit."""
     args, unit, cells = work.args, work.unit, work.cells
     g, unit.next_cell = args.gathering, unit.first_cell
     for i in lanes(form.computed, g.slots * cell_rows(args) * g.pitch * unit.neighbours):
@@ -51,7 +51,7 @@ def reset_accumulators(form, work):
 
 @inlined
 def accumulator_at(args, cell, r, n):
-    """Where row ``r`` of the cells at ``cell`` of the first axis is kept."""
+    """Where the accumulators of row ``r`` of the cells at ``cell`` of the first axis begin."""
     g = args.gathering
     return g.accumulators_at * args.inner + ((cell % g.slots * cell_rows(args) + r) * g.pitch + g.margin) * n
 
@@ -64,7 +64,7 @@ def first_covering_window(axis, cell):
 
 @inlined
 def count_covering_windows(axis, cell):
-    """How many windows cover a cell, or less than 1."""
+    """How many windows cover a cell; at most 0 if none does."""
     return min((cell + axis.low) // axis.stride, axis.outputs - 1) - first_covering_window(axis, cell) + 1
 
 
@@ -75,7 +75,7 @@ def is_first_to_cover(axis, o, cell):
 
 
 def contribution_of(args, unit, tap):
-    """What hears from the output row at hand as its ``tap``."""
+    """What the current output row contributes to through ``tap``."""
     r, size, rest, is_real, is_first = 0, 1, tap, True, True
     for i in range(len(args.axes) - 2, 0, -1):
         axis, o = args.axes[i], unit.place[i]
@@ -93,8 +93,8 @@ def contribution_of(args, unit, tap):
 
 @outlined
 def store_contribution(form, cells, u, w, to, n, first, taps):
-    """A row of cells hears for the first time: from windows whose winners ``w`` are in it, that is, from the number
-    ``first`` on."""
+    """Store the first cotangents of a row of cells: those of windows whose winners ``w`` are among the row's ``taps``
+    taps from ``first`` on."""
     for i in lanes(form.computed, n):
         tap = w.p[w.at + i] - form.lane(first)
         is_mine = (tap >= form.lane(0)) & (tap < form.lane(taps))
@@ -104,7 +104,7 @@ def store_contribution(form, cells, u, w, to, n, first, taps):
 
 @outlined
 def add_contribution(form, cells, u, w, to, n, first, taps):
-    """The same later."""
+    """Add the cotangents of a later row of windows."""
     for i in lanes_once(form.computed, n):
         tap = w.p[w.at + i] - form.lane(first)
         is_mine = (tap >= form.lane(0)) & (tap < form.lane(taps))
@@ -115,7 +115,7 @@ def add_contribution(form, cells, u, w, to, n, first, taps):
 
 @inlined
 def read_cotangents(form, work, count):
-    """Those of the output row at hand, where they are or copied."""
+    """The cotangents of the current output row, in place or copied."""
     args, unit, axis = work.args, work.unit, last_axis(work.args)
     if not form.converts and unit.neighbours == 1 and axis.strides[Role.U] == 1:
         return Row(form.computed_at(args.arrays[Role.U]), output_at(args, unit, Role.U))
@@ -126,7 +126,7 @@ def read_cotangents(form, work, count):
 
 @outlined
 def accumulate_row(form, work, w, at):
-    """Rows of cells hear from the output row at hand, whose winners are ``w``."""
+    """Accumulate the cotangents of the current output row, whose winners are ``w``."""
     args, unit, last = work.args, work.unit, last_axis(work.args)
     u, winners, n = read_cotangents(form, work, last.outputs), Row(w, at), last.outputs * unit.neighbours
     taps = args.axes[0].kernel * args.axes[0].volume // last.kernel
@@ -142,8 +142,8 @@ def accumulate_row(form, work, w, at):
 
 
 class PlaceTerms(NamedTuple):
-    """What is added up: the first from ``at`` on where ``tap`` won, each next ``step`` further and ``stride`` taps
-    earlier, so that a cell hears from windows in their order."""
+    """The terms of a cell, in the order of windows: the first lies at ``at`` and counts where ``tap`` won; each next
+    lies ``step`` further and counts where the winner is ``stride`` taps earlier."""
 
     at: Any
     tap: Any
@@ -163,7 +163,7 @@ def as_stored(form, number):
 
 @dataclass(frozen=True)
 class TermSum:
-    """Sums of so many terms, none of them −0."""
+    """Sums of ``count`` terms, none of them −0."""
 
     form: NumberFormat
     count: int
@@ -191,7 +191,7 @@ class TermSum:
 
 @outlined
 def store_sums(form, convert, cells, p, to, n, terms, count):
-    """Up to three terms, one at least, to ``p`` from ``to`` on."""
+    """Store sums of the first one to three terms in ``p`` from ``to`` on."""
     if count == 1:
         TermSum(form, 1).store(convert, cells, p, to, n, terms)
     elif count == 2:
@@ -202,7 +202,7 @@ def store_sums(form, convert, cells, p, to, n, terms, count):
 
 @inlined
 def add_remaining_terms(form, cells, p, to, n, terms, count):
-    """The other ones."""
+    """Add the terms after the third."""
     done = 3
     while done < count:
         later = PlaceTerms(terms.at + done * terms.step, terms.tap - done * terms.stride, terms.step, terms.stride)
@@ -212,7 +212,7 @@ def add_remaining_terms(form, cells, p, to, n, terms, count):
 
 @dataclass(frozen=True)
 class PairSums:
-    """Neighbouring cells at stride 2, which have terms of their own: so many each."""
+    """Sums of adjacent cells at stride 2, which have ``first`` and ``second`` terms."""
 
     form: NumberFormat
     first: int
@@ -229,7 +229,7 @@ class PairSums:
 
 @outlined
 def write_pairs(form, cells, v, to, size, a, b, first, second):
-    """With one term each or two."""
+    """Write adjacent cells that have one or two terms each."""
     if first == 1 and second == 1:
         PairSums(form, 1, 1).write(cells, v, to, size, a, b)
     elif first == 1:
@@ -245,7 +245,7 @@ def write_pairs(form, cells, v, to, size, a, b, first, second):
 
 @inlined
 def terms_of_phase(axis, at, phase, place, n):
-    """Those of the cells of a phase from ``place`` on, and how many."""
+    """The terms of the cells of a phase from ``place`` on, and how many there are."""
     count = (axis.kernel - phase + axis.stride - 1) // axis.stride
     return PlaceTerms(at + (place - count + 1) * n, phase + (count - 1) * axis.stride, n, axis.stride), count
 
@@ -262,7 +262,7 @@ def is_row_covered(args, cell, r):
 
 @outlined
 def gather_row(form, work, cell, r):
-    """What row ``r`` of the cells at ``cell`` of the first axis receives."""
+    """Write the cotangents of row ``r`` of the cells at ``cell`` of the first axis."""
     args, axis, n, g = work.args, last_axis(work.args), work.unit.neighbours, work.args.gathering
     to, at, is_covered = (
         cell_row(args, work.unit, Role.V, cell, r),
@@ -287,7 +287,7 @@ def gather_row(form, work, cell, r):
 
 @inlined
 def gather_in_place(form, args, axis, cells, to, at, size, n):
-    """``size`` cells in V itself, rounded."""
+    """Write ``size`` cells to V, rounded, without a copy."""
     v = form.stored_at(args.arrays[Role.V])
     if axis.stride == 1:
         terms, count = terms_of_phase(axis, at, 0, axis.low, n)
@@ -300,7 +300,7 @@ def gather_in_place(form, args, axis, cells, to, at, size, n):
 
 @outlined
 def write_cells(form, args, axis, t, sums, at, n):
-    """A row of cells from its phases, rounded."""
+    """Write a row of cells from its phases, rounded."""
     v, along, inner = form.stored_at(args.arrays[Role.V]), axis.strides[Role.V], args.inner_strides[Role.V]
     length, phase, place = args.gathering.phase, axis.low % axis.stride, axis.low // axis.stride
     if n == 1 and along == 1 and axis.stride == 1:
@@ -322,7 +322,7 @@ def write_cells(form, args, axis, t, sums, at, n):
 
 @outlined
 def gather(form, work, until):
-    """The cells of the first axis before ``until`` that have not gathered yet."""
+    """Gather the cells of the first axis before ``until`` that have not been gathered."""
     args, unit = work.args, work.unit
     ahead, size = args.axes[0].stride, last_axis(args).size * unit.neighbours
     for cell in range(unit.next_cell, min(until, unit.end_cell)):
@@ -335,7 +335,7 @@ def gather(form, work, until):
 
 @inlined
 def gather_completed(form, work):
-    """The cells that no later window covers than those of the output row at hand."""
+    """Gather the cells that no window after the current output row covers."""
     args, unit = work.args, work.unit
     for i in range(1, len(args.axes) - 1):
         if unit.place[i] < args.axes[i].outputs - 1:

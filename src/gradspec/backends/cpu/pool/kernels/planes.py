@@ -1,6 +1,6 @@
-"""The last two axes at once, straight from memory, for states of one number.
+"""Reduce the last two axes at once, straight from memory, for states of one number.
 
-Which of equal cells comes first does not matter to a value, so rows can be joined before the cells along them are.
+Which of equal cells comes first does not matter to a value, so rows can be joined before the cells along them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gradspec.codegen.language import at_build, beyond, f16, f32, inlined, lanes
 
 @inlined
 def input_pointer(reduction, work):
-    """What the places of cells count from: X, or, where its numbers are to be converted, the workspace."""
+    """What places of cells count from: X, or the workspace where numbers must be converted."""
     if reduction.form.converts:
         return work.cells.value
     return reduction.form.stored_at(work.args.arrays[Role.X])
@@ -35,7 +35,7 @@ def input_pointer(reduction, work):
 
 @inlined
 def place_in_workspace(reduction, work, at):
-    """A place in the workspace, counted from there."""
+    """A place in the workspace, counted from ``input_pointer``."""
     if reduction.form.converts:
         return at
     distance = address_of(work.cells.value) - work.args.arrays[Role.X]
@@ -44,14 +44,14 @@ def place_in_workspace(reduction, work, at):
 
 @inlined
 def row_stride(reduction, args, axis, neighbours):
-    """From one row to the next where cells are as they are computed with."""
+    """From one row to the next, staged or in X."""
     is_staged = reduction.form.converts or args.is_staged
     return last_axis(args).size * neighbours if is_staged else axis.strides[Role.X]
 
 
 @outlined
 def stage_plane(reduction, work, axis, source, first, end):
-    """The cells that outputs first … end−1 read, as they are computed with: where cell 0 is, or would be."""
+    """Convert the cells that outputs first … end−1 read: where cell 0 is, or would be."""
     args, last = work.args, last_axis(work.args)
     if args.is_transposed:
         return place_in_workspace(reduction, work, args.staged_at + source.x)
@@ -69,7 +69,7 @@ def stage_plane(reduction, work, axis, source, first, end):
 
 
 def cell_range(axis, first, end):
-    """The real cells that outputs first … end−1 read: from where to where."""
+    """The first real cell that outputs first … end−1 read, and the end."""
     if axis.kind == AxisKind.BINS:
         last = real_taps(axis, end - 1)
         return real_taps(axis, first).start, last.start + last.end
@@ -78,7 +78,7 @@ def cell_range(axis, first, end):
 
 
 def reduce_joined_row(state, args, axis, row, cells, target, first, end):
-    """Outputs first … end−1 of a row of cells."""
+    """Reduce outputs first … end−1 along a row of cells."""
     if axis.kind == AxisKind.BINS:
         for o in range(first, end):
             start, n = row.at + axis.spans[2 * o], axis.spans[2 * o + 1]
@@ -91,7 +91,7 @@ def reduce_joined_row(state, args, axis, row, cells, target, first, end):
 
 
 def reduce_plane_row(reduction, work, axis, x_at, row_first, row_end, target):
-    """One output row: rows of cells first, which lie in memory as they are, then along them."""
+    """Reduce one output row: join rows of cells where they lie, then reduce along them."""
     args, state, last, x = work.args, reduction.state, last_axis(work.args), ValueCells(input_pointer(reduction, work))
     neighbours, joined = work.unit.neighbours, Destination(work.cells, args.tile_at + 2 * args.tile_room)
     step = row_stride(reduction, args, axis, neighbours)
@@ -115,7 +115,7 @@ def reduce_plane_row(reduction, work, axis, x_at, row_first, row_end, target):
 
 @inlined
 def join_rows(reduction, args, target, x, at, step, rows, n):
-    """Two rows or more, ``step`` apart, to one."""
+    """Join two rows or more, ``step`` apart."""
     if rows == 2:
         join(reduction, args, target, x, Part(at, 0), Part(at + step, 0), n)
     else:
@@ -129,7 +129,7 @@ def join_rows(reduction, args, target, x, at, step, rows, n):
 
 
 def join_slabs(reduction, work, number, axis, x_at, rows):
-    """The slabs of cells of a window as one: where it lies, as if it were a part of X."""
+    """Join the slabs of cells of a window: where the result lies, as if it were a part of X."""
     args, step = work.args, axis.strides[Role.X]
     at, count = x_at + rows.first * step, rows.end - rows.first
     if count == 1:
@@ -141,7 +141,7 @@ def join_slabs(reduction, work, number, axis, x_at, rows):
 
 @outlined
 def join_pairs(reduction, axis, target, x, at, below, n):
-    """Two slabs of the axis before, ``below`` apart, and of each the two of every window, which have ``n`` cells."""
+    """Join two slabs of the axis before, ``below`` apart, and in each the two of every window, of ``n`` cells."""
     state, step = reduction.state, axis.strides[Role.X]
     for o in range(axis.outputs):
         upper, to = at + 2 * o * step, target.at + o * n
@@ -154,8 +154,8 @@ def join_pairs(reduction, axis, target, x, at, below, n):
 
 @outlined
 def reduce_pairs_of_planes(reduction, work, number, axis, x_at, rows, target):
-    """A window of two slabs, and all windows in them: joined, the planes of the next axis follow each other, and are
-    one as pairs of rows end with them."""
+    """Reduce a window of two slabs, and all windows in them. The joined planes of the next axis follow each other, and
+    are reduced as one plane, since pairs of rows end with each."""
     args, step = work.args, axis.strides[Role.X]
     following, above = args.axes[number + 1], args.axes[number + 2]
     x, joined = ValueCells(input_pointer(reduction, work)), Destination(work.cells, axis.ring * args.inner)
@@ -169,13 +169,13 @@ def reduce_pairs_of_planes(reduction, work, number, axis, x_at, rows, target):
 
 @inlined
 def join_column(state, p, at, width):
-    """Three cells below each other, for every lane."""
+    """Join three cells below each other, for every lane."""
     return state.join3(state.cell(p[at]), state.cell(p[at + width]), state.cell(p[at + 2 * width]))
 
 
 @inlined
 def load_pair(state, p, at):
-    """Two neighbours for every lane, as one vector."""
+    """Load two neighbours for every lane, as one vector."""
     return state.cell(stretch(p, at, 2))
 
 
@@ -197,7 +197,6 @@ def reduce_3x3_stride_1(reduction, target, row, width, n, scale):
 
 
 def reduce_3x3_stride_2(reduction, target, row, width, n, scale):
-    """At a stride of two, as below."""
     state = reduction.state
     p, at = row
     for i in lanes(state.number, n):
@@ -223,7 +222,7 @@ def join_pair(state, p, at):
 
 @inlined
 def reduce_edge(state, p, at, width, rows, first, end):
-    """The cells first … end−1 of some rows."""
+    """Join cells first … end−1 of two or three rows."""
     if rows == 3 and end - first == 2:
         at += first
         return state.join3(
@@ -240,13 +239,13 @@ def reduce_edge(state, p, at, width, rows, first, end):
 
 @inlined
 def output_scale(reduction, work, number):
-    """What outputs are multiplied by as they are made."""
+    """The factor of outputs that are finished as they are combined."""
     args = work.args
     return reduction.scale_of(args, number == 0 and args.finish == Finish.AT_ONCE and not args.scales_input)
 
 
 def reduce_plane_rows(reduction, work, number, axis, x_at, first_row, o, rows, target):
-    """Output rows of small windows, from number ``o`` on: numbers that are to be converted, and are not staged, are
+    """Reduce output rows of small windows, from ``o`` on. Numbers that must be converted and are not staged are
     converted as they are read, rounded and written."""
     args, form = work.args, reduction.form
     if form.converts and not args.is_staged:
@@ -263,7 +262,7 @@ def reduce_plane_rows(reduction, work, number, axis, x_at, first_row, o, rows, t
 
 @inlined
 def reduce_edges(reduction, last, row, width, kernel, stride, rows, target, scale):
-    """The windows of some output rows that reach beyond their ends, a column of them at a time."""
+    """Reduce the windows of some output rows that reach beyond their ends, a column of them at a time."""
     state, inside = reduction.state, last.beyond - last.inside
     for i in range(last.outputs - inside):
         column = i if i < last.inside else i + inside
@@ -276,10 +275,10 @@ def reduce_edges(reduction, last, row, width, kernel, stride, rows, target, scal
 
 @outlined
 def reduce_rows(reduction, work, scale, axis, cells, width, rows, target):
-    """Output rows of 3 × 3 or 2 × 2 windows at stride 2, or of 3 × 3 at stride 1 that are as wide as the input.
+    """Reduce output rows of 3 × 3 or 2 × 2 windows at stride 2, or of 3 × 3 at stride 1 that are as wide as the input.
 
-    In the last case output and input move on together, from row to row too, so that one run makes all of them.
-    What it makes of cells beyond the ends of a row is then made again from real cells.
+    In the last case output and input advance together, from row to row too, so one run computes all rows. Windows that
+    reach beyond the ends of a row are wrong then, and computed again from real cells.
     """
     last, kernel, stride = last_axis(work.args), axis.kernel, axis.stride
     if stride == 1:

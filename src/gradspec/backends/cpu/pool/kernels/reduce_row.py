@@ -1,7 +1,7 @@
-"""The last axis: windows of neighbouring cells, whatever state they are reduced to.
+"""Reduce a row along the last axis, to any state.
 
-Windows that are all real are read tap by tap; strides and kernels that vectors are good at have loops of their own.
-Those at the borders are read one by one. Long windows are made of runs of 1, 2, 4, … cells.
+Windows without padding are read tap by tap, with vector loops for common strides and kernels. Windows at the borders
+are read one by one. Long windows are joined from runs of 1, 2, 4, … cells.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gradspec.codegen.language import (
     unrolled,
 )
 
-# --- windows that are all real, which start ``stride`` cells apart ----------------------------------------------------
+# --- windows without padding ------------------------------------------------------------------------------------------
 
 
 @outlined
@@ -90,7 +90,7 @@ def add_4_taps(state, target, row, n, dilation, k, first_tap):
 
 
 def join_2_taps_stride_2(state, target, row, n, first_tap):
-    """At a stride of two, as below."""
+    """``strided`` splits the cells of two windows into even and odd ones."""
     for i in lanes(state.number, n):
         a, b = strided(row.p, row.at + 2 * i, 2)
         state.put(target.cells, target.at + i, state.join(state.tap(a, 0, first_tap), state.tap(b, 1, first_tap)))
@@ -125,7 +125,7 @@ def join_4_taps_stride_4(state, target, row, n, first_tap):
 
 @outlined
 def finish_fours(reduction, target, row, n, scale):
-    """The same for neighbours that are joined as they lie, two and two, and finished."""
+    """Join and finish windows of four neighbours: pairs first, as they lie in memory."""
     state = reduction.state
     for i in lanes(state.number, n):
         even, odd = parts(state.cell(stretch(row.p, row.at + 4 * i, 4)), 2)
@@ -134,7 +134,7 @@ def finish_fours(reduction, target, row, n, scale):
 
 
 def join_taps(state, target, row, n, kernel, stride, dilation, first):
-    """``n`` windows from ``row`` on; ``zero`` is 0, which the compiler does not know."""
+    """Reduce ``n`` windows from ``row`` on, whose first tap has the index ``first``."""
     first_tap = state.form.lane(first)
     if n <= 0:
         return
@@ -178,7 +178,7 @@ def double_runs(state, cells, to, at, n, distance, width):
 
 
 def join_overlapping_runs(state, target, cells, at, n, stride, distance, width):
-    """Windows from two runs each, of which the second begins ``width`` taps later."""
+    """Join windows from two runs each; the second begins ``width`` taps later."""
     if stride == 1:
         for i in lanes(state.number, n):
             later = state.shift_taps(state.get(cells, at + distance + i), width)
@@ -190,7 +190,7 @@ def join_overlapping_runs(state, target, cells, at, n, stride, distance, width):
 
 
 def add_runs(state, target, cells, at, n, stride, is_first):
-    """One run more for every window."""
+    """Join one more run to every window."""
     if is_first:
         if stride == 1:
             for i in lanes(state.number, n):
@@ -210,7 +210,7 @@ def add_runs(state, target, cells, at, n, stride, is_first):
 
 @outlined
 def reduce_by_doubling(state, axis, cells, tile, room, length, target, n):
-    """Windows from runs of 1, 2, 4, … cells, of which ``length`` of one cell lie at ``tile``.
+    """Reduce windows from runs of 1, 2, 4, … cells; ``length`` runs of one cell lie at ``tile``.
 
     The runs of twice the width are ``run[i] ⊕ run[i + width]``. If ``x ⊕ x = x``, two overlapping runs of the largest
     power of two make the window; otherwise the runs of its binary digits do.
@@ -232,7 +232,7 @@ def reduce_by_doubling(state, axis, cells, tile, room, length, target, n):
 
 @outlined
 def reduce_padded_by_doubling(state, args, axis, row, cells, target, first, end):
-    """Outputs first … end−1 from doubled runs of their cells, with padding filled in."""
+    """Fill in the padding of outputs first … end−1, then reduce them by doubling."""
     span, tile, first_tap = span_of(axis, first, end), args.tile_at, state.form.lane(0)
     for i in lanes(state.number, span.outside - span.inside):
         cell = state.tap(row.p[row.at + span.inside + i], 0, first_tap)
@@ -249,7 +249,7 @@ def reduce_padded_by_doubling(state, args, axis, row, cells, target, first, end)
 
 @inlined
 def join_real_taps(state, p, at, first, end, dilation):
-    """Taps first … end−1 of a window that begins at ``at``."""
+    """Join taps first … end−1 of a window that begins at ``at``."""
     joined = state.identity
     if first < end:
         joined = state.first(p[at + first * dilation], first)
@@ -260,7 +260,7 @@ def join_real_taps(state, p, at, first, end, dilation):
 
 @outlined
 def reduce_border_windows(state, axis, row, target, first, end):
-    """Windows first … end−1, which are not all real; ``target`` is where window 0 would go."""
+    """Reduce windows first … end−1, which have padding; ``target`` is where window 0 would go."""
     for o in range(first, end):
         start = o * axis.stride - axis.low
         if axis.dilation == 1:
@@ -273,7 +273,7 @@ def reduce_border_windows(state, axis, row, target, first, end):
 
 
 def reduce_sliding(state, args, axis, row, cells, target, first, end):
-    """Outputs first … end−1 of regular windows."""
+    """Reduce outputs first … end−1 of regular windows."""
     if axis.scans:
         reduce_padded_by_doubling(state, args, axis, row, cells, target, first, end)
         return
@@ -297,7 +297,7 @@ def reduce_sliding(state, args, axis, row, cells, target, first, end):
 
 @outlined
 def reduce_bins(reduction, work, axis, source, target, first, end):
-    """Outputs first … end−1 of adaptive bins, whose cells are read in pieces."""
+    """Reduce outputs first … end−1 of adaptive bins, whose cells are read in pieces."""
     args, state, room = work.args, reduction.state, work.args.tile_room
     for o in range(first, end):
         cells, joined = real_taps(axis, o), state.identity
@@ -313,7 +313,7 @@ def reduce_bins(reduction, work, axis, source, target, first, end):
 
 @outlined
 def reduce_transposed_bins(state, work, axis, row, target, first, end):
-    """Outputs first … end−1 of adaptive bins in a row of turned planes (see ``turning``)."""
+    """Reduce outputs first … end−1 of adaptive bins in a row of transposed planes."""
     n = work.unit.neighbours
     for o in range(first, end):
         cells, out = real_taps(axis, o), Destination(target.cells, target.at + (o - first) * n)
@@ -322,14 +322,14 @@ def reduce_transposed_bins(state, work, axis, row, target, first, end):
 
 @inlined
 def are_read_once(args, axis):
-    """Whether cells that lie side by side belong to one window each: they are converted as they are read."""
+    """Whether adjacent cells belong to one window each, so that they are converted as they are read."""
     is_run = axis.kind == AxisKind.SLIDING and axis.strides[Role.X] == 1 and not args.scales_input
     return is_run and axis.kernel <= axis.stride
 
 
 @inlined
 def can_finish_fours(reduction, args, axis):
-    """Whether all windows are four neighbours each, and complete when they are joined or multiplied by an inverse."""
+    """Whether all windows are four neighbours each, and are complete once joined and multiplied by an inverse."""
     is_at_once = args.finish == Finish.AT_ONCE and (not reduction.has_complete or args.inverse != 0.0)
     are_fours = axis.kernel == 4 and axis.stride == 4 and axis.dilation == 1 and are_read_once(args, axis)
     return is_at_once and are_fours and axis.low == 0 and axis.beyond == axis.outputs
@@ -337,7 +337,7 @@ def can_finish_fours(reduction, args, axis):
 
 @outlined
 def reduce_row(reduction, work, axis, source, target, first_output, end_output):
-    """Outputs of the last axis, a stretch at a time; those of the only axis are finished at once."""
+    """Reduce outputs of the last axis, a tile at a time; those of the only axis are emitted at once."""
     if work.args.is_transposed:
         row = Row(work.cells.value, work.args.staged_at + source.x)
         reduce_transposed_bins(reduction.state, work, axis, row, target, first_output, end_output)

@@ -1,8 +1,8 @@
-"""Windows whose cells have many neighbours side by side, read where they lie: a tap of all neighbours is a run.
+"""Windows over many neighbours side by side, read in place: a tap of all neighbours is a run in memory.
 
-In small windows ``b > a`` decides which cell wins, but where a row of cells has a NaN. A cell hears from the windows
-that cover it when the last of them is known: it adds up what those at each place along the last axis send, and then the
-places, in the order that ``gathering`` has.
+In small windows ``b > a`` decides which cell wins, unless a row of cells has a NaN. A cell gathers its cotangent when
+the last window that covers it is reduced: it adds up the windows at each place along the last axis, and then the
+places, in the same order as ``max_vjp_gather``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlin
 
 @outlined
 def reduce_run_window(reduction, work, axis, residue, rows, source, target):
-    """A window along the last axis, whose neighbours lie in X as they are computed with."""
+    """Reduce a window along the last axis, whose neighbours are read in X."""
     x, step = reduction.form.stored_at(work.args.arrays[Role.X]), axis.strides[Role.X]
     row = Row(x, source.x + (residue.first_row + rows.first * residue.row_step) * step)
     n, count, shift = work.unit.neighbours, rows.end - rows.first, rows.first - rows.begin
@@ -37,7 +37,7 @@ def reduce_run_window(reduction, work, axis, residue, rows, source, target):
 
 
 class WindowRuns(NamedTuple):
-    """The first of a window's runs of ``n`` neighbours, and how far it is to the next row and to the next cell."""
+    """The runs of ``n`` neighbours of a window: where the first begins, and the steps to the next row and cell."""
 
     p: Any
     at: Any
@@ -48,13 +48,12 @@ class WindowRuns(NamedTuple):
 
 @dataclass(frozen=True)
 class SquareWindow:
-    """The cells of a window of so many rows and columns."""
+    """A window of ``side`` rows and columns."""
 
     side: int
 
     @inlined
     def join_window(self, state, runs, first_tap, i):
-        """Row by row."""
         found = self.join_row(state, runs, 0, first_tap, i)
         for r in unrolled(self.side - 1):
             found = state.join(found, self.join_row(state, runs, r + 1, first_tap, i))
@@ -74,7 +73,7 @@ class SquareWindow:
 
 @dataclass(frozen=True)
 class RunValues:
-    """Values, multiplied as they are made."""
+    """Values, scaled as they are combined."""
 
     reduction: Any
 
@@ -95,7 +94,7 @@ class RunValues:
 
 @dataclass(frozen=True)
 class RunWinners:
-    """Maxima and their winners, those of whole windows by a state that may be meant for numbers alone."""
+    """Maxima and winners; ``whole_state``, for windows without padding, may assume that no cell is NaN."""
 
     whole_state: FirstWinner
 
@@ -114,7 +113,7 @@ class RunWinners:
 
 @outlined
 def reduce_squares(found, square, target, runs, windows, move, first_tap, scale):
-    """So many windows, ``move`` apart, that are all real."""
+    """Reduce windows without padding, ``move`` apart."""
     state = found.whole_state
     for window in range(windows):
         here, to = (
@@ -127,7 +126,7 @@ def reduce_squares(found, square, target, runs, windows, move, first_tap, scale)
 
 @outlined
 def reduce_cut_window(found, target, runs, rows, cells, first, kernel, scale):
-    """Some rows and cells of a window, by the rules; ``first`` is the number of the first, of ``kernel`` in a row."""
+    """Reduce the real rows and cells of a window with padding; its first real tap has the index ``first``."""
     state = found.state
     join_1_tap(state, target, Row(runs.p, runs.at), runs.n, state.form.lane(first))
     for k in range(1, rows * cells):
@@ -140,7 +139,7 @@ def reduce_cut_window(found, target, runs, rows, cells, first, kernel, scale):
 
 @outlined
 def reduce_row_of_windows(found, work, axis, x_at, o, target, scale):
-    """An output row of small windows."""
+    """Reduce an output row of small windows."""
     last, rows, n = last_axis(work.args), real_taps(axis, o), work.unit.neighbours
     width, step, kernel, place = axis.strides[Role.X], last.strides[Role.X], last.kernel, 0
     x, count = found.form.stored_at(work.args.arrays[Role.X]), rows.end - rows.first
@@ -163,7 +162,7 @@ def reduce_row_of_windows(found, work, axis, x_at, o, target, scale):
 
 @inlined
 def reduce_run_row(reduction, work, number, axis, x_at, o, target):
-    """The values of an output row."""
+    """Reduce an output row to values."""
     reduce_row_of_windows(RunValues(reduction), work, axis, x_at, o, target, output_scale(reduction, work, number))
 
 
@@ -172,14 +171,14 @@ def reduce_run_row(reduction, work, number, axis, x_at, o, target):
 
 @inlined
 def winners_at(work, o):
-    """Where those of an output row are kept."""
+    """Where the winners of an output row are kept."""
     args = work.args
     return (args.gathering.accumulators_at + o % args.gathering.slots * last_axis(args).outputs) * args.inner
 
 
 @outlined
 def row_has_nan(form, work, cell):
-    """Whether a row of cells has one."""
+    """Whether a row of cells has a NaN."""
     args, last, n = work.args, last_axis(work.args), work.unit.neighbours
     x, step = form.stored_at(args.arrays[Role.X]), last.strides[Role.X]
     at = work.unit.bases[Role.X] + cell * args.axes[0].strides[Role.X]
@@ -193,7 +192,7 @@ def row_has_nan(form, work, cell):
 
 @outlined
 def reduce_runs_vjp(reduction, work, first, end):
-    """Output rows first … end−1, and what all cells receive: nothing is left to gather."""
+    """Reduce output rows first … end−1 and gather the cotangents of all cells."""
     args, unit, form, axis = work.args, work.unit, reduction.form, work.args.axes[0]
     seen, with_nan = 0, -1  # rows of cells
     for o in range(first, end):
@@ -221,8 +220,8 @@ def reduce_runs_vjp(reduction, work, first, end):
 
 
 class CoveringTerms(NamedTuple):
-    """What a cell hears from: winners and cotangents of the first windows that cover it, in three rows, and how far it
-    is to the next place; the cell's number in the first, and how much smaller it is a row or a place further."""
+    """The winners and cotangents of the first windows that cover a cell, in up to three rows, and the steps to the next
+    place; the cell's tap index in the first window, and by how much it decreases per row and per place."""
 
     winners: Any
     cotangents: Any
@@ -235,7 +234,7 @@ class CoveringTerms(NamedTuple):
 
 @dataclass(frozen=True)
 class CoveringWindows:
-    """So many rows and places of windows that cover a cell."""
+    """A cell that is covered by windows in ``rows`` rows and ``places`` places."""
 
     rows: int
     places: int
@@ -246,7 +245,7 @@ class CoveringWindows:
 
     @inlined
     def add_place(self, form, sent, w_at, u_at, p):
-        """What the windows at a place send."""
+        """Add up the cotangents of the windows at a place."""
         w, u, won = w_at + p * sent.w_step, u_at + p * sent.u_step, sent.number - p * sent.by_place
         found = self.term(form, sent, sent.winners.at[0] + w, sent.cotangents.at[0] + u, won)
         for k in unrolled(self.rows - 1):
@@ -258,7 +257,7 @@ class CoveringWindows:
 
     @outlined
     def gather(self, form, sent, v, to, n, columns, move):
-        """To so many cells, ``move`` apart in V, each of which hears from windows a place further."""
+        """Write ``columns`` cells, ``move`` apart in V; the windows of each lie one place after those of the last."""
         for column in range(columns):
             w_at, u_at, there = column * sent.w_step, column * sent.u_step, to + column * move
             for i in lanes(form.computed, n):
@@ -270,14 +269,14 @@ class CoveringWindows:
 
 @inlined
 def count_like_columns(axis, column):
-    """How many cells a stride apart hear from as many windows, which begin a place further each."""
+    """How many cells, a stride apart, are covered by equally many windows, which advance by a place per cell."""
     last, is_first = (column + axis.low) // axis.stride, column + axis.low < axis.kernel - 1
     return 1 if is_first else max(1, min(axis.outputs - last, (axis.size - 1 - column) // axis.stride + 1))
 
 
 @outlined
 def gather_run_row(form, work, cell):
-    """What the cells of a row receive."""
+    """Gather the cotangents of a row of cells."""
     args, unit, axis, last = work.args, work.unit, work.args.axes[0], last_axis(work.args)
     n, v, to = unit.neighbours, form.stored_at(args.arrays[Role.V]), unit.bases[Role.V] + cell * axis.strides[Role.V]
     o, rows, u_step = first_covering_window(axis, cell), count_covering_windows(axis, cell), last.strides[Role.U]
@@ -312,7 +311,7 @@ def gather_run_row(form, work, cell):
 
 @outlined
 def gather_runs(form, work, until):
-    """The rows of cells before ``until`` that have not gathered yet: no later window covers them."""
+    """Gather the rows of cells before ``until`` that have not been gathered: no later window covers them."""
     unit = work.unit
     for cell in range(unit.next_cell, min(until, unit.end_cell)):
         gather_run_row(form, work, cell)

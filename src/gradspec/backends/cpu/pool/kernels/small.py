@@ -1,9 +1,9 @@
 """Small windows with their winners, where many neighbours lie side by side.
 
-Rows of cells are staged, padding as the lowest number, sorted into as many phases as the stride, so that a tap of
-neighbouring windows is a run of neighbours. They are reduced along the last axis, slabs of them along the axes before,
-and those of the first axis lie in a ring. ``b > a`` decides which cell wins: one comparison, if no cell is NaN. A unit
-with a NaN, or with a window that has nothing above the lowest number, is given back to be walked through instead.
+Rows of cells are staged, with padding as the lowest number, and split into as many phases as the stride, so that a tap
+of adjacent windows is a run. They are reduced along the last axis, then slabs of them along the axes before; those of
+the first axis lie in a ring buffer. ``b > a`` decides which cell wins: one comparison, if no cell is NaN. A unit with a
+NaN, or with a window that has no cell above the lowest number, is left to the generic walk.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def smaller(a, b):
 
 @dataclass(frozen=True)
 class SmallWinners:
-    """What small windows are put together by."""
+    """The reduction of small windows."""
 
     form: NumberFormat
 
@@ -61,7 +61,7 @@ class SmallWinners:
 
 @dataclass(frozen=True)
 class SmallTangents(SmallWinners):
-    """The same with the tangents of winners, which are all that is wanted of them."""
+    """The reduction to tangents of winners, if nothing else is wanted."""
 
     @property
     def state(self) -> FirstWinner:
@@ -79,7 +79,7 @@ class SmallTangents(SmallWinners):
 
 @outlined
 def lay_out(form, args, axis, role, source, n, t, tile):
-    """The row of an array that begins at ``source``, with ``n`` neighbours each."""
+    """Stage the row of an array that begins at ``source``, with ``n`` neighbours per cell."""
     x, length, step = form.stored_at(args.arrays[role]), args.staged.phase, axis.strides[role]
     phase, place, inner = axis.low % axis.stride, axis.low // axis.stride, args.inner_strides[role]
     for cell in range(axis.size):
@@ -99,7 +99,7 @@ def lay_out(form, args, axis, role, source, n, t, tile):
 
 
 def join_first_taps(state, target, cells, places, n, first_tap):
-    """As many taps as there are ``places``, two at least."""
+    """Join one tap from each of two or more ``places``."""
     for i in lanes(state.number, n):
         first, second = (
             state.staged_tap(cells, places[0] + i, 0, first_tap),
@@ -130,7 +130,7 @@ def tap_at(args, axis, tile, k, n):
 
 @outlined
 def reduce_staged_row(state, args, axis, cells, tile, n, target):
-    """Outputs of the last axis from a staged row."""
+    """Reduce a staged row along the last axis."""
     kernel, count, first_tap = axis.kernel, axis.outputs * n, state.form.lane(args.first_tap)
     a, b, c = tile, tap_at(args, axis, tile, 1, n), tap_at(args, axis, tile, 2, n)
     if kernel == 1:
@@ -155,7 +155,7 @@ def has_nan(form, t, at, n):
 
 
 def plane_has_nan(form, work, first, end):
-    """Whether a cell of outputs first … end−1 is NaN, if rows of them will be kept."""
+    """Whether a cell of outputs first … end−1 is NaN, if the schedule is ``WINNER_ROWS``."""
     args, unit, front = work.args, work.unit, work.args.axes[0]
     if form.converts or len(args.axes) == 1 or front.schedule != Schedule.WINNER_ROWS:
         return False
@@ -170,7 +170,7 @@ def plane_has_nan(form, work, first, end):
 
 
 def reduce_slab(found, work, cell, slot):
-    """The slab at ``cell`` of the first axis, or False."""
+    """Reduce the slab at ``cell`` of the first axis; False if it has a NaN."""
     args, unit, form, rank = work.args, work.unit, found.form, len(work.args.axes)
     last, n, rows, t = last_axis(args), unit.neighbours, cell_rows(args), work.cells.value
     tile, run = args.staged.at * args.inner, last.outputs * n
@@ -202,7 +202,7 @@ def reduce_slab(found, work, cell, slot):
 
 @outlined
 def reduce_small_windows(reduction, winners, first, end):
-    """Outputs first … end−1 of the first axis, or False if they must be walked through."""
+    """Reduce outputs first … end−1 of the first axis; False if they must be left to the generic walk."""
     form, args, unit, found = reduction.form, winners.args, winners.unit, reduction.small
     work = PoolWork(args, unit, found.state.cells_of(winners.cells))
     front, last, n, t = args.axes[0], last_axis(args), unit.neighbours, work.cells.value

@@ -1,6 +1,6 @@
 """Smooth maxima: log-sum-exp over windows as a semigroup, with the tangents and cotangents of its weights.
 
-A part of a window is reduced to its largest number ``m`` and ``s = Σ exp(b(x − m))``, with a tangent also
+A part of a window is reduced to its largest number ``m``, the pivot, and ``s = Σ exp(b(x − m))``, with a tangent also
 ``t = Σ exp(b(x − m))·u``. Two parts are joined around the larger ``m``; the sums of the other shrink by
 ``d = exp(−b|m₁ − m₂|)``, 1 where both are equal, be it infinite. The smooth maximum is ``m + log(s)/b``, the mean of
 ``u`` is ``t/s``, and a cell receives ``g/s·exp(b(x − m))``. No exponent is positive and ``s ≥ 1``: nothing overflows.
@@ -11,7 +11,7 @@ of that where β is so small that a difference of two numbers may overflow and s
 Padding is read as −∞ and counts nothing beside a number. A window whose largest number is −∞ has only such cells, or
 none, and is given the count of its real cells. Padding that takes part joins at the end, as that many zeros.
 
-**Error.** Where a window is put together directly, an ``exp(b(x − m))`` is a product of at most one exponential per
+**Error.** Where a window is combined directly, an ``exp(b(x − m))`` is a product of at most one exponential per
 axis, and otherwise of one per join. Gaps to larger and larger ``m`` add up to the gap to the last, so that errors of
 exponents are those of a single exponential. A factor errs by 1.6u, and to be multiplied and added costs u more. With
 the n − 1 additions that the certified tolerance allows anyway, an exponential of error 8u, which it assumes unless
@@ -59,7 +59,7 @@ class Soft(NamedTuple):
 
 
 class SoftTangent(NamedTuple):
-    """The same with the sum ``t`` of tangents."""
+    """The pivot, the sum ``s`` and the sum ``t`` of tangents."""
 
     value: Any
     weight: Any
@@ -87,20 +87,20 @@ def order_pivots(m1, m2):
 
 @inlined
 def add_shrunk(is_second, d, s1, s2):
-    """The sum of the part with the larger pivot and the other one, which shrinks by ``d``."""
+    """Add two sums; that of the part with the smaller pivot shrinks by ``d``."""
     return multiply_add(choose(is_second, s1, s2), d, choose(is_second, s2, s1))
 
 
 @inlined
 def add_shrunk3(is_second, is_third, d_low, d_middle, s1, s2, s3):
-    """The same of a third with the larger of two, and what the smaller one adds."""
+    """Add three sums: those of the parts with the two smaller pivots shrink."""
     both = add_shrunk(is_third, d_middle, choose(is_second, s2, s1), s3)
     return multiply_add(choose(is_second, s1, s2), d_low, both)
 
 
 @dataclass(frozen=True)
 class SoftKind(State):
-    """What is known of the state when a kernel is built."""
+    """The state, as far as it is known when a kernel is built."""
 
     has_tangent: bool
 
@@ -133,7 +133,7 @@ class SoftKind(State):
 
 
 class SoftState(NamedTuple):
-    """The same with the softness ``b`` of a call."""
+    """The state with the softness ``b`` of a call."""
 
     kind: SoftKind
     softness: Any
@@ -165,7 +165,7 @@ class SoftState(NamedTuple):
 
     @inlined
     def join3(self, first, second, third):
-        """Of three pivots the two smaller ones take exponentials, which do not wait for each other."""
+        """The exponentials of the two smaller pivots do not depend on each other."""
         two = order_pivots(first.value, second.value)
         m = order_pivots(two.larger, third.value)
         low, middle = power(self.softness, two.smaller, m.larger), power(self.softness, m.smaller, m.larger)
@@ -179,7 +179,7 @@ class SoftState(NamedTuple):
 
 @outlined
 def combine_rows_smoothly(reduction, work, ring, at, shift, rows, volume, target):
-    """A window of some rows of the ring: the largest pivot first, and then the sums around it."""
+    """Reduce a window from rows of the ring: find the largest pivot, then the sums around it."""
     args, cells, kind = work.args, work.cells, reduction.state
     if rows == 1:
         copy(reduction, target, cells, Part(at, 0), ring.slab)
@@ -219,7 +219,7 @@ def combine_rows_smoothly(reduction, work, ring, at, shift, rows, volume, target
 
 @outlined
 def join_taps(kind, b, offsets, kernel, row, tangents, target, n):
-    """Taps at their offsets, the largest first and then the sums."""
+    """Join taps at their offsets: find the largest, then the sums."""
     p, at = row
     for i in lanes(kind.number, n):
         m = p[at + i]
@@ -242,7 +242,6 @@ def join_taps(kind, b, offsets, kernel, row, tangents, target, n):
 
 @outlined
 def join_2_taps(kind, b, offset, row, tangents, target, n):
-    """One exponential."""
     p, at, cells, to = row.p, row.at, target.cells, target.at
     for i in lanes(kind.number, n):
         m = order_pivots(p[at + i], p[at + offset + i])
@@ -256,7 +255,7 @@ def join_2_taps(kind, b, offset, row, tangents, target, n):
 
 @outlined
 def join_2_cells_stride_2(kind, b, row, target, n):
-    """Two taps at a stride of two, as they are in memory."""
+    """Join two taps at stride 2, without staging."""
     for i in lanes(kind.number, n):
         left, right = strided(row.p, row.at + 2 * i, 2)
         m = order_pivots(left, right)
@@ -266,7 +265,6 @@ def join_2_cells_stride_2(kind, b, row, target, n):
 
 @outlined
 def join_3_taps(kind, b, second, third, row, tangents, target, n):
-    """Two exponentials."""
     p, at, cells, to = row.p, row.at, target.cells, target.at
     for i in lanes(kind.number, n):
         two = order_pivots(p[at + i], p[at + second + i])
@@ -300,7 +298,7 @@ def copy_state(kind, cells, to, at, n, stride):
 
 @outlined
 def double_runs_smoothly(reduction, args, axis, cells, to, length, n):
-    """Windows from runs of neighbouring cells that are doubled and lengthened by 1 or 3.
+    """Reduce windows from runs of adjacent cells that are doubled and lengthened by 1 or 3.
 
     The binary digits of the window's length are read from the front, two ones at a time.
     """
@@ -341,7 +339,7 @@ def join_runs(reduction, args, cells, to, first, second, n):
 
 @outlined
 def reduce_run(reduction, work, axis, source, begin, end):
-    """Cells begin … end−1 of a bin: the largest first, then the sums."""
+    """Reduce cells begin … end−1 of a bin: find the largest, then the sums."""
     args, form, kind, cells, number, n = (
         work.args,
         reduction.form,
@@ -369,7 +367,7 @@ def reduce_run(reduction, work, axis, source, begin, end):
 
 @inlined
 def reduce_bins(reduction, work, axis, source, target, first, end):
-    """Bins one by one, whose cells are read in pieces."""
+    """Reduce bins one by one; their cells are read in pieces."""
     state, room = reduction.state.bound(work.args), work.args.tile_room
     for o in range(first, end):
         real, joined = real_taps(axis, o), reduction.state.identity
@@ -381,7 +379,7 @@ def reduce_bins(reduction, work, axis, source, target, first, end):
 
 @outlined
 def reduce_row_smoothly(reduction, work, axis, source, target, first_output, end_output):
-    """Outputs of the last axis. Results always go to the workspace."""
+    """Reduce outputs of the last axis. Results always go to the workspace."""
     if axis.kind == AxisKind.BINS:
         reduce_bins(reduction, work, axis, source, target, first_output, end_output)
         if len(work.args.axes) == 1:
@@ -429,7 +427,7 @@ def join_staged_taps(reduction, work, axis, row, tangents, target, first, end, a
 
 @inlined
 def add_nonfinite(a, b):
-    """0 as long as nothing but finite numbers comes, and then NaN."""
+    """A sum that is 0 as long as all numbers are finite, and NaN otherwise."""
     return a + (b - b)
 
 
@@ -463,7 +461,7 @@ def join_padding(kind, args, unit, first, end, cells, at):
 
 @outlined
 def mean_by_weights(form, args, unit, o, i, m, s):
-    """``Σ exp(b(x − m))/s·u``, whose parts are no larger than the mean: for tangents whose sum overflows."""
+    """``Σ exp(b(x − m))/s·u``, for tangents whose sum overflows: no term does."""
     axis, number, mean = last_axis(args), form.computed, form.computed(0)
     b, in_unit = number(args.softness), number(args.unit)
     x, u = form.stored_at(args.arrays[Role.X]), form.stored_at(args.arrays[Role.U])
@@ -509,7 +507,7 @@ def write_shares(form, args, unit, first, end, cells, at):
 
 @outlined
 def scatter_cotangents(reduction, args, unit, first, end, cells, at):
-    """Cotangents to the cells, by their weights."""
+    """Add cotangents to the cells, by their weights."""
     form, z = reduction.form, cells.tangent
     read_shares(form, args, unit, first, end, cells, at)
     scatter_to_cells(reduction.weights, args, unit, first, end, cells.value, z, cells.weight, at)
@@ -528,15 +526,15 @@ def write_values(form, args, unit, first, end, cells, at):
 
 
 class Derivative(Enum):
-    """What is wanted beside the value: nothing, the mean of a tangent, or what a cotangent sends to the cells; or, in
-    place of the value, pivots and the cotangent's shares."""
+    """What is computed beside the value: nothing, the JVP (a mean of tangents), or the VJP; or, in place of the value,
+    pivots and the cotangent's shares."""
 
     NONE, MEAN, SPREAD, SHARES = range(4)
 
 
 @dataclass(frozen=True)
 class SoftWeights:
-    """What cells receive of their window's cotangent: their weight's part."""
+    """Contributions of a window's cotangent to its cells, by weight."""
 
     form: NumberFormat
 

@@ -1,10 +1,9 @@
-"""Cotangents of smooth maxima by windows read backwards.
+"""The VJP of smooth max pooling, by transposed windows.
 
-A cell ``x`` receives ``Σ q·exp(b(x − m))`` of the windows that cover it, with pivots ``m ≥ x`` and shares ``q = g/s``.
-Around the least pivot ``M`` that is ``exp(b(x − M))·Σ q·exp(b(M − m))``: no exponent is positive, and pairs of ``M``
-and such sums are joined as those of ``smooth`` are. Runs take at most 2⌊log₂ k⌋ joins, so that errors stay within what
-is said there. Shares may be so large that their sum overflows where what the cell receives does not; it is then added
-up window by window.
+The cotangent of a cell ``x`` is ``Σ q·exp(b(x − m))`` over the windows that cover it, with pivots ``m ≥ x`` and shares
+``q = g/s``. Around the least pivot ``M`` that is ``exp(b(x − M))·Σ q·exp(b(M − m))``: no exponent is positive, and
+pairs of ``M`` and such sums are joined as in ``smooth``. Runs take at most 2⌊log₂ k⌋ joins, so the error bound there
+holds. If the sum of shares overflows, where the cotangent may not, the cell is added up window by window.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from gradspec.codegen.language import Type, choose, inlined, lanes, lanes_once, 
 
 @dataclass(frozen=True)
 class LeastPivotKind(Holders):
-    """What is known of the state when a kernel is built."""
+    """The state, as far as it is known when a kernel is built."""
 
     @property
     def identity(self) -> Extreme:
@@ -36,7 +35,7 @@ class LeastPivotKind(Holders):
 
 
 class LeastPivot(NamedTuple):
-    """The same with the softness ``b`` of a call."""
+    """The state with the softness ``b`` of a call."""
 
     kind: LeastPivotKind
     form: NumberFormat
@@ -71,7 +70,7 @@ class LeastPivot(NamedTuple):
 
 @outlined
 def combine_around_least(reduction, work, ring, at, shift, rows, volume, target):
-    """Cells from rows of the ring: the least pivot first, and then the sums around it."""
+    """Reduce cells from rows of the ring: find the least pivot, then the sums around it."""
     cells, number = work.cells, reduction.form.computed
     softness = number(work.args.softness)
     for i in lanes(number, ring.slab):
@@ -104,7 +103,7 @@ def covering_window(axis, cell, k):
 
 @outlined
 def add_window_by_window(form, work, x, cell, neighbour):
-    """What cell ``x`` of the row at hand receives, each share multiplied before it is added."""
+    """The cotangent of cell ``x`` of the current row; each share is multiplied before it is added."""
     args, unit, rank, volume = work.args, work.unit, len(work.args.axes), 1
     pivots, shares = form.computed_at(args.arrays[Role.X]), form.computed_at(args.arrays[Role.U])
     for i in range(rank):

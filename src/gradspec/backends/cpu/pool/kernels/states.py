@@ -1,8 +1,8 @@
-"""What is kept of the cells of a window that have been seen: a number, or a number with its winner.
+"""The state of a partly reduced window: a number, or a number with its winner.
 
 Every state has the same methods, so that the loops over taps, rows and rings are written once. Its components lie in
 arrays side by side, ``cells``; ``join(a, b)`` is the state of the cells of ``a`` and then those of ``b``; ``tap(x, k)``
-that of one cell, the k-th tap; ``moved(a, shift)`` that of cells which begin ``shift`` taps later.
+that of one cell, the k-th tap; ``shift_taps(a, shift)`` that of cells which begin ``shift`` taps later.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gradspec.codegen.language import (
 
 as_half = same_bits(f16)
 SEARCHED = 256
-"""Cells of a long bin that a winner is looked for in, if their maximum is that of the bin."""
+"""Cells of a part of a long bin: the winner is searched in the first part whose maximum is that of the bin."""
 
 
 class ValueCells(NamedTuple):
@@ -40,7 +40,7 @@ class ValueCells(NamedTuple):
 
 
 class StoredCells(NamedTuple):
-    """The same as they are stored: what is put there is rounded."""
+    """Where states of one number lie in their stored format: what is put there is rounded."""
 
     value: Any
 
@@ -54,7 +54,7 @@ class WinnerCells(NamedTuple):
 
 @at_build
 def lowest(form: NumberFormat) -> Value:
-    """What no number is less than."""
+    """The lowest number: −∞, or the smallest integer."""
     if form.is_float:
         return form.computed(-math.inf)
     return form.computed(-(2 ** (form.computed.bits - 1)) if form.computed.is_signed else 0)
@@ -62,7 +62,7 @@ def lowest(form: NumberFormat) -> Value:
 
 @at_build
 def no_winner(form: NumberFormat) -> Value:
-    """The winner of a window without real cells, wherever it is moved; padding has negative numbers, too."""
+    """The winner of a window without real cells: negative, and still negative after any shift."""
     return form.lane(-(1 << (form.lane.bits - 2)))
 
 
@@ -78,7 +78,7 @@ def is_to_widen(form: NumberFormat, number: Type) -> bool:
 
 @dataclass(frozen=True)
 class State:
-    """What states have in common where nothing else is said."""
+    """Defaults of all states."""
 
     form: NumberFormat
 
@@ -88,7 +88,7 @@ class State:
 
     @inlined
     def bound(self, args):
-        """The state with what the arguments say of it."""
+        """The state with its parameters from the arguments of a call."""
         return self
 
     @inlined
@@ -102,7 +102,7 @@ class State:
 
 @dataclass(frozen=True)
 class OneNumber(State):
-    """What the maximum and the sum have in common."""
+    """States of one number: the maximum and the sum."""
 
     has_totals = True
     """Whether neighbours can be joined in lanes."""
@@ -122,7 +122,7 @@ class OneNumber(State):
 
     @inlined
     def cell(self, value):
-        """A cell as it is computed with, whether it was read as it is stored or as it was staged."""
+        """A cell in the computed format, whether it was read in its stored format or staged."""
         return self.form.widen(value) if is_to_widen(self.form, number_of(value)) else value
 
     @inlined
@@ -163,7 +163,7 @@ class Largest(OneNumber):
 
     @inlined
     def first(self, value, k):
-        """The first cell of a window that is not all real."""
+        """The first cell of a window with padding."""
         return self.join(self.identity, self.cell(value))
 
 
@@ -215,11 +215,11 @@ class FirstWinner(State):
     is_idempotent = True
     has_totals = False
     carries = False
-    """Whether there is a tangent in the winner's place."""
+    """Whether a tangent takes the winner's place."""
 
     @property
     def largest(self) -> Largest:
-        """The same without winners; processors have no maximum of bfloat16."""
+        """The state without winners, in float32 for bfloat16, of which processors have no maximum."""
         return Largest(replace(self.form, computed=f32) if self.form.computed == bf16 else self.form)
 
     @property
@@ -251,8 +251,8 @@ class FirstWinner(State):
 
     @inlined
     def tap(self, value, k, first_tap):
-        """The numbers of taps are made from ``nought``, which is 0 but not known to be: choosing between constants
-        would be compiled to arithmetic on masks of one bit per lane, which takes longer."""
+        """Tap indices are computed from ``first_tap``, which is 0 but unknown to the compiler: choosing between
+        constants would be compiled to slower arithmetic on one-bit masks."""
         return Best(value, first_tap + self.form.lane(k))
 
     @inlined
@@ -261,22 +261,22 @@ class FirstWinner(State):
 
     @inlined
     def cells_of(self, cells):
-        """Components as this state has them, where a winner's lie."""
+        """The components of a ``FirstWinner`` as this state types them."""
         return cells
 
     @inlined
     def tap_states(self, cells, tangents, first):
-        """Those of some cells that follow each other, from the number ``first`` on."""
+        """The states of adjacent cells, from tap index ``first`` on."""
         return tuple(self.tap(cell, k, first) for k, cell in enumerate(cells))
 
     @inlined
     def edge_tap(self, rows, at, k):
-        """That of a cell of some rows."""
+        """The state of one cell of some rows."""
         return self.first(rows.x[at], k)
 
     @inlined
     def staged_tap(self, cells, at, k, first_tap):
-        """That of a staged cell."""
+        """The state of a staged cell."""
         return self.tap(cells.value[at], k, first_tap)
 
     @inlined
@@ -289,7 +289,7 @@ class FirstWinner(State):
 
     @outlined
     def join_long_bin(self, found, cells, begin, stop):
-        """The maximum first, in vectors; then, in the part that has it, the first cell that is it, or the first NaN."""
+        """Find the maximum with vectors; then, in the first part that has it, the first such cell, or the first NaN."""
         p, at = cells
         top, k = found.value, stop
         for part in range(begin, stop, SEARCHED):
@@ -319,7 +319,7 @@ class FirstWinner(State):
 
 @dataclass(frozen=True)
 class FirstLarger(FirstWinner):
-    """The same where no cell is NaN as it is compared.
+    """The maximum with its winner, if no cell is NaN as it is compared.
 
     bfloat16 is compared as a half of the same bits: both formats order bits alike, but halves take them for an infinity
     from 2¹²¹ on, and for NaN beyond it.

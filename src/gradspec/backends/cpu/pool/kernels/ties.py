@@ -1,8 +1,8 @@
 """Derivatives of the maximum where every cell that ties takes part: sums or means of tangents, shared cotangents.
 
 Cells tie with the window's maximum if they equal it, or are NaN where it is. The maximum is found first, and then every
-tap is compared with it. Padding reads as −∞, which counts only where the maximum is −∞; all real cells tie there, and
-their number is known.
+tap is compared with it. Padding reads as −∞, which ties only where the maximum is −∞; there all real cells tie, and
+their number is taken from a table.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def count_lowest(form, args, unit, first, end, cells, at):
 
 
 def count_ties(form, args, unit, first, end, cells, at):
-    """The tied cells of each window and, for a tangent, the sum of theirs."""
+    """Count the tied cells of each window and, for a tangent, add up theirs."""
     for i in lanes(form.computed, (end - first) * unit.neighbours):
         cells.tangent[at + i] = form.computed(0)
         cells.count[at + i] = form.computed(0)
@@ -131,7 +131,7 @@ class TiedCells(NamedTuple):
 
 @dataclass(frozen=True)
 class LargestAndTies(Largest):
-    """The maximum, with room for what follows."""
+    """The maximum, with components for tangents and counts."""
 
     @inlined
     def cells(self, base, component):
@@ -141,7 +141,7 @@ class LargestAndTies(Largest):
 
 @dataclass(frozen=True)
 class Shares:
-    """What tied cells receive of their window's cotangent: as much as it is."""
+    """Contributions of a window's cotangent to its tied cells."""
 
     form: NumberFormat
 

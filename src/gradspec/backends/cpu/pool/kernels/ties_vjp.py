@@ -1,9 +1,9 @@
-"""Cotangents of maxima by windows read backwards: a cell reduces the windows that cover it, as a window its cells.
+"""The VJP of max pooling with ties, by transposed windows: a cell reduces the windows that cover it.
 
-No window that covers a cell ``x`` has a maximum below ``x``, where a NaN exceeds every number. So those that ``x`` ties
-in are those of the least maximum, if that is ``x``; and the least of some maxima with the sum of its holders' shares
-is a semigroup, as is the largest of some cells with the number of its holders, which a window's cotangent is split by.
-What a cell costs does not depend on how many windows cover it, except where their stride is not 1.
+No window that covers a cell ``x`` has a maximum below ``x``, if a NaN exceeds every number. So ``x`` ties in those of
+the least maximum, if that is ``x``. The least of some maxima with the sum of its holders' shares is a semigroup, and
+so is the largest of some cells with the number of its holders, by which a window's cotangent is split. At stride 1 the
+cost of a cell does not depend on how many windows cover it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlin
 
 
 class Extreme(NamedTuple):
-    """The extreme of some numbers, and what its holders have together."""
+    """The extreme of some numbers, and the sum of its holders' amounts."""
 
     value: Any
     amount: Any
 
 
 class ExtremeCells(NamedTuple):
-    """Where those of many lie, with room for what finished rows need besides."""
+    """Where states lie, with a third component for the cells of finished rows."""
 
     value: Any
     amount: Any
@@ -46,7 +46,7 @@ class ExtremeCells(NamedTuple):
 
 @dataclass(frozen=True)
 class Holders(State):
-    """What the states of cells and of windows have in common."""
+    """States of an extreme and its holders."""
 
     is_idempotent = has_totals = False
 
@@ -67,7 +67,7 @@ class Holders(State):
 
 @dataclass(frozen=True)
 class LargestHolders(Holders):
-    """The largest cell and how many there are of it; it is NaN if one is."""
+    """The largest cell and how many cells equal it; NaN if one is NaN."""
 
     @property
     def identity(self) -> Extreme:
@@ -98,7 +98,7 @@ class LargestHolders(Holders):
 
 @dataclass(frozen=True)
 class LeastHolders(Holders):
-    """The least maximum and the sum of its windows' shares; it is NaN if all are."""
+    """The least maximum and the sum of its windows' shares; NaN if all are NaN."""
 
     @property
     def identity(self) -> Extreme:
@@ -117,7 +117,7 @@ class LeastHolders(Holders):
 
 @dataclass(frozen=True)
 class HolderReduction:
-    """What the kernels here have in common: they walk through all axes, and need nothing before or after."""
+    """Kernels that reduce axis by axis, and need nothing before or after a unit."""
 
     form: NumberFormat
     has_planes = has_whole_planes = has_runs = has_complete = has_winner_rows = has_transpose = False
@@ -186,7 +186,7 @@ def stage_windows(reduction, work, axis, source, begin, stop):
 
 @outlined
 def reduce_by_runs(reduction, work, axis, source, runs, begin, target, n):
-    """``n`` cells from doubled runs of the windows that cover them, which begin with window ``begin``."""
+    """Reduce the windows that cover ``n`` cells by doubling, from window ``begin`` on."""
     args, state, tile = work.args, reduction.state.bound(work.args), work.args.tile_at
     length = (n - 1) * runs.stride + (runs.kernel - 1) * runs.dilation + 1
     stage_windows(reduction, work, axis, source, begin, begin + length)
@@ -195,7 +195,7 @@ def reduce_by_runs(reduction, work, axis, source, runs, begin, target, n):
 
 @outlined
 def reduce_by_remainders(reduction, work, axis, source, target, first, end):
-    """Cells of windows a stride apart: those of one remainder are covered as they are at a stride of 1."""
+    """Reduce windows at a stride: cells of one remainder are covered as at stride 1."""
     state, cells, stride = reduction.state, work.cells, axis.stride
     made = Destination(cells, work.args.tile_at + 2 * work.args.tile_room)
     for r in range(min(stride, end - first)):
@@ -211,7 +211,7 @@ def reduce_by_remainders(reduction, work, axis, source, target, first, end):
 
 @inlined
 def join_covering_window(reduction, work, axis, source, found, j):
-    """What a cell has found, and then window ``j``."""
+    """Join window ``j`` to the state of a cell."""
     args, number_at = work.args, reduction.form.computed_at
     value = number_at(args.arrays[Role.X])[source.x + j * axis.strides[Role.X]]
     amount = number_at(args.arrays[Role.U])[source.u + j * axis.strides[Role.U]]
@@ -220,7 +220,7 @@ def join_covering_window(reduction, work, axis, source, found, j):
 
 @outlined
 def reduce_by_bins(reduction, work, axis, source, target, first, end):
-    """Cells first … end−1 of bins."""
+    """Reduce the bins that cover cells first … end−1."""
     for cell in range(first, end):
         (value, amount), taps = reduction.state.identity, real_taps(axis, cell)
         for j in range(taps.start, taps.start + taps.end):
@@ -230,7 +230,7 @@ def reduce_by_bins(reduction, work, axis, source, target, first, end):
 
 @outlined
 def reduce_covering_row(reduction, work, axis, source, target, first_cell, end_cell):
-    """Cells of the last axis, a stretch at a time; those of the only axis are finished at once."""
+    """Reduce the windows that cover cells of the last axis, a tile at a time; those of the only axis are emitted."""
     args, at = work.args, target.at
     for first in range(first_cell, end_cell, args.tile):
         end, out = min(first + args.tile, end_cell), Destination(target.cells, at)
@@ -249,7 +249,7 @@ def reduce_covering_row(reduction, work, axis, source, target, first_cell, end_c
 
 @dataclass(frozen=True)
 class Cotangent(HolderReduction):
-    """From the maxima X and the shares U of windows what the cells Y receive, to V."""
+    """The cotangent V of cells Y, from the maxima X and shares U of windows."""
 
     row = reduce_covering_row
 

@@ -42,7 +42,7 @@ def fill_holes(form, args, unit, first, end, v, at):
 
 @dataclass(frozen=True)
 class OneNumberReduction:
-    """What the kernels of the maximum and of the average have in common."""
+    """Kernels of one number: the maximum and the average."""
 
     form: NumberFormat
     has_winner_rows = False
@@ -123,8 +123,8 @@ class MaxValue(OneNumberReduction):
 
 @dataclass(frozen=True)
 class MaxOfHalves(MaxValue):
-    """The maximum of bfloat16, of which halves have the same bits and order, unless they take them for NaN (see
-    ``FirstLarger``): a unit that gives one is pooled again."""
+    """The maximum of bfloat16 compared as float16, which orders bits alike except for its NaNs (see ``FirstLarger``): a
+    unit with such a result is pooled again."""
 
     form: NumberFormat = FORMATS["f16"].as_stored
     has_complete = True
@@ -164,7 +164,7 @@ class Inverse(NamedTuple):
 
 @dataclass(frozen=True)
 class Average(OneNumberReduction):
-    """Averages, forwards and backwards."""
+    """Averages and their transpose."""
 
     has_complete = has_transpose = True
     reduce_expanding, transpose_rows = reduce_expanding, transpose_rows
@@ -175,7 +175,7 @@ class Average(OneNumberReduction):
 
     @inlined
     def scale_of(self, args, is_wanted):
-        """The inverse of the one divisor of all windows if it is wanted here, and of 1 otherwise."""
+        """The inverse of the common divisor if ``is_wanted``, and of 1 otherwise."""
         number = self.form.computed
         head, rest = number(1), number(NEGLIGIBLE)
         if is_wanted and args.inverse != 0.0:
@@ -194,7 +194,7 @@ class Average(OneNumberReduction):
 
     @outlined
     def complete(self, work, target, n):
-        """Divide by the one divisor of all windows."""
+        """Divide by the common divisor of all windows."""
         args = work.args
         number, v, at = self.form.computed, target.cells.value, target.at
         if args.inverse != 0.0:
@@ -219,7 +219,7 @@ class Average(OneNumberReduction):
 
     @outlined
     def scale_run(self, args, v, at, n, first, count, windows):
-        """Divide ``n`` neighbours of each of some windows, which follow number ``first`` of a small plane's."""
+        """Divide ``n`` neighbours of each of ``count`` windows of a small plane, from number ``first`` on."""
         heads = self.form.computed_at(args.shares)
         for k in range(first, first + count):
             scale, here = Inverse(heads[k], heads[windows + k]), at + (k - first) * n
@@ -236,7 +236,7 @@ class Average(OneNumberReduction):
             self.scale_run(args, target.cells.value, target.at, n, 0, cells, cells)
 
     def divide_each(self, work, first, end, v, at):
-        """Divide outputs first … end−1 of the row at hand, each by its own divisor, or multiply them by its inverse."""
+        """Divide outputs first … end−1 of the current row, each by its own divisor, or multiply by its inverse."""
         args, unit, last, n = work.args, work.unit, last_axis(work.args), work.unit.neighbours
         if args.shares != 0:
             outputs, number = args.axes[0].outputs * args.axes[0].slab, output_row(args, unit) * last.outputs + first

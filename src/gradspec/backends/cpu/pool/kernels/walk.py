@@ -5,7 +5,7 @@ last axis, rows along the axis before, and so on. Row-major order is kept, so th
 recursion does this for every rank with a ring of slabs per axis (a slab: the outputs of the later axes), never a whole
 intermediate tensor.
 
-Along one axis, windows are either put together directly from the rows in the ring, or, where windows are long, from
+Along one axis, windows are either combined directly from the rows in the ring, or, where windows are long, from
 blocks of ``kernel`` rows: a window that starts inside one block and ends in the next is a suffix of the first and a
 prefix of the second, so that a row is touched three times however long the windows are (van Herk, Gil and Werman).
 Suffixes replace rows in the ring, whose slots come free in exactly the order in which the next block's rows arrive.
@@ -13,24 +13,24 @@ Suffixes replace rows in the ring, whose slots come free in exactly the order in
 Dilation splits an axis into residue classes: the cells ``r, r + d, r + 2d, …`` are an axis of their own, on which the
 windows that start in the class have no dilation.
 
-What is reduced is said by a *reduction*, an object that is known when a kernel is built. It has a ``state`` (see
+What is computed is defined by a *reduction*, an object that is known when a kernel is built. It has a ``state`` (see
 ``states``) and the methods
 
-    outputs(work, first, end)                            outputs of the first axis: by ``walk``, if nothing is faster
-    load(work, axis, source, at, n)                      neighbours of one cell, to the workspace
-    row(work, axis, source, target, first, end)          outputs of the last axis
-    put_together(work, ring, at, shift, rows, volume, target)   a window from its rows in the ring
-    emit_row(work, first, end, target)                   finished outputs of a row
-    prepare(work), finish(work)                          before and after a unit
+    outputs(work, first, end)                            reduce outputs of the first axis: ``walk``, or what is faster
+    load(work, axis, source, at, n)                      copy the neighbours of one cell to the workspace
+    row(work, axis, source, target, first, end)          reduce outputs of the last axis
+    combine_rows(work, ring, at, shift, rows, volume, target)   reduce a window from its rows in the ring
+    emit_row(work, first, end, target)                   post-process and write combined outputs of a row
+    prepare(work), finish(work)                          called before and after each unit of work
 
-and, where ``has_whole``, ``has_runs``, ``has_planes``, ``keeps_rows`` or ``completes`` say so,
+and, where ``has_whole_planes``, ``has_runs``, ``has_planes``, ``has_winner_rows`` or ``has_complete`` is true,
 
-    whole(args, lo, hi)                                  planes that are one run of cells and have one output
-    from_runs(work, axis, residue, rows, source, target) a window along the last axis, where its cells lie
-    scale_of(args, is_wanted), scaled(value, scale)      what outputs are multiplied by as they are found
-    plane_rows, plane_row; row_of_runs; kept_rows;       outputs of several axes at once (see ``straight``)
-    joined_slabs, planes_of_pairs
-    complete(work, target, n)                            what finished outputs still need where all need the same
+    reduce_whole_planes(args, lo, hi)                    planes that are one run of cells and have one output
+    reduce_run_window(work, axis, residue, rows, source, target)   a window along the last axis, read in place
+    scale_of(args, is_wanted), scale(value, scale)       the factor of outputs, and its product with one
+    reduce_plane_rows, reduce_plane_row, reduce_run_row, reduce_winner_rows, join_slabs, reduce_pairs_of_planes
+                                                         the loops of the schedules (see ``reduce_fused_axes``)
+    complete(work, target, n)                            post-process outputs that all need the same
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ ENDLESS = 1 << 60
 
 
 class PoolWork(NamedTuple):
-    """What every function needs: the arguments, the unit of work at hand, and the components in the workspace."""
+    """The arguments, the current unit of work, and the components in the workspace."""
 
     args: Any
     unit: Any
@@ -64,7 +64,7 @@ class PoolWork(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where a part of the input begins in X, or among turned cells, and in U; the taps that its earlier axes count."""
+    """Where a part of the input begins in X, or among transposed cells, and in U; the taps that earlier axes count."""
 
     x: Any
     u: Any
@@ -86,7 +86,7 @@ class Part(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """Slabs of rows that take turns; ``end`` is where the last one ends, ``ENDLESS`` if there is one for each row."""
+    """A ring buffer of slabs; ``end`` is where the last one ends, ``ENDLESS`` if there is one for each row."""
 
     first: Any
     slab: Any
@@ -94,7 +94,7 @@ class Ring(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The rows ``begin … end−1`` of a window along an axis, of which those from ``first`` on are real."""
+    """The rows ``begin … end−1`` of a window along an axis; those from ``first`` on are real."""
 
     begin: Any
     first: Any
@@ -102,7 +102,7 @@ class Rows(NamedTuple):
 
 
 class Residue(NamedTuple):
-    """A residue class: its rows and outputs as they lie on the axis, and where its windows begin among its rows."""
+    """A residue class: where its rows and outputs lie on the axis, and where its windows begin among its rows."""
 
     exists: Any
     first_row: Any
@@ -115,8 +115,8 @@ class Residue(NamedTuple):
 
 
 class RingState(NamedTuple):
-    """Rows up to ``produced`` are in the ring, from ``origin`` on; the next goes to ``slot``. Those of the block that
-    begins at ``suffixed`` are suffixes now."""
+    """The rows ``origin … produced−1`` are in the ring, and the next goes to ``slot``. Rows of the block that begins at
+    ``suffixed`` have been replaced by suffixes."""
 
     produced: Any
     origin: Any
@@ -167,13 +167,13 @@ def next_slab(ring, at):
 
 @at_build
 def replace_value(cells, value):
-    """Components of which the first one lies elsewhere."""
+    """The components with another place for the first."""
     return type(cells)(value, *cells[1:])
 
 
 @inlined
 def output_destination(reduction, work, target, o):
-    """Where output ``o`` of the first axis goes: to the output array, if finished slabs are as dense there."""
+    """Where output ``o`` of the first axis goes: to the output array, if slabs are dense there."""
     form, args = reduction.form, work.args
     value = target.cells.value
     if args.is_direct:
@@ -187,7 +187,7 @@ def output_destination(reduction, work, target, o):
 
 @outlined
 def put_identity(reduction, target, n):
-    """The result of no cell."""
+    """The result of a window without cells."""
     state = reduction.state
     for i in lanes(state.number, n):
         state.put(target.cells, target.at + i, state.identity)
@@ -202,7 +202,7 @@ def copy(reduction, target, cells, a, n):
 
 @outlined
 def join(reduction, args, target, cells, a, b, n):
-    """``a`` and then ``b``; the result may take the place of either."""
+    """Join ``a`` and then ``b``; the target may be either."""
     state = reduction.state.bound(args)
     for i in lanes_once(state.number, n):
         first, second = state.get(cells, a.at + i), state.get(cells, b.at + i)
@@ -223,7 +223,7 @@ def join3(reduction, args, target, cells, a, b, c, n):
 
 @outlined
 def fold(reduction, target, cells, a, n):
-    """What is there, and then ``a``."""
+    """Join the target and then ``a``."""
     state = reduction.state
     for i in lanes_once(state.number, n):
         here, first = state.get(target.cells, target.at + i), state.get(cells, a.at + i)
@@ -232,7 +232,7 @@ def fold(reduction, target, cells, a, n):
 
 @outlined
 def fold2(reduction, target, cells, a, b, n):
-    """What is there, then ``a``, then ``b``."""
+    """Join the target, then ``a``, then ``b``."""
     state = reduction.state
     for i in lanes_once(state.number, n):
         here, first, second = (
@@ -245,7 +245,7 @@ def fold2(reduction, target, cells, a, b, n):
 
 
 def combine_rows(reduction, work, ring, at, shift, rows, volume, target):
-    """A window of some rows, of which the first lies at ``at`` in the ring and begins at ``shift``."""
+    """Reduce a window of ``rows`` rows of the ring; the first lies at ``at`` and begins at tap ``shift``."""
     args, cells = work.args, work.cells
     if rows == 1:
         copy(reduction, target, cells, Part(at, shift), ring.slab)
@@ -273,7 +273,7 @@ def combine_rows(reduction, work, ring, at, shift, rows, volume, target):
 
 
 def reduce_axis(reduction, work, number, source, target, first_output, end_output):
-    """Outputs of axis ``number`` and, through itself, of all later ones."""
+    """Reduce axis ``number`` and, recursively, all later ones."""
     axis = work.args.axes[number]
     if number == len(work.args.axes) - 1 and (work.args.inner_total == 1 or work.args.is_transposed):
         reduction.row(work, axis, source, target, first_output, end_output)
@@ -294,7 +294,7 @@ def reduce_axis(reduction, work, number, source, target, first_output, end_outpu
 
 @inlined
 def reduce_class(reduction, work, number, axis, residue, source, target, first_output, end_output):
-    """The same for the outputs of one residue class."""
+    """Reduce the outputs of one residue class."""
     slab, first = axis.slab * work.unit.neighbours, axis.ring * work.args.inner
     ring = Ring(first, slab, first + axis.slots * slab)
     q = max(0, ceil_div(first_output - residue.first_output, residue.output_step))
@@ -322,9 +322,9 @@ def reduce_class(reduction, work, number, axis, residue, source, target, first_o
 
 @inlined
 def reduce_fused_axes(reduction, work, number, axis, rows, source, o, most, target, out, slab):
-    """Up to ``most`` outputs of several axes at once: how many; none where these axes take turns."""
+    """Reduce up to ``most`` outputs of several axes at once by the axis's schedule: how many; 0 if it is generic."""
     is_full = rows.end - rows.first == axis.kernel
-    is_divided = work.args.finish == Finish.AT_ONCE and work.args.inverse != 0.0  # as they were made
+    is_divided = work.args.finish == Finish.AT_ONCE and work.args.inverse != 0.0
     if reduction.has_planes and axis.schedule == Schedule.RUNS:
         reduction.reduce_run_row(work, number, axis, source.x, o, out)
         if not is_divided:
@@ -359,7 +359,7 @@ def reduce_fused_axes(reduction, work, number, axis, rows, source, o, most, targ
 
 @inlined
 def reduce_via_ring(reduction, work, number, axis, residue, rows, ring, progress, source, out):
-    """A window from the rows in the ring, after those that are missing there."""
+    """Produce the missing rows, then reduce the window from the ring buffer."""
     if progress.produced < 0:
         slot = ring.first + rows.first % axis.slots * ring.slab
         progress = RingState(rows.first, rows.first, progress.suffixed, slot)
@@ -380,7 +380,7 @@ def reduce_via_ring(reduction, work, number, axis, residue, rows, ring, progress
 
 @inlined
 def produce_rows(reduction, work, number, axis, residue, end, ring, progress, source):
-    """Rows up to ``end``. The prefix of a block lies behind the ring."""
+    """Produce rows up to ``end``. The prefix of a block lies behind the ring."""
     produced, suffixed, slot = progress.produced, progress.suffixed, progress.slot
     kernel, scans = axis.kernel, axis.scans
     while produced < end:
@@ -398,7 +398,7 @@ def produce_rows(reduction, work, number, axis, residue, end, ring, progress, so
 
 
 def produce_row(reduction, work, number, axis, row, source, slot):
-    """A row of an axis, reduced along all later ones."""
+    """Reduce a row of an axis along all later ones."""
     args = work.args
     count = source.count
     if args.scales_input and address_of(axis.counted) != 0:
@@ -420,7 +420,7 @@ def produce_row(reduction, work, number, axis, row, source, slot):
 
 @outlined
 def replace_by_suffixes(reduction, work, ring, slots, first, last, volume):
-    """Rows first … last become what they are with all that follow."""
+    """Replace rows first … last by the suffixes that begin with them."""
     for i in range(last - 1, first - 1, -1):
         at, following = ring.first + (i % slots) * ring.slab, ring.first + ((i + 1) % slots) * ring.slab
         target = Destination(work.cells, at)
@@ -429,7 +429,7 @@ def replace_by_suffixes(reduction, work, ring, slots, first, last, volume):
 
 @inlined
 def extend_prefix(reduction, work, axis, row, origin, ring, slot):
-    """A row has come: the prefix of its block ends with it."""
+    """Extend the block's prefix by the new row."""
     prefix = Destination(work.cells, ring.end)
     if row % axis.kernel == 0 or row == origin:
         copy(reduction, prefix, work.cells, Part(slot, 0), ring.slab)
@@ -440,9 +440,9 @@ def extend_prefix(reduction, work, axis, row, origin, ring, slot):
 
 @inlined
 def combine_blocks(reduction, work, axis, rows, ring, progress, out):
-    """A window from its blocks' suffix and prefix; where the block begins whose rows are suffixes now.
+    """Reduce a window from a suffix and a prefix; where the block begins whose rows have been replaced by suffixes.
 
-    A window in one block is a prefix of it if it begins with it; otherwise the axis ends with the window.
+    A window in one block is a prefix if it begins with the block; otherwise the axis ends with the window.
     """
     kernel, volume, suffixed = axis.kernel, axis.volume, progress.suffixed
     start = rows.first // kernel * kernel
@@ -465,7 +465,7 @@ def combine_blocks(reduction, work, axis, rows, ring, progress, out):
 
 @inlined
 def finish_outputs(reduction, work, number, o, target, slab, n):
-    """``n`` outputs from ``o`` on are put together; those of the first axis can be finished."""
+    """Finish ``n`` combined outputs from ``o`` on, if they are outputs of the first axis."""
     if number > 0:
         return
     if reduction.has_complete and work.args.finish == Finish.AT_ONCE and not work.args.scales_input:
@@ -477,7 +477,7 @@ def finish_outputs(reduction, work, number, o, target, slab, n):
 
 
 def emit(reduction, work, first, end, target):
-    """Finished outputs first … end−1 of the first axis, row by row."""
+    """Emit outputs first … end−1 of the first axis, row by row."""
     args, unit, rank = work.args, work.unit, len(work.args.axes)
     if rank == 1:
         reduction.emit_row(work, first, end, target)
@@ -496,7 +496,7 @@ def emit(reduction, work, first, end, target):
 
 @inlined
 def divide_unless_one(number, count):
-    """``number // count``, without dividing where there is one: that takes long."""
+    """``number // count`` without a division, which is slow, where ``count`` is 1."""
     found = number
     if count > 1:
         found = number // count
@@ -504,7 +504,7 @@ def divide_unless_one(number, count):
 
 
 def locate(args, unit, number):
-    """The plane, inner block and band of a unit."""
+    """Find the plane, inner block and band of a unit."""
     bands, outputs, cells = args.bands, args.axes[0].outputs, args.axes[0].size
     block = divide_unless_one(number, bands)
     band, rest = number - block * bands, divide_unless_one(block, args.blocks)
@@ -528,7 +528,7 @@ def locate(args, unit, number):
 
 
 def output_range_with_halo(args, unit):
-    """The outputs of the first axis that a unit computes: its own, and those that pull to its cells."""
+    """The outputs of the first axis that a unit computes: its own, and those of others that cover its cells."""
     first, end, axis = unit.first_output, unit.end_output, args.axes[0]
     if not args.is_vjp or args.bands == 1:
         return first, end
@@ -543,7 +543,7 @@ def output_range_with_halo(args, unit):
 
 
 def kernel(reduction, args, lo, hi, workspace):
-    """Units of work ``lo … hi−1`` of a reduction."""
+    """Run units of work ``lo … hi−1`` of a reduction."""
     if reduction.has_whole_planes and args.is_whole:
         reduction.reduce_whole_planes(args, lo, hi)
         return
@@ -561,7 +561,7 @@ def kernel(reduction, args, lo, hi, workspace):
 
 @inlined
 def walk(reduction, work, first, end):
-    """The outputs first … end−1 of the first axis of a unit."""
+    """Reduce outputs first … end−1 of the first axis of a unit, axis by axis."""
     x = 0 if work.args.is_transposed else work.unit.bases[Role.X]
     source = Source(x, work.unit.bases[Role.U], 1)
     reduce_axis(reduction, work, 0, source, Destination(work.cells, 0), first, end)
@@ -575,7 +575,7 @@ def walk(reduction, work, first, end):
 
 @outlined
 def transpose_planes(reduction, work):
-    """The planes of a unit, divided if the input is to be."""
+    """Transpose the planes of a unit, and divide them if the input is to be divided."""
     args, unit, form, n, last = work.args, work.unit, reduction.form, work.unit.neighbours, last_axis(work.args)
     slabs, rows, length = args.axes[0].size, cell_rows(args), last.size
     if is_dense(args, Role.X):

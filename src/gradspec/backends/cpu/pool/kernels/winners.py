@@ -1,4 +1,4 @@
-"""The maximum with its winner, and what follows from winners: indices, tangents, cotangents, a tape."""
+"""The maximum with its winner, and what is derived from winners: indices, tangents, cotangents, a tape."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ bytes_at, pairs_at, quads_at = pointer(u8), pointer(u16), pointer(u32)
 
 @outlined
 def cell_offset(args, role, winner):
-    """How far the cell ``winner`` of a window lies from the window's first in an array, or in a dense plane."""
+    """The offset of cell ``winner`` of a window from the window's first cell, in an array or in a dense plane."""
     place, rest = 0, winner
     for i in range(len(args.axes)):
         axis = args.axes[i]
@@ -91,7 +91,7 @@ def first_real(args, unit, o):
 
 @inlined
 def table_of(args, unit):
-    """The places of a window's cells: for tangents or cotangents, and behind them those in a dense plane."""
+    """The table of cell offsets of a window: in U or V, followed by those in a dense plane."""
     return words_at(unit.workspace + args.table_at)
 
 
@@ -105,12 +105,12 @@ def make_table(form, args, unit):
     unit.is_tabled = True
 
 
-# --- what winners are used for ----------------------------------------------------------------------------------------
+# --- uses of winners --------------------------------------------------------------------------------------------------
 
 
 @outlined
 def resolve_missing_winners(form, args, unit, first, end, target):
-    """The winners that are still negative."""
+    """Replace negative winners by the first real cell, and give windows without cells the value 0."""
     n, cells = unit.neighbours, target.cells
     for o in range(first, end):
         for i in range(n):
@@ -137,7 +137,7 @@ def write_indices(args, unit, first, end, w, at, table):
 
 @outlined
 def gather_tangents(form, args, unit, first, end, w, at, table):
-    """The tangents of the winners."""
+    """Gather the tangents of winners."""
     last, n = last_axis(args), unit.neighbours
     u, v = form.stored_at(args.arrays[Role.U]), form.stored_at(args.arrays[Role.V])
     to, step = output_at(args, unit, Role.V), last.strides[Role.V]
@@ -164,7 +164,7 @@ def gather_tangents(form, args, unit, first, end, w, at, table):
 
 @outlined
 def scatter_cotangents(form, args, unit, first, end, w, at, table):
-    """Cotangents to the winners."""
+    """Add cotangents to the winners' cells."""
     is_dense_enough = form.converts or args.bands == 1 or is_dense(args, Role.V)
     if unit.neighbours == 1 and args.table_room > 0 and is_dense_enough and last_axis(args).kind == AxisKind.SLIDING:
         scatter_row(form, args, unit, first, end, w, at, table)
@@ -174,7 +174,7 @@ def scatter_cotangents(form, args, unit, first, end, w, at, table):
 
 @inlined
 def scatter_row(form, args, unit, first, end, w, at, table):
-    """In a dense plane the cells of this unit are a run, which tells its cells from others."""
+    """Scatter a row. In a dense plane the cells of this unit are a run, so a range check tells them from others."""
     last, sums, u = last_axis(args), cell_sums(form, args, unit), form.stored_at(args.arrays[Role.U])
     to, step = output_at(args, unit, Role.U), last.strides[Role.U]
     front_step = dense_stride(args, 0) if form.converts else args.axes[0].strides[Role.V]
@@ -198,7 +198,7 @@ def scatter_row(form, args, unit, first, end, w, at, table):
 
 @inlined
 def scatter_windows(form, args, unit, first, end, w, at, table):
-    """Windows one by one, of which this unit takes what belongs to its cells on the first axis."""
+    """Scatter window by window, to the cells that this unit owns on the first axis."""
     last, front, n, sums = last_axis(args), args.axes[0], unit.neighbours, cell_sums(form, args, unit)
     u, to, step = form.stored_at(args.arrays[Role.U]), output_at(args, unit, Role.U), last.strides[Role.U]
     origin, all_mine, inner_step = sums_origin(form, args, unit), args.bands == 1, args.inner_strides[Role.U]
@@ -247,7 +247,7 @@ def write_tape(form, args, unit, first, end, w, at):
 
 
 def use_winners(form, work, first, end, w, at):
-    """Everything but the value."""
+    """Write everything but the value."""
     args, unit, table = work.args, work.unit, table_of(work.args, work.unit)
     if args.arrays[Role.INDICES] != 0:
         dense_places = words_at(address_of(table) + 8 * args.table_room)
@@ -281,7 +281,7 @@ def finish_vjp(reduction, work):
 
 @dataclass(frozen=True)
 class WithWinners:
-    """The maximum with everything that its winners are wanted for."""
+    """The maximum with everything that is derived from its winners."""
 
     form: NumberFormat
     has_planes = has_whole_planes = has_complete = has_transpose = False
@@ -368,7 +368,7 @@ class WithTangents(WithWinners):
 
 @dataclass(frozen=True)
 class FromTape:
-    """What winners are wanted for, with winners from the tape."""
+    """What is derived from winners, with winners from the tape."""
 
     form: NumberFormat
     has_whole_planes = False
@@ -396,7 +396,7 @@ class FromTape:
 
 
 def read_tape(form, args, unit, first, end, w):
-    """The winners of outputs first … end−1 of a row; the largest number that the tape holds is nobody's."""
+    """Read the winners of outputs first … end−1 of a row; the largest number of the tape's width means no winner."""
     tape, size, start = args.arrays[Role.TAPE], args.tape_bytes, output_at(args, unit, Role.TAPE)
     for o in range(first, end):
         there = start + o * last_axis(args).strides[Role.TAPE]

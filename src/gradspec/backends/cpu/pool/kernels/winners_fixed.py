@@ -1,7 +1,7 @@
-"""Winners in 3 × 3 windows at stride 1 or 2 and in 2 × 2 windows at stride 2, straight from memory.
+"""Winners of 3 × 3 windows at stride 1 or 2 and of 2 × 2 windows at stride 2, straight from memory.
 
-Rows of cells that the next windows share are reduced once and kept, in slots that take turns. Where tangents are wanted
-and nothing else, they take the place of winners. Cotangents of windows side by side go to their cells at once.
+Rows of cells that the next windows share are reduced once and kept in rotating slots. If only tangents are wanted, they
+take the place of winners. Cotangents of 2 × 2 windows are written to their cells at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def load_3_stride_2(p, at):
 
 @inlined
 def load_3_before(p, at):
-    """Of which the first come before ``at``."""
+    """Load three taps per window; the first lies before ``at``."""
     b, c = strided(p, at, 2)
     return preceding(p, at + 1, 2, c), b, c
 
@@ -51,7 +51,7 @@ def load_2_stride_2(p, at):
 
 @inlined
 def load_taps(state, cells_at, rows, at, first):
-    """Neighbours, of which the first has the number ``first``."""
+    """The states of adjacent taps from index ``first`` on."""
     tangents = cells_at(rows.u, at + rows.shift) if state.carries else None
     return state.tap_states(cells_at(rows.x, at), tangents, first)
 
@@ -66,7 +66,7 @@ def reduce_3_taps(state, cells_at, rows, at, first):
 
 
 def reduce_3x3_stride_1(state, target, cells, rows, at, n, above, here, below, first_tap):
-    """Windows of 3 rows at stride 1: ``above`` and ``here`` are known, ``below`` is found at ``at`` and kept."""
+    """Reduce a row of windows. ``above`` and ``here`` are reduced rows; ``below`` is reduced from ``at`` and kept."""
     for i in lanes(state.number, n):
         new = reduce_3_taps(state, load_3, rows, at + i, first_tap)
         state.put(cells, below + i, new)
@@ -76,7 +76,7 @@ def reduce_3x3_stride_1(state, target, cells, rows, at, n, above, here, below, f
 
 
 def reduce_3x3_stride_2(state, target, cells, rows, at, width, n, above, below, first_tap):
-    """The same at stride 2: ``above`` is known, two rows are found from ``at`` on, and the last is kept."""
+    """Reduce a row of windows. ``above`` is a reduced row; two more are reduced from ``at`` on, the last is kept."""
     for i in lanes(state.number, n):
         here = reduce_3_taps(state, load_3_stride_2, rows, at + 2 * i, first_tap + 3)
         new = reduce_3_taps(state, load_3_stride_2, rows, at + width + 2 * i, first_tap)
@@ -86,13 +86,12 @@ def reduce_3x3_stride_2(state, target, cells, rows, at, width, n, above, below, 
 
 
 def reduce_first_row_stride_1(state, cells, to, rows, at, n, first_tap):
-    """A row of cells at stride 1, before the first windows."""
+    """Reduce a row of cells that the first row of windows shares with none before."""
     for i in lanes(state.number, n):
         state.put(cells, to + i, reduce_3_taps(state, load_3, rows, at + i, first_tap))
 
 
 def reduce_first_row_stride_2(state, cells, to, rows, at, n, first_tap):
-    """The same at stride 2."""
     for i in lanes(state.number, n):
         state.put(cells, to + i, reduce_3_taps(state, load_3_stride_2, rows, at + 2 * i, first_tap))
 
@@ -105,7 +104,7 @@ def reduce_2x2(state, target, rows, at, width, n, first_tap):
 
 
 def reduce_2x2_vjp(state, target, x, at, width, n, u, u_at, v, to, v_width):
-    """The same where windows lie side by side, and their cotangents ``u`` go to their cells in ``v``."""
+    """Reduce 2 × 2 windows that lie side by side, and write their cotangents ``u`` to their cells in ``v``."""
     zero = state.number(0)
     for i in lanes(state.number, n):
         (a, b), (c, d) = strided(x, at + 2 * i, 2), strided(x, at + width + 2 * i, 2)
@@ -124,7 +123,7 @@ def reduce_2x2_vjp(state, target, x, at, width, n, u, u_at, v, to, v_width):
 
 @inlined
 def reduce_edge(state, rows, at, width, kernel, first, end):
-    """The taps first … end−1 of each row of a window that begins at ``at``."""
+    """Join taps first … end−1 of each row of a window that begins at ``at``."""
     joined = state.identity
     if first < end:
         joined = state.edge_tap(rows, at + first, first)
@@ -153,7 +152,7 @@ def reduce_edges(state, last, rows, at, width, kernel, stride, out):
 
 @inlined
 def row_destination(reduction, work, number, target, o, r):
-    """Where a row of windows goes, to the output arrays if it can; tangents always do so."""
+    """Where a row of windows goes: to the output arrays if possible; tangents always do."""
     form, args, last = reduction.form, work.args, last_axis(work.args)
     if number != 0:
         return Destination(reduction.row_state.cells_of(target.cells), target.at + r * last.outputs)
@@ -167,7 +166,7 @@ def row_destination(reduction, work, number, target, o, r):
 
 @outlined
 def reduce_winner_rows(reduction, work, number, axis, x_at, o, rows, target):
-    """Output rows of windows whose rows are all real."""
+    """Reduce output rows of windows without rows of padding."""
     args, form, state, last = work.args, reduction.form, reduction.row_state, last_axis(work.args)
     width, kernel, stride, shared = axis.strides[Role.X], axis.kernel, axis.stride, state.cells_of(work.cells)
     cells = CellRows(
@@ -222,7 +221,7 @@ def reduce_2x2_row_vjp(reduction, work, axis, cells, at, o, target):
 
 @inlined
 def finish_row(reduction, work, o, out):
-    """What a finished row of windows still needs."""
+    """Emit a row of windows, unless its tangents or cotangents are written already."""
     args = work.args
     if reduction.row_state.carries or args.writes_all_cells:
         if args.arrays[Role.Y] != 0 and not args.is_direct:
