@@ -663,10 +663,10 @@ class _Layout:
         one takes the ring's place.
         """
         is_slabless = self.is_direct and len(self.pooling.components) == 1
-        finish_outputs = self.slabs[0] if len(self.axes) > 1 or not self.is_row else self.tile
+        finished = self.slabs[0] if len(self.axes) > 1 or not self.is_row else self.tile
         if len(self.axes) == 2 and self.schedule in (Schedule.ROWS, Schedule.TRANSPOSE_ROWS):
-            finish_outputs *= self.axes[0][0].outputs
-        found = [0 if is_slabless else finish_outputs]
+            finished *= self.axes[0][0].outputs
+        found = [0 if is_slabless else finished]
         for i, (axis, _) in enumerate(self.axes):
             fused = Schedule.ROW, Schedule.ROWS, Schedule.TRANSPOSE_ROWS, Schedule.RUNS
             is_straight = i == len(self.axes) - 2 and (self.schedule in fused or self.gathers_runs)
@@ -863,10 +863,10 @@ def _take_inner(leads: list[LeadAxis], last: Axis) -> tuple[int, PerArray]:
 
 def _merge_leads(leads: Sequence[LeadAxis]) -> list[LeadAxis]:
     """Merge adjacent leading axes wherever every array allows it."""
-    merge_axes: list[LeadAxis] = []
+    merged: list[LeadAxis] = []
     for n, steps in leads:
-        if merge_axes and all(before == n * s for before, s in zip(merge_axes[-1][1], steps, strict=True)):
-            merge_axes[-1] = (merge_axes[-1][0] * n, steps)
+        if merged and all(before == n * s for before, s in zip(merged[-1][1], steps, strict=True)):
+            merged[-1] = (merged[-1][0] * n, steps)
         else:
-            merge_axes.append((n, steps))
-    return merge_axes
+            merged.append((n, steps))
+    return merged

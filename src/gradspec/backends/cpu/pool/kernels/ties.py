@@ -70,8 +70,8 @@ def count_by_rows(form, args, unit, first, end, cells, at):
             count_taps(form, offsets, axis.kernel, row, cells.value, cells.count, to, stop - part)
             if not args.is_vjp:
                 u_row, _ = tap_row(args, unit, r, Role.U)
-                shift_taps = stage(tangents, args, axis, Role.U, u_row, part, stop, axis.stride, False, cells.tangent)
-                add_taps(form, offsets, axis.kernel, row, shift_taps, cells.value, cells.tangent, to, stop - part)
+                staged = stage(tangents, args, axis, Role.U, u_row, part, stop, axis.stride, False, cells.tangent)
+                add_taps(form, offsets, axis.kernel, row, staged, cells.value, cells.tangent, to, stop - part)
 
 
 @outlined

@@ -131,8 +131,8 @@ class RingState(NamedTuple):
 def residue_class(axis, r):
     if axis.dilation == 1:
         return Residue(True, 0, 1, axis.size, 0, 1, -axis.low, axis.stride)
-    dilation, stride, low, transpose_axis = axis.dilation, axis.stride, axis.low, axis.kind == AxisKind.EXPANDING
-    cells, windows = axis.outputs if transpose_axis else axis.size, axis.size if transpose_axis else axis.outputs
+    dilation, stride, low, is_transposed = axis.dilation, axis.stride, axis.low, axis.kind == AxisKind.EXPANDING
+    cells, windows = axis.outputs if is_transposed else axis.size, axis.size if is_transposed else axis.outputs
     common, rest = stride, dilation
     while rest:
         common, rest = rest, common % rest
@@ -140,11 +140,11 @@ def residue_class(axis, r):
     for o in range(min(step, windows)):
         if (o * stride - low - r) % dilation == 0:  # with r ≥ cells, the class has windows but no cell for them
             begin = (o * stride - low - r) // dilation
-            if transpose_axis:
+            if is_transposed:
                 return Residue(True, o, step, ceil_div(windows - o, step), r, dilation, begin, stride // common)
             return Residue(True, r, dilation, ceil_div(cells - r, dilation), o, step, begin, stride // common)
     # No window starts in this class; read backwards, its cells belong to no window.
-    return Residue(transpose_axis and r < cells, 0, 1, 0, r, dilation, 0, 1)
+    return Residue(is_transposed and r < cells, 0, 1, 0, r, dilation, 0, 1)
 
 
 def rows_of_window(axis, residue, q):
